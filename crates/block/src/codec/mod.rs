@@ -1,0 +1,119 @@
+//! Inflating and deflating one frame.
+//!
+//! Why here: formats say *which* codec a frame uses, engines run it; both meet at these two traits. LZO1X is ours
+//! ([`lzo1x`]); the others wrap well-kept libraries. One conformance suite (`tests.rs`) runs over all of them.
+//! Must stay true: an [`Inflater`] is safe against any input: no panic, no read or write out of bounds, no byte beyond
+//! `out`, and time linear in `frame.len() + out.len()`.
+
+use std::fmt;
+
+/// How a frame's bytes are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum CodecId {
+    /// Not compressed.
+    Store = 0,
+    /// A zlib stream (RFC 1950); Adler-32 inside.
+    Zlib = 1,
+    /// An xz stream.
+    Xz = 2,
+    /// A bare LZ4 block.
+    Lz4Block = 3,
+    /// A whole LZ4 frame.
+    Lz4Frame = 4,
+    /// A bare LZO1X block, as miniLZO writes it, end marker included.
+    Lzo1x = 5,
+    /// One or more whole zstd frames (RFC 8878).
+    Zstd = 6,
+}
+
+impl fmt::Display for CodecId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Store => "none",
+            Self::Zlib => "zlib",
+            Self::Xz => "xz",
+            Self::Lz4Block | Self::Lz4Frame => "lz4",
+            Self::Lzo1x => "lzo1x",
+            Self::Zstd => "zstd",
+        })
+    }
+}
+
+/// What a codec found wrong with its input, or could not do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CodecError {
+    /// The compressed bytes are not what the codec's format allows.
+    #[error("{codec}: {reason}")]
+    Corrupt {
+        /// The codec that refused.
+        codec: CodecId,
+        /// What it said.
+        reason: &'static str,
+    },
+    /// The frame inflates to a different number of bytes than the image says.
+    #[error("{codec}: inflates to {}{got} bytes, the image says {expected}", if *.at_least { "at least " } else { "" })]
+    Length {
+        /// The codec.
+        codec: CodecId,
+        /// Bytes that came out (or a lower bound).
+        got: usize,
+        /// Bytes that had to come out.
+        expected: usize,
+        /// Whether `got` is only a lower bound.
+        at_least: bool,
+    },
+    /// Compressing failed.
+    #[error("{codec}: cannot compress: {reason}")]
+    Deflate {
+        /// The codec.
+        codec: CodecId,
+        /// What it said.
+        reason: &'static str,
+    },
+}
+
+/// Inflates frames of one codec, one after another. Holds the codec's scratch memory: one per engine, made at start-up.
+pub trait Inflater: Send {
+    /// Which codec this is.
+    fn codec(&self) -> CodecId;
+
+    /// Forgets any frame in progress; the next [`Self::advance`] starts on a new one.
+    fn reset(&mut self);
+
+    /// Inflates `frame` into `out` until at least `target` bytes of `out` are final (all of them for a codec that
+    /// cannot stop half-way), and returns how many are. Called again with *the same* `frame` and `out` and a larger
+    /// target it goes on from there. `out.len()` is the frame's exact raw size; when the result equals it the frame is
+    /// done and has been checked to end there. `0 < target <= out.len()`.
+    ///
+    /// # Errors
+    /// [`CodecError`]; what stands in `out` beyond bytes already reported as final is then unspecified.
+    fn advance(&mut self, frame: &[u8], out: &mut [u8], target: usize)
+    -> Result<usize, CodecError>;
+
+    /// Inflates a whole frame.
+    ///
+    /// # Errors
+    /// As [`Self::advance`].
+    fn inflate(&mut self, frame: &[u8], out: &mut [u8]) -> Result<(), CodecError> {
+        self.reset();
+        if out.is_empty() {
+            return Ok(());
+        }
+        let target = out.len();
+        self.advance(frame, out, target).map(drop)
+    }
+}
+
+/// Deflates frames of one codec at one level. Holds scratch memory: one per engine.
+pub trait Deflater: Send {
+    /// Which codec this is.
+    fn codec(&self) -> CodecId;
+
+    /// Replaces the contents of `out` by `raw`, compressed as one frame.
+    ///
+    /// # Errors
+    /// [`CodecError::Deflate`].
+    fn deflate(&mut self, raw: &[u8], out: &mut Vec<u8>) -> Result<(), CodecError>;
+}

@@ -1,0 +1,171 @@
+//! What a way in (FUSE, loop, ublk, NBD) sees of a device: a flat, read-only run of bytes.
+//!
+//! Why here: the ways in must not know images, caches or engines, and can be tested against [`MemorySource`].
+//! Must stay true: every method may be called from any thread at any time; bytes that are delivered are right, or an
+//! error is delivered instead, never wrong bytes.
+
+use std::time::Duration;
+
+/// Why a read could not be served. The device has already logged the cause once; clients get EIO or EINVAL.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The read reaches past the end of the device.
+    #[error("read of {len} bytes at offset {offset} ends past the device's {size_bytes} bytes")]
+    OutOfRange {
+        /// First byte asked for.
+        offset: u64,
+        /// Bytes asked for.
+        len: usize,
+        /// The device's size.
+        size_bytes: u64,
+    },
+    /// A frame that the read touches is damaged.
+    #[error("frame {frame} is damaged: {reason}")]
+    BadFrame {
+        /// Index of the frame in the image.
+        frame: u64,
+        /// What was found.
+        reason: String,
+    },
+    /// The image's bytes could not be read.
+    #[error("cannot read the image: {reason}")]
+    Io {
+        /// What the operating system said.
+        reason: String,
+    },
+}
+
+impl ReadError {
+    /// The error number that a client of a block interface gets: `EINVAL` for a bad range, else `EIO`.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::OutOfRange { .. } => libc::EINVAL,
+            Self::BadFrame { .. } | Self::Io { .. } => libc::EIO,
+        }
+    }
+}
+
+/// A stretch of a device that is all data or all zeros (NBD block status, `lseek` holes).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
+    /// Length in bytes, at least 1.
+    pub len: u64,
+    /// Whether every byte in it is known to read as zero.
+    pub zero: bool,
+}
+
+/// Called once with the bytes of a read, in order, as one or more pieces that add up to the length asked for; or with
+/// the error. Runs on the thread that called [`BlockSource::read_with`].
+pub type Deliver<'a> = dyn FnMut(Result<&[&[u8]], &ReadError>) + 'a;
+
+/// A read-only run of bytes that ways in serve.
+pub trait BlockSource: Send + Sync {
+    /// Size of the device in bytes.
+    fn size_bytes(&self) -> u64;
+
+    /// The request size in bytes at which this source is most efficient (an image's frame size), a power of two.
+    fn preferred_bytes(&self) -> u32;
+
+    /// The largest `len` that [`Self::read_with`] takes; larger reads must be split by the caller. At least 1 MiB.
+    fn read_with_max_bytes(&self) -> usize;
+
+    /// Fills `dst` from `offset`. Blocks until all bytes are there.
+    ///
+    /// # Errors
+    /// See [`ReadError`]; the contents of `dst` are then unspecified and must not be handed out.
+    fn read_into(&self, offset: u64, dst: &mut [u8]) -> Result<(), ReadError>;
+
+    /// Reads without a copy: calls `deliver` exactly once, on this thread, as soon as the wanted bytes are there, and
+    /// may then go on (finishing a frame for the cache, starting read-ahead) before it returns. The pieces borrow the
+    /// source's cache and are valid only inside `deliver`.
+    fn read_with(&self, offset: u64, len: usize, deliver: &mut Deliver<'_>);
+
+    /// The stretch that begins at `offset`: a lower bound on its length, never 0 unless `offset` is at or past the end.
+    fn extent(&self, offset: u64) -> Extent;
+
+    /// A descriptor of a file whose bytes *are* the device (raw images), for kernel passthrough.
+    fn passthrough(&self) -> Option<&std::fs::File> {
+        None
+    }
+
+    /// Gives memory back that has not been used for `idle`. Called now and then by the ways in; cheap.
+    fn release_idle(&self, idle: Duration) {
+        let _ = idle;
+    }
+}
+
+/// Checks a range against a device's size.
+///
+/// # Errors
+/// [`ReadError::OutOfRange`] when any byte of it lies outside.
+pub fn check_range(offset: u64, len: usize, size_bytes: u64) -> Result<(), ReadError> {
+    match offset.checked_add(len as u64) {
+        Some(end) if end <= size_bytes => Ok(()),
+        _ => Err(ReadError::OutOfRange {
+            offset,
+            len,
+            size_bytes,
+        }),
+    }
+}
+
+/// A source that serves bytes from memory: the stand-in for a device in the tests and fuzzing of the ways in.
+#[derive(Debug, Default, Clone)]
+pub struct MemorySource {
+    bytes: Vec<u8>,
+}
+
+impl MemorySource {
+    /// Serves `bytes`.
+    #[must_use]
+    pub fn new(bytes: Vec<u8>) -> Self {
+        Self { bytes }
+    }
+}
+
+impl BlockSource for MemorySource {
+    fn size_bytes(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn preferred_bytes(&self) -> u32 {
+        65536
+    }
+
+    fn read_with_max_bytes(&self) -> usize {
+        1 << 20
+    }
+
+    fn read_into(&self, offset: u64, dst: &mut [u8]) -> Result<(), ReadError> {
+        check_range(offset, dst.len(), self.size_bytes())?;
+        let start = offset as usize;
+        dst.copy_from_slice(&self.bytes[start..start + dst.len()]);
+        Ok(())
+    }
+
+    fn read_with(&self, offset: u64, len: usize, deliver: &mut Deliver<'_>) {
+        match check_range(offset, len, self.size_bytes()) {
+            Ok(()) => {
+                let start = offset as usize;
+                deliver(Ok(&[&self.bytes[start..start + len]]));
+            }
+            Err(error) => deliver(Err(&error)),
+        }
+    }
+
+    fn extent(&self, offset: u64) -> Extent {
+        let start = offset.min(self.size_bytes()) as usize;
+        let rest = &self.bytes[start..];
+        let zero = rest.first() == Some(&0);
+        let len = rest
+            .iter()
+            .position(|&byte| (byte == 0) != zero)
+            .unwrap_or(rest.len());
+        Extent {
+            len: len as u64,
+            zero,
+        }
+    }
+}

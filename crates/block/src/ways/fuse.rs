@@ -1,0 +1,1 @@
+//! The image as one file in a FUSE file system.

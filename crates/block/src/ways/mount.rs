@@ -1,0 +1,1 @@
+//! Mounting the file system inside an image.

@@ -1,0 +1,1 @@
+//! ublk: a block device served from user space.

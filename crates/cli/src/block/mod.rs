@@ -1,0 +1,59 @@
+//! `sidecore block`: one file a command.
+
+mod attach;
+mod bench;
+mod detach;
+mod info;
+mod mount;
+mod pack;
+mod serve;
+mod umount;
+mod unpack;
+mod verify;
+
+use crate::Outcome;
+use anyhow::Result;
+use clap::Subcommand;
+
+/// The commands on compressed images.
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Make a compressed image from a file, a block device or a directory.
+    Pack(pack::Args),
+    /// Write an image's contents to a file.
+    Unpack(unpack::Args),
+    /// Say what an image is.
+    Info(info::Args),
+    /// Inflate every frame and check it.
+    Verify(verify::Args),
+    /// Mount the file system inside an image.
+    Mount(mount::Args),
+    /// Undo `mount`.
+    Umount(umount::Args),
+    /// Make an image a block device.
+    Attach(attach::Args),
+    /// Undo `attach`.
+    Detach(detach::Args),
+    /// Serve an image over NBD, in the foreground.
+    Serve(serve::Args),
+    /// The papers' experiments and the peers, on this machine.
+    Bench(bench::Args),
+}
+
+impl Command {
+    /// Runs the command.
+    pub(crate) fn run(self) -> Result<Outcome> {
+        match self {
+            Self::Pack(args) => args.run(),
+            Self::Unpack(args) => args.run(),
+            Self::Info(args) => args.run(),
+            Self::Verify(args) => args.run(),
+            Self::Mount(args) => args.run(),
+            Self::Umount(args) => args.run(),
+            Self::Attach(args) => args.run(),
+            Self::Detach(args) => args.run(),
+            Self::Serve(args) => args.run(),
+            Self::Bench(args) => args.run(),
+        }
+    }
+}

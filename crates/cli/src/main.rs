@@ -1,0 +1,55 @@
+//! The one binary, `sidecore`: parses, calls, prints. No logic of its own.
+//!
+//! Exit status: 0 done, 1 ran and found a problem, 2 could not run. `--json` writes one object to standard output and
+//! nothing else there; progress and logs go to standard error. A broken pipe is quiet.
+
+mod block;
+mod output;
+mod size;
+mod tour;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Gives programs that know nothing of it dedicated cores to lean on.
+#[derive(Parser)]
+#[command(name = "sidecore", version, about, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Compressed images: pack, mount, attach, serve, measure.
+    #[command(subcommand)]
+    Block(block::Command),
+    /// The main job, end to end, on this machine's own files.
+    Tour(tour::Args),
+}
+
+/// How a command that ran ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    /// Did what it was asked: exit status 0.
+    Done,
+    /// Ran and found a problem, which it has printed: exit status 1.
+    Problem,
+}
+
+fn main() -> ExitCode {
+    output::start_logging();
+    let result = match Cli::parse().command {
+        Command::Block(command) => command.run(),
+        Command::Tour(args) => args.run(),
+    };
+    match result {
+        Ok(Outcome::Done) => ExitCode::SUCCESS,
+        Ok(Outcome::Problem) => ExitCode::from(1),
+        Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("sidecore: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! What every command prints with: one JSON object, plain lines, logs, progress bars.
+//!
+//! Why here: standard output carries results only; one place keeps that promise.
+
+use anyhow::Result;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+use std::io::{IsTerminal, Write};
+
+/// Sends log lines to standard error; the level comes from `SIDECORE_LOG` (`error`, `warn`, `info`, `debug`).
+pub(crate) fn start_logging() {
+    let level = std::env::var("SIDECORE_LOG")
+        .ok()
+        .and_then(|level| level.parse().ok())
+        .unwrap_or(tracing::Level::WARN);
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_max_level(level)
+        .with_target(false)
+        .init();
+}
+
+/// Writes one JSON object and a newline to standard output.
+pub(crate) fn json<T: Serialize>(value: &T) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    serde_json::to_writer_pretty(&mut out, value)?;
+    out.write_all(b"\n")?;
+    out.flush()?;
+    Ok(())
+}
+
+/// Writes one line to standard output.
+pub(crate) fn line(text: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.write_all(b"\n")?;
+    out.flush()?;
+    Ok(())
+}
+
+/// A progress bar over `total` bytes on standard error; hidden where that is no terminal.
+pub(crate) fn byte_progress(total: u64) -> ProgressBar {
+    let target = if std::io::stderr().is_terminal() {
+        ProgressDrawTarget::stderr()
+    } else {
+        ProgressDrawTarget::hidden()
+    };
+    let bar = ProgressBar::with_draw_target(Some(total), target);
+    if let Ok(style) = ProgressStyle::with_template(
+        "{msg:12} [{bar:32}] {bytes}/{total_bytes} {bytes_per_sec} {eta}",
+    ) {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// Whether an error came from a reader that closed our standard output.
+pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause
+            .downcast_ref::<std::io::Error>()
+            .is_some_and(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
+            || cause
+                .downcast_ref::<serde_json::Error>()
+                .and_then(serde_json::Error::io_error_kind)
+                .is_some_and(|kind| kind == std::io::ErrorKind::BrokenPipe)
+    })
+}
