@@ -5,7 +5,14 @@
 //! Must stay true: an [`Inflater`] is safe against any input: no panic, no read or write out of bounds, no byte beyond
 //! `out`, and time linear in `frame.len() + out.len()`.
 
+mod position;
+mod store;
+pub mod zstd;
+
+use position::Position;
 use std::fmt;
+
+pub use store::{StoreDeflater, StoreInflater};
 
 /// How a frame's bytes are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -25,6 +32,19 @@ pub enum CodecId {
     Lzo1x = 5,
     /// One or more whole zstd frames (RFC 8878).
     Zstd = 6,
+}
+
+impl CodecId {
+    /// All codecs, each at the index that is its number.
+    pub const ALL: [Self; 7] = [
+        Self::Store,
+        Self::Zlib,
+        Self::Xz,
+        Self::Lz4Block,
+        Self::Lz4Frame,
+        Self::Lzo1x,
+        Self::Zstd,
+    ];
 }
 
 impl fmt::Display for CodecId {
@@ -79,6 +99,15 @@ pub trait Inflater: Send {
     /// Which codec this is.
     fn codec(&self) -> CodecId;
 
+    /// Says whether the compressed bytes of the frames to come have been checked already ([`FrameCheck::Stored`]): a
+    /// codec that carries a checksum of its own may then leave it out. Forgets any frame in progress.
+    ///
+    /// [`FrameCheck::Stored`]: crate::format::FrameCheck::Stored
+    fn set_verified(&mut self, verified: bool) {
+        let _ = verified;
+        self.reset();
+    }
+
     /// Forgets any frame in progress; the next [`Self::advance`] starts on a new one.
     fn reset(&mut self);
 
@@ -116,4 +145,17 @@ pub trait Deflater: Send {
     /// # Errors
     /// [`CodecError::Deflate`].
     fn deflate(&mut self, raw: &[u8], out: &mut Vec<u8>) -> Result<(), CodecError>;
+}
+
+/// Makes the inflater of a codec.
+#[must_use]
+pub fn make_inflater(codec: CodecId) -> Box<dyn Inflater> {
+    match codec {
+        CodecId::Zstd => Box::new(zstd::ZstdInflater::new(false)),
+        _ => Box::new(StoreInflater::default()),
+    }
+}
+
+fn corrupt(codec: CodecId, reason: &'static str) -> CodecError {
+    CodecError::Corrupt { codec, reason }
 }

@@ -5,7 +5,20 @@
 //! lies inside the file, raw sizes add up to `raw_bytes`, none exceeds [`FRAME_BYTES_MAX`].
 //! The byte maps are in `docs/formats/`.
 
+mod error;
+mod index;
+mod raw;
+mod read_at;
+mod seekable;
+mod sidx;
+
 use crate::codec::CodecId;
+use read_at::Bytes;
+use std::fs::File;
+
+pub use error::FormatError;
+pub use index::{Builder, Index};
+pub use read_at::ReadAt;
 
 /// No frame may inflate to more than this. Bounds what a hostile image can make us allocate.
 pub const FRAME_BYTES_MAX: u32 = 16 << 20;
@@ -51,4 +64,33 @@ pub struct Frame {
     pub codec: CodecId,
     /// What to check it with.
     pub check: FrameCheck,
+}
+
+/// The most compressed bytes that a frame of `raw_bytes` may have. No codec of ours comes near; a table that says more
+/// is damaged, and a device that believed it would read gigabytes for one frame.
+#[must_use]
+pub fn stored_bytes_limit(raw_bytes: u32) -> u64 {
+    2 * u64::from(raw_bytes) + 4096
+}
+
+impl Index {
+    /// Finds out what kind of image `file` is and reads its tables. Files of no known kind are raw images.
+    ///
+    /// # Errors
+    /// [`FormatError`], which says what is wrong and what to do. Blocks on the file.
+    pub fn open(file: &File) -> Result<Self, FormatError> {
+        Self::read(file)
+    }
+
+    /// As [`Self::open`], from anything with bytes at offsets.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn read(source: &dyn ReadAt) -> Result<Self, FormatError> {
+        let bytes = Bytes::new(source)?;
+        if seekable::probe(&bytes)? {
+            return seekable::parse(&bytes);
+        }
+        raw::parse(&bytes)
+    }
 }

@@ -1,0 +1,17 @@
+//! The bytes as they are.
+//!
+//! Why here: for comparison, and because a device over a plain file is useful by itself.
+
+use super::read_at::Bytes;
+use super::{FormatError, Index};
+
+/// Takes any bytes that no other format claimed.
+pub(super) fn parse(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
+    if bytes.size == 0 {
+        return Err(FormatError::Empty { format: "raw" });
+    }
+    Ok(Index::same(bytes.size, FRAME_BYTES))
+}
+
+/// The pieces in which a raw image is cached.
+const FRAME_BYTES: u32 = 64 << 10;
