@@ -47,7 +47,12 @@ pub enum Lookup {
     /// ask [`Cache::is_ready`].
     Filling(SlotId),
     /// The caller must inflate the frame into this slot, which is now pinned and filling.
-    Claimed(SlotId),
+    Claimed {
+        /// The slot.
+        slot: SlotId,
+        /// Whether the beginning of the frame was there before: it is being read again.
+        again: bool,
+    },
     /// Every slot is pinned: inflate somewhere else.
     Full,
 }
@@ -122,7 +127,7 @@ impl Cache {
                     entry.pins = 1;
                     entry.released = false;
                     self.counts.misses += 1;
-                    return Lookup::Claimed(SlotId(slot));
+                    return Lookup::Claimed { slot: SlotId(slot), again: true };
                 }
                 State::Ready(_) | State::Empty => return Lookup::Full,
             }
@@ -143,7 +148,7 @@ impl Cache {
         };
         self.by_frame.insert(frame, slot);
         self.counts.misses += 1;
-        Lookup::Claimed(SlotId(slot))
+        Lookup::Claimed { slot: SlotId(slot), again: false }
     }
 
     /// Whether a frame is in the cache or on its way there.
@@ -188,9 +193,9 @@ impl Cache {
         entry.pins -= 1;
     }
 
-    /// Time passes: what was used before now is older than what is used from now on.
-    pub fn advance_tick(&mut self) {
-        self.tick += 1;
+    /// Time passes: it is `tick` now, in a unit of the caller's choice, never less than before.
+    pub fn set_tick(&mut self, tick: u64) {
+        self.tick = self.tick.max(tick);
     }
 
     /// Empties up to `limit` unpinned slots that were not used in the last `ticks` ticks, and calls

@@ -34,6 +34,7 @@ proptest! {
         let mut cache = Cache::new(4);
         let mut filling: Vec<(SlotId, u64)> = Vec::new();
         let mut pinned: Vec<(SlotId, u64)> = Vec::new();
+        let mut tick = 0;
         let mut holds: HashMap<SlotId, (u64, u32)> = HashMap::new();
         for step in steps {
             match step {
@@ -48,7 +49,7 @@ proptest! {
                         prop_assert!(filling.contains(&(slot, frame)));
                         pinned.push((slot, frame));
                     }
-                    Lookup::Claimed(slot) => {
+                    Lookup::Claimed { slot, .. } => {
                         prop_assert!(!filling.iter().any(|&(other, _)| other == slot));
                         prop_assert!(!pinned.iter().any(|&(other, _)| other == slot));
                         prop_assert!(!filling.iter().any(|&(_, other)| other == frame));
@@ -77,7 +78,10 @@ proptest! {
                     let (slot, _) = pinned.swap_remove(pick % pinned.len());
                     cache.unpin(slot);
                 }
-                Step::Tick => cache.advance_tick(),
+                Step::Tick => {
+                    tick += 1;
+                    cache.set_tick(tick);
+                }
                 Step::Release { ticks } => cache.release_idle(ticks, 10, |slot| {
                     assert!(!pinned.iter().chain(&filling).any(|&(other, _)| other == slot));
                     holds.remove(&slot);
@@ -106,7 +110,7 @@ proptest! {
 fn a_scan_does_not_push_out_what_is_read_again() {
     let mut cache = Cache::new(8);
     let mut touch = |frame: u64, keep: bool| match cache.look_up(frame, 1, keep) {
-        Lookup::Claimed(slot) => {
+        Lookup::Claimed { slot, .. } => {
             cache.filled(slot, 1);
             cache.unpin(slot);
             false
