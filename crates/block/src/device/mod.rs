@@ -117,7 +117,7 @@ pub struct Device {
     me: Weak<Device>,
     index: Index,
     file: File,
-    map: Option<FileMap>,
+    map: FileMap,
     /// Bytes mapped in since they were last let go, and how many may be.
     resident_bytes: AtomicU64,
     resident_bytes_max: u64,
@@ -153,7 +153,7 @@ impl Device {
         let slab = Slab::new(frame_bytes, budget.slots as usize, options)?;
         let slots: Box<[_]> = std::iter::from_fn(|| slab.take()).map(RwLock::new).collect();
         let map_bytes = usize::try_from(index.stored_bytes()).unwrap_or(usize::MAX);
-        let map = Some(FileMap::new(&file, 0, map_bytes)?);
+        let map = FileMap::new(&file, 0, map_bytes)?;
         let read_ahead_bytes = config.read_ahead_bytes.min(budget.slots * frame_bytes as u64 / 4);
         let device = Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
@@ -213,9 +213,7 @@ impl Device {
     /// that tell cold from warm.
     pub fn drop_cache(&self) {
         self.release(Duration::ZERO, usize::MAX);
-        if let Some(map) = &self.map {
-            map.drop_resident();
-        }
+        self.map.drop_resident();
     }
 
     fn seconds(&self) -> u64 {
@@ -244,9 +242,7 @@ impl Device {
             && self.index.stored_bytes() > self.resident_bytes_max
         {
             self.resident_bytes.store(0, Ordering::Relaxed);
-            if let Some(map) = &self.map {
-                map.drop_resident();
-            }
+            self.map.drop_resident();
         }
     }
 

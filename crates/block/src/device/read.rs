@@ -185,11 +185,9 @@ impl Device {
         let Some(background) = self.background.get().filter(|_| !ahead.is_empty()) else { return };
         let first = self.index.frame_at(ahead.start);
         let last = self.index.frame_at(ahead.end - 1);
-        if let Some(map) = &self.map {
-            let end = self.index.frame(last);
-            let end = (end.offset + u64::from(end.stored_bytes)) as usize;
-            map.advise_willneed(self.index.frame(first).offset as usize..end);
-        }
+        let end = self.index.frame(last);
+        let end = (end.offset + u64::from(end.stored_bytes)) as usize;
+        self.map.advise_willneed(self.index.frame(first).offset as usize..end);
         // Every engine busy: the readers themselves keep them so, and come to these frames soon.
         if self.pool.engines_idle() == 0 {
             return;
