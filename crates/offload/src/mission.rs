@@ -42,7 +42,10 @@ pub(crate) struct Doorbell {
 
 impl Doorbell {
     pub(crate) fn new() -> Self {
-        Self { state: AtomicU32::new(EMPTY), packet: AtomicU64::new(0) }
+        Self {
+            state: AtomicU32::new(EMPTY),
+            packet: AtomicU64::new(0),
+        }
     }
 
     /// Gives the engine a mission; wakes its thread if it sleeps. The caller owns the engine's claim
@@ -77,8 +80,14 @@ impl Doorbell {
                     continue;
                 }
             }
-            match self.state.compare_exchange(EMPTY, ASLEEP, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) | Err(ASLEEP) => futex::wait(&self.state, ASLEEP, None),
+            match self
+                .state
+                .compare_exchange(EMPTY, ASLEEP, Ordering::AcqRel, Ordering::Acquire)
+            {
+                Ok(_) | Err(ASLEEP) => {
+                    // Woken for whatever reason: the state says whether there is a mission.
+                    let _ = futex::wait(&self.state, ASLEEP, None);
+                }
                 Err(_) => {}
             }
         }

@@ -50,7 +50,9 @@ pub struct PoolConfig {
 impl Default for PoolConfig {
     fn default() -> Self {
         Self {
-            engines: cpu::allowed().len().clamp(1, ENGINES_MAX),
+            engines: cpu::allowed()
+                .map_or(1, |cpus| cpus.len())
+                .clamp(1, ENGINES_MAX),
             core: CoreConfig::default(),
             grace: Duration::from_micros(20),
             pin: true,
@@ -96,7 +98,7 @@ struct Posted {
 struct Shared {
     places: Box<[CachePadded<Place>]>,
     claims: Claims,
-    jobs: Jobs,
+    jobs: Jobs<Core>,
     backlog: ArrayQueue<Posted>,
     policy: Mutex<Box<dyn Policy>>,
     /// Callers that wait for an idle engine; under `waiting` they sleep on `freed`.
@@ -129,9 +131,12 @@ impl Pool {
     /// [`OffloadError::EngineCount`], [`OffloadError::Engine`], [`OffloadError::Thread`].
     pub fn start(config: PoolConfig) -> Result<Self, OffloadError> {
         if config.engines == 0 || config.engines > ENGINES_MAX {
-            return Err(OffloadError::EngineCount { engines: config.engines, max: ENGINES_MAX });
+            return Err(OffloadError::EngineCount {
+                engines: config.engines,
+                max: ENGINES_MAX,
+            });
         }
-        let cpus = cpu::allowed();
+        let cpus = cpu::allowed().unwrap_or_default();
         let mut places = Vec::with_capacity(config.engines);
         for engine in 0..config.engines {
             let core = Core::new(config.core.clone())
@@ -156,7 +161,10 @@ impl Pool {
             grace: config.grace,
             started: Instant::now(),
         });
-        let mut pool = Self { shared, threads: Vec::with_capacity(config.engines) };
+        let mut pool = Self {
+            shared,
+            threads: Vec::with_capacity(config.engines),
+        };
         for engine in 0..config.engines {
             let shared = Arc::clone(&pool.shared);
             let thread = std::thread::Builder::new()
@@ -204,8 +212,14 @@ impl Pool {
     #[must_use]
     pub fn seat(&self) -> Seat<'_> {
         let engine = self.shared.acquire();
-        self.shared.places[engine].counters.called.fetch_add(1, Ordering::Relaxed);
-        Seat { shared: &self.shared, engine }
+        self.shared.places[engine]
+            .counters
+            .called
+            .fetch_add(1, Ordering::Relaxed);
+        Seat {
+            shared: &self.shared,
+            engine,
+        }
     }
 
     /// Runs one piece of work on one engine (TLP) and returns what it gives. Blocks.
@@ -219,7 +233,8 @@ impl Pool {
     /// # Errors
     /// [`OffloadError::Kernel`] with what the kernel returned; a panic in it counts as that too.
     pub fn run<K: Kernel>(&self, args: K::Args<'_>) -> Result<K::Out, OffloadError> {
-        self.call(|core| core.run::<K>(args)).map_err(OffloadError::from)
+        self.call(|core| core.run::<K>(args))
+            .map_err(OffloadError::from)
     }
 
     /// Runs `unit` on every item, on as many engines as the policy gives this loop (LLP); the
@@ -275,7 +290,15 @@ impl Pool {
 
     /// Queues background work. Returns false, and drops it, when the queue is full. Never blocks.
     pub fn post(&self, job: &Arc<dyn Background>, token: u64) -> bool {
-        if self.shared.backlog.push(Posted { job: Arc::clone(job), token }).is_err() {
+        if self
+            .shared
+            .backlog
+            .push(Posted {
+                job: Arc::clone(job),
+                token,
+            })
+            .is_err()
+        {
             return false;
         }
         self.shared.start_drain();
@@ -322,7 +345,9 @@ impl Drop for Seat<'_> {
     fn drop(&mut self) {
         if !self.shared.backlog.is_empty() && self.shared.waiters.load(Ordering::SeqCst) == 0 {
             // Background work waits: pass the claim to the engine's own thread.
-            self.shared.places[self.engine].doorbell.ring(Mission::Drain);
+            self.shared.places[self.engine]
+                .doorbell
+                .ring(Mission::Drain);
             return;
         }
         self.shared.claims.release(self.engine);
@@ -349,13 +374,19 @@ impl Shared {
     }
 
     fn count_ready(&self) -> Ready<'_> {
-        Ready { shared: self, others: self.ready.fetch_add(1, Ordering::Relaxed) }
+        Ready {
+            shared: self,
+            others: self.ready.fetch_add(1, Ordering::Relaxed),
+        }
     }
 
     /// The engine whose thread is pinned to the core that this thread runs on, or any.
     fn preferred(&self) -> usize {
         let here = cpu::current();
-        self.places.iter().position(|place| place.cpu == here).unwrap_or(0)
+        self.places
+            .iter()
+            .position(|place| place.cpu == here)
+            .unwrap_or(0)
     }
 
     fn acquire(&self) -> usize {
@@ -451,9 +482,9 @@ const SPINS_FOR_SEAT: u32 = 30;
 
 fn engine_thread(shared: &Shared, engine: usize, pin: bool) {
     let place = &shared.places[engine];
-    if pin && let Err(error) = cpu::pin_current(place.cpu) {
-        // Not fatal: an engine that wanders is slower, not wrong.
-        let _ = error;
+    if pin {
+        // A refusal is not fatal: an engine that wanders is slower, not wrong.
+        let _ = cpu::pin(place.cpu);
     }
     loop {
         match place.doorbell.take(shared.grace) {

@@ -127,12 +127,17 @@ impl Cache {
                     entry.pins = 1;
                     entry.released = false;
                     self.counts.misses += 1;
-                    return Lookup::Claimed { slot: SlotId(slot), again: true };
+                    return Lookup::Claimed {
+                        slot: SlotId(slot),
+                        again: true,
+                    };
                 }
                 State::Ready(_) | State::Empty => return Lookup::Full,
             }
         }
-        let Some(slot) = self.find_victim() else { return Lookup::Full };
+        let Some(slot) = self.find_victim() else {
+            return Lookup::Full;
+        };
         let entry = &mut self.slots[slot as usize];
         if entry.state != State::Empty {
             self.by_frame.remove(&entry.frame);
@@ -148,7 +153,10 @@ impl Cache {
         };
         self.by_frame.insert(frame, slot);
         self.counts.misses += 1;
-        Lookup::Claimed { slot: SlotId(slot), again: false }
+        Lookup::Claimed {
+            slot: SlotId(slot),
+            again: false,
+        }
     }
 
     /// Whether a frame is in the cache or on its way there.

@@ -138,7 +138,11 @@ fn a_sequential_reader_is_read_ahead_of_and_each_byte_only_once() {
     for offset in (0..size).step_by(step as usize) {
         let advice = readers.observe(offset, step, size, 2 << 20);
         let (first, last) = (advice.ahead.start / step, advice.ahead.end / step);
-        for (frame, asked) in asked.iter_mut().enumerate().take(last as usize).skip(first as usize)
+        for (frame, asked) in asked
+            .iter_mut()
+            .enumerate()
+            .take(last as usize)
+            .skip(first as usize)
         {
             assert!(!*asked, "frame {frame} was asked for twice");
             *asked = true;
@@ -153,10 +157,15 @@ fn random_readers_cause_no_read_ahead() {
     let mut readers = ReadAhead::default();
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     for _ in 0..20_000 {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
         let offset = (state >> 33) % (28 << 20) / 4096 * 4096;
         let advice = readers.observe(offset, 4096, 28 << 20, 2 << 20);
-        assert!(advice.ahead.is_empty(), "read-ahead after a read at {offset}");
+        assert!(
+            advice.ahead.is_empty(),
+            "read-ahead after a read at {offset}"
+        );
     }
 }
 
@@ -167,8 +176,7 @@ fn four_interleaved_streams_are_told_apart() {
     for step in 0..100_u64 {
         for stream in 0..4_u64 {
             let offset = stream * (16 << 20) + step * 65536;
-            sequential +=
-                u32::from(readers.observe(offset, 65536, 64 << 20, 1 << 20).sequential);
+            sequential += u32::from(readers.observe(offset, 65536, 64 << 20, 1 << 20).sequential);
         }
     }
     assert!(sequential > 380, "{sequential} of 400");

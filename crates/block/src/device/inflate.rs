@@ -46,7 +46,9 @@ pub struct InflateState {
 
 impl InflateState {
     fn inflater(&mut self, codec: CodecId) -> &mut dyn Inflater {
-        self.inflaters[codec as usize].get_or_insert_with(|| make_inflater(codec)).as_mut()
+        self.inflaters[codec as usize]
+            .get_or_insert_with(|| make_inflater(codec))
+            .as_mut()
     }
 }
 
@@ -92,10 +94,20 @@ impl Device {
         claimed: Instant,
         on_wanted: &mut dyn FnMut(&[u8]) -> After,
     ) -> Result<usize, ReadError> {
-        let args = InflateArgs { device: self, index, out, want, claimed, on_wanted };
+        let args = InflateArgs {
+            device: self,
+            index,
+            out,
+            want,
+            claimed,
+            on_wanted,
+        };
         match core.run::<InflateFrame>(args) {
             Ok(result) => result,
-            Err(error) => Err(ReadError::BadFrame { frame: index, reason: error.to_string() }),
+            Err(error) => Err(ReadError::BadFrame {
+                frame: index,
+                reason: error.to_string(),
+            }),
         }
     }
 }
@@ -113,7 +125,11 @@ fn inflate(state: &mut InflateState, args: InflateArgs<'_>) -> Result<usize, Rea
     let begun = Instant::now();
     let stages = args.device.stages();
     stages.record(Stage::HandOver, nanos_between(args.claimed, begun));
-    let mut work = Work { args, begun, delivered: false };
+    let mut work = Work {
+        args,
+        begun,
+        delivered: false,
+    };
     let device = work.args.device;
     if !device.map.damaged() {
         let result = work.attempt(state, Source::Map);
@@ -142,16 +158,27 @@ impl Work<'_> {
             if let FrameCheck::Stored(expected) = frame.check
                 && xxh3_64(stored) != expected
             {
-                return Err(damaged(index, "its compressed bytes do not match their checksum"));
+                return Err(damaged(
+                    index,
+                    "its compressed bytes do not match their checksum",
+                ));
             }
             let got = Instant::now();
-            device.stages().record(Stage::Get, nanos_between(self.begun, got));
+            device
+                .stages()
+                .record(Stage::Get, nanos_between(self.begun, got));
             let early = matches!(frame.check, FrameCheck::Stored(_));
             let inflater = state.inflater(frame.codec);
             inflater.set_verified(early);
-            let target = if early { self.args.want.clamp(1, raw_bytes) } else { raw_bytes };
+            let target = if early {
+                self.args.want.clamp(1, raw_bytes)
+            } else {
+                raw_bytes
+            };
             let out = &mut self.args.out[..raw_bytes];
-            let valid = inflater.advance(stored, out, target).map_err(|e| refused(index, &e))?;
+            let valid = inflater
+                .advance(stored, out, target)
+                .map_err(|e| refused(index, &e))?;
             if let FrameCheck::Raw(expected) = frame.check
                 && xxh64(out, 0) as u32 != expected
             {
@@ -160,10 +187,14 @@ impl Work<'_> {
             if source == Source::Map && device.map.damaged() {
                 return Err(damaged(index, "the image lost pages while it was read"));
             }
-            device.stages().record(Stage::Inflate, nanos_between(got, Instant::now()));
+            device
+                .stages()
+                .record(Stage::Inflate, nanos_between(got, Instant::now()));
             self.delivered = true;
             if (self.args.on_wanted)(&out[..valid]) == After::Finish && valid < raw_bytes {
-                return inflater.advance(stored, out, raw_bytes).map_err(|e| refused(index, &e));
+                return inflater
+                    .advance(stored, out, raw_bytes)
+                    .map_err(|e| refused(index, &e));
             }
             Ok(valid)
         });
@@ -194,9 +225,11 @@ impl Device {
             }
             Source::File => {
                 reread.resize(bytes, 0);
-                self.file.read_exact_at(reread, frame.offset).map_err(|error| ReadError::Io {
-                    reason: format!("{bytes} bytes at {}: {error}", frame.offset),
-                })?;
+                self.file
+                    .read_exact_at(reread, frame.offset)
+                    .map_err(|error| ReadError::Io {
+                        reason: format!("{bytes} bytes at {}: {error}", frame.offset),
+                    })?;
                 Ok(reread)
             }
         }
@@ -208,7 +241,10 @@ fn refused(frame: u64, error: &CodecError) -> ReadError {
 }
 
 fn damaged(frame: u64, reason: &str) -> ReadError {
-    ReadError::BadFrame { frame, reason: reason.to_owned() }
+    ReadError::BadFrame {
+        frame,
+        reason: reason.to_owned(),
+    }
 }
 
 fn nanos_between(from: Instant, to: Instant) -> u64 {

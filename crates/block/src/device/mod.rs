@@ -76,7 +76,10 @@ pub struct DeviceConfig {
 
 impl Default for DeviceConfig {
     fn default() -> Self {
-        Self { memory_bytes: 128 << 20, read_ahead_bytes: 2 << 20 }
+        Self {
+            memory_bytes: 128 << 20,
+            read_ahead_bytes: 2 << 20,
+        }
     }
 }
 
@@ -149,12 +152,20 @@ impl Device {
         let budget = Budget::divide(&index, pool.engines() as u64, config.memory_bytes)?;
         let frame_bytes = index.frame_bytes() as usize;
         // Not touched beforehand: a device that is never read should not take its cache's memory.
-        let options = RegionOptions { lock: false, touch: false, ..RegionOptions::default() };
+        let options = RegionOptions {
+            lock: false,
+            touch: false,
+            ..RegionOptions::default()
+        };
         let slab = Slab::new(frame_bytes, budget.slots as usize, options)?;
-        let slots: Box<[_]> = std::iter::from_fn(|| slab.take()).map(RwLock::new).collect();
+        let slots: Box<[_]> = std::iter::from_fn(|| slab.take())
+            .map(RwLock::new)
+            .collect();
         let map_bytes = usize::try_from(index.stored_bytes()).unwrap_or(usize::MAX);
         let map = FileMap::new(&file, 0, map_bytes)?;
-        let read_ahead_bytes = config.read_ahead_bytes.min(budget.slots * frame_bytes as u64 / 4);
+        let read_ahead_bytes = config
+            .read_ahead_bytes
+            .min(budget.slots * frame_bytes as u64 / 4);
         let device = Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             cache: Mutex::new(Cache::new(slots.len())),
@@ -238,8 +249,7 @@ impl Device {
         // A fault maps its neighbours, too: count whole windows of 64 KiB.
         let bytes = bytes.next_multiple_of(FAULT_AROUND_BYTES);
         let resident = self.resident_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        if resident > self.resident_bytes_max
-            && self.index.stored_bytes() > self.resident_bytes_max
+        if resident > self.resident_bytes_max && self.index.stored_bytes() > self.resident_bytes_max
         {
             self.resident_bytes.store(0, Ordering::Relaxed);
             self.map.drop_resident();
@@ -269,7 +279,9 @@ impl BlockSource for Device {
 
     fn read_with_max_bytes(&self) -> usize {
         let frame_bytes = self.index.frame_bytes() as usize;
-        READ_WITH_BYTES_MAX.min((PIECES_MAX - 2) * frame_bytes).max(64 << 10)
+        READ_WITH_BYTES_MAX
+            .min((PIECES_MAX - 2) * frame_bytes)
+            .max(64 << 10)
     }
 
     fn read_into(&self, offset: u64, dst: &mut [u8]) -> Result<(), ReadError> {
@@ -282,7 +294,10 @@ impl BlockSource for Device {
 
     fn extent(&self, offset: u64) -> Extent {
         if offset >= self.size_bytes() {
-            return Extent { len: 0, zero: false };
+            return Extent {
+                len: 0,
+                zero: false,
+            };
         }
         let first = self.index.frame_at(offset);
         let zero = self.index.is_zero(first);
@@ -292,7 +307,10 @@ impl BlockSource for Device {
             .last()
             .unwrap_or(first);
         let last = self.index.frame(last);
-        Extent { len: last.raw_offset + u64::from(last.raw_bytes) - offset, zero }
+        Extent {
+            len: last.raw_offset + u64::from(last.raw_bytes) - offset,
+            zero,
+        }
     }
 
     fn passthrough(&self) -> Option<&File> {
@@ -334,7 +352,10 @@ impl Budget {
             // A cache larger than the device is of no use.
             index.frames().saturating_add(slots_min) * frame_bytes,
         );
-        Ok(Self { slots: (frames_bytes / frame_bytes).max(slots_min), resident_bytes })
+        Ok(Self {
+            slots: (frames_bytes / frame_bytes).max(slots_min),
+            resident_bytes,
+        })
     }
 }
 

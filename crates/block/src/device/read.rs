@@ -73,7 +73,10 @@ impl<'d> Pin<'d> {
     }
 
     fn is_ready(&self, frame: u64, want: usize) -> bool {
-        self.device.cache.lock().is_ready(self.slot, frame, want as u32)
+        self.device
+            .cache
+            .lock()
+            .is_ready(self.slot, frame, want as u32)
     }
 }
 
@@ -175,19 +178,21 @@ impl Device {
             return (false, 0..0);
         }
         let mut readers = self.readers.lock();
-        let advice =
-            readers.observe(offset, len as u64, self.size_bytes(), self.read_ahead_bytes);
+        let advice = readers.observe(offset, len as u64, self.size_bytes(), self.read_ahead_bytes);
         (advice.sequential, advice.ahead)
     }
 
     /// Gives whatever engines are left something to inflate ahead of a sequential reader.
     fn post_ahead(&self, ahead: Range<u64>) {
-        let Some(background) = self.background.get().filter(|_| !ahead.is_empty()) else { return };
+        let Some(background) = self.background.get().filter(|_| !ahead.is_empty()) else {
+            return;
+        };
         let first = self.index.frame_at(ahead.start);
         let last = self.index.frame_at(ahead.end - 1);
         let end = self.index.frame(last);
         let end = (end.offset + u64::from(end.stored_bytes)) as usize;
-        self.map.advise_willneed(self.index.frame(first).offset as usize..end);
+        self.map
+            .advise_willneed(self.index.frame(first).offset as usize..end);
         // Every engine busy: the readers themselves keep them so, and come to these frames soon.
         if self.pool.engines_idle() == 0 {
             return;
@@ -212,7 +217,13 @@ impl Device {
                 // unpinned, so nobody holds its lock.
                 let bytes = Some(self.slots[slot.0 as usize].write());
                 let pin = pin(slot);
-                Some(Taken::Claimed(Claim { bytes, pin, frame, again, result: None }))
+                Some(Taken::Claimed(Claim {
+                    bytes,
+                    pin,
+                    frame,
+                    again,
+                    result: None,
+                }))
             }
             Lookup::Full => None,
         }
@@ -275,9 +286,9 @@ impl Device {
             if finish { After::Finish } else { After::Leave }
         };
         if let Some(bytes) = claim.bytes.as_mut() {
-            let result = self.pool.call(|core| {
-                self.inflate(core, frame, bytes, range.end, claimed, &mut on_wanted)
-            });
+            let result = self
+                .pool
+                .call(|core| self.inflate(core, frame, bytes, range.end, claimed, &mut on_wanted));
             claim.result = Some(result);
         }
         claim.publish();
@@ -307,10 +318,15 @@ impl Device {
             self.wait_for_unpin();
         }
         let claimed = Instant::now();
-        self.stages.record(Stage::SetUp, nanos(claimed - begun) / (frames.end - frames.start));
+        self.stages.record(
+            Stage::SetUp,
+            nanos(claimed - begun) / (frames.end - frames.start),
+        );
         let filled = self
             .pool
-            .for_each(INFLATE_CLASS, &mut claims, |core, claim| self.fill(core, claim, claimed));
+            .for_each(INFLATE_CLASS, &mut claims, |core, claim| {
+                self.fill(core, claim, claimed)
+            });
         for claim in &mut claims {
             claim.publish();
         }
@@ -443,17 +459,25 @@ impl Device {
             } else if self.cache.lock().contains(frame) {
                 cached.push((frame, out));
             } else {
-                direct.push(Direct { frame, out, result: Ok(0) });
+                direct.push(Direct {
+                    frame,
+                    out,
+                    result: Ok(0),
+                });
             }
         }
         let claimed = Instant::now();
         let frames = (direct.len() + cached.len()).max(1) as u64;
-        self.stages.record(Stage::SetUp, nanos(claimed - begun) / frames);
-        let filled = self.pool.for_each(INFLATE_CLASS, &mut direct, |core, direct| {
-            let whole = direct.out.len();
-            let finish = &mut |_: &[u8]| After::Finish;
-            direct.result = self.inflate(core, direct.frame, direct.out, whole, claimed, finish);
-        });
+        self.stages
+            .record(Stage::SetUp, nanos(claimed - begun) / frames);
+        let filled = self
+            .pool
+            .for_each(INFLATE_CLASS, &mut direct, |core, direct| {
+                let whole = direct.out.len();
+                let finish = &mut |_: &[u8]| After::Finish;
+                direct.result =
+                    self.inflate(core, direct.frame, direct.out, whole, claimed, finish);
+            });
         for direct in direct {
             let result = match direct.result {
                 Ok(0) => Err(unfilled(direct.frame, &filled)),

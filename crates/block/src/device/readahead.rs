@@ -72,11 +72,23 @@ impl ReadAhead {
         self.clock += 1;
         let clock = self.clock;
         let end = offset.saturating_add(len).min(size_bytes);
-        let Some(stream) = self.streams.iter_mut().find(|stream| stream.continues(offset)) else {
+        let Some(stream) = self
+            .streams
+            .iter_mut()
+            .find(|stream| stream.continues(offset))
+        else {
             if let Some(oldest) = self.streams.iter_mut().min_by_key(|stream| stream.used) {
-                *oldest = Stream { next: end, ahead: end, run: 0, used: clock };
+                *oldest = Stream {
+                    next: end,
+                    ahead: end,
+                    run: 0,
+                    used: clock,
+                };
             }
-            return Advice { sequential: false, ahead: 0..0 };
+            return Advice {
+                sequential: false,
+                ahead: 0..0,
+            };
         };
         stream.used = clock;
         if offset == stream.next {
@@ -84,7 +96,10 @@ impl ReadAhead {
         }
         stream.next = stream.next.max(end);
         if stream.run < RUN_MIN {
-            return Advice { sequential: false, ahead: 0..0 };
+            return Advice {
+                sequential: false,
+                ahead: 0..0,
+            };
         }
         let doublings = (stream.run - RUN_MIN).min(20);
         let window = (WINDOW_MIN_BYTES << doublings).min(window_max_bytes);
@@ -92,9 +107,15 @@ impl ReadAhead {
         let from = stream.ahead.max(stream.next).min(until);
         // Ask for half a window at a time rather than read by read: fewer wake-ups.
         if until - from < (window / 2).max(1) && until != size_bytes {
-            return Advice { sequential: true, ahead: 0..0 };
+            return Advice {
+                sequential: true,
+                ahead: 0..0,
+            };
         }
         stream.ahead = stream.ahead.max(until);
-        Advice { sequential: true, ahead: from..until }
+        Advice {
+            sequential: true,
+            ahead: from..until,
+        }
     }
 }

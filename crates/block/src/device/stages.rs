@@ -90,7 +90,11 @@ impl Stages {
         for (index, count) in times.buckets.iter().enumerate() {
             let count = count.load(Ordering::Relaxed);
             if count >= left {
-                return if total == 0 { 0.0 } else { 2_f64.powf((index as f64 + 0.5) / 2.0) };
+                return if total == 0 {
+                    0.0
+                } else {
+                    2_f64.powf((index as f64 + 0.5) / 2.0)
+                };
             }
             left -= count;
         }
