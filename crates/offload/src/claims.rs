@@ -104,7 +104,8 @@ mod loom_tests {
                 let (claims, queued, done) =
                     (Arc::clone(&claims), Arc::clone(&queued), Arc::clone(&done));
                 loom::thread::spawn(move || {
-                    queued.store(1, Ordering::SeqCst);
+                    // A read-modify-write, as the queue's own push is.
+                    queued.swap(1, Ordering::SeqCst);
                     if claims.claim(0).is_some() {
                         drain(&claims, &queued, &done);
                     }
