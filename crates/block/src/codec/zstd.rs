@@ -266,5 +266,10 @@ impl Deflater for ZstdDeflater {
 /// libzstd's levels that make sense for images.
 pub const LEVELS: std::ops::RangeInclusive<i32> = 1..=22;
 
+/// How finely a frame is cut. At 64 KiB frames of real files, blocks of 32 KiB cost 4-8 % of the speed of inflating
+/// whole frames and nothing of the ratio, and halve the wait for a 4 KiB read of the first half; 16 KiB cost 14 % and
+/// gain no more than 3 us on average.
+pub const BLOCK_BYTES: u32 = 32 << 10;
+
 /// The first of the sixteen magics of skippable frames.
 const SKIPPABLE_MAGIC: u32 = 0x184D_2A50;

@@ -113,6 +113,27 @@ impl Index {
         !matches!(self.checks, Checks::None)
     }
 
+    /// What frames are checked with, for people.
+    #[must_use]
+    pub fn checksums(&self) -> &'static str {
+        match (&self.checks, self.codec) {
+            (Checks::Stored(_), _) => "XXH3-64 of every frame's compressed bytes",
+            (Checks::Raw(_), _) => "XXH64 of every frame's contents, low 32 bits",
+            (Checks::None, CodecId::Zlib) => "Adler-32 inside every zlib stream",
+            (Checks::None, CodecId::Xz) => "inside every xz stream",
+            (Checks::None, _) => "none",
+        }
+    }
+
+    /// How many frames the image says are all zeros.
+    #[must_use]
+    pub fn zero_frames(&self) -> u64 {
+        self.zeros
+            .iter()
+            .map(|word| u64::from(word.count_ones()))
+            .sum()
+    }
+
     /// Memory that this index takes, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
@@ -242,7 +263,7 @@ impl Place {
 
 /// Gathers frames in order and checks each against its neighbours, the file and the limits.
 #[derive(Debug)]
-pub struct Builder {
+pub(super) struct Builder {
     format: Format,
     variant: &'static str,
     file_bytes: u64,
@@ -266,8 +287,7 @@ pub struct Builder {
 
 impl Builder {
     /// Expects `frames` frames, which the caller has checked against the file's size (8 bytes each are set aside).
-    #[must_use]
-    pub fn new(format: Format, variant: &'static str, file_bytes: u64, frames: u64) -> Self {
+    pub(super) fn new(format: Format, variant: &'static str, file_bytes: u64, frames: u64) -> Self {
         let mut places = Vec::new();
         places.reserve_exact(frames as usize + 1);
         Self {
@@ -290,11 +310,16 @@ impl Builder {
         }
     }
 
+    /// Changes the format that the index will name, when the frames themselves tell it.
+    pub(super) fn set_format(&mut self, format: Format) {
+        self.format = format;
+    }
+
     /// Adds the next frame; its `raw_offset` is set here.
     ///
     /// # Errors
     /// [`FormatError::Table`] or [`FormatError::FrameTooLarge`].
-    pub fn push(&mut self, frame: Frame, zero: bool) -> Result<(), FormatError> {
+    pub(super) fn push(&mut self, frame: Frame, zero: bool) -> Result<(), FormatError> {
         let number = self.places.len() as u64;
         let table = |reason, value| FormatError::Table {
             format: self.variant,
@@ -382,7 +407,7 @@ impl Builder {
     /// # Errors
     /// [`FormatError::Empty`] when no frame was pushed; [`FormatError::Table`] when not all frames or none have a
     /// checksum of one kind.
-    pub fn finish(mut self) -> Result<Index, FormatError> {
+    pub(super) fn finish(mut self) -> Result<Index, FormatError> {
         let frames = self.places.len();
         let Some(&first) = self.places.first() else {
             return Err(FormatError::Empty {

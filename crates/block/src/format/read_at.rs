@@ -56,10 +56,10 @@ impl ReadAt for &[u8] {
 
 /// An image being parsed: its bytes, and their number, asked for once.
 #[derive(Clone, Copy)]
-pub struct Bytes<'a> {
+pub(super) struct Bytes<'a> {
     source: &'a dyn ReadAt,
     /// The file's size.
-    pub size: u64,
+    pub(super) size: u64,
 }
 
 impl<'a> Bytes<'a> {
@@ -67,7 +67,7 @@ impl<'a> Bytes<'a> {
     ///
     /// # Errors
     /// [`FormatError::Io`].
-    pub fn new(source: &'a dyn ReadAt) -> Result<Self, FormatError> {
+    pub(super) fn new(source: &'a dyn ReadAt) -> Result<Self, FormatError> {
         let size = source.size_bytes().map_err(|source| FormatError::Io {
             doing: "read",
             offset: 0,
@@ -80,7 +80,7 @@ impl<'a> Bytes<'a> {
     ///
     /// # Errors
     /// [`FormatError::Io`].
-    pub fn fill(&self, buf: &mut [u8], offset: u64) -> Result<(), FormatError> {
+    pub(super) fn fill(&self, buf: &mut [u8], offset: u64) -> Result<(), FormatError> {
         self.source
             .read_exact_at(buf, offset)
             .map_err(|source| FormatError::Io {
@@ -94,7 +94,10 @@ impl<'a> Bytes<'a> {
     ///
     /// # Errors
     /// [`FormatError::Io`].
-    pub fn array<const N: usize>(&self, offset: u64) -> Result<Option<[u8; N]>, FormatError> {
+    pub(super) fn array<const N: usize>(
+        &self,
+        offset: u64,
+    ) -> Result<Option<[u8; N]>, FormatError> {
         match offset.checked_add(N as u64) {
             Some(end) if end <= self.size => {
                 let mut buf = [0; N];
@@ -109,7 +112,7 @@ impl<'a> Bytes<'a> {
     ///
     /// # Errors
     /// [`FormatError::Io`].
-    pub fn tail<const N: usize>(&self) -> Result<Option<[u8; N]>, FormatError> {
+    pub(super) fn tail<const N: usize>(&self) -> Result<Option<[u8; N]>, FormatError> {
         match self.size.checked_sub(N as u64) {
             Some(offset) => self.array(offset),
             None => Ok(None),
@@ -121,7 +124,7 @@ impl<'a> Bytes<'a> {
     ///
     /// # Errors
     /// [`FormatError::Io`], or what `each` returns.
-    pub fn records<const N: usize>(
+    pub(super) fn records<const N: usize>(
         &self,
         offset: u64,
         count: u64,
@@ -145,7 +148,7 @@ impl<'a> Bytes<'a> {
     ///
     /// # Errors
     /// [`FormatError::Io`], or what `each` returns.
-    pub fn pieces(
+    pub(super) fn pieces(
         &self,
         offset: u64,
         length: u64,
@@ -165,4 +168,4 @@ impl<'a> Bytes<'a> {
 }
 
 /// Tables are read this many bytes at a time.
-pub const PIECE_BYTES: usize = 64 << 10;
+pub(super) const PIECE_BYTES: usize = 64 << 10;

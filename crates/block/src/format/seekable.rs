@@ -9,6 +9,7 @@
 
 use super::read_at::Bytes;
 use super::sidx::{self, Found, le32};
+use super::write::{Ending, ImageWriter, Layout, Packed};
 use super::{Builder, Format, FormatError, Frame, FrameCheck, Index};
 use crate::codec::CodecId;
 
@@ -137,6 +138,72 @@ impl Table {
     }
 }
 
+/// Writes our index frame and the standard seek table.
+pub(super) struct SeekableWriter {
+    index: sidx::Writer,
+    /// The seek table's entries.
+    entries: Vec<u8>,
+    frames: u64,
+}
+
+impl SeekableWriter {
+    pub(super) fn new(layout: &Layout) -> Self {
+        Self {
+            index: sidx::Writer::new(CodecId::Zstd, layout.frame_bytes),
+            entries: Vec::new(),
+            frames: 0,
+        }
+    }
+
+    fn enter(&mut self, stored_bytes: u32, raw_bytes: u32, check: u32) {
+        for field in [stored_bytes, raw_bytes, check] {
+            self.entries.extend(field.to_le_bytes());
+        }
+        self.frames += 1;
+    }
+}
+
+impl ImageWriter for SeekableWriter {
+    fn codec(&self) -> CodecId {
+        CodecId::Zstd
+    }
+
+    fn push(&mut self, frame: &Packed) -> Result<(), FormatError> {
+        self.index.push(frame.entry(), frame.raw_bytes);
+        self.enter(frame.stored_bytes, frame.raw_bytes, frame.stored_end);
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<Ending, FormatError> {
+        let frames = self.frames;
+        let too_many = || FormatError::CannotWrite {
+            format: NAME,
+            what: format!("{frames} frames"),
+            reason: "the seek table is a skippable frame, whose length has 32 bits",
+            next: "take a larger --frame",
+        };
+        let mut tail = self.index.finish().ok_or_else(too_many)?;
+        self.enter(tail.len() as u32, 0, NOTHING_CHECK);
+        let content = self.entries.len() as u64 + FOOTER_BYTES;
+        let content = u32::try_from(content).map_err(|_| too_many())?;
+        let frames = u32::try_from(self.frames)
+            .ok()
+            .filter(|&frames| frames <= FRAMES_MAX);
+        let frames = frames.ok_or_else(too_many)?;
+        tail.extend(TABLE_MAGIC.to_le_bytes());
+        tail.extend(content.to_le_bytes());
+        tail.append(&mut self.entries);
+        tail.extend(frames.to_le_bytes());
+        tail.push(CHECKED_BIT);
+        tail.extend(FOOTER_MAGIC.to_le_bytes());
+        Ok(Ending { tail, front: None })
+    }
+}
+
+/// What the specification lets a table hold.
+const FRAMES_MAX: u32 = 0x800_0000;
+/// The low 32 bits of the XXH64 of no bytes at all.
+const NOTHING_CHECK: u32 = 0x51D8_E999;
 pub(super) const FRAME_MAGIC: u32 = 0xFD2F_B528;
 pub(super) const TABLE_MAGIC: u32 = 0x184D_2A5E;
 pub(super) const FOOTER_MAGIC: u32 = 0x8F92_EAB1;

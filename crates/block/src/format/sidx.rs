@@ -14,7 +14,7 @@ use xxhash_rust::xxh3::Xxh3Default;
 
 /// What one entry says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry {
+pub(super) struct Entry {
     /// Compressed bytes.
     pub stored_bytes: u32,
     /// Whether the frame inflates to zeros only.
@@ -25,7 +25,7 @@ pub struct Entry {
 
 /// Gathers the entries of an image that is being written.
 #[derive(Debug)]
-pub struct Writer {
+pub(super) struct Writer {
     codec: CodecId,
     frame_bytes: u32,
     raw_bytes: u64,
@@ -34,8 +34,7 @@ pub struct Writer {
 
 impl Writer {
     /// For an image of `codec` ([`CodecId::Zstd`] or [`CodecId::Lz4Frame`]) in frames of `frame_bytes`.
-    #[must_use]
-    pub fn new(codec: CodecId, frame_bytes: u32) -> Self {
+    pub(super) fn new(codec: CodecId, frame_bytes: u32) -> Self {
         Self {
             codec,
             frame_bytes,
@@ -45,16 +44,21 @@ impl Writer {
     }
 
     /// Adds the next frame of the file.
-    pub fn push(&mut self, entry: Entry, raw_bytes: u32) {
+    pub(super) fn push(&mut self, entry: Entry, raw_bytes: u32) {
         self.raw_bytes += u64::from(raw_bytes);
         self.entries.push(entry);
     }
 
+    /// How many there are.
+    pub(super) fn frames(&self) -> usize {
+        self.entries.len()
+    }
+
     /// The whole skippable frame, or `None` when its 32-bit length has no room for so many entries.
-    #[must_use]
-    pub fn finish(&self) -> Option<Vec<u8>> {
+    pub(super) fn finish(&self) -> Option<Vec<u8>> {
         let content = HEAD_BYTES + self.entries.len() as u64 * ENTRY_BYTES as u64 + TAIL_BYTES;
         let content_bytes = u32::try_from(content).ok()?;
+        let total_bytes = content_bytes.checked_add(SKIPPABLE_BYTES as u32)?;
         let mut out = Vec::with_capacity(content as usize + SKIPPABLE_BYTES as usize);
         out.extend(MAGIC.to_le_bytes());
         out.extend(content_bytes.to_le_bytes());
@@ -70,7 +74,7 @@ impl Writer {
         }
         let check = xxhash_rust::xxh3::xxh3_64(&out[SKIPPABLE_BYTES as usize..]);
         out.extend(check.to_le_bytes());
-        out.extend((content_bytes + SKIPPABLE_BYTES as u32).to_le_bytes());
+        out.extend(total_bytes.to_le_bytes());
         out.extend(END_TAG);
         Some(out)
     }
@@ -78,7 +82,7 @@ impl Writer {
 
 /// What was found where an index frame would end.
 #[derive(Debug)]
-pub enum Found {
+pub(super) enum Found {
     /// No index frame.
     Nothing,
     /// One that does not agree with its own checksum or fields; says what.
@@ -91,7 +95,7 @@ pub enum Found {
 ///
 /// # Errors
 /// [`FormatError`]: the index is intact but speaks of frames that cannot be.
-pub fn read(
+pub(super) fn read(
     bytes: &Bytes<'_>,
     end: u64,
     format: Format,
@@ -223,9 +227,9 @@ pub(super) fn le64(bytes: &[u8]) -> u64 {
 }
 
 /// One of the sixteen magics of skippable frames; zstd's seek table takes `...5E`, pzstd `...50`.
-pub const MAGIC: u32 = 0x184D_2A5C;
+pub(super) const MAGIC: u32 = 0x184D_2A5C;
 /// Magic and length, before the content.
-pub const SKIPPABLE_BYTES: u64 = 8;
+pub(super) const SKIPPABLE_BYTES: u64 = 8;
 const HEAD_BYTES: u64 = 32;
 const TAIL_BYTES: u64 = 16;
 const ENTRY_BYTES: usize = 12;
