@@ -70,7 +70,7 @@ use crate::store::Arena;
 /// of transfers. Nothing of `'c` can leave the run.
 pub trait Kernel: Sized + 'static {
     /// What a job is given: values, and borrows of the host's memory ([`crate::In`], [`crate::Out`]).
-    type Args<'j>: Send;
+    type Args<'j>;
     /// What a job gives back.
     type Out: Send + 'static;
     /// What stays on an engine between runs: tables, scratch memory, a codec. Made once on each engine, and again

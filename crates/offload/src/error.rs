@@ -1,6 +1,7 @@
 //! What can go wrong with off-loaded work.
 
-use sidecore_engine::{EngineError, KernelError};
+use sidecore_engine::KernelError;
+use sidecore_sys::SysError;
 
 /// Why off-loaded work did not end well, or the pool could not start.
 #[derive(Debug, thiserror::Error)]
@@ -21,7 +22,7 @@ pub enum OffloadError {
         /// Which one.
         engine: usize,
         /// Why.
-        source: EngineError,
+        source: SysError,
     },
     /// The number of engines asked for is out of range.
     #[error("{engines} engines asked for; a pool has 1 to {max}")]

@@ -16,7 +16,7 @@ use crate::mission::{Doorbell, Mission};
 use crossbeam_queue::ArrayQueue;
 use crossbeam_utils::CachePadded;
 use parking_lot::{Condvar, Mutex};
-use sidecore_engine::{Core, CoreConfig, Kernel};
+use sidecore_engine::{Core, CoreOptions, Kernel};
 use sidecore_sched::{Arrival, ClassId, Decision, Departure, Policy};
 use sidecore_sys::cpu;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -36,7 +36,7 @@ pub struct PoolConfig {
     /// Engines, 1 to 64. Default: one for each core this process may use.
     pub engines: usize,
     /// Each engine's core: local store, pre-touching, DMA mode.
-    pub core: CoreConfig,
+    pub core: CoreOptions,
     /// How long an engine with nothing to do spins before it sleeps.
     pub grace: Duration,
     /// Whether engine threads are pinned, one to a core, in turn.
@@ -53,7 +53,7 @@ impl Default for PoolConfig {
             engines: cpu::allowed()
                 .map_or(1, |cpus| cpus.len())
                 .clamp(1, ENGINES_MAX),
-            core: CoreConfig::default(),
+            core: CoreOptions::default(),
             grace: Duration::from_micros(20),
             pin: true,
             backlog_max: 256,
@@ -139,7 +139,7 @@ impl Pool {
         let cpus = cpu::allowed().unwrap_or_default();
         let mut places = Vec::with_capacity(config.engines);
         for engine in 0..config.engines {
-            let core = Core::new(config.core.clone())
+            let core = Core::new(config.core)
                 .map_err(|source| OffloadError::Engine { engine, source })?;
             places.push(CachePadded::new(Place {
                 core: Mutex::new(core),

@@ -76,10 +76,12 @@ impl Kernel for InflateFrame {
     /// Bytes of the frame that are valid, or why none is.
     type Out = Result<usize, ReadError>;
     type State = InflateState;
-    const LS: usize = 0;
 
-    fn run(cx: &mut Ctx<'_, Self>, args: InflateArgs<'_>) -> Result<Self::Out, KernelError> {
-        Ok(inflate(cx.state(), args))
+    fn run<'c, 'j: 'c>(
+        cx: &mut Ctx<'c, Self>,
+        args: InflateArgs<'j>,
+    ) -> Result<Self::Out, KernelError> {
+        Ok(inflate(cx.state, args))
     }
 }
 

@@ -117,7 +117,6 @@ pub enum DeviceError {
 
 /// A compressed image, opened for reading. Share it behind an [`Arc`].
 pub struct Device {
-    me: Weak<Device>,
     index: Index,
     file: File,
     map: FileMap,
@@ -166,8 +165,7 @@ impl Device {
         let read_ahead_bytes = config
             .read_ahead_bytes
             .min(budget.slots * frame_bytes as u64 / 4);
-        let device = Arc::new_cyclic(|me| Self {
-            me: Weak::clone(me),
+        let device = Arc::new(Self {
             cache: Mutex::new(Cache::new(slots.len())),
             unpinned: Condvar::new(),
             zeros: vec![0; frame_bytes].into(),
