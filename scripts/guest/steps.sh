@@ -1,0 +1,41 @@
+# Shell functions for the inits of both guests: one result line per step, on the console.
+#
+# Why here: scripts/guest/run reads these lines, and both guests must speak alike.
+# Must stay true: plain POSIX shell that busybox's ash runs; a step that fails says why and ends the guest's run.
+
+# Hundredths of a second since the guest's start.
+now() {
+  read -r up _ </proc/uptime
+  echo "${up%.*}${up#*.}"
+}
+
+# result NAME BEGUN: says that a step went well and how long it took.
+result() {
+  spent=$(($(now) - $2))
+  printf 'guest: %s ok %d.%02d\n' "$1" $((spent / 100)) $((spent % 100))
+}
+
+# step NAME COMMAND...: runs a command (or function), says how it went, and ends the guest if it failed.
+step() {
+  name=$1
+  shift
+  begun=$(now)
+  if "$@" >/run/step.log 2>&1; then
+    result "$name" "$begun"
+  else
+    echo "guest: $name FAILED with status $?: $*"
+    sed 's/^/  | /' /run/step.log
+    dmesg | tail -n 20 | sed 's/^/  kernel | /'
+    finish
+  fi
+}
+
+# The image's bytes, read from the device, have the checksum that the host worked out.
+same_sum() {
+  # The last sector may be filled up; read exactly as many bytes as the image has.
+  sum=$(head -c "$image_bytes" "$1" | sha256sum)
+  [ "${sum%% *}" = "$image_sha256" ] || { echo "checksum ${sum%% *}, expected $image_sha256"; return 1; }
+}
+
+# What the page cache holds of the device is forgotten, so that the next read reaches the server.
+forget() { echo 3 >/proc/sys/vm/drop_caches; }
