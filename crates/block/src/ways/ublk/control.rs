@@ -146,13 +146,31 @@ pub fn start(source: Arc<dyn BlockSource>, options: &Options) -> Result<UblkServ
     Ok(server)
 }
 
+/// Like [`start`], but takes over the device of the same image whose server died, if there is one.
+///
+/// # Errors
+/// Those of [`start`] and [`recover`].
+pub fn start_or_recover(
+    source: Arc<dyn BlockSource>,
+    options: &Options,
+) -> Result<UblkServer, Error> {
+    let orphan = attached()
+        .into_iter()
+        .find(|device| device.quiesced && device.image == options.image);
+    match orphan {
+        Some(device) => recover(device.dev_id, source),
+        None => start(source, options),
+    }
+}
+
 /// Goes on serving the quiesced device `dev_id`, whose server died, from the same image. Requests
 /// that were in flight are answered; their readers notice nothing but the wait. Returns once the
 /// device is live again.
 ///
 /// Blocks for at most 5 s while the kernel still notices the death.
 ///
-/// # Errors [`Error::Unavailable`], [`Error::NoSuchDevice`], [`Error::StillServed`],
+/// # Errors
+/// [`Error::Unavailable`], [`Error::NoSuchDevice`], [`Error::StillServed`],
 /// [`Error::OtherSize`], [`Error::Driver`], [`Error::Timeout`].
 pub fn recover(dev_id: u32, source: Arc<dyn BlockSource>) -> Result<UblkServer, Error> {
     available()?;
@@ -197,31 +215,43 @@ pub fn recover(dev_id: u32, source: Arc<dyn BlockSource>) -> Result<UblkServer, 
 }
 
 /// Stops and removes device `dev_id`, whoever serves it or served it. Returns when it is gone,
-/// after at most 10 s.
+/// after at most 10 s. With `force` a mounted device goes too, and its users get I/O errors.
 ///
-/// # Errors [`Error::NoSuchDevice`]; [`Error::Busy`] while it is mounted; [`Error::Driver`];
-/// [`Error::Timeout`].
-pub fn stop(dev_id: u32) -> Result<(), Error> {
+/// # Errors
+/// [`Error::NoSuchDevice`]; [`Error::Busy`] while it is mounted, unless forced;
+/// [`Error::Driver`]; [`Error::Timeout`].
+pub fn stop(dev_id: u32, force: bool) -> Result<(), Error> {
     if !exists(dev_id) {
         return Err(Error::NoSuchDevice { dev_id });
     }
-    let exclusive = OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_EXCL)
-        .open(block_path(dev_id));
-    if exclusive.is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY)) {
+    if !force && is_held(dev_id) {
         return Err(Error::Busy { dev_id });
     }
-    let ctrl = control(dev_id)?;
-    ctrl.kill_dev()
+    control(dev_id)?
+        .kill_dev()
         .map_err(|error| driver_error(dev_id, "stop it", &error))?;
-    // A living server removes the device as it ends; after a crash nobody else would.
-    let removed = ctrl.del_dev_async();
-    let gone = wait_until(STOP_WAIT, || !exists(dev_id));
-    match (gone, removed) {
-        (true, _) => Ok(()),
-        (false, Err(error)) => Err(driver_error(dev_id, "remove it", &error)),
-        (false, Ok(_)) => Err(Error::Timeout {
+    // A living server removes the device as it ends; after a crash nobody else would. The driver's
+    // command returns when the last user is gone, without a bound of its own; hence the thread,
+    // which ends with the command.
+    let (removed_sender, removed) = channel();
+    std::thread::Builder::new()
+        .name("ublk-remove".to_owned())
+        .spawn(move || {
+            let outcome = control(dev_id).and_then(|ctrl| {
+                ctrl.del_dev()
+                    .map_err(|error| driver_error(dev_id, "remove it", &error))
+            });
+            let _ = removed_sender.send(outcome);
+        })
+        .map_err(|source| Error::Io {
+            what: "start a thread that removes a ublk device",
+            source,
+        })?;
+    match removed.recv_timeout(STOP_WAIT) {
+        // The server may have been quicker, and the device no longer there to be removed.
+        Ok(outcome) if exists(dev_id) => outcome.map(|_| ()),
+        Ok(_) => Ok(()),
+        Err(_) => Err(Error::Timeout {
             dev_id,
             what: "its removal",
             wait_s: STOP_WAIT.as_secs(),
@@ -410,6 +440,15 @@ fn exists(dev_id: u32) -> bool {
 
 fn block_path(dev_id: u32) -> PathBuf {
     PathBuf::from(format!("/dev/ublkb{dev_id}"))
+}
+
+/// Whether the device is mounted or below another one: then nobody else may open it exclusively.
+fn is_held(dev_id: u32) -> bool {
+    let exclusive = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_EXCL)
+        .open(block_path(dev_id));
+    exclusive.is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY))
 }
 
 /// The largest request: whole pages, and no more than the source takes at once.

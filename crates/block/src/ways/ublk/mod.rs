@@ -8,7 +8,7 @@
 //! - [`start`] makes a device, [`recover`] takes over one whose server died, [`stop`] removes one,
 //!   [`attached`] lists.
 //! - The kernel's blk-mq queue on each CPU maps to one of our queues; each queue is one thread that
-//!   answers one request at a time ([`queue`]). Parallel inflating is the source's business, not
+//!   answers one request at a time (`queue.rs`). Parallel inflating is the source's business, not
 //!   this module's.
 //!
 //! Must stay true:
@@ -29,7 +29,7 @@
 mod control;
 mod queue;
 
-pub use control::{UblkServer, UblkStopper, attached, recover, start, stop};
+pub use control::{UblkServer, UblkStopper, attached, recover, start, start_or_recover, stop};
 
 use libublk::UblkError;
 use libublk::ctrl::UblkCtrl;
@@ -87,8 +87,9 @@ pub struct Attached {
 pub enum Unavailable {
     /// No control device.
     #[error(
-        "the kernel's ublk driver is not loaded ({CONTROL_PATH} is missing); run `modprobe ublk_drv` (Linux 6.5 or \
-         newer has it as a module), or go without: the loop device over FUSE serves the same image"
+        "the kernel's ublk driver is not loaded ({CONTROL_PATH} is missing); run `modprobe \
+         ublk_drv` (a module of Linux 6.5 or newer), or go without: a loop device over FUSE serves \
+         the same image"
     )]
     NoDriver,
     /// The control device may not be opened.
@@ -99,8 +100,8 @@ pub enum Unavailable {
     },
     /// The driver lacks something that this module relies on.
     #[error(
-        "this kernel's ublk driver lacks {missing} (it offers the features {offered:#x}); Linux 6.5 or newer with \
-         io_uring allowed (`sysctl kernel.io_uring_disabled=0`) is needed"
+        "this kernel's ublk driver lacks {missing} (it offers the features {offered:#x}); Linux \
+         6.5 or newer with io_uring allowed (`sysctl kernel.io_uring_disabled=0`) is needed"
     )]
     TooOld {
         /// Names of the features that are missing.
@@ -138,7 +139,8 @@ pub enum Error {
     },
     /// Mounted, or held by another driver.
     #[error(
-        "/dev/ublkb{dev_id} is in use (mounted, or below another device); unmount it first, then try again"
+        "/dev/ublkb{dev_id} is in use (mounted, or below another device); unmount it first, then \
+         try again"
     )]
     Busy {
         /// N of `/dev/ublkbN`.
@@ -146,7 +148,8 @@ pub enum Error {
     },
     /// Recovery of a device whose server lives.
     #[error(
-        "/dev/ublkb{dev_id} is still served by process {server_pid}; only a device whose server died can be recovered"
+        "/dev/ublkb{dev_id} is still served by process {server_pid}; only a device whose server \
+         died can be recovered"
     )]
     StillServed {
         /// N of `/dev/ublkbN`.
@@ -156,8 +159,8 @@ pub enum Error {
     },
     /// Recovery with another image.
     #[error(
-        "/dev/ublkb{dev_id} has {device_sectors} sectors of 512 bytes but the image has {source_sectors}; recover it \
-         with the image that it was attached with, or detach it"
+        "/dev/ublkb{dev_id} has {device_sectors} sectors of 512 bytes but the image has \
+         {source_sectors}; recover it with the image that it was attached with, or detach it"
     )]
     OtherSize {
         /// N of `/dev/ublkbN`.
@@ -304,6 +307,11 @@ mod tests {
         }
         let reason = available().expect_err("no control device").to_string();
         assert!(reason.contains("modprobe ublk_drv"), "{reason}");
-        assert!(stop(7).expect_err("no device 7").to_string().contains('7'));
+        assert!(
+            stop(7, false)
+                .expect_err("no device 7")
+                .to_string()
+                .contains('7')
+        );
     }
 }

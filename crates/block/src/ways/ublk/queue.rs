@@ -21,7 +21,8 @@ use std::os::fd::RawFd;
 /// Answers the requests of queue `queue_id` from `source` until the device is stopped or loses its
 /// server.
 ///
-/// # Errors [`Error::Driver`] and [`Error::Io`] when the queue could not be set up; nothing was
+/// # Errors
+/// [`Error::Driver`] and [`Error::Io`] when the queue could not be set up; nothing was
 /// answered then.
 pub(super) fn serve(queue_id: u16, dev: &UblkDev, source: &dyn BlockSource) -> Result<(), Error> {
     let dev_id = dev.dev_info.dev_id;
@@ -151,7 +152,7 @@ fn complete(queue: &UblkQueue, tag: u16, result: i32) {
     }
     // Without this the answer would wait until the whole batch of requests is worked off.
     if let Err(error) = with_task_io_ring_mut(|ring| ring.submit()) {
-        tracing::warn!(tag, %error, "cannot submit a ublk answer at once; it goes with the next one");
+        tracing::warn!(tag, %error, "a ublk answer waits for the next one to be submitted");
     }
 }
 
