@@ -14,8 +14,8 @@ use crate::source::BlockSource;
 use libublk::ctrl::{UblkCtrl, UblkCtrlBuilder};
 use libublk::io::UblkDev;
 use libublk::{UblkError, UblkFlags, sys};
-use std::fs::OpenOptions;
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{DirBuilder, OpenOptions, Permissions};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -121,6 +121,7 @@ pub fn start(source: Arc<dyn BlockSource>, options: &Options) -> Result<UblkServ
     if source.size_bytes() == 0 {
         return Err(Error::Empty);
     }
+    guard_records();
     let source = SourceHandle(source);
     let (options, for_thread) = (options.clone(), source.clone());
     let server = spawn(source, move |started| {
@@ -208,8 +209,11 @@ pub fn recover(dev_id: u32, source: Arc<dyn BlockSource>) -> Result<UblkServer, 
         ctrl.start_user_recover()
             .map_err(|error| driver_error(dev_id, "begin its recovery", &error))?;
         let result = serve(&ctrl, &for_thread, started, None);
-        // This control did not add the device, so it does not remove it by itself.
-        let _ = ctrl.del_dev();
+        if result.is_ok() {
+            // This control did not add the device, so it does not remove it by itself. After a
+            // failed recovery the device stays quiesced for another attempt.
+            let _ = ctrl.del_dev();
+        }
         result
     })
 }
@@ -456,6 +460,22 @@ fn request_bytes_max(source: &dyn BlockSource) -> u32 {
     let page = 1_u32 << PAGE_SHIFT;
     let taken = u32::try_from(source.read_with_max_bytes()).unwrap_or(u32::MAX);
     taken.clamp(page, REQUEST_BYTES_MAX) / page * page
+}
+
+/// Keeps other users from planting links where the library writes its record of a device: it would
+/// make the folder writable for all, without the sticky bit that forbids just that. Best effort.
+fn guard_records() {
+    let folder = UblkCtrl::run_dir();
+    let made = DirBuilder::new().mode(0o755).create(&folder);
+    if made.is_ok() {
+        return;
+    }
+    if let Ok(metadata) = std::fs::metadata(&folder) {
+        let mode = metadata.permissions().mode();
+        if mode & 0o1002 == 0o0002 {
+            let _ = std::fs::set_permissions(&folder, Permissions::from_mode(mode | 0o1000));
+        }
+    }
 }
 
 /// Best effort: the device works without it, only slower for sequential readers.
