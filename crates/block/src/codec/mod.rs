@@ -5,6 +5,8 @@
 //! Must stay true: an [`Inflater`] is safe against any input: no panic, no read or write out of bounds, no byte beyond
 //! `out`, and time linear in `frame.len() + out.len()`.
 
+pub mod lzo1x;
+
 use std::fmt;
 
 /// How a frame's bytes are compressed.
