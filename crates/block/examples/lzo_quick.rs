@@ -1,9 +1,18 @@
 //! quick
-use sidecore_block::codec::{Inflater, lzo1x::Inflate};
-fn main(){ let a:Vec<String>=std::env::args().collect(); let d=std::fs::read(&a[1]).unwrap(); let reps:usize=a[2].parse().unwrap();
-let mut v=vec![];let mut p=0; while p<d.len(){let r=u32::from_le_bytes(d[p..p+4].try_into().unwrap()) as usize;let l=u32::from_le_bytes(d[p+4..p+8].try_into().unwrap()) as usize;v.push((r,&d[p+8..p+8+l]));p+=8+l;}
-let mut out=vec![0u8;65536*4];let mut best=f64::MAX;let mut inf=Inflate::new();
-for _ in 0..reps{let t=std::time::Instant::now();for &(r,s) in &v{inf.inflate(s,&mut out[..r]).unwrap();}best=best.min(t.elapsed().as_secs_f64());}
-use std::io::Write; writeln!(std::io::stdout(),"{best:.9}").unwrap();
-if a.len()>3 {let raw=std::fs::read(&a[3]).unwrap();let mut q=0;for &(r,s) in &v{inf.inflate(s,&mut out[..r]).unwrap();assert_eq!(&out[..r],&raw[q..q+r]);q+=r;}}
+use sidecore_block::codec::{Deflater, Inflater, lzo1x::{Deflate, Inflate}};
+use std::io::Write;
+fn main() {
+    let a: Vec<String> = std::env::args().collect();
+    let raw = std::fs::read(&a[1]).unwrap();
+    for level in a[2].split(',').map(|l| l.parse::<u8>().unwrap()) {
+        let (mut d, mut i) = (Deflate::new(level), Inflate::new());
+        let t = std::time::Instant::now();
+        let mut all = vec![]; let mut total = 0; let mut out = vec![];
+        for b in raw.chunks(65536) { d.deflate(b, &mut out).unwrap(); total += out.len(); all.extend((b.len() as u32).to_le_bytes()); all.extend((out.len() as u32).to_le_bytes()); all.extend(&out); }
+        let el = t.elapsed().as_secs_f64();
+        let mut p = 0; let mut buf = vec![0; 65536];
+        for b in raw.chunks(65536) { let l = u32::from_le_bytes(all[p+4..p+8].try_into().unwrap()) as usize; i.inflate(&all[p+8..p+8+l], &mut buf[..b.len()]).unwrap(); assert_eq!(&buf[..b.len()], b); p += 8 + l; }
+        writeln!(std::io::stdout(), "level {level}: {total} bytes ratio {:.4} {:.1} MB/s", raw.len() as f64 / total as f64, raw.len() as f64 / el / 1e6).unwrap();
+        std::fs::write(format!("/tmp/lzo-eng/our{level}.lzo"), &all).unwrap();
+    }
 }

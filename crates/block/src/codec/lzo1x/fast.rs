@@ -39,8 +39,14 @@ pub(super) fn run(frame: &[u8], out: &mut [u8], cursor: &mut Cursor, target: usi
         state::NONE => frame.get(cursor.input).is_some_and(|&byte| byte >= 16),
         _ => true,
     };
-    let input_room = frame.len().checked_sub(cursor.input).is_some_and(|n| n >= INPUT_MARGIN);
-    let output_room = out.len().checked_sub(cursor.output).is_some_and(|n| n >= OUTPUT_MARGIN);
+    let input_room = frame
+        .len()
+        .checked_sub(cursor.input)
+        .is_some_and(|n| n >= INPUT_MARGIN);
+    let output_room = out
+        .len()
+        .checked_sub(cursor.output)
+        .is_some_and(|n| n >= OUTPUT_MARGIN);
     if is_match && input_room && output_room {
         // SAFETY: both slices have their margin ahead of the cursor, as checked above.
         unsafe { turns(frame, out, cursor, target) }
@@ -67,18 +73,16 @@ unsafe fn turns(frame: &[u8], out: &mut [u8], cursor: &mut Cursor, target: usize
             output_start.add(out.len()).cast_const(),
         )
     };
-    let mut after_run = usize::from(cursor.state == state::RUN) << 8;
+    let mut after_run = cursor.state == state::RUN;
     let mut literals = usize::from(cursor.state & 3);
 
     while input <= input_last && output.cast_const() < output_stop {
         // SAFETY: the loop's condition is the margin invariant: INPUT_MARGIN >= 8 bytes may be read at `input`.
         let mut word = u64::from_le(unsafe { input.cast::<u64>().read_unaligned() });
         let first = word as u8;
-        // SAFETY: `first` is below 256 and `after_run` is 0 or 256; the table has 512 entries.
-        let shape = unsafe { *SHAPES.0.get_unchecked(usize::from(first) + after_run) };
+        let shape = &SHAPES.0[usize::from(after_run)][usize::from(first)];
         let is_three = first.wrapping_sub(16) < 48;
-        let mut length = (shape >> 8) as u8 as usize;
-        let written = output.addr() - output_start.addr();
+        let mut length = usize::from(shape.length);
         let mut at = input;
 
         if length > SHORT_MATCH {
@@ -93,25 +97,28 @@ unsafe fn turns(frame: &[u8], out: &mut [u8], cursor: &mut Cursor, target: usize
                 // SAFETY: one byte of at least INPUT_MARGIN.
                 at = unsafe { at.add(1) };
             }
-            let distance = distance_of(word, shape);
+            let distance = shape.distance(word);
             let room = output_end.addr() - output.addr();
-            if distance > written || distance == MARKER || length + OUTPUT_MARGIN > room {
+            if distance > output.addr() - output_start.addr()
+                || distance == MARKER
+                || length + OUTPUT_MARGIN > room
+            {
                 break;
             }
             // SAFETY: `distance` bytes stand before `output`; `length` and the margin fit behind it.
             unsafe { copy_long(output, distance, length) };
         } else {
-            let distance = distance_of(word, shape);
-            if distance > written || distance == MARKER {
+            let distance = shape.distance(word);
+            let from = output.cast_const().wrapping_sub(distance);
+            if from < output_start.cast_const() || distance == MARKER {
                 break;
             }
-            if distance < length.min(16) {
+            if distance < length {
                 // SAFETY: as above; `length` is at most SHORT_MATCH, which is within the margin.
                 unsafe { copy_long(output, distance, length) };
             } else {
                 // SAFETY: `distance` bytes stand before `output`, 32 may be written from it on: the margin invariant.
                 unsafe {
-                    let from = output.cast_const().sub(distance);
                     copy_16(from, output);
                     copy_16(from.add(16), output.add(16));
                 }
@@ -119,14 +126,16 @@ unsafe fn turns(frame: &[u8], out: &mut [u8], cursor: &mut Cursor, target: usize
         }
         // SAFETY: a short match leaves 32 bytes of the output's margin, a long one the whole; the stream's margin
         // covers the match (at most 4 bytes).
-        let mut target = unsafe {
+        let to = unsafe {
             at = at.add(2 + usize::from(is_three));
             output.add(length)
         };
 
-        // What follows: 0 to 3 literals counted in the match, or for 0 perhaps a run.
-        let tail = select_unpredictable(is_three, word >> 8, word);
-        let key = ((tail & 3) << 8 | tail >> 16 & 0xff) as usize;
+        // What follows: 0 to 3 literals counted in the match, or for 0 perhaps a run. The key is the byte after the
+        // match, and from bit 16 on the count of literals.
+        let low = word as u32;
+        let key = select_unpredictable(is_three, low.rotate_right(24), low.rotate_right(16))
+            & 0x0003_00ff;
         if key == 0 {
             // A run whose length goes on in the next byte, or in more.
             // SAFETY: 6 bytes of the stream's margin at most.
@@ -135,48 +144,49 @@ unsafe fn turns(frame: &[u8], out: &mut [u8], cursor: &mut Cursor, target: usize
             // SAFETY: as above.
             let from = unsafe { at.add(2) };
             let fits = input_end.addr() - from.addr() >= count + INPUT_MARGIN
-                && output_end.addr() - target.addr() >= count + OUTPUT_MARGIN;
+                && output_end.addr() - to.addr() >= count + OUTPUT_MARGIN;
             if more == 0 || !fits {
-                (input, output, after_run, literals) = (at, target, 0, 0);
+                (input, output, after_run, literals) = (at, to, false, 0);
                 break;
             }
             // SAFETY: `count` and a margin fit on both sides.
             unsafe {
-                copy_literals(from, target, count);
+                copy_literals(from, to, count);
                 input = from.add(count);
-                output = target.add(count);
+                output = to.add(count);
             }
-            after_run = 256;
+            after_run = true;
             continue;
         }
-        let is_run = key.wrapping_sub(1) < 15;
-        literals = select_unpredictable(is_run, key + 3, (tail & 3) as usize);
+        after_run = key < 16;
+        literals = select_unpredictable(after_run, key + 3, key >> 16) as usize;
         // SAFETY: at most 5 bytes used of the stream's margin and 32 of the output's: 32 are left for literals, of
         // which there are at most 18.
         unsafe {
-            at = at.add(usize::from(is_run));
-            copy_16(at, target);
+            at = at.add(usize::from(after_run));
+            copy_16(at, to);
             if literals > 16 {
-                copy_16(at.add(16), target.add(16));
+                copy_16(at.add(16), to.add(16));
             }
             input = at.add(literals);
-            target = target.add(literals);
+            output = to.add(literals);
         }
-        output = target;
-        after_run = usize::from(is_run) << 8;
     }
 
     cursor.input = input.addr() - input_start.addr();
     cursor.output = output.addr() - output_start.addr();
-    cursor.state = if after_run == 0 { literals as u8 } else { state::RUN };
+    cursor.state = if after_run {
+        state::RUN
+    } else {
+        literals as u8
+    };
 }
 
-/// The distance in `word`, whose first byte has `shape`.
-#[inline(always)]
-fn distance_of(word: u64, shape: u64) -> usize {
-    let field = (word >> (shape & 63)) & (shape >> 16 & 0xffff);
-    (field + (shape >> 32)) as usize
-}
+/// Sixteen bytes in one register. (An array of bytes would go through the stack.)
+#[cfg(target_arch = "x86_64")]
+type Lane = std::arch::x86_64::__m128i;
+#[cfg(not(target_arch = "x86_64"))]
+type Lane = u128;
 
 /// Copies sixteen bytes, all read before any is written.
 ///
@@ -185,7 +195,10 @@ fn distance_of(word: u64, shape: u64) -> usize {
 #[inline(always)]
 unsafe fn copy_16(from: *const u8, to: *mut u8) {
     // SAFETY: the caller's word; no alignment is asked for.
-    unsafe { to.cast::<[u8; 16]>().write_unaligned(from.cast::<[u8; 16]>().read_unaligned()) }
+    unsafe {
+        to.cast::<Lane>()
+            .write_unaligned(from.cast::<Lane>().read_unaligned())
+    }
 }
 
 /// Copies `count` literals.
@@ -236,32 +249,72 @@ const EXTENDED: usize = 100;
 /// The distance that an end marker has; a match may have it too. Rare enough to leave both to the slow step.
 const MARKER: usize = 0x4000;
 
-/// What each first byte means, after a run (from 256 on) or not: bits 0 to 7 how far to shift the word for the
-/// distance's field, 8 to 15 the length, 16 to 31 the field's mask, from 32 on what to add to it.
+/// What a first byte says of its match. Eight bytes, read field by field: that is cheaper than taking them apart.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Shape {
+    /// Which bits of the shifted word are the distance's.
+    mask: u32,
+    /// What to add to them.
+    base: u16,
+    /// The length; above [`SHORT_MATCH`] it is 33, or [`EXTENDED`] was added.
+    length: u8,
+    /// How far to shift the word.
+    shift: u8,
+}
+
+impl Shape {
+    #[inline(always)]
+    fn distance(&self, word: u64) -> usize {
+        let field = (word >> (self.shift & 63)) as u32 & self.mask;
+        field as usize + usize::from(self.base)
+    }
+}
+
+/// A shape for each first byte, after no run and after a run.
 #[repr(align(64))]
-struct Shapes([u64; 512]);
+struct Shapes([[Shape; 256]; 2]);
 
-static SHAPES: Shapes = Shapes(shapes());
+static SHAPES: Shapes = Shapes([shapes(false), shapes(true)]);
 
-const fn shapes() -> [u64; 512] {
-    let mut table = [0; 512];
+const fn shapes(after_run: bool) -> [Shape; 256] {
+    let mut table = [Shape {
+        mask: 0,
+        base: 0,
+        length: 0,
+        shift: 0,
+    }; 256];
     let mut index = 0;
-    while index < 512 {
-        let first = (index & 255) as u64;
-        let after_run = index >= 256;
+    while index < 256 {
+        let first = index as u8;
+        let near = (first >> 2) as u16;
         let (shift, length, mask, base) = match first {
-            0..16 if after_run => (6, 3, 0x3fc, 2049 + (first >> 2)),
-            0..16 => (6, 2, 0x3fc, 1 + (first >> 2)),
-            16..32 => (10, short_length(first & 7, 7), 0x3fff, 0x4000 + ((first & 8) << 11)),
+            0..16 if after_run => (6, 3, 0x3fc, 2049 + near),
+            0..16 => (6, 2, 0x3fc, 1 + near),
+            16..32 => (
+                10,
+                short_length(first & 7, 7),
+                0x3fff,
+                0x4000 + ((first as u16 & 8) << 11),
+            ),
             32..64 => (10, short_length(first & 31, 31), 0x3fff, 1),
-            _ => (5, (first >> 5) + 1, 0x7f8, 1 + ((first >> 2) & 7)),
+            _ => (5, (first >> 5) + 1, 0x7f8, 1 + (near & 7)),
         };
-        table[index] = shift | length << 8 | mask << 16 | base << 32;
+        table[index] = Shape {
+            mask,
+            base,
+            length,
+            shift,
+        };
         index += 1;
     }
     table
 }
 
-const fn short_length(field: u64, all_ones: u64) -> u64 {
-    if field == 0 { EXTENDED as u64 + all_ones + 2 } else { field + 2 }
+const fn short_length(field: u8, all_ones: u8) -> u8 {
+    if field == 0 {
+        EXTENDED as u8 + all_ones + 2
+    } else {
+        field + 2
+    }
 }

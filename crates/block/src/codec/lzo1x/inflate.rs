@@ -24,7 +24,10 @@ impl Inflate {
     /// One that stands at the start of a frame.
     #[must_use]
     pub const fn new() -> Self {
-        Self { cursor: Cursor::START, ended: false }
+        Self {
+            cursor: Cursor::START,
+            ended: false,
+        }
     }
 
     /// As [`Inflater::advance`], with the error in full, and without asking that the stream fill `out`: returns how
@@ -79,14 +82,23 @@ impl Inflater for Inflate {
         let codec = CodecId::Lzo1x;
         let expected = out.len();
         match self.try_advance(frame, out, target) {
-            Ok(got) if self.ended && got != expected => {
-                Err(CodecError::Length { codec, got, expected, at_least: false })
-            }
+            Ok(got) if self.ended && got != expected => Err(CodecError::Length {
+                codec,
+                got,
+                expected,
+                at_least: false,
+            }),
             Ok(got) => Ok(got),
-            Err(Lzo1xError::OutputOverrun { needed, .. }) => {
-                Err(CodecError::Length { codec, got: needed, expected, at_least: true })
-            }
-            Err(error) => Err(CodecError::Corrupt { codec, reason: error.reason() }),
+            Err(Lzo1xError::OutputOverrun { needed, .. }) => Err(CodecError::Length {
+                codec,
+                got: needed,
+                expected,
+                at_least: true,
+            }),
+            Err(error) => Err(CodecError::Corrupt {
+                codec,
+                reason: error.reason(),
+            }),
         }
     }
 }

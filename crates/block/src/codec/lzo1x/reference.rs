@@ -87,7 +87,11 @@ pub(super) struct Cursor {
 }
 
 impl Cursor {
-    pub(super) const START: Self = Self { input: 0, output: 0, state: state::START };
+    pub(super) const START: Self = Self {
+        input: 0,
+        output: 0,
+        state: state::START,
+    };
 }
 
 /// What [`step`] came to.
@@ -113,14 +117,18 @@ pub(super) fn inflate(frame: &[u8], out: &mut [u8]) -> Result<usize, Lzo1xError>
 ///
 /// # Errors
 /// As [`inflate`]; the cursor has then not moved.
-pub(super) fn step(
-    frame: &[u8],
-    out: &mut [u8],
-    cursor: &mut Cursor,
-) -> Result<Step, Lzo1xError> {
-    let mut reader = Reader { frame, start: cursor.input, at: cursor.input };
+pub(super) fn step(frame: &[u8], out: &mut [u8], cursor: &mut Cursor) -> Result<Step, Lzo1xError> {
+    let mut reader = Reader {
+        frame,
+        start: cursor.input,
+        at: cursor.input,
+    };
     let first = reader.byte()?;
-    let mut writer = Writer { out, start: cursor.input, at: cursor.output };
+    let mut writer = Writer {
+        out,
+        start: cursor.input,
+        at: cursor.output,
+    };
 
     let next_state = if cursor.state == state::START && first > 17 {
         let count = usize::from(first) - 17;
@@ -150,7 +158,10 @@ pub(super) fn step(
                             cursor.input = reader.at;
                             Ok(Step::End)
                         }
-                        count => Err(Lzo1xError::TrailingGarbage { at: reader.at, count }),
+                        count => Err(Lzo1xError::TrailingGarbage {
+                            at: reader.at,
+                            count,
+                        }),
                     };
                 }
                 (length, offset + 0x4000, word as u8)
@@ -172,7 +183,11 @@ pub(super) fn step(
         count
     };
 
-    *cursor = Cursor { input: reader.at, output: writer.at, state: next_state };
+    *cursor = Cursor {
+        input: reader.at,
+        output: writer.at,
+        state: next_state,
+    };
     Ok(Step::More)
 }
 
@@ -186,7 +201,9 @@ struct Reader<'a> {
 impl<'a> Reader<'a> {
     fn bytes(&mut self, count: usize) -> Result<&'a [u8], Lzo1xError> {
         let rest = self.frame.get(self.at..).unwrap_or_default();
-        let bytes = rest.get(..count).ok_or(Lzo1xError::InputOverrun { at: self.start })?;
+        let bytes = rest
+            .get(..count)
+            .ok_or(Lzo1xError::InputOverrun { at: self.start })?;
         self.at += count;
         Ok(bytes)
     }
@@ -196,7 +213,8 @@ impl<'a> Reader<'a> {
     }
 
     fn word(&mut self) -> Result<u16, Lzo1xError> {
-        self.bytes(2).map(|bytes| u16::from_le_bytes([bytes[0], bytes[1]]))
+        self.bytes(2)
+            .map(|bytes| u16::from_le_bytes([bytes[0], bytes[1]]))
     }
 
     /// A length whose field in the instruction is `field`; a field of 0 means that it goes on in further bytes, each
@@ -230,7 +248,11 @@ impl Writer<'_> {
         if needed <= room {
             Ok(needed)
         } else {
-            Err(Lzo1xError::OutputOverrun { at: self.start, needed, room })
+            Err(Lzo1xError::OutputOverrun {
+                at: self.start,
+                needed,
+                room,
+            })
         }
     }
 
