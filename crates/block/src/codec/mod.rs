@@ -6,6 +6,7 @@
 //! `out`, and time linear in `frame.len() + out.len()`.
 
 pub mod lz4;
+pub mod lzo1x;
 mod position;
 mod store;
 pub mod xz;
