@@ -8,6 +8,8 @@
 pub mod lz4;
 mod position;
 mod store;
+#[cfg(test)]
+mod tests;
 pub mod xz;
 pub mod zlib;
 pub mod zstd;

@@ -126,8 +126,10 @@ pub fn make(directory: &Path, kind: Kind, scratch: &Path) -> Result<File, InnerE
     let mut command = Command::new(kind.program());
     match kind {
         Kind::Erofs => {
-            // All extended attributes are kept with the files that have them.
-            command.arg("--quiet").arg("-x1").arg(&image).arg(directory);
+            command
+                .args(["--quiet", "--preserve-mtime"])
+                .arg(&image)
+                .arg(directory);
         }
         Kind::Squashfs => {
             command.arg(directory).arg(&image);
@@ -186,7 +188,7 @@ pub fn make(directory: &Path, kind: Kind, scratch: &Path) -> Result<File, InnerE
             said: last_words(&said),
         });
     }
-    Ok(file)
+    Ok(())
 }
 
 /// What a directory holds, for the one file system that must know beforehand.
