@@ -169,6 +169,17 @@ pub fn make(directory: &Path, kind: Kind, scratch: &Path) -> Result<File, InnerE
                 .arg(&image);
         }
     }
+    run(&mut command, kind, directory)?;
+    if kind == Kind::Ext4 {
+        // The tree has no such directory, and nothing will ever be found in it.
+        let mut remove = Command::new("debugfs");
+        remove.args(["-w", "-R", "rmdir lost+found"]).arg(&image);
+        run(&mut remove, kind, directory)?;
+    }
+    Ok(file)
+}
+
+fn run(command: &mut Command, kind: Kind, directory: &Path) -> Result<(), InnerError> {
     let output = command
         .stdin(Stdio::null())
         .output()
