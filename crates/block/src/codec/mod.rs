@@ -9,6 +9,8 @@ pub mod lz4;
 pub mod lzo1x;
 mod position;
 mod store;
+#[cfg(test)]
+mod tests;
 pub mod xz;
 pub mod zlib;
 pub mod zstd;
@@ -160,7 +162,7 @@ pub fn make_inflater(codec: CodecId) -> Box<dyn Inflater> {
         CodecId::Xz => Box::new(xz::XzInflater::default()),
         CodecId::Lz4Block => Box::new(lz4::Lz4BlockInflater),
         CodecId::Lz4Frame => Box::new(lz4::Lz4FrameInflater::default()),
-        CodecId::Lzo1x => Box::new(lzo1x::Inflate::default()),
+        CodecId::Lzo1x => Box::new(lzo1x::Inflate::new()),
         CodecId::Zstd => Box::new(zstd::ZstdInflater::new(false)),
     }
 }
