@@ -267,7 +267,7 @@ mod tests {
                 "{full}"
             );
             assert!(arena.alloc::<u64>(usize::MAX).is_err());
-            std::mem::forget(arena.alloc::<u32>(128).unwrap());
+            let _forgotten = arena.alloc::<u32>(128).unwrap();
             assert!(arena.alloc::<u8>(105).is_err(), "104 are left");
             assert!(arena.alloc::<u8>(0).unwrap().is_empty());
         }

@@ -11,6 +11,14 @@ pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use std::time::Duration;
 
+/// Between two looks at something that another thread is about to change.
+pub(crate) fn spin() {
+    #[cfg(not(loom))]
+    std::hint::spin_loop();
+    #[cfg(loom)]
+    loom::thread::yield_now();
+}
+
 /// A word to sleep on.
 #[derive(Debug)]
 pub(crate) struct Word {

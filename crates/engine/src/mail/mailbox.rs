@@ -116,6 +116,7 @@ impl<const N: usize> Mailbox<N> {
             } else if is_before(stamp, turn) {
                 return false;
             } else {
+                // Another write took this number; its advance of the tail came before the stamp that we saw.
                 number = self.tail.load(Ordering::Relaxed);
             }
         }

@@ -6,24 +6,27 @@
 //! way (nanoseconds, unless the writer lost its core).
 //! Source: Cell Broadband Engine Architecture, "MFC Atomic Update Commands" (getllar, putllc, putlluc).
 
+use crate::sync::{AtomicU64, Ordering, fence, spin};
 use crossbeam_utils::CachePadded;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+/// Words in a line; fewer where loom looks at every order of their loads and stores.
+const WORDS: usize = if cfg!(loom) { 2 } else { 16 };
 
 /// The contents of a line: 16 words of 64 bits.
-pub type LineWords = [u64; 16];
+pub type LineWords = [u64; WORDS];
 
 /// A shared line.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct Line {
-    words: [AtomicU64; 16],
+    words: [AtomicU64; WORDS],
     /// Odd while a write is under way; grows by 2 with each.
     version: CachePadded<AtomicU64>,
 }
 
 impl Default for Line {
     fn default() -> Self {
-        Self::new([0; 16])
+        Self::new([0; WORDS])
     }
 }
 
@@ -50,7 +53,7 @@ impl Line {
             if version.is_multiple_of(2) && self.write_if(version, words) {
                 return;
             }
-            std::hint::spin_loop();
+            spin();
         }
     }
 
@@ -67,7 +70,7 @@ impl Line {
                     return (words, before);
                 }
             }
-            std::hint::spin_loop();
+            spin();
         }
     }
 
@@ -95,7 +98,7 @@ impl Line {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
