@@ -11,13 +11,13 @@ use std::time::Duration;
 /// the write numbered `p` may use it, `2p + 1` that the read numbered `p` may.
 #[derive(Debug)]
 pub struct Mailbox<const N: usize> {
-    slots: [AtomicU64; N],
+    slots: CachePadded<[AtomicU64; N]>,
     /// Number of the next write.
     tail: CachePadded<AtomicU32>,
     /// Number of the next read.
     head: CachePadded<AtomicU32>,
-    written: Doorbell,
-    taken: Doorbell,
+    written: CachePadded<Doorbell>,
+    taken: CachePadded<Doorbell>,
 }
 
 impl<const N: usize> Default for Mailbox<N> {
@@ -37,11 +37,13 @@ impl<const N: usize> Mailbox<N> {
             )
         };
         Self {
-            slots: std::array::from_fn(|index| AtomicU64::new(join(2 * index as u32, 0))),
+            slots: CachePadded::new(std::array::from_fn(|index| {
+                AtomicU64::new(join(2 * index as u32, 0))
+            })),
             tail: CachePadded::new(AtomicU32::new(0)),
             head: CachePadded::new(AtomicU32::new(0)),
-            written: Doorbell::new(),
-            taken: Doorbell::new(),
+            written: CachePadded::new(Doorbell::new()),
+            taken: CachePadded::new(Doorbell::new()),
         }
     }
 
@@ -180,10 +182,10 @@ mod tests {
         let mut mailbox = Mailbox::<N>::new();
         mailbox.tail = CachePadded::new(AtomicU32::new(start));
         mailbox.head = CachePadded::new(AtomicU32::new(start));
-        mailbox.slots = std::array::from_fn(|index| {
+        mailbox.slots = CachePadded::new(std::array::from_fn(|index| {
             let number = start.wrapping_add((index as u32).wrapping_sub(start) % N as u32);
             AtomicU64::new(join(number.wrapping_mul(2), 0))
-        });
+        }));
         for round in 0..20 {
             for index in 0..N {
                 assert_eq!(mailbox.count(), index);
