@@ -1,10 +1,11 @@
-//! What it costs to talk to an engine and to bring 64 KiB to it, with and without touching memory beforehand.
+//! What it costs to talk to an engine and to bring 64 KiB to it, with and without touching memory
+//! beforehand.
 //!
 //! `cargo run --release -p sidecore-engine --example round_trip`
 //!
-//! The papers lost a factor of 100 to 1,000 on buffers that were mapped or first touched while a request waited; the
-//! last table is that point on this machine. One process, medians and 99th percentiles in nanoseconds; the host and
-//! the engine sit on different cores where there are two.
+//! The papers lost a factor of 100 to 1,000 on buffers that were mapped or first touched while a
+//! request waited; the last table is that point on this machine. One process, medians and 99th
+//! percentiles in nanoseconds; the host and the engine sit on different cores where there are two.
 
 use sidecore_engine::{
     Core, CoreOptions, Ctx, DmaMode, Engine, EngineOptions, In, Kernel, KernelError, WaitOptions,

@@ -1,9 +1,10 @@
 //! Commands that are issued but not waited for, in `Checked` mode.
 //!
-//! Why here: real DMA is late and out of order. This queue is as late as it can be and does the newest first, so that
-//! a program which forgot a wait, a fence or a barrier computes something wrong every time, not once in a month.
-//! Must stay true: a fence's command is done after all earlier ones of its group, a barrier's also before all later
-//! ones; at most 16 commands are not done; the buffer of a command stays here until its handle takes it.
+//! Why here: real DMA is late and out of order. This queue is as late as it can be and does the
+//! newest first, so that a program which forgot a wait, a fence or a barrier computes something
+//! wrong every time, not once in a month. Must stay true: a fence's command is done after all
+//! earlier ones of its group, a barrier's also before all later ones; at most 16 commands are not
+//! done; the buffer of a command stays here until its handle takes it.
 
 use super::command::{Command, Order};
 use super::{IN_FLIGHT_MAX, QUEUE_COMMANDS, Tag, TagMask};
@@ -37,7 +38,8 @@ impl<'c> Queue<'c> {
         }
     }
 
-    /// Queues a command and says where. Stalls, which here means to do the oldest, when 16 are not done.
+    /// Queues a command and says where. Stalls, which here means to do the oldest, when 16 are not
+    /// done.
     pub(crate) fn push(&mut self, command: Command<'c>) -> Result<usize, DmaError> {
         if self.queued() == QUEUE_COMMANDS {
             self.stalls += 1;
@@ -92,7 +94,8 @@ impl<'c> Queue<'c> {
         }
     }
 
-    /// Does all commands of the groups in `mask`, the newest first as far as fences and barriers let it.
+    /// Does all commands of the groups in `mask`, the newest first as far as fences and barriers
+    /// let it.
     pub(crate) fn perform_all(&mut self, mask: TagMask) {
         while let Some((slot, ..)) = self
             .pending()
@@ -103,7 +106,8 @@ impl<'c> Queue<'c> {
         }
     }
 
-    /// If every group in `mask` has commands left, does those of the one that was used last. Says which have none.
+    /// If every group in `mask` has commands left, does those of the one that was used last. Says
+    /// which have none.
     pub(crate) fn perform_any(&mut self, mask: TagMask) -> TagMask {
         if self.idle(mask).0 == 0
             && let Some((_, _, tag, _)) = self
@@ -132,8 +136,9 @@ impl<'c> Queue<'c> {
         self.perform_alone(slot);
     }
 
-    /// The earliest command that is not done and must be before the one in `slot`. Because it is the earliest of all
-    /// such, and what must come before it must come before `slot` too, nothing must come before it.
+    /// The earliest command that is not done and must be before the one in `slot`. Because it is
+    /// the earliest of all such, and what must come before it must come before `slot` too, nothing
+    /// must come before it.
     fn must_come_before(&self, slot: usize) -> Option<usize> {
         let entry = self.entries.as_ref()?.get(slot)?.as_ref();
         let entry = entry.filter(|entry| !entry.done)?;
