@@ -70,8 +70,8 @@ use crate::store::Arena;
 /// the local store and of transfers. Nothing of `'c` can leave the run.
 pub trait Kernel: Sized + 'static {
     /// What a job is given: values, and borrows of the host's memory ([`crate::In`],
-    /// [`crate::Out`]).
-    type Args<'j>: Send;
+    /// [`crate::Out`]). It must be `Send` to go to an engine on another thread.
+    type Args<'j>;
     /// What a job gives back.
     type Out: Send + 'static;
     /// What stays on an engine between runs: tables, scratch memory, a codec. Made once on each

@@ -175,7 +175,10 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Core::run`].
-    pub fn run<'j, K: Kernel>(&self, args: K::Args<'j>) -> Result<K::Out, KernelError> {
+    pub fn run<'j, K: Kernel>(&self, args: K::Args<'j>) -> Result<K::Out, KernelError>
+    where
+        K::Args<'j>: Send,
+    {
         self.scope(|scope| scope.spawn::<K>(args).join())
     }
 
@@ -255,6 +258,7 @@ impl<'scope> Scope<'scope, '_> {
     pub fn spawn<'j, K: Kernel>(&'scope self, args: K::Args<'j>) -> JobHandle<'scope, 'j, K>
     where
         'j: 'scope,
+        K::Args<'j>: Send,
     {
         let task = Arc::new(Task::<'j, K> {
             args: Mutex::new(Some(args)),
@@ -321,7 +325,10 @@ struct Task<'s, K: Kernel> {
     ended: Doorbell,
 }
 
-impl<K: Kernel> Job for Task<'_, K> {
+impl<'s, K: Kernel> Job for Task<'s, K>
+where
+    K::Args<'s>: Send,
+{
     fn run_on(&self, core: &mut Core) {
         if let Some(args) = lock(&self.args).take() {
             let result = core.run::<K>(args);
