@@ -1,9 +1,11 @@
-//! Fuzzes LZO1X for a bounded number of cases: the fast inflater against the plain one, and round trips.
+//! Fuzzes LZO1X for a bounded number of cases: the fast inflater against the plain one, and round
+//! trips.
 //!
 //! `cargo run --release -p sidecore-block --example fuzz_lzo1x -- --count 1000000 --seed 1`
 //!
-//! Why here: the same check as the fuzzer's target, but deterministic and with an end, so that it can be run to it. A
-//! difference panics with the number of the case; `--first N --count 1` with the same seed replays it.
+//! Why here: the same check as the fuzzer's target, but deterministic and with an end, so that it
+//! can be run to it. A difference panics with the number of the case; `--first N --count 1` with
+//! the same seed replays it.
 
 use sidecore_block::codec::Deflater;
 use sidecore_block::codec::lzo1x::fuzzing::{Differ, Random, mutate, random_stream, round_trip};
@@ -98,7 +100,7 @@ impl Fuzz {
             (self.stream.clone(), raw.len())
         } else if kind < 8 {
             let bytes = (0..random.below(200))
-                .map(|_| random.next() as u8)
+                .map(|_| random.bits() as u8)
                 .collect();
             (bytes, random.below(2000))
         } else {
@@ -115,7 +117,7 @@ impl Fuzz {
         self.data.clear();
         self.data
             .extend_from_slice(&(room as u32).to_le_bytes()[..3]);
-        self.data.push(random.next() as u8);
+        self.data.push(random.bits() as u8);
         self.data.extend_from_slice(&stream);
         if self.differ.compare(&self.data) {
             self.good += 1;

@@ -1,9 +1,11 @@
-//! Holds the fast inflater to the plain one, for the fuzzer and for the bounded run of `examples/fuzz_lzo1x.rs`.
+//! Holds the fast inflater to the plain one, for the fuzzer and for the bounded run of
+//! `examples/fuzz_lzo1x.rs`.
 //!
 //! Why here: both must see what is private to the codec. Not part of the crate's promises.
 //!
-//! Must stay true: any difference panics: in the bytes, in how many there are, in the *kind and place* of the error, at
-//! any way of cutting the work into targets; so does a byte written outside `out`. Any thread.
+//! Must stay true: any difference panics: in the bytes, in how many there are, in the *kind and
+//! place* of the error, at any way of cutting the work into targets; so does a byte written outside
+//! `out`. Any thread.
 //!
 //! Source: docs/formats/lzo1x.md.
 
@@ -99,7 +101,8 @@ impl Differ {
     }
 }
 
-/// Deflates `raw` at `level`, checks the stream's bound, and inflates it again; leaves the stream in `stream`.
+/// Deflates `raw` at `level`, checks the stream's bound, and inflates it again; leaves the stream
+/// in `stream`.
 ///
 /// # Panics
 /// If what comes back is not `raw`, or the stream is longer than the bound.
@@ -127,7 +130,7 @@ pub struct Random(pub u64);
 
 impl Random {
     /// The next 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut bits = self.0;
         bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -137,7 +140,7 @@ impl Random {
 
     /// A number below `bound`, which is at least 1.
     pub fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
+        (self.bits() % bound as u64) as usize
     }
 
     /// True once in `odds`.
@@ -146,8 +149,8 @@ impl Random {
     }
 }
 
-/// A stream of random instructions of every class with the output length that it has, good but for what `lies`: one in
-/// so many distances reaches back too far.
+/// A stream of random instructions of every class with the output length that it has, good but for
+/// what `lies`: one in so many distances reaches back too far.
 pub fn random_stream(random: &mut Random, output_max: usize, lies: usize) -> (Vec<u8>, usize) {
     let mut stream = Vec::new();
     let mut output = 1 + random.below(300);
@@ -224,7 +227,7 @@ fn some_length(random: &mut Random) -> usize {
 }
 
 fn put_random(random: &mut Random, stream: &mut Vec<u8>, count: usize) {
-    stream.extend((0..count).map(|_| random.next() as u8));
+    stream.extend((0..count).map(|_| random.bits() as u8));
 }
 
 fn put_length(stream: &mut Vec<u8>, instruction: u8, length: usize, all_ones: usize) {
@@ -250,10 +253,10 @@ pub fn mutate(random: &mut Random, data: &mut Vec<u8>) {
         let at = random.below(data.len());
         match random.below(8) {
             0 => data[at] ^= 1 << random.below(8),
-            1 => data[at] = random.next() as u8,
+            1 => data[at] = random.bits() as u8,
             2 => data[at] = [0, 1, 15, 16, 17, 18, 31, 32, 63, 64, 255][random.below(11)],
             3 => data.truncate(at),
-            4 => data.insert(at, random.next() as u8),
+            4 => data.insert(at, random.bits() as u8),
             5 => drop(data.remove(at)),
             6 => data.extend((0..random.below(40)).map(|byte| byte as u8)),
             _ => {

@@ -1,10 +1,11 @@
-//! Every instruction class at the edges of its lengths and distances, inside the fast loop and near the ends.
+//! Every instruction class at the edges of its lengths and distances, inside the fast loop and near
+//! the ends.
 
 use super::raw::Raw;
 use super::{Inflate, inflate};
 
-/// Checks a stream as it stands (its instruction near the end, for the plain step) and with enough behind it that the
-/// fast loop takes it.
+/// Checks a stream as it stands (its instruction near the end, for the plain step) and with enough
+/// behind it that the fast loop takes it.
 #[track_caller]
 fn check(raw: Raw) {
     let long = raw
@@ -21,7 +22,10 @@ fn check(raw: Raw) {
             Err(error) => panic!("{error}"),
         }
         let oracle = super::lzokay_inflate(&raw.stream, room);
-        assert!(oracle == raw.output, "the oracle reads the test's stream differently");
+        assert!(
+            oracle == raw.output,
+            "the oracle reads the test's stream differently"
+        );
     }
 }
 
@@ -122,7 +126,8 @@ fn every_overlap_repeats() {
     }
 }
 
-/// liblzo2 and Linux disagree here, and no compressor writes it: liblzo2 takes any length in an end marker. So do we.
+/// liblzo2 and Linux disagree here, and no compressor writes it: liblzo2 takes any length in an end
+/// marker. So do we.
 #[test]
 fn end_marker_with_other_lengths() {
     for marker in [

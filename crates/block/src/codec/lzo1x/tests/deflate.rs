@@ -34,7 +34,7 @@ fn every_length_round_trips() {
         }
         // Noise of every length around the places where a run takes another byte.
         let mut random = super::super::fuzzing::Random(3);
-        let noise: Vec<u8> = (0..1200).map(|_| random.next() as u8).collect();
+        let noise: Vec<u8> = (0..1200).map(|_| random.bits() as u8).collect();
         for length in (0..300).chain(480..560).chain(750..800) {
             round_trip(&mut deflate, &noise[..length], &mut stream);
         }
@@ -95,7 +95,10 @@ fn levels_outside_are_brought_to_the_nearest() {
 proptest! {
     #[test]
     fn any_bytes_round_trip(
-        pieces in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..40), 1usize..2000, 0usize..300), 0..40),
+        pieces in prop::collection::vec(
+            (prop::collection::vec(any::<u8>(), 0..40), 1usize..2000, 0usize..300),
+            0..40,
+        ),
         level in LEVEL_MIN..=LEVEL_MAX,
     ) {
         let mut raw = Vec::new();

@@ -1,7 +1,8 @@
-//! Both slices at the very end, and at the very start, of memory whose neighbours cannot be touched: a byte read or
-//! written outside ends the test by a fault.
+//! Both slices at the very end, and at the very start, of memory whose neighbours cannot be
+//! touched: a byte read or written outside ends the test by a fault.
 
-// Pages that may not be touched need the memory calls of the operating system; nothing else here is unsafe.
+// Pages that may not be touched need the memory calls of the operating system; nothing else here is
+// unsafe.
 #![allow(unsafe_code)]
 
 use super::super::Inflate;
@@ -21,7 +22,8 @@ impl Guarded {
     fn new(room: usize) -> Self {
         let bytes = room.next_multiple_of(PAGE) + 2 * PAGE;
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-        // SAFETY: a fresh mapping wherever the kernel likes; its first and last page are made untouchable.
+        // SAFETY: a fresh mapping wherever the kernel likes; its first and last page are made
+        // untouchable.
         unsafe {
             let base = mmap_anonymous(std::ptr::null_mut(), bytes, protection, flags).unwrap();
             mprotect(base, PAGE, MprotectFlags::empty()).unwrap();

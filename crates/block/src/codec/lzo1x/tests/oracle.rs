@@ -49,7 +49,10 @@ fn liblzo2_and_lzokay_inflate_what_we_deflate() {
             .map(|(stream, block)| (block.len(), &stream[..]))
             .collect();
         for ((status, out), block) in peer.decompress(&asked).unwrap().iter().zip(&blocks) {
-            assert!(*status == 0 && out == block, "level {level}: status {status}");
+            assert!(
+                *status == 0 && out == block,
+                "level {level}: status {status}"
+            );
         }
         for (stream, block) in streams
             .iter()
@@ -80,6 +83,15 @@ fn liblzo2_refuses_what_we_refuse() {
         let (mut stream, room) = random_stream(&mut random, 60_000, 3000);
         mutate(&mut random, &mut stream);
         cases.push((room, stream));
+    }
+    for marker in [
+        &[0x12, 0, 0][..],
+        &[0x17, 3, 0],
+        &[0x10, 1, 0, 0],
+        &[0x10, 0, 9, 2, 0],
+    ] {
+        cases.push((100, [b"\x15abcd", marker].concat()));
+        cases.push((100, [b"\x15abcd", marker, &[0]].concat()));
     }
     let asked: Vec<(usize, &[u8])> = cases
         .iter()

@@ -1,10 +1,12 @@
-//! liblzo2, in a program of its own: builds `scripts/peers/lzo_peer.c` and speaks to it through files.
+//! liblzo2, in a program of its own: builds `scripts/peers/lzo_peer.c` and speaks to it through
+//! files.
 //!
-//! Why here: the tests and `examples/bench_lzo1x.rs` (which includes this file) compare with it; the crate never links
-//! it. The file formats stand at the head of the C file.
+//! Why here: the tests and `examples/bench_lzo1x.rs` (which includes this file) compare with it;
+//! the crate never links it. The file formats stand at the head of the C file.
 //!
-//! Must stay true: a missing compiler or library is an error that says to run `scripts/setup`, never a skipped test.
-//! Several processes may build at once: each builds under a name of its own and renames. May block on the compiler.
+//! Must stay true: a missing compiler or library is an error that says to run `scripts/setup`,
+//! never a skipped test. Several processes may build at once: each builds under a name of its own
+//! and renames. May block on the compiler.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,6 +1,8 @@
-//! A small encoder of raw instructions: spells exactly what it is told, and keeps what the stream must inflate to.
+//! A small encoder of raw instructions: spells exactly what it is told, and keeps what the stream
+//! must inflate to.
 //!
-//! Why here: the boundary tests need streams that no sensible compressor makes. It shares nothing with `emit`.
+//! Why here: the boundary tests need streams that no sensible compressor makes. It shares nothing
+//! with `emit`.
 
 /// A stream under construction.
 #[derive(Clone, Default)]
@@ -95,7 +97,8 @@ impl Raw {
 
     fn copy(mut self, length: usize, distance: usize, literals: usize) -> Self {
         for _ in 0..length {
-            // A distance beyond what there is stands for a broken stream: the output no longer matters.
+            // A distance beyond what there is stands for a broken stream: the output no longer
+            // matters.
             let byte = self
                 .output
                 .len()
