@@ -10,9 +10,10 @@ use super::fuse::FuseOptions;
 use super::loopdev;
 use super::mount::{GRACE, Ready, Target, Undone, WayError, after_death, finish, gone_within};
 use super::state::{Entry, StateDir, table};
+use super::ublk;
 use crate::source::BlockSource;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Serves `source` as a block device until it is detached; see [`super::mount::serve`].
@@ -25,7 +26,13 @@ pub fn serve(
     options: FuseOptions,
     ready: impl FnOnce(&Ready) -> io::Result<()>,
 ) -> Result<(), WayError> {
-    super::mount::serve(source, image, &Target::Device, options, ready)
+    match ublk::available() {
+        Ok(()) => ublk::serve(source, image, options.read_ahead_bytes, ready),
+        Err(reason) => {
+            tracing::debug!("no ublk: {reason}");
+            super::mount::serve(source, image, &Target::Device, options, ready)
+        }
+    }
 }
 
 /// Takes a device away that [`serve`] made. With `force`, whoever uses it gets errors instead of a refusal here.
@@ -35,6 +42,9 @@ pub fn serve(
 pub fn detach(device: &Path, force: bool) -> Result<Undone, WayError> {
     let states = StateDir::of_user();
     let path = device.canonicalize().unwrap_or_else(|_| device.to_owned());
+    if let Some(dev_id) = ublk::dev_id_of(&path) {
+        return detach_ublk(&states, dev_id, path, force);
+    }
     let mut entries = states.entries()?;
     entries.retain(|entry| entry.record.device.as_ref() == Some(&path));
     entries.sort_by_key(|entry| entry.alive);
@@ -59,6 +69,43 @@ pub fn detach(device: &Path, force: bool) -> Result<Undone, WayError> {
         }
     }
     finish(&entry)
+}
+
+/// Takes a ublk device away, also one whose server died.
+fn detach_ublk(
+    states: &StateDir,
+    dev_id: u32,
+    path: PathBuf,
+    force: bool,
+) -> Result<Undone, WayError> {
+    if !ublk::attached().iter().any(|it| it.dev_id == dev_id) {
+        states.clean_stale()?;
+        return Err(WayError::NotAttached(path));
+    }
+    match ublk::stop(dev_id, force) {
+        // Its server may just have taken it away by itself.
+        Ok(()) | Err(ublk::Error::NoSuchDevice { .. }) => {}
+        Err(ublk::Error::Busy { .. }) => {
+            let device = path.display().to_string();
+            return Err(WayError::DeviceBusy {
+                next: format!("run `umount {device}` first"),
+                by: "mounted, or below another device".into(),
+                device,
+            });
+        }
+        Err(error) => return Err(error.into()),
+    }
+    let server = states
+        .entries()?
+        .into_iter()
+        .find(|entry| entry.alive && entry.record.device.as_ref() == Some(&path));
+    if let Some(entry) = server
+        && !gone_within(&entry, GRACE)
+    {
+        return Err(WayError::Stuck(entry.record.pid));
+    }
+    states.clean_stale()?;
+    Ok(Undone::Completely)
 }
 
 /// A mounted device, or one with mounted partitions, is in use. So is an open one, but only the driver knows that: it

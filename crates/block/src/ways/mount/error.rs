@@ -71,6 +71,9 @@ pub enum WayError {
     /// FUSE failed.
     #[error(transparent)]
     Fuse(#[from] FuseError),
+    /// ublk failed.
+    #[error(transparent)]
+    Ublk(#[from] crate::ways::ublk::Error),
     /// No loop device.
     #[error("cannot set up a loop device: {0}; try `modprobe loop`, and see `losetup --list`")]
     Loop(io::Error),
