@@ -36,8 +36,9 @@ pub struct LoopDevice {
 }
 
 impl LoopDevice {
-    /// Connects a free loop device to `file`, read-only, with direct I/O where the file can do it: the block device has
-    /// a page cache of its own, and a second one below it would only hold the same bytes again.
+    /// Connects a free loop device to `file`, read-only. With `direct_io` its requests reach the file's server as they
+    /// are, and no second page cache holds the same bytes: best for a device that is read in large pieces. Without, the
+    /// file's read-ahead serves the small scattered reads of a file system several times faster.
     ///
     /// # Errors
     /// No loop driver, no free device after [`ATTEMPTS_MAX`] races with others, or not root.

@@ -87,6 +87,7 @@ pub fn umount(dir: &Path, force: bool) -> Result<Undone, WayError> {
 /// Waits for a server whose work was undone, and takes the files from users that still hold it.
 pub(crate) fn finish(entry: &Entry) -> Result<Undone, WayError> {
     if gone_within(entry, GRACE) {
+        StateDir::of_user().clean_stale()?;
         return Ok(Undone::Completely);
     }
     // The server lives, so the connection's number is still its own.
@@ -114,12 +115,13 @@ pub(crate) fn after_death(entry: &Entry) -> Result<Undone, WayError> {
     Ok(Undone::Completely)
 }
 
-/// Whether a server ended, its records removed, before `limit` had passed.
+/// Whether a server ended before `limit` had passed. One that ended by itself has removed its directory; of one that was
+/// killed, the directory stays for [`StateDir::clean_stale`].
 pub(crate) fn gone_within(entry: &Entry, limit: Duration) -> bool {
     let start = Instant::now();
-    while entry.is_alive() {
+    while entry.path.exists() {
         if start.elapsed() > limit {
-            return false;
+            return !entry.is_alive();
         }
         std::thread::sleep(LOOK_AGAIN);
     }

@@ -15,7 +15,7 @@
 
 use super::{Content, FileSystem, WayError, detect, inner};
 use crate::source::BlockSource;
-use crate::ways::fuse::{self, Device, FuseOptions, FuseServer, Place};
+use crate::ways::fuse::{self, FuseOptions, FuseServer, Place};
 use crate::ways::loopdev::{self, Lifetime, LoopDevice};
 use crate::ways::state::{self, Claim, Entry, MountRecord, Record, StateDir, table};
 use rustix::fs::{AtFlags, StatxFlags};
@@ -74,12 +74,17 @@ pub fn serve(
 ) -> Result<(), WayError> {
     let (events, inbox) = sync_channel(EVENTS_MAX);
     forward_signals(events.clone())?;
-    check(target)?;
+    let root = rustix::process::geteuid().is_root();
+    if !root && !matches!(target, Target::File { .. }) {
+        return Err(WayError::NotRoot);
+    }
     if source.size_bytes() == 0 {
         return Err(WayError::Empty);
     }
     let states = StateDir::of_user();
+    // Before the directory is looked at: a dead server's mount may be on it.
     states.clean_stale()?;
+    check(target)?;
     let image = std::path::absolute(image).unwrap_or_else(|_| image.to_owned());
     let record = Record {
         pid: std::process::id(),
@@ -112,23 +117,19 @@ pub fn serve(
     Ok(())
 }
 
-/// Checks what can be checked before anything is done.
+/// Checks that a directory can be mounted on; a device needs none.
 fn check(target: &Target) -> Result<(), WayError> {
-    let root = rustix::process::geteuid().is_root();
-    match target {
-        Target::Mount { .. } | Target::Device if !root => Err(WayError::NotRoot),
-        Target::Mount { dir, .. } | Target::File { dir } => {
-            let dir = directory(dir)?;
-            match table::at(&dir).map_err(|e| WayError::os("cannot read the mount table", e))? {
-                Some(mount) => Err(WayError::Occupied {
-                    dir,
-                    file_system: mount.file_system,
-                    what: mount.source.to_string_lossy().into_owned(),
-                }),
-                None => Ok(()),
-            }
-        }
-        Target::Device => Ok(()),
+    let (Target::Mount { dir, .. } | Target::File { dir }) = target else {
+        return Ok(());
+    };
+    let dir = directory(dir)?;
+    match table::at(&dir).map_err(|e| WayError::os("cannot read the mount table", e))? {
+        Some(mount) => Err(WayError::Occupied {
+            dir,
+            file_system: mount.file_system,
+            what: mount.source.to_string_lossy().into_owned(),
+        }),
+        None => Ok(()),
     }
 }
 
@@ -231,6 +232,10 @@ impl Server {
                 None
             }
         };
+        if content == Some(FileSystem::Erofs) {
+            // erofs mounts no file of a file system that is stacked on another, as passthrough makes it.
+            options.passthrough = false;
+        }
         if !matches!(target, Target::File { .. }) {
             // A loop device is made of whole sectors.
             options.pad_to_bytes = u64::from(loopdev::SECTOR_BYTES);
@@ -285,7 +290,7 @@ impl Server {
                 (mount, source, way)
             }
             None => {
-                let device = LoopDevice::connect(&image, Lifetime::UntilUnused, LOOP_DIRECT_IO)
+                let device = LoopDevice::connect(&image, Lifetime::UntilUnused, false)
                     .map_err(WayError::Loop)?;
                 self.record.loop_number = Some(device.number());
                 self.claim.write(&self.record)?;
@@ -297,12 +302,6 @@ impl Server {
                 (mount, source, way)
             }
         };
-        let stat = rustix::fs::fstat(&mount)
-            .map_err(|e| WayError::os("cannot look at the new mount", e))?;
-        if rustix::fs::major(stat.st_dev) == 0 {
-            let (major, minor) = (0, rustix::fs::minor(stat.st_dev));
-            fuse::set_read_ahead(Device { major, minor }, read_ahead_bytes);
-        }
         self.place(&mount, dir.clone(), source)?;
         Ok((dir, way))
     }
@@ -372,8 +371,8 @@ impl Server {
         let image = fuse
             .open_image()
             .map_err(|e| WayError::os("cannot open the FUSE file", e))?;
-        let device = LoopDevice::connect(&image, Lifetime::UntilCleared, LOOP_DIRECT_IO)
-            .map_err(WayError::Loop)?;
+        let device =
+            LoopDevice::connect(&image, Lifetime::UntilCleared, true).map_err(WayError::Loop)?;
         let path = loopdev::path(device.number());
         set_loop_read_ahead(device.number(), read_ahead_bytes);
         self.record.loop_number = Some(device.number());
@@ -457,8 +456,6 @@ fn set_loop_read_ahead(number: u32, bytes: u32) {
     }
 }
 
-/// Direct I/O from a loop device to the FUSE file.
-const LOOP_DIRECT_IO: bool = true;
 /// Events that wait for the server's thread.
 const EVENTS_MAX: usize = 16;
 /// How often the source may give memory back.
