@@ -8,14 +8,12 @@
 
 use super::fuse::FuseOptions;
 use super::loopdev;
-use super::mount::{
-    GRACE, Ready, Target, Undone, WayError, absolute, after_death, finish, gone_within, on_signals,
-};
-use super::state::{Entry, Record, StateDir, table};
+use super::mount::{GRACE, Ready, Target, Undone, WayError, after_death, finish, gone_within};
+use super::state::{Entry, StateDir, table};
 use super::ublk;
 use crate::source::BlockSource;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Serves `source` as a block device until it is detached; see [`super::mount::serve`].
@@ -29,61 +27,12 @@ pub fn serve(
     ready: impl FnOnce(&Ready) -> io::Result<()>,
 ) -> Result<(), WayError> {
     match ublk::available() {
-        Ok(()) => serve_ublk(source, image, &options, ready),
+        Ok(()) => ublk::serve(source, image, options.read_ahead_bytes, ready),
         Err(reason) => {
-            tracing::info!("no ublk: {reason}");
+            tracing::debug!("no ublk: {reason}");
             super::mount::serve(source, image, &Target::Device, options, ready)
         }
     }
-}
-
-/// Serves through ublk. A server that was killed leaves its device waiting, so that the next `attach` of the same image
-/// goes on where it ended; only `detach` takes such a device away.
-fn serve_ublk(
-    source: Arc<dyn BlockSource>,
-    image: &Path,
-    options: &FuseOptions,
-    ready: impl FnOnce(&Ready) -> io::Result<()>,
-) -> Result<(), WayError> {
-    let states = StateDir::of_user();
-    states.clean_stale()?;
-    let mut record = Record::new(absolute(image));
-    let claim = states.claim(&record)?;
-    let result = (|| {
-        let options = ublk::Options {
-            read_ahead_kib: options.read_ahead_bytes / 1024,
-            image: record.image.clone(),
-            ..ublk::Options::default()
-        };
-        let server = ublk::start_or_recover(source, &options)?;
-        let (id, stopper) = (server.dev_id(), server.stopper());
-        let mut asked = false;
-        on_signals(move || {
-            // The second time, whoever uses it gets errors.
-            let stopped = if asked {
-                stopper.stop()
-            } else {
-                ublk::stop(id, false)
-            };
-            asked = true;
-            if let Err(error) = stopped {
-                tracing::warn!("{error}; a second signal takes it away");
-            }
-        })?;
-        let path = server.device_path().to_owned();
-        record.device = Some(path.clone());
-        claim.write(&record)?;
-        ready(&Ready {
-            place: path,
-            way: "ublk".into(),
-            state: claim.path().to_owned(),
-            pid: record.pid,
-        })
-        .map_err(|e| WayError::os("the command that started this server is gone", e))?;
-        Ok(server.run()?)
-    })();
-    claim.release();
-    result
 }
 
 /// Takes a device away that [`serve`] made. With `force`, whoever uses it gets errors instead of a refusal here.
@@ -91,34 +40,20 @@ fn serve_ublk(
 /// # Errors
 /// [`WayError::NotAttached`], [`WayError::DeviceBusy`] (nothing has changed then), or the system's.
 pub fn detach(device: &Path, force: bool) -> Result<Undone, WayError> {
+    let states = StateDir::of_user();
     let path = device.canonicalize().unwrap_or_else(|_| device.to_owned());
-    match ublk::dev_id_of(&path) {
-        Some(id) => detach_ublk(id, &path, force),
-        None => detach_loop(&path, force),
+    if let Some(dev_id) = ublk::dev_id_of(&path) {
+        return detach_ublk(&states, dev_id, path, force);
     }
-}
-
-fn detach_ublk(id: u32, path: &Path, force: bool) -> Result<Undone, WayError> {
-    if !ublk::attached().iter().any(|device| device.dev_id == id) {
-        return Err(WayError::NotAttached(path.to_owned()));
-    }
-    ublk::stop(id, force)?;
-    let states = StateDir::of_user();
-    if let Some(entry) = find(&states, path)? {
-        gone_within(&entry, GRACE);
-    }
-    states.clean_stale()?;
-    Ok(Undone::Completely)
-}
-
-fn detach_loop(path: &Path, force: bool) -> Result<Undone, WayError> {
-    let states = StateDir::of_user();
-    let Some(entry) = find(&states, path)? else {
+    let mut entries = states.entries()?;
+    entries.retain(|entry| entry.record.device.as_ref() == Some(&path));
+    entries.sort_by_key(|entry| entry.alive);
+    let Some(entry) = entries.pop() else {
         states.clean_stale()?;
-        return Err(WayError::NotAttached(path.to_owned()));
+        return Err(WayError::NotAttached(path));
     };
     if !force {
-        refuse_if_used(&entry, path)?;
+        refuse_if_used(&entry, &path)?;
     }
     states.clean_stale()?;
     if !entry.is_alive() {
@@ -130,18 +65,47 @@ fn detach_loop(path: &Path, force: bool) -> Result<Undone, WayError> {
         loopdev::clear(number).map_err(WayError::Loop)?;
         // The driver keeps an open device until it is closed.
         if !force && !gone_within(&entry, GRACE) {
-            return Ok(Undone::StillUsed(path.to_owned()));
+            return Ok(Undone::StillUsed(path));
         }
     }
     finish(&entry)
 }
 
-/// The server of a device; the living one, if there was one before it.
-fn find(states: &StateDir, device: &Path) -> Result<Option<Entry>, WayError> {
-    let mut entries = states.entries()?;
-    entries.retain(|entry| entry.record.device.as_deref() == Some(device));
-    entries.sort_by_key(|entry| entry.alive);
-    Ok(entries.pop())
+/// Takes a ublk device away, also one whose server died.
+fn detach_ublk(
+    states: &StateDir,
+    dev_id: u32,
+    path: PathBuf,
+    force: bool,
+) -> Result<Undone, WayError> {
+    if !ublk::attached().iter().any(|it| it.dev_id == dev_id) {
+        states.clean_stale()?;
+        return Err(WayError::NotAttached(path));
+    }
+    match ublk::stop(dev_id, force) {
+        // Its server may just have taken it away by itself.
+        Ok(()) | Err(ublk::Error::NoSuchDevice { .. }) => {}
+        Err(ublk::Error::Busy { .. }) => {
+            let device = path.display().to_string();
+            return Err(WayError::DeviceBusy {
+                next: format!("run `umount {device}` first"),
+                by: "mounted, or below another device".into(),
+                device,
+            });
+        }
+        Err(error) => return Err(error.into()),
+    }
+    let server = states
+        .entries()?
+        .into_iter()
+        .find(|entry| entry.alive && entry.record.device.as_ref() == Some(&path));
+    if let Some(entry) = server
+        && !gone_within(&entry, GRACE)
+    {
+        return Err(WayError::Stuck(entry.record.pid));
+    }
+    states.clean_stale()?;
+    Ok(Undone::Completely)
 }
 
 /// A mounted device, or one with mounted partitions, is in use. So is an open one, but only the driver knows that: it

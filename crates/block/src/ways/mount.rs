@@ -15,7 +15,6 @@ mod server;
 pub use error::WayError;
 pub use inner::{Content, FileSystem, detect};
 pub use server::{Ready, Target, serve};
-pub(crate) use server::{absolute, on_signals};
 
 use super::fuse::connection;
 use super::state::{self, Entry, StateDir, table};

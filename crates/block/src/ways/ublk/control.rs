@@ -27,6 +27,7 @@ use std::time::{Duration, Instant};
 pub struct UblkServer {
     dev_id: u32,
     path: PathBuf,
+    is_recovered: bool,
     source: SourceHandle,
     thread: Option<JoinHandle<()>>,
     ended: Receiver<Result<(), Error>>,
@@ -49,6 +50,12 @@ impl UblkServer {
     #[must_use]
     pub fn dev_id(&self) -> u32 {
         self.dev_id
+    }
+
+    /// Whether it was taken over from a server that died.
+    #[must_use]
+    pub fn is_recovered(&self) -> bool {
+        self.is_recovered
     }
 
     /// What stops this server from another thread while [`Self::run`] blocks.
@@ -182,7 +189,7 @@ pub fn recover(dev_id: u32, source: Arc<dyn BlockSource>) -> Result<UblkServer, 
     let source_sectors = sectors(source.size_bytes());
     let source = SourceHandle(source);
     let for_thread = source.clone();
-    spawn(source, move |started| {
+    let mut server = spawn(source, move |started| {
         let ctrl = UblkCtrlBuilder::default()
             .name(TARGET_NAME)
             .id(dev_id as i32)
@@ -215,7 +222,9 @@ pub fn recover(dev_id: u32, source: Arc<dyn BlockSource>) -> Result<UblkServer, 
             let _ = ctrl.del_dev();
         }
         result
-    })
+    })?;
+    server.is_recovered = true;
+    Ok(server)
 }
 
 /// Stops and removes device `dev_id`, whoever serves it or served it. Returns when it is gone,
@@ -341,6 +350,7 @@ fn spawn(
     let server = UblkServer {
         dev_id,
         path: block_path(dev_id),
+        is_recovered: false,
         source,
         thread: Some(thread),
         ended,
@@ -447,7 +457,7 @@ fn block_path(dev_id: u32) -> PathBuf {
 }
 
 /// Whether the device is mounted or below another one: then nobody else may open it exclusively.
-fn is_held(dev_id: u32) -> bool {
+pub(super) fn is_held(dev_id: u32) -> bool {
     let exclusive = OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_EXCL)

@@ -28,8 +28,10 @@
 
 mod control;
 mod queue;
+mod serve;
 
 pub use control::{UblkServer, UblkStopper, attached, recover, start, start_or_recover, stop};
+pub use serve::serve;
 
 use libublk::UblkError;
 use libublk::ctrl::UblkCtrl;
