@@ -48,7 +48,7 @@ fn main() -> ExitCode {
         Ok(Outcome::Problem) => ExitCode::from(1),
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("sidecore: {error:#}");
+            eprintln!("sidecore: {}", output::chain(&error));
             ExitCode::from(2)
         }
     }

@@ -54,6 +54,20 @@ pub(crate) fn byte_progress(total: u64) -> ProgressBar {
     bar
 }
 
+/// An error and its causes in one line; a cause that its effect's text already ends with is not said
+/// twice.
+pub(crate) fn chain(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.ends_with(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}
+
 /// Whether an error came from a reader that closed our standard output.
 pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
