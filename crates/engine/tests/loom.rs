@@ -23,8 +23,12 @@ fn waiter() -> Waiter {
 /// All orders with at most this many switches of a thread that could have gone on: enough for every
 /// known kind of lost wake-up, which takes two, and one more.
 fn check(test: impl Fn() + Sync + Send + 'static) {
+    check_bounded(3, test);
+}
+
+fn check_bounded(switches: usize, test: impl Fn() + Sync + Send + 'static) {
     let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(3);
+    model.preemption_bound = Some(switches);
     model.check(test);
 }
 
@@ -87,7 +91,8 @@ fn a_mailbox_of_one_stalls_and_keeps_order() {
 
 #[test]
 fn two_writers_of_one_mailbox_lose_nothing() {
-    check(|| {
+    // Three threads that all block: one switch less, or it takes a minute.
+    check_bounded(2, || {
         let mailbox = Arc::new(Mailbox::<1>::new());
         let writers: Vec<_> = (1..=2)
             .map(|word| {
