@@ -30,7 +30,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         _ => measure_sequential(&socket, &load)?,
     };
     println!(
-        "{order} {block} B, depth {depth}: {:.0} requests/s, {:.0} MB/s, p50 {:.1} us, p99 {:.1} us",
+        "{order} {block} B, depth {depth}: {:.0} requests/s, {:.0} MB/s, \
+         p50 {:.1} us, p99 {:.1} us",
         measured.requests_per_s, measured.mb_per_s, measured.p50_us, measured.p99_us
     );
     Ok(())

@@ -1,6 +1,7 @@
 //! `sidecore block serve` read by programs that others wrote: nbdcopy, nbdinfo and qemu-img.
 //!
-//! Must stay true: a tool that is missing fails the test and says to run scripts/setup; nothing is left running.
+//! Must stay true: a tool that is missing fails the test and says to run scripts/setup; nothing is
+//! left running.
 
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -30,7 +31,8 @@ fn sidecore(args: &[&str]) -> Command {
     command
 }
 
-/// A scratch directory with an image: 9 MiB with a hole of 4 MiB in the middle, and one sector more.
+/// A scratch directory with an image: 9 MiB with a hole of 4 MiB in the middle, and one sector
+/// more.
 struct Scratch {
     directory: tempfile::TempDir,
     contents: Vec<u8>,

@@ -148,7 +148,8 @@ fn stages_add_up_to_the_time_of_the_runs() {
     );
 }
 
-/// Doubles words from its inbox until it gets a 0, then says how many through the interrupting mailbox.
+/// Doubles words from its inbox until it gets a 0, then says how many through the interrupting
+/// mailbox.
 struct Doubler;
 
 impl Kernel for Doubler {
@@ -324,7 +325,8 @@ fn an_engine_is_pinned_named_and_refused_where_there_is_no_core() {
     assert!(message.contains("core 999999"), "{message}");
 }
 
-/// Adds 1 to the first word of a line, as engines on the Cell did: reserve, change, write if still reserved.
+/// Adds 1 to the first word of a line, as engines on the Cell did: reserve, change, write if still
+/// reserved.
 struct Count;
 
 impl Kernel for Count {

@@ -1,4 +1,5 @@
-//! DMA against plain copies: every size and alignment, lists, order, modes. Random cases print their seed.
+//! DMA against plain copies: every size and alignment, lists, order, modes. Random cases print
+//! their seed.
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 
@@ -213,7 +214,8 @@ fn a_list_is_laid_out_on_quadwords() {
     }
 }
 
-/// Puts 1s and then 2s to the same place in one group, the second one free, fenced, or after a barrier.
+/// Puts 1s and then 2s to the same place in one group, the second one free, fenced, or after a
+/// barrier.
 fn two_puts(mode: DmaMode, fenced: bool, barrier: bool) -> u8 {
     static FENCED: Body = |cx, lent| two_puts_body(cx, lent, true, false);
     static BARRIER: Body = |cx, lent| two_puts_body(cx, lent, false, true);
@@ -248,7 +250,8 @@ fn two_puts_body<'c>(
     let issue = if fenced { issue.fence() } else { issue };
     let second = issue.put(second, area)?;
     cx.mfc.wait_all(tag.mask());
-    (first.wait(), second.wait());
+    first.wait();
+    second.wait();
     Ok(())
 }
 
@@ -279,7 +282,8 @@ fn a_missing_wait_shows_only_when_checked() {
                 let buffer = cx.mfc.get(buffer, lent.source)?.without_waiting();
                 let expected = if checked { &[POISON; 64] } else { all };
                 assert_eq!(&buffer[..], expected);
-                // A put that nobody waited for: main memory is still old, and stays so if the buffer is used again.
+                // A put that nobody waited for: main memory is still old, and stays so if the
+                // buffer is used again.
                 let area = Area::new(lent.target);
                 let mut buffer = cx.store.alloc(64)?;
                 buffer.fill(7);

@@ -1,9 +1,11 @@
-//! Every order of the loads, stores, sleeps and wake-ups of mailboxes, signals, doorbells and lines, tried by loom.
+//! Every order of the loads, stores, sleeps and wake-ups of mailboxes, signals, doorbells and
+//! lines, tried by loom.
 //!
-//! `RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p sidecore-engine --release --test loom`
+//! `RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p sidecore-engine --release
+//! --test loom`
 //!
-//! A lost wake-up shows as a deadlock, which loom reports with the order that led to it. The waiters block at once:
-//! spinning and yielding only look more often at the same condition.
+//! A lost wake-up shows as a deadlock, which loom reports with the order that led to it. The
+//! waiters block at once: spinning and yielding only look more often at the same condition.
 #![cfg(loom)]
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 
@@ -18,8 +20,8 @@ fn waiter() -> Waiter {
     Waiter::new(WaitOptions::BLOCK)
 }
 
-/// All orders with at most this many switches of a thread that could have gone on: enough for every known kind of lost
-/// wake-up, which takes two, and one more.
+/// All orders with at most this many switches of a thread that could have gone on: enough for every
+/// known kind of lost wake-up, which takes two, and one more.
 fn check(test: impl Fn() + Sync + Send + 'static) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);

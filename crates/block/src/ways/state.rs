@@ -23,7 +23,7 @@ use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// What a server has set up.
@@ -54,6 +54,22 @@ pub struct MountRecord {
     pub source: String,
     /// The mount's number; `None` for a FUSE file, whose number is known only after it can be seen.
     pub id: Option<u64>,
+}
+
+impl Record {
+    /// A record of this process that names nothing yet but the image.
+    #[must_use]
+    pub fn new(image: PathBuf) -> Self {
+        Self {
+            pid: std::process::id(),
+            image,
+            file_name: String::new(),
+            fuse: None,
+            loop_number: None,
+            device: None,
+            mount: None,
+        }
+    }
 }
 
 impl MountRecord {
@@ -191,9 +207,26 @@ impl StateDir {
             .mode(0o755)
             .create(&self.path)
             .map_err(failed)?;
+        self.check_owner().map_err(failed)?;
         let file = lock_file(&self.path.join("lock")).map_err(failed)?;
         rustix::fs::flock(&file, FlockOperation::LockExclusive).map_err(|e| failed(e.into()))?;
         Ok(file)
+    }
+
+    /// In a directory that everybody may write to, somebody else may have made ours first, to have us unmount for him.
+    fn check_owner(&self) -> io::Result<()> {
+        let user = rustix::process::geteuid().as_raw();
+        for path in [Some(&*self.path), self.path.parent()]
+            .into_iter()
+            .flatten()
+        {
+            let metadata = std::fs::symlink_metadata(path)?;
+            if metadata.uid() != user && metadata.uid() != 0 {
+                let text = format!("{} belongs to user {}", path.display(), metadata.uid());
+                return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+            }
+        }
+        Ok(())
     }
 
     fn paths(&self) -> Result<Vec<PathBuf>, WayError> {
@@ -205,9 +238,14 @@ impl StateDir {
         };
         let mut paths = Vec::new();
         for entry in listing {
-            let path = entry.map_err(failed)?.path();
-            if path.is_dir() {
-                paths.push(path);
+            let entry = entry.map_err(failed)?;
+            // Only what `claim` has made: the directory may have been set to one that others use too.
+            let ours = entry
+                .file_name()
+                .to_str()
+                .is_some_and(|it| it.parse::<u16>().is_ok());
+            if ours && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                paths.push(entry.path());
             }
         }
         paths.sort();
@@ -316,8 +354,18 @@ fn is_locked(path: &Path) -> bool {
         })
 }
 
+/// Removes a server's directory: the files that are ours, then the directory, which fails if anything else is in it.
 fn remove(path: &Path) {
-    if let Err(error) = std::fs::remove_dir_all(path)
+    for name in ["state.json.new", "state.json", "log", "lock"] {
+        let _ = std::fs::remove_file(path.join(name));
+    }
+    // The link by which erofs was given the FUSE file, if a server died in that very moment.
+    for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_symlink()) {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+    if let Err(error) = std::fs::remove_dir(path)
         && error.kind() != io::ErrorKind::NotFound
     {
         tracing::warn!("cannot remove {}: {error}", path.display());

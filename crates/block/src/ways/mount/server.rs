@@ -73,7 +73,11 @@ pub fn serve(
     ready: impl FnOnce(&Ready) -> io::Result<()>,
 ) -> Result<(), WayError> {
     let (events, inbox) = sync_channel(EVENTS_MAX);
-    forward_signals(events.clone())?;
+    let signals = events.clone();
+    on_signals(move || {
+        // A full queue holds as many requests to end already.
+        let _ = signals.try_send(Event::Signal);
+    })?;
     let root = rustix::process::geteuid().is_root();
     if !root && !matches!(target, Target::File { .. }) {
         return Err(WayError::NotRoot);
@@ -85,16 +89,8 @@ pub fn serve(
     // Before the directory is looked at: a dead server's mount may be on it.
     states.clean_stale()?;
     check(target)?;
-    let image = std::path::absolute(image).unwrap_or_else(|_| image.to_owned());
-    let record = Record {
-        pid: std::process::id(),
-        file_name: file_name(&image, target),
-        image,
-        fuse: None,
-        loop_number: None,
-        device: None,
-        mount: None,
-    };
+    let mut record = Record::new(absolute(image));
+    record.file_name = file_name(&record.image, target);
     let claim = states.claim(&record)?;
     let mut server = Server {
         source,
@@ -177,20 +173,21 @@ enum Event {
     Signal,
 }
 
-fn forward_signals(events: SyncSender<Event>) -> Result<(), WayError> {
+/// Runs `act` on a thread of its own for every SIGINT, SIGTERM and SIGHUP from now on.
+pub(crate) fn on_signals(mut act: impl FnMut() + Send + 'static) -> Result<(), WayError> {
     let failed = |error| WayError::os("cannot listen for signals", error);
     let mut signals =
         signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(failed)?;
     std::thread::Builder::new()
         .name("signals".into())
-        .spawn(move || {
-            for _ in signals.forever() {
-                // A full queue holds as many requests to end already.
-                let _ = events.try_send(Event::Signal);
-            }
-        })
+        .spawn(move || signals.forever().for_each(|_| act()))
         .map_err(failed)?;
     Ok(())
+}
+
+/// The image's path as the records name it.
+pub(crate) fn absolute(image: &Path) -> PathBuf {
+    std::path::absolute(image).unwrap_or_else(|_| image.to_owned())
 }
 
 struct Server {

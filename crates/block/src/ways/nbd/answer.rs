@@ -1,9 +1,10 @@
 //! Serving one request: reads the device and says what to send, without knowing what a socket is.
 //!
-//! Why here: replies have rules of their own (how they may be split, where an error goes), and the fuzzer drives exactly
-//! the code that clients drive, with a [`Sink`] that is memory.
-//! Must stay true: bytes of the device leave only from inside `deliver`, that is, only when they are right; one request
-//! is answered by exactly one reply, whose last chunk carries `DONE`, or by the end of the connection.
+//! Why here: replies have rules of their own (how they may be split, where an error goes), and the
+//! fuzzer drives exactly the code that clients drive, with a [`Sink`] that is memory.
+//! Must stay true: bytes of the device leave only from inside `deliver`, that is, only when they
+//! are right; one request is answered by exactly one reply, whose last chunk carries `DONE`, or by
+//! the end of the connection.
 //! Any number of threads may call it at once, each with its own sink.
 //! Source: the NBD protocol document, "Structured reply types", "Request types".
 
@@ -14,14 +15,16 @@ use crate::source::{BlockSource, ReadError};
 
 /// Where replies go.
 pub trait Sink {
-    /// Takes `head` and then `pieces`. With `more` the message is not complete: nothing else may come in between until a
-    /// call without. The slices may be used only during the call. Must return soon: a slow client's bytes are set aside.
+    /// Takes `head` and then `pieces`. With `more` the message is not complete: nothing else may
+    /// come in between until a call without. The slices may be used only during the call. Must
+    /// return soon: a slow client's bytes are set aside.
     ///
     /// # Errors
     /// [`Gone`] when the client cannot be reached any more.
     fn send(&mut self, head: &[u8], pieces: &[&[u8]], more: bool) -> Result<(), Gone>;
 
-    /// Called outside `deliver`: sends what [`Self::send`] has set aside; may block for as long as a client may take.
+    /// Called outside `deliver`: sends what [`Self::send`] has set aside; may block for as long as
+    /// a client may take.
     ///
     /// # Errors
     /// [`Gone`] when the client cannot be reached any more.
@@ -33,7 +36,8 @@ pub trait Sink {
 pub enum Gone {
     /// The client left, or took no bytes for too long.
     Client,
-    /// Half a simple reply was sent when the device failed; the protocol leaves no way to say so but to close.
+    /// Half a simple reply was sent when the device failed; the protocol leaves no way to say so
+    /// but to close.
     HalfReply,
 }
 
@@ -92,8 +96,8 @@ impl Range {
         self.offset + u64::from(self.len)
     }
 
-    /// The first part of what begins at `offset`: at most `part_bytes` long and ending on a multiple of `align`
-    /// where that leaves anything.
+    /// The first part of what begins at `offset`: at most `part_bytes` long and ending on a
+    /// multiple of `align` where that leaves anything.
     fn part(self, offset: u64, part_bytes: usize, align: u32) -> Self {
         let most = (self.end() - offset).min(part_bytes as u64);
         let end = offset + most;
@@ -144,8 +148,9 @@ fn read_in_chunks(
         let Err(error) = read_chunk(source, cookie, part, last, sink)? else {
             continue;
         };
-        // "an error chunk of type NBD_REPLY_TYPE_ERROR_OFFSET gives fine-grained information": the part is read again
-        // frame by frame, so that only what is damaged is missing. An unfragmented read has no second content chunk.
+        // "an error chunk of type NBD_REPLY_TYPE_ERROR_OFFSET gives fine-grained information": the
+        // part is read again frame by frame, so that only what is damaged is missing. An
+        // unfragmented read has no second content chunk.
         let mut at = part.offset;
         if whole || part.in_frame(at, frame_bytes).len == part.len {
             error_at(cookie, part.offset, &error, last, sink)?;
@@ -171,8 +176,8 @@ fn read_chunk(
     last: bool,
     sink: &mut dyn Sink,
 ) -> Result<Result<(), ReadError>, Gone> {
-    // DONE on a content chunk "MUST NOT [be set] if it would still be possible to detect an error while transmitting the
-    // chunk": all bytes are there before the first is sent.
+    // DONE on a content chunk "MUST NOT [be set] if it would still be possible to detect an error
+    // while transmitting the chunk": all bytes are there before the first is sent.
     let flags = if last { chunk::DONE } else { 0 };
     let head = wire::data_chunk(cookie, flags, part.offset, part.len);
     deliver(source, part, &head, false, sink)
@@ -220,8 +225,9 @@ fn read_simple(
             Err(error) if first => {
                 return refuse(false, cookie, error_number(&error), "", sink);
             }
-            // "If an error occurs while reading after the server has already sent out the reply header with an error
-            // field set to zero, the server MUST immediately initiate a hard disconnect".
+            // "If an error occurs while reading after the server has already sent out the reply
+            // header with an error field set to zero, the server MUST immediately initiate a hard
+            // disconnect".
             Err(_) => return Err(Gone::HalfReply),
         }
     }
@@ -305,8 +311,9 @@ fn status(
     sink.send(&head, &[payload], false)
 }
 
-/// The extent at `offset`, with its end on a multiple of 512 bytes: "SHOULD use descriptor lengths that are an integer
-/// multiple of 512 bytes where possible". Zeros shrink and data grows, which is always safe to say.
+/// The extent at `offset`, with its end on a multiple of 512 bytes: "SHOULD use descriptor lengths
+/// that are an integer multiple of 512 bytes where possible". Zeros shrink and data grows, which is
+/// always safe to say.
 fn sector_extent(source: &dyn BlockSource, offset: u64) -> (u64, bool) {
     let size_bytes = source.size_bytes();
     let extent = source.extent(offset);

@@ -1,8 +1,11 @@
-//! A small NBD client that measures a server: latency one at a time, requests per second with several under way.
+//! A small NBD client that measures a server: latency one at a time, requests per second with
+//! several under way.
 //!
-//! Why here: `block bench` compares this server with others, so all must be driven by the same client, and one that costs
-//! little itself: one thread, one `recv` for as many replies as there are, one `send` for the requests that they free.
-//! Must stay true: it asks every server the same, in the same order (the offsets come from the seed).
+//! Why here: `block bench` compares this server with others, so all must be driven by the same
+//! client, and one that costs little itself: one thread, one `recv` for as many replies as there
+//! are, one `send` for the requests that they free.
+//! Must stay true: it asks every server the same, in the same order (the offsets come from the
+//! seed).
 //! One thread uses a client; calls block until the server has answered or [`ANSWER_MAX`] is over.
 //! Source: the NBD protocol document.
 
@@ -276,7 +279,8 @@ impl Client {
         Ok(measured(latencies_ns, bytes, wall_s))
     }
 
-    /// The head of the next reply or chunk; its data, `data_bytes` long, comes next. An error is an error.
+    /// The head of the next reply or chunk; its data, `data_bytes` long, comes next. An error is an
+    /// error.
     fn message(&mut self, simple_len: impl Fn(u64) -> u32) -> Result<Message, NbdError> {
         if !self.structured {
             let (error, cookie) = self.with(wire::SIMPLE_REPLY_BYTES, |mut fields| {

@@ -1,13 +1,15 @@
 //! One connection: the workers that share it, leader and followers.
 //!
-//! Why here: this is the fast path. At queue depth 1 one thread receives, reads the device and replies, with no other
-//! thread involved; at greater depth every worker does that, and none waits for another.
-//! How: a worker that has nothing to do takes the *lead* (the read lock) and receives; it parses one request, lets go of
-//! the lead and serves the request itself. Only if whole requests are left in its buffer does it call a parked follower
-//! to take the lead at once (a wake-up costs several microseconds); otherwise whoever is done first takes it.
-//! Must stay true: a parked worker has registered under `turn` before it looks at the lead for the last time, and a
-//! caller frees the lead before it looks at `turn`, so a call is never lost; no worker sends while it holds the lead
-//! longer than its own request takes to parse.
+//! Why here: this is the fast path. At queue depth 1 one thread receives, reads the device and
+//! replies, with no other thread involved; at greater depth every worker does that, and none waits
+//! for another.
+//! How: a worker that has nothing to do takes the *lead* (the read lock) and receives; it parses
+//! one request, lets go of the lead and serves the request itself. Only if whole requests are left
+//! in its buffer does it call a parked follower to take the lead at once (a wake-up costs several
+//! microseconds); otherwise whoever is done first takes it.
+//! Must stay true: a parked worker has registered under `turn` before it looks at the lead for the
+//! last time, and a caller frees the lead before it looks at `turn`, so a call is never lost; no
+//! worker sends while it holds the lead longer than its own request takes to parse.
 //! Source: own; the leader/followers pattern.
 
 use super::answer::{Gone, answer};
@@ -54,11 +56,13 @@ struct Turn {
     parked: usize,
     /// Calls that no parked worker has answered yet.
     calls: usize,
+    /// Workers that have not ended.
     workers: usize,
 }
 
 impl Connection {
-    /// A connection whose handshake is done; `rest` is what was received behind it, at most [`BUFFER_BYTES`].
+    /// A connection whose handshake is done; `rest` is what was received behind it, at most
+    /// [`BUFFER_BYTES`].
     pub(super) fn new(
         socket: Arc<OwnedFd>,
         source: Arc<dyn BlockSource>,
@@ -93,11 +97,21 @@ impl Connection {
         }
     }
 
-    /// Serves until the connection ends. The calling thread is the first worker; others join when they are needed.
-    pub(super) fn work(self: &Arc<Self>) {
-        // Whatever ends this worker, a panic of the device included, must not leave the others waiting for it.
-        let _end = EndOnDrop(self);
+    /// Serves until the connection ends and every reply under way is sent. The calling thread is
+    /// the first worker; others join when they are needed.
+    pub(super) fn serve(self: &Arc<Self>) {
+        // Also when the device panics here: whoever counts clients must not count this one as gone
+        // while others still work for it.
+        let _wait = WaitOnDrop(self);
+        self.work();
+    }
+
+    fn work(self: &Arc<Self>) {
         let mut outlet = Outlet::new(self.socket.as_fd(), &self.writer, self.patience);
+        // Whatever ends this worker, a panic of the device included, must not leave the others
+        // waiting for it; and it must be at an end before the outlet lets go of the write lock, for
+        // it may have sent half a message.
+        let _end = EndOnDrop(self);
         while let Some(mut reader) = self.take_lead() {
             let work = match reader.next(self) {
                 Ok(work) => work,
@@ -117,10 +131,8 @@ impl Connection {
                 Ok(()) => {}
                 Err(gone) => {
                     if gone == Gone::HalfReply {
-                        tracing::warn!(
-                            "NBD client {}: the image failed within a long simple reply; closing it",
-                            self.number
-                        );
+                        let what = "the image failed within a long simple reply";
+                        tracing::warn!("NBD client {}: {what}; closing it", self.number);
                     }
                     self.cut();
                     return;
@@ -174,13 +186,15 @@ impl Connection {
             if started.is_err() {
                 // The workers that are there go on; the next call tries again.
                 self.turn.lock().workers -= 1;
+                self.called.notify_all();
             }
         }
     }
 
     /// Nothing more is received; replies under way are still sent.
     fn end(&self) {
-        // Pairs with the loads in `take_lead`; under `turn`, so that no worker parks on the old value.
+        // Pairs with the loads in `take_lead`; under `turn`, so that no worker parks on the old
+        // value.
         let turn = self.turn.lock();
         self.ended.store(true, Ordering::Release);
         drop(turn);
@@ -203,6 +217,20 @@ impl Drop for EndOnDrop<'_> {
             self.0.cut();
         } else {
             self.0.end();
+        }
+        self.0.turn.lock().workers -= 1;
+        self.0.called.notify_all();
+    }
+}
+
+/// Waits for the last worker.
+struct WaitOnDrop<'c>(&'c Connection);
+
+impl Drop for WaitOnDrop<'_> {
+    fn drop(&mut self) {
+        let mut turn = self.0.turn.lock();
+        while turn.workers > 0 {
+            self.0.called.wait(&mut turn);
         }
     }
 }
@@ -262,7 +290,8 @@ impl Reader {
                         std::hint::spin_loop();
                     }
                 }
-                // The socket's time limit is over. Between requests a client may be quiet for as long as it likes.
+                // The socket's time limit is over. Between requests a client may be quiet for as
+                // long as it likes.
                 Err(Errno::AGAIN) if self.end == 0 => {}
                 Err(Errno::AGAIN) => return Err(End::Fault("stopped within a request")),
                 Err(Errno::CONNRESET) => return Err(End::Left),
@@ -272,8 +301,8 @@ impl Reader {
     }
 }
 
-/// How long to look for input before the thread goes to sleep: about as long as the client has taken lately, or not at
-/// all where it has taken longer than a sleep costs.
+/// How long to look for input before the thread goes to sleep: about as long as the client has
+/// taken lately, or not at all where it has taken longer than a sleep costs.
 #[derive(Default)]
 struct Spin {
     recent: Duration,

@@ -1,9 +1,10 @@
 //! The server's side of the handshake: fixed newstyle, options in, option replies out.
 //!
-//! Why here: it is the part of the protocol that has state before any byte of the device may travel. It does no I/O:
+//! Why here: it is the part of the protocol that has state before any byte of the device may
+//! travel. It does no I/O:
 //! bytes in, bytes out, so that it can be fuzzed and replayed.
-//! Must stay true: one call consumes at most one option and writes at most [`REPLY_BYTES_MAX`]; no option makes the
-//! server allocate more than [`OPTION_DATA_BYTES_MAX`].
+//! Must stay true: one call consumes at most one option and writes at most [`REPLY_BYTES_MAX`]; no
+//! option makes the server allocate more than [`OPTION_DATA_BYTES_MAX`].
 //! One thread per connection calls it.
 //! Source: the NBD protocol document, "Handshake", "Option types", "Option reply types".
 
@@ -80,7 +81,8 @@ pub enum Step {
 pub enum Ending {
     /// The client said `NBD_OPT_ABORT`.
     Aborted,
-    /// `NBD_OPT_EXPORT_NAME` with a name that is not here; the protocol has no other answer than to close.
+    /// `NBD_OPT_EXPORT_NAME` with a name that is not here; the protocol has no other answer than to
+    /// close.
     NoSuchExport,
     /// The client broke a rule of the protocol.
     Violation(&'static str),
@@ -151,8 +153,8 @@ impl Handshake {
         if flags & !known != 0 {
             return Step::Close(Ending::Violation("unknown client flags"));
         }
-        // A client without FIXED_NEWSTYLE is served as if it had set it: "Servers MAY choose to honour fixed newstyle
-        // from clients that didn't set this bit".
+        // A client without FIXED_NEWSTYLE is served as if it had set it: "Servers MAY choose to
+        // honour fixed newstyle from clients that didn't set this bit".
         self.no_zeroes = flags & u32::from(handshake_flag::NO_ZEROES) != 0;
         self.phase = Phase::Options;
         Step::Used(4)
@@ -216,8 +218,8 @@ impl Handshake {
                 self.meta_context(export, option, data, out);
                 self.used(used)
             }
-            // "If the server receives NBD_OPT_STARTTLS it MUST respond with ... NBD_REP_ERR_UNSUP (if it does not
-            // support the NBD_OPT_STARTTLS option at all)".
+            // "If the server receives NBD_OPT_STARTTLS it MUST respond with ... NBD_REP_ERR_UNSUP
+            // (if it does not support the NBD_OPT_STARTTLS option at all)".
             option::STARTTLS => {
                 answer_error(out, option, reply::ERR_UNSUP, "this server has no TLS");
                 self.used(used)
@@ -238,8 +240,8 @@ impl Handshake {
     fn used(&mut self, bytes: usize) -> Step {
         self.options += 1;
         if self.options > OPTIONS_MAX {
-            // "if a server believes a client's behaviour constitutes a denial of service, it MAY initiate a hard
-            // disconnect".
+            // "if a server believes a client's behaviour constitutes a denial of service, it MAY
+            // initiate a hard disconnect".
             return Step::Close(Ending::Violation("too many options"));
         }
         Step::Used(bytes)
@@ -274,12 +276,13 @@ impl Handshake {
     fn meta_context(&mut self, export: &Export, option: u32, data: &[u8], out: &mut Vec<u8>) {
         let selects = option == option::SET_META_CONTEXT;
         if selects {
-            // "Issuing this command replaces all previously-set metadata contexts", and a failed one leaves none.
+            // "Issuing this command replaces all previously-set metadata contexts", and a failed
+            // one leaves none.
             self.allocation_for = None;
         }
         if !self.structured {
-            // "This option MUST NOT be requested unless structured replies have been negotiated first. If a client
-            // attempts to do so, a server SHOULD send NBD_REP_ERR_INVALID."
+            // "This option MUST NOT be requested unless structured replies have been negotiated
+            // first. If a client attempts to do so, a server SHOULD send NBD_REP_ERR_INVALID."
             let why = "structured replies must be negotiated first";
             return answer_error(out, option, reply::ERR_INVALID, why);
         }
@@ -399,7 +402,8 @@ impl Asked {
     }
 }
 
-/// Reads the data of `INFO` and `GO`: name, count, kinds. Unknown kinds are ignored, as the protocol asks.
+/// Reads the data of `INFO` and `GO`: name, count, kinds. Unknown kinds are ignored, as the
+/// protocol asks.
 fn info_request(data: &[u8]) -> Option<(&str, Asked)> {
     let mut fields = Fields(data);
     let name = fields.string()?;
@@ -413,7 +417,8 @@ fn info_request(data: &[u8]) -> Option<(&str, Asked)> {
     fields.is_empty().then_some((name, asked))
 }
 
-/// Reads the data of the metadata options: the export's name, and whether `base:allocation` was matched.
+/// Reads the data of the metadata options: the export's name, and whether `base:allocation` was
+/// matched.
 fn meta_queries(data: &[u8], selects: bool) -> Option<(&str, bool)> {
     let mut fields = Fields(data);
     let name = fields.string()?;
@@ -422,8 +427,8 @@ fn meta_queries(data: &[u8], selects: bool) -> Option<(&str, bool)> {
     let mut matched = count == 0 && !selects;
     for _ in 0..count {
         let query = fields.string()?;
-        // A query that is not of the form namespace:leaf is malformed; `base:` alone asks a list for the whole
-        // namespace.
+        // A query that is not of the form namespace:leaf is malformed; `base:` alone asks a list
+        // for the whole namespace.
         query.split_once(':')?;
         matched |= query == ALLOCATION_CONTEXT || (!selects && query == "base:");
     }

@@ -1,8 +1,9 @@
 //! Where the server can be reached: addresses, and sockets that listen there.
 //!
-//! Why here: a Unix socket's file outlives a server that was killed; telling a dead one from a live one, without two
-//! servers taking the same path, needs care once.
-//! Must stay true: a file that is not a dead server's socket is never removed; on drop only our own file is.
+//! Why here: a Unix socket's file outlives a server that was killed; telling a dead one from a live
+//! one, without two servers taking the same path, needs care once.
+//! Must stay true: a file that is not a dead server's socket is never removed; on drop only our own
+//! file is.
 //! Source: `unix(7)`; RFC 3986 section 3.2.2 for `[IPv6]:PORT`.
 
 use super::NbdError;
@@ -109,6 +110,8 @@ impl Listener {
                 stream.set_nonblocking(false)?;
                 // Replies are whole messages; holding one back for company only costs time.
                 stream.set_nodelay(true)?;
+                // A client whose machine is gone must not keep its place for ever.
+                rustix::net::sockopt::set_socket_keepalive(&stream, true)?;
                 Ok(stream.into())
             }
         }
@@ -158,8 +161,8 @@ fn bind_unix(path: &Path) -> Result<(UnixListener, SocketFile), NbdError> {
         Some(parent) if parent != Path::new("") => parent,
         _ => Path::new("."),
     };
-    // Two servers that start at once must not both find the same dead socket: the second would remove the first one's
-    // new file. The lock is on the directory, so it leaves nothing behind.
+    // Two servers that start at once must not both find the same dead socket: the second would
+    // remove the first one's new file. The lock is on the directory, so it leaves nothing behind.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory =
         rustix::fs::open(directory, flags, Mode::empty()).map_err(|error| fails(error.into()))?;

@@ -1,7 +1,7 @@
 //! Network block device (newstyle), read-only, our own.
 //!
-//! Why here: NBD is the way in that works on every machine, without privilege and without a module: `nbdcopy`, `qemu`,
-//! `nbd-client` and virtual machines read it.
+//! Why here: NBD is the way in that works on every machine, without privilege and without a module:
+//! `nbdcopy`, `qemu`, `nbd-client` and virtual machines read it.
 //!
 //! Two halves. The core does no I/O and is deterministic: bytes in, bytes out.
 //! - [`wire`]: numbers and layouts.

@@ -1,12 +1,14 @@
 //! The sending half of a connection: a [`Sink`] over a socket that several threads share.
 //!
-//! Why here: it is where a slow client is kept from harming others. Replies leave straight from the device's cache, with
-//! one system call for header and pieces. A client that takes nothing for [`PINNED_WAIT_MAX`] gets the rest of *its*
-//! reply copied aside, so that the cache's memory is free again, and is waited for outside `deliver`.
-//! Must stay true: what is set aside is never more than one message per worker; messages of different threads never
-//! mix (the write lock is held from a message's first byte to its last).
+//! Why here: it is where a slow client is kept from harming others. Replies leave straight from the
+//! device's cache, with one system call for header and pieces. A client that takes nothing for
+//! [`PINNED_WAIT_MAX`] gets the rest of *its* reply copied aside, so that the cache's memory is
+//! free again, and is waited for outside `deliver`.
+//! Must stay true: what is set aside is never more than one message per worker; messages of
+//! different threads never mix (the write lock is held from a message's first byte to its last).
 //! Every worker of a connection has one; the lock is theirs together.
-//! Source: own; `sendmsg(2)`, `socket(7)` (SO_SNDTIMEO: a blocked send gives back what it sent so far).
+//! Source: own; `sendmsg(2)`, `socket(7)` (SO_SNDTIMEO: a blocked send gives back what it sent so
+//! far).
 
 use super::answer::{Gone, Sink};
 use arrayvec::ArrayVec;
@@ -29,8 +31,8 @@ pub(super) struct Outlet<'c> {
 }
 
 impl<'c> Outlet<'c> {
-    /// A way through `socket`, which must have SO_SNDTIMEO set to [`PINNED_WAIT_MAX`]. A client that takes no byte for
-    /// `patience` is given up.
+    /// A way through `socket`, which must have SO_SNDTIMEO set to [`PINNED_WAIT_MAX`]. A client
+    /// that takes no byte for `patience` is given up.
     pub(super) fn new(socket: BorrowedFd<'c>, lock: &'c Mutex<()>, patience: Duration) -> Self {
         Self {
             socket,

@@ -1,9 +1,10 @@
 //! The server: accepts clients, keeps them within bounds, and stops cleanly.
 //!
-//! Why here: everything that happens once per client or once per server, as against once per request.
-//! Must stay true: no more than [`Options::clients_max`] clients at a time; every client has its own threads, so that
-//! none can hold up another; when [`Server::run`] returns, no thread of ours is left inside the source, or it has been
-//! said that one is.
+//! Why here: everything that happens once per client or once per server, as against once per
+//! request.
+//! Must stay true: no more than [`Options::clients_max`] clients at a time; every client has its
+//! own threads, so that none can hold up another; when [`Server::run`] returns, no thread of ours
+//! is left inside the source, or it has been said that one is.
 //! One thread calls `run`; any thread (or a signal's) may call [`Stopper::stop`].
 //! Source: the NBD protocol document, "Terminating the transmission phase".
 
@@ -34,9 +35,11 @@ pub struct Options {
     pub description: String,
     /// Clients at a time; one more is turned away.
     pub clients_max: usize,
-    /// Threads that one connection may use. One is started with it, the others when requests pile up.
+    /// Threads that one connection may use. One is started with it, the others when requests pile
+    /// up.
     pub workers_max: usize,
-    /// How long a client may take no bytes of a reply, or stop within a request, before it is given up.
+    /// How long a client may take no bytes of a reply, or stop within a request, before it is given
+    /// up.
     pub patience: Duration,
     /// How long a client may take over the handshake.
     pub handshake_max: Duration,
@@ -78,7 +81,8 @@ pub struct Stopper {
 impl Stopper {
     /// Tells the server to stop: no new clients, replies under way are finished. Does not wait.
     pub fn stop(&self) {
-        // An eventfd refuses a write only when its counter is full, and then the server is awake already.
+        // An eventfd refuses a write only when its counter is full, and then the server is awake
+        // already.
         let _ = rustix::io::write(&*self.wake, &1_u64.to_ne_bytes());
     }
 }
@@ -193,7 +197,8 @@ impl Server {
                     }
                     Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
                     Err(error) => {
-                        // Out of descriptors, say: the client stays in the queue; let others finish.
+                        // Out of descriptors, say: the client stays in the queue; let others
+                        // finish.
                         tracing::warn!("cannot accept an NBD client: {error}");
                         std::thread::sleep(ACCEPT_PAUSE);
                     }
@@ -246,12 +251,13 @@ impl Shared {
         let limits = (self.options.workers_max, self.options.patience);
         let source = Arc::clone(&self.source);
         let connection = Connection::new(socket, source, session, &rest, number, limits);
-        Arc::new(connection).work();
+        Arc::new(connection).serve();
         tracing::debug!("NBD client {number}: done after {:?}", began.elapsed());
     }
 
     fn tune(&self, socket: &OwnedFd) -> Result<(), Errno> {
-        // The second is for those who may not go past the system's limit; a smaller buffer still serves.
+        // The second is for those who may not go past the system's limit; a smaller buffer still
+        // serves.
         let bytes = self.options.send_buffer_bytes;
         let _ = sockopt::set_socket_send_buffer_size_force(socket, bytes)
             .or_else(|_| sockopt::set_socket_send_buffer_size(socket, bytes));
@@ -399,7 +405,8 @@ const IDLE_MIN: Duration = Duration::from_secs(10);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long closed connections may take to be noticed.
 const CUT_OFF_MAX: Duration = Duration::from_secs(2);
-/// Bytes received at once in the handshake: what follows it in the same segment must fit a connection's buffer.
+/// Bytes received at once in the handshake: what follows it in the same segment must fit a
+/// connection's buffer.
 const HANDSHAKE_RECV_BYTES: usize = 1024;
 const _: () = assert!(HANDSHAKE_RECV_BYTES <= BUFFER_BYTES);
 const _: () = assert!(OPTION_BYTES + OPTION_DATA_BYTES_MAX < 64 << 10);

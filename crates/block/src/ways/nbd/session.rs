@@ -1,11 +1,14 @@
 //! Requests of the transmission phase: bytes in, checked work out.
 //!
-//! Why here: every rule that a request can break is judged in one place, before anything is read from the device; what
-//! comes out can be served without looking again. No I/O: it can be fuzzed and replayed.
-//! Must stay true: [`Work::Read`], [`Work::Status`] and [`Work::Cache`] lie inside the device and are no longer than
+//! Why here: every rule that a request can break is judged in one place, before anything is read
+//! from the device; what comes out can be served without looking again. No I/O: it can be fuzzed
+//! and replayed.
+//! Must stay true: [`Work::Read`], [`Work::Status`] and [`Work::Cache`] lie inside the device and
+//! are no longer than
 //! [`REQUEST_LEN_MAX`]; one call uses up at most one request.
 //! The thread that holds the connection's read lock calls it.
-//! Source: the NBD protocol document, "Request message", "Request types", "Command flags", "Error values".
+//! Source: the NBD protocol document, "Request message", "Request types", "Command flags", "Error
+//! values".
 
 use super::handshake::{REQUEST_LEN_MAX, Terms};
 use super::wire::{REQUEST_BYTES, Request, command, command_flag, errno};
@@ -85,7 +88,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// A session on a device of `size_bytes` whose reads travel unfragmented up to `whole_max` bytes.
+    /// A session on a device of `size_bytes` whose reads travel unfragmented up to `whole_max`
+    /// bytes.
     #[must_use]
     pub fn new(terms: Terms, size_bytes: u64, whole_max: usize) -> Self {
         Self {
@@ -127,8 +131,9 @@ impl Session {
         match request.command {
             command::DISC => Next::Disconnect,
             command::WRITE if request.len > REQUEST_LEN_MAX => {
-                // Its payload would have to be read to stay in step: "Either side MAY initiate a hard disconnect if it
-                // detects a violation"; the largest request was in the handshake.
+                // Its payload would have to be read to stay in step: "Either side MAY initiate a
+                // hard disconnect if it detects a violation"; the largest request was in the
+                // handshake.
                 Next::Violation("a write of more than 32 MiB")
             }
             command::WRITE => {
@@ -158,12 +163,13 @@ impl Session {
             _ => return refuse(errno::EINVAL, "this server knows no such command"),
         };
         if flags & !allowed != 0 {
-            // "It also SHOULD return EINVAL if it receives a request with a flag not explicitly documented as
-            // applicable to the given request."
+            // "It also SHOULD return EINVAL if it receives a request with a flag not explicitly
+            // documented as applicable to the given request."
             return refuse(errno::EINVAL, "a command flag that was not offered");
         }
         if command == command::BLOCK_STATUS && !self.terms.allocation {
-            // "Clients MUST NOT use NBD_CMD_BLOCK_STATUS unless it selected a nonzero number of metadata contexts ...
+            // "Clients MUST NOT use NBD_CMD_BLOCK_STATUS unless it selected a nonzero number of
+            // metadata contexts ...
             // Servers SHOULD reply to clients doing so anyway with EINVAL."
             return refuse(errno::EINVAL, "no metadata context was selected");
         }
@@ -174,7 +180,8 @@ impl Session {
             return refuse(errno::EINVAL, "the request ends past the device");
         }
         match command {
-            // Only bytes that travel or are fetched count against the limit; a status costs the same at any length.
+            // Only bytes that travel or are fetched count against the limit; a status costs the
+            // same at any length.
             command::BLOCK_STATUS if len == 0 => refuse(errno::EINVAL, "block status of no bytes"),
             command::BLOCK_STATUS => Work::Status {
                 cookie,
@@ -188,8 +195,8 @@ impl Session {
                 offset,
                 len,
             },
-            // "A server MAY reject a client's request with the error EOVERFLOW if the length is too large to send
-            // without fragmentation".
+            // "A server MAY reject a client's request with the error EOVERFLOW if the length is too
+            // large to send without fragmentation".
             _ if flags & command_flag::DF != 0 && len > self.whole_max => {
                 refuse(errno::EOVERFLOW, "too long to send in one chunk")
             }

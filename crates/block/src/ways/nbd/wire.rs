@@ -1,9 +1,11 @@
 //! The numbers and the byte layouts of the NBD protocol.
 //!
-//! Why here: everything that must agree with the peer bit by bit stands in one place, without state and without I/O.
+//! Why here: everything that must agree with the peer bit by bit stands in one place, without state
+//! and without I/O.
 //! Must stay true: all integers are big-endian; nothing here allocates.
 //! Any thread may call it.
-//! Source: the NBD protocol document (`doc/proto.md` of the reference implementation); section names are cited.
+//! Source: the NBD protocol document (`doc/proto.md` of the reference implementation); section
+//! names are cited.
 
 /// What the server says first ("Newstyle negotiation").
 pub const INIT_MAGIC: u64 = 0x4e42_444d_4147_4943;
@@ -287,7 +289,8 @@ impl<'a> Fields<'a> {
         Some(u64::from_be_bytes(*head))
     }
 
-    /// A string behind its 32-bit length, at most [`STRING_BYTES_MAX`] long, UTF-8 without NUL ("Conventions").
+    /// A string behind its 32-bit length, at most [`STRING_BYTES_MAX`] long, UTF-8 without NUL
+    /// ("Conventions").
     pub fn string(&mut self) -> Option<&'a str> {
         let len = self.u32()? as usize;
         if len > STRING_BYTES_MAX {

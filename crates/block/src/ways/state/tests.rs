@@ -66,3 +66,20 @@ fn a_state_directory_that_is_not_there_is_no_error() {
     state.clean_stale().unwrap();
     assert!(state.entries().unwrap().is_empty());
 }
+
+#[test]
+fn what_is_not_ours_stays() {
+    let (_keep, state) = state_dir();
+    drop(state.claim(&record()).unwrap());
+    for name in ["mine", "5x", "-1"] {
+        std::fs::create_dir_all(state.path.join(name)).unwrap();
+    }
+    let inside = state.path.join("9");
+    std::fs::create_dir(&inside).unwrap();
+    std::fs::write(inside.join("letter"), b"x").unwrap();
+    state.clean_stale().unwrap();
+    for name in ["mine", "5x", "-1", "9/letter"] {
+        assert!(state.path.join(name).exists(), "{name}");
+    }
+    assert!(!state.path.join("0").exists());
+}

@@ -365,7 +365,8 @@ fn a_simple_read_is_header_and_bytes() {
 
 #[test]
 fn damage_costs_exactly_the_frames_it_is_in() {
-    // The oracle checks every chunk; what is left to see is that good bytes around the damage do come.
+    // The oracle checks every chunk; what is left to see is that good bytes around the damage do
+    // come.
     let device = Device::new();
     let request = Request {
         flags: 0,
@@ -390,7 +391,8 @@ fn damage_costs_exactly_the_frames_it_is_in() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Any requests, however they arrive, are answered by the device's bytes; the oracle is in `fuzzing`.
+    /// Any requests, however they arrive, are answered by the device's bytes; the oracle is in
+    /// `fuzzing`.
     #[test]
     fn dialogues_are_answered_alike_however_they_arrive(
         structured: bool,
@@ -420,7 +422,7 @@ proptest! {
         prop_assert_eq!(at_once, fuzzing::dialogue(&device, &dialogue, arrival));
     }
 
-    /// A few of the dialogues that the long run (`nbd_fuzz`) makes.
+    /// A few of the dialogues that the long run (`fuzz_nbd`) makes.
     #[test]
     fn mutated_dialogues_do_no_harm(seed: u64) {
         let mut random = seed;

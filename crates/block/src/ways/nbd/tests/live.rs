@@ -163,7 +163,8 @@ fn several_connections_with_many_requests_each_get_their_own_bytes() {
             let expected = Arc::clone(&expected);
             scope.spawn(move || {
                 for round in 0..20_u64 {
-                    // 64 requests at once; replies come in any order and must carry their own bytes.
+                    // 64 requests at once; replies come in any order and must carry their own
+                    // bytes.
                     let place =
                         |cookie: u64| (cookie * 7919 + round * 104_729 + thread * 31) % 900_000;
                     let length = |cookie: u64| (cookie * 997 % 9000 + 1) as u32;
@@ -199,6 +200,7 @@ struct Gated {
     together: usize,
     delivering: AtomicUsize,
     delivering_most: AtomicUsize,
+    delivered: AtomicUsize,
     panics_at: Option<u64>,
 }
 
@@ -211,6 +213,7 @@ impl Gated {
             together,
             delivering: AtomicUsize::new(0),
             delivering_most: AtomicUsize::new(0),
+            delivered: AtomicUsize::new(0),
             panics_at: None,
         }
     }
@@ -255,6 +258,7 @@ impl BlockSource for Gated {
         self.delivering_most.fetch_max(now, Ordering::SeqCst);
         self.inner.read_with(offset, len, deliver);
         self.delivering.fetch_sub(1, Ordering::SeqCst);
+        self.delivered.fetch_add(1, Ordering::SeqCst);
     }
 
     fn extent(&self, offset: u64) -> Extent {
@@ -406,7 +410,8 @@ fn a_device_that_panics_costs_only_the_connection() {
 
 #[test]
 fn stopping_finishes_replies_and_removes_the_socket() {
-    // Two reads wait for each other inside the device; the second is sent only when the server is stopping.
+    // Two reads wait for each other inside the device; the second is sent only when the server is
+    // stopping.
     let source = Arc::new(Gated::new(1 << 20, 2));
     let mut server = Running::new(
         Arc::clone(&source) as Arc<dyn BlockSource>,
@@ -424,6 +429,46 @@ fn stopping_finishes_replies_and_removes_the_socket() {
     let mut reply = vec![0; 16 + 700];
     stream.read_exact(&mut reply).unwrap();
     assert_eq!(reply[16..], bytes(1 << 20)[512..512 + 700]);
+    assert!(is_closed(&mut stream));
+}
+
+#[test]
+fn replies_under_way_on_other_workers_outlast_the_one_that_sees_the_end() {
+    let source = Arc::new(Gated::new(1 << 20, 3));
+    let options = Options {
+        workers_max: 3,
+        ..Options::default()
+    };
+    let mut server = Running::new(Arc::clone(&source) as Arc<dyn BlockSource>, options);
+    let mut stream = server.raw();
+    let mut out = read_request(1, 0, 600).to_vec();
+    out.extend(read_request(2, 0, 600));
+    // The client takes its leave at once; the two replies are due all the same.
+    let leave = Request {
+        flags: 0,
+        command: command::DISC,
+        cookie: 0,
+        offset: 0,
+        len: 0,
+    };
+    out.extend(leave.encode());
+    stream.write_all(&out).unwrap();
+    wait_for("both reads to begin", || *source.inside.lock() == 2);
+    let opener = Arc::clone(&source);
+    let opens = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(100));
+        *opener.inside.lock() = 3;
+        opener.changed.notify_all();
+    });
+    server.stop();
+    assert_eq!(
+        source.delivered.load(Ordering::SeqCst),
+        2,
+        "a worker was left inside"
+    );
+    opens.join().unwrap();
+    let mut replies = vec![0; 2 * 616];
+    stream.read_exact(&mut replies).unwrap();
     assert!(is_closed(&mut stream));
 }
 

@@ -1,4 +1,5 @@
-//! Runs mutated NBD dialogues: `nbd_fuzz [--count N] [--seed S]`. A failure leaves its dialogue in a file.
+//! Runs mutated NBD dialogues: `fuzz_nbd [--count N] [--seed S]`. A failure leaves its dialogue in
+//! a file.
 //!
 //! Why here: the bounded run of the fuzz target, without a fuzzer to install.
 //! Must stay true: the same count and seed run the same dialogues.
@@ -15,11 +16,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     while let Some(arg) = args.next() {
         let value = args
             .next()
-            .ok_or("usage: nbd_fuzz [--count N] [--seed S]")?;
+            .ok_or("usage: fuzz_nbd [--count N] [--seed S]")?;
         match arg.as_str() {
             "--count" => count = value.parse()?,
             "--seed" => seed = value.parse()?,
-            _ => return Err("usage: nbd_fuzz [--count N] [--seed S]".into()),
+            _ => return Err("usage: fuzz_nbd [--count N] [--seed S]".into()),
         }
     }
     let seeds = seeds();
@@ -33,7 +34,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         match std::panic::catch_unwind(|| fuzz_dialogue(&data)) {
             Ok(bytes) => sent += bytes,
             Err(_) => {
-                let path = std::env::temp_dir().join(format!("nbd_fuzz-{seed}-{index}"));
+                let path = std::env::temp_dir().join(format!("fuzz_nbd-{seed}-{index}"));
                 std::fs::write(&path, &data)?;
                 let path = path.display();
                 return Err(format!("seed {seed}, dialogue {index} failed; kept in {path}").into());

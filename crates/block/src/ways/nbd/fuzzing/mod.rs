@@ -1,24 +1,29 @@
-//! What a fuzzer drives: whole dialogues against the core, with every reply checked against the device.
+//! What a fuzzer drives: whole dialogues against the core, with every reply checked against the
+//! device.
 //!
-//! Why here: the core has no I/O, so a dialogue is a byte string, and a run of a million takes a minute. The same oracle
-//! serves the fuzz target, the example `nbd_fuzz` and the property tests.
-//! Must stay true: [`dialogue`] panics on, and only on, a fault of ours: a wrong byte, a malformed or missing reply, output
-//! past its bound, or a result that depends on how the bytes arrived.
+//! Why here: the core has no I/O, so a dialogue is a byte string, and a run of a million takes a
+//! minute. The same oracle serves the fuzz target, the example `fuzz_nbd` and the property tests.
+//! Must stay true: [`dialogue`] panics on, and only on, a fault of ours: a wrong byte, a malformed
+//! or missing reply, output past its bound, or a result that depends on how the bytes arrived.
 //! Any thread may call it; it keeps nothing.
 //! Source: own; the rules are the NBD protocol document's.
 
 use super::answer::{CHUNK_DATA_BYTES_MAX, ERROR_TEXT_BYTES_MAX, EXTENTS_MAX, Gone, Sink, answer};
-use super::client::split_mix;
 use super::handshake::{
     Export, Handshake, OPTION_DATA_BYTES_MAX, OPTIONS_MAX, REPLY_BYTES_MAX, Step, Terms,
 };
 use super::session::{Next, Session, Work};
-use super::wire::{
-    self, Fields, OPTION_BYTES, REQUEST_BYTES, Request, chunk, command, command_flag, option, state,
-};
-use crate::source::{BlockSource, Deliver, Extent, MemorySource, ReadError, check_range};
+use super::wire::{self, Fields, OPTION_BYTES, chunk, state};
+use crate::source::BlockSource;
 
-/// Runs the dialogue that `data` is: its first byte says how the rest arrives. Returns the bytes that were sent.
+mod device;
+mod seeds;
+
+pub use device::{Device, FRAME_BYTES, SIZE_BYTES};
+pub use seeds::{mutate, seeds};
+
+/// Runs the dialogue that `data` is: its first byte says how the rest arrives. Returns the bytes
+/// that were sent.
 ///
 /// # Panics
 /// On any fault of the core.
@@ -324,111 +329,6 @@ fn cookie(work: &Work) -> u64 {
     }
 }
 
-/// A device of [`SIZE_BYTES`] with data, zeros, two bad frames and small limits, so that short dialogues reach everything.
-#[derive(Debug)]
-pub struct Device {
-    inner: MemorySource,
-}
-
-impl Device {
-    /// The one device; always the same bytes.
-    #[must_use]
-    pub fn new() -> Self {
-        Self {
-            inner: MemorySource::new(CONTENTS.clone()),
-        }
-    }
-
-    /// What it holds, the bad frames' lost bytes included.
-    #[must_use]
-    pub fn bytes(&self) -> &'static [u8] {
-        &CONTENTS
-    }
-
-    /// Whether a range can be read.
-    #[must_use]
-    pub fn good(&self, offset: u64, len: u64) -> bool {
-        self.bad_bytes(offset, offset + len) == 0
-    }
-
-    /// Bytes of bad frames from `offset` to `end`.
-    fn bad_bytes(&self, offset: u64, end: u64) -> u64 {
-        let frame = FRAME_BYTES as u64;
-        let overlap =
-            |bad: u64| (end.min((bad + 1) * frame)).saturating_sub(offset.max(bad * frame));
-        BAD_FRAMES.into_iter().map(overlap).sum()
-    }
-}
-
-impl Default for Device {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl BlockSource for Device {
-    fn size_bytes(&self) -> u64 {
-        SIZE_BYTES as u64
-    }
-
-    fn preferred_bytes(&self) -> u32 {
-        FRAME_BYTES as u32
-    }
-
-    /// Less than the trait promises, so that short reads are split too.
-    fn read_with_max_bytes(&self) -> usize {
-        READ_BYTES_MAX
-    }
-
-    fn read_into(&self, offset: u64, dst: &mut [u8]) -> Result<(), ReadError> {
-        check_range(offset, dst.len(), self.size_bytes())?;
-        if !self.good(offset, dst.len() as u64) {
-            return Err(bad_frame(offset));
-        }
-        self.inner.read_into(offset, dst)
-    }
-
-    fn read_with(&self, offset: u64, len: usize, deliver: &mut Deliver<'_>) {
-        assert!(len <= READ_BYTES_MAX, "a read of {len} bytes was not split");
-        if let Err(error) = check_range(offset, len, self.size_bytes()) {
-            return deliver(Err(&error));
-        }
-        if !self.good(offset, len as u64) {
-            return deliver(Err(&bad_frame(offset)));
-        }
-        // In pieces, as a cache of frames gives them.
-        let bytes = &self.bytes()[offset as usize..offset as usize + len];
-        let first = (FRAME_BYTES - offset as usize % FRAME_BYTES).min(len);
-        let mut pieces = vec![&bytes[..first]];
-        pieces.extend(bytes[first..].chunks(FRAME_BYTES));
-        deliver(Ok(&pieces));
-    }
-
-    fn extent(&self, offset: u64) -> Extent {
-        self.inner.extent(offset)
-    }
-}
-
-fn bad_frame(offset: u64) -> ReadError {
-    ReadError::BadFrame {
-        frame: offset / FRAME_BYTES as u64,
-        reason: "its checksum is wrong".to_owned(),
-    }
-}
-
-static CONTENTS: std::sync::LazyLock<Vec<u8>> = std::sync::LazyLock::new(|| {
-    let mut random = 7;
-    let mut bytes: Vec<u8> = (0..SIZE_BYTES)
-        .map(|at| match at / 3000 % 3 {
-            // Zeros that begin and end within sectors, and data that never looks like them.
-            2 => 0,
-            _ => split_mix(&mut random) as u8 | 1,
-        })
-        .collect();
-    bytes[SIZE_BYTES - 700..].fill(0);
-    bytes
-});
-
 /// A sink that is memory.
 #[derive(Debug, Default)]
 pub struct Memory {
@@ -478,193 +378,8 @@ impl<'i> Arriving<'i> {
     }
 }
 
-/// Valid dialogues, each a beginning for mutations.
-#[must_use]
-pub fn seeds() -> Vec<Vec<u8>> {
-    let mut plain = Script::new(3);
-    plain.option(option::EXPORT_NAME, NAME.as_bytes());
-    plain.requests(0);
-    let mut old = Script::new(1);
-    old.option(option::LIST, &[]);
-    old.option(option::STARTTLS, &[]);
-    old.option(option::EXPORT_NAME, &[]);
-    old.requests(0);
-    let mut chunks = Script::new(3);
-    chunks.option(option::STRUCTURED_REPLY, &[]);
-    chunks.option(option::LIST_META_CONTEXT, &meta(NAME, &[]));
-    chunks.option(option::SET_META_CONTEXT, &meta(NAME, &["base:allocation"]));
-    chunks.option(option::INFO, &info_data(NAME, &[0, 1, 2, 3]));
-    chunks.option(option::GO, &info_data(NAME, &[3]));
-    chunks.requests(command_flag::DF);
-    let mut default = Script::new(3);
-    default.option(11, &[]);
-    default.option(option::STRUCTURED_REPLY, &[]);
-    default.option(
-        option::SET_META_CONTEXT,
-        &meta("", &["qemu:dirty", "base:allocation"]),
-    );
-    default.option(option::GO, &info_data("", &[]));
-    default.requests(0);
-    let mut leaves = Script::new(3);
-    leaves.option(option::LIST, &[]);
-    leaves.option(option::ABORT, &[]);
-    [plain, old, chunks, default, leaves]
-        .map(|script| script.bytes)
-        .to_vec()
-}
-
-/// `seed` changed in one to four places, sometimes with a piece of another dialogue.
-#[must_use]
-pub fn mutate(seeds: &[Vec<u8>], random: &mut u64) -> Vec<u8> {
-    let mut pick = |below: usize| (split_mix(random) % below.max(1) as u64) as usize;
-    let mut bytes = seeds[pick(seeds.len())].clone();
-    for _ in 0..1 + pick(4) {
-        // The first byte only says how the rest arrives; changes begin behind it.
-        let at = 1 + pick(bytes.len() - 1);
-        match pick(8) {
-            0 => bytes[at] ^= 1 << pick(8),
-            1 => bytes[at] = pick(256) as u8,
-            2 => {
-                let value = BOUNDARIES[pick(BOUNDARIES.len())].to_be_bytes();
-                let width = [2, 4, 8][pick(3)].min(bytes.len() - at);
-                bytes[at..at + width].copy_from_slice(&value[8 - width..]);
-            }
-            3 => {
-                let end = (at + 1 + pick(32)).min(bytes.len());
-                bytes.drain(at..end);
-            }
-            4 => {
-                let end = (at + 1 + pick(REQUEST_BYTES * 2)).min(bytes.len());
-                let copy = bytes[at..end].to_vec();
-                let to = 1 + pick(bytes.len() - 1);
-                bytes.splice(to..to, copy);
-            }
-            5 => bytes.truncate(at + 1),
-            6 => {
-                let other = &seeds[pick(seeds.len())];
-                let from = pick(other.len());
-                bytes.truncate(at);
-                bytes.extend_from_slice(&other[from..]);
-            }
-            _ => {
-                // A whole random request, most of it within the device.
-                let request = Request {
-                    flags: [0, 0, command_flag::DF, command_flag::REQ_ONE, 1][pick(5)],
-                    command: pick(9) as u16,
-                    cookie: pick(1 << 20) as u64,
-                    offset: pick(SIZE_BYTES + 100) as u64,
-                    len: pick(SIZE_BYTES) as u32,
-                };
-                bytes.extend_from_slice(&request.encode());
-            }
-        }
-        if bytes.len() < 2 {
-            bytes.extend_from_slice(&[0, 0]);
-        }
-    }
-    bytes[0] = pick(256) as u8;
-    bytes
-}
-
-struct Script {
-    bytes: Vec<u8>,
-}
-
-impl Script {
-    fn new(client_flags: u32) -> Self {
-        let mut bytes = vec![0];
-        bytes.extend_from_slice(&client_flags.to_be_bytes());
-        Self { bytes }
-    }
-
-    fn option(&mut self, option: u32, data: &[u8]) {
-        self.bytes
-            .extend_from_slice(&wire::OPTION_MAGIC.to_be_bytes());
-        self.bytes.extend_from_slice(&option.to_be_bytes());
-        self.bytes
-            .extend_from_slice(&(data.len() as u32).to_be_bytes());
-        self.bytes.extend_from_slice(data);
-    }
-
-    fn requests(&mut self, flags: u16) {
-        let size = SIZE_BYTES as u64;
-        let table = [
-            (0, command::READ, 0, 512),
-            (flags, command::READ, 4096, 8192),
-            (0, command::READ, 3 * FRAME_BYTES as u64 - 100, 300),
-            (0, command::READ, 0, SIZE_BYTES as u32),
-            (0, command::BLOCK_STATUS, 0, SIZE_BYTES as u32),
-            (command_flag::REQ_ONE, command::BLOCK_STATUS, 7000, 20_000),
-            (0, command::CACHE, 0, 4096),
-            (0, command::WRITE, 0, 40),
-        ];
-        for (cookie, (flags, command, offset, len)) in table.into_iter().enumerate() {
-            let request = Request {
-                flags,
-                command,
-                cookie: cookie as u64,
-                offset,
-                len,
-            };
-            self.bytes.extend_from_slice(&request.encode());
-            if command == command::WRITE {
-                self.bytes.extend(std::iter::repeat_n(0xaa, len as usize));
-            }
-        }
-        for (command, offset) in [(command::READ, size - 1), (command::DISC, 0)] {
-            let request = Request {
-                flags: 0,
-                command,
-                cookie: 99,
-                offset,
-                len: u32::from(command == command::READ),
-            };
-            self.bytes.extend_from_slice(&request.encode());
-        }
-    }
-}
-
-fn info_data(name: &str, kinds: &[u16]) -> Vec<u8> {
-    let mut data = (name.len() as u32).to_be_bytes().to_vec();
-    data.extend_from_slice(name.as_bytes());
-    data.extend_from_slice(&(kinds.len() as u16).to_be_bytes());
-    for kind in kinds {
-        data.extend_from_slice(&kind.to_be_bytes());
-    }
-    data
-}
-
-fn meta(name: &str, queries: &[&str]) -> Vec<u8> {
-    let mut data = (name.len() as u32).to_be_bytes().to_vec();
-    data.extend_from_slice(name.as_bytes());
-    data.extend_from_slice(&(queries.len() as u32).to_be_bytes());
-    for query in queries {
-        data.extend_from_slice(&(query.len() as u32).to_be_bytes());
-        data.extend_from_slice(query.as_bytes());
-    }
-    data
-}
-
-/// The device's size: no multiple of a frame or a sector.
-pub const SIZE_BYTES: usize = 40_123;
-/// The device's frame size.
-pub const FRAME_BYTES: usize = 4096;
 /// The name of the export.
 pub const NAME: &str = "disk";
-const READ_BYTES_MAX: usize = 12 << 10;
-const BAD_FRAMES: [u64; 2] = [3, 6];
 const ARRIVALS: [usize; 4] = [usize::MAX, 1, 7, 64];
-const BOUNDARIES: [u64; 10] = [
-    0,
-    1,
-    511,
-    0x7fff_ffff,
-    0x8000_0000,
-    0xffff_ffff,
-    SIZE_BYTES as u64,
-    SIZE_BYTES as u64 + 1,
-    32 << 20,
-    u64::MAX,
-];
 /// What is kept of a long dialogue to compare runs by.
 const KEPT_BYTES_MAX: usize = 1 << 20;
