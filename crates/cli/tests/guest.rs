@@ -21,7 +21,7 @@ const UBLK_STEPS: [&str; 9] = [
     "detach",
 ];
 /// Steps over ublk that one image is enough for.
-const UBLK_STEPS_ONCE: [&str; 9] = [
+const UBLK_STEPS_ONCE: [&str; 12] = [
     "parallel-attach",
     "parallel-reads",
     "parallel-detach",
@@ -30,6 +30,9 @@ const UBLK_STEPS_ONCE: [&str; 9] = [
     "recover-attach",
     "recover-kill-9",
     "recover-detach",
+    "orphan",
+    "force",
+    "signals",
     "unload",
 ];
 /// Steps for each packed image over NBD, in User-mode Linux.

@@ -147,8 +147,10 @@ pub fn start(source: Arc<dyn BlockSource>, options: &Options) -> Result<UblkServ
             .build()
             .map_err(|error| driver_error("new", "add it", &error))?;
         let image = options.image.display().to_string();
-        serve(&ctrl, &for_thread, started, Some(&image))
-        // Dropping the control removes the device.
+        let result = serve(&ctrl, &for_thread, started, Some(&image));
+        // Dropping the control would remove the device too, but wait for those who have it mounted.
+        let _ = remove(&ctrl);
+        result
     })?;
     set_read_ahead(server.dev_id, options.read_ahead_kib);
     Ok(server)
@@ -219,7 +221,7 @@ pub fn recover(dev_id: u32, source: Arc<dyn BlockSource>) -> Result<UblkServer, 
         if result.is_ok() {
             // This control did not add the device, so it does not remove it by itself. After a
             // failed recovery the device stays quiesced for another attempt.
-            let _ = ctrl.del_dev();
+            let _ = remove(&ctrl);
         }
         result
     })?;
@@ -240,19 +242,22 @@ pub fn stop(dev_id: u32, force: bool) -> Result<(), Error> {
     if !force && is_held(dev_id) {
         return Err(Error::Busy { dev_id });
     }
-    control(dev_id)?
-        .kill_dev()
-        .map_err(|error| driver_error(dev_id, "stop it", &error))?;
-    // A living server removes the device as it ends; after a crash nobody else would. The driver's
-    // command returns when the last user is gone, without a bound of its own; hence the thread,
-    // which ends with the command.
+    if let Err(error) = control(dev_id).and_then(|ctrl| {
+        ctrl.kill_dev()
+            .map_err(|error| driver_error(dev_id, "stop it", &error))
+    }) {
+        // Its server may be just ending by itself.
+        return if exists(dev_id) { Err(error) } else { Ok(()) };
+    }
+    // A living server removes the device as it ends; after a crash nobody else would. A driver
+    // without the command that does not wait may wait for an unmount; hence the thread, which then
+    // ends with the unmount.
     let (removed_sender, removed) = channel();
     std::thread::Builder::new()
         .name("ublk-remove".to_owned())
         .spawn(move || {
             let outcome = control(dev_id).and_then(|ctrl| {
-                ctrl.del_dev()
-                    .map_err(|error| driver_error(dev_id, "remove it", &error))
+                remove(&ctrl).map_err(|error| driver_error(dev_id, "remove it", &error))
             });
             let _ = removed_sender.send(outcome);
         })
@@ -260,11 +265,11 @@ pub fn stop(dev_id: u32, force: bool) -> Result<(), Error> {
             what: "start a thread that removes a ublk device",
             source,
         })?;
-    match removed.recv_timeout(STOP_WAIT) {
-        // The server may have been quicker, and the device no longer there to be removed.
-        Ok(outcome) if exists(dev_id) => outcome.map(|_| ()),
-        Ok(_) => Ok(()),
-        Err(_) => Err(Error::Timeout {
+    let gone = wait_until(STOP_WAIT, || !exists(dev_id) && !block_exists(dev_id));
+    match removed.try_recv() {
+        _ if gone => Ok(()),
+        Ok(Err(error)) => Err(error),
+        _ => Err(Error::Timeout {
             dev_id,
             what: "its removal",
             wait_s: STOP_WAIT.as_secs(),
@@ -446,6 +451,16 @@ fn await_quiesced(dev_id: u32) -> Result<sys::ublksrv_ctrl_dev_info, Error> {
 fn control(dev_id: u32) -> Result<UblkCtrl, Error> {
     let id = i32::try_from(dev_id).map_err(|_| Error::NoSuchDevice { dev_id })?;
     UblkCtrl::new_simple(id).map_err(|error| driver_error(dev_id, "open its control", &error))
+}
+
+/// Removes a stopped device without waiting for those who still have it mounted; on a driver that
+/// cannot do that (before Linux 6.9), with waiting.
+fn remove(ctrl: &UblkCtrl) -> Result<(), UblkError> {
+    ctrl.del_dev_async().or_else(|_| ctrl.del_dev()).map(|_| ())
+}
+
+fn block_exists(dev_id: u32) -> bool {
+    Path::new(&format!("/sys/block/ublkb{dev_id}")).exists()
 }
 
 fn exists(dev_id: u32) -> bool {
