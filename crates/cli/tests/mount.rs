@@ -3,6 +3,8 @@
 //! Needs root, for mounts and loop devices, and the packages of `scripts/setup`. Every test has a state directory, a
 //! scratch directory and an image name of its own, and undoes what it has left, also when it fails.
 
+#![allow(clippy::unwrap_used)] // a failure here is a failed test, helpers included
+
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
