@@ -20,6 +20,18 @@ const UBLK_STEPS: [&str; 9] = [
     "unmount",
     "detach",
 ];
+/// Steps over ublk that one image is enough for.
+const UBLK_STEPS_ONCE: [&str; 9] = [
+    "parallel-attach",
+    "parallel-reads",
+    "parallel-detach",
+    "odd-size",
+    "damaged-frame",
+    "recover-attach",
+    "recover-kill-9",
+    "recover-detach",
+    "unload",
+];
 /// Steps for each packed image over NBD, in User-mode Linux.
 const NBD_STEPS: [&str; 9] = [
     "serve",
@@ -55,14 +67,7 @@ fn packed_iso_images_are_read_by_real_kernels_over_ublk_and_nbd() {
         steps.extend(UBLK_STEPS.map(|step| format!("qemu {format}-{step}")));
         steps.extend(NBD_STEPS.map(|step| format!("uml {format}-{step}")));
     }
-    for step in [
-        "recover-attach",
-        "recover-kill-9",
-        "recover-detach",
-        "unload",
-    ] {
-        steps.push(format!("qemu {step}"));
-    }
+    steps.extend(UBLK_STEPS_ONCE.map(|step| format!("qemu {step}")));
     steps.push("uml unload".to_owned());
     for step in steps {
         let begin = format!("{step} ok ");

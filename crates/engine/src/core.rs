@@ -1,11 +1,12 @@
-//! An engine's hardware without a thread: its local store, DMA, mailboxes, and what its kernels keep.
+//! An engine's hardware without a thread: its local store, DMA, mailboxes, and what its kernels
+//! keep.
 //!
-//! Why here: on machines whose cores are all alike, an off-load to an idle engine on the caller's own core is best a
-//! call. So the hardware is a value, and whoever owns it may drive it: an engine's thread, or a caller that borrowed it
-//! from a pool.
-//! Must stay true: one driver at a time (`&mut`); when a run has ended, however it ended, its transfers are done and
-//! the store is free again; a panic of a kernel is an error of its job, never of the driver. No allocation in a run of
-//! a kernel that this core has run or prepared before, unless the kernel itself allocates.
+//! Why here: on machines whose cores are all alike, an off-load to an idle engine on the caller's
+//! own core is best a call. So the hardware is a value, and whoever owns it may drive it: an
+//! engine's thread, or a caller that borrowed it from a pool. Must stay true: one driver at a time
+//! (`&mut`); when a run has ended, however it ended, its transfers are done and the store is free
+//! again; a panic of a kernel is an error of its job, never of the driver. No allocation in a run
+//! of a kernel that this core has run or prepared before, unless the kernel itself allocates.
 
 use crate::error::{KernelError, StoreError};
 use crate::kernel::{Ctx, Kernel};
@@ -79,8 +80,8 @@ impl CoreCounters {
         self.add_dma(&other.dma);
     }
 
-    /// Where the time of its runs went, in total. All zero where stages were not timed. The first call in a process
-    /// takes 5 ms, to find out how long a cycle is.
+    /// Where the time of its runs went, in total. All zero where stages were not timed. The first
+    /// call in a process takes 5 ms, to find out how long a cycle is.
     #[must_use]
     pub fn stage_times(&self) -> StageTimes {
         let compute = self.kernel_cycles.saturating_sub(self.dma.cycles);
@@ -162,8 +163,8 @@ impl Core {
         let ports = EnginePorts::new(&self.ports, &self.waiter);
         let state = self.states.get::<K>(slot);
         let ready = if timed { clock::cycles() } else { 0 };
-        // What the closure leaves behind after a panic is put right below: transfers are finished, the state is made
-        // anew, and the store has no state.
+        // What the closure leaves behind after a panic is put right below: transfers are finished,
+        // the state is made anew, and the store has no state.
         let result = catch_unwind(AssertUnwindSafe(|| {
             let mut cx = Ctx::new(state, &arena, &mfc, ports);
             K::run(&mut cx, args)
@@ -260,7 +261,8 @@ impl Core {
     }
 }
 
-/// What each kind of kernel keeps. Found by a search: a core runs few kinds, mostly one after another.
+/// What each kind of kernel keeps. Found by a search: a core runs few kinds, mostly one after
+/// another.
 #[derive(Default)]
 struct States {
     kinds: Vec<(TypeId, Box<dyn Any + Send>)>,

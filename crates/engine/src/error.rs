@@ -9,8 +9,8 @@ use std::borrow::Cow;
 pub enum StoreError {
     /// No room for another buffer.
     #[error(
-        "the local store is full: {wanted} bytes wanted, {free} of {size} are free; use smaller buffers or \
-         configure a larger store"
+        "the local store is full: {wanted} bytes wanted, {free} of {size} are free; \
+         use smaller buffers or configure a larger store"
     )]
     Full {
         /// Bytes wanted, rounded up to whole lines.
@@ -22,7 +22,8 @@ pub enum StoreError {
     },
     /// The kernel needs a larger store than this engine has.
     #[error(
-        "the kernel needs a local store of {needs} bytes, this engine has {has}; configure a larger one"
+        "the kernel needs a local store of {needs} bytes, this engine has {has}; \
+         configure a larger one"
     )]
     TooSmall {
         /// Bytes that the kernel declares.
@@ -38,8 +39,8 @@ pub enum StoreError {
 pub enum DmaError {
     /// A size that no single command may have.
     #[error(
-        "a DMA of {bytes} bytes is not allowed: 1, 2, 4, 8, or a multiple of 16 up to {TRANSFER_BYTES_MAX}; \
-         use get_large or put_large for other sizes"
+        "a DMA of {bytes} bytes is not allowed: 1, 2, 4, 8, or a multiple of 16 up to \
+         {TRANSFER_BYTES_MAX}; use get_large or put_large for other sizes"
     )]
     Size {
         /// The size.
@@ -47,9 +48,9 @@ pub enum DmaError {
     },
     /// Addresses that do not suit the size.
     #[error(
-        "a DMA of {bytes} bytes between local address {local:#x} and main address {main:#x} is not allowed: below \
-         16 bytes both must be aligned to the size and equal in their low four bits, else both to 16; use get_large \
-         or put_large for memory that is not aligned"
+        "a DMA of {bytes} bytes between local address {local:#x} and main address {main:#x} is not \
+         allowed: below 16 bytes both must be aligned to the size and equal in their low four \
+         bits, else both to 16; use get_large or put_large for memory that is not aligned"
     )]
     Alignment {
         /// The size.
@@ -124,7 +125,8 @@ pub enum KernelError {
     },
     /// More kinds of kernels than an engine keeps state for.
     #[error(
-        "this engine keeps state for {limit} kinds of kernels, the most it can; run this one on another engine"
+        "this engine keeps state for {limit} kinds of kernels, the most it can; \
+         run this one on another engine"
     )]
     TooManyKernels {
         /// The limit.

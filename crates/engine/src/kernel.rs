@@ -1,8 +1,8 @@
 //! What an engine runs.
 //!
-//! Why here: a kernel is a type, so that its code, its arguments, its result and the state that it keeps on each
-//! engine are known to the compiler; an off-load carries only the arguments. On the Cell the state was the program and
-//! its data, uploaded once and then run again and again.
+//! Why here: a kernel is a type, so that its code, its arguments, its result and the state that it
+//! keeps on each engine are known to the compiler; an off-load carries only the arguments. On the
+//! Cell the state was the program and its data, uploaded once and then run again and again.
 //!
 //! ```
 //! use sidecore_engine::{Core, CoreOptions, Ctx, DmaMode, In, Kernel, KernelError, Out};
@@ -66,21 +66,23 @@ use crate::store::Arena;
 
 /// Something that engines run.
 ///
-/// `'j` is the life of the memory that the host lends to a job, `'c` that of one run: of buffers in the local store and
-/// of transfers. Nothing of `'c` can leave the run.
+/// `'j` is the life of the memory that the host lends to a job, `'c` that of one run: of buffers in
+/// the local store and of transfers. Nothing of `'c` can leave the run.
 pub trait Kernel: Sized + 'static {
-    /// What a job is given: values, and borrows of the host's memory ([`crate::In`], [`crate::Out`]).
+    /// What a job is given: values, and borrows of the host's memory ([`crate::In`],
+    /// [`crate::Out`]). It must be `Send` to go to an engine on another thread.
     type Args<'j>;
     /// What a job gives back.
     type Out: Send + 'static;
-    /// What stays on an engine between runs: tables, scratch memory, a codec. Made once on each engine, and again
-    /// after a panic. `()` for nothing.
+    /// What stays on an engine between runs: tables, scratch memory, a codec. Made once on each
+    /// engine, and again after a panic. `()` for nothing.
     type State: Default + Send + 'static;
-    /// Bytes of local store that a run needs at most; an engine with less refuses it. 0 where none is used.
+    /// Bytes of local store that a run needs at most; an engine with less refuses it. 0 where none
+    /// is used.
     const LS: usize = 0;
 
-    /// Runs one job. The local store is all free at first; what a transfer brought is gone when the run ends, and all
-    /// transfers are done by then.
+    /// Runs one job. The local store is all free at first; what a transfer brought is gone when the
+    /// run ends, and all transfers are done by then.
     ///
     /// # Errors
     /// Whatever keeps it from giving a result: [`KernelError::failed`] for reasons of its own.
@@ -90,7 +92,8 @@ pub trait Kernel: Sized + 'static {
     ) -> Result<Self::Out, KernelError>;
 }
 
-/// What a kernel works with while it runs. The parts are separate fields so that they can be used at the same time.
+/// What a kernel works with while it runs. The parts are separate fields so that they can be used
+/// at the same time.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Ctx<'c, K: Kernel> {

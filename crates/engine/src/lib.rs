@@ -3,17 +3,19 @@
 //! Top-down, the way a job travels:
 //!
 //! - [`Engine`]: a pinned thread that runs jobs; [`Engine::scope`] lends them borrowed memory.
-//! - [`Core`]: an engine's hardware without a thread. Whoever owns it may drive it: the engine's thread, or a caller
-//!   on its own core, for whom an off-load is then a call.
+//! - [`Core`]: an engine's hardware without a thread. Whoever owns it may drive it: the engine's
+//!   thread, or a caller on its own core, for whom an off-load is then a call.
 //! - [`Kernel`]: what an engine runs; [`Ctx`]: what a kernel works with while it runs.
 //! - [`mfc`]: tagged DMA between main memory ([`In`], [`Out`], [`Area`]) and the local store.
 //! - [`store`]: the local store and its buffers.
-//! - [`Ring`]: a typed ring of buffers between a producer and a consumer: acquire, commit, wait, release.
-//! - [`mail`]: mailboxes and signals between a host and an engine; [`wait`]: waiting that spins, yields, then blocks.
+//! - [`Ring`]: a typed ring of buffers between a producer and a consumer: acquire, commit, wait,
+//!   release.
+//! - [`mail`]: mailboxes and signals between a host and an engine; [`wait`]: waiting that spins,
+//!   yields, then blocks.
 //!
-//! Must stay true: no unsafe code but in `engine/lend.rs`, where a scope lends its jobs to a thread that outlives it.
-//! Source: the Cell Broadband Engine Architecture, and the papers that used it; DESIGN.md, "Engines on today's
-//! machines".
+//! Must stay true: no unsafe code but in `engine/lend.rs`, where a scope lends its jobs to a thread
+//! that outlives it. Source: the Cell Broadband Engine Architecture, and the papers that used it;
+//! DESIGN.md, "Engines on today's machines".
 
 mod core;
 mod engine;

@@ -1,9 +1,9 @@
 //! Main memory as an engine sees it: borrows that DMA reads from and writes to.
 //!
-//! Why here: a job may touch only memory that its host lent it, and only while it is lent. [`In`] is memory to read,
-//! [`Out`] memory to write, cut in chunks that never overlap; [`Area`] is memory that one kernel both reads and writes
-//! by DMA, where it is the kernel that answers for order (fences, barriers, waits).
-//! Must stay true: safe code only; the lifetimes are the host's.
+//! Why here: a job may touch only memory that its host lent it, and only while it is lent. [`In`]
+//! is memory to read, [`Out`] memory to write, cut in chunks that never overlap; [`Area`] is memory
+//! that one kernel both reads and writes by DMA, where it is the kernel that answers for order
+//! (fences, barriers, waits). Must stay true: safe code only; the lifetimes are the host's.
 
 use sidecore_sys::Plain;
 use std::cell::Cell;
@@ -76,8 +76,8 @@ impl<'j, T> From<&'j [T]> for In<'j, T> {
     }
 }
 
-/// Main memory to write. Cut it with [`Self::take_front`], [`Self::split_at`] or [`Self::chunks`]: parts never
-/// overlap, and each is gone when it has been written.
+/// Main memory to write. Cut it with [`Self::take_front`], [`Self::split_at`] or [`Self::chunks`]:
+/// parts never overlap, and each is gone when it has been written.
 #[derive(Debug)]
 pub struct Out<'j, T>(&'j mut [T]);
 
@@ -100,7 +100,8 @@ impl<'j, T> Out<'j, T> {
         self.0.is_empty()
     }
 
-    /// Cuts off the first `count` values; what is left stays. `None`, and nothing cut, where there are fewer.
+    /// Cuts off the first `count` values; what is left stays. `None`, and nothing cut, where there
+    /// are fewer.
     pub fn take_front(&mut self, count: usize) -> Option<Out<'j, T>> {
         if count > self.0.len() {
             return None;
@@ -148,8 +149,8 @@ impl<'j, T> From<&'j mut [T]> for Out<'j, T> {
     }
 }
 
-/// Main memory that one kernel both gets from and puts to. Made from an [`Out`] (or any unique borrow) inside a
-/// kernel; copies of it name the same memory.
+/// Main memory that one kernel both gets from and puts to. Made from an [`Out`] (or any unique
+/// borrow) inside a kernel; copies of it name the same memory.
 pub struct Area<'c, T>(&'c [Cell<T>]);
 
 impl<T> Clone for Area<'_, T> {
@@ -262,7 +263,8 @@ impl Readable<'_, u8> {
         }
     }
 
-    /// Copies from byte `offset` on into `target`. The range lies within, by the rules checked at issue.
+    /// Copies from byte `offset` on into `target`. The range lies within, by the rules checked at
+    /// issue.
     pub(crate) fn copy_to(&self, offset: usize, target: &mut [u8]) {
         let range = offset..offset + target.len();
         match self {

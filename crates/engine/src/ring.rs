@@ -1,8 +1,9 @@
 //! A typed ring of buffers between one producer and one consumer, on one thread or two.
 //!
-//! Why here: makers of machines with explicit transfers have converged on four verbs, because users find bare tagged
-//! DMA taxing: the producer **acquires** a buffer, fills and **commits** it; the consumer **waits** for one, uses and
-//! **releases** it. Two buffers are enough for one side to work while the other does.
+//! Why here: makers of machines with explicit transfers have converged on four verbs, because users
+//! find bare tagged DMA taxing: the producer **acquires** a buffer, fills and **commits** it; the
+//! consumer **waits** for one, uses and **releases** it. Two buffers are enough for one side to
+//! work while the other does.
 //!
 //! ```
 //! use sidecore_engine::Ring;
@@ -25,8 +26,9 @@
 //! });
 //! ```
 //!
-//! Must stay true: a buffer belongs to one side at a time, by ownership; order is kept; all memory is there from the
-//! start. Dropping what was acquired gives it back unchanged; dropping what was waited for releases it.
+//! Must stay true: a buffer belongs to one side at a time, by ownership; order is kept; all memory
+//! is there from the start. Dropping what was acquired gives it back unchanged; dropping what was
+//! waited for releases it.
 
 use crate::wait::{Doorbell, WaitOptions, Waiter};
 use crossbeam_utils::atomic::AtomicCell;
@@ -35,7 +37,8 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A ring of `DEPTH` buffers of `N` values each; see the module. It is only made, and made of two halves.
+/// A ring of `DEPTH` buffers of `N` values each; see the module. It is only made, and made of two
+/// halves.
 pub struct Ring<T, const N: usize, const DEPTH: usize = 2> {
     /// Where the buffer number `i % DEPTH` waits for its next user; empty while somebody uses it.
     slots: [Slot<T, N>; DEPTH],
@@ -118,7 +121,8 @@ pub struct Producer<T, const N: usize, const DEPTH: usize> {
 }
 
 impl<T: Plain, const N: usize, const DEPTH: usize> Producer<T, N, DEPTH> {
-    /// Takes the next buffer to fill; blocks while the consumer has them all. Its contents are an old buffer's.
+    /// Takes the next buffer to fill; blocks while the consumer has them all. Its contents are an
+    /// old buffer's.
     #[must_use]
     pub fn acquire(&mut self) -> Acquired<'_, T, N, DEPTH> {
         loop {
@@ -221,14 +225,15 @@ pub struct Consumer<T, const N: usize, const DEPTH: usize> {
 }
 
 impl<T: Plain, const N: usize, const DEPTH: usize> Consumer<T, N, DEPTH> {
-    /// Takes the next committed buffer; blocks while there is none. `None` when the producer is gone and all that it
-    /// committed has been taken.
+    /// Takes the next committed buffer; blocks while there is none. `None` when the producer is
+    /// gone and all that it committed has been taken.
     #[must_use]
     pub fn wait(&mut self) -> Option<Waited<'_, T, N, DEPTH>> {
         let slot = &self.ring.slots[self.next % DEPTH];
         loop {
             let full = self.ring.committed.wait(&self.waiter, None, || {
-                // Gone is read first: what it committed before it went is seen by the look that follows.
+                // Gone is read first: what it committed before it went is seen by the look that
+                // follows.
                 let gone = self.ring.producer_gone.load(Ordering::Acquire);
                 match slot.full.take() {
                     Some(buffer) => Some(Some(buffer)),

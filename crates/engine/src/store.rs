@@ -1,11 +1,12 @@
 //! The local store: an engine's private memory, and the buffers that a kernel cuts from it.
 //!
-//! Why here: what a kernel works on lies together, in huge pages, locked and touched before the first request, small
-//! enough to stay in the core's own cache. A kernel takes buffers from an [`Arena`]; none is given back before the
-//! kernel ends, as a program for the Cell laid out its store once. Forgetting a buffer therefore leaks nothing that
-//! the end of the run does not bring back.
-//! Must stay true: buffers never overlap and cannot outlive the run, by lifetime (`'c`), without unsafe code; each
-//! starts on a line of 128 bytes. What a buffer holds at first is whatever the last kernel left there.
+//! Why here: what a kernel works on lies together, in huge pages, locked and touched before the
+//! first request, small enough to stay in the core's own cache. A kernel takes buffers from an
+//! [`Arena`]; none is given back before the kernel ends, as a program for the Cell laid out its
+//! store once. Forgetting a buffer therefore leaks nothing that the end of the run does not bring
+//! back. Must stay true: buffers never overlap and cannot outlive the run, by lifetime (`'c`),
+//! without unsafe code; each starts on a line of 128 bytes. What a buffer holds at first is
+//! whatever the last kernel left there.
 
 use crate::error::StoreError;
 use sidecore_sys::{Plain, Region, RegionOptions, SysError, plain};
@@ -124,10 +125,11 @@ impl std::fmt::Debug for Arena<'_> {
     }
 }
 
-/// A buffer in the local store. It holds [`Self::capacity`] values, of which the first `len` count: all of them when
-/// new, as many as a get brought afterwards.
+/// A buffer in the local store. It holds [`Self::capacity`] values, of which the first `len` count:
+/// all of them when new, as many as a get brought afterwards.
 ///
-/// After a get that lent instead of copying it reads main memory; the first write to it brings the copy.
+/// After a get that lent instead of copying it reads main memory; the first write to it brings the
+/// copy.
 #[derive(Debug)]
 pub struct Buf<'c, T> {
     values: &'c mut [T],
@@ -157,7 +159,8 @@ impl<'c, T: Plain> Buf<'c, T> {
         self.len = len;
     }
 
-    /// Makes the values unchangeable for the rest of the run, to be shared freely: tables, DMA lists.
+    /// Makes the values unchangeable for the rest of the run, to be shared freely: tables, DMA
+    /// lists.
     #[must_use]
     pub fn freeze(self) -> &'c [T] {
         match self.view {
@@ -193,7 +196,8 @@ impl<'c, T: Plain> Buf<'c, T> {
 }
 
 impl<'c> Buf<'c, u8> {
-    /// Back to the type it was made from bytes of; a length that is no whole number of values is rounded up.
+    /// Back to the type it was made from bytes of; a length that is no whole number of values is
+    /// rounded up.
     pub(crate) fn into_values<T: Plain>(self) -> Buf<'c, T> {
         let values: &mut [T] = plain::values_of_mut(self.values).unwrap_or_default();
         Buf {
@@ -267,7 +271,7 @@ mod tests {
                 "{full}"
             );
             assert!(arena.alloc::<u64>(usize::MAX).is_err());
-            std::mem::forget(arena.alloc::<u32>(128).unwrap());
+            let _forgotten = arena.alloc::<u32>(128).unwrap();
             assert!(arena.alloc::<u8>(105).is_err(), "104 are left");
             assert!(arena.alloc::<u8>(0).unwrap().is_empty());
         }

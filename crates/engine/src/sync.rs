@@ -1,7 +1,9 @@
-//! The atomics and the futex that the concurrent parts are written on: the real ones, or loom's when it checks them.
+//! The atomics and the futex that the concurrent parts are written on: the real ones, or loom's
+//! when it checks them.
 //!
-//! Why here: `mail` and `wait` are model-checked; they may use nothing that loom cannot see. Under `--cfg loom` the
-//! futex is a lock and a condition variable, which is what a futex promises: sleep only while the word is unchanged.
+//! Why here: `mail` and `wait` are model-checked; they may use nothing that loom cannot see. Under
+//! `--cfg loom` the futex is a lock and a condition variable, which is what a futex promises: sleep
+//! only while the word is unchanged.
 
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -10,6 +12,14 @@ pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use std::time::Duration;
+
+/// Between two looks at something that another thread is about to change.
+pub(crate) fn spin() {
+    #[cfg(not(loom))]
+    std::hint::spin_loop();
+    #[cfg(loom)]
+    loom::thread::yield_now();
+}
 
 /// A word to sleep on.
 #[derive(Debug)]

@@ -1,11 +1,11 @@
 //! Adaptive waiting: spin briefly, let others of this core run, then block.
 //!
-//! Why here: an engine that polls costs a core, one that blocks costs its caller a system call for each wake-up, and
-//! one that yields loses milliseconds as soon as a foreign process shares the core (measured: 2-4 ms). A [`Waiter`]
-//! holds the policy and what it has learned; a [`Doorbell`] is what is waited on. The protocol, with a picture and
-//! the argument that no wake-up is lost, is in `mail/README.md`.
-//! Must stay true: who makes a condition true rings afterwards; a waiter looks at the condition after it has said
-//! that it will sleep. Any number of threads on either side.
+//! Why here: an engine that polls costs a core, one that blocks costs its caller a system call for
+//! each wake-up, and one that yields loses milliseconds as soon as a foreign process shares the
+//! core (measured: 2-4 ms). A [`Waiter`] holds the policy and what it has learned; a [`Doorbell`]
+//! is what is waited on. The protocol, with a picture and the argument that no wake-up is lost, is
+//! in `mail/README.md`. Must stay true: who makes a condition true rings afterwards; a waiter looks
+//! at the condition after it has said that it will sleep. Any number of threads on either side.
 
 use crate::sync::{AtomicU32, Ordering, Word, fence};
 use sidecore_sys::clock;
@@ -14,10 +14,11 @@ use std::time::Duration;
 /// How long to do what before blocking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WaitOptions {
-    /// How often to look while spinning; each look costs about 40 ns where the processor's pause is long.
+    /// How often to look while spinning; each look costs about 40 ns where the processor's pause is
+    /// long.
     pub spins: u32,
-    /// For how long to go on after that, letting other threads of this core run between looks. After it the waiter
-    /// blocks and costs nothing.
+    /// For how long to go on after that, letting other threads of this core run between looks.
+    /// After it the waiter blocks and costs nothing.
     pub grace: Duration,
 }
 
@@ -38,7 +39,8 @@ impl WaitOptions {
     };
 }
 
-/// One waiting side's policy and memory. Cheap to make; may be shared, since what it remembers is only advice.
+/// One waiting side's policy and memory. Cheap to make; may be shared, since what it remembers is
+/// only advice.
 #[derive(Debug)]
 pub struct Waiter {
     options: WaitOptions,
@@ -68,7 +70,8 @@ impl Waiter {
         self.options
     }
 
-    /// Looks at `condition` without blocking for as long as the policy says. Returns what it gave, if it did.
+    /// Looks at `condition` without blocking for as long as the policy says. Returns what it gave,
+    /// if it did.
     fn poll<T>(&self, deadline_ns: u64, condition: &mut impl FnMut() -> Option<T>) -> Option<T> {
         use std::sync::atomic::Ordering::Relaxed; // Advice: no memory hangs on it.
         let left = self.blocks_left.load(Relaxed);
@@ -127,8 +130,8 @@ impl Doorbell {
         }
     }
 
-    /// Wakes all who wait, to look at their conditions again. Call it after the condition was made true. Costs a fence
-    /// when nobody sleeps, a system call when somebody does.
+    /// Wakes all who wait, to look at their conditions again. Call it after the condition was made
+    /// true. Costs a fence when nobody sleeps, a system call when somebody does.
     #[inline]
     pub fn ring(&self) {
         // Partner: the fence in `block`. Either we see the sleeper, or it sees the condition.
@@ -189,7 +192,8 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// A yield that takes longer than this has given the core to a process that keeps it: yielding does not pay now.
+/// A yield that takes longer than this has given the core to a process that keeps it: yielding does
+/// not pay now.
 const SLOW_YIELD_NS: u64 = 300_000;
 /// How many waits block at once after such a yield, before yielding is tried again.
 const BLOCKS_AFTER_SLOW_YIELD: u32 = 200;

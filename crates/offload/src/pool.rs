@@ -139,8 +139,8 @@ impl Pool {
         let cpus = cpu::allowed().unwrap_or_default();
         let mut places = Vec::with_capacity(config.engines);
         for engine in 0..config.engines {
-            let core = Core::new(config.core)
-                .map_err(|source| OffloadError::Engine { engine, source })?;
+            let core =
+                Core::new(config.core).map_err(|source| OffloadError::Engine { engine, source })?;
             places.push(CachePadded::new(Place {
                 core: Mutex::new(core),
                 doorbell: Doorbell::new(),

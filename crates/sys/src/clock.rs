@@ -1,8 +1,8 @@
 //! Time, processor time, cycles, and memory in use.
 //!
-//! Why here: stage times of a request are tens of nanoseconds, so the clock that measures them must be cheaper still:
-//! a cycle count costs about 10 ns, `clock_gettime` about 25 ns without a system call.
-//! Source: clock_gettime(2), Intel SDM (RDTSC), proc_pid_status(5).
+//! Why here: stage times of a request are tens of nanoseconds, so the clock that measures them must
+//! be cheaper still: a cycle count costs about 10 ns, `clock_gettime` about 25 ns without a system
+//! call. Source: clock_gettime(2), Intel SDM (RDTSC), proc_pid_status(5).
 #![allow(unsafe_code)] // The cycle counter's instruction.
 
 use crate::SysError;
@@ -31,13 +31,14 @@ pub fn process_cpu_ns() -> u64 {
     read_ns(ClockId::ProcessCPUTime)
 }
 
-/// The processor's own counter. It runs at a constant rate (see [`cycles_per_us`]), not at the core's momentary speed;
-/// where a processor has none that a program can read, nanoseconds.
+/// The processor's own counter. It runs at a constant rate (see [`cycles_per_us`]), not at the
+/// core's momentary speed; where a processor has none that a program can read, nanoseconds.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 #[must_use]
 pub fn cycles() -> u64 {
-    // SAFETY: reading the time stamp counter is allowed to user programs on Linux and touches no memory.
+    // SAFETY: reading the time stamp counter is allowed to user programs on Linux and touches no
+    // memory.
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
@@ -49,8 +50,8 @@ pub fn cycles() -> u64 {
     now_ns()
 }
 
-/// How many of [`cycles`] there are in a microsecond. Measured against the clock at the first call, which takes 5 ms;
-/// within about 0.1 %.
+/// How many of [`cycles`] there are in a microsecond. Measured against the clock at the first call,
+/// which takes 5 ms; within about 0.1 %.
 #[must_use]
 pub fn cycles_per_us() -> f64 {
     static RATE: OnceLock<f64> = OnceLock::new();
@@ -80,7 +81,8 @@ pub struct MemoryInUse {
     pub shared_bytes: u64,
 }
 
-/// Asks the kernel how much memory this process uses. Costs tens of microseconds; not for the data path.
+/// Asks the kernel how much memory this process uses. Costs tens of microseconds; not for the data
+/// path.
 ///
 /// # Errors
 /// [`SysError::Call`] where `/proc/self/status` cannot be read.

@@ -1,6 +1,7 @@
 //! Cores: which this thread may use, is on, and must stay on; its name and niceness.
 //!
-//! Why here: an engine is a thread that stays on one core. Source: sched_setaffinity(2), setpriority(2).
+//! Why here: an engine is a thread that stays on one core. Source: sched_setaffinity(2),
+//! setpriority(2).
 
 use crate::SysError;
 use rustix::thread::{self, CpuSet};
@@ -20,7 +21,8 @@ pub fn allowed() -> Result<Vec<usize>, SysError> {
         .collect())
 }
 
-/// The core that this thread runs on at this moment; unless pinned it may be on another when the call returns.
+/// The core that this thread runs on at this moment; unless pinned it may be on another when the
+/// call returns.
 #[inline]
 #[must_use]
 pub fn current() -> usize {

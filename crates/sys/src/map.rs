@@ -1,23 +1,25 @@
 //! A file mapped read-only that survives truncation and I/O errors.
 //!
-//! Why here: engines inflate straight from the page cache; a copy of the compressed bytes would cost a tenth of the
-//! time of an LZ4 frame. But a page of a map that cannot be had (the file was cut short, the disk failed) is a
-//! `SIGBUS`, which would end the process and every client with it. So one handler for the process, installed with the
-//! first map, puts a page of zeros under the access, marks the map as damaged, and lets the reader go on; the reader
-//! asks [`FileMap::damaged`] afterwards and reports EIO.
+//! Why here: engines inflate straight from the page cache; a copy of the compressed bytes would
+//! cost a tenth of the time of an LZ4 frame. But a page of a map that cannot be had (the file was
+//! cut short, the disk failed) is a `SIGBUS`, which would end the process and every client with it.
+//! So one handler for the process, installed with the first map, puts a page of zeros under the
+//! access, marks the map as damaged, and lets the reader go on; the reader asks
+//! [`FileMap::damaged`] afterwards and reports EIO.
 //!
-//! **Bytes that may change.** A `&[u8]` promises that nothing writes to it, and a file on disk can promise no such
-//! thing: another process may write to it, and the handler may swap a page for zeros. This is tolerated, as every
-//! program that maps files tolerates it, under two rules that make a change harmless in practice. (1) The memory is
-//! never written by this process, nothing is ever derived from two reads of one byte being equal here, and the
-//! compiler cannot see where the memory comes from. (2) A consumer treats the bytes as hostile: its safety may not
-//! depend on their values, nor on a byte read twice being the same; the inflaters, which must withstand any input and
-//! check every index that they compute, are such consumers. Who cannot promise that uses [`FileMap::copy_to`], which
-//! makes no reference to the mapped bytes.
+//! **Bytes that may change.** A `&[u8]` promises that nothing writes to it, and a file on disk can
+//! promise no such thing: another process may write to it, and the handler may swap a page for
+//! zeros. This is tolerated, as every program that maps files tolerates it, under two rules that
+//! make a change harmless in practice. (1) The memory is never written by this process, nothing is
+//! ever derived from two reads of one byte being equal here, and the compiler cannot see where the
+//! memory comes from. (2) A consumer treats the bytes as hostile: its safety may not depend on
+//! their values, nor on a byte read twice being the same; the inflaters, which must withstand any
+//! input and check every index that they compute, are such consumers. Who cannot promise that uses
+//! [`FileMap::copy_to`], which makes no reference to the mapped bytes.
 //!
-//! Must stay true: the handler does nothing but look at a bounded table of atomics and call `mmap`; every map that
-//! exists is in that table; an access outside all maps goes to the handler that was there before. Any thread.
-//! Source: mmap(2), sigaction(2), signal-safety(7).
+//! Must stay true: the handler does nothing but look at a bounded table of atomics and call `mmap`;
+//! every map that exists is in that table; an access outside all maps goes to the handler that was
+//! there before. Any thread. Source: mmap(2), sigaction(2), signal-safety(7).
 #![allow(unsafe_code)] // Maps files, installs a signal handler.
 
 use crate::SysError;
@@ -44,17 +46,20 @@ pub struct FileMap {
     guard: &'static Guard,
 }
 
-// SAFETY: the mapping belongs to this value and can be read from any thread; the guard is made of atomics.
+// SAFETY: the mapping belongs to this value and can be read from any thread; the guard is made of
+// atomics.
 unsafe impl Send for FileMap {}
-// SAFETY: through `&FileMap` the bytes are only read; advice to the kernel may come from several threads at once.
+// SAFETY: through `&FileMap` the bytes are only read; advice to the kernel may come from several
+// threads at once.
 unsafe impl Sync for FileMap {}
 
 impl FileMap {
-    /// Maps `len` bytes of `file` from `offset`. The file must be that long now; it may shrink later.
+    /// Maps `len` bytes of `file` from `offset`. The file must be that long now; it may shrink
+    /// later.
     ///
     /// # Errors
-    /// [`SysError::Size`] for no bytes or bytes past the end of the file; [`SysError::MapFile`] where the kernel
-    /// refuses; [`SysError::TooManyMaps`]; [`SysError::Handler`].
+    /// [`SysError::Size`] for no bytes or bytes past the end of the file; [`SysError::MapFile`]
+    /// where the kernel refuses; [`SysError::TooManyMaps`]; [`SysError::Handler`].
     pub fn new(file: &File, offset: u64, len: usize) -> Result<Self, SysError> {
         install_handler()?;
         let refuse = |source: io::Error| SysError::MapFile {
@@ -77,7 +82,8 @@ impl FileMap {
         let map_bytes = (lead + len).next_multiple_of(page_bytes());
         // The table first: from the first moment that it can be read, the map is guarded.
         let guard = Guard::claim()?;
-        // SAFETY: a new read-only mapping at an address of the kernel's choice touches no existing memory.
+        // SAFETY: a new read-only mapping at an address of the kernel's choice touches no existing
+        // memory.
         let mapped = unsafe {
             mm::mmap(
                 ptr::null_mut(),
@@ -115,34 +121,39 @@ impl FileMap {
         self.len
     }
 
-    /// The bytes of `range`, or `None` where it reaches past the map. Reading them may block on the disk, and they may
-    /// change under the reader: see the module's rules. Ask [`Self::damaged`] when done with them.
+    /// The bytes of `range`, or `None` where it reaches past the map. Reading them may block on the
+    /// disk, and they may change under the reader: see the module's rules. Ask [`Self::damaged`]
+    /// when done with them.
     #[must_use]
     pub fn bytes(&self, range: Range<usize>) -> Option<&[u8]> {
         let start = self.check(&range)?;
-        // SAFETY: the range is mapped for as long as `self` lives (zeros take the place of pages that cannot be had).
-        // That the bytes may change is the subject of the module's documentation.
+        // SAFETY: the range is mapped for as long as `self` lives (zeros take the place of pages
+        // that cannot be had). That the bytes may change is the subject of the module's
+        // documentation.
         Some(unsafe { std::slice::from_raw_parts(start, range.len()) })
     }
 
-    /// Copies bytes from `from` on into `target` without making a reference to mapped bytes. `false` where the range
-    /// reaches past the map; nothing is copied then.
+    /// Copies bytes from `from` on into `target` without making a reference to mapped bytes.
+    /// `false` where the range reaches past the map; nothing is copied then.
     #[must_use]
     pub fn copy_to(&self, from: usize, target: &mut [u8]) -> bool {
         let range = from..from.saturating_add(target.len());
         let Some(start) = self.check(&range) else {
             return false;
         };
-        // SAFETY: the range is mapped while `self` lives, and `target`, uniquely borrowed, does not overlap it.
+        // SAFETY: the range is mapped while `self` lives, and `target`, uniquely borrowed, does not
+        // overlap it.
         unsafe { ptr::copy_nonoverlapping(start, target.as_mut_ptr(), target.len()) };
         true
     }
 
-    /// Whether any access to this map has found a page that could not be had, now or ever: such bytes read as zeros.
+    /// Whether any access to this map has found a page that could not be had, now or ever: such
+    /// bytes read as zeros.
     #[must_use]
     pub fn damaged(&self) -> bool {
-        // Set by the handler on the thread that read; a reader on the same thread sees it in program order, another
-        // that got the bytes from that thread by the synchronisation that brought them.
+        // Set by the handler on the thread that read; a reader on the same thread sees it in
+        // program order, another that got the bytes from that thread by the synchronisation that
+        // brought them.
         self.guard.damaged.load(Ordering::Acquire)
     }
 
@@ -152,7 +163,8 @@ impl FileMap {
             return;
         };
         let lead = start.addr() % page_bytes();
-        // SAFETY: the range, widened down to its page, lies within this mapping, and the advice changes no contents.
+        // SAFETY: the range, widened down to its page, lies within this mapping, and the advice
+        // changes no contents.
         unsafe {
             mm::madvise(
                 start.cast_mut().sub(lead).cast(),
@@ -163,11 +175,11 @@ impl FileMap {
         .ok();
     }
 
-    /// Lets go of all resident pages: they stay in the page cache but no longer count as this process's memory, and
-    /// the next access to each costs a minor fault.
+    /// Lets go of all resident pages: they stay in the page cache but no longer count as this
+    /// process's memory, and the next access to each costs a minor fault.
     pub fn drop_resident(&self) {
-        // SAFETY: for a read-only map of a file this changes no contents: pages come back from the page cache. Pages
-        // of zeros that stand in for lost ones come back as zeros.
+        // SAFETY: for a read-only map of a file this changes no contents: pages come back from the
+        // page cache. Pages of zeros that stand in for lost ones come back as zeros.
         unsafe {
             mm::madvise(
                 self.map_start.as_ptr().cast(),
@@ -187,7 +199,8 @@ impl FileMap {
 
 impl Drop for FileMap {
     fn drop(&mut self) {
-        // No reader is left (they borrow the map), so no fault can need the guard between these two.
+        // No reader is left (they borrow the map), so no fault can need the guard between these
+        // two.
         self.guard.disarm();
         // SAFETY: the mapping is this value's own and no borrow of it outlives it.
         unsafe { mm::munmap(self.map_start.as_ptr().cast(), self.map_bytes) }.ok();
@@ -195,10 +208,12 @@ impl Drop for FileMap {
     }
 }
 
-/// What the handler knows of one map. `version` is 0 when free, odd while it changes, even and not 0 when it holds.
+/// What the handler knows of one map. `version` is 0 when free, odd while it changes, even and not
+/// 0 when it holds.
 ///
-/// The handler may look at an entry while another thread changes it, so it reads it like a seqlock: an entry that
-/// changed meanwhile is not the one it looks for, because the faulting thread borrows its map.
+/// The handler may look at an entry while another thread changes it, so it reads it like a seqlock:
+/// an entry that changed meanwhile is not the one it looks for, because the faulting thread borrows
+/// its map.
 #[derive(Debug)]
 struct Guard {
     taken: AtomicBool,
@@ -238,7 +253,8 @@ impl Guard {
     }
 
     fn disarm(&self) {
-        // Even to odd, and the fence keeps it before the next owner's stores (the handler's fence is its partner).
+        // Even to odd, and the fence keeps it before the next owner's stores (the handler's fence
+        // is its partner).
         self.version.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::Release);
     }
@@ -282,7 +298,8 @@ fn install_handler() -> Result<(), SysError> {
         action.sa_sigaction = on_bus_error as *const () as usize;
         // On the alternate stack where a thread has one; system calls go on.
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
-        // SAFETY: the handler has the type that SA_SIGINFO asks for and does only what a handler may.
+        // SAFETY: the handler has the type that SA_SIGINFO asks for and does only what a handler
+        // may.
         if unsafe { libc::sigaction(libc::SIGBUS, &action, ptr::null_mut()) } != 0 {
             return Err(io::Error::last_os_error().raw_os_error().unwrap_or(0));
         }
@@ -297,13 +314,15 @@ extern "C" fn on_bus_error(
     info: *mut libc::siginfo_t,
     context: *mut libc::c_void,
 ) {
-    // SAFETY: the kernel passes a valid `siginfo_t` to a handler with SA_SIGINFO; for SIGBUS it has an address.
+    // SAFETY: the kernel passes a valid `siginfo_t` to a handler with SA_SIGINFO; for SIGBUS it has
+    // an address.
     let address = unsafe { (*info).si_addr() }.addr();
     if let Some(guard) = GUARDS.iter().find(|guard| guard.covers(address)) {
         guard.damaged.store(true, Ordering::Release);
         let page = PAGE_BYTES.load(Ordering::Relaxed);
-        // SAFETY: replaces one page of a map that this process owns and only reads, while the faulting reader keeps it
-        // alive. The raw call sets `errno` only on failure, and then the default action follows.
+        // SAFETY: replaces one page of a map that this process owns and only reads, while the
+        // faulting reader keeps it alive. The raw call sets `errno` only on failure, and then the
+        // default action follows.
         let replaced = unsafe {
             libc::mmap(
                 ptr::without_provenance_mut(address & !(page - 1)),
@@ -321,14 +340,16 @@ extern "C" fn on_bus_error(
     chain(signal, info, context);
 }
 
-/// Hands a fault that is not ours to whoever was installed before, or to the default action: death by SIGBUS.
+/// Hands a fault that is not ours to whoever was installed before, or to the default action: death
+/// by SIGBUS.
 fn chain(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let Some(previous) = PREVIOUS.get() else {
         return;
     };
     match previous.sa_sigaction {
         libc::SIG_DFL | libc::SIG_IGN => {
-            // SAFETY: all zeros is the default action. The access faults again on return and the kernel acts on it.
+            // SAFETY: all zeros is the default action. The access faults again on return and the
+            // kernel acts on it.
             unsafe {
                 let default: libc::sigaction = std::mem::zeroed();
                 libc::sigaction(signal, &default, ptr::null_mut());
@@ -341,7 +362,8 @@ fn chain(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_
             handler(signal, info, context);
         }
         handler => {
-            // SAFETY: without the flag the address is that of a handler that takes the signal's number.
+            // SAFETY: without the flag the address is that of a handler that takes the signal's
+            // number.
             let handler: extern "C" fn(libc::c_int) = unsafe { std::mem::transmute(handler) };
             handler(signal);
         }

@@ -1,8 +1,8 @@
 //! Values that are the same thing as their bytes.
 //!
-//! Why here: a DMA moves bytes, a kernel computes on numbers; turning one into the other and back is a cast of a
-//! reference, and this module is the only place where it is written.
-//! Must stay true: a [`Plain`] type has no padding, no invalid bit pattern and no interior mutability, so that any
+//! Why here: a DMA moves bytes, a kernel computes on numbers; turning one into the other and back
+//! is a cast of a reference, and this module is the only place where it is written. Must stay true:
+//! a [`Plain`] type has no padding, no invalid bit pattern and no interior mutability, so that any
 //! bytes make a value of it and any value is bytes.
 #![allow(unsafe_code)] // Reinterprets references between a plain type and bytes.
 
@@ -12,8 +12,8 @@ use std::mem::{align_of, size_of};
 /// A type that any bytes are a value of, and whose values are all bytes.
 ///
 /// # Safety
-/// The type has no padding bytes, every bit pattern is a valid value, it holds no pointer or reference, and it has no
-/// interior mutability. Its size is not zero.
+/// The type has no padding bytes, every bit pattern is a valid value, it holds no pointer or
+/// reference, and it has no interior mutability. Its size is not zero.
 pub unsafe trait Plain: Copy + Send + Sync + 'static {}
 
 macro_rules! plain {
@@ -26,15 +26,16 @@ plain!(
     u8, u16, u32, u64, u128, usize, i8, i16, i32, i64, i128, isize, f32, f64
 );
 
-// SAFETY: an array has the padding (none), the validity (any) and the mutability (none) of its elements; the
-// assertion in the casts below refuses a length of zero at compile time.
+// SAFETY: an array has the padding (none), the validity (any) and the mutability (none) of its
+// elements; the assertion in the casts below refuses a length of zero at compile time.
 unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
 
 /// The bytes of a run of values.
 #[inline]
 #[must_use]
 pub fn bytes_of<T: Plain>(values: &[T]) -> &[u8] {
-    // SAFETY: `Plain` has no padding, so all bytes are initialised; the length is that of the same memory.
+    // SAFETY: `Plain` has no padding, so all bytes are initialised; the length is that of the same
+    // memory.
     unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), std::mem::size_of_val(values)) }
 }
 
@@ -43,7 +44,8 @@ pub fn bytes_of<T: Plain>(values: &[T]) -> &[u8] {
 #[must_use]
 pub fn bytes_of_mut<T: Plain>(values: &mut [T]) -> &mut [u8] {
     let len = std::mem::size_of_val(values);
-    // SAFETY: as in `bytes_of`; any bytes that are written make valid values, and the borrow is unique.
+    // SAFETY: as in `bytes_of`; any bytes that are written make valid values, and the borrow is
+    // unique.
     unsafe { std::slice::from_raw_parts_mut(values.as_mut_ptr().cast(), len) }
 }
 
@@ -51,12 +53,13 @@ pub fn bytes_of_mut<T: Plain>(values: &mut [T]) -> &mut [u8] {
 #[inline]
 #[must_use]
 pub fn bytes_of_cells<T: Plain>(cells: &[Cell<T>]) -> &[Cell<u8>] {
-    // SAFETY: `Cell<T>` has the layout of `T`, which has no padding; any bytes that are written make valid values,
-    // and `Cell` keeps all access on one thread.
+    // SAFETY: `Cell<T>` has the layout of `T`, which has no padding; any bytes that are written
+    // make valid values, and `Cell` keeps all access on one thread.
     unsafe { std::slice::from_raw_parts(cells.as_ptr().cast(), std::mem::size_of_val(cells)) }
 }
 
-/// Bytes as a run of values: `None` where they are not aligned for them or are no whole number of them.
+/// Bytes as a run of values: `None` where they are not aligned for them or are no whole number of
+/// them.
 #[inline]
 #[must_use]
 pub fn values_of<T: Plain>(bytes: &[u8]) -> Option<&[T]> {
@@ -65,12 +68,14 @@ pub fn values_of<T: Plain>(bytes: &[u8]) -> Option<&[T]> {
     Some(unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), count) })
 }
 
-/// Bytes as a run of values to be changed: `None` where they are not aligned or are no whole number of them.
+/// Bytes as a run of values to be changed: `None` where they are not aligned or are no whole number
+/// of them.
 #[inline]
 #[must_use]
 pub fn values_of_mut<T: Plain>(bytes: &mut [u8]) -> Option<&mut [T]> {
     let count = fitting::<T>(bytes.as_ptr(), bytes.len())?;
-    // SAFETY: aligned and whole (checked); any bytes are valid values, any values are bytes; the borrow is unique.
+    // SAFETY: aligned and whole (checked); any bytes are valid values, any values are bytes; the
+    // borrow is unique.
     Some(unsafe { std::slice::from_raw_parts_mut(bytes.as_mut_ptr().cast(), count) })
 }
 
@@ -78,8 +83,9 @@ pub fn values_of_mut<T: Plain>(bytes: &mut [u8]) -> Option<&mut [T]> {
 #[inline]
 pub fn copy_from_cells(cells: &[Cell<u8>], bytes: &mut [u8]) {
     assert_eq!(cells.len(), bytes.len(), "a copy between unequal lengths");
-    // SAFETY: equal lengths (checked); `bytes` is uniquely borrowed, so it cannot overlap cells that are borrowed too;
-    // cells are only ever touched by this thread, which does nothing else meanwhile.
+    // SAFETY: equal lengths (checked); `bytes` is uniquely borrowed, so it cannot overlap cells
+    // that are borrowed too; cells are only ever touched by this thread, which does nothing else
+    // meanwhile.
     unsafe {
         std::ptr::copy_nonoverlapping(cells.as_ptr().cast(), bytes.as_mut_ptr(), bytes.len());
     }
@@ -89,8 +95,9 @@ pub fn copy_from_cells(cells: &[Cell<u8>], bytes: &mut [u8]) {
 #[inline]
 pub fn copy_to_cells(bytes: &[u8], cells: &[Cell<u8>]) {
     assert_eq!(cells.len(), bytes.len(), "a copy between unequal lengths");
-    // SAFETY: equal lengths (checked); a shared borrow of plain bytes cannot overlap cells, which would be interior
-    // mutability behind it; a pointer got from `&[Cell<u8>]` may be written through, on this thread.
+    // SAFETY: equal lengths (checked); a shared borrow of plain bytes cannot overlap cells, which
+    // would be interior mutability behind it; a pointer got from `&[Cell<u8>]` may be written
+    // through, on this thread.
     unsafe {
         std::ptr::copy_nonoverlapping(
             bytes.as_ptr(),

@@ -1,10 +1,12 @@
-//! Page-aligned anonymous memory, in huge pages where the machine has them, locked and touched before use.
+//! Page-aligned anonymous memory, in huge pages where the machine has them, locked and touched
+//! before use.
 //!
-//! Why here: the papers lost two orders of magnitude on local stores and buffers that were mapped or faulted on the
-//! way of a request. A [`Region`] is made once, at start-up, and says what it got rather than fail: a machine without
-//! reserved huge pages or with a small lock limit still works, only slower.
-//! Must stay true: the memory is zero when new, belongs to one owner, and is unmapped when dropped. Any thread.
-//! Source: mmap(2), madvise(2), mlock(2), Documentation/admin-guide/mm/{hugetlbpage,transhuge}.rst.
+//! Why here: the papers lost two orders of magnitude on local stores and buffers that were mapped
+//! or faulted on the way of a request. A [`Region`] is made once, at start-up, and says what it got
+//! rather than fail: a machine without reserved huge pages or with a small lock limit still works,
+//! only slower. Must stay true: the memory is zero when new, belongs to one owner, and is unmapped
+//! when dropped. Any thread. Source: mmap(2), madvise(2), mlock(2),
+//! Documentation/admin-guide/mm/{hugetlbpage,transhuge}.rst.
 #![allow(unsafe_code)] // Maps memory and hands it out as slices.
 
 use crate::SysError;
@@ -71,13 +73,15 @@ pub struct Region {
     touched: bool,
 }
 
-// SAFETY: a region owns its memory alone and gives it out only through borrows of itself, like a `Box<[u8]>`.
+// SAFETY: a region owns its memory alone and gives it out only through borrows of itself, like a
+// `Box<[u8]>`.
 unsafe impl Send for Region {}
 // SAFETY: as above; through `&Region` the memory can only be read.
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Maps `bytes` (rounded up to whole pages) of zeroed memory. Blocks while pages are touched: about 0.1 ms per MiB.
+    /// Maps `bytes` (rounded up to whole pages) of zeroed memory. Blocks while pages are touched:
+    /// about 0.1 ms per MiB.
     ///
     /// # Errors
     /// [`SysError::Size`] for 0 bytes, [`SysError::Map`] where even small pages are refused.
@@ -103,7 +107,8 @@ impl Region {
     /// The memory.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: `start..start + len` is mapped readable, initialised (zero or written), and lives as long as self.
+        // SAFETY: `start..start + len` is mapped readable, initialised (zero or written), and lives
+        // as long as self.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 
@@ -170,8 +175,9 @@ impl Region {
         Ok(Self::mapped(map_start, map_start, len, len, Backing::Small))
     }
 
-    /// Maps enough to find an aligned start in it, gives back what lies around it, and asks for huge pages. Small
-    /// regions are rounded up to a whole huge page of addresses so that one can be used at all.
+    /// Maps enough to find an aligned start in it, gives back what lies around it, and asks for
+    /// huge pages. Small regions are rounded up to a whole huge page of addresses so that one can
+    /// be used at all.
     fn map_transparent(len: usize) -> Option<Self> {
         let huge_bytes = len.checked_next_multiple_of(HUGE_PAGE_BYTES)?;
         let wide_bytes = huge_bytes.checked_add(HUGE_PAGE_BYTES)?;
@@ -179,7 +185,8 @@ impl Region {
         let before = wide.as_ptr().align_offset(HUGE_PAGE_BYTES);
         // SAFETY: an aligned address lies within the first huge page's worth of the mapping.
         let start = unsafe { wide.add(before) };
-        // SAFETY: both ends are parts of the mapping just made that nothing refers to; lengths are whole pages.
+        // SAFETY: both ends are parts of the mapping just made that nothing refers to; lengths are
+        // whole pages.
         unsafe {
             if before > 0 {
                 mm::munmap(wide.as_ptr().cast(), before).ok();
@@ -218,7 +225,8 @@ impl Region {
         }
     }
 
-    /// Makes every page present: in one call where the kernel has it (5.14), else by writing to each.
+    /// Makes every page present: in one call where the kernel has it (5.14), else by writing to
+    /// each.
     fn touch(&mut self) {
         // SAFETY: populating this region's own memory changes none of its contents.
         let populated = unsafe {
@@ -231,7 +239,8 @@ impl Region {
         if populated.is_err() {
             let page = page_bytes();
             for first in self.bytes_mut().iter_mut().step_by(page) {
-                // SAFETY: a write of a byte that is uniquely borrowed; volatile so that it is not optimised away.
+                // SAFETY: a write of a byte that is uniquely borrowed; volatile so that it is not
+                // optimised away.
                 unsafe { ptr::write_volatile(first, 0) };
             }
         }

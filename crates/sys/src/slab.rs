@@ -1,9 +1,10 @@
 //! A region cut in equal slots, each handed out as an owned buffer that can travel between threads.
 //!
-//! Why here: a cache of inflated frames wants all its memory at start-up, one buffer per frame, moved to whichever
-//! engine fills it, and the pages of buffers that are idle given back to the machine.
-//! Must stay true: a slot is in the free list or in exactly one [`SlotBuf`], never both; the region lives as long as
-//! any of its slots. Any thread may take and drop; both take a short lock.
+//! Why here: a cache of inflated frames wants all its memory at start-up, one buffer per frame,
+//! moved to whichever engine fills it, and the pages of buffers that are idle given back to the
+//! machine. Must stay true: a slot is in the free list or in exactly one [`SlotBuf`], never both;
+//! the region lives as long as any of its slots. Any thread may take and drop; both take a short
+//! lock.
 #![allow(unsafe_code)] // Hands out disjoint parts of a region as owned buffers.
 
 use crate::SysError;
@@ -26,7 +27,8 @@ struct Shared {
     region: Region,
     slot_bytes: usize,
     slots: usize,
-    /// Free slots; the one given back last is taken first, while its memory is warm. Never grows past `slots`.
+    /// Free slots; the one given back last is taken first, while its memory is warm. Never grows
+    /// past `slots`.
     free: Mutex<Vec<u32>>,
 }
 
@@ -34,8 +36,8 @@ impl Slab {
     /// Maps `slots` slots of `slot_bytes` (rounded up to whole pages) each.
     ///
     /// # Errors
-    /// [`SysError::Size`] for no slots, no bytes, or more than the address space; [`SysError::Map`] where memory is
-    /// refused.
+    /// [`SysError::Size`] for no slots, no bytes, or more than the address space; [`SysError::Map`]
+    /// where memory is refused.
     pub fn new(slot_bytes: usize, slots: usize, options: RegionOptions) -> Result<Self, SysError> {
         let refuse = |rule| SysError::Size {
             what: "a slab slot",
@@ -61,7 +63,8 @@ impl Slab {
         })
     }
 
-    /// Takes a slot, or `None` when all are taken. Its contents are whatever its last owner left, zeros at first.
+    /// Takes a slot, or `None` when all are taken. Its contents are whatever its last owner left,
+    /// zeros at first.
     #[must_use]
     pub fn take(&self) -> Option<SlotBuf> {
         let index = self.shared.lock_free().pop()?;
@@ -108,7 +111,8 @@ impl Slab {
 
 impl Shared {
     fn lock_free(&self) -> std::sync::MutexGuard<'_, Vec<u32>> {
-        // A panic cannot happen between the list's changes, so a poisoned lock still guards a whole list.
+        // A panic cannot happen between the list's changes, so a poisoned lock still guards a whole
+        // list.
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -121,23 +125,25 @@ pub struct SlotBuf {
     shared: Arc<Shared>,
 }
 
-// SAFETY: a `SlotBuf` owns its slot alone, like a `Box<[u8]>`; the rest of it is an `Arc` of a `Sync` type.
+// SAFETY: a `SlotBuf` owns its slot alone, like a `Box<[u8]>`; the rest of it is an `Arc` of a
+// `Sync` type.
 unsafe impl Send for SlotBuf {}
 // SAFETY: through `&SlotBuf` the slot can only be read.
 unsafe impl Sync for SlotBuf {}
 
 impl SlotBuf {
-    /// Gives the slot's physical pages back to the machine and keeps the addresses: it then reads as zeros, and the
-    /// next write to each page faults one in. Says whether the machine took them: reserved huge pages are given back
-    /// only by slots that are whole huge pages. Costs one system call.
+    /// Gives the slot's physical pages back to the machine and keeps the addresses: it then reads
+    /// as zeros, and the next write to each page faults one in. Says whether the machine took them:
+    /// reserved huge pages are given back only by slots that are whole huge pages. Costs one system
+    /// call.
     ///
     /// # Errors
     /// What the operating system said, other than that such pages cannot be given back.
     pub fn release_pages(&mut self) -> io::Result<bool> {
         let start = self.start.as_ptr().cast();
         let bytes = self.shared.slot_bytes;
-        // SAFETY: the range is this slot's own whole pages, uniquely borrowed; afterwards they read as zeros, which
-        // are valid bytes.
+        // SAFETY: the range is this slot's own whole pages, uniquely borrowed; afterwards they read
+        // as zeros, which are valid bytes.
         let refused = match unsafe { mm::madvise(start, bytes, Advice::LinuxDontNeed) } {
             Ok(()) => return Ok(true),
             Err(error) => error,

@@ -1,4 +1,5 @@
-//! What the kernel says of this process's memory; one test, alone in its process, because it counts all of it.
+//! What the kernel says of this process's memory; one test, alone in its process, because it counts
+//! all of it.
 
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 

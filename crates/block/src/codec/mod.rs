@@ -9,6 +9,8 @@ pub mod lz4;
 pub mod lzo1x;
 mod position;
 mod store;
+#[cfg(test)]
+mod tests;
 pub mod xz;
 pub mod zlib;
 pub mod zstd;
@@ -160,7 +162,7 @@ pub fn make_inflater(codec: CodecId) -> Box<dyn Inflater> {
         CodecId::Xz => Box::new(xz::XzInflater::default()),
         CodecId::Lz4Block => Box::new(lz4::Lz4BlockInflater),
         CodecId::Lz4Frame => Box::new(lz4::Lz4FrameInflater::default()),
-        CodecId::Lzo1x => unreachable!(),
+        CodecId::Lzo1x => Box::new(lzo1x::Inflate::new()),
         CodecId::Zstd => Box::new(zstd::ZstdInflater::new(false)),
     }
 }
@@ -183,7 +185,7 @@ pub fn make_deflater(codec: CodecId, level: Option<i32>) -> Result<Box<dyn Defla
         CodecId::Xz => Box::new(xz::XzDeflater::new(level)),
         CodecId::Lz4Block => Box::new(lz4::Lz4BlockDeflater::new(level)),
         CodecId::Lz4Frame => Box::new(lz4::Lz4FrameDeflater::new(level, lz4::BLOCK_BYTES)?),
-        CodecId::Lzo1x => unreachable!(),
+        CodecId::Lzo1x => Box::new(lzo1x::Deflate::new(level as u8)),
         CodecId::Zstd => Box::new(zstd::ZstdDeflater::new(level, zstd::BLOCK_BYTES)?),
     })
 }
@@ -192,7 +194,8 @@ pub fn make_deflater(codec: CodecId, level: Option<i32>) -> Result<Box<dyn Defla
 #[must_use]
 pub fn levels(codec: CodecId) -> std::ops::RangeInclusive<i32> {
     match codec {
-        CodecId::Store | CodecId::Lzo1x => 0..=0,
+        CodecId::Store => 0..=0,
+        CodecId::Lzo1x => lzo1x::LEVEL_MIN.into()..=lzo1x::LEVEL_MAX.into(),
         CodecId::Zlib => zlib::LEVELS,
         CodecId::Xz => 0..=9,
         CodecId::Lz4Block | CodecId::Lz4Frame => lz4::LEVELS,
@@ -204,7 +207,8 @@ pub fn levels(codec: CodecId) -> std::ops::RangeInclusive<i32> {
 #[must_use]
 pub fn default_level(codec: CodecId) -> i32 {
     match codec {
-        CodecId::Store | CodecId::Lzo1x => 0,
+        CodecId::Store => 0,
+        CodecId::Lzo1x => lzo1x::LEVEL_DEFAULT.into(),
         CodecId::Zlib => 9,
         CodecId::Xz => 6,
         CodecId::Lz4Block | CodecId::Lz4Frame => 9,

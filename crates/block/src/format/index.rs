@@ -113,6 +113,11 @@ impl Index {
         !matches!(self.checks, Checks::None)
     }
 
+    /// Whether all frames but the last inflate to the same size.
+    pub(super) fn is_even(&self) -> bool {
+        matches!(self.raws, Raws::Even)
+    }
+
     /// What frames are checked with, for people.
     #[must_use]
     pub fn checksums(&self) -> &'static str {

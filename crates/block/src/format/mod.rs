@@ -7,6 +7,8 @@
 
 mod cloop;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 mod index;
 mod lz4;
 mod raw;
@@ -14,6 +16,8 @@ mod read_at;
 mod reader;
 mod seekable;
 mod sidx;
+#[cfg(test)]
+mod tests;
 pub mod write;
 
 use crate::codec::CodecId;

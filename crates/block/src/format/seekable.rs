@@ -74,7 +74,43 @@ pub(super) fn parse(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
             each(i, le32(entry), le32(&entry[4..]), FrameCheck::None)
         })?;
     }
-    builder.finish()
+    let index = builder.finish()?;
+    if offset != table.start {
+        return Err(FormatError::Table {
+            format: NAME,
+            frame: table.frames - 1,
+            frames: table.frames,
+            reason: "the last frame does not end where the seek table begins but at byte",
+            value: offset,
+        });
+    }
+    if !index.is_even() {
+        compare_sizes(bytes, &index)?;
+    }
+    Ok(index)
+}
+
+/// The seek table carries no checksum of itself: a damaged size would move everything after it. Sizes that are all
+/// alike can only be right; others are compared with what the frames' own heads say, where they say it.
+fn compare_sizes(bytes: &Bytes<'_>, index: &Index) -> Result<(), FormatError> {
+    let mut head = [0; FRAME_HEAD_BYTES_MAX];
+    for i in 0..index.frames() {
+        let frame = index.frame(i);
+        let head = &mut head[..FRAME_HEAD_BYTES_MAX.min(frame.stored_bytes as usize)];
+        bytes.fill(head, frame.offset)?;
+        if let Ok(Some(size)) = zstd_safe::get_frame_content_size(head)
+            && size != u64::from(frame.raw_bytes)
+        {
+            return Err(FormatError::Table {
+                format: NAME,
+                frame: i,
+                frames: index.frames(),
+                reason: "the frame's own head gives it another size than the table, bytes",
+                value: size,
+            });
+        }
+    }
+    Ok(())
 }
 
 /// Where the seek table lies.
@@ -208,5 +244,7 @@ pub(super) const FRAME_MAGIC: u32 = 0xFD2F_B528;
 pub(super) const TABLE_MAGIC: u32 = 0x184D_2A5E;
 pub(super) const FOOTER_MAGIC: u32 = 0x8F92_EAB1;
 pub(super) const CHECKED_BIT: u8 = 1 << 7;
+/// RFC 8878, section 3.1.1.1, and the magic number before it.
+const FRAME_HEAD_BYTES_MAX: usize = 18;
 const RESERVED_BITS: u8 = 0b0111_1100;
 const FOOTER_BYTES: u64 = 9;

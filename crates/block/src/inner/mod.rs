@@ -126,8 +126,10 @@ pub fn make(directory: &Path, kind: Kind, scratch: &Path) -> Result<File, InnerE
     let mut command = Command::new(kind.program());
     match kind {
         Kind::Erofs => {
-            // All extended attributes are kept with the files that have them.
-            command.arg("--quiet").arg("-x1").arg(&image).arg(directory);
+            command
+                .args(["--quiet", "--preserve-mtime"])
+                .arg(&image)
+                .arg(directory);
         }
         Kind::Squashfs => {
             command.arg(directory).arg(&image);
@@ -167,6 +169,17 @@ pub fn make(directory: &Path, kind: Kind, scratch: &Path) -> Result<File, InnerE
                 .arg(&image);
         }
     }
+    run(&mut command, kind, directory)?;
+    if kind == Kind::Ext4 {
+        // The tree has no such directory, and nothing will ever be found in it.
+        let mut remove = Command::new("debugfs");
+        remove.args(["-w", "-R", "rmdir lost+found"]).arg(&image);
+        run(&mut remove, kind, directory)?;
+    }
+    Ok(file)
+}
+
+fn run(command: &mut Command, kind: Kind, directory: &Path) -> Result<(), InnerError> {
     let output = command
         .stdin(Stdio::null())
         .output()
@@ -186,7 +199,7 @@ pub fn make(directory: &Path, kind: Kind, scratch: &Path) -> Result<File, InnerE
             said: last_words(&said),
         });
     }
-    Ok(file)
+    Ok(())
 }
 
 /// What a directory holds, for the one file system that must know beforehand.

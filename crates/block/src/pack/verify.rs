@@ -30,11 +30,11 @@ pub struct Verified {
     pub bad_frames_total: u64,
     /// Bytes of contents that were inflated and checked.
     pub raw_bytes: u64,
-    /// Whether the image carries a checksum for every frame (zlib and xz frames carry one themselves).
-    pub checked: bool,
+    /// What frames were checked with, for people.
+    pub checksums: &'static str,
 }
 
-/// Verifies the image at `path`, `engines` inflating. `progress` is called on this thread with the bytes of contents
+/// Verifies the image at `path`, `engines` inflating. `progress` is called, on one thread, with the bytes of contents
 /// that are done.
 ///
 /// # Errors
@@ -42,7 +42,7 @@ pub struct Verified {
 pub fn verify(
     path: &Path,
     engines: usize,
-    progress: &mut dyn FnMut(u64),
+    progress: &mut (dyn FnMut(u64) + Send),
 ) -> Result<Verified, PackError> {
     let file = open_image(path)?;
     let index = Index::open(&file)?;
@@ -52,11 +52,12 @@ pub fn verify(
         bad_frames: Vec::new(),
         bad_frames_total: 0,
         raw_bytes: 0,
-        checked: index.is_checked(),
+        checksums: index.checksums(),
     };
     let (mut next, mut done) = (0, 0);
     workers::run_frames(
-        engines,
+        &super::engines(engines)?,
+        index.frame_bytes() as usize,
         || (0_u64, None),
         || Ok(FrameReader::new(true)),
         |(number, _)| {

@@ -1,7 +1,8 @@
 //! `sidecore block attach`.
 
+use super::common::{OpenArgs, open_device};
+use super::mount::FuseArgs;
 use super::mount::background::{self, Starter};
-use super::mount::{FuseArgs, OpenArgs, open_device};
 use crate::{Outcome, output};
 use anyhow::Result;
 use sidecore_block::ways::attach;

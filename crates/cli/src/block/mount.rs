@@ -5,15 +5,14 @@
 
 pub(crate) mod background;
 
+use super::common::{OpenArgs, open_device};
 use crate::{Outcome, size};
 use anyhow::{Context, Result};
 use background::Starter;
-use sidecore_block::source::{BlockSource, Deliver, Extent, ReadError, check_range};
 use sidecore_block::ways::fuse::{FuseOptions, READ_AHEAD_BYTES_DEFAULT, THREADS_MAX};
 use sidecore_block::ways::mount::{Ready, Target, serve};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 /// Arguments of `block mount`.
 #[derive(clap::Args)]
@@ -131,68 +130,3 @@ fn parse_read_ahead(text: &str) -> Result<u32, String> {
 
 /// More would only push other files out of memory.
 const READ_AHEAD_BYTES_MAX: u64 = 64 << 20;
-
-/// Which image, and what may be spent on it.
-#[derive(clap::Args)]
-pub(crate) struct OpenArgs {
-    /// The image.
-    pub(crate) image: PathBuf,
-}
-
-/// Opens an image for reading.
-pub(crate) fn open_device(args: &OpenArgs) -> Result<Arc<dyn BlockSource>> {
-    let file = std::fs::File::open(&args.image)
-        .with_context(|| format!("cannot open {}", args.image.display()))?;
-    let metadata = file.metadata()?;
-    anyhow::ensure!(metadata.is_file(), "{} is no file", args.image.display());
-    let size_bytes = metadata.len();
-    Ok(Arc::new(RawFile { file, size_bytes }))
-}
-
-/// A file that is the device's bytes.
-struct RawFile {
-    file: std::fs::File,
-    size_bytes: u64,
-}
-
-impl BlockSource for RawFile {
-    fn size_bytes(&self) -> u64 {
-        self.size_bytes
-    }
-
-    fn preferred_bytes(&self) -> u32 {
-        65536
-    }
-
-    fn read_with_max_bytes(&self) -> usize {
-        1 << 20
-    }
-
-    fn read_into(&self, offset: u64, dst: &mut [u8]) -> Result<(), ReadError> {
-        check_range(offset, dst.len(), self.size_bytes)?;
-        self.file
-            .read_exact_at(dst, offset)
-            .map_err(|error| ReadError::Io {
-                reason: error.to_string(),
-            })
-    }
-
-    fn read_with(&self, offset: u64, len: usize, deliver: &mut Deliver<'_>) {
-        let mut buffer = vec![0; len];
-        match self.read_into(offset, &mut buffer) {
-            Ok(()) => deliver(Ok(&[&buffer])),
-            Err(error) => deliver(Err(&error)),
-        }
-    }
-
-    fn extent(&self, offset: u64) -> Extent {
-        Extent {
-            len: self.size_bytes.saturating_sub(offset),
-            zero: false,
-        }
-    }
-
-    fn passthrough(&self) -> Option<&std::fs::File> {
-        Some(&self.file)
-    }
-}

@@ -44,7 +44,7 @@ impl Args {
                 bad_frames_total: verified.bad_frames_total,
                 faults: &verified.bad_frames,
                 raw_bytes: verified.raw_bytes,
-                checked: verified.checked,
+                checksums: verified.checksums,
                 engines,
                 seconds,
             })?;
@@ -57,16 +57,12 @@ impl Args {
             ))?;
         }
         output::line(&format!(
-            "{}: {} of {} frames damaged, {} sound in {seconds:.1} s{}",
+            "{}: {} of {} frames damaged, {} sound in {seconds:.1} s; checksums: {}",
             self.image.display(),
             verified.bad_frames_total,
             verified.frames,
             size::show(verified.raw_bytes),
-            if verified.checked {
-                ""
-            } else {
-                " (the format has no checksums of its own)"
-            },
+            verified.checksums,
         ))?;
         Ok(outcome)
     }
@@ -81,7 +77,7 @@ struct Json<'a> {
     bad_frames_total: u64,
     faults: &'a [BadFrame],
     raw_bytes: u64,
-    checked: bool,
+    checksums: &'static str,
     engines: usize,
     seconds: f64,
 }

@@ -1,8 +1,8 @@
 //! Lending a job to a thread that outlives it.
 //!
-//! Why here: a job borrows its host's memory for `'s`, an engine's thread lives longer, and no safe type says "it will
-//! be done by then". This is the one place in the crate that says it.
-//! Must stay true: a [`Lent`] that was made is dropped, and with it every use of the job by others, before
+//! Why here: a job borrows its host's memory for `'s`, an engine's thread lives longer, and no safe
+//! type says "it will be done by then". This is the one place in the crate that says it. Must stay
+//! true: a [`Lent`] that was made is dropped, and with it every use of the job by others, before
 //! [`Loans::wait`] returns; the maker waits before `'s` ends.
 #![allow(unsafe_code)] // Extends a lifetime; the argument is at the block.
 
@@ -43,11 +43,12 @@ impl Lent {
     /// Lends `job`, which may hold borrows of `'s`.
     ///
     /// # Safety
-    /// Before `'s` ends, the caller waits ([`Loans::wait`]) for `loans`, however it leaves: by return or by panic.
+    /// Before `'s` ends, the caller waits ([`Loans::wait`]) for `loans`, however it leaves: by
+    /// return or by panic.
     pub(crate) unsafe fn new<'s>(job: Arc<dyn Job + 's>, loans: &Arc<Loans>) -> Self {
         loans.lent.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: only the lifetime changes. Every use through this `Arc`, its drop included, comes before the count
-        // goes down in `drop`, and the caller waits for that before `'s` ends.
+        // SAFETY: only the lifetime changes. Every use through this `Arc`, its drop included, comes
+        // before the count goes down in `drop`, and the caller waits for that before `'s` ends.
         let job = unsafe { std::mem::transmute::<Arc<dyn Job + 's>, Arc<dyn Job>>(job) };
         Self {
             job: Some(job),

@@ -1,7 +1,7 @@
 //! An engine: a thread on one core that drives a [`Core`](crate::Core).
 //!
-//! Why here: services that poll, and measurements of one engine, want a core of their own. (The off-load pool has its
-//! own way to lend cores to callers; it builds on `Core`, not on this.)
+//! Why here: services that poll, and measurements of one engine, want a core of their own. (The
+//! off-load pool has its own way to lend cores to callers; it builds on `Core`, not on this.)
 //!
 //! ```
 //! use sidecore_engine::{Ctx, Engine, EngineOptions, In, Kernel, KernelError};
@@ -11,7 +11,10 @@
 //!     type Args<'j> = In<'j, u32>;
 //!     type Out = u32;
 //!     type State = ();
-//!     fn run<'c, 'j: 'c>(cx: &mut Ctx<'c, Self>, values: In<'j, u32>) -> Result<u32, KernelError> {
+//!     fn run<'c, 'j: 'c>(
+//!         cx: &mut Ctx<'c, Self>,
+//!         values: In<'j, u32>,
+//!     ) -> Result<u32, KernelError> {
 //!         Ok(cx.mfc.fetch(values)?.iter().sum())
 //!     }
 //! }
@@ -27,8 +30,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Must stay true: a scope ends only when its jobs and their transfers are done and the engine holds nothing of them,
-//! panics included. Any thread may spawn; spawning allocates, and blocks while [`JOBS_MAX`] jobs wait.
+//! Must stay true: a scope ends only when its jobs and their transfers are done and the engine
+//! holds nothing of them, panics included. Any thread may spawn; spawning allocates, and blocks
+//! while [`JOBS_MAX`] jobs wait.
 
 mod lend;
 
@@ -99,7 +103,8 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Engine {
-    /// Starts the thread, pins it, and makes its hardware there, so that its memory is near its core.
+    /// Starts the thread, pins it, and makes its hardware there, so that its memory is near its
+    /// core.
     ///
     /// # Errors
     /// [`EngineError`] where thread, core or memory are refused.
@@ -149,8 +154,8 @@ impl Engine {
         })
     }
 
-    /// Lends memory to jobs: calls `body` with a scope to spawn them on, and returns when it has returned and all its
-    /// jobs are done. If it panics, waits for them all the same.
+    /// Lends memory to jobs: calls `body` with a scope to spawn them on, and returns when it has
+    /// returned and all its jobs are done. If it panics, waits for them all the same.
     pub fn scope<'env, R>(
         &'env self,
         body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
@@ -243,7 +248,8 @@ pub struct Scope<'scope, 'env: 'scope> {
     engine: &'env Engine,
     loans: Arc<Loans>,
     waiter: Waiter,
-    /// Invariant in both, as `std::thread::Scope` is: jobs may hold exactly what outlives the scope.
+    /// Invariant in both, as `std::thread::Scope` is: jobs may hold exactly what outlives the
+    /// scope.
     lifetimes: PhantomData<(&'scope mut &'scope (), &'env mut &'env ())>,
 }
 
@@ -262,7 +268,8 @@ impl<'scope> Scope<'scope, '_> {
         });
         let job: Arc<dyn Job + 'j> = task.clone();
         #[expect(unsafe_code, reason = "the promise that `lend` asks for")]
-        // SAFETY: `Engine::scope` waits for these loans whether its body returns or panics, and `'j` outlives that call.
+        // SAFETY: `Engine::scope` waits for these loans whether its body returns or panics, and
+        // `'j` outlives that call.
         let lent = unsafe { Lent::new(job, &self.loans) };
         self.engine.shared.push(lent, &self.waiter);
         JobHandle {

@@ -7,17 +7,18 @@ use std::time::Duration;
 
 /// A queue of at most `N` words of 32 bits; `N` is a power of two.
 ///
-/// Each slot is one atomic of 64 bits: the word, and a stamp that says whose turn the slot is. Stamp `2p` means that
-/// the write numbered `p` may use it, `2p + 1` that the read numbered `p` may.
+/// Each slot is one atomic of 64 bits: the word, and a stamp that says whose turn the slot is.
+/// Stamp `2p` means that the write numbered `p` may use it, `2p + 1` that the read numbered `p`
+/// may.
 #[derive(Debug)]
 pub struct Mailbox<const N: usize> {
-    slots: [AtomicU64; N],
+    slots: CachePadded<[AtomicU64; N]>,
     /// Number of the next write.
     tail: CachePadded<AtomicU32>,
     /// Number of the next read.
     head: CachePadded<AtomicU32>,
-    written: Doorbell,
-    taken: Doorbell,
+    written: CachePadded<Doorbell>,
+    taken: CachePadded<Doorbell>,
 }
 
 impl<const N: usize> Default for Mailbox<N> {
@@ -37,11 +38,13 @@ impl<const N: usize> Mailbox<N> {
             )
         };
         Self {
-            slots: std::array::from_fn(|index| AtomicU64::new(join(2 * index as u32, 0))),
+            slots: CachePadded::new(std::array::from_fn(|index| {
+                AtomicU64::new(join(2 * index as u32, 0))
+            })),
             tail: CachePadded::new(AtomicU32::new(0)),
             head: CachePadded::new(AtomicU32::new(0)),
-            written: Doorbell::new(),
-            taken: Doorbell::new(),
+            written: CachePadded::new(Doorbell::new()),
+            taken: CachePadded::new(Doorbell::new()),
         }
     }
 
@@ -55,7 +58,8 @@ impl<const N: usize> Mailbox<N> {
         done
     }
 
-    /// Writes a word; blocks while the mailbox is full, at most for `timeout`. Says whether it was written.
+    /// Writes a word; blocks while the mailbox is full, at most for `timeout`. Says whether it was
+    /// written.
     #[inline]
     pub fn write(&self, word: u32, waiter: &Waiter, timeout: Option<Duration>) -> bool {
         let done = self
@@ -93,7 +97,8 @@ impl<const N: usize> Mailbox<N> {
     pub fn count(&self) -> usize {
         let head = self.head.load(Ordering::Acquire);
         let tail = self.tail.load(Ordering::Acquire);
-        // The two are not read at once: a read and writes in between could make more of it than fits.
+        // The two are not read at once: a read and writes in between could make more of it than
+        // fits.
         (tail.wrapping_sub(head) as usize).min(N)
     }
 
@@ -107,7 +112,8 @@ impl<const N: usize> Mailbox<N> {
             if stamp == turn {
                 match self.claim(&self.tail, number) {
                     Ok(()) => {
-                        // Release, to the Acquire load in `pop`: what was written before the word goes with it.
+                        // Release, to the Acquire load in `pop`: what was written before the word
+                        // goes with it.
                         slot.store(join(turn.wrapping_add(1), word), Ordering::Release);
                         return true;
                     }
@@ -116,6 +122,8 @@ impl<const N: usize> Mailbox<N> {
             } else if is_before(stamp, turn) {
                 return false;
             } else {
+                // Another write took this number; its advance of the tail came before the stamp
+                // that we saw.
                 number = self.tail.load(Ordering::Relaxed);
             }
         }
@@ -179,10 +187,10 @@ mod tests {
         let mut mailbox = Mailbox::<N>::new();
         mailbox.tail = CachePadded::new(AtomicU32::new(start));
         mailbox.head = CachePadded::new(AtomicU32::new(start));
-        mailbox.slots = std::array::from_fn(|index| {
+        mailbox.slots = CachePadded::new(std::array::from_fn(|index| {
             let number = start.wrapping_add((index as u32).wrapping_sub(start) % N as u32);
             AtomicU64::new(join(number.wrapping_mul(2), 0))
-        });
+        }));
         for round in 0..20 {
             for index in 0..N {
                 assert_eq!(mailbox.count(), index);

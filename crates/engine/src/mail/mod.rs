@@ -1,12 +1,13 @@
 //! Mailboxes and signals: how a host and an engine exchange words.
 //!
-//! Why here: a word of 32 bits in a mailbox is the Cell's way of saying "start", "this one is done", "here is where
-//! the data lies". Four deep towards the engine, one deep back, and a second one back that the host waits on as on an
-//! interrupt; a writer stalls on a full one, a reader on an empty one. Signals are two registers towards the engine
-//! that a write either overwrites or ORs into, and that a read clears.
-//! Must stay true: no word is lost, doubled or reordered; nobody sleeps while there is something to do (the argument
-//! is in `README.md`, loom checks it). Any number of threads may use either side.
-//! Source: Cell Broadband Engine Architecture, "Mailbox Facility" and "Signal Notification Facility".
+//! Why here: a word of 32 bits in a mailbox is the Cell's way of saying "start", "this one is
+//! done", "here is where the data lies". Four deep towards the engine, one deep back, and a second
+//! one back that the host waits on as on an interrupt; a writer stalls on a full one, a reader on
+//! an empty one. Signals are two registers towards the engine that a write either overwrites or ORs
+//! into, and that a read clears. Must stay true: no word is lost, doubled or reordered; nobody
+//! sleeps while there is something to do (the argument is in `README.md`, loom checks it). Any
+//! number of threads may use either side. Source: Cell Broadband Engine Architecture, "Mailbox
+//! Facility" and "Signal Notification Facility".
 
 mod mailbox;
 mod ports;

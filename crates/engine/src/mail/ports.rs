@@ -166,7 +166,8 @@ impl<const N: usize> Writer<'_, N> {
         while !self.mailbox.write(letter.to_word(), self.waiter, None) {}
     }
 
-    /// Writes a letter; blocks while the mailbox is full, at most for `timeout`. Says whether it was written.
+    /// Writes a letter; blocks while the mailbox is full, at most for `timeout`. Says whether it
+    /// was written.
     #[must_use]
     pub fn write_within<L: Letter>(&self, letter: L, timeout: Duration) -> bool {
         self.mailbox

@@ -17,7 +17,8 @@ pub(crate) enum Held<'c> {
     Queued(usize),
 }
 
-/// The state that `Get` and `Put` share. Dropped, the transfer still happens, before the run ends at the latest.
+/// The state that `Get` and `Put` share. Dropped, the transfer still happens, before the run ends
+/// at the latest.
 #[derive(Debug)]
 struct Flight<'c> {
     mfc: &'c Mfc<'c>,
@@ -57,7 +58,8 @@ impl Drop for Flight<'_> {
     }
 }
 
-/// A transfer from main memory that is in flight. It holds the buffer; [`Self::wait`] is the way to see the bytes.
+/// A transfer from main memory that is in flight. It holds the buffer; [`Self::wait`] is the way to
+/// see the bytes.
 #[must_use = "the buffer comes back from `wait`"]
 #[derive(Debug)]
 pub struct Get<'c, T> {
@@ -81,8 +83,8 @@ impl<'c, T: Plain> Get<'c, T> {
         self.flight.land(true)
     }
 
-    /// Gives the buffer without waiting: what a program on the hardware sees when it forgot to. In `Copy` mode the
-    /// bytes may be there, in `Checked` mode they are poison and never come.
+    /// Gives the buffer without waiting: what a program on the hardware sees when it forgot to. In
+    /// `Copy` mode the bytes may be there, in `Checked` mode they are poison and never come.
     pub fn without_waiting(self) -> Buf<'c, T> {
         self.flight.land(false)
     }
@@ -112,8 +114,8 @@ impl<'c, T: Plain> Put<'c, T> {
         self.flight.land(true)
     }
 
-    /// Gives the buffer back without waiting: what a program on the hardware does when it forgot to. In `Copy` mode
-    /// the bytes are out, in `Checked` mode they never get there.
+    /// Gives the buffer back without waiting: what a program on the hardware does when it forgot
+    /// to. In `Copy` mode the bytes are out, in `Checked` mode they never get there.
     pub fn without_waiting(self) -> Buf<'c, T> {
         self.flight.land(false)
     }
@@ -140,8 +142,9 @@ impl<T: Plain> Deref for View<'_, T> {
     }
 }
 
-/// Output memory that is lent to the kernel to write its results in. Dropped without [`Self::commit`], it leaves the
-/// output as it was in `Copy` and `Checked` mode, and with whatever was written in `Borrow` mode.
+/// Output memory that is lent to the kernel to write its results in. Dropped without
+/// [`Self::commit`], it leaves the output as it was in `Copy` and `Checked` mode, and with whatever
+/// was written in `Borrow` mode.
 #[must_use = "results reach main memory by `commit`"]
 #[derive(Debug)]
 pub struct Window<'c, T> {

@@ -1,29 +1,33 @@
 //! A line of 128 bytes that engines and hosts share and change atomically.
 //!
-//! Why here: the Cell's engines agree on work by atomic lines: read one and reserve it, write it if nobody has written
-//! it since. Here the line carries a version that every write advances; the reservation is the version that was read.
-//! Must stay true: a reader sees one write whole, never parts of two. Any thread; a reader waits while a write is under
-//! way (nanoseconds, unless the writer lost its core).
-//! Source: Cell Broadband Engine Architecture, "MFC Atomic Update Commands" (getllar, putllc, putlluc).
+//! Why here: the Cell's engines agree on work by atomic lines: read one and reserve it, write it if
+//! nobody has written it since. Here the line carries a version that every write advances; the
+//! reservation is the version that was read. Must stay true: a reader sees one write whole, never
+//! parts of two. Any thread; a reader waits while a write is under way (nanoseconds, unless the
+//! writer lost its core). Source: Cell Broadband Engine Architecture, "MFC Atomic Update Commands"
+//! (getllar, putllc, putlluc).
 
+use crate::sync::{AtomicU64, Ordering, fence, spin};
 use crossbeam_utils::CachePadded;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+/// Words in a line; fewer where loom looks at every order of their loads and stores.
+const WORDS: usize = if cfg!(loom) { 2 } else { 16 };
 
 /// The contents of a line: 16 words of 64 bits.
-pub type LineWords = [u64; 16];
+pub type LineWords = [u64; WORDS];
 
 /// A shared line.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct Line {
-    words: [AtomicU64; 16],
+    words: [AtomicU64; WORDS],
     /// Odd while a write is under way; grows by 2 with each.
     version: CachePadded<AtomicU64>,
 }
 
 impl Default for Line {
     fn default() -> Self {
-        Self::new([0; 16])
+        Self::new([0; WORDS])
     }
 }
 
@@ -43,31 +47,34 @@ impl Line {
         self.read_versioned().0
     }
 
-    /// Writes it whole, whatever it held; every reservation of it is lost. (On the Cell: `putlluc`.)
+    /// Writes it whole, whatever it held; every reservation of it is lost. (On the Cell:
+    /// `putlluc`.)
     pub fn write(&self, words: &LineWords) {
         loop {
             let version = self.version.load(Ordering::Relaxed);
             if version.is_multiple_of(2) && self.write_if(version, words) {
                 return;
             }
-            std::hint::spin_loop();
+            spin();
         }
     }
 
     /// Reads it whole, with the version that was read.
     pub(crate) fn read_versioned(&self) -> (LineWords, u64) {
         loop {
-            // Acquire, from the Release at the end of `write_if`: the words of that version or of a later one.
+            // Acquire, from the Release at the end of `write_if`: the words of that version or of a
+            // later one.
             let before = self.version.load(Ordering::Acquire);
             if before.is_multiple_of(2) {
                 let words = std::array::from_fn(|index| self.words[index].load(Ordering::Relaxed));
-                // Partner: the Release fence in `write_if`. A word of a later write shows its odd version here.
+                // Partner: the Release fence in `write_if`. A word of a later write shows its odd
+                // version here.
                 fence(Ordering::Acquire);
                 if self.version.load(Ordering::Relaxed) == before {
                     return (words, before);
                 }
             }
-            std::hint::spin_loop();
+            spin();
         }
     }
 
@@ -95,7 +102,7 @@ impl Line {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

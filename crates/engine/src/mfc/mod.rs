@@ -1,7 +1,7 @@
 //! The memory flow controller: tagged DMA between main memory and the local store.
 //!
-//! Why here: on an engine the program, not the cache, says what is near. A command takes its buffer and gives it back
-//! when it has been waited for, so using a buffer in flight does not compile:
+//! Why here: on an engine the program, not the cache, says what is near. A command takes its buffer
+//! and gives it back when it has been waited for, so using a buffer in flight does not compile:
 //!
 //! ```
 //! # use sidecore_engine::{Core, CoreOptions, Ctx, In, Kernel, KernelError, Out};
@@ -10,7 +10,10 @@
 //! #     type Args<'j> = (In<'j, u32>, Out<'j, u32>);
 //! #     type Out = ();
 //! #     type State = ();
-//! #     fn run<'c, 'j: 'c>(cx: &mut Ctx<'c, Self>, (source, target): Self::Args<'j>) -> Result<(), KernelError> {
+//! #     fn run<'c, 'j: 'c>(
+//! #         cx: &mut Ctx<'c, Self>,
+//! #         (source, target): Self::Args<'j>,
+//! #     ) -> Result<(), KernelError> {
 //! let mfc = cx.mfc;
 //! for (from, to) in source.chunks(4096).zip(target.chunks(4096)) {
 //!     let buffer = cx.store.alloc(4096)?;
@@ -27,24 +30,27 @@
 //! # assert_eq!(target, [!1; 10]);
 //! ```
 //!
-//! **Rules of the hardware, kept and stated in errors.** A command moves 1, 2, 4, 8 or a multiple of 16 bytes, at most
-//! 16 KiB; below 16 bytes both addresses are aligned to the size and agree in their low four bits, else both are
-//! aligned to 16. A list has at most 2,048 elements, each under the same rules. 32 tag groups. At most 16 commands
-//! queue; one more stalls until one is done. `get_large` and `put_large` are for any size and alignment: they stand for
-//! the list that a program would write, and for the shifting that it would do where main memory is not aligned.
+//! **Rules of the hardware, kept and stated in errors.** A command moves 1, 2, 4, 8 or a multiple
+//! of 16 bytes, at most 16 KiB; below 16 bytes both addresses are aligned to the size and agree in
+//! their low four bits, else both are aligned to 16. A list has at most 2,048 elements, each under
+//! the same rules. 32 tag groups. At most 16 commands queue; one more stalls until one is done.
+//! `get_large` and `put_large` are for any size and alignment: they stand for the list that a
+//! program would write, and for the shifting that it would do where main memory is not aligned.
 //!
-//! **Order.** Within a tag group commands may be done in any order, except that one with a *fence* comes after all
-//! earlier ones of its group, and one with a *barrier* also before all later ones. Only an [`Area`](crate::Area) can
-//! show the difference: `In` and `Out` chunks never overlap.
+//! **Order.** Within a tag group commands may be done in any order, except that one with a *fence*
+//! comes after all earlier ones of its group, and one with a *barrier* also before all later ones.
+//! Only an [`Area`](crate::Area) can show the difference: `In` and `Out` chunks never overlap.
 //!
-//! **Modes.** [`DmaMode::Copy`] copies when a command is issued: the source is near afterwards, and the kernel works on
-//! its own copy. [`DmaMode::Borrow`] lends: a get prefetches and hands out main memory itself until it is written to,
-//! and a [`Window`] is the output chunk itself. [`DmaMode::Checked`] does everything as late as the rules allow and in
-//! the order that a program least expects: a transfer happens when it is waited for (or when the queue is full), newest
+//! **Modes.** [`DmaMode::Copy`] copies when a command is issued: the source is near afterwards, and
+//! the kernel works on its own copy. [`DmaMode::Borrow`] lends: a get prefetches and hands out main
+//! memory itself until it is written to, and a [`Window`] is the output chunk itself.
+//! [`DmaMode::Checked`] does everything as late as the rules allow and in the order that a program
+//! least expects: a transfer happens when it is waited for (or when the queue is full), newest
 //! first, and a get's buffer holds [`POISON`] until then.
 //!
-//! Must stay true: a run ends only when every command that it issued is done. One thread: the one that runs the kernel.
-//! Source: Cell Broadband Engine Architecture, "Memory Flow Controller"; SPU C/C++ Language Extensions, "MFC".
+//! Must stay true: a run ends only when every command that it issued is done. One thread: the one
+//! that runs the kernel. Source: Cell Broadband Engine Architecture, "Memory Flow Controller"; SPU
+//! C/C++ Language Extensions, "MFC".
 
 mod command;
 mod handle;
@@ -73,7 +79,8 @@ pub const LIST_ELEMENTS_MAX: usize = 2048;
 pub const TAGS: u8 = 32;
 /// Commands that queue at most.
 pub const QUEUE_COMMANDS: usize = 16;
-/// Transfers that may be in flight, done or not, without having been waited for; only `Checked` mode counts them.
+/// Transfers that may be in flight, done or not, without having been waited for; only `Checked`
+/// mode counts them.
 pub const IN_FLIGHT_MAX: usize = 32;
 /// What a get's buffer is full of, in `Checked` mode, until the get was waited for.
 pub const POISON: u8 = 0xd5;
@@ -210,7 +217,8 @@ impl<'c> Mfc<'c> {
         self.tag(Tag::default()).get(buffer, source)
     }
 
-    /// Brings `source`, of any size and alignment, into `buffer`; tag group 0. See [`Issue::get_large`].
+    /// Brings `source`, of any size and alignment, into `buffer`; tag group 0. See
+    /// [`Issue::get_large`].
     ///
     /// # Errors
     /// As [`Issue::get_large`].
@@ -222,7 +230,8 @@ impl<'c> Mfc<'c> {
         self.tag(Tag::default()).get_large(buffer, source)
     }
 
-    /// Takes the first values of `buffer` out to `target`, all of it; tag group 0. See [`Issue::put`].
+    /// Takes the first values of `buffer` out to `target`, all of it; tag group 0. See
+    /// [`Issue::put`].
     ///
     /// # Errors
     /// As [`Issue::put`].
@@ -234,7 +243,8 @@ impl<'c> Mfc<'c> {
         self.tag(Tag::default()).put(buffer, target)
     }
 
-    /// Takes `buffer` out to `target`, of any size and alignment; tag group 0. See [`Issue::put_large`].
+    /// Takes `buffer` out to `target`, of any size and alignment; tag group 0. See
+    /// [`Issue::put_large`].
     ///
     /// # Errors
     /// As [`Issue::put_large`].
@@ -246,11 +256,12 @@ impl<'c> Mfc<'c> {
         self.tag(Tag::default()).put_large(buffer, target)
     }
 
-    /// Brings memory of any size in as a whole, to be read: lent in `Borrow` mode (any size), else in a buffer that
-    /// this call takes from the local store.
+    /// Brings memory of any size in as a whole, to be read: lent in `Borrow` mode (any size), else
+    /// in a buffer that this call takes from the local store.
     ///
     /// # Errors
-    /// [`DmaError::Store`] where it does not fit, [`DmaError::ListLength`] above 32 MiB; neither in `Borrow` mode.
+    /// [`DmaError::Store`] where it does not fit, [`DmaError::ListLength`] above 32 MiB; neither in
+    /// `Borrow` mode.
     pub fn fetch<T: Plain>(&'c self, source: In<'c, T>) -> Result<View<'c, T>, DmaError> {
         let begun = self.clock();
         if self.mode == DmaMode::Borrow {
@@ -263,12 +274,13 @@ impl<'c> Mfc<'c> {
         Ok(View::Copied(self.get_large(buffer, source)?.wait()))
     }
 
-    /// Lends `target` to the kernel as a window to write its results in. In `Borrow` mode the window *is* the target,
-    /// so that no copy is made; else it is a buffer from the local store that [`Window::commit`] puts.
+    /// Lends `target` to the kernel as a window to write its results in. In `Borrow` mode the
+    /// window *is* the target, so that no copy is made; else it is a buffer from the local store
+    /// that [`Window::commit`] puts.
     ///
     /// # Errors
-    /// [`DmaError::Store`] where the buffer does not fit, [`DmaError::ListLength`] above 32 MiB; neither in `Borrow`
-    /// mode.
+    /// [`DmaError::Store`] where the buffer does not fit, [`DmaError::ListLength`] above 32 MiB;
+    /// neither in `Borrow` mode.
     pub fn window<T: Plain>(&'c self, target: Out<'c, T>) -> Result<Window<'c, T>, DmaError> {
         if self.mode == DmaMode::Borrow {
             return Ok(Window::direct(self, target));
@@ -286,7 +298,8 @@ impl<'c> Mfc<'c> {
         self.count_time(begun);
     }
 
-    /// Waits until at least one of the groups in `mask` has no command left, and says which have none.
+    /// Waits until at least one of the groups in `mask` has no command left, and says which have
+    /// none.
     #[must_use]
     pub fn wait_any(&self, mask: TagMask) -> TagMask {
         let begun = self.clock();
@@ -301,14 +314,16 @@ impl<'c> Mfc<'c> {
         self.queue.borrow().idle(mask)
     }
 
-    /// Commands that may be issued before one stalls. Always 16 where transfers are made when issued.
+    /// Commands that may be issued before one stalls. Always 16 where transfers are made when
+    /// issued.
     #[must_use]
     pub fn queue_room(&self) -> usize {
         QUEUE_COMMANDS - self.queue.borrow().queued()
     }
 
-    /// Reads a line whole and reserves it: a later [`Self::put_line_if_reserved`] succeeds only if nobody has written
-    /// to it since. One reservation at a time: a new one replaces the old. (On the Cell: `getllar`.)
+    /// Reads a line whole and reserves it: a later [`Self::put_line_if_reserved`] succeeds only if
+    /// nobody has written to it since. One reservation at a time: a new one replaces the old. (On
+    /// the Cell: `getllar`.)
     #[must_use]
     pub fn get_line_reserved(&self, line: &Line) -> LineWords {
         let (words, version) = line.read_versioned();
@@ -316,8 +331,8 @@ impl<'c> Mfc<'c> {
         words
     }
 
-    /// Writes a line whole if this engine's reservation of it still holds, and says whether it did. The reservation is
-    /// gone either way. (On the Cell: `putllc`.)
+    /// Writes a line whole if this engine's reservation of it still holds, and says whether it did.
+    /// The reservation is gone either way. (On the Cell: `putllc`.)
     #[must_use]
     pub fn put_line_if_reserved(&self, line: &Line, words: &LineWords) -> bool {
         match self.reservation.take() {
@@ -394,8 +409,8 @@ impl<'c> Issue<'c> {
     /// Brings all of `source` into `buffer`, which has its length afterwards.
     ///
     /// # Errors
-    /// [`DmaError::Size`], [`DmaError::Alignment`], [`DmaError::BufferTooShort`], [`DmaError::TooManyInFlight`]. The
-    /// buffer is lost to this run then.
+    /// [`DmaError::Size`], [`DmaError::Alignment`], [`DmaError::BufferTooShort`],
+    /// [`DmaError::TooManyInFlight`]. The buffer is lost to this run then.
     pub fn get<T: Plain>(
         self,
         buffer: Buf<'c, T>,
@@ -420,8 +435,8 @@ impl<'c> Issue<'c> {
         self.issue_get(buffer, source, Plan::Whole)
     }
 
-    /// Gathers the stretches of `source` that `list` names into `buffer`, one after another, each from a 16-byte
-    /// boundary on (one below 16 bytes at the place within it that main memory has).
+    /// Gathers the stretches of `source` that `list` names into `buffer`, one after another, each
+    /// from a 16-byte boundary on (one below 16 bytes at the place within it that main memory has).
     ///
     /// # Errors
     /// As [`Self::get`] for each element; [`DmaError::ListLength`], [`DmaError::ListElement`].
@@ -464,7 +479,8 @@ impl<'c> Issue<'c> {
         self.issue_put(buffer, Kind::Put(target), Plan::Whole)
     }
 
-    /// Scatters `buffer`, laid out as [`Self::get_list`] leaves it, over the stretches of `target` that `list` names.
+    /// Scatters `buffer`, laid out as [`Self::get_list`] leaves it, over the stretches of `target`
+    /// that `list` names.
     ///
     /// # Errors
     /// As [`Self::get_list`].
@@ -557,5 +573,6 @@ impl<'c> Issue<'c> {
     }
 }
 
-/// Up to how much of a block is prefetched by hand; the processor's own prefetcher follows from there.
+/// Up to how much of a block is prefetched by hand; the processor's own prefetcher follows from
+/// there.
 const PREFETCH_BYTES_MAX: usize = 2048;

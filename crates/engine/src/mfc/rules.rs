@@ -1,6 +1,7 @@
 //! The MFC's rules on sizes, alignment and lists.
 //!
-//! Source: Cell Broadband Engine Architecture, "MFC Commands" (transfer sizes, alignment) and "DMA List Commands".
+//! Source: Cell Broadband Engine Architecture, "MFC Commands" (transfer sizes, alignment) and "DMA
+//! List Commands".
 
 use super::{LIST_ELEMENTS_MAX, TRANSFER_BYTES_MAX};
 use crate::error::DmaError;
@@ -68,8 +69,8 @@ pub(crate) fn check_list(
     Ok(())
 }
 
-/// Where in the buffer each element lies: from the next 16-byte boundary on, and below 16 bytes at the place within
-/// those 16 that its main address has.
+/// Where in the buffer each element lies: from the next 16-byte boundary on, and below 16 bytes at
+/// the place within those 16 that its main address has.
 pub(crate) fn list_places(
     list: &[ListElement],
     main: usize,
