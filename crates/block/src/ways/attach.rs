@@ -37,8 +37,8 @@ pub fn serve(
     }
 }
 
-/// Serves through ublk. A server that was killed leaves its device waiting, so that the next `attach` of the same image
-/// goes on where it ended; only `detach` takes such a device away.
+/// Serves through ublk. A server that was killed leaves its device waiting, so that the next
+/// `attach` of the same image goes on where it ended; only `detach` takes such a device away.
 fn serve_ublk(
     source: Arc<dyn BlockSource>,
     image: &Path,
@@ -86,7 +86,8 @@ fn serve_ublk(
     result
 }
 
-/// Takes a device away that [`serve`] made. With `force`, whoever uses it gets errors instead of a refusal here.
+/// Takes a device away that [`serve`] made. With `force`, whoever uses it gets errors instead of a
+/// refusal here.
 ///
 /// # Errors
 /// [`WayError::NotAttached`], [`WayError::DeviceBusy`] (nothing has changed then), or the system's.
@@ -144,8 +145,8 @@ fn find(states: &StateDir, device: &Path) -> Result<Option<Entry>, WayError> {
     Ok(entries.pop())
 }
 
-/// A mounted device, or one with mounted partitions, is in use. So is an open one, but only the driver knows that: it
-/// then goes when it is closed.
+/// A mounted device, or one with mounted partitions, is in use. So is an open one, but only the
+/// driver knows that: it then goes when it is closed.
 fn refuse_if_used(entry: &Entry, path: &Path) -> Result<(), WayError> {
     let Some(number) = entry.record.loop_number else {
         return Ok(());
