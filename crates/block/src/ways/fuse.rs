@@ -1,25 +1,31 @@
 //! The image as one read-only file in a FUSE file system.
 //!
-//! Why here: it is the way in that every kernel has, and what `mount` (erofs or a loop device on the file) and `attach`
-//! build upon. Thin: offsets and lengths go to the [`BlockSource`], its pieces go to the kernel.
+//! Why here: it is the way in that every kernel has, and what `mount` (erofs or a loop device on
+//! the file) and `attach` build upon. Thin: offsets and lengths go to the [`BlockSource`], its
+//! pieces go to the kernel.
 //!
-//! Must stay true: one read costs one `writev` and, when the source delivers one piece, no copy on our side; pieces are
-//! gathered in a buffer that belongs to the serving thread, so that no read allocates after the thread's first. A source
-//! that fails a read fails exactly this read. The file never changes, so the kernel may keep all it has read.
+//! Must stay true: one read costs one `writev` and, when the source delivers one piece, no copy on
+//! our side; pieces are gathered in a buffer that belongs to the serving thread, so that no read
+//! allocates after the thread's first. A source that fails a read fails exactly this read. The file
+//! never changes, so the kernel may keep all it has read.
 //!
-//! Where the file is: normally in a mount that has no path at all ([`Place::Hidden`]). `fsmount(2)` hands out a
-//! descriptor of a mount that is attached nowhere; the file is opened through it and given to erofs or to a loop device,
-//! whose reference is then all that keeps the FUSE file system, and with it the server, alive. So nothing can be left
-//! behind by a crash, no other mount namespace can copy the mount, and the server ends by itself when its last user
-//! goes, however it goes. [`Place::At`] is for people without root, through `fusermount3`.
+//! Where the file is: normally in a mount that has no path at all ([`Place::Hidden`]). `fsmount(2)`
+//! hands out a descriptor of a mount that is attached nowhere; the file is opened through it and
+//! given to erofs or to a loop device, whose reference is then all that keeps the FUSE file system,
+//! and with it the server, alive. So nothing can be left behind by a crash, no other mount
+//! namespace can copy the mount, and the server ends by itself when its last user goes, however it
+//! goes. [`Place::At`] is for people without root, through `fusermount3`.
 //!
-//! FUSE over io_uring is not used although the kernel offers it (off unless `fuse.enable_uring` is set): it splits large
-//! reads among per-core queues, and halved them where we measured it, in exchange for faster concurrent 4 KiB reads,
-//! which the page cache mostly absorbs here. `splice` is not used either: the crate does not offer it, and the one copy
-//! that remains (from the source's cache into the page cache) is the one that a splice of cached frames would need too.
+//! FUSE over io_uring is not used although the kernel offers it (off unless `fuse.enable_uring` is
+//! set): it splits large reads among per-core queues, and halved them where we measured it, in
+//! exchange for faster concurrent 4 KiB reads, which the page cache mostly absorbs here. `splice`
+//! is not used either: the crate does not offer it, and the one copy that remains (from the
+//! source's cache into the page cache) is the one that a splice of cached frames would need too.
 //!
-//! Threads: the session's own threads call the file system (`image_fs.rs`); [`FuseServer`] belongs to one thread.
-//! Source: Linux `Documentation/filesystems/fuse/`, `include/uapi/linux/fuse.h`, fsopen(2), fsmount(2).
+//! Threads: the session's own threads call the file system (`image_fs.rs`); [`FuseServer`] belongs
+//! to one thread.
+//! Source: Linux `Documentation/filesystems/fuse/`, `include/uapi/linux/fuse.h`, fsopen(2),
+//! fsmount(2).
 
 pub mod connection;
 mod image_fs;
@@ -56,8 +62,8 @@ pub struct FuseOptions {
     pub gid: u32,
     /// Permission bits; only the read bits are kept.
     pub mode: u32,
-    /// The file's size is rounded up to a multiple of this (zeros follow); 512 for a loop device, which would
-    /// otherwise cut the last sector off. A power of two.
+    /// The file's size is rounded up to a multiple of this (zeros follow); 512 for a loop device,
+    /// which would otherwise cut the last sector off. A power of two.
     pub pad_to_bytes: u64,
 }
 
@@ -105,7 +111,8 @@ pub enum FuseError {
     Threads(usize),
 }
 
-/// A FUSE file system that serves one image. Dropping it does not end it: it ends when its last user goes.
+/// A FUSE file system that serves one image. Dropping it does not end it: it ends when its last
+/// user goes.
 #[derive(Debug)]
 pub struct FuseServer {
     thread: JoinHandle<io::Result<()>>,
@@ -126,7 +133,8 @@ pub struct Device {
 impl FuseServer {
     /// Mounts and starts serving; when this returns, the file can be opened and read.
     ///
-    /// `on_end` runs on a thread of the session after the file system is gone (unmounted, or aborted).
+    /// `on_end` runs on a thread of the session after the file system is gone (unmounted, or
+    /// aborted).
     ///
     /// # Errors
     /// [`FuseError`]; nothing is left mounted then.
@@ -229,8 +237,9 @@ impl FuseServer {
     }
 }
 
-/// Tells the kernel how far to read ahead on a file system without a block device. FUSE's own setting can only lower
-/// the kernel's 128 KiB, so this goes through sysfs; where that is not to be had, reads are only slower.
+/// Tells the kernel how far to read ahead on a file system without a block device. FUSE's own
+/// setting can only lower the kernel's 128 KiB, so this goes through sysfs; where that is not to be
+/// had, reads are only slower.
 pub(crate) fn set_read_ahead(device: Device, bytes: u32) {
     let path = format!(
         "/sys/class/bdi/{}:{}/read_ahead_kb",
@@ -278,7 +287,8 @@ fn os(what: &'static str, hint: &'static str, source: io::Error) -> FuseError {
     FuseError::Os { what, hint, source }
 }
 
-/// One thread a core, within bounds: a thread waits while engines inflate, and more wait for nothing.
+/// One thread a core, within bounds: a thread waits while engines inflate, and more wait for
+/// nothing.
 fn threads_default() -> usize {
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
     cores.clamp(2, 8)

@@ -1,12 +1,14 @@
 //! Loop devices on an image's FUSE file.
 //!
-//! Why here: file systems other than erofs mount only block devices, and `attach` needs one where the kernel has no ublk.
+//! Why here: file systems other than erofs mount only block devices, and `attach` needs one where
+//! the kernel has no ublk.
 //!
-//! Must stay true: a device for a mount clears itself when its last user closes it, so that a server that dies between
-//! two steps leaves none behind; only a device whose file is the one we gave it is ever cleared.
+//! Must stay true: a device for a mount clears itself when its last user closes it, so that a
+//! server that dies between two steps leaves none behind; only a device whose file is the one we
+//! gave it is ever cleared.
 //!
-//! Callable from any thread; every call may block while the kernel reads the file through our own server, so never call
-//! it from a thread that serves reads.
+//! Callable from any thread; every call may block while the kernel reads the file through our own
+//! server, so never call it from a thread that serves reads.
 //! Source: loop(4), `include/uapi/linux/loop.h`.
 
 mod ioctl;
@@ -27,8 +29,8 @@ pub enum Lifetime {
     UntilCleared,
 }
 
-/// A loop device that this process has connected. Dropping it closes the descriptor, which is the last user of a device
-/// that was made [`Lifetime::UntilUnused`] unless a mount has it.
+/// A loop device that this process has connected. Dropping it closes the descriptor, which is the
+/// last user of a device that was made [`Lifetime::UntilUnused`] unless a mount has it.
 #[derive(Debug)]
 pub struct LoopDevice {
     number: u32,
@@ -36,9 +38,10 @@ pub struct LoopDevice {
 }
 
 impl LoopDevice {
-    /// Connects a free loop device to `file`, read-only. With `direct_io` its requests reach the file's server as they
-    /// are, and no second page cache holds the same bytes: best for a device that is read in large pieces. Without, the
-    /// file's read-ahead serves the small scattered reads of a file system several times faster.
+    /// Connects a free loop device to `file`, read-only. With `direct_io` its requests reach the
+    /// file's server as they are, and no second page cache holds the same bytes: best for a device
+    /// that is read in large pieces. Without, the file's read-ahead serves the small scattered
+    /// reads of a file system several times faster.
     ///
     /// # Errors
     /// No loop driver, no free device after [`ATTEMPTS_MAX`] races with others, or not root.
@@ -57,7 +60,8 @@ impl LoopDevice {
             let device = rustix::fs::open(path(number), read_only, Mode::empty())?;
             match ioctl::configure(&device, ioctl::LoopConfig::new(fd, SECTOR_BYTES, flags)) {
                 Ok(()) => {
-                    // A step of its own: a file that cannot do it costs a second cache, not the device.
+                    // A step of its own: a file that cannot do it costs a second cache, not the
+                    // device.
                     if direct_io && let Err(error) = ioctl::set_direct_io(&device, true) {
                         tracing::debug!("loop{number} reads through the page cache: {error}");
                     }
@@ -87,18 +91,34 @@ pub fn path(number: u32) -> PathBuf {
     PathBuf::from(format!("/dev/loop{number}"))
 }
 
-/// The number in a loop device's path, `/dev/loop3`.
-#[must_use]
-pub fn number(path: &std::path::Path) -> Option<u32> {
-    path.to_str()?.strip_prefix("/dev/loop")?.parse().ok()
-}
-
-/// Whether loop device `number` is connected to the file of the hidden FUSE mount that bears this name.
+/// Whether loop device `number` is connected to the file of the hidden FUSE mount that bears this
+/// name.
 #[must_use]
 pub fn is_on(number: u32, file_name: &str) -> bool {
-    // The file has no path that leads to it, so the kernel shows its name in the mount, after a slash.
+    // The file has no path that leads to it, so the kernel shows its name in the mount, after a
+    // slash.
     std::fs::read_to_string(format!("/sys/block/loop{number}/loop/backing_file"))
         .is_ok_and(|name| name.trim_end().trim_start_matches('/') == file_name)
+}
+
+/// The loop devices that are connected to the file of this name; see [`is_on`].
+#[must_use]
+pub fn all_on(file_name: &str) -> Vec<u32> {
+    let devices = std::fs::read_dir("/sys/block")
+        .into_iter()
+        .flatten()
+        .flatten();
+    devices
+        .filter_map(|device| {
+            device
+                .file_name()
+                .to_str()?
+                .strip_prefix("loop")?
+                .parse()
+                .ok()
+        })
+        .filter(|&number| is_on(number, file_name))
+        .collect()
 }
 
 /// Clears loop device `number`; one that is in use goes when its last user closes it.

@@ -1,10 +1,10 @@
 //! Mounting the file system inside an image, and undoing it.
 //!
-//! Why here: the way in that needs nothing of its users: they see a directory.
-//! [`serve`] runs in the server's process (see `server.rs` for the order of things), [`umount`] in any other.
+//! Why here: the way in that needs nothing of its users: they see a directory. [`serve`] runs in
+//! the server's process (see `server.rs` for the order of things), [`umount`] in any other.
 //!
-//! Must stay true: after `umount`, or after the next command when a server was killed, nothing is left: no mount, no
-//! loop device, no process, no record.
+//! Must stay true: after `umount`, or after the next command when a server was killed, nothing is
+//! left: no mount, no loop device, no process, no record.
 //!
 //! Callable from any thread that does not serve reads; both block.
 
@@ -29,14 +29,16 @@ use std::time::{Duration, Instant};
 pub enum Undone {
     /// Nothing is left.
     Completely,
-    /// Users that this mount namespace cannot see had it; they get errors now, and the rest goes when they do.
+    /// Users that this mount namespace cannot see had it; they get errors now, and the rest goes
+    /// when they do.
     TakenAway,
-    /// It is also mounted there, by a bind mount, or the device is open; that still works, and the rest goes when it
-    /// does.
+    /// It is also mounted there, by a bind mount, or the device is open; that still works, and the
+    /// rest goes when it does.
     StillUsed(PathBuf),
 }
 
-/// Undoes what `serve` set up on `dir`. With `force`, programs that use it get errors instead of a refusal here.
+/// Undoes what `serve` set up on `dir`. With `force`, programs that use it get errors instead of a
+/// refusal here.
 ///
 /// # Errors
 /// [`WayError::NotMounted`], [`WayError::Busy`] (nothing has changed then), or the system's.
@@ -115,13 +117,13 @@ pub(crate) fn after_death(entry: &Entry) -> Result<Undone, WayError> {
     Ok(Undone::Completely)
 }
 
-/// Whether a server ended before `limit` had passed. One that ended by itself has removed its directory; of one that was
-/// killed, the directory stays for [`StateDir::clean_stale`].
+/// Whether a server's process ended before `limit` had passed. If it was killed, its directory
+/// stays for [`StateDir::clean_stale`].
 pub(crate) fn gone_within(entry: &Entry, limit: Duration) -> bool {
     let start = Instant::now();
-    while entry.path.exists() {
+    while entry.is_alive() {
         if start.elapsed() > limit {
-            return !entry.is_alive();
+            return false;
         }
         std::thread::sleep(LOOK_AGAIN);
     }
@@ -130,7 +132,8 @@ pub(crate) fn gone_within(entry: &Entry, limit: Duration) -> bool {
 
 /// The server that mounted on `dir`; the newest, if there was one before it.
 fn find(states: &StateDir, dir: &Path) -> Result<Option<Entry>, WayError> {
-    // A dead mount cannot be looked into, so its name must do as it is written, symbolic links above it resolved.
+    // A dead mount cannot be looked into, so its name must do as it is written, symbolic links
+    // above it resolved.
     let absolute = std::path::absolute(dir).map_err(|source| WayError::Directory {
         dir: dir.to_owned(),
         source,

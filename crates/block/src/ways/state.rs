@@ -1,16 +1,20 @@
 //! What is mounted and attached, in files that survive the server that did it.
 //!
-//! Why here: `umount` and `detach` run in other processes than the server, and a server that was killed cannot clean up
-//! after itself; the next command does it from these records.
+//! Why here: `umount` and `detach` run in other processes than the server, and a server that was
+//! killed cannot clean up after itself; the next command does it from these records.
 //!
-//! One directory a server, `/run/sidecore/block/N` (people without root: `$XDG_RUNTIME_DIR/sidecore/block/N`), with
-//! `state.json` (a [`Record`]), `lock` (held by the server as long as it lives) and `log` (its standard error).
+//! One directory a server, `/run/sidecore/block/N` (people without root:
+//! `$XDG_RUNTIME_DIR/sidecore/block/N`), with `state.json` (a [`Record`]), `lock` (held by the
+//! server as long as it lives) and `log` (its standard error).
 //!
 //! Must stay true:
-//! - A record names a mount or a device before that can be seen by others, so whatever is left has a record.
-//! - Whether a server lives is told by its lock, which the kernel drops with the process: no process number that was
-//!   used again, and no other PID namespace, can deceive it. Its process number is used only while the lock is held.
-//! - Cleaning touches only what still is what the record says: the mount's number and source, the loop device's file.
+//! - A record names a mount or a device before that can be seen by others, so whatever is left has
+//!   a record.
+//! - Whether a server lives is told by its lock, which the kernel drops with the process: no
+//!   process number that was used again, and no other PID namespace, can deceive it. Its process
+//!   number is used only while the lock is held.
+//! - Cleaning touches only what still is what the record says: the mount's number and source, the
+//!   loop device's file.
 //!
 //! Callable from any thread; [`StateDir::clean_stale`] may take as long as an unmount does.
 
@@ -97,15 +101,18 @@ pub struct Entry {
     pub path: PathBuf,
     /// What it has set up.
     pub record: Record,
-    /// Whether the server lives.
+    /// Whether the server lived when this was read.
     pub alive: bool,
+    /// Its lock, by which to see that it has ended even after it has removed its directory.
+    lock: Option<File>,
 }
 
-/// A server's own place; given back by [`Claim::release`], or by the next command once the process is gone.
+/// A server's own place; given back by [`Claim::release`], or by the next command once the process
+/// is gone.
 #[derive(Debug)]
 pub struct Claim {
     path: PathBuf,
-    _lock: File,
+    lock: File,
 }
 
 impl StateDir {
@@ -144,7 +151,7 @@ impl StateDir {
                     Ok(file)
                 })
                 .map_err(|error| WayError::state(&path, error))?;
-            let claim = Claim { path, _lock: lock };
+            let claim = Claim { path, lock };
             claim.write(record)?;
             return Ok(claim);
         }
@@ -162,12 +169,9 @@ impl StateDir {
             if let Ok(text) = std::fs::read(path.join("state.json"))
                 && let Ok(record) = serde_json::from_slice(&text)
             {
-                let alive = is_locked(&path);
-                entries.push(Entry {
-                    path,
-                    record,
-                    alive,
-                });
+                let mut entry = Entry::new(path, record);
+                entry.alive = entry.is_alive();
+                entries.push(entry);
             }
         }
         Ok(entries)
@@ -176,7 +180,8 @@ impl StateDir {
     /// Undoes whatever dead servers have left. Called at the start of every command.
     ///
     /// # Errors
-    /// When the records cannot be read; what cannot be undone is logged and tried again the next time.
+    /// When the records cannot be read; what cannot be undone is logged and tried again the next
+    /// time.
     pub fn clean_stale(&self) -> Result<(), WayError> {
         if !self.path.exists() {
             return Ok(());
@@ -213,7 +218,8 @@ impl StateDir {
         Ok(file)
     }
 
-    /// In a directory that everybody may write to, somebody else may have made ours first, to have us unmount for him.
+    /// In a directory that everybody may write to, somebody else may have made ours first, to have
+    /// us unmount for him.
     fn check_owner(&self) -> io::Result<()> {
         let user = rustix::process::geteuid().as_raw();
         for path in [Some(&*self.path), self.path.parent()]
@@ -239,7 +245,8 @@ impl StateDir {
         let mut paths = Vec::new();
         for entry in listing {
             let entry = entry.map_err(failed)?;
-            // Only what `claim` has made: the directory may have been set to one that others use too.
+            // Only what `claim` has made: the directory may have been set to one that others use
+            // too.
             let ours = entry
                 .file_name()
                 .to_str()
@@ -254,10 +261,21 @@ impl StateDir {
 }
 
 impl Entry {
-    /// Whether the server lives now.
+    /// An entry whose server is not known to live.
+    pub(crate) fn new(path: PathBuf, record: Record) -> Self {
+        let lock = OpenOptions::new().write(true).open(path.join("lock")).ok();
+        Self {
+            path,
+            record,
+            alive: false,
+            lock,
+        }
+    }
+
+    /// Whether the server lives now: its process, not only what it served.
     #[must_use]
     pub fn is_alive(&self) -> bool {
-        is_locked(&self.path)
+        self.lock.as_ref().is_some_and(is_held)
     }
 }
 
@@ -284,11 +302,14 @@ impl Claim {
     /// Removes the directory; the last act of a server.
     pub fn release(self) {
         remove(&self.path);
+        // Held until the process is gone, which is what `umount` waits for.
+        std::mem::forget(self.lock);
     }
 }
 
-/// Undoes what a record names, from the outside in, and removes its directory. Everything is taken away from under its
-/// users, who get EIO: the server is dead (or about to be), so they would get nothing else.
+/// Undoes what a record names, from the outside in, and removes its directory. Everything is taken
+/// away from under its users, who get EIO: the server is dead (or about to be), so they would get
+/// nothing else.
 pub(crate) fn clean(entry: &Entry) {
     let record = &entry.record;
     let mut left = false;
@@ -302,12 +323,18 @@ pub(crate) fn clean(entry: &Entry) {
             }
         }
     }
-    if let Some(number) = record.loop_number
-        && loopdev::is_on(number, &record.file_name)
-        && let Err(error) = loopdev::clear(number)
-    {
-        tracing::warn!("cannot clear /dev/loop{number}: {error}");
-        left = true;
+    // By the file's name, which is nobody else's, and not by the number in the record: a server may
+    // have died after it had connected a device and before it wrote so.
+    let named = record.file_name.starts_with("sidecore-");
+    for number in if named {
+        loopdev::all_on(&record.file_name)
+    } else {
+        Vec::new()
+    } {
+        if let Err(error) = loopdev::clear(number) {
+            tracing::warn!("cannot clear /dev/loop{number}: {error}");
+            left = true;
+        }
     }
     if !left {
         remove(&entry.path);
@@ -345,16 +372,24 @@ fn lock_file(path: &Path) -> io::Result<File> {
 
 /// Whether a living server holds the lock of the directory `path`.
 fn is_locked(path: &Path) -> bool {
-    OpenOptions::new()
-        .write(true)
-        .open(path.join("lock"))
-        .is_ok_and(|file| {
-            rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared)
-                == Err(rustix::io::Errno::WOULDBLOCK)
-        })
+    let lock = OpenOptions::new().write(true).open(path.join("lock"));
+    lock.is_ok_and(|file| is_held(&file))
 }
 
-/// Removes a server's directory: the files that are ours, then the directory, which fails if anything else is in it.
+/// Whether another process holds this lock. Asks for a shared one, so that two who ask do not take
+/// each other for a server.
+fn is_held(lock: &File) -> bool {
+    match rustix::fs::flock(lock, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => {
+            let _ = rustix::fs::flock(lock, FlockOperation::Unlock);
+            false
+        }
+        Err(error) => error == rustix::io::Errno::WOULDBLOCK,
+    }
+}
+
+/// Removes a server's directory: the files that are ours, then the directory, which fails if
+/// anything else is in it.
 fn remove(path: &Path) {
     for name in ["state.json.new", "state.json", "log", "lock"] {
         let _ = std::fs::remove_file(path.join(name));

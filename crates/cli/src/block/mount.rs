@@ -1,7 +1,8 @@
 //! `sidecore block mount`.
 //!
-//! Why here: the arguments, the server's life in the background, and the lines that people read; all else is in
-//! `sidecore_block::ways::mount`. The image is opened by the server's process, because its engines are threads.
+//! Why here: the arguments, the server's life in the background, and the lines that people read;
+//! all else is in `sidecore_block::ways::mount`. The image is opened by the server's process,
+//! because its engines are threads.
 
 pub(crate) mod background;
 
@@ -21,10 +22,12 @@ pub(crate) struct Args {
     open: OpenArgs,
     /// Where to mount it: an existing directory.
     dir: PathBuf,
-    /// Show the contents as one file, DIR/image, instead of mounting what is in them. Needs no root.
+    /// Show the contents as one file, DIR/image, instead of mounting what is in them. Needs no
+    /// root.
     #[arg(long)]
     file_only: bool,
-    /// Let device nodes and set-user-id programs in the image count. Only for images whose maker you trust.
+    /// Let device nodes and set-user-id programs in the image count. Only for images whose maker
+    /// you trust.
     #[arg(long, conflicts_with = "file_only")]
     trust: bool,
     #[command(flatten)]
@@ -41,7 +44,8 @@ pub(crate) struct FuseArgs {
     #[arg(long, value_name = "N", value_parser = parse_threads)]
     threads: Option<usize>,
     /// How far the kernel reads ahead of a sequential reader.
-    #[arg(long, value_name = "SIZE", value_parser = parse_read_ahead, default_value_t = READ_AHEAD_BYTES_DEFAULT)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_read_ahead)]
+    #[arg(default_value_t = READ_AHEAD_BYTES_DEFAULT)]
     read_ahead: u32,
     /// Read a raw image through the server even where the kernel could read its file itself.
     #[arg(long)]

@@ -21,11 +21,13 @@ impl Args {
         let dir = self.dir.display();
         match umount(&self.dir, self.force)? {
             Undone::StillUsed(other) => eprintln!(
-                "unmounted from {dir}; also mounted on {}, so its server stays until that is unmounted",
+                "unmounted from {dir}; also mounted on {}, so its server stays until that \
+                 is unmounted",
                 other.display()
             ),
             Undone::TakenAway => eprintln!(
-                "unmounted from {dir}; others (open files, or another mount namespace) still used it and get errors now"
+                "unmounted from {dir}; others (open files, another mount namespace) still used it \
+                 and get errors now"
             ),
             _ => {}
         }

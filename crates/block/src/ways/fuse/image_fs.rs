@@ -1,8 +1,8 @@
 //! The FUSE file system itself: a root directory with one file, answered from a [`BlockSource`].
 //!
 //! Why here: [`super`] mounts and ends it; this answers the kernel's requests.
-//! Must stay true: every request is answered exactly once; a read is answered before its source goes on to finish frames
-//! or to read ahead; no read allocates after its thread's first.
+//! Must stay true: every request is answered exactly once; a read is answered before its source
+//! goes on to finish frames or to read ahead; no read allocates after its thread's first.
 //!
 //! Threads: the session's, any number at once. Source: `include/uapi/linux/fuse.h`.
 
@@ -31,7 +31,8 @@ pub(super) struct ImageFs {
     root: FileAttr,
     read_with_max_bytes: usize,
     passthrough: bool,
-    /// The kernel's hold on a raw image's file; one for all opens, made by the first, kept until the end.
+    /// The kernel's hold on a raw image's file; one for all opens, made by the first, kept until
+    /// the end.
     backing: Mutex<Option<BackingId>>,
 }
 
@@ -89,8 +90,8 @@ impl ImageFs {
         }
     }
 
-    /// Reads that touch the padding, or are larger than the source delivers in pieces: through the thread's buffer, in
-    /// one go, so that the source can spread all their frames over its engines.
+    /// Reads that touch the padding, or are larger than the source delivers in pieces: through the
+    /// thread's buffer, in one go, so that the source can spread all their frames over its engines.
     fn read_gathered(&self, offset: u64, len: usize, reply: ReplyData) {
         with_scratch(len, |buffer| {
             let real = self.source_bytes.saturating_sub(offset).min(len as u64) as usize;
@@ -106,7 +107,8 @@ impl ImageFs {
 
 impl Filesystem for ImageFs {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // Asynchronous direct reads let a loop device with direct I/O keep several requests under way.
+        // Asynchronous direct reads let a loop device with direct I/O keep several requests under
+        // way.
         for wanted in [InitFlags::FUSE_ASYNC_DIO, InitFlags::FUSE_PARALLEL_DIROPS] {
             if let Err(missing) = config.add_capabilities(wanted) {
                 tracing::debug!("the kernel's FUSE has no {missing:?}");
@@ -117,7 +119,8 @@ impl Filesystem for ImageFs {
             && config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok()
             && config.set_max_stack_depth(1).is_ok();
         self.passthrough = passthrough;
-        // The largest request, in bytes: writes do not happen, but FUSE_MAX_PAGES is derived from this.
+        // The largest request, in bytes: writes do not happen, but FUSE_MAX_PAGES is derived from
+        // this.
         let _ = config.set_max_write(REQUEST_BYTES_MAX);
         let _ = config.set_max_background(BACKGROUND_REQUESTS_MAX);
         let _ = config.set_congestion_threshold(BACKGROUND_REQUESTS_MAX);
@@ -187,8 +190,8 @@ impl Filesystem for ImageFs {
         if !inside || len > self.read_with_max_bytes {
             return self.read_gathered(offset, len, reply);
         }
-        // Answered inside the closure, before the source finishes its frame or reads ahead. A source that never
-        // called it would drop `reply`, which the crate turns into EIO.
+        // Answered inside the closure, before the source finishes its frame or reads ahead. A
+        // source that never called it would drop `reply`, which the crate turns into EIO.
         let mut reply = Some(reply);
         self.source.read_with(offset, len, &mut |result| {
             let Some(reply) = reply.take() else { return };
@@ -227,8 +230,8 @@ impl Filesystem for ImageFs {
             libc::SEEK_HOLE => true,
             _ => return reply.error(Errno::EINVAL),
         };
-        // Any position that is not wrong will do, so a long run of short extents is cut off: what follows is
-        // reported as data.
+        // Any position that is not wrong will do, so a long run of short extents is cut off: what
+        // follows is reported as data.
         for _ in 0..SEEK_EXTENTS_MAX {
             if at >= self.source_bytes {
                 break;
@@ -326,7 +329,8 @@ const FILE: INodeNo = INodeNo(2);
 const FOREVER: Duration = Duration::from_secs(365 * 86400);
 /// The kernel's own limit on one request (`fs.fuse.max_pages_limit` = 256 pages).
 const REQUEST_BYTES_MAX: u32 = 1 << 20;
-/// Requests that may be under way without a reader waiting for each (read-ahead, a loop device's direct reads).
+/// Requests that may be under way without a reader waiting for each (read-ahead, a loop device's
+/// direct reads).
 const BACKGROUND_REQUESTS_MAX: u16 = 64;
 /// Extents that one `lseek` looks at.
 const SEEK_EXTENTS_MAX: usize = 4096;

@@ -123,8 +123,8 @@ fn reads_of_any_place_and_length_give_the_bytes_or_the_error() {
             let len = len.min(SIZE - at);
             let part = &mut bytes[..len];
             let result = file.read_exact_at(part, at as u64);
-            // Read-ahead asks for the damaged frame together with its neighbours; the neighbours' readers must not
-            // suffer from its failure.
+            // Read-ahead asks for the damaged frame together with its neighbours; the neighbours'
+            // readers must not suffer from its failure.
             let touches = at < (DAMAGED + 1) * FRAME && at + len > DAMAGED * FRAME;
             if touches {
                 let error = result.expect_err("a damaged frame was read");

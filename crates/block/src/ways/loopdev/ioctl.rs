@@ -1,8 +1,9 @@
 //! The three requests to the loop driver that [`super`] makes.
 //!
 //! Why here: no crate offers them safely, and `unsafe` must stay in a file that holds nothing else.
-//! Must stay true: the structs have the kernel's layout (`include/uapi/linux/loop.h`), which the sizes below check.
-#![allow(unsafe_code)] // the kernel's C surface: ioctl(2) takes a request number and an untyped argument
+//! Must stay true: the structs have the kernel's layout (`include/uapi/linux/loop.h`), which the
+//! sizes below check.
+#![allow(unsafe_code)] // the kernel's C surface: ioctl(2) takes an untyped argument
 
 use rustix::io::Result;
 use rustix::ioctl::{IntegerSetter, NoArg, Setter, ioctl};
@@ -96,8 +97,8 @@ pub(super) fn set_direct_io(device: impl AsFd, on: bool) -> Result<()> {
 /// `LOOP_CTL_GET_FREE`: its answer is the return value, which none of the crate's patterns gives.
 struct GetFree;
 
-// SAFETY: the request number is a constant of the kernel's interface, it reads and writes no memory of ours, and its
-// return value is taken only where the call succeeded.
+// SAFETY: the request number is a constant of the kernel's interface, it reads and writes no memory
+// of ours, and its return value is taken only where the call succeeded.
 unsafe impl rustix::ioctl::Ioctl for GetFree {
     type Output = u32;
     const IS_MUTATING: bool = false;

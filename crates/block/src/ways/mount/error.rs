@@ -1,5 +1,5 @@
-//! Why an image could not be mounted or attached, or that could not be undone. Each message is one line that says what
-//! to do next.
+//! Why an image could not be mounted or attached, or that could not be undone. Each message is one
+//! line that says what to do next.
 
 use crate::source::ReadError;
 use crate::ways::fuse::FuseError;
@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 pub enum WayError {
     /// Not root, or root of a container without the right.
     #[error(
-        "needs root (CAP_SYS_ADMIN); without it, `sidecore block mount --file-only IMAGE DIR` shows the contents as \
-         one file, and `sidecore block serve IMAGE --nbd unix:PATH` offers them over NBD"
+        "needs root (CAP_SYS_ADMIN); without it, `sidecore block mount --file-only IMAGE DIR` \
+         shows the contents as one file, and `sidecore block serve IMAGE --nbd unix:PATH` offers \
+         them over NBD"
     )]
     NotRoot,
     /// The mount point is not there or not a directory.
@@ -26,8 +27,8 @@ pub enum WayError {
     },
     /// Something is mounted there already.
     #[error(
-        "{dir} already has something mounted on it ({file_system} of {what}); run `sidecore block umount {dir}` \
-         if that is an image, or choose another directory", dir = dir.display()
+        "{dir} already has something mounted on it ({file_system} of {what}); run `sidecore \
+         block umount {dir}` if that is an image, or choose another directory", dir = dir.display()
     )]
     Occupied {
         /// The directory.
@@ -45,14 +46,15 @@ pub enum WayError {
     Read(ReadError),
     /// No file system begins the image.
     #[error(
-        "no file system that can be mounted begins this image (erofs, squashfs, ext2/3/4, iso9660, xfs, btrfs, vfat \
-         were looked for); `sidecore block attach IMAGE` makes it a block device"
+        "no file system that can be mounted begins this image (erofs, squashfs, ext2/3/4, \
+         iso9660, xfs, btrfs, vfat were looked for); `sidecore block attach IMAGE` makes it a \
+         block device"
     )]
     NoFileSystem,
     /// The image is a partitioned disk.
     #[error(
-        "this image is a disk with partitions, not one file system; `sidecore block attach IMAGE` makes it a block \
-         device with its partitions, which `mount` then takes"
+        "this image is a disk with partitions, not one file system; `sidecore block attach \
+         IMAGE` makes it a block device with its partitions, which `mount` then takes"
     )]
     Partitions,
     /// The kernel lacks the file system.
@@ -87,7 +89,8 @@ pub enum WayError {
     },
     /// Too many servers.
     #[error(
-        "{0} images are mounted or attached already, which is the most that can be; undo some first"
+        "{0} images are mounted or attached already, which is the most that can be; undo some \
+         first"
     )]
     TooMany(usize),
     /// Nothing of ours is there.
@@ -95,18 +98,21 @@ pub enum WayError {
     NotMounted(PathBuf),
     /// No device of ours.
     #[error(
-        "{0} is no device that `sidecore block attach` made; `losetup --detach` is for other loop devices"
+        "{0} is no device that `sidecore block attach` made; `losetup --detach` is for other \
+         loop devices"
     )]
     NotAttached(PathBuf),
     /// Files are open below the directory.
     #[error(
-        "{0} is in use: a program has a file open or its working directory there (`fuser -m {0}` lists them); stop \
-         it, or take the files away from it with `sidecore block umount --force {0}`"
+        "{0} is in use: a program has a file open or its working directory there (`fuser -m {0}` \
+         lists them); stop it, or take the files away from it with `sidecore block umount \
+         --force {0}`"
     )]
     Busy(PathBuf),
     /// The device is mounted or open.
     #[error(
-        "{device} is in use ({by}); {next}, or take it away with `sidecore block detach --force {device}`"
+        "{device} is in use ({by}); {next}, or take it away with `sidecore block detach --force \
+         {device}`"
     )]
     DeviceBusy {
         /// The device.
@@ -118,7 +124,8 @@ pub enum WayError {
     },
     /// The server is still there although all was undone.
     #[error(
-        "the server (process {0}) does not end; stop it with `kill -9 {0}` and run this command again"
+        "the server (process {0}) does not end; stop it with `kill -9 {0}` and run this command \
+         again"
     )]
     Stuck(u32),
     /// Another system call failed.

@@ -1,12 +1,15 @@
 //! The file system inside an image: which one it is, and mounting it.
 //!
-//! Why here: people name an image and a directory; what to ask the kernel for is read from the image itself.
-//! Must stay true: nothing is written and no journal is replayed, because the device below cannot take it; the mount is
-//! made without a place (`fsmount(2)`), so that it can be recorded before anyone sees it.
+//! Why here: people name an image and a directory; what to ask the kernel for is read from the
+//! image itself.
+//! Must stay true: nothing is written and no journal is replayed, because the device below cannot
+//! take it; the mount is made without a place (`fsmount(2)`), so that it can be recorded before
+//! anyone sees it.
 //!
-//! Callable from any thread that does not serve the image's reads: the kernel reads through our server meanwhile.
-//! Source: the kernel's documents of each file system (`Documentation/filesystems/`), fsopen(2); magic numbers from
-//! `include/uapi/linux/magic.h` and ECMA-119 8.1 (iso9660).
+//! Callable from any thread that does not serve the image's reads: the kernel reads through our
+//! server meanwhile.
+//! Source: the kernel's documents of each file system (`Documentation/filesystems/`), fsopen(2);
+//! magic numbers from `include/uapi/linux/magic.h` and ECMA-119 8.1 (iso9660).
 
 use super::WayError;
 use crate::source::BlockSource;
@@ -64,7 +67,8 @@ impl FileSystem {
         }
     }
 
-    /// What it must be told so that it does not want to write: key, and value where the key takes one.
+    /// What it must be told so that it does not want to write: key, and value where the key takes
+    /// one.
     fn options(self) -> &'static [(&'static str, Option<&'static str>)] {
         match self {
             Self::Ext { journal: true } => &[("noload", None)],
@@ -124,11 +128,13 @@ fn has_partitions(head: &[u8]) -> bool {
         })
 }
 
-/// Mounts `source` read-only in no place. `trusted` lets its device nodes and set-user-id bits count.
+/// Mounts `source` read-only in no place. `trusted` lets its device nodes and set-user-id bits
+/// count.
 ///
 /// # Errors
-/// [`WayError::NoDriver`] when the kernel does not know the file system, [`WayError::Inner`] with the kernel's own words
-/// when it refuses; `Errno::NOTBLK` in it means that it wants a block device.
+/// [`WayError::NoDriver`] when the kernel does not know the file system, [`WayError::Inner`] with
+/// the kernel's own words when it refuses; `Errno::NOTBLK` in it means that it wants a block
+/// device.
 pub(super) fn mount_nowhere(
     file_system: FileSystem,
     source: &str,

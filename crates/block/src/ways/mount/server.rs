@@ -1,15 +1,16 @@
 //! The process that serves a mounted or attached image, from its first check to its last clean-up.
 //!
-//! Why here: mounting on a directory, showing one file and making a device differ in a few lines between the same start
-//! and the same end.
+//! Why here: mounting on a directory, showing one file and making a device differ in a few lines
+//! between the same start and the same end.
 //!
-//! The order: check everything that can be checked; clean up after the dead; claim a record; serve the FUSE file; set up
-//! what is wanted, each step recorded before others can see it; tell whoever waits; then wait. What was set up holds the
-//! FUSE file, and nothing else does: when it goes, by `umount`, by `umount(8)` or `losetup -d`, the kernel ends the
-//! session, and that ends the server. A failure half-way drops descriptors, which undoes what they hold.
+//! The order: check everything that can be checked; clean up after the dead; claim a record; serve
+//! the FUSE file; set up what is wanted, each step recorded before others can see it; tell whoever
+//! waits; then wait. What was set up holds the FUSE file, and nothing else does: when it goes, by
+//! `umount`, by `umount(8)` or `losetup -d`, the kernel ends the session, and that ends the server.
+//! A failure half-way drops descriptors, which undoes what they hold.
 //!
-//! Signals: the first SIGINT, SIGTERM or SIGHUP undoes the mount (users with open files keep them, and the server, until
-//! they close them); the second takes the files away from them.
+//! Signals: the first SIGINT, SIGTERM or SIGHUP undoes the mount (users with open files keep them,
+//! and the server, until they close them); the second takes the files away from them.
 //!
 //! [`serve`] belongs to the thread that calls it, which must not serve reads.
 
@@ -60,8 +61,8 @@ pub struct Ready {
     pub pid: u32,
 }
 
-/// Serves `source` as `target` until that is undone. `image` is the image's path, for the records. `ready` is called
-/// once all is usable; if it fails (nobody waits any more), all is undone.
+/// Serves `source` as `target` until that is undone. `image` is the image's path, for the records.
+/// `ready` is called once all is usable; if it fails (nobody waits any more), all is undone.
 ///
 /// # Errors
 /// [`WayError`]; nothing is left then.
@@ -146,7 +147,8 @@ fn directory(dir: &Path) -> Result<PathBuf, WayError> {
     Ok(path)
 }
 
-/// A name for the FUSE file by which nothing else goes, and by which people know the image in `losetup` and `mount`.
+/// A name for the FUSE file by which nothing else goes, and by which people know the image in
+/// `losetup` and `mount`.
 fn file_name(image: &Path, target: &Target) -> String {
     if matches!(target, Target::File { .. }) {
         return "image".into();
@@ -230,7 +232,8 @@ impl Server {
             }
         };
         if content == Some(FileSystem::Erofs) {
-            // erofs mounts no file of a file system that is stacked on another, as passthrough makes it.
+            // erofs mounts no file of a file system that is stacked on another, as passthrough
+            // makes it.
             options.passthrough = false;
         }
         if !matches!(target, Target::File { .. }) {
@@ -262,7 +265,8 @@ impl Server {
         })
     }
 
-    /// Mounts the file system inside: straight from the FUSE file where it can, else on a loop device.
+    /// Mounts the file system inside: straight from the FUSE file where it can, else on a loop
+    /// device.
     fn mount(
         &mut self,
         fuse: &FuseServer,
@@ -303,14 +307,16 @@ impl Server {
         Ok((dir, way))
     }
 
-    /// Mounts the FUSE file itself, if the kernel can (erofs since 6.12); gives the mount and its source's name.
+    /// Mounts the FUSE file itself, if the kernel can (erofs since 6.12); gives the mount and its
+    /// source's name.
     fn mount_direct(
         &self,
         file_system: FileSystem,
         image: &std::fs::File,
         trusted: bool,
     ) -> Result<Option<(OwnedFd, String)>, WayError> {
-        // The file has no path; a link to our descriptor gives it one for as long as the kernel looks.
+        // The file has no path; a link to our descriptor gives it one for as long as the kernel
+        // looks.
         let link = self.claim.path().join(&self.record.file_name);
         let target = format!("/proc/self/fd/{}", image.as_raw_fd());
         std::os::unix::fs::symlink(target, &link)
@@ -411,7 +417,8 @@ impl Server {
                 Err(rustix::io::Errno::BUSY) => {
                     let dir = mount.dir.display();
                     tracing::warn!(
-                        "{dir} is in use; serving its open files until they are closed, or until a second signal"
+                        "{dir} is in use; its open files are served until they are closed, or \
+                         until a second signal"
                     );
                     state::detach_mount(&mount.dir);
                 }
@@ -437,11 +444,7 @@ impl Server {
 
     /// Removes whatever an abort has left, and the record.
     fn end(self) {
-        state::clean(&Entry {
-            path: self.claim.path().to_owned(),
-            record: self.record,
-            alive: true,
-        });
+        state::clean(&Entry::new(self.claim.path().to_owned(), self.record));
         self.claim.release();
     }
 }

@@ -1,6 +1,7 @@
 //! The mount table of this process's mount namespace, `/proc/self/mountinfo`.
 //!
-//! Why here: only it says what is mounted on a directory now, by which to tell our mounts from others'.
+//! Why here: only it says what is mounted on a directory now, by which to tell our mounts from
+//! others'.
 //! Callable from any thread; reads one file. Source: `Documentation/filesystems/proc.rst`, 3.5.
 
 use crate::ways::fuse::Device;

@@ -1,12 +1,14 @@
 //! Running a server in the background, and waiting until it is of use.
 //!
-//! Why here: `mount` and `attach` return when their result can be used, and say what went wrong if it cannot.
+//! Why here: `mount` and `attach` return when their result can be used, and say what went wrong if
+//! it cannot.
 //!
-//! The command runs itself again with a hidden flag, standard output a pipe: the child writes one message there, either
-//! what it has set up or why it could not, and closes it. It is a new process, not a fork, because the device's engines
-//! are threads. Must stay true: one message; after it, the child holds none of the caller's descriptors, so that
-//! whoever waits for the end of our output is not kept waiting by a server. If the waiting command is killed, the
-//! child's message fails and it undoes everything.
+//! The command runs itself again with a hidden flag, standard output a pipe: the child writes one
+//! message there, either what it has set up or why it could not, and closes it. It is a new
+//! process, not a fork, because the device's engines are threads. Must stay true: one message;
+//! after it, the child holds none of the caller's descriptors, so that whoever waits for the end of
+//! our output is not kept waiting by a server. If the waiting command is killed, the child's
+//! message fails and it undoes everything.
 
 use super::FuseArgs;
 use crate::{Outcome, output};
@@ -27,7 +29,8 @@ enum Message {
     Failed(String),
 }
 
-/// Runs this same command line in the background; `subcommand` is the word in it after which a flag may stand.
+/// Runs this same command line in the background; `subcommand` is the word in it after which a flag
+/// may stand.
 pub(crate) fn start(subcommand: &str) -> Result<Ready> {
     let mut arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let at = arguments
