@@ -5,7 +5,20 @@
 //! Must stay true: an [`Inflater`] is safe against any input: no panic, no read or write out of bounds, no byte beyond
 //! `out`, and time linear in `frame.len() + out.len()`.
 
+pub mod lz4;
+pub mod lzo1x;
+mod position;
+mod store;
+#[cfg(test)]
+mod tests;
+pub mod xz;
+pub mod zlib;
+pub mod zstd;
+
+use position::Position;
 use std::fmt;
+
+pub use store::{StoreDeflater, StoreInflater};
 
 /// How a frame's bytes are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -25,6 +38,19 @@ pub enum CodecId {
     Lzo1x = 5,
     /// One or more whole zstd frames (RFC 8878).
     Zstd = 6,
+}
+
+impl CodecId {
+    /// All codecs, each at the index that is its number.
+    pub const ALL: [Self; 7] = [
+        Self::Store,
+        Self::Zlib,
+        Self::Xz,
+        Self::Lz4Block,
+        Self::Lz4Frame,
+        Self::Lzo1x,
+        Self::Zstd,
+    ];
 }
 
 impl fmt::Display for CodecId {
@@ -79,6 +105,15 @@ pub trait Inflater: Send {
     /// Which codec this is.
     fn codec(&self) -> CodecId;
 
+    /// Says whether the compressed bytes of the frames to come have been checked already ([`FrameCheck::Stored`]): a
+    /// codec that carries a checksum of its own may then leave it out. Forgets any frame in progress.
+    ///
+    /// [`FrameCheck::Stored`]: crate::format::FrameCheck::Stored
+    fn set_verified(&mut self, verified: bool) {
+        let _ = verified;
+        self.reset();
+    }
+
     /// Forgets any frame in progress; the next [`Self::advance`] starts on a new one.
     fn reset(&mut self);
 
@@ -116,4 +151,71 @@ pub trait Deflater: Send {
     /// # Errors
     /// [`CodecError::Deflate`].
     fn deflate(&mut self, raw: &[u8], out: &mut Vec<u8>) -> Result<(), CodecError>;
+}
+
+/// Makes the inflater of a codec. Allocates what it will ever need (save for xz): do it at start-up.
+#[must_use]
+pub fn make_inflater(codec: CodecId) -> Box<dyn Inflater> {
+    match codec {
+        CodecId::Store => Box::new(StoreInflater::default()),
+        CodecId::Zlib => Box::new(zlib::ZlibInflater::default()),
+        CodecId::Xz => Box::new(xz::XzInflater::default()),
+        CodecId::Lz4Block => Box::new(lz4::Lz4BlockInflater),
+        CodecId::Lz4Frame => Box::new(lz4::Lz4FrameInflater::default()),
+        CodecId::Lzo1x => Box::new(lzo1x::Inflate::new()),
+        CodecId::Zstd => Box::new(zstd::ZstdInflater::new(false)),
+    }
+}
+
+/// Makes the deflater of a codec at a level, [`levels`]; without one at [`default_level`].
+///
+/// # Errors
+/// [`CodecError::Deflate`] when the level is not one of the codec's, or memory is short.
+pub fn make_deflater(codec: CodecId, level: Option<i32>) -> Result<Box<dyn Deflater>, CodecError> {
+    let level = level.unwrap_or_else(|| default_level(codec));
+    if !levels(codec).contains(&level) {
+        return Err(CodecError::Deflate {
+            codec,
+            reason: "it has no such level",
+        });
+    }
+    Ok(match codec {
+        CodecId::Store => Box::new(StoreDeflater),
+        CodecId::Zlib => Box::new(zlib::ZlibDeflater::new(level)?),
+        CodecId::Xz => Box::new(xz::XzDeflater::new(level)),
+        CodecId::Lz4Block => Box::new(lz4::Lz4BlockDeflater::new(level)),
+        CodecId::Lz4Frame => Box::new(lz4::Lz4FrameDeflater::new(level, lz4::BLOCK_BYTES)?),
+        CodecId::Lzo1x => Box::new(lzo1x::Deflate::new(level as u8)),
+        CodecId::Zstd => Box::new(zstd::ZstdDeflater::new(level, zstd::BLOCK_BYTES)?),
+    })
+}
+
+/// The levels of a codec; one level for those that have no choice.
+#[must_use]
+pub fn levels(codec: CodecId) -> std::ops::RangeInclusive<i32> {
+    match codec {
+        CodecId::Store => 0..=0,
+        CodecId::Lzo1x => lzo1x::LEVEL_MIN.into()..=lzo1x::LEVEL_MAX.into(),
+        CodecId::Zlib => zlib::LEVELS,
+        CodecId::Xz => 0..=9,
+        CodecId::Lz4Block | CodecId::Lz4Frame => lz4::LEVELS,
+        CodecId::Zstd => zstd::LEVELS,
+    }
+}
+
+/// The level that is taken unless another is asked for.
+#[must_use]
+pub fn default_level(codec: CodecId) -> i32 {
+    match codec {
+        CodecId::Store => 0,
+        CodecId::Lzo1x => lzo1x::LEVEL_DEFAULT.into(),
+        CodecId::Zlib => 9,
+        CodecId::Xz => 6,
+        CodecId::Lz4Block | CodecId::Lz4Frame => 9,
+        CodecId::Zstd => 9,
+    }
+}
+
+fn corrupt(codec: CodecId, reason: &'static str) -> CodecError {
+    CodecError::Corrupt { codec, reason }
 }

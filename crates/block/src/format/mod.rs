@@ -5,7 +5,33 @@
 //! lies inside the file, raw sizes add up to `raw_bytes`, none exceeds [`FRAME_BYTES_MAX`].
 //! The byte maps are in `docs/formats/`.
 
+mod cloop;
+mod error;
+#[doc(hidden)]
+pub mod fuzzing;
+mod index;
+mod lz4;
+mod raw;
+mod read_at;
+mod reader;
+mod seekable;
+mod sidx;
+#[cfg(test)]
+mod tests;
+pub mod write;
+
 use crate::codec::CodecId;
+use read_at::Bytes;
+use std::fmt;
+use std::fs::File;
+use std::str::FromStr;
+use write::{ImageWriter, Layout};
+
+pub use error::FormatError;
+use index::Builder;
+pub use index::Index;
+pub use read_at::ReadAt;
+pub use reader::{FrameError, FrameReader};
 
 /// No frame may inflate to more than this. Bounds what a hostile image can make us allocate.
 pub const FRAME_BYTES_MAX: u32 = 16 << 20;
@@ -51,4 +77,190 @@ pub struct Frame {
     pub codec: CodecId,
     /// What to check it with.
     pub check: FrameCheck,
+}
+
+/// The most compressed bytes that a frame of `raw_bytes` may have. No codec of ours comes near; a table that says more
+/// is damaged, and a device that believed it would read gigabytes for one frame.
+#[must_use]
+pub fn stored_bytes_limit(raw_bytes: u32) -> u64 {
+    2 * u64::from(raw_bytes) + 4096
+}
+
+impl Format {
+    /// All formats, in the order in which an image is asked whether it is one: raw takes what no other claimed.
+    pub const ALL: [Self; 5] = [
+        Self::Zstd,
+        Self::Lz4,
+        Self::CloopLzo,
+        Self::Cloop,
+        Self::Raw,
+    ];
+
+    /// What stands behind this name.
+    fn parts(self) -> &'static dyn ImageFormat {
+        match self {
+            Self::Zstd => &SeekableZstd,
+            Self::Lz4 => &Lz4,
+            Self::Cloop => &Cloop { lzo: false },
+            Self::CloopLzo => &Cloop { lzo: true },
+            Self::Raw => &Raw,
+        }
+    }
+
+    /// The codec of frames that are written in this format.
+    #[must_use]
+    pub fn codec(self) -> CodecId {
+        match self {
+            Self::Zstd => CodecId::Zstd,
+            Self::Lz4 => CodecId::Lz4Frame,
+            Self::Cloop => CodecId::Zlib,
+            Self::CloopLzo => CodecId::Lzo1x,
+            Self::Raw => CodecId::Store,
+        }
+    }
+
+    /// Begins an image.
+    ///
+    /// # Errors
+    /// [`FormatError::CannotWrite`] when the format cannot hold such an image.
+    pub fn writer(self, layout: &Layout) -> Result<Box<dyn ImageWriter>, FormatError> {
+        let range = FRAME_BYTES_RANGE;
+        if !layout.frame_bytes.is_power_of_two() || !range.contains(&layout.frame_bytes) {
+            return Err(FormatError::CannotWrite {
+                format: self.name(),
+                what: format!("frames of {} bytes", layout.frame_bytes),
+                reason: "a frame is a power of two from 4 KiB to 1 MiB",
+                next: "take --frame 64KiB, which suits most images",
+            });
+        }
+        if layout.raw_bytes == Some(0) {
+            return Err(FormatError::Empty {
+                format: self.name(),
+            });
+        }
+        self.parts().writer(layout)
+    }
+
+    /// The name that `--format` takes.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Zstd => "zstd",
+            Self::Lz4 => "lz4",
+            Self::Cloop => "cloop",
+            Self::CloopLzo => "cloop-lzo",
+            Self::Raw => "raw",
+        }
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Format {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        (Self::ALL.into_iter().find(|format| format.name() == text))
+            .ok_or_else(|| format!("no format `{text}`; take zstd, lz4, cloop, cloop-lzo or raw"))
+    }
+}
+
+/// What every format can do. One conformance suite (`tests.rs`) runs over all of them.
+trait ImageFormat {
+    /// Reads the tables if the file is of this format; `None` if it is something else.
+    fn parse(&self, bytes: &Bytes<'_>) -> Result<Option<Index>, FormatError>;
+
+    /// Begins an image of a layout that was checked.
+    fn writer(&self, layout: &Layout) -> Result<Box<dyn ImageWriter>, FormatError>;
+}
+
+struct SeekableZstd;
+
+impl ImageFormat for SeekableZstd {
+    fn parse(&self, bytes: &Bytes<'_>) -> Result<Option<Index>, FormatError> {
+        seekable::probe(bytes)?
+            .then(|| seekable::parse(bytes))
+            .transpose()
+    }
+
+    fn writer(&self, layout: &Layout) -> Result<Box<dyn ImageWriter>, FormatError> {
+        Ok(Box::new(seekable::SeekableWriter::new(layout)))
+    }
+}
+
+struct Lz4;
+
+impl ImageFormat for Lz4 {
+    fn parse(&self, bytes: &Bytes<'_>) -> Result<Option<Index>, FormatError> {
+        lz4::probe(bytes)?.then(|| lz4::parse(bytes)).transpose()
+    }
+
+    fn writer(&self, layout: &Layout) -> Result<Box<dyn ImageWriter>, FormatError> {
+        Ok(Box::new(lz4::Lz4Writer::new(layout)))
+    }
+}
+
+/// Both cloop formats are read by the same parser; they differ in what is written.
+struct Cloop {
+    lzo: bool,
+}
+
+impl ImageFormat for Cloop {
+    fn parse(&self, bytes: &Bytes<'_>) -> Result<Option<Index>, FormatError> {
+        cloop::probe(bytes)?
+            .map(|variant| cloop::parse(bytes, variant))
+            .transpose()
+    }
+
+    fn writer(&self, layout: &Layout) -> Result<Box<dyn ImageWriter>, FormatError> {
+        let format = if self.lzo {
+            Format::CloopLzo
+        } else {
+            Format::Cloop
+        };
+        Ok(Box::new(cloop::write::CloopWriter::new(format, layout)?))
+    }
+}
+
+struct Raw;
+
+impl ImageFormat for Raw {
+    fn parse(&self, bytes: &Bytes<'_>) -> Result<Option<Index>, FormatError> {
+        raw::parse(bytes).map(Some)
+    }
+
+    fn writer(&self, _: &Layout) -> Result<Box<dyn ImageWriter>, FormatError> {
+        Ok(Box::new(raw::RawWriter))
+    }
+}
+
+/// Frame sizes that we write.
+pub const FRAME_BYTES_RANGE: std::ops::RangeInclusive<u32> = 4 << 10..=1 << 20;
+
+impl Index {
+    /// Finds out what kind of image `file` is and reads its tables. Files of no known kind are raw images.
+    ///
+    /// # Errors
+    /// [`FormatError`], which says what is wrong and what to do. Blocks on the file.
+    pub fn open(file: &File) -> Result<Self, FormatError> {
+        Self::read(file)
+    }
+
+    /// As [`Self::open`], from anything with bytes at offsets.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn read(source: &dyn ReadAt) -> Result<Self, FormatError> {
+        let bytes = Bytes::new(source)?;
+        for format in Format::ALL {
+            if let Some(index) = format.parts().parse(&bytes)? {
+                return Ok(index);
+            }
+        }
+        Err(FormatError::Empty { format: "raw" })
+    }
 }

@@ -1,1 +1,256 @@
-//! (stub)
+//! A file system made of a directory, to be packed.
+//!
+//! Why here: a directory is packed as an image that can be mounted. The file system inside is stored plain: our frames
+//! do the compressing, larger and on all engines, and the kernel then finds bytes where it wants them.
+//! Must stay true: nothing is left behind, whatever happens: the file system is written to a file without a name.
+//! Owners, modes, times, links and extended attributes are those of the directory.
+//!
+//! erofs is the default: the kernel mounts it straight from a FUSE file, without a loop device, and walks it fastest.
+
+use crate::pack::output;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::str::FromStr;
+
+/// Which file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Kind {
+    /// erofs, not compressed (`mkfs.erofs` of erofs-utils).
+    #[default]
+    Erofs,
+    /// squashfs, not compressed (`mksquashfs` of squashfs-tools).
+    Squashfs,
+    /// ext4, read-only in effect (`mkfs.ext4` of e2fsprogs).
+    Ext4,
+}
+
+impl Kind {
+    /// The name that `--inner` takes and that `mount -t` knows.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Erofs => "erofs",
+            Self::Squashfs => "squashfs",
+            Self::Ext4 => "ext4",
+        }
+    }
+
+    fn program(self) -> &'static str {
+        match self {
+            Self::Erofs => "mkfs.erofs",
+            Self::Squashfs => "mksquashfs",
+            Self::Ext4 => "mkfs.ext4",
+        }
+    }
+
+    fn package(self) -> &'static str {
+        match self {
+            Self::Erofs => "erofs-utils",
+            Self::Squashfs => "squashfs-tools",
+            Self::Ext4 => "e2fsprogs",
+        }
+    }
+}
+
+impl FromStr for Kind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        ([Self::Erofs, Self::Squashfs, Self::Ext4]
+            .into_iter()
+            .find(|kind| kind.name() == text))
+        .ok_or_else(|| format!("no inner file system `{text}`; take erofs, squashfs or ext4"))
+    }
+}
+
+/// Why no file system could be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum InnerError {
+    /// The directory cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Directory {
+        /// Which.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// There is no room for the file system.
+    #[error("cannot make a scratch file in {}: {source}; name another directory with TMPDIR", path.display())]
+    Scratch {
+        /// Where.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// The program that makes it is not there.
+    #[error("cannot run {program}: {source}; install the package {package}")]
+    Missing {
+        /// Which.
+        program: &'static str,
+        /// The Debian package that has it.
+        package: &'static str,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// It failed.
+    #[error("{program} could not make a file system of {}: {said}", path.display())]
+    Failed {
+        /// Which.
+        program: &'static str,
+        /// Of what.
+        path: PathBuf,
+        /// Its last words.
+        said: String,
+    },
+}
+
+/// Makes a file system of `directory` in a file without a name in `scratch`. Blocks until it is done.
+///
+/// # Errors
+/// [`InnerError`].
+pub fn make(directory: &Path, kind: Kind, scratch: &Path) -> Result<File, InnerError> {
+    let file = output::nameless(scratch).map_err(|source| InnerError::Scratch {
+        path: scratch.to_owned(),
+        source,
+    })?;
+    // A path by which another process opens the file that has none.
+    let image = PathBuf::from(format!(
+        "/proc/{}/fd/{}",
+        std::process::id(),
+        file.as_raw_fd()
+    ));
+    let mut command = Command::new(kind.program());
+    match kind {
+        Kind::Erofs => {
+            command
+                .args(["--quiet", "--preserve-mtime"])
+                .arg(&image)
+                .arg(directory);
+        }
+        Kind::Squashfs => {
+            command.arg(directory).arg(&image);
+            command.args([
+                "-noappend",
+                "-no-progress",
+                "-quiet",
+                "-noI",
+                "-noD",
+                "-noF",
+                "-noX",
+            ]);
+        }
+        Kind::Ext4 => {
+            let size = Size::of(directory)?;
+            file.set_len(size.ext4_bytes())
+                .map_err(|source| InnerError::Scratch {
+                    path: scratch.to_owned(),
+                    source,
+                })?;
+            // No journal, nothing reserved, tables written now: it will never be written to again.
+            command.args([
+                "-q",
+                "-F",
+                "-b",
+                "4096",
+                "-m",
+                "0",
+                "-O",
+                "^has_journal,^resize_inode",
+            ]);
+            command.args(["-E", "lazy_itable_init=0,root_owner=0:0", "-N"]);
+            command
+                .arg(size.inodes().to_string())
+                .arg("-d")
+                .arg(directory)
+                .arg(&image);
+        }
+    }
+    run(&mut command, kind, directory)?;
+    if kind == Kind::Ext4 {
+        // The tree has no such directory, and nothing will ever be found in it.
+        let mut remove = Command::new("debugfs");
+        remove.args(["-w", "-R", "rmdir lost+found"]).arg(&image);
+        run(&mut remove, kind, directory)?;
+    }
+    Ok(file)
+}
+
+fn run(command: &mut Command, kind: Kind, directory: &Path) -> Result<(), InnerError> {
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|source| InnerError::Missing {
+            program: kind.program(),
+            package: kind.package(),
+            source,
+        })?;
+    if !output.status.success() {
+        let mut said = String::from_utf8_lossy(&output.stderr).into_owned();
+        if said.trim().is_empty() {
+            said = String::from_utf8_lossy(&output.stdout).into_owned();
+        }
+        return Err(InnerError::Failed {
+            program: kind.program(),
+            path: directory.to_owned(),
+            said: last_words(&said),
+        });
+    }
+    Ok(())
+}
+
+/// What a directory holds, for the one file system that must know beforehand.
+#[derive(Debug, Default, Clone, Copy)]
+struct Size {
+    /// Bytes of contents, each file rounded up to a block.
+    bytes: u64,
+    entries: u64,
+}
+
+impl Size {
+    fn of(directory: &Path) -> Result<Self, InnerError> {
+        let mut size = Self::default();
+        // Bounded by the tree itself: symbolic links are not followed.
+        let mut waiting = vec![directory.to_owned()];
+        while let Some(path) = waiting.pop() {
+            let failed = |source| InnerError::Directory {
+                path: path.clone(),
+                source,
+            };
+            for entry in fs::read_dir(&path).map_err(failed)? {
+                let entry = entry.map_err(failed)?;
+                let metadata = entry.metadata().map_err(failed)?;
+                size.entries += 1;
+                size.bytes += metadata.len().div_ceil(BLOCK_BYTES) * BLOCK_BYTES;
+                if metadata.is_dir() {
+                    waiting.push(entry.path());
+                }
+            }
+        }
+        Ok(size)
+    }
+
+    fn inodes(self) -> u64 {
+        self.entries + self.entries / 16 + 64
+    }
+
+    /// Generous: what is not used is zeros, which pack to almost nothing.
+    fn ext4_bytes(self) -> u64 {
+        let contents = self.bytes + self.bytes / 32;
+        let tables = self.inodes() * (256 + 64) + self.entries * BLOCK_BYTES / 8;
+        (contents + tables + (16 << 20)).div_ceil(1 << 20) << 20
+    }
+}
+
+fn last_words(text: &str) -> String {
+    let lines: Vec<&str> = text
+        .lines()
+        .filter(|line| !line.trim().is_empty())
+        .collect();
+    lines[lines.len().saturating_sub(3)..].join("; ")
+}
+
+const BLOCK_BYTES: u64 = 4096;

@@ -1,15 +1,84 @@
 //! `sidecore block info`.
 
-use crate::Outcome;
+use crate::{Outcome, output, size};
 use anyhow::Result;
+use sidecore_block::format::Index;
+use std::path::PathBuf;
 
 /// Arguments of `block info`.
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// Image to look at
+    #[arg(value_name = "IMAGE")]
+    image: PathBuf,
+    /// Report in JSON on standard output
+    #[arg(long)]
+    json: bool,
+}
 
 impl Args {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
-        anyhow::bail!("`block info` is not built yet")
+        let index = super::common::open_index(&self.image)?;
+        let info = Info::of(&index);
+        if self.json {
+            output::json(&info)?;
+            return Ok(Outcome::Done);
+        }
+        output::line(&format!("format        {} ({})", info.format, info.variant))?;
+        output::line(&format!("codec         {}", info.codec))?;
+        let raw = size::show(info.raw_bytes);
+        output::line(&format!("contents      {raw} ({} bytes)", info.raw_bytes))?;
+        let stored = size::show(info.stored_bytes);
+        output::line(&format!(
+            "image         {stored} ({} bytes)",
+            info.stored_bytes
+        ))?;
+        output::line(&format!("ratio         {:.2}:1", info.ratio))?;
+        output::line(&format!(
+            "frames        {} of {}, {} all zeros",
+            info.frames,
+            size::show(info.frame_bytes.into()),
+            info.zero_frames
+        ))?;
+        output::line(&format!("checksums     {}", info.checksums))?;
+        output::line(&format!(
+            "index memory  {}",
+            size::show(info.index_memory_bytes)
+        ))?;
+        Ok(Outcome::Done)
+    }
+}
+
+#[derive(serde::Serialize)]
+struct Info {
+    format: &'static str,
+    variant: &'static str,
+    codec: String,
+    raw_bytes: u64,
+    stored_bytes: u64,
+    frame_bytes: u32,
+    frames: u64,
+    zero_frames: u64,
+    ratio: f64,
+    checksums: &'static str,
+    index_memory_bytes: u64,
+}
+
+impl Info {
+    fn of(index: &Index) -> Self {
+        Self {
+            format: index.format().name(),
+            variant: index.variant(),
+            codec: index.codec().to_string(),
+            raw_bytes: index.raw_bytes(),
+            stored_bytes: index.stored_bytes(),
+            frame_bytes: index.frame_bytes(),
+            frames: index.frames(),
+            zero_frames: index.zero_frames(),
+            ratio: index.raw_bytes() as f64 / index.stored_bytes() as f64,
+            checksums: index.checksums(),
+            index_memory_bytes: index.memory_bytes() as u64,
+        }
     }
 }

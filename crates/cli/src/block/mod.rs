@@ -2,6 +2,7 @@
 
 mod attach;
 mod bench;
+mod common;
 mod detach;
 mod info;
 mod mount;

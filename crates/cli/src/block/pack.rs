@@ -1,15 +1,129 @@
 //! `sidecore block pack`.
 
-use crate::Outcome;
-use anyhow::Result;
+use crate::{Outcome, output, size};
+use anyhow::{Context, Result};
+use sidecore_block::format::Format;
+use sidecore_block::inner::Kind;
+use sidecore_block::pack::{Options, Report, Source, pack};
+use std::path::PathBuf;
+use std::time::Instant;
 
 /// Arguments of `block pack`.
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+#[command(after_help = "\
+The image appears under its name only when it is whole: Ctrl-C leaves nothing behind. A file that has the name already \
+is replaced at that moment.
+
+Examples:
+  sidecore block pack disk.raw -o disk.img
+  sidecore block pack /usr/share/doc -o doc.img --format lz4      (then: sidecore block mount doc.img DIR)
+  cat disk.raw | sidecore block pack - -o - | ssh host 'cat > disk.img'")]
+pub(crate) struct Args {
+    /// File, block device or directory to pack; `-` is standard input
+    #[arg(value_name = "SRC")]
+    source: PathBuf,
+    /// Image to write; `-` is standard output (not for cloop, whose table stands in front)
+    #[arg(short, long, value_name = "IMAGE")]
+    output: PathBuf,
+    /// Image format: zstd, lz4, cloop (zlib), cloop-lzo or raw
+    #[arg(long, default_value = "zstd", value_name = "FORMAT")]
+    format: Format,
+    /// Bytes that are compressed together: a power of two from 4KiB to 1MiB; small ones answer small reads sooner,
+    /// large ones pack tighter
+    #[arg(long, default_value = "64KiB", value_parser = size::parse, value_name = "SIZE")]
+    frame: u64,
+    /// Compression level: zstd 1-22 (9), lz4 1-12 (9), cloop 1-12 (9), cloop-lzo 1-9
+    #[arg(long, value_name = "N")]
+    level: Option<i32>,
+    #[command(flatten)]
+    engines: super::common::Engines,
+    /// File system to make of a directory: erofs, squashfs or ext4
+    #[arg(long, default_value = "erofs", value_name = "FS")]
+    inner: Kind,
+    /// Refuse when the image exists already
+    #[arg(long, conflicts_with = "force")]
+    no_clobber: bool,
+    /// Write straight onto IMAGE though it is no regular file (a block device)
+    #[arg(long)]
+    force: bool,
+    /// Report in JSON on standard output
+    #[arg(long)]
+    json: bool,
+}
 
 impl Args {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
-        anyhow::bail!("`block pack` is not built yet")
+        let to_stdout = self.output.as_os_str() == "-";
+        anyhow::ensure!(
+            !(to_stdout && self.json),
+            "standard output cannot take the image and the report; leave out --json or name a file with -o"
+        );
+        let frame_bytes = u32::try_from(self.frame)
+            .ok()
+            .with_context(|| format!("--frame {}: a frame is at most 1MiB", self.frame))?;
+        let scratch = scratch_directory(&self.output);
+        let began = Instant::now();
+        let source = Source::open(&self.source, self.inner, &scratch)?;
+        let bar = output::byte_progress(source.size_bytes.unwrap_or(0));
+        bar.set_message("packing");
+        let known = source.size_bytes.is_some();
+        let inner = source.inner;
+        let options = Options {
+            format: self.format,
+            frame_bytes,
+            level: self.level,
+            engines: self.engines.count(),
+        };
+        let target = super::common::target(&self.output, self.no_clobber, self.force);
+        let report = pack(source, target, &options, &mut |done| {
+            if !known {
+                bar.set_length(done);
+            }
+            bar.set_position(done);
+        });
+        bar.finish_and_clear();
+        let report = report?;
+        let seconds = began.elapsed().as_secs_f64();
+        if self.json {
+            output::json(&Json {
+                report,
+                inner: inner.map(Kind::name),
+                engines: options.engines,
+                seconds,
+            })?;
+        } else if !to_stdout {
+            output::line(&format!(
+                "{}: {} in {} frames, {} stored ({:.2}:1) as {} in {seconds:.1} s",
+                self.output.display(),
+                size::show(report.raw_bytes),
+                report.frames,
+                size::show(report.stored_bytes),
+                report.raw_bytes as f64 / report.stored_bytes as f64,
+                report.format,
+            ))?;
+        }
+        Ok(Outcome::Done)
     }
+}
+
+/// Where the file system of a directory is put together: `TMPDIR`, or else beside the image, where there is room.
+fn scratch_directory(output: &std::path::Path) -> PathBuf {
+    if let Some(directory) = std::env::var_os("TMPDIR").filter(|directory| !directory.is_empty()) {
+        return directory.into();
+    }
+    match output.parent() {
+        _ if output.as_os_str() == "-" => std::env::temp_dir(),
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        _ => ".".into(),
+    }
+}
+
+#[derive(serde::Serialize)]
+struct Json {
+    #[serde(flatten)]
+    report: Report,
+    inner: Option<&'static str>,
+    engines: usize,
+    seconds: f64,
 }

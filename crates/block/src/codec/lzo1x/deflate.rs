@@ -1,0 +1,82 @@
+//! Deflating frames to LZO1X, at levels 1 to 9.
+//!
+//! Why here: cloop's V4.0 images with compressor 4 are made of these. The level chooses the parser;
+//! all spell with one emitter, so every level's streams inflate alike.
+//!
+//! Must stay true: the stream for a frame depends on the frame and the level alone; it always ends
+//! in the end marker and is at most [`bound`] bytes. One engine at a time (`&mut self`).
+//!
+//! Source: docs/formats/lzo1x.md.
+
+use super::emit::Emitter;
+use super::greedy::Greedy;
+use super::optimal::Optimal;
+use crate::codec::{CodecError, CodecId, Deflater};
+
+/// The fastest level.
+pub const LEVEL_MIN: u8 = 1;
+/// The strongest level.
+pub const LEVEL_MAX: u8 = 9;
+/// The level for whoever does not say: nearly as strong as [`LEVEL_MAX`], several times as fast.
+pub const LEVEL_DEFAULT: u8 = 7;
+
+/// The longest frame in bytes: positions are kept in 32 bits, prices in sixteenths of a byte.
+const FRAME_BYTES_MAX: usize = 1 << 27;
+
+/// Deflates frames, one after another, at one level. Its scratch memory is made once: 64 KiB up to
+/// level 3, about 2 MiB above.
+pub struct Deflate {
+    parser: Parser,
+}
+
+enum Parser {
+    Greedy(Greedy),
+    Optimal(Box<Optimal>),
+}
+
+impl Deflate {
+    /// A deflater at `level`, 1 to 9; a level outside that is brought to the nearest.
+    #[must_use]
+    pub fn new(level: u8) -> Self {
+        let level = level.clamp(LEVEL_MIN, LEVEL_MAX);
+        Self {
+            parser: match level {
+                0..=3 => Parser::Greedy(Greedy::new(level)),
+                _ => Parser::Optimal(Box::new(Optimal::new(level))),
+            },
+        }
+    }
+}
+
+impl Deflater for Deflate {
+    fn codec(&self) -> CodecId {
+        CodecId::Lzo1x
+    }
+
+    fn deflate(&mut self, raw: &[u8], out: &mut Vec<u8>) -> Result<(), CodecError> {
+        if raw.len() > FRAME_BYTES_MAX {
+            let reason = "a frame of LZO1X holds at most 128 MiB; choose smaller frames";
+            return Err(CodecError::Deflate {
+                codec: CodecId::Lzo1x,
+                reason,
+            });
+        }
+        out.clear();
+        out.reserve(bound(raw.len()));
+        let mut emitter = Emitter::new(out);
+        let anchor = match &mut self.parser {
+            Parser::Greedy(parser) => parser.parse(raw, &mut emitter),
+            Parser::Optimal(parser) => parser.parse(raw, &mut emitter),
+        };
+        emitter.literals(&raw[anchor..]);
+        emitter.end();
+        Ok(())
+    }
+}
+
+/// The longest stream that a frame of `raw_bytes` can come to: all literals. A match never costs
+/// more than the literals that it stands for, but may cut a run in two, whose second half needs a
+/// length of its own.
+pub(super) const fn bound(raw_bytes: usize) -> usize {
+    raw_bytes + raw_bytes / 16 + 16
+}

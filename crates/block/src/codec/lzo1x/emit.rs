@@ -1,0 +1,165 @@
+//! Writes LZO1X instructions: the one place that knows how literals and matches are spelled.
+//!
+//! Why here: both parsers end in it, so that what they may ask for (and the strong one's prices)
+//! can be checked against one text. It picks the shortest spelling; where two are as short, the one
+//! that the fast loop takes without a branch.
+//!
+//! Must stay true: calls alternate, `literals` before each `copy` and before `end` (an empty slice
+//! where there are none); a length of 2 is asked for only where [`Emitter::after`] allows it. Any
+//! thread.
+//!
+//! Source: docs/formats/lzo1x.md.
+
+use super::reference::state;
+
+/// How far back a match of two bytes reaches, which must follow one to three literals.
+pub(super) const REACH_PAIR: usize = 0x400;
+/// How far back a match of 3 to 8 bytes in two bytes of stream reaches.
+pub(super) const REACH_SHORT: usize = 0x800;
+/// How far back a match of three bytes reaches that follows a literal run.
+pub(super) const REACH_AFTER_RUN: usize = 0xc00;
+/// How far back a match in three bytes reaches, of up to 33 bytes.
+pub(super) const REACH_MIDDLE: usize = 0x4000;
+/// How far back any match reaches.
+pub(super) const REACH_FAR: usize = 0xbfff;
+
+/// The longest match that two bytes of stream spell.
+pub(super) const LENGTH_SHORT: usize = 8;
+/// The longest match that three bytes spell within [`REACH_MIDDLE`].
+pub(super) const LENGTH_MIDDLE: usize = 33;
+/// The longest match that three bytes spell beyond it.
+pub(super) const LENGTH_FAR: usize = 9;
+/// The longest literal run whose length its instruction byte holds.
+pub(super) const LENGTH_RUN: usize = 18;
+
+/// Literals that the stream's first byte can count.
+const FIRST_RUN_MAX: usize = 238;
+
+/// Appends one stream to a buffer.
+pub(super) struct Emitter<'a> {
+    out: &'a mut Vec<u8>,
+    /// The byte whose two low bits count the literals after the last match.
+    count_at: usize,
+    after: u8,
+}
+
+impl<'a> Emitter<'a> {
+    pub(super) fn new(out: &'a mut Vec<u8>) -> Self {
+        Self {
+            out,
+            count_at: 0,
+            after: state::START,
+        }
+    }
+
+    /// Literals; between two matches, before the first or behind the last.
+    pub(super) fn literals(&mut self, bytes: &[u8]) {
+        let count = bytes.len();
+        self.after = match (self.after, count) {
+            (state::START, 0) => state::START,
+            (state::START, 1..=FIRST_RUN_MAX) => {
+                self.out.push(17 + count as u8);
+                if count < 4 { count as u8 } else { state::RUN }
+            }
+            (_, 0..=3) => {
+                self.out[self.count_at] |= count as u8;
+                count as u8
+            }
+            _ => {
+                self.length(0, count - 3, LENGTH_RUN - 3);
+                state::RUN
+            }
+        };
+        self.out.extend_from_slice(bytes);
+    }
+
+    /// A match of `length` bytes that stand `distance` bytes back.
+    pub(super) fn copy(&mut self, length: usize, distance: usize) {
+        debug_assert!(
+            distance <= REACH_FAR && length >= 2,
+            "length {length} distance {distance}"
+        );
+        let near = distance - 1;
+        if length == 2 {
+            debug_assert!(matches!(self.after, 1..=3) && distance <= REACH_PAIR);
+            self.count_at = self.out.len();
+            self.out
+                .extend_from_slice(&[(near << 2 & 12) as u8, (near >> 2) as u8]);
+        } else if length <= LENGTH_SHORT && distance <= REACH_SHORT {
+            self.count_at = self.out.len();
+            let first = (length - 1) << 5 | (near & 7) << 2;
+            self.out
+                .extend_from_slice(&[first as u8, (near >> 3) as u8]);
+        } else if length == 3 && self.after == state::RUN && distance <= REACH_AFTER_RUN {
+            let near = near - REACH_SHORT;
+            self.count_at = self.out.len();
+            self.out
+                .extend_from_slice(&[(near << 2 & 12) as u8, (near >> 2) as u8]);
+        } else if distance <= REACH_MIDDLE {
+            self.length(0x20, length - 2, LENGTH_MIDDLE - 2);
+            self.distance(near);
+        } else {
+            let far = distance - REACH_MIDDLE;
+            self.length(0x10 | (far >> 11 & 8) as u8, length - 2, LENGTH_FAR - 2);
+            self.distance(far);
+        }
+        self.after = state::NONE;
+    }
+
+    /// The end marker.
+    pub(super) fn end(self) {
+        self.out.extend_from_slice(&[0x11, 0, 0]);
+    }
+
+    /// An instruction byte with a length, which goes on in further bytes if it is above `all_ones`.
+    fn length(&mut self, instruction: u8, length: usize, all_ones: usize) {
+        if length <= all_ones {
+            self.out.push(instruction | length as u8);
+            return;
+        }
+        let more = length - all_ones;
+        // The last byte holds 1 to 255: a zero would read as 255 and "go on".
+        let zeros = (more - 1) / 255;
+        self.out.push(instruction);
+        self.out.resize(self.out.len() + zeros, 0);
+        self.out.push((more - 255 * zeros) as u8);
+    }
+
+    fn distance(&mut self, field: usize) {
+        self.count_at = self.out.len();
+        self.out
+            .extend_from_slice(&((field << 2) as u16).to_le_bytes());
+    }
+}
+
+/// How many bytes at `a` equal those at `b > a`, up to the end.
+pub(super) fn common_length(raw: &[u8], a: usize, b: usize) -> usize {
+    let ours = &raw[b..];
+    let theirs = &raw[a..][..ours.len()];
+    let mut equal = 0;
+    for (x, y) in ours.chunks_exact(8).zip(theirs.chunks_exact(8)) {
+        let differ = word(x) ^ word(y);
+        if differ != 0 {
+            return equal + (differ.trailing_zeros() / 8) as usize;
+        }
+        equal += 8;
+    }
+    equal
+        + ours[equal..]
+            .iter()
+            .zip(&theirs[equal..])
+            .take_while(|(x, y)| x == y)
+            .count()
+}
+
+fn word(bytes: &[u8]) -> u64 {
+    bytes.try_into().map_or(0, u64::from_le_bytes)
+}
+
+/// Four bytes at `at`, or what is left with zeros behind.
+#[inline]
+pub(super) fn quad(raw: &[u8], at: usize) -> u32 {
+    raw[at..]
+        .first_chunk::<4>()
+        .map_or(0, |bytes| u32::from_le_bytes(*bytes))
+}

@@ -1,0 +1,111 @@
+//! Inflating LZO1X frames: the fast loop where there is room, the plain step where there is not.
+//!
+//! Why here: [`Inflate`] is what the device's engines hold. It can stop at any target and go on
+//! later, which is what inflating a frame only as far as a read needs is made of.
+//!
+//! Must stay true: the state between two calls is a `Cursor` (two positions and the literals just
+//! copied) and nothing else; bytes reported as final are never written again. Time is linear: every
+//! turn and every step moves the cursor. One engine at a time (`&mut self`); any thread.
+//!
+//! Source: docs/formats/lzo1x.md.
+
+use super::fast;
+use super::reference::{self, Cursor, Lzo1xError, Step};
+use crate::codec::{CodecError, CodecId, Inflater};
+
+/// Inflates LZO1X streams, one after another. Holds no memory but its position.
+#[derive(Debug)]
+pub struct Inflate {
+    cursor: Cursor,
+    ended: bool,
+}
+
+impl Inflate {
+    /// One that stands at the start of a frame.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            cursor: Cursor::START,
+            ended: false,
+        }
+    }
+
+    /// As [`Inflater::advance`], with the error in full, and without asking that the stream fill
+    /// `out`: returns how many bytes are final, and [`Self::has_ended`] then tells whether the end
+    /// marker was met.
+    ///
+    /// # Errors
+    /// The first thing wrong with the stream.
+    pub fn try_advance(
+        &mut self,
+        frame: &[u8],
+        out: &mut [u8],
+        target: usize,
+    ) -> Result<usize, Lzo1xError> {
+        // A full output is not the end: the marker must follow, and nothing behind it.
+        while !self.ended && (self.cursor.output < target || self.cursor.output >= out.len()) {
+            fast::run(frame, out, &mut self.cursor, target);
+            if self.cursor.output < target || self.cursor.output >= out.len() {
+                self.ended = reference::step(frame, out, &mut self.cursor)? == Step::End;
+            }
+        }
+        Ok(self.cursor.output)
+    }
+
+    /// How many bytes of the output are final.
+    #[must_use]
+    pub const fn output(&self) -> usize {
+        self.cursor.output
+    }
+
+    /// Whether the end marker was met.
+    #[must_use]
+    pub const fn has_ended(&self) -> bool {
+        self.ended
+    }
+}
+
+impl Default for Inflate {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Inflater for Inflate {
+    fn codec(&self) -> CodecId {
+        CodecId::Lzo1x
+    }
+
+    fn reset(&mut self) {
+        *self = Self::new();
+    }
+
+    fn advance(
+        &mut self,
+        frame: &[u8],
+        out: &mut [u8],
+        target: usize,
+    ) -> Result<usize, CodecError> {
+        let codec = CodecId::Lzo1x;
+        let expected = out.len();
+        match self.try_advance(frame, out, target) {
+            Ok(got) if self.ended && got != expected => Err(CodecError::Length {
+                codec,
+                got,
+                expected,
+                at_least: false,
+            }),
+            Ok(got) => Ok(got),
+            Err(Lzo1xError::OutputOverrun { needed, .. }) => Err(CodecError::Length {
+                codec,
+                got: needed,
+                expected,
+                at_least: true,
+            }),
+            Err(error) => Err(CodecError::Corrupt {
+                codec,
+                reason: error.reason(),
+            }),
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Levels 4 to 9: prices every way to spell a frame that the finder's matches allow, and takes the
+//! cheapest.
+//!
+//! Why here: an image is packed once and read often. LZO1X prices are whole bytes and depend on how
+//! many literals stand before a match, so a parse over positions *and* that count beats a parse
+//! that only looks a few bytes ahead.
+//!
+//! Must stay true: prices agree with `emit` (a wrong price costs bytes, never correctness). Work is
+//! bounded by the level's depth per position; a match of [`Finder`]'s nice length is taken unseen,
+//! which keeps runs linear. The scratch memory does not grow with the frame: it is parsed in pieces
+//! of [`PIECE`] bytes. One engine at a time.
+//!
+//! Source: shortest path over (position, state), as optimal parsers since Storer and Szymanski
+//! (1982) do.
+
+use super::emit::{
+    Emitter, LENGTH_FAR, LENGTH_MIDDLE, LENGTH_RUN, LENGTH_SHORT, REACH_AFTER_RUN, REACH_MIDDLE,
+    REACH_PAIR, REACH_SHORT,
+};
+use super::finder::Finder;
+
+/// Bytes priced in one go.
+const PIECE: usize = 32 << 10;
+/// The price of a byte. Each match costs one more, so that among equals the parse of fewer turns
+/// wins.
+const BYTE: u32 = 16;
+/// A price that nothing reaches.
+const NEVER: u32 = u32::MAX / 2;
+/// Matches longer than this are tried at full length only.
+const EVERY_LENGTH_MAX: usize = 40;
+
+/// The states of a position: so many literals since the last match, 4 standing for a run.
+const STATES: usize = 5;
+const RUN: usize = 4;
+
+/// The scratch memory of one engine.
+pub(super) struct Optimal {
+    finder: Finder,
+    nodes: Vec<Node>,
+    path: Vec<Choice>,
+    found: Vec<(usize, usize)>,
+}
+
+/// The cheapest ways to arrive at a position.
+#[derive(Clone, Copy)]
+struct Node {
+    price: [u32; STATES],
+    /// How many literals the run has that state 4 stands for.
+    run: u32,
+    /// The match by which state 0 was reached, and the state that it left from.
+    length: u32,
+    distance: u16,
+    from: u8,
+    /// Whether state 4 goes on with a run, instead of making one of three literals.
+    runs_on: bool,
+}
+
+const UNREACHED: Node = Node {
+    price: [NEVER; STATES],
+    run: 0,
+    length: 0,
+    distance: 0,
+    from: 0,
+    runs_on: false,
+};
+
+/// A match of the cheapest path: where it starts in the piece.
+struct Choice {
+    at: usize,
+    length: usize,
+    distance: usize,
+}
+
+impl Optimal {
+    pub(super) fn new(level: u8) -> Self {
+        let finder = Finder::new(level);
+        Self {
+            finder,
+            nodes: vec![UNREACHED; PIECE + 1],
+            path: Vec::with_capacity(PIECE / 2),
+            found: Vec::with_capacity(256),
+        }
+    }
+
+    /// Spells `raw`, end marker excepted; returns where the literals start that are still to be
+    /// written.
+    pub(super) fn parse(&mut self, raw: &[u8], emitter: &mut Emitter<'_>) -> usize {
+        self.finder.reset();
+        let (mut anchor, mut start) = (0, 0);
+        // A frame starts as if after a match: its first literals are counted for one byte as well.
+        let (mut state, mut run) = (0, 0);
+        while start < raw.len() {
+            let end = raw.len().min(start + PIECE);
+            self.nodes[..=end - start].fill(UNREACHED);
+            self.nodes[0].price[state] = 0;
+            self.nodes[0].run = run;
+            self.price(&raw[..end], start);
+            (state, run) = self.trace(end - start);
+            for choice in self.path.drain(..).rev() {
+                let at = start + choice.at;
+                emitter.literals(&raw[anchor..at]);
+                emitter.copy(choice.length, choice.distance);
+                anchor = at + choice.length;
+            }
+            start = end;
+        }
+        anchor
+    }
+
+    /// Prices every position from `start` to the end of `raw`. No match reaches beyond it: the next
+    /// piece starts there.
+    fn price(&mut self, raw: &[u8], start: usize) {
+        let count = raw.len() - start;
+        let mut index = 0;
+        while index < count {
+            let node = self.nodes[index];
+            literal(&node, &mut self.nodes[index + 1]);
+
+            let (state, cheapest) = least(&node.price, 0);
+            let (few, cheapest_after_few) = least(&node.price[..RUN], 1);
+            let mut done = 1;
+            self.finder.find(raw, start + index, &mut self.found);
+            for &(longest, distance) in &self.found {
+                if longest >= self.finder.nice() {
+                    let price = cheapest + match_price(longest, distance);
+                    relax(&mut self.nodes, index, longest, distance, price, state);
+                    done = longest;
+                    break;
+                }
+                let mut length = done + 1;
+                while length <= longest {
+                    if length == 2 {
+                        if distance <= REACH_PAIR {
+                            let price = cheapest_after_few + 2 * BYTE + 1;
+                            relax(&mut self.nodes, index, 2, distance, price, few);
+                        }
+                    } else {
+                        let price = cheapest + match_price(length, distance);
+                        relax(&mut self.nodes, index, length, distance, price, state);
+                        if length == 3 && (REACH_SHORT + 1..=REACH_AFTER_RUN).contains(&distance) {
+                            let price = node.price[RUN] + 2 * BYTE + 1;
+                            relax(&mut self.nodes, index, 3, distance, price, RUN);
+                        }
+                    }
+                    length = if length < EVERY_LENGTH_MAX {
+                        length + 1
+                    } else {
+                        longest.max(length + 1)
+                    };
+                }
+                done = longest;
+            }
+
+            let next = if done >= self.finder.nice() {
+                index + done
+            } else {
+                index + 1
+            };
+            for inside in index + 1..next {
+                self.finder.enter(raw, start + inside);
+            }
+            index = next;
+        }
+    }
+
+    /// Follows the cheapest path back from the end, leaving its matches, last first, in `path`.
+    /// Returns the state at the end and the length of the run that it stands for.
+    fn trace(&mut self, end: usize) -> (usize, u32) {
+        let (last, _) = least(&self.nodes[end].price, 0);
+        let (mut at, mut state) = (end, last);
+        while at > 0 {
+            let node = &self.nodes[at];
+            match state {
+                0 => {
+                    let (length, distance) = (node.length as usize, usize::from(node.distance));
+                    at -= length;
+                    self.path.push(Choice {
+                        at,
+                        length,
+                        distance,
+                    });
+                    state = usize::from(node.from);
+                }
+                RUN => {
+                    at -= 1;
+                    state = if node.runs_on { RUN } else { RUN - 1 };
+                }
+                _ => {
+                    at -= 1;
+                    state -= 1;
+                }
+            }
+        }
+        (last, self.nodes[end].run)
+    }
+}
+
+/// Arrives at the next position by one literal more, from each state.
+fn literal(node: &Node, next: &mut Node) {
+    for state in 0..RUN - 1 {
+        next.price[state + 1] = node.price[state] + BYTE;
+    }
+    // The fourth literal makes it a run, with an instruction of its own.
+    let begins = node.price[RUN - 1] + 2 * BYTE;
+    let beyond = (node.run as usize).checked_sub(LENGTH_RUN);
+    let more = beyond.is_some_and(|beyond| beyond.is_multiple_of(255));
+    let goes_on = node.price[RUN] + BYTE + if more { BYTE } else { 0 };
+    next.runs_on = goes_on < begins;
+    (next.price[RUN], next.run) = if next.runs_on {
+        (goes_on, node.run + 1)
+    } else {
+        (begins, RUN as u32)
+    };
+}
+
+/// The cheapest state from `first` on, and its price.
+fn least(prices: &[u32], first: usize) -> (usize, u32) {
+    let mut best = (first, prices[first]);
+    for (state, &price) in prices.iter().enumerate().skip(first + 1) {
+        if price < best.1 {
+            best = (state, price);
+        }
+    }
+    best
+}
+
+/// What a match of three or more bytes costs, whatever stands before it.
+fn match_price(length: usize, distance: usize) -> u32 {
+    if length <= LENGTH_SHORT && distance <= REACH_SHORT {
+        return 2 * BYTE + 1;
+    }
+    let free = if distance <= REACH_MIDDLE {
+        LENGTH_MIDDLE
+    } else {
+        LENGTH_FAR
+    };
+    let more = length.saturating_sub(free).div_ceil(255) as u32;
+    (3 + more) * BYTE + 1
+}
+
+/// Arrives `length` bytes on by a match, if that is cheaper than what is known.
+fn relax(
+    nodes: &mut [Node],
+    index: usize,
+    length: usize,
+    distance: usize,
+    price: u32,
+    from: usize,
+) {
+    let node = &mut nodes[index + length];
+    if price < node.price[0] {
+        node.price[0] = price;
+        node.length = length as u32;
+        node.distance = distance as u16;
+        node.from = from as u8;
+    }
+}

@@ -1,0 +1,86 @@
+//! How far an inflater has come in a frame, and whether the caller still gives it the same frame.
+//!
+//! Why here: [`super::Inflater::advance`] goes on where it stopped. The libraries behind it keep addresses of what
+//! they wrote before; a caller that hands in another buffer must get an error, not undefined behaviour.
+
+use super::{CodecError, CodecId, corrupt};
+
+/// Where an inflater stands.
+#[derive(Debug, Default)]
+pub(super) struct Position {
+    /// Bytes of the frame that have been consumed.
+    pub(super) read: usize,
+    /// Bytes of the output that are final.
+    pub(super) written: usize,
+    /// Address and length of the frame and of the output of the calls so far; compared, never followed.
+    buffers: Option<[usize; 4]>,
+    /// The frame is done or was refused; with the answer to give until the next reset.
+    ended: Option<Result<usize, CodecError>>,
+}
+
+impl Position {
+    /// Opens a call of `advance`. `Some` is its answer when there is nothing left to do.
+    pub(super) fn enter(
+        &mut self,
+        codec: CodecId,
+        frame: &[u8],
+        out: &[u8],
+        target: usize,
+    ) -> Result<Option<usize>, CodecError> {
+        let buffers = [
+            frame.as_ptr() as usize,
+            frame.len(),
+            out.as_ptr() as usize,
+            out.len(),
+        ];
+        match self.buffers {
+            None => self.buffers = Some(buffers),
+            Some(before) if before == buffers => {}
+            Some(_) => {
+                return Err(corrupt(
+                    codec,
+                    "continued with other buffers than it began with",
+                ));
+            }
+        }
+        match &self.ended {
+            Some(Ok(done)) => Ok(Some(*done)),
+            Some(Err(error)) => Err(error.clone()),
+            None if self.written >= target && self.written > 0 => Ok(Some(self.written)),
+            None => Ok(None),
+        }
+    }
+
+    /// Closes a call of `advance`: an error, and the end of the frame, stay until the next reset.
+    pub(super) fn leave(&mut self, result: &Result<usize, CodecError>) {
+        let whole = self.buffers.map(|[.., out_bytes]| out_bytes);
+        match result {
+            Ok(done) if Some(*done) != whole => {}
+            other => self.ended = Some(other.clone()),
+        }
+    }
+
+    /// The frame's bytes are used up: right only when everything is out.
+    pub(super) fn finish(&self, codec: CodecId, expected: usize) -> Result<usize, CodecError> {
+        if self.written == expected {
+            Ok(expected)
+        } else {
+            Err(CodecError::Length {
+                codec,
+                got: self.written,
+                expected,
+                at_least: false,
+            })
+        }
+    }
+
+    /// The output is full and the frame is not at its end.
+    pub(super) fn too_long(&self, codec: CodecId, expected: usize) -> CodecError {
+        CodecError::Length {
+            codec,
+            got: self.written.max(expected) + 1,
+            expected,
+            at_least: true,
+        }
+    }
+}

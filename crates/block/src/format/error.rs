@@ -1,0 +1,143 @@
+//! What can be wrong with an image as a whole.
+//!
+//! Why here: every message names what was found, the limit, and what to do next; one list keeps them alike.
+
+use crate::codec::CodecError;
+use std::io;
+
+/// Why an image could not be opened or written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FormatError {
+    /// The file itself could not be read or written.
+    #[error("cannot {doing} the image at byte {offset}: {source}")]
+    Io {
+        /// `read` or `write`.
+        doing: &'static str,
+        /// Where.
+        offset: u64,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// The file ends before something that its head promises.
+    #[error(
+        "{format}: the image is cut short: {what} would end at byte {needs}, the file ends at byte {has}; \
+         fetch or pack it again"
+    )]
+    CutShort {
+        /// The format, as people name it.
+        format: &'static str,
+        /// What is missing.
+        what: &'static str,
+        /// Where it would end.
+        needs: u64,
+        /// The file's size.
+        has: u64,
+    },
+    /// The data are of a known kind, but nothing says where frames begin.
+    #[error("{format}: no index was found at {at}: {reason}; {next}")]
+    NoIndex {
+        /// The format, as people name it.
+        format: &'static str,
+        /// Where an index was looked for.
+        at: &'static str,
+        /// What stands there instead.
+        reason: &'static str,
+        /// What to do.
+        next: &'static str,
+    },
+    /// A field of a head or a table that no writer would write.
+    #[error("{format}: {field} is {value}, {limit}; the image is damaged or no image of this kind")]
+    Field {
+        /// The format, as people name it.
+        format: &'static str,
+        /// Which field.
+        field: &'static str,
+        /// What stands there.
+        value: u64,
+        /// What may stand there.
+        limit: &'static str,
+    },
+    /// A table entry that contradicts its neighbours or the file.
+    #[error(
+        "{format}: frame {frame} of {frames}: {reason} ({value}); the image's table is damaged"
+    )]
+    Table {
+        /// The format, as people name it.
+        format: &'static str,
+        /// Index of the frame.
+        frame: u64,
+        /// How many frames there are.
+        frames: u64,
+        /// What is wrong.
+        reason: &'static str,
+        /// The offending value.
+        value: u64,
+    },
+    /// A frame that inflates to more than this build takes.
+    #[error(
+        "{format}: frame {frame} inflates to {bytes} bytes, the limit is {limit}; \
+         pack the contents again with frames of 1 MiB or less"
+    )]
+    FrameTooLarge {
+        /// The format, as people name it.
+        format: &'static str,
+        /// Index of the frame.
+        frame: u64,
+        /// Its inflated size.
+        bytes: u64,
+        /// What is taken at most.
+        limit: u64,
+    },
+    /// A compressor that this build does not know.
+    #[error(
+        "{format}: frame {frame} names compressor {codec}, known are 0 to 4 \
+         (zlib, none, xz, lz4, lzo1x); the image is damaged or newer than this program"
+    )]
+    UnknownCodec {
+        /// The format, as people name it.
+        format: &'static str,
+        /// Index of the frame.
+        frame: u64,
+        /// Its number in the image.
+        codec: u8,
+    },
+    /// An image without any frame.
+    #[error(
+        "{format}: the image holds no bytes at all; pack it again from a source that is not empty"
+    )]
+    Empty {
+        /// The format, as people name it.
+        format: &'static str,
+    },
+    /// More frames than the file has room for.
+    #[error(
+        "{format}: the head says {frames} frames, the file's {has} bytes have room for {room}; \
+         the image is damaged or cut short"
+    )]
+    TooManyFrames {
+        /// The format, as people name it.
+        format: &'static str,
+        /// What the head says.
+        frames: u64,
+        /// The file's size.
+        has: u64,
+        /// What would fit.
+        room: u64,
+    },
+    /// The writer cannot make such an image.
+    #[error("{format}: cannot write {what}: {reason}; {next}")]
+    CannotWrite {
+        /// The format, as people name it.
+        format: &'static str,
+        /// What was asked for.
+        what: String,
+        /// Why not.
+        reason: &'static str,
+        /// What to do.
+        next: &'static str,
+    },
+    /// A codec could not be set up.
+    #[error(transparent)]
+    Codec(#[from] CodecError),
+}

@@ -1,0 +1,125 @@
+//! Opening and reading images that are damaged or hostile: what the fuzz target and the bounded runner call.
+//!
+//! Why here: parsers of outside bytes are fuzzed where they live. [`fuzz_image`] takes any bytes; [`Seed::check`]
+//! knows the image that the bytes were made from and so can tell wrong bytes from right ones.
+//! Must stay true ("never wrong bytes"): a frame that is read from a damaged image has the contents that stood at that
+//! place, as far as the format can know: formats without a checksum of their table are held to the contents of *some*
+//! frame, codecs without a checksum to nothing.
+//! Called from: tests, `examples/fuzz_images.rs`, fuzz targets. Not part of the interface.
+
+mod fixtures;
+mod mutate;
+
+use super::{FrameReader, Index};
+
+pub use fixtures::{Noise, Seed, seeds};
+pub use mutate::{Mutant, Mutator};
+
+/// Opens any bytes as an image and reads some of its frames.
+pub fn fuzz_image(data: &[u8]) {
+    Reader::default().walk(data, &mut |_, _| {});
+}
+
+/// What came of an image.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Walk {
+    /// Whether its tables were taken.
+    pub opened: bool,
+    /// Frames that were handed out.
+    pub good_frames: u64,
+    /// Frames that were refused.
+    pub bad_frames: u64,
+}
+
+/// Reads frames of one image after another with the same buffers.
+pub struct Reader(FrameReader);
+
+impl Default for Reader {
+    fn default() -> Self {
+        Self(FrameReader::new(false))
+    }
+}
+
+impl Reader {
+    /// Opens `data` and reads its first and last frames; `each` gets every frame that is handed out, with the place
+    /// that the index gives it.
+    pub fn walk(&mut self, data: &[u8], each: &mut dyn FnMut(&Index, (u64, &[u8]))) -> Walk {
+        let mut walk = Walk::default();
+        let Ok(index) = Index::read(&data) else {
+            return walk;
+        };
+        walk.opened = true;
+        assert!(
+            index.frames() > 0 && index.raw_bytes() > 0,
+            "an empty index"
+        );
+        let bound = 4096 + 3 * data.len();
+        assert!(
+            index.memory_bytes() <= bound,
+            "{} bytes of index for {}",
+            index.memory_bytes(),
+            data.len()
+        );
+        let mut raw_left = RAW_BYTES_MAX;
+        let last = index.frames() - 1;
+        let tail = last.saturating_sub(FRAMES_MAX / 2 - 1).max(FRAMES_MAX / 2);
+        for i in (0..=last.min(FRAMES_MAX / 2 - 1)).chain(tail..=last) {
+            let frame = index.frame(i);
+            let end = frame.raw_offset + u64::from(frame.raw_bytes);
+            assert!(end <= index.raw_bytes(), "frame {i} ends at {end}");
+            assert!(
+                frame.offset + u64::from(frame.stored_bytes) <= data.len() as u64,
+                "frame {i}"
+            );
+            assert!(frame.stored_bytes <= index.stored_bytes_max(), "frame {i}");
+            for at in [frame.raw_offset, end - 1] {
+                assert_eq!(index.frame_at(at), i, "byte {at}");
+            }
+            let Some(left) = raw_left.checked_sub(frame.raw_bytes) else {
+                break;
+            };
+            raw_left = left;
+            match self.0.read(&data, &frame) {
+                Ok(raw) => {
+                    walk.good_frames += 1;
+                    each(&index, (i, raw));
+                }
+                Err(_) => walk.bad_frames += 1,
+            }
+        }
+        walk
+    }
+}
+
+impl Seed {
+    /// Reads an image that was made from this one by damage.
+    ///
+    /// # Panics
+    /// When a frame is handed out with wrong bytes.
+    pub fn check(&self, reader: &mut Reader, data: &[u8]) -> Walk {
+        reader.walk(data, &mut |index, (i, raw)| {
+            let frame = index.frame(i);
+            let start = frame.raw_offset as usize;
+            let in_place = self.raw.get(start..start + raw.len()) == Some(raw);
+            if index.format() == self.format && index.is_checked() {
+                assert!(
+                    in_place,
+                    "{}: frame {i} at {start} has wrong bytes",
+                    self.name
+                );
+            } else if index.format() == self.format && self.codec_checks {
+                let known = in_place || self.raw.windows(raw.len()).any(|window| window == raw);
+                assert!(
+                    known,
+                    "{}: frame {i} has bytes that no frame ever had",
+                    self.name
+                );
+            }
+        })
+    }
+}
+
+/// Frames that are read of one image.
+const FRAMES_MAX: u64 = 8;
+/// Contents that are read of one image.
+const RAW_BYTES_MAX: u32 = 32 << 20;

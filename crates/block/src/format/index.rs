@@ -1,0 +1,469 @@
+//! Where every frame of an open image lies: what parsers return and everything above works with.
+//!
+//! Why here: formats differ in their tables, the device must not care. Images of terabytes have tens of millions of
+//! frames, so an entry takes 8 to 24 bytes: what follows from its neighbours is not stored.
+//! Must stay true: [`Builder::finish`] is the only way to an [`Index`], and checks what the module above promises:
+//! every frame lies inside the file, none inflates to nothing or to more than [`FRAME_BYTES_MAX`], and raw offsets
+//! have no gaps. Lookups are O(1), or O(log frames) where frames differ in size.
+//! Called from: any thread; an index never changes.
+
+use super::{FRAME_BYTES_MAX, Format, FormatError, Frame, FrameCheck, stored_bytes_limit};
+use crate::codec::CodecId;
+
+/// The frames of an image.
+#[derive(Debug)]
+pub struct Index {
+    format: Format,
+    variant: &'static str,
+    frames: u64,
+    raw_bytes: u64,
+    stored_bytes: u64,
+    frame_bytes: u32,
+    stored_bytes_max: u32,
+    codec: CodecId,
+    places: Places,
+    raws: Raws,
+    checks: Checks,
+    zeros: Box<[u64]>,
+}
+
+/// Where the compressed bytes are.
+#[derive(Debug)]
+enum Places {
+    /// Where the raw bytes are (raw images).
+    Same,
+    /// One after another: frame `i` ends where frame `i + 1` begins.
+    Packed(Box<[Place]>),
+    /// Anywhere.
+    Scattered(Box<[Place]>, Box<[u32]>),
+}
+
+/// An offset and a codec in 8 bytes: 60 bits and 4.
+#[derive(Debug, Clone, Copy)]
+struct Place(u64);
+
+/// Where the inflated bytes are.
+#[derive(Debug)]
+enum Raws {
+    /// All frames but the last inflate to `frame_bytes`.
+    Even,
+    /// Frame `i` begins at entry `i`; one entry more than frames.
+    Uneven(Box<[u64]>),
+}
+
+#[derive(Debug)]
+enum Checks {
+    None,
+    Stored(Box<[u64]>),
+    Raw(Box<[u32]>),
+}
+
+impl Index {
+    /// The format of the image.
+    #[must_use]
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// The format's variant, as people name it (`cloop V2.0`).
+    #[must_use]
+    pub fn variant(&self) -> &'static str {
+        self.variant
+    }
+
+    /// How many frames there are; at least 1.
+    #[must_use]
+    pub fn frames(&self) -> u64 {
+        self.frames
+    }
+
+    /// Size of the device in bytes.
+    #[must_use]
+    pub fn raw_bytes(&self) -> u64 {
+        self.raw_bytes
+    }
+
+    /// Size of the image file in bytes, head and tables included.
+    #[must_use]
+    pub fn stored_bytes(&self) -> u64 {
+        self.stored_bytes
+    }
+
+    /// What most frames inflate to, in bytes; none inflates to more.
+    #[must_use]
+    pub fn frame_bytes(&self) -> u32 {
+        self.frame_bytes
+    }
+
+    /// No frame's compressed bytes are more than this.
+    #[must_use]
+    pub fn stored_bytes_max(&self) -> u32 {
+        self.stored_bytes_max
+    }
+
+    /// The codec of the first frame; only cloop V4.0 mixes codecs.
+    #[must_use]
+    pub fn codec(&self) -> CodecId {
+        self.codec
+    }
+
+    /// Whether every frame carries a checksum of its compressed or inflated bytes.
+    #[must_use]
+    pub fn is_checked(&self) -> bool {
+        !matches!(self.checks, Checks::None)
+    }
+
+    /// Whether all frames but the last inflate to the same size.
+    pub(super) fn is_even(&self) -> bool {
+        matches!(self.raws, Raws::Even)
+    }
+
+    /// What frames are checked with, for people.
+    #[must_use]
+    pub fn checksums(&self) -> &'static str {
+        match (&self.checks, self.codec) {
+            (Checks::Stored(_), _) => "XXH3-64 of every frame's compressed bytes",
+            (Checks::Raw(_), _) => "XXH64 of every frame's contents, low 32 bits",
+            (Checks::None, CodecId::Zlib) => "Adler-32 inside every zlib stream",
+            (Checks::None, CodecId::Xz) => "inside every xz stream",
+            (Checks::None, _) => "none",
+        }
+    }
+
+    /// How many frames the image says are all zeros.
+    #[must_use]
+    pub fn zero_frames(&self) -> u64 {
+        self.zeros
+            .iter()
+            .map(|word| u64::from(word.count_ones()))
+            .sum()
+    }
+
+    /// Memory that this index takes, in bytes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        let places = match &self.places {
+            Places::Same => 0,
+            Places::Packed(places) => size_of_val(&**places),
+            Places::Scattered(places, sizes) => size_of_val(&**places) + size_of_val(&**sizes),
+        };
+        let raws = match &self.raws {
+            Raws::Even => 0,
+            Raws::Uneven(offsets) => size_of_val(&**offsets),
+        };
+        let checks = match &self.checks {
+            Checks::None => 0,
+            Checks::Stored(checks) => size_of_val(&**checks),
+            Checks::Raw(checks) => size_of_val(&**checks),
+        };
+        size_of::<Self>() + places + raws + checks + size_of_val(&*self.zeros)
+    }
+
+    /// Frame `i`.
+    ///
+    /// # Panics
+    /// When there is no such frame.
+    #[must_use]
+    pub fn frame(&self, i: u64) -> Frame {
+        assert!(i < self.frames, "frame {i} of {}", self.frames);
+        let n = i as usize;
+        let (raw_offset, raw_end) = match &self.raws {
+            Raws::Even => {
+                let start = i * u64::from(self.frame_bytes);
+                (
+                    start,
+                    (start + u64::from(self.frame_bytes)).min(self.raw_bytes),
+                )
+            }
+            Raws::Uneven(offsets) => (offsets[n], offsets[n + 1]),
+        };
+        let raw_bytes = (raw_end - raw_offset) as u32;
+        let (offset, stored_bytes, codec) = match &self.places {
+            Places::Same => (raw_offset, raw_bytes, CodecId::Store),
+            Places::Packed(places) => {
+                let start = places[n].offset();
+                (
+                    start,
+                    (places[n + 1].offset() - start) as u32,
+                    places[n].codec(),
+                )
+            }
+            Places::Scattered(places, sizes) => (places[n].offset(), sizes[n], places[n].codec()),
+        };
+        let check = match &self.checks {
+            Checks::None => FrameCheck::None,
+            Checks::Stored(checks) => FrameCheck::Stored(checks[n]),
+            Checks::Raw(checks) => FrameCheck::Raw(checks[n]),
+        };
+        Frame {
+            offset,
+            stored_bytes,
+            raw_bytes,
+            raw_offset,
+            codec,
+            check,
+        }
+    }
+
+    /// The frame that holds byte `raw_offset` of the device.
+    ///
+    /// # Panics
+    /// When that lies at or past the device's end.
+    #[must_use]
+    pub fn frame_at(&self, raw_offset: u64) -> u64 {
+        assert!(
+            raw_offset < self.raw_bytes,
+            "byte {raw_offset} of {}",
+            self.raw_bytes
+        );
+        match &self.raws {
+            Raws::Even if self.frame_bytes.is_power_of_two() => {
+                raw_offset >> self.frame_bytes.trailing_zeros()
+            }
+            Raws::Even => raw_offset / u64::from(self.frame_bytes),
+            Raws::Uneven(offsets) => {
+                offsets.partition_point(|&start| start <= raw_offset) as u64 - 1
+            }
+        }
+    }
+
+    /// Whether the image says that frame `i` is all zeros: it need not be read to know its contents.
+    #[must_use]
+    pub fn is_zero(&self, i: u64) -> bool {
+        (self.zeros.get((i / 64) as usize)).is_some_and(|word| word >> (i % 64) & 1 == 1)
+    }
+
+    /// A raw image of `raw_bytes`, seen in frames of `frame_bytes`.
+    pub(super) fn same(raw_bytes: u64, frame_bytes: u32) -> Self {
+        Self {
+            format: Format::Raw,
+            variant: "raw",
+            frames: raw_bytes.div_ceil(u64::from(frame_bytes)),
+            raw_bytes,
+            stored_bytes: raw_bytes,
+            frame_bytes,
+            stored_bytes_max: frame_bytes,
+            codec: CodecId::Store,
+            places: Places::Same,
+            raws: Raws::Even,
+            checks: Checks::None,
+            zeros: Box::default(),
+        }
+    }
+}
+
+impl Place {
+    fn new(offset: u64, codec: CodecId) -> Self {
+        Self(offset | (codec as u64) << OFFSET_BITS)
+    }
+
+    fn offset(self) -> u64 {
+        self.0 & OFFSET_MASK
+    }
+
+    fn codec(self) -> CodecId {
+        CodecId::ALL[(self.0 >> OFFSET_BITS) as usize]
+    }
+}
+
+/// Gathers frames in order and checks each against its neighbours, the file and the limits.
+#[derive(Debug)]
+pub(super) struct Builder {
+    format: Format,
+    variant: &'static str,
+    file_bytes: u64,
+    expected: u64,
+    places: Vec<Place>,
+    sizes: Vec<u32>,
+    /// Empty as long as all frames are of one size.
+    raw_offsets: Vec<u64>,
+    frame_bytes: u32,
+    stored_bytes_max: u32,
+    raw_bytes: u64,
+    /// End of the last frame's compressed bytes.
+    end: u64,
+    packed: bool,
+    /// The last frame was smaller than those before: no frame may follow without an offset table.
+    short: bool,
+    stored_checks: Vec<u64>,
+    raw_checks: Vec<u32>,
+    zeros: Vec<u64>,
+}
+
+impl Builder {
+    /// Expects `frames` frames, which the caller has checked against the file's size (8 bytes each are set aside).
+    pub(super) fn new(format: Format, variant: &'static str, file_bytes: u64, frames: u64) -> Self {
+        let mut places = Vec::new();
+        places.reserve_exact(frames as usize + 1);
+        Self {
+            format,
+            variant,
+            file_bytes,
+            expected: frames,
+            places,
+            sizes: Vec::new(),
+            raw_offsets: Vec::new(),
+            frame_bytes: 0,
+            stored_bytes_max: 0,
+            raw_bytes: 0,
+            end: 0,
+            packed: true,
+            short: false,
+            stored_checks: Vec::new(),
+            raw_checks: Vec::new(),
+            zeros: Vec::new(),
+        }
+    }
+
+    /// Changes the format that the index will name, when the frames themselves tell it.
+    pub(super) fn set_format(&mut self, format: Format) {
+        self.format = format;
+    }
+
+    /// Adds the next frame; its `raw_offset` is set here.
+    ///
+    /// # Errors
+    /// [`FormatError::Table`] or [`FormatError::FrameTooLarge`].
+    pub(super) fn push(&mut self, frame: Frame, zero: bool) -> Result<(), FormatError> {
+        let number = self.places.len() as u64;
+        let table = |reason, value| FormatError::Table {
+            format: self.variant,
+            frame: number,
+            frames: self.expected,
+            reason,
+            value,
+        };
+        if frame.raw_bytes > FRAME_BYTES_MAX {
+            return Err(FormatError::FrameTooLarge {
+                format: self.variant,
+                frame: number,
+                bytes: frame.raw_bytes.into(),
+                limit: FRAME_BYTES_MAX.into(),
+            });
+        }
+        if frame.raw_bytes == 0 {
+            return Err(table("inflates to nothing", 0));
+        }
+        if frame.stored_bytes == 0 {
+            return Err(table("has no compressed bytes", 0));
+        }
+        if u64::from(frame.stored_bytes) > stored_bytes_limit(frame.raw_bytes) {
+            let reason = "its compressed bytes are far more than its contents";
+            return Err(table(reason, frame.stored_bytes.into()));
+        }
+        let end = frame.offset.checked_add(frame.stored_bytes.into());
+        let Some(end) = end.filter(|&end| end <= self.file_bytes && end <= OFFSET_MASK) else {
+            return Err(table("begins or ends outside the file", frame.offset));
+        };
+        if number > 0 && frame.offset != self.end && self.packed {
+            self.unpack();
+        }
+        if !self.packed {
+            self.sizes.push(frame.stored_bytes);
+        }
+        self.even(frame.raw_bytes);
+        self.places.push(Place::new(frame.offset, frame.codec));
+        self.end = end;
+        self.raw_bytes += u64::from(frame.raw_bytes);
+        self.stored_bytes_max = self.stored_bytes_max.max(frame.stored_bytes);
+        match frame.check {
+            FrameCheck::None => {}
+            FrameCheck::Stored(check) => self.stored_checks.push(check),
+            FrameCheck::Raw(check) => self.raw_checks.push(check),
+        }
+        if zero {
+            let word = (number / 64) as usize;
+            if self.zeros.len() <= word {
+                self.zeros.resize(word + 1, 0);
+            }
+            self.zeros[word] |= 1 << (number % 64);
+        }
+        Ok(())
+    }
+
+    /// The frames do not follow one another: keep every one's size.
+    fn unpack(&mut self) {
+        self.packed = false;
+        self.sizes.reserve_exact(self.expected as usize);
+        let ends = self.places.iter().skip(1).map(|place| place.offset());
+        let sizes = (self.places.iter().zip(ends.chain([self.end])))
+            .map(|(place, end)| (end - place.offset()) as u32);
+        self.sizes.extend(sizes);
+    }
+
+    /// Keeps raw offsets only from the first frame on that differs from those before it.
+    fn even(&mut self, raw_bytes: u32) {
+        let number = self.places.len() as u64;
+        let first = u64::from(self.frame_bytes);
+        if self.raw_offsets.is_empty() && number > 0 && (self.short || raw_bytes > self.frame_bytes)
+        {
+            self.raw_offsets.reserve_exact(self.expected as usize + 1);
+            self.raw_offsets.extend((0..number).map(|i| i * first));
+        }
+        if !self.raw_offsets.is_empty() {
+            self.raw_offsets.push(self.raw_bytes);
+        }
+        self.short = number > 0 && raw_bytes < self.frame_bytes;
+        self.frame_bytes = self.frame_bytes.max(raw_bytes);
+    }
+
+    /// Ends the list.
+    ///
+    /// # Errors
+    /// [`FormatError::Empty`] when no frame was pushed; [`FormatError::Table`] when not all frames or none have a
+    /// checksum of one kind.
+    pub(super) fn finish(mut self) -> Result<Index, FormatError> {
+        let frames = self.places.len();
+        let Some(&first) = self.places.first() else {
+            return Err(FormatError::Empty {
+                format: self.variant,
+            });
+        };
+        let checks = match (self.stored_checks.len(), self.raw_checks.len()) {
+            (0, 0) => Checks::None,
+            (n, 0) if n == frames => Checks::Stored(self.stored_checks.into()),
+            (0, n) if n == frames => Checks::Raw(self.raw_checks.into()),
+            (stored, raw) => {
+                return Err(FormatError::Table {
+                    format: self.variant,
+                    frame: (stored + raw) as u64,
+                    frames: frames as u64,
+                    reason: "has no checksum, though others have one",
+                    value: 0,
+                });
+            }
+        };
+        let places = if self.packed {
+            self.places.push(Place::new(self.end, first.codec()));
+            Places::Packed(self.places.into())
+        } else {
+            Places::Scattered(self.places.into(), self.sizes.into())
+        };
+        let raws = if self.raw_offsets.is_empty() {
+            Raws::Even
+        } else {
+            self.raw_offsets.push(self.raw_bytes);
+            Raws::Uneven(self.raw_offsets.into())
+        };
+        if !self.zeros.is_empty() {
+            self.zeros.resize(frames.div_ceil(64), 0);
+        }
+        Ok(Index {
+            format: self.format,
+            variant: self.variant,
+            frames: frames as u64,
+            raw_bytes: self.raw_bytes,
+            stored_bytes: self.file_bytes,
+            frame_bytes: self.frame_bytes,
+            stored_bytes_max: self.stored_bytes_max,
+            codec: first.codec(),
+            places,
+            raws,
+            checks,
+            zeros: self.zeros.into(),
+        })
+    }
+}
+
+const OFFSET_BITS: u32 = 60;
+const OFFSET_MASK: u64 = (1 << OFFSET_BITS) - 1;

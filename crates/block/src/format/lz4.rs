@@ -1,0 +1,70 @@
+//! LZ4: one standard LZ4 frame per frame of the image, and our index frame at the end.
+//!
+//! Why here: the fastest codec to inflate. Any `lz4 -d` unpacks such a file: frames follow one another, and it skips
+//! the index. Without the index (a plain `.lz4` file) nothing says where frames begin, and the file is refused.
+//! Source: LZ4 Frame Format Description 1.6.4. Map: `docs/formats/lz4.md`.
+
+use super::read_at::Bytes;
+use super::sidx::{self, Found};
+use super::write::{Ending, ImageWriter, Layout, Packed};
+use super::{Format, FormatError, Index};
+use crate::codec::{CodecId, lz4};
+
+const NAME: &str = "lz4";
+
+/// Whether the file begins as one of this format.
+pub(super) fn probe(bytes: &Bytes<'_>) -> Result<bool, FormatError> {
+    Ok((bytes.array::<4>(0)?).is_some_and(|head| head == lz4::FRAME_MAGIC.to_le_bytes()))
+}
+
+/// Reads the index.
+pub(super) fn parse(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
+    let reason = match sidx::read(bytes, bytes.size, Format::Lz4, NAME)? {
+        Found::Index(index) => return Ok(index),
+        Found::Nothing => "the image is cut short, or was not written by this program",
+        Found::Damaged(reason) => reason,
+    };
+    Err(FormatError::NoIndex {
+        format: NAME,
+        at: "the end of the file",
+        reason,
+        next: "fetch it again, or unpack it with `lz4 -d` and pack the result",
+    })
+}
+
+/// Writes the index.
+pub(super) struct Lz4Writer {
+    index: sidx::Writer,
+}
+
+impl Lz4Writer {
+    pub(super) fn new(layout: &Layout) -> Self {
+        Self {
+            index: sidx::Writer::new(CodecId::Lz4Frame, layout.frame_bytes),
+        }
+    }
+}
+
+impl ImageWriter for Lz4Writer {
+    fn codec(&self) -> CodecId {
+        CodecId::Lz4Frame
+    }
+
+    fn push(&mut self, frame: &Packed) -> Result<(), FormatError> {
+        self.index.push(frame.entry(), frame.raw_bytes);
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<Ending, FormatError> {
+        let tail = self
+            .index
+            .finish()
+            .ok_or_else(|| FormatError::CannotWrite {
+                format: NAME,
+                what: format!("{} frames", self.index.frames()),
+                reason: "the index is a skippable frame, whose length has 32 bits",
+                next: "take a larger --frame",
+            })?;
+        Ok(Ending { tail, front: None })
+    }
+}

@@ -1,0 +1,39 @@
+//! The bytes as they are.
+//!
+//! Why here: for comparison, and because a device over a plain file is useful by itself.
+
+use super::read_at::Bytes;
+use super::write::{Ending, ImageWriter, Packed};
+use super::{FormatError, Index};
+use crate::codec::CodecId;
+
+/// Takes any bytes that no other format claimed.
+pub(super) fn parse(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
+    if bytes.size == 0 {
+        return Err(FormatError::Empty { format: "raw" });
+    }
+    Ok(Index::same(bytes.size, FRAME_BYTES))
+}
+
+/// Adds nothing.
+pub(super) struct RawWriter;
+
+impl ImageWriter for RawWriter {
+    fn codec(&self) -> CodecId {
+        CodecId::Store
+    }
+
+    fn push(&mut self, _: &Packed) -> Result<(), FormatError> {
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<Ending, FormatError> {
+        Ok(Ending {
+            tail: Vec::new(),
+            front: None,
+        })
+    }
+}
+
+/// The pieces in which a raw image is cached.
+const FRAME_BYTES: u32 = 64 << 10;

@@ -1,0 +1,171 @@
+//! Reading an image's heads and tables from anything that has bytes at offsets.
+//!
+//! Why here: parsers are run on files, on block devices and (fuzzing) on plain memory.
+//! Must stay true: nothing here allocates by a length that the image claims; tables are read in pieces of
+//! [`PIECE_BYTES`].
+
+use super::FormatError;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+/// A run of bytes of known size that can be read from any thread.
+pub trait ReadAt: Sync {
+    /// How many bytes there are.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    fn size_bytes(&self) -> io::Result<u64>;
+
+    /// Fills `buf` from `offset`.
+    ///
+    /// # Errors
+    /// What the operating system says; `UnexpectedEof` when the bytes end too early.
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()>;
+}
+
+impl ReadAt for File {
+    fn size_bytes(&self) -> io::Result<u64> {
+        let metadata = self.metadata()?;
+        if metadata.is_file() {
+            return Ok(metadata.len());
+        }
+        // A block device says its size only by its end. All other reads are by offset, so moving the cursor is harmless.
+        Ok(rustix::fs::seek(self, rustix::fs::SeekFrom::End(0))?)
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        FileExt::read_exact_at(self, buf, offset)
+    }
+}
+
+impl ReadAt for &[u8] {
+    fn size_bytes(&self) -> io::Result<u64> {
+        Ok(self.len() as u64)
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        let bytes = usize::try_from(offset)
+            .ok()
+            .and_then(|start| self.get(start..)?.get(..buf.len()))
+            .ok_or(io::ErrorKind::UnexpectedEof)?;
+        buf.copy_from_slice(bytes);
+        Ok(())
+    }
+}
+
+/// An image being parsed: its bytes, and their number, asked for once.
+#[derive(Clone, Copy)]
+pub(super) struct Bytes<'a> {
+    source: &'a dyn ReadAt,
+    /// The file's size.
+    pub(super) size: u64,
+}
+
+impl<'a> Bytes<'a> {
+    /// Asks for the size.
+    ///
+    /// # Errors
+    /// [`FormatError::Io`].
+    pub(super) fn new(source: &'a dyn ReadAt) -> Result<Self, FormatError> {
+        let size = source.size_bytes().map_err(|source| FormatError::Io {
+            doing: "read",
+            offset: 0,
+            source,
+        })?;
+        Ok(Self { source, size })
+    }
+
+    /// Fills `buf` from `offset`.
+    ///
+    /// # Errors
+    /// [`FormatError::Io`].
+    pub(super) fn fill(&self, buf: &mut [u8], offset: u64) -> Result<(), FormatError> {
+        self.source
+            .read_exact_at(buf, offset)
+            .map_err(|source| FormatError::Io {
+                doing: "read",
+                offset,
+                source,
+            })
+    }
+
+    /// The `N` bytes at `offset`, or `None` where the file has no such bytes.
+    ///
+    /// # Errors
+    /// [`FormatError::Io`].
+    pub(super) fn array<const N: usize>(
+        &self,
+        offset: u64,
+    ) -> Result<Option<[u8; N]>, FormatError> {
+        match offset.checked_add(N as u64) {
+            Some(end) if end <= self.size => {
+                let mut buf = [0; N];
+                self.fill(&mut buf, offset)?;
+                Ok(Some(buf))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// The `N` bytes that end the file, or `None` where it is smaller.
+    ///
+    /// # Errors
+    /// [`FormatError::Io`].
+    pub(super) fn tail<const N: usize>(&self) -> Result<Option<[u8; N]>, FormatError> {
+        match self.size.checked_sub(N as u64) {
+            Some(offset) => self.array(offset),
+            None => Ok(None),
+        }
+    }
+
+    /// Calls `each` with the records of `N` bytes that stand at `offset`, in order, with their numbers. The caller has
+    /// made sure that they lie inside the file.
+    ///
+    /// # Errors
+    /// [`FormatError::Io`], or what `each` returns.
+    pub(super) fn records<const N: usize>(
+        &self,
+        offset: u64,
+        count: u64,
+        mut each: impl FnMut(u64, &[u8; N]) -> Result<(), FormatError>,
+    ) -> Result<(), FormatError> {
+        self.pieces(
+            offset,
+            count * N as u64,
+            PIECE_BYTES / N * N,
+            |start, piece| {
+                for (i, record) in piece.as_chunks::<N>().0.iter().enumerate() {
+                    each(start / N as u64 + i as u64, record)?;
+                }
+                Ok(())
+            },
+        )
+    }
+
+    /// Calls `each` with the `length` bytes at `offset`, in order, at most `piece_bytes` at a time, and with where each
+    /// piece begins, counted from `offset`.
+    ///
+    /// # Errors
+    /// [`FormatError::Io`], or what `each` returns.
+    pub(super) fn pieces(
+        &self,
+        offset: u64,
+        length: u64,
+        piece_bytes: usize,
+        mut each: impl FnMut(u64, &[u8]) -> Result<(), FormatError>,
+    ) -> Result<(), FormatError> {
+        let mut buf = vec![0; length.min(piece_bytes as u64) as usize];
+        let mut done = 0;
+        while done < length {
+            let take = (length - done).min(buf.len() as u64) as usize;
+            self.fill(&mut buf[..take], offset + done)?;
+            each(done, &buf[..take])?;
+            done += take as u64;
+        }
+        Ok(())
+    }
+}
+
+/// Tables are read this many bytes at a time.
+pub(super) const PIECE_BYTES: usize = 64 << 10;

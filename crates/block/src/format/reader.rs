@@ -1,0 +1,110 @@
+//! Reading one frame from an image, checked by everything the image carries.
+//!
+//! Why here: unpacking, verifying and fuzzing need the whole of a frame, from any [`ReadAt`]; the device has its own,
+//! faster way (mapped files, early answers) with the same checks.
+//! Must stay true: bytes are handed out only when every check that the image has for them has passed.
+//! Called from: one thread at a time; one reader per engine.
+
+use super::{Frame, FrameCheck, ReadAt};
+use crate::codec::{self, CodecError, CodecId, Inflater};
+use std::io;
+use xxhash_rust::{xxh3::xxh3_64, xxh64::xxh64};
+
+/// Why a frame cannot be had.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FrameError {
+    /// Its compressed bytes cannot be read.
+    #[error("its compressed bytes cannot be read: {0}")]
+    Io(#[from] io::Error),
+    /// Its compressed bytes are not those that were written.
+    #[error(
+        "the checksum of its {bytes} compressed bytes is {found:016x}, the image says {expected:016x}"
+    )]
+    StoredCheck {
+        /// How many there are.
+        bytes: u32,
+        /// XXH3-64 of what was read.
+        found: u64,
+        /// What the image says.
+        expected: u64,
+    },
+    /// Its contents are not those that were written.
+    #[error(
+        "the checksum of its {bytes} bytes of contents is {found:08x}, the image says {expected:08x}"
+    )]
+    RawCheck {
+        /// How many there are.
+        bytes: u32,
+        /// Low 32 bits of the XXH64 of what came out.
+        found: u32,
+        /// What the image says.
+        expected: u32,
+    },
+    /// The codec refused it.
+    #[error(transparent)]
+    Codec(#[from] CodecError),
+    /// The image says that it is all zeros, and it is not.
+    #[error("it is marked as all zeros and is not")]
+    NotZero,
+}
+
+/// Reads frames; holds the buffers and inflaters that takes.
+pub struct FrameReader {
+    inflaters: [Option<Box<dyn Inflater>>; CodecId::ALL.len()],
+    stored: Vec<u8>,
+    raw: Vec<u8>,
+    thorough: bool,
+}
+
+impl FrameReader {
+    /// With `thorough`, checksums inside frames are computed even where the image's own check has passed.
+    #[must_use]
+    pub fn new(thorough: bool) -> Self {
+        Self {
+            inflaters: Default::default(),
+            stored: Vec::new(),
+            raw: Vec::new(),
+            thorough,
+        }
+    }
+
+    /// Reads, checks and inflates `frame`; returns its contents. Blocks on the source.
+    ///
+    /// # Errors
+    /// [`FrameError`]: nothing of the frame is handed out.
+    pub fn read(&mut self, source: &dyn ReadAt, frame: &Frame) -> Result<&[u8], FrameError> {
+        self.stored.resize(frame.stored_bytes as usize, 0);
+        source.read_exact_at(&mut self.stored, frame.offset)?;
+        let mut verified = false;
+        if let FrameCheck::Stored(expected) = frame.check {
+            let found = xxh3_64(&self.stored);
+            if found != expected {
+                return Err(FrameError::StoredCheck {
+                    bytes: frame.stored_bytes,
+                    found,
+                    expected,
+                });
+            }
+            verified = true;
+        }
+        self.raw.resize(frame.raw_bytes as usize, 0);
+        let inflater = self.inflaters[frame.codec as usize]
+            .get_or_insert_with(|| codec::make_inflater(frame.codec));
+        // The seek table's checksum is the one inside the zstd frame: once is enough.
+        let checked_after = matches!(frame.check, FrameCheck::Raw(_));
+        inflater.set_verified((verified || checked_after) && !self.thorough);
+        inflater.inflate(&self.stored, &mut self.raw)?;
+        if let FrameCheck::Raw(expected) = frame.check {
+            let found = xxh64(&self.raw, 0) as u32;
+            if found != expected {
+                return Err(FrameError::RawCheck {
+                    bytes: frame.raw_bytes,
+                    found,
+                    expected,
+                });
+            }
+        }
+        Ok(&self.raw)
+    }
+}

@@ -1,0 +1,250 @@
+//! Seekable zstd: zstd frames, and a table of their sizes in a skippable frame at the end of the file.
+//!
+//! Why here: the default for new images. Any `zstd -d` unpacks them, and files that others wrote by the same
+//! specification are read, whatever the sizes of their frames and with or without checksums.
+//! Must stay true: the table's entries cover *every* frame of the file, ours included: our index frame is entered as a
+//! frame that inflates to nothing, as the specification asks.
+//! Source: zstd's contrib/seekable_format/zstd_seekable_compression_format.md, version 0.1.0. Map:
+//! `docs/formats/seekable-zstd.md`.
+
+use super::read_at::Bytes;
+use super::sidx::{self, Found, le32};
+use super::write::{Ending, ImageWriter, Layout, Packed};
+use super::{Builder, Format, FormatError, Frame, FrameCheck, Index};
+use crate::codec::CodecId;
+
+pub(super) const NAME: &str = "seekable zstd";
+
+/// Whether the file begins or ends as one of this format.
+pub(super) fn probe(bytes: &Bytes<'_>) -> Result<bool, FormatError> {
+    let ends = (bytes.tail::<4>()?).is_some_and(|tail| tail == FOOTER_MAGIC.to_le_bytes());
+    Ok(ends || (bytes.array::<4>(0)?).is_some_and(|head| head == FRAME_MAGIC.to_le_bytes()))
+}
+
+/// Reads the tables.
+pub(super) fn parse(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
+    let table = Table::find(bytes)?;
+    match sidx::read(bytes, table.start, Format::Zstd, NAME)? {
+        Found::Index(index) => return Ok(index),
+        Found::Nothing => {}
+        Found::Damaged(reason) => tracing::warn!(
+            "{NAME}: the image's own index is damaged ({reason}); going on with the standard seek table"
+        ),
+    }
+    let mut builder = Builder::new(Format::Zstd, NAME, bytes.size, table.frames);
+    let mut offset = 0_u64;
+    let mut each = |i: u64, stored_bytes: u32, raw_bytes: u32, check: FrameCheck| {
+        let frame = Frame {
+            offset,
+            stored_bytes,
+            raw_bytes,
+            raw_offset: 0,
+            codec: CodecId::Zstd,
+            check,
+        };
+        offset += u64::from(stored_bytes);
+        if offset > table.start {
+            return Err(FormatError::Table {
+                format: NAME,
+                frame: i,
+                frames: table.frames,
+                reason: "ends inside the seek table",
+                value: offset,
+            });
+        }
+        // Skippable and empty frames stand in the table too; they hold nothing of the device.
+        if raw_bytes == 0 {
+            Ok(())
+        } else {
+            builder.push(frame, false)
+        }
+    };
+    let entries = table.start + sidx::SKIPPABLE_BYTES;
+    if table.checked {
+        bytes.records::<12>(entries, table.frames, |i, entry| {
+            each(
+                i,
+                le32(entry),
+                le32(&entry[4..]),
+                FrameCheck::Raw(le32(&entry[8..])),
+            )
+        })?;
+    } else {
+        bytes.records::<8>(entries, table.frames, |i, entry| {
+            each(i, le32(entry), le32(&entry[4..]), FrameCheck::None)
+        })?;
+    }
+    let index = builder.finish()?;
+    if offset != table.start {
+        return Err(FormatError::Table {
+            format: NAME,
+            frame: table.frames - 1,
+            frames: table.frames,
+            reason: "the last frame does not end where the seek table begins but at byte",
+            value: offset,
+        });
+    }
+    if !index.is_even() {
+        compare_sizes(bytes, &index)?;
+    }
+    Ok(index)
+}
+
+/// The seek table carries no checksum of itself: a damaged size would move everything after it. Sizes that are all
+/// alike can only be right; others are compared with what the frames' own heads say, where they say it.
+fn compare_sizes(bytes: &Bytes<'_>, index: &Index) -> Result<(), FormatError> {
+    let mut head = [0; FRAME_HEAD_BYTES_MAX];
+    for i in 0..index.frames() {
+        let frame = index.frame(i);
+        let head = &mut head[..FRAME_HEAD_BYTES_MAX.min(frame.stored_bytes as usize)];
+        bytes.fill(head, frame.offset)?;
+        if let Ok(Some(size)) = zstd_safe::get_frame_content_size(head)
+            && size != u64::from(frame.raw_bytes)
+        {
+            return Err(FormatError::Table {
+                format: NAME,
+                frame: i,
+                frames: index.frames(),
+                reason: "the frame's own head gives it another size than the table, bytes",
+                value: size,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Where the seek table lies.
+struct Table {
+    /// First byte of its skippable frame.
+    start: u64,
+    frames: u64,
+    checked: bool,
+}
+
+impl Table {
+    fn find(bytes: &Bytes<'_>) -> Result<Self, FormatError> {
+        let footer = bytes
+            .tail::<9>()?
+            .filter(|footer| footer[5..] == FOOTER_MAGIC.to_le_bytes());
+        let Some(footer) = footer else {
+            return Err(FormatError::NoIndex {
+                format: NAME,
+                at: "the end of the file",
+                reason: "the image is cut short, or was written without a seek table",
+                next: "fetch it again, or unpack it with `zstd -d` and pack the result",
+            });
+        };
+        let (frames, descriptor) = (u64::from(le32(&footer)), footer[4]);
+        if descriptor & RESERVED_BITS != 0 {
+            return Err(FormatError::Field {
+                format: NAME,
+                field: "the seek table's descriptor",
+                value: descriptor.into(),
+                limit: "bits 2 to 6 must be 0",
+            });
+        }
+        let checked = descriptor & CHECKED_BIT != 0;
+        let entry_bytes = if checked { 12 } else { 8 };
+        let content = frames * entry_bytes + FOOTER_BYTES;
+        let Some(start) = bytes.size.checked_sub(content + sidx::SKIPPABLE_BYTES) else {
+            let room = bytes
+                .size
+                .saturating_sub(FOOTER_BYTES + sidx::SKIPPABLE_BYTES);
+            return Err(FormatError::TooManyFrames {
+                format: NAME,
+                frames,
+                has: bytes.size,
+                room: room / entry_bytes,
+            });
+        };
+        let head = bytes.array::<8>(start)?.unwrap_or_default();
+        if head[..4] != TABLE_MAGIC.to_le_bytes() || u64::from(le32(&head[4..])) != content {
+            return Err(FormatError::NoIndex {
+                format: NAME,
+                at: "where the footer says that the seek table begins",
+                reason: "something else stands there, so one of the two is damaged",
+                next: "fetch it again, or unpack it with `zstd -d` and pack the result",
+            });
+        }
+        Ok(Self {
+            start,
+            frames,
+            checked,
+        })
+    }
+}
+
+/// Writes our index frame and the standard seek table.
+pub(super) struct SeekableWriter {
+    index: sidx::Writer,
+    /// The seek table's entries.
+    entries: Vec<u8>,
+    frames: u64,
+}
+
+impl SeekableWriter {
+    pub(super) fn new(layout: &Layout) -> Self {
+        Self {
+            index: sidx::Writer::new(CodecId::Zstd, layout.frame_bytes),
+            entries: Vec::new(),
+            frames: 0,
+        }
+    }
+
+    fn enter(&mut self, stored_bytes: u32, raw_bytes: u32, check: u32) {
+        for field in [stored_bytes, raw_bytes, check] {
+            self.entries.extend(field.to_le_bytes());
+        }
+        self.frames += 1;
+    }
+}
+
+impl ImageWriter for SeekableWriter {
+    fn codec(&self) -> CodecId {
+        CodecId::Zstd
+    }
+
+    fn push(&mut self, frame: &Packed) -> Result<(), FormatError> {
+        self.index.push(frame.entry(), frame.raw_bytes);
+        self.enter(frame.stored_bytes, frame.raw_bytes, frame.stored_end);
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<Ending, FormatError> {
+        let frames = self.frames;
+        let too_many = || FormatError::CannotWrite {
+            format: NAME,
+            what: format!("{frames} frames"),
+            reason: "the seek table is a skippable frame, whose length has 32 bits",
+            next: "take a larger --frame",
+        };
+        let mut tail = self.index.finish().ok_or_else(too_many)?;
+        self.enter(tail.len() as u32, 0, NOTHING_CHECK);
+        let content = self.entries.len() as u64 + FOOTER_BYTES;
+        let content = u32::try_from(content).map_err(|_| too_many())?;
+        let frames = u32::try_from(self.frames)
+            .ok()
+            .filter(|&frames| frames <= FRAMES_MAX);
+        let frames = frames.ok_or_else(too_many)?;
+        tail.extend(TABLE_MAGIC.to_le_bytes());
+        tail.extend(content.to_le_bytes());
+        tail.append(&mut self.entries);
+        tail.extend(frames.to_le_bytes());
+        tail.push(CHECKED_BIT);
+        tail.extend(FOOTER_MAGIC.to_le_bytes());
+        Ok(Ending { tail, front: None })
+    }
+}
+
+/// What the specification lets a table hold.
+const FRAMES_MAX: u32 = 0x800_0000;
+/// The low 32 bits of the XXH64 of no bytes at all.
+const NOTHING_CHECK: u32 = 0x51D8_E999;
+pub(super) const FRAME_MAGIC: u32 = 0xFD2F_B528;
+pub(super) const TABLE_MAGIC: u32 = 0x184D_2A5E;
+pub(super) const FOOTER_MAGIC: u32 = 0x8F92_EAB1;
+pub(super) const CHECKED_BIT: u8 = 1 << 7;
+/// RFC 8878, section 3.1.1.1, and the magic number before it.
+const FRAME_HEAD_BYTES_MAX: usize = 18;
+const RESERVED_BITS: u8 = 0b0111_1100;
+const FOOTER_BYTES: u64 = 9;

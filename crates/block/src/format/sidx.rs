@@ -1,0 +1,241 @@
+//! Our own index frame: what the standard tables have no room for, in a skippable frame that other tools skip.
+//!
+//! Why here: the seekable zstd table checks a frame's *contents*, so nothing of a frame could be delivered before all
+//! of it is inflated; LZ4 has no table at all. This frame holds every frame's size and the XXH3-64 of its *compressed*
+//! bytes, says which frames are all zeros, and checks itself. It stands before the seek table of a zstd image and at
+//! the end of an LZ4 image; the bytes are the same. Map: `docs/formats/lz4.md`.
+//! Must stay true: its own checksum is verified before anything in it is believed; entries are then still checked
+//! against the file, because anyone can compute a checksum.
+
+use super::read_at::{Bytes, PIECE_BYTES};
+use super::{Builder, FRAME_BYTES_MAX, Format, FormatError, Frame, FrameCheck, Index};
+use crate::codec::CodecId;
+use xxhash_rust::xxh3::Xxh3Default;
+
+/// What one entry says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Entry {
+    /// Compressed bytes.
+    pub stored_bytes: u32,
+    /// Whether the frame inflates to zeros only.
+    pub zero: bool,
+    /// XXH3-64 of the compressed bytes.
+    pub check: u64,
+}
+
+/// Gathers the entries of an image that is being written.
+#[derive(Debug)]
+pub(super) struct Writer {
+    codec: CodecId,
+    frame_bytes: u32,
+    raw_bytes: u64,
+    entries: Vec<Entry>,
+}
+
+impl Writer {
+    /// For an image of `codec` ([`CodecId::Zstd`] or [`CodecId::Lz4Frame`]) in frames of `frame_bytes`.
+    pub(super) fn new(codec: CodecId, frame_bytes: u32) -> Self {
+        Self {
+            codec,
+            frame_bytes,
+            raw_bytes: 0,
+            entries: Vec::new(),
+        }
+    }
+
+    /// Adds the next frame of the file.
+    pub(super) fn push(&mut self, entry: Entry, raw_bytes: u32) {
+        self.raw_bytes += u64::from(raw_bytes);
+        self.entries.push(entry);
+    }
+
+    /// How many there are.
+    pub(super) fn frames(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The whole skippable frame, or `None` when its 32-bit length has no room for so many entries.
+    pub(super) fn finish(&self) -> Option<Vec<u8>> {
+        let content = HEAD_BYTES + self.entries.len() as u64 * ENTRY_BYTES as u64 + TAIL_BYTES;
+        let content_bytes = u32::try_from(content).ok()?;
+        let total_bytes = content_bytes.checked_add(SKIPPABLE_BYTES as u32)?;
+        let mut out = Vec::with_capacity(content as usize + SKIPPABLE_BYTES as usize);
+        out.extend(MAGIC.to_le_bytes());
+        out.extend(content_bytes.to_le_bytes());
+        out.extend(TAG);
+        out.extend([VERSION, codec_number(self.codec)?, 0, 0]);
+        out.extend(self.frame_bytes.to_le_bytes());
+        out.extend((self.entries.len() as u64).to_le_bytes());
+        out.extend(self.raw_bytes.to_le_bytes());
+        for entry in &self.entries {
+            let zero = if entry.zero { ZERO_BIT } else { 0 };
+            out.extend((entry.stored_bytes | zero).to_le_bytes());
+            out.extend(entry.check.to_le_bytes());
+        }
+        let check = xxhash_rust::xxh3::xxh3_64(&out[SKIPPABLE_BYTES as usize..]);
+        out.extend(check.to_le_bytes());
+        out.extend(total_bytes.to_le_bytes());
+        out.extend(END_TAG);
+        Some(out)
+    }
+}
+
+/// What was found where an index frame would end.
+#[derive(Debug)]
+pub(super) enum Found {
+    /// No index frame.
+    Nothing,
+    /// One that does not agree with its own checksum or fields; says what.
+    Damaged(&'static str),
+    /// The image's index.
+    Index(Index),
+}
+
+/// Looks for an index frame that ends at byte `end` of the file.
+///
+/// # Errors
+/// [`FormatError`]: the index is intact but speaks of frames that cannot be.
+pub(super) fn read(
+    bytes: &Bytes<'_>,
+    end: u64,
+    format: Format,
+    variant: &'static str,
+) -> Result<Found, FormatError> {
+    let Some(tail_at) = end.checked_sub(TAIL_BYTES) else {
+        return Ok(Found::Nothing);
+    };
+    let Some(tail) = bytes.array::<16>(tail_at)? else {
+        return Ok(Found::Nothing);
+    };
+    if tail[12..] != END_TAG {
+        return Ok(Found::Nothing);
+    }
+    let frame_bytes_total = u64::from(le32(&tail[8..]));
+    let Some(start) = end.checked_sub(frame_bytes_total) else {
+        return Ok(Found::Damaged("its length is more than the file's"));
+    };
+    if frame_bytes_total < SKIPPABLE_BYTES + HEAD_BYTES + TAIL_BYTES {
+        return Ok(Found::Damaged("its length is less than its head's"));
+    }
+    let Some(head) = bytes.array::<40>(start)? else {
+        return Ok(Found::Damaged("its head lies outside the file"));
+    };
+    let (frame_bytes, frames) = (le32(&head[20..]), le64(&head[24..]));
+    let entries_bytes = frame_bytes_total - SKIPPABLE_BYTES - HEAD_BYTES - TAIL_BYTES;
+    if head[..4] != MAGIC.to_le_bytes()
+        || u64::from(le32(&head[4..])) != frame_bytes_total - SKIPPABLE_BYTES
+        || head[8..16] != TAG
+        || frames.checked_mul(ENTRY_BYTES as u64) != Some(entries_bytes)
+    {
+        return Ok(Found::Damaged("its head does not agree with its end"));
+    }
+    let mut hasher = Xxh3Default::new();
+    let hashed = frame_bytes_total - SKIPPABLE_BYTES - TAIL_BYTES;
+    bytes.pieces(start + SKIPPABLE_BYTES, hashed, PIECE_BYTES, |_, piece| {
+        hasher.update(piece);
+        Ok(())
+    })?;
+    if hasher.digest() != le64(&tail) {
+        return Ok(Found::Damaged("its checksum is wrong"));
+    }
+    let field = |field, value, limit| FormatError::Field {
+        format: variant,
+        field,
+        value,
+        limit,
+    };
+    if head[16] != VERSION {
+        let limit = "this program reads version 1; update it";
+        return Err(field(
+            "the version of the index frame",
+            head[16].into(),
+            limit,
+        ));
+    }
+    let codec = match (format, head[17]) {
+        (Format::Zstd, ZSTD) => CodecId::Zstd,
+        (Format::Lz4, LZ4) => CodecId::Lz4Frame,
+        _ => {
+            return Err(field(
+                "the codec of the index frame",
+                head[17].into(),
+                "zstd 0 or lz4 1",
+            ));
+        }
+    };
+    if frame_bytes == 0 || frame_bytes > FRAME_BYTES_MAX {
+        return Err(field(
+            "the frame size",
+            frame_bytes.into(),
+            "it must be 1 to 16 MiB",
+        ));
+    }
+    let raw_bytes = le64(&head[32..]);
+    if frames == 0 {
+        return Err(FormatError::Empty { format: variant });
+    }
+    if raw_bytes.div_ceil(frame_bytes.into()) != frames {
+        let limit = "which is not frames times the frame size";
+        return Err(field("the size of the contents", raw_bytes, limit));
+    }
+    let mut builder = Builder::new(format, variant, bytes.size, frames);
+    let mut offset = 0_u64;
+    let entries_at = start + SKIPPABLE_BYTES + HEAD_BYTES;
+    bytes.records::<ENTRY_BYTES>(entries_at, frames, |i, entry| {
+        let word = le32(entry);
+        let stored_bytes = word & !ZERO_BIT;
+        let raw_left = raw_bytes - i * u64::from(frame_bytes);
+        let frame = Frame {
+            offset,
+            stored_bytes,
+            raw_bytes: raw_left.min(frame_bytes.into()) as u32,
+            raw_offset: 0,
+            codec,
+            check: FrameCheck::Stored(le64(&entry[4..])),
+        };
+        offset += u64::from(stored_bytes);
+        if offset > start {
+            return Err(FormatError::Table {
+                format: variant,
+                frame: i,
+                frames,
+                reason: "ends inside the index",
+                value: offset,
+            });
+        }
+        builder.push(frame, word & ZERO_BIT != 0)
+    })?;
+    Ok(Found::Index(builder.finish()?))
+}
+
+fn codec_number(codec: CodecId) -> Option<u8> {
+    match codec {
+        CodecId::Zstd => Some(ZSTD),
+        CodecId::Lz4Frame => Some(LZ4),
+        _ => None,
+    }
+}
+
+/// The little-endian `u32` that `bytes` begin with.
+pub(super) fn le32(bytes: &[u8]) -> u32 {
+    u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+}
+
+/// The little-endian `u64` that `bytes` begin with.
+pub(super) fn le64(bytes: &[u8]) -> u64 {
+    u64::from(le32(bytes)) | u64::from(le32(&bytes[4..])) << 32
+}
+
+/// One of the sixteen magics of skippable frames; zstd's seek table takes `...5E`, pzstd `...50`.
+pub(super) const MAGIC: u32 = 0x184D_2A5C;
+/// Magic and length, before the content.
+pub(super) const SKIPPABLE_BYTES: u64 = 8;
+const HEAD_BYTES: u64 = 32;
+const TAIL_BYTES: u64 = 16;
+const ENTRY_BYTES: usize = 12;
+pub(super) const TAG: [u8; 8] = *b"sidecore";
+const END_TAG: [u8; 4] = *b"SIDX";
+const VERSION: u8 = 1;
+const ZSTD: u8 = 0;
+const LZ4: u8 = 1;
+const ZERO_BIT: u32 = 1 << 31;

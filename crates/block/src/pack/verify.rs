@@ -1,0 +1,100 @@
+//! Inflating every frame of an image and checking it against everything that the image carries.
+
+use super::{PackError, open_image, workers};
+use crate::format::{FrameError, FrameReader, Index, write::is_zero};
+use std::path::Path;
+
+/// A frame that cannot be had.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct BadFrame {
+    /// Its number.
+    pub frame: u64,
+    /// Where its contents begin in the device.
+    pub raw_offset: u64,
+    /// How many bytes of contents are lost.
+    pub raw_bytes: u32,
+    /// What was found.
+    pub reason: String,
+}
+
+/// What verifying found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verified {
+    /// The format's name.
+    pub format: &'static str,
+    /// How many frames there are.
+    pub frames: u64,
+    /// The first thousand of them that are damaged.
+    pub bad_frames: Vec<BadFrame>,
+    /// How many are damaged in all.
+    pub bad_frames_total: u64,
+    /// Bytes of contents that were inflated and checked.
+    pub raw_bytes: u64,
+    /// What frames were checked with, for people.
+    pub checksums: &'static str,
+}
+
+/// Verifies the image at `path`, `engines` inflating. `progress` is called, on one thread, with the bytes of contents
+/// that are done.
+///
+/// # Errors
+/// [`PackError`] when the image cannot be opened at all. Damaged frames are no error: they are what is looked for.
+pub fn verify(
+    path: &Path,
+    engines: usize,
+    progress: &mut (dyn FnMut(u64) + Send),
+) -> Result<Verified, PackError> {
+    let file = open_image(path)?;
+    let index = Index::open(&file)?;
+    let mut report = Verified {
+        format: index.format().name(),
+        frames: index.frames(),
+        bad_frames: Vec::new(),
+        bad_frames_total: 0,
+        raw_bytes: 0,
+        checksums: index.checksums(),
+    };
+    let (mut next, mut done) = (0, 0);
+    workers::run_frames(
+        &super::engines(engines)?,
+        index.frame_bytes() as usize,
+        || (0_u64, None),
+        || Ok(FrameReader::new(true)),
+        |(number, _)| {
+            *number = next;
+            next += 1;
+            Ok(*number < index.frames())
+        },
+        |reader, (number, fault)| {
+            *fault = match reader.read(&file, &index.frame(*number)) {
+                Ok(raw) if index.is_zero(*number) && !is_zero(raw) => Some(FrameError::NotZero),
+                Ok(_) => None,
+                Err(error) => Some(error),
+            };
+            Ok(())
+        },
+        |(number, fault)| -> Result<(), PackError> {
+            let frame = index.frame(*number);
+            done += u64::from(frame.raw_bytes);
+            progress(done);
+            let Some(fault) = fault.take() else {
+                report.raw_bytes += u64::from(frame.raw_bytes);
+                return Ok(());
+            };
+            report.bad_frames_total += 1;
+            if report.bad_frames.len() < BAD_FRAMES_MAX {
+                report.bad_frames.push(BadFrame {
+                    frame: *number,
+                    raw_offset: frame.raw_offset,
+                    raw_bytes: frame.raw_bytes,
+                    reason: fault.to_string(),
+                });
+            }
+            Ok(())
+        },
+    )?;
+    Ok(report)
+}
+
+/// A thoroughly damaged image of a terabyte should not fill the memory with messages.
+const BAD_FRAMES_MAX: usize = 1000;

@@ -1,0 +1,251 @@
+//! Frames side by side on engines, results in order: the one seam between packing and the pool.
+//!
+//! Why here: packing, unpacking and verifying all walk an image's frames in order and spend their
+//! time in one kernel per frame. Who runs the kernels is this file's business alone.
+//!
+//! Three batches of jobs go round between two threads. The caller's runs a batch as one loop on the
+//! engines (`Pool::for_each`); the other finishes the batch before it and fills the one after, so
+//! that reading and writing overlap with the kernels.
+//!
+//! Must stay true: jobs are made at the start and used again, so memory is bounded whatever the
+//! image's size; `done` sees jobs in the order in which `fill` made them.
+
+use sidecore_engine::Core;
+use sidecore_offload::{OffloadError, Pool};
+use sidecore_sched::ClassId;
+use std::sync::{Mutex, PoisonError, mpsc};
+
+/// The class under which the scheduler keeps what these loops cost.
+const CLASS: ClassId = ClassId(2);
+
+/// Batches that go round: one on the engines, one being finished and filled, one on its way.
+const BATCHES: usize = 3;
+
+/// Jobs of a batch per engine: enough that the engine which ends first does not wait long.
+const JOBS_PER_ENGINE: usize = 16;
+
+/// The most bytes of frames in a batch, where frames are large; but two jobs per engine at least.
+const BATCH_BYTES_MAX: usize = 8 << 20;
+
+/// A job and how its kernel ended.
+struct Slot<J, E> {
+    job: J,
+    result: Result<(), E>,
+}
+
+/// Runs `kernel` on the jobs that `fill` makes, on the engines of `pool`, and hands them to `done`
+/// in order. A job's frame has `frame_bytes`. `fill` returns false when there are no more jobs.
+/// Blocks until all is done.
+///
+/// # Errors
+/// The first that `fill`, `kernel` or `done` returns, in the order of the jobs. Jobs after it may
+/// have been run.
+///
+/// # Panics
+/// When a kernel does.
+pub(super) fn run_frames<J, K, E>(
+    pool: &Pool,
+    frame_bytes: usize,
+    make_job: impl Fn() -> J,
+    make_kernel: impl Fn() -> Result<K, E>,
+    mut fill: impl FnMut(&mut J) -> Result<bool, E> + Send,
+    kernel: impl Fn(&mut K, &mut J) -> Result<(), E> + Sync,
+    mut done: impl FnMut(&mut J) -> Result<(), E> + Send,
+) -> Result<(), E>
+where
+    J: Send,
+    K: Send,
+    E: Send,
+{
+    let engines = pool.engines();
+    let kernels = (0..engines)
+        .map(|_| make_kernel().map(Mutex::new))
+        .collect::<Result<Vec<_>, E>>()?;
+    let jobs = (engines * JOBS_PER_ENGINE)
+        .min(BATCH_BYTES_MAX / frame_bytes.max(1))
+        .max(2 * engines);
+    let (to_io, finished) = mpsc::channel::<Vec<Slot<J, E>>>();
+    let (to_engines, filled) = mpsc::channel::<Vec<Slot<J, E>>>();
+    std::thread::scope(|scope| {
+        let batch = || {
+            let slots = (0..jobs).map(|_| Slot {
+                job: make_job(),
+                result: Ok(()),
+            });
+            slots.collect::<Vec<_>>()
+        };
+        let spare: Vec<_> = (0..BATCHES).map(|_| batch()).collect();
+        let io = scope.spawn(move || {
+            let mut more = true;
+            let mut fill_batch = |mut slots: Vec<Slot<J, E>>| -> Result<(), E> {
+                let mut count = 0;
+                while more && count < slots.len() {
+                    more = fill(&mut slots[count].job)?;
+                    count += usize::from(more);
+                }
+                slots.truncate(count);
+                // An empty batch is the end; the receiver is gone only when the engines failed.
+                let _ = to_engines.send(slots);
+                Ok(())
+            };
+            for slots in spare {
+                fill_batch(slots)?;
+            }
+            while let Ok(mut slots) = finished.recv() {
+                for slot in &mut slots {
+                    std::mem::replace(&mut slot.result, Ok(()))?;
+                    done(&mut slot.job)?;
+                }
+                fill_batch(slots)?;
+            }
+            Ok(())
+        });
+        while let Ok(mut slots) = filled.recv() {
+            if slots.is_empty() {
+                break;
+            }
+            let run = |_: &mut Core, slot: &mut Slot<J, E>| {
+                slot.result = with_any(&kernels, |state| kernel(state, &mut slot.job));
+            };
+            if let Err(error) = pool.for_each(CLASS, &mut slots, run) {
+                // A kernel's panic is a bug of ours: it goes on here.
+                drop(to_io);
+                let _ = io.join();
+                match error {
+                    OffloadError::Panicked { message } => panic!("{message}"),
+                    other => panic!("{other}"),
+                }
+            }
+            if to_io.send(slots).is_err() {
+                break;
+            }
+        }
+        drop(to_io);
+        drop(filled);
+        match io.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}
+
+/// Runs `work` with a kernel that nobody else uses; there is one for each engine.
+fn with_any<K, R>(kernels: &[Mutex<K>], work: impl FnOnce(&mut K) -> R) -> R {
+    loop {
+        for kernel in kernels {
+            if let Ok(mut kernel) = kernel.try_lock() {
+                return work(&mut kernel);
+            }
+        }
+        // All held: impossible while there are as many kernels as engines, unless one was poisoned
+        // by a panic that is on its way out.
+        if let Some(first) = kernels.first() {
+            return work(&mut first.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sidecore_offload::PoolConfig;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    fn pool(engines: usize) -> Pool {
+        Pool::start(PoolConfig {
+            engines,
+            ..PoolConfig::default()
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn results_come_in_order_and_jobs_are_bounded() {
+        let made = AtomicUsize::new(0);
+        let mut next = 0_u64;
+        let mut seen = Vec::new();
+        run_frames::<u64, (), ()>(
+            &pool(3),
+            64 << 10,
+            || {
+                made.fetch_add(1, Ordering::Relaxed);
+                0
+            },
+            || Ok(()),
+            |job| {
+                *job = next;
+                next += 1;
+                Ok(next <= 500)
+            },
+            |(), job| {
+                // Later jobs finish first.
+                if *job % 7 == 0 {
+                    std::thread::sleep(std::time::Duration::from_micros(300));
+                }
+                *job *= 2;
+                Ok(())
+            },
+            |job| {
+                seen.push(*job);
+                Ok(())
+            },
+        )
+        .unwrap();
+        assert_eq!(seen, (0..500).map(|i| i * 2).collect::<Vec<_>>());
+        assert_eq!(made.into_inner(), BATCHES * 3 * JOBS_PER_ENGINE);
+    }
+
+    #[test]
+    #[should_panic(expected = "a bug")]
+    fn a_panic_is_passed_on() {
+        let _ = run_frames::<i32, (), ()>(
+            &pool(2),
+            64 << 10,
+            || 0,
+            || Ok(()),
+            |_| Ok(true),
+            |(), _| panic!("a bug"),
+            |_| Ok(()),
+        );
+    }
+
+    #[test]
+    fn the_first_error_ends_it() {
+        for at in ["fill", "kernel", "done"] {
+            let mut next = 0;
+            let mut done = 0;
+            let result = run_frames(
+                &pool(2),
+                64 << 10,
+                || 0,
+                || Ok(()),
+                |job| {
+                    *job = next;
+                    next += 1;
+                    if at == "fill" && next == 40 {
+                        Err("fill")
+                    } else {
+                        Ok(true)
+                    }
+                },
+                |(), job: &mut i32| {
+                    if at == "kernel" && *job == 33 {
+                        Err("kernel")
+                    } else {
+                        Ok(())
+                    }
+                },
+                |job| {
+                    done = *job;
+                    if at == "done" && *job == 20 {
+                        Err("done")
+                    } else {
+                        Ok(())
+                    }
+                },
+            );
+            assert_eq!(result, Err(at));
+            assert!(done < 40, "{at}: {done}");
+        }
+    }
+}
