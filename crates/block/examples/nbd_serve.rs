@@ -10,29 +10,44 @@ use sidecore_block::source::{BlockSource, Deliver, Extent, MemorySource, ReadErr
 use sidecore_block::ways::nbd::{Address, Options, Server};
 use std::io::Read;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Memory whose extents cost nothing to look up either.
-struct Flat(MemorySource);
+struct Flat {
+    memory: MemorySource,
+    /// Work before and after a delivery, as an inflating device has it.
+    work: [Duration; 2],
+}
+
+/// Keeps this core busy.
+fn work(time: Duration) {
+    let began = Instant::now();
+    while began.elapsed() < time {
+        std::hint::spin_loop();
+    }
+}
 
 impl BlockSource for Flat {
     fn size_bytes(&self) -> u64 {
-        self.0.size_bytes()
+        self.memory.size_bytes()
     }
 
     fn preferred_bytes(&self) -> u32 {
-        self.0.preferred_bytes()
+        self.memory.preferred_bytes()
     }
 
     fn read_with_max_bytes(&self) -> usize {
-        self.0.read_with_max_bytes()
+        self.memory.read_with_max_bytes()
     }
 
     fn read_into(&self, offset: u64, dst: &mut [u8]) -> Result<(), ReadError> {
-        self.0.read_into(offset, dst)
+        self.memory.read_into(offset, dst)
     }
 
     fn read_with(&self, offset: u64, len: usize, deliver: &mut Deliver<'_>) {
-        self.0.read_with(offset, len, deliver);
+        work(self.work[0]);
+        self.memory.read_with(offset, len, deliver);
+        work(self.work[1]);
     }
 
     fn extent(&self, offset: u64) -> Extent {
@@ -46,7 +61,8 @@ impl BlockSource for Flat {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
     let (Some(address), Some(file)) = (args.next(), args.next()) else {
-        return Err("usage: nbd_serve unix:PATH|tcp:HOST:PORT FILE [WORKERS] [SEND_BUFFER]".into());
+        let usage = "nbd_serve ADDRESS FILE [WORKERS [SEND_BUFFER [US_BEFORE [US_AFTER]]]]";
+        return Err(format!("usage: {usage}").into());
     };
     let mut options = Options::default();
     if let Some(workers) = args.next() {
@@ -55,7 +71,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if let Some(bytes) = args.next() {
         options.send_buffer_bytes = bytes.parse()?;
     }
-    let source = Arc::new(Flat(MemorySource::new(std::fs::read(file)?)));
+    let mut work = [Duration::ZERO; 2];
+    for (work, us) in work.iter_mut().zip(args) {
+        *work = Duration::from_micros(us.parse()?);
+    }
+    let memory = MemorySource::new(std::fs::read(file)?);
+    let source = Arc::new(Flat { memory, work });
     let address: Address = address.parse()?;
     let server = Server::bind(source, &[address], options)?;
     let stopper = server.stopper();

@@ -3,6 +3,9 @@
 //! Must stay true: a tool that is missing fails the test and says to run scripts/setup; nothing is
 //! left running.
 
+// A test's helpers may fail it too.
+#![allow(clippy::unwrap_used)]
+
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
