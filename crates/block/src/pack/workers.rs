@@ -1,9 +1,11 @@
-//! Frames side by side, results in order: the one seam between packing and the cores that do the work.
+//! Frames side by side, results in order: the one seam between packing and the cores that do the
+//! work.
 //!
-//! Why here: packing, unpacking and verifying all walk an image's frames in order and spend their time in one kernel
-//! per frame. Who runs the kernels is this file's business alone.
-//! Must stay true: at most [`IN_FLIGHT_PER_ENGINE`] jobs per engine exist, made at the start and used again, so memory
-//! is bounded whatever the image's size; `done` sees jobs in the order in which `fill` made them.
+//! Why here: packing, unpacking and verifying all walk an image's frames in order and spend their
+//! time in one kernel per frame. Who runs the kernels is this file's business alone.
+//! Must stay true: at most [`IN_FLIGHT_PER_ENGINE`] jobs per engine exist, made at the start and
+//! used again, so memory is bounded whatever the image's size; `done` sees jobs in the order in
+//! which `fill` made them.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -13,11 +15,13 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 /// Jobs per engine between being filled and being done.
 pub(super) const IN_FLIGHT_PER_ENGINE: usize = 4;
 
-/// Runs `kernel` on the jobs that `fill` makes, on `engines` threads, and hands them to `done` in order. `fill` and
-/// `done` run on the calling thread; `fill` returns false when there are no more jobs.
+/// Runs `kernel` on the jobs that `fill` makes, on `engines` threads, and hands them to `done` in
+/// order. `fill` and `done` run on the calling thread; `fill` returns false when there are no more
+/// jobs.
 ///
 /// # Errors
-/// The first that `fill`, `kernel` or `done` returns, in the order of the jobs. Jobs after it may have been run.
+/// The first that `fill`, `kernel` or `done` returns, in the order of the jobs. Jobs after it may
+/// have been run.
 pub(super) fn run_frames<J, K, E>(
     engines: usize,
     make_job: impl Fn() -> J,
@@ -73,7 +77,8 @@ where
             if finished == filled {
                 return Ok(());
             }
-            // The threads end only when the queue is closed, or after a panic, which comes as a result.
+            // The threads end only when the queue is closed, or after a panic, which comes as a
+            // result.
             let Ok((number, job, result)) = results.recv() else {
                 unreachable!("all threads ended while jobs were under way");
             };

@@ -1,5 +1,6 @@
-//! `sidecore block pack`, `unpack`, `info` and `verify` as people and scripts call them, and the tools of others on the
-//! same files. Needs the packages of scripts/setup, and root for the tests that mount and make loop devices.
+//! `sidecore block pack`, `unpack`, `info` and `verify` as people and scripts call them, and the
+//! tools of others on the same files. Needs the packages of scripts/setup, and root for the tests
+//! that mount and make loop devices.
 
 mod tools;
 
@@ -312,7 +313,8 @@ fn an_interrupted_pack_leaves_nothing() {
             let old = place.write("image", b"something older");
             let mut command = sidecore(&["block", "pack", "-", "--format", format, "-o"]);
             let mut child = command.arg(&old).stdin(Stdio::piped()).spawn().unwrap();
-            // Standard input stays open, so that it cannot end by itself; what it has so far is being written.
+            // Standard input stays open, so that it cannot end by itself; what it has so far is
+            // being written.
             let mut stdin = child.stdin.take().unwrap();
             stdin.write_all(&contents(4 << 20)).unwrap();
             wait_for_written(&mut child, 100_000);
@@ -422,8 +424,8 @@ fn make_tree(tree: &Path) {
     rustix::fs::setxattr(&file, "user.note", b"kept", flags).unwrap();
 }
 
-/// Everything about a tree that `diff -r` does not look at; times in whole seconds, as squashfs keeps them, and no
-/// sizes of directories, which every file system has its own of.
+/// Everything about a tree that `diff -r` does not look at; times in whole seconds, as squashfs
+/// keeps them, and no sizes of directories, which every file system has its own of.
 fn listing(root: &Path) -> Vec<String> {
     let mut find = tool("find");
     find.arg(root)

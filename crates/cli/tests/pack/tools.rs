@@ -131,7 +131,8 @@ pub(crate) fn ok(command: &mut Command) -> Output {
     output
 }
 
-/// The command ended with `status`, and said `says` on standard error and nothing on standard output.
+/// The command ended with `status`, and said `says` on standard error and nothing on standard
+/// output.
 pub(crate) fn fails(output: &Output, status: i32, says: &str) {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(status), "{said}");
