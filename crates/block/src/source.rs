@@ -68,7 +68,8 @@ pub trait BlockSource: Send + Sync {
     /// The request size in bytes at which this source is most efficient (an image's frame size), a power of two.
     fn preferred_bytes(&self) -> u32;
 
-    /// The largest `len` that [`Self::read_with`] takes; larger reads must be split by the caller. At least 1 MiB.
+    /// The largest `len` that [`Self::read_with`] serves without a copy; callers split larger reads.
+    /// At least 64 KiB.
     fn read_with_max_bytes(&self) -> usize;
 
     /// Fills `dst` from `offset`. Blocks until all bytes are there.

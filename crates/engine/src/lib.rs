@@ -1,1 +1,44 @@
-//! (stub)
+//! One engine: a core with a local store, tagged DMA, mailboxes and signals; and what runs on it.
+//!
+//! Top-down, the way a job travels:
+//!
+//! - [`Engine`]: a pinned thread that runs jobs; [`Engine::scope`] lends them borrowed memory.
+//! - [`Core`]: an engine's hardware without a thread. Whoever owns it may drive it: the engine's
+//!   thread, or a caller on its own core, for whom an off-load is then a call.
+//! - [`Kernel`]: what an engine runs; [`Ctx`]: what a kernel works with while it runs.
+//! - [`mfc`]: tagged DMA between main memory ([`In`], [`Out`], [`Area`]) and the local store.
+//! - [`store`]: the local store and its buffers.
+//! - [`Ring`]: a typed ring of buffers between a producer and a consumer: acquire, commit, wait,
+//!   release.
+//! - [`mail`]: mailboxes and signals between a host and an engine; [`wait`]: waiting that spins,
+//!   yields, then blocks.
+//!
+//! Must stay true: no unsafe code but in `engine/lend.rs`, where a scope lends its jobs to a thread
+//! that outlives it. Source: the Cell Broadband Engine Architecture, and the papers that used it;
+//! DESIGN.md, "Engines on today's machines".
+
+mod core;
+mod engine;
+mod error;
+mod kernel;
+pub mod mail;
+mod memory;
+pub mod mfc;
+pub mod ring;
+pub mod store;
+mod sync;
+pub mod wait;
+
+pub use crate::core::{Core, CoreCounters, CoreOptions, KERNELS_MAX, StageTimes};
+pub use engine::{Engine, EngineOptions, JOBS_MAX, JobHandle, Scope};
+pub use error::{DmaError, EngineError, KernelError, StoreError};
+pub use kernel::{Ctx, Kernel};
+pub use mail::{HostPorts, Ports, SignalMode};
+pub use memory::{Area, In, Out, Source, Target};
+pub use mfc::{DmaMode, Get, Mfc, Put, Tag, TagMask, View, Window};
+pub use ring::Ring;
+pub use store::{Arena, Buf};
+pub use wait::{Doorbell, WaitOptions, Waiter};
+
+/// What the hardware's memory can hold: values that are the same thing as their bytes.
+pub use sidecore_sys::Plain;

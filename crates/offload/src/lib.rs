@@ -1,1 +1,26 @@
-//! (stub)
+//! How work gets to engines.
+//!
+//! [`Pool`] owns the engines of one process. A caller hands it work with borrowed data in one of
+//! three ways, and a policy of `sidecore-sched` decides how wide it runs:
+//!
+//! - [`Pool::run`] / [`Pool::call`]: one task on one engine (TLP). An idle engine on the caller's
+//!   own core is *called*: the caller drives it itself, and nothing crosses to another core.
+//! - [`Pool::for_each`]: one task's units across several engines (LLP). The caller is the first of
+//!   them; the others are woken with a request packet.
+//! - [`Pool::post`]: background work that nobody waits for (read-ahead), done by whichever engine
+//!   is idle, dropped when its bounded queue is full.
+//!
+//! The protocol between callers and engines is told in `README.md` beside this file.
+
+mod claims;
+mod deal;
+mod error;
+mod job;
+mod mission;
+mod pool;
+
+pub use error::OffloadError;
+pub use pool::{Background, Pool, PoolConfig, Seat, SeatCounters};
+
+#[cfg(test)]
+mod tests;

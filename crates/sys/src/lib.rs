@@ -1,1 +1,32 @@
-//! (stub)
+//! What only the operating system and the processor can do, behind interfaces that are safe to
+//! call.
+//!
+//! Why here: every other crate denies `unsafe`; what needs it for memory, signals, clocks and cores
+//! is in this one, which knows nothing of engines or images.
+//!
+//! - [`region`]: page-aligned memory in huge pages where it can be, locked and touched; [`slab`]:
+//!   one cut in slots.
+//! - [`map`]: a file mapped read-only that survives truncation and I/O errors.
+//! - [`cpu`]: which core this thread is on, may be on, and must stay on.
+//! - [`futex`]: waiting on a word, and waking who waits.
+//! - [`clock`]: time, processor time, cycles, memory in use.
+//! - [`plain`]: values that are the same thing as their bytes; [`prefetch`]: hints to the cache.
+//!
+//! Must stay true: no function here can make a caller's safe code unsound; any thread may call any
+//! of them.
+
+pub mod clock;
+pub mod cpu;
+mod error;
+pub mod futex;
+pub mod map;
+pub mod plain;
+pub mod prefetch;
+pub mod region;
+pub mod slab;
+
+pub use error::SysError;
+pub use map::FileMap;
+pub use plain::Plain;
+pub use region::{Backing, HugePages, Region, RegionOptions};
+pub use slab::{Slab, SlotBuf};

@@ -1,1 +1,372 @@
-//! (stub)
+//! The device: a read comes in, frames are inflated by engines, bytes go out.
+//!
+//! [`Device`] ties the pure parts together and owns all that is not pure: the mapped image, the
+//! slots' bytes, the locks.
+//!
+//! - [`cache`] (pure): which frame is in which slot.
+//! - [`readahead`] (pure): who reads sequentially, and how far to go ahead.
+//! - [`inflate`]: the kernel that runs on an engine.
+//! - [`stages`]: where the time of a block goes, for the papers' table.
+//!
+//! **The grain follows the load.** A read of one frame runs on the engine of the caller's own core.
+//! A read of several is a loop that the scheduler splits by what is idle: one reader gets all
+//! engines, many readers one each. Read-ahead is background work of whatever is left over.
+//!
+//! **One inflates, others wait.** A slot being filled is write-locked before the cache says so;
+//! who finds it filling takes the read lock, and thus waits for exactly that frame. Nobody waits
+//! while holding an engine or a claim that is not yet filled, so there is no circle.
+//!
+//! Must stay true: bytes are delivered only after the frame's check (its compressed bytes', or its
+//! inflated bytes' as a whole); memory stays within `memory_bytes`.
+
+pub mod cache;
+pub mod inflate;
+pub mod readahead;
+pub mod stages;
+
+mod read;
+
+#[cfg(test)]
+mod core_tests;
+#[cfg(test)]
+mod tests;
+
+use crate::format::{Format, FormatError, Index};
+use crate::source::{BlockSource, Deliver, Extent, ReadError};
+use cache::{Cache, CacheCounts};
+use parking_lot::{Condvar, Mutex, RwLock};
+use readahead::ReadAhead;
+use sidecore_offload::{Background, Pool};
+use sidecore_sched::ClassId;
+use sidecore_sys::{FileMap, RegionOptions, Slab, SlotBuf};
+use stages::Stages;
+use std::collections::HashSet;
+use std::fs::File;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+/// The class under which the scheduler keeps what inflating frames costs.
+pub const INFLATE_CLASS: ClassId = ClassId(1);
+
+/// The most that [`Device::read_with`] serves in one piece.
+const READ_WITH_BYTES_MAX: usize = 1 << 20;
+
+/// The most frames that one such read may touch; more go through a buffer.
+const PIECES_MAX: usize = 260;
+
+/// Zero frames that [`Device::extent`] looks through in one call.
+const EXTENT_FRAMES_MAX: u64 = 65_536;
+
+/// Damaged frames that are remembered so that each is logged once.
+const LOGGED_FRAMES_MAX: usize = 1024;
+
+/// What an engine holds besides its slot: local store, kernel state, stack.
+const ENGINE_BYTES: u64 = 1 << 20;
+
+/// How to open a device.
+#[derive(Debug, Clone, Copy)]
+pub struct DeviceConfig {
+    /// The most memory in bytes that the device holds: index, cache, engines, and pages of the
+    /// image that are mapped in (those belong to the page cache all the same).
+    pub memory_bytes: u64,
+    /// How far to read ahead of a sequential reader, in bytes; 0 turns it off.
+    pub read_ahead_bytes: u64,
+}
+
+impl Default for DeviceConfig {
+    fn default() -> Self {
+        Self {
+            memory_bytes: 128 << 20,
+            read_ahead_bytes: 2 << 20,
+        }
+    }
+}
+
+/// Why a device cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// The file is no image that can be read.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    /// The system refused memory or a map.
+    #[error("cannot map the image: {0}")]
+    System(#[from] sidecore_sys::SysError),
+    /// The operating system refused something on the file.
+    #[error("cannot read the image: {0}")]
+    Io(#[from] std::io::Error),
+    /// `memory_bytes` does not even hold the index and a few frames.
+    #[error(
+        "this image needs at least {needed_bytes} bytes of memory (index {index_bytes}, engines, \
+         {slots_min} frames of {frame_bytes}), --memory allows {memory_bytes}"
+    )]
+    Memory {
+        /// The least that would do.
+        needed_bytes: u64,
+        /// Of which for the index.
+        index_bytes: u64,
+        /// Of which so many frames.
+        slots_min: u64,
+        /// Of this size.
+        frame_bytes: u64,
+        /// What was allowed.
+        memory_bytes: u64,
+    },
+}
+
+/// A compressed image, opened for reading. Share it behind an [`Arc`].
+pub struct Device {
+    index: Index,
+    file: File,
+    map: FileMap,
+    /// Bytes mapped in since they were last let go, and how many may be.
+    resident_bytes: AtomicU64,
+    resident_bytes_max: u64,
+    pool: Arc<Pool>,
+    cache: Mutex<Cache>,
+    /// Readers that found every slot pinned wait here, under the cache's lock.
+    unpinned: Condvar,
+    slots: Box<[RwLock<SlotBuf>]>,
+    readers: Mutex<ReadAhead>,
+    read_ahead_bytes: u64,
+    zeros: Box<[u8]>,
+    stages: Stages,
+    logged: Mutex<HashSet<u64>>,
+    opened: Instant,
+    background: OnceLock<Arc<dyn Background>>,
+}
+
+impl Device {
+    /// Opens the image in `file` on the engines of `pool`. Blocks while the tables are read.
+    ///
+    /// # Errors
+    /// [`DeviceError`].
+    pub fn open(
+        file: File,
+        pool: Arc<Pool>,
+        config: DeviceConfig,
+    ) -> Result<Arc<Self>, DeviceError> {
+        let index = Index::open(&file)?;
+        let budget = Budget::divide(&index, pool.engines() as u64, config.memory_bytes)?;
+        let frame_bytes = index.frame_bytes() as usize;
+        // Not touched beforehand: a device that is never read should not take its cache's memory.
+        let options = RegionOptions {
+            lock: false,
+            touch: false,
+            ..RegionOptions::default()
+        };
+        let slab = Slab::new(frame_bytes, budget.slots as usize, options)?;
+        let slots: Box<[_]> = std::iter::from_fn(|| slab.take())
+            .map(RwLock::new)
+            .collect();
+        let map_bytes = usize::try_from(index.stored_bytes()).unwrap_or(usize::MAX);
+        let map = FileMap::new(&file, 0, map_bytes)?;
+        let read_ahead_bytes = config
+            .read_ahead_bytes
+            .min(budget.slots * frame_bytes as u64 / 4);
+        let device = Arc::new(Self {
+            cache: Mutex::new(Cache::new(slots.len())),
+            unpinned: Condvar::new(),
+            zeros: vec![0; frame_bytes].into(),
+            index,
+            file,
+            map,
+            resident_bytes: AtomicU64::new(0),
+            resident_bytes_max: budget.resident_bytes,
+            pool,
+            slots,
+            readers: Mutex::new(ReadAhead::default()),
+            read_ahead_bytes,
+            stages: Stages::default(),
+            logged: Mutex::new(HashSet::with_capacity(16)),
+            opened: Instant::now(),
+            background: OnceLock::new(),
+        });
+        let ahead: Arc<dyn Background> = Arc::new(Ahead(Arc::downgrade(&device)));
+        let _ = device.background.set(ahead);
+        Ok(device)
+    }
+
+    /// The image's index.
+    #[must_use]
+    pub fn index(&self) -> &Index {
+        &self.index
+    }
+
+    /// The engines that serve it.
+    #[must_use]
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    /// What the cache has done so far.
+    #[must_use]
+    pub fn cache_counts(&self) -> CacheCounts {
+        self.cache.lock().counts()
+    }
+
+    /// Where the time of the blocks went so far.
+    #[must_use]
+    pub fn stages(&self) -> &Stages {
+        &self.stages
+    }
+
+    /// Slots of the cache, each of one frame.
+    #[must_use]
+    pub fn cache_slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Forgets every cached frame that nobody is reading and gives its memory back; for benches
+    /// that tell cold from warm.
+    pub fn drop_cache(&self) {
+        self.release(Duration::ZERO, usize::MAX);
+        self.map.drop_resident();
+    }
+
+    fn seconds(&self) -> u64 {
+        self.opened.elapsed().as_secs()
+    }
+
+    fn release(&self, idle: Duration, limit: usize) {
+        let mut cache = self.cache.lock();
+        cache.set_tick(self.seconds());
+        cache.release_idle(idle.as_secs(), limit, |slot| {
+            // Unpinned and not filling: nobody holds this lock, nor can anyone take a pin meanwhile.
+            if let Some(mut bytes) = self.slots[slot.0 as usize].try_write() {
+                // A refusal only means that the memory stays ours.
+                let _ = bytes.release_pages();
+            }
+        });
+    }
+
+    /// Counts bytes of the image that were mapped in, and lets all of them go when they are too
+    /// many. They stay in the page cache; the next touch is a minor fault.
+    fn count_resident(&self, bytes: u64) {
+        // A fault maps its neighbours, too: count whole windows of 64 KiB.
+        let bytes = bytes.next_multiple_of(FAULT_AROUND_BYTES);
+        let resident = self.resident_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if resident > self.resident_bytes_max && self.index.stored_bytes() > self.resident_bytes_max
+        {
+            self.resident_bytes.store(0, Ordering::Relaxed);
+            self.map.drop_resident();
+        }
+    }
+
+    /// Logs what is wrong with a frame, once.
+    fn log_damage(&self, frame: u64, error: &ReadError) {
+        let mut logged = self.logged.lock();
+        if logged.len() < LOGGED_FRAMES_MAX && logged.insert(frame) {
+            tracing::error!("{error}; reads that touch it get an I/O error");
+        }
+    }
+}
+
+/// The kernel maps up to so much around a fault on a file.
+const FAULT_AROUND_BYTES: u64 = 64 << 10;
+
+impl BlockSource for Device {
+    fn size_bytes(&self) -> u64 {
+        self.index.raw_bytes()
+    }
+
+    fn preferred_bytes(&self) -> u32 {
+        self.index.frame_bytes().next_power_of_two()
+    }
+
+    fn read_with_max_bytes(&self) -> usize {
+        let frame_bytes = self.index.frame_bytes() as usize;
+        READ_WITH_BYTES_MAX
+            .min((PIECES_MAX - 2) * frame_bytes)
+            .max(64 << 10)
+    }
+
+    fn read_into(&self, offset: u64, dst: &mut [u8]) -> Result<(), ReadError> {
+        self.read_into_buffer(offset, dst)
+    }
+
+    fn read_with(&self, offset: u64, len: usize, deliver: &mut Deliver<'_>) {
+        self.read_in_pieces(offset, len, deliver);
+    }
+
+    fn extent(&self, offset: u64) -> Extent {
+        if offset >= self.size_bytes() {
+            return Extent {
+                len: 0,
+                zero: false,
+            };
+        }
+        let first = self.index.frame_at(offset);
+        let zero = self.index.is_zero(first);
+        let last = (first + 1..self.index.frames())
+            .take(EXTENT_FRAMES_MAX as usize)
+            .take_while(|&frame| self.index.is_zero(frame) == zero)
+            .last()
+            .unwrap_or(first);
+        let last = self.index.frame(last);
+        Extent {
+            len: last.raw_offset + u64::from(last.raw_bytes) - offset,
+            zero,
+        }
+    }
+
+    fn passthrough(&self) -> Option<&File> {
+        (self.index.format() == Format::Raw).then_some(&self.file)
+    }
+
+    fn release_idle(&self, idle: Duration) {
+        self.release(idle, 256);
+    }
+}
+
+/// How `memory_bytes` is divided.
+struct Budget {
+    slots: u64,
+    resident_bytes: u64,
+}
+
+impl Budget {
+    fn divide(index: &Index, engines: u64, memory_bytes: u64) -> Result<Self, DeviceError> {
+        let index_bytes = index.memory_bytes() as u64;
+        let frame_bytes = u64::from(index.frame_bytes()).next_multiple_of(4096);
+        // Enough that every engine can serve one largest read and read ahead of it.
+        let per_read = (READ_WITH_BYTES_MAX as u64).div_ceil(frame_bytes) + 1;
+        let slots_min = (per_read + 1) * engines.max(2);
+        let fixed_bytes = index_bytes + engines * ENGINE_BYTES + frame_bytes;
+        let needed_bytes = fixed_bytes + slots_min * frame_bytes + RESIDENT_BYTES_MIN;
+        if memory_bytes < needed_bytes {
+            return Err(DeviceError::Memory {
+                needed_bytes,
+                index_bytes,
+                slots_min,
+                frame_bytes,
+                memory_bytes,
+            });
+        }
+        let free_bytes = memory_bytes - fixed_bytes;
+        let resident_bytes = (free_bytes / 4).max(RESIDENT_BYTES_MIN);
+        let frames_bytes = (free_bytes - resident_bytes).min(
+            // A cache larger than the device is of no use.
+            index.frames().saturating_add(slots_min) * frame_bytes,
+        );
+        Ok(Self {
+            slots: (frames_bytes / frame_bytes).max(slots_min),
+            resident_bytes,
+        })
+    }
+}
+
+/// The least of the image that may be mapped in at once.
+const RESIDENT_BYTES_MIN: u64 = 2 << 20;
+
+/// Read-ahead as background work; the token is the frame.
+struct Ahead(Weak<Device>);
+
+impl Background for Ahead {
+    fn run(&self, core: &mut sidecore_engine::Core, token: u64) {
+        if let Some(device) = self.0.upgrade() {
+            device.fill_ahead(core, token);
+        }
+    }
+}

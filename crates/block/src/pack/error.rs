@@ -47,6 +47,9 @@ pub enum PackError {
     /// The image cannot be opened, or the format cannot hold what it is given.
     #[error(transparent)]
     Format(#[from] FormatError),
+    /// The engines cannot be started.
+    #[error(transparent)]
+    Engines(#[from] sidecore_offload::OffloadError),
     /// A frame cannot be deflated.
     #[error("frame {frame}: {source}")]
     Deflate {

@@ -18,6 +18,7 @@ use crate::codec::{self, Deflater};
 use crate::format::write::{Layout, Packed};
 use crate::format::{Format, FormatError};
 use output::Output;
+use sidecore_offload::{OffloadError, Pool, PoolConfig};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -68,7 +69,7 @@ pub struct Report {
     pub zero_frames: u64,
 }
 
-/// Packs `source`. `progress` is called on this thread with the bytes of the source that are done.
+/// Packs `source`. `progress` is called, on one thread, with the bytes of the source that are done.
 ///
 /// # Errors
 /// [`PackError`]; nothing then stands under the target's name that did not before.
@@ -76,7 +77,7 @@ pub fn pack(
     mut source: Source,
     target: Target<'_>,
     options: &Options,
-    progress: &mut dyn FnMut(u64),
+    progress: &mut (dyn FnMut(u64) + Send),
 ) -> Result<Report, PackError> {
     let codec = options.format.codec();
     let levels = codec::levels(codec);
@@ -100,7 +101,8 @@ pub fn pack(
     let pads = writer.pads_last_frame();
     let (mut frames, mut raw_bytes, mut zero_frames, mut source_done) = (0, 0, 0, 0);
     workers::run_frames(
-        options.engines,
+        &engines(options.engines)?,
+        frame_bytes,
         Job::default,
         || {
             codec::make_deflater(codec, options.level)
@@ -275,5 +277,13 @@ fn open_image(path: &Path) -> Result<File, PackError> {
     File::open(path).map_err(|source| PackError::Source {
         path: path.to_owned(),
         source,
+    })
+}
+
+/// A pool of as many engines as were asked for.
+fn engines(engines: usize) -> Result<Pool, OffloadError> {
+    Pool::start(PoolConfig {
+        engines,
+        ..PoolConfig::default()
     })
 }

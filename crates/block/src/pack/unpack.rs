@@ -25,7 +25,7 @@ pub fn unpack(
     path: &Path,
     target: Target<'_>,
     engines: usize,
-    progress: &mut dyn FnMut(u64),
+    progress: &mut (dyn FnMut(u64) + Send),
 ) -> Result<Unpacked, PackError> {
     let file = open_image(path)?;
     let index = Index::open(&file)?;
@@ -34,7 +34,8 @@ pub fn unpack(
     let mut next = 0;
     let mut zero_frames = 0;
     workers::run_frames(
-        engines,
+        &super::engines(engines)?,
+        index.frame_bytes() as usize,
         || (0_u64, Vec::new(), false),
         || Ok(FrameReader::new(false)),
         |(number, ..)| {

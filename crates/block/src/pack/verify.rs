@@ -34,7 +34,7 @@ pub struct Verified {
     pub checksums: &'static str,
 }
 
-/// Verifies the image at `path`, `engines` inflating. `progress` is called on this thread with the
+/// Verifies the image at `path`, `engines` inflating. `progress` is called, on one thread, with the
 /// bytes of contents that are done.
 ///
 /// # Errors
@@ -43,7 +43,7 @@ pub struct Verified {
 pub fn verify(
     path: &Path,
     engines: usize,
-    progress: &mut dyn FnMut(u64),
+    progress: &mut (dyn FnMut(u64) + Send),
 ) -> Result<Verified, PackError> {
     let file = open_image(path)?;
     let index = Index::open(&file)?;
@@ -57,7 +57,8 @@ pub fn verify(
     };
     let (mut next, mut done) = (0, 0);
     workers::run_frames(
-        engines,
+        &super::engines(engines)?,
+        index.frame_bytes() as usize,
         || (0_u64, None),
         || Ok(FrameReader::new(true)),
         |(number, _)| {

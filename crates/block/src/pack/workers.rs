@@ -1,159 +1,163 @@
-//! Frames side by side, results in order: the one seam between packing and the cores that do the
-//! work.
+//! Frames side by side on engines, results in order: the one seam between packing and the pool.
 //!
 //! Why here: packing, unpacking and verifying all walk an image's frames in order and spend their
 //! time in one kernel per frame. Who runs the kernels is this file's business alone.
-//! Must stay true: at most [`IN_FLIGHT_PER_ENGINE`] jobs per engine exist, made at the start and
-//! used again, so memory is bounded whatever the image's size; `done` sees jobs in the order in
-//! which `fill` made them.
+//!
+//! Three batches of jobs go round between two threads. The caller's runs a batch as one loop on the
+//! engines (`Pool::for_each`); the other finishes the batch before it and fills the one after, so
+//! that reading and writing overlap with the kernels.
+//!
+//! Must stay true: jobs are made at the start and used again, so memory is bounded whatever the
+//! image's size; `done` sees jobs in the order in which `fill` made them.
 
-use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::mpsc;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use sidecore_engine::Core;
+use sidecore_offload::{OffloadError, Pool};
+use sidecore_sched::ClassId;
+use std::sync::{Mutex, PoisonError, mpsc};
 
-/// Jobs per engine between being filled and being done.
-pub(super) const IN_FLIGHT_PER_ENGINE: usize = 4;
+/// The class under which the scheduler keeps what these loops cost.
+const CLASS: ClassId = ClassId(2);
 
-/// Runs `kernel` on the jobs that `fill` makes, on `engines` threads, and hands them to `done` in
-/// order. `fill` and `done` run on the calling thread; `fill` returns false when there are no more
-/// jobs.
+/// Batches that go round: one on the engines, one being finished and filled, one on its way.
+const BATCHES: usize = 3;
+
+/// Jobs of a batch per engine: enough that the engine which ends first does not wait long.
+const JOBS_PER_ENGINE: usize = 16;
+
+/// The most bytes of frames in a batch, where frames are large; but two jobs per engine at least.
+const BATCH_BYTES_MAX: usize = 8 << 20;
+
+/// A job and how its kernel ended.
+struct Slot<J, E> {
+    job: J,
+    result: Result<(), E>,
+}
+
+/// Runs `kernel` on the jobs that `fill` makes, on the engines of `pool`, and hands them to `done`
+/// in order. A job's frame has `frame_bytes`. `fill` returns false when there are no more jobs.
+/// Blocks until all is done.
 ///
 /// # Errors
 /// The first that `fill`, `kernel` or `done` returns, in the order of the jobs. Jobs after it may
 /// have been run.
+///
+/// # Panics
+/// When a kernel does.
 pub(super) fn run_frames<J, K, E>(
-    engines: usize,
+    pool: &Pool,
+    frame_bytes: usize,
     make_job: impl Fn() -> J,
     make_kernel: impl Fn() -> Result<K, E>,
-    mut fill: impl FnMut(&mut J) -> Result<bool, E>,
+    mut fill: impl FnMut(&mut J) -> Result<bool, E> + Send,
     kernel: impl Fn(&mut K, &mut J) -> Result<(), E> + Sync,
-    mut done: impl FnMut(&mut J) -> Result<(), E>,
+    mut done: impl FnMut(&mut J) -> Result<(), E> + Send,
 ) -> Result<(), E>
 where
     J: Send,
     K: Send,
     E: Send,
 {
-    let engines = engines.max(1);
-    let in_flight = engines * IN_FLIGHT_PER_ENGINE;
+    let engines = pool.engines();
     let kernels = (0..engines)
-        .map(|_| make_kernel())
+        .map(|_| make_kernel().map(Mutex::new))
         .collect::<Result<Vec<_>, E>>()?;
-    let queue = Queue::default();
-    let kernel = &kernel;
+    let jobs = (engines * JOBS_PER_ENGINE)
+        .min(BATCH_BYTES_MAX / frame_bytes.max(1))
+        .max(2 * engines);
+    let (to_io, finished) = mpsc::channel::<Vec<Slot<J, E>>>();
+    let (to_engines, filled) = mpsc::channel::<Vec<Slot<J, E>>>();
     std::thread::scope(|scope| {
-        let (finished, results) = mpsc::channel();
-        for mut state in kernels {
-            let finished = finished.clone();
-            let queue = &queue;
-            scope.spawn(move || {
-                while let Some((number, mut job)) = queue.pop() {
-                    let run = AssertUnwindSafe(|| kernel(&mut state, &mut job));
-                    let result = catch_unwind(run);
-                    let panicked = result.is_err();
-                    if finished.send((number, job, result)).is_err() || panicked {
-                        break;
-                    }
-                }
+        let batch = || {
+            let slots = (0..jobs).map(|_| Slot {
+                job: make_job(),
+                result: Ok(()),
             });
-        }
-        drop(finished);
-        // Ends the threads on every way out of this closure, panics included.
-        let _closing = Closing(&queue);
-        let mut free: Vec<J> = (0..in_flight).map(|_| make_job()).collect();
-        // Results by their distance from the next job to be done.
-        let mut waiting: VecDeque<Option<(J, Result<(), E>)>> = VecDeque::new();
-        let (mut filled, mut finished, mut more) = (0_u64, 0_u64, true);
-        loop {
-            while more && let Some(mut job) = free.pop() {
-                more = fill(&mut job)?;
-                if more {
-                    queue.push((filled, job));
-                    waiting.push_back(None);
-                    filled += 1;
+            slots.collect::<Vec<_>>()
+        };
+        let spare: Vec<_> = (0..BATCHES).map(|_| batch()).collect();
+        let io = scope.spawn(move || {
+            let mut more = true;
+            let mut fill_batch = |mut slots: Vec<Slot<J, E>>| -> Result<(), E> {
+                let mut count = 0;
+                while more && count < slots.len() {
+                    more = fill(&mut slots[count].job)?;
+                    count += usize::from(more);
                 }
-            }
-            if finished == filled {
-                return Ok(());
-            }
-            // The threads end only when the queue is closed, or after a panic, which comes as a
-            // result.
-            let Ok((number, job, result)) = results.recv() else {
-                unreachable!("all threads ended while jobs were under way");
+                slots.truncate(count);
+                // An empty batch is the end; the receiver is gone only when the engines failed.
+                let _ = to_engines.send(slots);
+                Ok(())
             };
-            // A kernel's panic is a bug of ours: it goes on here, and ends the others on its way.
-            let result = result.unwrap_or_else(|panic| resume_unwind(panic));
-            waiting[(number - finished) as usize] = Some((job, result));
-            while let Some(Some(_)) = waiting.front() {
-                if let Some((mut job, result)) = waiting.pop_front().flatten() {
-                    result?;
-                    done(&mut job)?;
-                    finished += 1;
-                    free.push(job);
+            for slots in spare {
+                fill_batch(slots)?;
+            }
+            while let Ok(mut slots) = finished.recv() {
+                for slot in &mut slots {
+                    std::mem::replace(&mut slot.result, Ok(()))?;
+                    done(&mut slot.job)?;
+                }
+                fill_batch(slots)?;
+            }
+            Ok(())
+        });
+        while let Ok(mut slots) = filled.recv() {
+            if slots.is_empty() {
+                break;
+            }
+            let run = |_: &mut Core, slot: &mut Slot<J, E>| {
+                slot.result = with_any(&kernels, |state| kernel(state, &mut slot.job));
+            };
+            if let Err(error) = pool.for_each(CLASS, &mut slots, run) {
+                // A kernel's panic is a bug of ours: it goes on here.
+                drop(to_io);
+                let _ = io.join();
+                match error {
+                    OffloadError::Panicked { message } => panic!("{message}"),
+                    other => panic!("{other}"),
                 }
             }
+            if to_io.send(slots).is_err() {
+                break;
+            }
+        }
+        drop(to_io);
+        drop(filled);
+        match io.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
         }
     })
 }
 
-/// What is to be run next. Bounded by the number of jobs there are.
-struct Queue<J> {
-    state: Mutex<(VecDeque<(u64, J)>, bool)>,
-    changed: Condvar,
-}
-
-impl<J> Default for Queue<J> {
-    fn default() -> Self {
-        Self {
-            state: Mutex::new((VecDeque::new(), false)),
-            changed: Condvar::new(),
-        }
-    }
-}
-
-impl<J> Queue<J> {
-    fn lock(&self) -> MutexGuard<'_, (VecDeque<(u64, J)>, bool)> {
-        // Nothing in here can be left half done by a panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn push(&self, job: (u64, J)) {
-        self.lock().0.push_back(job);
-        self.changed.notify_one();
-    }
-
-    /// The next job; blocks until there is one. `None` when the queue was closed.
-    fn pop(&self) -> Option<(u64, J)> {
-        let mut state = self.lock();
-        loop {
-            if state.1 {
-                return None;
+/// Runs `work` with a kernel that nobody else uses; there is one for each engine.
+fn with_any<K, R>(kernels: &[Mutex<K>], work: impl FnOnce(&mut K) -> R) -> R {
+    loop {
+        for kernel in kernels {
+            if let Ok(mut kernel) = kernel.try_lock() {
+                return work(&mut kernel);
             }
-            if let Some(job) = state.0.pop_front() {
-                return Some(job);
-            }
-            state = self
-                .changed
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
         }
-    }
-}
-
-struct Closing<'a, J>(&'a Queue<J>);
-
-impl<J> Drop for Closing<'_, J> {
-    fn drop(&mut self) {
-        self.0.lock().1 = true;
-        self.0.changed.notify_all();
+        // All held: impossible while there are as many kernels as engines, unless one was poisoned
+        // by a panic that is on its way out.
+        if let Some(first) = kernels.first() {
+            return work(&mut first.lock().unwrap_or_else(PoisonError::into_inner));
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sidecore_offload::PoolConfig;
     use std::sync::atomic::{AtomicUsize, Ordering};
+
+    fn pool(engines: usize) -> Pool {
+        Pool::start(PoolConfig {
+            engines,
+            ..PoolConfig::default()
+        })
+        .unwrap()
+    }
 
     #[test]
     fn results_come_in_order_and_jobs_are_bounded() {
@@ -161,7 +165,8 @@ mod tests {
         let mut next = 0_u64;
         let mut seen = Vec::new();
         run_frames::<u64, (), ()>(
-            3,
+            &pool(3),
+            64 << 10,
             || {
                 made.fetch_add(1, Ordering::Relaxed);
                 0
@@ -187,14 +192,15 @@ mod tests {
         )
         .unwrap();
         assert_eq!(seen, (0..500).map(|i| i * 2).collect::<Vec<_>>());
-        assert_eq!(made.into_inner(), 3 * IN_FLIGHT_PER_ENGINE);
+        assert_eq!(made.into_inner(), BATCHES * 3 * JOBS_PER_ENGINE);
     }
 
     #[test]
     #[should_panic(expected = "a bug")]
     fn a_panic_is_passed_on() {
         let _ = run_frames::<i32, (), ()>(
-            2,
+            &pool(2),
+            64 << 10,
             || 0,
             || Ok(()),
             |_| Ok(true),
@@ -209,7 +215,8 @@ mod tests {
             let mut next = 0;
             let mut done = 0;
             let result = run_frames(
-                2,
+                &pool(2),
+                64 << 10,
                 || 0,
                 || Ok(()),
                 |job| {

@@ -2,6 +2,8 @@
 
 pub mod attach;
 pub mod fuse;
+pub mod loopdev;
 pub mod mount;
 pub mod nbd;
+pub mod state;
 pub mod ublk;

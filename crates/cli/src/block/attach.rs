@@ -1,15 +1,66 @@
 //! `sidecore block attach`.
 
-use crate::Outcome;
+use super::common::{OpenArgs, open_device};
+use super::mount::FuseArgs;
+use super::mount::background::{self, Starter};
+use crate::{Outcome, output};
 use anyhow::Result;
+use sidecore_block::ways::attach;
+use sidecore_block::ways::mount::Ready;
+use std::io;
 
 /// Arguments of `block attach`.
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    #[command(flatten)]
+    open: OpenArgs,
+    /// Write one JSON object, with `device` and `way`, instead of the path alone.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    fuse: FuseArgs,
+}
+
+/// The command's result.
+#[derive(serde::Serialize)]
+struct Attached {
+    device: String,
+    way: String,
+}
 
 impl Args {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
-        anyhow::bail!("`block attach` is not built yet")
+        if !self.fuse.foreground && !self.fuse.background_child {
+            self.show(&background::start("attach")?)?;
+            return Ok(Outcome::Done);
+        }
+        let starter = Starter::new(&self.fuse);
+        let result = (|| {
+            let source = open_device(&self.open)?;
+            let options = self.fuse.options(&self.open)?;
+            attach::serve(source, &self.open.image, options, |ready| {
+                starter.tell(ready, || self.show(ready).map_err(io::Error::other))
+            })?;
+            Ok(Outcome::Done)
+        })();
+        starter.end(result)
+    }
+
+    fn show(&self, ready: &Ready) -> Result<()> {
+        let device = ready.place.display().to_string();
+        eprintln!(
+            "attached {} as {device} ({})",
+            self.open.image.display(),
+            ready.way
+        );
+        if self.json {
+            output::json(&Attached {
+                device,
+                way: ready.way.clone(),
+            })
+        } else {
+            output::line(&device)
+        }
     }
 }

@@ -1,29 +1,61 @@
 //! What the commands that read and write whole images share.
 
-use crate::output;
+use crate::{output, size};
 use anyhow::{Context, Result};
 use indicatif::ProgressBar;
+use sidecore_block::device::{Device, DeviceConfig};
 use sidecore_block::format::Index;
 use sidecore_block::pack::{Existing, Target};
+use sidecore_offload::{Pool, PoolConfig};
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// How many engines work on frames.
-#[derive(clap::Args)]
-pub(super) struct Engines {
+#[derive(clap::Args, Clone, Copy)]
+pub(crate) struct Engines {
     /// How many engines work side by side; as many as there are cores unless given
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     engines: Option<u16>,
 }
 
 impl Engines {
     /// The number asked for, or that of the cores that this process may use.
-    pub(super) fn count(&self) -> usize {
+    pub(crate) fn count(self) -> usize {
         match self.engines {
             Some(engines) => engines.into(),
             None => std::thread::available_parallelism().map_or(1, usize::from),
         }
     }
+}
+
+/// Which image, and what may be spent on reading it.
+#[derive(clap::Args, Clone)]
+pub(crate) struct OpenArgs {
+    /// The image
+    pub(crate) image: PathBuf,
+    #[command(flatten)]
+    pub(crate) engines: Engines,
+    /// The most memory that is held for it: index, cache of inflated frames, engines, and pages of
+    /// the image that are mapped in
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "128MiB")]
+    pub(crate) memory: u64,
+}
+
+/// Opens an image for reading, and starts the engines that inflate it.
+pub(crate) fn open_device(args: &OpenArgs) -> Result<Arc<Device>> {
+    let image = args.image.display();
+    let file = File::open(&args.image).with_context(|| format!("cannot open {image}"))?;
+    let engines = args.engines.count();
+    let pool = Pool::start(PoolConfig {
+        engines,
+        ..PoolConfig::default()
+    })?;
+    let config = DeviceConfig {
+        memory_bytes: args.memory,
+        ..DeviceConfig::default()
+    };
+    Device::open(file, Arc::new(pool), config).with_context(|| format!("cannot open {image}"))
 }
 
 /// Where `-o` points.

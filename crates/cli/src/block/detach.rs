@@ -2,14 +2,33 @@
 
 use crate::Outcome;
 use anyhow::Result;
+use sidecore_block::ways::attach::detach;
+use sidecore_block::ways::mount::Undone;
+use std::path::PathBuf;
 
 /// Arguments of `block detach`.
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// The device that `attach` printed.
+    device: PathBuf,
+    /// Take the device away from programs, which then get errors, instead of refusing.
+    #[arg(long)]
+    force: bool,
+}
 
 impl Args {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
-        anyhow::bail!("`block detach` is not built yet")
+        let device = self.device.display();
+        match detach(&self.device, self.force)? {
+            Undone::StillUsed(_) => {
+                eprintln!("{device} is open; it goes when the last program closes it");
+            }
+            Undone::TakenAway => {
+                eprintln!("detached {device}; programs that still used it get errors now");
+            }
+            _ => {}
+        }
+        Ok(Outcome::Done)
     }
 }

@@ -1,15 +1,132 @@
 //! `sidecore block mount`.
+//!
+//! Why here: the arguments, the server's life in the background, and the lines that people read; all else is in
+//! `sidecore_block::ways::mount`. The image is opened by the server's process, because its engines are threads.
 
-use crate::Outcome;
-use anyhow::Result;
+pub(crate) mod background;
+
+use super::common::{OpenArgs, open_device};
+use crate::{Outcome, size};
+use anyhow::{Context, Result};
+use background::Starter;
+use sidecore_block::ways::fuse::{FuseOptions, READ_AHEAD_BYTES_DEFAULT, THREADS_MAX};
+use sidecore_block::ways::mount::{Ready, Target, serve};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 
 /// Arguments of `block mount`.
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    #[command(flatten)]
+    open: OpenArgs,
+    /// Where to mount it: an existing directory.
+    dir: PathBuf,
+    /// Show the contents as one file, DIR/image, instead of mounting what is in them. Needs no root.
+    #[arg(long)]
+    file_only: bool,
+    /// Let device nodes and set-user-id programs in the image count. Only for images whose maker you trust.
+    #[arg(long, conflicts_with = "file_only")]
+    trust: bool,
+    #[command(flatten)]
+    fuse: FuseArgs,
+}
+
+/// How the FUSE file is served.
+#[derive(clap::Args)]
+pub(crate) struct FuseArgs {
+    /// Stay in the foreground; Ctrl-C undoes everything.
+    #[arg(long)]
+    pub(crate) foreground: bool,
+    /// Threads that answer the kernel; one a core, at least 2 and at most 8, unless given.
+    #[arg(long, value_name = "N", value_parser = parse_threads)]
+    threads: Option<usize>,
+    /// How far the kernel reads ahead of a sequential reader.
+    #[arg(long, value_name = "SIZE", value_parser = parse_read_ahead, default_value_t = READ_AHEAD_BYTES_DEFAULT)]
+    read_ahead: u32,
+    /// Read a raw image through the server even where the kernel could read its file itself.
+    #[arg(long)]
+    no_passthrough: bool,
+    /// Set by the command that starts the server; not for people.
+    #[arg(long, hide = true)]
+    pub(crate) background_child: bool,
+}
 
 impl Args {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
-        anyhow::bail!("`block mount` is not built yet")
+        let image = self.open.image.clone();
+        let dir = self.dir;
+        if !self.fuse.foreground && !self.fuse.background_child {
+            let ready = background::start("mount")?;
+            eprintln!(
+                "mounted {} on {} ({})",
+                image.display(),
+                dir.display(),
+                ready.way
+            );
+            return Ok(Outcome::Done);
+        }
+        let target = if self.file_only {
+            Target::File { dir }
+        } else {
+            Target::Mount {
+                dir,
+                trusted: self.trust,
+            }
+        };
+        let starter = Starter::new(&self.fuse);
+        let result = (|| {
+            let source = open_device(&self.open)?;
+            let options = self.fuse.options(&self.open)?;
+            serve(source, &image, &target, options, |ready: &Ready| {
+                starter.tell(ready, || {
+                    let place = ready.place.display();
+                    eprintln!(
+                        "mounted {} on {place} ({}); Ctrl-C unmounts",
+                        image.display(),
+                        ready.way
+                    );
+                    Ok(())
+                })
+            })?;
+            Ok(Outcome::Done)
+        })();
+        starter.end(result)
     }
 }
+
+impl FuseArgs {
+    /// The options that the library takes; the file belongs to whoever owns the image.
+    pub(crate) fn options(&self, open: &OpenArgs) -> Result<FuseOptions> {
+        let image = std::fs::metadata(&open.image).context("cannot look at the image")?;
+        let mut options = FuseOptions {
+            read_ahead_bytes: self.read_ahead,
+            passthrough: !self.no_passthrough,
+            uid: image.uid(),
+            gid: image.gid(),
+            mode: image.mode(),
+            ..FuseOptions::default()
+        };
+        if let Some(threads) = self.threads {
+            options.threads = threads;
+        }
+        Ok(options)
+    }
+}
+
+fn parse_threads(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(threads) if (1..=THREADS_MAX).contains(&threads) => Ok(threads),
+        _ => Err(format!("must be a number from 1 to {THREADS_MAX}")),
+    }
+}
+
+fn parse_read_ahead(text: &str) -> Result<u32, String> {
+    match size::parse(text)? {
+        bytes @ 4096..=READ_AHEAD_BYTES_MAX if bytes % 4096 == 0 => Ok(bytes as u32),
+        _ => Err("must be a multiple of 4KiB, from 4KiB to 64MiB".into()),
+    }
+}
+
+/// More would only push other files out of memory.
+const READ_AHEAD_BYTES_MAX: u64 = 64 << 20;

@@ -1,15 +1,81 @@
-//! `sidecore block serve`.
+//! `sidecore block serve`: an image over NBD, in the foreground, until it is interrupted.
+//!
+//! Why here: it only connects the command line, the device and the server in `sidecore_block::ways::nbd`.
+//! Must stay true: `ready` is on standard output only once clients can connect; a signal ends the command with status 0
+//! after replies under way, with the Unix socket removed.
 
-use crate::Outcome;
-use anyhow::Result;
+use super::common::{OpenArgs, open_device};
+use crate::{Outcome, output};
+use anyhow::{Context, Result};
+use sidecore_block::ways::nbd::{Address, Options, Server};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::path::Path;
 
 /// Arguments of `block serve`.
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    #[command(flatten)]
+    open: OpenArgs,
+    /// Where to listen: unix:PATH or tcp:HOST:PORT (10809 is the protocol's port). May be given several times.
+    #[arg(long, value_name = "ADDRESS", required = true)]
+    nbd: Vec<String>,
+    /// The name that clients ask for; they may also ask for none.
+    #[arg(long, value_name = "EXPORT", default_value = "")]
+    name: String,
+    /// Clients at a time.
+    #[arg(long, value_name = "N", default_value_t = Options::default().clients_max)]
+    clients: usize,
+}
 
 impl Args {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
-        anyhow::bail!("`block serve` is not built yet")
+        let addresses = self
+            .nbd
+            .iter()
+            .map(|text| text.parse())
+            .collect::<Result<Vec<Address>, _>>()?;
+        anyhow::ensure!(self.clients > 0, "--clients must be at least 1");
+        let source = open_device(&self.open)?;
+        // Before anything is listening, so that an early signal leaves no socket behind either.
+        let mut signals =
+            Signals::new([SIGINT, SIGTERM]).context("cannot watch for SIGINT and SIGTERM")?;
+        let options = Options {
+            name: self.name.clone(),
+            description: describe(&self.open.image),
+            clients_max: self.clients,
+            ..Options::default()
+        };
+        let server = Server::bind(source, &addresses, options)?;
+        let stopper = server.stopper();
+        let watcher = signals.handle();
+        let watching = std::thread::Builder::new()
+            .name("signals".to_owned())
+            .spawn(move || {
+                for _ in signals.forever() {
+                    stopper.stop();
+                }
+            })
+            .context("cannot start a thread to watch for signals")?;
+        for (given, bound) in addresses.iter().zip(server.addresses()) {
+            if *given != bound {
+                // Only a TCP address changes: its port 0 has become a real one.
+                eprintln!("serving at {bound}");
+            }
+        }
+        output::line("ready")?;
+        let served = server.run();
+        watcher.close();
+        if watching.join().is_err() {
+            tracing::warn!("the thread that watches for signals failed");
+        }
+        served?;
+        Ok(Outcome::Done)
     }
+}
+
+fn describe(image: &Path) -> String {
+    let name = image.file_name().unwrap_or(image.as_os_str());
+    format!("{}, read-only", name.to_string_lossy())
 }

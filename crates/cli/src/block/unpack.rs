@@ -10,7 +10,8 @@ use std::time::Instant;
 #[derive(clap::Args)]
 #[command(after_help = "\
 The file appears under its name only when it is whole, with holes where the contents are zeros. A \
-damaged frame ends it, and nothing is written; `sidecore block verify` says which frames are damaged.")]
+damaged frame ends it, and nothing is written; `sidecore block verify` says which \
+frames are damaged.")]
 pub(crate) struct Args {
     /// Image to unpack
     #[arg(value_name = "IMAGE")]

@@ -1,10 +1,12 @@
 //! Writes LZO1X instructions: the one place that knows how literals and matches are spelled.
 //!
-//! Why here: both parsers end in it, so that what they may ask for (and the strong one's prices) can be checked against
-//! one text. It picks the shortest spelling; where two are as short, the one that the fast loop takes without a branch.
+//! Why here: both parsers end in it, so that what they may ask for (and the strong one's prices)
+//! can be checked against one text. It picks the shortest spelling; where two are as short, the one
+//! that the fast loop takes without a branch.
 //!
-//! Must stay true: calls alternate, `literals` before each `copy` and before `end` (an empty slice where there are
-//! none); a length of 2 is asked for only where [`Emitter::after`] allows it. Any thread.
+//! Must stay true: calls alternate, `literals` before each `copy` and before `end` (an empty slice
+//! where there are none); a length of 2 is asked for only where [`Emitter::after`] allows it. Any
+//! thread.
 //!
 //! Source: docs/formats/lzo1x.md.
 

@@ -1,28 +1,33 @@
 //! The fast loop: one match and the literals behind it per turn, almost without branches.
 //!
-//! Why here: what inflating LZO1X costs is mispredicted branches, about two per match in a decoder that branches on
-//! the class of each instruction. Here a table turns all four classes into one shape, and the literals that follow a
-//! match (none, one to three, or a run that is an instruction of its own) are one copy of sixteen bytes whatever their
-//! number. What is left of branches is nearly always taken the same way.
+//! Why here: what inflating LZO1X costs is mispredicted branches, about two per match in a decoder
+//! that branches on the class of each instruction. Here a table turns all four classes into one
+//! shape, and the literals that follow a match (none, one to three, or a run that is an instruction
+//! of its own) are one copy of sixteen bytes whatever their number. What is left of branches is
+//! nearly always taken the same way.
 //!
-//! Must stay true: **the margin invariant** (README.md). At the top of a turn at least [`INPUT_MARGIN`] bytes of the
-//! stream and [`OUTPUT_MARGIN`] bytes of the output lie ahead; a turn without a long length reads and writes no further.
-//! Bytes of `out` behind the cursor that leaves this module are final; those ahead of it are scratch.
-//! Whatever is malformed is left, unmoved, to [`reference::step`](super::reference::step). Any thread.
+//! Must stay true: **the margin invariant** (README.md). At the top of a turn at least
+//! [`INPUT_MARGIN`] bytes of the stream and [`OUTPUT_MARGIN`] bytes of the output lie ahead; a turn
+//! without a long length reads and writes no further. Bytes of `out` behind the cursor that leaves
+//! this module are final; those ahead of it are scratch. Whatever is malformed is left, unmoved, to
+//! [`reference::step`](super::reference::step). Any thread.
 //!
 //! Source: docs/formats/lzo1x.md; the measurements in README.md.
 
-// A SIMD kernel: copies of fixed width that may run past what was asked for, within the margins checked here.
+// A SIMD kernel: copies of fixed width that may run past what was asked for, within the margins
+// checked here.
 #![allow(unsafe_code)]
 
 use super::reference::{Cursor, state};
 use std::hint::select_unpredictable;
 
-/// Bytes of the stream that must lie ahead for a turn: a match of four bytes (its length in an extra byte), the run
-/// byte, sixteen bytes of literals and two more for a run of 17 or 18, read as another sixteen.
+/// Bytes of the stream that must lie ahead for a turn: a match of four bytes (its length in an
+/// extra byte), the run byte, sixteen bytes of literals and two more for a run of 17 or 18, read as
+/// another sixteen.
 pub(super) const INPUT_MARGIN: usize = 4 + 1 + 16 + 16;
 
-/// Bytes of the output that must lie ahead for a turn: 32 of a match, then two copies of sixteen literals.
+/// Bytes of the output that must lie ahead for a turn: 32 of a match, then two copies of sixteen
+/// literals.
 pub(super) const OUTPUT_MARGIN: usize = 32 + 16 + 16;
 
 /// The longest match that a turn copies without a loop.
@@ -30,10 +35,10 @@ const SHORT_MATCH: usize = 32;
 
 /// Runs turns from `cursor` on, until `target` bytes are final or the next instruction is one for
 /// [`reference::step`](super::reference::step): near the end of a slice, rare, or malformed.
-#[inline]
+#[inline(never)]
 pub(super) fn run(frame: &[u8], out: &mut [u8], cursor: &mut Cursor, target: usize) {
-    // Anything but a match is not for this loop: the stream's first byte, and a run after no literals, which the turn
-    // before would have taken.
+    // Anything but a match is not for this loop: the stream's first byte, and a run after no
+    // literals, which the turn before would have taken.
     let is_match = match cursor.state {
         state::START => false,
         state::NONE => frame.get(cursor.input).is_some_and(|&byte| byte >= 16),
@@ -77,7 +82,8 @@ unsafe fn turns(frame: &[u8], out: &mut [u8], cursor: &mut Cursor, target: usize
     let mut literals = usize::from(cursor.state & 3);
 
     while input <= input_last && output.cast_const() < output_stop {
-        // SAFETY: the loop's condition is the margin invariant: INPUT_MARGIN >= 8 bytes may be read at `input`.
+        // SAFETY: the loop's condition is the margin invariant: INPUT_MARGIN >= 8 bytes may be read
+        // at `input`.
         let mut word = u64::from_le(unsafe { input.cast::<u64>().read_unaligned() });
         let first = word as u8;
         let shape = &SHAPES.0[usize::from(after_run)][usize::from(first)];
@@ -87,7 +93,8 @@ unsafe fn turns(frame: &[u8], out: &mut [u8], cursor: &mut Cursor, target: usize
 
         if length > SHORT_MATCH {
             if length != 33 {
-                // The length goes on in the next byte; in more bytes only for matches of hundreds of bytes.
+                // The length goes on in the next byte; in more bytes only for matches of hundreds
+                // of bytes.
                 word >>= 8;
                 let more = word as u8;
                 if more == 0 {
@@ -105,7 +112,8 @@ unsafe fn turns(frame: &[u8], out: &mut [u8], cursor: &mut Cursor, target: usize
             {
                 break;
             }
-            // SAFETY: `distance` bytes stand before `output`; `length` and the margin fit behind it.
+            // SAFETY: `distance` bytes stand before `output`; `length` and the margin fit behind
+            // it.
             unsafe { copy_long(output, distance, length) };
         } else {
             let distance = shape.distance(word);
@@ -117,22 +125,23 @@ unsafe fn turns(frame: &[u8], out: &mut [u8], cursor: &mut Cursor, target: usize
                 // SAFETY: as above; `length` is at most SHORT_MATCH, which is within the margin.
                 unsafe { copy_long(output, distance, length) };
             } else {
-                // SAFETY: `distance` bytes stand before `output`, 32 may be written from it on: the margin invariant.
+                // SAFETY: `distance` bytes stand before `output`, 32 may be written from it on: the
+                // margin invariant.
                 unsafe {
                     copy_16(from, output);
                     copy_16(from.add(16), output.add(16));
                 }
             }
         }
-        // SAFETY: a short match leaves 32 bytes of the output's margin, a long one the whole; the stream's margin
-        // covers the match (at most 4 bytes).
+        // SAFETY: a short match leaves 32 bytes of the output's margin, a long one the whole; the
+        // stream's margin covers the match (at most 4 bytes).
         let to = unsafe {
             at = at.add(2 + usize::from(is_three));
             output.add(length)
         };
 
-        // What follows: 0 to 3 literals counted in the match, or for 0 perhaps a run. The key is the byte after the
-        // match, and from bit 16 on the count of literals.
+        // What follows: 0 to 3 literals counted in the match, or for 0 perhaps a run. The key is
+        // the byte after the match, and from bit 16 on the count of literals.
         let low = word as u32;
         let key = select_unpredictable(is_three, low.rotate_right(24), low.rotate_right(16))
             & 0x0003_00ff;
@@ -160,8 +169,8 @@ unsafe fn turns(frame: &[u8], out: &mut [u8], cursor: &mut Cursor, target: usize
         }
         after_run = key < 16;
         literals = select_unpredictable(after_run, key + 3, key >> 16) as usize;
-        // SAFETY: at most 5 bytes used of the stream's margin and 32 of the output's: 32 are left for literals, of
-        // which there are at most 18.
+        // SAFETY: at most 5 bytes used of the stream's margin and 32 of the output's: 32 are left
+        // for literals, of which there are at most 18.
         unsafe {
             at = at.add(usize::from(after_run));
             copy_16(at, to);
@@ -221,13 +230,16 @@ unsafe fn copy_literals(from: *const u8, to: *mut u8, count: usize) {
 /// Copies a match that may be long or overlap what it writes.
 ///
 /// # Safety
-/// `distance` is at least 1, that many bytes may be read before `to`, and `length + 31` written from it on.
+/// `distance` is at least 1, that many bytes may be read before `to`, and `length + 31` written
+/// from it on.
 #[inline(always)]
 unsafe fn copy_long(to: *mut u8, mut distance: usize, length: usize) {
     let mut done = 0;
-    // Sixteen bytes copied from nearer than that repeat `distance` good ones; then twice as many repeat, and so on.
+    // Sixteen bytes copied from nearer than that repeat `distance` good ones; then twice as many
+    // repeat, and so on.
     while distance < 16 && done < length {
-        // SAFETY: `done < length`; all bytes of `to` before `done`, and `distance` before those, are readable.
+        // SAFETY: `done < length`; all bytes of `to` before `done`, and `distance` before those,
+        // are readable.
         unsafe { copy_16(to.add(done).cast_const().sub(distance), to.add(done)) };
         done += distance;
         distance *= 2;
@@ -246,10 +258,12 @@ unsafe fn copy_long(to: *mut u8, mut distance: usize, length: usize) {
 /// Added to a length that goes on in the next byte, so that it is told from a short one.
 const EXTENDED: usize = 100;
 
-/// The distance that an end marker has; a match may have it too. Rare enough to leave both to the slow step.
+/// The distance that an end marker has; a match may have it too. Rare enough to leave both to the
+/// slow step.
 const MARKER: usize = 0x4000;
 
-/// What a first byte says of its match. Eight bytes, read field by field: that is cheaper than taking them apart.
+/// What a first byte says of its match. Eight bytes, read field by field: that is cheaper than
+/// taking them apart.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Shape {

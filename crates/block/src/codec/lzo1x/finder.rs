@@ -1,10 +1,12 @@
-//! Finds earlier occurrences of the bytes at a position, nearest first, each longer than the one before.
+//! Finds earlier occurrences of the bytes at a position, nearest first, each longer than the one
+//! before.
 //!
-//! Why here: what a match costs in LZO1X grows with its distance, so for every length only its nearest occurrence
-//! matters, and [`optimal`](super::optimal) wants all of them.
+//! Why here: what a match costs in LZO1X grows with its distance, so for every length only its
+//! nearest occurrence matters, and [`optimal`](super::optimal) wants all of them.
 //!
-//! Must stay true: positions are entered in order, each once; nothing is reported beyond [`REACH_FAR`] or before the
-//! frame's start; a search looks at no more than the level's depth of candidates. One engine at a time.
+//! Must stay true: positions are entered in order, each once; nothing is reported beyond
+//! [`REACH_FAR`] or before the frame's start; a search looks at no more than the level's depth of
+//! candidates. One engine at a time.
 //!
 //! Source: hash chains, as in Deutsch's deflate (RFC 1951, section 4).
 
@@ -48,7 +50,8 @@ impl Finder {
 
     /// Forgets the frame before.
     pub(super) fn reset(&mut self) {
-        // The chain needs no clearing: it is entered through the tables, and each link is older than the one before.
+        // The chain needs no clearing: it is entered through the tables, and each link is older
+        // than the one before.
         self.pairs.fill(0);
         self.triples.fill(0);
         self.quads.fill(0);

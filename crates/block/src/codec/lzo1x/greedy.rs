@@ -1,11 +1,12 @@
 //! Levels 1 to 3: one pass, one candidate per position, and longer strides where nothing repeats.
 //!
-//! Why here: packing a large image must keep up with a disk. As LZO1X-1 does, it hashes four bytes and takes what it
-//! finds; besides, it extends matches backwards and enters a position inside each match, which is where it compresses
-//! better.
+//! Why here: packing a large image must keep up with a disk. As LZO1X-1 does, it hashes four bytes
+//! and takes what it finds; besides, it extends matches backwards and enters a position inside each
+//! match, which is where it compresses better.
 //!
-//! Must stay true: one stride is at most [`STRIDE_MAX`], so that data which starts to repeat is noticed; the table is
-//! cleared for each frame, so that a frame's bytes depend on nothing before it. One engine at a time.
+//! Must stay true: one stride is at most [`STRIDE_MAX`], so that data which starts to repeat is
+//! noticed; the table is cleared for each frame, so that a frame's bytes depend on nothing before
+//! it. One engine at a time.
 //!
 //! Source: the idea of LZO1X-1 as its documentation tells it; multiplicative hashing after Knuth.
 
@@ -38,7 +39,8 @@ impl Greedy {
         }
     }
 
-    /// Spells `raw`, end marker excepted; returns where the literals start that are still to be written.
+    /// Spells `raw`, end marker excepted; returns where the literals start that are still to be
+    /// written.
     pub(super) fn parse(&mut self, raw: &[u8], emitter: &mut Emitter<'_>) -> usize {
         self.table.fill(0);
         let end = raw.len().saturating_sub(TAIL);
@@ -49,12 +51,12 @@ impl Greedy {
                 continue;
             };
             let mut start = at;
-            if self.lazy && at + 1 < end {
-                if let Some(next) = self.find(raw, at + 1) {
-                    if next.length > found.length + 1 {
-                        (found, start) = (next, at + 1);
-                    }
-                }
+            if self.lazy
+                && at + 1 < end
+                && let Some(next) = self.find(raw, at + 1)
+                && next.length > found.length + 1
+            {
+                (found, start) = (next, at + 1);
             }
             // What stands before both may be equal too.
             let mut from = start - found.distance;
@@ -84,7 +86,8 @@ impl Greedy {
         Some(Found { length, distance })
     }
 
-    /// Notes that `at` holds its four bytes; returns who held them, or others with the same hash, before.
+    /// Notes that `at` holds its four bytes; returns who held them, or others with the same hash,
+    /// before.
     fn enter(&mut self, raw: &[u8], at: usize) -> Option<usize> {
         let slot = quad(raw, at).wrapping_mul(0x9e37_79b1) >> (32 - TABLE_BITS);
         let before = std::mem::replace(&mut self.table[slot as usize], at as u32 + 1);

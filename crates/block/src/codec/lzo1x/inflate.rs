@@ -1,11 +1,11 @@
 //! Inflating LZO1X frames: the fast loop where there is room, the plain step where there is not.
 //!
-//! Why here: [`Inflate`] is what the device's engines hold. It can stop at any target and go on later, which is what
-//! inflating a frame only as far as a read needs is made of.
+//! Why here: [`Inflate`] is what the device's engines hold. It can stop at any target and go on
+//! later, which is what inflating a frame only as far as a read needs is made of.
 //!
-//! Must stay true: the state between two calls is a `Cursor` (two positions and the literals just copied) and nothing
-//! else; bytes reported as final are never written again. Time is linear: every turn and every step moves the cursor.
-//! One engine at a time (`&mut self`); any thread.
+//! Must stay true: the state between two calls is a `Cursor` (two positions and the literals just
+//! copied) and nothing else; bytes reported as final are never written again. Time is linear: every
+//! turn and every step moves the cursor. One engine at a time (`&mut self`); any thread.
 //!
 //! Source: docs/formats/lzo1x.md.
 
@@ -30,8 +30,9 @@ impl Inflate {
         }
     }
 
-    /// As [`Inflater::advance`], with the error in full, and without asking that the stream fill `out`: returns how
-    /// many bytes are final, and [`Self::has_ended`] then tells whether the end marker was met.
+    /// As [`Inflater::advance`], with the error in full, and without asking that the stream fill
+    /// `out`: returns how many bytes are final, and [`Self::has_ended`] then tells whether the end
+    /// marker was met.
     ///
     /// # Errors
     /// The first thing wrong with the stream.
@@ -49,6 +50,12 @@ impl Inflate {
             }
         }
         Ok(self.cursor.output)
+    }
+
+    /// How many bytes of the output are final.
+    #[must_use]
+    pub const fn output(&self) -> usize {
+        self.cursor.output
     }
 
     /// Whether the end marker was met.

@@ -1,13 +1,17 @@
-//! Levels 4 to 9: prices every way to spell a frame that the finder's matches allow, and takes the cheapest.
+//! Levels 4 to 9: prices every way to spell a frame that the finder's matches allow, and takes the
+//! cheapest.
 //!
-//! Why here: an image is packed once and read often. LZO1X prices are whole bytes and depend on how many literals stand
-//! before a match, so a parse over positions *and* that count beats a parse that only looks a few bytes ahead.
+//! Why here: an image is packed once and read often. LZO1X prices are whole bytes and depend on how
+//! many literals stand before a match, so a parse over positions *and* that count beats a parse
+//! that only looks a few bytes ahead.
 //!
-//! Must stay true: prices agree with `emit` (a wrong price costs bytes, never correctness). Work is bounded by the
-//! level's depth per position; a match of [`Finder`]'s nice length is taken unseen, which keeps runs linear. The scratch
-//! memory does not grow with the frame: it is parsed in pieces of [`PIECE`] bytes. One engine at a time.
+//! Must stay true: prices agree with `emit` (a wrong price costs bytes, never correctness). Work is
+//! bounded by the level's depth per position; a match of [`Finder`]'s nice length is taken unseen,
+//! which keeps runs linear. The scratch memory does not grow with the frame: it is parsed in pieces
+//! of [`PIECE`] bytes. One engine at a time.
 //!
-//! Source: shortest path over (position, state), as optimal parsers since Storer and Szymanski (1982) do.
+//! Source: shortest path over (position, state), as optimal parsers since Storer and Szymanski
+//! (1982) do.
 
 use super::emit::{
     Emitter, LENGTH_FAR, LENGTH_MIDDLE, LENGTH_RUN, LENGTH_SHORT, REACH_AFTER_RUN, REACH_MIDDLE,
@@ -17,7 +21,8 @@ use super::finder::Finder;
 
 /// Bytes priced in one go.
 const PIECE: usize = 32 << 10;
-/// The price of a byte. Each match costs one more, so that among equals the parse of fewer turns wins.
+/// The price of a byte. Each match costs one more, so that among equals the parse of fewer turns
+/// wins.
 const BYTE: u32 = 16;
 /// A price that nothing reaches.
 const NEVER: u32 = u32::MAX / 2;
@@ -77,7 +82,8 @@ impl Optimal {
         }
     }
 
-    /// Spells `raw`, end marker excepted; returns where the literals start that are still to be written.
+    /// Spells `raw`, end marker excepted; returns where the literals start that are still to be
+    /// written.
     pub(super) fn parse(&mut self, raw: &[u8], emitter: &mut Emitter<'_>) -> usize {
         self.finder.reset();
         let (mut anchor, mut start) = (0, 0);
@@ -101,7 +107,8 @@ impl Optimal {
         anchor
     }
 
-    /// Prices every position from `start` to the end of `raw`. No match reaches beyond it: the next piece starts there.
+    /// Prices every position from `start` to the end of `raw`. No match reaches beyond it: the next
+    /// piece starts there.
     fn price(&mut self, raw: &[u8], start: usize) {
         let count = raw.len() - start;
         let mut index = 0;
@@ -156,8 +163,8 @@ impl Optimal {
         }
     }
 
-    /// Follows the cheapest path back from the end, leaving its matches, last first, in `path`. Returns the state at the
-    /// end and the length of the run that it stands for.
+    /// Follows the cheapest path back from the end, leaving its matches, last first, in `path`.
+    /// Returns the state at the end and the length of the run that it stands for.
     fn trace(&mut self, end: usize) -> (usize, u32) {
         let (last, _) = least(&self.nodes[end].price, 0);
         let (mut at, mut state) = (end, last);
@@ -195,7 +202,8 @@ fn literal(node: &Node, next: &mut Node) {
     }
     // The fourth literal makes it a run, with an instruction of its own.
     let begins = node.price[RUN - 1] + 2 * BYTE;
-    let more = node.run as usize >= LENGTH_RUN && (node.run as usize - LENGTH_RUN) % 255 == 0;
+    let beyond = (node.run as usize).checked_sub(LENGTH_RUN);
+    let more = beyond.is_some_and(|beyond| beyond.is_multiple_of(255));
     let goes_on = node.price[RUN] + BYTE + if more { BYTE } else { 0 };
     next.runs_on = goes_on < begins;
     (next.price[RUN], next.run) = if next.runs_on {

@@ -1,10 +1,10 @@
 //! LZO1X, one instruction at a time, in safe code.
 //!
-//! Why here: it is the plain statement of what the format means. The tests and the fuzzer hold the fast loop to it, and
-//! the fast loop leaves to it whatever is rare or too near the end of a slice.
+//! Why here: it is the plain statement of what the format means. The tests and the fuzzer hold the
+//! fast loop to it, and the fast loop leaves to it whatever is rare or too near the end of a slice.
 //!
-//! Must stay true: a [`Cursor`] only moves past an instruction that was carried out whole, so after an error it still
-//! stands on the culprit; every index is checked. Any thread.
+//! Must stay true: a [`Cursor`] only moves past an instruction that was carried out whole, so after
+//! an error it still stands on the culprit; every index is checked. Any thread.
 //!
 //! Source: docs/formats/lzo1x.md.
 
@@ -49,7 +49,8 @@ pub enum Lzo1xError {
 }
 
 impl Lzo1xError {
-    /// The same in fixed words, for [`CodecError`](crate::codec::CodecError), which holds no figures.
+    /// The same in fixed words, for [`CodecError`](crate::codec::CodecError), which holds no
+    /// figures.
     pub(crate) const fn reason(&self) -> &'static str {
         match self {
             Self::InputOverrun { .. } => {
@@ -217,8 +218,9 @@ impl<'a> Reader<'a> {
             .map(|bytes| u16::from_le_bytes([bytes[0], bytes[1]]))
     }
 
-    /// A length whose field in the instruction is `field`; a field of 0 means that it goes on in further bytes, each
-    /// zero byte standing for 255. Cannot overflow: a stream of `isize::MAX` zeros is too long to exist in memory.
+    /// A length whose field in the instruction is `field`; a field of 0 means that it goes on in
+    /// further bytes, each zero byte standing for 255. Cannot overflow: a stream of `isize::MAX`
+    /// zeros is too long to exist in memory.
     fn length(&mut self, field: u8, all_ones: usize) -> Result<usize, Lzo1xError> {
         if field != 0 {
             return Ok(usize::from(field));
@@ -270,7 +272,8 @@ impl Writer<'_> {
         }
         let end = self.end(length)?;
         let from = self.at - distance;
-        // A match may overlap what it writes: what stands from `from` on repeats, so each turn can copy twice as much.
+        // A match may overlap what it writes: what stands from `from` on repeats, so each turn can
+        // copy twice as much.
         while self.at < end {
             let count = (end - self.at).min(self.at - from);
             self.out.copy_within(from..from + count, self.at);

@@ -1,1 +1,110 @@
-//! x
+//! Tests of our LZO1X, by hand-built streams, by what others wrote, by property and by force.
+
+mod classes;
+mod deflate;
+mod errors;
+mod guard;
+mod lzop;
+mod oracle;
+#[allow(
+    dead_code,
+    reason = "the benchmark, which includes the same file, calls the rest"
+)]
+mod peer;
+mod raw;
+
+use super::reference;
+use super::{Deflate, Inflate, Lzo1xError};
+use crate::codec::{CodecError, Deflater, Inflater};
+
+/// Inflates with the fast inflater and asserts that the plain one says the same.
+fn inflate(stream: &[u8], room: usize) -> Result<Vec<u8>, Lzo1xError> {
+    let mut out = vec![0; room];
+    let mut inflate = Inflate::new();
+    let fast = loop {
+        match inflate.try_advance(stream, &mut out, room) {
+            Ok(count) if inflate.has_ended() => break Ok(out[..count].to_vec()),
+            Ok(_) => {}
+            Err(error) => break Err(error),
+        }
+    };
+    let mut plain = vec![0; room];
+    let expected = reference::inflate(stream, &mut plain).map(|count| plain[..count].to_vec());
+    match (&fast, &expected) {
+        (Ok(fast), Ok(expected)) => assert!(fast == expected, "fast and plain make other bytes"),
+        _ => assert_eq!(
+            fast.as_ref().err(),
+            expected.as_ref().err(),
+            "fast and plain differ"
+        ),
+    }
+    fast
+}
+
+/// Bytes of several natures: text, machine code, zeros, noise, short periods. The same each time
+/// but for the program.
+fn samples() -> Vec<(&'static str, Vec<u8>)> {
+    let program = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+    let mut random = super::fuzzing::Random(7);
+    let text = include_str!("../../../../../../docs/formats/lzo1x.md").as_bytes();
+    let code = include_bytes!("../fast.rs");
+    vec![
+        ("empty", Vec::new()),
+        ("one byte", b"x".to_vec()),
+        ("two bytes", b"xx".to_vec()),
+        ("three bytes", b"xxx".to_vec()),
+        ("four bytes", b"abab".to_vec()),
+        ("text", text.to_vec()),
+        ("source", code.to_vec()),
+        ("program", program[..200_000].to_vec()),
+        (
+            "program, middle",
+            program[program.len() / 2..][..65_536].to_vec(),
+        ),
+        ("zeros", vec![0; 300_000]),
+        ("noise", (0..70_000).map(|_| random.bits() as u8).collect()),
+        (
+            "two letters",
+            (0..50_000)
+                .map(|_| b'a' + (random.bits() & 1) as u8)
+                .collect(),
+        ),
+        (
+            "period 3",
+            b"abc".iter().copied().cycle().take(10_000).collect(),
+        ),
+        ("period 15", (0..15u8).cycle().take(5_000).collect()),
+        ("period 17", (0..17u8).cycle().take(5_000).collect()),
+        ("far repeats", {
+            let noise: Vec<u8> = (0..49_151).map(|_| random.bits() as u8).collect();
+            [&noise[..], &noise[..], &noise[..1000]].concat()
+        }),
+    ]
+}
+
+/// Frames as an image has them.
+fn frames(raw: &[u8]) -> Vec<&[u8]> {
+    raw.chunks(65_536).collect()
+}
+
+/// A frame's stream at a level.
+fn deflated(level: u8, raw: &[u8]) -> Vec<u8> {
+    let mut stream = Vec::new();
+    Deflate::new(level).deflate(raw, &mut stream).unwrap();
+    stream
+}
+
+/// What a stream inflates to through the trait, or how it fails.
+fn through_trait(stream: &[u8], room: usize) -> Result<Vec<u8>, CodecError> {
+    let mut out = vec![0; room];
+    Inflate::new().inflate(stream, &mut out).map(|()| out)
+}
+
+/// What lzokay makes of a stream.
+fn lzokay_inflate(stream: &[u8], room: usize) -> Vec<u8> {
+    let mut out = vec![0; room];
+    let count = lzokay::decompress::decompress(stream, &mut out)
+        .unwrap_or_else(|error| panic!("lzokay refuses the stream: {error}"));
+    out.truncate(count);
+    out
+}

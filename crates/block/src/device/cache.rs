@@ -1,0 +1,260 @@
+//! The book-keeping of the cache of inflated frames: which frame is in which slot.
+//!
+//! Why here, apart from the slots' bytes: it is pure (no lock, no I/O, no clock but the ticks it is
+//! given), so that it can be driven from a seed. [`super::Device`] keeps it under one mutex and the
+//! bytes in locks of their own.
+//! Must stay true: a slot that is pinned or filling is never given to another frame; a frame is in
+//! at most one slot; the number of slots never changes.
+//!
+//! Replacement is a clock with one reference bit. Frames that came in by read-ahead or from a
+//! sequential reader start without the bit, so that a scan cannot push out what is read again.
+
+use std::collections::HashMap;
+
+/// Index of a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SlotId(pub u32);
+
+/// What a slot holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Nothing.
+    Empty,
+    /// A frame that someone is inflating.
+    Filling,
+    /// A frame of which this many bytes are valid, from its beginning.
+    Ready(u32),
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    frame: u64,
+    state: State,
+    pins: u32,
+    referenced: bool,
+    /// Whether the slot's memory has been given back to the system.
+    released: bool,
+    /// The tick of the last use.
+    used: u64,
+}
+
+/// What the cache answers when a frame is looked up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lookup {
+    /// The wanted bytes are in this slot, which is now pinned.
+    Hit(SlotId),
+    /// Someone is inflating the frame into this slot, which is now pinned: wait for its bytes, then
+    /// ask [`Cache::is_ready`].
+    Filling(SlotId),
+    /// The caller must inflate the frame into this slot, which is now pinned and filling.
+    Claimed {
+        /// The slot.
+        slot: SlotId,
+        /// Whether the beginning of the frame was there before: it is being read again.
+        again: bool,
+    },
+    /// Every slot is pinned: inflate somewhere else.
+    Full,
+}
+
+/// Counts since the start.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct CacheCounts {
+    /// Lookups that found the bytes.
+    pub hits: u64,
+    /// Lookups that found someone inflating them.
+    pub joins: u64,
+    /// Lookups that had to inflate.
+    pub misses: u64,
+    /// Frames that were pushed out.
+    pub evictions: u64,
+}
+
+/// The book-keeping.
+#[derive(Debug)]
+pub struct Cache {
+    slots: Vec<Slot>,
+    by_frame: HashMap<u64, u32>,
+    hand: usize,
+    tick: u64,
+    counts: CacheCounts,
+}
+
+impl Cache {
+    /// A cache of `slots` slots (at least 1).
+    #[must_use]
+    pub fn new(slots: usize) -> Self {
+        let slots = slots.max(1);
+        let empty = Slot {
+            frame: 0,
+            state: State::Empty,
+            pins: 0,
+            referenced: false,
+            released: true,
+            used: 0,
+        };
+        Self {
+            slots: vec![empty; slots],
+            // Twice the slots, so that the map never grows: removal leaves marks behind.
+            by_frame: HashMap::with_capacity(slots * 2),
+            hand: 0,
+            tick: 0,
+            counts: CacheCounts::default(),
+        }
+    }
+
+    /// Looks `frame` up for a reader that wants its first `want` bytes, and pins or claims a slot.
+    /// `keep` is whether the frame is likely to be read again.
+    pub fn look_up(&mut self, frame: u64, want: u32, keep: bool) -> Lookup {
+        if let Some(&slot) = self.by_frame.get(&frame) {
+            let entry = &mut self.slots[slot as usize];
+            entry.used = self.tick;
+            match entry.state {
+                State::Ready(valid) if valid >= want => {
+                    entry.pins += 1;
+                    entry.referenced |= keep;
+                    self.counts.hits += 1;
+                    return Lookup::Hit(SlotId(slot));
+                }
+                State::Filling => {
+                    entry.pins += 1;
+                    self.counts.joins += 1;
+                    return Lookup::Filling(SlotId(slot));
+                }
+                State::Ready(_) if entry.pins == 0 => {
+                    // Only a beginning is there: inflate again, in place.
+                    entry.state = State::Filling;
+                    entry.pins = 1;
+                    entry.released = false;
+                    self.counts.misses += 1;
+                    return Lookup::Claimed {
+                        slot: SlotId(slot),
+                        again: true,
+                    };
+                }
+                State::Ready(_) | State::Empty => return Lookup::Full,
+            }
+        }
+        let Some(slot) = self.find_victim() else {
+            return Lookup::Full;
+        };
+        let entry = &mut self.slots[slot as usize];
+        if entry.state != State::Empty {
+            self.by_frame.remove(&entry.frame);
+            self.counts.evictions += 1;
+        }
+        *entry = Slot {
+            frame,
+            state: State::Filling,
+            pins: 1,
+            referenced: keep,
+            released: false,
+            used: self.tick,
+        };
+        self.by_frame.insert(frame, slot);
+        self.counts.misses += 1;
+        Lookup::Claimed {
+            slot: SlotId(slot),
+            again: false,
+        }
+    }
+
+    /// Whether a frame is in the cache or on its way there.
+    #[must_use]
+    pub fn contains(&self, frame: u64) -> bool {
+        self.by_frame.contains_key(&frame)
+    }
+
+    /// The filler is done: the first `valid` bytes of the frame are there. Keeps the pin.
+    pub fn filled(&mut self, slot: SlotId, valid: u32) {
+        let entry = &mut self.slots[slot.0 as usize];
+        debug_assert_eq!(entry.state, State::Filling);
+        entry.state = State::Ready(valid);
+    }
+
+    /// The filler failed: the slot holds nothing. Keeps the pin.
+    pub fn failed(&mut self, slot: SlotId) {
+        let entry = &mut self.slots[slot.0 as usize];
+        debug_assert_eq!(entry.state, State::Filling);
+        entry.state = State::Empty;
+        let frame = entry.frame;
+        self.by_frame.remove(&frame);
+    }
+
+    /// Whether a pinned slot holds at least `want` bytes of `frame`.
+    #[must_use]
+    pub fn is_ready(&self, slot: SlotId, frame: u64, want: u32) -> bool {
+        let entry = &self.slots[slot.0 as usize];
+        entry.frame == frame && matches!(entry.state, State::Ready(valid) if valid >= want)
+    }
+
+    /// How many others hold a pin on this slot besides the caller.
+    #[must_use]
+    pub fn others_pinned(&self, slot: SlotId) -> u32 {
+        self.slots[slot.0 as usize].pins.saturating_sub(1)
+    }
+
+    /// Gives a pin back.
+    pub fn unpin(&mut self, slot: SlotId) {
+        let entry = &mut self.slots[slot.0 as usize];
+        debug_assert!(entry.pins > 0);
+        entry.pins -= 1;
+    }
+
+    /// Time passes: it is `tick` now, in a unit of the caller's choice, never less than before.
+    pub fn set_tick(&mut self, tick: u64) {
+        self.tick = self.tick.max(tick);
+    }
+
+    /// Empties up to `limit` unpinned slots that were not used in the last `ticks` ticks, and calls
+    /// `release` for each so that its memory can be given back.
+    pub fn release_idle(&mut self, ticks: u64, limit: usize, mut release: impl FnMut(SlotId)) {
+        let now = self.tick;
+        let mut left = limit;
+        for (index, entry) in self.slots.iter_mut().enumerate() {
+            if left == 0 {
+                return;
+            }
+            let idle = entry.pins == 0 && entry.state != State::Filling && !entry.released;
+            if idle && now.saturating_sub(entry.used) >= ticks {
+                if entry.state != State::Empty {
+                    self.by_frame.remove(&entry.frame);
+                    entry.state = State::Empty;
+                }
+                entry.released = true;
+                left -= 1;
+                release(SlotId(index as u32));
+            }
+        }
+    }
+
+    /// Counts since the start.
+    #[must_use]
+    pub fn counts(&self) -> CacheCounts {
+        self.counts
+    }
+
+    /// How many slots there are.
+    #[must_use]
+    pub fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// The clock: an unpinned slot without its reference bit, in at most two turns.
+    fn find_victim(&mut self) -> Option<u32> {
+        for _ in 0..self.slots.len() * 2 {
+            let index = self.hand;
+            self.hand = (self.hand + 1) % self.slots.len();
+            let entry = &mut self.slots[index];
+            if entry.pins > 0 || entry.state == State::Filling {
+                continue;
+            }
+            if entry.state != State::Empty && entry.referenced {
+                entry.referenced = false;
+                continue;
+            }
+            return Some(index as u32);
+        }
+        None
+    }
+}

@@ -1,0 +1,183 @@
+//! The device's pure parts, driven from seeds and against a plain model.
+
+use super::cache::{Cache, Lookup, SlotId};
+use super::readahead::ReadAhead;
+use proptest::prelude::*;
+use std::collections::HashMap;
+
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Read { frame: u64, want: u32 },
+    Finish { pick: usize, valid: u32, ok: bool },
+    Unpin { pick: usize },
+    Tick,
+    Release { ticks: u64 },
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        4 => (0u64..12, 1u32..100).prop_map(|(frame, want)| Step::Read { frame, want }),
+        3 => (any::<usize>(), 1u32..=100, prop::bool::weighted(0.8))
+            .prop_map(|(pick, valid, ok)| Step::Finish { pick, valid, ok }),
+        3 => any::<usize>().prop_map(|pick| Step::Unpin { pick }),
+        1 => Just(Step::Tick),
+        1 => (0u64..4).prop_map(|ticks| Step::Release { ticks }),
+    ];
+    prop::collection::vec(step, 1..400)
+}
+
+proptest! {
+    /// Against a model that remembers who pinned what: no slot serves two frames, a hit has the
+    /// bytes that its filler left, pinned slots are never taken.
+    #[test]
+    fn the_cache_never_mixes_frames(steps in steps()) {
+        let mut cache = Cache::new(4);
+        let mut filling: Vec<(SlotId, u64)> = Vec::new();
+        let mut pinned: Vec<(SlotId, u64)> = Vec::new();
+        let mut tick = 0;
+        let mut holds: HashMap<SlotId, (u64, u32)> = HashMap::new();
+        for step in steps {
+            match step {
+                Step::Read { frame, want } => match cache.look_up(frame, want, true) {
+                    Lookup::Hit(slot) => {
+                        let (held, valid) = holds[&slot];
+                        prop_assert_eq!(held, frame);
+                        prop_assert!(valid >= want);
+                        pinned.push((slot, frame));
+                    }
+                    Lookup::Filling(slot) => {
+                        prop_assert!(filling.contains(&(slot, frame)));
+                        pinned.push((slot, frame));
+                    }
+                    Lookup::Claimed { slot, .. } => {
+                        prop_assert!(!filling.iter().any(|&(other, _)| other == slot));
+                        prop_assert!(!pinned.iter().any(|&(other, _)| other == slot));
+                        prop_assert!(!filling.iter().any(|&(_, other)| other == frame));
+                        holds.remove(&slot);
+                        filling.push((slot, frame));
+                    }
+                    Lookup::Full => {
+                        let taken = filling.len() + pinned.len();
+                        prop_assert!(taken >= 4 || pinned.iter().any(|&(_, f)| f == frame));
+                    }
+                },
+                Step::Finish { pick, valid, ok } if !filling.is_empty() => {
+                    let (slot, frame) = filling.swap_remove(pick % filling.len());
+                    if ok {
+                        cache.filled(slot, valid);
+                        holds.insert(slot, (frame, valid));
+                        prop_assert!(cache.is_ready(slot, frame, valid));
+                    } else {
+                        cache.failed(slot);
+                        prop_assert!(!cache.is_ready(slot, frame, 1));
+                        prop_assert!(!cache.contains(frame));
+                    }
+                    pinned.push((slot, frame));
+                }
+                Step::Unpin { pick } if !pinned.is_empty() => {
+                    let (slot, _) = pinned.swap_remove(pick % pinned.len());
+                    cache.unpin(slot);
+                }
+                Step::Tick => {
+                    tick += 1;
+                    cache.set_tick(tick);
+                }
+                Step::Release { ticks } => cache.release_idle(ticks, 10, |slot| {
+                    assert!(!pinned.iter().chain(&filling).any(|&(other, _)| other == slot));
+                    holds.remove(&slot);
+                }),
+                Step::Finish { .. } | Step::Unpin { .. } => {}
+            }
+        }
+    }
+
+    /// Whatever the reads: nothing past the end, nothing wider than the window.
+    #[test]
+    fn read_ahead_stays_in_its_window(
+        reads in prop::collection::vec((0u64..10_000_000, 1u64..300_000), 1..300),
+        window in 0u64..3_000_000,
+    ) {
+        let mut readers = ReadAhead::default();
+        for (offset, len) in reads {
+            let advice = readers.observe(offset, len, 8_000_000, window);
+            prop_assert!(advice.ahead.end <= 8_000_000);
+            prop_assert!(advice.ahead.end.saturating_sub(advice.ahead.start) <= window);
+        }
+    }
+}
+
+#[test]
+fn a_scan_does_not_push_out_what_is_read_again() {
+    let mut cache = Cache::new(8);
+    let mut touch = |frame: u64, keep: bool| match cache.look_up(frame, 1, keep) {
+        Lookup::Claimed { slot, .. } => {
+            cache.filled(slot, 1);
+            cache.unpin(slot);
+            false
+        }
+        Lookup::Hit(slot) => {
+            cache.unpin(slot);
+            true
+        }
+        other => panic!("{other:?}"),
+    };
+    touch(1_000, true);
+    let mut hits = 0;
+    for frame in 0..100 {
+        touch(frame, false);
+        hits += u32::from(touch(1_000, true));
+    }
+    assert_eq!(hits, 100);
+}
+
+#[test]
+fn a_sequential_reader_is_read_ahead_of_and_each_byte_only_once() {
+    let mut readers = ReadAhead::default();
+    let (size, step) = (64 << 20, 64 << 10);
+    let mut asked = vec![false; (size / step) as usize];
+    for offset in (0..size).step_by(step as usize) {
+        let advice = readers.observe(offset, step, size, 2 << 20);
+        let (first, last) = (advice.ahead.start / step, advice.ahead.end / step);
+        for (frame, asked) in asked
+            .iter_mut()
+            .enumerate()
+            .take(last as usize)
+            .skip(first as usize)
+        {
+            assert!(!*asked, "frame {frame} was asked for twice");
+            *asked = true;
+        }
+    }
+    let count = asked.iter().filter(|asked| **asked).count();
+    assert!(count > asked.len() - 8, "{count} of {}", asked.len());
+}
+
+#[test]
+fn random_readers_cause_no_read_ahead() {
+    let mut readers = ReadAhead::default();
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    for _ in 0..20_000 {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        let offset = (state >> 33) % (28 << 20) / 4096 * 4096;
+        let advice = readers.observe(offset, 4096, 28 << 20, 2 << 20);
+        assert!(
+            advice.ahead.is_empty(),
+            "read-ahead after a read at {offset}"
+        );
+    }
+}
+
+#[test]
+fn four_interleaved_streams_are_told_apart() {
+    let mut readers = ReadAhead::default();
+    let mut sequential = 0;
+    for step in 0..100_u64 {
+        for stream in 0..4_u64 {
+            let offset = stream * (16 << 20) + step * 65536;
+            sequential += u32::from(readers.observe(offset, 65536, 64 << 20, 1 << 20).sequential);
+        }
+    }
+    assert!(sequential > 380, "{sequential} of 400");
+}

@@ -1,0 +1,121 @@
+//! Finds sequential readers, and says how far to read ahead of them.
+//!
+//! Why here: pure, so that it can be tested from a seed. Several clients, and several connections
+//! of one client, may read at once, each in a stream of its own. A stream begins with reads that
+//! follow one another exactly; once it is established, its reads may overtake one another by
+//! [`SLACK_BYTES`].
+//! Must stay true: a random reader never causes read-ahead; what is asked for ahead of a stream
+//! never exceeds the window limit (so that read-ahead cannot pull in a whole image or push out the
+//! cache); nothing is asked for twice in one stream.
+//!
+//! The window doubles with each read that continues a stream, as the kernel's own read-ahead does.
+
+use std::ops::Range;
+
+/// Streams that are told apart at once; the one used longest ago makes room.
+pub const STREAMS_MAX: usize = 16;
+
+/// Reads of an established stream may be out of order by this many bytes.
+pub const SLACK_BYTES: u64 = 1 << 20;
+
+/// Exact continuations that establish a stream.
+const RUN_MIN: u32 = 2;
+
+/// The first window.
+const WINDOW_MIN_BYTES: u64 = 128 << 10;
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Stream {
+    /// The byte after the furthest one read.
+    next: u64,
+    /// Bytes up to here were asked for ahead of time.
+    ahead: u64,
+    /// Reads that continued this stream exactly.
+    run: u32,
+    /// When it was last used; 0 for never.
+    used: u64,
+}
+
+impl Stream {
+    fn continues(&self, offset: u64) -> bool {
+        let near = offset.abs_diff(self.next) <= SLACK_BYTES;
+        self.used != 0 && (offset == self.next || self.run >= RUN_MIN && near)
+    }
+}
+
+/// What is known of the readers.
+#[derive(Debug, Default)]
+pub struct ReadAhead {
+    streams: [Stream; STREAMS_MAX],
+    clock: u64,
+}
+
+/// What a read turned out to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Advice {
+    /// Whether the read belongs to an established stream.
+    pub sequential: bool,
+    /// Bytes to inflate ahead of time; empty for random readers.
+    pub ahead: Range<u64>,
+}
+
+impl ReadAhead {
+    /// Takes in a read of `len` bytes at `offset`, of a device of `size_bytes`. The window is at
+    /// most `window_max_bytes`; 0 turns read-ahead off.
+    pub fn observe(
+        &mut self,
+        offset: u64,
+        len: u64,
+        size_bytes: u64,
+        window_max_bytes: u64,
+    ) -> Advice {
+        self.clock += 1;
+        let clock = self.clock;
+        let end = offset.saturating_add(len).min(size_bytes);
+        let Some(stream) = self
+            .streams
+            .iter_mut()
+            .find(|stream| stream.continues(offset))
+        else {
+            if let Some(oldest) = self.streams.iter_mut().min_by_key(|stream| stream.used) {
+                *oldest = Stream {
+                    next: end,
+                    ahead: end,
+                    run: 0,
+                    used: clock,
+                };
+            }
+            return Advice {
+                sequential: false,
+                ahead: 0..0,
+            };
+        };
+        stream.used = clock;
+        if offset == stream.next {
+            stream.run = stream.run.saturating_add(1);
+        }
+        stream.next = stream.next.max(end);
+        if stream.run < RUN_MIN {
+            return Advice {
+                sequential: false,
+                ahead: 0..0,
+            };
+        }
+        let doublings = (stream.run - RUN_MIN).min(20);
+        let window = (WINDOW_MIN_BYTES << doublings).min(window_max_bytes);
+        let until = stream.next.saturating_add(window).min(size_bytes);
+        let from = stream.ahead.max(stream.next).min(until);
+        // Ask for half a window at a time rather than read by read: fewer wake-ups.
+        if until - from < (window / 2).max(1) && until != size_bytes {
+            return Advice {
+                sequential: true,
+                ahead: 0..0,
+            };
+        }
+        stream.ahead = stream.ahead.max(until);
+        Advice {
+            sequential: true,
+            ahead: from..until,
+        }
+    }
+}

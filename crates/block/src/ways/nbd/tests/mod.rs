@@ -1,0 +1,4 @@
+//! Tests of the NBD server: `core` without I/O, `live` over sockets.
+
+mod core;
+mod live;

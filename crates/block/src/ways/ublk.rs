@@ -1,1 +1,0 @@
-//! ublk: a block device served from user space.

@@ -1,0 +1,113 @@
+//! Running a server in the background, and waiting until it is of use.
+//!
+//! Why here: `mount` and `attach` return when their result can be used, and say what went wrong if it cannot.
+//!
+//! The command runs itself again with a hidden flag, standard output a pipe: the child writes one message there, either
+//! what it has set up or why it could not, and closes it. It is a new process, not a fork, because the device's engines
+//! are threads. Must stay true: one message; after it, the child holds none of the caller's descriptors, so that
+//! whoever waits for the end of our output is not kept waiting by a server. If the waiting command is killed, the
+//! child's message fails and it undoes everything.
+
+use super::FuseArgs;
+use crate::{Outcome, output};
+use anyhow::{Context, Result, bail};
+use rustix::fs::{Mode, OFlags};
+use sidecore_block::ways::mount::Ready;
+use std::cell::Cell;
+use std::ffi::OsString;
+use std::io::{self, Read};
+use std::process::{Command, Stdio};
+
+/// The child's one message.
+#[derive(serde::Serialize, serde::Deserialize)]
+enum Message {
+    /// All is usable.
+    Ready(Ready),
+    /// It is not, for this reason.
+    Failed(String),
+}
+
+/// Runs this same command line in the background; `subcommand` is the word in it after which a flag may stand.
+pub(crate) fn start(subcommand: &str) -> Result<Ready> {
+    let mut arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let at = arguments
+        .iter()
+        .position(|word| word == subcommand)
+        .unwrap_or_default();
+    arguments.insert(at + 1, "--background-child".into());
+    let mut child = Command::new("/proc/self/exe")
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cannot start the server")?;
+    let mut text = String::new();
+    if let Some(mut pipe) = child.stdout.take() {
+        pipe.read_to_string(&mut text)
+            .context("cannot hear from the server")?;
+    }
+    match serde_json::from_str(&text) {
+        Ok(Message::Ready(ready)) => Ok(ready),
+        Ok(Message::Failed(reason)) => {
+            child.wait().context("cannot wait for the server")?;
+            bail!("{reason}")
+        }
+        Err(_) => {
+            let status = child.wait().context("cannot wait for the server")?;
+            bail!(
+                "the server ended before it was of use ({status}); run with --foreground to see why"
+            )
+        }
+    }
+}
+
+/// A server's link to whoever started it: a waiting command, or a terminal.
+pub(crate) struct Starter {
+    in_background: bool,
+    told: Cell<bool>,
+}
+
+impl Starter {
+    /// To be called first: cuts a background server loose from the terminal.
+    pub(crate) fn new(args: &FuseArgs) -> Self {
+        let in_background = args.background_child;
+        if in_background && let Err(error) = rustix::process::setsid() {
+            tracing::debug!("no new session: {error}");
+        }
+        Self {
+            in_background,
+            told: Cell::new(false),
+        }
+    }
+
+    /// Says that all is usable: to the waiting command, or by `in_foreground`.
+    pub(crate) fn tell(
+        &self,
+        ready: &Ready,
+        in_foreground: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<()> {
+        self.told.set(true);
+        if !self.in_background {
+            return in_foreground();
+        }
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND | OFlags::CLOEXEC;
+        let log = rustix::fs::open(ready.state.join("log"), flags, Mode::RUSR | Mode::WUSR)?;
+        let null = rustix::fs::open("/dev/null", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+        // Nothing here may keep another directory busy.
+        rustix::process::chdir("/")?;
+        rustix::stdio::dup2_stderr(&log)?;
+        output::json(&Message::Ready(ready.clone())).map_err(io::Error::other)?;
+        Ok(rustix::stdio::dup2_stdout(&null)?)
+    }
+
+    /// Says why it could not be, or how it ended.
+    pub(crate) fn end(&self, result: Result<Outcome>) -> Result<Outcome> {
+        match result {
+            Err(error) if self.in_background && !self.told.get() => {
+                output::json(&Message::Failed(format!("{error:#}")))?;
+                std::process::exit(2)
+            }
+            result => result,
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! An engine's hardware without a thread: its local store, DMA, mailboxes, and what its kernels
+//! keep.
+//!
+//! Why here: on machines whose cores are all alike, an off-load to an idle engine on the caller's
+//! own core is best a call. So the hardware is a value, and whoever owns it may drive it: an
+//! engine's thread, or a caller that borrowed it from a pool. Must stay true: one driver at a time
+//! (`&mut`); when a run has ended, however it ended, its transfers are done and the store is free
+//! again; a panic of a kernel is an error of its job, never of the driver. No allocation in a run
+//! of a kernel that this core has run or prepared before, unless the kernel itself allocates.
+
+use crate::error::{KernelError, StoreError};
+use crate::kernel::{Ctx, Kernel};
+use crate::mail::{EnginePorts, HostPorts, Ports, SignalMode};
+use crate::mfc::{DmaCounters, DmaMode, Mfc};
+use crate::store::{LocalStore, STORE_BYTES_DEFAULT};
+use crate::wait::{WaitOptions, Waiter};
+use sidecore_sys::{RegionOptions, SysError, clock};
+use std::any::{Any, TypeId};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// Kinds of kernels that one core keeps state for.
+pub const KERNELS_MAX: usize = 64;
+
+/// How to make a core.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CoreOptions {
+    /// Bytes of its local store.
+    pub store_bytes: usize,
+    /// How the store's memory is made.
+    pub region: RegionOptions,
+    /// How transfers are made.
+    pub mode: DmaMode,
+    /// Whether stages are timed; costs about 10 ns per stage and transfer.
+    pub timed: bool,
+    /// How the two signal registers take writes.
+    pub signal_modes: [SignalMode; 2],
+    /// How a kernel waits at its mailboxes.
+    pub wait: WaitOptions,
+}
+
+impl Default for CoreOptions {
+    fn default() -> Self {
+        Self {
+            store_bytes: STORE_BYTES_DEFAULT,
+            region: RegionOptions::default(),
+            mode: DmaMode::default(),
+            timed: false,
+            signal_modes: [SignalMode::Overwrite; 2],
+            wait: WaitOptions::default(),
+        }
+    }
+}
+
+/// What a core has done since it was made, or since [`Core::take_counters`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CoreCounters {
+    /// Jobs that gave a result.
+    pub runs: u64,
+    /// Jobs that gave an error; panics are among them.
+    pub failures: u64,
+    /// Kernels that panicked.
+    pub panics: u64,
+    /// What its transfers amounted to.
+    pub dma: DmaCounters,
+    /// Cycles from the start of a run to the kernel's first instruction, where stages are timed.
+    pub setup_cycles: u64,
+    /// Cycles in kernels, transfers included, where stages are timed.
+    pub kernel_cycles: u64,
+}
+
+impl CoreCounters {
+    /// Adds another core's counters, for a total.
+    pub fn add(&mut self, other: &Self) {
+        self.runs += other.runs;
+        self.failures += other.failures;
+        self.panics += other.panics;
+        self.setup_cycles += other.setup_cycles;
+        self.kernel_cycles += other.kernel_cycles;
+        self.add_dma(&other.dma);
+    }
+
+    /// Where the time of its runs went, in total. All zero where stages were not timed. The first
+    /// call in a process takes 5 ms, to find out how long a cycle is.
+    #[must_use]
+    pub fn stage_times(&self) -> StageTimes {
+        let compute = self.kernel_cycles.saturating_sub(self.dma.cycles);
+        StageTimes {
+            setup_ns: clock::cycles_to_ns(self.setup_cycles),
+            dma_ns: clock::cycles_to_ns(self.dma.cycles),
+            compute_ns: clock::cycles_to_ns(compute),
+        }
+    }
+
+    fn add_dma(&mut self, dma: &DmaCounters) {
+        self.dma.gets += dma.gets;
+        self.dma.puts += dma.puts;
+        self.dma.bytes_in += dma.bytes_in;
+        self.dma.bytes_out += dma.bytes_out;
+        self.dma.stalls += dma.stalls;
+        self.dma.cycles += dma.cycles;
+    }
+}
+
+/// The stages of the papers' table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StageTimes {
+    /// Making a run ready.
+    pub setup_ns: u64,
+    /// Transfers.
+    pub dma_ns: u64,
+    /// The rest of the kernel.
+    pub compute_ns: u64,
+}
+
+/// One engine's hardware. See the module for who may drive it.
+#[derive(Debug)]
+pub struct Core {
+    store: LocalStore,
+    ports: Arc<Ports>,
+    waiter: Waiter,
+    states: States,
+    mode: DmaMode,
+    timed: bool,
+    counters: CoreCounters,
+}
+
+impl Core {
+    /// Makes a core; its local store is mapped, locked where that is allowed, and touched.
+    ///
+    /// # Errors
+    /// [`SysError`] where the memory for the store cannot be had.
+    pub fn new(options: CoreOptions) -> Result<Self, SysError> {
+        Ok(Self {
+            store: LocalStore::new(options.store_bytes, options.region)?,
+            ports: Arc::new(Ports::new(options.signal_modes)),
+            waiter: Waiter::new(options.wait),
+            states: States::default(),
+            mode: options.mode,
+            timed: options.timed,
+            counters: CoreCounters::default(),
+        })
+    }
+
+    /// Runs one job on this thread, now, to its end.
+    ///
+    /// # Errors
+    /// What the kernel returned; [`StoreError::TooSmall`] where the kernel needs a larger store;
+    /// [`KernelError::Panicked`]; [`KernelError::TooManyKernels`].
+    pub fn run<'j, K: Kernel>(&mut self, args: K::Args<'j>) -> Result<K::Out, KernelError> {
+        let begun = self.clock();
+        let prepared = self.check::<K>().and_then(|()| self.states.find::<K>());
+        let slot = match prepared {
+            Ok(slot) => slot,
+            Err(error) => {
+                self.counters.failures += 1;
+                return Err(error);
+            }
+        };
+        let timed = self.timed;
+        let arena = self.store.arena();
+        let mfc = Mfc::new(&arena, self.mode, timed);
+        let ports = EnginePorts::new(&self.ports, &self.waiter);
+        let state = self.states.get::<K>(slot);
+        let ready = if timed { clock::cycles() } else { 0 };
+        // What the closure leaves behind after a panic is put right below: transfers are finished,
+        // the state is made anew, and the store has no state.
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            let mut cx = Ctx::new(state, &arena, &mfc, ports);
+            K::run(&mut cx, args)
+        }));
+        let dma = mfc.finish();
+        if timed {
+            let ended = clock::cycles();
+            self.counters.setup_cycles += ready.wrapping_sub(begun);
+            self.counters.kernel_cycles += ended.wrapping_sub(ready);
+        }
+        self.counters.add_dma(&dma);
+        let result = result.unwrap_or_else(|panic| {
+            self.counters.panics += 1;
+            self.states.renew::<K>(slot);
+            Err(KernelError::Panicked {
+                message: message_of(panic.as_ref()),
+            })
+        });
+        match &result {
+            Ok(_) => self.counters.runs += 1,
+            Err(_) => self.counters.failures += 1,
+        }
+        result
+    }
+
+    /// Makes the state that `K` keeps on this core, so that the first job need not.
+    ///
+    /// # Errors
+    /// [`StoreError::TooSmall`], [`KernelError::TooManyKernels`].
+    pub fn prepare<K: Kernel>(&mut self) -> Result<(), KernelError> {
+        self.check::<K>()?;
+        self.states.find::<K>().map(drop)
+    }
+
+    /// The state that `K` keeps on this core, to be looked at or set between jobs.
+    ///
+    /// # Errors
+    /// [`KernelError::TooManyKernels`].
+    pub fn state<K: Kernel>(&mut self) -> Result<&mut K::State, KernelError> {
+        let slot = self.states.find::<K>()?;
+        Ok(self.states.get::<K>(slot))
+    }
+
+    /// A host's side of this core's mailboxes and signals; its waits use `wait`.
+    #[must_use]
+    pub fn host_ports(&self, wait: WaitOptions) -> HostPorts {
+        HostPorts::new(Arc::clone(&self.ports), wait)
+    }
+
+    /// The local store.
+    #[must_use]
+    pub fn store(&self) -> &LocalStore {
+        &self.store
+    }
+
+    /// How transfers are made.
+    #[must_use]
+    pub fn mode(&self) -> DmaMode {
+        self.mode
+    }
+
+    /// Makes transfers in another way from the next run on.
+    pub fn set_mode(&mut self, mode: DmaMode) {
+        self.mode = mode;
+    }
+
+    /// Times the stages of the next runs, or stops to.
+    pub fn set_timed(&mut self, timed: bool) {
+        self.timed = timed;
+    }
+
+    /// What it has done.
+    #[must_use]
+    pub fn counters(&self) -> CoreCounters {
+        self.counters
+    }
+
+    /// What it has done, starting anew from zero.
+    pub fn take_counters(&mut self) -> CoreCounters {
+        std::mem::take(&mut self.counters)
+    }
+
+    fn check<K: Kernel>(&self) -> Result<(), KernelError> {
+        let has = self.store.len();
+        if K::LS <= has {
+            Ok(())
+        } else {
+            Err(StoreError::TooSmall { needs: K::LS, has }.into())
+        }
+    }
+
+    fn clock(&self) -> u64 {
+        if self.timed { clock::cycles() } else { 0 }
+    }
+}
+
+/// What each kind of kernel keeps. Found by a search: a core runs few kinds, mostly one after
+/// another.
+#[derive(Default)]
+struct States {
+    kinds: Vec<(TypeId, Box<dyn Any + Send>)>,
+}
+
+impl std::fmt::Debug for States {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "states of {} kernels", self.kinds.len())
+    }
+}
+
+impl States {
+    /// Where `K`'s state is; makes it if there is none.
+    fn find<K: Kernel>(&mut self) -> Result<usize, KernelError> {
+        let kind = TypeId::of::<K>();
+        if let Some(slot) = self.kinds.iter().position(|&(other, _)| other == kind) {
+            return Ok(slot);
+        }
+        if self.kinds.len() == KERNELS_MAX {
+            return Err(KernelError::TooManyKernels { limit: KERNELS_MAX });
+        }
+        let state = make_state::<K>().map_err(|message| KernelError::Panicked { message })?;
+        self.kinds.push((kind, state));
+        Ok(self.kinds.len() - 1)
+    }
+
+    fn get<K: Kernel>(&mut self, slot: usize) -> &mut K::State {
+        match self.kinds[slot].1.downcast_mut() {
+            Some(state) => state,
+            None => unreachable!("a slot holds the state of the kernel that it was found for"),
+        }
+    }
+
+    /// Replaces a state that a panic may have left half changed.
+    fn renew<K: Kernel>(&mut self, slot: usize) {
+        let (_, old) = self.kinds.swap_remove(slot);
+        // A state that panics when dropped must not take the driver with it either.
+        drop(catch_unwind(AssertUnwindSafe(|| drop(old))));
+        if let Ok(state) = make_state::<K>() {
+            self.kinds.push((TypeId::of::<K>(), state));
+        }
+    }
+}
+
+fn make_state<K: Kernel>() -> Result<Box<dyn Any + Send>, String> {
+    catch_unwind(|| Box::new(K::State::default()) as Box<dyn Any + Send>)
+        .map_err(|panic| message_of(panic.as_ref()))
+}
+
+/// What a panic said.
+fn message_of(panic: &(dyn Any + Send)) -> String {
+    panic
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "a value that is no text".to_owned())
+}

@@ -1,0 +1,61 @@
+//! Mailboxes and signals: how a host and an engine exchange words.
+//!
+//! Why here: a word of 32 bits in a mailbox is the Cell's way of saying "start", "this one is
+//! done", "here is where the data lies". Four deep towards the engine, one deep back, and a second
+//! one back that the host waits on as on an interrupt; a writer stalls on a full one, a reader on
+//! an empty one. Signals are two registers towards the engine that a write either overwrites or ORs
+//! into, and that a read clears. Must stay true: no word is lost, doubled or reordered; nobody
+//! sleeps while there is something to do (the argument is in `README.md`, loom checks it). Any
+//! number of threads may use either side. Source: Cell Broadband Engine Architecture, "Mailbox
+//! Facility" and "Signal Notification Facility".
+
+mod mailbox;
+mod ports;
+mod signal;
+
+pub use mailbox::Mailbox;
+pub use ports::{EnginePorts, HostPorts, INBOX_WORDS, Ports, Reader, Writer};
+pub use signal::{Signal, SignalMode};
+
+/// What fits a mailbox: a value of 32 bits.
+pub trait Letter: Copy {
+    /// The word that stands for this value.
+    fn to_word(self) -> u32;
+    /// The value that a word stands for.
+    fn from_word(word: u32) -> Self;
+}
+
+impl Letter for u32 {
+    fn to_word(self) -> u32 {
+        self
+    }
+    fn from_word(word: u32) -> Self {
+        word
+    }
+}
+
+impl Letter for i32 {
+    fn to_word(self) -> u32 {
+        self.cast_unsigned()
+    }
+    fn from_word(word: u32) -> Self {
+        word.cast_signed()
+    }
+}
+
+impl Letter for f32 {
+    fn to_word(self) -> u32 {
+        self.to_bits()
+    }
+    fn from_word(word: u32) -> Self {
+        Self::from_bits(word)
+    }
+}
+
+/// A letter that says only that it came.
+impl Letter for () {
+    fn to_word(self) -> u32 {
+        0
+    }
+    fn from_word(_word: u32) -> Self {}
+}

@@ -1,0 +1,327 @@
+//! Main memory as an engine sees it: borrows that DMA reads from and writes to.
+//!
+//! Why here: a job may touch only memory that its host lent it, and only while it is lent. [`In`]
+//! is memory to read, [`Out`] memory to write, cut in chunks that never overlap; [`Area`] is memory
+//! that one kernel both reads and writes by DMA, where it is the kernel that answers for order
+//! (fences, barriers, waits). Must stay true: safe code only; the lifetimes are the host's.
+
+use sidecore_sys::Plain;
+use std::cell::Cell;
+use std::fmt;
+use std::ops::Range;
+
+/// Main memory to read.
+#[derive(Debug)]
+pub struct In<'j, T>(&'j [T]);
+
+impl<T> Clone for In<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for In<'_, T> {}
+
+impl<'j, T> In<'j, T> {
+    /// Lends `values`.
+    #[must_use]
+    pub fn new(values: &'j [T]) -> Self {
+        Self(values)
+    }
+
+    /// How many values.
+    #[must_use]
+    pub fn len(self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The values of `range`, or `None` where it reaches past the end.
+    #[must_use]
+    pub fn range(self, range: Range<usize>) -> Option<Self> {
+        self.0.get(range).map(Self)
+    }
+
+    /// Chunk number `index` of `count` values each; the last may be shorter. `None` past the end.
+    #[must_use]
+    pub fn chunk(self, index: usize, count: usize) -> Option<Self> {
+        let start = index.checked_mul(count)?;
+        let end = start.checked_add(count)?.min(self.0.len());
+        (start < end).then(|| Self(&self.0[start..end]))
+    }
+
+    /// All chunks of `count` values, in order; the last may be shorter.
+    ///
+    /// # Panics
+    /// Where `count` is 0.
+    pub fn chunks(self, count: usize) -> impl ExactSizeIterator<Item = In<'j, T>> {
+        self.0.chunks(count).map(In)
+    }
+
+    /// The values themselves, without DMA, as a host reads them.
+    #[must_use]
+    pub fn as_slice(self) -> &'j [T] {
+        self.0
+    }
+}
+
+impl<'j, T> From<&'j [T]> for In<'j, T> {
+    fn from(values: &'j [T]) -> Self {
+        Self(values)
+    }
+}
+
+/// Main memory to write. Cut it with [`Self::take_front`], [`Self::split_at`] or [`Self::chunks`]:
+/// parts never overlap, and each is gone when it has been written.
+#[derive(Debug)]
+pub struct Out<'j, T>(&'j mut [T]);
+
+impl<'j, T> Out<'j, T> {
+    /// Lends `values` to be written.
+    #[must_use]
+    pub fn new(values: &'j mut [T]) -> Self {
+        Self(values)
+    }
+
+    /// How many values.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Cuts off the first `count` values; what is left stays. `None`, and nothing cut, where there
+    /// are fewer.
+    pub fn take_front(&mut self, count: usize) -> Option<Out<'j, T>> {
+        if count > self.0.len() {
+            return None;
+        }
+        let (front, rest) = std::mem::take(&mut self.0).split_at_mut(count);
+        self.0 = rest;
+        Some(Out(front))
+    }
+
+    /// Cuts in two before value number `index`. `None` where there are fewer values.
+    #[must_use]
+    pub fn split_at(self, index: usize) -> Option<(Self, Self)> {
+        let (front, rest) = self.0.split_at_mut_checked(index)?;
+        Some((Out(front), Out(rest)))
+    }
+
+    /// All chunks of `count` values, in order; the last may be shorter.
+    ///
+    /// # Panics
+    /// Where `count` is 0.
+    pub fn chunks(self, count: usize) -> impl ExactSizeIterator<Item = Out<'j, T>> {
+        self.0.chunks_mut(count).map(Out)
+    }
+
+    /// The values themselves, without DMA, as a host writes them.
+    #[must_use]
+    pub fn into_slice(self) -> &'j mut [T] {
+        self.0
+    }
+}
+
+impl<T> Out<'_, T> {
+    pub(crate) fn as_slice(&self) -> &[T] {
+        self.0
+    }
+
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [T] {
+        self.0
+    }
+}
+
+impl<'j, T> From<&'j mut [T]> for Out<'j, T> {
+    fn from(values: &'j mut [T]) -> Self {
+        Self(values)
+    }
+}
+
+/// Main memory that one kernel both gets from and puts to. Made from an [`Out`] (or any unique
+/// borrow) inside a kernel; copies of it name the same memory.
+pub struct Area<'c, T>(&'c [Cell<T>]);
+
+impl<T> Clone for Area<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Area<'_, T> {}
+
+impl<'c, T: Copy> Area<'c, T> {
+    /// Makes an area of memory that is lent to be written.
+    #[must_use]
+    pub fn new(memory: Out<'c, T>) -> Self {
+        Self(Cell::from_mut(memory.0).as_slice_of_cells())
+    }
+
+    /// How many values.
+    #[must_use]
+    pub fn len(self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The values of `range`, or `None` where it reaches past the end.
+    #[must_use]
+    pub fn range(self, range: Range<usize>) -> Option<Self> {
+        self.0.get(range).map(Self)
+    }
+
+    /// The value number `index` as it stands now, without DMA.
+    ///
+    /// # Panics
+    /// Where there are fewer values.
+    #[must_use]
+    pub fn value(self, index: usize) -> T {
+        self.0[index].get()
+    }
+}
+
+/// Where a get reads: an [`In`] or an [`Area`].
+#[derive(Debug, Clone, Copy)]
+pub struct Source<'c, T>(pub(crate) Readable<'c, T>);
+
+#[derive(Clone, Copy)]
+pub(crate) enum Readable<'c, T> {
+    Slice(&'c [T]),
+    Cells(&'c [Cell<T>]),
+}
+
+impl<'c, T> From<In<'c, T>> for Source<'c, T> {
+    fn from(memory: In<'c, T>) -> Self {
+        Self(Readable::Slice(memory.0))
+    }
+}
+
+impl<'c, T> From<Area<'c, T>> for Source<'c, T> {
+    fn from(memory: Area<'c, T>) -> Self {
+        Self(Readable::Cells(memory.0))
+    }
+}
+
+/// Where a put writes: an [`Out`] or an [`Area`].
+#[derive(Debug)]
+pub struct Target<'c, T>(pub(crate) Writable<'c, T>);
+
+pub(crate) enum Writable<'c, T> {
+    Slice(&'c mut [T]),
+    Cells(&'c [Cell<T>]),
+}
+
+impl<'c, T> From<Out<'c, T>> for Target<'c, T> {
+    fn from(memory: Out<'c, T>) -> Self {
+        Self(Writable::Slice(memory.0))
+    }
+}
+
+impl<'c, T> From<Area<'c, T>> for Target<'c, T> {
+    fn from(memory: Area<'c, T>) -> Self {
+        Self(Writable::Cells(memory.0))
+    }
+}
+
+impl<'c, T: Plain> Readable<'c, T> {
+    pub(crate) fn into_bytes(self) -> Readable<'c, u8> {
+        match self {
+            Self::Slice(values) => Readable::Slice(sidecore_sys::plain::bytes_of(values)),
+            Self::Cells(cells) => Readable::Cells(sidecore_sys::plain::bytes_of_cells(cells)),
+        }
+    }
+}
+
+impl Readable<'_, u8> {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Slice(bytes) => bytes.len(),
+            Self::Cells(cells) => cells.len(),
+        }
+    }
+
+    pub(crate) fn address(&self) -> usize {
+        match self {
+            Self::Slice(bytes) => bytes.as_ptr().addr(),
+            Self::Cells(cells) => cells.as_ptr().addr(),
+        }
+    }
+
+    /// Copies from byte `offset` on into `target`. The range lies within, by the rules checked at
+    /// issue.
+    pub(crate) fn copy_to(&self, offset: usize, target: &mut [u8]) {
+        let range = offset..offset + target.len();
+        match self {
+            Self::Slice(bytes) => target.copy_from_slice(&bytes[range]),
+            Self::Cells(cells) => sidecore_sys::plain::copy_from_cells(&cells[range], target),
+        }
+    }
+}
+
+impl<'c, T: Plain> Writable<'c, T> {
+    pub(crate) fn into_bytes(self) -> Writable<'c, u8> {
+        match self {
+            Self::Slice(values) => Writable::Slice(sidecore_sys::plain::bytes_of_mut(values)),
+            Self::Cells(cells) => Writable::Cells(sidecore_sys::plain::bytes_of_cells(cells)),
+        }
+    }
+}
+
+impl Writable<'_, u8> {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Slice(bytes) => bytes.len(),
+            Self::Cells(cells) => cells.len(),
+        }
+    }
+
+    pub(crate) fn address(&self) -> usize {
+        match self {
+            Self::Slice(bytes) => bytes.as_ptr().addr(),
+            Self::Cells(cells) => cells.as_ptr().addr(),
+        }
+    }
+
+    /// Copies `source` to byte `offset` on. The range lies within, by the rules checked at issue.
+    pub(crate) fn copy_from(&mut self, offset: usize, source: &[u8]) {
+        let range = offset..offset + source.len();
+        match self {
+            Self::Slice(bytes) => bytes[range].copy_from_slice(source),
+            Self::Cells(cells) => sidecore_sys::plain::copy_to_cells(source, &cells[range]),
+        }
+    }
+}
+
+impl<T> fmt::Debug for Area<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "an area of {} values", self.0.len())
+    }
+}
+
+impl<T> fmt::Debug for Readable<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("memory to read")
+    }
+}
+
+impl<T> fmt::Debug for Writable<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("memory to write")
+    }
+}

@@ -1,0 +1,578 @@
+//! The memory flow controller: tagged DMA between main memory and the local store.
+//!
+//! Why here: on an engine the program, not the cache, says what is near. A command takes its buffer
+//! and gives it back when it has been waited for, so using a buffer in flight does not compile:
+//!
+//! ```
+//! # use sidecore_engine::{Core, CoreOptions, Ctx, In, Kernel, KernelError, Out};
+//! # struct Negate;
+//! # impl Kernel for Negate {
+//! #     type Args<'j> = (In<'j, u32>, Out<'j, u32>);
+//! #     type Out = ();
+//! #     type State = ();
+//! #     fn run<'c, 'j: 'c>(
+//! #         cx: &mut Ctx<'c, Self>,
+//! #         (source, target): Self::Args<'j>,
+//! #     ) -> Result<(), KernelError> {
+//! let mfc = cx.mfc;
+//! for (from, to) in source.chunks(4096).zip(target.chunks(4096)) {
+//!     let buffer = cx.store.alloc(4096)?;
+//!     let mut buffer = mfc.get_large(buffer, from)?.wait();
+//!     buffer.iter_mut().for_each(|value| *value = !*value);
+//!     mfc.put_large(buffer, to)?.wait();
+//! }
+//! #         Ok(())
+//! #     }
+//! # }
+//! # let mut core = Core::new(CoreOptions::default()).unwrap();
+//! # let (source, mut target) = ([1; 10], [0; 10]);
+//! # core.run::<Negate>((In::new(&source), Out::new(&mut target))).unwrap();
+//! # assert_eq!(target, [!1; 10]);
+//! ```
+//!
+//! **Rules of the hardware, kept and stated in errors.** A command moves 1, 2, 4, 8 or a multiple
+//! of 16 bytes, at most 16 KiB; below 16 bytes both addresses are aligned to the size and agree in
+//! their low four bits, else both are aligned to 16. A list has at most 2,048 elements, each under
+//! the same rules. 32 tag groups. At most 16 commands queue; one more stalls until one is done.
+//! `get_large` and `put_large` are for any size and alignment: they stand for the list that a
+//! program would write, and for the shifting that it would do where main memory is not aligned.
+//!
+//! **Order.** Within a tag group commands may be done in any order, except that one with a *fence*
+//! comes after all earlier ones of its group, and one with a *barrier* also before all later ones.
+//! Only an [`Area`](crate::Area) can show the difference: `In` and `Out` chunks never overlap.
+//!
+//! **Modes.** [`DmaMode::Copy`] copies when a command is issued: the source is near afterwards, and
+//! the kernel works on its own copy. [`DmaMode::Borrow`] lends: a get prefetches and hands out main
+//! memory itself until it is written to, and a [`Window`] is the output chunk itself.
+//! [`DmaMode::Checked`] does everything as late as the rules allow and in the order that a program
+//! least expects: a transfer happens when it is waited for (or when the queue is full), newest
+//! first, and a get's buffer holds [`POISON`] until then.
+//!
+//! Must stay true: a run ends only when every command that it issued is done. One thread: the one
+//! that runs the kernel. Source: Cell Broadband Engine Architecture, "Memory Flow Controller"; SPU
+//! C/C++ Language Extensions, "MFC".
+
+mod command;
+mod handle;
+mod line;
+mod queue;
+mod rules;
+
+pub use handle::{Get, Put, View, Window};
+pub use line::{Line, LineWords};
+pub use rules::ListElement;
+
+use crate::error::DmaError;
+use crate::memory::{In, Out, Readable, Source, Target};
+use crate::store::{Arena, Buf};
+use command::{Command, Kind, Order, Plan};
+use handle::Held;
+use queue::Queue;
+use sidecore_sys::{Plain, clock, prefetch};
+use std::cell::{Cell, RefCell};
+
+/// Bytes that one command moves at most.
+pub const TRANSFER_BYTES_MAX: usize = 16 << 10;
+/// Elements that a list has at most.
+pub const LIST_ELEMENTS_MAX: usize = 2048;
+/// Tag groups.
+pub const TAGS: u8 = 32;
+/// Commands that queue at most.
+pub const QUEUE_COMMANDS: usize = 16;
+/// Transfers that may be in flight, done or not, without having been waited for; only `Checked`
+/// mode counts them.
+pub const IN_FLIGHT_MAX: usize = 32;
+/// What a get's buffer is full of, in `Checked` mode, until the get was waited for.
+pub const POISON: u8 = 0xd5;
+
+/// How transfers are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DmaMode {
+    /// Copy when issued.
+    #[default]
+    Copy,
+    /// Prefetch and lend.
+    Borrow,
+    /// Copy when waited for, in the least expected order, and poison until then.
+    Checked,
+}
+
+/// A tag group, 0 to 31.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Tag(u8);
+
+impl Tag {
+    /// Tag group number `number`, or `None` where there is none.
+    #[must_use]
+    pub const fn new(number: u8) -> Option<Self> {
+        if number < TAGS {
+            Some(Self(number))
+        } else {
+            None
+        }
+    }
+
+    /// Its number.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        self.0
+    }
+
+    /// The mask that holds only this group.
+    #[must_use]
+    pub const fn mask(self) -> TagMask {
+        TagMask(1 << self.0)
+    }
+}
+
+/// A set of tag groups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TagMask(pub u32);
+
+impl TagMask {
+    /// All groups.
+    pub const ALL: Self = Self(u32::MAX);
+
+    /// Whether it holds `tag`.
+    #[must_use]
+    pub const fn holds(self, tag: Tag) -> bool {
+        self.0 & 1 << tag.0 != 0
+    }
+}
+
+impl std::ops::BitOr for TagMask {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// What a run's transfers amounted to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DmaCounters {
+    /// Commands that brought memory in (a list counts once).
+    pub gets: u64,
+    /// Commands that took memory out.
+    pub puts: u64,
+    /// Bytes brought in, lent ones included.
+    pub bytes_in: u64,
+    /// Bytes taken out, windows included.
+    pub bytes_out: u64,
+    /// Times that a command found the queue full.
+    pub stalls: u64,
+    /// Cycles spent in transfers, where they are timed.
+    pub cycles: u64,
+}
+
+/// One engine's memory flow controller, for one run.
+#[derive(Debug)]
+pub struct Mfc<'c> {
+    mode: DmaMode,
+    timed: bool,
+    store: &'c Arena<'c>,
+    queue: RefCell<Queue<'c>>,
+    counters: Cell<DmaCounters>,
+    /// The line that was read with a reservation, and its version then.
+    reservation: Cell<Option<(usize, u64)>>,
+}
+
+impl<'c> Mfc<'c> {
+    pub(crate) fn new(store: &'c Arena<'c>, mode: DmaMode, timed: bool) -> Self {
+        Self {
+            mode,
+            timed,
+            store,
+            queue: RefCell::new(Queue::new()),
+            counters: Cell::new(DmaCounters::default()),
+            reservation: Cell::new(None),
+        }
+    }
+
+    /// How transfers are made.
+    #[must_use]
+    pub fn mode(&self) -> DmaMode {
+        self.mode
+    }
+
+    /// Issues the next command in tag group `tag`.
+    #[must_use]
+    pub fn tag(&'c self, tag: Tag) -> Issue<'c> {
+        Issue {
+            mfc: self,
+            tag,
+            order: Order::Free,
+        }
+    }
+
+    /// Brings `source` into `buffer`; tag group 0. See [`Issue::get`].
+    ///
+    /// # Errors
+    /// As [`Issue::get`].
+    pub fn get<T: Plain>(
+        &'c self,
+        buffer: Buf<'c, T>,
+        source: impl Into<Source<'c, T>>,
+    ) -> Result<Get<'c, T>, DmaError> {
+        self.tag(Tag::default()).get(buffer, source)
+    }
+
+    /// Brings `source`, of any size and alignment, into `buffer`; tag group 0. See
+    /// [`Issue::get_large`].
+    ///
+    /// # Errors
+    /// As [`Issue::get_large`].
+    pub fn get_large<T: Plain>(
+        &'c self,
+        buffer: Buf<'c, T>,
+        source: impl Into<Source<'c, T>>,
+    ) -> Result<Get<'c, T>, DmaError> {
+        self.tag(Tag::default()).get_large(buffer, source)
+    }
+
+    /// Takes the first values of `buffer` out to `target`, all of it; tag group 0. See
+    /// [`Issue::put`].
+    ///
+    /// # Errors
+    /// As [`Issue::put`].
+    pub fn put<T: Plain>(
+        &'c self,
+        buffer: Buf<'c, T>,
+        target: impl Into<Target<'c, T>>,
+    ) -> Result<Put<'c, T>, DmaError> {
+        self.tag(Tag::default()).put(buffer, target)
+    }
+
+    /// Takes `buffer` out to `target`, of any size and alignment; tag group 0. See
+    /// [`Issue::put_large`].
+    ///
+    /// # Errors
+    /// As [`Issue::put_large`].
+    pub fn put_large<T: Plain>(
+        &'c self,
+        buffer: Buf<'c, T>,
+        target: impl Into<Target<'c, T>>,
+    ) -> Result<Put<'c, T>, DmaError> {
+        self.tag(Tag::default()).put_large(buffer, target)
+    }
+
+    /// Brings memory of any size in as a whole, to be read: lent in `Borrow` mode (any size), else
+    /// in a buffer that this call takes from the local store.
+    ///
+    /// # Errors
+    /// [`DmaError::Store`] where it does not fit, [`DmaError::ListLength`] above 32 MiB; neither in
+    /// `Borrow` mode.
+    pub fn fetch<T: Plain>(&'c self, source: In<'c, T>) -> Result<View<'c, T>, DmaError> {
+        let begun = self.clock();
+        if self.mode == DmaMode::Borrow {
+            let bytes = sidecore_sys::plain::bytes_of(source.as_slice());
+            prefetch::for_read(bytes, PREFETCH_BYTES_MAX);
+            self.count_get(bytes.len(), begun);
+            return Ok(View::Lent(source.as_slice()));
+        }
+        let buffer = self.store.alloc(source.len())?;
+        Ok(View::Copied(self.get_large(buffer, source)?.wait()))
+    }
+
+    /// Lends `target` to the kernel as a window to write its results in. In `Borrow` mode the
+    /// window *is* the target, so that no copy is made; else it is a buffer from the local store
+    /// that [`Window::commit`] puts.
+    ///
+    /// # Errors
+    /// [`DmaError::Store`] where the buffer does not fit, [`DmaError::ListLength`] above 32 MiB;
+    /// neither in `Borrow` mode.
+    pub fn window<T: Plain>(&'c self, target: Out<'c, T>) -> Result<Window<'c, T>, DmaError> {
+        if self.mode == DmaMode::Borrow {
+            return Ok(Window::direct(self, target));
+        }
+        let bytes = target.len() * size_of::<T>();
+        rules::check_large(bytes)?;
+        let buffer = self.store.alloc(target.len())?;
+        Ok(Window::copied(self, buffer, target))
+    }
+
+    /// Waits until all commands of all the groups in `mask` are done.
+    pub fn wait_all(&self, mask: TagMask) {
+        let begun = self.clock();
+        self.queue.borrow_mut().perform_all(mask);
+        self.count_time(begun);
+    }
+
+    /// Waits until at least one of the groups in `mask` has no command left, and says which have
+    /// none.
+    #[must_use]
+    pub fn wait_any(&self, mask: TagMask) -> TagMask {
+        let begun = self.clock();
+        let idle = self.queue.borrow_mut().perform_any(mask);
+        self.count_time(begun);
+        idle
+    }
+
+    /// The groups of `mask` that have no command left, without waiting.
+    #[must_use]
+    pub fn idle_tags(&self, mask: TagMask) -> TagMask {
+        self.queue.borrow().idle(mask)
+    }
+
+    /// Commands that may be issued before one stalls. Always 16 where transfers are made when
+    /// issued.
+    #[must_use]
+    pub fn queue_room(&self) -> usize {
+        QUEUE_COMMANDS - self.queue.borrow().queued()
+    }
+
+    /// Reads a line whole and reserves it: a later [`Self::put_line_if_reserved`] succeeds only if
+    /// nobody has written to it since. One reservation at a time: a new one replaces the old. (On
+    /// the Cell: `getllar`.)
+    #[must_use]
+    pub fn get_line_reserved(&self, line: &Line) -> LineWords {
+        let (words, version) = line.read_versioned();
+        self.reservation.set(Some((line.address(), version)));
+        words
+    }
+
+    /// Writes a line whole if this engine's reservation of it still holds, and says whether it did.
+    /// The reservation is gone either way. (On the Cell: `putllc`.)
+    #[must_use]
+    pub fn put_line_if_reserved(&self, line: &Line, words: &LineWords) -> bool {
+        match self.reservation.take() {
+            Some((address, version)) if address == line.address() => line.write_if(version, words),
+            _ => false,
+        }
+    }
+
+    /// Does what is left, so that the run may end; then says what all of it amounted to.
+    pub(crate) fn finish(&self) -> DmaCounters {
+        self.wait_all(TagMask::ALL);
+        let mut counters = self.counters.get();
+        counters.stalls = self.queue.borrow().stalls();
+        counters
+    }
+
+    fn clock(&self) -> u64 {
+        if self.timed { clock::cycles() } else { 0 }
+    }
+
+    fn count(&self, change: impl FnOnce(&mut DmaCounters)) {
+        let mut counters = self.counters.get();
+        change(&mut counters);
+        self.counters.set(counters);
+    }
+
+    fn count_time(&self, begun: u64) {
+        if self.timed {
+            let cycles = clock::cycles().wrapping_sub(begun);
+            self.count(|counters| counters.cycles += cycles);
+        }
+    }
+
+    fn count_get(&self, bytes: usize, begun: u64) {
+        self.count(|counters| {
+            counters.gets += 1;
+            counters.bytes_in += bytes as u64;
+        });
+        self.count_time(begun);
+    }
+
+    fn count_put(&self, bytes: usize, begun: u64) {
+        self.count(|counters| {
+            counters.puts += 1;
+            counters.bytes_out += bytes as u64;
+        });
+        self.count_time(begun);
+    }
+}
+
+/// A command about to be issued: its tag group and order are chosen, its kind is not.
+#[derive(Debug, Clone, Copy)]
+pub struct Issue<'c> {
+    mfc: &'c Mfc<'c>,
+    tag: Tag,
+    order: Order,
+}
+
+impl<'c> Issue<'c> {
+    /// After all earlier commands of its group.
+    #[must_use]
+    pub fn fence(mut self) -> Self {
+        self.order = Order::Fence;
+        self
+    }
+
+    /// After all earlier commands of its group and before all later ones.
+    #[must_use]
+    pub fn barrier(mut self) -> Self {
+        self.order = Order::Barrier;
+        self
+    }
+
+    /// Brings all of `source` into `buffer`, which has its length afterwards.
+    ///
+    /// # Errors
+    /// [`DmaError::Size`], [`DmaError::Alignment`], [`DmaError::BufferTooShort`],
+    /// [`DmaError::TooManyInFlight`]. The buffer is lost to this run then.
+    pub fn get<T: Plain>(
+        self,
+        buffer: Buf<'c, T>,
+        source: impl Into<Source<'c, T>>,
+    ) -> Result<Get<'c, T>, DmaError> {
+        let source = source.into().0.into_bytes();
+        rules::check(source.len(), buffer.address(), source.address())?;
+        self.issue_get(buffer, source, Plan::Whole)
+    }
+
+    /// As [`Self::get`], for any size up to 32 MiB and any alignment.
+    ///
+    /// # Errors
+    /// [`DmaError::ListLength`], [`DmaError::BufferTooShort`], [`DmaError::TooManyInFlight`].
+    pub fn get_large<T: Plain>(
+        self,
+        buffer: Buf<'c, T>,
+        source: impl Into<Source<'c, T>>,
+    ) -> Result<Get<'c, T>, DmaError> {
+        let source = source.into().0.into_bytes();
+        rules::check_large(source.len())?;
+        self.issue_get(buffer, source, Plan::Whole)
+    }
+
+    /// Gathers the stretches of `source` that `list` names into `buffer`, one after another, each
+    /// from a 16-byte boundary on (one below 16 bytes at the place within it that main memory has).
+    ///
+    /// # Errors
+    /// As [`Self::get`] for each element; [`DmaError::ListLength`], [`DmaError::ListElement`].
+    pub fn get_list<T: Plain>(
+        self,
+        buffer: Buf<'c, T>,
+        list: &'c [ListElement],
+        source: impl Into<Source<'c, T>>,
+    ) -> Result<Get<'c, T>, DmaError> {
+        let source = source.into().0.into_bytes();
+        rules::check_list(list, source.address(), source.len())?;
+        self.issue_get(buffer, source, Plan::List(list))
+    }
+
+    /// Takes the first values of `buffer` out to all of `target`.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub fn put<T: Plain>(
+        self,
+        buffer: Buf<'c, T>,
+        target: impl Into<Target<'c, T>>,
+    ) -> Result<Put<'c, T>, DmaError> {
+        let target = target.into().0.into_bytes();
+        rules::check(target.len(), buffer.address(), target.address())?;
+        self.issue_put(buffer, Kind::Put(target), Plan::Whole)
+    }
+
+    /// As [`Self::put`], for any size up to 32 MiB and any alignment.
+    ///
+    /// # Errors
+    /// As [`Self::get_large`].
+    pub fn put_large<T: Plain>(
+        self,
+        buffer: Buf<'c, T>,
+        target: impl Into<Target<'c, T>>,
+    ) -> Result<Put<'c, T>, DmaError> {
+        let target = target.into().0.into_bytes();
+        rules::check_large(target.len())?;
+        self.issue_put(buffer, Kind::Put(target), Plan::Whole)
+    }
+
+    /// Scatters `buffer`, laid out as [`Self::get_list`] leaves it, over the stretches of `target`
+    /// that `list` names.
+    ///
+    /// # Errors
+    /// As [`Self::get_list`].
+    pub fn put_list<T: Plain>(
+        self,
+        buffer: Buf<'c, T>,
+        list: &'c [ListElement],
+        target: impl Into<Target<'c, T>>,
+    ) -> Result<Put<'c, T>, DmaError> {
+        let target = target.into().0.into_bytes();
+        rules::check_list(list, target.address(), target.len())?;
+        self.issue_put(buffer, Kind::Put(target), Plan::List(list))
+    }
+
+    fn issue_get<T: Plain>(
+        self,
+        buffer: Buf<'c, T>,
+        source: Readable<'c, u8>,
+        plan: Plan<'c>,
+    ) -> Result<Get<'c, T>, DmaError> {
+        let begun = self.mfc.clock();
+        let (local_bytes, bytes) = plan.bytes(source.address(), source.len());
+        let mut buffer = buffer.into_bytes();
+        let buffer_bytes = buffer.whole_mut().len();
+        if local_bytes > buffer_bytes {
+            return Err(DmaError::BufferTooShort {
+                bytes: local_bytes,
+                buffer_bytes,
+            });
+        }
+        let held = match (self.mfc.mode, source, plan) {
+            (DmaMode::Borrow, Readable::Slice(source), Plan::Whole) => {
+                prefetch::for_read(source, PREFETCH_BYTES_MAX);
+                buffer.lend(source);
+                Held::Here(buffer)
+            }
+            _ => {
+                if self.mfc.mode == DmaMode::Checked {
+                    buffer.whole_mut()[..local_bytes].fill(POISON);
+                }
+                buffer.set_filled(local_bytes);
+                self.enqueue(Kind::Get(source), plan, buffer)?
+            }
+        };
+        self.mfc.count_get(bytes, begun);
+        Ok(Get::new(self.mfc, held))
+    }
+
+    fn issue_put<T: Plain>(
+        self,
+        buffer: Buf<'c, T>,
+        kind: Kind<'c>,
+        plan: Plan<'c>,
+    ) -> Result<Put<'c, T>, DmaError> {
+        let begun = self.mfc.clock();
+        let (local_bytes, bytes) = plan.bytes(kind.main_address(), kind.main_bytes());
+        let buffer = buffer.into_bytes();
+        if local_bytes > buffer.len() {
+            return Err(DmaError::BufferTooShort {
+                bytes: local_bytes,
+                buffer_bytes: buffer.len(),
+            });
+        }
+        let held = self.enqueue(kind, plan, buffer)?;
+        self.mfc.count_put(bytes, begun);
+        Ok(Put::new(self.mfc, held))
+    }
+
+    /// Does the command now, or queues it where that is checked.
+    fn enqueue(
+        self,
+        kind: Kind<'c>,
+        plan: Plan<'c>,
+        buffer: Buf<'c, u8>,
+    ) -> Result<Held<'c>, DmaError> {
+        let mut command = Command {
+            tag: self.tag,
+            order: self.order,
+            kind,
+            plan,
+            buffer,
+        };
+        if self.mfc.mode == DmaMode::Checked {
+            let slot = self.mfc.queue.borrow_mut().push(command)?;
+            Ok(Held::Queued(slot))
+        } else {
+            command.perform();
+            Ok(Held::Here(command.buffer))
+        }
+    }
+}
+
+/// Up to how much of a block is prefetched by hand; the processor's own prefetcher follows from
+/// there.
+const PREFETCH_BYTES_MAX: usize = 2048;

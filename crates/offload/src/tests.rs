@@ -1,0 +1,244 @@
+//! The pool under real threads.
+
+use super::*;
+use sidecore_sched::{ClassId, Edtlp, Llp};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+const CLASS: ClassId = ClassId(0);
+
+fn pool(engines: usize) -> Pool {
+    pool_with(PoolConfig {
+        engines,
+        ..PoolConfig::default()
+    })
+}
+
+fn pool_with(config: PoolConfig) -> Pool {
+    Pool::start(config).expect("a pool")
+}
+
+#[test]
+fn a_loop_hands_every_item_to_exactly_one_engine() {
+    for engines in [1, 2, 3, 7] {
+        let config = PoolConfig {
+            engines,
+            policy: Box::new(Llp::new(64)),
+            ..PoolConfig::default()
+        };
+        let pool = pool_with(config);
+        for units in [0, 1, 2, 3, 64, 1_000] {
+            let mut items: Vec<u64> = (0..units).collect();
+            pool.for_each(CLASS, &mut items, |_, item| *item += 1_000_000)
+                .expect("no panic");
+            assert!(
+                items
+                    .iter()
+                    .enumerate()
+                    .all(|(i, &item)| item == i as u64 + 1_000_000)
+            );
+        }
+    }
+}
+
+#[test]
+fn a_wide_loop_really_uses_several_engines() {
+    let config = PoolConfig {
+        engines: 2,
+        policy: Box::new(Llp::new(2)),
+        ..PoolConfig::default()
+    };
+    let pool = pool_with(config);
+    let mut seen_two = false;
+    for _ in 0..200 {
+        let mut items = vec![None; 64];
+        pool.for_each(CLASS, &mut items, |_, item| {
+            *item = Some(std::thread::current().id());
+            std::thread::sleep(Duration::from_micros(50));
+        })
+        .expect("no panic");
+        seen_two |= items.iter().any(|id| *id != items[0]);
+    }
+    assert!(seen_two, "the second engine never took part");
+}
+
+#[test]
+fn edtlp_keeps_a_loop_on_one_engine() {
+    let config = PoolConfig {
+        engines: 4,
+        policy: Box::new(Edtlp),
+        ..PoolConfig::default()
+    };
+    let pool = pool_with(config);
+    let mut items = vec![None; 100];
+    pool.for_each(CLASS, &mut items, |_, item| {
+        *item = Some(std::thread::current().id())
+    })
+    .expect("no panic");
+    assert!(
+        items
+            .iter()
+            .all(|id| *id == Some(std::thread::current().id()))
+    );
+}
+
+#[test]
+fn a_panic_is_an_error_and_the_pool_lives_on() {
+    let config = PoolConfig {
+        engines: 3,
+        policy: Box::new(Llp::new(3)),
+        ..PoolConfig::default()
+    };
+    let pool = pool_with(config);
+    for round in 0..50 {
+        let mut items: Vec<usize> = (0..40).collect();
+        let result = pool.for_each(CLASS, &mut items, |_, item| {
+            assert!(*item != round % 40, "unit {item} fails on purpose");
+        });
+        let error = result.expect_err("one unit panicked").to_string();
+        assert!(error.contains("fails on purpose"), "{error}");
+        pool.for_each(CLASS, &mut items, |_, item| *item = 0)
+            .expect("the pool lives on");
+    }
+    // The last helper may still be on its way out.
+    wait_until("three idle engines", || pool.engines_idle() == 3);
+}
+
+#[test]
+fn many_callers_share_few_engines() {
+    let pool = pool(2);
+    let inside = AtomicUsize::new(0);
+    let most = AtomicUsize::new(0);
+    let total = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for _ in 0..500 {
+                    pool.call(|_| {
+                        let now = inside.fetch_add(1, Ordering::SeqCst) + 1;
+                        most.fetch_max(now, Ordering::SeqCst);
+                        total.fetch_add(1, Ordering::SeqCst);
+                        inside.fetch_sub(1, Ordering::SeqCst);
+                    });
+                }
+            });
+        }
+    });
+    assert_eq!(total.load(Ordering::SeqCst), 4_000);
+    assert!(
+        most.load(Ordering::SeqCst) <= 2,
+        "more callers inside than engines"
+    );
+    assert_eq!(pool.engines_idle(), 2);
+    assert_eq!(pool.ready(), 0);
+}
+
+struct Count {
+    done: AtomicU64,
+    sum: AtomicU64,
+}
+
+impl Background for Count {
+    fn run(&self, _core: &mut sidecore_engine::Core, token: u64) {
+        assert!(token != 13, "token 13 fails on purpose");
+        self.sum.fetch_add(token, Ordering::SeqCst);
+        self.done.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    for _ in 0..20_000 {
+        if condition() {
+            return;
+        }
+        std::thread::sleep(Duration::from_micros(500));
+    }
+    panic!("{what} did not happen within 10 s");
+}
+
+#[test]
+fn background_work_is_done_by_whoever_becomes_idle() {
+    let pool = pool(2);
+    let count = Arc::new(Count {
+        done: AtomicU64::new(0),
+        sum: AtomicU64::new(0),
+    });
+    let job: Arc<dyn Background> = Arc::clone(&count) as _;
+    for round in 0..200_u64 {
+        let before = count.done.load(Ordering::SeqCst);
+        // Posted while all engines are taken, so that a release must find it.
+        let (a, b) = (pool.seat(), pool.seat());
+        for token in 0..12 {
+            assert!(pool.post(&job, token));
+        }
+        drop((a, b));
+        wait_until("background work", || {
+            count.done.load(Ordering::SeqCst) == before + 12
+        });
+        assert_eq!(count.sum.load(Ordering::SeqCst), (round + 1) * 66);
+    }
+}
+
+#[test]
+fn background_work_beyond_the_bound_is_refused_and_a_panic_in_it_is_counted() {
+    let pool = pool_with(PoolConfig {
+        engines: 1,
+        backlog_max: 4,
+        ..PoolConfig::default()
+    });
+    let count = Arc::new(Count {
+        done: AtomicU64::new(0),
+        sum: AtomicU64::new(0),
+    });
+    let job: Arc<dyn Background> = Arc::clone(&count) as _;
+    let seat = pool.seat();
+    let taken = (10..20).filter(|&token| pool.post(&job, token)).count();
+    assert_eq!(taken, 4);
+    drop(seat);
+    wait_until("three of four", || count.done.load(Ordering::SeqCst) == 3);
+    wait_until("the panic", || pool.counters()[0].panics == 1);
+    wait_until("an idle engine", || pool.engines_idle() == 1);
+}
+
+#[test]
+fn everything_at_once_ends() {
+    let pool = pool(3);
+    let count = Arc::new(Count {
+        done: AtomicU64::new(0),
+        sum: AtomicU64::new(0),
+    });
+    let job: Arc<dyn Background> = Arc::clone(&count) as _;
+    let units = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for caller in 0..4_u64 {
+            let (pool, job, units) = (&pool, &job, &units);
+            scope.spawn(move || {
+                for round in 0..300 {
+                    let mut items = vec![0_u8; 1 + (caller + round) as usize % 9];
+                    let len = items.len() as u64;
+                    pool.for_each(CLASS, &mut items, |_, item| *item += 1)
+                        .expect("no panic");
+                    assert!(items.iter().all(|&item| item == 1));
+                    units.fetch_add(len, Ordering::Relaxed);
+                    pool.post(job, 1);
+                }
+            });
+        }
+    });
+    wait_until("an empty backlog", || {
+        pool.backlog() == 0 && pool.engines_idle() == 3
+    });
+    assert!(units.load(Ordering::Relaxed) > 4 * 300);
+}
+
+#[test]
+fn a_pool_of_no_or_too_many_engines_is_refused() {
+    for engines in [0, 65, 1_000] {
+        let result = Pool::start(PoolConfig {
+            engines,
+            ..PoolConfig::default()
+        });
+        assert!(matches!(result, Err(OffloadError::EngineCount { .. })));
+    }
+}

@@ -1,0 +1,36 @@
+//! LLP: loop-level parallelism. Every off-loaded task's loop is split across a fixed number of
+//! engines.
+//!
+//! Source: the multigrain scheduling paper of 2007, section 5.1 (LLP).
+
+use crate::policy::{Arrival, Decision, Departure, Nanos, Policy};
+
+/// `n` engines a task, as far as its units and the machine go.
+#[derive(Debug, Clone, Copy)]
+pub struct Llp {
+    width: u32,
+}
+
+impl Llp {
+    /// Splits every task across `width` engines (at least 1).
+    #[must_use]
+    pub fn new(width: u32) -> Self {
+        Self {
+            width: width.max(1),
+        }
+    }
+}
+
+impl Policy for Llp {
+    fn name(&self) -> &'static str {
+        "llp"
+    }
+
+    fn arrive(&mut self, _now: Nanos, arrival: &Arrival) -> Decision {
+        Decision::engines(self.width.min(arrival.units).min(arrival.engines))
+    }
+
+    fn depart(&mut self, _now: Nanos, _departure: &Departure) {}
+
+    fn tick(&mut self, _now: Nanos) {}
+}

@@ -1,0 +1,101 @@
+//! The one trait that all policies speak, and the events it is told of.
+//!
+//! Why here: the pool and the model must be able to swap policies without knowing them.
+//! Must stay true: a policy's answer depends only on the events it was given, in their order.
+
+use std::num::NonZeroU32;
+
+/// A time or a duration in nanoseconds, on whatever clock the driver uses.
+pub type Nanos = u64;
+
+/// The most loop classes that a policy keeps measurements for. Classes beyond share the last entry.
+pub const CLASSES_MAX: usize = 64;
+
+/// The widest decision that a policy makes.
+pub const WIDTH_MAX: u32 = 64;
+
+/// Which kind of work a task is; measurements are kept per class. Below [`CLASSES_MAX`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ClassId(pub u16);
+
+impl ClassId {
+    /// The class's place in a table of [`CLASSES_MAX`] entries.
+    #[must_use]
+    pub fn index(self) -> usize {
+        usize::from(self.0).min(CLASSES_MAX - 1)
+    }
+}
+
+/// A task asks to off-load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Arrival {
+    /// The kind of work.
+    pub class: ClassId,
+    /// Into how many pieces the work can be cut (loop iterations, frames); at least 1.
+    pub units: u32,
+    /// Engines that are idle now.
+    pub engines_idle: u32,
+    /// Engines that there are.
+    pub engines: u32,
+    /// *Other* tasks that are ready on the host: they want engines too.
+    pub ready: u32,
+}
+
+/// What a policy decides on an arrival.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    /// Run on the host: off-loading would cost more than it saves.
+    Host,
+    /// Off-load to this many engines. Never more than `units` or than there are engines. Where
+    /// fewer are idle than that, the driver waits for one and adds others as they come.
+    Engines(NonZeroU32),
+}
+
+impl Decision {
+    /// Off-load to `width` engines, at least one.
+    #[must_use]
+    pub fn engines(width: u32) -> Self {
+        Self::Engines(NonZeroU32::new(width).unwrap_or(NonZeroU32::MIN))
+    }
+
+    /// How many run the work at once: 1 on the host.
+    #[must_use]
+    pub fn width(self) -> u32 {
+        match self {
+            Self::Host => 1,
+            Self::Engines(width) => width.get(),
+        }
+    }
+}
+
+/// An off-loaded task ended; what was measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Departure {
+    /// The kind of work.
+    pub class: ClassId,
+    /// Units that it had.
+    pub units: u32,
+    /// Engines that really took part (1 for the host).
+    pub width: u32,
+    /// Whether it ran on the host.
+    pub on_host: bool,
+    /// From the decision to the end of the last unit.
+    pub elapsed_ns: Nanos,
+    /// Of that, what went by before the first and after the last unit: the papers' 2 t_comm.
+    pub comm_ns: Nanos,
+}
+
+/// A scheduling policy.
+pub trait Policy: Send {
+    /// The policy's name as `--policy` writes it.
+    fn name(&self) -> &'static str;
+
+    /// A task asks to off-load at time `now`. Never waits.
+    fn arrive(&mut self, now: Nanos, arrival: &Arrival) -> Decision;
+
+    /// A task ended at time `now`.
+    fn depart(&mut self, now: Nanos, departure: &Departure);
+
+    /// Time passes; called now and then.
+    fn tick(&mut self, now: Nanos);
+}

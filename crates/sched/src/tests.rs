@@ -1,0 +1,106 @@
+//! One conformance suite for all policies, and what is particular to each.
+
+use super::curve::Curve;
+use super::*;
+use proptest::prelude::*;
+
+fn policies() -> Vec<Box<dyn Policy>> {
+    vec![
+        Box::new(Edtlp),
+        Box::new(Llp::new(4)),
+        Box::new(Equi::default()),
+    ]
+}
+
+fn arrival(units: u32, idle: u32, engines: u32, ready: u32) -> Arrival {
+    Arrival {
+        class: ClassId(1),
+        units,
+        engines_idle: idle,
+        engines,
+        ready,
+    }
+}
+
+fn departure(units: u32, width: u32, on_host: bool, elapsed_ns: u64) -> Departure {
+    Departure {
+        class: ClassId(1),
+        units,
+        width,
+        on_host,
+        elapsed_ns,
+        comm_ns: 0,
+    }
+}
+
+proptest! {
+    /// Whatever the events: never wider than the units or the machine, never zero.
+    #[test]
+    fn every_policy_keeps_its_bounds(
+        events in prop::collection::vec((1u32..40, 0u32..9, 0u32..12, 1u64..1_000_000), 1..200),
+    ) {
+        for mut policy in policies() {
+            for (step, &(units, idle, ready, elapsed)) in events.iter().enumerate() {
+                let now = step as u64;
+                let width = policy.arrive(now, &arrival(units, idle, 8, ready)).width();
+                prop_assert!(width >= 1 && width <= units.min(8), "{}: {width}", policy.name());
+                policy.depart(now, &departure(units, width, false, elapsed));
+                policy.tick(now);
+            }
+        }
+    }
+
+    /// The same events give the same decisions.
+    #[test]
+    fn every_policy_is_deterministic(
+        events in prop::collection::vec((1u32..40, 0u32..9, 0u32..12, 1u64..1_000_000), 1..100),
+    ) {
+        for (mut a, mut b) in policies().into_iter().zip(policies()) {
+            for (step, &(units, idle, ready, elapsed)) in events.iter().enumerate() {
+                let now = step as u64;
+                let (x, y) = (
+                    a.arrive(now, &arrival(units, idle, 8, ready)),
+                    b.arrive(now, &arrival(units, idle, 8, ready)),
+                );
+                prop_assert_eq!(x, y);
+                a.depart(now, &departure(units, x.width(), false, elapsed));
+                b.depart(now, &departure(units, y.width(), false, elapsed));
+            }
+        }
+    }
+}
+
+#[test]
+fn equi_gives_one_task_all_idle_engines_and_many_tasks_one_each() {
+    let mut equi = Equi::default();
+    assert_eq!(equi.arrive(0, &arrival(16, 8, 8, 0)).width(), 8);
+    assert_eq!(equi.arrive(0, &arrival(16, 8, 8, 3)).width(), 2);
+    assert_eq!(equi.arrive(0, &arrival(16, 8, 8, 30)).width(), 1);
+    assert_eq!(equi.arrive(0, &arrival(2, 8, 8, 0)).width(), 2);
+}
+
+#[test]
+fn equi_stops_at_the_width_that_was_measured_best() {
+    let mut equi = Equi::default();
+    // Table 2 of the paper, seconds: five engines are the fastest, eight are slower.
+    let seconds = [28.71, 20.83, 19.37, 18.28, 18.10, 20.52, 18.27, 24.4];
+    for (index, s) in seconds.iter().enumerate() {
+        equi.depart(0, &departure(1, index as u32 + 1, false, (s * 1e6) as u64));
+    }
+    assert_eq!(equi.arrive(0, &arrival(228, 8, 8, 0)).width(), 5);
+    assert_eq!(equi.arrive(0, &arrival(228, 4, 8, 0)).width(), 4);
+}
+
+#[test]
+fn the_offload_test_is_optimistic_until_measured() {
+    let mut curve = Curve::default();
+    assert!(curve.offload_pays(1));
+    curve.learn(&departure(1, 1, false, 110));
+    assert!(curve.offload_pays(1));
+    curve.learn(&departure(1, 1, true, 100));
+    assert!(!curve.offload_pays(1));
+    for _ in 0..40 {
+        curve.learn(&departure(1, 1, false, 50));
+    }
+    assert!(curve.offload_pays(1));
+}

@@ -1,0 +1,144 @@
+//! Time, processor time, cycles, and memory in use.
+//!
+//! Why here: stage times of a request are tens of nanoseconds, so the clock that measures them must
+//! be cheaper still: a cycle count costs about 10 ns, `clock_gettime` about 25 ns without a system
+//! call. Source: clock_gettime(2), Intel SDM (RDTSC), proc_pid_status(5).
+#![allow(unsafe_code)] // The cycle counter's instruction.
+
+use crate::SysError;
+use rustix::time::{ClockId, clock_gettime};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// Nanoseconds since some fixed moment; never goes back, the same for all threads.
+#[inline]
+#[must_use]
+pub fn now_ns() -> u64 {
+    read_ns(ClockId::Monotonic)
+}
+
+/// Nanoseconds of processor time that this thread has used.
+#[inline]
+#[must_use]
+pub fn thread_cpu_ns() -> u64 {
+    read_ns(ClockId::ThreadCPUTime)
+}
+
+/// Nanoseconds of processor time that all threads of this process have used.
+#[inline]
+#[must_use]
+pub fn process_cpu_ns() -> u64 {
+    read_ns(ClockId::ProcessCPUTime)
+}
+
+/// The processor's own counter. It runs at a constant rate (see [`cycles_per_us`]), not at the
+/// core's momentary speed; where a processor has none that a program can read, nanoseconds.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+#[must_use]
+pub fn cycles() -> u64 {
+    // SAFETY: reading the time stamp counter is allowed to user programs on Linux and touches no
+    // memory.
+    unsafe { std::arch::x86_64::_rdtsc() }
+}
+
+/// The processor's own counter; here nanoseconds.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline]
+#[must_use]
+pub fn cycles() -> u64 {
+    now_ns()
+}
+
+/// How many of [`cycles`] there are in a microsecond. Measured against the clock at the first call,
+/// which takes 5 ms; within about 0.1 %.
+#[must_use]
+pub fn cycles_per_us() -> f64 {
+    static RATE: OnceLock<f64> = OnceLock::new();
+    *RATE.get_or_init(|| {
+        let (clock, counter) = (now_ns(), cycles());
+        std::thread::sleep(Duration::from_millis(5));
+        let (clock_later, counter_later) = (now_ns(), cycles());
+        let elapsed_us = (clock_later - clock).max(1) as f64 / 1000.0;
+        (counter_later.wrapping_sub(counter) as f64 / elapsed_us).max(1.0)
+    })
+}
+
+/// A number of [`cycles`] in nanoseconds.
+#[must_use]
+pub fn cycles_to_ns(cycles: u64) -> u64 {
+    (cycles as f64 * 1000.0 / cycles_per_us()) as u64
+}
+
+/// Physical memory that this process has mapped, as the kernel counts it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MemoryInUse {
+    /// Bytes of its own (heap, stacks, regions).
+    pub anonymous_bytes: u64,
+    /// Bytes of mapped files, shared with the page cache.
+    pub file_bytes: u64,
+    /// Bytes of shared memory.
+    pub shared_bytes: u64,
+}
+
+/// Asks the kernel how much memory this process uses. Costs tens of microseconds; not for the data
+/// path.
+///
+/// # Errors
+/// [`SysError::Call`] where `/proc/self/status` cannot be read.
+pub fn memory_in_use() -> Result<MemoryInUse, SysError> {
+    let status = std::fs::read_to_string("/proc/self/status").map_err(|source| SysError::Call {
+        call: "reading /proc/self/status",
+        source,
+    })?;
+    let bytes = |name: &str| {
+        status
+            .lines()
+            .find_map(|line| line.strip_prefix(name))
+            .and_then(|rest| rest.trim_start_matches(':').trim().split(' ').next())
+            .and_then(|kib| kib.parse::<u64>().ok())
+            .map_or(0, |kib| kib * 1024)
+    };
+    Ok(MemoryInUse {
+        anonymous_bytes: bytes("RssAnon"),
+        file_bytes: bytes("RssFile"),
+        shared_bytes: bytes("RssShmem"),
+    })
+}
+
+#[inline]
+fn read_ns(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clocks_advance_and_agree() {
+        let (clock, counter, cpu) = (now_ns(), cycles(), thread_cpu_ns());
+        let mut sum = 0u64;
+        while now_ns() - clock < 20_000_000 {
+            sum = std::hint::black_box(sum + 1);
+        }
+        let elapsed = now_ns() - clock;
+        let counted = cycles_to_ns(cycles() - counter);
+        let ratio = counted as f64 / elapsed as f64;
+        assert!(
+            (0.9..1.1).contains(&ratio),
+            "{counted} ns counted in {elapsed} ns"
+        );
+        assert!(thread_cpu_ns() > cpu && thread_cpu_ns() - cpu <= 2 * elapsed);
+    }
+
+    #[test]
+    fn memory_in_use_is_counted() {
+        let memory = memory_in_use().unwrap();
+        assert!(
+            memory.anonymous_bytes > 0 && memory.file_bytes > 0,
+            "{memory:?}"
+        );
+    }
+}

@@ -1,0 +1,108 @@
+//! Cores: which this thread may use, is on, and must stay on; its name and niceness.
+//!
+//! Why here: an engine is a thread that stays on one core. Source: sched_setaffinity(2),
+//! setpriority(2).
+
+use crate::SysError;
+use rustix::thread::{self, CpuSet};
+use std::ffi::CString;
+
+/// The cores that this thread may run on, ascending. At least one.
+///
+/// # Errors
+/// [`SysError::Call`] where the kernel has more cores than its interface for sets of them.
+pub fn allowed() -> Result<Vec<usize>, SysError> {
+    let set = thread::sched_getaffinity(None).map_err(|source| SysError::Call {
+        call: "sched_getaffinity",
+        source: source.into(),
+    })?;
+    Ok((0..CpuSet::MAX_CPU)
+        .filter(|&cpu| set.is_set(cpu))
+        .collect())
+}
+
+/// The core that this thread runs on at this moment; unless pinned it may be on another when the
+/// call returns.
+#[inline]
+#[must_use]
+pub fn current() -> usize {
+    thread::sched_getcpu()
+}
+
+/// Keeps this thread on one core from now on.
+///
+/// # Errors
+/// [`SysError::Pin`] where the core does not exist or is not allowed to this process.
+pub fn pin(cpu: usize) -> Result<(), SysError> {
+    let refuse = |source: rustix::io::Errno| SysError::Pin {
+        cpu,
+        source: source.into(),
+    };
+    if cpu >= CpuSet::MAX_CPU {
+        return Err(refuse(rustix::io::Errno::INVAL));
+    }
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    thread::sched_setaffinity(None, &set).map_err(refuse)
+}
+
+/// Sets this thread's niceness, -20 (most favoured, needs privilege) to 19.
+///
+/// # Errors
+/// [`SysError::Call`] where the process may not.
+pub fn set_nice(nice: i32) -> Result<(), SysError> {
+    // On Linux the niceness belongs to the thread, and a process identifier names a thread here.
+    let thread = thread::gettid();
+    rustix::process::setpriority_process(Some(thread), nice).map_err(|source| SysError::Call {
+        call: "setpriority",
+        source: source.into(),
+    })
+}
+
+/// Names this thread, as `top -H` shows it; cut to the 15 bytes that the kernel keeps.
+pub fn set_thread_name(name: &str) {
+    let bytes: Vec<u8> = name.bytes().filter(|&byte| byte != 0).take(15).collect();
+    if let Ok(name) = CString::new(bytes) {
+        // A thread without its name works as well.
+        thread::set_name(&name).ok();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pinned_thread_is_where_it_was_put() {
+        std::thread::spawn(|| {
+            for cpu in allowed().unwrap() {
+                pin(cpu).unwrap();
+                assert_eq!(current(), cpu);
+                assert_eq!(allowed().unwrap(), [cpu]);
+            }
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn a_core_that_is_not_there_is_refused_by_number() {
+        let error = pin(100_000).unwrap_err().to_string();
+        assert!(error.contains("core 100000"), "{error}");
+    }
+
+    #[test]
+    fn nice_and_name_are_the_threads_own() {
+        std::thread::spawn(|| {
+            set_nice(5).unwrap();
+            let own = rustix::process::getpriority_process(Some(thread::gettid())).unwrap();
+            assert_eq!(own, 5);
+            set_thread_name("an-engine-with-a-long-name");
+            assert_eq!(thread::name().unwrap().to_bytes(), b"an-engine-with-");
+        })
+        .join()
+        .unwrap();
+        let main = rustix::process::getpriority_process(Some(rustix::process::getpid())).unwrap();
+        assert_ne!(main, 5);
+    }
+}

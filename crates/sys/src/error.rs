@@ -1,0 +1,64 @@
+//! What the operating system refused, in words that say what to do next.
+
+use std::io;
+
+/// A refusal of the operating system, or a bound of this crate that was reached.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SysError {
+    /// Memory could not be had.
+    #[error("cannot map {bytes} bytes of memory: {source}; ask for less or raise the memory limit")]
+    Map {
+        /// Bytes asked for.
+        bytes: usize,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// A file could not be mapped.
+    #[error("cannot map {bytes} bytes of the file from offset {offset}: {source}")]
+    MapFile {
+        /// First byte asked for.
+        offset: u64,
+        /// Bytes asked for.
+        bytes: usize,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// More guarded file maps than the fault handler's table holds.
+    #[error("{limit} files are mapped already, the most that are guarded at once; close one first")]
+    TooManyMaps {
+        /// The table's size.
+        limit: usize,
+    },
+    /// The fault handler could not be installed.
+    #[error("cannot install the handler for faults in mapped files: {0}")]
+    Handler(io::Error),
+    /// A size that makes no sense where it was given.
+    #[error("{what} of {value} bytes is not allowed: {rule}")]
+    Size {
+        /// What has the size.
+        what: &'static str,
+        /// The size, in bytes.
+        value: usize,
+        /// What it has to be.
+        rule: &'static str,
+    },
+    /// The thread may not run on this core.
+    #[error(
+        "cannot pin this thread to core {cpu}: {source}; allowed are the cores in `taskset -p $$`"
+    )]
+    Pin {
+        /// The core asked for.
+        cpu: usize,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// Any other call that failed.
+    #[error("{call} failed: {source}")]
+    Call {
+        /// The system call.
+        call: &'static str,
+        /// What the operating system said.
+        source: io::Error,
+    },
+}
