@@ -1,9 +1,11 @@
-//! Damages small images of every format and reads them: the bounded run that stands for fuzzing in the checks.
+//! Damages small images of every format and reads them: the bounded run that stands for fuzzing in
+//! the checks.
 //!
 //! `cargo run --release -p sidecore-block --example fuzz_images -- --count 1000000 --seed 1`
 //!
-//! Fails on a panic, on wrong bytes, on more than [`MEMORY_BYTES_MAX`] of memory in use and on an image that takes longer
-//! than [`HANG_S`] seconds. Every failure prints the seed and the number of the image; `--from N` starts there again.
+//! Fails on a panic, on wrong bytes, on more than [`MEMORY_BYTES_MAX`] of memory in use and on an
+//! image that takes longer than [`HANG_S`] seconds. Every failure prints the seed and the number of
+//! the image; `--from N` starts there again.
 #![allow(unsafe_code)] // the counting allocator
 #![allow(clippy::print_stdout)] // a program for people
 
@@ -12,8 +14,9 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Memory of Rust's allocator that may be in use at any time. One frame of 16 MiB raw, its 32 MiB stored at most, and the
-/// index; the codecs' own C allocations are bounded by their own limits (xz: 80 MiB).
+/// Memory of Rust's allocator that may be in use at any time. One frame of 16 MiB raw, its 32 MiB
+/// stored at most, and the index; the codecs' own C allocations are bounded by their own limits
+/// (xz: 80 MiB).
 const MEMORY_BYTES_MAX: usize = 64 << 20;
 /// An image that takes this long hangs, whatever the machine.
 const HANG_S: u64 = 20;
@@ -88,12 +91,14 @@ fn main() {
     let Ok(totals) = outcome else {
         let image = current.load(Relaxed);
         eprintln!(
-            "fuzz_images: image {image} of seed {seed} failed; --seed {seed} --from {image} runs it again"
+            "fuzz_images: image {image} of seed {seed} failed; \
+             --seed {seed} --from {image} --count 1 runs it again"
         );
         std::process::exit(1);
     };
     println!(
-        "{count} images of seed {seed}: {} opened, {} frames handed out, {} refused, none wrong; peak {} KiB; {:.0} s",
+        "{count} images of seed {seed}: {} opened, {} frames handed out, {} refused, none wrong; \
+         peak {} KiB; {:.0} s",
         totals.opened,
         totals.good_frames,
         totals.bad_frames,
@@ -115,12 +120,13 @@ fn run(from: u64, count: u64, seed: u64, current: &AtomicU64) -> Totals {
     let mut totals = Totals::default();
     for number in from..from + count {
         current.store(number, Relaxed);
-        // Each image has a seed of its own, so that any one can be made again without those before it.
+        // Each image has a seed of its own, so that any one can be made again without those before
+        // it.
         let mut mutator = Mutator::new(seed.wrapping_mul(0x1_0000_0001) ^ number << 20);
         let image = &seeds[(number % seeds.len() as u64) as usize];
         let mutant = mutator.mutate(image);
         let walk = if mutant.resealed {
-            reader.walk(mutant.data, &mut |_, _| {})
+            reader.walk(mutant.data, &mut |_, _, _| {})
         } else {
             image.check(&mut reader, mutant.data)
         };

@@ -1,9 +1,11 @@
 //! LZ4: bare blocks (cloop V4.0) and whole frames (our LZ4 images), blocks by liblz4, frames by us.
 //!
-//! Why here: liblz4's block decoder is the fastest there is; its frame decoder copies through buffers of its own and
-//! cannot stop where a reader has enough. A frame of ours is therefore cut into linked blocks, each inflated straight
-//! to its place, with the bytes before it as its dictionary.
-//! Must stay true: the dictionary handed to liblz4 is the part of `out` that this frame has filled, nothing else.
+//! Why here: liblz4's block decoder is the fastest there is; its frame decoder copies through
+//! buffers of its own and cannot stop where a reader has enough. A frame of ours is therefore cut
+//! into linked blocks, each inflated straight to its place, with the bytes before it as its
+//! dictionary.
+//! Must stay true: the dictionary handed to liblz4 is the part of `out` that this frame has filled,
+//! nothing else.
 //! Called from: one thread at a time; values move between threads.
 //! Source: LZ4 Frame Format Description 1.6.4, LZ4 Block Format Description.
 #![allow(unsafe_code)] // C surface: liblz4 through lz4-sys
@@ -54,7 +56,8 @@ impl Inflater for Lz4BlockInflater {
                 "more bytes than a block may have",
             ));
         };
-        // SAFETY: both slices are valid for the lengths given; the function stays inside them for any input.
+        // SAFETY: both slices are valid for the lengths given; the function stays inside them for
+        // any input.
         let written = unsafe {
             LZ4_decompress_safe(frame.as_ptr().cast(), out.as_mut_ptr().cast(), source, room)
         };
@@ -183,9 +186,10 @@ impl Lz4FrameInflater {
             0
         };
         let dictionary = &before[before.len() - reach..];
-        // The lengths fit in a c_int: blocks are at most 4 MiB, the window is 64 KiB.
-        // SAFETY: source, destination and dictionary are valid for the lengths given and do not overlap (the
-        // dictionary ends where the destination begins); the function stays inside them for any input.
+        // The lengths fit in a c_int: blocks are at most 4 MiB, the window is 64 KiB. SAFETY:
+        // source, destination and dictionary are valid for the lengths given and do not overlap
+        // (the dictionary ends where the destination begins); the function stays inside them for
+        // any input.
         let written = unsafe {
             LZ4_decompress_safe_usingDict(
                 block.as_ptr().cast(),
@@ -292,8 +296,8 @@ pub struct Lz4FrameDeflater {
 unsafe impl Send for Lz4FrameDeflater {}
 
 impl Lz4FrameDeflater {
-    /// `level` is liblz4's HC, [`LEVELS`]. Frames are cut into linked blocks of `block_bytes` (at most 64 KiB), at
-    /// whose ends an inflater can stop.
+    /// `level` is liblz4's HC, [`LEVELS`]. Frames are cut into linked blocks of `block_bytes` (at
+    /// most 64 KiB), at whose ends an inflater can stop.
     ///
     /// # Errors
     /// [`CodecError::Deflate`] without memory.
@@ -345,8 +349,9 @@ impl Deflater for Lz4FrameDeflater {
             let bound = block.len() + block.len() / 255 + 16;
             out.resize(at + 4 + bound, 0);
             let room = &mut out[at + 4..];
-            // SAFETY: source and destination are valid for the lengths given (at most 64 KiB); the blocks before,
-            // to which the stream refers back, stand unchanged before this one in `raw`.
+            // SAFETY: source and destination are valid for the lengths given (at most 64 KiB); the
+            // blocks before, to which the stream refers back, stand unchanged before this one in
+            // `raw`.
             let written = unsafe {
                 LZ4_compress_HC_continue(
                     self.stream,

@@ -1,9 +1,10 @@
 //! Inflating and deflating one frame.
 //!
-//! Why here: formats say *which* codec a frame uses, engines run it; both meet at these two traits. LZO1X is ours
-//! ([`lzo1x`]); the others wrap well-kept libraries. One conformance suite (`tests.rs`) runs over all of them.
-//! Must stay true: an [`Inflater`] is safe against any input: no panic, no read or write out of bounds, no byte beyond
-//! `out`, and time linear in `frame.len() + out.len()`.
+//! Why here: formats say *which* codec a frame uses, engines run it; both meet at these two traits.
+//! LZO1X is ours ([`lzo1x`]); the others wrap well-kept libraries. One conformance suite
+//! (`tests.rs`) runs over all of them.
+//! Must stay true: an [`Inflater`] is safe against any input: no panic, no read or write out of
+//! bounds, no byte beyond `out`, and time linear in `frame.len() + out.len()`.
 
 pub mod lz4;
 pub mod lzo1x;
@@ -79,7 +80,10 @@ pub enum CodecError {
         reason: &'static str,
     },
     /// The frame inflates to a different number of bytes than the image says.
-    #[error("{codec}: inflates to {}{got} bytes, the image says {expected}", if *.at_least { "at least " } else { "" })]
+    #[error(
+        "{codec}: inflates to {}{got} bytes, the image says {expected}",
+        if *.at_least { "at least " } else { "" }
+    )]
     Length {
         /// The codec.
         codec: CodecId,
@@ -100,13 +104,15 @@ pub enum CodecError {
     },
 }
 
-/// Inflates frames of one codec, one after another. Holds the codec's scratch memory: one per engine, made at start-up.
+/// Inflates frames of one codec, one after another. Holds the codec's scratch memory: one per
+/// engine, made at start-up.
 pub trait Inflater: Send {
     /// Which codec this is.
     fn codec(&self) -> CodecId;
 
-    /// Says whether the compressed bytes of the frames to come have been checked already ([`FrameCheck::Stored`]): a
-    /// codec that carries a checksum of its own may then leave it out. Forgets any frame in progress.
+    /// Says whether the compressed bytes of the frames to come have been checked already
+    /// ([`FrameCheck::Stored`]): a codec that carries a checksum of its own may then leave it out.
+    /// Forgets any frame in progress.
     ///
     /// [`FrameCheck::Stored`]: crate::format::FrameCheck::Stored
     fn set_verified(&mut self, verified: bool) {
@@ -117,13 +123,15 @@ pub trait Inflater: Send {
     /// Forgets any frame in progress; the next [`Self::advance`] starts on a new one.
     fn reset(&mut self);
 
-    /// Inflates `frame` into `out` until at least `target` bytes of `out` are final (all of them for a codec that
-    /// cannot stop half-way), and returns how many are. Called again with *the same* `frame` and `out` and a larger
-    /// target it goes on from there. `out.len()` is the frame's exact raw size; when the result equals it the frame is
-    /// done and has been checked to end there. `0 < target <= out.len()`.
+    /// Inflates `frame` into `out` until at least `target` bytes of `out` are final (all of them
+    /// for a codec that cannot stop half-way), and returns how many are. Called again with *the
+    /// same* `frame` and `out` and a larger target it goes on from there. `out.len()` is the
+    /// frame's exact raw size; when the result equals it the frame is done and has been checked to
+    /// end there. `0 < target <= out.len()`.
     ///
     /// # Errors
-    /// [`CodecError`]; what stands in `out` beyond bytes already reported as final is then unspecified.
+    /// [`CodecError`]; what stands in `out` beyond bytes already reported as final is then
+    /// unspecified.
     fn advance(&mut self, frame: &[u8], out: &mut [u8], target: usize)
     -> Result<usize, CodecError>;
 
@@ -153,7 +161,8 @@ pub trait Deflater: Send {
     fn deflate(&mut self, raw: &[u8], out: &mut Vec<u8>) -> Result<(), CodecError>;
 }
 
-/// Makes the inflater of a codec. Allocates what it will ever need (save for xz): do it at start-up.
+/// Makes the inflater of a codec. Allocates what it will ever need (save for xz): do it at
+/// start-up.
 #[must_use]
 pub fn make_inflater(codec: CodecId) -> Box<dyn Inflater> {
     match codec {

@@ -1,7 +1,8 @@
 //! How far an inflater has come in a frame, and whether the caller still gives it the same frame.
 //!
-//! Why here: [`super::Inflater::advance`] goes on where it stopped. The libraries behind it keep addresses of what
-//! they wrote before; a caller that hands in another buffer must get an error, not undefined behaviour.
+//! Why here: [`super::Inflater::advance`] goes on where it stopped. The libraries behind it keep
+//! addresses of what they wrote before; a caller that hands in another buffer must get an error,
+//! not undefined behaviour.
 
 use super::{CodecError, CodecId, corrupt};
 
@@ -12,7 +13,8 @@ pub(super) struct Position {
     pub(super) read: usize,
     /// Bytes of the output that are final.
     pub(super) written: usize,
-    /// Address and length of the frame and of the output of the calls so far; compared, never followed.
+    /// Address and length of the frame and of the output of the calls so far; compared, never
+    /// followed.
     buffers: Option<[usize; 4]>,
     /// The frame is done or was refused; with the answer to give until the next reset.
     ended: Option<Result<usize, CodecError>>,

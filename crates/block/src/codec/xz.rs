@@ -1,8 +1,9 @@
 //! xz streams by liblzma.
 //!
 //! Why here: cloop V4.0 knows them; we read such images and never write them.
-//! Must stay true: a stream may ask for a dictionary of up to 4 GiB; ours stop at [`MEMORY_BYTES_MAX`], which the
-//! largest preset (`-9`) needs. liblzma allocates per frame: the one codec that does, on a path kept for old images.
+//! Must stay true: a stream may ask for a dictionary of up to 4 GiB; ours stop at
+//! [`MEMORY_BYTES_MAX`], which the largest preset (`-9`) needs. liblzma allocates per frame: the
+//! one codec that does, on a path kept for old images.
 //! Called from: one thread at a time; values move between threads.
 
 use super::{CodecError, CodecId, Deflater, Inflater, Position, corrupt};
@@ -55,7 +56,8 @@ impl XzInflater {
         let mut stalled = false;
         loop {
             let (before_in, before_out) = (stream.total_in(), stream.total_out());
-            // When everything is out, the stream's end (and its checksum) still has to be seen: no room, more input.
+            // When everything is out, the stream's end (and its checksum) still has to be seen: no
+            // room, more input.
             let status = stream
                 .process(
                     &frame[before_in as usize..],
@@ -104,7 +106,8 @@ fn refused(error: Error) -> CodecError {
     )
 }
 
-/// Deflates each frame into one xz stream. For tests and for completeness: no format of ours writes it.
+/// Deflates each frame into one xz stream. For tests and for completeness: no format of ours writes
+/// it.
 #[derive(Debug, Clone, Copy)]
 pub struct XzDeflater {
     level: u32,

@@ -1,9 +1,9 @@
 //! zlib streams (RFC 1950) by libdeflate.
 //!
-//! Why here: cloop's first codec. libdeflate inflates whole buffers about 2.5 times as fast as zlib; it cannot stop
-//! half-way. Its compressor makes streams that zlib reads.
-//! Must stay true: bytes after the end of a stream are ignored, as zlib (and so the cloop driver) ignores them; the
-//! contents are checked by the stream's Adler-32 all the same.
+//! Why here: cloop's first codec. libdeflate inflates whole buffers about 2.5 times as fast as
+//! zlib; it cannot stop half-way. Its compressor makes streams that zlib reads.
+//! Must stay true: bytes after the end of a stream are ignored, as zlib (and so the cloop driver)
+//! ignores them; the contents are checked by the stream's Adler-32 all the same.
 
 use super::{CodecError, CodecId, Deflater, Inflater, corrupt};
 use libdeflater::{CompressionLvl, Compressor, DecompressionError, Decompressor};

@@ -1,11 +1,13 @@
 //! zstd frames (RFC 8878) by libzstd.
 //!
-//! Why here: the default codec. libzstd's streaming call swallows a whole frame as soon as it sees all of it, so a
-//! reader of 4 KiB would wait for 64; this wrapper feeds libzstd exactly one block at a time and so can stop after
-//! any block, with no copy and no allocation: the context lives in a workspace of known size, small enough
-//! ([`workspace_bytes`], about 94 KiB) to stand in an engine's local store beside a frame and its contents.
-//! Must stay true: between two calls that continue a frame, the bytes already inflated are where they were (matches
-//! reach back into them); [`Position`] notices when they are not, and refuses before libzstd is called.
+//! Why here: the default codec. libzstd's streaming call swallows a whole frame as soon as it sees
+//! all of it, so a reader of 4 KiB would wait for 64; this wrapper feeds libzstd exactly one block
+//! at a time and so can stop after any block, with no copy and no allocation: the context lives in
+//! a workspace of known size, small enough ([`workspace_bytes`], about 94 KiB) to stand in an
+//! engine's local store beside a frame and its contents.
+//! Must stay true: between two calls that continue a frame, the bytes already inflated are where
+//! they were (matches reach back into them); [`Position`] notices when they are not, and refuses
+//! before libzstd is called.
 //! Called from: one thread at a time; values move between threads.
 //! Source: RFC 8878, sections 3.1.1 and 3.1.2; zstd.h, "Buffer-less streaming decompression".
 #![allow(unsafe_code)] // C surface: libzstd through zstd-sys
@@ -36,13 +38,13 @@ pub struct ZstdInflater {
 unsafe impl Send for ZstdInflater {}
 
 impl ZstdInflater {
-    /// Makes the context. With `verified`, the caller has checked the compressed bytes already: the frames' own
-    /// checksums of their contents are then not computed again.
+    /// Makes the context. With `verified`, the caller has checked the compressed bytes already: the
+    /// frames' own checksums of their contents are then not computed again.
     #[must_use]
     pub fn new(verified: bool) -> Self {
         let mut workspace = vec![0_u64; workspace_bytes().div_ceil(8)].into_boxed_slice();
-        // SAFETY: the workspace is 8-byte aligned, as long as we say, and outlives the context (same struct; moving
-        // the Box does not move what it points to).
+        // SAFETY: the workspace is 8-byte aligned, as long as we say, and outlives the context
+        // (same struct; moving the Box does not move what it points to).
         let context =
             unsafe { sys::ZSTD_initStaticDCtx(workspace.as_mut_ptr().cast(), workspace.len() * 8) };
         assert!(
@@ -75,7 +77,8 @@ impl ZstdInflater {
         }
     }
 
-    /// Begins the next frame at the current position, skipping skippable ones. Returns false at the end of the input.
+    /// Begins the next frame at the current position, skipping skippable ones. Returns false at the
+    /// end of the input.
     fn begin(&mut self, frame: &[u8]) -> Result<bool, CodecError> {
         while let Some(rest) = frame
             .get(self.position.read..)
@@ -103,7 +106,8 @@ impl ZstdInflater {
         Ok(true)
     }
 
-    /// Feeds libzstd the one piece that it asks for next. Returns false when the frame is at its end.
+    /// Feeds libzstd the one piece that it asks for next. Returns false when the frame is at its
+    /// end.
     fn step(&mut self, frame: &[u8], out: &mut [u8]) -> Result<bool, CodecError> {
         // SAFETY: the context is valid.
         let wanted = unsafe { sys::ZSTD_nextSrcSizeToDecompress(self.context) };
@@ -115,8 +119,9 @@ impl ZstdInflater {
             .and_then(|end| frame.get(self.position.read..end))
             .ok_or_else(|| corrupt(CodecId::Zstd, "the compressed bytes end too early"))?;
         let room = &mut out[self.position.written..];
-        // SAFETY: both slices are valid for the lengths given. libzstd reads back at most to where this frame's
-        // output began, which lies in `out`: `Position` made sure that it is the buffer of the calls before.
+        // SAFETY: both slices are valid for the lengths given. libzstd reads back at most to where
+        // this frame's output began, which lies in `out`: `Position` made sure that it is the
+        // buffer of the calls before.
         let written = check(unsafe {
             sys::ZSTD_decompressContinue(
                 self.context,
@@ -218,8 +223,8 @@ pub struct ZstdDeflater {
 }
 
 impl ZstdDeflater {
-    /// `level` is libzstd's, [`LEVELS`]. Frames are cut into blocks of `block_bytes` (libzstd's 1 KiB to 128 KiB), at
-    /// whose ends an inflater can stop.
+    /// `level` is libzstd's, [`LEVELS`]. Frames are cut into blocks of `block_bytes` (libzstd's 1
+    /// KiB to 128 KiB), at whose ends an inflater can stop.
     ///
     /// # Errors
     /// [`CodecError::Deflate`] when libzstd refuses a parameter or has no memory.
@@ -251,7 +256,8 @@ impl Deflater for ZstdDeflater {
 
     fn deflate(&mut self, raw: &[u8], out: &mut Vec<u8>) -> Result<(), CodecError> {
         out.clear();
-        // libzstd's bound counts blocks of 128 KiB; ours are smaller and cost 3 bytes of header each.
+        // libzstd's bound counts blocks of 128 KiB; ours are smaller and cost 3 bytes of header
+        // each.
         out.reserve(zstd_safe::compress_bound(raw.len()) + raw.len() / 256 + 64);
         self.context
             .compress2(out, raw)
@@ -266,9 +272,9 @@ impl Deflater for ZstdDeflater {
 /// libzstd's levels that make sense for images.
 pub const LEVELS: std::ops::RangeInclusive<i32> = 1..=22;
 
-/// How finely a frame is cut. At 64 KiB frames of real files, blocks of 32 KiB cost 4-8 % of the speed of inflating
-/// whole frames and nothing of the ratio, and halve the wait for a 4 KiB read of the first half; 16 KiB cost 14 % and
-/// gain no more than 3 us on average.
+/// How finely a frame is cut. At 64 KiB frames of real files, blocks of 32 KiB cost 4-8 % of the
+/// speed of inflating whole frames and nothing of the ratio, and halve the wait for a 4 KiB read of
+/// the first half; 16 KiB cost 14 % and gain no more than 3 us on average.
 pub const BLOCK_BYTES: u32 = 32 << 10;
 
 /// The first of the sixteen magics of skippable frames.

@@ -1,6 +1,7 @@
 //! What can be wrong with an image as a whole.
 //!
-//! Why here: every message names what was found, the limit, and what to do next; one list keeps them alike.
+//! Why here: every message names what was found, the limit, and what to do next; one list keeps
+//! them alike.
 
 use crate::codec::CodecError;
 use std::io;
@@ -21,8 +22,8 @@ pub enum FormatError {
     },
     /// The file ends before something that its head promises.
     #[error(
-        "{format}: the image is cut short: {what} would end at byte {needs}, the file ends at byte {has}; \
-         fetch or pack it again"
+        "{format}: the image is cut short: {what} would end at byte {needs}, the file ends at byte \
+         {has}; fetch or pack it again"
     )]
     CutShort {
         /// The format, as people name it.

@@ -1,10 +1,12 @@
 //! Where every frame of an open image lies: what parsers return and everything above works with.
 //!
-//! Why here: formats differ in their tables, the device must not care. Images of terabytes have tens of millions of
-//! frames, so an entry takes 8 to 24 bytes: what follows from its neighbours is not stored.
-//! Must stay true: [`Builder::finish`] is the only way to an [`Index`], and checks what the module above promises:
-//! every frame lies inside the file, none inflates to nothing or to more than [`FRAME_BYTES_MAX`], and raw offsets
-//! have no gaps. Lookups are O(1), or O(log frames) where frames differ in size.
+//! Why here: formats differ in their tables, the device must not care. Images of terabytes have
+//! tens of millions of frames, so an entry takes 8 to 24 bytes: what follows from its neighbours is
+//! not stored.
+//! Must stay true: [`Builder::finish`] is the only way to an [`Index`], and checks what the module
+//! above promises: every frame lies inside the file, none inflates to nothing or to more than
+//! [`FRAME_BYTES_MAX`], and raw offsets have no gaps. Lookups are O(1), or O(log frames) where
+//! frames differ in size.
 //! Called from: any thread; an index never changes.
 
 use super::{FRAME_BYTES_MAX, Format, FormatError, Frame, FrameCheck, stored_bytes_limit};
@@ -227,7 +229,8 @@ impl Index {
         }
     }
 
-    /// Whether the image says that frame `i` is all zeros: it need not be read to know its contents.
+    /// Whether the image says that frame `i` is all zeros: it need not be read to know its
+    /// contents.
     #[must_use]
     pub fn is_zero(&self, i: u64) -> bool {
         (self.zeros.get((i / 64) as usize)).is_some_and(|word| word >> (i % 64) & 1 == 1)
@@ -291,7 +294,8 @@ pub(super) struct Builder {
 }
 
 impl Builder {
-    /// Expects `frames` frames, which the caller has checked against the file's size (8 bytes each are set aside).
+    /// Expects `frames` frames, which the caller has checked against the file's size (8 bytes each
+    /// are set aside).
     pub(super) fn new(format: Format, variant: &'static str, file_bytes: u64, frames: u64) -> Self {
         let mut places = Vec::new();
         places.reserve_exact(frames as usize + 1);
@@ -410,8 +414,8 @@ impl Builder {
     /// Ends the list.
     ///
     /// # Errors
-    /// [`FormatError::Empty`] when no frame was pushed; [`FormatError::Table`] when not all frames or none have a
-    /// checksum of one kind.
+    /// [`FormatError::Empty`] when no frame was pushed; [`FormatError::Table`] when not all frames
+    /// or none have a checksum of one kind.
     pub(super) fn finish(mut self) -> Result<Index, FormatError> {
         let frames = self.places.len();
         let Some(&first) = self.places.first() else {

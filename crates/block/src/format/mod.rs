@@ -1,9 +1,10 @@
 //! Image formats: where each frame lies in the file, and how it is compressed.
 //!
-//! Why here: everything above ([`crate::device`], [`crate::pack`]) speaks frames; only this folder knows bytes on disk.
-//! Must stay true: parsers take any bytes (they are fuzzed); an [`Index`] that was returned is consistent: every frame
-//! lies inside the file, raw sizes add up to `raw_bytes`, none exceeds [`FRAME_BYTES_MAX`].
-//! The byte maps are in `docs/formats/`.
+//! Why here: everything above ([`crate::device`], [`crate::pack`]) speaks frames; only this folder
+//! knows bytes on disk.
+//! Must stay true: parsers take any bytes (they are fuzzed); an [`Index`] that was returned is
+//! consistent: every frame lies inside the file, raw sizes add up to `raw_bytes`, none exceeds
+//! [`FRAME_BYTES_MAX`]. The byte maps are in `docs/formats/`.
 
 mod cloop;
 mod error;
@@ -56,9 +57,11 @@ pub enum Format {
 pub enum FrameCheck {
     /// Nothing (the codec may still carry a checksum of its own, as zlib does).
     None,
-    /// XXH3-64 of the *compressed* bytes. Checked before inflating: bytes may be delivered while the rest inflates.
+    /// XXH3-64 of the *compressed* bytes. Checked before inflating: bytes may be delivered while
+    /// the rest inflates.
     Stored(u64),
-    /// The low 32 bits of XXH64 of the *inflated* bytes (the standard zstd seek table): whole frame first.
+    /// The low 32 bits of XXH64 of the *inflated* bytes (the standard zstd seek table): whole frame
+    /// first.
     Raw(u32),
 }
 
@@ -79,15 +82,17 @@ pub struct Frame {
     pub check: FrameCheck,
 }
 
-/// The most compressed bytes that a frame of `raw_bytes` may have. No codec of ours comes near; a table that says more
-/// is damaged, and a device that believed it would read gigabytes for one frame.
+/// The most compressed bytes that a frame of `raw_bytes` may have. No codec of ours comes near; a
+/// table that says more is damaged, and a device that believed it would read gigabytes for one
+/// frame.
 #[must_use]
 pub fn stored_bytes_limit(raw_bytes: u32) -> u64 {
     2 * u64::from(raw_bytes) + 4096
 }
 
 impl Format {
-    /// All formats, in the order in which an image is asked whether it is one: raw takes what no other claimed.
+    /// All formats, in the order in which an image is asked whether it is one: raw takes what no
+    /// other claimed.
     pub const ALL: [Self; 5] = [
         Self::Zstd,
         Self::Lz4,
@@ -242,7 +247,8 @@ impl ImageFormat for Raw {
 pub const FRAME_BYTES_RANGE: std::ops::RangeInclusive<u32> = 4 << 10..=1 << 20;
 
 impl Index {
-    /// Finds out what kind of image `file` is and reads its tables. Files of no known kind are raw images.
+    /// Finds out what kind of image `file` is and reads its tables. Files of no known kind are raw
+    /// images.
     ///
     /// # Errors
     /// [`FormatError`], which says what is wrong and what to do. Blocks on the file.

@@ -1,8 +1,8 @@
 //! Reading an image's heads and tables from anything that has bytes at offsets.
 //!
 //! Why here: parsers are run on files, on block devices and (fuzzing) on plain memory.
-//! Must stay true: nothing here allocates by a length that the image claims; tables are read in pieces of
-//! [`PIECE_BYTES`].
+//! Must stay true: nothing here allocates by a length that the image claims; tables are read in
+//! pieces of [`PIECE_BYTES`].
 
 use super::FormatError;
 use std::fs::File;
@@ -30,7 +30,8 @@ impl ReadAt for File {
         if metadata.is_file() {
             return Ok(metadata.len());
         }
-        // A block device says its size only by its end. All other reads are by offset, so moving the cursor is harmless.
+        // A block device says its size only by its end. All other reads are by offset, so moving
+        // the cursor is harmless.
         Ok(rustix::fs::seek(self, rustix::fs::SeekFrom::End(0))?)
     }
 
@@ -119,8 +120,8 @@ impl<'a> Bytes<'a> {
         }
     }
 
-    /// Calls `each` with the records of `N` bytes that stand at `offset`, in order, with their numbers. The caller has
-    /// made sure that they lie inside the file.
+    /// Calls `each` with the records of `N` bytes that stand at `offset`, in order, with their
+    /// numbers. The caller has made sure that they lie inside the file.
     ///
     /// # Errors
     /// [`FormatError::Io`], or what `each` returns.
@@ -143,8 +144,8 @@ impl<'a> Bytes<'a> {
         )
     }
 
-    /// Calls `each` with the `length` bytes at `offset`, in order, at most `piece_bytes` at a time, and with where each
-    /// piece begins, counted from `offset`.
+    /// Calls `each` with the `length` bytes at `offset`, in order, at most `piece_bytes` at a time,
+    /// and with where each piece begins, counted from `offset`.
     ///
     /// # Errors
     /// [`FormatError::Io`], or what `each` returns.

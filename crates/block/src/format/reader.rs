@@ -1,8 +1,9 @@
 //! Reading one frame from an image, checked by everything the image carries.
 //!
-//! Why here: unpacking, verifying and fuzzing need the whole of a frame, from any [`ReadAt`]; the device has its own,
-//! faster way (mapped files, early answers) with the same checks.
-//! Must stay true: bytes are handed out only when every check that the image has for them has passed.
+//! Why here: unpacking, verifying and fuzzing need the whole of a frame, from any [`ReadAt`]; the
+//! device has its own, faster way (mapped files, early answers) with the same checks.
+//! Must stay true: bytes are handed out only when every check that the image has for them has
+//! passed.
 //! Called from: one thread at a time; one reader per engine.
 
 use super::{Frame, FrameCheck, ReadAt};
@@ -19,7 +20,8 @@ pub enum FrameError {
     Io(#[from] io::Error),
     /// Its compressed bytes are not those that were written.
     #[error(
-        "the checksum of its {bytes} compressed bytes is {found:016x}, the image says {expected:016x}"
+        "the checksum of its {bytes} compressed bytes is {found:016x}, \
+         the image says {expected:016x}"
     )]
     StoredCheck {
         /// How many there are.
@@ -31,7 +33,8 @@ pub enum FrameError {
     },
     /// Its contents are not those that were written.
     #[error(
-        "the checksum of its {bytes} bytes of contents is {found:08x}, the image says {expected:08x}"
+        "the checksum of its {bytes} bytes of contents is {found:08x}, \
+         the image says {expected:08x}"
     )]
     RawCheck {
         /// How many there are.
@@ -58,7 +61,8 @@ pub struct FrameReader {
 }
 
 impl FrameReader {
-    /// With `thorough`, checksums inside frames are computed even where the image's own check has passed.
+    /// With `thorough`, checksums inside frames are computed even where the image's own check has
+    /// passed.
     #[must_use]
     pub fn new(thorough: bool) -> Self {
         Self {

@@ -1,9 +1,11 @@
-//! Seekable zstd: zstd frames, and a table of their sizes in a skippable frame at the end of the file.
+//! Seekable zstd: zstd frames, and a table of their sizes in a skippable frame at the end of the
+//! file.
 //!
-//! Why here: the default for new images. Any `zstd -d` unpacks them, and files that others wrote by the same
-//! specification are read, whatever the sizes of their frames and with or without checksums.
-//! Must stay true: the table's entries cover *every* frame of the file, ours included: our index frame is entered as a
-//! frame that inflates to nothing, as the specification asks.
+//! Why here: the default for new images. Any `zstd -d` unpacks them, and files that others wrote by
+//! the same specification are read, whatever the sizes of their frames and with or without
+//! checksums.
+//! Must stay true: the table's entries cover *every* frame of the file, ours included: our index
+//! frame is entered as a frame that inflates to nothing, as the specification asks.
 //! Source: zstd's contrib/seekable_format/zstd_seekable_compression_format.md, version 0.1.0. Map:
 //! `docs/formats/seekable-zstd.md`.
 
@@ -28,7 +30,7 @@ pub(super) fn parse(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
         Found::Index(index) => return Ok(index),
         Found::Nothing => {}
         Found::Damaged(reason) => tracing::warn!(
-            "{NAME}: the image's own index is damaged ({reason}); going on with the standard seek table"
+            "{NAME}: the index frame is damaged ({reason}); going on with the seek table"
         ),
     }
     let mut builder = Builder::new(Format::Zstd, NAME, bytes.size, table.frames);
@@ -90,8 +92,9 @@ pub(super) fn parse(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
     Ok(index)
 }
 
-/// The seek table carries no checksum of itself: a damaged size would move everything after it. Sizes that are all
-/// alike can only be right; others are compared with what the frames' own heads say, where they say it.
+/// The seek table carries no checksum of itself: a damaged size would move everything after it.
+/// Sizes that are all alike can only be right; others are compared with what the frames' own heads
+/// say, where they say it.
 fn compare_sizes(bytes: &Bytes<'_>, index: &Index) -> Result<(), FormatError> {
     let mut head = [0; FRAME_HEAD_BYTES_MAX];
     for i in 0..index.frames() {

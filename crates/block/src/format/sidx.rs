@@ -1,11 +1,13 @@
-//! Our own index frame: what the standard tables have no room for, in a skippable frame that other tools skip.
+//! Our own index frame: what the standard tables have no room for, in a skippable frame that other
+//! tools skip.
 //!
-//! Why here: the seekable zstd table checks a frame's *contents*, so nothing of a frame could be delivered before all
-//! of it is inflated; LZ4 has no table at all. This frame holds every frame's size and the XXH3-64 of its *compressed*
-//! bytes, says which frames are all zeros, and checks itself. It stands before the seek table of a zstd image and at
-//! the end of an LZ4 image; the bytes are the same. Map: `docs/formats/lz4.md`.
-//! Must stay true: its own checksum is verified before anything in it is believed; entries are then still checked
-//! against the file, because anyone can compute a checksum.
+//! Why here: the seekable zstd table checks a frame's *contents*, so nothing of a frame could be
+//! delivered before all of it is inflated; LZ4 has no table at all. This frame holds every frame's
+//! size and the XXH3-64 of its *compressed* bytes, says which frames are all zeros, and checks
+//! itself. It stands before the seek table of a zstd image and at the end of an LZ4 image; the
+//! bytes are the same. Map: `docs/formats/lz4.md`.
+//! Must stay true: its own checksum is verified before anything in it is believed; entries are then
+//! still checked against the file, because anyone can compute a checksum.
 
 use super::read_at::{Bytes, PIECE_BYTES};
 use super::{Builder, FRAME_BYTES_MAX, Format, FormatError, Frame, FrameCheck, Index};
@@ -33,7 +35,8 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// For an image of `codec` ([`CodecId::Zstd`] or [`CodecId::Lz4Frame`]) in frames of `frame_bytes`.
+    /// For an image of `codec` ([`CodecId::Zstd`] or [`CodecId::Lz4Frame`]) in frames of
+    /// `frame_bytes`.
     pub(super) fn new(codec: CodecId, frame_bytes: u32) -> Self {
         Self {
             codec,

@@ -155,7 +155,7 @@ fn mutants_never_give_wrong_bytes() {
         let image = &seeds[round % seeds.len()];
         let mutant = mutator.mutate(image);
         let walk = if mutant.resealed {
-            reader.walk(mutant.data, &mut |_, _| {})
+            reader.walk(mutant.data, &mut |_, _, _| {})
         } else {
             image.check(&mut reader, mutant.data)
         };

@@ -1,8 +1,9 @@
 //! What every format's writer is told, and what it gives back: bytes around the frames, no I/O.
 //!
-//! Why here: [`crate::pack`] moves bytes and knows no format; writers know formats and move no bytes, so that they can
-//! be tested on plain memory. The order is: the bytes of [`ImageWriter::start`], every frame's compressed bytes
-//! (reported by [`ImageWriter::push`]), then what [`ImageWriter::finish`] returns.
+//! Why here: [`crate::pack`] moves bytes and knows no format; writers know formats and move no
+//! bytes, so that they can be tested on plain memory. The order is: the bytes of
+//! [`ImageWriter::start`], every frame's compressed bytes (reported by [`ImageWriter::push`]), then
+//! what [`ImageWriter::finish`] returns.
 
 use super::FormatError;
 use super::sidx::Entry;
@@ -30,12 +31,14 @@ pub struct Packed {
     pub zero: bool,
     /// XXH3-64 of the compressed bytes.
     pub stored_check: u64,
-    /// The last four compressed bytes, little-endian: in a zstd frame, the checksum of the contents.
+    /// The last four compressed bytes, little-endian: in a zstd frame, the checksum of the
+    /// contents.
     pub stored_end: u32,
 }
 
 impl Packed {
-    /// Describes `stored`, which holds `raw` compressed. Runs where the frame was deflated, on an engine.
+    /// Describes `stored`, which holds `raw` compressed. Runs where the frame was deflated, on an
+    /// engine.
     #[must_use]
     pub fn of(stored: &[u8], raw: &[u8]) -> Self {
         let end = stored.last_chunk::<4>().copied().unwrap_or_default();

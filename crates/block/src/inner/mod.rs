@@ -1,11 +1,13 @@
 //! A file system made of a directory, to be packed.
 //!
-//! Why here: a directory is packed as an image that can be mounted. The file system inside is stored plain: our frames
-//! do the compressing, larger and on all engines, and the kernel then finds bytes where it wants them.
-//! Must stay true: nothing is left behind, whatever happens: the file system is written to a file without a name.
-//! Owners, modes, times, links and extended attributes are those of the directory.
+//! Why here: a directory is packed as an image that can be mounted. The file system inside is
+//! stored plain: our frames do the compressing, larger and on all engines, and the kernel then
+//! finds bytes where it wants them.
+//! Must stay true: nothing is left behind, whatever happens: the file system is written to a file
+//! without a name. Owners, modes, times, links and extended attributes are those of the directory.
 //!
-//! erofs is the default: the kernel mounts it straight from a FUSE file, without a loop device, and walks it fastest.
+//! erofs is the default: the kernel mounts it straight from a FUSE file, without a loop device, and
+//! walks it fastest.
 
 use crate::pack::output;
 use std::fs::{self, File};
@@ -79,7 +81,10 @@ pub enum InnerError {
         source: io::Error,
     },
     /// There is no room for the file system.
-    #[error("cannot make a scratch file in {}: {source}; name another directory with TMPDIR", path.display())]
+    #[error(
+        "cannot make a scratch file in {}: {source}; name another directory with TMPDIR",
+        path.display()
+    )]
     Scratch {
         /// Where.
         path: PathBuf,
@@ -108,7 +113,8 @@ pub enum InnerError {
     },
 }
 
-/// Makes a file system of `directory` in a file without a name in `scratch`. Blocks until it is done.
+/// Makes a file system of `directory` in a file without a name in `scratch`. Blocks until it is
+/// done.
 ///
 /// # Errors
 /// [`InnerError`].

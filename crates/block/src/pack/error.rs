@@ -60,7 +60,8 @@ pub enum PackError {
     },
     /// A frame is damaged.
     #[error(
-        "frame {frame} (bytes {offset} to {end} of the contents) is damaged: {source}; nothing was written"
+        "frame {frame} (bytes {offset} to {end} of the contents) is damaged: {source}; \
+         `sidecore block verify` lists all that are"
     )]
     Frame {
         /// Which.

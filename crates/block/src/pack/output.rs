@@ -1,9 +1,11 @@
 //! A file that appears under its name only when it is whole.
 //!
-//! Why here: Ctrl-C, a crash or a full disk during `pack` must not leave half an image where a whole one is expected.
-//! The bytes go to a file without a name (`O_TMPFILE`) in the same directory, which the kernel drops if we die; where
-//! the file system has no such files, to a hidden name beside the target, removed when this value is dropped.
-//! Must stay true: the target's name is touched by nothing but one `link` or `rename`, after the bytes are on disk.
+//! Why here: Ctrl-C, a crash or a full disk during `pack` must not leave half an image where a
+//! whole one is expected. The bytes go to a file without a name (`O_TMPFILE`) in the same
+//! directory, which the kernel drops if we die; where the file system has no such files, to a
+//! hidden name beside the target, removed when this value is dropped.
+//! Must stay true: the target's name is touched by nothing but one `link` or `rename`, after the
+//! bytes are on disk.
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use std::fs::{self, File, OpenOptions};
@@ -181,7 +183,8 @@ fn directory_of(target: &Path) -> &Path {
 
 fn hidden_name(target: &Path) -> PathBuf {
     let name = target.file_name().unwrap_or_default().to_string_lossy();
-    // Unique among the processes of this machine; a name left over by a crash of another is not taken over.
+    // Unique among the processes of this machine; a name left over by a crash of another is not
+    // taken over.
     let mut number = 0;
     loop {
         let hidden = format!(".{name}.{}.{number}.tmp", std::process::id());

@@ -1,4 +1,5 @@
-//! What is packed: a file, a block device, standard input, or a directory (through a file system made of it).
+//! What is packed: a file, a block device, standard input, or a directory (through a file system
+//! made of it).
 
 use super::PackError;
 use crate::format::ReadAt;
@@ -22,8 +23,8 @@ pub struct Source {
 }
 
 impl Source {
-    /// Opens `path`; `-` is standard input. A directory becomes a file system of `kind`, which is made now, in a file
-    /// without a name in `scratch`: blocks until that is done.
+    /// Opens `path`; `-` is standard input. A directory becomes a file system of `kind`, which is
+    /// made now, in a file without a name in `scratch`: blocks until that is done.
     ///
     /// # Errors
     /// [`PackError::Source`] or [`PackError::Inner`].
@@ -54,7 +55,8 @@ impl Source {
             // Pipes and the like.
             _ => None,
         };
-        // Reading ahead helps: every byte is read once, in order. Where it is not understood nothing is lost.
+        // Reading ahead helps: every byte is read once, in order. Where it is not understood
+        // nothing is lost.
         let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Sequential);
         Ok(Self {
             reader: Box::new(file),

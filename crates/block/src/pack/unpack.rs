@@ -16,8 +16,8 @@ pub struct Unpacked {
     pub zero_frames: u64,
 }
 
-/// Writes the contents of the image at `path` to `target`, `engines` inflating. `progress` is called on this thread
-/// with the bytes that are done.
+/// Writes the contents of the image at `path` to `target`, `engines` inflating. `progress` is
+/// called on this thread with the bytes that are done.
 ///
 /// # Errors
 /// [`PackError`]: the first damaged frame ends it, and nothing then stands under the target's name.

@@ -34,11 +34,12 @@ pub struct Verified {
     pub checksums: &'static str,
 }
 
-/// Verifies the image at `path`, `engines` inflating. `progress` is called, on one thread, with the bytes of contents
-/// that are done.
+/// Verifies the image at `path`, `engines` inflating. `progress` is called, on one thread, with the
+/// bytes of contents that are done.
 ///
 /// # Errors
-/// [`PackError`] when the image cannot be opened at all. Damaged frames are no error: they are what is looked for.
+/// [`PackError`] when the image cannot be opened at all. Damaged frames are no error: they are what
+/// is looked for.
 pub fn verify(
     path: &Path,
     engines: usize,

@@ -11,12 +11,12 @@ use std::time::Instant;
 /// Arguments of `block pack`.
 #[derive(clap::Args)]
 #[command(after_help = "\
-The image appears under its name only when it is whole: Ctrl-C leaves nothing behind. A file that has the name already \
-is replaced at that moment.
+The image appears under its name only when it is whole: Ctrl-C leaves nothing behind. A file that \
+has the name already is replaced at that moment.
 
 Examples:
   sidecore block pack disk.raw -o disk.img
-  sidecore block pack /usr/share/doc -o doc.img --format lz4      (then: sidecore block mount doc.img DIR)
+  sidecore block pack /usr/share/doc -o doc.img && sidecore block mount doc.img DIR
   cat disk.raw | sidecore block pack - -o - | ssh host 'cat > disk.img'")]
 pub(crate) struct Args {
     /// File, block device or directory to pack; `-` is standard input
@@ -28,8 +28,8 @@ pub(crate) struct Args {
     /// Image format: zstd, lz4, cloop (zlib), cloop-lzo or raw
     #[arg(long, default_value = "zstd", value_name = "FORMAT")]
     format: Format,
-    /// Bytes that are compressed together: a power of two from 4KiB to 1MiB; small ones answer small reads sooner,
-    /// large ones pack tighter
+    /// Bytes that are compressed together: a power of two from 4KiB to 1MiB; small ones answer
+    /// small reads sooner, large ones pack tighter
     #[arg(long, default_value = "64KiB", value_parser = size::parse, value_name = "SIZE")]
     frame: u64,
     /// Compression level: zstd 1-22 (9), lz4 1-12 (9), cloop 1-12 (9), cloop-lzo 1-9
@@ -57,7 +57,8 @@ impl Args {
         let to_stdout = self.output.as_os_str() == "-";
         anyhow::ensure!(
             !(to_stdout && self.json),
-            "standard output cannot take the image and the report; leave out --json or name a file with -o"
+            "standard output cannot take both the image and the report; \
+             leave out --json or name a file with -o"
         );
         let frame_bytes = u32::try_from(self.frame)
             .ok()
@@ -107,7 +108,8 @@ impl Args {
     }
 }
 
-/// Where the file system of a directory is put together: `TMPDIR`, or else beside the image, where there is room.
+/// Where the file system of a directory is put together: `TMPDIR`, or else beside the image, where
+/// there is room.
 fn scratch_directory(output: &std::path::Path) -> PathBuf {
     if let Some(directory) = std::env::var_os("TMPDIR").filter(|directory| !directory.is_empty()) {
         return directory.into();

@@ -9,8 +9,9 @@ use std::time::Instant;
 /// Arguments of `block unpack`.
 #[derive(clap::Args)]
 #[command(after_help = "\
-The file appears under its name only when it is whole, with holes where the contents are zeros. A damaged frame ends \
-it, and nothing is written; `sidecore block verify` says which frames are damaged.")]
+The file appears under its name only when it is whole, with holes where the contents are zeros. A \
+damaged frame ends it, and nothing is written; `sidecore block verify` says which \
+frames are damaged.")]
 pub(crate) struct Args {
     /// Image to unpack
     #[arg(value_name = "IMAGE")]
@@ -37,7 +38,8 @@ impl Args {
         let to_stdout = self.output.as_os_str() == "-";
         anyhow::ensure!(
             !(to_stdout && self.json),
-            "standard output cannot take the contents and the report; leave out --json or name a file with -o"
+            "standard output cannot take both the contents and the report; \
+             leave out --json or name a file with -o"
         );
         let began = Instant::now();
         let bar = super::common::image_progress(&self.image, "unpacking")?;

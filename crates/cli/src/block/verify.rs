@@ -9,8 +9,8 @@ use std::time::Instant;
 /// Arguments of `block verify`.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Every frame is inflated and checked against every checksum that the image has for it. Exit status: 0 all frames are \
-sound, 1 some are damaged, 2 the image cannot be opened.")]
+Every frame is inflated and checked against every checksum that the image has for it. Exit status: \
+0 all frames are sound, 1 some are damaged, 2 the image cannot be opened.")]
 pub(crate) struct Args {
     /// Image to verify
     #[arg(value_name = "IMAGE")]

@@ -1,10 +1,11 @@
 //! cloop: the compressed loop images of Knoppix and Debian, every head that was ever in use.
 //!
-//! Why here: the documents' device served such images; cloop-utils still make them. All integers are big-endian,
-//! except V1.0's. The variants differ in where the head stands, in what the table holds, and in the codecs; which one
-//! an image is follows from its signature and, for the old ones, from the first words of its table.
-//! Must stay true: the device's size is blocks times block size (the last block is padded), save for the CLOOP3 tail
-//! format, which knows the size. Writing is in [`write`].
+//! Why here: the documents' device served such images; cloop-utils still make them. All integers
+//! are big-endian, except V1.0's. The variants differ in where the head stands, in what the table
+//! holds, and in the codecs; which one an image is follows from its signature and, for the old
+//! ones, from the first words of its table.
+//! Must stay true: the device's size is blocks times block size (the last block is padded), save
+//! for the CLOOP3 tail format, which knows the size. Writing is in [`write`].
 //! Source: the heads of the drivers from 0.68 to 5.3; `docs/formats/cloop.md` is the map.
 
 pub(super) mod write;
@@ -212,7 +213,8 @@ impl Entry {
     }
 }
 
-/// A table of one offset more than there are blocks; block `i` lies from entry `i` to entry `i + 1`.
+/// A table of one offset more than there are blocks; block `i` lies from entry `i` to entry `i +
+/// 1`.
 #[derive(Debug)]
 struct Offsets {
     head: Head,
@@ -301,7 +303,8 @@ impl Offsets {
     }
 }
 
-/// Accelerated Knoppix: `{u64 offset, u32 size, u32 order}` per block, blocks in the order in which a boot reads them.
+/// Accelerated Knoppix: `{u64 offset, u32 size, u32 order}` per block, blocks in the order in which
+/// a boot reads them.
 fn parse_scattered(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
     let head = Head::read(bytes, 0, "cloop V2 (accelerated Knoppix)")?;
     let blocks = u64::from(head.blocks);
@@ -330,7 +333,8 @@ fn parse_scattered(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
     builder.finish()
 }
 
-/// V3.0 with the number of blocks left open: blocks after the head, a table of sizes and the number last.
+/// V3.0 with the number of blocks left open: blocks after the head, a table of sizes and the number
+/// last.
 fn parse_sizes_last(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
     const VARIANT: &str = "cloop V3.0 (sizes last)";
     let (Some(front), Some(tail)) = (bytes.array::<HEAD>(0)?, bytes.tail::<8>()?) else {
@@ -340,7 +344,7 @@ fn parse_sizes_last(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
         return Err(FormatError::NoIndex {
             format: VARIANT,
             at: "the end of the file",
-            reason: "the word that says the width of the table's entries is not 4, so the image is cut short or damaged",
+            reason: "the width of the table's entries is not 4: the image is cut short or damaged",
             next: "fetch or pack it again",
         });
     }
@@ -365,7 +369,8 @@ fn parse_sizes_last(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
     builder.finish()
 }
 
-/// The tail format of the CLOOP3 tools: blocks, padding, one table, its offset, a version and the signature.
+/// The tail format of the CLOOP3 tools: blocks, padding, one table, its offset, a version and the
+/// signature.
 fn parse_cloop3(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
     const VARIANT: &str = "cloop V3 (CLOOP3 tail)";
     let tail = bytes.tail::<20>()?;

@@ -1,8 +1,10 @@
 //! Writing cloop images: V2.0 with zlib blocks, V4.0 with LZO1X blocks.
 //!
-//! Why here: V2.0 is what `extract_compressed_fs` and qemu read; V4.0 with LZO1X is the documents' miniLZO variant.
-//! Must stay true, for the real driver's sake: no block is ever stored (it refuses those), and where the head stands
-//! last, block 0 does not begin at byte 0 (it refuses that too), so [`PADDING`] stands in front.
+//! Why here: V2.0 is what `extract_compressed_fs` and qemu read; V4.0 with LZO1X is the documents'
+//! miniLZO variant.
+//! Must stay true, for the real driver's sake: no block is ever stored (it refuses those), and
+//! where the head stands last, block 0 does not begin at byte 0 (it refuses that too), so
+//! [`PADDING`] stands in front.
 
 use super::super::write::{Ending, ImageWriter, Layout, Packed};
 use super::super::{Format, FormatError};
@@ -28,7 +30,7 @@ impl CloopWriter {
                 format: NAME,
                 what: "to a pipe, or from a source of unknown size".into(),
                 reason: "the table of V2.0 stands in front of the blocks",
-                next: "read from a file and write to a file, or take --format cloop-lzo, zstd or lz4",
+                next: "read from and write to a file, or take --format cloop-lzo, zstd or lz4",
             });
         }
         let blocks = known.map_or(0, |raw| raw.div_ceil(layout.frame_bytes.into()));
@@ -133,6 +135,6 @@ const NAME: &str = "cloop";
 const PADDING: u64 = 512;
 const LZO_FLAG: u64 = 4;
 /// The magic of the format: qemu and `file` know a V2.0 image by these very bytes.
-const PREAMBLE_V2: &[u8] =
-    b"#!/bin/sh\n#V2.0 Format\nmodprobe cloop file=$0 && mount -r -t iso9660 /dev/cloop $1\nexit $?\n";
+const PREAMBLE_V2: &[u8] = b"#!/bin/sh\n#V2.0 Format\n\
+    modprobe cloop file=$0 && mount -r -t iso9660 /dev/cloop $1\nexit $?\n";
 const PREAMBLE_V4: &[u8] = b"#!/bin/sh\n#V4.0 Format\nexec sidecore block mount \"$0\" \"$1\"\n";

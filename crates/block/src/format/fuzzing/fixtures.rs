@@ -1,5 +1,5 @@
-//! Small whole images of every format and variant, with their contents. The old cloop heads, which nothing writes any
-//! more, are put together here by hand.
+//! Small whole images of every format and variant, with their contents. The old cloop heads, which
+//! nothing writes any more, are put together here by hand.
 
 use crate::codec::{CodecId, make_deflater};
 use crate::format::Format;
@@ -104,7 +104,8 @@ fn image(format: Format, raw: &[u8], seekable: bool) -> Vec<u8> {
     image
 }
 
-/// A seekable zstd file as others make them: frames of uneven size, an empty one, perhaps no checksums.
+/// A seekable zstd file as others make them: frames of uneven size, an empty one, perhaps no
+/// checksums.
 fn foreign_zstd(raw: &[u8], checked: bool) -> Vec<u8> {
     let mut image = Vec::new();
     let mut table = Vec::new();

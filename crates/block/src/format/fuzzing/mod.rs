@@ -1,10 +1,12 @@
-//! Opening and reading images that are damaged or hostile: what the fuzz target and the bounded runner call.
+//! Opening and reading images that are damaged or hostile: what the fuzz target and the bounded
+//! runner call.
 //!
-//! Why here: parsers of outside bytes are fuzzed where they live. [`fuzz_image`] takes any bytes; [`Seed::check`]
-//! knows the image that the bytes were made from and so can tell wrong bytes from right ones.
-//! Must stay true ("never wrong bytes"): a frame that is read from a damaged image has the contents that stood at that
-//! place, as far as the format can know: formats without a checksum of their table are held to the contents of *some*
-//! frame, codecs without a checksum to nothing.
+//! Why here: parsers of outside bytes are fuzzed where they live. [`fuzz_image`] takes any bytes;
+//! [`Seed::check`] knows the image that the bytes were made from and so can tell wrong bytes from
+//! right ones.
+//! Must stay true ("never wrong bytes"): a frame that is read from a damaged image has the contents
+//! that stood at that place, as far as the format can know: formats without a checksum of their
+//! table are held to the contents of *some* frame, codecs without a checksum to nothing.
 //! Called from: tests, `examples/fuzz_images.rs`, fuzz targets. Not part of the interface.
 
 mod fixtures;
@@ -17,7 +19,7 @@ pub use mutate::{Mutant, Mutator};
 
 /// Opens any bytes as an image and reads some of its frames.
 pub fn fuzz_image(data: &[u8]) {
-    Reader::default().walk(data, &mut |_, _| {});
+    Reader::default().walk(data, &mut |_, _, _| {});
 }
 
 /// What came of an image.
@@ -41,9 +43,9 @@ impl Default for Reader {
 }
 
 impl Reader {
-    /// Opens `data` and reads its first and last frames; `each` gets every frame that is handed out, with the place
-    /// that the index gives it.
-    pub fn walk(&mut self, data: &[u8], each: &mut dyn FnMut(&Index, (u64, &[u8]))) -> Walk {
+    /// Opens `data` and reads its first and last frames; `each` gets every frame that is handed
+    /// out, with the place that the index gives it.
+    pub fn walk(&mut self, data: &[u8], each: &mut dyn FnMut(&Index, u64, &[u8])) -> Walk {
         let mut walk = Walk::default();
         let Ok(index) = Index::read(&data) else {
             return walk;
@@ -82,7 +84,7 @@ impl Reader {
             match self.0.read(&data, &frame) {
                 Ok(raw) => {
                     walk.good_frames += 1;
-                    each(&index, (i, raw));
+                    each(&index, i, raw);
                 }
                 Err(_) => walk.bad_frames += 1,
             }
@@ -97,7 +99,7 @@ impl Seed {
     /// # Panics
     /// When a frame is handed out with wrong bytes.
     pub fn check(&self, reader: &mut Reader, data: &[u8]) -> Walk {
-        reader.walk(data, &mut |index, (i, raw)| {
+        reader.walk(data, &mut |index, i, raw| {
             let frame = index.frame(i);
             let start = frame.raw_offset as usize;
             let in_place = self.raw.get(start..start + raw.len()) == Some(raw);

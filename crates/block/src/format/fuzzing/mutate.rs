@@ -15,7 +15,8 @@ pub struct Mutator {
 pub struct Mutant<'a> {
     /// Its bytes.
     pub data: &'a [u8],
-    /// Its index was given a right checksum after the damage: then no one can tell right bytes from wrong ones.
+    /// Its index was given a right checksum after the damage: then no one can tell right bytes from
+    /// wrong ones.
     pub resealed: bool,
 }
 

@@ -1,0 +1,442 @@
+//! `sidecore block pack`, `unpack`, `info` and `verify` as people and scripts call them, and the
+//! tools of others on the same files. Needs the packages of scripts/setup, and root for the tests
+//! that mount and make loop devices.
+
+mod tools;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::process::Stdio;
+use tools::*;
+
+const FORMATS: [&str; 5] = ["zstd", "lz4", "cloop", "cloop-lzo", "raw"];
+
+#[test]
+fn every_format_goes_round_from_a_file() {
+    let place = Place::new();
+    let raw = place.write("raw", &contents(1_000_000));
+    let (image, back) = (place.path("image"), place.path("back"));
+    for format in FORMATS {
+        for frame in ["4KiB", "64KiB", "1MiB"] {
+            let options = [
+                "--format",
+                format,
+                "--frame",
+                frame,
+                "--engines",
+                "3",
+                "--json",
+            ];
+            let report = json(&pack(&raw, &image, &options));
+            let info = json(&ok(sidecore(&["block", "info", "--json"]).arg(&image)));
+            assert_eq!(info["format"], format);
+            assert_eq!(info["stored_bytes"], fs::metadata(&image).unwrap().len());
+            for key in ["raw_bytes", "stored_bytes"] {
+                assert_eq!(info[key], report[key], "{format} {frame}: {key}");
+            }
+            let mut wanted = contents(1_000_000);
+            if format.starts_with("cloop") {
+                let frame_bytes = info["frame_bytes"].as_u64().unwrap() as usize;
+                wanted.resize(wanted.len().next_multiple_of(frame_bytes), 0);
+            }
+            assert_eq!(info["raw_bytes"], wanted.len(), "{format} {frame}");
+            ok(sidecore(&["block", "unpack"])
+                .arg(&image)
+                .arg("-o")
+                .arg(&back));
+            assert!(fs::read(&back).unwrap() == wanted, "{format} {frame}");
+
+            let verified = json(&ok(sidecore(&["block", "verify", "--json"]).arg(&image)));
+            assert_eq!(verified["frames"], info["frames"]);
+            assert_eq!(verified["bad_frames"].as_array().unwrap().len(), 0);
+        }
+    }
+    place.holds(&["raw", "image", "back"]);
+}
+
+#[test]
+fn standard_input_and_output_stream() {
+    let raw = contents(700_000);
+    for format in ["zstd", "lz4", "cloop-lzo", "raw"] {
+        let image = piped(
+            sidecore(&["block", "pack", "-", "-o", "-", "--format", format]),
+            &raw,
+        );
+        let place = Place::new();
+        let file = place.write("image", &image);
+        let back = ok(sidecore(&["block", "unpack"]).arg(&file).args(["-o", "-"])).stdout;
+        assert!(back[..raw.len()] == raw, "{format}");
+        assert!(back[raw.len()..].iter().all(|&byte| byte == 0), "{format}");
+        if format == "cloop-lzo" {
+            let info = json(&ok(sidecore(&["block", "info", "--json"]).arg(&file)));
+            assert_eq!(info["variant"], "cloop V4.0 (head last)");
+        }
+    }
+    let arguments = [
+        "block",
+        "pack",
+        "/etc/passwd",
+        "-o",
+        "-",
+        "--format",
+        "cloop",
+    ];
+    fails(&run(&mut sidecore(&arguments)), 2, "--format cloop-lzo");
+}
+
+#[test]
+fn tools_of_others_read_our_images() {
+    let place = Place::new();
+    let mut bytes = contents(1_500_000);
+    let raw = place.write("raw", &bytes);
+    for format in ["zstd", "lz4", "cloop"] {
+        pack(&raw, &place.path(format), &["--format", format]);
+    }
+    let unpacked = ok(tool("zstd").args(["-d", "-c"]).arg(place.path("zstd"))).stdout;
+    assert!(unpacked == bytes, "zstd -d");
+    let unpacked = ok(tool("lz4").args(["-d", "-c"]).arg(place.path("lz4"))).stdout;
+    assert!(unpacked == bytes, "lz4 -d");
+    bytes.resize(bytes.len().next_multiple_of(65536), 0);
+    let (cloop, other) = (place.path("cloop"), place.path("other"));
+    ok(tool("extract_compressed_fs").arg(&cloop).arg(&other));
+    assert!(fs::read(&other).unwrap() == bytes, "extract_compressed_fs");
+    // Told the format, and finding it out.
+    for format in [&["-f", "cloop"][..], &[]] {
+        let mut convert = tool("qemu-img");
+        ok(convert
+            .args(["convert", "-O", "raw"])
+            .args(format)
+            .arg(&cloop)
+            .arg(&other));
+        assert!(fs::read(&other).unwrap() == bytes, "qemu-img {format:?}");
+    }
+}
+
+#[test]
+fn images_that_cloop_utils_made_are_read() {
+    let place = Place::new();
+    let mut raw = contents(900_000);
+    let file = place.write("raw", &raw);
+    let (image, back) = (place.path("image"), place.path("back"));
+    for (level, block) in [("9", "131072"), ("-1", "65536"), ("1", "65536")] {
+        let options = ["-q", "-L", level, "-B", block];
+        ok(tool("create_compressed_fs")
+            .args(options)
+            .arg(&file)
+            .arg(&image));
+        let info = json(&ok(sidecore(&["block", "info", "--json"]).arg(&image)));
+        assert_eq!(info["variant"], "cloop V2.0");
+        assert_eq!(info["frame_bytes"].to_string(), block);
+        ok(sidecore(&["block", "verify"]).arg(&image));
+        ok(sidecore(&["block", "unpack"])
+            .arg(&image)
+            .arg("-o")
+            .arg(&back));
+        raw.resize(900_000_usize.next_multiple_of(block.parse().unwrap()), 0);
+        assert!(fs::read(&back).unwrap() == raw, "level {level}");
+        fs::remove_file(&image).unwrap();
+    }
+}
+
+#[test]
+fn a_directory_becomes_a_file_system() {
+    assert!(is_root(), "this test mounts: run it as root");
+    let place = Place::new();
+    let tree = place.path("tree");
+    make_tree(&tree);
+    let (image, disk) = (place.path("image"), place.path("disk"));
+    for inner in ["erofs", "squashfs", "ext4"] {
+        let report = json(&pack(&tree, &image, &["--inner", inner, "--json"]));
+        assert_eq!(report["inner"], inner);
+        ok(sidecore(&["block", "unpack"])
+            .arg(&image)
+            .arg("-o")
+            .arg(&disk));
+        let mount = Mount::new(&disk, inner, &place.path("mnt"));
+        ok(tool("diff")
+            .args(["-r", "--no-dereference"])
+            .arg(&tree)
+            .arg(&mount.0));
+        assert_eq!(listing(&mount.0), listing(&tree), "{inner}");
+        let mut attribute = [0; 16];
+        let length = rustix::fs::getxattr(mount.0.join("a/file"), "user.note", &mut attribute);
+        assert_eq!(
+            length.map(|length| &attribute[..length]),
+            Ok(&b"kept"[..]),
+            "{inner}"
+        );
+    }
+    // Nothing is left of the file systems that were made on the way.
+    place.holds(&["tree", "image", "disk", "mnt"]);
+}
+
+#[test]
+fn a_flipped_byte_is_found_and_named() {
+    let place = Place::new();
+    let raw = place.write("raw", &contents(500_000));
+    let image = place.path("image");
+    for format in ["zstd", "lz4", "cloop"] {
+        pack(&raw, &image, &["--format", format]);
+        let file = fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(&image)
+            .unwrap();
+        let at = file.metadata().unwrap().len() / 2;
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, at).unwrap();
+        file.write_all_at(&[byte[0] ^ 0x20], at).unwrap();
+
+        let output = run(sidecore(&["block", "verify", "--json"]).arg(&image));
+        assert_eq!(output.status.code(), Some(1), "{format}");
+        let report = json(&output);
+        let bad = report["bad_frames"].as_array().unwrap();
+        assert_eq!(bad.len(), 1, "{format}: {report}");
+        let frame = bad[0].as_u64().unwrap();
+        assert!(frame < report["frames"].as_u64().unwrap());
+        assert_eq!(report["faults"][0]["frame"], frame);
+
+        let output = run(sidecore(&["block", "verify"]).arg(&image));
+        assert_eq!(output.status.code(), Some(1));
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(
+            text.contains(&format!("frame {frame} ")),
+            "{format}: {text}"
+        );
+
+        let back = place.path("back");
+        let output = run(sidecore(&["block", "unpack"])
+            .arg(&image)
+            .arg("-o")
+            .arg(&back));
+        fails(&output, 2, &format!("frame {frame} "));
+        place.holds(&["raw", "image"]);
+    }
+}
+
+#[test]
+fn bad_input_gets_one_clear_line() {
+    let place = Place::new();
+    let raw = place.write("raw", &contents(100_000));
+    let empty = place.write("empty", b"");
+    let image = place.path("image");
+    pack(&raw, &image, &[]);
+    let whole = fs::read(&image).unwrap();
+    let short = place.write("short", &whole[..whole.len() - 100]);
+    let (out, nothing) = (place.path("out"), place.path("nothing"));
+    let onto = |source: &Path, target: &Path, options: &[&str]| {
+        run(sidecore(&["block", "pack"])
+            .arg(source)
+            .arg("-o")
+            .arg(target)
+            .args(options))
+    };
+    fails(&onto(&nothing, &out, &[]), 2, "No such file");
+    fails(&onto(&empty, &out, &[]), 2, "holds no bytes");
+    fails(
+        &onto(&raw, &out, &["--level", "23"]),
+        2,
+        "levels are 1 to 22",
+    );
+    fails(&onto(&raw, &out, &["--frame", "3000"]), 2, "power of two");
+    fails(&onto(&raw, &out, &["--frame", "2MiB"]), 2, "4 KiB to 1 MiB");
+    fails(&onto(&raw, &out, &["--format", "gzip"]), 2, "cloop-lzo");
+    fails(&onto(&raw, &out, &["--engines", "0"]), 2, "1..");
+    fails(
+        &onto(&raw, &place.path("no/such/place"), &[]),
+        2,
+        "No such file",
+    );
+    fails(&onto(&raw, place.0.path(), &[]), 2, "is a directory");
+    fails(&onto(&raw, &raw, &[]), 2, "name another file");
+    assert!(
+        fs::read(&raw).unwrap() == contents(100_000),
+        "the source was harmed"
+    );
+    for command in ["info", "verify"] {
+        fails(
+            &run(sidecore(&["block", command]).arg(&short)),
+            2,
+            "cut short",
+        );
+        fails(
+            &run(sidecore(&["block", command]).arg(&nothing)),
+            2,
+            "No such file",
+        );
+    }
+    fails(
+        &run(sidecore(&["block", "unpack"])
+            .arg(&short)
+            .arg("-o")
+            .arg(&out)),
+        2,
+        "cut short",
+    );
+    place.holds(&["raw", "empty", "image", "short"]);
+}
+
+#[test]
+fn an_existing_image_is_replaced_when_the_new_one_is_whole() {
+    let place = Place::new();
+    let raw = place.write("raw", &contents(50_000));
+    let image = place.write("image", b"something older");
+    let onto = |source: &Path, target: &Path, options: &[&str]| {
+        run(sidecore(&["block", "pack"])
+            .arg(source)
+            .arg("-o")
+            .arg(target)
+            .args(options))
+    };
+    fails(&onto(&raw, &image, &["--no-clobber"]), 2, "--no-clobber");
+    // A failure leaves the old one alone.
+    fails(
+        &onto(&place.path("nothing"), &image, &[]),
+        2,
+        "No such file",
+    );
+    assert_eq!(fs::read(&image).unwrap(), b"something older");
+    pack(&raw, &image, &[]);
+    ok(sidecore(&["block", "verify"]).arg(&image));
+    // What is no regular file is written to only when that is asked for.
+    fails(&onto(&raw, Path::new("/dev/full"), &[]), 2, "--force");
+    place.holds(&["raw", "image"]);
+}
+
+#[test]
+fn an_interrupted_pack_leaves_nothing() {
+    for signal in ["INT", "TERM", "KILL"] {
+        for format in ["zstd", "cloop-lzo"] {
+            let place = Place::new();
+            let old = place.write("image", b"something older");
+            let mut command = sidecore(&["block", "pack", "-", "--format", format, "-o"]);
+            let mut child = command.arg(&old).stdin(Stdio::piped()).spawn().unwrap();
+            // Standard input stays open, so that it cannot end by itself; what it has so far is
+            // being written.
+            let mut stdin = child.stdin.take().unwrap();
+            stdin.write_all(&contents(4 << 20)).unwrap();
+            wait_for_written(&mut child, 100_000);
+            ok(tool("kill")
+                .arg(format!("-{signal}"))
+                .arg(child.id().to_string()));
+            let status = child.wait().unwrap();
+            assert!(!status.success(), "{signal}: {status}");
+            assert_eq!(fs::read(&old).unwrap(), b"something older");
+            place.holds(&["image"]);
+        }
+    }
+}
+
+#[test]
+fn an_interrupted_directory_leaves_nothing() {
+    let place = Place::new();
+    let tree = place.path("tree");
+    fs::create_dir(&tree).unwrap();
+    for i in 0..12 {
+        fs::write(tree.join(i.to_string()), contents(2 << 20)).unwrap();
+    }
+    for wait_ms in [20, 60, 150] {
+        let mut command = sidecore(&["block", "pack", "--level", "22", "-o"]);
+        let mut child = command.arg(place.path("image")).arg(&tree).spawn().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(wait_ms));
+        ok(tool("kill").arg("-INT").arg(child.id().to_string()));
+        assert!(
+            !child.wait().unwrap().success(),
+            "it ended before the signal came"
+        );
+        place.holds(&["tree"]);
+    }
+}
+
+#[test]
+fn holes_come_back_as_holes() {
+    let place = Place::new();
+    let raw = place.path("raw");
+    let file = fs::File::create(&raw).unwrap();
+    file.set_len(64 << 20).unwrap();
+    file.write_all_at(b"an island", 40 << 20).unwrap();
+    let (image, back) = (place.path("image"), place.path("back"));
+    for format in ["zstd", "lz4", "raw"] {
+        let report = json(&pack(&raw, &image, &["--format", format, "--json"]));
+        assert_eq!(
+            report["zero_frames"],
+            report["frames"].as_u64().unwrap() - 1
+        );
+        ok(sidecore(&["block", "unpack"])
+            .arg(&image)
+            .arg("-o")
+            .arg(&back));
+        assert!(
+            fs::read(&back).unwrap() == fs::read(&raw).unwrap(),
+            "{format}"
+        );
+        let on_disk = fs::metadata(&back).unwrap().blocks() * 512;
+        assert!(on_disk < 1 << 20, "{format}: {on_disk} bytes on disk");
+    }
+}
+
+#[test]
+fn a_block_device_is_packed_and_written() {
+    assert!(is_root(), "this test makes loop devices: run it as root");
+    let place = Place::new();
+    let bytes = contents(4 << 20);
+    let from = Loop::new(&place.write("one", &bytes));
+    let to = Loop::new(&place.write("two", &vec![0xEE; 4 << 20]));
+    let image = place.path("image");
+    let report = json(&pack(&from.0, &image, &["--json"]));
+    assert_eq!(report["raw_bytes"], 4 << 20);
+    let mut unpack = sidecore(&["block", "unpack"]);
+    unpack.arg(&image).arg("-o").arg(&to.0);
+    fails(&run(&mut unpack), 2, "--force");
+    ok(unpack.arg("--force"));
+    let mut back = Vec::new();
+    fs::File::open(&to.0)
+        .unwrap()
+        .read_to_end(&mut back)
+        .unwrap();
+    assert!(back == bytes);
+}
+
+/// A large directory, long names, links of both kinds, owners, modes, times, an attribute, a hole.
+fn make_tree(tree: &Path) {
+    fs::create_dir_all(tree.join("a/deep/er")).unwrap();
+    fs::create_dir(tree.join("many")).unwrap();
+    for i in 0..1500 {
+        let name = format!("many/a rather long name of a file, the number of which is {i}");
+        fs::write(tree.join(name), format!("contents of {i}")).unwrap();
+    }
+    let file = tree.join("a/file");
+    fs::write(&file, contents(300_000)).unwrap();
+    fs::write(tree.join("a/empty"), b"").unwrap();
+    fs::hard_link(&file, tree.join("a/deep/other name")).unwrap();
+    symlink("../nowhere", tree.join("a/soft")).unwrap();
+    fs::File::create(tree.join("a/hole"))
+        .unwrap()
+        .set_len(3 << 20)
+        .unwrap();
+    std::os::unix::fs::chown(tree.join("a/empty"), Some(1234), Some(5678)).unwrap();
+    fs::set_permissions(tree.join("a/empty"), fs::Permissions::from_mode(0o4711)).unwrap();
+    fs::set_permissions(tree.join("a/deep/er"), fs::Permissions::from_mode(0o1750)).unwrap();
+    ok(tool("touch").args(["-d", "2001-02-03 04:05:06"]).arg(&file));
+    let flags = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(&file, "user.note", b"kept", flags).unwrap();
+}
+
+/// Everything about a tree that `diff -r` does not look at; times in whole seconds, as squashfs
+/// keeps them, and no sizes of directories, which every file system has its own of.
+fn listing(root: &Path) -> Vec<String> {
+    let mut find = tool("find");
+    find.arg(root)
+        .args(["-mindepth", "1", "-printf", r"%P|%y|%m|%U|%G|%T@|%n|%l\n"]);
+    let listed = String::from_utf8(ok(&mut find).stdout).unwrap();
+    let whole_seconds = |line: &str| {
+        let mut fields: Vec<&str> = line.split('|').collect();
+        fields[5] = fields[5].split('.').next().unwrap_or_default();
+        fields.join("|")
+    };
+    let mut lines: Vec<String> = listed.lines().map(whole_seconds).collect();
+    lines.sort();
+    lines
+}
