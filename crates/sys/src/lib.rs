@@ -9,6 +9,7 @@
 //! - [`map`]: a file mapped read-only that survives truncation and I/O errors.
 //! - [`cpu`]: which core this thread is on, may be on, and must stay on.
 //! - [`futex`]: waiting on a word, and waking who waits.
+//! - [`loop_control`]: requests to the loop driver.
 //! - [`clock`]: time, processor time, cycles, memory in use.
 //! - [`plain`]: values that are the same thing as their bytes; [`prefetch`]: hints to the cache.
 //!
@@ -19,6 +20,7 @@ pub mod clock;
 pub mod cpu;
 mod error;
 pub mod futex;
+pub mod loop_control;
 pub mod map;
 pub mod plain;
 pub mod prefetch;

@@ -225,6 +225,29 @@ impl Device {
         self.map.drop_resident();
     }
 
+    /// The stretch of data or hole that begins at `offset` of a raw image.
+    fn file_extent(&self, offset: u64) -> Extent {
+        use rustix::fs::{SeekFrom, seek};
+        let end = self.index.raw_bytes();
+        // Where the file system knows no holes, all is data.
+        let data = match seek(&self.file, SeekFrom::Data(offset)) {
+            Ok(data) => data.min(end),
+            Err(rustix::io::Errno::NXIO) => end,
+            Err(_) => offset,
+        };
+        if data > offset {
+            return Extent {
+                len: data - offset,
+                zero: true,
+            };
+        }
+        let hole = seek(&self.file, SeekFrom::Hole(offset)).unwrap_or(end);
+        Extent {
+            len: hole.clamp(offset + 1, end.max(offset + 1)) - offset,
+            zero: false,
+        }
+    }
+
     fn seconds(&self) -> u64 {
         self.opened.elapsed().as_secs()
     }
@@ -296,6 +319,9 @@ impl BlockSource for Device {
                 len: 0,
                 zero: false,
             };
+        }
+        if self.index.format() == Format::Raw {
+            return self.file_extent(offset);
         }
         let first = self.index.frame_at(offset);
         let zero = self.index.is_zero(first);

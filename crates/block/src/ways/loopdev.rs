@@ -11,10 +11,9 @@
 //! server, so never call it from a thread that serves reads.
 //! Source: loop(4), `include/uapi/linux/loop.h`.
 
-mod ioctl;
-
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use sidecore_sys::loop_control;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -55,14 +54,14 @@ impl LoopDevice {
                 Lifetime::UntilCleared => LO_FLAGS_PARTSCAN,
             };
         for _ in 0..ATTEMPTS_MAX {
-            let number = ioctl::get_free(&control)?;
+            let number = loop_control::get_free(&control)?;
             let read_only = OFlags::RDONLY | OFlags::CLOEXEC;
             let device = rustix::fs::open(path(number), read_only, Mode::empty())?;
-            match ioctl::configure(&device, ioctl::LoopConfig::new(fd, SECTOR_BYTES, flags)) {
+            match loop_control::configure(&device, loop_control::LoopConfig::new(fd, SECTOR_BYTES, flags)) {
                 Ok(()) => {
                     // A step of its own: a file that cannot do it costs a second cache, not the
                     // device.
-                    if direct_io && let Err(error) = ioctl::set_direct_io(&device, true) {
+                    if direct_io && let Err(error) = loop_control::set_direct_io(&device, true) {
                         tracing::debug!("loop{number} reads through the page cache: {error}");
                     }
                     return Ok(Self {
@@ -128,7 +127,7 @@ pub fn all_on(file_name: &str) -> Vec<u32> {
 pub fn clear(number: u32) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let device = rustix::fs::open(path(number), flags, Mode::empty())?;
-    match ioctl::clear(&device) {
+    match loop_control::clear(&device) {
         Ok(()) | Err(Errno::NXIO) => Ok(()),
         Err(error) => Err(error.into()),
     }

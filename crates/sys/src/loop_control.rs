@@ -1,6 +1,6 @@
-//! The three requests to the loop driver that [`super`] makes.
+//! Requests to the loop driver: finding a free device, setting one up, taking it apart.
 //!
-//! Why here: no crate offers them safely, and `unsafe` must stay in a file that holds nothing else.
+//! Why here: no crate offers them safely, and the kernel's C surface is untyped.
 //! Must stay true: the structs have the kernel's layout (`include/uapi/linux/loop.h`), which the
 //! sizes below check.
 #![allow(unsafe_code)] // the kernel's C surface: ioctl(2) takes an untyped argument
@@ -11,37 +11,56 @@ use std::os::fd::AsFd;
 
 /// `struct loop_info64`.
 #[repr(C)]
-#[derive(Clone, Copy)]
-pub(super) struct LoopInfo {
-    pub(super) device: u64,
-    pub(super) inode: u64,
-    pub(super) rdevice: u64,
-    pub(super) offset: u64,
-    pub(super) size_limit: u64,
-    pub(super) number: u32,
-    pub(super) encrypt_type: u32,
-    pub(super) encrypt_key_size: u32,
-    pub(super) flags: u32,
-    pub(super) file_name: [u8; 64],
-    pub(super) crypt_name: [u8; 64],
-    pub(super) encrypt_key: [u8; 32],
-    pub(super) init: [u64; 2],
+#[derive(Debug, Clone, Copy)]
+pub struct LoopInfo {
+    /// Device of the backing file.
+    pub device: u64,
+    /// Inode of the backing file.
+    pub inode: u64,
+    /// Device number of the backing file, if it is one.
+    pub rdevice: u64,
+    /// First byte of the file that is the device.
+    pub offset: u64,
+    /// Bytes of the file that are the device; 0 for all.
+    pub size_limit: u64,
+    /// The loop device's number.
+    pub number: u32,
+    /// No longer used by kernels.
+    pub encrypt_type: u32,
+    /// No longer used by kernels.
+    pub encrypt_key_size: u32,
+    /// `LO_FLAGS_*`.
+    pub flags: u32,
+    /// A name for people.
+    pub file_name: [u8; 64],
+    /// No longer used by kernels.
+    pub crypt_name: [u8; 64],
+    /// No longer used by kernels.
+    pub encrypt_key: [u8; 32],
+    /// No longer used by kernels.
+    pub init: [u64; 2],
 }
 
 /// `struct loop_config`.
 #[repr(C)]
-#[derive(Clone, Copy)]
-pub(super) struct LoopConfig {
-    pub(super) fd: u32,
-    pub(super) block_size: u32,
-    pub(super) info: LoopInfo,
-    pub(super) reserved: [u64; 8],
+#[derive(Debug, Clone, Copy)]
+pub struct LoopConfig {
+    /// The backing file's descriptor.
+    pub fd: u32,
+    /// Logical block size in bytes.
+    pub block_size: u32,
+    /// The other settings.
+    pub info: LoopInfo,
+    /// Zeros.
+    pub reserved: [u64; 8],
 }
 
 const _: () = assert!(size_of::<LoopInfo>() == 232 && size_of::<LoopConfig>() == 304);
 
 impl LoopConfig {
-    pub(super) fn new(fd: u32, block_size: u32, flags: u32) -> Self {
+    /// A configuration with the whole file as the device, read as `flags` say.
+    #[must_use]
+    pub fn new(fd: u32, block_size: u32, flags: u32) -> Self {
         Self {
             fd,
             block_size,
@@ -66,25 +85,37 @@ impl LoopConfig {
 }
 
 /// Asks `/dev/loop-control` for the number of a device that was unused a moment ago.
-pub(super) fn get_free(control: impl AsFd) -> Result<u32> {
+///
+/// # Errors
+/// What the driver said.
+pub fn get_free(control: impl AsFd) -> Result<u32> {
     // SAFETY: LOOP_CTL_GET_FREE takes no argument and returns a number that is not negative.
     unsafe { ioctl(control, GetFree) }
 }
 
 /// Connects a loop device to a file, settings included, in one step.
-pub(super) fn configure(device: impl AsFd, config: LoopConfig) -> Result<()> {
+///
+/// # Errors
+/// What the driver said.
+pub fn configure(device: impl AsFd, config: LoopConfig) -> Result<()> {
     // SAFETY: LOOP_CONFIGURE reads one `struct loop_config`, which `LoopConfig` is, byte for byte.
     unsafe { ioctl(device, Setter::<LOOP_CONFIGURE, LoopConfig>::new(config)) }
 }
 
 /// Disconnects a loop device; one that is in use goes when its last user closes it.
-pub(super) fn clear(device: impl AsFd) -> Result<()> {
+///
+/// # Errors
+/// What the driver said.
+pub fn clear(device: impl AsFd) -> Result<()> {
     // SAFETY: LOOP_CLR_FD takes no argument.
     unsafe { ioctl(device, NoArg::<LOOP_CLR_FD>::new()) }
 }
 
 /// Switches direct I/O on or off.
-pub(super) fn set_direct_io(device: impl AsFd, on: bool) -> Result<()> {
+///
+/// # Errors
+/// What the driver said.
+pub fn set_direct_io(device: impl AsFd, on: bool) -> Result<()> {
     // SAFETY: LOOP_SET_DIRECT_IO takes an integer in the place of a pointer.
     unsafe {
         ioctl(
