@@ -8,8 +8,8 @@
 //! in its buffer does it call a parked follower to take the lead at once (a wake-up costs several
 //! microseconds); otherwise whoever is done first takes it.
 //! Must stay true: a parked worker has registered under `turn` before it looks at the lead for the
-//! last time, and a caller frees the lead before it looks at `turn`, so a call is never lost; nobody
-//! reads the device or sends while holding the lead.
+//! last time, and a caller frees the lead before it looks at `turn`, so a call is never lost;
+//! nobody reads the device or sends while holding the lead.
 //! Source: own; the leader/followers pattern.
 
 use super::answer::{Gone, answer};

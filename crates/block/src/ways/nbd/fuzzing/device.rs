@@ -1,6 +1,6 @@
 //! The device that dialogues are run against.
 //!
-//! Why here: it has everything that a reply can depend on, in 40 KiB: data, zeros, damage, odd ends.
+//! Why here: it has all that replies depend on, in 40 KiB: data, zeros, damage, an odd end.
 //! Must stay true: it is the same every time, or failures could not be run again.
 //! Any thread may call it. Source: own.
 
