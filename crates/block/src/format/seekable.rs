@@ -54,11 +54,23 @@ pub(super) fn parse(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
                 value: offset,
             });
         }
-        // Skippable and empty frames stand in the table too; they hold nothing of the device.
-        if raw_bytes == 0 {
-            Ok(())
-        } else {
-            builder.push(frame, false)
+        // Skippable and empty frames stand in the table too; they hold nothing of the device. An
+        // entry that calls a frame empty which is not would move all those after it.
+        if raw_bytes != 0 {
+            return builder.push(frame, false);
+        }
+        let mut head = [0; FRAME_HEAD_BYTES_MAX];
+        let head = &mut head[..FRAME_HEAD_BYTES_MAX.min(stored_bytes as usize)];
+        bytes.fill(head, frame.offset)?;
+        match zstd_safe::get_frame_content_size(head) {
+            Ok(Some(0)) => Ok(()),
+            _ => Err(FormatError::Table {
+                format: NAME,
+                frame: i,
+                frames: table.frames,
+                reason: "is not empty, though its entry says so; offset",
+                value: frame.offset,
+            }),
         }
     };
     let entries = table.start + sidx::SKIPPABLE_BYTES;
@@ -94,26 +106,46 @@ pub(super) fn parse(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
 
 /// The seek table carries no checksum of itself: a damaged size would move everything after it.
 /// Sizes that are all alike can only be right; others are compared with what the frames' own heads
-/// say, where they say it.
+/// say. A writer lets all its frames say their size or none; only in the second case, or where heads
+/// are intact and agree, can the places of frames be relied on.
 fn compare_sizes(bytes: &Bytes<'_>, index: &Index) -> Result<(), FormatError> {
     let mut head = [0; FRAME_HEAD_BYTES_MAX];
+    let mut silent = None;
+    let mut spoken = false;
+    let table = |frame, reason, value| {
+        Err(FormatError::Table {
+            format: NAME,
+            frame,
+            frames: index.frames(),
+            reason,
+            value,
+        })
+    };
     for i in 0..index.frames() {
         let frame = index.frame(i);
         let head = &mut head[..FRAME_HEAD_BYTES_MAX.min(frame.stored_bytes as usize)];
         bytes.fill(head, frame.offset)?;
-        if let Ok(Some(size)) = zstd_safe::get_frame_content_size(head)
-            && size != u64::from(frame.raw_bytes)
-        {
-            return Err(FormatError::Table {
-                format: NAME,
-                frame: i,
-                frames: index.frames(),
-                reason: "the frame's own head gives it another size than the table, bytes",
-                value: size,
-            });
+        match zstd_safe::get_frame_content_size(head) {
+            Ok(Some(size)) if size == u64::from(frame.raw_bytes) => spoken = true,
+            Ok(Some(size)) => {
+                let reason = "the frame's own head gives it another size than the table, bytes";
+                return table(i, reason, size);
+            }
+            Ok(None) => silent = Some((i, frame.offset)),
+            Err(_) => {
+                let reason = "no frame begins where the table says, so sizes cannot be compared";
+                return table(i, reason, frame.offset);
+            }
         }
     }
-    Ok(())
+    match silent {
+        Some((i, offset)) if spoken => table(
+            i,
+            "the frame does not say its size, though others do",
+            offset,
+        ),
+        _ => Ok(()),
+    }
 }
 
 /// Where the seek table lies.
