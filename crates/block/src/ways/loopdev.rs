@@ -57,7 +57,10 @@ impl LoopDevice {
             let number = loop_control::get_free(&control)?;
             let read_only = OFlags::RDONLY | OFlags::CLOEXEC;
             let device = rustix::fs::open(path(number), read_only, Mode::empty())?;
-            match loop_control::configure(&device, loop_control::LoopConfig::new(fd, SECTOR_BYTES, flags)) {
+            match loop_control::configure(
+                &device,
+                loop_control::LoopConfig::new(fd, SECTOR_BYTES, flags),
+            ) {
                 Ok(()) => {
                     // A step of its own: a file that cannot do it costs a second cache, not the
                     // device.
