@@ -129,7 +129,10 @@ impl Tour {
             return self.fail("mounting needs root; run the tour as root to see this step");
         }
         self.sidecore(&["block", "mount", text(image)?, text(&here)?])?;
-        let compared = self.tool("diff", &["-r", text(directory)?, text(&here)?]);
+        let compared = self.tool(
+            "diff",
+            &["-r", "--no-dereference", text(directory)?, text(&here)?],
+        );
         self.sidecore(&["block", "umount", text(&here)?])?;
         compared
     }
