@@ -97,11 +97,13 @@ fn main() {
         std::process::exit(1);
     };
     println!(
-        "{count} images of seed {seed}: {} opened, {} frames handed out, {} refused, none wrong; \
+        "{count} images of seed {seed}: {} opened, {} frames handed out, {} refused, \
+         none wrong, {} displaced; \
          peak {} KiB; {:.0} s",
         totals.opened,
         totals.good_frames,
         totals.bad_frames,
+        totals.displaced,
         PEAK.load(Relaxed) >> 10,
         began.elapsed().as_secs_f64()
     );
@@ -112,6 +114,7 @@ struct Totals {
     opened: u64,
     good_frames: u64,
     bad_frames: u64,
+    displaced: u64,
 }
 
 fn run(from: u64, count: u64, seed: u64, current: &AtomicU64) -> Totals {
@@ -137,6 +140,13 @@ fn run(from: u64, count: u64, seed: u64, current: &AtomicU64) -> Totals {
         totals.opened += u64::from(walk.opened);
         totals.good_frames += walk.good_frames;
         totals.bad_frames += walk.bad_frames;
+        totals.displaced += walk.displaced;
+        let few = 2 + 2 * (number - from) / 1_000_000;
+        assert!(
+            totals.displaced <= few,
+            "{} frames displaced",
+            totals.displaced
+        );
         let peak = PEAK.load(Relaxed);
         assert!(
             peak <= MEMORY_BYTES_MAX,

@@ -161,6 +161,7 @@ fn mutants_never_give_wrong_bytes() {
         };
         opened += u64::from(walk.opened);
         good += walk.good_frames;
+        assert_eq!(walk.displaced, 0, "round {round} of seed {seed}");
     }
     // The test would prove nothing if all mutants were refused at the door. (Seed 2026.)
     assert!(

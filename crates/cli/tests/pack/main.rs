@@ -3,6 +3,8 @@
 //! that mount and make loop devices.
 #![allow(clippy::unwrap_used)] // Helpers are no test functions, but only tests call them.
 
+#![allow(clippy::unwrap_used)] // helpers of tests, outside of test functions
+
 mod tools;
 
 use std::fs;
