@@ -1,15 +1,159 @@
 //! `sidecore block bench`.
+//!
+//! Why here: arguments, printing and the picture; what is measured, and how, is in
+//! `sidecore_block::bench`.
+//! Must stay true: results alone go to standard output; Ctrl-C ends the run in order.
 
-use crate::Outcome;
-use anyhow::Result;
+mod picture;
+
+use crate::{Outcome, output};
+use anyhow::{Context, Result};
+use clap::builder::ValueParser;
+use sidecore_block::bench::report::Report;
+use sidecore_block::bench::{self, BenchError, Config, Group, ROUNDS_MAX, markdown};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// Arguments of `block bench`.
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+#[command(after_help = "\
+Beside every figure stands its ratio to a peer that ran in turns with it, and the papers' figure where they have one. \
+Needs the packages of scripts/setup, and root for mounts and cold caches; what is missing is said, and the rest runs. \
+The kernel's caches are dropped now and then: other programs slow down meanwhile.
+
+Exit status: 0 measured (also where a target was missed), 1 something failed or delivered wrong bytes, 2 could not run.")]
+pub(crate) struct Args {
+    /// Read this image over NBD and FUSE, instead of one of this machine's files
+    #[arg(value_name = "IMAGE")]
+    image: Option<PathBuf>,
+    /// Small inputs and few rounds: under a minute; a taste, not a result
+    #[arg(long)]
+    quick: bool,
+    /// Report in JSON on standard output
+    #[arg(long, conflicts_with = "markdown")]
+    json: bool,
+    /// Report as Markdown tables on standard output
+    #[arg(long)]
+    markdown: bool,
+    /// Write every sample there
+    #[arg(long, value_name = "FILE")]
+    tsv: Option<PathBuf>,
+    /// Draw bars and lines there
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Rounds; 5, with --quick 2, unless given
+    #[arg(long, value_name = "N", value_parser = rounds())]
+    rounds: Option<u16>,
+    /// Run only these: lzo, stages, paper, nbd, fuse, mount
+    #[arg(long, value_name = "GROUP,...", value_delimiter = ',')]
+    only: Vec<Group>,
+    /// Where the inputs are made (about 6 GB, with --quick 0.6 GB); removed at the end
+    #[arg(long, value_name = "DIR")]
+    scratch: Option<PathBuf>,
+}
+
+fn rounds() -> ValueParser {
+    clap::value_parser!(u16).range(1..=ROUNDS_MAX as i64).into()
+}
 
 impl Args {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
-        anyhow::bail!("`block bench` is not built yet")
+        let cancel = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            signal_hook::flag::register(signal, cancel.clone())
+                .context("cannot watch for signals")?;
+        }
+        // Before minutes are spent: a place that cannot be written is said now.
+        for path in [&self.tsv, &self.svg].into_iter().flatten() {
+            write(path, "")?;
+        }
+        let config = Config {
+            image: self.image.clone(),
+            quick: self.quick,
+            rounds: self.rounds.map(usize::from),
+            only: self.only.clone(),
+            sidecore: std::env::current_exe().context("cannot find this program")?,
+            scratch: self.scratch.clone(),
+        };
+        let report = match bench::run(&config, cancel, &mut |line| eprintln!("{line}")) {
+            Err(BenchError::Missing(reason)) => anyhow::bail!(reason),
+            other => other?,
+        };
+        if let Some(path) = &self.tsv {
+            write(path, &report.tsv())?;
+        }
+        if let Some(path) = &self.svg {
+            write(path, &picture::draw(&report)?)?;
+        }
+        if self.json {
+            output::json(&report)?;
+        } else if self.markdown {
+            output::line(markdown::render(&report).trim_end())?;
+        } else {
+            print(&report)?;
+        }
+        Ok(match report.failures.is_empty() {
+            true => Outcome::Done,
+            false => Outcome::Problem,
+        })
     }
+}
+
+fn write(path: &PathBuf, text: &str) -> Result<()> {
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// For people at a terminal.
+fn print(report: &Report) -> Result<()> {
+    for line in report.machine.lines() {
+        output::line(&line)?;
+    }
+    if report.quick {
+        output::line("quick run: small inputs and few rounds, a taste and no result")?;
+    }
+    if !report.peers.is_empty() {
+        output::line("\nbeside the peers (here : peer = ratio, spread of the ratio)")?;
+    }
+    for peer in &report.peers {
+        let (metric, name) = (&peer.metric, &peer.name);
+        let (Some(here), Some(there), Some(ratio)) = (peer.here, peer.peer, peer.ratio) else {
+            output::line(&format!("  {metric}, {name}: {}", peer.note))?;
+            continue;
+        };
+        let (here, there) = (markdown::number(here), markdown::number(there));
+        let spread = markdown::percent(peer.spread.unwrap_or(0.0));
+        let wanted = markdown::wanted(peer.better, peer.target);
+        let standing = markdown::standing(peer).replace('*', "");
+        output::line(&format!(
+            "  {metric}\n    {here} : {there} {} ({name}) = {ratio:.2}, {spread}  {wanted} {standing}",
+            peer.unit
+        ))?;
+    }
+    if !report.rows.is_empty() {
+        output::line("\nbeside the papers (papers / here)")?;
+    }
+    for row in &report.rows {
+        let show = |value: Option<f64>| value.map_or_else(|| "-".into(), markdown::number);
+        output::line(&format!(
+            "  {:<58} {:>8} / {:>8} {}",
+            row.name,
+            show(row.paper),
+            show(row.here),
+            row.unit
+        ))?;
+    }
+    if !report.scaling.is_empty() {
+        output::line("\n1 to N engines")?;
+    }
+    for point in &report.scaling {
+        let (name, engines, mb_s) = (&point.name, point.engines, point.mb_s);
+        output::line(&format!("  {name}: {engines} engines, {mb_s:.0} MB/s"))?;
+    }
+    for failure in &report.failures {
+        output::line(&format!("FAILED: {failure}"))?;
+    }
+    Ok(())
 }

@@ -446,7 +446,7 @@ fn measured(mut latencies_ns: Vec<u32>, bytes: u64, wall_s: f64) -> Measured {
 }
 
 /// The next of a sequence of well mixed numbers (SplitMix64, Steele, Lea and Flood 2014).
-pub(super) fn split_mix(state: &mut u64) -> u64 {
+pub(crate) fn split_mix(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

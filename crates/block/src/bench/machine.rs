@@ -1,0 +1,96 @@
+//! The machine that a run was made on.
+//!
+//! Why here: no figure without its machine, load and commit. Reads `/proc` and asks git; what
+//! cannot be found out is said to be unknown. Source: proc(5).
+
+use serde::Serialize;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// What is known of the machine, when the run began.
+#[derive(Debug, Clone, Serialize)]
+pub struct Machine {
+    /// The processor's name.
+    pub cpu: String,
+    /// Cores that this process may use.
+    pub cores: usize,
+    /// Memory in bytes.
+    pub memory_bytes: u64,
+    /// The kernel's release.
+    pub kernel: String,
+    /// The load average at the start: over 1, 5 and 15 minutes.
+    pub load_start: String,
+    /// The commit that was measured, or the crate's version where there is no repository.
+    pub commit: String,
+}
+
+impl Machine {
+    /// Looks around. `program` is what is being measured: it may lie in a repository.
+    #[must_use]
+    pub fn look(program: &Path) -> Self {
+        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let field = |text: &str, name: &str| {
+            let line = text.lines().find(|line| line.starts_with(name))?;
+            Some(line.split_once(':')?.1.trim().to_owned())
+        };
+        let family = field(&cpuinfo, "cpu family").unwrap_or_default();
+        let model = field(&cpuinfo, "model\t").unwrap_or_default();
+        let name = field(&cpuinfo, "model name").unwrap_or_else(|| "unknown".into());
+        let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let memory_kib = field(&meminfo, "MemTotal")
+            .and_then(|text| text.trim_end_matches(" kB").parse::<u64>().ok())
+            .unwrap_or(0);
+        Self {
+            cpu: format!("{name} (family {family}, model {model})"),
+            cores: sidecore_sys::cpu::allowed().map_or(1, |cpus| cpus.len()),
+            memory_bytes: memory_kib << 10,
+            kernel: read_line("/proc/sys/kernel/osrelease"),
+            load_start: load(),
+            commit: commit(program),
+        }
+    }
+
+    /// The same for people, a line each.
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
+        let gib = self.memory_bytes as f64 / f64::from(1 << 30);
+        vec![
+            format!("machine: {}, {} cores, {gib:.1} GiB", self.cpu, self.cores),
+            format!("kernel: {}", self.kernel),
+            format!("load average at the start: {}", self.load_start),
+            format!("commit: {}", self.commit),
+        ]
+    }
+}
+
+fn load() -> String {
+    let line = read_line("/proc/loadavg");
+    line.split(' ').take(3).collect::<Vec<_>>().join(" ")
+}
+
+fn read_line(path: &str) -> String {
+    fs::read_to_string(path).map_or_else(|_| "unknown".into(), |text| text.trim().to_owned())
+}
+
+/// The commit of the repository that the program was built in.
+fn commit(program: &Path) -> String {
+    let version = concat!("version ", env!("CARGO_PKG_VERSION")).to_owned();
+    let in_workspace = |directory: &&Path| directory.join("crates/block/Cargo.toml").is_file();
+    let Some(root) = program.ancestors().skip(1).find(in_workspace) else {
+        return version;
+    };
+    let git = |arguments: &[&str]| {
+        let mut command = Command::new("git");
+        command.arg("-C").arg(root).args(arguments);
+        let output = command.stderr(Stdio::null()).output().ok()?;
+        (output.status.success()).then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    match git(&["rev-parse", "--short=12", "HEAD"]) {
+        None => version,
+        Some(commit) => match git(&["status", "--porcelain", "--untracked-files=no"]) {
+            Some(changes) if changes.is_empty() => commit,
+            _ => format!("{commit} with changes"),
+        },
+    }
+}
