@@ -48,6 +48,11 @@ impl<'a, T> Deal<'a, T> {
         Some(unsafe { &mut *self.first.add(index) })
     }
 
+    /// Whether there is an item left to deal, at this moment.
+    pub(crate) fn has_more(&self) -> bool {
+        self.next.load(Ordering::Relaxed) < self.len
+    }
+
     /// Deals no more.
     pub(crate) fn stop(&self) {
         self.next.store(self.len, Ordering::Relaxed);

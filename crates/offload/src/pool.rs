@@ -266,7 +266,7 @@ impl Pool {
             &Arrival {
                 class,
                 units,
-                engines_idle: self.shared.claims.idle_count() + 1,
+                engines_idle: self.shared.free_for(&ready),
                 engines: self.engines() as u32,
                 ready: ready.others,
             },
@@ -380,6 +380,18 @@ impl Shared {
         }
     }
 
+    /// How many engines a task that was just counted may think of as idle: its own, and all that no
+    /// other task drives. An engine that is on its way out of a loop, or at background work, comes
+    /// back within a unit or two.
+    fn free_for(&self, ready: &Ready<'_>) -> u32 {
+        let engines = self.places.len() as u32;
+        if ready.others == 0 {
+            engines
+        } else {
+            (self.claims.idle_count() + 1).min(engines)
+        }
+    }
+
     /// The engine whose thread is pinned to the core that this thread runs on, or any.
     fn preferred(&self) -> usize {
         let here = cpu::current();
@@ -444,34 +456,45 @@ impl Shared {
     ) -> (u32, Result<(), OffloadError>) {
         let panicked = Mutex::new(None);
         let deal = Deal::new(items);
-        let body = |core: &mut Core| {
-            let result = guarded(|| {
-                while let Some(item) = deal.next() {
-                    unit(core, item);
+        let run_one = |core: &mut Core| {
+            let Some(item) = deal.next() else {
+                return false;
+            };
+            match guarded(|| unit(core, item)) {
+                Ok(()) => true,
+                Err(error) => {
+                    deal.stop();
+                    *panicked.lock() = Some(error);
+                    false
                 }
-            });
-            if let Err(error) = result {
-                deal.stop();
-                *panicked.lock() = Some(error);
             }
         };
-        let alone = || seat.drive(|core| body(core));
+        let body = |core: &mut Core| while run_one(core) {};
         let mut taken = 1;
-        if width > 1 {
-            let opened = self.jobs.with_open(&body, |ticket| {
-                while taken < width
-                    && let Some(engine) = self.claims.claim(seat.engine + 1)
-                {
-                    self.places[engine].doorbell.ring(Mission::Help(ticket));
-                    taken += 1;
-                }
-                alone();
-            });
-            if opened.is_none() {
-                alone();
+        let mut ask = |ticket| {
+            while taken < width
+                && deal.has_more()
+                && let Some(engine) = self.claims.claim(seat.engine + 1)
+            {
+                self.places[engine].doorbell.ring(Mission::Help(ticket));
+                taken += 1;
             }
-        } else {
-            alone();
+        };
+        let opened = width > 1
+            && self
+                .jobs
+                .with_open(&body, |ticket| {
+                    // Engines that are not idle yet join as they become so.
+                    ask(ticket);
+                    seat.drive(|core| {
+                        while run_one(core) {
+                            ask(ticket);
+                        }
+                    });
+                })
+                .is_some();
+        if !opened {
+            seat.drive(body);
         }
         (taken, panicked.into_inner().map_or(Ok(()), Err))
     }

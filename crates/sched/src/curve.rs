@@ -3,24 +3,28 @@
 //! Why here: `equi` and later policies cap a width by what was measured to be useful, and fall
 //! back to the host where the papers' test says so: off-load when
 //! `t_engine + t_code + 2 t_comm < t_host`.
+//! A mean would not do: where cores are shared, one loop in a hundred is held up for milliseconds,
+//! and a width that was good would look bad for long. So an estimate falls fast and rises slowly,
+//! and a sample counts for at most twice the estimate: it follows the undisturbed runs.
+//!
 //! Must stay true: with nothing measured the answer is optimistic (off-load, and as wide as asked
-//! for); a bad sample loses its weight within [`REMEASURE_EVERY`] arrivals, because a loser is
-//! tried again then.
+//! for); no width is ruled out for good, because a loser is tried again every
+//! [`REMEASURE_EVERY`] arrivals, and one undisturbed run brings its estimate half-way down.
 //!
 //! Source: the multigrain scheduling paper of 2007, section 3 (granularity of off-loading).
 
 use crate::policy::{Departure, WIDTH_MAX};
 
-/// Weight of a new sample: 1/8 of the running mean.
-const SAMPLE_SHIFT: u32 = 3;
+/// Weight of a sample above the estimate: 1/16. Below it: 1/2.
+const RISE_SHIFT: u32 = 4;
 
 /// After so many arrivals a width that looked worse is measured once more.
-pub const REMEASURE_EVERY: u32 = 256;
+pub const REMEASURE_EVERY: u32 = 64;
 
 /// Widths are told apart up to this one; wider shares the last entry.
 const WIDTHS: usize = WIDTH_MAX as usize + 1;
 
-/// Running means of the time a unit takes, by width. Entry 0 is the host.
+/// Estimates of the time a unit takes, by width. Entry 0 is the host.
 #[derive(Debug, Clone)]
 pub struct Curve {
     /// Nanoseconds a unit, times 16, elapsed (all engines together count once). 0: not measured.
@@ -43,10 +47,10 @@ impl Curve {
         let units = u64::from(departure.units.max(1));
         let sample = (departure.elapsed_ns.saturating_mul(16) / units).max(1);
         let entry = &mut self.unit_ns_x16[place(departure.on_host, departure.width)];
-        *entry = if *entry == 0 {
-            sample
-        } else {
-            (*entry - (*entry >> SAMPLE_SHIFT) + (sample >> SAMPLE_SHIFT)).max(1)
+        *entry = match *entry {
+            0 => sample,
+            now if sample < now => (now - (now - sample).div_ceil(2)).max(1),
+            now => now + ((sample.min(now.saturating_mul(2)) - now) >> RISE_SHIFT),
         };
     }
 

@@ -33,7 +33,7 @@ pub struct Arrival {
     pub class: ClassId,
     /// Into how many pieces the work can be cut (loop iterations, frames); at least 1.
     pub units: u32,
-    /// Engines that are idle now.
+    /// Engines that no other task uses now. Read-ahead and the like do not count as tasks.
     pub engines_idle: u32,
     /// Engines that there are.
     pub engines: u32,

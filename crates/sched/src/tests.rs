@@ -104,3 +104,25 @@ fn the_offload_test_is_optimistic_until_measured() {
     }
     assert!(curve.offload_pays(1));
 }
+
+#[test]
+fn a_disturbed_run_does_not_rule_a_width_out() {
+    let mut curve = Curve::default();
+    curve.learn(&departure(16, 1, false, 800_000));
+    curve.learn(&departure(16, 2, false, 420_000));
+    // The second engine lost its core for four milliseconds, three times.
+    for _ in 0..3 {
+        curve.learn(&departure(16, 2, false, 4_400_000));
+    }
+    assert_eq!(curve.best_width(2), 2);
+    // It really became slow: then it is left.
+    for _ in 0..40 {
+        curve.learn(&departure(16, 2, false, 4_400_000));
+    }
+    assert_eq!(curve.best_width(2), 1);
+    // A few good runs bring it back.
+    for _ in 0..5 {
+        curve.learn(&departure(16, 2, false, 420_000));
+    }
+    assert_eq!(curve.best_width(2), 2);
+}
