@@ -5,7 +5,7 @@
 //! - [`ways`]: how a read comes in (FUSE file, loop device, ublk, NBD). Thin; all I/O towards clients is there.
 //! - [`source`]: the one trait that the ways in see.
 //! - [`device`]: maps a read to frames, keeps a bounded cache of inflated frames, reads ahead, chooses the grain.
-//! - [`format`]: where each frame lies in an image and how it is compressed; readers and writers of every format.
+//! - [`mod@format`]: where each frame lies in an image and how it is compressed; readers and writers of every format.
 //! - [`codec`]: inflating and deflating one frame, on an engine.
 //! - [`pack`]: making an image, all engines deflating.
 //! - [`inner`]: making a file system out of a directory before it is packed.

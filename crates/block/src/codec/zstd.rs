@@ -6,7 +6,7 @@
 //! a workspace of known size, small enough ([`workspace_bytes`], about 94 KiB) to stand in an
 //! engine's local store beside a frame and its contents.
 //! Must stay true: between two calls that continue a frame, the bytes already inflated are where
-//! they were (matches reach back into them); [`Position`] notices when they are not, and refuses
+//! they were (matches reach back into them); `Position` notices when they are not, and refuses
 //! before libzstd is called.
 //! Called from: one thread at a time; values move between threads.
 //! Source: RFC 8878, sections 3.1.1 and 3.1.2; zstd.h, "Buffer-less streaming decompression".
