@@ -313,7 +313,9 @@ fn an_interrupted_pack_leaves_nothing() {
         for format in ["zstd", "cloop-lzo"] {
             let place = Place::new();
             let old = place.write("image", b"something older");
-            let mut command = sidecore(&["block", "pack", "-", "--format", format, "-o"]);
+            let mut command = sidecore(&["block", "pack", "-", "--format", format]);
+            // Little is kept in flight, so that much has been written when the signal comes.
+            command.args(["--engines", "1", "--frame", "4KiB", "-o"]);
             let mut child = command.arg(&old).stdin(Stdio::piped()).spawn().unwrap();
             // Standard input stays open, so that it cannot end by itself; what it has so far is
             // being written.
