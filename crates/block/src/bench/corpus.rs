@@ -162,13 +162,15 @@ fn walk(
 fn largest_below(limit: u64, cancel: &AtomicBool) -> Result<Option<(PathBuf, u64)>, BenchError> {
     let mut largest: Option<(PathBuf, u64)> = None;
     for place in PROGRAMS {
+        let mut looked_at = 0;
         walk(Path::new(place), cancel, &mut |path, metadata| {
             let bytes = metadata.len();
             let larger = largest.as_ref().is_none_or(|(_, most)| bytes > *most);
             if bytes <= limit && larger && is_program(path) {
                 largest = Some((path.to_owned(), bytes));
             }
-            Ok(true)
+            looked_at += 1;
+            Ok(looked_at < LOOKED_AT_MAX)
         })?;
     }
     Ok(largest)
@@ -191,6 +193,8 @@ const SHARES: [(&str, u64); 4] = [
 ];
 /// Where more is if those have too little.
 const SPARE: [(&str, u64); 4] = [("/usr/local", 0), ("/opt", 0), ("/usr", 0), ("/home", 0)];
+/// Files of a place that are looked at in search of the largest.
+const LOOKED_AT_MAX: u32 = 4000;
 /// A larger file would be a tree of its own.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 /// A tree that lacks less than this is whole.

@@ -31,7 +31,7 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
             .iter()
             .map(|&engines| {
                 let image = image.clone();
-                Contestant::new(format!("{engines} engines"), move |runner| {
+                Contestant::new(engines_name(engines), move |runner| {
                     in_process(runner, &image, engines)
                 })
             })
@@ -42,7 +42,7 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
         let name = format!("{what}, NBD");
         let exports: Vec<_> = counts
             .iter()
-            .map(|&n| Export::ours(bench, &format!("{n} engines"), &image, Some(n)))
+            .map(|&n| Export::ours(bench, &engines_name(n), &image, Some(n)))
             .collect();
         let mut contestants: Vec<_> = exports
             .iter()
@@ -67,6 +67,13 @@ fn counts(cores: usize) -> Vec<usize> {
         .collect();
     counts.push(cores.min(ENGINES_MAX));
     counts
+}
+
+fn engines_name(engines: usize) -> String {
+    match engines {
+        1 => "1 engine".into(),
+        more => format!("{more} engines"),
+    }
 }
 
 fn record(

@@ -150,7 +150,10 @@ fn print(report: &Report) -> Result<()> {
     }
     for point in &report.scaling {
         let (name, engines, mb_s) = (&point.name, point.engines, point.mb_s);
-        output::line(&format!("  {name}: {engines} engines, {mb_s:.0} MB/s"))?;
+        let plural = if engines == 1 { "" } else { "s" };
+        output::line(&format!(
+            "  {name}: {engines} engine{plural}, {mb_s:.0} MB/s"
+        ))?;
     }
     for failure in &report.failures {
         output::line(&format!("FAILED: {failure}"))?;

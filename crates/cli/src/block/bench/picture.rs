@@ -61,13 +61,20 @@ fn draw_head(area: &Area<'_>, report: &Report) -> Result<()> {
     text(area, &line, (MARGIN, 42), 12, HPos::Left)?;
     let legend = "blue: better than the peer; orange: worse; black mark: what is wanted";
     text(area, legend, (MARGIN, 60), 12, HPos::Left)?;
-    text(
-        area,
-        "the peer = 1",
-        (scale(1.0), HEAD_HEIGHT - 12),
-        12,
-        HPos::Center,
-    )?;
+    for gain in [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0] {
+        let label = if gain == 1.0 {
+            "peer".into()
+        } else {
+            format!("{gain}x")
+        };
+        text(
+            area,
+            &label,
+            (scale(gain), HEAD_HEIGHT - 12),
+            12,
+            HPos::Center,
+        )?;
+    }
     Ok(())
 }
 
