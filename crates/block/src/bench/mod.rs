@@ -414,10 +414,13 @@ impl Bench<'_> {
     }
 }
 
+/// Takes one sample.
+type Measure<'c> = dyn FnMut(&Runner) -> Result<f64, BenchError> + 'c;
+
 /// One of those who are measured in turns.
 pub(crate) struct Contestant<'c> {
     name: String,
-    measure: Box<dyn FnMut(&Runner) -> Result<f64, BenchError> + 'c>,
+    measure: Box<Measure<'c>>,
 }
 
 impl<'c> Contestant<'c> {
