@@ -213,8 +213,8 @@ pub(crate) struct Bench<'a> {
 /// within a second or so. `progress` gets a line now and then.
 ///
 /// # Errors
-/// [`BenchError::Space`], [`BenchError::Interrupted`], or what kept the inputs from being made. What
-/// goes wrong in one group is in [`Report::failures`], and the others still run.
+/// [`BenchError::Space`], [`BenchError::Interrupted`], or what kept the inputs from
+/// being made. What goes wrong in one group is in [`Report::failures`], and the others still run.
 pub fn run(
     config: &Config,
     cancel: Arc<AtomicBool>,

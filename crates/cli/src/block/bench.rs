@@ -19,11 +19,13 @@ use std::sync::atomic::AtomicBool;
 /// Arguments of `block bench`.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Beside every figure stands its ratio to a peer that ran in turns with it, and the papers' figure where they have one. \
-Needs the packages of scripts/setup, and root for mounts and cold caches; what is missing is said, and the rest runs. \
-The kernel's caches are dropped now and then: other programs slow down meanwhile.
+Beside every figure stands its ratio to a peer that ran in turns with it, and the papers' figure \
+where they have one. Needs the packages of scripts/setup, and root for mounts and cold caches; \
+what is missing is said, and the rest runs. The kernel's caches are dropped now and then: other \
+programs slow down meanwhile.
 
-Exit status: 0 measured (also where a target was missed), 1 something failed or delivered wrong bytes, 2 could not run.")]
+Exit status: 0 measured (also where a target was missed), 1 something failed or \
+delivered wrong bytes, 2 could not run.")]
 pub(crate) struct Args {
     /// Read this image over NBD and FUSE, instead of one of this machine's files
     #[arg(value_name = "IMAGE")]
@@ -128,8 +130,8 @@ fn print(report: &Report) -> Result<()> {
         let wanted = markdown::wanted(peer.better, peer.target);
         let standing = markdown::standing(peer).replace('*', "");
         output::line(&format!(
-            "  {metric}\n    {here} : {there} {} ({name}) = {ratio:.2}, {spread}  {wanted} {standing}",
-            peer.unit
+            "  {metric}\n    {here} : {there} {} ({name}) = {ratio:.2}, {spread}  {wanted} {}",
+            peer.unit, standing
         ))?;
     }
     if !report.rows.is_empty() {
