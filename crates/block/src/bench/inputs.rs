@@ -200,21 +200,24 @@ impl Bench<'_> {
 
     /// An image in one of our formats, with its default settings and 64 KiB frames; compared.
     pub(crate) fn image(&mut self, corpus: Corpus, format: Format) -> Result<PathBuf, BenchError> {
-        self.image_at(corpus, format, None)
+        self.image_with(corpus, format, format.name(), &[])
     }
 
-    /// The same at a level of the codec.
-    pub(crate) fn image_at(
+    /// What packing a directory gives: zstd with the defaults of trees; compared.
+    pub(crate) fn tree_image(&mut self, corpus: Corpus) -> Result<PathBuf, BenchError> {
+        let defaults = ["--frame", "128KiB", "--tune", "size"];
+        self.image_with(corpus, Format::Zstd, "zstd tree", &defaults)
+    }
+
+    /// An image in one of our formats that goes by `name`, with settings for `pack`.
+    pub(crate) fn image_with(
         &mut self,
         corpus: Corpus,
         format: Format,
-        level: Option<i32>,
+        name: &'static str,
+        settings: &[&str],
     ) -> Result<PathBuf, BenchError> {
         let corpus = self.inputs.resolve(corpus);
-        let name = match level {
-            None => format.name(),
-            Some(_) => "cloop-lzo level 1",
-        };
         if let Some(path) = self.inputs.find(corpus, name) {
             return Ok(path);
         }
@@ -239,9 +242,7 @@ impl Bench<'_> {
                     .arg("pack")
                     .arg(&raw)
                     .args(["--format", format.name()]);
-                if let Some(level) = level {
-                    command.args(["--level", &level.to_string()]);
-                }
+                command.args(settings);
                 self.runner.time(command.arg("-o").arg(&path))?;
             }
         }

@@ -96,7 +96,7 @@ fn readers(bench: &mut Bench<'_>, corpus: Corpus) -> Result<Vec<Reader>, BenchEr
     let mut readers = vec![Reader {
         name: OURS,
         kind: Kind::Ours,
-        image: bench.image(corpus, Format::Zstd)?,
+        image: bench.tree_image(corpus)?,
         program: program.clone(),
     }];
     let squashfs = match bench.squashfs(corpus) {

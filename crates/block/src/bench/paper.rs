@@ -29,7 +29,8 @@ fn sizes(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     let [raw, minilzo, gzip] = figures::IMAGE_MB;
     let path = bench.raw(Corpus::Small)?;
     let mut sizes = vec![("as it is", Some(raw), path)];
-    let path = bench.image_at(Corpus::Small, Format::CloopLzo, Some(1))?;
+    let level = ["--level", "1"];
+    let path = bench.image_with(Corpus::Small, Format::CloopLzo, "cloop-lzo level 1", &level)?;
     sizes.push(("cloop, LZO1X at level 1", Some(minilzo), path));
     let path = bench.image(Corpus::Small, Format::CloopLzo)?;
     sizes.push(("cloop, LZO1X", None, path));

@@ -176,6 +176,34 @@ pub fn make_inflater(codec: CodecId) -> Box<dyn Inflater> {
     }
 }
 
+/// What an image is made for, where a codec leaves a choice at the same level.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Tune {
+    /// The smallest frames.
+    #[default]
+    Size,
+    /// Frames that inflate fast: zstd then makes do without short matches, which inflates about a
+    /// quarter faster and takes about 6 % more room.
+    Speed,
+}
+
+/// As [`make_deflater`], tuned.
+///
+/// # Errors
+/// As [`make_deflater`].
+pub fn make_tuned_deflater(
+    codec: CodecId,
+    level: Option<i32>,
+    tune: Tune,
+) -> Result<Box<dyn Deflater>, CodecError> {
+    if codec != CodecId::Zstd || tune == Tune::Size {
+        return make_deflater(codec, level);
+    }
+    let level = level.unwrap_or_else(|| default_level(codec));
+    let deflater = zstd::ZstdDeflater::new(level, zstd::BLOCK_BYTES)?;
+    Ok(Box::new(deflater.without_short_matches()?))
+}
+
 /// Makes the deflater of a codec at a level, [`levels`]; without one at [`default_level`].
 ///
 /// # Errors

@@ -7,7 +7,9 @@
 //! at most one slot; the number of slots never changes.
 //!
 //! Replacement is a clock with one reference bit. Frames that came in by read-ahead or from a
-//! sequential reader start without the bit, so that a scan cannot push out what is read again.
+//! sequential reader start without the bit, so that a scan cannot push out what is read again. A
+//! frame that a sequential reader has read to its end is *spent*: its slot is taken first, so that a
+//! stream goes round in a few slots which stay in the processor's caches.
 
 use std::collections::HashMap;
 
@@ -32,6 +34,8 @@ struct Slot {
     state: State,
     pins: u32,
     referenced: bool,
+    /// In the list of spent slots.
+    spent: bool,
     /// Whether the slot's memory has been given back to the system.
     released: bool,
     /// The tick of the last use.
@@ -75,6 +79,8 @@ pub struct CacheCounts {
 pub struct Cache {
     slots: Vec<Slot>,
     by_frame: HashMap<u64, u32>,
+    /// Slots to be taken first, the last one first; each at most once.
+    spent: Vec<u32>,
     hand: usize,
     tick: u64,
     counts: CacheCounts,
@@ -90,6 +96,7 @@ impl Cache {
             state: State::Empty,
             pins: 0,
             referenced: false,
+            spent: false,
             released: true,
             used: 0,
         };
@@ -97,6 +104,7 @@ impl Cache {
             slots: vec![empty; slots],
             // Twice the slots, so that the map never grows: removal leaves marks behind.
             by_frame: HashMap::with_capacity(slots * 2),
+            spent: Vec::with_capacity(slots),
             hand: 0,
             tick: 0,
             counts: CacheCounts::default(),
@@ -148,6 +156,8 @@ impl Cache {
             state: State::Filling,
             pins: 1,
             referenced: keep,
+            // Whether it is in the list does not change.
+            spent: entry.spent,
             released: false,
             used: self.tick,
         };
@@ -194,11 +204,15 @@ impl Cache {
         self.slots[slot.0 as usize].pins.saturating_sub(1)
     }
 
-    /// Gives a pin back.
-    pub fn unpin(&mut self, slot: SlotId) {
+    /// Gives a pin back. `spent` is whether a sequential reader is done with the frame.
+    pub fn unpin(&mut self, slot: SlotId, spent: bool) {
         let entry = &mut self.slots[slot.0 as usize];
         debug_assert!(entry.pins > 0);
         entry.pins -= 1;
+        if spent && !entry.referenced && !entry.spent {
+            entry.spent = true;
+            self.spent.push(slot.0);
+        }
     }
 
     /// Time passes: it is `tick` now, in a unit of the caller's choice, never less than before.
@@ -240,8 +254,19 @@ impl Cache {
         self.slots.len()
     }
 
-    /// The clock: an unpinned slot without its reference bit, in at most two turns.
+    /// A spent slot, or by the clock an unpinned one without its reference bit, in at most two turns.
     fn find_victim(&mut self) -> Option<u32> {
+        while let Some(slot) = self.spent.pop() {
+            let entry = &mut self.slots[slot as usize];
+            // It may have found other readers, or been taken by the clock, since it came here.
+            if std::mem::take(&mut entry.spent)
+                && entry.pins == 0
+                && entry.state != State::Filling
+                && !entry.referenced
+            {
+                return Some(slot);
+            }
+        }
         for _ in 0..self.slots.len() * 2 {
             let index = self.hand;
             self.hand = (self.hand + 1) % self.slots.len();

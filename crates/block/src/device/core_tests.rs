@@ -9,7 +9,7 @@ use std::collections::HashMap;
 enum Step {
     Read { frame: u64, want: u32 },
     Finish { pick: usize, valid: u32, ok: bool },
-    Unpin { pick: usize },
+    Unpin { pick: usize, spent: bool },
     Tick,
     Release { ticks: u64 },
 }
@@ -19,7 +19,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         4 => (0u64..12, 1u32..100).prop_map(|(frame, want)| Step::Read { frame, want }),
         3 => (any::<usize>(), 1u32..=100, prop::bool::weighted(0.8))
             .prop_map(|(pick, valid, ok)| Step::Finish { pick, valid, ok }),
-        3 => any::<usize>().prop_map(|pick| Step::Unpin { pick }),
+        3 => any::<(usize, bool)>().prop_map(|(pick, spent)| Step::Unpin { pick, spent }),
         1 => Just(Step::Tick),
         1 => (0u64..4).prop_map(|ticks| Step::Release { ticks }),
     ];
@@ -74,9 +74,9 @@ proptest! {
                     }
                     pinned.push((slot, frame));
                 }
-                Step::Unpin { pick } if !pinned.is_empty() => {
+                Step::Unpin { pick, spent } if !pinned.is_empty() => {
                     let (slot, _) = pinned.swap_remove(pick % pinned.len());
-                    cache.unpin(slot);
+                    cache.unpin(slot, spent);
                 }
                 Step::Tick => {
                     tick += 1;
@@ -112,11 +112,11 @@ fn a_scan_does_not_push_out_what_is_read_again() {
     let mut touch = |frame: u64, keep: bool| match cache.look_up(frame, 1, keep) {
         Lookup::Claimed { slot, .. } => {
             cache.filled(slot, 1);
-            cache.unpin(slot);
+            cache.unpin(slot, false);
             false
         }
         Lookup::Hit(slot) => {
-            cache.unpin(slot);
+            cache.unpin(slot, false);
             true
         }
         other => panic!("{other:?}"),
@@ -180,4 +180,21 @@ fn four_interleaved_streams_are_told_apart() {
         }
     }
     assert!(sequential > 380, "{sequential} of 400");
+}
+
+#[test]
+fn a_stream_goes_round_in_few_slots() {
+    let mut cache = Cache::new(64);
+    let mut used = std::collections::HashSet::new();
+    for frame in 0..1_000 {
+        match cache.look_up(frame, 1, false) {
+            Lookup::Claimed { slot, .. } => {
+                cache.filled(slot, 1);
+                cache.unpin(slot, true);
+                used.insert(slot.0);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(used.len() < 4, "{} slots", used.len());
 }

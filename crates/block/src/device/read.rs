@@ -13,6 +13,7 @@ use super::cache::{Lookup, SlotId};
 use super::inflate::After;
 use super::stages::Stage;
 use super::{Device, INFLATE_CLASS, PIECES_MAX};
+use crate::format::Frame;
 use crate::source::{BlockSource, Deliver, ReadError, check_range};
 use arrayvec::ArrayVec;
 use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
@@ -31,6 +32,8 @@ const AHEAD_BACKLOG_PER_ENGINE: usize = 32;
 struct Pin<'d> {
     device: &'d Device,
     slot: SlotId,
+    /// Whether this reader is done with the frame and will not come back to it.
+    spent: bool,
 }
 
 /// A pinned slot that this reader must fill; failed, if it is dropped before.
@@ -82,7 +85,7 @@ impl<'d> Pin<'d> {
 
 impl Drop for Pin<'_> {
     fn drop(&mut self) {
-        self.device.cache.lock().unpin(self.slot);
+        self.device.cache.lock().unpin(self.slot, self.spent);
         // Cheap where nobody waits.
         self.device.unpinned.notify_all();
     }
@@ -164,7 +167,7 @@ impl Device {
             return;
         }
         let want = self.index.frame(frame).raw_bytes as usize;
-        if let Some(Taken::Claimed(mut claim)) = self.try_take(frame, want, false) {
+        if let Some(Taken::Claimed(mut claim)) = self.try_take(frame, want, false, false) {
             self.fill(core, &mut claim, Instant::now());
             if let Some(Err(error)) = &claim.result {
                 self.log_damage(frame, error);
@@ -206,9 +209,13 @@ impl Device {
     }
 
     /// Looks a frame up and takes its locks; `None` when every slot is pinned.
-    fn try_take(&self, frame: u64, want: usize, keep: bool) -> Option<Taken<'_>> {
+    fn try_take(&self, frame: u64, want: usize, keep: bool, spent: bool) -> Option<Taken<'_>> {
         let mut cache = self.cache.lock();
-        let pin = |slot| Pin { device: self, slot };
+        let pin = |slot| Pin {
+            device: self,
+            slot,
+            spent,
+        };
         match cache.look_up(frame, want as u32, keep) {
             Lookup::Hit(slot) => Some(Taken::Held(pin(slot))),
             Lookup::Filling(slot) => Some(Taken::Joined(pin(slot))),
@@ -245,8 +252,9 @@ impl Device {
         if self.index.is_zero(frame) {
             return deliver(Ok(&[&self.zeros[range]]));
         }
+        let spent = !keep && range.end == self.index.frame(frame).raw_bytes as usize;
         loop {
-            match self.try_take(frame, range.end, keep) {
+            match self.try_take(frame, range.end, keep, spent) {
                 None => self.wait_for_unpin(),
                 Some(Taken::Held(pin)) => return deliver(Ok(&[&pin.lock()[range]])),
                 Some(Taken::Joined(pin)) => {
@@ -311,7 +319,13 @@ impl Device {
     ) {
         let mut pieces = ArrayVec::<Piece<'_>, PIECES_MAX>::new();
         let mut claims = ArrayVec::<Claim<'_>, PIECES_MAX>::new();
-        while !self.take_all(frames.clone(), keep, &mut pieces, &mut claims) {
+        while !self.take_all(
+            frames.clone(),
+            offset + len as u64,
+            keep,
+            &mut pieces,
+            &mut claims,
+        ) {
             // All or nothing: whoever waits for slots holds none.
             pieces.clear();
             claims.clear();
@@ -371,10 +385,11 @@ impl Device {
         deliver(Ok(&slices));
     }
 
-    /// Takes every frame of a range, under one lock; false when slots ran out.
+    /// Takes every frame of a range, for a read that stops at byte `end`; false when slots ran out.
     fn take_all<'d>(
         &'d self,
         frames: Range<u64>,
+        end: u64,
         keep: bool,
         pieces: &mut ArrayVec<Piece<'d>, PIECES_MAX>,
         claims: &mut ArrayVec<Claim<'d>, PIECES_MAX>,
@@ -384,8 +399,13 @@ impl Device {
                 pieces.push(Piece::Zero);
                 continue;
             }
-            let want = self.index.frame(frame).raw_bytes as usize;
-            pieces.push(match self.try_take(frame, want, keep) {
+            let Frame {
+                raw_offset,
+                raw_bytes: want,
+                ..
+            } = self.index.frame(frame);
+            let spent = !keep && raw_offset + u64::from(want) <= end;
+            pieces.push(match self.try_take(frame, want as usize, keep, spent) {
                 None => return false,
                 Some(Taken::Held(pin)) => Piece::Held(pin),
                 Some(Taken::Joined(pin)) => Piece::Joined(pin),

@@ -67,6 +67,7 @@ fn packed(format: Format, bytes: usize) -> Packed {
         format,
         frame_bytes: FRAME_BYTES,
         level: Some(1),
+        tune: crate::codec::Tune::Size,
         engines: 2,
     };
     let options = match format {

@@ -14,7 +14,7 @@ mod unpack;
 mod verify;
 mod workers;
 
-use crate::codec::{self, Deflater};
+use crate::codec::{self, Deflater, Tune};
 use crate::format::write::{Layout, Packed};
 use crate::format::{Format, FormatError};
 use output::Output;
@@ -39,6 +39,8 @@ pub struct Options {
     pub frame_bytes: u32,
     /// The codec's level; its default where there is none.
     pub level: Option<i32>,
+    /// What it is made for.
+    pub tune: Tune,
     /// How many engines deflate.
     pub engines: usize,
 }
@@ -105,7 +107,7 @@ pub fn pack(
         frame_bytes,
         Job::default,
         || {
-            codec::make_deflater(codec, options.level)
+            codec::make_tuned_deflater(codec, options.level, options.tune)
                 .map_err(|error| FormatError::from(error).into())
         },
         |job: &mut Job| -> Result<bool, PackError> {

@@ -2,6 +2,7 @@
 
 use crate::{Outcome, output, size};
 use anyhow::{Context, Result};
+use sidecore_block::codec::Tune;
 use sidecore_block::format::Format;
 use sidecore_block::inner::Kind;
 use sidecore_block::pack::{Options, Report, Source, pack};
@@ -28,10 +29,13 @@ pub(crate) struct Args {
     /// Image format: zstd, lz4, cloop (zlib), cloop-lzo or raw
     #[arg(long, default_value = "zstd", value_name = "FORMAT")]
     format: Format,
-    /// Bytes that are compressed together: a power of two from 4KiB to 1MiB; small ones answer
-    /// small reads sooner, large ones pack tighter
-    #[arg(long, default_value = "64KiB", value_parser = size::parse, value_name = "SIZE")]
-    frame: u64,
+    /// Bytes that are compressed together, a power of two from 4KiB to 1MiB: small frames answer
+    /// small reads sooner, large ones pack tighter [default: 64KiB; 128KiB for directories]
+    #[arg(long, value_parser = size::parse, value_name = "SIZE")]
+    frame: Option<u64>,
+    /// What zstd frames are made for [default: speed; size for directories]
+    #[arg(long, value_name = "speed|size", value_enum)]
+    tune: Option<Tuning>,
     /// Compression level: zstd 1-22 (9), lz4 1-12 (9), cloop 1-12 (9), cloop-lzo 1-9
     #[arg(long, value_name = "N")]
     level: Option<i32>,
@@ -51,6 +55,15 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// `--tune`.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Tuning {
+    /// Inflates fast
+    Speed,
+    /// Takes little room
+    Size,
+}
+
 impl Args {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
@@ -60,9 +73,19 @@ impl Args {
             "standard output cannot take both the image and the report; \
              leave out --json or name a file with -o"
         );
-        let frame_bytes = u32::try_from(self.frame)
+        let is_tree = self.source.is_dir();
+        let frame = self
+            .frame
+            .unwrap_or(if is_tree { 128 << 10 } else { 64 << 10 });
+        let frame_bytes = u32::try_from(frame)
             .ok()
-            .with_context(|| format!("--frame {}: a frame is at most 1MiB", self.frame))?;
+            .with_context(|| format!("--frame {frame}: a frame is at most 1MiB"))?;
+        let tune = match self.tune {
+            Some(Tuning::Size) => Tune::Size,
+            Some(Tuning::Speed) => Tune::Speed,
+            None if is_tree => Tune::Size,
+            None => Tune::Speed,
+        };
         let scratch = scratch_directory(&self.output);
         let began = Instant::now();
         let source = Source::open(&self.source, self.inner, &scratch)?;
@@ -74,6 +97,7 @@ impl Args {
             format: self.format,
             frame_bytes,
             level: self.level,
+            tune,
             engines: self.engines.count(),
         };
         let target = super::common::target(&self.output, self.no_clobber, self.force);
