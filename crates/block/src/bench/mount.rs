@@ -11,7 +11,6 @@ use super::report::Better;
 use super::stats::Series;
 use super::tools::{KernelMount, Runner, Server, drop_caches, is_mounted, need_root, tool, warm};
 use super::{Bench, BenchError, Comparison, Contestant, figures, file_bytes};
-use crate::format::Format;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
