@@ -170,7 +170,7 @@ fn draw_lines(area: &Area<'_>, lines: &[(String, Vec<(f64, f64)>)]) -> Result<()
         .y_desc("MB/s")
         .x_labels(most_engines.min(16.0) as usize + 1)
         .x_label_formatter(&|x| match x.fract() {
-            whole if whole == 0.0 => format!("{x:.0}"),
+            0.0 => format!("{x:.0}"),
             _ => String::new(),
         })
         .draw()
