@@ -54,7 +54,7 @@ impl Default for PoolConfig {
                 .map_or(1, |cpus| cpus.len())
                 .clamp(1, ENGINES_MAX),
             core: CoreOptions::default(),
-            grace: Duration::from_micros(20),
+            grace: Duration::from_micros(8),
             pin: true,
             backlog_max: 256,
             policy: Box::new(sidecore_sched::Equi::default()),

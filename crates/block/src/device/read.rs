@@ -196,8 +196,9 @@ impl Device {
         let end = (end.offset + u64::from(end.stored_bytes)) as usize;
         self.map
             .advise_willneed(self.index.frame(first).offset as usize..end);
-        // Every engine busy: the readers themselves keep them so, and come to these frames soon.
-        if self.pool.engines_idle() == 0 {
+        // Others are reading, or every engine is busy: they keep the engines at work, and this
+        // reader comes to these frames soon.
+        if self.pool.ready() > 0 || self.pool.engines_idle() == 0 {
             return;
         }
         for frame in first..=last {
