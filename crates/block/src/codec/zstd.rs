@@ -248,7 +248,7 @@ impl ZstdDeflater {
         Ok(Self { context })
     }
 
-    /// Takes no matches shorter than [`MIN_MATCH_FAST`] bytes: fewer sequences to inflate, for
+    /// Takes no matches shorter than `MIN_MATCH_FAST` bytes: fewer sequences to inflate, for
     /// somewhat larger frames.
     ///
     /// # Errors

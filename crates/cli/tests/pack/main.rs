@@ -1,7 +1,6 @@
 //! `sidecore block pack`, `unpack`, `info` and `verify` as people and scripts call them, and the
 //! tools of others on the same files. Needs the packages of scripts/setup, and root for the tests
 //! that mount and make loop devices.
-#![allow(clippy::unwrap_used)] // Helpers are no test functions, but only tests call them.
 #![allow(clippy::unwrap_used)] // helpers of tests, outside of test functions
 
 mod tools;
