@@ -8,8 +8,11 @@
 use crate::{Outcome, output};
 use anyhow::{Context, Result, bail};
 use sidecore_sys::cpu;
+use signal_hook::consts::{SIGINT, SIGTERM};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Arguments of `tour`.
@@ -53,7 +56,12 @@ impl Args {
             program: std::env::current_exe().context("cannot find this program")?,
             scratch: scratch.path().to_owned(),
             failed: Vec::new(),
+            interrupted: Arc::new(AtomicBool::new(false)),
         };
+        for signal in [SIGINT, SIGTERM] {
+            signal_hook::flag::register(signal, Arc::clone(&tour.interrupted))
+                .context("cannot watch for signals")?;
+        }
         say(&format!(
             "Sidecore's tour: {} cores, {}, everything in {}",
             cpu::allowed().map_or(1, |cpus| cpus.len()),
@@ -86,6 +94,8 @@ struct Tour {
     program: PathBuf,
     scratch: PathBuf,
     failed: Vec<String>,
+    /// Set by SIGINT and SIGTERM; what runs at the moment gets the signal from the terminal itself.
+    interrupted: Arc<AtomicBool>,
 }
 
 /// A server that ends with the tour.
@@ -107,17 +117,28 @@ impl Tour {
         self.sidecore(&["block", "pack", text(directory)?, "-o", text(&image)?])?;
         self.sidecore(&["block", "info", text(&image)?])?;
         self.sidecore(&["block", "verify", text(&image)?])?;
+        self.go_on()?;
         self.mounted(directory, &image)?;
+        self.go_on()?;
         self.over_nbd(&image)?;
+        self.go_on()?;
         self.without_us(&image)?;
         if !quick {
+            self.go_on()?;
             self.as_device(&image)?;
+            self.go_on()?;
             say("\n6. The documents' own codec: LZO1X in a cloop image")?;
             let lzo = self.scratch.join("tour.cloop");
             let format = ["--format", "cloop-lzo", "-o", text(&lzo)?];
             self.sidecore(&[&["block", "pack", text(directory)?][..], &format].concat())?;
             self.sidecore(&["block", "verify", text(&lzo)?])?;
         }
+        Ok(())
+    }
+
+    /// Between two steps: an interrupted tour ends here, with everything undone.
+    fn go_on(&self) -> Result<()> {
+        anyhow::ensure!(!self.interrupted.load(Ordering::Relaxed), "interrupted");
         Ok(())
     }
 

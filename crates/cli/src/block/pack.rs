@@ -30,7 +30,8 @@ pub(crate) struct Args {
     #[arg(long, default_value = "zstd", value_name = "FORMAT")]
     format: Format,
     /// Bytes that are compressed together, a power of two from 4KiB to 1MiB: small frames answer
-    /// small reads sooner, large ones pack tighter [default: 64KiB; 128KiB for directories]
+    /// small reads sooner, large ones pack tighter [default: 64KiB; 128KiB for directories,
+    /// unless the format is cloop]
     #[arg(long, value_parser = size::parse, value_name = "SIZE")]
     frame: Option<u64>,
     /// What zstd frames are made for [default: speed; size for directories]
@@ -74,9 +75,13 @@ impl Args {
              leave out --json or name a file with -o"
         );
         let is_tree = self.source.is_dir();
-        let frame = self
-            .frame
-            .unwrap_or(if is_tree { 128 << 10 } else { 64 << 10 });
+        // What its drivers and tools expect.
+        let is_cloop = matches!(self.format, Format::Cloop | Format::CloopLzo);
+        let frame = self.frame.unwrap_or(if is_tree && !is_cloop {
+            128 << 10
+        } else {
+            64 << 10
+        });
         let frame_bytes = u32::try_from(frame)
             .ok()
             .with_context(|| format!("--frame {frame}: a frame is at most 1MiB"))?;
