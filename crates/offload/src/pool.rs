@@ -282,7 +282,6 @@ impl Pool {
                 width,
                 on_host: decision == Decision::Host,
                 elapsed_ns: ended.saturating_sub(begun),
-                comm_ns: 0,
             },
         );
         result

@@ -79,10 +79,8 @@ pub struct Departure {
     pub width: u32,
     /// Whether it ran on the host.
     pub on_host: bool,
-    /// From the decision to the end of the last unit.
+    /// From the decision to the end of the last unit, communication included.
     pub elapsed_ns: Nanos,
-    /// Of that, what went by before the first and after the last unit: the papers' 2 t_comm.
-    pub comm_ns: Nanos,
 }
 
 /// A scheduling policy.

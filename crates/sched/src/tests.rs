@@ -29,7 +29,6 @@ fn departure(units: u32, width: u32, on_host: bool, elapsed_ns: u64) -> Departur
         width,
         on_host,
         elapsed_ns,
-        comm_ns: 0,
     }
 }
 
