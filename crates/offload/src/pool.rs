@@ -17,7 +17,7 @@ use crossbeam_queue::ArrayQueue;
 use crossbeam_utils::CachePadded;
 use parking_lot::{Condvar, Mutex};
 use sidecore_engine::{Core, CoreOptions, Kernel};
-use sidecore_sched::{Arrival, ClassId, Decision, Departure, Policy};
+use sidecore_sched::{Arrival, ClassId, Decision, Departure, Policy, TaskId};
 use sidecore_sys::cpu;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -264,6 +264,8 @@ impl Pool {
         let decision = self.shared.policy.lock().arrive(
             begun,
             &Arrival {
+                task: TaskId(0),
+                live: 1 + ready.others,
                 class,
                 units,
                 engines_idle: self.shared.free_for(&ready),
@@ -277,6 +279,7 @@ impl Pool {
         self.shared.policy.lock().depart(
             ended,
             &Departure {
+                task: TaskId(0),
                 class,
                 units,
                 width,

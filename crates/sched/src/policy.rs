@@ -26,9 +26,16 @@ impl ClassId {
     }
 }
 
+/// Which task asks: one stream of host work and off-loads (a fiber, a client, a modelled process).
+/// The driver numbers its tasks; a number is used again only when its task has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TaskId(pub u64);
+
 /// A task asks to off-load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrival {
+    /// Who asks.
+    pub task: TaskId,
     /// The kind of work.
     pub class: ClassId,
     /// Into how many pieces the work can be cut (loop iterations, frames); at least 1.
@@ -39,6 +46,8 @@ pub struct Arrival {
     pub engines: u32,
     /// *Other* tasks that are ready on the host: they want engines too.
     pub ready: u32,
+    /// Tasks that have begun and not ended, this one included: at least 1.
+    pub live: u32,
 }
 
 /// What a policy decides on an arrival.
@@ -71,6 +80,8 @@ impl Decision {
 /// An off-loaded task ended; what was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Departure {
+    /// Whose work it was.
+    pub task: TaskId,
     /// The kind of work.
     pub class: ClassId,
     /// Units that it had.
@@ -96,4 +107,10 @@ pub trait Policy: Send {
 
     /// Time passes; called now and then.
     fn tick(&mut self, now: Nanos);
+
+    /// How many tasks the driver should keep live at once on a machine of `engines`, where it has
+    /// that many. As many as engines unless a policy knows better.
+    fn live_tasks(&self, engines: u32) -> u32 {
+        engines
+    }
 }

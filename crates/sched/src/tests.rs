@@ -14,6 +14,8 @@ fn policies() -> Vec<Box<dyn Policy>> {
 
 fn arrival(units: u32, idle: u32, engines: u32, ready: u32) -> Arrival {
     Arrival {
+        task: TaskId(1),
+        live: 1 + ready,
         class: ClassId(1),
         units,
         engines_idle: idle,
@@ -24,6 +26,7 @@ fn arrival(units: u32, idle: u32, engines: u32, ready: u32) -> Arrival {
 
 fn departure(units: u32, width: u32, on_host: bool, elapsed_ns: u64) -> Departure {
     Departure {
+        task: TaskId(1),
         class: ClassId(1),
         units,
         width,
