@@ -255,8 +255,8 @@ pub fn default_level(codec: CodecId) -> i32 {
 }
 
 /// As [`default_level`], by what the image is made for. zstd for [`Tune::Size`] takes what
-/// `mksquashfs` takes, because that is what people compare with: on real trees 5 % smaller than
-/// level 9, for five times its time; inflating is as fast.
+/// `mksquashfs` takes, because that is what people compare with: 1 GB of real files became 4.9 %
+/// smaller than at level 9, in eight times its CPU time, which is as much as `mksquashfs` took.
 #[must_use]
 pub fn default_level_for(codec: CodecId, tune: Tune) -> i32 {
     match (codec, tune) {
