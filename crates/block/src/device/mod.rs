@@ -42,7 +42,6 @@ use sidecore_sys::{FileMap, RegionOptions, Slab, SlotBuf};
 use stages::Stages;
 use std::collections::HashSet;
 use std::fs::File;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
@@ -67,8 +66,8 @@ const ENGINE_BYTES: u64 = 1 << 20;
 /// How to open a device.
 #[derive(Debug, Clone, Copy)]
 pub struct DeviceConfig {
-    /// The most memory in bytes that the device holds: index, cache, engines, and pages of the
-    /// image that are mapped in (those belong to the page cache all the same).
+    /// The most memory in bytes that the device holds: index, cache, engines, and the image where
+    /// it is mapped (its pages belong to the page cache all the same).
     pub memory_bytes: u64,
     /// How far to read ahead of a sequential reader, in bytes; 0 turns it off.
     pub read_ahead_bytes: u64,
@@ -119,10 +118,8 @@ pub enum DeviceError {
 pub struct Device {
     index: Index,
     file: File,
-    map: FileMap,
-    /// Bytes mapped in since they were last let go, and how many may be.
-    resident_bytes: AtomicU64,
-    resident_bytes_max: u64,
+    /// The image, where all of it may stay mapped in; see [`inflate`].
+    map: Option<FileMap>,
     pool: Arc<Pool>,
     cache: Mutex<Cache>,
     /// Readers that found every slot pinned wait here, under the cache's lock.
@@ -160,8 +157,10 @@ impl Device {
         let slots: Box<[_]> = std::iter::from_fn(|| slab.take())
             .map(RwLock::new)
             .collect();
-        let map_bytes = usize::try_from(index.stored_bytes()).unwrap_or(usize::MAX);
-        let map = FileMap::new(&file, 0, map_bytes)?;
+        let map = match usize::try_from(index.stored_bytes()) {
+            Ok(bytes) if budget.maps => Some(FileMap::new(&file, 0, bytes)?),
+            _ => None,
+        };
         let read_ahead_bytes = config
             .read_ahead_bytes
             .min(budget.slots * frame_bytes as u64 / 4);
@@ -172,8 +171,6 @@ impl Device {
             index,
             file,
             map,
-            resident_bytes: AtomicU64::new(0),
-            resident_bytes_max: budget.resident_bytes,
             pool,
             slots,
             readers: Mutex::new(ReadAhead::default()),
@@ -222,7 +219,9 @@ impl Device {
     /// that tell cold from warm.
     pub fn drop_cache(&self) {
         self.release(Duration::ZERO, usize::MAX);
-        self.map.drop_resident();
+        if let Some(map) = &self.map {
+            map.drop_resident();
+        }
     }
 
     /// The stretch of data or hole that begins at `offset` of a raw image.
@@ -264,19 +263,6 @@ impl Device {
         });
     }
 
-    /// Counts bytes of the image that were mapped in, and lets all of them go when they are too
-    /// many. They stay in the page cache; the next touch is a minor fault.
-    fn count_resident(&self, bytes: u64) {
-        // A fault maps its neighbours, too: count whole windows of 64 KiB.
-        let bytes = bytes.next_multiple_of(FAULT_AROUND_BYTES);
-        let resident = self.resident_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        if resident > self.resident_bytes_max && self.index.stored_bytes() > self.resident_bytes_max
-        {
-            self.resident_bytes.store(0, Ordering::Relaxed);
-            self.map.drop_resident();
-        }
-    }
-
     /// Logs what is wrong with a frame, once.
     fn log_damage(&self, frame: u64, error: &ReadError) {
         let mut logged = self.logged.lock();
@@ -285,9 +271,6 @@ impl Device {
         }
     }
 }
-
-/// The kernel maps up to so much around a fault on a file.
-const FAULT_AROUND_BYTES: u64 = 64 << 10;
 
 impl BlockSource for Device {
     fn size_bytes(&self) -> u64 {
@@ -349,7 +332,8 @@ impl BlockSource for Device {
 /// How `memory_bytes` is divided.
 struct Budget {
     slots: u64,
-    resident_bytes: u64,
+    /// Whether the whole image may be mapped in at once.
+    maps: bool,
 }
 
 impl Budget {
@@ -359,8 +343,10 @@ impl Budget {
         // Enough that every engine can serve one largest read and read ahead of it.
         let per_read = (READ_WITH_BYTES_MAX as u64).div_ceil(frame_bytes) + 1;
         let slots_min = (per_read + 1) * engines.max(2);
-        let fixed_bytes = index_bytes + engines * ENGINE_BYTES + frame_bytes;
-        let needed_bytes = fixed_bytes + slots_min * frame_bytes + RESIDENT_BYTES_MIN;
+        // Compressed bytes on their way to an engine: one buffer each.
+        let engine_bytes = ENGINE_BYTES + u64::from(index.stored_bytes_max());
+        let fixed_bytes = index_bytes + engines * engine_bytes + frame_bytes;
+        let needed_bytes = fixed_bytes + slots_min * frame_bytes;
         if memory_bytes < needed_bytes {
             return Err(DeviceError::Memory {
                 needed_bytes,
@@ -371,20 +357,21 @@ impl Budget {
             });
         }
         let free_bytes = memory_bytes - fixed_bytes;
-        let resident_bytes = (free_bytes / 4).max(RESIDENT_BYTES_MIN);
-        let frames_bytes = (free_bytes - resident_bytes).min(
+        let maps = index.stored_bytes() <= free_bytes / MAP_SHARE;
+        let map_bytes = if maps { index.stored_bytes() } else { 0 };
+        let frames_bytes = (free_bytes - map_bytes).min(
             // A cache larger than the device is of no use.
             index.frames().saturating_add(slots_min) * frame_bytes,
         );
         Ok(Self {
             slots: (frames_bytes / frame_bytes).max(slots_min),
-            resident_bytes,
+            maps,
         })
     }
 }
 
-/// The least of the image that may be mapped in at once.
-const RESIDENT_BYTES_MIN: u64 = 2 << 20;
+/// One part in so many of the memory may be the mapped image.
+const MAP_SHARE: u64 = 4;
 
 /// Read-ahead as background work; the token is the frame.
 struct Ahead(Weak<Device>);
