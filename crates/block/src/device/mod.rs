@@ -4,6 +4,7 @@
 //! slots' bytes, the locks.
 //!
 //! - [`cache`] (pure): which frame is in which slot.
+//! - `growth`: the slots' memory is touched before a reader needs it.
 //! - [`readahead`] (pure): who reads sequentially, and how far to go ahead.
 //! - [`inflate`]: the kernel that runs on an engine.
 //! - [`stages`]: where the time of a block goes, for the papers' table.
@@ -20,6 +21,7 @@
 //! inflated bytes' as a whole); memory stays within `memory_bytes`.
 
 pub mod cache;
+mod growth;
 pub mod inflate;
 pub mod readahead;
 pub mod stages;
@@ -34,6 +36,7 @@ mod tests;
 use crate::format::{Format, FormatError, Index};
 use crate::source::{BlockSource, Deliver, Extent, ReadError};
 use cache::{Cache, CacheCounts};
+use growth::Growth;
 use parking_lot::{Condvar, Mutex, RwLock};
 use readahead::ReadAhead;
 use sidecore_offload::{Background, Pool};
@@ -122,6 +125,7 @@ pub struct Device {
     map: Option<FileMap>,
     pool: Arc<Pool>,
     cache: Mutex<Cache>,
+    growth: Arc<Growth>,
     /// Readers that found every slot pinned wait here, under the cache's lock.
     unpinned: Condvar,
     slots: Box<[RwLock<SlotBuf>]>,
@@ -147,7 +151,8 @@ impl Device {
         let index = Index::open(&file)?;
         let budget = Budget::divide(&index, pool.engines() as u64, config.memory_bytes)?;
         let frame_bytes = index.frame_bytes() as usize;
-        // Not touched beforehand: a device that is never read should not take its cache's memory.
+        // Not touched now: a device that is never read should not take its cache's memory. Nor by
+        // those who read: see `growth`.
         let options = RegionOptions {
             lock: false,
             touch: false,
@@ -164,8 +169,12 @@ impl Device {
         let read_ahead_bytes = config
             .read_ahead_bytes
             .min(budget.slots * frame_bytes as u64 / 4);
+        // What the largest reads and the read-ahead of a few streams need at once.
+        let ahead_slots = read_ahead_bytes as usize / frame_bytes;
+        let open = budget.slots_min as usize + OPEN_STREAMS * ahead_slots;
         let device = Arc::new(Self {
-            cache: Mutex::new(Cache::new(slots.len())),
+            cache: Mutex::new(Cache::with_open(slots.len(), open)),
+            growth: Arc::default(),
             unpinned: Condvar::new(),
             zeros: vec![0; frame_bytes].into(),
             index,
@@ -182,6 +191,10 @@ impl Device {
         });
         let ahead: Arc<dyn Background> = Arc::new(Ahead(Arc::downgrade(&device)));
         let _ = device.background.set(ahead);
+        if let Err(error) = device.growth.start(Arc::downgrade(&device)) {
+            tracing::warn!("the cache takes its memory while it is read: no thread: {error}");
+            device.cache.lock().open_slots(device.slots.len());
+        }
         Ok(device)
     }
 
@@ -272,6 +285,12 @@ impl Device {
     }
 }
 
+impl Drop for Device {
+    fn drop(&mut self) {
+        self.growth.end();
+    }
+}
+
 impl BlockSource for Device {
     fn size_bytes(&self) -> u64 {
         self.index.raw_bytes()
@@ -332,6 +351,8 @@ impl BlockSource for Device {
 /// How `memory_bytes` is divided.
 struct Budget {
     slots: u64,
+    /// The fewest with which every engine can serve a largest read.
+    slots_min: u64,
     /// Whether the whole image may be mapped in at once.
     maps: bool,
 }
@@ -365,10 +386,14 @@ impl Budget {
         );
         Ok(Self {
             slots: (frames_bytes / frame_bytes).max(slots_min),
+            slots_min,
             maps,
         })
     }
 }
+
+/// Streams for whose read-ahead the cache has room from the beginning.
+const OPEN_STREAMS: usize = 4;
 
 /// One part in so many of the memory may be the mapped image.
 const MAP_SHARE: u64 = 4;

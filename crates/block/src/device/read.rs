@@ -216,7 +216,11 @@ impl Device {
             slot,
             spent,
         };
-        match cache.look_up(frame, want as u32, keep) {
+        let found = cache.look_up(frame, want as u32, keep);
+        if cache.take_wish() {
+            self.growth.wish();
+        }
+        match found {
             Lookup::Hit(slot) => Some(Taken::Held(pin(slot))),
             Lookup::Filling(slot) => Some(Taken::Joined(pin(slot))),
             Lookup::Claimed { slot, again } => {
