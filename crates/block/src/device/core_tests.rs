@@ -202,7 +202,7 @@ fn a_stream_goes_round_in_few_slots() {
 #[test]
 fn the_clock_goes_round_in_open_slots_and_wishes_for_more() {
     let mut cache = Cache::with_open(8, 3);
-    let mut read = |cache: &mut Cache, frame| match cache.look_up(frame, 1, false) {
+    let read = |cache: &mut Cache, frame| match cache.look_up(frame, 1, false) {
         Lookup::Claimed { slot, .. } => {
             cache.filled(slot, 100);
             slot
