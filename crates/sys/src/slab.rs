@@ -209,6 +209,32 @@ mod tests {
     }
 
     #[test]
+    fn populating_a_slot_makes_it_present_and_keeps_its_contents() {
+        let untouched = RegionOptions {
+            touch: false,
+            ..options(HugePages::None, false)
+        };
+        let slab = Slab::new(4 * page_bytes(), 2, untouched).unwrap();
+        let mut slot = slab.take().unwrap();
+        slot[0] = 7;
+        match slot.populate() {
+            Ok(()) => {
+                let mut present = [0_u8; 4];
+                let start = slot.start.as_ptr().cast();
+                // SAFETY: asks about this slot's own pages; there is a byte for each of the four.
+                let asked =
+                    unsafe { libc::mincore(start, slot.len(), present.as_mut_ptr().cast()) };
+                assert_eq!(asked, 0);
+                assert!(present.iter().all(|page| page & 1 == 1), "{present:?}");
+            }
+            // Before Linux 5.14.
+            Err(error) => assert_eq!(error.raw_os_error(), Some(libc::EINVAL), "{error}"),
+        }
+        assert_eq!(slot[0], 7);
+        assert!(slot[1..].iter().all(|&byte| byte == 0));
+    }
+
+    #[test]
     fn slots_are_disjoint_and_come_back() {
         let slab = Slab::new(5000, 4, options(HugePages::None, false)).unwrap();
         assert_eq!(slab.slot_bytes(), 8192);
