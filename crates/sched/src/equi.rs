@@ -34,8 +34,8 @@ impl Equi {
 }
 
 impl Policy for Equi {
-    fn name(&self) -> &'static str {
-        "equi"
+    fn name(&self) -> String {
+        "equi".into()
     }
 
     fn arrive(&mut self, _now: Nanos, arrival: &Arrival) -> Decision {

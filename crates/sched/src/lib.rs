@@ -23,7 +23,7 @@ pub mod policy;
 pub use edtlp::Edtlp;
 pub use equi::Equi;
 pub use llp::Llp;
-pub use policy::{Arrival, ClassId, Decision, Departure, Nanos, Policy, TaskId};
+pub use policy::{Arrival, ClassId, Decision, Departure, Nanos, Policy, TaskId, Waiting};
 
 #[cfg(test)]
 mod tests;
