@@ -37,7 +37,7 @@ pub struct Climb {
     live: u32,
 }
 
-/// Windows in turn: accepted, candidate, candidate, accepted, ...
+/// Rounds of four windows: accepted, candidate, candidate, accepted.
 #[derive(Debug, Clone, Copy)]
 struct Trial {
     candidate: u32,
@@ -45,9 +45,14 @@ struct Trial {
     departures: u32,
     began: Nanos,
     work: f64,
-    /// Work and time of the accepted number [0] and of the candidate [1].
+    /// Work and time of this round: the accepted number's [0], the candidate's [1].
     work_sums: [f64; 2],
     time_sums: [f64; 2],
+    /// Logarithms of the rounds' ratios of throughput, candidate over accepted: how many, their
+    /// mean, and the sum of squares about it.
+    rounds: u32,
+    mean: f64,
+    squares: f64,
 }
 
 impl Climb {
@@ -58,7 +63,8 @@ impl Climb {
             *self = Self {
                 engines,
                 accepted: engines.max(1),
-                step: 1,
+                // A long step first: its gain or loss shows soonest.
+                step: (engines / 2).max(1) as i32,
                 given_away: 1.0,
                 pause: PAUSE_MIN,
                 pause_next: PAUSE_MIN,
@@ -106,8 +112,19 @@ impl Climb {
         trial.departures = 0;
         trial.began = now;
         trial.work = 0.0;
-        self.trial = Some(trial);
-        self.judge(&trial);
+        if trial.window.is_multiple_of(4) {
+            trial.end_round();
+            self.trial = Some(trial);
+            self.judge(&trial);
+        } else {
+            self.trial = Some(trial);
+        }
+    }
+
+    /// Whether a trial is under way: then equal work must go on being told as equal.
+    #[must_use]
+    pub fn trying(&self) -> bool {
+        self.trial.is_some()
     }
 
     /// How many tasks to keep live now.
@@ -139,30 +156,27 @@ impl Climb {
             work: 0.0,
             work_sums: [0.0; 2],
             time_sums: [0.0; 2],
+            rounds: 0,
+            mean: 0.0,
+            squares: 0.0,
         });
     }
 
-    /// After each pair of windows: goes on, takes the candidate, or drops it.
+    /// After each round: goes on, takes the candidate, or drops it.
     fn judge(&mut self, trial: &Trial) {
-        if !trial.window.is_multiple_of(2) {
+        if trial.rounds < ROUNDS_MAX && !trial.is_clear() {
             return;
         }
-        let rate = |side: usize| trial.work_sums[side] / trial.time_sums[side].max(1.0);
-        let ratio = rate(1) / rate(0).max(f64::MIN_POSITIVE);
-        let (pairs, up) = (trial.window / 2, trial.candidate > self.accepted);
-        let margin = CLEARLY / f64::from(pairs).sqrt();
-        if pairs < PAIRS_MAX && (ratio - 1.0).abs() < margin {
-            return;
-        }
-        let given_away = if ratio >= 1.0 {
-            1.0
-        } else {
-            self.given_away * ratio
+        let up = trial.candidate > self.accepted;
+        let gain = trial.mean.exp();
+        let given_away = match gain < 1.0 {
+            true => self.given_away * gain,
+            false => 1.0,
         };
         let taken = if up {
-            given_away >= 1.0 - GIVE_AWAY_MAX
+            gain >= 1.0 - STEP_GIVES_MAX && given_away >= 1.0 - GIVE_AWAY_MAX
         } else {
-            ratio >= 1.0 + GIVE_AWAY_MAX
+            gain >= 1.0 + STEP_GIVES_MAX
         };
         self.trial = None;
         if taken {
@@ -176,7 +190,7 @@ impl Climb {
                 0 => -self.step.signum(),
                 half => half,
             };
-            self.pause_next = self.pause_next.saturating_mul(2).min(PAUSE_MAX);
+            self.pause_next = self.pause_next.saturating_mul(4).min(PAUSE_MAX);
         }
         self.pause = self.pause_next;
     }
@@ -192,20 +206,46 @@ impl Trial {
     fn side(&self) -> usize {
         usize::from(matches!(self.window % 4, 1 | 2))
     }
+
+    fn end_round(&mut self) {
+        let rate = |side: usize| self.work_sums[side] / self.time_sums[side].max(1.0);
+        let ratio = (rate(1).max(1e-9) / rate(0).max(1e-9)).ln();
+        self.rounds += 1;
+        // Welford's running mean and squares.
+        let off = ratio - self.mean;
+        self.mean += off / f64::from(self.rounds);
+        self.squares += off * (ratio - self.mean);
+        self.work_sums = [0.0; 2];
+        self.time_sums = [0.0; 2];
+    }
+
+    /// Whether the mean is far enough from no difference, by the rounds' own spread.
+    fn is_clear(&self) -> bool {
+        if self.rounds < ROUNDS_MIN {
+            return false;
+        }
+        let rounds = f64::from(self.rounds);
+        let error = (self.squares / (rounds - 1.0) / rounds).sqrt();
+        self.mean.abs() > CLEAR_ERRORS * error
+    }
 }
 
 /// Departures in a window.
-const WINDOW: u32 = 256;
+const WINDOW: u32 = 512;
 
-/// Pairs of windows in a trial, at most.
-const PAIRS_MAX: u32 = 8;
+/// Rounds in a trial.
+const ROUNDS_MIN: u32 = 3;
+const ROUNDS_MAX: u32 = 12;
 
-/// After one pair, a difference of so much is believed; after n, of this over the root of n.
-const CLEARLY: f64 = 0.15;
+/// A mean so many standard errors away from no difference is believed before all rounds are done.
+const CLEAR_ERRORS: f64 = 4.0;
 
-/// What "as well" may give away, over all steps together.
-const GIVE_AWAY_MAX: f64 = 0.015;
+/// What a step up may lose and still count as doing as well; what a step down has to gain.
+const STEP_GIVES_MAX: f64 = 0.002;
+
+/// What steps up may lose in a row.
+const GIVE_AWAY_MAX: f64 = 0.005;
 
 /// Departures between two trials.
-const PAUSE_MIN: u32 = 64;
+const PAUSE_MIN: u32 = 512;
 const PAUSE_MAX: u32 = 65_536;
