@@ -11,6 +11,7 @@ pub mod paper;
 mod parallel;
 pub mod property;
 pub mod tables;
+pub mod uio;
 
 pub use error::CellError;
 pub use machine::{Contention, Machine};

@@ -37,7 +37,7 @@ impl Options {
     pub fn for_tasks(tasks: u32, seed: u64) -> Self {
         Self {
             seed,
-            offloads: (OFFLOADS_ALL / tasks.max(1)).clamp(4 * STRATA as u32, 16 * STRATA as u32),
+            offloads: (OFFLOADS_ALL / tasks.max(1)).clamp(4 * STRATA as u32, 64 * STRATA as u32),
         }
     }
 }

@@ -6,8 +6,8 @@
 //! So it is tried: windows with the present number and with another one in turn, so that a drift of
 //! the load hits both alike; the work done in equal numbers of departures is compared.
 //!
-//! A higher number is taken when it does as well (the last wave gains), a lower one only when it
-//! does better. What "as well" may give away is bounded over all steps together.
+//! Another number is taken only when it does better beyond doubt, and dropped as soon as that has
+//! become unlikely: the more a candidate would lose, the sooner.
 //!
 //! Must stay true: never fewer live tasks than engines, never more than [`LIVE_PER_ENGINE_MAX`] for
 //! each; nothing is tried while there are not enough tasks to keep the present number live; a lost
@@ -28,8 +28,6 @@ pub struct Climb {
     accepted: u32,
     /// The next step, up (positive) or down.
     step: i32,
-    /// Product of the accepted ratios below 1 since the last that was above.
-    given_away: f64,
     trial: Option<Trial>,
     /// Departures until the next trial may begin.
     pause: u32,
@@ -65,7 +63,6 @@ impl Climb {
                 accepted: engines.max(1),
                 // A long step first: its gain or loss shows soonest.
                 step: (engines / 2).max(1) as i32,
-                given_away: 1.0,
                 pause: PAUSE_MIN,
                 pause_next: PAUSE_MIN,
                 live,
@@ -164,24 +161,16 @@ impl Climb {
 
     /// After each round: goes on, takes the candidate, or drops it.
     fn judge(&mut self, trial: &Trial) {
-        if trial.rounds < ROUNDS_MAX && !trial.is_clear() {
+        let error = trial.error();
+        let last = trial.rounds >= ROUNDS_MAX;
+        let taken = trial.mean > error * if last { TAKEN_LAST } else { TAKEN_EARLY };
+        let hopeless = trial.mean + HOPELESS * error < GAIN_MIN;
+        if trial.rounds < ROUNDS_MIN || !(taken || hopeless || last) {
             return;
         }
-        let up = trial.candidate > self.accepted;
-        let gain = trial.mean.exp();
-        let given_away = match gain < 1.0 {
-            true => self.given_away * gain,
-            false => 1.0,
-        };
-        let taken = if up {
-            gain >= 1.0 - STEP_GIVES_MAX && given_away >= 1.0 - GIVE_AWAY_MAX
-        } else {
-            gain >= 1.0 + STEP_GIVES_MAX
-        };
         self.trial = None;
         if taken {
             self.accepted = trial.candidate;
-            self.given_away = given_away;
             self.step = self.step.saturating_mul(2);
             self.pause_next = PAUSE_MIN;
         } else {
@@ -219,14 +208,10 @@ impl Trial {
         self.time_sums = [0.0; 2];
     }
 
-    /// Whether the mean is far enough from no difference, by the rounds' own spread.
-    fn is_clear(&self) -> bool {
-        if self.rounds < ROUNDS_MIN {
-            return false;
-        }
+    /// The standard error of the mean, by the rounds' own spread.
+    fn error(&self) -> f64 {
         let rounds = f64::from(self.rounds);
-        let error = (self.squares / (rounds - 1.0) / rounds).sqrt();
-        self.mean.abs() > CLEAR_ERRORS * error
+        (self.squares / (rounds - 1.0).max(1.0) / rounds).sqrt()
     }
 }
 
@@ -234,17 +219,17 @@ impl Trial {
 const WINDOW: u32 = 512;
 
 /// Rounds in a trial.
-const ROUNDS_MIN: u32 = 3;
-const ROUNDS_MAX: u32 = 12;
+const ROUNDS_MIN: u32 = 4;
+const ROUNDS_MAX: u32 = 16;
 
-/// A mean so many standard errors away from no difference is believed before all rounds are done.
-const CLEAR_ERRORS: f64 = 4.0;
+/// Standard errors by which a candidate must be better: to be taken early, and after all rounds.
+const TAKEN_EARLY: f64 = 4.0;
+const TAKEN_LAST: f64 = 2.0;
 
-/// What a step up may lose and still count as doing as well; what a step down has to gain.
-const STEP_GIVES_MAX: f64 = 0.002;
-
-/// What steps up may lose in a row.
-const GIVE_AWAY_MAX: f64 = 0.005;
+/// A candidate is dropped early when so many standard errors above its mean there is still no gain
+/// of [`GAIN_MIN`].
+const HOPELESS: f64 = 1.5;
+const GAIN_MIN: f64 = 0.005;
 
 /// Departures between two trials.
 const PAUSE_MIN: u32 = 512;

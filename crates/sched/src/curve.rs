@@ -151,7 +151,11 @@ impl Curve {
                 // The host is scarce: what it does itself, it does not hand out meanwhile.
                 (0, 0) => self.serial_ns(limit) * HOST_GUESS,
                 (0, _) => f64::from(entry.unit_ns),
-                _ => f64::from((entry.unit_ns - usual).max(0.0)),
+                // From few samples, it may be better than it looks.
+                (_, samples) => {
+                    let doubt = 1.0 - 1.0 / f32::from(samples.max(1)).sqrt();
+                    f64::from((entry.unit_ns * doubt - usual).max(0.0))
+                }
             };
             let cost_ns = unit_ns * units * f64::from(1u32 << entry.losses);
             (cost_ns <= self.credit_ns).then_some((place, cost_ns))
@@ -166,7 +170,7 @@ impl Curve {
         self.trial_at = self.arrivals;
         let entry = &mut self.entries[place];
         entry.tried_at = self.arrivals;
-        let lost = entry.samples != 0 && entry.unit_ns > usual * CLEARLY;
+        let lost = u32::from(entry.samples) >= LOSS_SAMPLES && entry.unit_ns > usual * CLEARLY;
         entry.losses = if lost {
             (entry.losses + 1).min(LOSSES_MAX)
         } else {
@@ -257,6 +261,9 @@ const ABOUT_AS_GOOD: f32 = 1.015;
 
 /// Slower by so much, a trial counts as lost.
 const CLEARLY: f32 = 1.05;
+
+/// Fewer samples than this lose no trial.
+const LOSS_SAMPLES: u32 = 8;
 
 /// Trials get rarer up to two to this power.
 const LOSSES_MAX: u8 = 8;
