@@ -143,7 +143,13 @@ fn slides_rows() -> Vec<Row> {
     let worst = slides.request(8, 4, Paid::Each, Paid::Each);
     let faster = |us: f64| Some((ppe_paper / us * 10.0).round() / 10.0);
     vec![
-        row("512 KiB on the PPE", Some(ppe_paper), ppe, "us", Kind::Input),
+        row(
+            "512 KiB on the PPE",
+            Some(ppe_paper),
+            ppe,
+            "us",
+            Kind::Input,
+        ),
         row(
             "512 KiB on four SPEs, overhead once a request (best)",
             Some(best_paper),
@@ -234,7 +240,13 @@ fn paper_rows() -> Vec<Row> {
             "MB/s",
             Kind::Fitted,
         ),
-        row("dd, one SPE", Some(paper::UIO_DD_MB_S[1]), mb_s(block), "MB/s", Kind::Predicted),
+        row(
+            "dd, one SPE",
+            Some(paper::UIO_DD_MB_S[1]),
+            mb_s(block),
+            "MB/s",
+            Kind::Predicted,
+        ),
         row(
             "diff, one SPE",
             Some(paper::UIO_DIFF_MS[1]),
