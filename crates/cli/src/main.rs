@@ -4,6 +4,7 @@
 //! nothing else there; progress and logs go to standard error. A broken pipe is quiet.
 
 mod block;
+mod cell;
 mod output;
 mod size;
 mod tour;
@@ -24,6 +25,9 @@ enum Command {
     /// Compressed images: pack, mount, attach, serve, measure.
     #[command(subcommand)]
     Block(block::Command),
+    /// The papers' scheduling tables and figures, by a machine in virtual time.
+    #[command(subcommand)]
+    Cell(cell::Command),
     /// The main job, end to end, on this machine's own files.
     Tour(tour::Args),
 }
@@ -41,6 +45,7 @@ fn main() -> ExitCode {
     output::start_logging();
     let result = match Cli::parse().command {
         Command::Block(command) => command.run(),
+        Command::Cell(command) => command.run(),
         Command::Tour(args) => args.run(),
     };
     match result {
