@@ -118,7 +118,7 @@ pub struct Snapshot {
     pub engines_idle: u64,
     /// What its tasks do.
     pub tasks: TaskCounters,
-    /// Callers and tasks between asking for an engine and being done.
+    /// Threads in the pool and tasks that wait for an engine.
     pub callers: u64,
     /// Pieces of background work that wait.
     pub backlog: u64,
@@ -180,10 +180,12 @@ impl Pool {
         self.shared.claims.idle_count() as usize
     }
 
-    /// Tasks that are in the pool or wait for an engine, background work aside.
+    /// Threads that are in the pool or wait for an engine, and tasks that wait for one; background
+    /// work aside.
     #[must_use]
     pub fn ready(&self) -> usize {
-        self.shared.ready.load(Ordering::Relaxed) as usize
+        let tasks = self.shared.tasks.wanting.load(Ordering::Relaxed);
+        self.shared.threads.load(Ordering::Relaxed) as usize + tasks
     }
 
     /// What each engine has done so far. The first call in a process takes 5 ms, to find out how
