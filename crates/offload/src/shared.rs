@@ -237,6 +237,19 @@ impl Shared {
         }
     }
 
+    /// As [`Self::acquire`], but never waits for an engine inside of one, where all might wait for
+    /// one another: `None` says that the caller's own core must do with a core that is no engine's.
+    pub(crate) fn acquire_or_host(&self, may_cancel: bool) -> Result<Option<Claim<'_>>, Cancelled> {
+        if task::count_drives(0) == 0 {
+            return self.acquire(may_cancel).map(Some);
+        }
+        let claim = |engine| Claim {
+            shared: self,
+            engine,
+        };
+        Ok(self.claims.claim(self.near()).map(claim))
+    }
+
     fn acquire_on_task(
         &self,
         bell: usize,
@@ -324,20 +337,26 @@ impl Shared {
         self.waiters.load(Ordering::SeqCst) > 0
     }
 
-    /// Runs `work` with a core that is no engine's: the caller's host does the work itself. `None`
-    /// where there is no memory for such a core.
-    pub(crate) fn on_host<R>(&self, work: impl FnOnce(&mut Driver) -> R) -> Option<R> {
+    /// Runs `work` with a core that is no engine's: the caller's host does the work itself.
+    ///
+    /// # Errors
+    /// [`OffloadError::Core`] where there is no memory for such a core.
+    pub(crate) fn on_host<R>(
+        &self,
+        work: impl FnOnce(&mut Driver) -> R,
+    ) -> Result<R, OffloadError> {
         let mut driver = match self.spare.pop() {
             Some(driver) => driver,
             None => Driver {
-                core: Core::new(self.core_options).ok()?,
+                core: Core::new(self.core_options)
+                    .map_err(|source| OffloadError::Core { source })?,
                 units: 0,
             },
         };
-        let result = work(&mut driver);
+        let result = guarded(|| work(&mut driver));
         // More than fit are dropped: there were more at once than engines.
         let _ = self.spare.push(driver);
-        Some(result)
+        result
     }
 }
 
@@ -404,6 +423,7 @@ impl Place {
         }
         impl Drop for Count<'_> {
             fn drop(&mut self) {
+                task::count_drives(-1);
                 let busy = clock::cycles().wrapping_sub(self.begun);
                 add(&self.counters.busy_cycles, busy);
                 let units = std::mem::take(&mut self.driver.units);
@@ -417,6 +437,7 @@ impl Place {
             driver: self.driver.lock(),
             begun: clock::cycles(),
         };
+        task::count_drives(1);
         work(&mut count.driver)
     }
 }

@@ -39,5 +39,8 @@ fn waiting_tasks_and_idle_engines_cost_next_to_nothing() {
         })
         .expect("no panic");
     // 1 % of a core would be 10 ms; this process may share the machine with others.
-    assert!(used_ns < 50_000_000, "{used_ns} ns of processor time in 1 s");
+    assert!(
+        used_ns < 50_000_000,
+        "{used_ns} ns of processor time in 1 s"
+    );
 }

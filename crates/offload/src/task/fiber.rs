@@ -33,6 +33,8 @@ pub(super) struct Context {
     due_ns: Cell<u64>,
     /// Whether nobody will ring for the condition, so that the host has to look now and then.
     unannounced: Cell<bool>,
+    /// How many engines its code is inside of.
+    drives: Cell<u32>,
     /// Whether it waits for an engine, and so counts as ready though it is parked.
     wants_engine: Cell<bool>,
     /// The task that runs on it: the one it was started for, or one that it joined before that had
@@ -44,6 +46,8 @@ pub(super) struct Context {
 thread_local! {
     /// The context of the fiber that this thread runs now, or null.
     static CURRENT: Cell<*const Context> = const { Cell::new(std::ptr::null()) };
+    /// What `Context::drives` is for code on no fiber.
+    static THREAD_DRIVES: Cell<u32> = const { Cell::new(0) };
 }
 
 /// A started task.
@@ -77,6 +81,7 @@ impl Fiber {
             condition: Cell::new(None),
             due_ns: Cell::new(u64::MAX),
             unannounced: Cell::new(false),
+            drives: Cell::new(0),
             wants_engine: Cell::new(false),
             task: RefCell::new(task),
             host,
@@ -216,6 +221,22 @@ pub(crate) fn want_engine(counts: &Counts) -> impl Drop {
     counts.wanting.fetch_add(1, Ordering::Relaxed);
     set(true);
     Wants(counts)
+}
+
+/// Counts the engines that the code here is inside of: who is in one must not wait for another.
+/// Returns how many there were.
+pub(crate) fn count_drives(more: i32) -> u32 {
+    with_current(|current| {
+        let count = |drives: &Cell<u32>| {
+            let before = drives.get();
+            drives.set(before.wrapping_add_signed(more));
+            before
+        };
+        match current {
+            Some(context) => count(&context.drives),
+            None => THREAD_DRIVES.with(count),
+        }
+    })
 }
 
 /// Runs `work` as another task on this fiber.

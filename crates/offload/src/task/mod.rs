@@ -38,7 +38,7 @@ mod scope;
 pub use bell::HOSTS_MAX;
 pub(crate) use bell::WaitPoint;
 pub use core::Priority;
-pub(crate) use fiber::{current_bell, is_attentive, want_engine};
+pub(crate) use fiber::{count_drives, current_bell, is_attentive, want_engine};
 pub use scope::{JoinHandle, Scope, Task, TaskOptions, TasksOptions};
 
 use crate::error::Cancelled;
