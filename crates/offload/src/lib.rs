@@ -20,6 +20,7 @@ mod claims;
 mod deal;
 mod error;
 mod job;
+mod loops;
 mod mission;
 mod packet;
 mod pool;
