@@ -294,7 +294,11 @@ mod loom_tests {
                 });
             }
         }
-        loom::model(|| {
+        let mut orders = loom::model::Builder::new();
+        // Three threads: a lost wake-up takes two switches of threads that could have gone on, and
+        // three of them would take minutes to try.
+        orders.preemption_bound = Some(2);
+        orders.check(|| {
             let model = Arc::new(Model {
                 queued: AtomicU64::new(0),
                 taken: AtomicU64::new(0),

@@ -334,3 +334,20 @@ fn a_wake_ends_a_wait_and_timers_end_on_time() {
     })
     .expect("no panic");
 }
+
+#[test]
+fn a_threads_priority_ends_with_its_closure() {
+    assert_eq!(priority(), Priority::Normal);
+    let panicked = std::panic::catch_unwind(|| {
+        with_priority(Priority::Urgent, || {
+            assert_eq!(priority(), Priority::Urgent);
+            with_priority(Priority::Normal, || {
+                assert_eq!(priority(), Priority::Normal)
+            });
+            assert_eq!(priority(), Priority::Urgent);
+            panic!("on purpose");
+        })
+    });
+    assert!(panicked.is_err());
+    assert_eq!(priority(), Priority::Normal);
+}
