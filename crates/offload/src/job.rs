@@ -11,18 +11,12 @@
 //! only by a helper that is counted in the gate; `close` returns only when that count is zero.
 #![allow(unsafe_code)]
 
+use crate::sync::{AtomicU64, Ordering};
+use crate::task::WaitPoint;
 use crossbeam_queue::ArrayQueue;
+use sidecore_engine::WaitOptions;
 use std::cell::UnsafeCell;
-
-/// Atomics, replaced by loom's under `--cfg loom`.
-pub(crate) mod sync {
-    #[cfg(loom)]
-    pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-    #[cfg(not(loom))]
-    pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-}
-
-use sync::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 /// Loop jobs that may be open at once; a caller that finds none free runs its loop alone.
 pub(crate) const JOBS_MAX: usize = 256;
@@ -65,8 +59,8 @@ struct Slot<C> {
     /// Generation (upper half), closed bit, helpers inside.
     gate: AtomicU64,
     body: UnsafeCell<Option<*const Body<'static, C>>>,
-    /// Counts helpers that left a closed job; the closer sleeps on it.
-    departures: AtomicU32,
+    /// Where the closer of this slot waits for helpers that are still inside.
+    departed: WaitPoint,
 }
 
 // SAFETY: `body` is written by the one caller that took the slot from the free list, before it
@@ -92,7 +86,7 @@ impl<C: 'static> Jobs<C> {
             .map(|_| Slot {
                 gate: AtomicU64::new(CLOSED),
                 body: UnsafeCell::new(None),
-                departures: AtomicU32::new(0),
+                departed: WaitPoint::new(),
             })
             .collect();
         Self { slots, free }
@@ -166,46 +160,20 @@ impl<C: 'static> Jobs<C> {
     fn close(&self, slot: u32) {
         let place = &self.slots[slot as usize];
         place.gate.fetch_or(CLOSED, Ordering::AcqRel);
-        let mut spins = 0_u32;
-        loop {
-            let seen = place.departures.load(Ordering::Acquire);
-            // Acquire: partner of the Release in `Leave`; what helpers wrote is visible after this.
-            if place.gate.load(Ordering::Acquire) & ACTIVE_MASK == 0 {
-                break;
-            }
-            // A helper finishes its last unit: microseconds, unless its core was taken from it.
-            spins += 1;
-            wait_for_departure(&place.departures, seen, spins);
-        }
+        // A helper finishes its last unit: microseconds, unless its core was taken from it.
+        // Acquire: partner of the Release in `Leave`; what helpers wrote is visible after this.
+        let is_empty = || place.gate.load(Ordering::Acquire) & ACTIVE_MASK == 0;
+        place.departed.wait(CLOSE_WAIT, || is_empty().then_some(()));
         let _ = self.free.push(slot);
     }
 }
 
-/// How long `close` spins for helpers before it sleeps.
-#[cfg(not(loom))]
-const SPINS_BEFORE_SLEEP: u32 = 1_000;
-
-#[cfg(not(loom))]
-fn wait_for_departure(departures: &AtomicU32, seen: u32, spins: u32) {
-    if spins < SPINS_BEFORE_SLEEP {
-        std::hint::spin_loop();
-    } else {
-        let _ = sidecore_sys::futex::wait(departures, seen, None);
-    }
-}
-
-#[cfg(not(loom))]
-fn announce_departure(departures: &AtomicU32) {
-    sidecore_sys::futex::wake(departures, 1);
-}
-
-#[cfg(loom)]
-fn wait_for_departure(_departures: &AtomicU32, _seen: u32, _spins: u32) {
-    loom::thread::yield_now();
-}
-
-#[cfg(loom)]
-fn announce_departure(_departures: &AtomicU32) {}
+/// How a thread's `close` waits for helpers: about 40 us of looking, then asleep. A task is parked.
+const CLOSE_WAIT: WaitOptions = WaitOptions {
+    // Loom tries all orders anyway.
+    spins: if cfg!(loom) { 0 } else { 1_000 },
+    grace: Duration::ZERO,
+};
 
 struct Guard<'a, C: 'static> {
     jobs: &'a Jobs<C>,
@@ -228,8 +196,7 @@ impl<C> Drop for Leave<'_, C> {
         let before = self.place.gate.fetch_sub(1, Ordering::AcqRel);
         if before & CLOSED != 0 {
             // The closer may already be gone and the slot reused: then this wakes nobody who minds.
-            self.place.departures.fetch_add(1, Ordering::Release);
-            announce_departure(&self.place.departures);
+            self.place.departed.notify();
         }
     }
 }
@@ -276,6 +243,42 @@ mod loom_tests {
             let second = |_: &mut u32| panic!("a stale ticket got in");
             let _ = jobs.with_open(&second, |_| jobs.help(stale, &mut 1));
             assert!(helper.join().is_ok());
+        });
+    }
+
+    /// A parked closer wakes when its last helper has left, however its host and the helpers meet.
+    #[test]
+    fn a_parked_closer_is_told_that_its_helpers_have_left() {
+        loom::model(|| {
+            let jobs = Arc::new(Jobs::<u32>::new(1));
+            let ticket = Arc::new(AtomicU64::new(u64::MAX));
+            let helper = {
+                let (jobs, ticket) = (Arc::clone(&jobs), Arc::clone(&ticket));
+                loom::thread::spawn(move || {
+                    let bits = ticket.load(Ordering::Acquire);
+                    if bits != u64::MAX {
+                        jobs.help(JobTicket::from_bits(bits), &mut 7);
+                    }
+                })
+            };
+            let sum = AtomicU64::new(0);
+            let body = |core: &mut u32| {
+                sum.fetch_add(u64::from(*core), Ordering::Relaxed);
+            };
+            crate::task::on_model_host(0, || {
+                let opened = jobs.with_open(&body, |opened| {
+                    ticket.store(opened.to_bits(), Ordering::Release);
+                    loom::thread::yield_now();
+                });
+                assert!(opened.is_some());
+            });
+            let seen = sum.load(Ordering::Relaxed);
+            assert!(helper.join().is_ok());
+            assert_eq!(
+                seen,
+                sum.load(Ordering::Relaxed),
+                "a helper was still inside"
+            );
         });
     }
 }

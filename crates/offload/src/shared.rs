@@ -1,0 +1,595 @@
+//! The engines of a pool, who has claimed them, and who waits for one.
+//!
+//! Why here: the pool's calls, its engines' threads and the hosts of its tasks all work on this.
+//! Must stay true: a claim is passed on, never copied; a release is followed by a look at who waits
+//! and at the backlog, so that no work is left lying while an engine is idle (README.md).
+
+use crate::claims::Claims;
+use crate::error::{Cancelled, OffloadError, message_of};
+use crate::job::{JOBS_MAX, Jobs};
+use crate::mission::{Doorbell, Mission};
+use crate::packet;
+use crate::pool::{Background, PoolConfig};
+use crate::stalls::Stalls;
+use crate::task::{self, Counts, Priority, WaitPoint};
+use crossbeam_queue::ArrayQueue;
+use crossbeam_utils::CachePadded;
+use parking_lot::{Condvar, Mutex};
+use sidecore_engine::{Core, CoreOptions};
+use sidecore_sched::policy::CLASSES_MAX;
+use sidecore_sched::{Arrival, ClassId, Decision, Departure, Policy, Split};
+use sidecore_sys::{clock, cpu};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::time::{Duration, Instant};
+
+/// What an engine works with.
+pub(crate) struct Driver {
+    pub(crate) core: Core,
+    /// Units of loops that it has done since its counters were last brought up to date.
+    pub(crate) units: u64,
+}
+
+/// What one engine has done, written by whoever drives it.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) called: AtomicU64,
+    pub(crate) missions: AtomicU64,
+    pub(crate) background: AtomicU64,
+    pub(crate) panics: AtomicU64,
+    pub(crate) units: AtomicU64,
+    pub(crate) busy_cycles: AtomicU64,
+    pub(crate) stalls: AtomicU64,
+    pub(crate) stalled_ns: AtomicU64,
+}
+
+pub(crate) struct Place {
+    driver: CachePadded<Mutex<Driver>>,
+    pub(crate) doorbell: Doorbell,
+    cpu: usize,
+    pub(crate) counters: CachePadded<Counters>,
+}
+
+pub(crate) struct Posted {
+    pub(crate) job: Arc<dyn Background>,
+    pub(crate) token: u64,
+}
+
+pub(crate) struct Shared {
+    pub(crate) places: Box<[CachePadded<Place>]>,
+    pub(crate) claims: CachePadded<Claims>,
+    pub(crate) jobs: Jobs<Driver>,
+    pub(crate) backlog: ArrayQueue<Posted>,
+    pub(crate) policy: Mutex<Box<dyn Policy>>,
+    /// When the policy was last told that time passes.
+    ticked_ns: AtomicU64,
+    /// How loops of each class are split.
+    pub(crate) splits: Mutex<Box<[Split]>>,
+    /// Which engines are on a core, by the core's number.
+    on_cpu: Box<[u64]>,
+    /// Whether hosts have cores of their own: an off-load is then always a packet.
+    pub(crate) dedicated: bool,
+    /// Callers and tasks that wait for an idle engine, and how many of them are urgent. Threads
+    /// sleep on `freed` under `waiting`; hosts of tasks are rung through `freed_hosts`.
+    waiters: AtomicU32,
+    urgent_waiters: AtomicU32,
+    waiting: Mutex<()>,
+    freed: Condvar,
+    freed_hosts: WaitPoint,
+    /// Plain threads between asking for an engine and being done.
+    pub(crate) threads: CachePadded<AtomicU32>,
+    pub(crate) tasks: CachePadded<Counts>,
+    /// Cores for loops that the policy leaves to hosts, where hosts have no engines.
+    spare: ArrayQueue<Driver>,
+    core_options: CoreOptions,
+    grace: Duration,
+    started: Instant,
+}
+
+/// A claimed engine. Released on drop.
+pub(crate) struct Claim<'p> {
+    pub(crate) shared: &'p Shared,
+    pub(crate) engine: usize,
+}
+
+/// One caller of the pool, counted while it is in it.
+pub(crate) struct Ready<'a> {
+    shared: &'a Shared,
+    on_task: bool,
+    /// Plain threads in the pool when this one came, itself included if it is one.
+    threads: u32,
+}
+
+/// What a policy was told of work that is under way.
+pub(crate) struct Arrived {
+    arrival: Arrival,
+    begun_ns: u64,
+}
+
+impl Shared {
+    pub(crate) fn new(config: PoolConfig) -> Result<Self, OffloadError> {
+        let cpus = match config.cpus.is_empty() {
+            true => cpu::allowed().unwrap_or_default(),
+            false => config.cpus,
+        };
+        let mut on_cpu = vec![0_u64; cpus.iter().max().map_or(1, |&cpu| cpu + 1)];
+        let mut places = Vec::with_capacity(config.engines);
+        for engine in 0..config.engines {
+            let core =
+                Core::new(config.core).map_err(|source| OffloadError::Engine { engine, source })?;
+            let cpu = cpus.get(engine % cpus.len().max(1)).copied().unwrap_or(0);
+            on_cpu[cpu] |= 1 << engine;
+            places.push(CachePadded::new(Place {
+                driver: CachePadded::new(Mutex::new(Driver { core, units: 0 })),
+                doorbell: Doorbell::new(),
+                cpu,
+                counters: CachePadded::default(),
+            }));
+        }
+        Ok(Self {
+            claims: CachePadded::new(Claims::new(places.len())),
+            spare: ArrayQueue::new(places.len().max(1)),
+            places: places.into(),
+            jobs: Jobs::new(JOBS_MAX),
+            backlog: ArrayQueue::new(config.backlog_max.max(1)),
+            policy: Mutex::new(config.policy),
+            ticked_ns: AtomicU64::new(0),
+            splits: Mutex::new(vec![Split::default(); CLASSES_MAX].into()),
+            on_cpu: on_cpu.into(),
+            dedicated: config.dedicated,
+            waiters: AtomicU32::new(0),
+            urgent_waiters: AtomicU32::new(0),
+            waiting: Mutex::new(()),
+            freed: Condvar::new(),
+            freed_hosts: WaitPoint::new(),
+            threads: CachePadded::new(AtomicU32::new(0)),
+            tasks: CachePadded::default(),
+            core_options: config.core,
+            grace: config.grace,
+            started: Instant::now(),
+        })
+    }
+
+    pub(crate) fn engines(&self) -> usize {
+        self.places.len()
+    }
+
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.started.elapsed().as_nanos() as u64
+    }
+
+    /// Counts a caller that is a plain thread; tasks are counted by their hosts.
+    pub(crate) fn count_ready(&self) -> Ready<'_> {
+        let on_task = task::current_bell().is_some();
+        let threads = if on_task {
+            self.threads.load(Ordering::Relaxed)
+        } else {
+            self.threads.fetch_add(1, Ordering::Relaxed) + 1
+        };
+        Ready {
+            shared: self,
+            on_task,
+            threads,
+        }
+    }
+
+    /// What a policy is told when a loop asks for engines.
+    fn arrival(&self, ready: &Ready<'_>, class: ClassId, units: u32) -> Arrival {
+        let tasks = self.tasks.ready.load(Ordering::Relaxed) as u32;
+        let live = self.tasks.live.load(Ordering::Relaxed) as u32;
+        let others = (tasks + ready.threads).saturating_sub(1);
+        let engines = self.places.len() as u32;
+        Arrival {
+            task: task::id(),
+            live: (live + ready.threads).max(1),
+            class,
+            units,
+            // Its own, and all that no other task drives. Where there is no other task: an engine
+            // that is on its way out of a loop, or at background work, comes back soon.
+            engines_idle: if others == 0 {
+                engines
+            } else {
+                (self.claims.idle_count() + 1).min(engines)
+            },
+            engines,
+            ready: others,
+        }
+    }
+
+    /// Asks the policy, and says what it was told and when.
+    pub(crate) fn arrive(
+        &self,
+        ready: &Ready<'_>,
+        class: ClassId,
+        units: u32,
+    ) -> (Decision, Arrived) {
+        let begun_ns = self.now_ns();
+        let arrival = self.arrival(ready, class, units);
+        let decision = self.policy.lock().arrive(begun_ns, &arrival);
+        (decision, Arrived { arrival, begun_ns })
+    }
+
+    /// Tells the policy how it went.
+    pub(crate) fn depart(&self, arrived: &Arrived, width: u32, on_host: bool) {
+        let now_ns = self.now_ns();
+        let departure = Departure {
+            task: arrived.arrival.task,
+            class: arrived.arrival.class,
+            units: arrived.arrival.units,
+            width,
+            on_host,
+            elapsed_ns: now_ns.saturating_sub(arrived.begun_ns),
+        };
+        let mut policy = self.policy.lock();
+        policy.depart(now_ns, &departure);
+        // Relaxed: written under the lock.
+        if now_ns.saturating_sub(self.ticked_ns.load(Ordering::Relaxed)) > TICK_NS {
+            self.ticked_ns.store(now_ns, Ordering::Relaxed);
+            policy.tick(now_ns);
+        }
+    }
+
+    /// The engines whose threads are pinned to the core that this thread runs on.
+    pub(crate) fn near(&self) -> u64 {
+        if self.dedicated {
+            return 0;
+        }
+        self.on_cpu.get(cpu::current()).copied().unwrap_or(0)
+    }
+
+    /// Takes an idle engine, one of this core if it can; waits for one where none is idle. A task
+    /// is parked meanwhile.
+    ///
+    /// # Errors
+    /// [`Cancelled`] where that was asked to count and the task was cancelled meanwhile.
+    pub(crate) fn acquire(&self, may_cancel: bool) -> Result<Claim<'_>, Cancelled> {
+        let claim = |engine| Claim {
+            shared: self,
+            engine,
+        };
+        let urgent = task::priority() == Priority::Urgent;
+        let near = self.near();
+        let mut patience = Patience {
+            urgent,
+            until: None,
+        };
+        if let Some(engine) = self.try_claim(near, &mut patience) {
+            return Ok(claim(engine));
+        }
+        if let Some(bell) = task::current_bell() {
+            return self
+                .acquire_on_task(bell, near, patience, may_cancel)
+                .map(claim);
+        }
+        for _ in 0..SPINS_FOR_ENGINE {
+            std::hint::spin_loop();
+            if let Some(engine) = self.try_claim(near, &mut patience) {
+                return Ok(claim(engine));
+            }
+        }
+        let mut waiting = self.waiting.lock();
+        let _waits = self.count_waiter(urgent);
+        loop {
+            // After the count went up: a releaser that did not see it has set its bit before.
+            if let Some(engine) = self.try_claim(near, &mut patience) {
+                return Ok(claim(engine));
+            }
+            if patience.until.is_some() {
+                self.freed.wait_for(&mut waiting, DEFER);
+            } else {
+                self.freed.wait(&mut waiting);
+            }
+        }
+    }
+
+    /// Whether an urgent caller waits for an engine: loops then ask no more of them to help.
+    pub(crate) fn has_urgent_waiters(&self) -> bool {
+        self.urgent_waiters.load(Ordering::Relaxed) > 0
+    }
+
+    /// As [`Self::acquire`], but never waits for an engine inside of one, where all might wait for
+    /// one another: `None` says that the caller's own core must do with a core that is no engine's.
+    pub(crate) fn acquire_or_host(&self, may_cancel: bool) -> Result<Option<Claim<'_>>, Cancelled> {
+        if task::count_drives(0) == 0 {
+            return self.acquire(may_cancel).map(Some);
+        }
+        let claim = |engine| Claim {
+            shared: self,
+            engine,
+        };
+        Ok(self.claims.claim(self.near()).map(claim))
+    }
+
+    fn acquire_on_task(
+        &self,
+        bell: usize,
+        near: u64,
+        mut patience: Patience,
+        may_cancel: bool,
+    ) -> Result<usize, Cancelled> {
+        let _waits = self.count_waiter(patience.urgent);
+        let _wants = task::want_engine(&self.tasks);
+        self.freed_hosts.expect(bell);
+        loop {
+            if let Some(engine) = self.try_claim(near, &mut patience) {
+                return Ok(engine);
+            }
+            if may_cancel && task::is_cancelled() {
+                return Err(Cancelled);
+            }
+            let urgent = patience.urgent;
+            let due_ns = match patience.until {
+                Some(_) => clock::now_ns() + DEFER.as_nanos() as u64,
+                None => u64::MAX,
+            };
+            // Only looked at here and taken when this task goes on, so that no engine is held for a
+            // task that others of its host go before.
+            task::park_until(due_ns, || {
+                self.claims.idle_count() > 0
+                    && (urgent || self.urgent_waiters.load(Ordering::Relaxed) == 0)
+            });
+        }
+    }
+
+    /// Takes an idle engine, unless this is not urgent and somebody who waits is: then not before
+    /// it has let them go first for a while.
+    fn try_claim(&self, near: u64, patience: &mut Patience) -> Option<usize> {
+        if !patience.urgent && self.urgent_waiters.load(Ordering::SeqCst) > 0 {
+            let now = Instant::now();
+            if now < *patience.until.get_or_insert(now + DEFER) {
+                return None;
+            }
+        } else {
+            patience.until = None;
+        }
+        self.claims.claim(near)
+    }
+
+    fn count_waiter(&self, urgent: bool) -> Waits<'_> {
+        self.waiters.fetch_add(1, Ordering::SeqCst);
+        if urgent {
+            self.urgent_waiters.fetch_add(1, Ordering::SeqCst);
+        }
+        Waits {
+            shared: self,
+            urgent,
+        }
+    }
+
+    /// To be called after every release of a claim.
+    pub(crate) fn after_release(&self) {
+        if self.waiters.load(Ordering::SeqCst) > 0 {
+            // Partner: the fence in `Bell::sleep`.
+            fence(Ordering::SeqCst);
+            self.freed_hosts.notify_hosts_after_fence();
+            // The lock orders this after a waiter's last look at the bits.
+            drop(self.waiting.lock());
+            if self.urgent_waiters.load(Ordering::SeqCst) > 0 {
+                self.freed.notify_all();
+            } else {
+                self.freed.notify_one();
+            }
+        } else if !self.backlog.is_empty() {
+            self.start_drain();
+        }
+    }
+
+    /// Sends an idle engine, if there is one, to work off the background queue.
+    pub(crate) fn start_drain(&self) {
+        // Background work prefers *another* core than the one that serves a client here.
+        if let Some(engine) = self.claims.claim(!self.near()) {
+            self.places[engine].doorbell.ring(Mission::Drain);
+        }
+    }
+
+    /// Whether any caller waits for an engine: they go before background work.
+    fn has_waiters(&self) -> bool {
+        self.waiters.load(Ordering::SeqCst) > 0
+    }
+
+    /// Runs `work` with a core that is no engine's: the caller's host does the work itself.
+    ///
+    /// # Errors
+    /// [`OffloadError::Core`] where there is no memory for such a core.
+    pub(crate) fn on_host<R>(
+        &self,
+        work: impl FnOnce(&mut Driver) -> R,
+    ) -> Result<R, OffloadError> {
+        let mut driver = match self.spare.pop() {
+            Some(driver) => driver,
+            None => Driver {
+                core: Core::new(self.core_options)
+                    .map_err(|source| OffloadError::Core { source })?,
+                units: 0,
+            },
+        };
+        let result = guarded(|| work(&mut driver));
+        // More than fit are dropped: there were more at once than engines.
+        let _ = self.spare.push(driver);
+        result
+    }
+}
+
+impl<'p> Claim<'p> {
+    pub(crate) fn place(&self) -> &'p Place {
+        &self.shared.places[self.engine]
+    }
+
+    /// Whether this engine's thread runs on the core that this thread is on.
+    pub(crate) fn is_near(&self) -> bool {
+        self.place().cpu == cpu::current()
+    }
+
+    /// Drives the engine from this thread.
+    pub(crate) fn drive<R>(&self, work: impl FnOnce(&mut Driver) -> R) -> R {
+        self.place().drive(work)
+    }
+
+    /// Sends `work` to the engine's own thread and waits for the reply; a task is parked meanwhile.
+    pub(crate) fn send<R: Send>(
+        self,
+        work: impl FnOnce(&mut Driver) -> R + Send,
+    ) -> Result<R, OffloadError> {
+        packet::send(self, work, task::is_attentive())
+            .map_err(|message| OffloadError::Panicked { message })
+    }
+
+    pub(crate) fn doorbell(&self) -> &'p Doorbell {
+        &self.shared.places[self.engine].doorbell
+    }
+
+    /// Passes the claim on to the engine's thread, which will be rung.
+    pub(crate) fn into_doorbell(self) -> &'p Doorbell {
+        let doorbell = self.doorbell();
+        std::mem::forget(self);
+        doorbell
+    }
+
+    /// Sends the engine's thread on a mission; the claim goes with it.
+    pub(crate) fn send_mission(self, mission: Mission) {
+        self.into_doorbell().ring(mission);
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        if !self.shared.backlog.is_empty() && !self.shared.has_waiters() {
+            // Background work waits: pass the claim to the engine's own thread.
+            self.place().doorbell.ring(Mission::Drain);
+            return;
+        }
+        self.shared.claims.release(self.engine);
+        self.shared.after_release();
+    }
+}
+
+impl Place {
+    /// Runs `work` on this engine; the caller has its claim.
+    fn drive<R>(&self, work: impl FnOnce(&mut Driver) -> R) -> R {
+        struct Count<'a> {
+            counters: &'a Counters,
+            begun: u64,
+            driver: parking_lot::MutexGuard<'a, Driver>,
+        }
+        impl Drop for Count<'_> {
+            fn drop(&mut self) {
+                task::count_drives(-1);
+                let busy = clock::cycles().wrapping_sub(self.begun);
+                add(&self.counters.busy_cycles, busy);
+                let units = std::mem::take(&mut self.driver.units);
+                if units > 0 {
+                    add(&self.counters.units, units);
+                }
+            }
+        }
+        let mut count = Count {
+            counters: &self.counters,
+            driver: self.driver.lock(),
+            begun: clock::cycles(),
+        };
+        task::count_drives(1);
+        work(&mut count.driver)
+    }
+}
+
+/// Adds to a counter that only the holder of the claim writes: no locked instruction needed.
+pub(crate) fn add(counter: &AtomicU64, more: u64) {
+    counter.store(counter.load(Ordering::Relaxed) + more, Ordering::Relaxed);
+}
+
+/// Counted among those who wait for an engine, until dropped.
+struct Waits<'a> {
+    shared: &'a Shared,
+    urgent: bool,
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        if self.urgent {
+            self.shared.urgent_waiters.fetch_sub(1, Ordering::SeqCst);
+        }
+        self.shared.waiters.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// How long a caller lets urgent ones go first.
+struct Patience {
+    urgent: bool,
+    until: Option<Instant>,
+}
+
+impl Drop for Ready<'_> {
+    fn drop(&mut self) {
+        if !self.on_task {
+            self.shared.threads.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The body of an engine's thread.
+pub(crate) fn engine_thread(shared: &Shared, engine: usize, pin: bool) {
+    let place = &shared.places[engine];
+    if pin {
+        // A refusal is not fatal: an engine that wanders is slower, not wrong.
+        let _ = cpu::pin(place.cpu);
+    }
+    let (grace, mut seen, mut stalls) = (shared.grace, 0, Stalls::new());
+    loop {
+        let mission = place.doorbell.take(grace, &mut seen, &mut stalls);
+        match mission {
+            Mission::Exit => return,
+            Mission::Help(ticket) => {
+                place.drive(|driver| shared.jobs.help(ticket, driver));
+                add(&place.counters.missions, 1);
+            }
+            Mission::Run(packet) => {
+                add(&place.counters.missions, 1);
+                place.drive(|driver| {
+                    packet.run(&place.doorbell, driver);
+                    // Before the accounts are done: somebody waits for it.
+                    place.doorbell.reply();
+                });
+                count_stall(place, &mut stalls);
+                if packet.keeps_claim {
+                    // The engine is the sender's, who releases it; nothing here is ours to look at.
+                    continue;
+                }
+            }
+            Mission::Drain => add(&place.counters.missions, 1),
+        }
+        while !shared.has_waiters()
+            && let Some(posted) = shared.backlog.pop()
+        {
+            add(&place.counters.background, 1);
+            let run = |driver: &mut Driver| posted.job.run(&mut driver.core, posted.token);
+            if guarded(|| place.drive(run)).is_err() {
+                add(&place.counters.panics, 1);
+            }
+        }
+        count_stall(place, &mut stalls);
+        shared.claims.release(engine);
+        shared.after_release();
+    }
+}
+
+fn count_stall(place: &Place, stalls: &mut Stalls) {
+    if let Some(lost_ns) = stalls.look() {
+        add(&place.counters.stalls, 1);
+        add(&place.counters.stalled_ns, lost_ns);
+    }
+}
+
+/// Runs `work`, turning a panic into an error.
+pub(crate) fn guarded<R>(work: impl FnOnce() -> R) -> Result<R, OffloadError> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| OffloadError::Panicked {
+        message: message_of(panic.as_ref()),
+    })
+}
+
+/// How often a caller looks for an idle engine before it sleeps: about a microsecond.
+const SPINS_FOR_ENGINE: u32 = 30;
+/// How long, at most, others let urgent callers go first each time.
+const DEFER: Duration = Duration::from_micros(100);
+/// How often, at most, a policy is told that time passes.
+const TICK_NS: u64 = 10_000_000;
