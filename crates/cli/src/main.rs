@@ -4,7 +4,9 @@
 //! nothing else there; progress and logs go to standard error. A broken pipe is quiet.
 
 mod block;
+mod offload;
 mod output;
+mod picture;
 mod size;
 mod tour;
 
@@ -24,6 +26,9 @@ enum Command {
     /// Compressed images: pack, mount, attach, serve, measure.
     #[command(subcommand)]
     Block(block::Command),
+    /// How work gets to engines, measured.
+    #[command(subcommand)]
+    Offload(offload::Command),
     /// The main job, end to end, on this machine's own files.
     Tour(tour::Args),
 }
@@ -41,6 +46,7 @@ fn main() -> ExitCode {
     output::start_logging();
     let result = match Cli::parse().command {
         Command::Block(command) => command.run(),
+        Command::Offload(command) => command.run(),
         Command::Tour(args) => args.run(),
     };
     match result {

@@ -12,6 +12,7 @@
 //!
 //! The protocol between callers and engines is told in `README.md` beside this file.
 
+pub mod bench;
 mod claims;
 mod deal;
 mod error;

@@ -1,0 +1,23 @@
+//! `sidecore offload peer`: another process of the bench, started by it.
+
+use crate::Outcome;
+use anyhow::{Result, anyhow};
+use sidecore_offload::bench::Role;
+
+/// Arguments of `offload peer`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// What to be, as the bench writes it.
+    #[arg(value_name = "ROLE")]
+    role: String,
+}
+
+impl Args {
+    /// Plays the role until standard input ends.
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let role = Role::parse(&self.role)
+            .map_err(|error| anyhow!("no role for a process of `offload bench`: {error}"))?;
+        role.play()?;
+        Ok(Outcome::Done)
+    }
+}

@@ -1,0 +1,218 @@
+//! What a child of the bench does: `offload peer ROLE`.
+//!
+//! Why here: contestants that are processes must be started alike, pinned alike and counted alike,
+//! ours too. A child says `ready`, is told a line, answers with a line, again and again; it ends
+//! when its standard input does, however its parent ended.
+//! Must stay true: whatever a child allocates or starts, it does so before `ready`.
+//! The child's main thread. Source: own.
+
+use super::BenchError;
+use super::children::READY;
+use super::work::{Counted, HostWork, Window, count_cycles, count_loops};
+use crate::{Pool, PoolConfig};
+use rustix::thread::CpuSet;
+use rustix::time::{ClockId, Timespec};
+use serde::{Deserialize, Serialize};
+use sidecore_sched::ClassId;
+use sidecore_sys::clock;
+use std::io::{BufRead, Write};
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What a process is to be.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "role", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Role {
+    /// A worker that spins while its engine works, as the papers' MPI processes did.
+    Spin(Worker),
+    /// A worker that sleeps until its engine is done.
+    Block(Worker),
+    /// Workers as tasks of ours, all in one process.
+    Fibers {
+        /// What each does; the pool has an engine on each of its cores.
+        worker: Worker,
+        /// How many.
+        workers: usize,
+    },
+    /// Loops of an empty unit for each core, one after another, on a pool of its own.
+    Loops {
+        /// The cores of its engines.
+        cpus: Vec<usize>,
+    },
+    /// A pool that did something once, and then has nothing to do.
+    IdlePool {
+        /// The cores of its engines.
+        cpus: Vec<usize>,
+    },
+    /// Nothing but work, on one core: the foreign process.
+    Hog {
+        /// The core.
+        cpu: usize,
+    },
+}
+
+/// A worker.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Worker {
+    /// The cores among which the kernel may move it.
+    pub(crate) cpus: Vec<usize>,
+    /// The host's share of a cycle.
+    pub(crate) work: HostWork,
+    /// The engine's.
+    pub(crate) engine_ns: u64,
+}
+
+impl Role {
+    /// Reads a role as a parent of ours writes it.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        serde_json::from_str(text).map_err(|error| error.to_string())
+    }
+
+    /// Plays the role until standard input ends. Blocks.
+    ///
+    /// # Errors
+    /// [`BenchError`] where the system refuses a core, a thread or a line.
+    pub fn play(&self) -> Result<(), BenchError> {
+        match self {
+            Self::Spin(worker) => worker.count(|until_ns| {
+                while clock::now_ns() < until_ns {
+                    std::hint::spin_loop();
+                }
+            }),
+            Self::Block(worker) => {
+                // By default the kernel may let a sleeper oversleep by 50 us to save wake-ups.
+                set_timer_slack();
+                worker.count(sleep_until)
+            }
+            Self::Fibers { .. } => Err(BenchError::Missing("no fibers yet".into())),
+            Self::Loops { cpus } => loops(cpus),
+            Self::IdlePool { cpus } => {
+                let pool = start_pool(cpus)?;
+                empty_loop(&pool, &mut vec![(); cpus.len()])?;
+                answer_lines(|_: ()| Vec::new())
+            }
+            Self::Hog { cpu } => hog(*cpu),
+        }
+    }
+}
+
+impl Worker {
+    fn count(&self, mut wait: impl FnMut(u64)) -> Result<(), BenchError> {
+        stay_on(&self.cpus)?;
+        answer_lines(|window: Window| {
+            sleep_until(window.begin_ns);
+            vec![count_cycles(self.work, self.engine_ns, &window, &mut wait)]
+        })
+    }
+}
+
+/// Says `ready`, then answers each line with one.
+fn answer_lines<Q: serde::de::DeserializeOwned>(
+    mut answer: impl FnMut(Q) -> Vec<Counted>,
+) -> Result<(), BenchError> {
+    say(READY)?;
+    for line in std::io::stdin().lock().lines() {
+        let line = line.map_err(BenchError::io("read a line"))?;
+        let question = serde_json::from_str(&line).map_err(|error| BenchError::Io {
+            what: format!("understand `{line}`"),
+            source: error.into(),
+        })?;
+        let text = serde_json::to_string(&answer(question)).map_err(|error| BenchError::Io {
+            what: "write an answer".into(),
+            source: error.into(),
+        })?;
+        say(&text)?;
+    }
+    Ok(())
+}
+
+fn say(line: &str) -> Result<(), BenchError> {
+    let mut out = std::io::stdout().lock();
+    let said = writeln!(out, "{line}").and_then(|()| out.flush());
+    said.map_err(BenchError::io("answer"))
+}
+
+/// A pool with an engine on each of these cores.
+fn start_pool(cpus: &[usize]) -> Result<Pool, BenchError> {
+    // Engines are made for the cores that their maker may use.
+    stay_on(cpus)?;
+    Ok(Pool::start(PoolConfig {
+        engines: cpus.len(),
+        ..PoolConfig::default()
+    })?)
+}
+
+fn empty_loop(pool: &Pool, units: &mut [()]) -> Result<(), BenchError> {
+    Ok(pool.for_each(ClassId(0), units, |_, ()| {})?)
+}
+
+fn loops(cpus: &[usize]) -> Result<(), BenchError> {
+    let pool = start_pool(cpus)?;
+    let mut units = vec![(); cpus.len()];
+    empty_loop(&pool, &mut units)?;
+    answer_lines(|window: Window| {
+        sleep_until(window.begin_ns);
+        let one = || empty_loop(&pool, &mut units).is_ok();
+        vec![count_loops(&window, one)]
+    })
+}
+
+fn hog(cpu: usize) -> Result<(), BenchError> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&stop);
+    let reader = std::thread::Builder::new().name("bench-end".into());
+    let reading = reader.spawn(move || {
+        for line in std::io::stdin().lock().lines() {
+            if line.is_err() {
+                break;
+            }
+        }
+        seen.store(true, Ordering::Relaxed); // Nothing hangs on it but the end.
+    });
+    reading.map_err(BenchError::io("start a thread"))?;
+    stay_on(&[cpu])?;
+    say(READY)?;
+    let work = HostWork::calibrate(HOG_LOOK_NS);
+    while !stop.load(Ordering::Relaxed) {
+        work.run();
+    }
+    Ok(())
+}
+
+/// Lets the kernel move this thread among these cores only.
+pub(crate) fn stay_on(cpus: &[usize]) -> Result<(), BenchError> {
+    let mut set = CpuSet::new();
+    for &cpu in cpus {
+        if cpu < CpuSet::MAX_CPU {
+            set.set(cpu);
+        }
+    }
+    let stayed = rustix::thread::sched_setaffinity(None, &set);
+    stayed.map_err(|error| BenchError::io(format!("stay on the cores {cpus:?}"))(error.into()))
+}
+
+/// Sleeps until a moment of [`clock::now_ns`].
+pub(crate) fn sleep_until(moment_ns: u64) {
+    let moment = Timespec {
+        tv_sec: (moment_ns / 1_000_000_000) as i64,
+        tv_nsec: (moment_ns % 1_000_000_000) as i64,
+    };
+    while clock::now_ns() < moment_ns {
+        // Interrupted or done: the clock says which.
+        let _ = rustix::thread::clock_nanosleep_absolute(ClockId::Monotonic, &moment);
+    }
+}
+
+/// Lets the kernel wake this thread when it asked to be woken.
+pub(crate) fn set_timer_slack() {
+    // A refusal makes sleeps longer, not wrong.
+    let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+}
+
+/// A hog looks that often whether it is to end.
+const HOG_LOOK_NS: u64 = 1_000_000;
