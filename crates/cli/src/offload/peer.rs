@@ -1,8 +1,8 @@
 //! `sidecore offload peer`: another process of the bench, started by it.
 
 use crate::Outcome;
-use anyhow::{Result, anyhow};
-use sidecore_offload::bench::Role;
+use anyhow::Result;
+use sidecore_offload::bench;
 
 /// Arguments of `offload peer`.
 #[derive(clap::Args)]
@@ -15,9 +15,7 @@ pub(crate) struct Args {
 impl Args {
     /// Plays the role until standard input ends.
     pub(crate) fn run(self) -> Result<Outcome> {
-        let role = Role::parse(&self.role)
-            .map_err(|error| anyhow!("no role for a process of `offload bench`: {error}"))?;
-        role.play()?;
+        bench::play(&self.role)?;
         Ok(Outcome::Done)
     }
 }

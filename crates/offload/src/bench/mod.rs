@@ -29,7 +29,7 @@ mod throughput;
 mod trips;
 mod work;
 
-pub use peers::{Role, Worker};
+pub use peers::play;
 
 use crate::OffloadError;
 use report::{Report, Sample};

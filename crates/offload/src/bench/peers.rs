@@ -9,7 +9,8 @@
 use super::BenchError;
 use super::children::READY;
 use super::work::{Counted, HostWork, Window, count_cycles, count_loops};
-use crate::{Pool, PoolConfig};
+use crate::task::{self, Task};
+use crate::{Pool, PoolConfig, TaskOptions, TasksOptions};
 use rustix::thread::CpuSet;
 use rustix::time::{ClockId, Timespec};
 use serde::{Deserialize, Serialize};
@@ -20,11 +21,22 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// Plays a role, written as the bench writes it, until standard input ends. Blocks.
+///
+/// # Errors
+/// [`BenchError::Io`] where it is no role, or where the system refuses a core, a thread or a line.
+pub fn play(role: &str) -> Result<(), BenchError> {
+    let role: Role = serde_json::from_str(role).map_err(|error| BenchError::Io {
+        what: "play a role that the bench has not written".into(),
+        source: error.into(),
+    })?;
+    role.play()
+}
+
 /// What a process is to be.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "role", rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Role {
+pub(crate) enum Role {
     /// A worker that spins while its engine works, as the papers' MPI processes did.
     Spin(Worker),
     /// A worker that sleeps until its engine is done.
@@ -36,10 +48,12 @@ pub enum Role {
         /// How many.
         workers: usize,
     },
-    /// Loops of an empty unit for each core, one after another, on a pool of its own.
+    /// Loops of one unit for each core, one after another, on a pool of its own.
     Loops {
         /// The cores of its engines.
         cpus: Vec<usize>,
+        /// A unit.
+        work: HostWork,
     },
     /// A pool that did something once, and then has nothing to do.
     IdlePool {
@@ -55,7 +69,7 @@ pub enum Role {
 
 /// A worker.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Worker {
+pub(crate) struct Worker {
     /// The cores among which the kernel may move it.
     pub(crate) cpus: Vec<usize>,
     /// The host's share of a cycle.
@@ -65,19 +79,8 @@ pub struct Worker {
 }
 
 impl Role {
-    /// Reads a role as a parent of ours writes it.
-    ///
-    /// # Errors
-    /// What is wrong with it, in words.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        serde_json::from_str(text).map_err(|error| error.to_string())
-    }
-
     /// Plays the role until standard input ends. Blocks.
-    ///
-    /// # Errors
-    /// [`BenchError`] where the system refuses a core, a thread or a line.
-    pub fn play(&self) -> Result<(), BenchError> {
+    fn play(&self) -> Result<(), BenchError> {
         match self {
             Self::Spin(worker) => worker.count(|until_ns| {
                 while clock::now_ns() < until_ns {
@@ -89,11 +92,12 @@ impl Role {
                 set_timer_slack();
                 worker.count(sleep_until)
             }
-            Self::Fibers { .. } => Err(BenchError::Missing("no fibers yet".into())),
-            Self::Loops { cpus } => loops(cpus),
+            Self::Fibers { worker, workers } => fibers(worker, *workers),
+            Self::Loops { cpus, work } => loops(cpus, *work),
             Self::IdlePool { cpus } => {
                 let pool = start_pool(cpus)?;
-                empty_loop(&pool, &mut vec![(); cpus.len()])?;
+                let mut units = vec![(); cpus.len()];
+                pool.for_each(ClassId(0), &mut units, |_, ()| {})?;
                 answer_lines(|_: ()| Vec::new())
             }
             Self::Hog { cpu } => hog(*cpu),
@@ -147,18 +151,40 @@ fn start_pool(cpus: &[usize]) -> Result<Pool, BenchError> {
     })?)
 }
 
-fn empty_loop(pool: &Pool, units: &mut [()]) -> Result<(), BenchError> {
-    Ok(pool.for_each(ClassId(0), units, |_, ()| {})?)
-}
-
-fn loops(cpus: &[usize]) -> Result<(), BenchError> {
+fn loops(cpus: &[usize], work: HostWork) -> Result<(), BenchError> {
     let pool = start_pool(cpus)?;
     let mut units = vec![(); cpus.len()];
-    empty_loop(&pool, &mut units)?;
     answer_lines(|window: Window| {
         sleep_until(window.begin_ns);
-        let one = || empty_loop(&pool, &mut units).is_ok();
-        vec![count_loops(&window, one)]
+        let mut one = || pool.for_each(ClassId(0), &mut units, |_, ()| work.run());
+        vec![count_loops(&window, || one().is_ok())]
+    })
+}
+
+/// Workers as tasks.
+fn fibers(worker: &Worker, workers: usize) -> Result<(), BenchError> {
+    let pool = start_pool(&worker.cpus)?;
+    let options = TasksOptions {
+        cpus: worker.cpus.clone(),
+        live_max: Some(workers),
+        ..TasksOptions::default()
+    };
+    answer_lines(|window: Window| {
+        sleep_until(window.begin_ns);
+        let work = |_: &Task| {
+            count_cycles(worker.work, worker.engine_ns, &window, |until_ns| {
+                // Nobody cancels it.
+                let _ = task::sleep_until(until_ns);
+            })
+        };
+        let counted = pool.tasks(options.clone(), |scope| {
+            let spawn = |_| scope.spawn(TaskOptions::default(), work);
+            let handles: Vec<_> = (0..workers).map(spawn).collect();
+            let joined = handles.into_iter().map(|handle| handle.join());
+            joined.collect::<Result<Vec<Counted>, _>>()
+        });
+        // What failed is missing from the answer, which the parent notices.
+        counted.and_then(|counted| counted).unwrap_or_default()
     })
 }
 

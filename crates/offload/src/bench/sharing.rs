@@ -10,7 +10,7 @@ use super::children::Peer;
 use super::peers::Role;
 use super::report::SharingRow;
 use super::stats::Outcome;
-use super::work::{Counted, Window};
+use super::work::{Counted, HostWork, Window};
 use super::{Bench, BenchError, Contestant};
 use sidecore_sys::clock;
 use std::path::{Path, PathBuf};
@@ -21,9 +21,10 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     let cpus = bench.cpus.iter().copied().take(2).collect::<Vec<_>>();
     let threads = cpus.len();
     let program = bench.config.sidecore.clone();
-    let pool = Role::Loops { cpus };
+    let work = HostWork::calibrate(UNIT_NS);
+    let pool = Role::Loops { cpus, work };
     let ours = |bench: &Bench<'_>| Peer::start(&program, &pool, &bench.cancel);
-    pair(bench, POOLS, "loops/s", "loops of two empty units", &ours)?;
+    pair(bench, POOLS, "loops/s", "a loop is a unit of 20 us for each core", &ours)?;
 
     match compile(&bench.config.scratch) {
         Err(BenchError::Missing(reason)) => bench.missing(&reason),
@@ -32,13 +33,14 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
             let theirs = |bench: &Bench<'_>| {
                 let mut command = Command::new(&peer);
                 command
+                    .arg(UNIT_NS.to_string())
                     .env("OMP_WAIT_POLICY", "active")
                     .env("OMP_NUM_THREADS", threads.to_string());
                 let mut peer = Peer::spawn(&mut command)?;
                 peer.expect_ready(&bench.cancel)?;
                 Ok(peer)
             };
-            let note = "OMP_WAIT_POLICY=active, one thread a core";
+            let note = "the same loops; OMP_WAIT_POLICY=active, a thread on each core";
             pair(bench, OPENMP, "loops/s", note, &theirs)?;
         }
     }
@@ -135,4 +137,6 @@ fn compile(scratch: &Path) -> Result<PathBuf, BenchError> {
 
 const POOLS: &str = "two pools, each of all cores";
 const OPENMP: &str = "two OpenMP programs, each of all cores";
+/// What each core works in one loop.
+const UNIT_NS: u64 = 20_000;
 const PEER_SOURCE: &str = include_str!("../../../../scripts/peers/omp_peer.c");

@@ -7,7 +7,7 @@
 
 use super::report::Figure;
 use super::{Bench, BenchError, Contestant};
-use crate::{Pool, PoolConfig};
+use crate::{Pool, PoolConfig, TaskOptions, TasksOptions};
 use crossbeam_utils::CachePadded;
 use sidecore_sched::ClassId;
 use sidecore_sys::{clock, cpu};
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     let cpus = bench.cpus.clone();
     let batch = Batch {
-        tasks: 20_000,
+        tasks: 50_000,
         time_ns: bench.choose(40_000_000, 150_000_000),
     };
     let batch = &batch;
@@ -42,6 +42,9 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
             batch.rate(UNITS, |done| units(&pool, batch, done))
         }),
     ];
+    contestants.push(Contestant::new(FIBERS, || {
+        batch.rate(FIBERS, |done| fibers(&pool, batch, done))
+    }));
     contestants.push(Contestant::new(RAYON, || {
         batch.rate(RAYON, |done| {
             rayon.scope(|scope| {
@@ -116,6 +119,16 @@ fn units(pool: &Pool, batch: &Batch, done: &AtomicU64) {
     let _ = pool.for_each(ClassId(0), &mut items, |_, ()| count(done));
 }
 
+/// Tasks on stacks of their own.
+fn fibers(pool: &Pool, batch: &Batch, done: &AtomicU64) {
+    // Tasks that fail leave themselves uncounted, which shows.
+    let _ = pool.tasks(TasksOptions::default(), |scope| {
+        for _ in 0..batch.tasks {
+            scope.spawn(TaskOptions::default(), |_| count(done));
+        }
+    });
+}
+
 /// A channel that a worker on each core empties.
 fn channel(cpus: &[usize], batch: &Batch, done: &AtomicU64) {
     let (sender, receiver) = crossbeam_channel::bounded::<()>(CHANNEL_TASKS);
@@ -141,15 +154,17 @@ fn channel(cpus: &[usize], batch: &Batch, done: &AtomicU64) {
 const CHANNEL_TASKS: usize = 1024;
 const CALLS: &str = "pool, calls";
 const UNITS: &str = "pool, units of a loop";
+const FIBERS: &str = "pool, tasks as fibers";
 const RAYON: &str = "rayon, scope";
 const CROSSBEAM: &str = "crossbeam, channel";
 /// In the order of the contestants, with what must be known.
-const WAYS: [(&str, &str); 4] = [
+const WAYS: [(&str, &str); 5] = [
     (
         CALLS,
         "one thread, one after another, each on the engine of its own core",
     ),
     (UNITS, "one loop on all engines"),
+    (FIBERS, "one scope, spawned from one thread; hosts start and end with it"),
     (RAYON, "one scope, spawned from one thread"),
     (CROSSBEAM, "one sender, a worker on each core"),
 ];

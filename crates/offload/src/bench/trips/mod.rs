@@ -4,9 +4,11 @@
 //! less than moving one cache line to another core and back.
 //! Must stay true: every way carries a number there and the same number back, and it is looked at;
 //! only the way that is measured has a thread that spins.
-//! One thread, pinned while it measures. Source: own; the ways of others are in `others`.
+//! One thread, pinned while it measures. Source: own. The ways of others are in `others`, ours in
+//! `ours`.
 
 mod others;
+mod ours;
 
 use super::report::Trip;
 use super::work::percentile;
@@ -28,9 +30,11 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     };
     let rounds = bench.choose(3, 9);
     let plan = &plan;
+    let same = ours::SameProcess::start(plan)?;
     let mut contestants = vec![
         Contestant::new(BARE, move || others::spinning_line(plan)),
         Contestant::new("two_lines", move || others::two_lines(plan)),
+        Contestant::new(SAME, || same.sample(plan)),
         Contestant::new("futex", move || others::futex(plan)),
         Contestant::new("eventfd", move || others::eventfd(plan)),
         Contestant::new("crossbeam", move || others::crossbeam(plan)),
@@ -128,7 +132,8 @@ impl Drop for Pinned {
 
 /// The way that all others are compared with.
 const BARE: &str = "spinning_line";
+const SAME: &str = "same_process";
 /// In the order of the contestants.
-const NAMES: [&str; 6] = [BARE, "two_lines", "futex", "eventfd", "crossbeam", "rayon"];
+const NAMES: [&str; 7] = [BARE, "two_lines", SAME, "futex", "eventfd", "crossbeam", "rayon"];
 /// Looking at the clock costs about as much as a tenth of a trip.
 const LOOK_TRIPS: usize = 32;
