@@ -61,7 +61,10 @@ fn a_quick_run_reports_trips_rows_samples_and_a_picture() {
     // Three numbers of workers, with and without a hog.
     assert_eq!(rows.len() as u64, 3 * 2 * cores.min(2), "{rows:?}");
     for row in rows {
-        assert!(row["workers"].is_u64() && row["worker_cores"].is_u64(), "{row}");
+        assert!(
+            row["workers"].is_u64() && row["worker_cores"].is_u64(),
+            "{row}"
+        );
         assert!(row["hog"].is_boolean(), "{row}");
         for key in ["spin_us", "edtlp_us", "block_us"] {
             // Nobody ends a cycle before its engine does.
@@ -70,7 +73,10 @@ fn a_quick_run_reports_trips_rows_samples_and_a_picture() {
         assert!(row["ratio"].as_f64().unwrap() > 0.0, "{row}");
     }
     for group in ["throughput", "sharing", "idle", "targets"] {
-        assert!(!report[group].as_array().unwrap().is_empty(), "{group}: {report}");
+        assert!(
+            !report[group].as_array().unwrap().is_empty(),
+            "{group}: {report}"
+        );
     }
     let samples = std::fs::read_to_string(&tsv).unwrap();
     assert!(samples.starts_with("# machine: "), "{samples}");
@@ -141,7 +147,11 @@ fn children_of(scratch: &str) -> usize {
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
     let environments = entries.filter_map(|entry| std::fs::read(entry.path().join("environ")).ok());
     environments
-        .filter(|bytes| bytes.split(|&byte| byte == 0).any(|word| word == mark.as_bytes()))
+        .filter(|bytes| {
+            bytes
+                .split(|&byte| byte == 0)
+                .any(|word| word == mark.as_bytes())
+        })
         .count()
         // `timeout` has it, too.
         .saturating_sub(1)

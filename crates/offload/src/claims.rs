@@ -6,7 +6,7 @@
 //! *then* looks for work that came meanwhile, while a poster queues its work and *then* looks for
 //! an idle bit: one of the two must see the other (see README.md, "No work is left lying").
 
-use crate::job::sync::{AtomicU64, Ordering, fence};
+use crate::sync::{AtomicU64, Ordering, fence};
 
 /// The most engines a pool has: one bit each.
 pub(crate) const ENGINES_MAX: usize = 64;
@@ -25,8 +25,8 @@ impl Claims {
         }
     }
 
-    /// Takes an idle engine, `preferred` if it is one.
-    pub(crate) fn claim(&self, preferred: usize) -> Option<usize> {
+    /// Takes an idle engine, one of the set `near` if there is one.
+    pub(crate) fn claim(&self, near: u64) -> Option<usize> {
         // Partner of the fence in `release`: what the caller queued before is seen by whoever
         // releases after this look at the bits.
         fence(Ordering::SeqCst);
@@ -35,12 +35,11 @@ impl Claims {
             if idle == 0 {
                 return None;
             }
-            let wanted = 1_u64.checked_shl(preferred as u32).unwrap_or(0);
-            let bit = if idle & wanted != 0 {
-                wanted
-            } else {
-                idle & idle.wrapping_neg()
+            let wanted = match idle & near {
+                0 => idle,
+                near => near,
             };
+            let bit = wanted & wanted.wrapping_neg();
             match self.idle.compare_exchange_weak(
                 idle,
                 idle & !bit,

@@ -2,6 +2,18 @@
 
 use sidecore_engine::KernelError;
 use sidecore_sys::SysError;
+use std::any::Any;
+
+/// The task was cancelled before what it waited for came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the task was cancelled")]
+pub struct Cancelled;
+
+impl From<Cancelled> for OffloadError {
+    fn from(_: Cancelled) -> Self {
+        Self::Cancelled
+    }
+}
 
 /// Why off-loaded work did not end well, or the pool could not start.
 #[derive(Debug, thiserror::Error)]
@@ -40,4 +52,38 @@ pub enum OffloadError {
         /// Why.
         source: std::io::Error,
     },
+    /// The task that asked was cancelled, or the task that was joined never began.
+    #[error("the task was cancelled")]
+    Cancelled,
+    /// A task panicked; its host and the others live on.
+    #[error("a task panicked: {message}")]
+    TaskPanicked {
+        /// The panic's message.
+        message: String,
+    },
+    /// The number of host threads asked for is out of range, or other scopes have them.
+    #[error("{hosts} hosts asked for; a process has 1 to {max} at once; ask for fewer")]
+    HostCount {
+        /// What was asked for.
+        hosts: usize,
+        /// The most a process has.
+        max: usize,
+    },
+    /// The operating system refused a host's thread.
+    #[error("cannot start the thread of host {host}: {source}")]
+    Host {
+        /// Which one.
+        host: usize,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+/// What a panic said.
+pub(crate) fn message_of(panic: &(dyn Any + Send)) -> String {
+    panic
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "no message".to_owned())
 }

@@ -11,18 +11,12 @@
 //! only by a helper that is counted in the gate; `close` returns only when that count is zero.
 #![allow(unsafe_code)]
 
+use crate::sync::{AtomicU64, Ordering};
+use crate::task::WaitPoint;
 use crossbeam_queue::ArrayQueue;
+use sidecore_engine::WaitOptions;
 use std::cell::UnsafeCell;
-
-/// Atomics, replaced by loom's under `--cfg loom`.
-pub(crate) mod sync {
-    #[cfg(loom)]
-    pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-    #[cfg(not(loom))]
-    pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-}
-
-use sync::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 /// Loop jobs that may be open at once; a caller that finds none free runs its loop alone.
 pub(crate) const JOBS_MAX: usize = 256;
@@ -65,8 +59,8 @@ struct Slot<C> {
     /// Generation (upper half), closed bit, helpers inside.
     gate: AtomicU64,
     body: UnsafeCell<Option<*const Body<'static, C>>>,
-    /// Counts helpers that left a closed job; the closer sleeps on it.
-    departures: AtomicU32,
+    /// Where the closer of this slot waits for helpers that are still inside.
+    departed: WaitPoint,
 }
 
 // SAFETY: `body` is written by the one caller that took the slot from the free list, before it
@@ -92,7 +86,7 @@ impl<C: 'static> Jobs<C> {
             .map(|_| Slot {
                 gate: AtomicU64::new(CLOSED),
                 body: UnsafeCell::new(None),
-                departures: AtomicU32::new(0),
+                departed: WaitPoint::new(),
             })
             .collect();
         Self { slots, free }
@@ -166,46 +160,19 @@ impl<C: 'static> Jobs<C> {
     fn close(&self, slot: u32) {
         let place = &self.slots[slot as usize];
         place.gate.fetch_or(CLOSED, Ordering::AcqRel);
-        let mut spins = 0_u32;
-        loop {
-            let seen = place.departures.load(Ordering::Acquire);
-            // Acquire: partner of the Release in `Leave`; what helpers wrote is visible after this.
-            if place.gate.load(Ordering::Acquire) & ACTIVE_MASK == 0 {
-                break;
-            }
-            // A helper finishes its last unit: microseconds, unless its core was taken from it.
-            spins += 1;
-            wait_for_departure(&place.departures, seen, spins);
-        }
+        // A helper finishes its last unit: microseconds, unless its core was taken from it.
+        // Acquire: partner of the Release in `Leave`; what helpers wrote is visible after this.
+        let is_empty = || place.gate.load(Ordering::Acquire) & ACTIVE_MASK == 0;
+        place.departed.wait(CLOSE_WAIT, || is_empty().then_some(()));
         let _ = self.free.push(slot);
     }
 }
 
-/// How long `close` spins for helpers before it sleeps.
-#[cfg(not(loom))]
-const SPINS_BEFORE_SLEEP: u32 = 1_000;
-
-#[cfg(not(loom))]
-fn wait_for_departure(departures: &AtomicU32, seen: u32, spins: u32) {
-    if spins < SPINS_BEFORE_SLEEP {
-        std::hint::spin_loop();
-    } else {
-        let _ = sidecore_sys::futex::wait(departures, seen, None);
-    }
-}
-
-#[cfg(not(loom))]
-fn announce_departure(departures: &AtomicU32) {
-    sidecore_sys::futex::wake(departures, 1);
-}
-
-#[cfg(loom)]
-fn wait_for_departure(_departures: &AtomicU32, _seen: u32, _spins: u32) {
-    loom::thread::yield_now();
-}
-
-#[cfg(loom)]
-fn announce_departure(_departures: &AtomicU32) {}
+/// How a thread's `close` waits for helpers: about 40 us of looking, then asleep. A task is parked.
+const CLOSE_WAIT: WaitOptions = WaitOptions {
+    spins: 1_000,
+    grace: Duration::ZERO,
+};
 
 struct Guard<'a, C: 'static> {
     jobs: &'a Jobs<C>,
@@ -228,8 +195,7 @@ impl<C> Drop for Leave<'_, C> {
         let before = self.place.gate.fetch_sub(1, Ordering::AcqRel);
         if before & CLOSED != 0 {
             // The closer may already be gone and the slot reused: then this wakes nobody who minds.
-            self.place.departures.fetch_add(1, Ordering::Release);
-            announce_departure(&self.place.departures);
+            self.place.departed.notify();
         }
     }
 }

@@ -1,12 +1,16 @@
 //! How work gets to engines.
 //!
-//! [`Pool`] owns the engines of one process. A caller hands it work with borrowed data in one of
-//! three ways, and a policy of `sidecore-sched` decides how wide it runs:
+//! [`Pool`] owns the engines of one process. A caller hands it work with borrowed data in
+//! one of these ways, and a policy of `sidecore-sched` decides how wide it runs:
 //!
 //! - [`Pool::run`] / [`Pool::call`]: one task on one engine (TLP). An idle engine on the caller's
 //!   own core is *called*: the caller drives it itself, and nothing crosses to another core.
 //! - [`Pool::for_each`]: one task's units across several engines (LLP). The caller is the first of
 //!   them; the others are woken with a request packet.
+//! - [`Pool::reduce`]: a loop whose values are combined, with the same bits for any number of
+//!   engines.
+//! - [`Pool::tasks`]: any number of tasks as fibers, whose ordinary code does all of the above;
+//!   while one waits, another runs. See [`task`].
 //! - [`Pool::post`]: background work that nobody waits for (read-ahead), done by whichever engine
 //!   is idle, dropped when its bounded queue is full.
 //!
@@ -18,10 +22,18 @@ mod deal;
 mod error;
 mod job;
 mod mission;
+mod packet;
 mod pool;
+mod reduce;
+mod shared;
+mod stalls;
+mod sync;
+pub mod task;
 
-pub use error::OffloadError;
-pub use pool::{Background, Pool, PoolConfig, Seat, SeatCounters};
+pub use error::{Cancelled, OffloadError};
+pub use pool::{Background, EngineCounters, Pool, PoolConfig, Seat, Snapshot, TaskCounters};
+pub use reduce::{PIECES_MAX, Piece};
+pub use task::{JoinHandle, Priority, Scope, Task, TaskOptions, TasksOptions};
 
 #[cfg(test)]
 mod tests;

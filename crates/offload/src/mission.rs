@@ -6,6 +6,10 @@
 //! Must stay true: only the claimer of an idle engine sends; only its thread takes.
 
 use crate::job::JobTicket;
+use crate::packet::PacketAddress;
+use crate::stalls::Stalls;
+use crate::task::WaitPoint;
+use crossbeam_utils::CachePadded;
 use sidecore_sys::futex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -15,6 +19,8 @@ use std::time::{Duration, Instant};
 pub(crate) enum Mission {
     /// Help with a loop job.
     Help(JobTicket),
+    /// Run this packet and reply.
+    Run(PacketAddress),
     /// Work off the background queue.
     Drain,
     /// End the thread.
@@ -28,6 +34,7 @@ const ASLEEP: u32 = 2;
 const KIND_HELP: u64 = 0;
 const KIND_DRAIN: u64 = 1 << 62;
 const KIND_EXIT: u64 = 2 << 62;
+const KIND_RUN: u64 = 3 << 62;
 
 /// How often the spinning thread looks at the clock.
 const SPINS_PER_CLOCK_READ: u32 = 32;
@@ -38,6 +45,15 @@ const SPINS_PER_CLOCK_READ: u32 = 32;
 pub(crate) struct Doorbell {
     state: AtomicU32,
     packet: AtomicU64,
+    /// The way back, on a line of its own.
+    reply: CachePadded<Reply>,
+}
+
+#[derive(Debug)]
+struct Reply {
+    /// Packets that the engine's thread has run.
+    count: AtomicU64,
+    counted: WaitPoint,
 }
 
 impl Doorbell {
@@ -45,7 +61,30 @@ impl Doorbell {
         Self {
             state: AtomicU32::new(EMPTY),
             packet: AtomicU64::new(0),
+            reply: CachePadded::new(Reply {
+                count: AtomicU64::new(0),
+                counted: WaitPoint::new(),
+            }),
         }
+    }
+
+    /// Packets that the engine's thread has run.
+    pub(crate) fn replies(&self) -> u64 {
+        // Acquire: partner of the Release in `reply`; what the packet's work left is there.
+        self.reply.count.load(Ordering::Acquire)
+    }
+
+    /// Where to wait for [`Self::replies`] to change.
+    pub(crate) fn replied(&self) -> &WaitPoint {
+        &self.reply.counted
+    }
+
+    /// A packet was run. Only the engine's thread.
+    pub(crate) fn reply(&self) {
+        let count = self.reply.count.load(Ordering::Relaxed);
+        // Release: partner of the Acquire in `replies`.
+        self.reply.count.store(count + 1, Ordering::Release);
+        self.reply.counted.notify();
     }
 
     /// Gives the engine a mission; wakes its thread if it sleeps. The caller owns the engine's claim
@@ -53,6 +92,7 @@ impl Doorbell {
     pub(crate) fn ring(&self, mission: Mission) {
         let word = match mission {
             Mission::Help(ticket) => KIND_HELP | ticket.to_bits(),
+            Mission::Run(packet) => KIND_RUN | packet.to_bits(),
             Mission::Drain => KIND_DRAIN,
             Mission::Exit => KIND_EXIT,
         };
@@ -64,7 +104,7 @@ impl Doorbell {
     }
 
     /// Waits for the next mission: spins for `grace`, then sleeps.
-    pub(crate) fn take(&self, grace: Duration) -> Mission {
+    pub(crate) fn take(&self, grace: Duration, stalls: &mut Stalls) -> Mission {
         let mut spins = 0_u32;
         let mut start = None;
         loop {
@@ -86,7 +126,7 @@ impl Doorbell {
             {
                 Ok(_) | Err(ASLEEP) => {
                     // Woken for whatever reason: the state says whether there is a mission.
-                    let _ = futex::wait(&self.state, ASLEEP, None);
+                    stalls.sleeping(|| futex::wait(&self.state, ASLEEP, None));
                 }
                 Err(_) => {}
             }
@@ -96,6 +136,7 @@ impl Doorbell {
         match word & (3 << 62) {
             KIND_HELP => Mission::Help(JobTicket::from_bits(word)),
             KIND_DRAIN => Mission::Drain,
+            KIND_RUN => Mission::Run(PacketAddress::from_bits(word & !KIND_RUN)),
             _ => Mission::Exit,
         }
     }

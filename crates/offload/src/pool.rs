@@ -8,22 +8,20 @@
 //! Must stay true: a claim is passed on, never copied; a seat is released with the backlog checked
 //! afterwards, so that posted work is never left lying while an engine is idle.
 
-use crate::claims::{Claims, ENGINES_MAX};
+use crate::claims::ENGINES_MAX;
 use crate::deal::Deal;
 use crate::error::OffloadError;
-use crate::job::{JOBS_MAX, Jobs};
-use crate::mission::{Doorbell, Mission};
-use crossbeam_queue::ArrayQueue;
-use crossbeam_utils::CachePadded;
-use parking_lot::{Condvar, Mutex};
-use sidecore_engine::{Core, CoreOptions, Kernel};
-use sidecore_sched::{Arrival, ClassId, Decision, Departure, Policy, TaskId};
-use sidecore_sys::cpu;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use crate::mission::Mission;
+use crate::shared::{Claim, Driver, Posted, Shared, add, engine_thread, guarded};
+use crate::task;
+use parking_lot::Mutex;
+use sidecore_engine::{Core, CoreOptions, Kernel, WaitOptions};
+use sidecore_sched::{ClassId, Decision, Departure, Policy};
+use sidecore_sys::{clock, cpu};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Background work: one object, many tokens, so that posting allocates nothing.
 pub trait Background: Send + Sync {
@@ -41,6 +39,12 @@ pub struct PoolConfig {
     pub grace: Duration,
     /// Whether engine threads are pinned, one to a core, in turn.
     pub pin: bool,
+    /// The cores that engines are put on in turn; empty for all that this thread may use.
+    pub cpus: Vec<usize>,
+    /// Engines have cores of their own on which no host runs. [`Pool::run`] and loops then always go
+    /// to the engines' threads, and what the policy leaves to the host runs with a core that is no
+    /// engine's. Otherwise cores are equal: callers drive idle engines themselves.
+    pub dedicated: bool,
     /// Most pieces of background work that wait; more are dropped.
     pub backlog_max: usize,
     /// Who decides how wide a loop runs.
@@ -56,6 +60,8 @@ impl Default for PoolConfig {
             core: CoreOptions::default(),
             grace: Duration::from_micros(8),
             pin: true,
+            cpus: Vec::new(),
+            dedicated: false,
             backlog_max: 256,
             policy: Box::new(sidecore_sched::Equi::default()),
         }
@@ -64,7 +70,8 @@ impl Default for PoolConfig {
 
 /// What one engine has done so far.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct SeatCounters {
+#[non_exhaustive]
+pub struct EngineCounters {
     /// Times that a caller drove the engine itself.
     pub called: u64,
     /// Missions that its own thread was sent.
@@ -73,42 +80,50 @@ pub struct SeatCounters {
     pub background: u64,
     /// Pieces of background work that panicked.
     pub panics: u64,
+    /// Units of loops done.
+    pub units: u64,
+    /// Nanoseconds that it was driven for, by anyone.
+    pub busy_ns: u64,
+    /// Times that its thread was found to have lost its core for more than 100 us.
+    pub stalls: u64,
+    /// Nanoseconds lost in these.
+    pub stalled_ns: u64,
 }
 
-#[derive(Default)]
-struct Counters {
-    called: AtomicU64,
-    missions: AtomicU64,
-    background: AtomicU64,
-    panics: AtomicU64,
+/// What a pool's tasks do at one moment.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TaskCounters {
+    /// Spawned since the pool started.
+    pub spawned: u64,
+    /// Spawned and not begun.
+    pub queued: u64,
+    /// Begun on a stack of their own and not ended.
+    pub live: u64,
+    /// Of these, those that can go on.
+    pub ready: u64,
+    /// Of these, those that wait for something.
+    pub parked: u64,
+    /// Ended since the pool started, never begun ones included.
+    pub ended: u64,
 }
 
-struct Place {
-    core: Mutex<Core>,
-    doorbell: Doorbell,
-    cpu: usize,
-    counters: Counters,
-}
-
-struct Posted {
-    job: Arc<dyn Background>,
-    token: u64,
-}
-
-struct Shared {
-    places: Box<[CachePadded<Place>]>,
-    claims: Claims,
-    jobs: Jobs<Core>,
-    backlog: ArrayQueue<Posted>,
-    policy: Mutex<Box<dyn Policy>>,
-    /// Callers that wait for an idle engine; under `waiting` they sleep on `freed`.
-    waiters: AtomicU32,
-    waiting: Mutex<()>,
-    freed: Condvar,
-    /// Callers between asking for an engine and being done: "tasks ready on the host".
-    ready: AtomicU32,
-    grace: Duration,
-    started: Instant,
+/// A pool at one moment, as `sidecore top` shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Snapshot {
+    /// What each engine has done.
+    pub engines: Vec<EngineCounters>,
+    /// Engines that nobody drives.
+    pub engines_idle: u64,
+    /// What its tasks do.
+    pub tasks: TaskCounters,
+    /// Callers and tasks between asking for an engine and being done.
+    pub callers: u64,
+    /// Pieces of background work that wait.
+    pub backlog: u64,
+    /// The policy's name.
+    pub policy: &'static str,
 }
 
 /// The engines of one process. Cheap to share behind an [`Arc`]; every method may be called from
@@ -120,8 +135,7 @@ pub struct Pool {
 
 /// A claimed engine that the caller drives itself. Released on drop.
 pub struct Seat<'p> {
-    shared: &'p Shared,
-    engine: usize,
+    claim: Claim<'p>,
 }
 
 impl Pool {
@@ -136,40 +150,18 @@ impl Pool {
                 max: ENGINES_MAX,
             });
         }
-        let cpus = cpu::allowed().unwrap_or_default();
-        let mut places = Vec::with_capacity(config.engines);
-        for engine in 0..config.engines {
-            let core =
-                Core::new(config.core).map_err(|source| OffloadError::Engine { engine, source })?;
-            places.push(CachePadded::new(Place {
-                core: Mutex::new(core),
-                doorbell: Doorbell::new(),
-                cpu: cpus.get(engine % cpus.len().max(1)).copied().unwrap_or(0),
-                counters: Counters::default(),
-            }));
-        }
-        let shared = Arc::new(Shared {
-            places: places.into(),
-            claims: Claims::new(config.engines),
-            jobs: Jobs::new(JOBS_MAX),
-            backlog: ArrayQueue::new(config.backlog_max.max(1)),
-            policy: Mutex::new(config.policy),
-            waiters: AtomicU32::new(0),
-            waiting: Mutex::new(()),
-            freed: Condvar::new(),
-            ready: AtomicU32::new(0),
-            grace: config.grace,
-            started: Instant::now(),
-        });
+        let pin = config.pin;
+        let engines = config.engines;
+        let shared = Arc::new(Shared::new(config)?);
         let mut pool = Self {
             shared,
-            threads: Vec::with_capacity(config.engines),
+            threads: Vec::with_capacity(engines),
         };
-        for engine in 0..config.engines {
+        for engine in 0..engines {
             let shared = Arc::clone(&pool.shared);
             let thread = std::thread::Builder::new()
                 .name(format!("engine-{engine}"))
-                .spawn(move || engine_thread(&shared, engine, config.pin))
+                .spawn(move || engine_thread(&shared, engine, pin))
                 .map_err(|source| OffloadError::Thread { engine, source })?;
             pool.threads.push(thread);
         }
@@ -194,56 +186,115 @@ impl Pool {
         self.shared.ready.load(Ordering::Relaxed) as usize
     }
 
-    /// What each engine has done so far.
+    /// What each engine has done so far. The first call in a process takes 5 ms, to find out how
+    /// long a cycle is.
     #[must_use]
-    pub fn counters(&self) -> Vec<SeatCounters> {
+    pub fn counters(&self) -> Vec<EngineCounters> {
         let read = |value: &AtomicU64| value.load(Ordering::Relaxed);
-        let of = |place: &CachePadded<Place>| SeatCounters {
+        let of = |place: &crate::shared::Place| EngineCounters {
             called: read(&place.counters.called),
             missions: read(&place.counters.missions),
             background: read(&place.counters.background),
             panics: read(&place.counters.panics),
+            units: read(&place.counters.units),
+            busy_ns: clock::cycles_to_ns(read(&place.counters.busy_cycles)),
+            stalls: read(&place.counters.stalls),
+            stalled_ns: read(&place.counters.stalled_ns),
         };
-        self.shared.places.iter().map(of).collect()
+        self.shared.places.iter().map(|place| of(place)).collect()
     }
 
-    /// Takes an idle engine, the one of this thread's core if it can, to drive it from this thread.
-    /// Waits for one where none is idle.
+    /// The pool at this moment; its parts are read one after another while it goes on.
     #[must_use]
-    pub fn seat(&self) -> Seat<'_> {
-        let engine = self.shared.acquire();
-        self.shared.places[engine]
-            .counters
-            .called
-            .fetch_add(1, Ordering::Relaxed);
-        Seat {
-            shared: &self.shared,
-            engine,
+    pub fn snapshot(&self) -> Snapshot {
+        let read = |value: &AtomicUsize| value.load(Ordering::Relaxed) as u64;
+        let tasks = &self.shared.tasks;
+        let (live, parked) = (read(&tasks.live), read(&tasks.parked));
+        Snapshot {
+            engines: self.counters(),
+            engines_idle: self.engines_idle() as u64,
+            tasks: TaskCounters {
+                spawned: tasks.spawned.load(Ordering::Relaxed),
+                queued: read(&tasks.queued),
+                live,
+                ready: live.saturating_sub(parked),
+                parked,
+                ended: tasks.ended.load(Ordering::Relaxed),
+            },
+            callers: self.ready() as u64,
+            backlog: self.backlog() as u64,
+            policy: self.shared.policy.lock().name(),
         }
     }
 
-    /// Runs one piece of work on one engine (TLP) and returns what it gives. Blocks.
+    /// Takes an idle engine, one of this thread's core if it can, to drive it from this thread.
+    /// Waits for one where none is idle.
+    #[must_use]
+    pub fn seat(&self) -> Seat<'_> {
+        let Ok(claim) = self.shared.acquire(false) else {
+            unreachable!("this wait cannot be cancelled");
+        };
+        add(&claim.place().counters.called, 1);
+        Seat { claim }
+    }
+
+    /// Runs one piece of work on one engine (TLP), driven by this thread, and returns what it
+    /// gives. Blocks; a task is parked while no engine is idle, but not while `work` runs.
     pub fn call<R>(&self, work: impl FnOnce(&mut Core) -> R) -> R {
         let _ready = self.shared.count_ready();
         self.seat().drive(work)
     }
 
-    /// Runs one typed kernel with borrowed arguments on one engine (TLP). Blocks.
+    /// Off-loads one piece of work to one engine (TLP) and returns what it gives. In a task on equal
+    /// cores an idle engine of the same core is called, another one is sent a packet; a plain
+    /// thread drives the engine itself; with dedicated engines it is always a packet. Blocks; a
+    /// task is parked while it waits for an engine or for a reply.
+    ///
+    /// # Errors
+    /// [`OffloadError::Panicked`] when `work` panicked; [`OffloadError::Cancelled`] in a cancelled
+    /// task.
+    pub fn off_load<R: Send>(
+        &self,
+        work: impl FnOnce(&mut Core) -> R + Send,
+    ) -> Result<R, OffloadError> {
+        if task::is_cancelled() {
+            return Err(OffloadError::Cancelled);
+        }
+        let _ready = self.shared.count_ready();
+        let claim = self.shared.acquire(true)?;
+        let work = |driver: &mut Driver| work(&mut driver.core);
+        if self.shared.dedicated || (task::current_bell().is_some() && !claim.is_near()) {
+            claim.send(work)
+        } else {
+            add(&claim.place().counters.called, 1);
+            guarded(|| claim.drive(work))
+        }
+    }
+
+    /// Runs one typed kernel with borrowed arguments on one engine (TLP), as [`Self::off_load`]
+    /// does. Blocks.
     ///
     /// # Errors
     /// [`OffloadError::Kernel`] with what the kernel returned; a panic in it counts as that too.
-    pub fn run<K: Kernel>(&self, args: K::Args<'_>) -> Result<K::Out, OffloadError> {
-        self.call(|core| core.run::<K>(args))
+    /// [`OffloadError::Cancelled`] in a cancelled task.
+    pub fn run<'j, K: Kernel>(&self, args: K::Args<'j>) -> Result<K::Out, OffloadError>
+    where
+        K::Args<'j>: Send,
+    {
+        self.off_load(|core| core.run::<K>(args))?
             .map_err(OffloadError::from)
     }
 
-    /// Runs `unit` on every item, on as many engines as the policy gives this loop (LLP); the
-    /// caller is the first of them. Each item is handed to exactly one engine, in order of their
-    /// index. Blocks until all are done; nothing is allocated.
+    /// Runs `unit` on every item, on as many engines as the policy gives this loop (LLP); on equal
+    /// cores the caller is the first of them. Each item is handed to exactly one engine, in order
+    /// of their index. Blocks until all are done, a task parked while it has nothing to do itself;
+    /// nothing is allocated. Where the policy leaves the loop to the host, the caller's own core
+    /// runs all of it.
     ///
     /// # Errors
     /// [`OffloadError::Panicked`] when `unit` panicked on any engine; items not yet begun are then
-    /// left as they were.
+    /// left as they were. [`OffloadError::Cancelled`] in a task that was cancelled before the loop
+    /// began.
     pub fn for_each<T: Send>(
         &self,
         class: ClassId,
@@ -253,33 +304,43 @@ impl Pool {
         if items.is_empty() {
             return Ok(());
         }
-        let ready = self.shared.count_ready();
-        let seat = self.seat();
-        let units = u32::try_from(items.len()).unwrap_or(u32::MAX);
-        if units == 1 {
-            // Nothing to decide: one unit has one width.
-            return guarded(|| seat.drive(|core| unit(core, &mut items[0])));
+        if task::is_cancelled() {
+            return Err(OffloadError::Cancelled);
         }
-        let begun = self.shared.now_ns();
-        let decision = self.shared.policy.lock().arrive(
-            begun,
-            &Arrival {
-                task: TaskId(0),
-                live: 1 + ready.others,
-                class,
-                units,
-                engines_idle: self.shared.free_for(&ready),
-                engines: self.engines() as u32,
-                ready: ready.others,
-            },
-        );
-        let (width, result) = self.shared.run_loop(&seat, items, &unit, decision.width());
-        drop(seat);
-        let ended = self.shared.now_ns();
-        self.shared.policy.lock().depart(
+        let shared = &self.shared;
+        let ready = shared.count_ready();
+        // On equal cores the caller needs an engine whatever the policy says.
+        let own = match shared.dedicated {
+            true => None,
+            false => Some(shared.acquire(true)?),
+        };
+        let units = u32::try_from(items.len()).unwrap_or(u32::MAX);
+        if units == 1
+            && let Some(own) = own
+        {
+            // Nothing to decide: one unit has one width.
+            add(&own.place().counters.called, 1);
+            return guarded(|| {
+                own.drive(|driver| {
+                    driver.units += 1;
+                    unit(&mut driver.core, &mut items[0]);
+                });
+            });
+        }
+        let begun = shared.now_ns();
+        let arrival = shared.arrival(&ready, class, units);
+        let decision = shared.policy.lock().arrive(begun, &arrival);
+        let work = Loop::new(shared, items, &unit);
+        let width = match (decision, own) {
+            (Decision::Host, None) if shared.on_host(|driver| work.do_all(driver)).is_some() => 1,
+            (decision, Some(own)) => work.run_here(&own, decision.width()),
+            (decision, None) => work.run_there(decision.width())?,
+        };
+        let ended = shared.now_ns();
+        shared.policy.lock().depart(
             ended,
             &Departure {
-                task: TaskId(0),
+                task: arrival.task,
                 class,
                 units,
                 width,
@@ -287,7 +348,7 @@ impl Pool {
                 elapsed_ns: ended.saturating_sub(begun),
             },
         );
-        result
+        work.result()
     }
 
     /// Queues background work. Returns false, and drops it, when the queue is full. Never blocks.
@@ -305,6 +366,10 @@ impl Pool {
         }
         self.shared.start_drain();
         true
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     /// Pieces of background work that wait.
@@ -333,217 +398,135 @@ impl Drop for Pool {
 impl Seat<'_> {
     /// Drives the engine: runs `work` on it from this thread.
     pub fn drive<R>(&self, work: impl FnOnce(&mut Core) -> R) -> R {
-        work(&mut self.shared.places[self.engine].core.lock())
+        self.claim.drive(|driver| work(&mut driver.core))
     }
 
     /// Which engine it is.
     #[must_use]
     pub fn engine(&self) -> usize {
-        self.engine
+        self.claim.engine
     }
 }
 
-impl Drop for Seat<'_> {
-    fn drop(&mut self) {
-        if !self.shared.backlog.is_empty() && self.shared.waiters.load(Ordering::SeqCst) == 0 {
-            // Background work waits: pass the claim to the engine's own thread.
-            self.shared.places[self.engine]
-                .doorbell
-                .ring(Mission::Drain);
-            return;
-        }
-        self.shared.claims.release(self.engine);
-        self.shared.after_release();
-    }
-}
-
-/// One caller that wants engines, counted while it does.
-struct Ready<'a> {
+/// A loop on its way.
+struct Loop<'a, T, F> {
     shared: &'a Shared,
-    /// How many others there were when this one came.
-    others: u32,
+    deal: Deal<'a, T>,
+    unit: &'a F,
+    failed: Mutex<Option<OffloadError>>,
 }
 
-impl Drop for Ready<'_> {
-    fn drop(&mut self) {
-        self.shared.ready.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl Shared {
-    fn now_ns(&self) -> u64 {
-        self.started.elapsed().as_nanos() as u64
-    }
-
-    fn count_ready(&self) -> Ready<'_> {
-        Ready {
-            shared: self,
-            others: self.ready.fetch_add(1, Ordering::Relaxed),
+impl<'a, T: Send, F: Fn(&mut Core, &mut T) + Sync> Loop<'a, T, F> {
+    fn new(shared: &'a Shared, items: &'a mut [T], unit: &'a F) -> Self {
+        Self {
+            shared,
+            deal: Deal::new(items),
+            unit,
+            failed: Mutex::new(None),
         }
     }
 
-    /// How many engines a task that was just counted may think of as idle: its own, and all that no
-    /// other task drives. An engine that is on its way out of a loop, or at background work, comes
-    /// back within a unit or two.
-    fn free_for(&self, ready: &Ready<'_>) -> u32 {
-        let engines = self.places.len() as u32;
-        if ready.others == 0 {
-            engines
-        } else {
-            (self.claims.idle_count() + 1).min(engines)
-        }
+    fn result(self) -> Result<(), OffloadError> {
+        self.failed.into_inner().map_or(Ok(()), Err)
     }
 
-    /// The engine whose thread is pinned to the core that this thread runs on, or any.
-    fn preferred(&self) -> usize {
-        let here = cpu::current();
-        self.places
-            .iter()
-            .position(|place| place.cpu == here)
-            .unwrap_or(0)
-    }
-
-    fn acquire(&self) -> usize {
-        let preferred = self.preferred();
-        if let Some(engine) = self.claims.claim(preferred) {
-            return engine;
-        }
-        for _ in 0..SPINS_FOR_SEAT {
-            std::hint::spin_loop();
-            if let Some(engine) = self.claims.claim(preferred) {
-                return engine;
-            }
-        }
-        let mut waiting = self.waiting.lock();
-        self.waiters.fetch_add(1, Ordering::SeqCst);
-        let engine = loop {
-            // After the count went up: a releaser that did not see it has set its bit before.
-            if let Some(engine) = self.claims.claim(preferred) {
-                break engine;
-            }
-            self.freed.wait(&mut waiting);
+    /// Does the next unit; false when none is left.
+    fn do_one(&self, driver: &mut Driver) -> bool {
+        let Some(item) = self.deal.next() else {
+            return false;
         };
-        self.waiters.fetch_sub(1, Ordering::SeqCst);
-        engine
-    }
-
-    /// To be called after every release of a claim.
-    fn after_release(&self) {
-        if self.waiters.load(Ordering::SeqCst) > 0 {
-            // The lock orders this after a waiter's last look at the bits.
-            drop(self.waiting.lock());
-            self.freed.notify_one();
-        } else if !self.backlog.is_empty() {
-            self.start_drain();
+        driver.units += 1;
+        match guarded(|| (self.unit)(&mut driver.core, item)) {
+            Ok(()) => true,
+            Err(error) => {
+                self.deal.stop();
+                *self.failed.lock() = Some(error);
+                false
+            }
         }
     }
 
-    /// Sends an idle engine, if there is one, to work off the background queue.
-    fn start_drain(&self) {
-        // Background work prefers *another* core than the one that serves a client here.
-        let away = (self.preferred() + 1) % self.places.len();
-        if let Some(engine) = self.claims.claim(away) {
-            self.places[engine].doorbell.ring(Mission::Drain);
-        }
+    fn do_all(&self, driver: &mut Driver) {
+        while self.do_one(driver) {}
     }
 
-    /// Runs a loop on up to `width` engines, the first of which is `seat`. Returns how many were
-    /// asked to take part.
-    fn run_loop<T: Send>(
-        &self,
-        seat: &Seat<'_>,
-        items: &mut [T],
-        unit: &(impl Fn(&mut Core, &mut T) + Sync),
-        width: u32,
-    ) -> (u32, Result<(), OffloadError>) {
-        let panicked = Mutex::new(None);
-        let deal = Deal::new(items);
-        let run_one = |core: &mut Core| {
-            let Some(item) = deal.next() else {
-                return false;
+    /// Asks idle engines to help until `width` take part; those next to `first` before others.
+    fn ask(&self, ticket: crate::job::JobTicket, first: usize, width: u32, taken: &mut u32) {
+        let near = u64::MAX.checked_shl(first as u32 + 1).unwrap_or(u64::MAX);
+        while *taken < width
+            && self.deal.has_more()
+            && let Some(engine) = self.shared.claims.claim(near)
+        {
+            let claim = Claim {
+                shared: self.shared,
+                engine,
             };
-            match guarded(|| unit(core, item)) {
-                Ok(()) => true,
-                Err(error) => {
-                    deal.stop();
-                    *panicked.lock() = Some(error);
-                    false
-                }
-            }
-        };
-        let body = |core: &mut Core| while run_one(core) {};
+            claim.send_mission(Mission::Help(ticket));
+            *taken += 1;
+        }
+    }
+
+    /// Runs the loop on up to `width` engines, the first of which is the caller's. Returns how many
+    /// took part or were asked to.
+    fn run_here(&self, own: &Claim<'_>, width: u32) -> u32 {
+        add(&own.place().counters.called, 1);
         let mut taken = 1;
-        let mut ask = |ticket| {
-            while taken < width
-                && deal.has_more()
-                && let Some(engine) = self.claims.claim(seat.engine + 1)
-            {
-                self.places[engine].doorbell.ring(Mission::Help(ticket));
-                taken += 1;
-            }
-        };
+        let body = |driver: &mut Driver| self.do_all(driver);
         let opened = width > 1
             && self
+                .shared
                 .jobs
                 .with_open(&body, |ticket| {
                     // Engines that are not idle yet join as they become so.
-                    ask(ticket);
-                    seat.drive(|core| {
-                        while run_one(core) {
-                            ask(ticket);
+                    self.ask(ticket, own.engine, width, &mut taken);
+                    own.drive(|driver| {
+                        while self.do_one(driver) {
+                            self.ask(ticket, own.engine, width, &mut taken);
                         }
                     });
                 })
                 .is_some();
         if !opened {
-            seat.drive(body);
+            own.drive(|driver| self.do_all(driver));
         }
-        (taken, panicked.into_inner().map_or(Ok(()), Err))
+        taken
+    }
+
+    /// Runs the loop on up to `width` engines, none of which is the caller's; it waits.
+    fn run_there(&self, width: u32) -> Result<u32, OffloadError> {
+        let first = self.shared.acquire(true)?;
+        let mut taken = 1;
+        if width == 1 {
+            first.send(|driver| self.do_all(driver))?;
+            return Ok(1);
+        }
+        let dealt = task::WaitPoint::new();
+        let body = |driver: &mut Driver| {
+            self.do_all(driver);
+            // This engine is still inside the job, so its opener, whose stack this is on, waits.
+            dealt.notify();
+        };
+        let mut first = Some(first);
+        let opened = self.shared.jobs.with_open(&body, |ticket| {
+            let engine = first.as_ref().map_or(0, |claim| claim.engine);
+            if let Some(first) = first.take() {
+                first.send_mission(Mission::Help(ticket));
+            }
+            dealt.wait(LOOP_WAIT, || {
+                self.ask(ticket, engine, width, &mut taken);
+                (!self.deal.has_more()).then_some(())
+            });
+        });
+        match (opened, first) {
+            (None, Some(first)) => first.send(|driver| self.do_all(driver))?,
+            _ => {}
+        }
+        Ok(taken)
     }
 }
 
-/// How often a caller looks for an idle engine before it sleeps: about a microsecond.
-const SPINS_FOR_SEAT: u32 = 30;
-
-fn engine_thread(shared: &Shared, engine: usize, pin: bool) {
-    let place = &shared.places[engine];
-    if pin {
-        // A refusal is not fatal: an engine that wanders is slower, not wrong.
-        let _ = cpu::pin(place.cpu);
-    }
-    loop {
-        match place.doorbell.take(shared.grace) {
-            Mission::Exit => return,
-            Mission::Help(ticket) => {
-                place.counters.missions.fetch_add(1, Ordering::Relaxed);
-                shared.jobs.help(ticket, &mut place.core.lock());
-            }
-            Mission::Drain => {
-                place.counters.missions.fetch_add(1, Ordering::Relaxed);
-            }
-        }
-        while shared.waiters.load(Ordering::SeqCst) == 0
-            && let Some(posted) = shared.backlog.pop()
-        {
-            place.counters.background.fetch_add(1, Ordering::Relaxed);
-            let mut core = place.core.lock();
-            if guarded(|| posted.job.run(&mut core, posted.token)).is_err() {
-                place.counters.panics.fetch_add(1, Ordering::Relaxed);
-            }
-        }
-        shared.claims.release(engine);
-        shared.after_release();
-    }
-}
-
-/// Runs `work`, turning a panic into an error.
-fn guarded(work: impl FnOnce()) -> Result<(), OffloadError> {
-    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
-        let message = panic
-            .downcast_ref::<&str>()
-            .map(|text| (*text).to_owned())
-            .or_else(|| panic.downcast_ref::<String>().cloned())
-            .unwrap_or_else(|| "no message".to_owned());
-        OffloadError::Panicked { message }
-    })
-}
+/// How a plain thread waits for a loop that runs elsewhere.
+const LOOP_WAIT: WaitOptions = WaitOptions {
+    spins: 1_000,
+    grace: Duration::ZERO,
+};

@@ -24,7 +24,13 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     let work = HostWork::calibrate(UNIT_NS);
     let pool = Role::Loops { cpus, work };
     let ours = |bench: &Bench<'_>| Peer::start(&program, &pool, &bench.cancel);
-    pair(bench, POOLS, "loops/s", "a loop is a unit of 20 us for each core", &ours)?;
+    pair(
+        bench,
+        POOLS,
+        "loops/s",
+        "a loop is a unit of 20 us for each core",
+        &ours,
+    )?;
 
     match compile(&bench.config.scratch) {
         Err(BenchError::Missing(reason)) => bench.missing(&reason),

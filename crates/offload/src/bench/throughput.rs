@@ -164,7 +164,10 @@ const WAYS: [(&str, &str); 5] = [
         "one thread, one after another, each on the engine of its own core",
     ),
     (UNITS, "one loop on all engines"),
-    (FIBERS, "one scope, spawned from one thread; hosts start and end with it"),
+    (
+        FIBERS,
+        "one scope, spawned from one thread; hosts start and end with it",
+    ),
     (RAYON, "one scope, spawned from one thread"),
     (CROSSBEAM, "one sender, a worker on each core"),
 ];

@@ -20,6 +20,8 @@ pub(super) fn draw(report: &Report) -> Result<String> {
         count => HEAD_HEIGHT + TITLE_HEIGHT + count as i32 * ROW_HEIGHT + AXIS_HEIGHT,
     };
     let charts_height = charts.len().div_ceil(2) as i32 * CHART_HEIGHT;
+    let longest = |row: &EdtlpRow| row.spin_us.max(row.block_us).max(row.edtlp_us);
+    let most_us = report.edtlp.iter().map(longest).fold(200.0, f64::max);
     let mut svg = String::new();
     {
         let height = bars_height + charts_height + MARGIN;
@@ -34,7 +36,7 @@ pub(super) fn draw(report: &Report) -> Result<String> {
         let rows = charts.len().div_ceil(2).max(1);
         let (lower, _) = lower.split_vertically(charts_height);
         for (area, (title, rows)) in lower.split_evenly((rows, 2)).iter().zip(&charts) {
-            draw_cycles(area, title, rows)?;
+            draw_cycles(area, title, rows, most_us)?;
         }
         root.present().map_err(failed)?;
     }
@@ -64,14 +66,10 @@ fn draw_trips(area: &Area<'_>, trips: &[Trip]) -> Result<()> {
     let top = HEAD_HEIGHT + TITLE_HEIGHT;
     let bottom = top + trips.len() as i32 * ROW_HEIGHT;
     for power in 2..=6 {
-        let value = 10_f64.powi(power);
-        if value > NS_MAX {
-            break;
-        }
-        let x = scale(value);
+        let x = scale(10_f64.powi(power));
         area.draw(&PathElement::new([(x, top), (x, bottom)], GREY))
             .map_err(failed)?;
-        text(area, &label(value), (x, bottom + 12), 12, HPos::Center)?;
+        text(area, power_label(power), (x, bottom + 12), 12, HPos::Center)?;
     }
     for (row, trip) in trips.iter().enumerate() {
         let y = top + row as i32 * ROW_HEIGHT;
@@ -87,10 +85,10 @@ fn draw_trips(area: &Area<'_>, trips: &[Trip]) -> Result<()> {
         let name = (MARGIN, middle);
         text(area, &trip.name.replace('_', " "), name, 14, HPos::Left)?;
         let values = format!(
-            "{} (p99 {}), {:.2} lines",
-            number(trip.median),
-            number(trip.p99),
-            trip.ratio
+            "{} (p99 {}), {} of the bare line",
+            time(trip.median),
+            time(trip.p99),
+            times(trip.ratio)
         );
         text(area, &values, (WIDTH - MARGIN, middle), 13, HPos::Right)?;
     }
@@ -104,11 +102,30 @@ fn scale(ns: f64) -> i32 {
     BARS_LEFT + (share * f64::from(BARS_RIGHT - BARS_LEFT)) as i32
 }
 
-fn label(ns: f64) -> String {
+/// A power of ten of nanoseconds.
+fn power_label(power: i32) -> &'static str {
+    match power {
+        2 => "100 ns",
+        3 => "1 us",
+        4 => "10 us",
+        5 => "100 us",
+        _ => "1 ms",
+    }
+}
+
+/// A time with three digits or so.
+fn time(ns: f64) -> String {
     match ns {
-        ns if ns >= 1e6 => format!("{} ms", ns / 1e6),
-        ns if ns >= 1e3 => format!("{} us", ns / 1e3),
-        ns => format!("{ns} ns"),
+        ns if ns >= 1e6 => format!("{} ms", number(ns / 1e6)),
+        ns if ns >= 1e3 => format!("{} us", number(ns / 1e3)),
+        ns => format!("{ns:.0} ns"),
+    }
+}
+
+fn times(ratio: f64) -> String {
+    match ratio {
+        ratio if ratio >= 10.0 => format!("{ratio:.0} x"),
+        ratio => format!("{ratio:.2} x"),
     }
 }
 
@@ -134,16 +151,12 @@ fn charts(report: &Report) -> Vec<(String, Vec<&EdtlpRow>)> {
 /// A way of waiting: what it is called, and where its figure is.
 type Way = (&'static str, fn(&EdtlpRow) -> f64);
 
-fn draw_cycles(area: &Area<'_>, title: &str, rows: &[&EdtlpRow]) -> Result<()> {
+fn draw_cycles(area: &Area<'_>, title: &str, rows: &[&EdtlpRow], most_us: f64) -> Result<()> {
     let ways: [Way; 3] = [
         ("tasks as fibers", |row| row.edtlp_us),
         ("processes that spin", |row| row.spin_us),
         ("processes that sleep", |row| row.block_us),
     ];
-    let values = rows
-        .iter()
-        .flat_map(|row| ways.iter().map(|(_, value)| value(row)));
-    let most_us = values.fold(200.0, f64::max);
     let most_workers = rows.iter().map(|row| row.workers).max().unwrap_or(1);
     let mut chart = ChartBuilder::on(area)
         .caption(title, ("sans-serif", 16))
@@ -156,6 +169,7 @@ fn draw_cycles(area: &Area<'_>, title: &str, rows: &[&EdtlpRow]) -> Result<()> {
         .configure_mesh()
         .disable_x_mesh()
         .light_line_style(WHITE)
+        .y_label_formatter(&|us| format!("{us:.0}"))
         .x_desc("workers")
         .x_labels(most_workers + 1)
         .x_label_formatter(&|x| match x.fract() {

@@ -134,6 +134,14 @@ impl Drop for Pinned {
 const BARE: &str = "spinning_line";
 const SAME: &str = "same_process";
 /// In the order of the contestants.
-const NAMES: [&str; 7] = [BARE, "two_lines", SAME, "futex", "eventfd", "crossbeam", "rayon"];
+const NAMES: [&str; 7] = [
+    BARE,
+    "two_lines",
+    SAME,
+    "futex",
+    "eventfd",
+    "crossbeam",
+    "rayon",
+];
 /// Looking at the clock costs about as much as a tenth of a trip.
 const LOOK_TRIPS: usize = 32;

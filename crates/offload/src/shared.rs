@@ -1,0 +1,525 @@
+//! The engines of a pool, who has claimed them, and who waits for one.
+//!
+//! Why here: the pool's calls, its engines' threads and the hosts of its tasks all work on this.
+//! Must stay true: a claim is passed on, never copied; a release is followed by a look at who waits
+//! and at the backlog, so that no work is left lying while an engine is idle (README.md).
+
+use crate::claims::Claims;
+use crate::error::{Cancelled, OffloadError, message_of};
+use crate::job::{JOBS_MAX, Jobs};
+use crate::mission::{Doorbell, Mission};
+use crate::packet;
+use crate::pool::{Background, PoolConfig};
+use crate::stalls::Stalls;
+use crate::task::{self, Counts, Priority, WaitPoint};
+use crossbeam_queue::ArrayQueue;
+use crossbeam_utils::CachePadded;
+use parking_lot::{Condvar, Mutex};
+use sidecore_engine::{Core, CoreOptions, WaitOptions};
+use sidecore_sched::{Arrival, ClassId, Policy};
+use sidecore_sys::{clock, cpu};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::time::{Duration, Instant};
+
+/// What an engine works with.
+pub(crate) struct Driver {
+    pub(crate) core: Core,
+    /// Units of loops that it has done since its counters were last brought up to date.
+    pub(crate) units: u64,
+}
+
+/// What one engine has done, written by whoever drives it.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) called: AtomicU64,
+    pub(crate) missions: AtomicU64,
+    pub(crate) background: AtomicU64,
+    pub(crate) panics: AtomicU64,
+    pub(crate) units: AtomicU64,
+    pub(crate) busy_cycles: AtomicU64,
+    pub(crate) stalls: AtomicU64,
+    pub(crate) stalled_ns: AtomicU64,
+}
+
+pub(crate) struct Place {
+    driver: Mutex<Driver>,
+    pub(crate) doorbell: Doorbell,
+    cpu: usize,
+    pub(crate) counters: CachePadded<Counters>,
+}
+
+pub(crate) struct Posted {
+    pub(crate) job: Arc<dyn Background>,
+    pub(crate) token: u64,
+}
+
+pub(crate) struct Shared {
+    pub(crate) places: Box<[CachePadded<Place>]>,
+    pub(crate) claims: Claims,
+    pub(crate) jobs: Jobs<Driver>,
+    pub(crate) backlog: ArrayQueue<Posted>,
+    pub(crate) policy: Mutex<Box<dyn Policy>>,
+    /// Which engines are on a core, by the core's number.
+    on_cpu: Box<[u64]>,
+    /// Whether hosts have cores of their own: an off-load is then always a packet.
+    pub(crate) dedicated: bool,
+    /// Callers and tasks that wait for an idle engine, and how many of them are urgent. Threads
+    /// sleep on `freed` under `waiting`; hosts of tasks are rung through `freed_hosts`.
+    waiters: AtomicU32,
+    urgent_waiters: AtomicU32,
+    waiting: Mutex<()>,
+    freed: Condvar,
+    freed_hosts: WaitPoint,
+    /// Callers and tasks between asking for an engine and being done.
+    pub(crate) ready: AtomicU32,
+    /// Those of them that are plain threads.
+    threads: AtomicU32,
+    pub(crate) tasks: Counts,
+    /// Cores for loops that the policy leaves to hosts, where hosts have no engines.
+    spare: ArrayQueue<Driver>,
+    core_options: CoreOptions,
+    grace: Duration,
+    started: Instant,
+}
+
+/// A claimed engine. Released on drop.
+pub(crate) struct Claim<'p> {
+    pub(crate) shared: &'p Shared,
+    pub(crate) engine: usize,
+}
+
+/// One caller that wants engines, counted while it does.
+pub(crate) struct Ready<'a> {
+    shared: &'a Shared,
+    on_task: bool,
+    /// How many others there were when this one came.
+    pub(crate) others: u32,
+    /// Tasks and threads that had begun and not ended, this one included.
+    live: u32,
+}
+
+impl Shared {
+    pub(crate) fn new(config: PoolConfig) -> Result<Self, OffloadError> {
+        let cpus = match config.cpus.is_empty() {
+            true => cpu::allowed().unwrap_or_default(),
+            false => config.cpus,
+        };
+        let mut on_cpu = vec![0_u64; cpus.iter().max().map_or(1, |&cpu| cpu + 1)];
+        let mut places = Vec::with_capacity(config.engines);
+        for engine in 0..config.engines {
+            let core =
+                Core::new(config.core).map_err(|source| OffloadError::Engine { engine, source })?;
+            let cpu = cpus.get(engine % cpus.len().max(1)).copied().unwrap_or(0);
+            on_cpu[cpu] |= 1 << engine;
+            places.push(CachePadded::new(Place {
+                driver: Mutex::new(Driver { core, units: 0 }),
+                doorbell: Doorbell::new(),
+                cpu,
+                counters: CachePadded::default(),
+            }));
+        }
+        Ok(Self {
+            claims: Claims::new(places.len()),
+            spare: ArrayQueue::new(places.len().max(1)),
+            places: places.into(),
+            jobs: Jobs::new(JOBS_MAX),
+            backlog: ArrayQueue::new(config.backlog_max.max(1)),
+            policy: Mutex::new(config.policy),
+            on_cpu: on_cpu.into(),
+            dedicated: config.dedicated,
+            waiters: AtomicU32::new(0),
+            urgent_waiters: AtomicU32::new(0),
+            waiting: Mutex::new(()),
+            freed: Condvar::new(),
+            freed_hosts: WaitPoint::new(),
+            ready: AtomicU32::new(0),
+            threads: AtomicU32::new(0),
+            tasks: Counts::default(),
+            core_options: config.core,
+            grace: config.grace,
+            started: Instant::now(),
+        })
+    }
+
+    pub(crate) fn engines(&self) -> usize {
+        self.places.len()
+    }
+
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.started.elapsed().as_nanos() as u64
+    }
+
+    pub(crate) fn count_ready(&self) -> Ready<'_> {
+        let on_task = match task::enter_pool(&self.tasks, true) {
+            Some(outermost) => {
+                if outermost {
+                    self.tasks.ready.fetch_sub(1, Ordering::Relaxed);
+                }
+                true
+            }
+            None => false,
+        };
+        let threads = if on_task {
+            self.threads.load(Ordering::Relaxed)
+        } else {
+            self.threads.fetch_add(1, Ordering::Relaxed) + 1
+        };
+        let computing = self.tasks.ready.load(Ordering::Relaxed) as u32;
+        Ready {
+            shared: self,
+            on_task,
+            others: self.ready.fetch_add(1, Ordering::Relaxed) + computing,
+            live: (self.tasks.live.load(Ordering::Relaxed) as u32 + threads).max(1),
+        }
+    }
+
+    /// What a policy is told when a loop asks for engines.
+    pub(crate) fn arrival(&self, ready: &Ready<'_>, class: ClassId, units: u32) -> Arrival {
+        Arrival {
+            task: task::id(),
+            live: ready.live,
+            class,
+            units,
+            engines_idle: self.free_for(ready),
+            engines: self.engines() as u32,
+            ready: ready.others,
+        }
+    }
+
+    /// How many engines a task that was just counted may think of as idle: its own, and all that no
+    /// other task drives. An engine that is on its way out of a loop, or at background work, comes
+    /// back within a unit or two.
+    fn free_for(&self, ready: &Ready<'_>) -> u32 {
+        let engines = self.places.len() as u32;
+        if ready.others == 0 {
+            engines
+        } else {
+            (self.claims.idle_count() + 1).min(engines)
+        }
+    }
+
+    /// The engines whose threads are pinned to the core that this thread runs on.
+    pub(crate) fn near(&self) -> u64 {
+        self.on_cpu.get(cpu::current()).copied().unwrap_or(0)
+    }
+
+    /// Takes an idle engine, one of this core if it can; waits for one where none is idle. A task
+    /// is parked meanwhile.
+    ///
+    /// # Errors
+    /// [`Cancelled`] where that was asked to count and the task was cancelled meanwhile.
+    pub(crate) fn acquire(&self, may_cancel: bool) -> Result<Claim<'_>, Cancelled> {
+        let claim = |engine| Claim {
+            shared: self,
+            engine,
+        };
+        let urgent = task::priority() == Priority::Urgent;
+        let near = self.near();
+        let mut patience = Patience {
+            urgent,
+            until: None,
+        };
+        if let Some(engine) = self.try_claim(near, &mut patience) {
+            return Ok(claim(engine));
+        }
+        if let Some(bell) = task::current_bell() {
+            return self
+                .acquire_on_task(bell, near, patience, may_cancel)
+                .map(claim);
+        }
+        for _ in 0..SPINS_FOR_ENGINE {
+            std::hint::spin_loop();
+            if let Some(engine) = self.try_claim(near, &mut patience) {
+                return Ok(claim(engine));
+            }
+        }
+        let mut waiting = self.waiting.lock();
+        let _waits = self.count_waiter(urgent);
+        loop {
+            // After the count went up: a releaser that did not see it has set its bit before.
+            if let Some(engine) = self.try_claim(near, &mut patience) {
+                return Ok(claim(engine));
+            }
+            if patience.until.is_some() {
+                self.freed.wait_for(&mut waiting, DEFER);
+            } else {
+                self.freed.wait(&mut waiting);
+            }
+        }
+    }
+
+    fn acquire_on_task(
+        &self,
+        bell: usize,
+        near: u64,
+        mut patience: Patience,
+        may_cancel: bool,
+    ) -> Result<usize, Cancelled> {
+        let _waits = self.count_waiter(patience.urgent);
+        self.freed_hosts.expect(bell);
+        loop {
+            if let Some(engine) = self.try_claim(near, &mut patience) {
+                return Ok(engine);
+            }
+            if may_cancel && task::is_cancelled() {
+                return Err(Cancelled);
+            }
+            let urgent = patience.urgent;
+            let due_ns = match patience.until {
+                Some(_) => clock::now_ns() + DEFER.as_nanos() as u64,
+                None => u64::MAX,
+            };
+            // Only looked at here and taken when this task goes on, so that no engine is held for a
+            // task that others of its host go before.
+            task::park_until(due_ns, || {
+                self.claims.idle_count() > 0
+                    && (urgent || self.urgent_waiters.load(Ordering::Relaxed) == 0)
+            });
+        }
+    }
+
+    /// Takes an idle engine, unless this is not urgent and somebody who waits is: then not before
+    /// it has let them go first for a while.
+    fn try_claim(&self, near: u64, patience: &mut Patience) -> Option<usize> {
+        if !patience.urgent && self.urgent_waiters.load(Ordering::SeqCst) > 0 {
+            let now = Instant::now();
+            if now < *patience.until.get_or_insert(now + DEFER) {
+                return None;
+            }
+        } else {
+            patience.until = None;
+        }
+        self.claims.claim(near)
+    }
+
+    fn count_waiter(&self, urgent: bool) -> Waits<'_> {
+        self.waiters.fetch_add(1, Ordering::SeqCst);
+        if urgent {
+            self.urgent_waiters.fetch_add(1, Ordering::SeqCst);
+        }
+        Waits {
+            shared: self,
+            urgent,
+        }
+    }
+
+    /// To be called after every release of a claim.
+    pub(crate) fn after_release(&self) {
+        if self.waiters.load(Ordering::SeqCst) > 0 {
+            // Partner: the fence in `Bell::sleep`.
+            fence(Ordering::SeqCst);
+            self.freed_hosts.notify_hosts_after_fence();
+            // The lock orders this after a waiter's last look at the bits.
+            drop(self.waiting.lock());
+            if self.urgent_waiters.load(Ordering::SeqCst) > 0 {
+                self.freed.notify_all();
+            } else {
+                self.freed.notify_one();
+            }
+        } else if !self.backlog.is_empty() {
+            self.start_drain();
+        }
+    }
+
+    /// Sends an idle engine, if there is one, to work off the background queue.
+    pub(crate) fn start_drain(&self) {
+        // Background work prefers *another* core than the one that serves a client here.
+        if let Some(engine) = self.claims.claim(!self.near()) {
+            self.places[engine].doorbell.ring(Mission::Drain);
+        }
+    }
+
+    /// Whether any caller waits for an engine: they go before background work.
+    fn has_waiters(&self) -> bool {
+        self.waiters.load(Ordering::SeqCst) > 0
+    }
+
+    /// Runs `work` with a core that is no engine's: the caller's host does the work itself. `None`
+    /// where there is no memory for such a core.
+    pub(crate) fn on_host<R>(&self, work: impl FnOnce(&mut Driver) -> R) -> Option<R> {
+        let mut driver = match self.spare.pop() {
+            Some(driver) => driver,
+            None => Driver {
+                core: Core::new(self.core_options).ok()?,
+                units: 0,
+            },
+        };
+        let result = work(&mut driver);
+        // More than fit are dropped: there were more at once than engines.
+        let _ = self.spare.push(driver);
+        Some(result)
+    }
+}
+
+impl Claim<'_> {
+    pub(crate) fn place(&self) -> &Place {
+        &self.shared.places[self.engine]
+    }
+
+    /// Whether this engine's thread runs on the core that this thread is on.
+    pub(crate) fn is_near(&self) -> bool {
+        self.place().cpu == cpu::current()
+    }
+
+    /// Drives the engine from this thread.
+    pub(crate) fn drive<R>(&self, work: impl FnOnce(&mut Driver) -> R) -> R {
+        self.place().drive(work)
+    }
+
+    /// Sends `work` to the engine's own thread and waits for the reply; a task is parked meanwhile.
+    /// The engine releases itself.
+    pub(crate) fn send<R: Send>(
+        self,
+        work: impl FnOnce(&mut Driver) -> R + Send,
+    ) -> Result<R, OffloadError> {
+        let bell = &self.shared.places[self.engine].doorbell;
+        // The claim goes with the packet.
+        std::mem::forget(self);
+        packet::send(bell, work, |is_answered| {
+            bell.replied()
+                .wait(REPLY_WAIT, || is_answered().then_some(()));
+        })
+        .map_err(|message| OffloadError::Panicked { message })
+    }
+
+    /// Sends the engine's thread on a mission; the claim goes with it.
+    pub(crate) fn send_mission(self, mission: Mission) {
+        self.place().doorbell.ring(mission);
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        if !self.shared.backlog.is_empty() && !self.shared.has_waiters() {
+            // Background work waits: pass the claim to the engine's own thread.
+            self.place().doorbell.ring(Mission::Drain);
+            return;
+        }
+        self.shared.claims.release(self.engine);
+        self.shared.after_release();
+    }
+}
+
+impl Place {
+    /// Runs `work` on this engine; the caller has its claim.
+    fn drive<R>(&self, work: impl FnOnce(&mut Driver) -> R) -> R {
+        struct Count<'a> {
+            counters: &'a Counters,
+            begun: u64,
+            driver: parking_lot::MutexGuard<'a, Driver>,
+        }
+        impl Drop for Count<'_> {
+            fn drop(&mut self) {
+                let busy = clock::cycles().wrapping_sub(self.begun);
+                add(&self.counters.busy_cycles, busy);
+                let units = std::mem::take(&mut self.driver.units);
+                if units > 0 {
+                    add(&self.counters.units, units);
+                }
+            }
+        }
+        let mut count = Count {
+            counters: &self.counters,
+            driver: self.driver.lock(),
+            begun: clock::cycles(),
+        };
+        work(&mut count.driver)
+    }
+}
+
+/// Adds to a counter that only the holder of the claim writes: no locked instruction needed.
+pub(crate) fn add(counter: &AtomicU64, more: u64) {
+    counter.store(counter.load(Ordering::Relaxed) + more, Ordering::Relaxed);
+}
+
+/// Counted among those who wait for an engine, until dropped.
+struct Waits<'a> {
+    shared: &'a Shared,
+    urgent: bool,
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        if self.urgent {
+            self.shared.urgent_waiters.fetch_sub(1, Ordering::SeqCst);
+        }
+        self.shared.waiters.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// How long a caller lets urgent ones go first.
+struct Patience {
+    urgent: bool,
+    until: Option<Instant>,
+}
+
+impl Drop for Ready<'_> {
+    fn drop(&mut self) {
+        self.shared.ready.fetch_sub(1, Ordering::Relaxed);
+        if !self.on_task {
+            self.shared.threads.fetch_sub(1, Ordering::Relaxed);
+        } else if task::enter_pool(&self.shared.tasks, false) == Some(true) {
+            self.shared.tasks.ready.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The body of an engine's thread.
+pub(crate) fn engine_thread(shared: &Shared, engine: usize, pin: bool) {
+    let place = &shared.places[engine];
+    if pin {
+        // A refusal is not fatal: an engine that wanders is slower, not wrong.
+        let _ = cpu::pin(place.cpu);
+    }
+    let mut stalls = Stalls::new();
+    loop {
+        let mission = place.doorbell.take(shared.grace, &mut stalls);
+        match mission {
+            Mission::Exit => return,
+            Mission::Help(ticket) => {
+                place.drive(|driver| shared.jobs.help(ticket, driver));
+            }
+            Mission::Run(packet) => {
+                place.drive(|driver| packet.run(driver));
+                place.doorbell.reply();
+            }
+            Mission::Drain => {}
+        }
+        add(&place.counters.missions, 1);
+        while !shared.has_waiters()
+            && let Some(posted) = shared.backlog.pop()
+        {
+            add(&place.counters.background, 1);
+            let run = |driver: &mut Driver| posted.job.run(&mut driver.core, posted.token);
+            if guarded(|| place.drive(run)).is_err() {
+                add(&place.counters.panics, 1);
+            }
+        }
+        if let Some(lost_ns) = stalls.look() {
+            add(&place.counters.stalls, 1);
+            add(&place.counters.stalled_ns, lost_ns);
+        }
+        shared.claims.release(engine);
+        shared.after_release();
+    }
+}
+
+/// Runs `work`, turning a panic into an error.
+pub(crate) fn guarded<R>(work: impl FnOnce() -> R) -> Result<R, OffloadError> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| OffloadError::Panicked {
+        message: message_of(panic.as_ref()),
+    })
+}
+
+/// How often a caller looks for an idle engine before it sleeps: about a microsecond.
+const SPINS_FOR_ENGINE: u32 = 30;
+/// How long, at most, others let urgent callers go first each time.
+const DEFER: Duration = Duration::from_micros(100);
+/// How a plain thread waits for a packet's reply: about 40 us of looking, then asleep.
+const REPLY_WAIT: WaitOptions = WaitOptions {
+    spins: 1_000,
+    grace: Duration::ZERO,
+};

@@ -1,0 +1,252 @@
+//! One started task: a stack of its own, and the switch to it and back.
+//!
+//! Why here: ordinary synchronous code off-loads, and another task runs meanwhile. The switch costs
+//! a few nanoseconds (`corosensei`). Code that waits asks [`current_bell`]: a task then parks, a
+//! thread blocks.
+//!
+//! Why `unsafe` is here: the code on a fiber finds its way back through a pointer that its host
+//! thread keeps while it runs, and a parked fiber's condition is looked at from its host's stack.
+//! Must stay true: a fiber is resumed only by the thread that started it (its stack may hold values
+//! that are not `Send`, and addresses of thread-locals); `CURRENT` names a context exactly while
+//! its fiber runs; a condition is looked at only while its fiber is suspended in [`park`].
+#![allow(unsafe_code)]
+
+use super::Counts;
+use super::core::TaskCore;
+use corosensei::stack::DefaultStack;
+use corosensei::{Coroutine, CoroutineResult, Yielder};
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// What a fiber runs: a task's closure, its borrows erased by the scope that waits for it.
+pub(super) type Work = Box<dyn FnOnce() + Send>;
+
+/// What the code on a fiber and its host both know of it.
+pub(super) struct Context {
+    yielder: Cell<*const Yielder<(), ()>>,
+    /// What it waits for while parked; on its own stack.
+    condition: Cell<Option<*mut dyn FnMut() -> bool>>,
+    /// When a parked fiber is resumed at the latest, on the clock of `sidecore_sys::clock`.
+    due_ns: Cell<u64>,
+    /// Whether nobody will ring for the condition, so that the host has to look now and then.
+    unannounced: Cell<bool>,
+    /// How deep it is in calls of pools: it then counts as a task that wants an engine.
+    in_pool: Cell<u32>,
+    /// The task that runs on it: the one it was started for, or one that it joined before that had
+    /// begun.
+    task: RefCell<Arc<TaskCore>>,
+    host: super::host::Link,
+}
+
+thread_local! {
+    /// The context of the fiber that this thread runs now, or null.
+    static CURRENT: Cell<*const Context> = const { Cell::new(std::ptr::null()) };
+}
+
+/// A started task.
+pub(super) struct Fiber {
+    coroutine: Coroutine<(), (), (), DefaultStack>,
+    context: Rc<Context>,
+}
+
+/// Why a fiber gave its host back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// It would go on at once, but lets others run.
+    Yielded,
+    /// It waits for its condition.
+    Parked,
+    /// Its task ended.
+    Ended,
+}
+
+impl Fiber {
+    /// A fiber that will run `work` for `task` on `stack`.
+    pub(super) fn new(
+        stack: DefaultStack,
+        task: Arc<TaskCore>,
+        host: super::host::Link,
+        work: Work,
+    ) -> Self {
+        let ending = Arc::clone(&task);
+        let context = Rc::new(Context {
+            yielder: Cell::new(std::ptr::null()),
+            condition: Cell::new(None),
+            due_ns: Cell::new(u64::MAX),
+            unannounced: Cell::new(false),
+            in_pool: Cell::new(0),
+            task: RefCell::new(task),
+            host,
+        });
+        let own = Rc::clone(&context);
+        let coroutine = Coroutine::with_stack(stack, move |yielder: &Yielder<(), ()>, ()| {
+            own.yielder.set(yielder);
+            drop(own);
+            // A task's panic is caught within `work`; one that got here must not unwind the host.
+            drop(catch_unwind(AssertUnwindSafe(work)));
+            // Only now: the closure and all that it borrowed from the scope are gone.
+            ending.end();
+        });
+        Self { coroutine, context }
+    }
+
+    /// Switches to the fiber until it gives its host back.
+    pub(super) fn resume(&mut self) -> Outcome {
+        self.context.condition.set(None);
+        let before = CURRENT.replace(Rc::as_ptr(&self.context));
+        let result = self.coroutine.resume(());
+        CURRENT.set(before);
+        match result {
+            CoroutineResult::Return(()) => Outcome::Ended,
+            CoroutineResult::Yield(()) if self.context.condition.get().is_some() => Outcome::Parked,
+            CoroutineResult::Yield(()) => Outcome::Yielded,
+        }
+    }
+
+    /// Whether a parked fiber has something to go on for: its condition, its time. A condition that
+    /// panics counts as true; it panics again on its own fiber.
+    pub(super) fn is_wanted(&self, now_ns: u64) -> bool {
+        if self.context.due_ns.get() <= now_ns {
+            return true;
+        }
+        let Some(condition) = self.context.condition.get() else {
+            return true;
+        };
+        // SAFETY: the fiber is suspended in `park`, whose caller's frame holds the condition until
+        // it is resumed; nothing else uses it meanwhile; this is the thread that it was made on.
+        catch_unwind(AssertUnwindSafe(|| unsafe { (*condition)() })).unwrap_or(true)
+    }
+
+    pub(super) fn due_ns(&self) -> u64 {
+        self.context.due_ns.get()
+    }
+
+    pub(super) fn is_unannounced(&self) -> bool {
+        self.context.unannounced.get()
+    }
+
+    pub(super) fn in_pool(&self) -> bool {
+        self.context.in_pool.get() > 0
+    }
+
+    pub(super) fn is_urgent(&self) -> bool {
+        self.context.task.borrow().is_urgent()
+    }
+
+    /// An ended fiber's stack, to be used again.
+    pub(super) fn into_stack(self) -> DefaultStack {
+        self.coroutine.into_stack()
+    }
+}
+
+/// Runs `look` with the context of the fiber that this is called on, if it is one.
+fn with_current<R>(look: impl FnOnce(Option<&Context>) -> R) -> R {
+    // SAFETY: `CURRENT` is set by `resume` for exactly as long as the fiber runs on this thread, and
+    // its `Fiber` owns the context at least as long as its stack, on which this frame is.
+    look(unsafe { CURRENT.get().as_ref() })
+}
+
+/// The bell of the host that runs this task, if this may be parked: `None` on a plain thread, and
+/// while a panic unwinds (another task must not see this thread panicking).
+pub(crate) fn current_bell() -> Option<usize> {
+    with_current(|current| current.map(|context| context.host.bell))
+        .filter(|_| !std::thread::panicking())
+}
+
+/// The task that this is called in.
+pub(super) fn current_task() -> Option<Arc<TaskCore>> {
+    with_current(|current| current.map(|context| Arc::clone(&context.task.borrow())))
+}
+
+/// The host that this is called on.
+pub(super) fn current_host() -> Option<super::host::Link> {
+    with_current(|current| current.map(|context| context.host.clone()))
+}
+
+/// What the pool wants to know of the task that calls it, without counting references.
+pub(super) fn ask_current<R>(ask: impl FnOnce(&TaskCore) -> R) -> Option<R> {
+    with_current(|current| current.map(|context| ask(&context.task.borrow())))
+}
+
+/// Notes that the task enters (`true`) or leaves a call of the pool whose tasks these counts are;
+/// says whether it is the outermost. `None` on a plain thread; a call of another pool than the one
+/// that runs the task counts as an inner one.
+pub(crate) fn enter_pool(pool: &Counts, enters: bool) -> Option<bool> {
+    with_current(|current| {
+        current.map(|context| {
+            if !std::ptr::eq(&context.host.group.pool.tasks, pool) {
+                return false;
+            }
+            let before = context.in_pool.get();
+            let after = if enters { before + 1 } else { before - 1 };
+            context.in_pool.set(after);
+            before.min(after) == 0
+        })
+    })
+}
+
+/// Runs `work` as another task on this fiber.
+pub(super) fn run_as(task: Arc<TaskCore>, work: impl FnOnce()) {
+    let swap = |task| with_current(|current| current.map(|c| c.task.replace(task)));
+    let before = swap(task);
+    work();
+    if let Some(before) = before {
+        swap(before);
+    }
+}
+
+/// Lets the host's other tasks run. Does nothing on a plain thread.
+pub(super) fn give_way() {
+    with_current(|current| {
+        if let Some(context) = current.filter(|_| !std::thread::panicking()) {
+            suspend(context);
+        }
+    });
+}
+
+/// Parks this fiber until `condition` is true, or until `due_ns`; it may return early. Must be
+/// called on a fiber.
+pub(super) fn park(condition: &mut dyn FnMut() -> bool, due_ns: u64, unannounced: bool) {
+    with_current(|current| {
+        let Some(context) = current else { return };
+        let condition: *mut (dyn FnMut() -> bool + '_) = condition;
+        // SAFETY: only the lifetime changes. The pointer is used by `is_wanted` while this fiber is
+        // suspended below, and dropped by `resume`; this frame borrows the condition throughout.
+        let condition: *mut (dyn FnMut() -> bool + 'static) =
+            unsafe { std::mem::transmute(condition) };
+        context.due_ns.set(due_ns);
+        context.unannounced.set(unannounced);
+        context.condition.set(Some(condition));
+        suspend(context);
+        context.due_ns.set(u64::MAX);
+    });
+}
+
+/// Parks this fiber until `condition` gives a value. Must be called on a fiber.
+pub(super) fn park_for<T>(mut condition: impl FnMut() -> Option<T>) -> T {
+    loop {
+        let mut value = None;
+        park(
+            &mut || {
+                if value.is_none() {
+                    value = condition();
+                }
+                value.is_some()
+            },
+            u64::MAX,
+            false,
+        );
+        // A condition that panicked when its host looked panics here, where it belongs.
+        if let Some(value) = value.or_else(&mut condition) {
+            return value;
+        }
+    }
+}
+
+fn suspend(context: &Context) {
+    // SAFETY: `context` is the running fiber's (`with_current`), and its yielder lives at the root
+    // of the stack that this runs on.
+    unsafe { (*context.yielder.get()).suspend(()) };
+}

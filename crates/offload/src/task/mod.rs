@@ -1,0 +1,245 @@
+//! Tasks: any number of streams of ordinary synchronous code, run as fibers by a few host threads.
+//!
+//! [`Pool::tasks`](crate::Pool::tasks) opens a [`Scope`]; what is spawned in it may borrow from
+//! around it, and the call returns when all of it has ended. Wherever a task would wait (for an
+//! engine, for the last helpers of its loop, for another task, for a moment in time) it is parked
+//! and its host runs another one. Code that knows nothing of this works inside tasks, with one
+//! rule: *do not hold a lock across an off-load or another wait if a task of the same host may
+//! block on that lock*; wait for it with [`wait_until`] and a `try_lock` instead.
+//!
+//! Started tasks stay on the host thread that started them; tasks that nobody has begun are taken
+//! by whichever host is free, or by the task that joins them. The protocol is told in `README.md`
+//! beside this file.
+//!
+//! ```
+//! use sidecore_offload::{Pool, PoolConfig, TaskOptions, TasksOptions};
+//!
+//! let pool = Pool::start(PoolConfig { engines: 2, ..PoolConfig::default() })?;
+//! let words = ["one", "two", "three"];
+//! let lengths = pool.tasks(TasksOptions::default(), |scope| {
+//!     let handles = words.map(|word| {
+//!         scope.spawn(TaskOptions::default(), move |_task| {
+//!             // Serial code here; this goes to an engine, and other tasks run meanwhile.
+//!             pool.call(|_core| word.len())
+//!         })
+//!     });
+//!     handles.map(|handle| handle.join().unwrap_or(0))
+//! })?;
+//! assert_eq!(lengths, [3, 3, 5]);
+//! # Ok::<(), sidecore_offload::OffloadError>(())
+//! ```
+
+mod bell;
+mod core;
+mod fiber;
+mod host;
+mod scope;
+
+pub use bell::HOSTS_MAX;
+pub(crate) use bell::WaitPoint;
+pub use core::Priority;
+pub(crate) use fiber::{current_bell, enter_pool};
+pub use scope::{JoinHandle, Scope, Task, TaskOptions, TasksOptions};
+
+use crate::error::Cancelled;
+use sidecore_engine::WaitOptions;
+use sidecore_sched::TaskId;
+use sidecore_sys::clock;
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::time::Duration;
+
+/// Which task this is called in: [`None`] on a plain thread.
+#[must_use]
+pub fn current() -> Option<TaskRef> {
+    fiber::current_task().map(TaskRef)
+}
+
+/// Whether the task that this is called in was cancelled, or its scope, or a task above it. False
+/// on a plain thread.
+#[must_use]
+pub fn is_cancelled() -> bool {
+    fiber::ask_current(core::TaskCore::is_cancelled).unwrap_or(false)
+}
+
+/// Lets this host's other tasks run, if any can; a plain thread yields its core.
+pub fn yield_now() {
+    if fiber::current_bell().is_some() {
+        fiber::give_way();
+    } else {
+        std::thread::yield_now();
+    }
+}
+
+/// Parks this task until `condition` is true. The host looks whenever it comes round, and while it
+/// sleeps after 50 us, 100 us and so on up to every millisecond; [`TaskRef::wake`] has it look at
+/// once. `condition` runs on the host's own stack: it must be quick and must not wait. A plain
+/// thread looks in the same way.
+///
+/// # Errors
+/// [`Cancelled`] where the task was cancelled before the condition was true.
+pub fn wait_until(mut condition: impl FnMut() -> bool) -> Result<(), Cancelled> {
+    if condition() {
+        return Ok(());
+    }
+    if fiber::current_bell().is_none() {
+        let mut pause_us = 0;
+        while !condition() {
+            if pause_us < 50 {
+                std::thread::yield_now();
+                pause_us += 1;
+            } else {
+                std::thread::sleep(Duration::from_micros(pause_us));
+                pause_us = (pause_us * 2).min(1_000);
+            }
+        }
+        return Ok(());
+    }
+    let task = fiber::current_task();
+    let is_cancelled = || task.as_ref().is_some_and(|task| task.is_cancelled());
+    loop {
+        if condition() {
+            return Ok(());
+        }
+        if is_cancelled() {
+            return Err(Cancelled);
+        }
+        fiber::park(&mut || condition() || is_cancelled(), u64::MAX, true);
+    }
+}
+
+/// Parks this task until `due_ns` on the clock of [`now_ns`]; a plain thread sleeps.
+///
+/// # Errors
+/// [`Cancelled`] where the task was cancelled before.
+pub fn sleep_until(due_ns: u64) -> Result<(), Cancelled> {
+    if fiber::current_bell().is_none() {
+        let left_ns = due_ns.saturating_sub(clock::now_ns());
+        if left_ns > 0 {
+            std::thread::sleep(Duration::from_nanos(left_ns));
+        }
+        return Ok(());
+    }
+    while clock::now_ns() < due_ns {
+        if is_cancelled() {
+            return Err(Cancelled);
+        }
+        let task = fiber::current_task();
+        fiber::park(
+            &mut || task.as_ref().is_some_and(|task| task.is_cancelled()),
+            due_ns,
+            false,
+        );
+    }
+    Ok(())
+}
+
+/// The clock of [`sleep_until`]: nanoseconds since some fixed moment.
+#[must_use]
+pub fn now_ns() -> u64 {
+    clock::now_ns()
+}
+
+/// Runs `work` with its calls of pools counted as `priority`, on a task or a plain thread.
+pub fn with_priority<R>(priority: Priority, work: impl FnOnce() -> R) -> R {
+    struct Restore(Option<Priority>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            PRIORITY.set(self.0);
+        }
+    }
+    let _restore = Restore(PRIORITY.replace(Some(priority)));
+    work()
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+thread_local! {
+    /// What `with_priority` set on this thread.
+    static PRIORITY: Cell<Option<Priority>> = const { Cell::new(None) };
+    /// The number by which a policy knows this thread, where it is no task.
+    static THREAD_ID: Cell<Option<TaskId>> = const { Cell::new(None) };
+}
+
+/// Parks this task until `condition` is true or `due_ns` has come; may return early. The condition's
+/// cause must be announced to this host (see [`WaitPoint`]). Must be called in a task.
+pub(crate) fn park_until(due_ns: u64, mut condition: impl FnMut() -> bool) {
+    let task = fiber::current_task();
+    let is_cancelled = || task.as_ref().is_some_and(|task| task.is_cancelled());
+    fiber::park(&mut || condition() || is_cancelled(), due_ns, false);
+}
+
+/// The priority of calls made here.
+pub(crate) fn priority() -> Priority {
+    fiber::ask_current(|task| task.priority)
+        .or_else(|| PRIORITY.get())
+        .unwrap_or_default()
+}
+
+/// Whose calls these are: the task's number, or the thread's.
+pub(crate) fn id() -> TaskId {
+    fiber::ask_current(|task| task.id).unwrap_or_else(|| {
+        THREAD_ID.get().unwrap_or_else(|| {
+            let id = core::new_id();
+            THREAD_ID.set(Some(id));
+            id
+        })
+    })
+}
+
+/// A task, from anywhere: to be waked or cancelled.
+#[derive(Clone)]
+pub struct TaskRef(Arc<core::TaskCore>);
+
+impl TaskRef {
+    /// The number by which policies know it.
+    #[must_use]
+    pub fn id(&self) -> TaskId {
+        self.0.id
+    }
+
+    /// Has its host look at once at what it waits for ([`wait_until`]). Never blocks; costs a fence,
+    /// and a system call where the host sleeps.
+    pub fn wake(&self) {
+        self.0.wake();
+    }
+
+    /// If it has not begun it never will; else it finds out: see [`is_cancelled`].
+    pub fn cancel(&self) {
+        self.0.cancel();
+    }
+
+    /// Whether it has ended.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.0.has_ended()
+    }
+}
+
+impl std::fmt::Debug for TaskRef {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "task {}", self.0.id.0)
+    }
+}
+
+/// What a pool counts of its tasks; read by `Pool::snapshot`.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) spawned: AtomicU64,
+    /// Spawned and not begun; some of them may have been cancelled or run by who joined them.
+    pub(crate) queued: AtomicUsize,
+    /// Begun and not ended.
+    pub(crate) live: AtomicUsize,
+    pub(crate) ended: AtomicU64,
+    pub(crate) parked: AtomicUsize,
+    /// Fibers that can go on and are in no call of the pool.
+    pub(crate) ready: AtomicUsize,
+}
+
+/// How a plain thread waits for tasks: they are long, so it soon sleeps.
+const THREAD_WAIT: WaitOptions = WaitOptions {
+    spins: 100,
+    grace: Duration::ZERO,
+};

@@ -1,0 +1,316 @@
+//! Scopes: tasks that borrow from around them, all of them ended when the scope is.
+//!
+//! Why `unsafe` is here: a task's closure lies in a queue that knows nothing of its borrows.
+//! Must stay true: `Pool::tasks` returns or unwinds only when every task spawned in its scope has
+//! ended, that is when each closure was run or dropped; the `'scope` lifetime is invariant, so that
+//! nothing shorter can be smuggled in. Source: the shape of `std::thread::scope`.
+#![allow(unsafe_code)]
+
+use super::bell::{HOSTS_MAX, bells};
+use super::core::{Priority, ScopeCore, TaskCore};
+use super::fiber::{self, Work};
+use super::host::{Group, GroupOptions, run_host};
+use crate::error::{OffloadError, message_of};
+use crate::pool::Pool;
+use parking_lot::Mutex;
+use sidecore_sched::TaskId;
+use sidecore_sys::cpu;
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How a pool runs tasks.
+#[derive(Debug, Clone)]
+pub struct TasksOptions {
+    /// Host threads; 0 for one on each of `cpus`.
+    pub hosts: usize,
+    /// The cores that hosts are put on in turn; empty for all that this thread may use.
+    pub cpus: Vec<usize>,
+    /// Whether hosts are pinned, each to its core.
+    pub pin: bool,
+    /// Bytes of each task's stack, rounded up to whole pages; below it lies a guard page, so that a
+    /// task that overflows its stack ends the process rather than write into another's.
+    pub stack_bytes: usize,
+    /// The most tasks that are live at once; further ones wait as closures. `None`: as many as the
+    /// pool's policy says.
+    pub live_max: Option<usize>,
+    /// How long a host with nothing to do lets other threads run before it sleeps.
+    pub grace: Duration,
+}
+
+impl Default for TasksOptions {
+    fn default() -> Self {
+        Self {
+            hosts: 0,
+            cpus: Vec::new(),
+            pin: true,
+            stack_bytes: 256 << 10,
+            live_max: None,
+            grace: Duration::from_micros(50),
+        }
+    }
+}
+
+/// How to run one task.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct TaskOptions {
+    /// Whether it goes before others.
+    pub priority: Priority,
+}
+
+impl TaskOptions {
+    /// For latency-bound work.
+    #[must_use]
+    pub fn urgent() -> Self {
+        Self {
+            priority: Priority::Urgent,
+        }
+    }
+}
+
+/// What a task is given.
+#[derive(Debug)]
+pub struct Task {
+    id: TaskId,
+}
+
+impl Task {
+    /// The number by which policies know it.
+    #[must_use]
+    pub fn id(&self) -> TaskId {
+        self.id
+    }
+
+    /// Whether it was cancelled.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        super::is_cancelled()
+    }
+}
+
+/// Where tasks are spawned. Shared freely by them.
+pub struct Scope<'scope, 'env: 'scope> {
+    group: Arc<Group>,
+    core: Arc<ScopeCore>,
+    scope: PhantomData<&'scope mut &'scope ()>,
+    env: PhantomData<&'env mut &'env ()>,
+}
+
+/// What a task gave, when it has ended. Dropped, the task goes on.
+pub struct JoinHandle<'scope, T> {
+    task: Arc<TaskCore>,
+    result: Arc<Mutex<Option<Result<T, OffloadError>>>>,
+    scope: PhantomData<&'scope ()>,
+}
+
+impl Pool {
+    /// Opens a scope for tasks, runs `body` with it, waits until all tasks have ended, and returns
+    /// what `body` gave. Called on a plain thread it starts host threads for the tasks and ends
+    /// them afterwards (tens of microseconds each): open a scope for a program's whole work, not
+    /// for a loop's. Called in a task it uses that task's hosts; `options` then do not count.
+    ///
+    /// # Errors
+    /// [`OffloadError::HostCount`], [`OffloadError::Host`]; [`OffloadError::TaskPanicked`] where a
+    /// task panicked and was not joined.
+    ///
+    /// # Panics
+    /// Where `body` does: the scope is then cancelled, and its tasks awaited first.
+    pub fn tasks<'env, R>(
+        &self,
+        options: TasksOptions,
+        body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
+    ) -> Result<R, OffloadError> {
+        if let Some(host) = fiber::current_host() {
+            return run_scope(&host.group, body);
+        }
+        let cpus = match options.cpus.is_empty() {
+            true => cpu::allowed().unwrap_or_default(),
+            false => options.cpus.clone(),
+        };
+        let hosts = match options.hosts {
+            0 => cpus.len().clamp(1, HOSTS_MAX),
+            hosts => hosts,
+        };
+        let group = Arc::new(Group::new(
+            Arc::clone(self.shared()),
+            GroupOptions {
+                hosts: take_bells(hosts)?,
+                live_max: options.live_max.map(|live| live.max(1)),
+                stack_bytes: options.stack_bytes.max(STACK_BYTES_MIN),
+                grace: options.grace,
+            },
+        ));
+        let started = AssertUnwindSafe(std::thread::scope(|threads| {
+            let mut spare = group.bells().to_vec();
+            for (host, &bell) in group.bells().iter().enumerate() {
+                let cpu = match options.pin {
+                    true => cpus.get(host % cpus.len().max(1)).copied(),
+                    false => None,
+                };
+                let group = &group;
+                let thread = std::thread::Builder::new()
+                    .name(format!("host-{host}"))
+                    .spawn_scoped(threads, move || run_host(group, bell, cpu));
+                if let Err(source) = thread {
+                    spare.drain(..host);
+                    spare.iter().for_each(|&bell| bells().give_back(bell));
+                    group.close();
+                    return Err(OffloadError::Host { host, source });
+                }
+            }
+            // Not to unwind past the close: the hosts would wait for it for ever.
+            let result = catch_unwind(AssertUnwindSafe(|| run_scope(&group, body)));
+            group.close();
+            result.unwrap_or_else(|panic| resume_unwind(panic))
+        }));
+        started.0
+    }
+}
+
+impl<'scope, 'env> Scope<'scope, 'env> {
+    /// Spawns a task. It begins when a host is free and fewer tasks are live than may be, or when
+    /// another task joins it. Never blocks.
+    pub fn spawn<T, F>(&'scope self, options: TaskOptions, work: F) -> JoinHandle<'scope, T>
+    where
+        T: Send + 'scope,
+        F: FnOnce(&Task) -> T + Send + 'scope,
+    {
+        let result = Arc::new(Mutex::new(None));
+        let slot = Arc::clone(&result);
+        let scope = Arc::clone(&self.core);
+        let work = Box::new(move || {
+            let id = super::id();
+            let outcome = catch_unwind(AssertUnwindSafe(|| work(&Task { id })));
+            let outcome = outcome.map_err(|panic| {
+                let message = message_of(panic.as_ref());
+                scope.add_panic(id, message.clone());
+                OffloadError::TaskPanicked { message }
+            });
+            *slot.lock() = Some(outcome);
+        });
+        // SAFETY: only the lifetime changes. `run_scope` waits until this task has ended, which is
+        // after the closure was run or dropped (`TaskCore::begin`, `TaskCore::cancel`), before
+        // `'scope` does.
+        let work = unsafe { std::mem::transmute::<Box<dyn FnOnce() + Send + 'scope>, Work>(work) };
+        let task = Arc::new(TaskCore::new(
+            options.priority,
+            Arc::clone(&self.core),
+            work,
+        ));
+        self.core.keep(&task);
+        self.group.spawn(Arc::clone(&task));
+        JoinHandle {
+            task,
+            result,
+            scope: PhantomData,
+        }
+    }
+
+    /// Cancels all tasks of this scope, those spawned later too.
+    pub fn cancel(&self) {
+        self.core.cancel();
+        self.group.ring_all();
+    }
+
+    /// Whether it was cancelled.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.core.is_cancelled()
+    }
+}
+
+impl<T> JoinHandle<'_, T> {
+    /// Waits until the task has ended and returns what it gave. In a task: a task that nobody has
+    /// begun is run right here, so that joining never waits for a place among the live ones.
+    ///
+    /// # Errors
+    /// [`OffloadError::TaskPanicked`]; [`OffloadError::Cancelled`] where it never began.
+    pub fn join(self) -> Result<T, OffloadError> {
+        if !self.task.has_ended() {
+            self.task.run_here();
+            let ended = || self.task.has_ended().then_some(());
+            self.task.ended.wait(super::THREAD_WAIT, ended);
+        }
+        let result = self.result.lock().take();
+        if let Some(Err(OffloadError::TaskPanicked { .. })) = &result {
+            // Who joins it is told; the scope need not be.
+            self.task.scope.forgive(self.task.id);
+        }
+        result.unwrap_or(Err(OffloadError::Cancelled))
+    }
+
+    /// If the task has not begun it never will; else it finds out at its next call of a pool, or
+    /// when it asks.
+    pub fn cancel(&self) {
+        self.task.cancel();
+    }
+
+    /// Whether the task has ended: then [`Self::join`] does not wait.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.task.has_ended()
+    }
+
+    /// The task, for others to wake or to cancel.
+    #[must_use]
+    pub fn task(&self) -> super::TaskRef {
+        super::TaskRef(Arc::clone(&self.task))
+    }
+}
+
+impl std::fmt::Debug for Scope<'_, '_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a scope of tasks")
+    }
+}
+
+impl<T> std::fmt::Debug for JoinHandle<'_, T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the handle of task {}", self.task.id.0)
+    }
+}
+
+/// Runs `body` with a new scope and waits for its tasks, also when it panics.
+fn run_scope<'env, R>(
+    group: &Arc<Group>,
+    body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
+) -> Result<R, OffloadError> {
+    let scope = Scope {
+        group: Arc::clone(group),
+        core: Arc::new(ScopeCore::new(
+            Arc::clone(&group.pool),
+            fiber::current_task(),
+        )),
+        scope: PhantomData,
+        env: PhantomData,
+    };
+    let result = catch_unwind(AssertUnwindSafe(|| body(&scope)));
+    if result.is_err() {
+        scope.cancel();
+    }
+    scope.core.wait_until_done();
+    let panicked = scope.core.take_panic();
+    match (result, panicked) {
+        (Err(panic), _) => resume_unwind(panic),
+        (Ok(_), Some(message)) => Err(OffloadError::TaskPanicked { message }),
+        (Ok(result), None) => Ok(result),
+    }
+}
+
+fn take_bells(hosts: usize) -> Result<Vec<usize>, OffloadError> {
+    let taken: Vec<usize> = (0..hosts.min(HOSTS_MAX + 1))
+        .map_while(|_| bells().take())
+        .collect();
+    if taken.len() == hosts && hosts > 0 {
+        return Ok(taken);
+    }
+    taken.iter().for_each(|&bell| bells().give_back(bell));
+    Err(OffloadError::HostCount {
+        hosts,
+        max: HOSTS_MAX,
+    })
+}
+
+/// The least stack that is worth having: room for a panic's message.
+const STACK_BYTES_MIN: usize = 32 << 10;
