@@ -4,10 +4,12 @@
 //! nothing else there; progress and logs go to standard error. A broken pipe is quiet.
 
 mod block;
+mod daemon;
 mod offload;
 mod output;
 mod picture;
 mod size;
+mod top;
 mod tour;
 
 use clap::{Parser, Subcommand};
@@ -26,6 +28,10 @@ enum Command {
     /// Compressed images: pack, mount, attach, serve, measure.
     #[command(subcommand)]
     Block(block::Command),
+    /// Own the machine's engines and serve other processes, in the foreground.
+    Daemon(daemon::Args),
+    /// What a daemon's engines and clients do, live.
+    Top(top::Args),
     /// How work gets to engines, measured.
     #[command(subcommand)]
     Offload(offload::Command),
@@ -46,6 +52,8 @@ fn main() -> ExitCode {
     output::start_logging();
     let result = match Cli::parse().command {
         Command::Block(command) => command.run(),
+        Command::Daemon(args) => args.run(),
+        Command::Top(args) => args.run(),
         Command::Offload(command) => command.run(),
         Command::Tour(args) => args.run(),
     };

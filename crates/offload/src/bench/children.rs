@@ -160,7 +160,8 @@ impl Peer {
         threads.filter_map(used_ns).sum()
     }
 
-    fn fault(&self, what: String) -> BenchError {
+    /// It did something that it should not.
+    pub(crate) fn fault(&self, what: String) -> BenchError {
         BenchError::Program {
             command: self.text.clone(),
             what,

@@ -5,7 +5,7 @@
 //! One thread, which sleeps meanwhile. Source: proc(5), `schedstat`.
 
 use super::children::Peer;
-use super::peers::Role;
+use super::peers::{Role, Served};
 use super::report::Figure;
 use super::{Bench, BenchError, Contestant, interrupted};
 use std::time::{Duration, Instant};
@@ -16,6 +16,12 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     let (program, cancel) = (bench.config.sidecore.clone(), bench.cancel.clone());
     let time = bench.choose(Duration::from_millis(500), Duration::from_secs(2));
     let pool = Peer::start(&program, &Role::IdlePool { cpus }, &cancel)?;
+    let daemon = Role::Daemon(Served {
+        socket: bench.config.scratch.join("idle.sock"),
+        cpus: bench.cpus.clone(),
+        grace_ms: None,
+    });
+    let daemon = Peer::start(&program, &daemon, &cancel)?;
     let percent = |peer: &Peer| {
         let begun = Instant::now();
         let before_ns = peer.cpu_ns();
@@ -30,12 +36,15 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     };
     // Longer than any grace.
     std::thread::sleep(Duration::from_millis(200));
-    let mut contestants = vec![Contestant::new(POOL, || percent(&pool))];
+    let mut contestants = vec![
+        Contestant::new(POOL, || percent(&pool)),
+        Contestant::new(DAEMON, || percent(&daemon)),
+    ];
     bench.say("something idle");
     let rounds = bench.choose(2, 3);
     let series = bench.contest(&[("processor time", "%")], rounds, &mut contestants)?;
     drop(contestants);
-    for (name, series) in [POOL].into_iter().zip(series) {
+    for (name, series) in [POOL, DAEMON].into_iter().zip(series) {
         if let Some([series]) = series.as_deref() {
             let figure = Figure::new(name, series, "% of a core");
             bench.report.idle.push(figure);
@@ -44,4 +53,5 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     Ok(())
 }
 
+const DAEMON: &str = "an idle daemon with an engine on each core";
 const POOL: &str = "an idle pool with an engine on each core";

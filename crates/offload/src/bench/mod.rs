@@ -32,6 +32,8 @@ mod work;
 pub use peers::play;
 
 use crate::OffloadError;
+use crate::client::ClientError;
+use crate::daemon::DaemonError;
 use report::{Report, Sample};
 use stats::Series;
 use std::path::PathBuf;
@@ -138,6 +140,12 @@ pub enum BenchError {
     /// The engines could not be started, or a kernel failed.
     #[error(transparent)]
     Engines(#[from] OffloadError),
+    /// The daemon could not be started.
+    #[error(transparent)]
+    Daemon(#[from] DaemonError),
+    /// The daemon could not be reached, or a call of it failed.
+    #[error(transparent)]
+    Client(#[from] ClientError),
     /// A core or memory was refused.
     #[error(transparent)]
     System(#[from] sidecore_sys::SysError),

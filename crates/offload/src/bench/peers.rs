@@ -9,6 +9,8 @@
 use super::BenchError;
 use super::children::READY;
 use super::work::{Counted, HostWork, Window, count_cycles, count_loops};
+use crate::client::{Args, Client};
+use crate::daemon::{Daemon, DaemonOptions};
 use crate::task::{self, Task};
 use crate::{Pool, PoolConfig, TaskOptions, TasksOptions};
 use rustix::thread::CpuSet;
@@ -18,8 +20,10 @@ use sidecore_sched::ClassId;
 use sidecore_sys::clock;
 use std::io::{BufRead, Write};
 use std::num::NonZeroU64;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// Plays a role, written as the bench writes it, until standard input ends. Blocks.
 ///
@@ -60,11 +64,33 @@ pub(crate) enum Role {
         /// The cores of its engines.
         cpus: Vec<usize>,
     },
+    /// A daemon.
+    Daemon(Served),
+    /// Who calls the engines of a daemon, over and over.
+    Client {
+        /// Where the daemon serves.
+        socket: PathBuf,
+        /// The cores that it may use.
+        cpus: Vec<usize>,
+        /// How long each call keeps an engine busy.
+        call_us: u64,
+    },
     /// Nothing but work, on one core: the foreign process.
     Hog {
         /// The core.
         cpu: usize,
     },
+}
+
+/// A daemon that serves.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Served {
+    /// Where.
+    pub(crate) socket: PathBuf,
+    /// The cores of its engines, one each.
+    pub(crate) cpus: Vec<usize>,
+    /// How long they poll with nothing to do; its own choice unless given.
+    pub(crate) grace_ms: Option<u64>,
 }
 
 /// A worker.
@@ -100,6 +126,12 @@ impl Role {
                 pool.for_each(ClassId(0), &mut units, |_, ()| {})?;
                 answer_lines(|_: ()| Vec::new())
             }
+            Self::Daemon(served) => served.serve(),
+            Self::Client {
+                socket,
+                cpus,
+                call_us,
+            } => call_over_and_over(socket, cpus, *call_us),
             Self::Hog { cpu } => hog(*cpu),
         }
     }
@@ -113,6 +145,42 @@ impl Worker {
             vec![count_cycles(self.work, self.engine_ns, &window, &mut wait)]
         })
     }
+}
+
+impl Served {
+    fn serve(&self) -> Result<(), BenchError> {
+        // Engines are made for the cores that their maker may use.
+        stay_on(&self.cpus)?;
+        let mut options = DaemonOptions {
+            socket: self.socket.clone(),
+            engines: self.cpus.len(),
+            ..DaemonOptions::default()
+        };
+        if let Some(grace_ms) = self.grace_ms {
+            options.grace = Duration::from_millis(grace_ms);
+        }
+        let daemon = Daemon::start(options)?;
+        let served = answer_lines(|_: ()| Vec::new());
+        daemon.stop();
+        served
+    }
+}
+
+fn call_over_and_over(socket: &Path, cpus: &[usize], call_us: u64) -> Result<(), BenchError> {
+    stay_on(cpus)?;
+    let client = Client::attach(socket)?;
+    let kernel = client.kernel("spin_us")?;
+    answer_lines(|window: Window| {
+        sleep_until(window.begin_ns);
+        let before = client.counters();
+        let call = || client.call(kernel, Args::new().words(&[call_us])).is_ok();
+        let counted = count_loops(&window, call);
+        if client.counters().on_host > before.on_host {
+            // It was the engines that were to be measured: an answer of nothing is an error.
+            return Vec::new();
+        }
+        vec![counted]
+    })
 }
 
 /// Says `ready`, then answers each line with one.

@@ -7,8 +7,8 @@
 //! One thread, which sleeps meanwhile. Source: issue 3, "the daemon"; OpenMP 5.2, OMP_WAIT_POLICY.
 
 use super::children::Peer;
-use super::peers::Role;
-use super::report::SharingRow;
+use super::peers::{Role, Served};
+use super::report::{SHARED_ENGINES, SharingRow};
 use super::stats::Outcome;
 use super::work::{Counted, HostWork, Window};
 use super::{Bench, BenchError, Contestant};
@@ -32,6 +32,8 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
         &ours,
     )?;
 
+    engines_of_a_daemon(bench)?;
+
     match compile(&bench.config.scratch) {
         Err(BenchError::Missing(reason)) => bench.missing(&reason),
         Err(error) => bench.failed(&error),
@@ -51,6 +53,34 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
         }
     }
     Ok(())
+}
+
+/// Two clients of one daemon, which has every core but the clients'.
+fn engines_of_a_daemon(bench: &mut Bench<'_>) -> Result<(), BenchError> {
+    let &[host, ref engines @ ..] = bench.cpus.as_slice() else {
+        return Ok(());
+    };
+    if engines.is_empty() {
+        bench.missing("a daemon's engines need a core besides the clients'");
+        return Ok(());
+    }
+    let socket = bench.config.scratch.join("shared.sock");
+    // One engine, so that it is contended whatever the machine.
+    let daemon = Role::Daemon(Served {
+        socket: socket.clone(),
+        cpus: vec![engines[0]],
+        grace_ms: None,
+    });
+    let _daemon = Peer::start(&bench.config.sidecore, &daemon, &bench.cancel)?;
+    let client = Role::Client {
+        socket,
+        cpus: vec![host],
+        call_us: UNIT_NS / 1000,
+    };
+    let start =
+        |bench: &Bench<'_>| Peer::start(&bench.config.sidecore, &client, &bench.cancel);
+    let note = "calls of 20 us to one engine; both clients on one core";
+    pair(bench, SHARED_ENGINES, "calls/s", note, &start)
 }
 
 /// Starts one of the processes.
@@ -82,6 +112,9 @@ fn pair(
         let mut per_s = Vec::new();
         for process in processes {
             let counted = process.answer::<Vec<Counted>>(&cancel)?;
+            if counted.is_empty() {
+                return Err(process.fault("did not count what was to be measured".into()));
+            }
             let cycles: u64 = counted.iter().map(|worker| worker.cycles).sum();
             per_s.push(cycles as f64 * 1e9 / counted_ns as f64);
         }

@@ -31,10 +31,12 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     let rounds = bench.choose(3, 9);
     let plan = &plan;
     let same = ours::SameProcess::start(plan)?;
+    let cross = ours::CrossProcess::start(bench, plan)?;
     let mut contestants = vec![
         Contestant::new(BARE, move || others::spinning_line(plan)),
         Contestant::new("two_lines", move || others::two_lines(plan)),
         Contestant::new(SAME, || same.sample(plan)),
+        Contestant::new(CROSS, || cross.sample(plan)),
         Contestant::new("futex", move || others::futex(plan)),
         Contestant::new("eventfd", move || others::eventfd(plan)),
         Contestant::new("crossbeam", move || others::crossbeam(plan)),
@@ -133,8 +135,9 @@ impl Drop for Pinned {
 /// The way that all others are compared with.
 const BARE: &str = "spinning_line";
 const SAME: &str = "same_process";
+const CROSS: &str = "cross_process";
 /// In the order of the contestants.
-const NAMES: [&str; 7] = [
+const NAMES: [&str; 8] = [
     BARE,
     "two_lines",
     SAME,
