@@ -15,7 +15,7 @@ use rustix::net::{
 use rustix::process::{Pid, PidfdFlags};
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
@@ -239,6 +239,7 @@ fn refused(call: &'static str) -> impl Fn(Errno) -> SysError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::AsFd;
 
     #[test]
     fn messages_keep_their_bounds_and_carry_descriptors() {

@@ -220,6 +220,13 @@ impl<'m> SharedSlice<'m> {
         }
     }
 
+    /// The first byte. Whoever makes a reference of it answers for nobody writing meanwhile.
+    #[inline]
+    #[must_use]
+    pub fn as_ptr(self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
     /// How many bytes.
     #[inline]
     #[must_use]
