@@ -10,14 +10,25 @@
 //! - [`Pool::post`]: background work that nobody waits for (read-ahead), done by whichever engine
 //!   is idle, dropped when its bounded queue is full.
 //!
+//! Across processes: [`daemon`] owns a machine's engines and serves others over shared memory,
+//! [`client`] is how they ask, and [`served`] what they may ask for.
+//!
 //! The protocol between callers and engines is told in `README.md` beside this file.
 
 mod claims;
+#[cfg(not(loom))]
+pub mod client;
+#[cfg(not(loom))]
+pub mod daemon;
 mod deal;
 mod error;
 mod job;
 mod mission;
 mod pool;
+#[cfg(not(loom))]
+pub mod served;
+#[cfg_attr(loom, allow(dead_code))]
+mod shm;
 
 pub use error::OffloadError;
 pub use pool::{Background, Pool, PoolConfig, Seat, SeatCounters};

@@ -182,8 +182,7 @@ pub fn is_hung_up(socket: BorrowedFd<'_>) -> bool {
     let mut polled = [PollFd::from_borrowed_fd(socket, PollFlags::RDHUP)];
     let none = rustix::time::Timespec::default();
     let gone = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
-    rustix::event::poll(&mut polled, Some(&none)).is_ok()
-        && polled[0].revents().intersects(gone)
+    rustix::event::poll(&mut polled, Some(&none)).is_ok() && polled[0].revents().intersects(gone)
 }
 
 /// A descriptor that [`poke`] makes readable, once and for all: for telling a thread in [`poll`] to

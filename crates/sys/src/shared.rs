@@ -20,7 +20,7 @@ use std::mem::{align_of, size_of};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// What another process may do with the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -181,6 +181,11 @@ impl Drop for SharedMap {
 /// array or a type of such; no padding matters and any bytes are a valid value.
 pub unsafe trait Overlay: Sync {}
 
+// SAFETY: an atomic of the standard library.
+unsafe impl Overlay for AtomicU32 {}
+// SAFETY: an atomic of the standard library.
+unsafe impl Overlay for AtomicU64 {}
+
 /// A stretch of memory that others may write to at any time.
 #[derive(Clone, Copy)]
 pub struct SharedSlice<'m> {
@@ -293,7 +298,13 @@ impl<'m> SharedSlice<'m> {
             self.len
         );
         // SAFETY: the range lies within (checked), and lives for 'm; the target is ours alone.
-        unsafe { copy_racing(self.start.as_ptr().add(offset), target.as_mut_ptr(), target.len()) }
+        unsafe {
+            copy_racing(
+                self.start.as_ptr().add(offset),
+                target.as_mut_ptr(),
+                target.len(),
+            )
+        }
     }
 
     /// Copies `source` to byte `offset` on.
@@ -313,7 +324,13 @@ impl<'m> SharedSlice<'m> {
         // SAFETY: the range lies within and is writable (checked), and lives for 'm; the source is
         // plain memory of ours. They do not overlap, or only by a caller who lends us the same
         // memory as a slice, which `from_mut` forbids by its unique borrow.
-        unsafe { copy_racing(source.as_ptr(), self.start.as_ptr().add(offset), source.len()) }
+        unsafe {
+            copy_racing(
+                source.as_ptr(),
+                self.start.as_ptr().add(offset),
+                source.len(),
+            )
+        }
     }
 
     /// The value at byte `offset` as a type made of atomics, or `None` where it does not fit, is not
@@ -416,12 +433,6 @@ const STRING_COPY_BYTES_MIN: usize = 128;
 mod tests {
     use super::*;
     use rustix::io::Errno;
-    use std::sync::atomic::AtomicU32;
-
-    #[repr(transparent)]
-    struct Word(AtomicU32);
-    // SAFETY: one atomic.
-    unsafe impl Overlay for Word {}
 
     #[test]
     fn two_mappings_are_the_same_memory_and_bounds_hold() {
@@ -437,12 +448,18 @@ mod tests {
             theirs.slice().read_at(offset, &mut back);
             assert_eq!(back, data, "{bytes} bytes at {offset}");
         }
-        let word: &Word = theirs.slice().overlay(8).unwrap();
-        word.0.store(0x0102_0304, Ordering::Release);
+        let word: &AtomicU32 = theirs.slice().overlay(8).unwrap();
+        word.store(0x0102_0304, Ordering::Release);
         assert_eq!(ours.slice().load_u64(8) as u32, 0x0102_0304);
-        assert!(ours.slice().overlay::<Word>(9).is_none(), "not aligned");
-        assert!(ours.slice().overlay::<Word>(len - 3).is_none(), "past the end");
-        assert!(ours.slice().overlay::<Word>(usize::MAX).is_none());
+        assert!(
+            ours.slice().overlay::<AtomicU32>(9).is_none(),
+            "not aligned"
+        );
+        assert!(
+            ours.slice().overlay::<AtomicU32>(len - 3).is_none(),
+            "past the end"
+        );
+        assert!(ours.slice().overlay::<AtomicU32>(usize::MAX).is_none());
         assert!(ours.slice().range(5..len + 1).is_none());
         let (from, to) = (6, 5);
         assert!(ours.slice().range(from..to).is_none());
@@ -475,9 +492,12 @@ mod tests {
         assert!(matches!(refused, Err(SysError::Map { .. })));
         assert!(rustix::io::write(ours.file(), b"x").is_err());
         let theirs = SharedMap::open(file(), 4096, Sharing::ReadOnly).unwrap();
-        ours.slice().overlay::<Word>(0).unwrap().0.store(5, Ordering::Release);
+        ours.slice()
+            .overlay::<AtomicU32>(0)
+            .unwrap()
+            .store(5, Ordering::Release);
         assert_eq!(theirs.slice().load_u64(0), 5);
-        assert!(theirs.slice().overlay::<Word>(0).is_none());
+        assert!(theirs.slice().overlay::<AtomicU32>(0).is_none());
         let slice = theirs.slice();
         assert!(std::panic::catch_unwind(|| slice.write_at(0, &[1])).is_err());
     }

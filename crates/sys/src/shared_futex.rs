@@ -3,8 +3,8 @@
 //! Why here: a client sleeps until an engine of another process has an answer, and an engine until
 //! any client has a request. Source: futex(2), futex_waitv(2) (Linux 5.16).
 
-pub use crate::futex::Woken;
 use crate::SysError;
+pub use crate::futex::Woken;
 use rustix::io::Errno;
 use rustix::thread::futex::{self, Flags, Timespec, Wait, WaitFlags, WaitPtr, WaitvFlags};
 use rustix::time::{ClockId, clock_gettime};
@@ -75,13 +75,8 @@ pub fn wait_any(words: &[(&AtomicU32, u32)], timeout: Duration) -> Result<Woken,
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shared::{Overlay, SharedMap, Sharing};
+    use crate::shared::{SharedMap, Sharing};
     use std::sync::atomic::Ordering;
-
-    #[repr(transparent)]
-    struct Word(AtomicU32);
-    // SAFETY: one atomic.
-    unsafe impl Overlay for Word {}
 
     #[test]
     fn any_of_many_words_wakes_through_another_mapping() {
@@ -89,7 +84,7 @@ mod tests {
         let file = map.file().try_clone_to_owned().unwrap();
         let other = SharedMap::open(file, 4096, Sharing::ReadWrite).unwrap();
         let word = |map: &'static SharedMap, index: usize| -> &'static AtomicU32 {
-            &map.slice().overlay::<Word>(index * 128).unwrap().0
+            map.slice().overlay(index * 128).unwrap()
         };
         let (map, other) = (&*Box::leak(Box::new(map)), &*Box::leak(Box::new(other)));
         std::thread::scope(|scope| {
@@ -103,7 +98,10 @@ mod tests {
             word(other, 3).store(1, Ordering::Release);
             wake(word(other, 3), 1);
         });
-        assert_eq!(wait(word(map, 3), 0, Duration::from_secs(20)), Woken::LookAgain);
+        assert_eq!(
+            wait(word(map, 3), 0, Duration::from_secs(20)),
+            Woken::LookAgain
+        );
         let timed_out = wait_any(&[(word(map, 3), 1)], Duration::from_millis(1)).unwrap();
         assert_eq!(timed_out, Woken::TimedOut);
         assert!(wait_any(&[], Duration::ZERO).is_err());
