@@ -77,7 +77,10 @@ impl Args {
             .context("cannot start a thread to watch for signals")?;
         // Nobody may read it: the daemon serves all the same.
         let said = output::line(&format!("ready {}", daemon.socket().display()));
-        if said.as_ref().is_err_and(|error| !output::is_broken_pipe(error)) {
+        if said
+            .as_ref()
+            .is_err_and(|error| !output::is_broken_pipe(error))
+        {
             return said.map(|()| Outcome::Problem);
         }
         daemon.wait();

@@ -88,7 +88,11 @@ impl Drop for Screen {
 
 /// What is shown, for people.
 fn lines(status: &Status) -> Vec<String> {
-    let busy = status.engines.iter().filter(|engine| engine.state == EngineState::Busy).count();
+    let busy = status
+        .engines
+        .iter()
+        .filter(|engine| engine.state == EngineState::Busy)
+        .count();
     let mut lines = vec![
         format!(
             "sidecore daemon {} at {}, up {}, grace {} ms",
@@ -108,7 +112,15 @@ fn lines(status: &Status) -> Vec<String> {
         String::new(),
         format!(
             "{:>6} {:>4} {:<8} {:>6} {:>6} {:>12} {:>8} {:>7} {:>11} {:>8}",
-            "ENGINE", "CORE", "STATE", "CLIENT", "BUSY%", "CALLS", "FAILED", "STALLS", "STALLED ms",
+            "ENGINE",
+            "CORE",
+            "STATE",
+            "CLIENT",
+            "BUSY%",
+            "CALLS",
+            "FAILED",
+            "STALLS",
+            "STALLED ms",
             "SLEEPS"
         ),
     ];
@@ -119,7 +131,9 @@ fn lines(status: &Status) -> Vec<String> {
             EngineState::Asleep => "asleep",
             _ => "?",
         };
-        let client = engine.client.map_or_else(|| "-".into(), |client| client.to_string());
+        let client = engine
+            .client
+            .map_or_else(|| "-".into(), |client| client.to_string());
         lines.push(format!(
             "{:>6} {:>4} {state:<8} {client:>6} {:>6.1} {:>12} {:>8} {:>7} {:>11.1} {:>8}",
             engine.engine,
@@ -139,7 +153,15 @@ fn lines(status: &Status) -> Vec<String> {
     }
     lines.push(format!(
         "{:>6} {:>8} {:>6} {:<16} {:>6} {:>12} {:>7} {:>10} {:>9} {:<16}",
-        "CLIENT", "PID", "USER", "PROGRAM", "SHARE%", "CALLS", "RUNNING", "BUSY ms", "ARENA MiB",
+        "CLIENT",
+        "PID",
+        "USER",
+        "PROGRAM",
+        "SHARE%",
+        "CALLS",
+        "RUNNING",
+        "BUSY ms",
+        "ARENA MiB",
         "WIDTHS"
     ));
     for client in &status.clients {
@@ -155,7 +177,11 @@ fn lines(status: &Status) -> Vec<String> {
             client.busy_us as f64 / 1000.0,
             client.arena_bytes as f64 / f64::from(1 << 20),
             widths(client),
-            if client.locked { "" } else { " memory not locked" }
+            if client.locked {
+                ""
+            } else {
+                " memory not locked"
+            }
         ));
     }
     lines
@@ -164,7 +190,11 @@ fn lines(status: &Status) -> Vec<String> {
 /// How wide a client ran: each width with its part of the looks that found it running.
 fn widths(client: &ClientStatus) -> String {
     let total: u64 = client.widths.iter().sum();
-    let seen = client.widths.iter().enumerate().filter(|(_, looks)| **looks > 0);
+    let seen = client
+        .widths
+        .iter()
+        .enumerate()
+        .filter(|(_, looks)| **looks > 0);
     let parts = seen.map(|(index, &looks)| {
         let percent = 100.0 * looks as f64 / total.max(1) as f64;
         format!("{}:{percent:.0}%", index + 1)
@@ -175,7 +205,9 @@ fn widths(client: &ClientStatus) -> String {
 
 /// Text that other processes chose, without what a terminal would obey.
 fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+    text.chars()
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect()
 }
 
 fn duration(ms: u64) -> String {

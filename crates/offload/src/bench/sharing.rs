@@ -77,8 +77,7 @@ fn engines_of_a_daemon(bench: &mut Bench<'_>) -> Result<(), BenchError> {
         cpus: vec![host],
         call_us: UNIT_NS / 1000,
     };
-    let start =
-        |bench: &Bench<'_>| Peer::start(&bench.config.sidecore, &client, &bench.cancel);
+    let start = |bench: &Bench<'_>| Peer::start(&bench.config.sidecore, &client, &bench.cancel);
     let note = "calls of 20 us to one engine; both clients on one core";
     pair(bench, SHARED_ENGINES, "calls/s", note, &start)
 }

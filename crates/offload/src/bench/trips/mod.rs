@@ -141,6 +141,7 @@ const NAMES: [&str; 8] = [
     BARE,
     "two_lines",
     SAME,
+    CROSS,
     "futex",
     "eventfd",
     "crossbeam",

@@ -1,0 +1,327 @@
+//! One attachment to a daemon: its segment, its board, its socket; from the handshake to the end.
+//!
+//! Why here: a client that lost its daemon attaches anew, and threads may still be in calls on the
+//! old attachment; so an attachment is one shared value that only ever goes from alive to dead.
+//! Must stay true: once dead, nothing is read from its outputs any more. Any thread; a pair only by
+//! the thread that claimed its engine.
+
+use super::error::ClientError;
+use crate::served::Registry;
+use crate::shm::board::BoardView;
+use crate::shm::hello::{ANSWER_BYTES_MAX, Answer, Attached, Question};
+use crate::shm::layout::{CLIENTS_MAX, ENGINES_MAX, STALE_MS};
+use crate::shm::segment::Segment;
+use crossbeam_utils::CachePadded;
+use sidecore_engine::{Doorbell, WaitOptions, Waiter};
+use sidecore_sys::local_socket::{self, Received};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// An attachment.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) segment: Arc<Segment>,
+    pub(crate) board: BoardView,
+    socket: OwnedFd,
+    pub(crate) client: u32,
+    pub(crate) engines: usize,
+    /// The daemon's number of each kernel of our registry that it has in our version.
+    numbers: Vec<Option<u32>>,
+    dead: AtomicBool,
+    /// Bit `n`: no thread of this process uses engine `n`'s pair.
+    idle: AtomicU64,
+    freed: Doorbell,
+    waiter: Waiter,
+    /// The number of the last request at each engine.
+    sequences: Box<[CachePadded<AtomicU32>]>,
+    /// The engine to try first.
+    preferred: AtomicUsize,
+}
+
+/// An engine whose pair this thread may use; given back when dropped.
+pub(crate) struct Claim<'a> {
+    pub(crate) link: &'a Link,
+    pub(crate) engine: usize,
+}
+
+impl Link {
+    /// Whether it is known to be dead.
+    #[inline]
+    pub(crate) fn is_dead(&self) -> bool {
+        // Relaxed: who sees it late tries in vain and finds out.
+        self.dead.load(Ordering::Relaxed) || self.board.is_ending()
+    }
+
+    /// Gives it up, for all threads.
+    pub(crate) fn give_up(&self) {
+        self.dead.store(true, Ordering::Relaxed);
+    }
+
+    /// The daemon's number of a kernel of ours.
+    #[inline]
+    pub(crate) fn number(&self, kernel: usize) -> Option<u32> {
+        self.numbers.get(kernel).copied().flatten()
+    }
+
+    /// Claims an idle engine's pair: the one used last if it is idle, else another. Waits while
+    /// other threads have them all. `None` where the link dies meanwhile.
+    #[inline]
+    pub(crate) fn claim(&self) -> Option<Claim<'_>> {
+        if let Some(claim) = self.try_claim() {
+            return Some(claim);
+        }
+        loop {
+            let claimed = || {
+                self.try_claim()
+                    .map(Some)
+                    .or(self.is_dead().then_some(None))
+            };
+            if let Some(claim) = self.freed.wait(&self.waiter, Some(CLAIM_NAP), claimed) {
+                return claim;
+            }
+        }
+    }
+
+    /// Claims an idle engine's pair, if there is one.
+    #[inline]
+    pub(crate) fn try_claim(&self) -> Option<Claim<'_>> {
+        let preferred = self.preferred.load(Ordering::Relaxed);
+        let mut idle = self.idle.load(Ordering::Relaxed);
+        while idle != 0 {
+            let wanted = 1 << preferred;
+            let bit = if idle & wanted != 0 {
+                wanted
+            } else {
+                idle & idle.wrapping_neg()
+            };
+            // Acquire: partner of the Release in `Claim::drop`; the pair's last user is done.
+            match self.idle.compare_exchange_weak(
+                idle,
+                idle & !bit,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => {
+                    return Some(Claim {
+                        link: self,
+                        engine: bit.trailing_zeros() as usize,
+                    });
+                }
+                Err(now) => idle = now,
+            }
+        }
+        None
+    }
+
+    /// Prefers an engine that serves nobody from now on, if the board shows one: the last call was
+    /// slow.
+    pub(crate) fn prefer_idle_engine(&self) {
+        let now = self.preferred.load(Ordering::Relaxed);
+        let others = |engine: &usize| {
+            let serving = self.board.serving(*engine);
+            serving.is_none() || serving == Some(self.client)
+        };
+        if !others(&now) {
+            let next = (1..self.engines)
+                .map(|step| (now + step) % self.engines)
+                .find(others);
+            if let Some(engine) = next {
+                self.preferred.store(engine, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// How many clients besides this one were served lately, and how many engines they use now.
+    pub(crate) fn others(&self) -> (u32, u32) {
+        let heartbeat = self.board.heartbeat();
+        let serving: Vec<u32> = (0..self.engines)
+            .filter_map(|engine| self.board.serving(engine))
+            .filter(|&client| client != self.client)
+            .collect();
+        let active = (0..CLIENTS_MAX)
+            .filter(|&client| client != self.client as usize)
+            .filter(|&client| {
+                self.board.is_active(client, heartbeat) && !serving.contains(&(client as u32))
+            })
+            .count();
+        (active as u32, serving.len() as u32)
+    }
+
+    /// Whether the daemon hung up.
+    fn is_hung_up(&self) -> bool {
+        local_socket::is_hung_up(self.socket.as_fd())
+    }
+
+    #[inline]
+    pub(crate) fn sequence(&self, engine: usize) -> u32 {
+        self.sequences[engine].load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn set_sequence(&self, engine: usize, sequence: u32) {
+        self.sequences[engine].store(sequence, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        // A pair with a request that was given up is not used again.
+        if !self.link.is_dead() {
+            self.link.idle.fetch_or(1 << self.engine, Ordering::Release);
+        }
+        self.link.freed.ring();
+    }
+}
+
+/// Watches over a daemon while a thread waits for it.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    heartbeat: u64,
+    beat_at: Instant,
+    pub(crate) nap_us: u64,
+}
+
+impl Watch {
+    pub(crate) fn new(link: &Link) -> Self {
+        Self {
+            heartbeat: link.board.heartbeat(),
+            beat_at: Instant::now(),
+            nap_us: 0,
+        }
+    }
+
+    /// Looks; gives the link up where the daemon is gone, ends, or has not shown a sign of life for
+    /// 85 ms. Whether the link is dead.
+    pub(crate) fn look(&mut self, link: &Link) -> bool {
+        if link.is_dead() {
+            link.give_up();
+            return true;
+        }
+        // The time first: if we are stopped between the two, the heart has gone on.
+        let now = Instant::now();
+        let heartbeat = link.board.heartbeat();
+        if heartbeat != self.heartbeat {
+            self.heartbeat = heartbeat;
+            self.beat_at = now;
+        }
+        let silent = now.duration_since(self.beat_at);
+        if link.is_hung_up() || silent > Duration::from_millis(STALE_MS) {
+            link.give_up();
+            return true;
+        }
+        false
+    }
+}
+
+/// A handshake under way. Nothing here blocks.
+#[derive(Debug)]
+pub(crate) struct Handshake {
+    socket: OwnedFd,
+}
+
+impl Handshake {
+    /// Connects and asks.
+    pub(crate) fn begin(path: &Path, question: Question) -> Result<Self, ClientError> {
+        let none = |source| ClientError::NoDaemon {
+            socket: path.to_owned(),
+            source,
+        };
+        let socket = local_socket::connect(path).map_err(none)?;
+        local_socket::send(socket.as_fd(), &question.encode(), &[]).map_err(none)?;
+        Ok(Self { socket })
+    }
+
+    /// The answer, if it is there.
+    pub(crate) fn poll(&self) -> Result<Option<(Answer, Vec<OwnedFd>)>, ClientError> {
+        let mut bytes = vec![0; ANSWER_BYTES_MAX];
+        match local_socket::receive(self.socket.as_fd(), &mut bytes)? {
+            Received::Nothing => Ok(None),
+            Received::End => Err(ClientError::Refused {
+                reason: "it hung up".to_owned(),
+            }),
+            Received::Message(length, descriptors) => match Answer::decode(&bytes[..length]) {
+                Some(Answer::Refused(reason)) => Err(ClientError::Refused { reason }),
+                Some(answer) => Ok(Some((answer, descriptors))),
+                None => Err(ClientError::Nonsense),
+            },
+        }
+    }
+
+    /// The answer, within `timeout`.
+    pub(crate) fn wait(
+        &self,
+        path: &Path,
+        timeout: Duration,
+    ) -> Result<(Answer, Vec<OwnedFd>), ClientError> {
+        let begun = Instant::now();
+        loop {
+            if let Some(answer) = self.poll()? {
+                return Ok(answer);
+            }
+            let left = timeout.saturating_sub(begun.elapsed());
+            if left.is_zero() {
+                return Err(ClientError::Silent {
+                    socket: path.to_owned(),
+                    waited_ms: timeout.as_millis() as u64,
+                });
+            }
+            local_socket::poll(&[self.socket.as_fd()], &mut Vec::new(), left)?;
+        }
+    }
+
+    /// Makes the link that the answer describes.
+    pub(crate) fn link(
+        self,
+        answer: Answer,
+        descriptors: Vec<OwnedFd>,
+        registry: &Registry,
+    ) -> Result<Link, ClientError> {
+        let Answer::Attached(attached) = answer else {
+            return Err(ClientError::Nonsense);
+        };
+        let Ok([segment, board]) = <[OwnedFd; 2]>::try_from(descriptors) else {
+            return Err(ClientError::Nonsense);
+        };
+        let engines = attached.engines as usize;
+        if engines == 0 || engines > ENGINES_MAX {
+            return Err(ClientError::Nonsense);
+        }
+        let bytes = |bytes: u64| usize::try_from(bytes).map_err(|_| ClientError::Nonsense);
+        let segment_bytes = bytes(attached.segment_bytes)?;
+        let segment = Segment::open(segment, segment_bytes, engines, attached.arena_bytes)?
+            .ok_or(ClientError::Nonsense)?;
+        let board = BoardView::open(board, bytes(attached.board_bytes)?, engines)?
+            .ok_or(ClientError::Nonsense)?;
+        Ok(Link {
+            segment,
+            board,
+            socket: self.socket,
+            client: attached.client,
+            engines,
+            numbers: numbers(&attached, registry),
+            dead: AtomicBool::new(false),
+            idle: AtomicU64::new(u64::MAX >> (64 - engines)),
+            freed: Doorbell::new(),
+            waiter: Waiter::new(WaitOptions::default()),
+            sequences: (0..engines).map(|_| CachePadded::default()).collect(),
+            preferred: AtomicUsize::new(attached.client as usize % engines),
+        })
+    }
+}
+
+fn numbers(attached: &Attached, registry: &Registry) -> Vec<Option<u32>> {
+    let ours = registry.entries().iter();
+    ours.map(|ours| {
+        let mut theirs = attached.kernels.iter();
+        theirs
+            .find(|theirs| theirs.name == ours.name && theirs.version == ours.version)
+            .map(|theirs| theirs.number)
+    })
+    .collect()
+}
+
+/// How long a thread that waits for an engine sleeps without a look at the link.
+const CLAIM_NAP: Duration = Duration::from_millis(20);
