@@ -46,7 +46,9 @@ impl Served for InflateFrame {
                 )));
             }
         }
-        let frame = cx.mfc.get_large(cx.store.alloc::<u8>(input.len())?, input)?;
+        let frame = cx
+            .mfc
+            .get_large(cx.store.alloc::<u8>(input.len())?, input)?;
         let frame = frame.wait();
         let mut raw = cx.store.alloc::<u8>(output.len())?;
         let place = &mut cx.state.0[number];
@@ -77,18 +79,27 @@ mod tests {
         let raw: Vec<u8> = (0..64_u32 << 10).map(|at| (at * at >> 12) as u8).collect();
         for codec in CodecId::ALL {
             let mut frame = Vec::new();
-            make_deflater(codec, None).unwrap().deflate(&raw, &mut frame).unwrap();
+            make_deflater(codec, None)
+                .unwrap()
+                .deflate(&raw, &mut frame)
+                .unwrap();
             let mut input = client.buffer(frame.len());
             input.bytes_mut().copy_from_slice(&frame);
             let mut output = client.buffer(raw.len());
-            let args = Args::new().words(&[codec as u64]).input(&input).output(&mut output);
+            let args = Args::new()
+                .words(&[codec as u64])
+                .input(&input)
+                .output(&mut output);
             let reply = client.call(inflate, args).unwrap();
             assert_eq!(reply.words[0], raw.len() as u64, "{codec}");
             assert!(output.bytes() == raw, "{codec}");
         }
         let rubbish = client.buffer(100);
         let mut output = client.buffer(raw.len());
-        let args = Args::new().words(&[CodecId::Zlib as u64]).input(&rubbish).output(&mut output);
+        let args = Args::new()
+            .words(&[CodecId::Zlib as u64])
+            .input(&rubbish)
+            .output(&mut output);
         let error = client.call(inflate, args).unwrap_err().to_string();
         assert!(error.contains("inflate_frame"), "{error}");
         let args = Args::new().words(&[99]).input(&rubbish).output(&mut output);

@@ -6,7 +6,9 @@
 
 use crate::{Outcome, output};
 use anyhow::{Context, Result, ensure};
+use sidecore_block::served::InflateFrame;
 use sidecore_offload::daemon::{Allow, Daemon, DaemonOptions};
+use sidecore_offload::served::Registry;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::path::PathBuf;
@@ -56,6 +58,7 @@ impl Args {
                 uids: self.allow_uid,
                 gids: self.allow_group,
             },
+            registry: Registry::builtin().with::<InflateFrame>()?,
             ..DaemonOptions::default()
         };
         if let Some(socket) = self.socket {

@@ -33,6 +33,9 @@ pub(crate) struct Args {
     /// Run only these: trips, edtlp, throughput, sharing, idle
     #[arg(long, value_name = "GROUP,...", value_delimiter = ',')]
     only: Vec<Group>,
+    /// Numbers of workers in group edtlp, 1 to 64 [default: 1 to 8; with --quick 1, 4, 8]
+    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=64))]
+    workers: Vec<u16>,
     /// Draw round trips and cycles there
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
@@ -60,6 +63,7 @@ impl Args {
         let config = Config {
             quick: self.quick,
             only: self.only.clone(),
+            workers: self.workers.iter().copied().map(usize::from).collect(),
             sidecore: std::env::current_exe().context("cannot find this program")?,
             scratch: scratch.path().to_owned(),
         };

@@ -25,7 +25,11 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     if bench.cpus.len() < 2 {
         bench.missing("rows of two worker cores: this process may use one core");
     }
-    let workers = bench.choose(QUICK_WORKERS.as_slice(), FULL_WORKERS.as_slice());
+    let usual = bench.choose(QUICK_WORKERS.as_slice(), FULL_WORKERS.as_slice());
+    let workers = match bench.config.workers.as_slice() {
+        [] => usual,
+        asked => asked,
+    };
     for hog in [false, true] {
         for worker_cores in 1..=bench.cpus.len().min(2) {
             let cpus = bench.cpus[..worker_cores].to_vec();

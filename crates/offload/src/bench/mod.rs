@@ -98,6 +98,8 @@ pub struct Config {
     pub quick: bool,
     /// The groups to run; all where empty.
     pub only: Vec<Group>,
+    /// Numbers of workers in [`Group::Edtlp`]; a usual choice where empty.
+    pub workers: Vec<usize>,
     /// The `sidecore` program, which plays the other processes.
     pub sidecore: PathBuf,
     /// Where sockets and compiled peers lie; removed at the end.
