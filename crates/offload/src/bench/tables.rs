@@ -75,8 +75,8 @@ fn edtlp(report: &Report) -> Table {
         "fibers us",
         "spread",
         "blocking us",
-        "spinning / fibers",
-        "fibers / blocking",
+        "spinning / fibers (spread)",
+        "fibers / blocking (spread)",
         "p99 us of each",
     ];
     let rows = report.edtlp.iter().map(|row| {
@@ -88,12 +88,8 @@ fn edtlp(report: &Report) -> Table {
             number(row.edtlp_us),
             percent(row.edtlp_spread),
             number(row.block_us),
-            format!("{:.2} ±{}", row.ratio, percent(row.ratio_spread / 2.0)),
-            format!(
-                "{:.2} ±{}",
-                row.to_block,
-                percent(row.to_block_spread / 2.0)
-            ),
+            format!("{:.2} ({})", row.ratio, percent(row.ratio_spread)),
+            format!("{:.2} ({})", row.to_block, percent(row.to_block_spread)),
             format!(
                 "{} {} {}",
                 number(row.spin_p99_us),

@@ -65,7 +65,7 @@ fn draw_trips(area: &Area<'_>, trips: &[Trip]) -> Result<()> {
     text(area, title, (MARGIN, HEAD_HEIGHT + 10), 16, HPos::Left)?;
     let top = HEAD_HEIGHT + TITLE_HEIGHT;
     let bottom = top + trips.len() as i32 * ROW_HEIGHT;
-    for power in 2..=6 {
+    for power in 2..=7 {
         let x = scale(10_f64.powi(power));
         area.draw(&PathElement::new([(x, top), (x, bottom)], GREY))
             .map_err(failed)?;
@@ -85,7 +85,7 @@ fn draw_trips(area: &Area<'_>, trips: &[Trip]) -> Result<()> {
         let name = (MARGIN, middle);
         text(area, &trip.name.replace('_', " "), name, 14, HPos::Left)?;
         let values = format!(
-            "{} (p99 {}), {} of the bare line",
+            "{} (p99 {}), {} the bare line",
             time(trip.median),
             time(trip.p99),
             times(trip.ratio)
@@ -109,7 +109,8 @@ fn power_label(power: i32) -> &'static str {
         3 => "1 us",
         4 => "10 us",
         5 => "100 us",
-        _ => "1 ms",
+        6 => "1 ms",
+        _ => "10 ms",
     }
 }
 
@@ -217,4 +218,4 @@ const CHART_HEIGHT: i32 = 360;
 const BARS_LEFT: i32 = 160;
 const BARS_RIGHT: i32 = 900;
 const NS_MIN: f64 = 50.0;
-const NS_MAX: f64 = 1e6;
+const NS_MAX: f64 = 1e7;
