@@ -42,6 +42,10 @@ fn main() {
             "off-load, other core (a packet), task",
             off_load(here, there, true),
         );
+        show(
+            "off-load, other core (a packet), thread",
+            from_thread(here, there),
+        );
         println!("{:44} {:8.2}", "packet / bare line", packet / line);
         println!();
     }
@@ -157,4 +161,17 @@ fn off_load(here: usize, there: usize, dedicated: bool) -> Vec<f64> {
             .unwrap()
     })
     .unwrap()
+}
+
+fn from_thread(here: usize, there: usize) -> Vec<f64> {
+    let pool = pool(there, true);
+    std::thread::scope(|scope| {
+        scope
+            .spawn(|| {
+                cpu::pin(here).unwrap();
+                time(|| pool.run::<Empty>(()).unwrap())
+            })
+            .join()
+            .unwrap()
+    })
 }

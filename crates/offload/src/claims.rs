@@ -27,13 +27,20 @@ impl Claims {
 
     /// Takes an idle engine, one of the set `near` if there is one.
     pub(crate) fn claim(&self, near: u64) -> Option<usize> {
-        // Partner of the fence in `release`: what the caller queued before is seen by whoever
-        // releases after this look at the bits.
-        fence(Ordering::SeqCst);
-        let mut idle = self.idle.load(Ordering::SeqCst);
+        let mut idle = self.idle.load(Ordering::Relaxed);
+        let mut fenced = false;
         loop {
             if idle == 0 {
-                return None;
+                if fenced {
+                    return None;
+                }
+                // Only who finds none must be sure of it. Partner: the read-modify-write in
+                // `release`. What the caller queued before is seen by whoever releases after this
+                // second look at the bits.
+                fence(Ordering::SeqCst);
+                fenced = true;
+                idle = self.idle.load(Ordering::SeqCst);
+                continue;
             }
             let wanted = match idle & near {
                 0 => idle,

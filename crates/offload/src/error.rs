@@ -36,6 +36,12 @@ pub enum OffloadError {
         /// Why.
         source: SysError,
     },
+    /// There is no memory for a core on which a host does work itself.
+    #[error("cannot make a core for work on the host: {source}")]
+    Core {
+        /// Why.
+        source: SysError,
+    },
     /// The number of engines asked for is out of range.
     #[error("{engines} engines asked for; a pool has 1 to {max}")]
     EngineCount {

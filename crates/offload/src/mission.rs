@@ -6,7 +6,7 @@
 //! Must stay true: only the claimer of an idle engine sends; only its thread takes.
 
 use crate::job::JobTicket;
-use crate::packet::PacketAddress;
+use crate::packet::{Packet, Payload, REPLY_WORDS, REQUEST_WORDS};
 use crate::stalls::Stalls;
 use crate::task::WaitPoint;
 use crossbeam_utils::CachePadded;
@@ -15,21 +15,21 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// What an engine's thread is told to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum Mission {
     /// Help with a loop job.
     Help(JobTicket),
     /// Run this packet and reply.
-    Run(PacketAddress),
+    Run(Packet),
     /// Work off the background queue.
     Drain,
     /// End the thread.
     Exit,
 }
 
-const EMPTY: u32 = 0;
-const FULL: u32 = 1;
-const ASLEEP: u32 = 2;
+/// The doorbell's lowest bit: its thread sleeps or is about to. The others count missions.
+const ASLEEP: u32 = 1;
+const ONE_MISSION: u32 = 2;
 
 const KIND_HELP: u64 = 0;
 const KIND_DRAIN: u64 = 1 << 62;
@@ -41,31 +41,47 @@ const SPINS_PER_CLOCK_READ: u32 = 32;
 
 /// One engine thread's doorbell and packet.
 #[derive(Debug)]
-#[repr(align(128))]
+#[repr(C, align(128))]
 pub(crate) struct Doorbell {
     state: AtomicU32,
     packet: AtomicU64,
+    /// What a packet carries.
+    request: Payload<REQUEST_WORDS>,
     /// The way back, on a line of its own.
     reply: CachePadded<Reply>,
 }
 
 #[derive(Debug)]
+#[repr(C)]
 struct Reply {
     /// Packets that the engine's thread has run.
     count: AtomicU64,
     counted: WaitPoint,
+    payload: Payload<REPLY_WORDS>,
 }
 
 impl Doorbell {
     pub(crate) fn new() -> Self {
         Self {
-            state: AtomicU32::new(EMPTY),
+            state: AtomicU32::new(0),
             packet: AtomicU64::new(0),
+            request: Payload::new(),
             reply: CachePadded::new(Reply {
                 count: AtomicU64::new(0),
                 counted: WaitPoint::new(),
+                payload: Payload::new(),
             }),
         }
+    }
+
+    /// What a packet carries to the engine.
+    pub(crate) fn request(&self) -> &Payload<REQUEST_WORDS> {
+        &self.request
+    }
+
+    /// What the engine's reply carries.
+    pub(crate) fn reply_payload(&self) -> &Payload<REPLY_WORDS> {
+        &self.reply.payload
     }
 
     /// Packets that the engine's thread has run.
@@ -97,18 +113,27 @@ impl Doorbell {
             Mission::Exit => KIND_EXIT,
         };
         self.packet.store(word, Ordering::Relaxed);
-        // Release: partner of the Acquire in `take`, publishes the packet.
-        if self.state.swap(FULL, Ordering::AcqRel) == ASLEEP {
+        // Relaxed: only the claim's holder counts up, and the claim orders its holders. The thread may
+        // fall asleep meanwhile, which the swap then sees.
+        let state = self.state.load(Ordering::Relaxed);
+        let rung = (state & !ASLEEP).wrapping_add(ONE_MISSION);
+        // Release: partner of the Acquire in `take`, publishes the packet. AcqRel with the exchange
+        // there, so that one of the two sees the other.
+        if self.state.swap(rung, Ordering::AcqRel) & ASLEEP != 0 {
             futex::wake(&self.state, 1);
         }
     }
 
-    /// Waits for the next mission: spins for `grace`, then sleeps.
-    pub(crate) fn take(&self, grace: Duration, stalls: &mut Stalls) -> Mission {
+    /// Waits for the next mission after those that `seen` counts, which begins at 0: spins for
+    /// `grace`, then sleeps. Only the engine's thread. While it is awake it only reads, so that the
+    /// line comes to it once for each mission.
+    pub(crate) fn take(&self, grace: Duration, seen: &mut u32, stalls: &mut Stalls) -> Mission {
         let mut spins = 0_u32;
         let mut start = None;
         loop {
-            if self.state.load(Ordering::Acquire) == FULL {
+            let state = self.state.load(Ordering::Acquire);
+            if state & !ASLEEP != *seen {
+                *seen = state & !ASLEEP;
                 break;
             }
             spins = spins.wrapping_add(1);
@@ -120,23 +145,26 @@ impl Doorbell {
                     continue;
                 }
             }
+            let asleep = *seen | ASLEEP;
             match self
                 .state
-                .compare_exchange(EMPTY, ASLEEP, Ordering::AcqRel, Ordering::Acquire)
+                .compare_exchange(*seen, asleep, Ordering::AcqRel, Ordering::Acquire)
             {
-                Ok(_) | Err(ASLEEP) => {
-                    // Woken for whatever reason: the state says whether there is a mission.
-                    stalls.sleeping(|| futex::wait(&self.state, ASLEEP, None));
+                // Woken for whatever reason: the state says whether there is a mission.
+                Ok(_) => {
+                    stalls.sleeping(|| futex::wait(&self.state, asleep, None));
+                }
+                Err(state) if state == asleep => {
+                    stalls.sleeping(|| futex::wait(&self.state, asleep, None));
                 }
                 Err(_) => {}
             }
         }
         let word = self.packet.load(Ordering::Relaxed);
-        self.state.store(EMPTY, Ordering::Release);
         match word & (3 << 62) {
             KIND_HELP => Mission::Help(JobTicket::from_bits(word)),
             KIND_DRAIN => Mission::Drain,
-            KIND_RUN => Mission::Run(PacketAddress::from_bits(word & !KIND_RUN)),
+            KIND_RUN => Mission::Run(Packet::from_bits(word & !KIND_RUN)),
             _ => Mission::Exit,
         }
     }

@@ -118,7 +118,7 @@ pub struct Snapshot {
     pub engines_idle: u64,
     /// What its tasks do.
     pub tasks: TaskCounters,
-    /// Callers and tasks between asking for an engine and being done.
+    /// Threads in the pool and tasks that wait for an engine.
     pub callers: u64,
     /// Pieces of background work that wait.
     pub backlog: u64,
@@ -180,10 +180,12 @@ impl Pool {
         self.shared.claims.idle_count() as usize
     }
 
-    /// Tasks that are in the pool or wait for an engine, background work aside.
+    /// Threads that are in the pool or wait for an engine, and tasks that wait for one; background
+    /// work aside.
     #[must_use]
     pub fn ready(&self) -> usize {
-        self.shared.ready.load(Ordering::Relaxed) as usize
+        let tasks = self.shared.tasks.wanting.load(Ordering::Relaxed);
+        self.shared.threads.load(Ordering::Relaxed) as usize + tasks
     }
 
     /// What each engine has done so far. The first call in a process takes 5 ms, to find out how
@@ -239,7 +241,8 @@ impl Pool {
     }
 
     /// Runs one piece of work on one engine (TLP), driven by this thread, and returns what it
-    /// gives. Blocks; a task is parked while no engine is idle, but not while `work` runs.
+    /// gives. Blocks; a task is parked while no engine is idle, but not while `work` runs. Not to be
+    /// called by what runs on an engine, which would wait for another one: see [`Self::off_load`].
     pub fn call<R>(&self, work: impl FnOnce(&mut Core) -> R) -> R {
         let _ready = self.shared.count_ready();
         self.seat().drive(work)
@@ -248,7 +251,8 @@ impl Pool {
     /// Off-loads one piece of work to one engine (TLP) and returns what it gives. In a task on equal
     /// cores an idle engine of the same core is called, another one is sent a packet; a plain
     /// thread drives the engine itself; with dedicated engines it is always a packet. Blocks; a
-    /// task is parked while it waits for an engine or for a reply.
+    /// task is parked while it waits for an engine or for a reply. Called by what runs on an engine,
+    /// it takes another one if that is idle and else does the work right there; loops do the same.
     ///
     /// # Errors
     /// [`OffloadError::Panicked`] when `work` panicked; [`OffloadError::Cancelled`] in a cancelled
@@ -261,8 +265,10 @@ impl Pool {
             return Err(OffloadError::Cancelled);
         }
         let _ready = self.shared.count_ready();
-        let claim = self.shared.acquire(true)?;
         let work = |driver: &mut Driver| work(&mut driver.core);
+        let Some(claim) = self.shared.acquire_or_host(true)? else {
+            return self.shared.on_host(work);
+        };
         if self.shared.dedicated || (task::current_bell().is_some() && !claim.is_near()) {
             claim.send(work)
         } else {
@@ -312,7 +318,7 @@ impl Pool {
         // On equal cores the caller needs an engine whatever the policy says.
         let own = match shared.dedicated {
             true => None,
-            false => Some(shared.acquire(true)?),
+            false => shared.acquire_or_host(true)?,
         };
         let units = u32::try_from(items.len()).unwrap_or(u32::MAX);
         if units == 1
@@ -332,9 +338,10 @@ impl Pool {
         let decision = shared.policy.lock().arrive(begun, &arrival);
         let work = Loop::new(shared, items, &unit);
         let width = match (decision, own) {
-            (Decision::Host, None) if shared.on_host(|driver| work.do_all(driver)).is_some() => 1,
-            (decision, Some(own)) => work.run_here(&own, decision.width()),
-            (decision, None) => work.run_there(decision.width())?,
+            (Decision::Host, Some(own)) => work.run_here(&own, 1),
+            (Decision::Engines(width), Some(own)) => work.run_here(&own, width.get()),
+            (Decision::Engines(width), None) if shared.dedicated => work.run_there(width.get())?,
+            (_, None) => work.run_on_host()?,
         };
         let ended = shared.now_ns();
         shared.policy.lock().depart(
@@ -492,9 +499,17 @@ impl<'a, T: Send, F: Fn(&mut Core, &mut T) + Sync> Loop<'a, T, F> {
         taken
     }
 
+    /// Runs the loop on the caller's own core, with no engine.
+    fn run_on_host(&self) -> Result<u32, OffloadError> {
+        self.shared.on_host(|driver| self.do_all(driver))?;
+        Ok(1)
+    }
+
     /// Runs the loop on up to `width` engines, none of which is the caller's; it waits.
     fn run_there(&self, width: u32) -> Result<u32, OffloadError> {
-        let first = self.shared.acquire(true)?;
+        let Some(first) = self.shared.acquire_or_host(true)? else {
+            return self.run_on_host();
+        };
         let mut taken = 1;
         if width == 1 {
             first.send(|driver| self.do_all(driver))?;

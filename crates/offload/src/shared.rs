@@ -15,7 +15,7 @@ use crate::task::{self, Counts, Priority, WaitPoint};
 use crossbeam_queue::ArrayQueue;
 use crossbeam_utils::CachePadded;
 use parking_lot::{Condvar, Mutex};
-use sidecore_engine::{Core, CoreOptions, WaitOptions};
+use sidecore_engine::{Core, CoreOptions};
 use sidecore_sched::{Arrival, ClassId, Policy};
 use sidecore_sys::{clock, cpu};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -44,7 +44,7 @@ pub(crate) struct Counters {
 }
 
 pub(crate) struct Place {
-    driver: Mutex<Driver>,
+    driver: CachePadded<Mutex<Driver>>,
     pub(crate) doorbell: Doorbell,
     cpu: usize,
     pub(crate) counters: CachePadded<Counters>,
@@ -57,7 +57,7 @@ pub(crate) struct Posted {
 
 pub(crate) struct Shared {
     pub(crate) places: Box<[CachePadded<Place>]>,
-    pub(crate) claims: Claims,
+    pub(crate) claims: CachePadded<Claims>,
     pub(crate) jobs: Jobs<Driver>,
     pub(crate) backlog: ArrayQueue<Posted>,
     pub(crate) policy: Mutex<Box<dyn Policy>>,
@@ -72,11 +72,9 @@ pub(crate) struct Shared {
     waiting: Mutex<()>,
     freed: Condvar,
     freed_hosts: WaitPoint,
-    /// Callers and tasks between asking for an engine and being done.
-    pub(crate) ready: AtomicU32,
-    /// Those of them that are plain threads.
-    threads: AtomicU32,
-    pub(crate) tasks: Counts,
+    /// Plain threads between asking for an engine and being done.
+    pub(crate) threads: CachePadded<AtomicU32>,
+    pub(crate) tasks: CachePadded<Counts>,
     /// Cores for loops that the policy leaves to hosts, where hosts have no engines.
     spare: ArrayQueue<Driver>,
     core_options: CoreOptions,
@@ -90,14 +88,12 @@ pub(crate) struct Claim<'p> {
     pub(crate) engine: usize,
 }
 
-/// One caller that wants engines, counted while it does.
+/// One caller of the pool, counted while it is in it.
 pub(crate) struct Ready<'a> {
     shared: &'a Shared,
     on_task: bool,
-    /// How many others there were when this one came.
-    pub(crate) others: u32,
-    /// Tasks and threads that had begun and not ended, this one included.
-    live: u32,
+    /// Plain threads in the pool when this one came, itself included if it is one.
+    threads: u32,
 }
 
 impl Shared {
@@ -114,14 +110,14 @@ impl Shared {
             let cpu = cpus.get(engine % cpus.len().max(1)).copied().unwrap_or(0);
             on_cpu[cpu] |= 1 << engine;
             places.push(CachePadded::new(Place {
-                driver: Mutex::new(Driver { core, units: 0 }),
+                driver: CachePadded::new(Mutex::new(Driver { core, units: 0 })),
                 doorbell: Doorbell::new(),
                 cpu,
                 counters: CachePadded::default(),
             }));
         }
         Ok(Self {
-            claims: Claims::new(places.len()),
+            claims: CachePadded::new(Claims::new(places.len())),
             spare: ArrayQueue::new(places.len().max(1)),
             places: places.into(),
             jobs: Jobs::new(JOBS_MAX),
@@ -134,9 +130,8 @@ impl Shared {
             waiting: Mutex::new(()),
             freed: Condvar::new(),
             freed_hosts: WaitPoint::new(),
-            ready: AtomicU32::new(0),
-            threads: AtomicU32::new(0),
-            tasks: Counts::default(),
+            threads: CachePadded::new(AtomicU32::new(0)),
+            tasks: CachePadded::default(),
             core_options: config.core,
             grace: config.grace,
             started: Instant::now(),
@@ -151,57 +146,49 @@ impl Shared {
         self.started.elapsed().as_nanos() as u64
     }
 
+    /// Counts a caller that is a plain thread; tasks are counted by their hosts.
     pub(crate) fn count_ready(&self) -> Ready<'_> {
-        let on_task = match task::enter_pool(&self.tasks, true) {
-            Some(outermost) => {
-                if outermost {
-                    self.tasks.ready.fetch_sub(1, Ordering::Relaxed);
-                }
-                true
-            }
-            None => false,
-        };
+        let on_task = task::current_bell().is_some();
         let threads = if on_task {
             self.threads.load(Ordering::Relaxed)
         } else {
             self.threads.fetch_add(1, Ordering::Relaxed) + 1
         };
-        let computing = self.tasks.ready.load(Ordering::Relaxed) as u32;
         Ready {
             shared: self,
             on_task,
-            others: self.ready.fetch_add(1, Ordering::Relaxed) + computing,
-            live: (self.tasks.live.load(Ordering::Relaxed) as u32 + threads).max(1),
+            threads,
         }
     }
 
     /// What a policy is told when a loop asks for engines.
     pub(crate) fn arrival(&self, ready: &Ready<'_>, class: ClassId, units: u32) -> Arrival {
+        let tasks = self.tasks.ready.load(Ordering::Relaxed) as u32;
+        let live = self.tasks.live.load(Ordering::Relaxed) as u32;
+        let others = (tasks + ready.threads).saturating_sub(1);
+        let engines = self.places.len() as u32;
         Arrival {
             task: task::id(),
-            live: ready.live,
+            live: (live + ready.threads).max(1),
             class,
             units,
-            engines_idle: self.free_for(ready),
-            engines: self.engines() as u32,
-            ready: ready.others,
-        }
-    }
-
-    /// How many engines a task that was just counted may think of as idle: its own, and all that no
-    /// other task drives. An engine that is on its way out of a loop, or at background work, comes
-    /// back within a unit or two.
-    fn free_for(&self, ready: &Ready<'_>) -> u32 {
-        let engines = self.places.len() as u32;
-        if ready.others == 0 {
-            engines
-        } else {
-            (self.claims.idle_count() + 1).min(engines)
+            // Its own, and all that no other task drives. Where there is no other task: an engine
+            // that is on its way out of a loop, or at background work, comes back soon.
+            engines_idle: if others == 0 {
+                engines
+            } else {
+                (self.claims.idle_count() + 1).min(engines)
+            },
+            engines,
+            ready: others,
         }
     }
 
     /// The engines whose threads are pinned to the core that this thread runs on.
     pub(crate) fn near(&self) -> u64 {
+        if self.dedicated {
+            return 0;
+        }
         self.on_cpu.get(cpu::current()).copied().unwrap_or(0)
     }
 
@@ -250,6 +237,19 @@ impl Shared {
         }
     }
 
+    /// As [`Self::acquire`], but never waits for an engine inside of one, where all might wait for
+    /// one another: `None` says that the caller's own core must do with a core that is no engine's.
+    pub(crate) fn acquire_or_host(&self, may_cancel: bool) -> Result<Option<Claim<'_>>, Cancelled> {
+        if task::count_drives(0) == 0 {
+            return self.acquire(may_cancel).map(Some);
+        }
+        let claim = |engine| Claim {
+            shared: self,
+            engine,
+        };
+        Ok(self.claims.claim(self.near()).map(claim))
+    }
+
     fn acquire_on_task(
         &self,
         bell: usize,
@@ -258,6 +258,7 @@ impl Shared {
         may_cancel: bool,
     ) -> Result<usize, Cancelled> {
         let _waits = self.count_waiter(patience.urgent);
+        let _wants = task::want_engine(&self.tasks);
         self.freed_hosts.expect(bell);
         loop {
             if let Some(engine) = self.try_claim(near, &mut patience) {
@@ -336,25 +337,31 @@ impl Shared {
         self.waiters.load(Ordering::SeqCst) > 0
     }
 
-    /// Runs `work` with a core that is no engine's: the caller's host does the work itself. `None`
-    /// where there is no memory for such a core.
-    pub(crate) fn on_host<R>(&self, work: impl FnOnce(&mut Driver) -> R) -> Option<R> {
+    /// Runs `work` with a core that is no engine's: the caller's host does the work itself.
+    ///
+    /// # Errors
+    /// [`OffloadError::Core`] where there is no memory for such a core.
+    pub(crate) fn on_host<R>(
+        &self,
+        work: impl FnOnce(&mut Driver) -> R,
+    ) -> Result<R, OffloadError> {
         let mut driver = match self.spare.pop() {
             Some(driver) => driver,
             None => Driver {
-                core: Core::new(self.core_options).ok()?,
+                core: Core::new(self.core_options)
+                    .map_err(|source| OffloadError::Core { source })?,
                 units: 0,
             },
         };
-        let result = work(&mut driver);
+        let result = guarded(|| work(&mut driver));
         // More than fit are dropped: there were more at once than engines.
         let _ = self.spare.push(driver);
-        Some(result)
+        result
     }
 }
 
-impl Claim<'_> {
-    pub(crate) fn place(&self) -> &Place {
+impl<'p> Claim<'p> {
+    pub(crate) fn place(&self) -> &'p Place {
         &self.shared.places[self.engine]
     }
 
@@ -369,25 +376,28 @@ impl Claim<'_> {
     }
 
     /// Sends `work` to the engine's own thread and waits for the reply; a task is parked meanwhile.
-    /// The engine releases itself.
     pub(crate) fn send<R: Send>(
         self,
         work: impl FnOnce(&mut Driver) -> R + Send,
     ) -> Result<R, OffloadError> {
-        let bell = &self.shared.places[self.engine].doorbell;
-        // The claim goes with the packet.
+        packet::send(self, work, task::is_attentive())
+            .map_err(|message| OffloadError::Panicked { message })
+    }
+
+    pub(crate) fn doorbell(&self) -> &'p Doorbell {
+        &self.shared.places[self.engine].doorbell
+    }
+
+    /// Passes the claim on to the engine's thread, which will be rung.
+    pub(crate) fn into_doorbell(self) -> &'p Doorbell {
+        let doorbell = self.doorbell();
         std::mem::forget(self);
-        packet::send(bell, work, |is_answered| {
-            bell.replied()
-                .wait(REPLY_WAIT, || is_answered().then_some(()));
-        })
-        .map_err(|message| OffloadError::Panicked { message })
+        doorbell
     }
 
     /// Sends the engine's thread on a mission; the claim goes with it.
     pub(crate) fn send_mission(self, mission: Mission) {
-        self.place().doorbell.ring(mission);
-        std::mem::forget(self);
+        self.into_doorbell().ring(mission);
     }
 }
 
@@ -413,6 +423,7 @@ impl Place {
         }
         impl Drop for Count<'_> {
             fn drop(&mut self) {
+                task::count_drives(-1);
                 let busy = clock::cycles().wrapping_sub(self.begun);
                 add(&self.counters.busy_cycles, busy);
                 let units = std::mem::take(&mut self.driver.units);
@@ -426,6 +437,7 @@ impl Place {
             driver: self.driver.lock(),
             begun: clock::cycles(),
         };
+        task::count_drives(1);
         work(&mut count.driver)
     }
 }
@@ -458,11 +470,8 @@ struct Patience {
 
 impl Drop for Ready<'_> {
     fn drop(&mut self) {
-        self.shared.ready.fetch_sub(1, Ordering::Relaxed);
         if !self.on_task {
             self.shared.threads.fetch_sub(1, Ordering::Relaxed);
-        } else if task::enter_pool(&self.shared.tasks, false) == Some(true) {
-            self.shared.tasks.ready.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
@@ -474,21 +483,30 @@ pub(crate) fn engine_thread(shared: &Shared, engine: usize, pin: bool) {
         // A refusal is not fatal: an engine that wanders is slower, not wrong.
         let _ = cpu::pin(place.cpu);
     }
-    let mut stalls = Stalls::new();
+    let (grace, mut seen, mut stalls) = (shared.grace, 0, Stalls::new());
     loop {
-        let mission = place.doorbell.take(shared.grace, &mut stalls);
+        let mission = place.doorbell.take(grace, &mut seen, &mut stalls);
         match mission {
             Mission::Exit => return,
             Mission::Help(ticket) => {
                 place.drive(|driver| shared.jobs.help(ticket, driver));
+                add(&place.counters.missions, 1);
             }
             Mission::Run(packet) => {
-                place.drive(|driver| packet.run(driver));
-                place.doorbell.reply();
+                add(&place.counters.missions, 1);
+                place.drive(|driver| {
+                    packet.run(&place.doorbell, driver);
+                    // Before the accounts are done: somebody waits for it.
+                    place.doorbell.reply();
+                });
+                count_stall(place, &mut stalls);
+                if packet.keeps_claim {
+                    // The engine is the sender's, who releases it; nothing here is ours to look at.
+                    continue;
+                }
             }
-            Mission::Drain => {}
+            Mission::Drain => add(&place.counters.missions, 1),
         }
-        add(&place.counters.missions, 1);
         while !shared.has_waiters()
             && let Some(posted) = shared.backlog.pop()
         {
@@ -498,12 +516,16 @@ pub(crate) fn engine_thread(shared: &Shared, engine: usize, pin: bool) {
                 add(&place.counters.panics, 1);
             }
         }
-        if let Some(lost_ns) = stalls.look() {
-            add(&place.counters.stalls, 1);
-            add(&place.counters.stalled_ns, lost_ns);
-        }
+        count_stall(place, &mut stalls);
         shared.claims.release(engine);
         shared.after_release();
+    }
+}
+
+fn count_stall(place: &Place, stalls: &mut Stalls) {
+    if let Some(lost_ns) = stalls.look() {
+        add(&place.counters.stalls, 1);
+        add(&place.counters.stalled_ns, lost_ns);
     }
 }
 
@@ -518,8 +540,3 @@ pub(crate) fn guarded<R>(work: impl FnOnce() -> R) -> Result<R, OffloadError> {
 const SPINS_FOR_ENGINE: u32 = 30;
 /// How long, at most, others let urgent callers go first each time.
 const DEFER: Duration = Duration::from_micros(100);
-/// How a plain thread waits for a packet's reply: about 40 us of looking, then asleep.
-const REPLY_WAIT: WaitOptions = WaitOptions {
-    spins: 1_000,
-    grace: Duration::ZERO,
-};

@@ -158,6 +158,9 @@ impl WaitPoint {
             return value;
         }
         if let Some(bell) = fiber::current_bell() {
+            if let Some(value) = fiber::look_briefly(&mut condition) {
+                return value;
+            }
             self.expect(bell);
             return fiber::park_for(condition);
         }

@@ -51,6 +51,8 @@ pub(super) struct ScopeCore {
     pool: Arc<Shared>,
     /// The task that opened this scope, where a task did.
     parent: Option<Arc<TaskCore>>,
+    /// The bells of all hosts that its tasks may be on.
+    hosts: u64,
 }
 
 const QUEUED: u8 = 0;
@@ -129,7 +131,8 @@ impl TaskCore {
         self.cancelled.store(true, Ordering::Relaxed);
         match self.take_work() {
             Some(work) => self.discard(work),
-            None => self.wake(),
+            // Those of scopes that it opened may wait on other hosts.
+            None => self.scope.ring_hosts(),
         }
     }
 
@@ -158,7 +161,7 @@ impl TaskCore {
 }
 
 impl ScopeCore {
-    pub(super) fn new(pool: Arc<Shared>, parent: Option<Arc<TaskCore>>) -> Self {
+    pub(super) fn new(pool: Arc<Shared>, hosts: u64, parent: Option<Arc<TaskCore>>) -> Self {
         Self {
             pending: AtomicUsize::new(0),
             cancelled: AtomicBool::new(false),
@@ -166,6 +169,7 @@ impl ScopeCore {
             panicked: Mutex::new(Vec::new()),
             tasks: Mutex::new(Vec::new()),
             pool,
+            hosts,
             parent,
         }
     }
@@ -211,9 +215,15 @@ impl ScopeCore {
         (!panicked.is_empty()).then(|| panicked.swap_remove(0).1)
     }
 
-    /// The caller then rings all hosts.
     pub(super) fn cancel(&self) {
         self.cancelled.store(true, Ordering::Relaxed);
+        self.ring_hosts();
+    }
+
+    fn ring_hosts(&self) {
+        // Partner: the fence in `Bell::sleep`.
+        fence(Ordering::SeqCst);
+        bells().ring_after_fence(self.hosts);
     }
 
     pub(super) fn is_cancelled(&self) -> bool {

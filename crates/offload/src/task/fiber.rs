@@ -19,6 +19,7 @@ use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// What a fiber runs: a task's closure, its borrows erased by the scope that waits for it.
 pub(super) type Work = Box<dyn FnOnce() + Send>;
@@ -32,8 +33,10 @@ pub(super) struct Context {
     due_ns: Cell<u64>,
     /// Whether nobody will ring for the condition, so that the host has to look now and then.
     unannounced: Cell<bool>,
-    /// How deep it is in calls of pools: it then counts as a task that wants an engine.
-    in_pool: Cell<u32>,
+    /// How many engines its code is inside of.
+    drives: Cell<u32>,
+    /// Whether it waits for an engine, and so counts as ready though it is parked.
+    wants_engine: Cell<bool>,
     /// The task that runs on it: the one it was started for, or one that it joined before that had
     /// begun.
     task: RefCell<Arc<TaskCore>>,
@@ -43,6 +46,8 @@ pub(super) struct Context {
 thread_local! {
     /// The context of the fiber that this thread runs now, or null.
     static CURRENT: Cell<*const Context> = const { Cell::new(std::ptr::null()) };
+    /// What `Context::drives` is for code on no fiber.
+    static THREAD_DRIVES: Cell<u32> = const { Cell::new(0) };
 }
 
 /// A started task.
@@ -76,7 +81,8 @@ impl Fiber {
             condition: Cell::new(None),
             due_ns: Cell::new(u64::MAX),
             unannounced: Cell::new(false),
-            in_pool: Cell::new(0),
+            drives: Cell::new(0),
+            wants_engine: Cell::new(false),
             task: RefCell::new(task),
             host,
         });
@@ -127,8 +133,8 @@ impl Fiber {
         self.context.unannounced.get()
     }
 
-    pub(super) fn in_pool(&self) -> bool {
-        self.context.in_pool.get() > 0
+    pub(super) fn wants_engine(&self) -> bool {
+        self.context.wants_engine.get()
     }
 
     pub(super) fn is_urgent(&self) -> bool {
@@ -155,6 +161,31 @@ pub(crate) fn current_bell() -> Option<usize> {
         .filter(|_| !std::thread::panicking())
 }
 
+/// Whether whoever waits here has nothing else to do, and so will look soon: always on a plain
+/// thread.
+pub(crate) fn is_attentive() -> bool {
+    with_current(|current| current.is_none_or(|context| !context.host.is_busy()))
+}
+
+/// Looks at `condition` for a few microseconds without switching, where the host would do nothing
+/// but that anyway.
+pub(super) fn look_briefly<T>(condition: &mut impl FnMut() -> Option<T>) -> Option<T> {
+    let is_alone = || with_current(|current| current.is_some_and(|c| c.host.is_alone()));
+    if !is_alone() {
+        return None;
+    }
+    for _ in 0..LOOKS {
+        if let Some(value) = condition() {
+            return Some(value);
+        }
+        std::hint::spin_loop();
+    }
+    None
+}
+
+/// How often a task that is alone looks before it is parked: about 2 us.
+const LOOKS: u32 = 50;
+
 /// The task that this is called in.
 pub(super) fn current_task() -> Option<Arc<TaskCore>> {
     with_current(|current| current.map(|context| Arc::clone(&context.task.borrow())))
@@ -170,20 +201,41 @@ pub(super) fn ask_current<R>(ask: impl FnOnce(&TaskCore) -> R) -> Option<R> {
     with_current(|current| current.map(|context| ask(&context.task.borrow())))
 }
 
-/// Notes that the task enters (`true`) or leaves a call of the pool whose tasks these counts are;
-/// says whether it is the outermost. `None` on a plain thread; a call of another pool than the one
-/// that runs the task counts as an inner one.
-pub(crate) fn enter_pool(pool: &Counts, enters: bool) -> Option<bool> {
-    with_current(|current| {
-        current.map(|context| {
-            if !std::ptr::eq(&context.host.group.pool.tasks, pool) {
-                return false;
+/// Notes, until what it returns is dropped, that the task waits for an engine of the pool whose
+/// counts these are: it is ready on the host, even while parked.
+pub(crate) fn want_engine(counts: &Counts) -> impl Drop {
+    struct Wants<'a>(&'a Counts);
+    impl Drop for Wants<'_> {
+        fn drop(&mut self) {
+            self.0.wanting.fetch_sub(1, Ordering::Relaxed);
+            set(false);
+        }
+    }
+    fn set(wants: bool) {
+        with_current(|current| {
+            if let Some(context) = current {
+                context.wants_engine.set(wants);
             }
-            let before = context.in_pool.get();
-            let after = if enters { before + 1 } else { before - 1 };
-            context.in_pool.set(after);
-            before.min(after) == 0
-        })
+        });
+    }
+    counts.wanting.fetch_add(1, Ordering::Relaxed);
+    set(true);
+    Wants(counts)
+}
+
+/// Counts the engines that the code here is inside of: who is in one must not wait for another.
+/// Returns how many there were.
+pub(crate) fn count_drives(more: i32) -> u32 {
+    with_current(|current| {
+        let count = |drives: &Cell<u32>| {
+            let before = drives.get();
+            drives.set(before.wrapping_add_signed(more));
+            before
+        };
+        match current {
+            Some(context) => count(&context.drives),
+            None => THREAD_DRIVES.with(count),
+        }
     })
 }
 

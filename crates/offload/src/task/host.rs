@@ -16,8 +16,10 @@ use crate::shared::Shared;
 use corosensei::stack::DefaultStack;
 use crossbeam_queue::SegQueue;
 use sidecore_sys::{clock, cpu};
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::time::Duration;
@@ -43,6 +45,27 @@ pub(super) struct Group {
 pub(super) struct Link {
     pub(super) group: Arc<Group>,
     pub(super) bell: usize,
+    /// What the host could do besides running this fiber.
+    others: Rc<Others>,
+}
+
+/// A host's other fibers, for the one that runs to know.
+#[derive(Default)]
+struct Others {
+    ready: Cell<usize>,
+    parked: Cell<usize>,
+}
+
+impl Link {
+    /// Whether other fibers can go on.
+    pub(super) fn is_busy(&self) -> bool {
+        self.others.ready.get() > 0
+    }
+
+    /// Whether there is nothing to do for this host but to run this fiber.
+    pub(super) fn is_alone(&self) -> bool {
+        self.others.ready.get() + self.others.parked.get() == 0 && !self.group.has_queued()
+    }
 }
 
 /// How to make a group.
@@ -180,6 +203,7 @@ pub(super) fn run_host(group: &Arc<Group>, bell: usize, cpu: Option<usize>) {
         link: Link {
             group: Arc::clone(group),
             bell,
+            others: Rc::default(),
         },
         ready: [VecDeque::new(), VecDeque::new()],
         parked: Vec::new(),
@@ -242,7 +266,7 @@ impl Host {
             if fiber.is_urgent() {
                 self.urgent_parked -= 1;
             }
-            if !fiber.in_pool() {
+            if !fiber.wants_engine() {
                 self.count_ready(true);
             }
             self.ready[usize::from(!fiber.is_urgent())].push_back(fiber);
@@ -264,6 +288,9 @@ impl Host {
     }
 
     fn run(&mut self, mut fiber: Fiber) {
+        let others = &self.link.others;
+        others.ready.set(self.ready[0].len() + self.ready[1].len());
+        others.parked.set(self.parked.len());
         match fiber.resume() {
             Outcome::Yielded => self.ready[usize::from(!fiber.is_urgent())].push_back(fiber),
             Outcome::Parked => {
@@ -273,7 +300,7 @@ impl Host {
                     .tasks
                     .parked
                     .fetch_add(1, Ordering::Relaxed);
-                if !fiber.in_pool() {
+                if !fiber.wants_engine() {
                     self.count_ready(false);
                 }
                 if fiber.is_urgent() {
@@ -390,7 +417,7 @@ impl Host {
         self.link.group.sleeping.fetch_and(!own, Ordering::Relaxed);
     }
 
-    /// Counts a fiber of this host that can go on, outside of any pool's call.
+    /// Counts a fiber of this host that can go on.
     fn count_ready(&self, more: bool) {
         let ready = &self.link.group.pool.tasks.ready;
         if more {

@@ -38,7 +38,7 @@ mod scope;
 pub use bell::HOSTS_MAX;
 pub(crate) use bell::WaitPoint;
 pub use core::Priority;
-pub(crate) use fiber::{current_bell, enter_pool};
+pub(crate) use fiber::{count_drives, current_bell, is_attentive, want_engine};
 pub use scope::{JoinHandle, Scope, Task, TaskOptions, TasksOptions};
 
 use crate::error::Cancelled;
@@ -234,8 +234,10 @@ pub(crate) struct Counts {
     pub(crate) live: AtomicUsize,
     pub(crate) ended: AtomicU64,
     pub(crate) parked: AtomicUsize,
-    /// Fibers that can go on and are in no call of the pool.
+    /// Fibers that can go on, and those parked ones that wait for an engine.
     pub(crate) ready: AtomicUsize,
+    /// Those parked ones.
+    pub(crate) wanting: AtomicUsize,
 }
 
 /// How a plain thread waits for tasks: they are long, so it soon sleeps.

@@ -210,7 +210,6 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// Cancels all tasks of this scope, those spawned later too.
     pub fn cancel(&self) {
         self.core.cancel();
-        self.group.ring_all();
     }
 
     /// Whether it was cancelled.
@@ -280,6 +279,7 @@ fn run_scope<'env, R>(
         group: Arc::clone(group),
         core: Arc::new(ScopeCore::new(
             Arc::clone(&group.pool),
+            group.bells().iter().fold(0, |set, bell| set | 1 << bell),
             fiber::current_task(),
         )),
         scope: PhantomData,

@@ -1,9 +1,9 @@
 //! Tasks under real hosts and engines.
 
 use super::*;
-use crate::{Pool, PoolConfig, TaskOptions, TasksOptions};
+use crate::{OffloadError, Pool, PoolConfig, TaskOptions, TasksOptions};
 use sidecore_sched::{ClassId, Llp};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 const CLASS: ClassId = ClassId(0);
 
@@ -69,4 +69,272 @@ fn tasks_borrow_off_load_and_give_results() {
         assert_eq!(pool.shared().tasks.ready.load(Ordering::Relaxed), 0);
         assert_eq!(pool.ready(), 0);
     }
+}
+
+#[test]
+fn many_tasks_share_few_stacks_and_never_more_are_live_than_may_be() {
+    let pool = pool(2, false);
+    for live_max in [1, 2, 5] {
+        let (live, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        pool.tasks(options(2, live_max), |scope| {
+            for _ in 0..200 {
+                scope.spawn(TaskOptions::default(), |_| {
+                    let now = live.fetch_add(1, Ordering::SeqCst) + 1;
+                    most.fetch_max(now, Ordering::SeqCst);
+                    yield_now();
+                    sleep_until(now_ns() + 20_000).expect("nobody cancels");
+                    live.fetch_sub(1, Ordering::SeqCst);
+                });
+            }
+        })
+        .expect("no panic");
+        assert!(most.load(Ordering::SeqCst) <= live_max);
+        assert_eq!(live.into_inner(), 0);
+    }
+}
+
+#[test]
+fn a_task_runs_where_it_began() {
+    let pool = pool(1, false);
+    pool.tasks(options(3, 30), |scope| {
+        for _ in 0..30 {
+            scope.spawn(TaskOptions::default(), |task| {
+                let thread = std::thread::current().id();
+                for _ in 0..50 {
+                    yield_now();
+                    assert_eq!(std::thread::current().id(), thread);
+                    assert_eq!(current().map(|current| current.id()), Some(task.id()));
+                }
+            });
+        }
+    })
+    .expect("no panic");
+    assert!(current().is_none());
+}
+
+#[test]
+fn a_panic_is_an_error_of_its_join_and_of_the_scope_where_nobody_joins() {
+    let pool = pool(2, false);
+    let joined = pool.tasks(options(2, 4), |scope| {
+        let bad = scope.spawn(TaskOptions::default(), |_| {
+            yield_now();
+            panic!("task fails on purpose")
+        });
+        let good = scope.spawn(TaskOptions::default(), |_| 7);
+        let error = bad.join().map(|(): ()| ()).expect_err("it panicked");
+        assert!(error.to_string().contains("fails on purpose"), "{error}");
+        good.join().expect("a result")
+    });
+    assert_eq!(joined.expect("the panic was taken"), 7);
+    let left = pool.tasks(options(2, 4), |scope| {
+        drop(scope.spawn(TaskOptions::default(), |_| panic!("nobody looks")));
+    });
+    let error = left.expect_err("nobody joined it").to_string();
+    assert!(error.contains("nobody looks"), "{error}");
+    // A kernel's panic within a task is an error of the call, and both live on.
+    pool.tasks(options(1, 4), |scope| {
+        scope
+            .spawn(TaskOptions::default(), |_| {
+                let error = pool.off_load(|_| panic!("kernel fails")).map(|(): ()| ());
+                assert!(matches!(error, Err(OffloadError::Panicked { .. })));
+                assert_eq!(pool.off_load(|_| 3).expect("the engine lives on"), 3);
+            })
+            .join()
+    })
+    .expect("no panic")
+    .expect("no panic");
+}
+
+#[test]
+fn a_panic_of_the_scope_cancels_its_tasks_and_waits_for_them() {
+    let pool = pool(1, false);
+    let inside = AtomicUsize::new(0);
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        pool.tasks(options(2, 4), |scope| {
+            for _ in 0..20 {
+                scope.spawn(TaskOptions::default(), |_| {
+                    inside.fetch_add(1, Ordering::SeqCst);
+                    let ended = wait_until(|| false);
+                    assert!(ended.is_err(), "only a cancel ends this");
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                });
+            }
+            panic!("the scope fails on purpose");
+        })
+    }));
+    assert!(outcome.is_err());
+    assert_eq!(inside.into_inner(), 0);
+    assert_eq!(pool.snapshot().tasks.ended, 20);
+}
+
+#[test]
+fn what_is_cancelled_never_begins_or_finds_out() {
+    let pool = pool(1, false);
+    let began = AtomicUsize::new(0);
+    pool.tasks(options(1, 1), |scope| {
+        let first = scope.spawn(TaskOptions::default(), |task| {
+            began.fetch_add(1, Ordering::SeqCst);
+            assert_eq!(wait_until(|| false), Err(Cancelled));
+            assert!(task.is_cancelled() && is_cancelled());
+            let called = pool.off_load(|_| ());
+            assert!(matches!(called, Err(OffloadError::Cancelled)));
+            let looped = pool.for_each(CLASS, &mut [1, 2], |_, _| ());
+            assert!(matches!(looped, Err(OffloadError::Cancelled)));
+            assert_eq!(sleep_until(u64::MAX), Err(Cancelled));
+        });
+        let second = scope.spawn(TaskOptions::default(), |_| {
+            began.fetch_add(1, Ordering::SeqCst);
+        });
+        let third = scope.spawn(TaskOptions::default(), |_| 3);
+        while began.load(Ordering::SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        // The only place among the live is taken, so this has not begun.
+        second.cancel();
+        assert!(second.has_ended());
+        assert!(matches!(second.join(), Err(OffloadError::Cancelled)));
+        first.cancel();
+        first.join().expect("it ended by itself");
+        assert_eq!(third.join().expect("not cancelled"), 3);
+        scope.cancel();
+        let late = scope.spawn(TaskOptions::default(), |_| ());
+        assert!(matches!(late.join(), Err(OffloadError::Cancelled)));
+    })
+    .expect("no panic");
+    assert_eq!(began.into_inner(), 1);
+}
+
+#[test]
+fn a_cancel_reaches_tasks_of_inner_scopes_on_other_hosts() {
+    let pool = pool(1, false);
+    let waiting = AtomicUsize::new(0);
+    pool.tasks(options(3, 8), |scope| {
+        let outer = scope.spawn(TaskOptions::default(), |_| {
+            pool.tasks(TasksOptions::default(), |inner| {
+                for _ in 0..5 {
+                    inner.spawn(TaskOptions::default(), |_| {
+                        waiting.fetch_add(1, Ordering::SeqCst);
+                        assert_eq!(sleep_until(u64::MAX), Err(Cancelled));
+                    });
+                }
+                wait_until(|| waiting.load(Ordering::SeqCst) == 2)
+            })
+            .expect("no panic")
+        });
+        while waiting.load(Ordering::SeqCst) < 2 {
+            std::thread::yield_now();
+        }
+        outer.cancel();
+        let _ = outer.join().expect("no panic");
+    })
+    .expect("no panic");
+}
+
+#[test]
+fn scopes_and_joins_within_tasks_need_no_place_of_their_own() {
+    fn count(pool: &Pool, depth: u32) -> u64 {
+        if depth == 0 {
+            return 1;
+        }
+        pool.tasks(TasksOptions::default(), |scope| {
+            let left = scope.spawn(TaskOptions::default(), move |_| count(pool, depth - 1));
+            let right = scope.spawn(TaskOptions::default(), move |_| count(pool, depth - 1));
+            drop(scope.spawn(TaskOptions::default(), |_| yield_now()));
+            left.join().expect("a count") + right.join().expect("a count")
+        })
+        .expect("no panic")
+    }
+    for (hosts, live_max) in [(1, 1), (2, 2), (2, 6)] {
+        let pool = pool(1, false);
+        let counted = pool
+            .tasks(options(hosts, live_max), |scope| {
+                let all = scope.spawn(TaskOptions::default(), |_| count(&pool, 6));
+                all.join().expect("a count")
+            })
+            .expect("no panic");
+        assert_eq!(counted, 64);
+    }
+}
+
+#[test]
+fn urgent_tasks_go_first_but_others_are_not_held_up_for_good() {
+    let pool = pool(1, false);
+    let order = parking_lot::Mutex::new(Vec::new());
+    let gate = AtomicUsize::new(0);
+    pool.tasks(options(1, 1), |scope| {
+        drop(scope.spawn(TaskOptions::default(), |_| {
+            wait_until(|| gate.load(Ordering::SeqCst) == 1)
+        }));
+        let order = &order;
+        for _ in 0..3 {
+            scope.spawn(TaskOptions::default(), move |_| order.lock().push('n'));
+        }
+        for _ in 0..40 {
+            scope.spawn(TaskOptions::urgent(), move |_| order.lock().push('u'));
+        }
+        gate.store(1, Ordering::SeqCst);
+    })
+    .expect("no panic");
+    let order: String = order.into_inner().into_iter().collect();
+    assert_eq!(order.len(), 43);
+    assert!(order.starts_with("uuuuuuuu"), "{order}");
+    assert!(order.find('n').is_some_and(|place| place < 40), "{order}");
+}
+
+#[test]
+fn an_urgent_waiter_goes_before_those_that_waited_longer() {
+    let pool = pool(1, false);
+    let order = parking_lot::Mutex::new(Vec::new());
+    let seat = pool.seat();
+    std::thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for name in ['n', 'n', 'n', 'u'] {
+            let (pool, order) = (&pool, &order);
+            threads.push(scope.spawn(move || {
+                let priority = match name {
+                    'u' => Priority::Urgent,
+                    _ => Priority::Normal,
+                };
+                with_priority(priority, || pool.call(|_| order.lock().push(name)));
+            }));
+            while pool.ready() < threads.len() {
+                std::thread::yield_now();
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        drop(seat);
+    });
+    // Another thread may have been about to take the engine; but not all of them.
+    let order: String = order.into_inner().into_iter().collect();
+    assert!(order.find('u').is_some_and(|place| place < 3), "{order}");
+}
+
+#[test]
+fn a_wake_ends_a_wait_and_timers_end_on_time() {
+    let pool = pool(1, false);
+    pool.tasks(options(1, 8), |scope| {
+        let flag = std::sync::Arc::new(AtomicUsize::new(0));
+        let seen = std::sync::Arc::clone(&flag);
+        let waiter = scope.spawn(TaskOptions::default(), move |_| {
+            wait_until(|| seen.load(Ordering::SeqCst) == 1)
+        });
+        std::thread::sleep(Duration::from_millis(3));
+        flag.store(1, Ordering::SeqCst);
+        waiter.task().wake();
+        assert_eq!(waiter.join().expect("no panic"), Ok(()));
+        let sleepers: Vec<_> = (0..8)
+            .map(|place| {
+                scope.spawn(TaskOptions::default(), move |_| {
+                    let due_ns = now_ns() + 100_000 * (1 + place);
+                    assert_eq!(sleep_until(due_ns), Ok(()));
+                    let late_ns = now_ns() - due_ns;
+                    assert!(late_ns < 1_000_000_000, "{late_ns} ns late");
+                })
+            })
+            .collect();
+        for sleeper in sleepers {
+            sleeper.join().expect("in time");
+        }
+    })
+    .expect("no panic");
 }

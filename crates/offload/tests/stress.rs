@@ -1,0 +1,285 @@
+//! Everything at once, from a seed: tasks in tasks, off-loads, loops in loops, reductions, cancels
+//! and panics, with equal cores and with dedicated engines.
+//!
+//! `SIDECORE_SEED=n cargo test -p sidecore-offload --test stress` replays the choices of a run;
+//! which thread is first differs.
+
+use sidecore_offload::{OffloadError, Pool, PoolConfig, Scope, TaskOptions, TasksOptions, task};
+use sidecore_sched::{ClassId, Edtlp, Equi, Llp, Policy};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long to go on; each round takes milliseconds.
+const TEST_TIME: Duration = Duration::from_secs(4);
+const CLASS: ClassId = ClassId(1);
+
+/// A small generator of random numbers (splitmix64); nobody's secrets depend on it.
+#[derive(Clone)]
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+}
+
+fn seed() -> u64 {
+    let given = std::env::var("SIDECORE_SEED").ok();
+    let seed = given.and_then(|text| text.parse().ok()).unwrap_or_else(|| {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        now.map_or(1, |time| time.as_nanos() as u64)
+    });
+    // Shown where the test fails.
+    println!("SIDECORE_SEED={seed}");
+    seed
+}
+
+fn policy(choice: u64) -> Box<dyn Policy> {
+    match choice {
+        0 => Box::new(Edtlp),
+        1 => Box::new(Llp::new(3)),
+        _ => Box::new(Equi::default()),
+    }
+}
+
+#[test]
+fn everything_at_once_ends_with_the_right_results() {
+    let mut random = Random(seed());
+    let begun = Instant::now();
+    let mut rounds = 0;
+    while begun.elapsed() < TEST_TIME {
+        round(&mut random);
+        rounds += 1;
+    }
+    assert!(rounds > 0);
+}
+
+fn round(random: &mut Random) {
+    let engines = 1 + random.below(4) as usize;
+    let pool = Pool::start(PoolConfig {
+        engines,
+        dedicated: random.below(2) == 0,
+        policy: policy(random.below(3)),
+        grace: Duration::from_micros(random.below(3) * 20),
+        ..PoolConfig::default()
+    })
+    .expect("a pool");
+    for _ in 0..3 {
+        let options = TasksOptions {
+            hosts: 1 + random.below(3) as usize,
+            live_max: [None, Some(1), Some(4), Some(40)][random.below(4) as usize],
+            ..TasksOptions::default()
+        };
+        let ended = AtomicU64::new(0);
+        let spawned = 1 + random.below(30);
+        let cancels = random.below(4) == 0;
+        let result = pool.tasks(options, |scope| {
+            let handles: Vec<_> = (0..spawned)
+                .map(|_| spawn(scope, &pool, Random(random.next()), &ended))
+                .collect();
+            if cancels {
+                std::thread::sleep(Duration::from_micros(random.below(500)));
+                scope.cancel();
+            }
+            let joined = random.below(spawned + 1);
+            for (place, handle) in (0..).zip(handles) {
+                if random.below(20) == 0 {
+                    handle.cancel();
+                }
+                if place < joined {
+                    check(&handle.join());
+                }
+            }
+        });
+        // Tasks that panicked and were not joined are the scope's error, and the only one.
+        match result {
+            Ok(()) => {}
+            Err(OffloadError::TaskPanicked { message }) => {
+                assert!(message.contains("on purpose"), "{message}");
+            }
+            Err(other) => panic!("{other}"),
+        }
+        let tasks = pool.snapshot().tasks;
+        assert_eq!(tasks.ended, tasks.spawned);
+        assert_eq!((tasks.live, tasks.queued, tasks.parked), (0, 0, 0));
+    }
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while pool.engines_idle() < engines {
+        assert!(Instant::now() < deadline, "an engine never came back");
+        std::thread::yield_now();
+    }
+    assert_eq!(pool.ready(), 0);
+}
+
+fn check(result: &Result<(), OffloadError>) {
+    match result {
+        Ok(()) | Err(OffloadError::Cancelled) => {}
+        Err(OffloadError::TaskPanicked { message }) => {
+            assert!(message.contains("on purpose"), "{message}");
+        }
+        Err(other) => panic!("{other}"),
+    }
+}
+
+fn spawn<'scope, 'env>(
+    scope: &'scope Scope<'scope, 'env>,
+    pool: &'env Pool,
+    mut random: Random,
+    ended: &'env AtomicU64,
+) -> sidecore_offload::JoinHandle<'scope, ()> {
+    let options = match random.below(5) {
+        0 => TaskOptions::urgent(),
+        _ => TaskOptions::default(),
+    };
+    scope.spawn(options, move |_| {
+        for _ in 0..random.below(8) {
+            step(pool, &mut random);
+        }
+        if random.below(6) == 0 {
+            let inner = pool.tasks(TasksOptions::default(), |scope| {
+                let children: Vec<_> = (0..random.below(4))
+                    .map(|_| {
+                        let mut random = Random(random.next());
+                        scope.spawn(TaskOptions::default(), move |_| step(pool, &mut random))
+                    })
+                    .collect();
+                for child in children {
+                    check(&child.join());
+                }
+            });
+            inner.expect("all were joined");
+        }
+        ended.fetch_add(1, Ordering::Relaxed);
+        assert!(random.below(25) > 0, "a task fails on purpose");
+    })
+}
+
+fn spin(units: u64) -> u64 {
+    (0..units * 50).fold(1, |sum: u64, i| sum.wrapping_mul(31).wrapping_add(i))
+}
+
+/// One thing that a task does, with its result checked.
+fn step(pool: &Pool, random: &mut Random) {
+    let size = random.below(100);
+    match random.below(9) {
+        0 => task::yield_now(),
+        1 => {
+            let _ = task::sleep_until(task::now_ns() + size * 1_000);
+        }
+        2 => assert_eq!(pool.call(|_| spin(size)), spin(size)),
+        3 => match pool.off_load(|_| (size, spin(size))) {
+            Ok(result) => assert_eq!(result, (size, spin(size))),
+            Err(error) => assert!(matches!(error, OffloadError::Cancelled), "{error}"),
+        },
+        4 => {
+            // A closure and a result that fit no packet.
+            let large = [size; 40];
+            match pool.off_load(move |_| large.map(|value| value + 1)) {
+                Ok(result) => assert_eq!(result, [size + 1; 40]),
+                Err(error) => assert!(matches!(error, OffloadError::Cancelled), "{error}"),
+            }
+        }
+        5 => match pool.off_load(|_| -> u64 { panic!("a kernel fails on purpose") }) {
+            Err(OffloadError::Panicked { message }) => assert!(message.contains("on purpose")),
+            Err(OffloadError::Cancelled) => {}
+            other => panic!("{other:?}"),
+        },
+        6 => {
+            let mut items = vec![size; size as usize];
+            match pool.for_each(CLASS, &mut items, |_, item| *item += spin(*item) | 1) {
+                Ok(()) => {
+                    let expected = size + (spin(size) | 1);
+                    assert!(items.iter().all(|&item| item == expected));
+                }
+                Err(error) => assert!(matches!(error, OffloadError::Cancelled), "{error}"),
+            }
+        }
+        7 => {
+            // A loop in a loop.
+            let mut rows = vec![vec![0_u64; 5]; 1 + size as usize % 7];
+            let result = pool.for_each(CLASS, &mut rows, |_, row| {
+                let done = pool.for_each(ClassId(2), row, |_, item| *item += 1);
+                assert!(matches!(done, Ok(()) | Err(OffloadError::Cancelled)));
+                if done.is_err() {
+                    row.fill(1);
+                }
+            });
+            match result {
+                Ok(()) => assert!(rows.iter().flatten().all(|&item| item == 1)),
+                Err(error) => assert!(matches!(error, OffloadError::Cancelled), "{error}"),
+            }
+        }
+        _ => {
+            let values: Vec<f64> = (0..size * 20).map(|i| 1.0 / (i as f64 + 1.5)).collect();
+            let sum = |_: &mut _, range: std::ops::Range<usize>| values[range].iter().sum::<f64>();
+            let result = pool.reduce(ClassId(3), values.len(), 7, sum, |a, b| a + b);
+            match result {
+                Ok(total) => {
+                    let expected = tree(&values, 7);
+                    assert_eq!(total.map(f64::to_bits), expected.map(f64::to_bits));
+                }
+                Err(error) => assert!(matches!(error, OffloadError::Cancelled), "{error}"),
+            }
+        }
+    }
+}
+
+/// What a reduction is defined to be: sums of chunks, combined in a binary tree.
+fn tree(values: &[f64], chunk: usize) -> Option<f64> {
+    let chunks: Vec<f64> = values.chunks(chunk).map(|part| part.iter().sum()).collect();
+    fn combine(values: &[f64]) -> Option<f64> {
+        match values {
+            [] => None,
+            [value] => Some(*value),
+            _ => {
+                let (left, right) = values.split_at(values.len().next_power_of_two() / 2);
+                Some(combine(left)? + combine(right)?)
+            }
+        }
+    }
+    combine(&chunks)
+}
+
+/// The same bits with any number of engines, any width, and engines that are held up at random.
+#[test]
+fn a_reduction_has_the_same_bits_for_any_number_of_engines() {
+    let mut random = Random(seed());
+    let values: Vec<f64> = (0..5_000)
+        .map(|_| (random.next() as f64 / 1e18) * if random.below(2) == 0 { -1.0 } else { 1e-3 })
+        .collect();
+    for units in [0, 1, 2, 15, 16, 17, 1_000, 5_000] {
+        let expected = tree(&values[..units], 16).map(f64::to_bits);
+        for engines in 1..=6 {
+            for dedicated in [false, true] {
+                let width = 1 + random.below(engines as u64) as u32;
+                let pool = Pool::start(PoolConfig {
+                    engines,
+                    dedicated,
+                    policy: Box::new(Llp::new(width)),
+                    ..PoolConfig::default()
+                })
+                .expect("a pool");
+                for _ in 0..5 {
+                    let held_up = random.next();
+                    let map = |_: &mut _, range: std::ops::Range<usize>| {
+                        if (range.start as u64 ^ held_up) % 13 == 0 {
+                            std::thread::sleep(Duration::from_micros(held_up % 60));
+                        }
+                        values[range].iter().sum::<f64>()
+                    };
+                    let sum = pool.reduce(CLASS, units, 16, map, |a, b| a + b);
+                    let sum = sum.expect("no panic").map(f64::to_bits);
+                    assert_eq!(sum, expected, "{units} units on {engines} engines");
+                }
+            }
+        }
+    }
+}
