@@ -3,10 +3,10 @@
 use super::args::Args;
 use super::buffer::Buffer;
 use super::error::ClientError;
-use super::link::{Claim, Link, Watch};
+use super::link::{Link, Slot, Watch};
 use super::{Client, KernelId};
 use crate::served::{Memory, Reply, Request};
-use crate::shm::layout::Status;
+use crate::shm::layout::{Pair, Status};
 use crate::shm::segment::Lease;
 use crate::shm::slot::{self, Packet, RANGES_MAX};
 use sidecore_sys::{SharedSlice, clock, shared_futex};
@@ -22,15 +22,17 @@ pub(super) fn call(
     mut args: Args<'_>,
 ) -> Result<Reply, ClientError> {
     args.checked()?;
-    if let Some(link) = client.link()
-        && let Some(number) = link.number(kernel.0)
-    {
-        match on_engine(client, &link, number, &mut args) {
+    if let Some((engine, mut slot)) = client.claim() {
+        let mut at = Engine {
+            engine,
+            slot: &mut slot,
+        };
+        match at.run(client, kernel, &mut args) {
             Tried::Done(result) => {
-                client.counters.on_engines.fetch_add(1, Ordering::Relaxed);
+                slot.calls += 1;
                 return result;
             }
-            Tried::NoRoom => {}
+            Tried::NoEngine => {}
             Tried::GivenUp => {
                 client.counters.given_up.fetch_add(1, Ordering::Relaxed);
                 // Whatever the daemon still writes, it writes where nobody looks any more.
@@ -39,6 +41,9 @@ pub(super) fn call(
                 }
             }
         }
+    } else {
+        // The next call may find a daemon.
+        drop(client.link());
     }
     client.counters.on_host.fetch_add(1, Ordering::Relaxed);
     on_host(client, kernel, args)
@@ -46,63 +51,92 @@ pub(super) fn call(
 
 enum Tried {
     Done(Result<Reply, ClientError>),
-    /// The arena has no room for the call's memory.
-    NoRoom,
+    /// No daemon, or it has no such kernel, or the arena has no room for the call's memory.
+    NoEngine,
     GivenUp,
 }
 
-#[inline]
-fn on_engine(client: &Client, link: &Link, number: u32, args: &mut Args<'_>) -> Tried {
-    let mut packet = Packet {
-        kernel: number,
-        words: args.words,
-        ..Packet::default()
-    };
-    let mut staged: [Option<Lease>; RANGES_MAX] = [const { None }; RANGES_MAX];
-    if args.has_memory() && !place_memory(link, args, &mut packet, &mut staged) {
-        return Tried::NoRoom;
+/// An engine's pair, while this thread has it.
+struct Engine<'a> {
+    engine: usize,
+    slot: &'a mut Slot,
+}
+
+impl Engine<'_> {
+    #[inline]
+    fn run(&mut self, client: &Client, kernel: KernelId, args: &mut Args<'_>) -> Tried {
+        let Some(link) = self.slot.link(self.engine, || client.link()) else {
+            return Tried::NoEngine;
+        };
+        let Some(number) = link.number(kernel.0) else {
+            return Tried::NoEngine;
+        };
+        let mut packet = Packet {
+            kernel: number,
+            words: args.words,
+            ..Packet::default()
+        };
+        let mut staged = None;
+        if args.has_memory() {
+            match place_memory(link, args, &mut packet) {
+                Some(leases) => staged = Some(leases),
+                None => return Tried::NoEngine,
+            }
+        }
+        let result = self.request(client, &packet);
+        drop(staged);
+        result.map_or(Tried::GivenUp, Tried::Done)
     }
-    let Some(claim) = link.claim() else {
-        return Tried::GivenUp;
-    };
-    match claim.request(&packet, client.spin_cycles) {
-        Some(result) => Tried::Done(result),
-        None => Tried::GivenUp,
+
+    /// Makes a request and waits for its answer. `None` where the link was given up.
+    #[inline]
+    fn request(&mut self, client: &Client, packet: &Packet) -> Option<Result<Reply, ClientError>> {
+        let (link, sequence) = self.slot.next()?;
+        let pending = Pending::submit(link, self.engine, sequence, packet)?;
+        if !pending.spin(client.spin_cycles) {
+            if let Some(better) = link.better_engine(self.engine) {
+                client.preferred.store(better, Ordering::Relaxed);
+            }
+            let mut watch = Watch::new(link);
+            while !pending.nap(&mut watch)? {}
+        }
+        pending.answer()
     }
 }
 
-impl Claim<'_> {
-    /// Makes a request and waits for its answer. `None` where the link was given up.
-    #[inline]
-    fn request(&self, packet: &Packet, spin_cycles: u64) -> Option<Result<Reply, ClientError>> {
-        self.submit(packet)?;
-        if !self.spin(spin_cycles) {
-            self.link.prefer_idle_engine();
-            let mut watch = Watch::new(self.link);
-            while !self.nap(&mut watch)? {}
-        }
-        self.answer()
-    }
+/// A request that was handed over.
+pub(super) struct Pending<'a> {
+    link: &'a Link,
+    pair: Pair<'a>,
+    sequence: u32,
+}
 
-    /// Hands a request over.
+impl<'a> Pending<'a> {
+    /// Hands a request over; wakes the engine if it sleeps.
     #[inline]
-    pub(super) fn submit(&self, packet: &Packet) -> Option<()> {
-        let (request, _) = self.link.segment.pair(self.engine)?;
-        let sequence = slot::next(self.link.sequence(self.engine));
-        self.link.set_sequence(self.engine, sequence);
-        request.write(packet);
-        if request.ring(sequence) {
-            shared_futex::wake(request.bell(sequence).0, 1);
+    pub(super) fn submit(
+        link: &'a Link,
+        engine: usize,
+        sequence: u32,
+        packet: &Packet,
+    ) -> Option<Self> {
+        let pair = link.segment.pair(engine)?;
+        pair.request.write(packet);
+        pair.request.ring(sequence);
+        if pair.sleep.engine_sleeps() {
+            shared_futex::wake(pair.sleep.engine_word(), 1);
         }
-        Some(())
+        Some(Self {
+            link,
+            pair,
+            sequence,
+        })
     }
 
     /// Whether the answer is there.
     #[inline]
     pub(super) fn is_answered(&self) -> bool {
-        let sequence = self.link.sequence(self.engine);
-        let pair = self.link.segment.pair(self.engine);
-        pair.is_some_and(|(_, completion)| completion.poll(sequence))
+        self.pair.completion.poll(self.sequence)
     }
 
     /// Looks for the answer for so many cycles; whether it came.
@@ -128,35 +162,30 @@ impl Claim<'_> {
     }
 
     /// Sleeps for the answer, not long; whether it came. `None` where the daemon is gone.
+    #[cold]
     pub(super) fn nap(&self, watch: &mut Watch) -> Option<bool> {
-        let (_, completion) = self.link.segment.pair(self.engine)?;
-        let sequence = self.link.sequence(self.engine);
-        let answered = slot::before(sequence);
-        if completion.doze(answered) {
-            let (word, value) = completion.done(answered);
-            shared_futex::wait(word, value, watch.nap());
+        self.pair.sleep.client_dozes();
+        if !self.is_answered() {
+            let word = self.pair.sleep.client_word();
+            shared_futex::wait(word, slot::ASLEEP, watch.nap());
         }
-        if completion.poll(sequence) {
-            return Some(true);
-        }
-        // An answer that came between the two looks is as good as any.
-        if watch.look(self.link) && !completion.poll(sequence) {
-            return None;
-        }
-        Some(completion.poll(sequence))
+        self.pair.sleep.client_rouses();
+        // An answer that came before the daemon went is as good as any.
+        let gone = !self.is_answered() && watch.look(self.link);
+        let answered = self.is_answered();
+        (answered || !gone).then_some(answered)
     }
 
     /// What the answer says. `None` where it makes no sense.
     #[inline]
     pub(super) fn answer(&self) -> Option<Result<Reply, ClientError>> {
-        let (_, completion) = self.link.segment.pair(self.engine)?;
-        let answer = completion.read();
+        let answer = self.pair.completion.read();
         match Status::from_number(answer.status)? {
             Status::Done => Some(Ok(Reply {
                 words: answer.words,
             })),
             Status::Failed => Some(Err(ClientError::Engine {
-                text: completion.text(),
+                text: self.pair.completion.text(),
             })),
             // Our numbers and ranges were checked: this daemon is not what it said.
             Status::UnknownKernel | Status::BadRange => Some(Err(ClientError::Nonsense)),
@@ -164,36 +193,29 @@ impl Claim<'_> {
     }
 }
 
+/// Copies of inputs that lay elsewhere, for the time of a call.
+type Staged = [Option<Lease>; RANGES_MAX];
+
 /// Writes the call's memory into the packet. Outputs move to the arena for good, inputs that are
-/// elsewhere are copied there for this call. False where there is no room.
-fn place_memory(
-    link: &Link,
-    args: &mut Args<'_>,
-    packet: &mut Packet,
-    staged: &mut [Option<Lease>; RANGES_MAX],
-) -> bool {
-    let mut used = 0;
-    for (index, (buffer, range)) in args.inputs.iter().flatten().enumerate() {
-        let Some((lease, place)) = place_input(link, buffer, range) else {
-            return false;
-        };
-        staged[index] = lease;
-        packet.ranges[used] = place;
-        used += 1;
+/// elsewhere are copied there for this call. `None` where there is no room.
+fn place_memory(link: &Link, args: &mut Args<'_>, packet: &mut Packet) -> Option<Staged> {
+    let mut staged: Staged = [const { None }; RANGES_MAX];
+    let mut places = packet.ranges.iter_mut();
+    for ((buffer, range), copy) in args.inputs.iter().flatten().zip(&mut staged) {
+        let (lease, place) = place_input(link, buffer, range)?;
+        *copy = lease;
+        *places.next()? = place;
+        packet.inputs += 1;
     }
-    packet.inputs = used as u8;
     for (buffer, range) in args.outputs.iter_mut().flatten() {
         if !buffer.move_to(&link.segment) {
-            return false;
+            return None;
         }
-        let Some(offset) = buffer.offset_in(&link.segment) else {
-            return false;
-        };
-        packet.ranges[used] = ((offset + range.start) as u64, range.len() as u64);
-        used += 1;
+        let offset = buffer.offset_in(&link.segment)?;
+        *places.next()? = ((offset + range.start) as u64, range.len() as u64);
         packet.outputs += 1;
     }
-    true
+    Some(staged)
 }
 
 /// Where an input lies in the arena, and the lease if it had to be copied there.

@@ -2,8 +2,8 @@
 //!
 //! Why here: a client that lost its daemon attaches anew, and threads may still be in calls on the
 //! old attachment; so an attachment is one shared value that only ever goes from alive to dead.
-//! Must stay true: once dead, nothing is read from its outputs any more. Any thread; a pair only by
-//! the thread that claimed its engine.
+//! Must stay true: once dead, nothing is read from its outputs any more. Any thread; a pair only
+//! under the lock of its [`Slot`].
 
 use super::error::ClientError;
 use crate::served::Registry;
@@ -11,13 +11,11 @@ use crate::shm::board::BoardView;
 use crate::shm::hello::{ANSWER_BYTES_MAX, Answer, Attached, Question};
 use crate::shm::layout::{CLIENTS_MAX, ENGINES_MAX, STALE_MS};
 use crate::shm::segment::Segment;
-use crossbeam_utils::CachePadded;
-use sidecore_engine::{Doorbell, WaitOptions, Waiter};
 use sidecore_sys::local_socket::{self, Received};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// An attachment.
@@ -31,20 +29,46 @@ pub(crate) struct Link {
     /// The daemon's number of each kernel of our registry that it has in our version.
     numbers: Vec<Option<u32>>,
     dead: AtomicBool,
-    /// Bit `n`: no thread of this process uses engine `n`'s pair.
-    idle: AtomicU64,
-    freed: Doorbell,
-    waiter: Waiter,
-    /// The number of the last request at each engine.
-    sequences: Box<[CachePadded<AtomicU32>]>,
-    /// The engine to try first.
-    preferred: AtomicUsize,
 }
 
-/// An engine whose pair this thread may use; given back when dropped.
-pub(crate) struct Claim<'a> {
-    pub(crate) link: &'a Link,
-    pub(crate) engine: usize,
+/// One engine's pair as this process uses it; under a lock, so that one thread at a time does.
+#[derive(Debug, Default)]
+pub(crate) struct Slot {
+    link: Option<Arc<Link>>,
+    /// The number of the last request.
+    sequence: u32,
+    /// Calls that were answered.
+    pub(crate) calls: u64,
+}
+
+impl Slot {
+    /// The attachment, replaced by `current` if it is dead. `None` where there is no living one
+    /// that has this engine.
+    #[inline]
+    pub(crate) fn link(
+        &mut self,
+        engine: usize,
+        current: impl FnOnce() -> Option<Arc<Link>>,
+    ) -> Option<&Arc<Link>> {
+        if !self.link.as_ref().is_some_and(|link| !link.is_dead()) {
+            // A pair with a request that was given up is not used again: the new one is zeroed.
+            self.link = current().filter(|link| engine < link.engines);
+            self.sequence = 0;
+        }
+        self.link.as_ref()
+    }
+
+    /// Lets go of a dead attachment, and so of its memory.
+    pub(crate) fn forget_dead(&mut self) {
+        self.link.take_if(|link| link.is_dead());
+    }
+
+    /// The attachment and the number of its next request here.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Option<(&Arc<Link>, u32)> {
+        self.sequence = self.sequence.wrapping_add(1);
+        Some((self.link.as_ref()?, self.sequence))
+    }
 }
 
 impl Link {
@@ -66,72 +90,19 @@ impl Link {
         self.numbers.get(kernel).copied().flatten()
     }
 
-    /// Claims an idle engine's pair: the one used last if it is idle, else another. Waits while
-    /// other threads have them all. `None` where the link dies meanwhile.
-    #[inline]
-    pub(crate) fn claim(&self) -> Option<Claim<'_>> {
-        if let Some(claim) = self.try_claim() {
-            return Some(claim);
-        }
-        loop {
-            let claimed = || {
-                self.try_claim()
-                    .map(Some)
-                    .or(self.is_dead().then_some(None))
-            };
-            if let Some(claim) = self.freed.wait(&self.waiter, Some(CLAIM_NAP), claimed) {
-                return claim;
-            }
-        }
-    }
-
-    /// Claims an idle engine's pair, if there is one.
-    #[inline]
-    pub(crate) fn try_claim(&self) -> Option<Claim<'_>> {
-        let preferred = self.preferred.load(Ordering::Relaxed);
-        let mut idle = self.idle.load(Ordering::Relaxed);
-        while idle != 0 {
-            let wanted = 1 << preferred;
-            let bit = if idle & wanted != 0 {
-                wanted
-            } else {
-                idle & idle.wrapping_neg()
-            };
-            // Acquire: partner of the Release in `Claim::drop`; the pair's last user is done.
-            match self.idle.compare_exchange_weak(
-                idle,
-                idle & !bit,
-                Ordering::Acquire,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => {
-                    return Some(Claim {
-                        link: self,
-                        engine: bit.trailing_zeros() as usize,
-                    });
-                }
-                Err(now) => idle = now,
-            }
-        }
-        None
-    }
-
-    /// Prefers an engine that serves nobody from now on, if the board shows one: the last call was
-    /// slow.
-    pub(crate) fn prefer_idle_engine(&self) {
-        let now = self.preferred.load(Ordering::Relaxed);
-        let others = |engine: &usize| {
+    /// An engine that serves nobody else, if `engine` does and the board shows one: the last call
+    /// there was slow.
+    pub(crate) fn better_engine(&self, engine: usize) -> Option<usize> {
+        let free = |engine: &usize| {
             let serving = self.board.serving(*engine);
             serving.is_none() || serving == Some(self.client)
         };
-        if !others(&now) {
-            let next = (1..self.engines)
-                .map(|step| (now + step) % self.engines)
-                .find(others);
-            if let Some(engine) = next {
-                self.preferred.store(engine, Ordering::Relaxed);
-            }
+        if free(&engine) {
+            return None;
         }
+        (1..self.engines)
+            .map(|step| (engine + step) % self.engines)
+            .find(free)
     }
 
     /// How many clients besides this one were served lately, and how many engines they use now.
@@ -153,26 +124,6 @@ impl Link {
     /// Whether the daemon hung up.
     fn is_hung_up(&self) -> bool {
         local_socket::is_hung_up(self.socket.as_fd())
-    }
-
-    #[inline]
-    pub(crate) fn sequence(&self, engine: usize) -> u32 {
-        self.sequences[engine].load(Ordering::Relaxed)
-    }
-
-    #[inline]
-    pub(crate) fn set_sequence(&self, engine: usize, sequence: u32) {
-        self.sequences[engine].store(sequence, Ordering::Relaxed);
-    }
-}
-
-impl Drop for Claim<'_> {
-    fn drop(&mut self) {
-        // A pair with a request that was given up is not used again.
-        if !self.link.is_dead() {
-            self.link.idle.fetch_or(1 << self.engine, Ordering::Release);
-        }
-        self.link.freed.ring();
     }
 }
 
@@ -303,11 +254,6 @@ impl Handshake {
             engines,
             numbers: numbers(&attached, registry),
             dead: AtomicBool::new(false),
-            idle: AtomicU64::new(u64::MAX >> (64 - engines)),
-            freed: Doorbell::new(),
-            waiter: Waiter::new(WaitOptions::default()),
-            sequences: (0..engines).map(|_| CachePadded::default()).collect(),
-            preferred: AtomicUsize::new(attached.client as usize % engines),
         })
     }
 }
@@ -322,6 +268,3 @@ fn numbers(attached: &Attached, registry: &Registry) -> Vec<Option<u32>> {
     })
     .collect()
 }
-
-/// How long a thread that waits for an engine sleeps without a look at the link.
-const CLAIM_NAP: Duration = Duration::from_millis(20);

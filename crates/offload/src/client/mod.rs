@@ -37,12 +37,14 @@ pub use error::ClientError;
 use crate::daemon::Status;
 use crate::served::{Registry, Reply};
 use crate::shm::hello::{Answer, Question};
-use link::{Handshake, Link};
-use parking_lot::{Mutex, RwLock};
+use crate::shm::layout::ENGINES_MAX;
+use crossbeam_utils::CachePadded;
+use link::{Handshake, Link, Slot};
+use parking_lot::{Mutex, MutexGuard};
 use sidecore_sched::{Equi, Policy};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// How a client behaves.
@@ -88,7 +90,12 @@ pub struct Client {
     path: PathBuf,
     options: ClientOptions,
     spin_cycles: u64,
-    link: RwLock<Option<Arc<Link>>>,
+    current: Mutex<Option<Arc<Link>>>,
+    /// Engines of the current attachment.
+    engines: AtomicUsize,
+    slots: Box<[CachePadded<Mutex<Slot>>]>,
+    /// The engine to try first.
+    preferred: AtomicUsize,
     again: Mutex<Again>,
     policy: Mutex<Box<dyn Policy>>,
     started: Instant,
@@ -97,10 +104,11 @@ pub struct Client {
 
 #[derive(Debug, Default)]
 struct Counters {
-    on_engines: AtomicU64,
     on_host: AtomicU64,
     given_up: AtomicU64,
     attached: AtomicU64,
+    /// Times that a thread found all engines in use by others.
+    waits: AtomicU64,
 }
 
 /// Attaching again, step by step.
@@ -134,8 +142,7 @@ impl Client {
         let handshake = Handshake::begin(&client.path, question)?;
         let (answer, descriptors) = handshake.wait(&client.path, ATTACH_TIME_MAX)?;
         let link = handshake.link(answer, descriptors, &client.options.registry)?;
-        *client.link.write() = Some(Arc::new(link));
-        client.counters.attached.store(1, Ordering::Relaxed);
+        client.install(Arc::new(link));
         Ok(client)
     }
 
@@ -149,7 +156,10 @@ impl Client {
             path: socket.as_ref().to_owned(),
             spin_cycles: (spin_us * sidecore_sys::clock::cycles_per_us()) as u64,
             options,
-            link: RwLock::new(None),
+            current: Mutex::new(None),
+            engines: AtomicUsize::new(0),
+            slots: (0..ENGINES_MAX).map(|_| CachePadded::default()).collect(),
+            preferred: AtomicUsize::new(0),
             again: Mutex::new(Again {
                 handshake: None,
                 next_look: now,
@@ -202,8 +212,8 @@ impl Client {
     /// Whether it is attached now, as far as it knows.
     #[must_use]
     pub fn is_attached(&self) -> bool {
-        self.link
-            .read()
+        self.current
+            .lock()
             .as_ref()
             .is_some_and(|link| !link.is_dead())
     }
@@ -211,15 +221,15 @@ impl Client {
     /// How many engines the daemon has; 0 without one.
     #[must_use]
     pub fn engines(&self) -> usize {
-        self.link.read().as_ref().map_or(0, |link| link.engines)
+        self.engines.load(Ordering::Relaxed)
     }
 
-    /// Where its calls were done.
+    /// Where its calls were done. Waits for calls that other threads are in.
     #[must_use]
     pub fn counters(&self) -> ClientCounters {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         ClientCounters {
-            on_engines: load(&self.counters.on_engines),
+            on_engines: self.slots.iter().map(|slot| slot.lock().calls).sum(),
             on_host: load(&self.counters.on_host),
             given_up: load(&self.counters.given_up),
             attached: load(&self.counters.attached),
@@ -236,12 +246,58 @@ impl Client {
 
     /// The attachment, if there is one that is not known to be dead. Tries to attach again now and
     /// then; never waits.
-    #[inline]
     pub(crate) fn link(&self) -> Option<Arc<Link>> {
-        let link = self.link.read().clone();
+        let link = self.current.lock().clone();
         match link {
             Some(link) if !link.is_dead() => Some(link),
             _ => self.attach_again(),
+        }
+    }
+
+    /// The pair of an engine that no other thread of this process uses: of the one used last if it
+    /// is free, else of another; waits where other threads have them all. `None` where there are no
+    /// engines.
+    #[inline]
+    fn claim(&self) -> Option<(usize, MutexGuard<'_, Slot>)> {
+        let engines = self.engines.load(Ordering::Relaxed);
+        let preferred = self.preferred.load(Ordering::Relaxed);
+        if let Some(slot) = self.slots[..engines]
+            .get(preferred)
+            .and_then(|slot| slot.try_lock())
+        {
+            return Some((preferred, slot));
+        }
+        self.claim_another(engines, preferred)
+    }
+
+    #[cold]
+    fn claim_another(
+        &self,
+        engines: usize,
+        preferred: usize,
+    ) -> Option<(usize, MutexGuard<'_, Slot>)> {
+        let others = (1..engines.max(1)).map(|step| (preferred + step) % engines);
+        for engine in others {
+            if let Some(slot) = self.slots[engine].try_lock() {
+                return Some((engine, slot));
+            }
+        }
+        // All are in use: threads that come here spread over them.
+        let turn = self.counters.waits.fetch_add(1, Ordering::Relaxed);
+        let engine = (turn as usize).checked_rem(engines)?;
+        Some((engine, self.slots[engine].lock()))
+    }
+
+    /// Takes a new attachment into use.
+    fn install(&self, link: Arc<Link>) {
+        self.preferred
+            .store(link.client as usize % link.engines, Ordering::Relaxed);
+        self.engines.store(link.engines, Ordering::Relaxed);
+        *self.current.lock() = Some(link);
+        self.counters.attached.fetch_add(1, Ordering::Relaxed);
+        // Whoever uses a slot now lets go of its dead attachment by itself.
+        for slot in self.slots.iter().filter_map(|slot| slot.try_lock()) {
+            { slot }.forget_dead();
         }
     }
 
@@ -282,8 +338,7 @@ impl Client {
         };
         again.pause = PAUSE_MIN;
         let link = Arc::new(link);
-        *self.link.write() = Some(Arc::clone(&link));
-        self.counters.attached.fetch_add(1, Ordering::Relaxed);
+        self.install(Arc::clone(&link));
         Some(link)
     }
 

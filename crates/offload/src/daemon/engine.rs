@@ -14,9 +14,9 @@ use super::error::DaemonError;
 use super::roster::Roster;
 use crate::served::{Registry, Reply, Request};
 use crate::shm::board::Board;
-use crate::shm::layout::{CLIENTS_MAX, Status};
+use crate::shm::layout::{CLIENTS_MAX, Pair, Status};
 use crate::shm::session::Session;
-use crate::shm::slot::{Answer, CompletionSlot, Packet};
+use crate::shm::slot::{self, Answer, Packet};
 use sidecore_engine::Core;
 use sidecore_sys::{clock, cpu, shared_futex};
 use std::sync::Arc;
@@ -162,12 +162,12 @@ impl Server {
         let mut served = false;
         for seat in 0..self.seats.len() {
             let Seat { session, seen } = &mut self.seats[seat];
-            let Some((request, completion)) = session.pair(self.engine) else {
+            let Some(pair) = session.pair(self.engine) else {
                 continue;
             };
-            if let Some(sequence) = request.poll(*seen) {
+            if let Some(sequence) = pair.request.poll(*seen) {
                 *seen = sequence;
-                let packet = request.read();
+                let packet = pair.request.read();
                 let session = &**session;
                 let begun = clock::cycles();
                 self.bench.begun_cycles.store(begun, Ordering::Relaxed);
@@ -178,7 +178,7 @@ impl Server {
                     session,
                     &packet,
                     sequence,
-                    completion,
+                    pair,
                 );
                 self.board.rest(self.engine);
                 self.count(seat, clock::cycles().wrapping_sub(begun), failed);
@@ -235,25 +235,24 @@ impl Server {
             .collect();
     }
 
-    /// Says on every bell that this engine sleeps, and sleeps until one rings or the roster has
+    /// Tells every client that this engine sleeps, and sleeps until one rings or the roster has
     /// news.
     #[cold]
     fn sleep(&mut self) {
+        let engine = self.engine;
+        let pairs = || {
+            self.seats
+                .iter()
+                .filter_map(|seat| Some((seat.session.pair(engine)?, seat.seen)))
+        };
         let mut words: Vec<(&AtomicU32, u32)> = vec![(self.roster.word(), self.generation)];
-        let mut marked = Vec::new();
-        let mut all = true;
-        for seat in &self.seats {
-            let Some((request, _)) = seat.session.pair(self.engine) else {
-                continue;
-            };
-            if !request.doze(seat.seen) {
-                all = false;
-                break;
-            }
-            marked.push((request, seat.seen));
-            words.push(request.bell(seat.seen));
+        for (pair, _) in pairs() {
+            pair.sleep.engine_dozes();
+            words.push((pair.sleep.engine_word(), slot::ASLEEP));
         }
-        if all {
+        // Partner: the fence after a client's `ring`.
+        slot::settle();
+        if pairs().all(|(pair, seen)| pair.request.poll(seen).is_none()) {
             self.bench.asleep.store(true, Ordering::Relaxed);
             self.bench.sleeps.fetch_add(1, Ordering::Relaxed);
             // It was there when the daemon started. If a sandbox took it away since, the engine
@@ -263,8 +262,8 @@ impl Server {
             }
             self.bench.asleep.store(false, Ordering::Relaxed);
         }
-        for (request, seen) in marked {
-            request.rouse(seen);
+        for (pair, _) in pairs() {
+            pair.sleep.engine_rouses();
         }
     }
 }
@@ -277,7 +276,7 @@ fn serve(
     session: &Session,
     packet: &Packet,
     sequence: u32,
-    completion: &CompletionSlot,
+    pair: Pair<'_>,
 ) -> bool {
     let request = Request {
         words: packet.words,
@@ -300,9 +299,9 @@ fn serve(
         status: status as u32,
         words,
     };
-    if completion.publish(sequence, &answer, &text) {
-        // Whatever the number was before, nobody but this client can be woken by it.
-        shared_futex::wake(completion.done(sequence).0, u32::MAX);
+    pair.completion.publish(sequence, &answer, &text);
+    if pair.sleep.client_sleeps() {
+        shared_futex::wake(pair.sleep.client_word(), u32::MAX);
     }
     status != Status::Done
 }

@@ -2,7 +2,7 @@
 //!
 //! Must stay true: a change here changes [`VERSION`], docs/daemon.md and include/sidecore.h.
 
-use super::slot::{CompletionSlot, RequestSlot};
+use super::slot::{CompletionSlot, RequestSlot, SleepSlot};
 use sidecore_sys::SharedSlice;
 
 /// What every message and every shared memory starts with.
@@ -20,12 +20,13 @@ pub const ARENA_BYTES_MAX: u64 = 256 << 20;
 pub(crate) const ARENA_ALIGN: usize = 128;
 
 const PAGE: usize = 4096;
-const PAIR: usize = 256;
+/// The lines of one engine: packet, completion, sleepers.
+const LINES: usize = 3 * 128;
 
-/// Where the pair of `engine` begins in a segment.
+/// Where the lines of `engine` begin in a segment.
 #[inline]
 const fn pair_offset(engine: usize) -> usize {
-    PAGE + engine * PAIR
+    PAGE + engine * LINES
 }
 
 /// Where the arena begins in a segment.
@@ -41,16 +42,23 @@ pub(crate) fn segment_bytes(engines: usize, arena_bytes: u64) -> Option<usize> {
         .checked_next_multiple_of(PAGE)
 }
 
-/// The request packet of `engine`. `None` only where the segment is too short.
-#[inline]
-pub(crate) fn request(segment: SharedSlice<'_>, engine: usize) -> Option<&RequestSlot> {
-    segment.overlay(pair_offset(engine))
+/// What one client and one engine have between them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pair<'m> {
+    pub(crate) request: &'m RequestSlot,
+    pub(crate) completion: &'m CompletionSlot,
+    pub(crate) sleep: &'m SleepSlot,
 }
 
-/// The completion of `engine`.
+/// The pair of `engine`. `None` only where the segment is too short.
 #[inline]
-pub(crate) fn completion(segment: SharedSlice<'_>, engine: usize) -> Option<&CompletionSlot> {
-    segment.overlay(pair_offset(engine) + PAIR / 2)
+pub(crate) fn pair(segment: SharedSlice<'_>, engine: usize) -> Option<Pair<'_>> {
+    let offset = pair_offset(engine);
+    Some(Pair {
+        request: segment.overlay(offset)?,
+        completion: segment.overlay(offset + 128)?,
+        sleep: segment.overlay(offset + 256)?,
+    })
 }
 
 /// How a request ended.

@@ -7,8 +7,7 @@
 //! leases again, but to free them with the whole segment (`client/mod.rs` keeps that rule).
 #![allow(unsafe_code)] // Lends the bytes of a lease as slices.
 
-use super::layout::{self, ARENA_ALIGN};
-use super::slot::{CompletionSlot, RequestSlot};
+use super::layout::{self, ARENA_ALIGN, Pair};
 use parking_lot::Mutex;
 use sidecore_sys::{SharedMap, SharedSlice, Sharing, SysError};
 use std::os::fd::OwnedFd;
@@ -44,12 +43,8 @@ impl Segment {
 
     /// The pair that belongs to `engine`.
     #[inline]
-    pub(crate) fn pair(&self, engine: usize) -> Option<(&RequestSlot, &CompletionSlot)> {
-        let segment = self.map.slice();
-        Some((
-            layout::request(segment, engine)?,
-            layout::completion(segment, engine)?,
-        ))
+    pub(crate) fn pair(&self, engine: usize) -> Option<Pair<'_>> {
+        layout::pair(self.map.slice(), engine)
     }
 
     /// Takes a stretch of the arena, the first that fits.

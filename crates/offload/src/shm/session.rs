@@ -5,8 +5,8 @@
 //! the daemon keeps its own copy of every size and never reads one back from the segment. Any
 //! thread; a pair only by its engine.
 
-use super::layout::{self, Status};
-use super::slot::{CompletionSlot, Packet, RANGES_MAX, RequestSlot};
+use super::layout::{self, Pair, Status};
+use super::slot::{Packet, RANGES_MAX};
 use crate::served::Memory;
 use crossbeam_utils::CachePadded;
 use sidecore_sys::local_socket::Peer;
@@ -79,12 +79,8 @@ impl Session {
 
     /// The pair that belongs to `engine`. It was laid out when the segment was made.
     #[inline]
-    pub(crate) fn pair(&self, engine: usize) -> Option<(&RequestSlot, &CompletionSlot)> {
-        let segment = self.map.slice();
-        Some((
-            layout::request(segment, engine)?,
-            layout::completion(segment, engine)?,
-        ))
+    pub(crate) fn pair(&self, engine: usize) -> Option<Pair<'_>> {
+        layout::pair(self.map.slice(), engine)
     }
 
     /// What a request lets its kernel touch: checked stretches of this client's arena.

@@ -1,21 +1,30 @@
 //! A request packet and its completion, and how they change hands.
 //!
-//! One pair per client and engine. The client writes the packet and rings its **bell**: a word that
+//! One pair (and a line for sleepers) per client and engine. The client writes the packet and rings its **bell**: a word that
 //! holds the number of the request. The engine sees a number that it has not served, copies the
 //! packet out, runs the kernel, writes the completion, and stores the same number in **done**.
-//! Numbers are even; the lowest bit of either word says *the other side sleeps on this word*:
+//! Whoever wants to sleep says so in a word of a third line, which is written only then:
 //!
 //! ```text
 //!             client                                  engine
-//!   packet;  old = swap(bell, n)  ───────────►  bell != seen: serve it
-//!            old & 1: wake(bell)                compare_exchange(bell, seen, seen|1): sleep(bell)
-//!   done == n: read it            ◄───────────  completion; old = swap(done, n)
-//!   compare_exchange(done, n-2, n-1): sleep     old & 1: wake(done)
+//!   packet; bell = n                                engine_asleep = 1
+//!   ── fence ──                                     ── fence ──
+//!   engine_asleep? then 0, wake it     ◄──────►     bell != seen? then do not sleep
+//!
+//!   client_asleep = 1                               completion; done = n
+//!   ── fence ──                                     ── fence ──
+//!   done == n? then do not sleep       ◄──────►     client_asleep? then 0, wake it
 //! ```
 //!
-//! No wake-up is lost: a sleeper marks the very word that the other side swaps. If the mark comes
-//! first, the swap returns it; if the swap comes first, the mark fails. Neither side makes a system
-//! call unless the other sleeps.
+//! No wake-up is lost: each side writes its word, then looks at the other's, with a sequentially
+//! consistent fence between, so that at least one of the two sees the other. Whoever wakes clears
+//! the sleeper's word first, so that a sleeper who is not quite asleep does not fall asleep. Neither
+//! side makes a system call unless the other sleeps.
+//!
+//! Why three lines: a line that one side polls moves to it whenever the other looks, so a look
+//! between two stores costs two moves. The packet goes one way, the completion the other, and the
+//! third line stays in both caches. For the same reason the bell is a plain store right behind the
+//! packet, not an exchange.
 //!
 //! Must stay true: in a client one thread at a time uses a pair; in the daemon only the engine that
 //! it belongs to. What the other side wrote is copied once; nothing in a packet is trusted.
@@ -24,12 +33,12 @@
 /// Atomics, replaced by loom's under `--cfg loom`.
 mod sync {
     #[cfg(loom)]
-    pub(super) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+    pub(super) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
     #[cfg(not(loom))]
-    pub(super) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+    pub(super) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 }
 
-use sync::{AtomicU32, AtomicU64, Ordering};
+use sync::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// Words that a request or a reply carries.
 pub(crate) const WORDS: usize = 6;
@@ -38,20 +47,9 @@ pub(crate) const RANGES_MAX: usize = 4;
 /// Bytes of text that a failure says at most.
 pub(crate) const TEXT_BYTES_MAX: usize = 64;
 
-/// The other side sleeps on the word.
-const ASLEEP: u32 = 1;
-/// From one request's number to the next.
-const STEP: u32 = 2;
-
-/// The number after `sequence`.
-pub(crate) fn next(sequence: u32) -> u32 {
-    sequence.wrapping_add(STEP)
-}
-
-/// The number before `sequence`.
-pub(crate) fn before(sequence: u32) -> u32 {
-    sequence.wrapping_sub(STEP)
-}
+/// What a sleeper's word holds while it sleeps.
+pub(crate) const ASLEEP: u32 = 1;
+const AWAKE: u32 = 0;
 
 /// What a client asks for, as copied from a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -96,20 +94,18 @@ impl RequestSlot {
         }
     }
 
-    /// Client: hands the packet over as request `sequence`. True where the engine sleeps on the
-    /// bell and has to be woken.
+    /// Client: hands the packet over as request `sequence`.
     #[inline]
-    #[must_use]
-    pub(crate) fn ring(&self, sequence: u32) -> bool {
-        // Release: partner of the Acquire in `poll`, publishes the packet. Acquire: of `doze`.
-        self.bell.swap(sequence, Ordering::AcqRel) & ASLEEP != 0
+    pub(crate) fn ring(&self, sequence: u32) {
+        // Release: partner of the Acquire in `poll`, publishes the packet.
+        self.bell.store(sequence, Ordering::Release);
     }
 
     /// Engine: the number of a request that is not the one seen last.
     #[inline]
     pub(crate) fn poll(&self, seen: u32) -> Option<u32> {
         // Acquire: partner of the Release in `ring`.
-        let sequence = self.bell.load(Ordering::Acquire) & !ASLEEP;
+        let sequence = self.bell.load(Ordering::Acquire);
         (sequence != seen).then_some(sequence)
     }
 
@@ -135,29 +131,6 @@ impl RequestSlot {
         }
         packet
     }
-
-    /// Engine: says that it sleeps on the bell. False where a request is there: do not sleep.
-    pub(crate) fn doze(&self, seen: u32) -> bool {
-        // Release: what the engine did before is seen by whoever wakes it; Acquire on failure: the
-        // partner is `ring`.
-        let marked =
-            self.bell
-                .compare_exchange(seen, seen | ASLEEP, Ordering::AcqRel, Ordering::Acquire);
-        marked.is_ok() || marked == Err(seen | ASLEEP)
-    }
-
-    /// Engine: takes the mark of [`Self::doze`] back.
-    pub(crate) fn rouse(&self, seen: u32) {
-        // Relaxed: a failure means a request, which `poll` looks at with Acquire.
-        let _ =
-            self.bell
-                .compare_exchange(seen | ASLEEP, seen, Ordering::Relaxed, Ordering::Relaxed);
-    }
-
-    /// The word that the engine sleeps on, and the value that it has meanwhile.
-    pub(crate) fn bell(&self, seen: u32) -> (&AtomicU32, u32) {
-        (&self.bell, seen | ASLEEP)
-    }
 }
 
 /// What an engine answers, as copied from a completion.
@@ -181,11 +154,10 @@ pub(crate) struct CompletionSlot {
 }
 
 impl CompletionSlot {
-    /// Engine: writes the answer and hands it over as that to request `sequence`. True where the
-    /// client sleeps on the word and has to be woken. `text` beyond 64 bytes is cut.
+    /// Engine: writes the answer and hands it over as that to request `sequence`. `text` beyond 64
+    /// bytes is cut. [`SleepSlot::client_sleeps`] follows.
     #[inline]
-    #[must_use]
-    pub(crate) fn publish(&self, sequence: u32, answer: &Answer, text: &str) -> bool {
+    pub(crate) fn publish(&self, sequence: u32, answer: &Answer, text: &str) {
         self.status.store(answer.status, Ordering::Relaxed);
         for (word, value) in self.words.iter().zip(answer.words) {
             word.store(value, Ordering::Relaxed);
@@ -194,15 +166,15 @@ impl CompletionSlot {
             self.write_text(text);
         }
         // Release: partner of the Acquire in `poll`, publishes the answer and all that the kernel
-        // put in the arena. Acquire: of the client's `doze`.
-        self.done.swap(sequence, Ordering::AcqRel) & ASLEEP != 0
+        // put in the arena.
+        self.done.store(sequence, Ordering::Release);
     }
 
     /// Client: whether request `sequence` was answered.
     #[inline]
     pub(crate) fn poll(&self, sequence: u32) -> bool {
         // Acquire: partner of the Release in `publish`.
-        self.done.load(Ordering::Acquire) & !ASLEEP == sequence
+        self.done.load(Ordering::Acquire) == sequence
     }
 
     /// Client: copies the answer out, once it was given.
@@ -230,24 +202,6 @@ impl CompletionSlot {
         String::from_utf8_lossy(&text).into_owned()
     }
 
-    /// Client: says that it sleeps until the request after `answered` is answered. False where that
-    /// has happened.
-    pub(crate) fn doze(&self, answered: u32) -> bool {
-        // As in `RequestSlot::doze`; the partner is `publish`.
-        let marked = self.done.compare_exchange(
-            answered,
-            answered | ASLEEP,
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        );
-        marked.is_ok() || marked == Err(answered | ASLEEP)
-    }
-
-    /// The word that the client sleeps on, and the value that it has meanwhile.
-    pub(crate) fn done(&self, answered: u32) -> (&AtomicU32, u32) {
-        (&self.done, answered | ASLEEP)
-    }
-
     fn write_text(&self, text: &str) {
         let mut bytes = [0; TEXT_BYTES_MAX];
         let used = text.floor_char_boundary(TEXT_BYTES_MAX);
@@ -259,9 +213,85 @@ impl CompletionSlot {
     }
 }
 
+/// Who of a pair sleeps. Each side writes its word when it goes to sleep, and looks at the other's
+/// after it has handed something over.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub(crate) struct SleepSlot {
+    client: AtomicU32,
+    engine: AtomicU32,
+    spare: [AtomicU64; 15],
+}
+
+impl SleepSlot {
+    /// Client: says that it sleeps. It must look at the completion again before it does.
+    pub(crate) fn client_dozes(&self) {
+        self.client.store(ASLEEP, Ordering::Relaxed);
+        // Partner: the fence in `client_sleeps`.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Client: takes that back.
+    pub(crate) fn client_rouses(&self) {
+        self.client.store(AWAKE, Ordering::Relaxed);
+    }
+
+    /// Engine, after `publish`: whether the client has to be woken. Then its word is cleared.
+    #[inline]
+    #[must_use]
+    pub(crate) fn client_sleeps(&self) -> bool {
+        // Partner: the fence in `client_dozes`.
+        fence(Ordering::SeqCst);
+        let sleeps = self.client.load(Ordering::Relaxed) == ASLEEP;
+        if sleeps {
+            self.client.store(AWAKE, Ordering::Relaxed);
+        }
+        sleeps
+    }
+
+    /// Engine: says that it sleeps. It must look at the bells again, after [`settle`], before it
+    /// does.
+    pub(crate) fn engine_dozes(&self) {
+        self.engine.store(ASLEEP, Ordering::Relaxed);
+    }
+
+    /// Engine: takes that back.
+    pub(crate) fn engine_rouses(&self) {
+        self.engine.store(AWAKE, Ordering::Relaxed);
+    }
+
+    /// Client, after `ring`: whether the engine has to be woken. Then its word is cleared.
+    #[inline]
+    #[must_use]
+    pub(crate) fn engine_sleeps(&self) -> bool {
+        // Partner: `settle`, between the engine's words and its look at the bells.
+        fence(Ordering::SeqCst);
+        let sleeps = self.engine.load(Ordering::Relaxed) == ASLEEP;
+        if sleeps {
+            self.engine.store(AWAKE, Ordering::Relaxed);
+        }
+        sleeps
+    }
+
+    /// The word that the client sleeps on, while it holds [`ASLEEP`].
+    pub(crate) fn client_word(&self) -> &AtomicU32 {
+        &self.client
+    }
+
+    /// The word that the engine sleeps on, while it holds [`ASLEEP`].
+    pub(crate) fn engine_word(&self) -> &AtomicU32 {
+        &self.engine
+    }
+}
+
+/// Engine: the fence between its words in all clients' sleep slots and its look at their bells.
+pub(crate) fn settle() {
+    fence(Ordering::SeqCst);
+}
+
 #[cfg(not(loom))]
 mod overlay {
-    use super::{CompletionSlot, RequestSlot};
+    use super::{CompletionSlot, RequestSlot, SleepSlot};
     use sidecore_sys::Overlay;
     use std::mem::{offset_of, size_of};
 
@@ -270,9 +300,12 @@ mod overlay {
     unsafe impl Overlay for RequestSlot {}
     // SAFETY: as above.
     unsafe impl Overlay for CompletionSlot {}
+    // SAFETY: as above.
+    unsafe impl Overlay for SleepSlot {}
 
     const _: () = {
         assert!(size_of::<RequestSlot>() == 128 && size_of::<CompletionSlot>() == 128);
+        assert!(size_of::<SleepSlot>() == 128 && offset_of!(SleepSlot, engine) == 4);
         assert!(offset_of!(RequestSlot, words) == 8 && offset_of!(RequestSlot, counts) == 56);
         assert!(offset_of!(RequestSlot, ranges) == 64);
         assert!(offset_of!(CompletionSlot, words) == 8);
@@ -310,6 +343,17 @@ impl CompletionSlot {
 }
 
 #[cfg(all(test, loom))]
+impl SleepSlot {
+    fn new() -> Self {
+        Self {
+            client: AtomicU32::new(0),
+            engine: AtomicU32::new(0),
+            spare: std::array::from_fn(|_| AtomicU64::new(0)),
+        }
+    }
+}
+
+#[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
     use loom::sync::{Arc, Condvar, Mutex};
@@ -319,9 +363,9 @@ mod loom_tests {
     struct Futex(Mutex<()>, Condvar);
 
     impl Futex {
-        fn sleep(&self, (word, expected): (&AtomicU32, u32)) {
+        fn sleep(&self, word: &AtomicU32) {
             let guard = self.0.lock().unwrap();
-            if word.load(Ordering::Relaxed) == expected {
+            if word.load(Ordering::Relaxed) == ASLEEP {
                 drop(self.1.wait(guard).unwrap());
             }
         }
@@ -335,8 +379,9 @@ mod loom_tests {
     struct Pair {
         request: RequestSlot,
         completion: CompletionSlot,
-        bell: Futex,
-        done: Futex,
+        sleep: SleepSlot,
+        engine: Futex,
+        client: Futex,
     }
 
     /// Two requests after another, both sides sleeping at once: no packet, answer or wake-up is
@@ -347,8 +392,9 @@ mod loom_tests {
             let pair = Arc::new(Pair {
                 request: RequestSlot::new(),
                 completion: CompletionSlot::new(),
-                bell: Futex::default(),
-                done: Futex::default(),
+                sleep: SleepSlot::new(),
+                engine: Futex::default(),
+                client: Futex::default(),
             });
             let engine = {
                 let pair = Arc::clone(&pair);
@@ -359,36 +405,40 @@ mod loom_tests {
                             if let Some(sequence) = pair.request.poll(seen) {
                                 break sequence;
                             }
-                            if pair.request.doze(seen) {
-                                pair.bell.sleep(pair.request.bell(seen));
-                                pair.request.rouse(seen);
+                            pair.sleep.engine_dozes();
+                            settle();
+                            if pair.request.poll(seen).is_none() {
+                                pair.engine.sleep(pair.sleep.engine_word());
                             }
+                            pair.sleep.engine_rouses();
                         };
                         seen = sequence;
                         let mut answer = Answer::default();
                         answer.words[0] = pair.request.read().words[0] + 1;
-                        if pair.completion.publish(sequence, &answer, "") {
-                            pair.done.wake();
+                        pair.completion.publish(sequence, &answer, "");
+                        if pair.sleep.client_sleeps() {
+                            pair.client.wake();
                         }
                     }
                 })
             };
-            let mut sequence = 0;
-            for round in 0..2 {
-                let answered = sequence;
-                sequence = next(sequence);
+            for round in 0..2u32 {
+                let sequence = round + 1;
                 let mut packet = Packet::default();
-                packet.words[0] = 10 * (round + 1);
+                packet.words[0] = 10 * u64::from(sequence);
                 pair.request.write(&packet);
-                if pair.request.ring(sequence) {
-                    pair.bell.wake();
+                pair.request.ring(sequence);
+                if pair.sleep.engine_sleeps() {
+                    pair.engine.wake();
                 }
                 while !pair.completion.poll(sequence) {
-                    if pair.completion.doze(answered) {
-                        pair.done.sleep(pair.completion.done(answered));
+                    pair.sleep.client_dozes();
+                    if !pair.completion.poll(sequence) {
+                        pair.client.sleep(pair.sleep.client_word());
                     }
+                    pair.sleep.client_rouses();
                 }
-                assert_eq!(pair.completion.read().words[0], 10 * (round + 1) + 1);
+                assert_eq!(pair.completion.read().words[0], packet.words[0] + 1);
             }
             engine.join().unwrap();
         });
