@@ -76,7 +76,9 @@ mod tests {
     /// Frames of all codecs through `client`; then one that is damaged.
     fn inflate_all(client: &Client) {
         let inflate = client.kernel(InflateFrame::NAME).unwrap();
-        let raw: Vec<u8> = (0..64_u32 << 10).map(|at| ((at * at) >> 12) as u8).collect();
+        let raw: Vec<u8> = (0..64_u32 << 10)
+            .map(|at| ((at * at) >> 12) as u8)
+            .collect();
         for codec in CodecId::ALL {
             let mut frame = Vec::new();
             make_deflater(codec, None)
