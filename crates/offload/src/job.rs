@@ -244,4 +244,40 @@ mod loom_tests {
             assert!(helper.join().is_ok());
         });
     }
+
+    /// A parked closer wakes when its last helper has left, however its host and the helpers meet.
+    #[test]
+    fn a_parked_closer_is_told_that_its_helpers_have_left() {
+        loom::model(|| {
+            let jobs = Arc::new(Jobs::<u32>::new(1));
+            let ticket = Arc::new(AtomicU64::new(u64::MAX));
+            let helper = {
+                let (jobs, ticket) = (Arc::clone(&jobs), Arc::clone(&ticket));
+                loom::thread::spawn(move || {
+                    let bits = ticket.load(Ordering::Acquire);
+                    if bits != u64::MAX {
+                        jobs.help(JobTicket::from_bits(bits), &mut 7);
+                    }
+                })
+            };
+            let sum = AtomicU64::new(0);
+            let body = |core: &mut u32| {
+                sum.fetch_add(u64::from(*core), Ordering::Relaxed);
+            };
+            crate::task::on_model_host(0, || {
+                let opened = jobs.with_open(&body, |opened| {
+                    ticket.store(opened.to_bits(), Ordering::Release);
+                    loom::thread::yield_now();
+                });
+                assert!(opened.is_some());
+            });
+            let seen = sum.load(Ordering::Relaxed);
+            assert!(helper.join().is_ok());
+            assert_eq!(
+                seen,
+                sum.load(Ordering::Relaxed),
+                "a helper was still inside"
+            );
+        });
+    }
 }

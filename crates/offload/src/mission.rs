@@ -8,10 +8,9 @@
 use crate::job::JobTicket;
 use crate::packet::{Packet, Payload, REPLY_WORDS, REQUEST_WORDS};
 use crate::stalls::Stalls;
+use crate::sync::{AtomicU64, Ordering, Word};
 use crate::task::WaitPoint;
 use crossbeam_utils::CachePadded;
-use sidecore_sys::futex;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// What an engine's thread is told to do.
@@ -43,7 +42,7 @@ const SPINS_PER_CLOCK_READ: u32 = 32;
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct Doorbell {
-    state: AtomicU32,
+    state: Word,
     packet: AtomicU64,
     /// What a packet carries.
     request: Payload<REQUEST_WORDS>,
@@ -63,7 +62,7 @@ struct Reply {
 impl Doorbell {
     pub(crate) fn new() -> Self {
         Self {
-            state: AtomicU32::new(0),
+            state: Word::new(0),
             packet: AtomicU64::new(0),
             request: Payload::new(),
             reply: CachePadded::new(Reply {
@@ -115,12 +114,12 @@ impl Doorbell {
         self.packet.store(word, Ordering::Relaxed);
         // Relaxed: only the claim's holder counts up, and the claim orders its holders. The thread may
         // fall asleep meanwhile, which the swap then sees.
-        let state = self.state.load(Ordering::Relaxed);
+        let state = self.state.value.load(Ordering::Relaxed);
         let rung = (state & !ASLEEP).wrapping_add(ONE_MISSION);
         // Release: partner of the Acquire in `take`, publishes the packet. AcqRel with the exchange
         // there, so that one of the two sees the other.
-        if self.state.swap(rung, Ordering::AcqRel) & ASLEEP != 0 {
-            futex::wake(&self.state, 1);
+        if self.state.value.swap(rung, Ordering::AcqRel) & ASLEEP != 0 {
+            self.state.wake();
         }
     }
 
@@ -131,7 +130,7 @@ impl Doorbell {
         let mut spins = 0_u32;
         let mut start = None;
         loop {
-            let state = self.state.load(Ordering::Acquire);
+            let state = self.state.value.load(Ordering::Acquire);
             if state & !ASLEEP != *seen {
                 *seen = state & !ASLEEP;
                 break;
@@ -146,16 +145,18 @@ impl Doorbell {
                 }
             }
             let asleep = *seen | ASLEEP;
-            match self
-                .state
-                .compare_exchange(*seen, asleep, Ordering::AcqRel, Ordering::Acquire)
-            {
+            match self.state.value.compare_exchange(
+                *seen,
+                asleep,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            ) {
                 // Woken for whatever reason: the state says whether there is a mission.
                 Ok(_) => {
-                    stalls.sleeping(|| futex::wait(&self.state, asleep, None));
+                    stalls.sleeping(|| self.state.sleep(asleep, None));
                 }
                 Err(state) if state == asleep => {
-                    stalls.sleeping(|| futex::wait(&self.state, asleep, None));
+                    stalls.sleeping(|| self.state.sleep(asleep, None));
                 }
                 Err(_) => {}
             }
@@ -167,5 +168,39 @@ impl Doorbell {
             KIND_RUN => Mission::Run(Packet::from_bits(word & !KIND_RUN)),
             _ => Mission::Exit,
         }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::sync::Arc;
+
+    /// An engine's thread that sleeps at once misses no mission, nor takes one twice.
+    #[test]
+    fn every_ring_is_one_mission() {
+        loom::model(|| {
+            let bell = Arc::new(Doorbell::new());
+            let engine = {
+                let bell = Arc::clone(&bell);
+                loom::thread::spawn(move || {
+                    let (mut seen, mut stalls) = (0, Stalls::new());
+                    let first = bell.take(Duration::ZERO, &mut seen, &mut stalls);
+                    assert!(matches!(first, Mission::Drain));
+                    bell.reply();
+                    let second = bell.take(Duration::ZERO, &mut seen, &mut stalls);
+                    assert!(matches!(second, Mission::Exit));
+                })
+            };
+            bell.ring(Mission::Drain);
+            // The claim comes back with the reply.
+            crate::task::on_model_host(1, || {
+                let is_answered = || (bell.replies() == 1).then_some(());
+                bell.replied()
+                    .wait(sidecore_engine::WaitOptions::BLOCK, is_answered);
+            });
+            bell.ring(Mission::Exit);
+            assert!(engine.join().is_ok());
+        });
     }
 }

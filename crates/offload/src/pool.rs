@@ -123,7 +123,7 @@ pub struct Snapshot {
     /// Pieces of background work that wait.
     pub backlog: u64,
     /// The policy's name.
-    pub policy: &'static str,
+    pub policy: String,
 }
 
 /// The engines of one process. Cheap to share behind an [`Arc`]; every method may be called from
@@ -532,9 +532,11 @@ impl<'a, T: Send, F: Fn(&mut Core, &mut T) + Sync> Loop<'a, T, F> {
                 (!self.deal.has_more()).then_some(())
             });
         });
-        match (opened, first) {
-            (None, Some(first)) => first.send(|driver| self.do_all(driver))?,
-            _ => {}
+        if opened.is_none()
+            && let Some(first) = first
+        {
+            // No slot is free: one engine does it alone.
+            first.send(|driver| self.do_all(driver))?;
         }
         Ok(taken)
     }

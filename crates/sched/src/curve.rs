@@ -1,42 +1,69 @@
-//! What off-loading a class of work costs at each width, as measured; and the off-load test.
+//! What off-loading a class of work costs at each width, as measured; the off-load test; and when
+//! something that looked worse is tried again.
 //!
-//! Why here: `equi` and later policies cap a width by what was measured to be useful, and fall
-//! back to the host where the papers' test says so: off-load when
-//! `t_engine + t_code + 2 t_comm < t_host`.
-//! A mean would not do: where cores are shared, one loop in a hundred is held up for milliseconds,
-//! and a width that was good would look bad for long. So an estimate falls fast and rises slowly,
-//! and a sample counts for at most twice the estimate: it follows the undisturbed runs.
+//! Why here: every policy that splits loops caps a width by what was measured to be useful, and
+//! falls back to the host where the paper's test says so: off-load when
+//! `t_engine + t_code + 2 t_comm < t_host`. Both sides have to be measured, the host's too.
+//!
+//! The estimate must bear two kinds of noise. Where cores are shared, one loop in a hundred is held
+//! up for milliseconds; so a sample counts for at most four times the estimate, and an estimate
+//! rises slowly while it rests on few samples. Where tasks differ in size from one off-load to the
+//! next, single samples say little; so it becomes a mean over up to [`SAMPLES_MAX`] of them. A
+//! width that became fast again is known by [`LOW_RUN`] samples in a row below a quarter of it.
 //!
 //! Must stay true: with nothing measured the answer is optimistic (off-load, and as wide as asked
-//! for); no width is ruled out for good, because a loser is tried again every
-//! [`REMEASURE_EVERY`] arrivals, and one undisturbed run brings its estimate half-way down.
+//! for); nothing is ruled out for good; and trying things that look worse costs at most one part in
+//! [`TRIAL_SHARE`] of the class's time and one task on the host beyond it.
 //!
-//! Source: the multigrain scheduling paper of 2007, section 3 (granularity of off-loading).
+//! Source: the multigrain scheduling paper of 2007, section 5.2 (granularity test).
 
-use crate::policy::{Departure, WIDTH_MAX};
+use crate::policy::{Decision, Departure, WIDTH_MAX};
 
-/// Weight of a sample above the estimate: 1/16. Below it: 1/2.
-const RISE_SHIFT: u32 = 4;
+/// An estimate is a mean over at most so many samples.
+pub const SAMPLES_MAX: u32 = 1024;
 
-/// After so many arrivals a width that looked worse is measured once more.
-pub const REMEASURE_EVERY: u32 = 64;
+/// Samples in a row below a quarter of the estimate that start it anew. By chance, exponential
+/// times do this once in two thousand.
+pub const LOW_RUN: u32 = 5;
 
-/// Widths are told apart up to this one; wider shares the last entry.
-const WIDTHS: usize = WIDTH_MAX as usize + 1;
+/// Trials of what looked worse may cost one part in so many of the time that a class takes.
+pub const TRIAL_SHARE: f64 = 256.0;
 
-/// Estimates of the time a unit takes, by width. Entry 0 is the host.
+/// Arrivals of a class between two trials, at least.
+pub const TRIAL_EVERY: u32 = 32;
+
+/// Measured times a unit, by width. Entry 0 is the host.
 #[derive(Debug, Clone)]
 pub struct Curve {
-    /// Nanoseconds a unit, times 16, elapsed (all engines together count once). 0: not measured.
-    unit_ns_x16: [u64; WIDTHS],
+    entries: [Entry; WIDTH_MAX as usize + 1],
     arrivals: u32,
+    trial_at: u32,
+    /// Nanoseconds that trials may cost now. Negative after a first look at a slow host.
+    credit_ns: f64,
+}
+
+/// One width, or the host.
+#[derive(Debug, Clone, Copy, Default)]
+struct Entry {
+    /// Nanoseconds a unit, elapsed (all engines together count once).
+    unit_ns: f32,
+    /// The slowest of the run of low samples.
+    low_ns: f32,
+    /// The arrival at which it was tried last.
+    tried_at: u32,
+    samples: u16,
+    low_run: u8,
+    /// Trials in a row that it lost: each makes the next one rarer.
+    losses: u8,
 }
 
 impl Default for Curve {
     fn default() -> Self {
         Self {
-            unit_ns_x16: [0; WIDTHS],
+            entries: [Entry::default(); WIDTH_MAX as usize + 1],
             arrivals: 0,
+            trial_at: 0,
+            credit_ns: 0.0,
         }
     }
 }
@@ -44,47 +71,61 @@ impl Default for Curve {
 impl Curve {
     /// Takes in a departure.
     pub fn learn(&mut self, departure: &Departure) {
-        let units = u64::from(departure.units.max(1));
-        let sample = (departure.elapsed_ns.saturating_mul(16) / units).max(1);
-        let entry = &mut self.unit_ns_x16[place(departure.on_host, departure.width)];
-        *entry = match *entry {
-            0 => sample,
-            now if sample < now => (now - (now - sample).div_ceil(2)).max(1),
-            now => now + ((sample.min(now.saturating_mul(2)) - now) >> RISE_SHIFT),
-        };
+        let elapsed_ns = departure.elapsed_ns as f64;
+        let sample = (elapsed_ns / f64::from(departure.units.max(1))).max(0.01) as f32;
+        let entry = &mut self.entries[place(departure.on_host, departure.width)];
+        let first_look_at_host = departure.on_host && entry.samples == 0;
+        entry.learn(sample);
+        self.credit_ns += elapsed_ns / TRIAL_SHARE;
+        self.credit_ns = self.credit_ns.min(elapsed_ns * CREDIT_TASKS_MAX);
+        if first_look_at_host {
+            self.credit_ns -= elapsed_ns;
+        }
     }
 
-    /// Counts an arrival; true when it is time to measure a width that looked worse.
-    pub fn count_arrival(&mut self) -> bool {
+    /// Decides for one arrival of `units` units that may use up to `limit` engines: what was
+    /// measured best, something not measured yet, or now and then something that looked worse.
+    #[must_use]
+    pub fn choose(&mut self, limit: u32, units: u32) -> Decision {
         self.arrivals = self.arrivals.wrapping_add(1);
-        self.arrivals.is_multiple_of(REMEASURE_EVERY)
+        let limit = limit.clamp(1, WIDTH_MAX);
+        if let Some(width) = widths(limit).find(|&width| self.at(width).samples == 0) {
+            return Decision::engines(width);
+        }
+        let best = self.best_width(limit);
+        let decision = match self.offload_pays(best) {
+            true => Decision::engines(best),
+            false => Decision::Host,
+        };
+        if self.arrivals.wrapping_sub(self.trial_at) < TRIAL_EVERY {
+            return decision;
+        }
+        self.trial(limit, units, decision).unwrap_or(decision)
     }
 
     /// Nanoseconds a unit at this width, or `None` where nothing was measured.
     #[must_use]
     pub fn unit_ns(&self, on_host: bool, width: u32) -> Option<f64> {
-        let entry = self.unit_ns_x16[place(on_host, width)];
-        (entry != 0).then_some(entry as f64 / 16.0)
+        let entry = &self.entries[place(on_host, width)];
+        (entry.samples != 0).then_some(f64::from(entry.unit_ns))
     }
 
-    /// The width from 1 to `limit` with the least measured time a unit; an unmeasured width counts
-    /// as better than any measured one and the widest such is taken (optimistic first).
+    /// The width from 1 to `limit` with the least measured time a unit, the narrower of equals;
+    /// `limit` where it was not measured (optimistic first).
     #[must_use]
     pub fn best_width(&self, limit: u32) -> u32 {
         let limit = limit.clamp(1, WIDTH_MAX);
-        let entry = |width: u32| self.unit_ns_x16[width as usize];
-        if entry(limit) == 0 {
+        if self.at(limit).samples == 0 {
             return limit;
         }
         (1..=limit)
-            .rev()
-            .filter(|&width| entry(width) != 0)
-            .min_by_key(|&width| entry(width))
+            .filter(|&width| self.at(width).samples != 0)
+            .min_by(|&a, &b| self.at(a).unit_ns.total_cmp(&self.at(b).unit_ns))
             .unwrap_or(limit)
     }
 
-    /// The papers' off-load test at this width: whether the engines' measured time, communication
-    /// included, beats the host's. True while either side is unmeasured.
+    /// The paper's off-load test at this width: whether the engines' measured time, code loading
+    /// and communication included, beats the host's. True while either side is unmeasured.
     #[must_use]
     pub fn offload_pays(&self, width: u32) -> bool {
         match (self.unit_ns(false, width), self.unit_ns(true, 1)) {
@@ -92,6 +133,98 @@ impl Curve {
             _ => true,
         }
     }
+
+    /// What to try instead of `decision`: of all that is affordable, what was not tried for
+    /// longest.
+    fn trial(&mut self, limit: u32, units: u32, decision: Decision) -> Option<Decision> {
+        let usual = self.entries[decided(decision)].unit_ns;
+        let units = f64::from(units.max(1));
+        let affordable = |place: usize| -> Option<(usize, f64)> {
+            let entry = &self.entries[place];
+            let unit_ns = match (place, entry.samples) {
+                // The host is scarce: what it does itself, it does not hand out meanwhile.
+                (0, 0) => self.serial_ns(limit) * HOST_GUESS,
+                (0, _) => f64::from(entry.unit_ns),
+                _ => f64::from((entry.unit_ns - usual).max(0.0)),
+            };
+            let cost_ns = unit_ns * units * f64::from(1u32 << entry.losses);
+            (cost_ns <= self.credit_ns).then_some((place, cost_ns))
+        };
+        let (place, cost_ns) = widths(limit)
+            .map(|width| width as usize)
+            .chain([0])
+            .filter(|&place| place != decided(decision))
+            .filter_map(affordable)
+            .min_by_key(|&(place, _)| self.entries[place].tried_at)?;
+        self.credit_ns -= cost_ns;
+        self.trial_at = self.arrivals;
+        let entry = &mut self.entries[place];
+        entry.tried_at = self.arrivals;
+        let lost = entry.samples != 0 && entry.unit_ns > usual * CLEARLY;
+        entry.losses = if lost {
+            (entry.losses + 1).min(LOSSES_MAX)
+        } else {
+            0
+        };
+        Some(match place {
+            0 => Decision::Host,
+            width => Decision::engines(width as u32),
+        })
+    }
+
+    /// About what one engine takes for a unit: measured, or as if wider ones were ideal.
+    fn serial_ns(&self, limit: u32) -> f64 {
+        let ideal = |width: u32| self.unit_ns(false, width).map(|ns| ns * f64::from(width));
+        (1..=limit).find_map(ideal).unwrap_or(0.0)
+    }
+
+    fn at(&self, width: u32) -> &Entry {
+        &self.entries[width as usize]
+    }
+}
+
+impl Entry {
+    fn learn(&mut self, sample: f32) {
+        if self.samples == 0 {
+            self.unit_ns = sample;
+            self.samples = 1;
+            return;
+        }
+        if sample < self.unit_ns / 4.0 {
+            self.low_ns = if self.low_run == 0 {
+                sample
+            } else {
+                self.low_ns.max(sample)
+            };
+            self.low_run += 1;
+            if u32::from(self.low_run) >= LOW_RUN {
+                self.unit_ns = self.low_ns;
+                self.samples = 1;
+                self.low_run = 0;
+                return;
+            }
+        } else {
+            self.low_run = 0;
+        }
+        self.samples = (self.samples + 1).min(SAMPLES_MAX as u16);
+        let gain = 1.0 / f32::from(self.samples);
+        if sample < self.unit_ns {
+            self.unit_ns -= (self.unit_ns - sample) * gain;
+        } else {
+            let bounded = sample.min(self.unit_ns * 4.0);
+            self.unit_ns += (bounded - self.unit_ns) * gain.min(RISE_GAIN_MAX);
+        }
+    }
+}
+
+/// The widths worth telling apart up to `limit`, widest first: the limit itself, all up to eight,
+/// and above that eight steps to each doubling or fewer.
+fn widths(limit: u32) -> impl Iterator<Item = u32> {
+    let worth = move |&width: &u32| {
+        let step = (width.next_power_of_two() / 8).max(1);
+        width == limit || width <= 8 || width.is_multiple_of(step)
+    };
+    (1..=limit).rev().filter(worth)
 }
 
 /// The table's entry for the host, or for a width.
@@ -102,3 +235,22 @@ fn place(on_host: bool, width: u32) -> usize {
         width.clamp(1, WIDTH_MAX) as usize
     }
 }
+
+fn decided(decision: Decision) -> usize {
+    place(decision == Decision::Host, decision.width())
+}
+
+/// Weight of a sample above the estimate, at most.
+const RISE_GAIN_MAX: f32 = 1.0 / 16.0;
+
+/// A first look at the host waits until this many times one engine's time is affordable.
+const HOST_GUESS: f64 = 4.0;
+
+/// Slower by so much, a trial counts as lost.
+const CLEARLY: f32 = 1.05;
+
+/// Trials get rarer up to two to this power.
+const LOSSES_MAX: u8 = 8;
+
+/// Credit for trials is saved up to this many tasks' time.
+const CREDIT_TASKS_MAX: f64 = 4096.0;

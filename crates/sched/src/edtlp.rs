@@ -10,8 +10,8 @@ use crate::policy::{Arrival, Decision, Departure, Nanos, Policy};
 pub struct Edtlp;
 
 impl Policy for Edtlp {
-    fn name(&self) -> &'static str {
-        "edtlp"
+    fn name(&self) -> String {
+        "edtlp".into()
     }
 
     fn arrive(&mut self, _now: Nanos, _arrival: &Arrival) -> Decision {

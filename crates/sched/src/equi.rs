@@ -1,26 +1,31 @@
-//! `equi`: the grain follows the load.
+//! `equi`: the grain follows the load, and so does the number of live tasks.
 //!
-//! At each off-load a task gets the best *measured* width that is no more than the idle engines
-//! divided by the tasks that want them (itself and those ready on the host). One reader of a
-//! device thus gets all engines, many readers one each, and a width that was measured to be no
-//! faster than a narrower one is not used. From time to time a loser is measured again.
+//! Two steps. At each off-load a task gets the best *measured* width that is no more than the idle
+//! engines divided by the tasks that want them (itself and those ready on the host): one reader of
+//! a device gets all engines, many readers one each. And where there are more tasks than engines,
+//! the number that is kept live climbs to where the most work gets done ([`crate::climb`]).
 //!
-//! Source: DESIGN "Policies"; it is meant to beat the multigrain paper's MGPS, whose `floor(8/T)`
-//! takes 8 engines for one task where 5 were faster (Table 2 there).
+//! Source: DESIGN "Policies"; it is meant to beat the multigrain paper's MGPS, which knows only
+//! what the last eight off-loads did, and never runs more tasks than engines.
 
+use crate::climb::Climb;
 use crate::curve::Curve;
-use crate::policy::{Arrival, CLASSES_MAX, Decision, Departure, Nanos, Policy};
+use crate::measured::Measured;
+use crate::policy::{Arrival, ClassId, Decision, Departure, Nanos, Policy};
+use crate::share::Share;
 
-/// Idle engines shared evenly among ready tasks, capped by measurement.
+/// Idle engines shared evenly among ready tasks, capped by measurement; as many tasks live as pays.
 #[derive(Debug, Clone)]
 pub struct Equi {
-    curves: Box<[Curve]>,
+    measured: Measured<Share>,
+    climb: Climb,
 }
 
 impl Default for Equi {
     fn default() -> Self {
         Self {
-            curves: vec![Curve::default(); CLASSES_MAX].into(),
+            measured: Measured::new(Share),
+            climb: Climb::default(),
         }
     }
 }
@@ -28,34 +33,38 @@ impl Default for Equi {
 impl Equi {
     /// What was measured for a class.
     #[must_use]
-    pub fn curve(&self, class: crate::policy::ClassId) -> &Curve {
-        &self.curves[class.index()]
+    pub fn curve(&self, class: ClassId) -> &Curve {
+        self.measured.curve(class)
     }
 }
 
 impl Policy for Equi {
-    fn name(&self) -> &'static str {
-        "equi"
+    fn name(&self) -> String {
+        "equi".into()
     }
 
-    fn arrive(&mut self, _now: Nanos, arrival: &Arrival) -> Decision {
-        let curve = &mut self.curves[arrival.class.index()];
-        let share = arrival.engines_idle / (1 + arrival.ready);
-        let limit = share.min(arrival.units).min(arrival.engines).max(1);
-        if curve.count_arrival() {
-            return Decision::engines(limit);
-        }
-        let width = curve.best_width(limit);
-        if curve.offload_pays(width) {
-            Decision::engines(width)
-        } else {
-            Decision::Host
-        }
+    fn arrive(&mut self, now: Nanos, arrival: &Arrival) -> Decision {
+        self.climb.arrive(arrival.engines, arrival.live);
+        self.measured.arrive(now, arrival)
     }
 
-    fn depart(&mut self, _now: Nanos, departure: &Departure) {
-        self.curves[departure.class.index()].learn(departure);
+    fn depart(&mut self, now: Nanos, departure: &Departure) {
+        self.measured.depart(now, departure);
+        let curve = self.measured.curve(departure.class);
+        // What a task is worth: the time one engine takes for it, known from all its like.
+        let serial_ns = curve
+            .unit_ns(false, 1)
+            .map_or(departure.elapsed_ns as f64, |unit_ns| {
+                unit_ns * f64::from(departure.units)
+            });
+        self.climb.depart(now, serial_ns);
     }
 
-    fn tick(&mut self, _now: Nanos) {}
+    fn tick(&mut self, now: Nanos) {
+        self.measured.tick(now);
+    }
+
+    fn live_tasks(&self, engines: u32) -> u32 {
+        self.climb.target(engines)
+    }
 }

@@ -5,25 +5,39 @@
 //! thread and no I/O: time comes in as an argument, so that the real pool (`sidecore-offload`) and
 //! a machine in virtual time drive the same code, and a run can be replayed from a seed.
 //!
-//! - [`policy`]: the trait and the events.
-//! - [`edtlp`]: event-driven task-level parallelism, one engine a task.
-//! - [`llp`]: loop-level parallelism, a fixed number of engines a task.
-//! - [`equi`]: idle engines shared evenly among the tasks that are ready, capped by what was
-//!   measured to be useful.
-//! - [`curve`]: the measured cost of a loop class at each width; the off-load test.
+//! - [`policy`]: the trait and the events; [`names`]: policies by name.
+//! - Rules: [`linux`] (what they are compared with), [`edtlp`] (one engine a task), [`llp`] and
+//!   [`hybrid`] (a fixed number), [`mgps`] (by the recent past), [`share`] (by idle engines).
+//! - [`measured`]: caps every rule by what was measured, with a [`curve`] for each class of loops.
+//! - [`equi`]: [`share`], measured, and on top [`climb`]: how many tasks to keep live.
+//! - [`split`]: how a loop's iterations are dealt out to the engines that it got.
 //!
-//! Source: the multigrain scheduling paper of 2007 (EDTLP, LLP), sections 4 and 5.
+//! Source: the multigrain scheduling paper of 2007, section 5.
 
+pub mod climb;
 pub mod curve;
 pub mod edtlp;
 pub mod equi;
+pub mod hybrid;
+pub mod linux;
 pub mod llp;
+pub mod measured;
+pub mod mgps;
+pub mod names;
 pub mod policy;
+pub mod share;
+pub mod split;
 
 pub use edtlp::Edtlp;
 pub use equi::Equi;
+pub use hybrid::Hybrid;
+pub use linux::Linux;
 pub use llp::Llp;
-pub use policy::{Arrival, ClassId, Decision, Departure, Nanos, Policy, TaskId};
+pub use measured::Measured;
+pub use mgps::Mgps;
+pub use names::{NAMES, PolicyError, by_name};
+pub use policy::{Arrival, ClassId, Decision, Departure, Nanos, Policy, TaskId, Waiting};
+pub use split::Split;
 
 #[cfg(test)]
 mod tests;

@@ -22,8 +22,8 @@ impl Llp {
 }
 
 impl Policy for Llp {
-    fn name(&self) -> &'static str {
-        "llp"
+    fn name(&self) -> String {
+        format!("llp({})", self.width)
     }
 
     fn arrive(&mut self, _now: Nanos, arrival: &Arrival) -> Decision {

@@ -46,7 +46,7 @@ pub struct Arrival {
     pub engines: u32,
     /// *Other* tasks that are ready on the host: they want engines too.
     pub ready: u32,
-    /// Tasks that have begun and not ended, this one included: at least 1.
+    /// Tasks that have begun, not ended and are not parked, this one included: at least 1.
     pub live: u32,
 }
 
@@ -77,6 +77,20 @@ impl Decision {
     }
 }
 
+/// What a task that waits for its off-load does with the host that it ran on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waiting {
+    /// It gives the host to another task at once.
+    Yields,
+    /// It keeps the host and polls, until its time slice is over; it always comes back to the same
+    /// host. No real pool should want this: it is what an operating system does with processes that
+    /// know nothing of engines.
+    KeepsHost {
+        /// The time slice.
+        quantum_ns: Nanos,
+    },
+}
+
 /// An off-loaded task ended; what was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Departure {
@@ -96,8 +110,8 @@ pub struct Departure {
 
 /// A scheduling policy.
 pub trait Policy: Send {
-    /// The policy's name as `--policy` writes it.
-    fn name(&self) -> &'static str;
+    /// The policy's name as `by_name` reads it.
+    fn name(&self) -> String;
 
     /// A task asks to off-load at time `now`. Never waits.
     fn arrive(&mut self, now: Nanos, arrival: &Arrival) -> Decision;
@@ -109,8 +123,15 @@ pub trait Policy: Send {
     fn tick(&mut self, now: Nanos);
 
     /// How many tasks the driver should keep live at once on a machine of `engines`, where it has
-    /// that many. As many as engines unless a policy knows better.
+    /// that many. As many as engines unless a policy knows better. The answer may change with every
+    /// departure: a driver that has more live parks the next ones that come back from an off-load,
+    /// and lets parked ones go on before it begins new ones.
     fn live_tasks(&self, engines: u32) -> u32 {
         engines
+    }
+
+    /// What a task does with its host while its off-load is under way.
+    fn waiting(&self) -> Waiting {
+        Waiting::Yields
     }
 }

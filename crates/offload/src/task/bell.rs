@@ -49,7 +49,7 @@ impl Bell {
     /// Sleeps until rung, at most for `timeout`, unless `look` finds something. Only its own host.
     pub(super) fn sleep(&self, timeout: Option<Duration>, look: impl FnOnce() -> bool) {
         self.state.value.store(ASLEEP, Ordering::Relaxed);
-        // Partner: the fence in `WaitPoint::notify` and in `Group::announce`.
+        // Partner: the fences in `WaitPoint::notify` and `Sleepers::wake_one`.
         fence(Ordering::SeqCst);
         if !look() {
             self.state.sleep(ASLEEP, timeout);
@@ -131,6 +131,48 @@ pub(super) fn bells() -> &'static Bells {
     &BELLS
 }
 
+/// The hosts of a group that sleep or are about to: one of them is woken for a new task.
+#[derive(Debug)]
+pub(super) struct Sleepers(AtomicU64);
+
+impl Sleepers {
+    pub(super) fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    /// Sleeps at `bell` as one of these; see [`Bell::sleep`].
+    pub(super) fn sleep(
+        &self,
+        bell: usize,
+        timeout: Option<Duration>,
+        look: impl FnOnce() -> bool,
+    ) {
+        // Relaxed: published by the fence in `Bell::sleep`, which partners the one in `wake_one`.
+        self.0.fetch_or(1 << bell, Ordering::Relaxed);
+        bells().bell(bell).sleep(timeout, look);
+        self.0.fetch_and(!(1 << bell), Ordering::Relaxed);
+    }
+
+    /// Wakes one that sleeps, if `is_wanted` then. To be called after there was made work for it.
+    pub(super) fn wake_one(&self, is_wanted: impl FnOnce() -> bool) {
+        // Partner: the fence in `Bell::sleep`.
+        fence(Ordering::SeqCst);
+        let mut asleep = self.0.load(Ordering::Relaxed);
+        if asleep == 0 || !is_wanted() {
+            return;
+        }
+        while asleep != 0 {
+            let bell = asleep.trailing_zeros() as usize;
+            // One that was rung meanwhile looks at everything, this work too; but it may have been
+            // rung for other work, so the next one is asked.
+            if bells().bell(bell).ring_after_fence() {
+                return;
+            }
+            asleep &= asleep - 1;
+        }
+    }
+}
+
 /// Something that tasks and threads wait for.
 #[derive(Debug)]
 pub(crate) struct WaitPoint {
@@ -194,5 +236,92 @@ impl WaitPoint {
         if hosts != 0 {
             bells().ring_after_fence(hosts);
         }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    /// A host whose tasks wait for two things that two threads make true; it sleeps between.
+    #[test]
+    fn a_host_sleeps_through_nothing_that_its_tasks_wait_for() {
+        loom::model(|| {
+            let point = Arc::new((AtomicU64::new(0), WaitPoint::new()));
+            let makers: Vec<_> = [1, 2]
+                .into_iter()
+                .map(|bit| {
+                    let point = Arc::clone(&point);
+                    thread::spawn(move || {
+                        point.0.fetch_or(bit, Ordering::Relaxed);
+                        point.1.notify();
+                    })
+                })
+                .collect();
+            fiber::on_model_host(0, || {
+                let is_all = || (point.0.load(Ordering::Relaxed) == 3).then_some(());
+                point.1.wait(WaitOptions::BLOCK, is_all);
+            });
+            for maker in makers {
+                assert!(maker.join().is_ok());
+            }
+        });
+    }
+
+    /// Two hosts; a task is queued. One of them takes it, wherever both are on their way to sleep;
+    /// the other is then told to end.
+    #[test]
+    fn a_queued_task_wakes_a_host() {
+        loom::model(|| {
+            struct Model {
+                queued: AtomicU64,
+                taken: AtomicU64,
+                closed: AtomicU64,
+                sleepers: Sleepers,
+            }
+            let model = Arc::new(Model {
+                queued: AtomicU64::new(0),
+                taken: AtomicU64::new(0),
+                closed: AtomicU64::new(0),
+                sleepers: Sleepers::new(),
+            });
+            let host = |model: Arc<Model>, bell: usize| {
+                move || {
+                    loop {
+                        if model.queued.load(Ordering::Acquire) == 1
+                            && model.queued.swap(0, Ordering::AcqRel) == 1
+                        {
+                            model.taken.fetch_add(1, Ordering::Relaxed);
+                        }
+                        if model.closed.load(Ordering::Acquire) == 1 {
+                            return;
+                        }
+                        let look = || {
+                            model.queued.load(Ordering::Relaxed) == 1
+                                || model.closed.load(Ordering::Relaxed) == 1
+                        };
+                        model.sleepers.sleep(bell, None, look);
+                    }
+                }
+            };
+            let other = thread::spawn(host(Arc::clone(&model), 0));
+            let spawner = {
+                let model = Arc::clone(&model);
+                thread::spawn(move || {
+                    model.queued.store(1, Ordering::Release);
+                    model.sleepers.wake_one(|| true);
+                    model.closed.store(1, Ordering::Release);
+                    fence(Ordering::SeqCst);
+                    bells().ring_after_fence(0b11);
+                })
+            };
+            host(Arc::clone(&model), 1)();
+            assert!(other.join().is_ok());
+            assert!(spawner.join().is_ok());
+            let left = model.queued.load(Ordering::Relaxed);
+            assert_eq!(model.taken.load(Ordering::Relaxed) + left, 1);
+        });
     }
 }

@@ -154,8 +154,58 @@ fn with_current<R>(look: impl FnOnce(Option<&Context>) -> R) -> R {
     look(unsafe { CURRENT.get().as_ref() })
 }
 
+#[cfg(loom)]
+mod model {
+    //! What a host with one task does, for loom: it sleeps at its bell until the task may go on.
+
+    use crate::task::bell::bells;
+    use std::cell::Cell;
+
+    loom::thread_local! {
+        static BELL: Cell<Option<usize>> = Cell::new(None);
+    }
+
+    /// Runs `work` as the one task of the host with this bell.
+    #[cfg(test)]
+    pub(crate) fn on_model_host(bell: usize, work: impl FnOnce()) {
+        BELL.with(|own| own.set(Some(bell)));
+        work();
+        BELL.with(|own| own.set(None));
+    }
+
+    pub(crate) fn current_bell() -> Option<usize> {
+        BELL.with(Cell::get)
+    }
+
+    pub(crate) fn look_briefly<T>(_: &mut impl FnMut() -> Option<T>) -> Option<T> {
+        None
+    }
+
+    pub(crate) fn park_for<T>(mut condition: impl FnMut() -> Option<T>) -> T {
+        let bell = current_bell().expect("only on a host");
+        let mut value = None;
+        loop {
+            if value.is_none() {
+                value = condition();
+            }
+            if let Some(value) = value {
+                return value;
+            }
+            bells().bell(bell).sleep(None, || {
+                value = condition();
+                value.is_some()
+            });
+        }
+    }
+}
+#[cfg(all(test, loom))]
+pub(crate) use model::on_model_host;
+#[cfg(loom)]
+pub(crate) use model::{current_bell, look_briefly, park_for};
+
 /// The bell of the host that runs this task, if this may be parked: `None` on a plain thread, and
 /// while a panic unwinds (another task must not see this thread panicking).
+#[cfg(not(loom))]
 pub(crate) fn current_bell() -> Option<usize> {
     with_current(|current| current.map(|context| context.host.bell))
         .filter(|_| !std::thread::panicking())
@@ -169,6 +219,7 @@ pub(crate) fn is_attentive() -> bool {
 
 /// Looks at `condition` for a few microseconds without switching, where the host would do nothing
 /// but that anyway.
+#[cfg(not(loom))]
 pub(super) fn look_briefly<T>(condition: &mut impl FnMut() -> Option<T>) -> Option<T> {
     let is_alone = || with_current(|current| current.is_some_and(|c| c.host.is_alone()));
     if !is_alone() {
@@ -184,6 +235,7 @@ pub(super) fn look_briefly<T>(condition: &mut impl FnMut() -> Option<T>) -> Opti
 }
 
 /// How often a task that is alone looks before it is parked: about 2 us.
+#[cfg(not(loom))]
 const LOOKS: u32 = 50;
 
 /// The task that this is called in.
@@ -277,6 +329,7 @@ pub(super) fn park(condition: &mut dyn FnMut() -> bool, due_ns: u64, unannounced
 }
 
 /// Parks this fiber until `condition` gives a value. Must be called on a fiber.
+#[cfg(not(loom))]
 pub(super) fn park_for<T>(mut condition: impl FnMut() -> Option<T>) -> T {
     loop {
         let mut value = None;

@@ -9,7 +9,7 @@
 //! exceeds what the group allows; a host that sleeps has looked at everything after it said so.
 //! README.md beside this file.
 
-use super::bell::bells;
+use super::bell::{Sleepers, bells};
 use super::core::TaskCore;
 use super::fiber::{Fiber, Outcome};
 use crate::shared::Shared;
@@ -21,7 +21,7 @@ use std::collections::VecDeque;
 use std::num::NonZeroU64;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::time::Duration;
 
 /// The host threads of one call of `Pool::tasks`, and the tasks that wait for them.
@@ -32,9 +32,9 @@ pub(super) struct Group {
     live: AtomicUsize,
     /// The most tasks that are live at once; asks the policy where it is `None`.
     live_max: Option<usize>,
-    /// The bells of this group's hosts, and of those of them that sleep or are about to.
+    /// The bells of this group's hosts.
     hosts: Vec<usize>,
-    sleeping: AtomicU64,
+    sleepers: Sleepers,
     closed: AtomicBool,
     stack_bytes: usize,
     grace_ns: u64,
@@ -84,7 +84,7 @@ impl Group {
             live: AtomicUsize::new(0),
             live_max: options.live_max,
             hosts: options.hosts,
-            sleeping: AtomicU64::new(0),
+            sleepers: Sleepers::new(),
             closed: AtomicBool::new(false),
             stack_bytes: options.stack_bytes,
             grace_ns: u64::try_from(options.grace.as_nanos()).unwrap_or(u64::MAX),
@@ -120,21 +120,7 @@ impl Group {
 
     /// Wakes one host that sleeps, if a task waits that may be started.
     fn announce(&self) {
-        // Partner: the fence in `Bell::sleep`.
-        fence(Ordering::SeqCst);
-        let mut sleeping = self.sleeping.load(Ordering::Relaxed);
-        if sleeping == 0 || !self.may_start() {
-            return;
-        }
-        while sleeping != 0 {
-            if bells()
-                .bell(sleeping.trailing_zeros() as usize)
-                .ring_after_fence()
-            {
-                return;
-            }
-            sleeping &= sleeping - 1;
-        }
+        self.sleepers.wake_one(|| self.may_start());
     }
 
     fn has_queued(&self) -> bool {
@@ -408,13 +394,11 @@ impl Host {
             timeout = Some(timeout.unwrap_or(u64::MAX).min(self.look_again_ns));
             self.look_again_ns = (self.look_again_ns * 2).min(LOOK_AGAIN_NS_MAX);
         }
-        let own = 1 << self.link.bell;
-        // Relaxed: published by the fence in `Bell::sleep`.
-        self.link.group.sleeping.fetch_or(own, Ordering::Relaxed);
-        bells()
-            .bell(self.link.bell)
-            .sleep(timeout.map(Duration::from_nanos), || self.has_work());
-        self.link.group.sleeping.fetch_and(!own, Ordering::Relaxed);
+        let group = Arc::clone(&self.link.group);
+        let timeout = timeout.map(Duration::from_nanos);
+        group
+            .sleepers
+            .sleep(self.link.bell, timeout, || self.has_work());
     }
 
     /// Counts a fiber of this host that can go on.

@@ -38,6 +38,8 @@ mod scope;
 pub use bell::HOSTS_MAX;
 pub(crate) use bell::WaitPoint;
 pub use core::Priority;
+#[cfg(all(test, loom))]
+pub(crate) use fiber::on_model_host;
 pub(crate) use fiber::{count_drives, current_bell, is_attentive, want_engine};
 pub use scope::{JoinHandle, Scope, Task, TaskOptions, TasksOptions};
 
