@@ -6,6 +6,7 @@
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use sidecore_block::served::InflateFrame;
+use sidecore_offload::bench::stats::median;
 use sidecore_offload::client::{Args as CallArgs, Buffer, Client, ClientOptions};
 use sidecore_offload::daemon::default_socket;
 use sidecore_offload::served::Registry;
@@ -66,9 +67,10 @@ impl Args {
             buffer
         });
         let mut out = (self.output > 0).then(|| client.buffer(self.output));
-        let begun = Instant::now();
         let mut reply = None;
+        let mut taken_us = Vec::with_capacity(TIMES_KEPT_MAX.min(self.count as usize));
         for _ in 0..self.count {
+            let begun = Instant::now();
             match client.call(kernel, self.arguments(input.as_ref(), out.as_mut())) {
                 Ok(words) => reply = Some(words),
                 Err(error) => {
@@ -76,14 +78,17 @@ impl Args {
                     return Ok(Outcome::Problem);
                 }
             }
+            if taken_us.len() < TIMES_KEPT_MAX {
+                taken_us.push(begun.elapsed().as_secs_f64() * 1e6);
+            }
         }
-        let us = begun.elapsed().as_secs_f64() * 1e6 / self.count as f64;
+        let us = median(&taken_us);
         let words = reply.map_or([0; 6], |reply| reply.words);
         let words: Vec<String> = words.iter().map(u64::to_string).collect();
         let counters = client.counters();
         output::line(&format!("{}: {}", self.kernel, words.join(" ")))?;
         output::line(&format!(
-            "{} calls on the daemon's engines, {} on this core; {us:.2} us each",
+            "{} calls on the daemon's engines, {} on this core; median {us:.2} us",
             counters.on_engines, counters.on_host
         ))?;
         Ok(Outcome::Done)
@@ -104,3 +109,6 @@ impl Args {
         arguments
     }
 }
+
+/// Calls whose time is kept for the median.
+const TIMES_KEPT_MAX: usize = 1 << 20;
