@@ -320,3 +320,82 @@ fn by_name<S: Serializer>(trips: &[Trip], serializer: S) -> Result<S::Ok, S::Err
 
 /// The name of the row that is ours.
 pub(super) const SHARED_ENGINES: &str = "the daemon's engines";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report() -> Report {
+        let machine = Machine::look(std::path::Path::new("/nonexistent"));
+        let mut report = Report::new(machine, true);
+        let series = |values: [f64; 3]| Series::new(values.to_vec());
+        let bare = series([100.0, 110.0, 120.0]);
+        for (name, medians) in [
+            ("spinning_line", bare.clone()),
+            ("same_process", series([200.0, 220.0, 240.0])),
+            ("cross_process", series([140.0, 154.0, 168.0])),
+        ] {
+            let trip = Trip::new(name, &medians, &series([300.0, 400.0, 500.0]), &bare);
+            report.round_trip_ns.push(trip);
+        }
+        for (worker_cores, hog, spin_us) in [(1, false, 870.0), (1, true, 900.0)] {
+            report.edtlp.push(EdtlpRow {
+                workers: 8,
+                worker_cores,
+                hog,
+                spin_us,
+                edtlp_us: 110.0,
+                block_us: 130.0,
+                ratio: spin_us / 110.0,
+                ratio_spread: 0.0,
+                to_block: if hog { 1.4 } else { 0.8 },
+                to_block_spread: 0.0,
+                edtlp_spread: 0.0,
+                spin_p99_us: 0.0,
+                edtlp_p99_us: 0.0,
+                block_p99_us: 0.0,
+                rounds: 3,
+            });
+        }
+        report
+    }
+
+    #[test]
+    fn the_keys_that_others_rely_on_are_there() {
+        let json = serde_json::to_value(report()).unwrap();
+        assert_eq!(json["round_trip_ns"]["same_process"]["median"], 220.0);
+        assert_eq!(json["round_trip_ns"]["same_process"]["p99"], 400.0);
+        assert_eq!(json["round_trip_ns"]["same_process"]["ratio"], 2.0);
+        for key in [
+            "workers",
+            "worker_cores",
+            "hog",
+            "spin_us",
+            "edtlp_us",
+            "ratio",
+        ] {
+            assert!(!json["edtlp"][0][key].is_null(), "{key}");
+        }
+    }
+
+    #[test]
+    fn wishes_are_judged_one_by_one_and_what_was_not_measured_has_no_line() {
+        let mut report = report();
+        report.judge();
+        let judged = |words: &str| {
+            let mut found = report
+                .targets
+                .iter()
+                .filter(|target| target.name.contains(words));
+            found.next().map(|target| target.met)
+        };
+        assert_eq!(judged("same_process"), Some(false));
+        assert_eq!(judged("cross_process beside"), Some(true));
+        assert_eq!(judged("cross_process, median"), Some(true));
+        assert_eq!(judged("8 workers on 1 core"), Some(true));
+        assert_eq!(judged("8 workers on 2 cores"), None);
+        assert_eq!(judged("fibers / blocking"), Some(false));
+        assert_eq!(judged("a cycle of fibers"), Some(true));
+        assert_eq!(judged("idle"), None);
+    }
+}
