@@ -4,6 +4,8 @@
 //! `SIDECORE_SEED=n cargo test -p sidecore-offload --test stress` replays the choices of a run;
 //! which thread is first differs.
 
+#![allow(clippy::print_stdout)] // The seed, shown where a test fails.
+
 use sidecore_offload::{OffloadError, Pool, PoolConfig, Scope, TaskOptions, TasksOptions, task};
 use sidecore_sched::{ClassId, Edtlp, Equi, Llp, Policy};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -270,7 +272,7 @@ fn a_reduction_has_the_same_bits_for_any_number_of_engines() {
                 for _ in 0..5 {
                     let held_up = random.next();
                     let map = |_: &mut _, range: std::ops::Range<usize>| {
-                        if (range.start as u64 ^ held_up) % 13 == 0 {
+                        if (range.start as u64 ^ held_up).is_multiple_of(13) {
                             std::thread::sleep(Duration::from_micros(held_up % 60));
                         }
                         values[range].iter().sum::<f64>()

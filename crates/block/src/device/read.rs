@@ -18,6 +18,7 @@ use crate::source::{BlockSource, Deliver, ReadError, check_range};
 use arrayvec::ArrayVec;
 use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 use sidecore_engine::Core;
+use sidecore_offload::task;
 use sidecore_sys::SlotBuf;
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -72,7 +73,12 @@ struct Direct<'b> {
 
 impl<'d> Pin<'d> {
     fn lock(&self) -> RwLockReadGuard<'d, SlotBuf> {
-        self.device.slots[self.slot.0 as usize].read()
+        let slot = &self.device.slots[self.slot.0 as usize];
+        if task::is_task() {
+            // Whoever fills the slot may be a task of this very thread, parked: it must go on.
+            return task::wait_for(|| slot.try_read());
+        }
+        slot.read()
     }
 
     fn is_ready(&self, frame: u64, want: usize) -> bool {
@@ -238,6 +244,11 @@ impl Device {
     }
 
     fn wait_for_unpin(&self) {
+        if task::is_task() {
+            // Those who hold the slots may be tasks of this very thread.
+            let due_ns = task::now_ns() + PINNED_WAIT.as_nanos() as u64;
+            return task::wait_for(|| (task::now_ns() >= due_ns).then_some(()));
+        }
         let mut cache = self.cache.lock();
         self.unpinned.wait_for(&mut cache, PINNED_WAIT);
     }

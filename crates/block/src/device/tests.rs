@@ -3,7 +3,7 @@
 use super::*;
 use crate::inner::Kind;
 use crate::pack::{Existing, Options, Source, Target, pack};
-use sidecore_offload::PoolConfig;
+use sidecore_offload::{PoolConfig, TaskOptions, TasksOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
@@ -130,29 +130,30 @@ fn read_into(device: &Device, offset: u64, len: usize) -> Result<Vec<u8>, ReadEr
 fn hammer(device: &Device, raw: &[u8], seed: u64) {
     std::thread::scope(|scope| {
         for thread in 0..4_u64 {
-            scope.spawn(move || {
-                let mut state = seed ^ (thread + 1) << 32 | 1;
-                for step in 0..300 {
-                    state ^= state << 13;
-                    state ^= state >> 7;
-                    state ^= state << 17;
-                    let offset = (state >> 8) as usize % raw.len();
-                    let most = if step % 10 == 0 { 300_000 } else { 9_000 };
-                    let len = ((state >> 40) as usize % most).min(raw.len() - offset);
-                    let got = if step % 3 == 0 {
-                        read_into(device, offset as u64, len)
-                    } else {
-                        read_with(device, offset as u64, len)
-                    };
-                    let got = got.unwrap();
-                    assert!(
-                        got == raw[offset..offset + len],
-                        "seed {seed:#x}: {len} bytes at {offset} differ"
-                    );
-                }
-            });
+            scope.spawn(move || read_at_random(device, raw, seed ^ (thread + 1) << 32 | 1));
         }
     });
+}
+
+fn read_at_random(device: &Device, raw: &[u8], seed: u64) {
+    let mut state = seed;
+    for step in 0..300 {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        let offset = (state >> 8) as usize % raw.len();
+        let most = if step % 10 == 0 { 300_000 } else { 9_000 };
+        let len = ((state >> 40) as usize % most).min(raw.len() - offset);
+        let got = if step % 3 == 0 {
+            read_into(device, offset as u64, len)
+        } else {
+            read_with(device, offset as u64, len)
+        };
+        assert!(
+            got.unwrap() == raw[offset..offset + len],
+            "seed {seed:#x}: {len} bytes at {offset} differ"
+        );
+    }
 }
 
 #[test]
@@ -189,6 +190,33 @@ fn a_cache_of_the_least_size_still_serves_everyone() {
     let device = Device::open(packed.image.try_clone().unwrap(), pool(2), config).unwrap();
     hammer(&device, &packed.raw, 0xB0B);
     assert!((device.cache_slots() * FRAME_BYTES as usize) < packed.raw.len());
+}
+
+/// The device knows nothing of tasks; readers that are tasks of one or two threads wait for one
+/// another's frames, in a cache that is too small for all.
+#[test]
+fn readers_that_are_tasks_of_few_threads_never_wait_for_themselves() {
+    let packed = packed(Format::Zstd, 3 << 20);
+    for hosts in [1, 2] {
+        let device = open(&packed.image, 2);
+        let options = TasksOptions {
+            hosts,
+            live_max: Some(6),
+            ..TasksOptions::default()
+        };
+        let tasks = pool(1);
+        for pool in [device.pool(), &tasks] {
+            pool.tasks(options.clone(), |scope| {
+                for task in 0..8_u64 {
+                    let (device, raw) = (&device, &packed.raw);
+                    scope.spawn(TaskOptions::default(), move |_| {
+                        read_at_random(device, raw, 0xF1BE5 ^ (task + 1) << 32 | 1);
+                    });
+                }
+            })
+            .unwrap();
+        }
+    }
 }
 
 #[test]

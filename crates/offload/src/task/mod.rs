@@ -88,13 +88,7 @@ pub fn wait_until(mut condition: impl FnMut() -> bool) -> Result<(), Cancelled> 
     if fiber::current_bell().is_none() {
         let mut pause_us = 0;
         while !condition() {
-            if pause_us < 50 {
-                std::thread::yield_now();
-                pause_us += 1;
-            } else {
-                std::thread::sleep(Duration::from_micros(pause_us));
-                pause_us = (pause_us * 2).min(1_000);
-            }
+            pause(&mut pause_us);
         }
         return Ok(());
     }
@@ -108,6 +102,57 @@ pub fn wait_until(mut condition: impl FnMut() -> bool) -> Result<(), Cancelled> 
             return Err(Cancelled);
         }
         fiber::park(&mut || condition() || is_cancelled(), u64::MAX, true);
+    }
+}
+
+/// Waits until `condition` gives a value, as [`wait_until`] does, but is not ended by a cancel: for
+/// locks and the like, that others will free.
+///
+/// ```
+/// # use std::sync::Mutex;
+/// # let shared = Mutex::new(1);
+/// use sidecore_offload::task;
+///
+/// let guard = task::wait_for(|| shared.try_lock().ok());
+/// # assert_eq!(*guard, 1);
+/// ```
+pub fn wait_for<T>(mut condition: impl FnMut() -> Option<T>) -> T {
+    let mut pause_us = 0;
+    let mut value = condition();
+    loop {
+        if let Some(value) = value {
+            return value;
+        }
+        if fiber::current_bell().is_some() {
+            let mut look = || {
+                value = condition();
+                value.is_some()
+            };
+            fiber::park(&mut look, u64::MAX, true);
+            if value.is_none() {
+                value = condition();
+            }
+        } else {
+            value = condition();
+            pause(&mut pause_us);
+        }
+    }
+}
+
+/// Whether this is called in a task, so that a wait parks it and its host runs others.
+#[must_use]
+pub fn is_task() -> bool {
+    fiber::current_bell().is_some()
+}
+
+/// Between two looks of a plain thread: soon at first, then every millisecond.
+fn pause(pause_us: &mut u64) {
+    if *pause_us < 50 {
+        std::thread::yield_now();
+        *pause_us += 1;
+    } else {
+        std::thread::sleep(Duration::from_micros(*pause_us));
+        *pause_us = (*pause_us * 2).min(1_000);
     }
 }
 
