@@ -33,6 +33,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         command
     });
     let seconds = begun.elapsed().as_secs();
-    writeln!(std::io::stdout(), "{rounds} rounds, seed {seed}, {seconds} s: {report:?}")?;
+    writeln!(
+        std::io::stdout(),
+        "{rounds} rounds, seed {seed}, {seconds} s: {report:?}"
+    )?;
     Ok(())
 }

@@ -33,5 +33,8 @@ fn every_result_is_right_while_daemons_and_clients_are_killed() {
     });
     println!("seed {seed:#x}: {report:?}");
     assert!(report.on_engines > 0 && report.on_host > 0, "{report:?}");
-    assert!(report.daemons_killed > 0 && report.clients_killed > 0, "{report:?}");
+    assert!(
+        report.daemons_killed > 0 && report.clients_killed > 0,
+        "{report:?}"
+    );
 }

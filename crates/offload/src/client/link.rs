@@ -204,7 +204,8 @@ impl Handshake {
             source,
         };
         let socket = local_socket::connect(path).map_err(none)?;
-        local_socket::send(socket.as_fd(), &question.encode(), &[]).map_err(none)?;
+        // Who refuses us may have hung up by now, and left its reason for us to read.
+        local_socket::send(socket.as_fd(), &question.encode(), &[]).ok();
         Ok(Self { socket })
     }
 

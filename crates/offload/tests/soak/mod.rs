@@ -31,7 +31,9 @@ pub(crate) struct Report {
 /// Plays one of the roles of a child process.
 pub(crate) fn play(role: &str, socket: &Path) {
     match role {
-        "daemon" => Daemon::start(options(socket)).expect("the daemon starts").wait(),
+        "daemon" => Daemon::start(options(socket))
+            .expect("the daemon starts")
+            .wait(),
         "client" => {
             let load = Load::new(socket, u64::from(std::process::id()));
             load.run(&AtomicBool::new(false));
@@ -69,7 +71,10 @@ pub(crate) fn run(rounds: u32, seed: u64, start: impl Fn(&str, &Path) -> Command
             // So that there is a daemon to kill, and work on its engines.
             let begun = Instant::now();
             while !load.client.is_attached() {
-                assert!(begun.elapsed() < Duration::from_secs(60), "not attached, round {round}");
+                assert!(
+                    begun.elapsed() < Duration::from_secs(60),
+                    "not attached, round {round}"
+                );
                 std::thread::sleep(Duration::from_millis(1));
             }
             std::thread::sleep(Duration::from_micros(random.below(12_000)));
@@ -80,12 +85,20 @@ pub(crate) fn run(rounds: u32, seed: u64, start: impl Fn(&str, &Path) -> Command
             match random.below(10) {
                 0..5 => {
                     let client = &mut clients[random.below(2) as usize];
-                    assert_eq!(client.ended(), None, "a client failed, round {round}, seed {seed}");
+                    assert_eq!(
+                        client.ended(),
+                        None,
+                        "a client failed, round {round}, seed {seed}"
+                    );
                     *client = spawn("client");
                     report.clients_killed += 1;
                 }
                 5..9 => {
-                    assert_eq!(daemon.ended(), None, "the daemon ended, round {round}, seed {seed}");
+                    assert_eq!(
+                        daemon.ended(),
+                        None,
+                        "the daemon ended, round {round}, seed {seed}"
+                    );
                     drop(daemon);
                     daemon = spawn("daemon");
                     report.daemons_killed += 1;
@@ -129,7 +142,10 @@ impl Process {
 
     fn signal(&self, signal: &str) {
         let pid = self.0.id().to_string();
-        let status = Command::new("kill").args([signal, &pid]).status().expect("kill runs");
+        let status = Command::new("kill")
+            .args([signal, &pid])
+            .status()
+            .expect("kill runs");
         assert!(status.success(), "kill {signal} {pid}");
     }
 }
@@ -192,7 +208,10 @@ impl Load {
             if kept.len() > 24
                 && let Some((buffer, expected)) = kept.pop_front()
             {
-                assert!(buffer.bytes() == expected, "an output changed after its call");
+                assert!(
+                    buffer.bytes() == expected,
+                    "an output changed after its call"
+                );
             }
         }
     }
@@ -233,7 +252,9 @@ impl Load {
         let mut output = self.filled(random, bytes + 100);
         let mut expected = output.bytes().to_vec();
         expected[50..50 + bytes].copy_from_slice(input.bytes());
-        let args = Args::new().input(&input).output_part(&mut output, 50..50 + bytes);
+        let args = Args::new()
+            .input(&input)
+            .output_part(&mut output, 50..50 + bytes);
         let reply = self.client.call(self.echo, args).expect("an echo");
         assert_eq!(reply.words[0], bytes as u64);
         assert!(output.bytes() == expected, "an echo of {bytes} bytes");
@@ -260,7 +281,10 @@ impl Load {
         let order = |(index, reply): (usize, &sidecore_offload::served::Reply)| {
             reply.words[..2] == [1000, index as u64]
         };
-        assert!(spread.replies.iter().enumerate().all(order), "replies in order");
+        assert!(
+            spread.replies.iter().enumerate().all(order),
+            "replies in order"
+        );
         assert!(output.bytes() == expected, "a loop of {pieces} pieces");
         (output, expected)
     }
