@@ -122,11 +122,24 @@ pub enum Received {
     End,
 }
 
-/// Takes the next message into `buffer`; never waits.
+/// Takes the next message into `buffer`; never waits. What the peer sent before it went comes first.
 ///
 /// # Errors
 /// [`SysError::Call`].
 pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Received, SysError> {
+    match receive_once(socket, buffer) {
+        // Said once, before the messages that still wait, where the peer left something unread.
+        Err(Errno::CONNRESET) => match receive_once(socket, buffer) {
+            Err(Errno::CONNRESET | Errno::AGAIN) => Ok(Received::End),
+            other => other.map_err(refused("recvmsg")),
+        },
+        Err(Errno::AGAIN | Errno::INTR) => Ok(Received::Nothing),
+        Err(Errno::PIPE) => Ok(Received::End),
+        other => other.map_err(refused("recvmsg")),
+    }
+}
+
+fn receive_once(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Received, Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
@@ -139,14 +152,11 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Received, Sy
         })
         .flatten()
         .collect();
-    match message {
-        Ok(message) if message.bytes == 0 => Ok(Received::End),
-        Ok(message) if message.flags.contains(ReturnFlags::TRUNC) => Ok(Received::End),
-        Ok(message) => Ok(Received::Message(message.bytes, descriptors)),
-        Err(Errno::AGAIN | Errno::INTR) => Ok(Received::Nothing),
-        Err(Errno::CONNRESET | Errno::PIPE) => Ok(Received::End),
-        Err(error) => Err(refused("recvmsg")(error)),
+    let message = message?;
+    if message.bytes == 0 || message.flags.contains(ReturnFlags::TRUNC) {
+        return Ok(Received::End);
     }
+    Ok(Received::Message(message.bytes, descriptors))
 }
 
 /// Waits until one of `descriptors` can be read or was hung up, at most for `timeout`; says for each

@@ -28,7 +28,7 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
         bench,
         POOLS,
         "loops/s",
-        "a loop is a unit of 20 us for each core",
+        "a loop is a unit of 100 us for each core",
         &ours,
     )?;
 
@@ -75,7 +75,7 @@ fn engines_of_a_daemon(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     let client = Role::Client {
         socket,
         cpus: vec![host],
-        call_us: UNIT_NS / 1000,
+        call_us: CALL_US,
     };
     let start = |bench: &Bench<'_>| Peer::start(&bench.config.sidecore, &client, &bench.cancel);
     let note = "calls of 20 us to one engine; both clients on one core";
@@ -176,5 +176,7 @@ fn compile(scratch: &Path) -> Result<PathBuf, BenchError> {
 const POOLS: &str = "two pools, each of all cores";
 const OPENMP: &str = "two OpenMP programs, each of all cores";
 /// What each core works in one loop.
-const UNIT_NS: u64 = 20_000;
+const UNIT_NS: u64 = 100_000;
+/// What an engine works in one call of a client.
+const CALL_US: u64 = 20;
 const PEER_SOURCE: &str = include_str!("../../../../scripts/peers/omp_peer.c");

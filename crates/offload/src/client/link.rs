@@ -66,8 +66,15 @@ impl Slot {
     /// The attachment and the number of its next request here.
     #[inline]
     pub(crate) fn next(&mut self) -> Option<(&Arc<Link>, u32)> {
+        let sequence = self.next_sequence();
+        Some((self.link.as_ref()?, sequence))
+    }
+
+    /// The number of the next request here.
+    #[inline]
+    pub(crate) fn next_sequence(&mut self) -> u32 {
         self.sequence = self.sequence.wrapping_add(1);
-        Some((self.link.as_ref()?, self.sequence))
+        self.sequence
     }
 }
 
@@ -105,26 +112,42 @@ impl Link {
             .find(free)
     }
 
-    /// How many clients besides this one were served lately, and how many engines they use now.
-    pub(crate) fn others(&self) -> (u32, u32) {
+    /// What clients besides this one do at this moment.
+    pub(crate) fn others(&self) -> Others {
         let heartbeat = self.board.heartbeat();
-        let serving: Vec<u32> = (0..self.engines)
+        let mut serving: Vec<u32> = (0..self.engines)
             .filter_map(|engine| self.board.serving(engine))
             .filter(|&client| client != self.client)
             .collect();
-        let active = (0..CLIENTS_MAX)
-            .filter(|&client| client != self.client as usize)
-            .filter(|&client| {
-                self.board.is_active(client, heartbeat) && !serving.contains(&(client as u32))
-            })
-            .count();
-        (active as u32, serving.len() as u32)
+        let engines = serving.len() as u32;
+        serving.sort_unstable();
+        serving.dedup();
+        let ready = (0..CLIENTS_MAX as u32)
+            .filter(|client| *client != self.client && !serving.contains(client))
+            .filter(|&client| self.board.is_active(client as usize, heartbeat))
+            .count() as u32;
+        Others {
+            engines,
+            ready,
+            clients: ready + serving.len() as u32,
+        }
     }
 
     /// Whether the daemon hung up.
     fn is_hung_up(&self) -> bool {
         local_socket::is_hung_up(self.socket.as_fd())
     }
+}
+
+/// What other clients do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Others {
+    /// Engines that serve them.
+    pub(crate) engines: u32,
+    /// Clients that were served lately and have no engine now: they will want one.
+    pub(crate) ready: u32,
+    /// Clients that have an engine or will want one.
+    pub(crate) clients: u32,
 }
 
 /// Watches over a daemon while a thread waits for it.
@@ -181,7 +204,8 @@ impl Handshake {
             source,
         };
         let socket = local_socket::connect(path).map_err(none)?;
-        local_socket::send(socket.as_fd(), &question.encode(), &[]).map_err(none)?;
+        // Who refuses us may have hung up by now, and left its reason for us to read.
+        local_socket::send(socket.as_fd(), &question.encode(), &[]).ok();
         Ok(Self { socket })
     }
 

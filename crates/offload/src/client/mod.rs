@@ -29,10 +29,12 @@ mod buffer;
 mod call;
 mod error;
 mod link;
+mod spread;
 
 pub use args::Args;
 pub use buffer::Buffer;
 pub use error::ClientError;
+pub use spread::{PIECES_MAX, Piece, Spread};
 
 use crate::daemon::Status;
 use crate::served::{Registry, Reply};
@@ -374,4 +376,4 @@ const ATTACH_TIME_MAX: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// Between two tries to attach again: doubled from the least to the most.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
-const PAUSE_MAX: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_millis(100);
