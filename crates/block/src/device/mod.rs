@@ -4,6 +4,7 @@
 //! slots' bytes, the locks.
 //!
 //! - [`cache`] (pure): which frame is in which slot.
+//! - `growth`: the slots' memory is touched before a reader needs it.
 //! - [`readahead`] (pure): who reads sequentially, and how far to go ahead.
 //! - [`inflate`]: the kernel that runs on an engine.
 //! - [`stages`]: where the time of a block goes, for the papers' table.
@@ -20,6 +21,7 @@
 //! inflated bytes' as a whole); memory stays within `memory_bytes`.
 
 pub mod cache;
+mod growth;
 pub mod inflate;
 pub mod readahead;
 pub mod stages;
@@ -34,6 +36,7 @@ mod tests;
 use crate::format::{Format, FormatError, Index};
 use crate::source::{BlockSource, Deliver, Extent, ReadError};
 use cache::{Cache, CacheCounts};
+use growth::Growth;
 use parking_lot::{Condvar, Mutex, RwLock};
 use readahead::ReadAhead;
 use sidecore_offload::{Background, Pool};
@@ -42,7 +45,6 @@ use sidecore_sys::{FileMap, RegionOptions, Slab, SlotBuf};
 use stages::Stages;
 use std::collections::HashSet;
 use std::fs::File;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
@@ -67,8 +69,8 @@ const ENGINE_BYTES: u64 = 1 << 20;
 /// How to open a device.
 #[derive(Debug, Clone, Copy)]
 pub struct DeviceConfig {
-    /// The most memory in bytes that the device holds: index, cache, engines, and pages of the
-    /// image that are mapped in (those belong to the page cache all the same).
+    /// The most memory in bytes that the device holds: index, cache, engines, and the image where
+    /// it is mapped (its pages belong to the page cache all the same).
     pub memory_bytes: u64,
     /// How far to read ahead of a sequential reader, in bytes; 0 turns it off.
     pub read_ahead_bytes: u64,
@@ -119,12 +121,11 @@ pub enum DeviceError {
 pub struct Device {
     index: Index,
     file: File,
-    map: FileMap,
-    /// Bytes mapped in since they were last let go, and how many may be.
-    resident_bytes: AtomicU64,
-    resident_bytes_max: u64,
+    /// The image, where all of it may stay mapped in; see [`inflate`].
+    map: Option<FileMap>,
     pool: Arc<Pool>,
     cache: Mutex<Cache>,
+    growth: Arc<Growth>,
     /// Readers that found every slot pinned wait here, under the cache's lock.
     unpinned: Condvar,
     slots: Box<[RwLock<SlotBuf>]>,
@@ -150,7 +151,8 @@ impl Device {
         let index = Index::open(&file)?;
         let budget = Budget::divide(&index, pool.engines() as u64, config.memory_bytes)?;
         let frame_bytes = index.frame_bytes() as usize;
-        // Not touched beforehand: a device that is never read should not take its cache's memory.
+        // Not touched now: a device that is never read should not take its cache's memory. Nor by
+        // those who read: see `growth`.
         let options = RegionOptions {
             lock: false,
             touch: false,
@@ -160,20 +162,24 @@ impl Device {
         let slots: Box<[_]> = std::iter::from_fn(|| slab.take())
             .map(RwLock::new)
             .collect();
-        let map_bytes = usize::try_from(index.stored_bytes()).unwrap_or(usize::MAX);
-        let map = FileMap::new(&file, 0, map_bytes)?;
+        let map = match usize::try_from(index.stored_bytes()) {
+            Ok(bytes) if budget.maps => Some(FileMap::new(&file, 0, bytes)?),
+            _ => None,
+        };
         let read_ahead_bytes = config
             .read_ahead_bytes
             .min(budget.slots * frame_bytes as u64 / 4);
+        // What the largest reads and the read-ahead of a few streams need at once.
+        let ahead_slots = read_ahead_bytes as usize / frame_bytes;
+        let open = budget.slots_min as usize + OPEN_STREAMS * ahead_slots;
         let device = Arc::new(Self {
-            cache: Mutex::new(Cache::new(slots.len())),
+            cache: Mutex::new(Cache::with_open(slots.len(), open)),
+            growth: Arc::default(),
             unpinned: Condvar::new(),
             zeros: vec![0; frame_bytes].into(),
             index,
             file,
             map,
-            resident_bytes: AtomicU64::new(0),
-            resident_bytes_max: budget.resident_bytes,
             pool,
             slots,
             readers: Mutex::new(ReadAhead::default()),
@@ -185,6 +191,10 @@ impl Device {
         });
         let ahead: Arc<dyn Background> = Arc::new(Ahead(Arc::downgrade(&device)));
         let _ = device.background.set(ahead);
+        if let Err(error) = device.growth.start(Arc::downgrade(&device)) {
+            tracing::warn!("the cache takes its memory while it is read: no thread: {error}");
+            device.cache.lock().open_slots(device.slots.len());
+        }
         Ok(device)
     }
 
@@ -222,7 +232,9 @@ impl Device {
     /// that tell cold from warm.
     pub fn drop_cache(&self) {
         self.release(Duration::ZERO, usize::MAX);
-        self.map.drop_resident();
+        if let Some(map) = &self.map {
+            map.drop_resident();
+        }
     }
 
     /// The stretch of data or hole that begins at `offset` of a raw image.
@@ -264,19 +276,6 @@ impl Device {
         });
     }
 
-    /// Counts bytes of the image that were mapped in, and lets all of them go when they are too
-    /// many. They stay in the page cache; the next touch is a minor fault.
-    fn count_resident(&self, bytes: u64) {
-        // A fault maps its neighbours, too: count whole windows of 64 KiB.
-        let bytes = bytes.next_multiple_of(FAULT_AROUND_BYTES);
-        let resident = self.resident_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        if resident > self.resident_bytes_max && self.index.stored_bytes() > self.resident_bytes_max
-        {
-            self.resident_bytes.store(0, Ordering::Relaxed);
-            self.map.drop_resident();
-        }
-    }
-
     /// Logs what is wrong with a frame, once.
     fn log_damage(&self, frame: u64, error: &ReadError) {
         let mut logged = self.logged.lock();
@@ -286,8 +285,11 @@ impl Device {
     }
 }
 
-/// The kernel maps up to so much around a fault on a file.
-const FAULT_AROUND_BYTES: u64 = 64 << 10;
+impl Drop for Device {
+    fn drop(&mut self) {
+        self.growth.end();
+    }
+}
 
 impl BlockSource for Device {
     fn size_bytes(&self) -> u64 {
@@ -349,7 +351,10 @@ impl BlockSource for Device {
 /// How `memory_bytes` is divided.
 struct Budget {
     slots: u64,
-    resident_bytes: u64,
+    /// The fewest with which every engine can serve a largest read.
+    slots_min: u64,
+    /// Whether the whole image may be mapped in at once.
+    maps: bool,
 }
 
 impl Budget {
@@ -359,8 +364,10 @@ impl Budget {
         // Enough that every engine can serve one largest read and read ahead of it.
         let per_read = (READ_WITH_BYTES_MAX as u64).div_ceil(frame_bytes) + 1;
         let slots_min = (per_read + 1) * engines.max(2);
-        let fixed_bytes = index_bytes + engines * ENGINE_BYTES + frame_bytes;
-        let needed_bytes = fixed_bytes + slots_min * frame_bytes + RESIDENT_BYTES_MIN;
+        // Compressed bytes on their way to an engine: one buffer each.
+        let engine_bytes = ENGINE_BYTES + u64::from(index.stored_bytes_max());
+        let fixed_bytes = index_bytes + engines * engine_bytes + frame_bytes;
+        let needed_bytes = fixed_bytes + slots_min * frame_bytes;
         if memory_bytes < needed_bytes {
             return Err(DeviceError::Memory {
                 needed_bytes,
@@ -371,20 +378,25 @@ impl Budget {
             });
         }
         let free_bytes = memory_bytes - fixed_bytes;
-        let resident_bytes = (free_bytes / 4).max(RESIDENT_BYTES_MIN);
-        let frames_bytes = (free_bytes - resident_bytes).min(
+        let maps = index.stored_bytes() <= free_bytes / MAP_SHARE;
+        let map_bytes = if maps { index.stored_bytes() } else { 0 };
+        let frames_bytes = (free_bytes - map_bytes).min(
             // A cache larger than the device is of no use.
             index.frames().saturating_add(slots_min) * frame_bytes,
         );
         Ok(Self {
             slots: (frames_bytes / frame_bytes).max(slots_min),
-            resident_bytes,
+            slots_min,
+            maps,
         })
     }
 }
 
-/// The least of the image that may be mapped in at once.
-const RESIDENT_BYTES_MIN: u64 = 2 << 20;
+/// Streams for whose read-ahead the cache has room from the beginning.
+const OPEN_STREAMS: usize = 4;
+
+/// One part in so many of the memory may be the mapped image.
+const MAP_SHARE: u64 = 4;
 
 /// Read-ahead as background work; the token is the frame.
 struct Ahead(Weak<Device>);

@@ -198,10 +198,9 @@ impl Device {
         };
         let first = self.index.frame_at(ahead.start);
         let last = self.index.frame_at(ahead.end - 1);
-        let end = self.index.frame(last);
-        let end = (end.offset + u64::from(end.stored_bytes)) as usize;
-        self.map
-            .advise_willneed(self.index.frame(first).offset as usize..end);
+        let (start, end) = (self.index.frame(first), self.index.frame(last));
+        let end = end.offset + u64::from(end.stored_bytes);
+        self.advise_willneed(start.offset..end);
         // Others are reading, or every engine is busy: they keep the engines at work, and this
         // reader comes to these frames soon.
         if self.pool.ready() > 0 || self.pool.engines_idle() == 0 {
@@ -223,7 +222,11 @@ impl Device {
             slot,
             spent,
         };
-        match cache.look_up(frame, want as u32, keep) {
+        let found = cache.look_up(frame, want as u32, keep);
+        if cache.take_wish() {
+            self.growth.wish();
+        }
+        match found {
             Lookup::Hit(slot) => Some(Taken::Held(pin(slot))),
             Lookup::Filling(slot) => Some(Taken::Joined(pin(slot))),
             Lookup::Claimed { slot, again } => {

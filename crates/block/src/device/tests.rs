@@ -5,6 +5,7 @@ use crate::inner::Kind;
 use crate::pack::{Existing, Options, Source, Target, pack};
 use sidecore_offload::{PoolConfig, TaskOptions, TasksOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 const FORMATS: [Format; 5] = [
@@ -112,6 +113,32 @@ fn open(image: &File, engines: usize) -> Arc<Device> {
     .unwrap()
 }
 
+/// With the least memory that will do, in which the image does not fit.
+fn open_least(image: &File, engines: usize) -> Arc<Device> {
+    let open = |memory_bytes| {
+        let config = DeviceConfig {
+            memory_bytes,
+            ..DeviceConfig::default()
+        };
+        Device::open(image.try_clone().unwrap(), pool(engines), config)
+    };
+    let least = match open(1 << 20) {
+        Err(DeviceError::Memory { needed_bytes, .. }) => needed_bytes,
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("1 MiB was enough"),
+    };
+    let device = open(least).unwrap();
+    assert!(device.map.is_none());
+    device
+}
+
+/// An image once mapped and once not.
+fn open_both(image: &File, engines: usize) -> [Arc<Device>; 2] {
+    let mapped = open(image, engines);
+    assert!(mapped.map.is_some());
+    [mapped, open_least(image, engines)]
+}
+
 fn read_with(device: &Device, offset: u64, len: usize) -> Result<Vec<u8>, ReadError> {
     let mut result = None;
     device.read_with(offset, len, &mut |pieces| {
@@ -160,10 +187,12 @@ fn read_at_random(device: &Device, raw: &[u8], seed: u64) {
 fn every_format_reads_back_under_many_readers() {
     for format in FORMATS {
         let packed = packed(format, 3 << 20);
-        for engines in [1, 3] {
-            let device = open(&packed.image, engines);
+        for device in open_both(&packed.image, 3)
+            .into_iter()
+            .chain([open(&packed.image, 1)])
+        {
             assert_eq!(device.size_bytes(), packed.raw.len() as u64, "{format:?}");
-            hammer(&device, &packed.raw, 0xC0FFEE + engines as u64);
+            hammer(&device, &packed.raw, 0xC0FFEE);
         }
     }
 }
@@ -171,23 +200,7 @@ fn every_format_reads_back_under_many_readers() {
 #[test]
 fn a_cache_of_the_least_size_still_serves_everyone() {
     let packed = packed(Format::Zstd, 4 << 20);
-    let least = match Device::open(
-        packed.image.try_clone().unwrap(),
-        pool(2),
-        DeviceConfig {
-            memory_bytes: 1 << 20,
-            ..DeviceConfig::default()
-        },
-    ) {
-        Err(DeviceError::Memory { needed_bytes, .. }) => needed_bytes,
-        Err(other) => panic!("{other}"),
-        Ok(_) => panic!("1 MiB was enough"),
-    };
-    let config = DeviceConfig {
-        memory_bytes: least,
-        ..DeviceConfig::default()
-    };
-    let device = Device::open(packed.image.try_clone().unwrap(), pool(2), config).unwrap();
+    let device = open_least(&packed.image, 2);
     hammer(&device, &packed.raw, 0xB0B);
     assert!((device.cache_slots() * FRAME_BYTES as usize) < packed.raw.len());
 }
@@ -308,19 +321,52 @@ fn damage_fails_the_reads_that_touch_it_and_no_others() {
     }
 }
 
+/// The check covers the whole frame: nothing of one that is damaged only at its end is delivered,
+/// not even the bytes before the damage.
+#[test]
+fn damage_at_a_frames_end_keeps_its_beginning_back() {
+    for format in [Format::Zstd, Format::Lz4] {
+        let packed = packed(format, 4 << 20);
+        let bad = 5_u64;
+        let frame = open(&packed.image, 1).index().frame(bad);
+        let last = frame.offset + u64::from(frame.stored_bytes) - 1;
+        for device in open_both(&packed.image, 2) {
+            let start = bad * u64::from(FRAME_BYTES);
+            let expected = &packed.raw[start as usize..][..4096];
+            assert!(read_with(&device, start, 4096).unwrap() == expected);
+            device.drop_cache();
+            let mut byte = [0];
+            packed.image.read_exact_at(&mut byte, last).unwrap();
+            packed.image.write_all_at(&[byte[0] ^ 1], last).unwrap();
+            for _ in 0..3 {
+                let refused = read_with(&device, start, 4096).unwrap_err();
+                assert_eq!(refused.errno(), libc::EIO, "{format:?}: {refused}");
+                let refused = read_into(&device, start, 4096).unwrap_err();
+                assert_eq!(refused.errno(), libc::EIO, "{format:?}: {refused}");
+            }
+            packed.image.write_all_at(&byte, last).unwrap();
+            // Nothing of it was kept.
+            assert!(read_with(&device, start, 4096).unwrap() == expected);
+        }
+    }
+}
+
 /// The file is cut short under an open device: an error for what is gone, the rest still reads.
 #[test]
 fn an_image_cut_short_while_open_fails_without_dying() {
-    for format in FORMATS {
-        let packed = packed(format, 2 << 20);
-        let device = open(&packed.image, 2);
+    for (format, which) in FORMATS
+        .into_iter()
+        .flat_map(|format| [(format, 0), (format, 1)])
+    {
+        let packed = packed(format, 4 << 20);
+        let device = &open_both(&packed.image, 2)[which];
         let frames = device.index().frames();
         let cut = device.index().frame(frames / 4).offset;
         packed.image.set_len(cut).unwrap();
         let (mut good, mut failed) = (0, 0);
         for index in 0..frames {
             let frame = device.index().frame(index);
-            match read_with(&device, frame.raw_offset, frame.raw_bytes as usize) {
+            match read_with(device, frame.raw_offset, frame.raw_bytes as usize) {
                 Ok(bytes) => {
                     let start = frame.raw_offset as usize;
                     let expected = &packed.raw[start..start + frame.raw_bytes as usize];

@@ -34,10 +34,12 @@ pub(crate) struct Args {
     /// unless the format is cloop]
     #[arg(long, value_parser = size::parse, value_name = "SIZE")]
     frame: Option<u64>,
-    /// What zstd frames are made for [default: speed; size for directories]
+    /// What zstd frames are made for: size packs several times as long, speed inflates about a
+    /// quarter faster and takes a tenth more room [default: speed; size for directories]
     #[arg(long, value_name = "speed|size", value_enum)]
     tune: Option<Tuning>,
-    /// Compression level: zstd 1-22 (9), lz4 1-12 (9), cloop 1-12 (9), cloop-lzo 1-9
+    /// Compression level: zstd 1-22 (9, tuned for size 15), lz4 1-12 (9), cloop 1-12 (9),
+    /// cloop-lzo 1-9
     #[arg(long, value_name = "N")]
     level: Option<i32>,
     #[command(flatten)]

@@ -49,6 +49,8 @@ pub struct Measured {
     pub p50_us: f64,
     /// The same: 99th percentile.
     pub p99_us: f64,
+    /// The same: one in a thousand takes longer.
+    pub p999_us: f64,
 }
 
 /// Reads blocks at random offsets, multiples of the block's size.
@@ -442,6 +444,7 @@ fn measured(mut latencies_ns: Vec<u32>, bytes: u64, wall_s: f64) -> Measured {
         mb_per_s: bytes as f64 / wall_s / 1e6,
         p50_us: at(0.5),
         p99_us: at(0.99),
+        p999_us: at(0.999),
     }
 }
 
