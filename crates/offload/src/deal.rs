@@ -1,22 +1,46 @@
 //! Deals each item of a borrowed slice to exactly one of the engines that share a loop.
 //!
-//! Why here: the frames of one request are cut up dynamically, an atomic counter deep, so that an
-//! engine which was woken late simply takes fewer; and items are `&mut`, so a kernel's outputs are
-//! borrowed, not copied.
+//! Every engine has a share: a run of neighbouring items, the first engine's a little larger
+//! (`sidecore_sched::Split`). Who has done its own takes what is left of others' shares, one item at
+//! a time; so an engine that was woken late, or lost its core, simply does fewer.
+//! Items are `&mut`, so a kernel's outputs are borrowed, not copied.
 //!
-//! Why `unsafe` is here: the borrow checker cannot see that the counter hands out every index once.
-//! Must stay true: `next` never returns the same index twice.
+//! Why `unsafe` is here: the borrow checker cannot see that the counters hand out every index once.
+//! Must stay true: shares are disjoint, and no share's counter returns the same index twice.
 #![allow(unsafe_code)]
 
+use sidecore_sched::Split;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The most shares: further engines only take what others left.
+const SHARES_MAX: usize = 16;
 
 /// A slice being dealt.
 pub(crate) struct Deal<'a, T> {
     first: *mut T,
-    len: usize,
-    next: AtomicUsize,
+    shares: [Share; SHARES_MAX],
+    /// How many of the shares there are.
+    count: usize,
+    /// Engines that have joined.
+    joined: AtomicU32,
+    /// Items that engines took of others' shares: the first engine, all others.
+    taken_over: [AtomicU32; 2],
     slice: PhantomData<&'a mut [T]>,
+}
+
+/// A run of items: the next one to hand out, and the end.
+struct Share {
+    next: AtomicU32,
+    end: u32,
+}
+
+/// One engine's part in a deal.
+pub(crate) struct Hand {
+    /// Its number among those that joined; the first is 0.
+    number: usize,
+    /// The share that it takes from now.
+    share: usize,
 }
 
 // SAFETY: sharing a `Deal` only lets threads take distinct `&mut T`, which is sending each `T`'s
@@ -24,37 +48,139 @@ pub(crate) struct Deal<'a, T> {
 unsafe impl<T: Send> Sync for Deal<'_, T> {}
 
 impl<'a, T> Deal<'a, T> {
-    pub(crate) fn new(items: &'a mut [T]) -> Self {
+    /// A deal among `width` engines. At most 2^32 - 1 items.
+    pub(crate) fn new(items: &'a mut [T], width: u32, split: &Split) -> Self {
+        let len = u32::try_from(items.len()).unwrap_or(u32::MAX);
+        let count = width.clamp(1, SHARES_MAX as u32);
         Self {
             first: items.as_mut_ptr(),
-            len: items.len(),
-            next: AtomicUsize::new(0),
+            shares: std::array::from_fn(|index| {
+                let range = match (index as u32) < count {
+                    true => split.share(len, count, index as u32),
+                    false => len..len,
+                };
+                Share {
+                    next: AtomicU32::new(range.start),
+                    end: range.end,
+                }
+            }),
+            count: count as usize,
+            joined: AtomicU32::new(0),
+            taken_over: [AtomicU32::new(0), AtomicU32::new(0)],
             slice: PhantomData,
         }
     }
 
-    /// The next item, or `None` when all are dealt or [`Self::stop`] was called.
-    #[allow(clippy::mut_from_ref)]
-    pub(crate) fn next(&self) -> Option<&mut T> {
-        // Relaxed: the counter only divides; what an item holds was published by the job's gate.
-        let index = self.next.fetch_add(1, Ordering::Relaxed);
-        if index >= self.len {
-            // Keep the counter from wrapping, however often it is asked.
-            self.next.store(self.len, Ordering::Relaxed);
-            return None;
+    /// An engine joins; the first one to do so has the first share.
+    pub(crate) fn join(&self) -> Hand {
+        let number = self.joined.fetch_add(1, Ordering::Relaxed) as usize;
+        Hand {
+            number,
+            share: number % self.count,
         }
-        // SAFETY: `index < len`, and `fetch_add` returned this index to nobody else. A store of
-        // `len` can only skip items, never repeat one, because it is never below a dealt index.
-        Some(unsafe { &mut *self.first.add(index) })
+    }
+
+    /// The next item for this engine, or `None` when all are dealt or [`Self::stop`] was called.
+    #[allow(clippy::mut_from_ref)]
+    pub(crate) fn next(&self, hand: &mut Hand) -> Option<&mut T> {
+        for _ in 0..self.count {
+            let share = &self.shares[hand.share];
+            // A look first: counters of shares that are done must not grow without end.
+            if share.next.load(Ordering::Relaxed) < share.end {
+                // Relaxed: the counter only divides; what an item holds was published by the job's
+                // gate.
+                let index = share.next.fetch_add(1, Ordering::Relaxed);
+                if index < share.end {
+                    if hand.share != hand.number {
+                        let whose = usize::from(hand.number != 0);
+                        self.taken_over[whose].fetch_add(1, Ordering::Relaxed);
+                    }
+                    // SAFETY: shares are disjoint ranges of the slice (`Split::share`; the test
+                    // below), `index` lies in this one, and `fetch_add` returned it to nobody else:
+                    // a store of `end` in `stop` can only skip items, never repeat one.
+                    return Some(unsafe { &mut *self.first.add(index as usize) });
+                }
+            }
+            hand.share = (hand.share + 1) % self.count;
+        }
+        None
     }
 
     /// Whether there is an item left to deal, at this moment.
     pub(crate) fn has_more(&self) -> bool {
-        self.next.load(Ordering::Relaxed) < self.len
+        let has_more = |share: &Share| share.next.load(Ordering::Relaxed) < share.end;
+        self.shares[..self.count].iter().any(has_more)
     }
 
     /// Deals no more.
     pub(crate) fn stop(&self) {
-        self.next.store(self.len, Ordering::Relaxed);
+        for share in &self.shares[..self.count] {
+            share.next.fetch_max(share.end, Ordering::Relaxed);
+        }
+    }
+
+    /// Items that the first engine, and that all others, took of others' shares.
+    pub(crate) fn taken_over(&self) -> (u32, u32) {
+        let [first, others] = &self.taken_over;
+        (
+            first.load(Ordering::Relaxed),
+            others.load(Ordering::Relaxed),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use sidecore_sched::split::SplitRun;
+
+    proptest! {
+        #[test]
+        fn every_item_is_dealt_once_in_whatever_order_engines_ask(
+            len in 0usize..300,
+            width in 1u32..40,
+            late_ns in 0f64..1e6,
+            order in prop::collection::vec(0usize..40, 0..1_000),
+        ) {
+            let mut split = Split::default();
+            split.learn(&SplitRun {
+                units: 100,
+                width: 4,
+                elapsed_ns: 1e6,
+                first_idle_ns: late_ns,
+                others_idle_ns: 0.0,
+            });
+            let mut items = vec![0u32; len];
+            let deal = Deal::new(&mut items, width, &split);
+            let mut hands: Vec<Hand> = (0..40).map(|_| deal.join()).collect();
+            let mut dealt = 0;
+            for engine in order {
+                if let Some(item) = deal.next(&mut hands[engine]) {
+                    *item += 1;
+                    dealt += 1;
+                }
+            }
+            while let Some(item) = deal.next(&mut hands[0]) {
+                *item += 1;
+                dealt += 1;
+            }
+            prop_assert_eq!(dealt, len);
+            prop_assert!(!deal.has_more());
+            prop_assert!(items.iter().all(|&count| count == 1));
+        }
+    }
+
+    #[test]
+    fn a_deal_that_was_stopped_deals_no_more() {
+        let mut items = [0; 20];
+        let deal = Deal::new(&mut items, 3, &Split::default());
+        let (mut first, mut second) = (deal.join(), deal.join());
+        assert!(deal.next(&mut first).is_some() && deal.next(&mut second).is_some());
+        assert!(deal.has_more());
+        deal.stop();
+        assert!(!deal.has_more());
+        assert!(deal.next(&mut first).is_none() && deal.next(&mut second).is_none());
+        assert_eq!(deal.taken_over(), (0, 0));
     }
 }

@@ -29,6 +29,7 @@ pub mod daemon;
 mod deal;
 mod error;
 mod job;
+mod loops;
 mod mission;
 mod packet;
 mod pool;

@@ -9,14 +9,13 @@
 //! afterwards, so that posted work is never left lying while an engine is idle.
 
 use crate::claims::ENGINES_MAX;
-use crate::deal::Deal;
 use crate::error::OffloadError;
+use crate::loops::Loop;
 use crate::mission::Mission;
 use crate::shared::{Claim, Driver, Posted, Shared, add, engine_thread, guarded};
 use crate::task;
-use parking_lot::Mutex;
-use sidecore_engine::{Core, CoreOptions, Kernel, WaitOptions};
-use sidecore_sched::{ClassId, Decision, Departure, Policy};
+use sidecore_engine::{Core, CoreOptions, Kernel};
+use sidecore_sched::{ClassId, Decision, Policy};
 use sidecore_sys::{clock, cpu};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -291,9 +290,34 @@ impl Pool {
             .map_err(OffloadError::from)
     }
 
+    /// [`Self::off_load`] for work of a class that the policy measures: where it was found to be
+    /// faster on the host, the caller's own core does it (the papers' off-load test).
+    ///
+    /// # Errors
+    /// As [`Self::off_load`].
+    pub fn off_load_as<R: Send>(
+        &self,
+        class: ClassId,
+        work: impl FnOnce(&mut Core) -> R + Send,
+    ) -> Result<R, OffloadError> {
+        if task::is_cancelled() {
+            return Err(OffloadError::Cancelled);
+        }
+        let ready = self.shared.count_ready();
+        let (decision, arrival) = self.shared.arrive(&ready, class, 1);
+        let on_host = decision == Decision::Host;
+        let result = match on_host {
+            true => self.shared.on_host(|driver| work(&mut driver.core)),
+            false => self.off_load(work),
+        };
+        self.shared.depart(&arrival, 1, on_host);
+        result
+    }
+
     /// Runs `unit` on every item, on as many engines as the policy gives this loop (LLP); on equal
-    /// cores the caller is the first of them. Each item is handed to exactly one engine, in order
-    /// of their index. Blocks until all are done, a task parked while it has nothing to do itself;
+    /// cores the caller is the first of them. Each item is handed to exactly one engine: every
+    /// engine has a run of neighbours, the first one's a little larger by measurement, and who is
+    /// done takes what others have left. Blocks until all are done, a task parked while it has nothing to do itself;
     /// nothing is allocated. Where the policy leaves the loop to the host, the caller's own core
     /// runs all of it.
     ///
@@ -306,6 +330,15 @@ impl Pool {
         class: ClassId,
         items: &mut [T],
         unit: impl Fn(&mut Core, &mut T) + Sync,
+    ) -> Result<(), OffloadError> {
+        self.for_each_by(class, items, &unit)
+    }
+
+    fn for_each_by<T: Send, F: Fn(&mut Core, &mut T) + Sync>(
+        &self,
+        class: ClassId,
+        items: &mut [T],
+        unit: &F,
     ) -> Result<(), OffloadError> {
         if items.is_empty() {
             return Ok(());
@@ -320,7 +353,11 @@ impl Pool {
             true => None,
             false => shared.acquire_or_host(true)?,
         };
-        let units = u32::try_from(items.len()).unwrap_or(u32::MAX);
+        let Ok(units) = u32::try_from(items.len()) else {
+            drop((own, ready));
+            let mut parts = items.chunks_mut(u32::MAX as usize);
+            return parts.try_for_each(|part| self.for_each_by(class, part, unit));
+        };
         if units == 1
             && let Some(own) = own
         {
@@ -333,28 +370,14 @@ impl Pool {
                 });
             });
         }
-        let begun = shared.now_ns();
-        let arrival = shared.arrival(&ready, class, units);
-        let decision = shared.policy.lock().arrive(begun, &arrival);
-        let work = Loop::new(shared, items, &unit);
+        let (decision, arrival) = shared.arrive(&ready, class, units);
+        let mut work = Loop::new(shared, class, items, unit, decision.width());
         let width = match (decision, own) {
-            (Decision::Host, Some(own)) => work.run_here(&own, 1),
-            (Decision::Engines(width), Some(own)) => work.run_here(&own, width.get()),
-            (Decision::Engines(width), None) if shared.dedicated => work.run_there(width.get())?,
+            (_, Some(own)) => work.run_here(own),
+            (Decision::Engines(_), None) if shared.dedicated => work.run_there()?,
             (_, None) => work.run_on_host()?,
         };
-        let ended = shared.now_ns();
-        shared.policy.lock().depart(
-            ended,
-            &Departure {
-                task: arrival.task,
-                class,
-                units,
-                width,
-                on_host: decision == Decision::Host,
-                elapsed_ns: ended.saturating_sub(begun),
-            },
-        );
+        shared.depart(&arrival, width, decision == Decision::Host);
         work.result()
     }
 
@@ -414,136 +437,3 @@ impl Seat<'_> {
         self.claim.engine
     }
 }
-
-/// A loop on its way.
-struct Loop<'a, T, F> {
-    shared: &'a Shared,
-    deal: Deal<'a, T>,
-    unit: &'a F,
-    failed: Mutex<Option<OffloadError>>,
-}
-
-impl<'a, T: Send, F: Fn(&mut Core, &mut T) + Sync> Loop<'a, T, F> {
-    fn new(shared: &'a Shared, items: &'a mut [T], unit: &'a F) -> Self {
-        Self {
-            shared,
-            deal: Deal::new(items),
-            unit,
-            failed: Mutex::new(None),
-        }
-    }
-
-    fn result(self) -> Result<(), OffloadError> {
-        self.failed.into_inner().map_or(Ok(()), Err)
-    }
-
-    /// Does the next unit; false when none is left.
-    fn do_one(&self, driver: &mut Driver) -> bool {
-        let Some(item) = self.deal.next() else {
-            return false;
-        };
-        driver.units += 1;
-        match guarded(|| (self.unit)(&mut driver.core, item)) {
-            Ok(()) => true,
-            Err(error) => {
-                self.deal.stop();
-                *self.failed.lock() = Some(error);
-                false
-            }
-        }
-    }
-
-    fn do_all(&self, driver: &mut Driver) {
-        while self.do_one(driver) {}
-    }
-
-    /// Asks idle engines to help until `width` take part; those next to `first` before others.
-    fn ask(&self, ticket: crate::job::JobTicket, first: usize, width: u32, taken: &mut u32) {
-        let near = u64::MAX.checked_shl(first as u32 + 1).unwrap_or(u64::MAX);
-        while *taken < width
-            && self.deal.has_more()
-            && let Some(engine) = self.shared.claims.claim(near)
-        {
-            let claim = Claim {
-                shared: self.shared,
-                engine,
-            };
-            claim.send_mission(Mission::Help(ticket));
-            *taken += 1;
-        }
-    }
-
-    /// Runs the loop on up to `width` engines, the first of which is the caller's. Returns how many
-    /// took part or were asked to.
-    fn run_here(&self, own: &Claim<'_>, width: u32) -> u32 {
-        add(&own.place().counters.called, 1);
-        let mut taken = 1;
-        let body = |driver: &mut Driver| self.do_all(driver);
-        let opened = width > 1
-            && self
-                .shared
-                .jobs
-                .with_open(&body, |ticket| {
-                    // Engines that are not idle yet join as they become so.
-                    self.ask(ticket, own.engine, width, &mut taken);
-                    own.drive(|driver| {
-                        while self.do_one(driver) {
-                            self.ask(ticket, own.engine, width, &mut taken);
-                        }
-                    });
-                })
-                .is_some();
-        if !opened {
-            own.drive(|driver| self.do_all(driver));
-        }
-        taken
-    }
-
-    /// Runs the loop on the caller's own core, with no engine.
-    fn run_on_host(&self) -> Result<u32, OffloadError> {
-        self.shared.on_host(|driver| self.do_all(driver))?;
-        Ok(1)
-    }
-
-    /// Runs the loop on up to `width` engines, none of which is the caller's; it waits.
-    fn run_there(&self, width: u32) -> Result<u32, OffloadError> {
-        let Some(first) = self.shared.acquire_or_host(true)? else {
-            return self.run_on_host();
-        };
-        let mut taken = 1;
-        if width == 1 {
-            first.send(|driver| self.do_all(driver))?;
-            return Ok(1);
-        }
-        let dealt = task::WaitPoint::new();
-        let body = |driver: &mut Driver| {
-            self.do_all(driver);
-            // This engine is still inside the job, so its opener, whose stack this is on, waits.
-            dealt.notify();
-        };
-        let mut first = Some(first);
-        let opened = self.shared.jobs.with_open(&body, |ticket| {
-            let engine = first.as_ref().map_or(0, |claim| claim.engine);
-            if let Some(first) = first.take() {
-                first.send_mission(Mission::Help(ticket));
-            }
-            dealt.wait(LOOP_WAIT, || {
-                self.ask(ticket, engine, width, &mut taken);
-                (!self.deal.has_more()).then_some(())
-            });
-        });
-        if opened.is_none()
-            && let Some(first) = first
-        {
-            // No slot is free: one engine does it alone.
-            first.send(|driver| self.do_all(driver))?;
-        }
-        Ok(taken)
-    }
-}
-
-/// How a plain thread waits for a loop that runs elsewhere.
-const LOOP_WAIT: WaitOptions = WaitOptions {
-    spins: 1_000,
-    grace: Duration::ZERO,
-};

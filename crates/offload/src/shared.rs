@@ -16,7 +16,8 @@ use crossbeam_queue::ArrayQueue;
 use crossbeam_utils::CachePadded;
 use parking_lot::{Condvar, Mutex};
 use sidecore_engine::{Core, CoreOptions};
-use sidecore_sched::{Arrival, ClassId, Policy};
+use sidecore_sched::policy::CLASSES_MAX;
+use sidecore_sched::{Arrival, ClassId, Decision, Departure, Policy, Split};
 use sidecore_sys::{clock, cpu};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -61,6 +62,10 @@ pub(crate) struct Shared {
     pub(crate) jobs: Jobs<Driver>,
     pub(crate) backlog: ArrayQueue<Posted>,
     pub(crate) policy: Mutex<Box<dyn Policy>>,
+    /// When the policy was last told that time passes.
+    ticked_ns: AtomicU64,
+    /// How loops of each class are split.
+    pub(crate) splits: Mutex<Box<[Split]>>,
     /// Which engines are on a core, by the core's number.
     on_cpu: Box<[u64]>,
     /// Whether hosts have cores of their own: an off-load is then always a packet.
@@ -96,6 +101,12 @@ pub(crate) struct Ready<'a> {
     threads: u32,
 }
 
+/// What a policy was told of work that is under way.
+pub(crate) struct Arrived {
+    arrival: Arrival,
+    begun_ns: u64,
+}
+
 impl Shared {
     pub(crate) fn new(config: PoolConfig) -> Result<Self, OffloadError> {
         let cpus = match config.cpus.is_empty() {
@@ -123,6 +134,8 @@ impl Shared {
             jobs: Jobs::new(JOBS_MAX),
             backlog: ArrayQueue::new(config.backlog_max.max(1)),
             policy: Mutex::new(config.policy),
+            ticked_ns: AtomicU64::new(0),
+            splits: Mutex::new(vec![Split::default(); CLASSES_MAX].into()),
             on_cpu: on_cpu.into(),
             dedicated: config.dedicated,
             waiters: AtomicU32::new(0),
@@ -162,7 +175,7 @@ impl Shared {
     }
 
     /// What a policy is told when a loop asks for engines.
-    pub(crate) fn arrival(&self, ready: &Ready<'_>, class: ClassId, units: u32) -> Arrival {
+    fn arrival(&self, ready: &Ready<'_>, class: ClassId, units: u32) -> Arrival {
         let tasks = self.tasks.ready.load(Ordering::Relaxed) as u32;
         let live = self.tasks.live.load(Ordering::Relaxed) as u32;
         let others = (tasks + ready.threads).saturating_sub(1);
@@ -181,6 +194,39 @@ impl Shared {
             },
             engines,
             ready: others,
+        }
+    }
+
+    /// Asks the policy, and says what it was told and when.
+    pub(crate) fn arrive(
+        &self,
+        ready: &Ready<'_>,
+        class: ClassId,
+        units: u32,
+    ) -> (Decision, Arrived) {
+        let begun_ns = self.now_ns();
+        let arrival = self.arrival(ready, class, units);
+        let decision = self.policy.lock().arrive(begun_ns, &arrival);
+        (decision, Arrived { arrival, begun_ns })
+    }
+
+    /// Tells the policy how it went.
+    pub(crate) fn depart(&self, arrived: &Arrived, width: u32, on_host: bool) {
+        let now_ns = self.now_ns();
+        let departure = Departure {
+            task: arrived.arrival.task,
+            class: arrived.arrival.class,
+            units: arrived.arrival.units,
+            width,
+            on_host,
+            elapsed_ns: now_ns.saturating_sub(arrived.begun_ns),
+        };
+        let mut policy = self.policy.lock();
+        policy.depart(now_ns, &departure);
+        // Relaxed: written under the lock.
+        if now_ns.saturating_sub(self.ticked_ns.load(Ordering::Relaxed)) > TICK_NS {
+            self.ticked_ns.store(now_ns, Ordering::Relaxed);
+            policy.tick(now_ns);
         }
     }
 
@@ -235,6 +281,11 @@ impl Shared {
                 self.freed.wait(&mut waiting);
             }
         }
+    }
+
+    /// Whether an urgent caller waits for an engine: loops then ask no more of them to help.
+    pub(crate) fn has_urgent_waiters(&self) -> bool {
+        self.urgent_waiters.load(Ordering::Relaxed) > 0
     }
 
     /// As [`Self::acquire`], but never waits for an engine inside of one, where all might wait for
@@ -540,3 +591,5 @@ pub(crate) fn guarded<R>(work: impl FnOnce() -> R) -> Result<R, OffloadError> {
 const SPINS_FOR_ENGINE: u32 = 30;
 /// How long, at most, others let urgent callers go first each time.
 const DEFER: Duration = Duration::from_micros(100);
+/// How often, at most, a policy is told that time passes.
+const TICK_NS: u64 = 10_000_000;

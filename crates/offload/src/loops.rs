@@ -1,0 +1,197 @@
+//! One loop across several engines.
+//!
+//! Why here: who works on a loop depends on where its caller is. On equal cores the caller's own
+//! engine is the first one; with dedicated engines the caller only waits; and where the policy
+//! leaves the loop to the host, or the caller is itself inside an engine and no other is idle, a
+//! core that is no engine's does all of it.
+//!
+//! Must stay true: the job is closed, with every helper out, before the items' borrow ends; an
+//! engine that has no unit left is given back before anyone waits for the others.
+
+use crate::deal::{Deal, Hand};
+use crate::error::OffloadError;
+use crate::job::JobTicket;
+use crate::mission::Mission;
+use crate::shared::{Claim, Driver, Shared, add, guarded};
+use crate::task::WaitPoint;
+use parking_lot::Mutex;
+use sidecore_engine::{Core, WaitOptions};
+use sidecore_sched::ClassId;
+use sidecore_sched::split::SplitRun;
+use std::time::Duration;
+
+/// A loop on its way.
+pub(crate) struct Loop<'a, T, F> {
+    shared: &'a Shared,
+    class: ClassId,
+    deal: Deal<'a, T>,
+    unit: &'a F,
+    units: u32,
+    /// The most engines that take part.
+    width: u32,
+    failed: Mutex<Option<OffloadError>>,
+}
+
+impl<'a, T: Send, F: Fn(&mut Core, &mut T) + Sync> Loop<'a, T, F> {
+    /// A loop on up to `width` engines; at most 2^32 - 1 items.
+    pub(crate) fn new(
+        shared: &'a Shared,
+        class: ClassId,
+        items: &'a mut [T],
+        unit: &'a F,
+        width: u32,
+    ) -> Self {
+        let split = match width {
+            1 => Default::default(),
+            _ => shared.splits.lock()[class.index()],
+        };
+        Self {
+            shared,
+            class,
+            units: items.len() as u32,
+            deal: Deal::new(items, width, &split),
+            unit,
+            width,
+            failed: Mutex::new(None),
+        }
+    }
+
+    /// How it went, when all have left.
+    pub(crate) fn result(self) -> Result<(), OffloadError> {
+        self.failed.into_inner().map_or(Ok(()), Err)
+    }
+
+    /// Runs the loop on up to its width of engines, the first of which is the caller's. Returns how
+    /// many took part or were asked to.
+    pub(crate) fn run_here(&mut self, own: Claim<'_>) -> u32 {
+        add(&own.place().counters.called, 1);
+        let (this, mut taken) = (&*self, 1);
+        let mut own = Some(own);
+        if this.width > 1 {
+            let begun_ns = this.shared.now_ns();
+            let mut first_ended_ns = begun_ns;
+            let body = |driver: &mut Driver| this.do_all(driver);
+            this.shared.jobs.with_open(&body, |ticket| {
+                // The first to join has the first share.
+                let mut hand = this.deal.join();
+                let Some(own) = own.take() else { return };
+                // Engines that are not idle yet join as they become so.
+                this.ask(ticket, own.engine, &mut taken);
+                own.drive(|driver| {
+                    while this.do_one(driver, &mut hand) {
+                        this.ask(ticket, own.engine, &mut taken);
+                    }
+                });
+                first_ended_ns = this.shared.now_ns();
+                // The engine is dropped here: others may have it while this waits for helpers.
+            });
+            if taken > 1 {
+                this.learn(taken, begun_ns, first_ended_ns);
+            }
+        }
+        if let Some(own) = own {
+            // One engine was wanted, or no slot is free.
+            own.drive(|driver| this.do_all(driver));
+        }
+        taken
+    }
+
+    /// Runs the loop on the caller's own core, with no engine.
+    pub(crate) fn run_on_host(&self) -> Result<u32, OffloadError> {
+        self.shared.on_host(|driver| self.do_all(driver))?;
+        Ok(1)
+    }
+
+    /// Runs the loop on up to its width of engines, none of which is the caller's; it waits.
+    pub(crate) fn run_there(&self) -> Result<u32, OffloadError> {
+        let Some(first) = self.shared.acquire_or_host(true)? else {
+            return self.run_on_host();
+        };
+        if self.width == 1 {
+            first.send(|driver| self.do_all(driver))?;
+            return Ok(1);
+        }
+        let mut taken = 1;
+        let dealt = WaitPoint::new();
+        let body = |driver: &mut Driver| {
+            self.do_all(driver);
+            // This engine is still inside the job, so its opener, whose stack this is on, waits.
+            dealt.notify();
+        };
+        let mut first = Some(first);
+        self.shared.jobs.with_open(&body, |ticket| {
+            let Some(first) = first.take() else { return };
+            let engine = first.engine;
+            first.send_mission(Mission::Help(ticket));
+            dealt.wait(LOOP_WAIT, || {
+                self.ask(ticket, engine, &mut taken);
+                (!self.deal.has_more()).then_some(())
+            });
+        });
+        if let Some(first) = first {
+            // No slot is free: one engine does it alone.
+            first.send(|driver| self.do_all(driver))?;
+        }
+        Ok(taken)
+    }
+
+    /// Does the next unit; false when none is left.
+    fn do_one(&self, driver: &mut Driver, hand: &mut Hand) -> bool {
+        let Some(item) = self.deal.next(hand) else {
+            return false;
+        };
+        driver.units += 1;
+        match guarded(|| (self.unit)(&mut driver.core, item)) {
+            Ok(()) => true,
+            Err(error) => {
+                self.deal.stop();
+                *self.failed.lock() = Some(error);
+                false
+            }
+        }
+    }
+
+    fn do_all(&self, driver: &mut Driver) {
+        let mut hand = self.deal.join();
+        while self.do_one(driver, &mut hand) {}
+    }
+
+    /// Asks idle engines to help until as many take part as may; those after `first` before others.
+    fn ask(&self, ticket: JobTicket, first: usize, taken: &mut u32) {
+        let near = u64::MAX.checked_shl(first as u32 + 1).unwrap_or(u64::MAX);
+        while *taken < self.width
+            && self.deal.has_more()
+            && !self.shared.has_urgent_waiters()
+            && let Some(engine) = self.shared.claims.claim(near)
+        {
+            let claim = Claim {
+                shared: self.shared,
+                engine,
+            };
+            claim.send_mission(Mission::Help(ticket));
+            *taken += 1;
+        }
+    }
+
+    /// Tunes the split of this class: who waited at the end, or took over what others had left, had
+    /// too small a share.
+    fn learn(&self, taken: u32, begun_ns: u64, first_ended_ns: u64) {
+        let ended_ns = self.shared.now_ns();
+        let elapsed_ns = (ended_ns - begun_ns) as f64;
+        let unit_ns = elapsed_ns * f64::from(taken) / f64::from(self.units.max(1));
+        let (first, others) = self.deal.taken_over();
+        self.shared.splits.lock()[self.class.index()].learn(&SplitRun {
+            units: self.units,
+            width: taken,
+            elapsed_ns,
+            first_idle_ns: (ended_ns - first_ended_ns) as f64 + f64::from(first) * unit_ns,
+            others_idle_ns: f64::from(others) * unit_ns / f64::from(taken - 1),
+        });
+    }
+}
+
+/// How a plain thread waits for a loop that runs elsewhere.
+const LOOP_WAIT: WaitOptions = WaitOptions {
+    spins: 1_000,
+    grace: Duration::ZERO,
+};
