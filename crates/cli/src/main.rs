@@ -4,6 +4,7 @@
 //! nothing else there; progress and logs go to standard error. A broken pipe is quiet.
 
 mod block;
+mod cell;
 mod daemon;
 mod offload;
 mod output;
@@ -28,6 +29,9 @@ enum Command {
     /// Compressed images: pack, mount, attach, serve, measure.
     #[command(subcommand)]
     Block(block::Command),
+    /// The papers' scheduling tables and figures, by a machine in virtual time.
+    #[command(subcommand)]
+    Cell(cell::Command),
     /// Own the machine's engines and serve other processes, in the foreground.
     Daemon(daemon::Args),
     /// What a daemon's engines and clients do, live.
@@ -52,6 +56,7 @@ fn main() -> ExitCode {
     output::start_logging();
     let result = match Cli::parse().command {
         Command::Block(command) => command.run(),
+        Command::Cell(command) => command.run(),
         Command::Daemon(args) => args.run(),
         Command::Top(args) => args.run(),
         Command::Offload(command) => command.run(),

@@ -160,7 +160,13 @@ impl Tour {
             "\n{number}. What it costs to reach one, and 8 workers as fibers beside processes"
         ))?;
         let groups = ["--only", "trips,edtlp", "--workers", "8"];
-        self.sidecore(&[&["offload", "bench", "--quick"][..], &groups].concat())
+        self.sidecore(&[&["offload", "bench", "--quick"][..], &groups].concat())?;
+        self.go_on()?;
+        let number = number + 1;
+        say(&format!(
+            "\n{number}. The papers' table of the same, beside a model of their machine"
+        ))?;
+        self.sidecore(&["cell", "table1"])
     }
 
     /// Between two steps: an interrupted tour ends here, with everything undone.

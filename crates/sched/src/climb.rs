@@ -6,8 +6,8 @@
 //! So it is tried: windows with the present number and with another one in turn, so that a drift of
 //! the load hits both alike; the work done in equal numbers of departures is compared.
 //!
-//! A higher number is taken when it does as well (the last wave gains), a lower one only when it
-//! does better. What "as well" may give away is bounded over all steps together.
+//! Another number is taken only when it does better beyond doubt, and dropped as soon as that has
+//! become unlikely: the more a candidate would lose, the sooner.
 //!
 //! Must stay true: never fewer live tasks than engines, never more than [`LIVE_PER_ENGINE_MAX`] for
 //! each; nothing is tried while there are not enough tasks to keep the present number live; a lost
@@ -28,8 +28,6 @@ pub struct Climb {
     accepted: u32,
     /// The next step, up (positive) or down.
     step: i32,
-    /// Product of the accepted ratios below 1 since the last that was above.
-    given_away: f64,
     trial: Option<Trial>,
     /// Departures until the next trial may begin.
     pause: u32,
@@ -37,7 +35,7 @@ pub struct Climb {
     live: u32,
 }
 
-/// Windows in turn: accepted, candidate, candidate, accepted, ...
+/// Rounds of four windows: accepted, candidate, candidate, accepted.
 #[derive(Debug, Clone, Copy)]
 struct Trial {
     candidate: u32,
@@ -45,9 +43,14 @@ struct Trial {
     departures: u32,
     began: Nanos,
     work: f64,
-    /// Work and time of the accepted number [0] and of the candidate [1].
+    /// Work and time of this round: the accepted number's [0], the candidate's [1].
     work_sums: [f64; 2],
     time_sums: [f64; 2],
+    /// Logarithms of the rounds' ratios of throughput, candidate over accepted: how many, their
+    /// mean, and the sum of squares about it.
+    rounds: u32,
+    mean: f64,
+    squares: f64,
 }
 
 impl Climb {
@@ -58,8 +61,8 @@ impl Climb {
             *self = Self {
                 engines,
                 accepted: engines.max(1),
-                step: 1,
-                given_away: 1.0,
+                // A long step first: its gain or loss shows soonest.
+                step: (engines / 2).max(1) as i32,
                 pause: PAUSE_MIN,
                 pause_next: PAUSE_MIN,
                 live,
@@ -106,8 +109,19 @@ impl Climb {
         trial.departures = 0;
         trial.began = now;
         trial.work = 0.0;
-        self.trial = Some(trial);
-        self.judge(&trial);
+        if trial.window.is_multiple_of(4) {
+            trial.end_round();
+            self.trial = Some(trial);
+            self.judge(&trial);
+        } else {
+            self.trial = Some(trial);
+        }
+    }
+
+    /// Whether a trial is under way: then equal work must go on being told as equal.
+    #[must_use]
+    pub fn trying(&self) -> bool {
+        self.trial.is_some()
     }
 
     /// How many tasks to keep live now.
@@ -139,35 +153,24 @@ impl Climb {
             work: 0.0,
             work_sums: [0.0; 2],
             time_sums: [0.0; 2],
+            rounds: 0,
+            mean: 0.0,
+            squares: 0.0,
         });
     }
 
-    /// After each pair of windows: goes on, takes the candidate, or drops it.
+    /// After each round: goes on, takes the candidate, or drops it.
     fn judge(&mut self, trial: &Trial) {
-        if !trial.window.is_multiple_of(2) {
+        let error = trial.error();
+        let last = trial.rounds >= ROUNDS_MAX;
+        let taken = trial.mean > error * if last { TAKEN_LAST } else { TAKEN_EARLY };
+        let hopeless = trial.mean + HOPELESS * error < GAIN_MIN;
+        if trial.rounds < ROUNDS_MIN || !(taken || hopeless || last) {
             return;
         }
-        let rate = |side: usize| trial.work_sums[side] / trial.time_sums[side].max(1.0);
-        let ratio = rate(1) / rate(0).max(f64::MIN_POSITIVE);
-        let (pairs, up) = (trial.window / 2, trial.candidate > self.accepted);
-        let margin = CLEARLY / f64::from(pairs).sqrt();
-        if pairs < PAIRS_MAX && (ratio - 1.0).abs() < margin {
-            return;
-        }
-        let given_away = if ratio >= 1.0 {
-            1.0
-        } else {
-            self.given_away * ratio
-        };
-        let taken = if up {
-            given_away >= 1.0 - GIVE_AWAY_MAX
-        } else {
-            ratio >= 1.0 + GIVE_AWAY_MAX
-        };
         self.trial = None;
         if taken {
             self.accepted = trial.candidate;
-            self.given_away = given_away;
             self.step = self.step.saturating_mul(2);
             self.pause_next = PAUSE_MIN;
         } else {
@@ -176,7 +179,7 @@ impl Climb {
                 0 => -self.step.signum(),
                 half => half,
             };
-            self.pause_next = self.pause_next.saturating_mul(2).min(PAUSE_MAX);
+            self.pause_next = self.pause_next.saturating_mul(4).min(PAUSE_MAX);
         }
         self.pause = self.pause_next;
     }
@@ -192,20 +195,42 @@ impl Trial {
     fn side(&self) -> usize {
         usize::from(matches!(self.window % 4, 1 | 2))
     }
+
+    fn end_round(&mut self) {
+        let rate = |side: usize| self.work_sums[side] / self.time_sums[side].max(1.0);
+        let ratio = (rate(1).max(1e-9) / rate(0).max(1e-9)).ln();
+        self.rounds += 1;
+        // Welford's running mean and squares.
+        let off = ratio - self.mean;
+        self.mean += off / f64::from(self.rounds);
+        self.squares += off * (ratio - self.mean);
+        self.work_sums = [0.0; 2];
+        self.time_sums = [0.0; 2];
+    }
+
+    /// The standard error of the mean, by the rounds' own spread.
+    fn error(&self) -> f64 {
+        let rounds = f64::from(self.rounds);
+        (self.squares / (rounds - 1.0).max(1.0) / rounds).sqrt()
+    }
 }
 
 /// Departures in a window.
-const WINDOW: u32 = 256;
+const WINDOW: u32 = 512;
 
-/// Pairs of windows in a trial, at most.
-const PAIRS_MAX: u32 = 8;
+/// Rounds in a trial.
+const ROUNDS_MIN: u32 = 4;
+const ROUNDS_MAX: u32 = 16;
 
-/// After one pair, a difference of so much is believed; after n, of this over the root of n.
-const CLEARLY: f64 = 0.15;
+/// Standard errors by which a candidate must be better: to be taken early, and after all rounds.
+const TAKEN_EARLY: f64 = 4.0;
+const TAKEN_LAST: f64 = 2.0;
 
-/// What "as well" may give away, over all steps together.
-const GIVE_AWAY_MAX: f64 = 0.015;
+/// A candidate is dropped early when so many standard errors above its mean there is still no gain
+/// of [`GAIN_MIN`].
+const HOPELESS: f64 = 1.5;
+const GAIN_MIN: f64 = 0.005;
 
 /// Departures between two trials.
-const PAUSE_MIN: u32 = 64;
+const PAUSE_MIN: u32 = 512;
 const PAUSE_MAX: u32 = 65_536;

@@ -110,17 +110,23 @@ impl Curve {
         (entry.samples != 0).then_some(f64::from(entry.unit_ns))
     }
 
-    /// The width from 1 to `limit` with the least measured time a unit, the narrower of equals;
-    /// `limit` where it was not measured (optimistic first).
+    /// The width from 1 to `limit` with the least measured time a unit, and of those about as good
+    /// the narrowest: what it leaves idle, others can use. `limit` where it was not measured
+    /// (optimistic first).
     #[must_use]
     pub fn best_width(&self, limit: u32) -> u32 {
         let limit = limit.clamp(1, WIDTH_MAX);
         if self.at(limit).samples == 0 {
             return limit;
         }
-        (1..=limit)
-            .filter(|&width| self.at(width).samples != 0)
-            .min_by(|&a, &b| self.at(a).unit_ns.total_cmp(&self.at(b).unit_ns))
+        let measured = (1..=limit).filter(|&width| self.at(width).samples != 0);
+        let least = measured
+            .clone()
+            .map(|width| self.at(width).unit_ns)
+            .fold(f32::INFINITY, f32::min);
+        measured
+            .clone()
+            .find(|&width| self.at(width).unit_ns <= least * ABOUT_AS_GOOD)
             .unwrap_or(limit)
     }
 
@@ -145,7 +151,11 @@ impl Curve {
                 // The host is scarce: what it does itself, it does not hand out meanwhile.
                 (0, 0) => self.serial_ns(limit) * HOST_GUESS,
                 (0, _) => f64::from(entry.unit_ns),
-                _ => f64::from((entry.unit_ns - usual).max(0.0)),
+                // From few samples, it may be better than it looks.
+                (_, samples) => {
+                    let doubt = 1.0 - 1.0 / f32::from(samples.max(1)).sqrt();
+                    f64::from((entry.unit_ns * doubt - usual).max(0.0))
+                }
             };
             let cost_ns = unit_ns * units * f64::from(1u32 << entry.losses);
             (cost_ns <= self.credit_ns).then_some((place, cost_ns))
@@ -160,7 +170,7 @@ impl Curve {
         self.trial_at = self.arrivals;
         let entry = &mut self.entries[place];
         entry.tried_at = self.arrivals;
-        let lost = entry.samples != 0 && entry.unit_ns > usual * CLEARLY;
+        let lost = u32::from(entry.samples) >= LOSS_SAMPLES && entry.unit_ns > usual * CLEARLY;
         entry.losses = if lost {
             (entry.losses + 1).min(LOSSES_MAX)
         } else {
@@ -246,8 +256,14 @@ const RISE_GAIN_MAX: f32 = 1.0 / 16.0;
 /// A first look at the host waits until this many times one engine's time is affordable.
 const HOST_GUESS: f64 = 4.0;
 
+/// Slower by no more than this, a narrower width is as good.
+const ABOUT_AS_GOOD: f32 = 1.015;
+
 /// Slower by so much, a trial counts as lost.
 const CLEARLY: f32 = 1.05;
+
+/// Fewer samples than this lose no trial.
+const LOSS_SAMPLES: u32 = 8;
 
 /// Trials get rarer up to two to this power.
 const LOSSES_MAX: u8 = 8;

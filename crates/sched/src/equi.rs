@@ -11,7 +11,7 @@
 use crate::climb::Climb;
 use crate::curve::Curve;
 use crate::measured::Measured;
-use crate::policy::{Arrival, ClassId, Decision, Departure, Nanos, Policy};
+use crate::policy::{Arrival, CLASSES_MAX, ClassId, Decision, Departure, Nanos, Policy};
 use crate::share::Share;
 
 /// Idle engines shared evenly among ready tasks, capped by measurement; as many tasks live as pays.
@@ -19,6 +19,9 @@ use crate::share::Share;
 pub struct Equi {
     measured: Measured<Share>,
     climb: Climb,
+    /// What a unit of each class counts for as work done: the time one engine takes for it. Does
+    /// not change during a trial, because then two numbers of live tasks are compared by it.
+    unit_work: Box<[f64]>,
 }
 
 impl Default for Equi {
@@ -26,6 +29,7 @@ impl Default for Equi {
         Self {
             measured: Measured::new(Share),
             climb: Climb::default(),
+            unit_work: vec![0.0; CLASSES_MAX].into(),
         }
     }
 }
@@ -50,14 +54,15 @@ impl Policy for Equi {
 
     fn depart(&mut self, now: Nanos, departure: &Departure) {
         self.measured.depart(now, departure);
-        let curve = self.measured.curve(departure.class);
-        // What a task is worth: the time one engine takes for it, known from all its like.
-        let serial_ns = curve
-            .unit_ns(false, 1)
-            .map_or(departure.elapsed_ns as f64, |unit_ns| {
-                unit_ns * f64::from(departure.units)
-            });
-        self.climb.depart(now, serial_ns);
+        let unit_work = &mut self.unit_work[departure.class.index()];
+        if !self.climb.trying() || *unit_work == 0.0 {
+            let units = f64::from(departure.units.max(1));
+            let curve = self.measured.curve(departure.class);
+            let unit_ns = curve.unit_ns(false, 1);
+            *unit_work = unit_ns.unwrap_or(departure.elapsed_ns as f64 / units);
+        }
+        let work = *unit_work * f64::from(departure.units);
+        self.climb.depart(now, work);
     }
 
     fn tick(&mut self, now: Nanos) {

@@ -124,8 +124,8 @@ pub trait Policy: Send {
 
     /// How many tasks the driver should keep live at once on a machine of `engines`, where it has
     /// that many. As many as engines unless a policy knows better. The answer may change with every
-    /// departure: a driver that has more live parks the next ones that come back from an off-load,
-    /// and lets parked ones go on before it begins new ones.
+    /// departure: a driver that has more live parks the youngest as they come back from an
+    /// off-load, and lets parked ones go on, the oldest first, before it begins new ones.
     fn live_tasks(&self, engines: u32) -> u32 {
         engines
     }

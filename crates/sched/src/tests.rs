@@ -89,8 +89,9 @@ fn equi_stops_at_the_width_that_was_measured_best() {
     for (index, s) in seconds.iter().enumerate() {
         equi.depart(0, &departure(1, index as u32 + 1, false, (s * 1e6) as u64));
     }
-    assert_eq!(equi.arrive(0, &arrival(228, 8, 8, 0)).width(), 5);
-    assert_eq!(equi.arrive(0, &arrival(228, 4, 8, 0)).width(), 4);
+    // Four are a hundredth slower than five: as good, and one engine is left for others.
+    assert_eq!(equi.arrive(0, &arrival(228, 8, 8, 0)).width(), 4);
+    assert_eq!(equi.arrive(0, &arrival(228, 3, 8, 0)).width(), 3);
 }
 
 #[test]

@@ -1,0 +1,123 @@
+//! Tables 1 and 2 of the paper beside the model.
+//!
+//! Why here: they are what the model is fitted on and judged by. Each row says whether its value
+//! was fitted or is a prediction.
+//!
+//! Source: the multigrain scheduling paper of 2007, Tables 1 and 2.
+
+use crate::machine::Machine;
+use crate::model::{Options, simulate};
+use crate::paper;
+use crate::property::Property;
+use serde::Serialize;
+use sidecore_sched::{Linux, Llp, Measured, Policy};
+
+/// One row of Table 1. Papers' values only where the machine is theirs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Table1Row {
+    /// Workers, with one bootstrap each.
+    pub workers: u32,
+    /// The paper, EDTLP, seconds.
+    pub paper_edtlp_s: Option<f64>,
+    /// The model, EDTLP, seconds.
+    pub model_edtlp_s: f64,
+    /// Whether a constant was fitted on this value.
+    pub edtlp_fitted: bool,
+    /// The paper, Linux, seconds.
+    pub paper_linux_s: Option<f64>,
+    /// The model, Linux, seconds.
+    pub model_linux_s: f64,
+    /// Whether a constant was fitted on this value.
+    pub linux_fitted: bool,
+}
+
+/// One row of Table 2.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Table2Row {
+    /// Engines that each loop is split over.
+    pub engines: u32,
+    /// The paper, seconds.
+    pub paper_s: Option<f64>,
+    /// The model, seconds.
+    pub model_s: f64,
+    /// Whether the paper's value went into the model: then nothing is shown but that it came out
+    /// again.
+    pub input: bool,
+}
+
+/// Table 1 on `machine`; `papers` says whether the machine is theirs.
+#[must_use]
+pub fn table1(machine: &Machine, papers: bool, seed: u64) -> Vec<Table1Row> {
+    let workers = if papers { 8 } else { machine.engines.count };
+    let row = |workers: u32| {
+        let options = Options::for_tasks(workers, seed);
+        let seconds = |policy: &mut dyn Policy| simulate(machine, workers, policy, options).seconds;
+        let paper = |table: &[f64; 8]| papers.then(|| table[workers as usize - 1]);
+        let quantum_ns = (machine.host.quantum_ms * 1e6) as u64;
+        Table1Row {
+            workers,
+            paper_edtlp_s: paper(&paper::TABLE1_EDTLP_S),
+            model_edtlp_s: seconds(&mut Measured::new(sidecore_sched::Edtlp)),
+            edtlp_fitted: papers && (workers == 1 || workers == 8),
+            paper_linux_s: paper(&paper::TABLE1_LINUX_S),
+            model_linux_s: seconds(&mut Linux::with_quantum(quantum_ns)),
+            linux_fitted: papers && workers == 2,
+        }
+    };
+    crate::parallel::map((1..=workers).collect(), row)
+}
+
+/// What must hold of Table 1 on the papers' machine.
+#[must_use]
+pub fn table1_properties(rows: &[Table1Row]) -> Vec<Property> {
+    let worst = |errors: &mut dyn Iterator<Item = f64>| errors.map(f64::abs).fold(0.0, f64::max);
+    let edtlp = |row: &Table1Row| {
+        row.paper_edtlp_s
+            .map(|paper| row.model_edtlp_s / paper - 1.0)
+    };
+    let linux = |row: &Table1Row| {
+        row.paper_linux_s
+            .map(|paper| row.model_linux_s / paper - 1.0)
+    };
+    let predicted_edtlp = rows.iter().filter(|row| !row.edtlp_fitted);
+    let predicted_linux = rows.iter().filter(|row| !row.linux_fitted);
+    let last = rows.last();
+    let ratio = last.map_or(0.0, |row| row.model_linux_s / row.model_edtlp_s);
+    let paper = paper::TABLE1_LINUX_S[7] / paper::TABLE1_EDTLP_S[7];
+    vec![
+        Property::at_most(
+            "EDTLP: largest error of a predicted row",
+            worst(&mut predicted_edtlp.filter_map(edtlp)),
+            0.05,
+        ),
+        Property::at_most(
+            "Linux: largest error of a predicted row",
+            worst(&mut predicted_linux.filter_map(linux)),
+            0.02,
+        ),
+        Property::at_most(
+            "Linux over EDTLP at 8 workers (2.667): error",
+            (ratio / paper - 1.0).abs(),
+            0.03,
+        ),
+    ]
+}
+
+/// Table 2 on `machine`: one task under `llp(n)`, uncapped.
+#[must_use]
+pub fn table2(machine: &Machine, papers: bool, seed: u64) -> Vec<Table2Row> {
+    let row = |engines: u32| Table2Row {
+        engines,
+        paper_s: papers.then(|| paper::TABLE2_S[engines as usize - 1]),
+        model_s: simulate(
+            machine,
+            1,
+            &mut Llp::new(engines),
+            Options::for_tasks(1, seed),
+        )
+        .seconds,
+        input: papers,
+    };
+    let most = if papers { 8 } else { machine.engines.count };
+    crate::parallel::map((1..=most).collect(), row)
+}
