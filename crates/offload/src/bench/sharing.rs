@@ -23,7 +23,8 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     let program = bench.config.sidecore.clone();
     let work = HostWork::calibrate(UNIT_NS);
     let pool = Role::Loops { cpus, work };
-    let ours = |bench: &Bench<'_>| Peer::start(&program, &pool, &bench.cancel);
+    let cancel = bench.cancel.clone();
+    let ours = || Peer::start(&program, &pool, &cancel);
     pair(
         bench,
         POOLS,
@@ -38,17 +39,18 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
         Err(BenchError::Missing(reason)) => bench.missing(&reason),
         Err(error) => bench.failed(&error),
         Ok(peer) => {
-            let theirs = |bench: &Bench<'_>| {
+            let theirs = || {
                 let mut command = Command::new(&peer);
                 command
                     .arg(UNIT_NS.to_string())
                     .env("OMP_WAIT_POLICY", "active")
+                    .env("OMP_PROC_BIND", "true")
                     .env("OMP_NUM_THREADS", threads.to_string());
                 let mut peer = Peer::spawn(&mut command)?;
-                peer.expect_ready(&bench.cancel)?;
+                peer.expect_ready(&cancel)?;
                 Ok(peer)
             };
-            let note = "the same loops; OMP_WAIT_POLICY=active, a thread on each core";
+            let note = "the same loops; active waiting, a thread bound to each core";
             pair(bench, OPENMP, "loops/s", note, &theirs)?;
         }
     }
@@ -77,13 +79,14 @@ fn engines_of_a_daemon(bench: &mut Bench<'_>) -> Result<(), BenchError> {
         cpus: vec![host],
         call_us: CALL_US,
     };
-    let start = |bench: &Bench<'_>| Peer::start(&bench.config.sidecore, &client, &bench.cancel);
+    let (program, cancel) = (bench.config.sidecore.clone(), bench.cancel.clone());
+    let start = || Peer::start(&program, &client, &cancel);
     let note = "calls of 20 us to one engine; both clients on one core";
     pair(bench, SHARED_ENGINES, "calls/s", note, &start)
 }
 
 /// Starts one of the processes.
-type Start<'a> = dyn Fn(&Bench<'_>) -> Result<Peer, BenchError> + 'a;
+type Start<'a> = dyn Fn() -> Result<Peer, BenchError> + 'a;
 
 /// One alone, then two at once, in turns.
 fn pair(
@@ -96,20 +99,22 @@ fn pair(
     bench.say(name);
     let cancel = bench.cancel.clone();
     let counted_ns = bench.choose(150_000_000, 400_000_000);
-    let mut processes = [start(bench)?, start(bench)?];
-    let count = |processes: &mut [Peer]| -> Result<Vec<f64>, BenchError> {
+    // Started anew each time: one that waits for its turn may not be idle (OpenMP's threads spin).
+    let count = |processes: usize| -> Result<Vec<f64>, BenchError> {
+        let started: Result<Vec<Peer>, BenchError> = (0..processes).map(|_| start()).collect();
+        let mut processes = started?;
         let begin_ns = clock::now_ns() + 3_000_000;
-        let from_ns = begin_ns + 20_000_000;
+        let from_ns = begin_ns + WARM_NS;
         let window = Window {
             begin_ns,
             from_ns,
             until_ns: from_ns + counted_ns,
         };
-        for process in &mut *processes {
+        for process in &mut processes {
             process.tell(&window)?;
         }
         let mut per_s = Vec::new();
-        for process in processes {
+        for process in &mut processes {
             let counted = process.answer::<Vec<Counted>>(&cancel)?;
             if counted.is_empty() {
                 return Err(process.fault("did not count what was to be measured".into()));
@@ -120,15 +125,12 @@ fn pair(
         per_s.sort_by(f64::total_cmp);
         Ok(per_s)
     };
-    let shared = std::cell::RefCell::new(&mut processes);
     let mut contestants = [
         Contestant::new(format!("{name}, one alone"), || {
-            let alone = count(&mut shared.borrow_mut()[..1])?[0];
+            let alone = count(1)?[0];
             Ok(vec![alone, alone])
         }),
-        Contestant::new(format!("{name}, two at once"), || {
-            count(&mut shared.borrow_mut()[..])
-        }),
+        Contestant::new(format!("{name}, two at once"), || count(2)),
     ];
     let rounds = bench.choose(2, 5);
     let metrics = [("slower", unit), ("faster", unit)];
@@ -173,6 +175,8 @@ fn compile(scratch: &Path) -> Result<PathBuf, BenchError> {
     }
 }
 
+/// What runs before anything is counted.
+const WARM_NS: u64 = 50_000_000;
 const POOLS: &str = "two pools, each of all cores";
 const OPENMP: &str = "two OpenMP programs, each of all cores";
 /// What each core works in one loop.
