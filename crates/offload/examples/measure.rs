@@ -47,8 +47,56 @@ fn main() {
             from_thread(here, there),
         );
         println!("{:44} {:8.2}", "packet / bare line", packet / line);
+        for hog in [false, true] {
+            for workers in [1, 4, 8] {
+                let cycle_us = edtlp(here, workers, hog);
+                let beside = if hog { ", CPU hog beside" } else { "" };
+                println!(
+                    "11 us host + 96 us away, {workers} tasks{beside:17} {cycle_us:8.1} us a cycle"
+                );
+            }
+        }
         println!();
     }
+}
+
+/// Microseconds a cycle takes for tasks on one core that each work 11 us and are away for 96 us,
+/// alone or beside a thread that never stops.
+fn edtlp(here: usize, workers: usize, hog: bool) -> f64 {
+    const CYCLES: u32 = 2_000;
+    let pool = pool(here, false);
+    let stop = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        if hog {
+            scope.spawn(|| {
+                cpu::pin(here).unwrap();
+                while stop.load(Ordering::Relaxed) == 0 {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        let begun_ns = clock::now_ns();
+        let options = TasksOptions {
+            live_max: Some(workers),
+            ..options(here)
+        };
+        let done = pool.tasks(options, |scope| {
+            for _ in 0..workers {
+                scope.spawn(TaskOptions::default(), |_| {
+                    for _ in 0..CYCLES {
+                        let begun_ns = clock::now_ns();
+                        while clock::now_ns() - begun_ns < 11_000 {
+                            std::hint::spin_loop();
+                        }
+                        task::sleep_until(clock::now_ns() + 96_000).unwrap();
+                    }
+                });
+            }
+        });
+        done.unwrap();
+        stop.store(1, Ordering::Relaxed);
+        (clock::now_ns() - begun_ns) as f64 / 1e3 / f64::from(CYCLES)
+    })
 }
 
 fn show(what: &str, mut samples_ns: Vec<f64>) -> f64 {

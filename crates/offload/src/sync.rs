@@ -2,8 +2,9 @@
 //! when it checks them.
 //!
 //! Why here: what is model-checked may use nothing that loom cannot see. Under `--cfg loom` the
-//! futex is a lock and a condition variable, which is what a futex promises: sleep only while the
-//! word is unchanged.
+//! futex is a notification that is kept for one who is about to sleep, which is what a futex
+//! promises to the one thread that sleeps on a word here: no wake-up falls between its look at the
+//! word and its sleep.
 
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -13,12 +14,12 @@ pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use std::time::Duration;
 
-/// A word to sleep on.
+/// A word that one thread sleeps on.
 #[derive(Debug)]
 pub(crate) struct Word {
     pub(crate) value: AtomicU32,
     #[cfg(loom)]
-    sleepers: (loom::sync::Mutex<()>, loom::sync::Condvar),
+    woken: loom::sync::Notify,
 }
 
 impl Word {
@@ -26,7 +27,7 @@ impl Word {
         Self {
             value: AtomicU32::new(value),
             #[cfg(loom)]
-            sleepers: (loom::sync::Mutex::new(()), loom::sync::Condvar::new()),
+            woken: loom::sync::Notify::new(),
         }
     }
 
@@ -43,17 +44,14 @@ impl Word {
 
     #[cfg(loom)]
     pub(crate) fn sleep(&self, expected: u32, _timeout: Option<Duration>) {
-        let (lock, changed) = &self.sleepers;
-        let guard = lock.lock().expect("loom locks are not poisoned");
-        if self.value.load(Ordering::Relaxed) == expected {
-            drop(changed.wait(guard).expect("loom locks are not poisoned"));
+        // A read-modify-write sees the newest value, as the kernel does.
+        if self.value.fetch_or(0, Ordering::AcqRel) == expected {
+            self.woken.wait();
         }
     }
 
     #[cfg(loom)]
     pub(crate) fn wake(&self) {
-        let (lock, changed) = &self.sleepers;
-        drop(lock.lock().expect("loom locks are not poisoned"));
-        changed.notify_one();
+        self.woken.notify();
     }
 }

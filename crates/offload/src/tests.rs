@@ -1,7 +1,7 @@
 //! The pool under real threads.
 
 use super::*;
-use sidecore_sched::{ClassId, Edtlp, Llp};
+use sidecore_sched::{Arrival, ClassId, Decision, Departure, Edtlp, Llp, Nanos, Policy};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -241,4 +241,141 @@ fn a_pool_of_no_or_too_many_engines_is_refused() {
         });
         assert!(matches!(result, Err(OffloadError::EngineCount { .. })));
     }
+}
+
+/// Answers as it is told and writes down what it hears.
+struct Spy {
+    decision: Decision,
+    heard: Arc<parking_lot::Mutex<Vec<(Arrival, Option<Departure>)>>>,
+}
+
+impl Policy for Spy {
+    fn name(&self) -> String {
+        "spy".into()
+    }
+
+    fn arrive(&mut self, _now: Nanos, arrival: &Arrival) -> Decision {
+        self.heard.lock().push((*arrival, None));
+        self.decision
+    }
+
+    fn depart(&mut self, _now: Nanos, departure: &Departure) {
+        let mut heard = self.heard.lock();
+        let of_task = |(arrival, done): &&mut (Arrival, Option<Departure>)| {
+            arrival.task == departure.task && done.is_none()
+        };
+        let entry = heard.iter_mut().find(of_task).expect("it arrived");
+        entry.1 = Some(*departure);
+    }
+
+    fn tick(&mut self, _now: Nanos) {}
+}
+
+#[test]
+fn what_the_policy_leaves_to_the_host_runs_on_the_callers_own_core() {
+    for dedicated in [false, true] {
+        let heard = Arc::default();
+        let pool = pool_with(PoolConfig {
+            engines: 2,
+            dedicated,
+            policy: Box::new(Spy {
+                decision: Decision::Host,
+                heard: Arc::clone(&heard),
+            }),
+            ..PoolConfig::default()
+        });
+        let here = std::thread::current().id();
+        let mut items = vec![None; 50];
+        pool.for_each(CLASS, &mut items, |_, item| {
+            *item = Some(std::thread::current().id());
+        })
+        .expect("no panic");
+        assert!(items.iter().all(|id| *id == Some(here)));
+        let ran_on = pool.off_load_as(CLASS, |_| std::thread::current().id());
+        assert_eq!(ran_on.expect("no panic"), here);
+        let missions: u64 = pool.counters().iter().map(|engine| engine.missions).sum();
+        assert_eq!(missions, 0);
+        let heard = heard.lock();
+        assert_eq!(heard.len(), 2);
+        for (arrival, departure) in heard.iter() {
+            let departure = departure.expect("it departed");
+            assert!(departure.on_host && departure.width == 1);
+            assert_eq!((arrival.live, arrival.ready), (1, 0));
+            assert_eq!(arrival.engines_idle, 2);
+        }
+    }
+}
+
+#[test]
+fn a_policy_is_told_whose_work_it_is_and_how_many_are_live() {
+    let heard = Arc::default();
+    let pool = pool_with(PoolConfig {
+        engines: 2,
+        policy: Box::new(Spy {
+            decision: Decision::engines(2),
+            heard: Arc::clone(&heard),
+        }),
+        ..PoolConfig::default()
+    });
+    let options = TasksOptions {
+        hosts: 1,
+        live_max: Some(3),
+        ..TasksOptions::default()
+    };
+    let inside = AtomicUsize::new(0);
+    let ids: Vec<u64> = pool
+        .tasks(options, |scope| {
+            let handles: Vec<_> = (0..3)
+                .map(|_| {
+                    let (pool, inside) = (&pool, &inside);
+                    scope.spawn(TaskOptions::default(), move |task| {
+                        inside.fetch_add(1, Ordering::SeqCst);
+                        // All three are live, and ready on the one host, when the first one asks.
+                        task::wait_until(|| inside.load(Ordering::SeqCst) >= 3)
+                            .expect("nobody cancels");
+                        pool.for_each(CLASS, &mut [0; 8], |_, item| *item += 1)
+                            .expect("no panic");
+                        task.id().0
+                    })
+                })
+                .collect();
+            handles
+                .into_iter()
+                .map(|handle| handle.join().expect("an id"))
+                .collect()
+        })
+        .expect("no panic");
+    let heard = heard.lock();
+    let mut told: Vec<u64> = heard.iter().map(|(arrival, _)| arrival.task.0).collect();
+    told.sort_unstable();
+    assert_eq!(told, ids, "tasks get their numbers in order");
+    assert_eq!(heard[0].0.live, 3);
+    assert!(heard[0].0.ready <= 2);
+    assert!(heard.iter().all(|(arrival, done)| {
+        arrival.engines == 2 && arrival.units == 8 && done.is_some_and(|done| !done.on_host)
+    }));
+}
+
+#[test]
+fn counters_say_who_did_what() {
+    let pool = pool_with(PoolConfig {
+        engines: 2,
+        dedicated: true,
+        policy: Box::new(Llp::new(2)),
+        ..PoolConfig::default()
+    });
+    pool.for_each(CLASS, &mut [0_u8; 100], |_, _| {
+        std::thread::sleep(Duration::from_micros(20));
+    })
+    .expect("no panic");
+    pool.off_load(|_| std::thread::sleep(Duration::from_millis(1)))
+        .expect("no panic");
+    // An engine does its accounts after the reply.
+    wait_until("accounts", || pool.engines_idle() == 2);
+    let engines = pool.snapshot().engines;
+    assert_eq!(engines.iter().map(|engine| engine.units).sum::<u64>(), 100);
+    assert!(engines.iter().map(|engine| engine.missions).sum::<u64>() >= 2);
+    let busy_ns: u64 = engines.iter().map(|engine| engine.busy_ns).sum();
+    assert!(busy_ns >= 3_000_000, "{busy_ns} ns");
+    assert_eq!(engines.iter().map(|engine| engine.called).sum::<u64>(), 0);
 }
