@@ -1,6 +1,5 @@
 //! A daemon and its clients, mostly in this process: what calls give, who waits for whom, what the
 //! daemon says of itself.
-
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 
 use sidecore_offload::client::{Args, Client, ClientError, ClientOptions, Piece};
@@ -229,10 +228,9 @@ fn a_client_with_many_requests_does_not_starve_another() {
     between.sort_unstable();
     // One turn each, and what the engine did while this thread asked for the figures.
     let median = between[between.len() / 2];
-    println!("turns of the greedy client in one of the modest one: {between:?}");
     assert!(
         median <= 40,
-        "{median} turns of the greedy client in one of the modest one"
+        "turns of the greedy client in one of the modest one: {between:?}"
     );
 }
 

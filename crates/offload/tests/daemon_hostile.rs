@@ -1,7 +1,7 @@
 //! Clients that break every rule: the daemon lives on, and other clients' results stay right.
 //!
 //! The hostile side is written against the byte map of docs/daemon.md, not against the library.
-#![allow(clippy::unwrap_used)] // Helper functions of tests.
+#![allow(clippy::unwrap_used, clippy::print_stdout)] // Helper functions of tests; seeds.
 
 use rustix::fs::FallocateFlags;
 use sidecore_offload::client::{Args, Client};
@@ -127,9 +127,12 @@ fn write_rubbish(raw: &Raw, random: &mut Random) {
             for index in 0..8 {
                 word(64 + index * 8, edge(random));
             }
-            word(256, random.next() % 3 | random.next() % 3 << 32);
+            word(256, (random.next() % 3) | ((random.next() % 3) << 32));
             // Last, the bell and the kernel.
-            word(0, random.next() & 0xffff_ffff | (random.next() % 7) << 32);
+            word(
+                0,
+                (random.next() & 0xffff_ffff) | ((random.next() % 7) << 32),
+            );
         }
     }
 }

@@ -1,6 +1,6 @@
 //! An idle daemon costs next to nothing, with clients attached. Alone in its file: it measures the
 //! processor time of the whole process.
-#![allow(clippy::unwrap_used)] // Helper functions of tests.
+#![allow(clippy::unwrap_used, clippy::print_stdout)] // Helper functions of tests; seeds.
 
 use sidecore_offload::client::{Args, Client};
 use sidecore_offload::daemon::{Daemon, DaemonOptions, EngineState};

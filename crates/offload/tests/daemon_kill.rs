@@ -2,7 +2,7 @@
 //!
 //! 30 rounds unless `SIDECORE_SOAK_ROUNDS` says otherwise; the example `daemon_soak` does a
 //! thousand.
-#![allow(clippy::unwrap_used)] // Helper functions of tests.
+#![allow(clippy::unwrap_used, clippy::print_stdout)] // Helper functions of tests; seeds.
 
 mod soak;
 

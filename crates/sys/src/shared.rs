@@ -201,6 +201,14 @@ unsafe impl Send for SharedSlice<'_> {}
 unsafe impl Sync for SharedSlice<'_> {}
 
 impl<'m> SharedSlice<'m> {
+    /// No bytes.
+    pub const EMPTY: Self = Self {
+        start: NonNull::dangling(),
+        len: 0,
+        writable: false,
+        life: PhantomData,
+    };
+
     /// This process's own memory, uniquely borrowed: for code that works on shared memory and is
     /// now to work on this.
     #[must_use]

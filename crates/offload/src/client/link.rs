@@ -50,7 +50,7 @@ impl Slot {
         engine: usize,
         current: impl FnOnce() -> Option<Arc<Link>>,
     ) -> Option<&Arc<Link>> {
-        if !self.link.as_ref().is_some_and(|link| !link.is_dead()) {
+        if self.link.as_ref().is_none_or(|link| link.is_dead()) {
             // A pair with a request that was given up is not used again: the new one is zeroed.
             self.link = current().filter(|link| engine < link.engines);
             self.sequence = 0;

@@ -12,7 +12,7 @@
 use super::DaemonOptions;
 use super::error::DaemonError;
 use super::roster::Roster;
-use crate::served::{Registry, Reply, Request};
+use crate::served::{Memory, Registry, Reply, Request};
 use crate::shm::board::Board;
 use crate::shm::layout::{CLIENTS_MAX, Pair, Status};
 use crate::shm::session::Session;
@@ -281,15 +281,17 @@ fn serve(
     let request = Request {
         words: packet.words,
     };
-    let mut text = String::new();
+    let mut memory = Memory::new(&session.gone);
+    let mut text = None;
     let result = match registry.entry(packet.kernel as usize) {
         None => Err(Status::UnknownKernel),
-        Some(entry) => session.memory(packet).and_then(|memory| {
-            (entry.engine)(core, &request, &memory).map_err(|error| {
-                text = error.to_string();
+        Some(entry) => match session.lend(packet, &mut memory) {
+            Ok(()) => (entry.engine)(core, &request, &memory).map_err(|error| {
+                text = Some(error.to_string());
                 Status::Failed
-            })
-        }),
+            }),
+            Err(status) => Err(status),
+        },
     };
     let (status, Reply { words }) = match result {
         Ok(reply) => (Status::Done, reply),
@@ -299,7 +301,8 @@ fn serve(
         status: status as u32,
         words,
     };
-    pair.completion.publish(sequence, &answer, &text);
+    let text = text.as_deref().unwrap_or_default();
+    pair.completion.publish(sequence, &answer, text);
     if pair.sleep.client_sleeps() {
         shared_futex::wake(pair.sleep.client_word(), u32::MAX);
     }

@@ -89,16 +89,20 @@ impl Reply {
 /// overlap neither inputs nor one another.
 #[derive(Debug, Clone, Copy)]
 pub struct Memory<'m> {
-    inputs: [Option<SharedSlice<'m>>; RANGES_MAX],
-    outputs: [Option<SharedSlice<'m>>; RANGES_MAX],
+    /// Inputs, then outputs.
+    slices: [SharedSlice<'m>; RANGES_MAX],
+    inputs: usize,
+    outputs: usize,
     gone: &'m AtomicBool,
 }
 
 impl<'m> Memory<'m> {
+    #[inline]
     pub(crate) fn new(gone: &'m AtomicBool) -> Self {
         Self {
-            inputs: [None; RANGES_MAX],
-            outputs: [None; RANGES_MAX],
+            slices: [SharedSlice::EMPTY; RANGES_MAX],
+            inputs: 0,
+            outputs: 0,
             gone,
         }
     }
@@ -108,7 +112,7 @@ impl<'m> Memory<'m> {
     /// # Errors
     /// [`KernelError::Failed`] where the request has fewer.
     pub fn input(&self, index: usize) -> Result<SharedSlice<'m>, KernelError> {
-        let slice = self.inputs.get(index).copied().flatten();
+        let slice = self.slices[..self.inputs].get(index).copied();
         slice.ok_or_else(|| KernelError::failed(format!("the request has no input {index}")))
     }
 
@@ -117,20 +121,21 @@ impl<'m> Memory<'m> {
     /// # Errors
     /// [`KernelError::Failed`] where the request has fewer.
     pub fn output(&self, index: usize) -> Result<SharedSlice<'m>, KernelError> {
-        let slice = self.outputs.get(index).copied().flatten();
+        let outputs = &self.slices[self.inputs..self.inputs + self.outputs];
+        let slice = outputs.get(index).copied();
         slice.ok_or_else(|| KernelError::failed(format!("the request has no output {index}")))
     }
 
     /// How many inputs there are.
     #[must_use]
     pub fn inputs(&self) -> usize {
-        self.inputs.iter().flatten().count()
+        self.inputs
     }
 
     /// How many outputs there are.
     #[must_use]
     pub fn outputs(&self) -> usize {
-        self.outputs.iter().flatten().count()
+        self.outputs
     }
 
     /// Whether who asked is gone, so that nobody wants the answer. A kernel that runs for more than
@@ -141,15 +146,20 @@ impl<'m> Memory<'m> {
         self.gone.load(Ordering::Relaxed)
     }
 
+    /// The next input; they come before all outputs.
     pub(crate) fn add_input(&mut self, slice: SharedSlice<'m>) {
-        if let Some(place) = self.inputs.iter_mut().find(|place| place.is_none()) {
-            *place = Some(slice.read_only());
+        debug_assert_eq!(self.outputs, 0, "inputs come first");
+        if let Some(place) = self.slices.get_mut(self.inputs) {
+            *place = slice.read_only();
+            self.inputs += 1;
         }
     }
 
+    /// The next output.
     pub(crate) fn add_output(&mut self, slice: SharedSlice<'m>) {
-        if let Some(place) = self.outputs.iter_mut().find(|place| place.is_none()) {
-            *place = Some(slice);
+        if let Some(place) = self.slices.get_mut(self.inputs + self.outputs) {
+            *place = slice;
+            self.outputs += 1;
         }
     }
 }

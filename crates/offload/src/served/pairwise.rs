@@ -33,7 +33,7 @@ impl Pairwise {
         let mut sum = value;
         let full = self.count.trailing_ones() as usize;
         for pending in &self.pending[..full] {
-            sum = *pending + sum;
+            sum += pending;
         }
         self.pending[full] = sum;
         self.count += 1;

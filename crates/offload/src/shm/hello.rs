@@ -142,7 +142,7 @@ impl Answer {
                     segment_bytes: u64_at(bytes, 24)?,
                     arena_bytes: u64_at(bytes, 32)?,
                     board_bytes: u64_at(bytes, 40)?,
-                    kernels: table.0.iter().filter_map(|entry| kernel(entry)).collect(),
+                    kernels: table.0.iter().filter_map(kernel).collect(),
                 }))
             }
             _ => None,

@@ -83,16 +83,20 @@ impl Session {
         layout::pair(self.map.slice(), engine)
     }
 
-    /// What a request lets its kernel touch: checked stretches of this client's arena.
+    /// What a request lets its kernel touch: checked stretches of this client's arena, added to
+    /// `memory`, which is empty.
     ///
     /// # Errors
     /// [`Status::BadRange`] for more ranges than there are, a range that is not within the arena,
     /// and an output that overlaps another range.
     #[inline]
-    pub(crate) fn memory(&self, packet: &Packet) -> Result<Memory<'_>, Status> {
-        let mut memory = Memory::new(&self.gone);
+    pub(crate) fn lend<'m>(
+        &'m self,
+        packet: &Packet,
+        memory: &mut Memory<'m>,
+    ) -> Result<(), Status> {
         if packet.inputs == 0 && packet.outputs == 0 {
-            return Ok(memory);
+            return Ok(());
         }
         let inputs = usize::from(packet.inputs);
         let used = inputs + usize::from(packet.outputs);
@@ -115,7 +119,7 @@ impl Session {
             }
             memory.add_output(slice);
         }
-        Ok(memory)
+        Ok(())
     }
 
     fn stretch(&self, offset: u64, bytes: u64) -> Option<SharedSlice<'_>> {
@@ -140,6 +144,12 @@ mod tests {
         Session::new(0, 0, peer, 2, 4096).unwrap()
     }
 
+    fn memory<'m>(session: &'m Session, packet: &Packet) -> Result<Memory<'m>, Status> {
+        let mut memory = Memory::new(&session.gone);
+        session.lend(packet, &mut memory)?;
+        Ok(memory)
+    }
+
     fn packet(inputs: u8, outputs: u8, ranges: [(u64, u64); RANGES_MAX]) -> Packet {
         Packet {
             inputs,
@@ -153,11 +163,11 @@ mod tests {
     fn only_stretches_of_the_arena_pass() {
         let session = session();
         let good = packet(1, 1, [(0, 100), (100, 3996), (0, 0), (0, 0)]);
-        let memory = session.memory(&good).unwrap();
-        assert_eq!(memory.input(0).unwrap().len(), 100);
-        assert!(!memory.input(0).unwrap().is_writable());
-        assert_eq!(memory.output(0).unwrap().len(), 3996);
-        assert!(memory.input(1).is_err() && memory.output(1).is_err());
+        let good = memory(&session, &good).unwrap();
+        assert_eq!(good.input(0).unwrap().len(), 100);
+        assert!(!good.input(0).unwrap().is_writable());
+        assert_eq!(good.output(0).unwrap().len(), 3996);
+        assert!(good.input(1).is_err() && good.output(1).is_err());
         let none = (0, 0);
         for bad in [
             packet(1, 0, [(0, 4097), none, none, none]),
@@ -171,13 +181,13 @@ mod tests {
             packet(0, 2, [(50, 10), (0, 100), none, none]),
         ] {
             assert_eq!(
-                session.memory(&bad).unwrap_err(),
+                memory(&session, &bad).unwrap_err(),
                 Status::BadRange,
                 "{bad:?}"
             );
         }
         let shared_inputs = packet(2, 1, [(0, 100), (50, 100), (150, 10), none]);
-        assert!(session.memory(&shared_inputs).is_ok());
+        assert!(memory(&session, &shared_inputs).is_ok());
     }
 
     proptest::proptest! {
@@ -187,7 +197,7 @@ mod tests {
             ranges in proptest::array::uniform4((0u64..5000, 0u64..5000)),
         ) {
             let session = session();
-            if let Ok(memory) = session.memory(&packet(counts.0, counts.1, ranges)) {
+            if let Ok(memory) = memory(&session, &packet(counts.0, counts.1, ranges)) {
                 let used = usize::from(counts.0 + counts.1);
                 proptest::prop_assert!(used <= RANGES_MAX);
                 for &(offset, bytes) in &ranges[..used] {

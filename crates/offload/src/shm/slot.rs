@@ -204,7 +204,11 @@ impl CompletionSlot {
 
     fn write_text(&self, text: &str) {
         let mut bytes = [0; TEXT_BYTES_MAX];
-        let used = text.floor_char_boundary(TEXT_BYTES_MAX);
+        // Up to a character's end.
+        let used = (0..=text.len().min(TEXT_BYTES_MAX))
+            .rev()
+            .find(|&end| text.is_char_boundary(end))
+            .unwrap_or(0);
         bytes[..used].copy_from_slice(&text.as_bytes()[..used]);
         for (word, part) in self.text.iter().zip(bytes.as_chunks::<8>().0) {
             word.store(u64::from_le_bytes(*part), Ordering::Relaxed);
