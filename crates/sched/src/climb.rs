@@ -163,9 +163,11 @@ impl Climb {
     fn judge(&mut self, trial: &Trial) {
         let error = trial.error();
         let last = trial.rounds >= ROUNDS_MAX;
-        let taken = trial.mean > error * if last { TAKEN_LAST } else { TAKEN_EARLY };
-        let hopeless = trial.mean + HOPELESS * error < GAIN_MIN;
-        if trial.rounds < ROUNDS_MIN || !(taken || hopeless || last) {
+        let taken = trial.rounds >= ROUNDS_TAKEN_MIN
+            && trial.mean > error * if last { TAKEN_LAST } else { TAKEN_EARLY };
+        let hopeless =
+            trial.rounds >= ROUNDS_DROPPED_MIN && trial.mean + HOPELESS * error < GAIN_MIN;
+        if !(taken || hopeless || last || trial.mean < DISASTER) {
             return;
         }
         self.trial = None;
@@ -218,8 +220,9 @@ impl Trial {
 /// Departures in a window.
 const WINDOW: u32 = 512;
 
-/// Rounds in a trial.
-const ROUNDS_MIN: u32 = 4;
+/// Rounds before a candidate may be taken, or dropped; and at most.
+const ROUNDS_TAKEN_MIN: u32 = 4;
+const ROUNDS_DROPPED_MIN: u32 = 2;
 const ROUNDS_MAX: u32 = 16;
 
 /// Standard errors by which a candidate must be better: to be taken early, and after all rounds.
@@ -230,6 +233,9 @@ const TAKEN_LAST: f64 = 2.0;
 /// of [`GAIN_MIN`].
 const HOPELESS: f64 = 1.5;
 const GAIN_MIN: f64 = 0.005;
+
+/// So great a loss needs no second round.
+const DISASTER: f64 = -0.08;
 
 /// Departures between two trials.
 const PAUSE_MIN: u32 = 512;

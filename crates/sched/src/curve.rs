@@ -150,11 +150,11 @@ impl Curve {
             let unit_ns = match (place, entry.samples) {
                 // The host is scarce: what it does itself, it does not hand out meanwhile.
                 (0, 0) => self.serial_ns(limit) * HOST_GUESS,
-                (0, _) => f64::from(entry.unit_ns),
+                (0, _) => f64::from(entry.lately()),
                 // From few samples, it may be better than it looks.
                 (_, samples) => {
                     let doubt = 1.0 - 1.0 / f32::from(samples.max(1)).sqrt();
-                    f64::from((entry.unit_ns * doubt - usual).max(0.0))
+                    f64::from((entry.lately() * doubt - usual).max(0.0))
                 }
             };
             let cost_ns = unit_ns * units * f64::from(1u32 << entry.losses);
@@ -170,7 +170,7 @@ impl Curve {
         self.trial_at = self.arrivals;
         let entry = &mut self.entries[place];
         entry.tried_at = self.arrivals;
-        let lost = u32::from(entry.samples) >= LOSS_SAMPLES && entry.unit_ns > usual * CLEARLY;
+        let lost = u32::from(entry.samples) >= LOSS_SAMPLES && entry.lately() > usual * CLEARLY;
         entry.losses = if lost {
             (entry.losses + 1).min(LOSSES_MAX)
         } else {
@@ -194,6 +194,14 @@ impl Curve {
 }
 
 impl Entry {
+    /// The estimate, or what the last samples were, if those were all far below it.
+    fn lately(&self) -> f32 {
+        match self.low_run {
+            0 => self.unit_ns,
+            _ => self.low_ns,
+        }
+    }
+
     fn learn(&mut self, sample: f32) {
         if self.samples == 0 {
             self.unit_ns = sample;
@@ -266,7 +274,7 @@ const CLEARLY: f32 = 1.05;
 const LOSS_SAMPLES: u32 = 8;
 
 /// Trials get rarer up to two to this power.
-const LOSSES_MAX: u8 = 8;
+const LOSSES_MAX: u8 = 6;
 
 /// Credit for trials is saved up to this many tasks' time.
 const CREDIT_TASKS_MAX: f64 = 4096.0;

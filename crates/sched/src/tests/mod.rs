@@ -1,15 +1,27 @@
 //! One conformance suite for all policies, and what is particular to each.
 
+mod climbing;
+mod grain;
+mod idle;
+mod splitting;
+
 use super::curve::Curve;
 use super::*;
 use proptest::prelude::*;
 
+/// Every policy by its name, and the bare rules inside.
 fn policies() -> Vec<Box<dyn Policy>> {
-    vec![
+    let mut all: Vec<Box<dyn Policy>> = vec![
         Box::new(Edtlp),
         Box::new(Llp::new(4)),
-        Box::new(Equi::default()),
-    ]
+        Box::new(Hybrid::new(2)),
+        Box::new(Mgps::default()),
+        Box::new(share::Share),
+    ];
+    for name in ["linux", "edtlp", "llp(4)", "hybrid(2)", "mgps", "equi"] {
+        all.push(by_name(name).unwrap());
+    }
+    all
 }
 
 fn arrival(units: u32, idle: u32, engines: u32, ready: u32) -> Arrival {
@@ -128,4 +140,35 @@ fn a_disturbed_run_does_not_rule_a_width_out() {
         curve.learn(&departure(16, 2, false, 420_000));
     }
     assert_eq!(curve.best_width(2), 2);
+}
+
+#[test]
+fn names_are_read_back_as_the_same_policy() {
+    for name in ["linux", "edtlp", "llp(3)", "hybrid(4)", "mgps", "equi"] {
+        assert_eq!(by_name(name).unwrap().name(), name);
+    }
+    assert_eq!(by_name(" hybrid( 2 ) ").unwrap().live_tasks(8), 4);
+    assert_eq!(by_name("equi").unwrap().waiting(), Waiting::Yields);
+    let slice = Waiting::KeepsHost {
+        quantum_ns: 10_000_000,
+    };
+    assert_eq!(by_name("linux").unwrap().waiting(), slice);
+}
+
+#[test]
+fn an_unknown_name_is_told_the_names() {
+    let bad = [
+        "", "fifo", "llp", "llp()", "llp(0)", "llp(65)", "llp(-1)", "hybrid(2", "edtlp(1)", "(2)",
+        "EDTLP",
+    ];
+    for name in bad {
+        let error = by_name(name)
+            .err()
+            .unwrap_or_else(|| panic!("{name} is a policy"));
+        let text = error.to_string();
+        assert!(!text.contains('\n'), "{text}");
+        for known in NAMES {
+            assert!(text.contains(known), "{text} does not name {known}");
+        }
+    }
 }
