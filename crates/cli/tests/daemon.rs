@@ -26,6 +26,8 @@ fn refusal(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(2), "{errors}");
     assert_eq!(errors.trim_end().lines().count(), 1, "{errors}");
     assert!(output.stdout.is_empty());
+    // Each cause is said once.
+    assert!(errors.matches("os error").count() <= 1, "{errors}");
     errors
 }
 
