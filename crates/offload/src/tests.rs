@@ -243,10 +243,13 @@ fn a_pool_of_no_or_too_many_engines_is_refused() {
     }
 }
 
+/// What a policy was told of each piece of work.
+type Heard = Arc<parking_lot::Mutex<Vec<(Arrival, Option<Departure>)>>>;
+
 /// Answers as it is told and writes down what it hears.
 struct Spy {
     decision: Decision,
-    heard: Arc<parking_lot::Mutex<Vec<(Arrival, Option<Departure>)>>>,
+    heard: Heard,
 }
 
 impl Policy for Spy {
@@ -274,7 +277,7 @@ impl Policy for Spy {
 #[test]
 fn what_the_policy_leaves_to_the_host_runs_on_the_callers_own_core() {
     for dedicated in [false, true] {
-        let heard = Arc::default();
+        let heard = Heard::default();
         let pool = pool_with(PoolConfig {
             engines: 2,
             dedicated,
@@ -308,7 +311,7 @@ fn what_the_policy_leaves_to_the_host_runs_on_the_callers_own_core() {
 
 #[test]
 fn a_policy_is_told_whose_work_it_is_and_how_many_are_live() {
-    let heard = Arc::default();
+    let heard = Heard::default();
     let pool = pool_with(PoolConfig {
         engines: 2,
         policy: Box::new(Spy {

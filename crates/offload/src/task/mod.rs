@@ -18,6 +18,7 @@
 //! let words = ["one", "two", "three"];
 //! let lengths = pool.tasks(TasksOptions::default(), |scope| {
 //!     let handles = words.map(|word| {
+//!         let pool = &pool;
 //!         scope.spawn(TaskOptions::default(), move |_task| {
 //!             // Serial code here; this goes to an engine, and other tasks run meanwhile.
 //!             pool.call(|_core| word.len())
