@@ -1,4 +1,26 @@
-//! The Cell in virtual time.
+//! The Cell in virtual time: runs the policies of `sidecore-sched` on a modelled machine, and shows
+//! the papers' tables and figures beside it.
+//!
+//! Why here: the machine is gone, and its policies are worth keeping. What a policy does on the
+//! model is done by the very code that drives the real pool, so the model can say what would come of
+//! more engines, slower switches or another task mix.
+//!
+//! - [`machine`]: a host, engines and a task mix; TOML. [`fit`]: where the built-in one comes from.
+//! - [`model`]: the discrete events; [`draw`]: their random times.
+//! - [`tables`], [`figures`], [`uio`]: what the papers print; [`paper`]: what they printed;
+//!   [`property`]: what must hold of it.
+//!
+//! Deterministic: equal seeds give equal figures. Reads nothing but machine files.
+//!
+//! ```
+//! use sidecore_cell::{Machine, Options, simulate};
+//!
+//! let machine = Machine::cell()?;
+//! let mut policy = sidecore_sched::by_name("edtlp").expect("a known name");
+//! let outcome = simulate(&machine, 8, &mut *policy, Options::for_tasks(8, 1));
+//! assert!((outcome.seconds / 43.32 - 1.0).abs() < 0.02); // Table 1, row 8
+//! # Ok::<(), sidecore_cell::CellError>(())
+//! ```
 
 pub mod draw;
 pub mod error;

@@ -347,8 +347,8 @@ impl<'a> Model<'a> {
 
     /// Whether as many as `target` live tasks are older than this one.
     fn is_young(&self, task: usize, target: u32) -> bool {
-        let oldest = self.live_tasks.iter().take(target as usize);
-        oldest.last().is_some_and(|&last| last < task)
+        let last = self.live_tasks.iter().nth(target.max(1) as usize - 1);
+        last.is_some_and(|&last| last < task)
     }
 
     fn tick(&mut self) {

@@ -5,10 +5,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Applies `work` to all `inputs`, the last first: those take longest.
-pub(crate) fn map<I: Sync, O: Send>(inputs: Vec<I>, work: impl Fn(I) -> O + Sync) -> Vec<O>
-where
-    I: Copy,
-{
+pub(crate) fn map<I: Copy + Sync, O: Send>(inputs: Vec<I>, work: impl Fn(I) -> O + Sync) -> Vec<O> {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
     // Counted down by relaxed read-modify-writes: all that matters is that each is dealt once;
     // joining the threads publishes what they made.

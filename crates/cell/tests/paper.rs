@@ -11,12 +11,12 @@ fn seed() -> u64 {
         .ok()
         .and_then(|seed| seed.parse().ok());
     let seed = seed.unwrap_or(1);
-    println!("seed {seed}");
+    eprintln!("seed {seed}");
     seed
 }
 
 fn cell() -> Machine {
-    Machine::cell().unwrap()
+    Machine::cell().expect("the built-in machine")
 }
 
 fn points(machine: &Machine) -> Vec<Point> {
@@ -26,7 +26,7 @@ fn points(machine: &Machine) -> Vec<Point> {
 fn hold(properties: &[Property], points: &[Point]) {
     assert!(!properties.is_empty());
     for property in properties {
-        println!("{property:?}");
+        eprintln!("{property:?}");
     }
     if let Some(failed) = properties.iter().find(|property| !property.holds) {
         panic!("{failed:?}\n{points:#?}");
@@ -92,7 +92,7 @@ fn the_rival_explanation_fits_less_well() {
 #[test]
 fn table_1() {
     let rows = tables::table1(&cell(), true, seed());
-    println!("{rows:#?}");
+    eprintln!("{rows:#?}");
     hold(&tables::table1_properties(&rows), &[]);
     assert_eq!(rows.iter().filter(|row| row.edtlp_fitted).count(), 2);
     assert_eq!(rows.iter().filter(|row| row.linux_fitted).count(), 1);

@@ -64,21 +64,22 @@ pub(super) fn table2(machine: &str, rows: &[Table2Row]) -> Result<String> {
 }
 
 pub(super) fn figure(number: u32, machine: &str, points: &[Point]) -> Result<String> {
-    let of = |name: &str, value: &dyn Fn(&Point) -> f64| {
-        let points = points.iter().map(|p| (f64::from(p.bootstraps), value(p)));
+    let of = |name: &str, value: &dyn Fn(&Point) -> Option<f64>| {
+        let points = points.iter();
+        let points = points.filter_map(|p| Some((f64::from(p.bootstraps), value(p)?)));
         line(name, points.collect())
     };
     let mut series = vec![
-        of("EDTLP", &|p| p.edtlp_s),
-        of("static EDTLP-LLP", &|p| p.hybrid_s),
+        of("EDTLP", &|p| Some(p.edtlp_s)),
+        of("static EDTLP-LLP", &|p| Some(p.hybrid_s)),
     ];
     if number == 7 {
         series.push(of("mixed (needs an oracle)", &|p| p.mixed_s));
     } else {
-        series.push(of("MGPS", &|p| p.mgps_s));
-        series.push(of("equi", &|p| p.equi_s));
+        series.push(of("MGPS", &|p| Some(p.mgps_s)));
+        series.push(of("equi", &|p| Some(p.equi_s)));
     }
-    series.push(of("lower bound", &|p| p.lower_bound_s));
+    series.push(of("lower bound", &|p| Some(p.lower_bound_s)));
     draw(|root| {
         let (left, right) = root.split_horizontally(WIDTH / 2);
         let few: Vec<Series> = series

@@ -95,7 +95,9 @@ fn points(number: u32, points: &[Point]) -> Result<()> {
     ))?;
     for p in points {
         let extra = match number {
-            7 => format!("{:9.1}", p.mixed_s),
+            7 => p
+                .mixed_s
+                .map_or_else(|| format!("{:>9}", "-"), |s| format!("{s:9.1}")),
             _ => format!(
                 "{:9.1}{:9.1}{:11.3}{:6}",
                 p.mgps_s,

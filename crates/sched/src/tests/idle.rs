@@ -27,7 +27,7 @@ fn no_engine_idles_while_a_task_that_could_use_it_waits() {
         .and_then(|seed| seed.parse().ok());
     let first = replay.unwrap_or(20_261_122);
     let mixes = if replay.is_some() { 1 } else { MIXES };
-    println!("seeds {first} to {}", first + mixes - 1);
+    eprintln!("seeds {first} to {}", first + mixes - 1);
     let mut offloads = 0;
     for seed in first..first + mixes {
         for name in ["linux", "edtlp", "llp(3)", "hybrid(2)", "mgps", "equi"] {
