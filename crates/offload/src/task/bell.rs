@@ -48,7 +48,8 @@ impl Bell {
 
     /// Sleeps until rung, at most for `timeout`, unless `look` finds something. Only its own host.
     pub(super) fn sleep(&self, timeout: Option<Duration>, look: impl FnOnce() -> bool) {
-        self.state.value.store(ASLEEP, Ordering::Relaxed);
+        // A read-modify-write, as the ringers' are, so that one has its place among the others.
+        self.state.value.swap(ASLEEP, Ordering::Relaxed);
         // Partner: the fences in `WaitPoint::notify` and `Sleepers::wake_one`.
         fence(Ordering::SeqCst);
         if !look() {
@@ -306,7 +307,8 @@ mod loom_tests {
             let spawner = {
                 let model = Arc::clone(&model);
                 thread::spawn(move || {
-                    model.queued.store(1, Ordering::Release);
+                    // A read-modify-write, as the queue's own push is.
+                    model.queued.swap(1, Ordering::AcqRel);
                     model.sleepers.wake_one(|| true);
                 })
             };

@@ -284,29 +284,25 @@ fn urgent_tasks_go_first_but_others_are_not_held_up_for_good() {
 #[test]
 fn an_urgent_waiter_goes_before_those_that_waited_longer() {
     let pool = pool(1, false);
-    let order = parking_lot::Mutex::new(Vec::new());
-    let seat = pool.seat();
-    std::thread::scope(|scope| {
-        let mut threads = Vec::new();
-        for name in ['n', 'n', 'n', 'u'] {
+    let order = parking_lot::Mutex::new(String::new());
+    pool.tasks(options(1, 4), |scope| {
+        let seat = pool.seat();
+        for (place, name) in (1..).zip(['n', 'n', 'n', 'u']) {
+            let options = match name {
+                'u' => TaskOptions::urgent(),
+                _ => TaskOptions::default(),
+            };
             let (pool, order) = (&pool, &order);
-            threads.push(scope.spawn(move || {
-                let priority = match name {
-                    'u' => Priority::Urgent,
-                    _ => Priority::Normal,
-                };
-                with_priority(priority, || pool.call(|_| order.lock().push(name)));
-            }));
-            while pool.ready() < threads.len() {
+            scope.spawn(options, move |_| pool.call(|_| order.lock().push(name)));
+            while pool.snapshot().tasks.parked < place {
                 std::thread::yield_now();
             }
-            std::thread::sleep(Duration::from_millis(5));
         }
         drop(seat);
-    });
-    // Another thread may have been about to take the engine; but not all of them.
-    let order: String = order.into_inner().into_iter().collect();
-    assert!(order.find('u').is_some_and(|place| place < 3), "{order}");
+    })
+    .expect("no panic");
+    let order = order.into_inner();
+    assert_eq!(order, "unnn");
 }
 
 #[test]
