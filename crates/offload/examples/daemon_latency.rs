@@ -125,9 +125,9 @@ fn measure(rounds: usize) -> Result<()> {
     cpu::pin(*cpu::allowed()?.first().ok_or("no core")?)?;
     let (mut bare, mut calls) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
+        line.store(0, Ordering::Release);
         awake.store(1, Ordering::Release);
         shared_futex::wake(awake, 1);
-        line.store(0, Ordering::Release);
         let mut value = 1;
         round(&mut bare, || {
             line.store(value, Ordering::Release);

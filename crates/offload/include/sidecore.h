@@ -105,7 +105,7 @@ struct sidecore {
 #define SIDECORE_MAGIC UINT64_C(0x31524f4345444953) /* "SIDECOR1" */
 #define SIDECORE_VERSION 1u
 #define SIDECORE_PAGE 4096u
-#define SIDECORE_LINES 384u /* packet, completion, sleepers: 128 bytes each */
+#define SIDECORE_LINES 640u /* packet 256, completion 256, sleepers 128 */
 
 static inline uint64_t sidecore_now_ns_(void) {
     struct timespec t;
@@ -353,7 +353,7 @@ static inline int sidecore_call_on(struct sidecore *sc, uint32_t engine, int ker
                                    struct sidecore_request *rq) {
     unsigned char *packet, *completion, *sleepers;
     uint32_t sequence, status, looks;
-    uint64_t beat, beat_ns, nap_ns = 250000;
+    uint64_t beat, beat_ns, bell, done, words = 0, nap_ns = 250000;
     int index, ranges = 0;
     if (engine >= sc->engines || kernel < 0 || rq->input_count < 0 || rq->output_count < 0
         || rq->input_count + rq->output_count > SIDECORE_RANGES)
@@ -361,22 +361,23 @@ static inline int sidecore_call_on(struct sidecore *sc, uint32_t engine, int ker
     if (__atomic_load_n(&sc->lost, __ATOMIC_RELAXED) || sidecore_board_(sc, 16) != 0)
         return SIDECORE_LOST; /* nothing was asked: the outputs are the caller's own */
     packet = sc->segment + SIDECORE_PAGE + engine * SIDECORE_LINES;
-    completion = packet + 128;
-    sleepers = packet + 256;
-    __atomic_store_n(sidecore_u32_(packet + 4), (uint32_t)kernel, __ATOMIC_RELAXED);
+    completion = packet + 256;
+    sleepers = packet + 512;
     for (index = 0; index < SIDECORE_WORDS; index++)
-        __atomic_store_n(sidecore_u64_(packet + 8) + index, rq->words[index], __ATOMIC_RELAXED);
+        if (rq->words[index])
+            words = (uint64_t)index + 1;
+    for (index = 0; index < (int)words; index++)
+        __atomic_store_n(sidecore_u64_(packet + 128) + index, rq->words[index], __ATOMIC_RELAXED);
     for (index = 0; index < rq->input_count; index++)
-        if (!sidecore_range_(sc, rq->inputs[index], sidecore_u64_(packet + 64) + 2 * ranges++))
+        if (!sidecore_range_(sc, rq->inputs[index], sidecore_u64_(packet + 192) + 2 * ranges++))
             return SIDECORE_INVALID;
     for (index = 0; index < rq->output_count; index++)
-        if (!sidecore_range_(sc, rq->outputs[index], sidecore_u64_(packet + 64) + 2 * ranges++))
+        if (!sidecore_range_(sc, rq->outputs[index], sidecore_u64_(packet + 192) + 2 * ranges++))
             return SIDECORE_INVALID;
-    __atomic_store_n(sidecore_u32_(packet + 56),
-                     (uint32_t)rq->input_count | (uint32_t)rq->output_count << 8,
-                     __ATOMIC_RELAXED);
     sequence = ++sc->sequences[engine];
-    __atomic_store_n(sidecore_u32_(packet), sequence, __ATOMIC_RELEASE);
+    bell = (uint64_t)sequence | (uint64_t)(uint16_t)kernel << 32
+        | (uint64_t)rq->input_count << 48 | (uint64_t)rq->output_count << 52 | words << 56;
+    __atomic_store_n(sidecore_u64_(packet), bell, __ATOMIC_RELEASE);
     /* Either we see that the engine sleeps, or it sees the bell. */
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     if (__atomic_load_n(sidecore_u32_(sleepers + 4), __ATOMIC_RELAXED) == 1) {
@@ -411,16 +412,19 @@ static inline int sidecore_call_on(struct sidecore *sc, uint32_t engine, int ker
             return sidecore_give_up_(rq);
     }
 answered:
-    status = __atomic_load_n(sidecore_u32_(completion + 4), __ATOMIC_RELAXED);
+    done = __atomic_load_n(sidecore_u64_(completion), __ATOMIC_RELAXED);
+    status = (uint32_t)(done >> 32) & 0xffff;
+    words = done >> 48 & 0xff;
     for (index = 0; index < SIDECORE_WORDS; index++)
-        rq->reply[index] =
-            __atomic_load_n(sidecore_u64_(completion + 8) + index, __ATOMIC_RELAXED);
+        rq->reply[index] = (uint64_t)index < words
+            ? __atomic_load_n(sidecore_u64_(completion + 128) + index, __ATOMIC_RELAXED)
+            : 0;
     memset(rq->text, 0, sizeof rq->text);
     if (status == 0)
         return SIDECORE_DONE;
     if (status == 3) {
-        uint32_t bytes = __atomic_load_n(sidecore_u32_(completion + 56), __ATOMIC_RELAXED);
-        memcpy(rq->text, completion + 64, bytes < 64 ? bytes : 64);
+        uint64_t bytes = done >> 56;
+        memcpy(rq->text, completion + 192, bytes < 64 ? (size_t)bytes : 64);
         return SIDECORE_FAILED;
     }
     return SIDECORE_INVALID;

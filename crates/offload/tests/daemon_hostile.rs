@@ -106,7 +106,7 @@ fn write_rubbish(raw: &Raw, random: &mut Random) {
         }
         // A packet that is nearly right, and its bell.
         _ => {
-            let lines = 4096 + (random.next() as usize % ENGINES) * 384;
+            let lines = 4096 + (random.next() as usize % ENGINES) * 640;
             let word = |offset: usize, value: u64| {
                 let place = memory.overlay::<AtomicU64>(lines + offset).unwrap();
                 place.store(value, Ordering::Relaxed);
@@ -121,18 +121,16 @@ fn write_rubbish(raw: &Raw, random: &mut Random) {
             };
             for index in 0..6 {
                 // Short spins, so that the test is not one long one.
-                word(8 + index * 8, random.next() % 50);
+                word(128 + index * 8, random.next() % 50);
             }
-            word(56, random.next() % 0x0505);
             for index in 0..8 {
-                word(64 + index * 8, edge(random));
+                word(192 + index * 8, edge(random));
             }
-            word(256, (random.next() % 3) | ((random.next() % 3) << 32));
-            // Last, the bell and the kernel.
-            word(
-                0,
-                (random.next() & 0xffff_ffff) | ((random.next() % 7) << 32),
-            );
+            word(512, (random.next() % 3) | ((random.next() % 3) << 32));
+            // Last the bell: kernel, inputs, outputs, words.
+            let counts = (random.next() % 6) << 48 | (random.next() % 4) << 52;
+            let kernel = (random.next() % 7) << 32 | (random.next() % 9) << 56;
+            word(0, (random.next() & 0xffff_ffff) | kernel | counts);
         }
     }
 }

@@ -121,8 +121,7 @@ impl<'a> Pending<'a> {
         packet: &Packet,
     ) -> Option<Self> {
         let pair = link.segment.pair(engine)?;
-        pair.request.write(packet);
-        pair.request.ring(sequence);
+        pair.request.ring(sequence, packet);
         if pair.sleep.engine_sleeps() {
             shared_futex::wake(pair.sleep.engine_word(), 1);
         }

@@ -165,9 +165,10 @@ impl Server {
             let Some(pair) = session.pair(self.engine) else {
                 continue;
             };
-            if let Some(sequence) = pair.request.poll(*seen) {
+            if let Some(bell) = pair.request.poll(*seen) {
+                let sequence = bell.sequence();
                 *seen = sequence;
-                let packet = pair.request.read();
+                let packet = pair.request.read(bell);
                 let session = &**session;
                 let begun = clock::cycles();
                 self.bench.begun_cycles.store(begun, Ordering::Relaxed);

@@ -3,7 +3,7 @@
 //! Top-down: [`Daemon`] is started with [`DaemonOptions`]; `control` accepts clients, keeps the
 //! heart beating and answers status questions; `engine` is the thread of one engine, which polls
 //! the bells of all clients; `place` finds and guards the socket; `admit` says who may attach;
-//! [`status`] is what `sidecore top` shows.
+//! [`Status`] is what `sidecore top` shows.
 //!
 //! Why here: on a machine where several programs want engines, each with a pool of its own would
 //! fight over cores. Must stay true: an engine never waits for a client, and what a client writes

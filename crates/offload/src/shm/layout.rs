@@ -21,7 +21,7 @@ pub(crate) const ARENA_ALIGN: usize = 128;
 
 const PAGE: usize = 4096;
 /// The lines of one engine: packet, completion, sleepers.
-const LINES: usize = 3 * 128;
+const LINES: usize = 256 + 256 + 128;
 
 /// Where the lines of `engine` begin in a segment.
 #[inline]
@@ -56,8 +56,8 @@ pub(crate) fn pair(segment: SharedSlice<'_>, engine: usize) -> Option<Pair<'_>> 
     let offset = pair_offset(engine);
     Some(Pair {
         request: segment.overlay(offset)?,
-        completion: segment.overlay(offset + 128)?,
-        sleep: segment.overlay(offset + 256)?,
+        completion: segment.overlay(offset + 256)?,
+        sleep: segment.overlay(offset + 512)?,
     })
 }
 

@@ -1,7 +1,7 @@
 //! A request packet and its completion, and how they change hands.
 //!
-//! One pair (and a line for sleepers) per client and engine. The client writes the packet and rings its **bell**: a word that
-//! holds the number of the request. The engine sees a number that it has not served, copies the
+//! One pair (and a line for sleepers) per client and engine. The client writes the packet and rings
+//! its **bell**: a word that holds the number of the request. The engine sees a number that it has not served, copies the
 //! packet out, runs the kernel, writes the completion, and stores the same number in **done**.
 //! Whoever wants to sleep says so in a word of a third line, which is written only then:
 //!
@@ -21,10 +21,11 @@
 //! the sleeper's word first, so that a sleeper who is not quite asleep does not fall asleep. Neither
 //! side makes a system call unless the other sleeps.
 //!
-//! Why three lines: a line that one side polls moves to it whenever the other looks, so a look
-//! between two stores costs two moves. The packet goes one way, the completion the other, and the
-//! third line stays in both caches. For the same reason the bell is a plain store right behind the
-//! packet, not an exchange.
+//! Why every part has lines of its own: a line that one side polls moves to it whenever it looks, so
+//! a second store to it costs a second move (measured: twice the round trip). So the polled lines
+//! hold one word, stored once: number, kernel and counts together; what does not fit in it lies in
+//! the next lines, which are written and read only as far as it says. The sleepers' line stays in
+//! both caches.
 //!
 //! Must stay true: in a client one thread at a time uses a pair; in the daemon only the engine that
 //! it belongs to. What the other side wrote is copied once; nothing in a packet is trusted.
@@ -68,58 +69,55 @@ pub(crate) struct Packet {
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct RequestSlot {
-    bell: AtomicU32,
-    kernel: AtomicU32,
+    /// The bell: number (32 bits), kernel (16), inputs (4), outputs (4), words that count (8).
+    bell: AtomicU64,
+    spare: [AtomicU64; 15],
     words: [AtomicU64; WORDS],
-    /// Inputs in the lowest byte, outputs in the next.
-    counts: AtomicU32,
-    spare: AtomicU32,
+    spare_words: [AtomicU64; 2],
     ranges: [[AtomicU64; 2]; RANGES_MAX],
 }
 
 impl RequestSlot {
-    /// Client: writes the packet. Nobody sees it before [`Self::ring`].
+    /// Client: writes the packet and hands it over as request `sequence`.
     #[inline]
-    pub(crate) fn write(&self, packet: &Packet) {
-        self.kernel.store(packet.kernel, Ordering::Relaxed);
-        for (word, value) in self.words.iter().zip(packet.words) {
+    pub(crate) fn ring(&self, sequence: u32, packet: &Packet) {
+        let words = counted(&packet.words);
+        for (word, value) in self.words.iter().zip(packet.words).take(words) {
             word.store(value, Ordering::Relaxed);
         }
-        let counts = u32::from(packet.inputs) | u32::from(packet.outputs) << 8;
-        self.counts.store(counts, Ordering::Relaxed);
         let used = usize::from(packet.inputs) + usize::from(packet.outputs);
         for (range, (offset, bytes)) in self.ranges.iter().zip(packet.ranges).take(used) {
             range[0].store(offset, Ordering::Relaxed);
             range[1].store(bytes, Ordering::Relaxed);
         }
-    }
-
-    /// Client: hands the packet over as request `sequence`.
-    #[inline]
-    pub(crate) fn ring(&self, sequence: u32) {
+        let bell = u64::from(sequence)
+            | u64::from(packet.kernel as u16) << 32
+            | u64::from(packet.inputs & 15) << 48
+            | u64::from(packet.outputs & 15) << 52
+            | (words as u64) << 56;
         // Release: partner of the Acquire in `poll`, publishes the packet.
-        self.bell.store(sequence, Ordering::Release);
+        self.bell.store(bell, Ordering::Release);
     }
 
-    /// Engine: the number of a request that is not the one seen last.
+    /// Engine: the bell, if it holds the number of a request that is not the one seen last.
     #[inline]
-    pub(crate) fn poll(&self, seen: u32) -> Option<u32> {
+    pub(crate) fn poll(&self, seen: u32) -> Option<Bell> {
         // Acquire: partner of the Release in `ring`.
-        let sequence = self.bell.load(Ordering::Acquire);
-        (sequence != seen).then_some(sequence)
+        let bell = Bell(self.bell.load(Ordering::Acquire));
+        (bell.sequence() != seen).then_some(bell)
     }
 
     /// Engine: copies the packet out. Counts that make no sense come out as they are.
     #[inline]
-    pub(crate) fn read(&self) -> Packet {
-        let counts = self.counts.load(Ordering::Relaxed);
+    pub(crate) fn read(&self, bell: Bell) -> Packet {
         let mut packet = Packet {
-            kernel: self.kernel.load(Ordering::Relaxed),
-            inputs: counts as u8,
-            outputs: (counts >> 8) as u8,
+            kernel: u32::from((bell.0 >> 32) as u16),
+            inputs: (bell.0 >> 48) as u8 & 15,
+            outputs: (bell.0 >> 52) as u8 & 15,
             ..Packet::default()
         };
-        for (value, word) in packet.words.iter_mut().zip(&self.words) {
+        let words = (bell.0 >> 56) as usize;
+        for (value, word) in packet.words.iter_mut().zip(&self.words).take(words) {
             *value = word.load(Ordering::Relaxed);
         }
         let used = usize::from(packet.inputs) + usize::from(packet.outputs);
@@ -131,6 +129,27 @@ impl RequestSlot {
         }
         packet
     }
+}
+
+/// What a bell holds, as copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Bell(u64);
+
+impl Bell {
+    /// The number of the request.
+    #[inline]
+    pub(crate) fn sequence(self) -> u32 {
+        self.0 as u32
+    }
+}
+
+/// How many words count: those after it are 0.
+#[inline]
+fn counted(words: &[u64; WORDS]) -> usize {
+    words
+        .iter()
+        .rposition(|&word| word != 0)
+        .map_or(0, |last| last + 1)
 }
 
 /// What an engine answers, as copied from a completion.
@@ -145,11 +164,11 @@ pub(crate) struct Answer {
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct CompletionSlot {
-    done: AtomicU32,
-    status: AtomicU32,
+    /// The number of the request (32 bits), status (16), words that count (8), bytes of text (8).
+    done: AtomicU64,
+    spare: [AtomicU64; 15],
     words: [AtomicU64; WORDS],
-    text_bytes: AtomicU32,
-    spare: AtomicU32,
+    spare_words: [AtomicU64; 2],
     text: [AtomicU64; TEXT_BYTES_MAX / 8],
 }
 
@@ -158,33 +177,41 @@ impl CompletionSlot {
     /// bytes is cut. [`SleepSlot::client_sleeps`] follows.
     #[inline]
     pub(crate) fn publish(&self, sequence: u32, answer: &Answer, text: &str) {
-        self.status.store(answer.status, Ordering::Relaxed);
-        for (word, value) in self.words.iter().zip(answer.words) {
+        let words = counted(&answer.words);
+        for (word, value) in self.words.iter().zip(answer.words).take(words) {
             word.store(value, Ordering::Relaxed);
         }
-        if answer.status != 0 {
-            self.write_text(text);
-        }
+        let text_bytes = if text.is_empty() {
+            0
+        } else {
+            self.write_text(text)
+        };
+        let done = u64::from(sequence)
+            | u64::from(answer.status as u16) << 32
+            | (words as u64) << 48
+            | (text_bytes as u64) << 56;
         // Release: partner of the Acquire in `poll`, publishes the answer and all that the kernel
         // put in the arena.
-        self.done.store(sequence, Ordering::Release);
+        self.done.store(done, Ordering::Release);
     }
 
     /// Client: whether request `sequence` was answered.
     #[inline]
     pub(crate) fn poll(&self, sequence: u32) -> bool {
         // Acquire: partner of the Release in `publish`.
-        self.done.load(Ordering::Acquire) == sequence
+        self.done.load(Ordering::Acquire) as u32 == sequence
     }
 
     /// Client: copies the answer out, once it was given.
     #[inline]
     pub(crate) fn read(&self) -> Answer {
+        let done = self.done.load(Ordering::Relaxed);
         let mut answer = Answer {
-            status: self.status.load(Ordering::Relaxed),
+            status: u32::from((done >> 32) as u16),
             ..Answer::default()
         };
-        for (value, word) in answer.words.iter_mut().zip(&self.words) {
+        let words = usize::from((done >> 48) as u8);
+        for (value, word) in answer.words.iter_mut().zip(&self.words).take(words) {
             *value = word.load(Ordering::Relaxed);
         }
         answer
@@ -192,7 +219,7 @@ impl CompletionSlot {
 
     /// Client: what a failure said.
     pub(crate) fn text(&self) -> String {
-        let bytes = self.text_bytes.load(Ordering::Relaxed) as usize;
+        let bytes = (self.done.load(Ordering::Relaxed) >> 56) as usize;
         let text: Vec<u8> = self
             .text
             .iter()
@@ -202,7 +229,7 @@ impl CompletionSlot {
         String::from_utf8_lossy(&text).into_owned()
     }
 
-    fn write_text(&self, text: &str) {
+    fn write_text(&self, text: &str) -> usize {
         let mut bytes = [0; TEXT_BYTES_MAX];
         // Up to a character's end.
         let used = (0..=text.len().min(TEXT_BYTES_MAX))
@@ -213,7 +240,7 @@ impl CompletionSlot {
         for (word, part) in self.text.iter().zip(bytes.as_chunks::<8>().0) {
             word.store(u64::from_le_bytes(*part), Ordering::Relaxed);
         }
-        self.text_bytes.store(used as u32, Ordering::Relaxed);
+        used
     }
 }
 
@@ -308,26 +335,28 @@ mod overlay {
     unsafe impl Overlay for SleepSlot {}
 
     const _: () = {
-        assert!(size_of::<RequestSlot>() == 128 && size_of::<CompletionSlot>() == 128);
+        assert!(size_of::<RequestSlot>() == 256 && size_of::<CompletionSlot>() == 256);
         assert!(size_of::<SleepSlot>() == 128 && offset_of!(SleepSlot, engine) == 4);
-        assert!(offset_of!(RequestSlot, words) == 8 && offset_of!(RequestSlot, counts) == 56);
-        assert!(offset_of!(RequestSlot, ranges) == 64);
-        assert!(offset_of!(CompletionSlot, words) == 8);
-        assert!(offset_of!(CompletionSlot, text_bytes) == 56);
-        assert!(offset_of!(CompletionSlot, text) == 64);
+        assert!(offset_of!(RequestSlot, words) == 128 && offset_of!(RequestSlot, ranges) == 192);
+        assert!(offset_of!(CompletionSlot, words) == 128);
+        assert!(offset_of!(CompletionSlot, text) == 192);
     };
+}
+
+#[cfg(all(test, loom))]
+fn zeros<const N: usize>() -> [AtomicU64; N] {
+    std::array::from_fn(|_| AtomicU64::new(0))
 }
 
 #[cfg(all(test, loom))]
 impl RequestSlot {
     fn new() -> Self {
         Self {
-            bell: AtomicU32::new(0),
-            kernel: AtomicU32::new(0),
-            words: std::array::from_fn(|_| AtomicU64::new(0)),
-            counts: AtomicU32::new(0),
-            spare: AtomicU32::new(0),
-            ranges: std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(0))),
+            bell: AtomicU64::new(0),
+            spare: zeros(),
+            words: zeros(),
+            spare_words: zeros(),
+            ranges: std::array::from_fn(|_| zeros()),
         }
     }
 }
@@ -336,12 +365,11 @@ impl RequestSlot {
 impl CompletionSlot {
     fn new() -> Self {
         Self {
-            done: AtomicU32::new(0),
-            status: AtomicU32::new(0),
-            words: std::array::from_fn(|_| AtomicU64::new(0)),
-            text_bytes: AtomicU32::new(0),
-            spare: AtomicU32::new(0),
-            text: std::array::from_fn(|_| AtomicU64::new(0)),
+            done: AtomicU64::new(0),
+            spare: zeros(),
+            words: zeros(),
+            spare_words: zeros(),
+            text: zeros(),
         }
     }
 }
@@ -352,7 +380,7 @@ impl SleepSlot {
         Self {
             client: AtomicU32::new(0),
             engine: AtomicU32::new(0),
-            spare: std::array::from_fn(|_| AtomicU64::new(0)),
+            spare: zeros(),
         }
     }
 }
@@ -405,9 +433,9 @@ mod loom_tests {
                 loom::thread::spawn(move || {
                     let mut seen = 0;
                     for _ in 0..2 {
-                        let sequence = loop {
-                            if let Some(sequence) = pair.request.poll(seen) {
-                                break sequence;
+                        let bell = loop {
+                            if let Some(bell) = pair.request.poll(seen) {
+                                break bell;
                             }
                             pair.sleep.engine_dozes();
                             settle();
@@ -416,10 +444,10 @@ mod loom_tests {
                             }
                             pair.sleep.engine_rouses();
                         };
-                        seen = sequence;
+                        seen = bell.sequence();
                         let mut answer = Answer::default();
-                        answer.words[0] = pair.request.read().words[0] + 1;
-                        pair.completion.publish(sequence, &answer, "");
+                        answer.words[0] = pair.request.read(bell).words[0] + 1;
+                        pair.completion.publish(seen, &answer, "");
                         if pair.sleep.client_sleeps() {
                             pair.client.wake();
                         }
@@ -430,8 +458,7 @@ mod loom_tests {
                 let sequence = round + 1;
                 let mut packet = Packet::default();
                 packet.words[0] = 10 * u64::from(sequence);
-                pair.request.write(&packet);
-                pair.request.ring(sequence);
+                pair.request.ring(sequence, &packet);
                 if pair.sleep.engine_sleeps() {
                     pair.engine.wake();
                 }
