@@ -19,5 +19,6 @@ pub mod device;
 pub mod format;
 pub mod inner;
 pub mod pack;
+pub mod served;
 pub mod source;
 pub mod ways;

@@ -5,8 +5,12 @@
 
 mod block;
 mod cell;
+mod daemon;
+mod offload;
 mod output;
+mod picture;
 mod size;
+mod top;
 mod tour;
 
 use clap::{Parser, Subcommand};
@@ -28,6 +32,13 @@ enum Command {
     /// The papers' scheduling tables and figures, by a machine in virtual time.
     #[command(subcommand)]
     Cell(cell::Command),
+    /// Own the machine's engines and serve other processes, in the foreground.
+    Daemon(daemon::Args),
+    /// What a daemon's engines and clients do, live.
+    Top(top::Args),
+    /// How work gets to engines, measured.
+    #[command(subcommand)]
+    Offload(offload::Command),
     /// The main job, end to end, on this machine's own files.
     Tour(tour::Args),
 }
@@ -46,6 +57,9 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Block(command) => command.run(),
         Command::Cell(command) => command.run(),
+        Command::Daemon(args) => args.run(),
+        Command::Top(args) => args.run(),
+        Command::Offload(command) => command.run(),
         Command::Tour(args) => args.run(),
     };
     match result {

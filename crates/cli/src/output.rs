@@ -54,14 +54,14 @@ pub(crate) fn byte_progress(total: u64) -> ProgressBar {
     bar
 }
 
-/// An error and its causes in one line; a cause that its effect's text already ends with is not said
+/// An error and its causes in one line; a cause that its effect's text already holds is not said
 /// twice.
 pub(crate) fn chain(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
         if text.is_empty() {
             text = cause;
-        } else if !text.ends_with(&cause) {
+        } else if !text.contains(&cause) {
             text = format!("{text}: {cause}");
         }
     }

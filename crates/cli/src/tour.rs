@@ -68,7 +68,9 @@ impl Args {
             directory.display(),
             scratch.path().display()
         ))?;
-        let result = tour.block(&directory, self.quick);
+        let result = tour
+            .block(&directory, self.quick)
+            .and_then(|()| tour.off_load(self.quick));
         tour.finish(result)
     }
 
@@ -134,6 +136,37 @@ impl Tour {
             self.sidecore(&["block", "verify", text(&lzo)?])?;
         }
         Ok(())
+    }
+
+    fn off_load(&mut self, quick: bool) -> Result<()> {
+        self.go_on()?;
+        let number = if quick { 5 } else { 7 };
+        say(&format!(
+            "\n{number}. Engines for every process: a daemon owns them, others call over shared memory"
+        ))?;
+        let socket = self.scratch.join("daemon.sock");
+        let socket = text(&socket)?;
+        let daemon = self.serve(&["daemon", "--socket", socket, "--engines", "1"])?;
+        let at = ["--socket", socket];
+        self.sidecore(&[&["offload", "call", "empty", "--count", "100000"][..], &at].concat())?;
+        let program = self.program.clone();
+        let hash = ["offload", "call", "xxh3", "--input", text(&program)?];
+        self.sidecore(&[&hash[..], &at].concat())?;
+        self.sidecore(&[&["top", "--once"][..], &at].concat())?;
+        drop(daemon);
+        self.go_on()?;
+        let number = number + 1;
+        say(&format!(
+            "\n{number}. What it costs to reach one, and 8 workers as fibers beside processes"
+        ))?;
+        let groups = ["--only", "trips,edtlp", "--workers", "8"];
+        self.sidecore(&[&["offload", "bench", "--quick"][..], &groups].concat())?;
+        self.go_on()?;
+        let number = number + 1;
+        say(&format!(
+            "\n{number}. The papers' table of the same, beside a model of their machine"
+        ))?;
+        self.sidecore(&["cell", "table1"])
     }
 
     /// Between two steps: an interrupted tour ends here, with everything undone.
@@ -245,8 +278,8 @@ impl Tour {
             let _ = sender.send(line);
         });
         match ready.recv_timeout(READY_WAIT) {
-            Ok(line) if line.trim() == "ready" => {
-                say("  ready")?;
+            Ok(line) if line.split_whitespace().next() == Some("ready") => {
+                say(&format!("  {}", line.trim()))?;
                 Ok(server)
             }
             _ => bail!("`sidecore {}` did not become ready", args.join(" ")),
@@ -274,7 +307,10 @@ impl Tour {
             return Ok(Outcome::Problem);
         }
         if self.failed.is_empty() {
-            say("\nEverything above worked. `sidecore block bench` measures it beside its peers.")?;
+            say(
+                "\nEverything above worked. `sidecore block bench` and `sidecore offload bench` \
+                 measure it beside its peers.",
+            )?;
             return Ok(Outcome::Done);
         }
         say(&format!(

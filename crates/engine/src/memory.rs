@@ -5,7 +5,7 @@
 //! that one kernel both reads and writes by DMA, where it is the kernel that answers for order
 //! (fences, barriers, waits). Must stay true: safe code only; the lifetimes are the host's.
 
-use sidecore_sys::Plain;
+use sidecore_sys::{Plain, SharedSlice};
 use std::cell::Cell;
 use std::fmt;
 use std::ops::Range;
@@ -196,7 +196,8 @@ impl<'c, T: Copy> Area<'c, T> {
     }
 }
 
-/// Where a get reads: an [`In`] or an [`Area`].
+/// Where a get reads: an [`In`], an [`Area`], or memory that another process may write to
+/// ([`SharedSlice`]; always copied, never lent).
 #[derive(Debug, Clone, Copy)]
 pub struct Source<'c, T>(pub(crate) Readable<'c, T>);
 
@@ -204,6 +205,7 @@ pub struct Source<'c, T>(pub(crate) Readable<'c, T>);
 pub(crate) enum Readable<'c, T> {
     Slice(&'c [T]),
     Cells(&'c [Cell<T>]),
+    Shared(SharedSlice<'c>),
 }
 
 impl<'c, T> From<In<'c, T>> for Source<'c, T> {
@@ -218,13 +220,20 @@ impl<'c, T> From<Area<'c, T>> for Source<'c, T> {
     }
 }
 
-/// Where a put writes: an [`Out`] or an [`Area`].
+impl<'c, T> From<SharedSlice<'c>> for Source<'c, T> {
+    fn from(memory: SharedSlice<'c>) -> Self {
+        Self(Readable::Shared(memory))
+    }
+}
+
+/// Where a put writes: an [`Out`], an [`Area`], or memory that another process may write to.
 #[derive(Debug)]
 pub struct Target<'c, T>(pub(crate) Writable<'c, T>);
 
 pub(crate) enum Writable<'c, T> {
     Slice(&'c mut [T]),
     Cells(&'c [Cell<T>]),
+    Shared(SharedSlice<'c>),
 }
 
 impl<'c, T> From<Out<'c, T>> for Target<'c, T> {
@@ -239,11 +248,19 @@ impl<'c, T> From<Area<'c, T>> for Target<'c, T> {
     }
 }
 
+impl<'c, T> From<SharedSlice<'c>> for Target<'c, T> {
+    /// The memory must be writable; a put panics otherwise.
+    fn from(memory: SharedSlice<'c>) -> Self {
+        Self(Writable::Shared(memory))
+    }
+}
+
 impl<'c, T: Plain> Readable<'c, T> {
     pub(crate) fn into_bytes(self) -> Readable<'c, u8> {
         match self {
             Self::Slice(values) => Readable::Slice(sidecore_sys::plain::bytes_of(values)),
             Self::Cells(cells) => Readable::Cells(sidecore_sys::plain::bytes_of_cells(cells)),
+            Self::Shared(memory) => Readable::Shared(memory),
         }
     }
 }
@@ -253,6 +270,7 @@ impl Readable<'_, u8> {
         match self {
             Self::Slice(bytes) => bytes.len(),
             Self::Cells(cells) => cells.len(),
+            Self::Shared(memory) => memory.len(),
         }
     }
 
@@ -260,6 +278,7 @@ impl Readable<'_, u8> {
         match self {
             Self::Slice(bytes) => bytes.as_ptr().addr(),
             Self::Cells(cells) => cells.as_ptr().addr(),
+            Self::Shared(memory) => memory.address(),
         }
     }
 
@@ -270,6 +289,7 @@ impl Readable<'_, u8> {
         match self {
             Self::Slice(bytes) => target.copy_from_slice(&bytes[range]),
             Self::Cells(cells) => sidecore_sys::plain::copy_from_cells(&cells[range], target),
+            Self::Shared(memory) => memory.read_at(offset, target),
         }
     }
 }
@@ -279,6 +299,7 @@ impl<'c, T: Plain> Writable<'c, T> {
         match self {
             Self::Slice(values) => Writable::Slice(sidecore_sys::plain::bytes_of_mut(values)),
             Self::Cells(cells) => Writable::Cells(sidecore_sys::plain::bytes_of_cells(cells)),
+            Self::Shared(memory) => Writable::Shared(memory),
         }
     }
 }
@@ -288,6 +309,7 @@ impl Writable<'_, u8> {
         match self {
             Self::Slice(bytes) => bytes.len(),
             Self::Cells(cells) => cells.len(),
+            Self::Shared(memory) => memory.len(),
         }
     }
 
@@ -295,6 +317,7 @@ impl Writable<'_, u8> {
         match self {
             Self::Slice(bytes) => bytes.as_ptr().addr(),
             Self::Cells(cells) => cells.as_ptr().addr(),
+            Self::Shared(memory) => memory.address(),
         }
     }
 
@@ -304,6 +327,7 @@ impl Writable<'_, u8> {
         match self {
             Self::Slice(bytes) => bytes[range].copy_from_slice(source),
             Self::Cells(cells) => sidecore_sys::plain::copy_to_cells(source, &cells[range]),
+            Self::Shared(memory) => memory.write_at(offset, source),
         }
     }
 }

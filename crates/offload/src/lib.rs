@@ -14,9 +14,18 @@
 //! - [`Pool::post`]: background work that nobody waits for (read-ahead), done by whichever engine
 //!   is idle, dropped when its bounded queue is full.
 //!
+//! Across processes: [`daemon`] owns a machine's engines and serves others over shared memory,
+//! [`client`] is how they ask, and [`served`] what they may ask for.
+//!
 //! The protocol between callers and engines is told in `README.md` beside this file.
 
+#[cfg(not(loom))]
+pub mod bench;
 mod claims;
+#[cfg(not(loom))]
+pub mod client;
+#[cfg(not(loom))]
+pub mod daemon;
 mod deal;
 mod error;
 mod job;
@@ -25,7 +34,11 @@ mod mission;
 mod packet;
 mod pool;
 mod reduce;
+#[cfg(not(loom))]
+pub mod served;
 mod shared;
+#[cfg_attr(loom, allow(dead_code))]
+mod shm;
 mod stalls;
 mod sync;
 pub mod task;

@@ -53,6 +53,12 @@ pub enum SysError {
         /// What the operating system said.
         source: io::Error,
     },
+    /// Shared memory that its maker could cut short.
+    #[error(
+        "the shared memory is not sealed against shrinking and growing; its maker is not to be \
+         trusted"
+    )]
+    NotSealed,
     /// Any other call that failed.
     #[error("{call} failed: {source}")]
     Call {

@@ -8,7 +8,8 @@
 //!   one cut in slots.
 //! - [`map`]: a file mapped read-only that survives truncation and I/O errors.
 //! - [`cpu`]: which core this thread is on, may be on, and must stay on.
-//! - [`futex`]: waiting on a word, and waking who waits.
+//! - [`futex`]: waiting on a word, and waking who waits; [`shared_futex`]: across processes.
+//! - [`shared`]: sealed memory that processes share; [`local_socket`]: where they meet.
 //! - [`loop_control`]: requests to the loop driver.
 //! - [`clock`]: time, processor time, cycles, memory in use.
 //! - [`plain`]: values that are the same thing as their bytes; [`prefetch`]: hints to the cache.
@@ -20,15 +21,19 @@ pub mod clock;
 pub mod cpu;
 mod error;
 pub mod futex;
+pub mod local_socket;
 pub mod loop_control;
 pub mod map;
 pub mod plain;
 pub mod prefetch;
 pub mod region;
+pub mod shared;
+pub mod shared_futex;
 pub mod slab;
 
 pub use error::SysError;
 pub use map::FileMap;
 pub use plain::Plain;
 pub use region::{Backing, HugePages, Region, RegionOptions};
+pub use shared::{Overlay, SharedMap, SharedSlice, Sharing};
 pub use slab::{Slab, SlotBuf};

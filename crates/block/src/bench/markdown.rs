@@ -4,6 +4,7 @@
 //! Pure. Source: own.
 
 use super::report::{Better, Peer, Report, Row};
+pub use super::stats::{number, percent};
 
 /// The whole report.
 #[must_use]
@@ -112,21 +113,4 @@ pub fn wanted(better: Better, target: Option<f64>) -> String {
         (Better::Higher, Some(target)) => format!(">= {target}"),
         (Better::Lower, Some(target)) => format!("<= {target}"),
     }
-}
-
-/// A number with three digits or so.
-#[must_use]
-pub fn number(value: f64) -> String {
-    match value.abs() {
-        size if size >= 100.0 => format!("{value:.0}"),
-        size if size >= 10.0 => format!("{value:.1}"),
-        size if size >= 1.0 => format!("{value:.2}"),
-        _ => format!("{value:.3}"),
-    }
-}
-
-/// A share as a percentage.
-#[must_use]
-pub fn percent(share: f64) -> String {
-    format!("{:.0} %", share * 100.0)
 }

@@ -7,7 +7,8 @@
 //! - `inputs`: images of them, in our formats and the peers', made when first needed and compared
 //!   with the source once.
 //! - `tools`: other programs: found, started, waited for, ended.
-//! - [`stats`]: rounds in turns, medians, spreads.
+//! - [`stats`]: medians, spreads; [`machine`]: what the header says. Both shared with
+//!   `offload bench`.
 //! - one file a group of measurements: `lzo`, `nbd`, `scaling`, `fuse`, `mount`, `stages`, `paper`.
 //! - [`figures`]: what the papers report.
 //! - [`report`]: what comes out; [`markdown`]: the same, for `docs/results`.
@@ -23,7 +24,6 @@ pub mod figures;
 mod fuse;
 mod inputs;
 mod lzo;
-pub mod machine;
 pub mod markdown;
 mod mount;
 mod nbd;
@@ -31,7 +31,6 @@ mod paper;
 pub mod report;
 mod scaling;
 mod stages;
-pub mod stats;
 mod tools;
 
 #[cfg(test)]
@@ -42,6 +41,7 @@ use crate::pack::PackError;
 use crate::ways::nbd::NbdError;
 use inputs::Inputs;
 use report::{Better, Peer, Report, Row, Sample};
+pub use sidecore_offload::bench::{machine, stats};
 use stats::{Outcome, Series};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,6 +1,5 @@
 //! What the bench reckons with, and what it leaves behind.
 
-use super::stats::{Outcome, Series, median};
 use super::tools::Runner;
 use super::{BenchError, Group, corpus};
 use std::process::Command;
@@ -9,22 +8,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 fn runner(base: &tempfile::TempDir) -> Runner {
     Runner::new(base.path(), Arc::default()).unwrap()
-}
-
-#[test]
-fn medians_ratios_and_spreads_are_right() {
-    assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
-    assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
-    assert_eq!(median(&[]), 0.0);
-    let here = Series::new(vec![10.0, 20.0, 30.0]);
-    assert_eq!(here.spread(), 1.0);
-    // The second round was slow for both: the ratio does not see it.
-    let outcome = Outcome::of(&here, &Series::new(vec![5.0, 10.0, 15.0]));
-    assert_eq!(
-        (outcome.ratio, outcome.spread, outcome.rounds),
-        (2.0, 0.0, 3)
-    );
-    assert_eq!((outcome.here, outcome.peer), (20.0, 10.0));
 }
 
 #[test]

@@ -172,8 +172,8 @@ pub(super) struct Host {
     urgent_parked: usize,
     /// Urgent picks in a row while others waited: of fibers, of tasks to start.
     urgent_run: [u32; 2],
-    /// Waits that sleep at once because yielding was found to be slow.
-    blocks_left: u32,
+    /// Until then waits sleep at once, because yielding was found to be slow.
+    sleeps_until_ns: u64,
     /// How long to sleep at most while a fiber waits for something that nobody announces.
     look_again_ns: u64,
 }
@@ -197,7 +197,7 @@ pub(super) fn run_host(group: &Arc<Group>, bell: usize, cpu: Option<usize>) {
         stacks: Vec::new(),
         urgent_parked: 0,
         urgent_run: [0; 2],
-        blocks_left: 0,
+        sleeps_until_ns: 0,
         look_again_ns: LOOK_AGAIN_NS_MIN,
     };
     loop {
@@ -359,8 +359,7 @@ impl Host {
 
     /// Waits until there is something to do: spins, yields, sleeps.
     fn wait(&mut self) {
-        if self.blocks_left > 0 {
-            self.blocks_left -= 1;
+        if self.sleeps_until_ns > clock::now_ns() {
             return self.sleep();
         }
         for _ in 0..SPINS {
@@ -375,7 +374,8 @@ impl Host {
             std::thread::yield_now();
             let after_ns = clock::now_ns();
             if after_ns - before_ns > SLOW_YIELD_NS {
-                self.blocks_left = BLOCKS_AFTER_SLOW_YIELD;
+                let lost_ns = after_ns - before_ns;
+                self.sleeps_until_ns = after_ns + SLEEPS_FOR_LOST * lost_ns;
                 return;
             }
             if self.has_work() {
@@ -423,8 +423,9 @@ impl Drop for Host {
 const SPINS: u32 = 100;
 /// A yield that takes longer than this has given the core to a process that keeps it.
 const SLOW_YIELD_NS: u64 = 300_000;
-/// How many waits sleep at once after such a yield, before yielding is tried again.
-const BLOCKS_AFTER_SLOW_YIELD: u32 = 200;
+/// For how many times what was lost waits then sleep at once, before yielding is tried again: a
+/// host with several fibers waits many times in a slice, so waits are not what to count.
+const SLEEPS_FOR_LOST: u64 = 50;
 /// After so many urgent ones in a row, one of those that wait goes first.
 const URGENT_RUN_MAX: u32 = 16;
 /// How soon a sleeping host looks at conditions that nobody announces; doubled each time.

@@ -4,9 +4,10 @@
 //! labels have rows of their own, so that none covers another. Pure: SVG text comes out.
 //! Source: own; colours after Okabe and Ito, told apart by colour-blind people, too.
 
-use anyhow::{Result, anyhow};
+use crate::picture::{Area, COLOURS, GREY, failed, text};
+use anyhow::Result;
 use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::text_anchor::HPos;
 use sidecore_block::bench::markdown;
 use sidecore_block::bench::report::{Better, Peer, Report};
 
@@ -37,8 +38,6 @@ pub(super) fn draw(report: &Report) -> Result<String> {
     }
     Ok(svg)
 }
-
-type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 
 fn draw_head(area: &Area<'_>, report: &Report) -> Result<()> {
     text(
@@ -201,16 +200,6 @@ fn draw_lines(area: &Area<'_>, lines: &[(String, Vec<(f64, f64)>)]) -> Result<()
     Ok(())
 }
 
-fn text(area: &Area<'_>, text: &str, at: (i32, i32), size: i32, side: HPos) -> Result<()> {
-    let style = ("sans-serif", size).into_font().color(&BLACK);
-    area.draw_text(text, &style.pos(Pos::new(side, VPos::Center)), at)
-        .map_err(failed)
-}
-
-fn failed(error: impl std::fmt::Display) -> anyhow::Error {
-    anyhow!("cannot draw the picture: {error}")
-}
-
 const WIDTH: i32 = 1200;
 const MARGIN: i32 = 20;
 const HEAD_HEIGHT: i32 = 100;
@@ -222,10 +211,3 @@ const GAIN_MIN: f64 = 0.25;
 const GAIN_MAX: f64 = 16.0;
 const BETTER: RGBColor = RGBColor(0, 114, 178);
 const WORSE: RGBColor = RGBColor(213, 94, 0);
-const GREY: RGBColor = RGBColor(150, 150, 150);
-const COLOURS: [RGBColor; 4] = [
-    RGBColor(0, 114, 178),
-    RGBColor(230, 159, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-];

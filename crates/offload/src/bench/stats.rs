@@ -1,6 +1,6 @@
 //! Rounds, medians and spreads.
 //!
-//! Why here: every figure of the bench goes through this one reckoning.
+//! Why here: every figure of every bench goes through this one reckoning.
 //! Must stay true: a ratio is the median of the rounds' own ratios, because a round's two samples
 //! ran side by side and share what the machine was doing then; a spread is never left out.
 //! Pure. Source: own.
@@ -89,4 +89,42 @@ fn spread(values: &[f64]) -> f64 {
         return 0.0;
     }
     (largest - smallest) / middle.abs()
+}
+
+/// A number with three digits or so.
+#[must_use]
+pub fn number(value: f64) -> String {
+    match value.abs() {
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.1}"),
+        size if size >= 1.0 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+/// A share as a percentage.
+#[must_use]
+pub fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_ratios_and_spreads_are_right() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert_eq!(median(&[]), 0.0);
+        let here = Series::new(vec![10.0, 20.0, 30.0]);
+        assert_eq!(here.spread(), 1.0);
+        // The second round was slow for both: the ratio does not see it.
+        let outcome = Outcome::of(&here, &Series::new(vec![5.0, 10.0, 15.0]));
+        assert_eq!(
+            (outcome.ratio, outcome.spread, outcome.rounds),
+            (2.0, 0.0, 3)
+        );
+        assert_eq!((outcome.here, outcome.peer), (20.0, 10.0));
+    }
 }

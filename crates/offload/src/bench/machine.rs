@@ -64,6 +64,28 @@ impl Machine {
     }
 }
 
+/// Orders cores so that the first two share no execution units, where the machine has such a pair:
+/// two threads of one core would reach each other through its own cache.
+#[must_use]
+pub fn apart(cpus: &[usize]) -> Vec<usize> {
+    let Some((&first, rest)) = cpus.split_first() else {
+        return Vec::new();
+    };
+    let directory = format!("/sys/devices/system/cpu/cpu{first}/topology/thread_siblings_list");
+    let siblings = parse_cpu_list(&fs::read_to_string(directory).unwrap_or_default());
+    let (near, far): (Vec<usize>, Vec<usize>) = rest.iter().partition(|cpu| siblings.contains(cpu));
+    std::iter::once(first).chain(far).chain(near).collect()
+}
+
+/// A list as the kernel writes it: `0,4-6`.
+fn parse_cpu_list(text: &str) -> Vec<usize> {
+    let range = |part: &str| {
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        Some(from.trim().parse::<usize>().ok()?..=to.trim().parse::<usize>().ok()?)
+    };
+    text.split(',').filter_map(range).flatten().collect()
+}
+
 fn load() -> String {
     let line = read_line("/proc/loadavg");
     line.split(' ').take(3).collect::<Vec<_>>().join(" ")
@@ -76,7 +98,7 @@ fn read_line(path: &str) -> String {
 /// The commit of the repository that the program was built in.
 fn commit(program: &Path) -> String {
     let version = concat!("version ", env!("CARGO_PKG_VERSION")).to_owned();
-    let in_workspace = |directory: &&Path| directory.join("crates/block/Cargo.toml").is_file();
+    let in_workspace = |directory: &&Path| directory.join("crates/offload/Cargo.toml").is_file();
     let Some(root) = program.ancestors().skip(1).find(in_workspace) else {
         return version;
     };
@@ -92,5 +114,20 @@ fn commit(program: &Path) -> String {
             Some(changes) if changes.is_empty() => commit,
             _ => format!("{commit} with changes"),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_cores_are_read_and_nothing_is_lost_by_ordering() {
+        assert_eq!(parse_cpu_list("0,4-6\n"), [0, 4, 5, 6]);
+        assert_eq!(parse_cpu_list(""), [0; 0]);
+        let mut ordered = apart(&[0, 1, 2, 3]);
+        assert_eq!(ordered[0], 0);
+        ordered.sort_unstable();
+        assert_eq!(ordered, [0, 1, 2, 3]);
     }
 }

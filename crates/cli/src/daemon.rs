@@ -1,0 +1,96 @@
+//! `sidecore daemon`: owns the machine's engines and serves other processes, in the foreground.
+//!
+//! Why here: it only connects the command line and `sidecore_offload::daemon`.
+//! Must stay true: `ready SOCKET` is on standard output only once clients can attach; a signal ends
+//! the command with status 0, with the socket removed.
+
+use crate::{Outcome, output};
+use anyhow::{Context, Result, ensure};
+use sidecore_block::served::InflateFrame;
+use sidecore_offload::daemon::{Allow, Daemon, DaemonOptions};
+use sidecore_offload::served::Registry;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Arguments of `daemon`.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Prints `ready SOCKET` once clients can attach; SIGINT and SIGTERM stop it. Clients that wait then \
+finish their calls on their own cores. `sidecore top` shows what it does.
+
+Exit status: 0 stopped by a signal, 2 could not run.")]
+pub(crate) struct Args {
+    /// Where clients attach [default: daemon.sock in /run/sidecore for root, else in
+    /// $XDG_RUNTIME_DIR/sidecore, else in /tmp/sidecore-UID]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Engines, each with a core of its own [default: one less than there are cores]
+    #[arg(long, value_name = "N")]
+    engines: Option<usize>,
+    /// How long an engine with nothing to do polls before it sleeps, in milliseconds
+    #[arg(long, value_name = "N", default_value_t = DaemonOptions::default().grace.as_millis() as u64)]
+    grace_ms: u64,
+    /// Allow more engines than cores; they then take turns
+    #[arg(long)]
+    oversubscribe: bool,
+    /// A user, by number, who may attach besides this one and root; may be given several times
+    #[arg(long, value_name = "N")]
+    allow_uid: Vec<u32>,
+    /// A group, by number, whose members may attach; may be given several times
+    #[arg(long, value_name = "N")]
+    allow_group: Vec<u32>,
+}
+
+impl Args {
+    /// Runs the command.
+    pub(crate) fn run(self) -> Result<Outcome> {
+        ensure!(
+            self.engines != Some(0),
+            "a daemon needs at least 1 engine; leave --engines out for one less than the cores"
+        );
+        let mut options = DaemonOptions {
+            engines: self.engines.unwrap_or(0),
+            grace: Duration::from_millis(self.grace_ms),
+            oversubscribe: self.oversubscribe,
+            allow: Allow {
+                uids: self.allow_uid,
+                gids: self.allow_group,
+            },
+            registry: Registry::builtin().with::<InflateFrame>()?,
+            ..DaemonOptions::default()
+        };
+        if let Some(socket) = self.socket {
+            options.socket = socket;
+        }
+        // Before anything is listening, so that an early signal leaves no socket behind either.
+        let mut signals =
+            Signals::new([SIGINT, SIGTERM]).context("cannot watch for SIGINT and SIGTERM")?;
+        let daemon = Daemon::start(options)?;
+        let stopper = daemon.stopper();
+        let watcher = signals.handle();
+        let watching = std::thread::Builder::new()
+            .name("signals".to_owned())
+            .spawn(move || {
+                for _ in signals.forever() {
+                    stopper.stop();
+                }
+            })
+            .context("cannot start a thread to watch for signals")?;
+        // Nobody may read it: the daemon serves all the same.
+        let said = output::line(&format!("ready {}", daemon.socket().display()));
+        if said
+            .as_ref()
+            .is_err_and(|error| !output::is_broken_pipe(error))
+        {
+            return said.map(|()| Outcome::Problem);
+        }
+        daemon.wait();
+        watcher.close();
+        if watching.join().is_err() {
+            tracing::warn!("the thread that watches for signals failed");
+        }
+        Ok(Outcome::Done)
+    }
+}

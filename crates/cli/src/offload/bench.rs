@@ -1,0 +1,91 @@
+//! `sidecore offload bench`.
+//!
+//! Why here: arguments, printing and the picture; what is measured, and how, is in
+//! `sidecore_offload::bench`.
+//! Must stay true: results alone go to standard output; Ctrl-C ends the run in order.
+
+mod picture;
+
+use crate::{Outcome, output};
+use anyhow::{Context, Result};
+use sidecore_offload::bench::{self, Config, Group, tables};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Arguments of `offload bench`.
+#[derive(clap::Args)]
+#[command(after_help = "\
+All contestants of a group run in turns in the same rounds, so that a ratio is of one moment of one \
+machine. Engines of the scheduling rows are virtual: they take their 96 us without a core. What \
+this machine lacks (a second core, a compiler with OpenMP) is said, and the rest runs.
+
+Exit status: 0 measured (also where a target was missed), 1 something failed or \
+answered wrongly, 2 could not run.")]
+pub(crate) struct Args {
+    /// Few rounds, short ones: under 20 seconds; a taste, not a result
+    #[arg(long)]
+    quick: bool,
+    /// Report in JSON on standard output
+    #[arg(long)]
+    json: bool,
+    /// Run only these: trips, edtlp, throughput, sharing, idle
+    #[arg(long, value_name = "GROUP,...", value_delimiter = ',')]
+    only: Vec<Group>,
+    /// Numbers of workers in group edtlp, 1 to 64 [default: 1 to 8; with --quick 1, 4, 8]
+    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=64))]
+    workers: Vec<u16>,
+    /// Draw round trips and cycles there
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Write every sample there
+    #[arg(long, value_name = "FILE")]
+    tsv: Option<PathBuf>,
+}
+
+impl Args {
+    /// Runs the command.
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let cancel = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            signal_hook::flag::register(signal, cancel.clone())
+                .context("cannot watch for signals")?;
+        }
+        // Before minutes are spent: a place that cannot be written is said now.
+        for path in [&self.tsv, &self.svg].into_iter().flatten() {
+            write(path, "")?;
+        }
+        let scratch = tempfile::Builder::new()
+            .prefix("sidecore-bench-")
+            .tempdir()
+            .context("cannot make a directory for sockets")?;
+        let config = Config {
+            quick: self.quick,
+            only: self.only.clone(),
+            workers: self.workers.iter().copied().map(usize::from).collect(),
+            sidecore: std::env::current_exe().context("cannot find this program")?,
+            scratch: scratch.path().to_owned(),
+        };
+        let report = bench::run(&config, cancel, &mut |line| eprintln!("{line}"))?;
+        if let Some(path) = &self.tsv {
+            write(path, &report.tsv())?;
+        }
+        if let Some(path) = &self.svg {
+            write(path, &picture::draw(&report)?)?;
+        }
+        if self.json {
+            output::json(&report)?;
+        } else {
+            output::line(tables::render(&report).trim_end())?;
+        }
+        Ok(match report.failures.is_empty() {
+            true => Outcome::Done,
+            false => Outcome::Problem,
+        })
+    }
+}
+
+fn write(path: &PathBuf, text: &str) -> Result<()> {
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}

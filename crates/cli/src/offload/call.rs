@@ -1,0 +1,114 @@
+//! `sidecore offload call`: one kernel of a daemon, called from this process.
+//!
+//! Why here: to try a daemon out by hand; programs use `sidecore_offload::client`.
+//! Must stay true: without a daemon the call is done here, and it is said where it was done.
+
+use crate::{Outcome, output};
+use anyhow::{Context, Result};
+use sidecore_block::served::InflateFrame;
+use sidecore_offload::bench::stats::median;
+use sidecore_offload::client::{Args as CallArgs, Buffer, Client, ClientOptions};
+use sidecore_offload::daemon::default_socket;
+use sidecore_offload::served::Registry;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// Arguments of `offload call`.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Kernels: empty, echo, sum_f64, xxh3, spin_us, inflate_frame; what their words mean is in \
+docs/daemon.md.
+
+Exit status: 0 called, 1 the kernel failed, 2 could not run.")]
+pub(crate) struct Args {
+    /// The kernel's name
+    #[arg(value_name = "KERNEL")]
+    kernel: String,
+    /// Words for it, at most 6
+    #[arg(value_name = "WORD")]
+    words: Vec<u64>,
+    /// A file whose bytes are its input
+    #[arg(long, value_name = "FILE")]
+    input: Option<PathBuf>,
+    /// Bytes of output that it may put; they are thrown away
+    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    output: usize,
+    /// Call so often
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    count: u64,
+    /// The daemon's socket [default: as `sidecore daemon` chooses it]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+}
+
+impl Args {
+    /// Runs the command.
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let socket = self.socket.clone().unwrap_or_else(default_socket);
+        let bytes = match &self.input {
+            None => None,
+            Some(path) => {
+                let read = std::fs::read(path);
+                Some(read.with_context(|| format!("cannot read {}", path.display()))?)
+            }
+        };
+        let mut options = ClientOptions {
+            registry: Registry::builtin().with::<InflateFrame>()?,
+            ..ClientOptions::default()
+        };
+        // Room for both, and for what the arena keeps of itself.
+        let needed = bytes.as_ref().map_or(0, Vec::len) + self.output;
+        options.arena_bytes = options.arena_bytes.max(2 * needed as u64);
+        let client = Client::attach_with(&socket, options)?;
+        let kernel = client.kernel(&self.kernel)?;
+        let input = bytes.map(|bytes| {
+            let mut buffer = client.buffer(bytes.len());
+            buffer.bytes_mut().copy_from_slice(&bytes);
+            buffer
+        });
+        let mut out = (self.output > 0).then(|| client.buffer(self.output));
+        let mut reply = None;
+        let mut taken_us = Vec::with_capacity(TIMES_KEPT_MAX.min(self.count as usize));
+        for _ in 0..self.count {
+            let begun = Instant::now();
+            match client.call(kernel, self.arguments(input.as_ref(), out.as_mut())) {
+                Ok(words) => reply = Some(words),
+                Err(error) => {
+                    eprintln!("sidecore: {}: {error}", self.kernel);
+                    return Ok(Outcome::Problem);
+                }
+            }
+            if taken_us.len() < TIMES_KEPT_MAX {
+                taken_us.push(begun.elapsed().as_secs_f64() * 1e6);
+            }
+        }
+        let us = median(&taken_us);
+        let words = reply.map_or([0; 6], |reply| reply.words);
+        let words: Vec<String> = words.iter().map(u64::to_string).collect();
+        let counters = client.counters();
+        output::line(&format!("{}: {}", self.kernel, words.join(" ")))?;
+        output::line(&format!(
+            "{} calls on the daemon's engines, {} on this core; median {us:.2} us",
+            counters.on_engines, counters.on_host
+        ))?;
+        Ok(Outcome::Done)
+    }
+
+    fn arguments<'a>(
+        &self,
+        input: Option<&'a Buffer>,
+        output: Option<&'a mut Buffer>,
+    ) -> CallArgs<'a> {
+        let mut arguments = CallArgs::new().words(&self.words);
+        if let Some(input) = input {
+            arguments = arguments.input(input);
+        }
+        if let Some(output) = output {
+            arguments = arguments.output(output);
+        }
+        arguments
+    }
+}
+
+/// Calls whose time is kept for the median.
+const TIMES_KEPT_MAX: usize = 1 << 20;

@@ -1,0 +1,231 @@
+//! `daemon` and `top`, from the outside: what they print, how they end, what they leave behind.
+//!
+//! Must stay true: every daemon that a test starts ends with the test, also when it fails.
+
+// A test's helpers may fail it too.
+#![allow(clippy::unwrap_used)]
+
+use rustix::process::{Pid, Signal, kill_process};
+use sidecore_offload::client::{Args, Client};
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+fn sidecore(arguments: &[&str]) -> Command {
+    // A hang fails the test instead of stopping it.
+    let mut command = Command::new("timeout");
+    command.args(["--kill-after=5", "120", env!("CARGO_BIN_EXE_sidecore")]);
+    command.args(arguments);
+    command
+}
+
+/// What it printed to standard error, on one line, when it could not run.
+fn refusal(output: &Output) -> String {
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert_eq!(errors.trim_end().lines().count(), 1, "{errors}");
+    assert!(output.stdout.is_empty());
+    // Each cause is said once.
+    assert!(errors.matches("os error").count() <= 1, "{errors}");
+    errors
+}
+
+/// A daemon that has said `ready`; ended on drop.
+struct Serving {
+    child: Child,
+    socket: PathBuf,
+}
+
+impl Serving {
+    fn start(directory: &Path, arguments: &[&str]) -> Self {
+        let socket = directory.join("daemon.sock");
+        let mut child = Command::new(env!("CARGO_BIN_EXE_sidecore"))
+            .arg("daemon")
+            .arg("--socket")
+            .arg(&socket)
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        out.read_line(&mut line).unwrap();
+        if line != format!("ready {}\n", socket.display()) {
+            let mut said = String::new();
+            let _ = child.stderr.take().unwrap().read_to_string(&mut said);
+            let _ = child.kill();
+            let _ = child.wait();
+            panic!("the daemon said `{line}` and {said}");
+        }
+        Self { child, socket }
+    }
+
+    fn path(&self) -> &str {
+        self.socket.to_str().unwrap()
+    }
+
+    /// Sends a signal; the exit status.
+    fn end(&mut self, signal: Signal) -> Option<i32> {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        let until = Instant::now() + Duration::from_secs(20);
+        while Instant::now() < until {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code();
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("the daemon did not end within 20 s of {signal:?}");
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn it_serves_shows_itself_and_ends_in_order() {
+    for signal in [Signal::INT, Signal::TERM] {
+        let directory = tempfile::tempdir().unwrap();
+        let mut daemon = Serving::start(directory.path(), &["--engines", "1", "--grace-ms", "5"]);
+        let client = Client::attach(&daemon.socket).unwrap();
+        let spin = client.kernel("spin_us").unwrap();
+        for number in 0..10 {
+            let reply = client.call(spin, Args::new().words(&[1, number])).unwrap();
+            assert_eq!(reply.words[1], number);
+        }
+        assert_eq!(client.counters().on_engines, 10, "{:?}", client.counters());
+
+        let output = sidecore(&["top", "--socket", daemon.path(), "--json"])
+            .output()
+            .unwrap();
+        assert!(output.status.success());
+        let status: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(status["pid"], daemon.child.id());
+        assert_eq!(status["grace_us"], 5_000);
+        assert_eq!(status["engines"].as_array().unwrap().len(), 1);
+        assert_eq!(status["engines"][0]["calls"], 10);
+        let clients = status["clients"].as_array().unwrap();
+        assert_eq!(clients.len(), 1, "{status}");
+        assert_eq!(clients[0]["pid"], std::process::id());
+        let kernels = status["kernels"].as_array().unwrap();
+        assert!(
+            kernels.iter().any(|name| name == "inflate_frame"),
+            "{status}"
+        );
+
+        let output = sidecore(&["top", "--socket", daemon.path(), "--once"])
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success());
+        for words in ["1 engines", "ENGINE", "STALLS", "WIDTHS", "1 clients"] {
+            assert!(text.contains(words), "{words} is not in {text}");
+        }
+        assert!(!text.contains('\x1b'), "{text}");
+
+        assert_eq!(daemon.end(signal), Some(0));
+        assert!(!daemon.socket.exists());
+        // The host does what the engines no longer do.
+        let reply = client.call(spin, Args::new().words(&[1, 11])).unwrap();
+        assert_eq!(reply.words[1], 11);
+    }
+}
+
+#[test]
+fn what_cannot_run_says_what_to_do() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("daemon.sock");
+    let socket = socket.to_str().unwrap();
+    let file = directory.path().join("file");
+    std::fs::write(&file, "no socket").unwrap();
+    let file = file.to_str().unwrap();
+    for (arguments, words) in [
+        (
+            vec!["daemon", "--socket", socket, "--engines", "0"],
+            "at least 1 engine",
+        ),
+        (
+            vec!["daemon", "--socket", socket, "--engines", "60"],
+            "--oversubscribe",
+        ),
+        (
+            vec![
+                "daemon",
+                "--socket",
+                socket,
+                "--engines",
+                "100000",
+                "--oversubscribe",
+            ],
+            "100000 engines",
+        ),
+        (vec!["daemon", "--socket", file], "no socket"),
+        (vec!["top", "--socket", socket], "sidecore daemon"),
+        (vec!["top", "--socket", socket, "--json"], "sidecore daemon"),
+    ] {
+        let output = sidecore(&arguments).output().unwrap();
+        let errors = refusal(&output);
+        assert!(errors.contains(words), "{arguments:?}: {errors}");
+    }
+    assert_eq!(std::fs::read_to_string(file).unwrap(), "no socket");
+}
+
+#[test]
+fn a_second_daemon_is_refused_and_the_first_goes_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut daemon = Serving::start(directory.path(), &["--engines", "1"]);
+    let output = sidecore(&["daemon", "--socket", daemon.path()])
+        .output()
+        .unwrap();
+    let errors = refusal(&output);
+    assert!(errors.contains("already serves"), "{errors}");
+    assert!(Client::attach(&daemon.socket).is_ok());
+    assert_eq!(daemon.end(Signal::TERM), Some(0));
+}
+
+#[test]
+fn the_socket_of_a_killed_daemon_is_taken_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut killed = Serving::start(directory.path(), &["--engines", "1"]);
+    killed.end(Signal::KILL);
+    assert!(killed.socket.exists());
+    let mut daemon = Serving::start(directory.path(), &["--engines", "1"]);
+    assert!(Client::attach(&daemon.socket).is_ok());
+    assert_eq!(daemon.end(Signal::INT), Some(0));
+}
+
+#[test]
+fn a_socket_of_somebody_else_is_left_alone() {
+    if !rustix::process::geteuid().is_root() {
+        // Only root can make one; the continuous integration runs as root.
+        eprintln!("not root: nothing to give away");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("daemon.sock");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    std::os::unix::fs::chown(&socket, Some(12_345), None).unwrap();
+    let output = sidecore(&["daemon", "--socket", socket.to_str().unwrap()])
+        .output()
+        .unwrap();
+    let errors = refusal(&output);
+    assert!(errors.contains("12345"), "{errors}");
+    assert!(socket.exists());
+}
+
+#[test]
+fn engines_may_share_cores_where_that_is_asked_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let cores = sidecore_sys::cpu::allowed().unwrap().len();
+    let engines = (cores + 1).to_string();
+    let arguments = ["--engines", &engines, "--oversubscribe", "--grace-ms", "1"];
+    let mut daemon = Serving::start(directory.path(), &arguments);
+    let client = Client::attach(&daemon.socket).unwrap();
+    assert_eq!(client.engines(), cores + 1);
+    assert_eq!(daemon.end(Signal::TERM), Some(0));
+}

@@ -1,0 +1,197 @@
+//! What an empty off-load to another process costs, beside a bare shared line between the same two
+//! cores.
+//!
+//! `cargo run --release -p sidecore-offload --example daemon_latency -- [rounds]`
+//!
+//! Three processes: this one calls, one is the daemon, one echoes a word on a shared line. The two
+//! take turns on the engine's core, round by round, so that both see the same machine; while one is
+//! measured the other sleeps. Prints medians and 99th percentiles in nanoseconds, over all rounds.
+
+use sidecore_offload::client::{Args, Client};
+use sidecore_offload::daemon::{Daemon, DaemonOptions};
+use sidecore_sys::local_socket::{self, Received};
+use sidecore_sys::{SharedMap, SharedSlice, Sharing, clock, cpu, shared_futex};
+use std::error::Error;
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::process::{Child, Command};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+fn main() -> Result<()> {
+    let args: Vec<String> = std::env::args().collect();
+    match args.get(1).map(String::as_str) {
+        Some("daemon") => run_daemon(Path::new(&args[2])),
+        Some("echo") => run_echo(Path::new(&args[2])),
+        rounds => measure(rounds.unwrap_or("40").parse()?),
+    }
+}
+
+/// A child process that is killed when its owner is done.
+struct Process(Child);
+
+impl Process {
+    fn start(role: &str, socket: &Path) -> Result<Self> {
+        let child = Command::new(std::env::current_exe()?)
+            .arg(role)
+            .arg(socket)
+            .spawn()?;
+        Ok(Self(child))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+fn run_daemon(socket: &Path) -> Result<()> {
+    let options = DaemonOptions {
+        socket: socket.to_owned(),
+        engines: 1,
+        grace: Duration::from_millis(2),
+        ..DaemonOptions::default()
+    };
+    Daemon::start(options)?.wait();
+    Ok(())
+}
+
+/// The line that goes there and back, and the word that lets the echo sleep.
+fn words(memory: SharedSlice<'_>) -> Option<(&AtomicU32, &AtomicU32)> {
+    Some((memory.overlay(0)?, memory.overlay(128)?))
+}
+
+const LINE_BYTES: usize = 4096;
+/// On the line: the echo is to sleep.
+const REST: u32 = u32::MAX;
+
+fn run_echo(socket: &Path) -> Result<()> {
+    let connection = local_socket::connect(socket)?;
+    local_socket::poll(
+        &[connection.as_fd()],
+        &mut Vec::new(),
+        Duration::from_secs(20),
+    )?;
+    let Received::Message(_, mut files) = local_socket::receive(connection.as_fd(), &mut [0])?
+    else {
+        return Err("no line was sent".into());
+    };
+    let file = files.pop().ok_or("no line was sent")?;
+    let map = SharedMap::open(file, LINE_BYTES, Sharing::ReadWrite)?;
+    let (line, awake) = words(map.slice()).ok_or("too small")?;
+    cpu::pin(*cpu::allowed()?.last().ok_or("no core")?)?;
+    while !local_socket::is_hung_up(connection.as_fd()) {
+        shared_futex::wait(awake, 0, Duration::from_millis(100));
+        while awake.load(Ordering::Acquire) == 1 {
+            let seen = line.load(Ordering::Acquire);
+            if seen == REST {
+                awake.store(0, Ordering::Release);
+            } else if seen & 1 == 1 {
+                line.store(seen + 1, Ordering::Release);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn measure(rounds: usize) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (daemon_socket, echo_socket) = (folder.path().join("d"), folder.path().join("e"));
+    let map = SharedMap::create("line", LINE_BYTES, Sharing::ReadWrite)?;
+    let (line, awake) = words(map.slice()).ok_or("too small")?;
+    let listener = local_socket::listen(&echo_socket, 0o600, 1)?;
+    let _echo = Process::start("echo", &echo_socket)?;
+    let connection = loop {
+        if let Some(connection) = local_socket::accept(listener.as_fd())? {
+            break connection;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    local_socket::send(connection.as_fd(), b"l", &[map.file()])?;
+    let _daemon = Process::start("daemon", &daemon_socket)?;
+    let client = loop {
+        if let Ok(client) = Client::attach(&daemon_socket) {
+            break client;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    let empty = client.kernel("empty")?;
+    // The engine and the echo have the last core.
+    cpu::pin(*cpu::allowed()?.first().ok_or("no core")?)?;
+    let (mut bare, mut calls) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        line.store(0, Ordering::Release);
+        awake.store(1, Ordering::Release);
+        shared_futex::wake(awake, 1);
+        let mut value = 1;
+        round(&mut bare, || {
+            line.store(value, Ordering::Release);
+            while line.load(Ordering::Acquire) != value + 1 {
+                std::hint::black_box(());
+            }
+            value += 2;
+            Ok(())
+        })?;
+        line.store(REST, Ordering::Release);
+        while awake.load(Ordering::Acquire) == 1 {
+            std::thread::yield_now();
+        }
+        round(&mut calls, || {
+            client
+                .call(empty, Args::new())
+                .map(drop)
+                .map_err(Into::into)
+        })?;
+        // The engine falls asleep.
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let (bare, calls) = (figures(bare), figures(calls));
+    let mut out = std::io::stdout().lock();
+    writeln!(
+        out,
+        "bare shared line     median {:5} ns  p99 {:6} ns",
+        bare.0, bare.1
+    )?;
+    writeln!(
+        out,
+        "cross-process call   median {:5} ns  p99 {:6} ns",
+        calls.0, calls.1
+    )?;
+    let ratio = calls.0 as f64 / bare.0 as f64;
+    writeln!(
+        out,
+        "ratio of medians     {ratio:.2}   (limit 1.5, and 400 ns)"
+    )?;
+    let counters = client.counters();
+    writeln!(
+        out,
+        "calls on engines {}, on the host {}",
+        counters.on_engines, counters.on_host
+    )?;
+    Ok(())
+}
+
+/// Warms up, then times each of a thousand.
+fn round(cycles: &mut Vec<u64>, mut once: impl FnMut() -> Result<()>) -> Result<()> {
+    for _ in 0..200 {
+        once()?;
+    }
+    for _ in 0..1000 {
+        let begun = clock::cycles();
+        once()?;
+        cycles.push(clock::cycles() - begun);
+    }
+    Ok(())
+}
+
+/// Median and 99th percentile in nanoseconds.
+fn figures(mut cycles: Vec<u64>) -> (u64, u64) {
+    cycles.sort_unstable();
+    let at = |part: usize| clock::cycles_to_ns(cycles[cycles.len() * part / 100]);
+    (at(50), at(99))
+}

@@ -1,0 +1,442 @@
+/* A client of the sidecore daemon, for C and C++: this header is all of it.
+ *
+ *     struct sidecore *sc;
+ *     if (sidecore_attach(&sc, "/run/sidecore/daemon.sock", 1 << 20) == 0) {
+ *         int sum = sidecore_kernel(sc, "sum_f64");
+ *         struct sidecore_buffer in = sidecore_alloc(sc, 1000 * sizeof(double));
+ *         ... write doubles to in.data ...
+ *         struct sidecore_request rq = {0};
+ *         rq.inputs[rq.input_count++] = &in;
+ *         if (sidecore_call(sc, sum, &rq) == SIDECORE_DONE)
+ *             ... rq.reply[0] holds the bits of the sum ...
+ *         else
+ *             ... the daemon is gone: add them up yourself ...
+ *         sidecore_free(&in);
+ *         sidecore_detach(sc);
+ *     }
+ *
+ * What a call needs from the caller: SIDECORE_LOST means that the daemon ended, was killed or was
+ * stopped before it answered (noticed within 100 ms). Then do the work yourself, on the same
+ * buffers. The outputs of that call have moved to memory that the daemon does not know, with all
+ * they held; so look at `buffer.data` anew after every call, and keep no copy of it. The client is
+ * lost for good then; attach again with a new one whenever you like. Buffers outlive it.
+ *
+ * Threads: any number, as long as no two use the same engine at the same time (sidecore_call uses
+ * the client's own engine; sidecore_call_on names one). Allocation is not thread-safe. A child
+ * process must not use its parent's client.
+ *
+ * Link with nothing. Needs Linux and GCC or Clang. Include it before other headers, or define
+ * _GNU_SOURCE. The protocol is docs/daemon.md, version 1.
+ */
+#ifndef SIDECORE_H
+#define SIDECORE_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE 1
+#endif
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SIDECORE_WORDS 6
+#define SIDECORE_RANGES 4
+#define SIDECORE_KERNELS_MAX 64
+
+/* How a call ended. */
+enum {
+    SIDECORE_DONE = 0,    /* on an engine; the reply counts */
+    SIDECORE_LOST = 1,    /* the daemon is gone; do it yourself */
+    SIDECORE_FAILED = 2,  /* the kernel gave an error; `text` says which */
+    SIDECORE_INVALID = 3  /* the request makes no sense (a buffer of another client, too many) */
+};
+
+/* Memory that calls read and write. */
+struct sidecore_buffer {
+    void *data;    /* the bytes; may change in a call whose output it is */
+    size_t bytes;  /* how many */
+    int own;       /* not in an arena any more, but from malloc */
+};
+
+/* A call: what is asked, and after it what was answered. */
+struct sidecore_request {
+    uint64_t words[SIDECORE_WORDS];
+    struct sidecore_buffer *inputs[SIDECORE_RANGES];
+    struct sidecore_buffer *outputs[SIDECORE_RANGES];
+    int input_count;  /* inputs and outputs together: at most SIDECORE_RANGES */
+    int output_count;
+    uint64_t reply[SIDECORE_WORDS];
+    char text[65];
+};
+
+/* An attachment. Its fields are nobody's business. */
+struct sidecore {
+    int socket;
+    int lost;
+    uint32_t client, engines, kernels;
+    unsigned char *segment, *arena;
+    const unsigned char *board;
+    uint64_t segment_bytes, arena_bytes, board_bytes, used_bytes;
+    uint32_t sequences[64];
+    struct {
+        char name[41];
+        uint32_t number;
+    } table[SIDECORE_KERNELS_MAX];
+};
+
+/* ---- what follows is how it is done --------------------------------------------------------- */
+
+#define SIDECORE_MAGIC UINT64_C(0x31524f4345444953) /* "SIDECOR1" */
+#define SIDECORE_VERSION 1u
+#define SIDECORE_PAGE 4096u
+#define SIDECORE_LINES 640u /* packet 256, completion 256, sleepers 128 */
+
+static inline uint64_t sidecore_now_ns_(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static inline uint32_t *sidecore_u32_(unsigned char *at) { return (uint32_t *)(void *)at; }
+static inline uint64_t *sidecore_u64_(unsigned char *at) { return (uint64_t *)(void *)at; }
+
+static inline uint64_t sidecore_board_(const struct sidecore *sc, size_t offset) {
+    return __atomic_load_n((const uint64_t *)(const void *)(sc->board + offset), __ATOMIC_ACQUIRE);
+}
+
+/* Maps what the daemon handed over, after a look at its size and seals; closes the descriptor. */
+static inline void *sidecore_map_(int file, uint64_t bytes, int protection) {
+    struct stat found;
+    void *memory = MAP_FAILED;
+    int sealed = fcntl(file, 1034 /* F_GET_SEALS */);
+    if (sealed >= 0 && (sealed & 6) == 6 /* F_SEAL_SHRINK | F_SEAL_GROW */
+        && fstat(file, &found) == 0 && (uint64_t)found.st_size == bytes && bytes != 0)
+        memory = mmap(NULL, (size_t)bytes, protection, MAP_SHARED, file, 0);
+    close(file);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+/* Sends the question and takes the answer and its two descriptors. 0 or an errno. */
+static inline int sidecore_ask_(int sock, uint64_t arena_bytes, unsigned char *answer,
+                                size_t room, size_t *length, int files[2]) {
+    unsigned char question[32] = {0};
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(4 * sizeof(int))];
+    } control;
+    const uint64_t magic = SIDECORE_MAGIC;
+    const uint32_t kind = 1, version = SIDECORE_VERSION;
+    struct iovec part;
+    struct msghdr message;
+    struct cmsghdr *header;
+    struct pollfd polled;
+    ssize_t got;
+    memcpy(question, &magic, 8);
+    memcpy(question + 8, &kind, 4);
+    memcpy(question + 12, &version, 4);
+    memcpy(question + 16, &arena_bytes, 8);
+    /* Who refuses us may have hung up by now, and left its reason for us to read. */
+    if (send(sock, question, sizeof question, MSG_NOSIGNAL) < 0 && errno != EPIPE
+        && errno != ECONNRESET)
+        return errno;
+    polled.fd = sock;
+    polled.events = POLLIN;
+    if (poll(&polled, 1, 2000) != 1)
+        return ETIMEDOUT;
+    memset(&message, 0, sizeof message);
+    memset(&control, 0, sizeof control);
+    part.iov_base = answer;
+    part.iov_len = room;
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.bytes;
+    message.msg_controllen = sizeof control.bytes;
+    got = recvmsg(sock, &message, MSG_CMSG_CLOEXEC);
+    if (got < 0 && errno == ECONNRESET) /* said once, before what still waits */
+        got = recvmsg(sock, &message, MSG_CMSG_CLOEXEC);
+    if (got < 0)
+        return errno;
+    *length = (size_t)got;
+    header = CMSG_FIRSTHDR(&message);
+    if (header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS
+        && header->cmsg_len == CMSG_LEN(2 * sizeof(int)))
+        memcpy(files, CMSG_DATA(header), 2 * sizeof(int));
+    return 0;
+}
+
+/* Gives everything back. Buffers that are in the arena end with it; free them first. */
+static inline void sidecore_detach(struct sidecore *sc) {
+    if (!sc)
+        return;
+    if (sc->socket >= 0)
+        close(sc->socket);
+    if (sc->segment)
+        munmap(sc->segment, (size_t)sc->segment_bytes);
+    if (sc->board)
+        munmap((void *)(uintptr_t)sc->board, (size_t)sc->board_bytes);
+    free(sc);
+}
+
+/* Attaches to the daemon at `path`, with an arena of so many bytes. 0, or an errno: ENOENT and
+ * ECONNREFUSED where nobody serves, EACCES and EPERM where this user may not, EPROTO where the
+ * other side speaks another version. */
+static inline int sidecore_attach(struct sidecore **out, const char *path, uint64_t arena_bytes) {
+    unsigned char answer[64 + 48 * SIDECORE_KERNELS_MAX];
+    struct sockaddr_un address;
+    struct sidecore *sc;
+    size_t length = 0;
+    int files[2] = {-1, -1}, error;
+    uint64_t magic = 0;
+    uint32_t kind = 0, version = 0, index;
+    *out = NULL;
+    if (strlen(path) >= sizeof address.sun_path)
+        return ENAMETOOLONG;
+    sc = (struct sidecore *)calloc(1, sizeof *sc);
+    if (!sc)
+        return ENOMEM;
+    memset(&address, 0, sizeof address);
+    address.sun_family = AF_UNIX;
+    memcpy(address.sun_path, path, strlen(path));
+    sc->socket = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (sc->socket < 0
+        || connect(sc->socket, (const struct sockaddr *)&address, sizeof address) != 0) {
+        error = errno;
+        sidecore_detach(sc);
+        return error;
+    }
+    error = sidecore_ask_(sc->socket, arena_bytes, answer, sizeof answer, &length, files);
+    if (!error && length >= 16) {
+        memcpy(&magic, answer, 8);
+        memcpy(&kind, answer + 8, 4);
+        memcpy(&version, answer + 12, 4);
+    }
+    if (!error && (magic != SIDECORE_MAGIC || version != SIDECORE_VERSION))
+        error = EPROTO;
+    if (!error && (kind != 1 || length < 64 || files[1] < 0))
+        error = kind == 255 ? EPERM : EPROTO;
+    if (error) {
+        if (files[0] >= 0)
+            close(files[0]);
+        if (files[1] >= 0)
+            close(files[1]);
+        sidecore_detach(sc);
+        return error;
+    }
+    memcpy(&sc->client, answer + 16, 4);
+    memcpy(&sc->engines, answer + 20, 4);
+    memcpy(&sc->segment_bytes, answer + 24, 8);
+    memcpy(&sc->arena_bytes, answer + 32, 8);
+    memcpy(&sc->board_bytes, answer + 40, 8);
+    memcpy(&sc->kernels, answer + 48, 4);
+    sc->segment =
+        (unsigned char *)sidecore_map_(files[0], sc->segment_bytes, PROT_READ | PROT_WRITE);
+    sc->board = (const unsigned char *)sidecore_map_(files[1], sc->board_bytes, PROT_READ);
+    if (sc->kernels > SIDECORE_KERNELS_MAX || length != 64 + 48 * (size_t)sc->kernels
+        || sc->engines == 0 || sc->engines > 62 || !sc->segment || !sc->board) {
+        sidecore_detach(sc);
+        return EPROTO;
+    }
+    for (index = 0; index < sc->kernels; index++) {
+        memcpy(sc->table[index].name, answer + 64 + 48 * index, 40);
+        memcpy(&sc->table[index].number, answer + 64 + 48 * index + 40, 4);
+    }
+    sc->arena = sc->segment
+        + (SIDECORE_PAGE + sc->engines * SIDECORE_LINES + SIDECORE_PAGE - 1) / SIDECORE_PAGE
+            * SIDECORE_PAGE;
+    *out = sc;
+    return 0;
+}
+
+/* The number of the kernel of that name, or -1. */
+static inline int sidecore_kernel(const struct sidecore *sc, const char *name) {
+    uint32_t index;
+    for (index = 0; index < sc->kernels; index++)
+        if (strcmp(sc->table[index].name, name) == 0)
+            return (int)sc->table[index].number;
+    return -1;
+}
+
+/* How many engines there are. */
+static inline int sidecore_engines(const struct sidecore *sc) { return (int)sc->engines; }
+
+/* A buffer in the arena. `data` is NULL where there is no room: the arena is handed out from front
+ * to back, and only as a whole given back. */
+static inline struct sidecore_buffer sidecore_alloc(struct sidecore *sc, size_t bytes) {
+    struct sidecore_buffer buffer = {NULL, 0, 0};
+    uint64_t taken = ((uint64_t)bytes + 127) / 128 * 128;
+    if (taken >= bytes && taken <= sc->arena_bytes - sc->used_bytes) {
+        buffer.data = sc->arena + sc->used_bytes;
+        buffer.bytes = bytes;
+        sc->used_bytes += taken;
+    }
+    return buffer;
+}
+
+/* Frees a buffer that moved out of the arena; one that is still there ends with the client. */
+static inline void sidecore_free(struct sidecore_buffer *buffer) {
+    if (buffer->own)
+        free(buffer->data);
+    buffer->data = NULL;
+    buffer->bytes = 0;
+    buffer->own = 0;
+}
+
+/* Writes where a buffer lies in the arena to a packet. 0 where it does not lie there. */
+static inline int sidecore_range_(const struct sidecore *sc, const struct sidecore_buffer *buffer,
+                                  uint64_t *range) {
+    uintptr_t data = (uintptr_t)buffer->data, arena = (uintptr_t)sc->arena;
+    if (buffer->own || data < arena || data - arena > sc->arena_bytes
+        || buffer->bytes > sc->arena_bytes - (data - arena))
+        return 0;
+    __atomic_store_n(&range[0], (uint64_t)(data - arena), __ATOMIC_RELAXED);
+    __atomic_store_n(&range[1], (uint64_t)buffer->bytes, __ATOMIC_RELAXED);
+    return 1;
+}
+
+/* Whether the daemon is gone: it ends, hung up, or its heart stands still for 85 ms. */
+static inline int sidecore_gone_(struct sidecore *sc, uint64_t *beat, uint64_t *beat_ns) {
+    struct pollfd polled;
+    uint64_t now_ns = sidecore_now_ns_(), heartbeat = sidecore_board_(sc, 64);
+    if (heartbeat != *beat) {
+        *beat = heartbeat;
+        *beat_ns = now_ns;
+    }
+    polled.fd = sc->socket;
+    polled.events = POLLRDHUP;
+    polled.revents = 0;
+    if (sidecore_board_(sc, 16) != 0 || now_ns - *beat_ns > UINT64_C(85000000)
+        || (poll(&polled, 1, 0) == 1 && (polled.revents & (POLLRDHUP | POLLHUP | POLLERR))))
+        __atomic_store_n(&sc->lost, 1, __ATOMIC_RELAXED);
+    return __atomic_load_n(&sc->lost, __ATOMIC_RELAXED);
+}
+
+/* Moves the outputs of a call that was given up to memory of this process alone. */
+static inline int sidecore_give_up_(struct sidecore_request *rq) {
+    int index;
+    for (index = 0; index < rq->output_count; index++) {
+        struct sidecore_buffer *buffer = rq->outputs[index];
+        unsigned char *moved;
+        const volatile unsigned char *from = (const volatile unsigned char *)buffer->data;
+        size_t at;
+        if (buffer->own)
+            continue;
+        moved = (unsigned char *)malloc(buffer->bytes ? buffer->bytes : 1);
+        if (!moved)
+            abort(); /* there is no safe place for the result */
+        for (at = 0; at < buffer->bytes; at++)
+            moved[at] = from[at];
+        buffer->data = moved;
+        buffer->own = 1;
+    }
+    return SIDECORE_LOST;
+}
+
+/* Calls a kernel on one engine and waits. See the head of this file for what SIDECORE_LOST asks
+ * of the caller. */
+static inline int sidecore_call_on(struct sidecore *sc, uint32_t engine, int kernel,
+                                   struct sidecore_request *rq) {
+    unsigned char *packet, *completion, *sleepers;
+    uint32_t sequence, status, looks;
+    uint64_t beat, beat_ns, bell, done, words = 0, nap_ns = 250000;
+    int index, ranges = 0;
+    if (engine >= sc->engines || kernel < 0 || rq->input_count < 0 || rq->output_count < 0
+        || rq->input_count + rq->output_count > SIDECORE_RANGES)
+        return SIDECORE_INVALID;
+    if (__atomic_load_n(&sc->lost, __ATOMIC_RELAXED) || sidecore_board_(sc, 16) != 0)
+        return SIDECORE_LOST; /* nothing was asked: the outputs are the caller's own */
+    packet = sc->segment + SIDECORE_PAGE + engine * SIDECORE_LINES;
+    completion = packet + 256;
+    sleepers = packet + 512;
+    for (index = 0; index < SIDECORE_WORDS; index++)
+        if (rq->words[index])
+            words = (uint64_t)index + 1;
+    for (index = 0; index < (int)words; index++)
+        __atomic_store_n(sidecore_u64_(packet + 128) + index, rq->words[index], __ATOMIC_RELAXED);
+    for (index = 0; index < rq->input_count; index++)
+        if (!sidecore_range_(sc, rq->inputs[index], sidecore_u64_(packet + 192) + 2 * ranges++))
+            return SIDECORE_INVALID;
+    for (index = 0; index < rq->output_count; index++)
+        if (!sidecore_range_(sc, rq->outputs[index], sidecore_u64_(packet + 192) + 2 * ranges++))
+            return SIDECORE_INVALID;
+    sequence = ++sc->sequences[engine];
+    bell = (uint64_t)sequence | (uint64_t)(uint16_t)kernel << 32
+        | (uint64_t)rq->input_count << 48 | (uint64_t)rq->output_count << 52 | words << 56;
+    __atomic_store_n(sidecore_u64_(packet), bell, __ATOMIC_RELEASE);
+    /* Either we see that the engine sleeps, or it sees the bell. */
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    if (__atomic_load_n(sidecore_u32_(sleepers + 4), __ATOMIC_RELAXED) == 1) {
+        __atomic_store_n(sidecore_u32_(sleepers + 4), 0, __ATOMIC_RELAXED);
+        syscall(SYS_futex, sidecore_u32_(sleepers + 4), FUTEX_WAKE, 1, NULL, NULL, 0);
+    }
+    for (looks = 0; looks < 2000; looks++) {
+        if (__atomic_load_n(sidecore_u32_(completion), __ATOMIC_ACQUIRE) == sequence)
+            goto answered;
+#if defined(__x86_64__) || defined(__i386__)
+        if (looks > 200)
+            __builtin_ia32_pause();
+#endif
+    }
+    beat = sidecore_board_(sc, 64);
+    beat_ns = sidecore_now_ns_();
+    for (;;) {
+        struct timespec nap;
+        nap_ns = nap_ns < 4000000 ? nap_ns * 2 : 8000000;
+        nap.tv_sec = 0;
+        nap.tv_nsec = (long)nap_ns;
+        __atomic_store_n(sidecore_u32_(sleepers), 1, __ATOMIC_RELAXED);
+        /* Either the engine sees that we sleep, or we see its answer. */
+        __atomic_thread_fence(__ATOMIC_SEQ_CST);
+        if (__atomic_load_n(sidecore_u32_(completion), __ATOMIC_ACQUIRE) != sequence)
+            syscall(SYS_futex, sidecore_u32_(sleepers), FUTEX_WAIT, 1, &nap, NULL, 0);
+        __atomic_store_n(sidecore_u32_(sleepers), 0, __ATOMIC_RELAXED);
+        if (__atomic_load_n(sidecore_u32_(completion), __ATOMIC_ACQUIRE) == sequence)
+            goto answered;
+        if (sidecore_gone_(sc, &beat, &beat_ns)
+            && __atomic_load_n(sidecore_u32_(completion), __ATOMIC_ACQUIRE) != sequence)
+            return sidecore_give_up_(rq);
+    }
+answered:
+    done = __atomic_load_n(sidecore_u64_(completion), __ATOMIC_RELAXED);
+    status = (uint32_t)(done >> 32) & 0xffff;
+    words = done >> 48 & 0xff;
+    for (index = 0; index < SIDECORE_WORDS; index++)
+        rq->reply[index] = (uint64_t)index < words
+            ? __atomic_load_n(sidecore_u64_(completion + 128) + index, __ATOMIC_RELAXED)
+            : 0;
+    memset(rq->text, 0, sizeof rq->text);
+    if (status == 0)
+        return SIDECORE_DONE;
+    if (status == 3) {
+        uint64_t bytes = done >> 56;
+        memcpy(rq->text, completion + 192, bytes < 64 ? (size_t)bytes : 64);
+        return SIDECORE_FAILED;
+    }
+    return SIDECORE_INVALID;
+}
+
+/* Calls a kernel on the client's own engine and waits. */
+static inline int sidecore_call(struct sidecore *sc, int kernel, struct sidecore_request *rq) {
+    return sidecore_call_on(sc, sc->client % sc->engines, kernel, rq);
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

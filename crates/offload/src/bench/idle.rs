@@ -1,0 +1,57 @@
+//! What something costs that has nothing to do.
+//!
+//! Why here: engines spin for a grace period before they sleep; after it they must cost next to
+//! nothing. Must stay true: work was done before, and the grace is over when the count begins.
+//! One thread, which sleeps meanwhile. Source: proc(5), `schedstat`.
+
+use super::children::Peer;
+use super::peers::{Role, Served};
+use super::report::Figure;
+use super::{Bench, BenchError, Contestant, interrupted};
+use std::time::{Duration, Instant};
+
+/// Measures in turns.
+pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
+    let cpus = bench.cpus.clone();
+    let (program, cancel) = (bench.config.sidecore.clone(), bench.cancel.clone());
+    let time = bench.choose(Duration::from_millis(500), Duration::from_secs(2));
+    let pool = Peer::start(&program, &Role::IdlePool { cpus }, &cancel)?;
+    let daemon = Role::Daemon(Served {
+        socket: bench.config.scratch.join("idle.sock"),
+        cpus: bench.cpus.clone(),
+        grace_ms: None,
+    });
+    let daemon = Peer::start(&program, &daemon, &cancel)?;
+    let percent = |peer: &Peer| {
+        let begun = Instant::now();
+        let before_ns = peer.cpu_ns();
+        while begun.elapsed() < time {
+            interrupted(&cancel)?;
+            std::thread::sleep(Duration::from_millis(100).min(time));
+        }
+        let used_ns = peer.cpu_ns().saturating_sub(before_ns);
+        Ok(vec![
+            100.0 * used_ns as f64 / begun.elapsed().as_nanos() as f64,
+        ])
+    };
+    // Longer than any grace.
+    std::thread::sleep(Duration::from_millis(200));
+    let mut contestants = vec![
+        Contestant::new(POOL, || percent(&pool)),
+        Contestant::new(DAEMON, || percent(&daemon)),
+    ];
+    bench.say("something idle");
+    let rounds = bench.choose(2, 3);
+    let series = bench.contest(&[("processor time", "%")], rounds, &mut contestants)?;
+    drop(contestants);
+    for (name, series) in [POOL, DAEMON].into_iter().zip(series) {
+        if let Some([series]) = series.as_deref() {
+            let figure = Figure::new(name, series, "% of a core");
+            bench.report.idle.push(figure);
+        }
+    }
+    Ok(())
+}
+
+const DAEMON: &str = "an idle daemon with an engine on each core";
+const POOL: &str = "an idle pool with an engine on each core";

@@ -1,0 +1,401 @@
+//! What a run of `offload bench` comes to.
+//!
+//! Why here: the command prints it, scripts read it as JSON, `docs/results` is filled from it.
+//! Must stay true: `round_trip_ns{NAME: {median p99}}` and
+//! `edtlp[]{workers worker_cores hog spin_us edtlp_us ratio}` keep their names; a figure without
+//! its spread and rounds is not in here; a row that could not be measured is in `missing`.
+//! Pure. Source: own.
+
+use super::machine::Machine;
+use super::stats::{Outcome, Series};
+use serde::Serialize;
+use serde::ser::{SerializeMap, Serializer};
+
+/// A whole run.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// Where it ran.
+    pub machine: Machine,
+    /// Whether rounds were few and short: a taste, not a result.
+    pub quick: bool,
+    /// Which thread ran where.
+    pub placement: String,
+    /// How often was measured, and how.
+    pub method: String,
+    /// A word to another core and back, in nanoseconds.
+    #[serde(serialize_with = "by_name")]
+    pub round_trip_ns: Vec<Trip>,
+    /// Tasks as fibers beside processes that spin and processes that block.
+    pub edtlp: Vec<EdtlpRow>,
+    /// Empty tasks a second.
+    pub throughput: Vec<Figure>,
+    /// Two processes on the same cores, beside one alone.
+    pub sharing: Vec<SharingRow>,
+    /// Processor time that something idle takes, in percent of a core.
+    pub idle: Vec<Figure>,
+    /// What this project wants, and whether it is so.
+    pub targets: Vec<Target>,
+    /// What could not be measured on this machine, and why.
+    pub missing: Vec<String>,
+    /// What ran and went wrong.
+    pub failures: Vec<String>,
+    /// How long it all took.
+    pub seconds: f64,
+    /// Every sample, for the TSV file.
+    #[serde(skip)]
+    pub samples: Vec<Sample>,
+}
+
+/// One way to another core and back.
+#[derive(Debug, Clone, Serialize)]
+pub struct Trip {
+    /// Which way.
+    #[serde(skip)]
+    pub name: &'static str,
+    /// The median of the rounds' medians.
+    pub median: f64,
+    /// The median of the rounds' 99th percentiles.
+    pub p99: f64,
+    /// Largest round's median less the smallest, divided by the median.
+    pub spread: f64,
+    /// The median of the rounds' ratios to the bare line of the same round.
+    pub ratio: f64,
+    /// Largest of those less the smallest, divided by the median.
+    pub ratio_spread: f64,
+    /// Rounds measured.
+    pub rounds: usize,
+}
+
+/// N workers of 11 us host work and an off-load of 96 us. Times are microseconds for one such
+/// cycle of one worker.
+#[derive(Debug, Clone, Serialize)]
+pub struct EdtlpRow {
+    /// How many workers.
+    pub workers: usize,
+    /// On how many cores.
+    pub worker_cores: usize,
+    /// Whether a foreign process kept each of those cores busy.
+    pub hog: bool,
+    /// Processes that spin while the engine works.
+    pub spin_us: f64,
+    /// Our tasks as fibers.
+    pub edtlp_us: f64,
+    /// Processes that sleep until the engine is done.
+    pub block_us: f64,
+    /// `spin_us` divided by `edtlp_us`: the median of the rounds' own.
+    pub ratio: f64,
+    /// Largest of those less the smallest, divided by the median.
+    pub ratio_spread: f64,
+    /// `edtlp_us` divided by `block_us`: the median of the rounds' own.
+    pub to_block: f64,
+    /// Largest of those less the smallest, divided by the median.
+    pub to_block_spread: f64,
+    /// Spread of `edtlp_us`.
+    pub edtlp_spread: f64,
+    /// One cycle in a hundred of the worst worker takes longer: spinning.
+    pub spin_p99_us: f64,
+    /// The same of ours.
+    pub edtlp_p99_us: f64,
+    /// The same of processes that sleep.
+    pub block_p99_us: f64,
+    /// Rounds measured.
+    pub rounds: usize,
+}
+
+/// One figure without a peer.
+#[derive(Debug, Clone, Serialize)]
+pub struct Figure {
+    /// What it is.
+    pub name: String,
+    /// The median.
+    pub here: f64,
+    /// Its unit.
+    pub unit: &'static str,
+    /// Largest less smallest, divided by the median.
+    pub spread: f64,
+    /// Rounds measured.
+    pub rounds: usize,
+    /// Whatever else one must know.
+    pub note: String,
+}
+
+/// What two processes get where one alone got `alone`.
+#[derive(Debug, Clone, Serialize)]
+pub struct SharingRow {
+    /// Who shares what.
+    pub name: String,
+    /// What one process does alone.
+    pub alone: f64,
+    /// What the slower of two does beside the other.
+    pub slower: f64,
+    /// What the faster of two does.
+    pub faster: f64,
+    /// The unit of the three.
+    pub unit: &'static str,
+    /// `slower` divided by half of `alone`: 1 is a fair share. The median of the rounds' own.
+    pub fair_share: f64,
+    /// Largest of those less the smallest, divided by the median.
+    pub spread: f64,
+    /// Rounds measured.
+    pub rounds: usize,
+    /// Whatever else one must know.
+    pub note: String,
+}
+
+/// One thing that is wanted.
+#[derive(Debug, Clone, Serialize)]
+pub struct Target {
+    /// Of what.
+    pub name: String,
+    /// What is wanted, as people write it: `<= 1.5`.
+    pub wanted: String,
+    /// What is.
+    pub here: f64,
+    /// Whether it is so.
+    pub met: bool,
+}
+
+/// One sample.
+#[derive(Debug, Clone)]
+pub struct Sample {
+    /// The group that took it.
+    pub group: &'static str,
+    /// What was measured.
+    pub metric: String,
+    /// Who was measured.
+    pub name: String,
+    /// In which round, from 0.
+    pub round: usize,
+    /// The sample.
+    pub value: f64,
+    /// Its unit.
+    pub unit: &'static str,
+}
+
+impl Report {
+    pub(super) fn new(machine: Machine, quick: bool) -> Self {
+        Self {
+            machine,
+            quick,
+            placement: String::new(),
+            method: String::new(),
+            round_trip_ns: Vec::new(),
+            edtlp: Vec::new(),
+            throughput: Vec::new(),
+            sharing: Vec::new(),
+            idle: Vec::new(),
+            targets: Vec::new(),
+            missing: Vec::new(),
+            failures: Vec::new(),
+            seconds: 0.0,
+            samples: Vec::new(),
+        }
+    }
+
+    /// One way's figures, if it was measured.
+    #[must_use]
+    pub fn trip(&self, name: &str) -> Option<&Trip> {
+        self.round_trip_ns.iter().find(|trip| trip.name == name)
+    }
+
+    /// Every sample, one a line: group, metric, name, round, value, unit; the machine on top.
+    #[must_use]
+    pub fn tsv(&self) -> String {
+        let mut out = String::new();
+        for line in self.machine.lines() {
+            out.push_str(&format!("# {line}\n"));
+        }
+        out.push_str(&format!("# placement: {}\n", self.placement));
+        out.push_str("group\tmetric\tname\tround\tvalue\tunit\n");
+        for sample in &self.samples {
+            out.push_str(&format!(
+                "{}\t{}\t{}\t{}\t{}\t{}\n",
+                sample.group, sample.metric, sample.name, sample.round, sample.value, sample.unit
+            ));
+        }
+        out
+    }
+
+    /// Looks at what was measured and says which wishes are met. What was not measured has no line.
+    pub(super) fn judge(&mut self) {
+        for name in ["same_process", "cross_process"] {
+            if let Some(trip) = self.trip(name) {
+                let (ratio, median) = (trip.ratio, trip.median);
+                self.at_most(format!("{name} beside the bare line"), 1.5, ratio, "x");
+                if name == "cross_process" {
+                    self.at_most(format!("{name}, median"), 400.0, median, "ns");
+                }
+            }
+        }
+        for (cores, wanted) in [(2, 3.5), (1, 7.0)] {
+            let row =
+                |row: &&EdtlpRow| (row.workers, row.worker_cores, row.hog) == (8, cores, false);
+            if let Some(row) = self.edtlp.iter().find(row) {
+                let plural = if cores == 1 { "" } else { "s" };
+                let name = format!("8 workers on {cores} core{plural}, spinning / fibers");
+                self.at_least(name, wanted, row.ratio);
+            }
+        }
+        let worst = |value: fn(&EdtlpRow) -> f64| {
+            let with_hog = self.edtlp.iter().filter(|row| row.hog).map(value);
+            with_hog.fold(None, |most: Option<f64>, value| {
+                Some(most.map_or(value, |most| most.max(value)))
+            })
+        };
+        let (to_block, cycle_us) = (worst(|row| row.to_block), worst(|row| row.edtlp_us));
+        if let Some(ratio) = to_block {
+            let name = "with a hog, fibers / blocking, worst row".to_owned();
+            self.at_most(name, 1.3, ratio, "x");
+        }
+        if let Some(cycle_us) = cycle_us {
+            let name = "with a hog, a cycle of fibers, worst row".to_owned();
+            self.at_most(name, 1000.0, cycle_us, "us");
+        }
+        for index in 0..self.idle.len() {
+            let (name, here) = (self.idle[index].name.clone(), self.idle[index].here);
+            self.at_most(name, 1.0, here, "% of a core");
+        }
+        let ours = |row: &&SharingRow| row.name == SHARED_ENGINES;
+        if let Some(share) = self.sharing.iter().find(ours).map(|row| row.fair_share) {
+            let name = "the slower of two processes, of its fair share".to_owned();
+            self.at_least(name, 0.8, share);
+        }
+    }
+
+    fn at_most(&mut self, name: String, limit: f64, here: f64, unit: &str) {
+        self.targets.push(Target {
+            name,
+            wanted: format!("<= {limit} {unit}"),
+            here,
+            met: here <= limit,
+        });
+    }
+
+    fn at_least(&mut self, name: String, limit: f64, here: f64) {
+        self.targets.push(Target {
+            name,
+            wanted: format!(">= {limit} x"),
+            here,
+            met: here >= limit,
+        });
+    }
+}
+
+impl Trip {
+    /// Reckons one way's rounds up, beside the bare line's rounds.
+    pub(super) fn new(name: &'static str, medians: &Series, p99s: &Series, bare: &Series) -> Self {
+        let outcome = Outcome::of(medians, bare);
+        Self {
+            name,
+            median: medians.median(),
+            p99: p99s.median(),
+            spread: medians.spread(),
+            ratio: outcome.ratio,
+            ratio_spread: outcome.spread,
+            rounds: medians.rounds(),
+        }
+    }
+}
+
+impl Figure {
+    pub(super) fn new(name: impl Into<String>, series: &Series, unit: &'static str) -> Self {
+        Self {
+            name: name.into(),
+            here: series.median(),
+            unit,
+            spread: series.spread(),
+            rounds: series.rounds(),
+            note: String::new(),
+        }
+    }
+}
+
+fn by_name<S: Serializer>(trips: &[Trip], serializer: S) -> Result<S::Ok, S::Error> {
+    let mut map = serializer.serialize_map(Some(trips.len()))?;
+    for trip in trips {
+        map.serialize_entry(trip.name, trip)?;
+    }
+    map.end()
+}
+
+/// The name of the row that is ours.
+pub(super) const SHARED_ENGINES: &str = "the daemon's engines";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report() -> Report {
+        let machine = Machine::look(std::path::Path::new("/nonexistent"));
+        let mut report = Report::new(machine, true);
+        let series = |values: [f64; 3]| Series::new(values.to_vec());
+        let bare = series([100.0, 110.0, 120.0]);
+        for (name, medians) in [
+            ("spinning_line", bare.clone()),
+            ("same_process", series([200.0, 220.0, 240.0])),
+            ("cross_process", series([140.0, 154.0, 168.0])),
+        ] {
+            let trip = Trip::new(name, &medians, &series([300.0, 400.0, 500.0]), &bare);
+            report.round_trip_ns.push(trip);
+        }
+        for (worker_cores, hog, spin_us) in [(1, false, 870.0), (1, true, 900.0)] {
+            report.edtlp.push(EdtlpRow {
+                workers: 8,
+                worker_cores,
+                hog,
+                spin_us,
+                edtlp_us: 110.0,
+                block_us: 130.0,
+                ratio: spin_us / 110.0,
+                ratio_spread: 0.0,
+                to_block: if hog { 1.4 } else { 0.8 },
+                to_block_spread: 0.0,
+                edtlp_spread: 0.0,
+                spin_p99_us: 0.0,
+                edtlp_p99_us: 0.0,
+                block_p99_us: 0.0,
+                rounds: 3,
+            });
+        }
+        report
+    }
+
+    #[test]
+    fn the_keys_that_others_rely_on_are_there() {
+        let json = serde_json::to_value(report()).unwrap();
+        assert_eq!(json["round_trip_ns"]["same_process"]["median"], 220.0);
+        assert_eq!(json["round_trip_ns"]["same_process"]["p99"], 400.0);
+        assert_eq!(json["round_trip_ns"]["same_process"]["ratio"], 2.0);
+        for key in [
+            "workers",
+            "worker_cores",
+            "hog",
+            "spin_us",
+            "edtlp_us",
+            "ratio",
+        ] {
+            assert!(!json["edtlp"][0][key].is_null(), "{key}");
+        }
+    }
+
+    #[test]
+    fn wishes_are_judged_one_by_one_and_what_was_not_measured_has_no_line() {
+        let mut report = report();
+        report.judge();
+        let judged = |words: &str| {
+            let mut found = report
+                .targets
+                .iter()
+                .filter(|target| target.name.contains(words));
+            found.next().map(|target| target.met)
+        };
+        assert_eq!(judged("same_process"), Some(false));
+        assert_eq!(judged("cross_process beside"), Some(true));
+        assert_eq!(judged("cross_process, median"), Some(true));
+        assert_eq!(judged("8 workers on 1 core"), Some(true));
+        assert_eq!(judged("8 workers on 2 cores"), None);
+        assert_eq!(judged("fibers / blocking"), Some(false));
+        assert_eq!(judged("a cycle of fibers"), Some(true));
+        assert_eq!(judged("idle"), None);
+    }
+}

@@ -1,0 +1,222 @@
+//! A run as aligned Markdown tables: for a terminal, and for `docs/results` as they are.
+//!
+//! Why here: figures are pasted, not retyped. Must stay true: losses and misses are printed like
+//! wins. Pure. Source: own.
+
+use super::report::Report;
+use super::stats::{number, percent};
+
+/// The whole report.
+#[must_use]
+pub fn render(report: &Report) -> String {
+    let mut out = String::new();
+    for line in report.machine.lines() {
+        out.push_str(&format!("- {line}\n"));
+    }
+    if report.quick {
+        out.push_str("- **quick run**: few rounds, short ones, a taste and no result\n");
+    }
+    out.push_str(&format!("- method: {}\n", report.method));
+    out.push_str(&format!("- placement: {}\n", report.placement));
+    out.push_str(&format!("- it took {:.0} s\n", report.seconds));
+    let groups = [
+        ("Round trips", trips(report)),
+        (
+            "Workers of 11 us on the host and 96 us on an engine",
+            edtlp(report),
+        ),
+        ("Empty tasks", figures(&report.throughput)),
+        ("Two processes on the same cores", sharing(report)),
+        ("Idle", figures(&report.idle)),
+        ("What is wanted", targets(report)),
+    ];
+    for (title, table) in groups {
+        if !table.rows.is_empty() {
+            out.push_str(&format!("\n### {title}\n\n{}", table.text()));
+        }
+    }
+    for line in &report.missing {
+        out.push_str(&format!("\nNot measured: {line}\n"));
+    }
+    for line in &report.failures {
+        out.push_str(&format!("\n**Failed:** {line}\n"));
+    }
+    out
+}
+
+fn trips(report: &Report) -> Table {
+    let heads = [
+        "way",
+        "median ns",
+        "p99 ns",
+        "spread",
+        "to the bare line",
+        "spread",
+    ];
+    let rows = report.round_trip_ns.iter().map(|trip| {
+        vec![
+            trip.name.into(),
+            number(trip.median),
+            number(trip.p99),
+            percent(trip.spread),
+            format!("{:.2}", trip.ratio),
+            percent(trip.ratio_spread),
+        ]
+    });
+    Table::new(&heads, rows.collect())
+}
+
+fn edtlp(report: &Report) -> Table {
+    let heads = [
+        "workers",
+        "cores",
+        "hog",
+        "spinning us",
+        "fibers us",
+        "spread",
+        "blocking us",
+        "spinning / fibers (spread)",
+        "fibers / blocking (spread)",
+        "p99 us of each",
+    ];
+    let rows = report.edtlp.iter().map(|row| {
+        vec![
+            row.workers.to_string(),
+            row.worker_cores.to_string(),
+            if row.hog { "yes" } else { "" }.into(),
+            number(row.spin_us),
+            number(row.edtlp_us),
+            percent(row.edtlp_spread),
+            number(row.block_us),
+            format!("{:.2} ({})", row.ratio, percent(row.ratio_spread)),
+            format!("{:.2} ({})", row.to_block, percent(row.to_block_spread)),
+            format!(
+                "{} {} {}",
+                number(row.spin_p99_us),
+                number(row.edtlp_p99_us),
+                number(row.block_p99_us)
+            ),
+        ]
+    });
+    Table::new(&heads, rows.collect())
+}
+
+fn figures(figures: &[super::report::Figure]) -> Table {
+    let heads = ["what", "here", "unit", "spread", "note"];
+    let rows = figures.iter().map(|figure| {
+        vec![
+            figure.name.clone(),
+            number(figure.here),
+            figure.unit.into(),
+            percent(figure.spread),
+            figure.note.clone(),
+        ]
+    });
+    Table::new(&heads, rows.collect())
+}
+
+fn sharing(report: &Report) -> Table {
+    let heads = [
+        "what",
+        "one alone",
+        "slower of two",
+        "faster",
+        "unit",
+        "fair share",
+        "spread",
+        "note",
+    ];
+    let rows = report.sharing.iter().map(|row| {
+        vec![
+            row.name.clone(),
+            number(row.alone),
+            number(row.slower),
+            number(row.faster),
+            row.unit.into(),
+            format!("{:.4}", row.fair_share),
+            percent(row.spread),
+            row.note.clone(),
+        ]
+    });
+    Table::new(&heads, rows.collect())
+}
+
+fn targets(report: &Report) -> Table {
+    let heads = ["what", "wanted", "here", ""];
+    let rows = report.targets.iter().map(|target| {
+        vec![
+            target.name.clone(),
+            target.wanted.clone(),
+            number(target.here),
+            if target.met { "met" } else { "**missed**" }.into(),
+        ]
+    });
+    Table::new(&heads, rows.collect())
+}
+
+/// Heads and rows of the same length.
+struct Table {
+    heads: Vec<String>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    fn new(heads: &[&str], rows: Vec<Vec<String>>) -> Self {
+        let heads = heads.iter().map(ToString::to_string).collect();
+        Self { heads, rows }
+    }
+
+    /// The first column to the left, numbers to the right.
+    fn text(&self) -> String {
+        let lines = || std::iter::once(&self.heads).chain(&self.rows);
+        let width = |column: usize| {
+            let widths = lines().map(|line| line[column].chars().count());
+            widths.max().unwrap_or(0).max(3)
+        };
+        let widths: Vec<usize> = (0..self.heads.len()).map(width).collect();
+        let right = |column: usize| {
+            let numeric = |row: &Vec<String>| {
+                row[column].is_empty() || row[column].starts_with(|c: char| c.is_ascii_digit())
+            };
+            self.rows.iter().all(numeric)
+        };
+        let mut out = String::new();
+        for (number, line) in lines().enumerate() {
+            for (column, cell) in line.iter().enumerate() {
+                let width = widths[column];
+                if right(column) {
+                    out.push_str(&format!("| {cell:>width$} "));
+                } else {
+                    out.push_str(&format!("| {cell:<width$} "));
+                }
+            }
+            out.push_str("|\n");
+            if number == 0 {
+                for (column, width) in widths.iter().enumerate() {
+                    let end = if right(column) { ':' } else { '-' };
+                    out.push_str(&format!("|{}{end}", "-".repeat(width + 1)));
+                }
+                out.push_str("|\n");
+            }
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_are_aligned_and_numbers_stand_to_the_right() {
+        let rows = vec![
+            vec!["a".into(), "1".into()],
+            vec!["long".into(), "22".into()],
+        ];
+        let text = Table::new(&["name", "ns"], rows).text();
+        assert_eq!(
+            text,
+            "| name |  ns |\n|------|----:|\n| a    |   1 |\n| long |  22 |\n"
+        );
+    }
+}

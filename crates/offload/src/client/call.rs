@@ -1,0 +1,269 @@
+//! One call: on an engine where there is one, else on this thread.
+
+use super::args::Args;
+use super::buffer::Buffer;
+use super::error::ClientError;
+use super::link::{Link, Slot, Watch};
+use super::{Client, KernelId};
+use crate::served::{Memory, Reply, Request};
+use crate::shm::layout::{Pair, Status};
+use crate::shm::segment::Lease;
+use crate::shm::slot::{self, Packet, RANGES_MAX};
+use sidecore_sys::{SharedSlice, clock, shared_futex};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// See [`Client::call`].
+#[inline]
+pub(super) fn call(
+    client: &Client,
+    kernel: KernelId,
+    mut args: Args<'_>,
+) -> Result<Reply, ClientError> {
+    args.checked()?;
+    if let Some((engine, mut slot)) = client.claim() {
+        let mut at = Engine {
+            engine,
+            slot: &mut slot,
+        };
+        match at.run(client, kernel, &mut args) {
+            Tried::Done(result) => {
+                slot.calls += 1;
+                return result;
+            }
+            Tried::NoEngine => {}
+            Tried::GivenUp => {
+                client.counters.given_up.fetch_add(1, Ordering::Relaxed);
+                // Whatever the daemon still writes, it writes where nobody looks any more.
+                for (buffer, _) in args.outputs.iter_mut().flatten() {
+                    buffer.move_home();
+                }
+            }
+        }
+    } else {
+        // The next call may find a daemon.
+        drop(client.link());
+    }
+    client.counters.on_host.fetch_add(1, Ordering::Relaxed);
+    on_host(client, kernel, args)
+}
+
+enum Tried {
+    Done(Result<Reply, ClientError>),
+    /// No daemon, or it has no such kernel, or the arena has no room for the call's memory.
+    NoEngine,
+    GivenUp,
+}
+
+/// An engine's pair, while this thread has it.
+struct Engine<'a> {
+    engine: usize,
+    slot: &'a mut Slot,
+}
+
+impl Engine<'_> {
+    #[inline]
+    fn run(&mut self, client: &Client, kernel: KernelId, args: &mut Args<'_>) -> Tried {
+        let Some(link) = self.slot.link(self.engine, || client.link()) else {
+            return Tried::NoEngine;
+        };
+        let Some(number) = link.number(kernel.0) else {
+            return Tried::NoEngine;
+        };
+        let mut packet = Packet {
+            kernel: number,
+            words: args.words,
+            ..Packet::default()
+        };
+        let mut staged = None;
+        if args.has_memory() {
+            match place_memory(link, args, &mut packet) {
+                Some(leases) => staged = Some(leases),
+                None => return Tried::NoEngine,
+            }
+        }
+        let result = self.request(client, &packet);
+        drop(staged);
+        result.map_or(Tried::GivenUp, Tried::Done)
+    }
+
+    /// Makes a request and waits for its answer. `None` where the link was given up.
+    #[inline]
+    fn request(&mut self, client: &Client, packet: &Packet) -> Option<Result<Reply, ClientError>> {
+        let (link, sequence) = self.slot.next()?;
+        let pending = Pending::submit(link, self.engine, sequence, packet)?;
+        if !pending.spin(client.spin_cycles) {
+            if let Some(better) = link.better_engine(self.engine) {
+                client.preferred.store(better, Ordering::Relaxed);
+            }
+            let mut watch = Watch::new(link);
+            while !pending.nap(&mut watch)? {}
+        }
+        pending.answer()
+    }
+}
+
+/// A request that was handed over.
+pub(super) struct Pending<'a> {
+    link: &'a Link,
+    pair: Pair<'a>,
+    sequence: u32,
+}
+
+impl<'a> Pending<'a> {
+    /// Hands a request over; wakes the engine if it sleeps.
+    #[inline]
+    pub(super) fn submit(
+        link: &'a Link,
+        engine: usize,
+        sequence: u32,
+        packet: &Packet,
+    ) -> Option<Self> {
+        let pair = link.segment.pair(engine)?;
+        pair.request.ring(sequence, packet);
+        if pair.sleep.engine_sleeps() {
+            shared_futex::wake(pair.sleep.engine_word(), 1);
+        }
+        Some(Self {
+            link,
+            pair,
+            sequence,
+        })
+    }
+
+    /// Whether the answer is there.
+    #[inline]
+    pub(super) fn is_answered(&self) -> bool {
+        self.pair.completion.poll(self.sequence)
+    }
+
+    /// Looks for the answer for so many cycles; whether it came.
+    #[inline]
+    fn spin(&self, cycles: u64) -> bool {
+        for _ in 0..TIGHT_LOOKS {
+            if self.is_answered() {
+                return true;
+            }
+        }
+        let begun = clock::cycles();
+        loop {
+            for _ in 0..LOOKS_PER_CLOCK_READ {
+                if self.is_answered() {
+                    return true;
+                }
+                std::hint::spin_loop();
+            }
+            if clock::cycles().wrapping_sub(begun) >= cycles {
+                return false;
+            }
+        }
+    }
+
+    /// Sleeps for the answer, not long; whether it came. `None` where the daemon is gone.
+    #[cold]
+    pub(super) fn nap(&self, watch: &mut Watch) -> Option<bool> {
+        self.pair.sleep.client_dozes();
+        if !self.is_answered() {
+            let word = self.pair.sleep.client_word();
+            shared_futex::wait(word, slot::ASLEEP, watch.nap());
+        }
+        self.pair.sleep.client_rouses();
+        // An answer that came before the daemon went is as good as any.
+        let gone = !self.is_answered() && watch.look(self.link);
+        let answered = self.is_answered();
+        (answered || !gone).then_some(answered)
+    }
+
+    /// What the answer says. `None` where it makes no sense.
+    #[inline]
+    pub(super) fn answer(&self) -> Option<Result<Reply, ClientError>> {
+        let answer = self.pair.completion.read();
+        match Status::from_number(answer.status)? {
+            Status::Done => Some(Ok(Reply {
+                words: answer.words,
+            })),
+            Status::Failed => Some(Err(ClientError::Engine {
+                text: self.pair.completion.text(),
+            })),
+            // Our numbers and ranges were checked: this daemon is not what it said.
+            Status::UnknownKernel | Status::BadRange => Some(Err(ClientError::Nonsense)),
+        }
+    }
+}
+
+/// Copies of inputs that lay elsewhere, for the time of a call.
+type Staged = [Option<Lease>; RANGES_MAX];
+
+/// Writes the call's memory into the packet. Outputs move to the arena for good, inputs that are
+/// elsewhere are copied there for this call. `None` where there is no room.
+fn place_memory(link: &Link, args: &mut Args<'_>, packet: &mut Packet) -> Option<Staged> {
+    let mut staged: Staged = [const { None }; RANGES_MAX];
+    let mut places = packet.ranges.iter_mut();
+    for ((buffer, range), copy) in args.inputs.iter().flatten().zip(&mut staged) {
+        let (lease, place) = place_input(link, buffer, range)?;
+        *copy = lease;
+        *places.next()? = place;
+        packet.inputs += 1;
+    }
+    for (buffer, range) in args.outputs.iter_mut().flatten() {
+        if !buffer.move_to(&link.segment) {
+            return None;
+        }
+        let offset = buffer.offset_in(&link.segment)?;
+        *places.next()? = ((offset + range.start) as u64, range.len() as u64);
+        packet.outputs += 1;
+    }
+    Some(staged)
+}
+
+/// Where an input lies in the arena, and the lease if it had to be copied there.
+pub(super) fn place_input(
+    link: &Link,
+    buffer: &Buffer,
+    range: &Range<usize>,
+) -> Option<(Option<Lease>, (u64, u64))> {
+    let bytes = range.len() as u64;
+    if let Some(offset) = buffer.offset_in(&link.segment) {
+        return Some((None, ((offset + range.start) as u64, bytes)));
+    }
+    let mut lease = link.segment.lease(range.len()).ok()?;
+    lease.bytes_mut()[..range.len()].copy_from_slice(&buffer.bytes()[range.clone()]);
+    let offset = lease.offset() as u64;
+    Some((Some(lease), (offset, bytes)))
+}
+
+/// Runs the host version on this thread.
+#[cold]
+fn on_host(client: &Client, kernel: KernelId, args: Args<'_>) -> Result<Reply, ClientError> {
+    let Some(entry) = client.options.registry.entry(kernel.0) else {
+        return Err(ClientError::UnknownKernel {
+            name: format!("number {}", kernel.0),
+        });
+    };
+    let gone = AtomicBool::new(false);
+    let mut memory = Memory::new(&gone);
+    for (buffer, range) in args.inputs.into_iter().flatten() {
+        memory.add_input(SharedSlice::from_ref(&buffer.bytes()[range]));
+    }
+    for (buffer, range) in args.outputs.into_iter().flatten() {
+        memory.add_output(SharedSlice::from_mut(&mut buffer.bytes_mut()[range]));
+    }
+    let request = Request { words: args.words };
+    Ok((entry.host)(&request, &memory)?)
+}
+
+impl Watch {
+    /// How long to sleep before the next look: short at first, for a daemon that is gone.
+    fn nap(&mut self) -> Duration {
+        self.nap_us = (self.nap_us * 2).clamp(NAP_US_MIN, NAP_US_MAX);
+        Duration::from_micros(self.nap_us)
+    }
+}
+
+/// Looks without the processor's pause.
+const TIGHT_LOOKS: u32 = 200;
+const LOOKS_PER_CLOCK_READ: u32 = 16;
+/// The shortest and the longest sleep between two looks at the daemon.
+const NAP_US_MIN: u64 = 500;
+const NAP_US_MAX: u64 = 8_000;

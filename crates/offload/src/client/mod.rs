@@ -1,0 +1,379 @@
+//! How a process asks a daemon's engines, and does the work itself where there is no daemon.
+//!
+//! ```no_run
+//! use sidecore_offload::client::{Args, Client};
+//! use sidecore_offload::daemon;
+//!
+//! let client = Client::attach(daemon::default_socket())?;
+//! let sum = client.kernel("sum_f64")?;
+//! let mut values = client.buffer(8 << 10);
+//! values.values_mut::<f64>().fill(0.5);
+//! let reply = client.call(sum, Args::new().input(&values))?;
+//! assert_eq!(f64::from_bits(reply.words[0]), 512.0);
+//! # Ok::<(), sidecore_offload::client::ClientError>(())
+//! ```
+//!
+//! **A daemon may end at any time**, be killed, or be stopped and go on later. Whoever waits for it
+//! notices within 100 ms (by the socket, or by its heartbeat), gives the attachment up, and does the
+//! call with the host version on its own core. No call is lost. None is done twice with a visible
+//! effect either: the outputs of a call that was given up move to memory that the daemon does not
+//! map, so that whatever it still writes is seen by nobody; inputs are never written by kernels.
+//! Later calls try to attach again, now and then, and never wait for it.
+//!
+//! Must stay true: no system call on the fast path; nothing here trusts the *timing* of the daemon,
+//! but a client trusts the daemon's *writing*: it is a process of the same user or of root.
+//! Every method may be called from any thread.
+
+mod args;
+mod buffer;
+mod call;
+mod error;
+mod link;
+mod spread;
+
+pub use args::Args;
+pub use buffer::Buffer;
+pub use error::ClientError;
+pub use spread::{PIECES_MAX, Piece, Spread};
+
+use crate::daemon::Status;
+use crate::served::{Registry, Reply};
+use crate::shm::hello::{Answer, Question};
+use crate::shm::layout::ENGINES_MAX;
+use crossbeam_utils::CachePadded;
+use link::{Handshake, Link, Slot};
+use parking_lot::{Mutex, MutexGuard};
+use sidecore_sched::{Equi, Policy};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// How a client behaves.
+#[derive(Debug, Clone)]
+pub struct ClientOptions {
+    /// Bytes of the arena: how much memory calls can name at once without a copy.
+    pub arena_bytes: u64,
+    /// How long a call looks for its answer before it sleeps.
+    pub spin: Duration,
+    /// The kernels that this client can call, and run itself.
+    pub registry: Registry,
+}
+
+impl Default for ClientOptions {
+    fn default() -> Self {
+        Self {
+            arena_bytes: 16 << 20,
+            spin: Duration::from_micros(50),
+            registry: Registry::builtin(),
+        }
+    }
+}
+
+/// A kernel of a client's registry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KernelId(usize);
+
+/// Where calls were done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ClientCounters {
+    /// Calls that an engine of the daemon did.
+    pub on_engines: u64,
+    /// Calls that this process did itself.
+    pub on_host: u64,
+    /// Calls that were begun on an engine, given up, and done by this process.
+    pub given_up: u64,
+    /// Times that it attached.
+    pub attached: u64,
+}
+
+/// A process's way to a daemon's engines.
+pub struct Client {
+    path: PathBuf,
+    options: ClientOptions,
+    spin_cycles: u64,
+    current: Mutex<Option<Arc<Link>>>,
+    /// Engines of the current attachment.
+    engines: AtomicUsize,
+    slots: Box<[CachePadded<Mutex<Slot>>]>,
+    /// The engine to try first.
+    preferred: AtomicUsize,
+    again: Mutex<Again>,
+    policy: Mutex<Box<dyn Policy>>,
+    started: Instant,
+    counters: Counters,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    on_host: AtomicU64,
+    given_up: AtomicU64,
+    attached: AtomicU64,
+    /// Times that a thread found all engines in use by others.
+    waits: AtomicU64,
+}
+
+/// Attaching again, step by step.
+#[derive(Debug)]
+struct Again {
+    handshake: Option<Handshake>,
+    next_look: Instant,
+    give_up_at: Instant,
+    pause: Duration,
+}
+
+impl Client {
+    /// Attaches to the daemon at `socket`.
+    ///
+    /// # Errors
+    /// [`ClientError::NoDaemon`], [`ClientError::Refused`], [`ClientError::Silent`].
+    pub fn attach(socket: impl AsRef<Path>) -> Result<Self, ClientError> {
+        Self::attach_with(socket, ClientOptions::default())
+    }
+
+    /// The same, with options.
+    ///
+    /// # Errors
+    /// As [`Self::attach`].
+    pub fn attach_with(
+        socket: impl AsRef<Path>,
+        options: ClientOptions,
+    ) -> Result<Self, ClientError> {
+        let client = Self::detached(socket, options);
+        let question = client.question();
+        let handshake = Handshake::begin(&client.path, question)?;
+        let (answer, descriptors) = handshake.wait(&client.path, ATTACH_TIME_MAX)?;
+        let link = handshake.link(answer, descriptors, &client.options.registry)?;
+        client.install(Arc::new(link));
+        Ok(client)
+    }
+
+    /// A client that is not attached yet: it works on its own cores, and attaches when it finds a
+    /// daemon at `socket`.
+    #[must_use]
+    pub fn detached(socket: impl AsRef<Path>, options: ClientOptions) -> Self {
+        let spin_us = options.spin.as_secs_f64() * 1e6;
+        let now = Instant::now();
+        Self {
+            path: socket.as_ref().to_owned(),
+            spin_cycles: (spin_us * sidecore_sys::clock::cycles_per_us()) as u64,
+            options,
+            current: Mutex::new(None),
+            engines: AtomicUsize::new(0),
+            slots: (0..ENGINES_MAX).map(|_| CachePadded::default()).collect(),
+            preferred: AtomicUsize::new(0),
+            again: Mutex::new(Again {
+                handshake: None,
+                next_look: now,
+                give_up_at: now,
+                pause: PAUSE_MIN,
+            }),
+            policy: Mutex::new(Box::new(Equi::default())),
+            started: now,
+            counters: Counters::default(),
+        }
+    }
+
+    /// Decides how wide loops run with another policy than `equi` from now on.
+    pub fn set_policy(&self, policy: Box<dyn Policy>) {
+        *self.policy.lock() = policy;
+    }
+
+    /// The kernel of that name.
+    ///
+    /// # Errors
+    /// [`ClientError::UnknownKernel`] where this client's registry has none.
+    pub fn kernel(&self, name: &str) -> Result<KernelId, ClientError> {
+        let found = self.options.registry.find(name);
+        found
+            .map(KernelId)
+            .ok_or_else(|| ClientError::UnknownKernel {
+                name: name.to_owned(),
+            })
+    }
+
+    /// A buffer of `len` bytes for calls: in the arena where there is room, else in this process
+    /// (then calls copy it). Its contents are unspecified.
+    #[must_use]
+    pub fn buffer(&self, len: usize) -> Buffer {
+        let lease = self.link().and_then(|link| link.segment.lease(len).ok());
+        lease.map_or_else(|| Buffer::own(len), |lease| Buffer::in_arena(lease, len))
+    }
+
+    /// Calls a kernel and waits for its reply: on an engine, or on this thread where there is no
+    /// daemon (any more).
+    ///
+    /// # Errors
+    /// [`ClientError::Engine`] and [`ClientError::Host`] where the kernel failed;
+    /// [`ClientError::Limit`] for arguments that a request cannot carry.
+    #[inline]
+    pub fn call(&self, kernel: KernelId, args: Args<'_>) -> Result<Reply, ClientError> {
+        call::call(self, kernel, args)
+    }
+
+    /// Whether it is attached now, as far as it knows.
+    #[must_use]
+    pub fn is_attached(&self) -> bool {
+        self.current
+            .lock()
+            .as_ref()
+            .is_some_and(|link| !link.is_dead())
+    }
+
+    /// How many engines the daemon has; 0 without one.
+    #[must_use]
+    pub fn engines(&self) -> usize {
+        self.engines.load(Ordering::Relaxed)
+    }
+
+    /// Where its calls were done. Waits for calls that other threads are in.
+    #[must_use]
+    pub fn counters(&self) -> ClientCounters {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        ClientCounters {
+            on_engines: self.slots.iter().map(|slot| slot.lock().calls).sum(),
+            on_host: load(&self.counters.on_host),
+            given_up: load(&self.counters.given_up),
+            attached: load(&self.counters.attached),
+        }
+    }
+
+    /// What the daemon is doing. Asks over a connection of its own; blocks for up to 2 s.
+    ///
+    /// # Errors
+    /// As [`Self::attach`].
+    pub fn status(&self) -> Result<Status, ClientError> {
+        status(&self.path)
+    }
+
+    /// The attachment, if there is one that is not known to be dead. Tries to attach again now and
+    /// then; never waits.
+    pub(crate) fn link(&self) -> Option<Arc<Link>> {
+        let link = self.current.lock().clone();
+        match link {
+            Some(link) if !link.is_dead() => Some(link),
+            _ => self.attach_again(),
+        }
+    }
+
+    /// The pair of an engine that no other thread of this process uses: of the one used last if it
+    /// is free, else of another; waits where other threads have them all. `None` where there are no
+    /// engines.
+    #[inline]
+    fn claim(&self) -> Option<(usize, MutexGuard<'_, Slot>)> {
+        let engines = self.engines.load(Ordering::Relaxed);
+        let preferred = self.preferred.load(Ordering::Relaxed);
+        if let Some(slot) = self.slots[..engines]
+            .get(preferred)
+            .and_then(|slot| slot.try_lock())
+        {
+            return Some((preferred, slot));
+        }
+        self.claim_another(engines, preferred)
+    }
+
+    #[cold]
+    fn claim_another(
+        &self,
+        engines: usize,
+        preferred: usize,
+    ) -> Option<(usize, MutexGuard<'_, Slot>)> {
+        let others = (1..engines.max(1)).map(|step| (preferred + step) % engines);
+        for engine in others {
+            if let Some(slot) = self.slots[engine].try_lock() {
+                return Some((engine, slot));
+            }
+        }
+        // All are in use: threads that come here spread over them.
+        let turn = self.counters.waits.fetch_add(1, Ordering::Relaxed);
+        let engine = (turn as usize).checked_rem(engines)?;
+        Some((engine, self.slots[engine].lock()))
+    }
+
+    /// Takes a new attachment into use.
+    fn install(&self, link: Arc<Link>) {
+        self.preferred
+            .store(link.client as usize % link.engines, Ordering::Relaxed);
+        self.engines.store(link.engines, Ordering::Relaxed);
+        *self.current.lock() = Some(link);
+        self.counters.attached.fetch_add(1, Ordering::Relaxed);
+        // Whoever uses a slot now lets go of its dead attachment by itself.
+        for slot in self.slots.iter().filter_map(|slot| slot.try_lock()) {
+            { slot }.forget_dead();
+        }
+    }
+
+    /// One step towards a new attachment, if it is time for one and no other thread is at it.
+    #[cold]
+    fn attach_again(&self) -> Option<Arc<Link>> {
+        let mut again = self.again.try_lock()?;
+        let now = Instant::now();
+        if now < again.next_look {
+            return None;
+        }
+        let link = match again.handshake.take() {
+            None => match Handshake::begin(&self.path, self.question()) {
+                Ok(handshake) => {
+                    again.handshake = Some(handshake);
+                    again.give_up_at = now + ATTACH_TIME_MAX;
+                    again.next_look = now + LOOK_EVERY;
+                    return None;
+                }
+                Err(_) => None,
+            },
+            Some(handshake) => match handshake.poll() {
+                Ok(None) if now < again.give_up_at => {
+                    again.handshake = Some(handshake);
+                    again.next_look = now + LOOK_EVERY;
+                    return None;
+                }
+                Ok(Some((answer, descriptors))) => handshake
+                    .link(answer, descriptors, &self.options.registry)
+                    .ok(),
+                Ok(None) | Err(_) => None,
+            },
+        };
+        let Some(link) = link else {
+            again.next_look = now + again.pause;
+            again.pause = (again.pause * 2).min(PAUSE_MAX);
+            return None;
+        };
+        again.pause = PAUSE_MIN;
+        let link = Arc::new(link);
+        self.install(Arc::clone(&link));
+        Some(link)
+    }
+
+    fn question(&self) -> Question {
+        Question::Attach {
+            arena_bytes: self.options.arena_bytes,
+        }
+    }
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "client of {}", self.path.display())
+    }
+}
+
+/// What the daemon at `socket` is doing. Blocks for up to 2 s.
+///
+/// # Errors
+/// As [`Client::attach`].
+pub fn status(socket: impl AsRef<Path>) -> Result<Status, ClientError> {
+    let path = socket.as_ref();
+    let handshake = Handshake::begin(path, Question::Status)?;
+    match handshake.wait(path, ATTACH_TIME_MAX)? {
+        (Answer::Status(text), _) => serde_json::from_str(&text).map_err(|_| ClientError::Nonsense),
+        _ => Err(ClientError::Nonsense),
+    }
+}
+
+/// How long a daemon may take to answer.
+const ATTACH_TIME_MAX: Duration = Duration::from_secs(2);
+/// Between two looks for the answer of a daemon to whom we attach again.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+/// Between two tries to attach again: doubled from the least to the most.
+const PAUSE_MIN: Duration = Duration::from_millis(10);
+const PAUSE_MAX: Duration = Duration::from_millis(100);

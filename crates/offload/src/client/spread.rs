@@ -1,0 +1,476 @@
+//! Loops: many pieces of one kernel's work across several engines.
+//!
+//! **Who decides how wide.** A policy of `sidecore-sched` that lives in the client, fed with what
+//! the daemon publishes on its board: how many engines serve other clients, and how many clients
+//! were served lately but have no engine now. In the client, because what a policy measures is the
+//! client's own work, communication included, and because asking the daemon would cost a round
+//! trip. It need not be trusted: a client that takes more engines than its share still gets only
+//! every other turn at each of them (`daemon/engine.rs`).
+//!
+//! **The order of results** is that of the pieces, whoever did them: what a caller folds over the
+//! replies has the same bits for any number of engines.
+//!
+//! Must stay true: no code of the caller runs while a request is in flight; the call ends only when
+//! every request is answered or given up.
+
+use super::buffer::Buffer;
+use super::call::{Pending, place_input};
+use super::error::ClientError;
+use super::link::{Link, Slot, Watch};
+use super::{Client, KernelId};
+use crate::served::{Memory, Pairwise, Reply, Request, SUM_BLOCK_VALUES};
+use crate::shm::segment::Lease;
+use crate::shm::slot::{Packet, RANGES_MAX, WORDS};
+use parking_lot::MutexGuard;
+use sidecore_sched::{Arrival, ClassId, Decision, Departure, TaskId};
+use sidecore_sys::{SharedSlice, clock};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The most pieces of one loop.
+pub const PIECES_MAX: usize = 1 << 16;
+
+/// One piece of a loop: what its request says. Buffers are named by their place in the lists that
+/// the loop was given.
+#[derive(Debug, Clone, Default)]
+pub struct Piece {
+    words: [u64; WORDS],
+    inputs: [(usize, Range<usize>); RANGES_MAX],
+    outputs: [(usize, Range<usize>); RANGES_MAX],
+    input_count: usize,
+    output_count: usize,
+}
+
+impl Piece {
+    /// A piece with these words; the rest, and those beyond 6, are 0.
+    #[must_use]
+    pub fn new(words: &[u64]) -> Self {
+        let mut piece = Self::default();
+        for (place, word) in piece.words.iter_mut().zip(words) {
+            *place = *word;
+        }
+        piece
+    }
+
+    /// The next input: bytes of the loop's input buffer number `buffer`.
+    #[must_use]
+    pub fn input(mut self, buffer: usize, range: Range<usize>) -> Self {
+        if let Some(place) = self.inputs.get_mut(self.input_count) {
+            *place = (buffer, range);
+        }
+        self.input_count += 1;
+        self
+    }
+
+    /// The next output: bytes of the loop's output buffer number `buffer`. Outputs of two pieces
+    /// that overlap hold either's bytes.
+    #[must_use]
+    pub fn output(mut self, buffer: usize, range: Range<usize>) -> Self {
+        if let Some(place) = self.outputs.get_mut(self.output_count) {
+            *place = (buffer, range);
+        }
+        self.output_count += 1;
+        self
+    }
+
+    fn check(&self, inputs: &[&Buffer], outputs: &[&mut Buffer]) -> Result<(), ClientError> {
+        let limit = |what, value, limit| Err(ClientError::Limit { what, value, limit });
+        let count = self.input_count + self.output_count;
+        if count > RANGES_MAX {
+            return limit("inputs and outputs of a request", count, RANGES_MAX);
+        }
+        let lens = |index: &usize| inputs.get(*index).map(|buffer| buffer.len());
+        let out_lens = |index: &usize| outputs.get(*index).map(|buffer| buffer.len());
+        let inputs = self.inputs[..self.input_count].iter();
+        let outputs = self.outputs[..self.output_count].iter();
+        let all = inputs
+            .map(|(index, range)| (index, range, lens(index)))
+            .chain(outputs.map(|(index, range)| (index, range, out_lens(index))));
+        for (index, range, len) in all {
+            let Some(len) = len else {
+                return limit("the number of a buffer in a piece", *index, RANGES_MAX);
+            };
+            if range.start > range.end || range.end > len {
+                return limit("the end of a range in a buffer", range.end, len);
+            }
+        }
+        for (place, (index, range)) in self.outputs[..self.output_count].iter().enumerate() {
+            let overlaps = |(other, others): &(usize, Range<usize>)| {
+                other == index && range.start < others.end && others.start < range.end
+            };
+            if self.outputs[..place].iter().any(overlaps) {
+                return limit("overlapping outputs of one piece", place + 1, 0);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How one loop went.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Spread {
+    /// The replies, in the order of the pieces.
+    pub replies: Vec<Reply>,
+    /// Engines that took part; 0 where all was done on this thread.
+    pub width: usize,
+    /// Pieces that this thread did itself.
+    pub on_host: usize,
+}
+
+impl Client {
+    /// Does `count` pieces of work by one kernel, as wide as the policy says, and waits for all.
+    /// `piece` says what each is; it is asked for all of them first.
+    ///
+    /// # Errors
+    /// As [`Client::call`]; of several failures that of the first piece. Outputs are then in part
+    /// written.
+    pub fn for_each(
+        &self,
+        kernel: KernelId,
+        inputs: &[&Buffer],
+        outputs: &mut [&mut Buffer],
+        count: usize,
+        piece: impl FnMut(usize) -> Piece,
+    ) -> Result<Spread, ClientError> {
+        if count > PIECES_MAX {
+            return Err(ClientError::Limit {
+                what: "pieces of a loop",
+                value: count,
+                limit: PIECES_MAX,
+            });
+        }
+        let pieces: Vec<Piece> = (0..count).map(piece).collect();
+        for piece in &pieces {
+            piece.check(inputs, outputs)?;
+        }
+        let mut results: Vec<Option<Result<Reply, ClientError>>> = Vec::new();
+        results.resize_with(count, || None);
+        let width = match self.link() {
+            Some(link) if count > 0 => {
+                let width = self.on_engines(&link, kernel, inputs, outputs, &pieces, &mut results);
+                if link.is_dead() {
+                    // Whatever the daemon still writes, it writes where nobody looks any more.
+                    outputs.iter_mut().for_each(|buffer| buffer.move_home());
+                }
+                width
+            }
+            _ => 0,
+        };
+        let on_host = self.on_host(kernel, inputs, outputs, &pieces, &mut results)?;
+        let replies: Result<Vec<Reply>, ClientError> = results.into_iter().flatten().collect();
+        Ok(Spread {
+            replies: replies?,
+            width,
+            on_host,
+        })
+    }
+
+    /// Adds up all doubles of a buffer. The sum has the same bits for any number of engines, and
+    /// without any.
+    ///
+    /// # Errors
+    /// As [`Client::for_each`].
+    pub fn sum_f64(&self, values: &Buffer) -> Result<f64, ClientError> {
+        let kernel = self.kernel("sum_f64")?;
+        let bytes = values.len() / size_of::<f64>() * size_of::<f64>();
+        // Whole subtrees of the sum's tree, and no more pieces than a loop may have.
+        let mut piece_bytes = SUM_PIECE_BLOCKS * SUM_BLOCK_VALUES * size_of::<f64>();
+        while bytes.div_ceil(piece_bytes) > PIECES_MAX {
+            piece_bytes *= 2;
+        }
+        let count = bytes.div_ceil(piece_bytes);
+        let spread = self.for_each(kernel, &[values], &mut [], count, |index| {
+            let start = index * piece_bytes;
+            Piece::default().input(0, start..bytes.min(start + piece_bytes))
+        })?;
+        let mut sum = Pairwise::default();
+        for reply in &spread.replies {
+            sum.push(f64::from_bits(reply.words[0]));
+        }
+        Ok(sum.finish())
+    }
+
+    /// Asks the policy, does the pieces on engines, and tells the policy. Pieces without a result
+    /// are left to the host. Returns how many engines took part.
+    fn on_engines(
+        &self,
+        link: &Arc<Link>,
+        kernel: KernelId,
+        inputs: &[&Buffer],
+        outputs: &mut [&mut Buffer],
+        pieces: &[Piece],
+        results: &mut [Option<Result<Reply, ClientError>>],
+    ) -> usize {
+        let Some(number) = link.number(kernel.0) else {
+            return 0;
+        };
+        let Some((packets, _staged)) = packets(link, number, inputs, outputs, pieces) else {
+            return 0;
+        };
+        let others = link.others();
+        let units = u32::try_from(pieces.len()).unwrap_or(u32::MAX);
+        let class = ClassId(u16::try_from(kernel.0).unwrap_or(u16::MAX));
+        let arrival = Arrival {
+            task: TaskId(link.client.into()),
+            class,
+            units,
+            engines_idle: (link.engines as u32).saturating_sub(others.engines),
+            engines: link.engines as u32,
+            ready: others.ready,
+            live: 1 + others.clients,
+        };
+        let decision = self.policy.lock().arrive(self.now_ns(), &arrival);
+        let Decision::Engines(width) = decision else {
+            return 0;
+        };
+        let mut lanes = self.lanes(link, width.get() as usize);
+        let taken = lanes.len();
+        let begun_ns = self.now_ns();
+        if taken > 0 {
+            drive(link, &mut lanes, &packets, results, self.spin_cycles);
+        }
+        drop(lanes);
+        let ended_ns = self.now_ns();
+        let departure = Departure {
+            task: arrival.task,
+            class,
+            units,
+            width: taken.max(1) as u32,
+            on_host: false,
+            elapsed_ns: ended_ns - begun_ns,
+        };
+        if !link.is_dead() && taken > 0 {
+            self.policy.lock().depart(ended_ns, &departure);
+        }
+        taken
+    }
+
+    /// Takes up to `width` engines of `link` that no other thread of this process uses, those first
+    /// that serve nobody; waits for one if there is none.
+    fn lanes<'a>(&'a self, link: &'a Arc<Link>, width: usize) -> Vec<Lane<'a>> {
+        let mut lanes = Vec::with_capacity(width);
+        let free = (0..link.engines).filter(|&engine| link.board.serving(engine).is_none());
+        let busy = (0..link.engines).filter(|&engine| link.board.serving(engine).is_some());
+        for engine in free.chain(busy) {
+            if lanes.len() == width {
+                break;
+            }
+            if let Some(slot) = self.slots[engine].try_lock() {
+                lanes.extend(Lane::new(link, engine, slot));
+            }
+        }
+        if lanes.is_empty()
+            && let Some((engine, slot)) = self.claim()
+        {
+            lanes.extend(Lane::new(link, engine, slot));
+        }
+        lanes
+    }
+
+    /// Does the pieces that have no result on this thread; how many.
+    fn on_host(
+        &self,
+        kernel: KernelId,
+        inputs: &[&Buffer],
+        outputs: &mut [&mut Buffer],
+        pieces: &[Piece],
+        results: &mut [Option<Result<Reply, ClientError>>],
+    ) -> Result<usize, ClientError> {
+        let Some(entry) = self.options.registry.entry(kernel.0) else {
+            return Err(ClientError::UnknownKernel {
+                name: format!("number {}", kernel.0),
+            });
+        };
+        let inputs: Vec<SharedSlice<'_>> = inputs
+            .iter()
+            .map(|buffer| SharedSlice::from_ref(buffer.bytes()))
+            .collect();
+        let outputs: Vec<SharedSlice<'_>> = outputs
+            .iter_mut()
+            .map(|buffer| SharedSlice::from_mut(buffer.bytes_mut()))
+            .collect();
+        let gone = AtomicBool::new(false);
+        let mut done = 0;
+        // After a failure nobody wants the rest.
+        let failed = |result: &Option<Result<_, _>>| matches!(result, Some(Err(_)));
+        if results.iter().any(failed) {
+            return Ok(0);
+        }
+        for (piece, result) in pieces.iter().zip(results) {
+            if result.is_some() {
+                continue;
+            }
+            let mut memory = Memory::new(&gone);
+            for (index, range) in &piece.inputs[..piece.input_count] {
+                // Checked with the piece.
+                memory.add_input(
+                    inputs[*index]
+                        .range(range.clone())
+                        .unwrap_or(inputs[*index]),
+                );
+            }
+            for (index, range) in &piece.outputs[..piece.output_count] {
+                memory.add_output(
+                    outputs[*index]
+                        .range(range.clone())
+                        .unwrap_or(outputs[*index]),
+                );
+            }
+            let request = Request { words: piece.words };
+            *result = Some((entry.host)(&request, &memory).map_err(ClientError::from));
+            done += 1;
+            if failed(result) {
+                break;
+            }
+        }
+        self.counters
+            .on_host
+            .fetch_add(done as u64, Ordering::Relaxed);
+        Ok(done)
+    }
+
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+/// An engine that takes part, and what it does now.
+struct Lane<'a> {
+    engine: usize,
+    slot: MutexGuard<'a, Slot>,
+    pending: Option<(usize, Pending<'a>)>,
+}
+
+impl<'a> Lane<'a> {
+    /// `None` where the slot is not of this attachment.
+    fn new(link: &'a Arc<Link>, engine: usize, mut slot: MutexGuard<'a, Slot>) -> Option<Self> {
+        let same = slot.link(engine, || Some(Arc::clone(link)));
+        same.is_some_and(|slots| Arc::ptr_eq(slots, link))
+            .then_some(Self {
+                engine,
+                slot,
+                pending: None,
+            })
+    }
+}
+
+/// Keeps every lane busy until all packets are answered, one failed, or the link is dead. What has
+/// no result then is the host's.
+fn drive<'a>(
+    link: &'a Link,
+    lanes: &mut [Lane<'a>],
+    packets: &[Packet],
+    results: &mut [Option<Result<Reply, ClientError>>],
+    spin_cycles: u64,
+) {
+    let mut next = 0;
+    let mut watch = Watch::new(link);
+    let mut progress_at = clock::cycles();
+    loop {
+        let mut busy = false;
+        let mut progress = false;
+        for lane in &mut *lanes {
+            if let Some((index, pending)) = &lane.pending {
+                if !pending.is_answered() {
+                    busy = true;
+                    continue;
+                }
+                progress = true;
+                // An answer that makes no sense: the host does it.
+                if let Some(result) = pending.answer() {
+                    lane.slot.calls += 1;
+                    if result.is_err() {
+                        next = packets.len();
+                    }
+                    results[*index] = Some(result);
+                }
+                lane.pending = None;
+            }
+            if next < packets.len() && !link.is_dead() {
+                let sequence = lane.slot.next_sequence();
+                let pending = Pending::submit(link, lane.engine, sequence, &packets[next]);
+                lane.pending = pending.map(|pending| (next, pending));
+                next += 1;
+                busy = true;
+            }
+        }
+        if !busy && (next >= packets.len() || link.is_dead()) {
+            return;
+        }
+        if progress {
+            progress_at = clock::cycles();
+            watch = Watch::new(link);
+        } else if clock::cycles().wrapping_sub(progress_at) < spin_cycles {
+            std::hint::spin_loop();
+        } else {
+            let mut pending = lanes.iter().filter_map(|lane| lane.pending.as_ref());
+            let first = pending.next().map(|(_, pending)| pending.nap(&mut watch));
+            // The daemon is gone: nobody waits for the others either.
+            if first == Some(None) {
+                keep_answered(lanes, results);
+                return;
+            }
+        }
+    }
+}
+
+/// After the end of a link: answers that came before it count.
+fn keep_answered(lanes: &mut [Lane<'_>], results: &mut [Option<Result<Reply, ClientError>>]) {
+    for (index, pending) in lanes.iter_mut().filter_map(|lane| lane.pending.take()) {
+        if pending.is_answered() {
+            results[index] = pending.answer();
+        }
+    }
+}
+
+/// Inputs that had to be copied to the arena, for the time of a loop.
+type Staged = Vec<Option<Lease>>;
+
+/// The packets of all pieces, and the leases of inputs that had to be copied to the arena. `None`
+/// where there is no room.
+fn packets(
+    link: &Link,
+    kernel: u32,
+    inputs: &[&Buffer],
+    outputs: &mut [&mut Buffer],
+    pieces: &[Piece],
+) -> Option<(Vec<Packet>, Staged)> {
+    let mut staged = Vec::with_capacity(inputs.len());
+    let mut input_offsets = Vec::with_capacity(inputs.len());
+    for buffer in inputs {
+        let (lease, (offset, _)) = place_input(link, buffer, &(0..buffer.len()))?;
+        staged.push(lease);
+        input_offsets.push(offset);
+    }
+    let mut output_offsets = Vec::with_capacity(outputs.len());
+    for buffer in outputs {
+        if !buffer.move_to(&link.segment) {
+            return None;
+        }
+        output_offsets.push(buffer.offset_in(&link.segment)? as u64);
+    }
+    let packets = pieces.iter().map(|piece| {
+        let mut packet = Packet {
+            kernel,
+            words: piece.words,
+            inputs: piece.input_count as u8,
+            outputs: piece.output_count as u8,
+            ..Packet::default()
+        };
+        let ins = piece.inputs[..piece.input_count]
+            .iter()
+            .map(|(index, range)| (input_offsets[*index], range));
+        let outs = piece.outputs[..piece.output_count]
+            .iter()
+            .map(|(index, range)| (output_offsets[*index], range));
+        for (place, (offset, range)) in packet.ranges.iter_mut().zip(ins.chain(outs)) {
+            *place = (offset + range.start as u64, range.len() as u64);
+        }
+        packet
+    });
+    Some((packets.collect(), staged))
+}
+
+/// Blocks of a piece of a sum: 512 KiB, a power of two.
+const SUM_PIECE_BLOCKS: usize = 32;

@@ -1,0 +1,328 @@
+//! The thread of one engine: polls the bells of all clients in turn, serves, and sleeps when nobody
+//! rings.
+//!
+//! Fair share: one round looks at every client once and serves at most one request of each, so
+//! that a client with a thousand requests and one with a single one take turns. Turns are equal,
+//! not times: a kernel that should share an engine well takes no longer than some 100 us.
+//!
+//! Must stay true: it never waits for a client; of a packet it uses only its copy; it lets go of a
+//! session soon after the roster does (at the next round). No system call but to sleep, and to wake
+//! a client that sleeps.
+
+use super::DaemonOptions;
+use super::error::DaemonError;
+use super::roster::Roster;
+use crate::served::{Memory, Registry, Reply, Request};
+use crate::shm::board::Board;
+use crate::shm::layout::{CLIENTS_MAX, Pair, Status};
+use crate::shm::session::Session;
+use crate::shm::slot::{self, Answer, Packet};
+use sidecore_engine::Core;
+use sidecore_sys::{clock, cpu, shared_futex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// What an engine's thread tells the control thread. All relaxed: figures for people.
+#[derive(Debug)]
+pub(crate) struct Bench {
+    pub(crate) cpu: usize,
+    pub(crate) calls: AtomicU64,
+    pub(crate) failures: AtomicU64,
+    /// Cycles spent serving.
+    pub(crate) busy_cycles: AtomicU64,
+    /// When the request that is being served began; 0 between requests.
+    pub(crate) begun_cycles: AtomicU64,
+    /// Times that the engine's core was taken from it while it polled, and for how long in all.
+    pub(crate) stalls: AtomicU64,
+    pub(crate) stall_cycles: AtomicU64,
+    /// Times that it went to sleep.
+    pub(crate) sleeps: AtomicU64,
+    pub(crate) asleep: AtomicBool,
+    /// Set where the thread ended other than by being told to.
+    pub(crate) broken: AtomicBool,
+}
+
+impl Bench {
+    pub(crate) fn new(cpu: usize) -> Self {
+        Self {
+            cpu,
+            calls: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+            busy_cycles: AtomicU64::new(0),
+            begun_cycles: AtomicU64::new(0),
+            stalls: AtomicU64::new(0),
+            stall_cycles: AtomicU64::new(0),
+            sleeps: AtomicU64::new(0),
+            asleep: AtomicBool::new(false),
+            broken: AtomicBool::new(false),
+        }
+    }
+}
+
+/// A client at this engine.
+struct Seat {
+    session: Arc<Session>,
+    /// The number of the last request that was served.
+    seen: u32,
+}
+
+/// Everything that an engine's thread owns.
+pub(crate) struct Server {
+    engine: usize,
+    core: Core,
+    registry: Registry,
+    board: Arc<Board>,
+    roster: Arc<Roster>,
+    bench: Arc<Bench>,
+    generation: u32,
+    seats: Vec<Seat>,
+    grace_cycles: u64,
+    /// Whether other engines want the same core.
+    shares_core: bool,
+}
+
+impl Server {
+    pub(crate) fn new(
+        engine: usize,
+        mut core: Core,
+        options: &DaemonOptions,
+        board: Arc<Board>,
+        roster: Arc<Roster>,
+        bench: Arc<Bench>,
+        shares_core: bool,
+    ) -> Result<Self, DaemonError> {
+        for entry in options.registry.entries() {
+            (entry.prepare)(&mut core).map_err(|source| DaemonError::Kernel {
+                name: entry.name,
+                store_bytes: entry.store_bytes,
+                source,
+            })?;
+        }
+        let grace_us = options.grace.as_secs_f64() * 1e6;
+        Ok(Self {
+            engine,
+            core,
+            registry: options.registry.clone(),
+            board,
+            roster,
+            bench,
+            // Never what the roster has at first, so that the first round looks at it.
+            generation: u32::MAX,
+            seats: Vec::with_capacity(CLIENTS_MAX),
+            grace_cycles: (grace_us * clock::cycles_per_us()) as u64,
+            shares_core,
+        })
+    }
+
+    /// Serves until the roster ends.
+    pub(crate) fn run(mut self) {
+        // A refusal costs speed, not results.
+        cpu::pin(self.bench.cpu).ok();
+        let alarm = Alarm(Arc::clone(&self.bench));
+        let mut idle_rounds = 0u32;
+        let mut polled_cycles = clock::cycles();
+        let mut idle_since = polled_cycles;
+        loop {
+            if self.roster.generation() != self.generation {
+                if self.roster.has_ended() {
+                    break;
+                }
+                self.reload();
+            }
+            if self.round() {
+                idle_rounds = 0;
+                continue;
+            }
+            idle_rounds = idle_rounds.wrapping_add(1);
+            if self.shares_core {
+                std::thread::yield_now();
+            } else if idle_rounds > TIGHT_ROUNDS {
+                std::hint::spin_loop();
+            }
+            if idle_rounds == 1 {
+                idle_since = clock::cycles();
+                polled_cycles = idle_since;
+            } else if idle_rounds.is_multiple_of(ROUNDS_PER_CLOCK_READ) {
+                let now = clock::cycles();
+                self.note_stall(now.wrapping_sub(polled_cycles));
+                polled_cycles = now;
+                if now.wrapping_sub(idle_since) >= self.grace_cycles {
+                    self.sleep();
+                    idle_rounds = 0;
+                }
+            }
+        }
+        std::mem::forget(alarm);
+    }
+
+    /// Looks at every client once; whether any had a request.
+    #[inline]
+    fn round(&mut self) -> bool {
+        let mut served = false;
+        for seat in 0..self.seats.len() {
+            let Seat { session, seen } = &mut self.seats[seat];
+            let Some(pair) = session.pair(self.engine) else {
+                continue;
+            };
+            if let Some(bell) = pair.request.poll(*seen) {
+                let sequence = bell.sequence();
+                *seen = sequence;
+                let packet = pair.request.read(bell);
+                let session = &**session;
+                let begun = clock::cycles();
+                self.bench.begun_cycles.store(begun, Ordering::Relaxed);
+                self.board.serve(self.engine, session.client);
+                let failed = serve(
+                    &mut self.core,
+                    &self.registry,
+                    session,
+                    &packet,
+                    sequence,
+                    pair,
+                );
+                self.board.rest(self.engine);
+                self.count(seat, clock::cycles().wrapping_sub(begun), failed);
+                served = true;
+            }
+        }
+        served
+    }
+
+    /// Adds a request to the figures. Only this thread writes them, so no read-modify-write is
+    /// needed.
+    #[inline]
+    fn count(&self, seat: usize, cycles: u64, failed: bool) {
+        let add = |counter: &AtomicU64, more: u64| {
+            counter.store(counter.load(Ordering::Relaxed) + more, Ordering::Relaxed);
+        };
+        let bench = &*self.bench;
+        bench.begun_cycles.store(0, Ordering::Relaxed);
+        add(&bench.calls, 1);
+        add(&bench.busy_cycles, cycles);
+        if failed {
+            add(&bench.failures, 1);
+        }
+        if let Some(served) = self.seats[seat].session.served.get(self.engine) {
+            add(&served.calls, 1);
+            add(&served.cycles, cycles);
+        }
+    }
+
+    fn note_stall(&self, gap_cycles: u64) {
+        if clock::cycles_to_ns(gap_cycles) > STALL_NS_MIN && !self.shares_core {
+            self.bench.stalls.fetch_add(1, Ordering::Relaxed);
+            self.bench
+                .stall_cycles
+                .fetch_add(gap_cycles, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes over the roster's list. What was seen of clients that stay is kept.
+    fn reload(&mut self) {
+        self.generation = self.roster.generation();
+        let before = std::mem::take(&mut self.seats);
+        self.seats = self
+            .roster
+            .sessions()
+            .into_iter()
+            .map(|session| {
+                let known = before
+                    .iter()
+                    .find(|seat| Arc::ptr_eq(&seat.session, &session));
+                let seen = known.map_or(0, |seat| seat.seen);
+                Seat { session, seen }
+            })
+            .collect();
+    }
+
+    /// Tells every client that this engine sleeps, and sleeps until one rings or the roster has
+    /// news.
+    #[cold]
+    fn sleep(&mut self) {
+        let engine = self.engine;
+        let pairs = || {
+            self.seats
+                .iter()
+                .filter_map(|seat| Some((seat.session.pair(engine)?, seat.seen)))
+        };
+        let mut words: Vec<(&AtomicU32, u32)> = vec![(self.roster.word(), self.generation)];
+        for (pair, _) in pairs() {
+            pair.sleep.engine_dozes();
+            words.push((pair.sleep.engine_word(), slot::ASLEEP));
+        }
+        // Partner: the fence after a client's `ring`.
+        slot::settle();
+        if pairs().all(|(pair, seen)| pair.request.poll(seen).is_none()) {
+            self.bench.asleep.store(true, Ordering::Relaxed);
+            self.bench.sleeps.fetch_add(1, Ordering::Relaxed);
+            // It was there when the daemon started. If a sandbox took it away since, the engine
+            // polls slowly.
+            if shared_futex::wait_any(&words, NAP_MAX).is_err() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            self.bench.asleep.store(false, Ordering::Relaxed);
+        }
+        for (pair, _) in pairs() {
+            pair.sleep.engine_rouses();
+        }
+    }
+}
+
+/// Serves one request; whether it failed.
+#[inline]
+fn serve(
+    core: &mut Core,
+    registry: &Registry,
+    session: &Session,
+    packet: &Packet,
+    sequence: u32,
+    pair: Pair<'_>,
+) -> bool {
+    let request = Request {
+        words: packet.words,
+    };
+    let mut memory = Memory::new(&session.gone);
+    let mut text = None;
+    let result = match registry.entry(packet.kernel as usize) {
+        None => Err(Status::UnknownKernel),
+        Some(entry) => match session.lend(packet, &mut memory) {
+            Ok(()) => (entry.engine)(core, &request, &memory).map_err(|error| {
+                text = Some(error.to_string());
+                Status::Failed
+            }),
+            Err(status) => Err(status),
+        },
+    };
+    let (status, Reply { words }) = match result {
+        Ok(reply) => (Status::Done, reply),
+        Err(status) => (status, Reply::default()),
+    };
+    let answer = Answer {
+        status: status as u32,
+        words,
+    };
+    let text = text.as_deref().unwrap_or_default();
+    pair.completion.publish(sequence, &answer, text);
+    if pair.sleep.client_sleeps() {
+        shared_futex::wake(pair.sleep.client_word(), u32::MAX);
+    }
+    status != Status::Done
+}
+
+/// Tells the control thread where an engine's thread ends by a panic, which would be our bug.
+struct Alarm(Arc<Bench>);
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        self.0.broken.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Rounds without the processor's pause after the last request: the next may be on its way.
+const TIGHT_ROUNDS: u32 = 256;
+const ROUNDS_PER_CLOCK_READ: u32 = 64;
+/// A gap between two looks that is longer than this means that the core was taken away.
+const STALL_NS_MIN: u64 = 100_000;
+/// How long an engine sleeps without a look around.
+const NAP_MAX: Duration = Duration::from_secs(10);

@@ -1,0 +1,242 @@
+//! The daemon: one process that owns the machine's engines and serves others over shared memory.
+//!
+//! Top-down: [`Daemon`] is started with [`DaemonOptions`]; `control` accepts clients, keeps the
+//! heart beating and answers status questions; `engine` is the thread of one engine, which polls
+//! the bells of all clients; `place` finds and guards the socket; `admit` says who may attach;
+//! [`Status`] is what `sidecore top` shows.
+//!
+//! Why here: on a machine where several programs want engines, each with a pool of its own would
+//! fight over cores. Must stay true: an engine never waits for a client, and what a client writes
+//! is checked on a copy; the fast path makes no system call. The protocol is in docs/daemon.md;
+//! source: the papers' ULD daemon (request packets, shared pages locked and pre-touched, results
+//! without a copy).
+
+mod admit;
+mod control;
+mod engine;
+mod error;
+mod place;
+mod roster;
+mod status;
+
+pub use admit::Allow;
+pub use error::DaemonError;
+pub use place::default_socket;
+pub use status::{ClientStatus, EngineState, EngineStatus, Status};
+
+pub use crate::shm::layout::{ARENA_BYTES_MAX, CLIENTS_MAX, ENGINES_MAX};
+
+use crate::served::Registry;
+use crate::shm::board::Board;
+use control::Control;
+use engine::{Bench, Server};
+use roster::Roster;
+use sidecore_engine::{Core, CoreOptions};
+use sidecore_sys::{cpu, local_socket, shared_futex};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How to start a daemon.
+#[derive(Debug, Clone)]
+pub struct DaemonOptions {
+    /// Where clients find it; [`default_socket`] unless told otherwise.
+    pub socket: PathBuf,
+    /// Engines, 1 to [`ENGINES_MAX`]; 0 for one less than the cores that this process may use.
+    pub engines: usize,
+    /// How long an engine without a request polls before it sleeps. Waking it costs a client a
+    /// system call and some ten microseconds.
+    pub grace: Duration,
+    /// The kernels that it serves.
+    pub registry: Registry,
+    /// Who may attach besides this user and root.
+    pub allow: Allow,
+    /// Whether there may be more engines than cores. They then share cores, and let one another run
+    /// while they poll.
+    pub oversubscribe: bool,
+    /// The most clients at once, 1 to [`CLIENTS_MAX`].
+    pub clients_max: usize,
+    /// The largest arena that a client gets, in bytes.
+    pub arena_bytes_max: u64,
+    /// Each engine's core: local store, DMA mode.
+    pub core: CoreOptions,
+}
+
+impl Default for DaemonOptions {
+    fn default() -> Self {
+        Self {
+            socket: default_socket(),
+            engines: 0,
+            grace: Duration::from_millis(20),
+            registry: Registry::builtin(),
+            allow: Allow::default(),
+            oversubscribe: false,
+            clients_max: 64,
+            arena_bytes_max: ARENA_BYTES_MAX,
+            core: CoreOptions::default(),
+        }
+    }
+}
+
+/// A daemon that serves. Dropping it stops it: engines end what they are running, clients that wait
+/// finish on their own cores.
+#[derive(Debug)]
+pub struct Daemon {
+    socket: PathBuf,
+    poker: Arc<OwnedFd>,
+    control: Option<JoinHandle<()>>,
+    engines: usize,
+}
+
+impl Daemon {
+    /// Takes the socket, makes the engines, and serves on threads of its own from then on. Returns
+    /// once clients can attach.
+    ///
+    /// # Errors
+    /// [`DaemonError`]: another daemon serves there, the socket is not ours to take, more engines
+    /// than cores, or the operating system refuses.
+    pub fn start(options: DaemonOptions) -> Result<Self, DaemonError> {
+        let cpus = cpu::allowed()?;
+        let engines = engine_count(&options, cpus.len())?;
+        if options.clients_max == 0 || options.clients_max > CLIENTS_MAX {
+            return Err(DaemonError::ClientCount {
+                clients: options.clients_max,
+            });
+        }
+        probe_kernel()?;
+        let place = place::take(&options.socket, options.allow.is_only_owner())?;
+        let board = Arc::new(Board::new(engines)?);
+        let roster = Arc::new(Roster::default());
+        let mut benches = Vec::with_capacity(engines);
+        let mut threads = Vec::with_capacity(engines);
+        for engine in 0..engines {
+            // The first cores are left to the host for as long as they suffice.
+            let cpu = cpus[(cpus.len() - 1) - engine % cpus.len()];
+            let bench = Arc::new(Bench::new(cpu));
+            let server = Server::new(
+                engine,
+                Core::new(options.core)?,
+                &options,
+                Arc::clone(&board),
+                Arc::clone(&roster),
+                Arc::clone(&bench),
+                engines > cpus.len(),
+            )?;
+            benches.push(bench);
+            let thread = std::thread::Builder::new()
+                .name(format!("engine-{engine}"))
+                .spawn(move || server.run())
+                .map_err(|source| {
+                    roster.end();
+                    DaemonError::Thread { source }
+                })?;
+            threads.push(thread);
+        }
+        let socket = options.socket.clone();
+        let poker = Arc::new(local_socket::poker()?);
+        let control = Control::new(
+            options,
+            place,
+            board,
+            Arc::clone(&roster),
+            benches,
+            threads,
+            Arc::clone(&poker),
+        );
+        let control = std::thread::Builder::new()
+            .name("sidecore-daemon".to_owned())
+            .spawn(move || control.run())
+            .map_err(|source| {
+                roster.end();
+                DaemonError::Thread { source }
+            })?;
+        Ok(Self {
+            socket,
+            poker,
+            control: Some(control),
+            engines,
+        })
+    }
+
+    /// Where clients find it.
+    #[must_use]
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// How many engines it has.
+    #[must_use]
+    pub fn engines(&self) -> usize {
+        self.engines
+    }
+
+    /// What stops it from another thread or a signal's handler thread, while this one is in
+    /// [`Self::wait`].
+    #[must_use]
+    pub fn stopper(&self) -> Stopper {
+        Stopper(Arc::clone(&self.poker))
+    }
+
+    /// Waits until it was stopped.
+    pub fn wait(mut self) {
+        self.join();
+    }
+
+    /// Stops it and waits until its threads have ended and its socket is gone.
+    pub fn stop(self) {
+        drop(self);
+    }
+
+    fn join(&mut self) {
+        if let Some(control) = self.control.take() {
+            // Its panic was printed; there is nothing to undo.
+            control.join().ok();
+        }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        local_socket::poke(self.poker.as_fd());
+        self.join();
+    }
+}
+
+/// Stops a daemon. Any thread.
+#[derive(Debug, Clone)]
+pub struct Stopper(Arc<OwnedFd>);
+
+impl Stopper {
+    /// Asks the daemon to stop; does not wait for it.
+    pub fn stop(&self) {
+        local_socket::poke(self.0.as_fd());
+    }
+}
+
+fn engine_count(options: &DaemonOptions, cores: usize) -> Result<usize, DaemonError> {
+    let engines = match options.engines {
+        0 => cores.saturating_sub(1).clamp(1, ENGINES_MAX),
+        engines => engines,
+    };
+    if engines > ENGINES_MAX {
+        return Err(DaemonError::EngineCount { engines });
+    }
+    if engines > cores && !options.oversubscribe {
+        return Err(DaemonError::TooManyEngines { engines, cores });
+    }
+    Ok(engines)
+}
+
+/// Engines sleep on many words at once; a kernel that cannot says so now, not when the first falls
+/// asleep.
+fn probe_kernel() -> Result<(), DaemonError> {
+    let word = AtomicU32::new(0);
+    shared_futex::wait_any(&[(&word, 1)], Duration::ZERO)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

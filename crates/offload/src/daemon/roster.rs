@@ -1,0 +1,62 @@
+//! Who is attached now, for engines to look at.
+//!
+//! Why here: engines must learn of clients that come and go without a lock on their way. The list
+//! is replaced as a whole; a generation says when, and is the word that engines sleep on besides
+//! their clients' bells. A session lives until the last engine has let go of it, so that no engine
+//! ever touches memory that was unmapped. Written by the control thread, read by engines.
+
+use crate::shm::session::Session;
+use parking_lot::Mutex;
+use sidecore_sys::shared_futex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// The list of sessions.
+#[derive(Debug, Default)]
+pub(crate) struct Roster {
+    sessions: Mutex<Vec<Arc<Session>>>,
+    generation: AtomicU32,
+    ended: AtomicBool,
+}
+
+impl Roster {
+    /// Replaces the list and tells the engines.
+    pub(crate) fn set(&self, sessions: Vec<Arc<Session>>) {
+        *self.sessions.lock() = sessions;
+        self.announce();
+    }
+
+    /// Tells the engines to end.
+    pub(crate) fn end(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+        self.announce();
+    }
+
+    /// The generation, which differs from `seen` when there is news.
+    #[inline]
+    pub(crate) fn generation(&self) -> u32 {
+        // Acquire: partner of the Release in `announce`.
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// The word to sleep on while there is no news.
+    pub(crate) fn word(&self) -> &AtomicU32 {
+        &self.generation
+    }
+
+    /// Who is attached.
+    pub(crate) fn sessions(&self) -> Vec<Arc<Session>> {
+        self.sessions.lock().clone()
+    }
+
+    /// Whether engines are to end.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
+    }
+
+    fn announce(&self) {
+        // Release: publishes the list and the end.
+        self.generation.fetch_add(1, Ordering::Release);
+        shared_futex::wake(&self.generation, u32::MAX);
+    }
+}

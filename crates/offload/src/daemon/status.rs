@@ -1,0 +1,95 @@
+//! What the daemon says of itself: for `sidecore top`. JSON on the socket.
+
+use serde::{Deserialize, Serialize};
+
+/// One moment of a daemon.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Status {
+    /// Its process.
+    pub pid: u32,
+    /// Milliseconds since it started.
+    pub uptime_ms: u64,
+    /// Where it listens.
+    pub socket: String,
+    /// Microseconds that an engine without a request polls before it sleeps.
+    pub grace_us: u64,
+    /// Its engines.
+    pub engines: Vec<EngineStatus>,
+    /// Who is attached.
+    pub clients: Vec<ClientStatus>,
+    /// The kernels that it serves, by number.
+    pub kernels: Vec<String>,
+    /// Clients that ever attached.
+    pub attached_total: u64,
+    /// Connections that were refused: credentials, no room, messages that make no sense.
+    pub refused_total: u64,
+}
+
+/// What an engine is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum EngineState {
+    /// Serving a request.
+    Busy,
+    /// Polling, within its grace period.
+    Polling,
+    /// Asleep.
+    Asleep,
+}
+
+/// One engine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct EngineStatus {
+    /// Its number.
+    pub engine: usize,
+    /// Its core.
+    pub cpu: usize,
+    /// What it is doing.
+    pub state: EngineState,
+    /// The client that it serves.
+    pub client: Option<u32>,
+    /// Part of the last second (about) that it spent serving, in percent.
+    pub busy_percent: f64,
+    /// Requests that it served.
+    pub calls: u64,
+    /// Requests that ended in an error.
+    pub failures: u64,
+    /// Times that its core was taken from it for more than 100 us while it polled.
+    pub stalls: u64,
+    /// For how long in all, in microseconds.
+    pub stall_us: u64,
+    /// Times that it went to sleep.
+    pub sleeps: u64,
+}
+
+/// One client.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ClientStatus {
+    /// Its number, which may be given again after its end.
+    pub client: u32,
+    /// Its process.
+    pub pid: i32,
+    /// Its user.
+    pub uid: u32,
+    /// The name of its program.
+    pub command: String,
+    /// Bytes of its arena.
+    pub arena_bytes: u64,
+    /// Whether its memory is locked in the daemon.
+    pub locked: bool,
+    /// Requests that engines served it.
+    pub calls: u64,
+    /// Engines that serve it at this moment.
+    pub in_flight: u32,
+    /// Its part of what all engines served in the last second (about), in percent.
+    pub share_percent: f64,
+    /// Microseconds of engines that it used.
+    pub busy_us: u64,
+    /// How wide it ran: how often it was seen on 1, 2, 3… engines at once, sampled 50 times a
+    /// second.
+    pub widths: Vec<u64>,
+}

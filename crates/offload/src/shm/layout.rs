@@ -1,0 +1,123 @@
+//! Where what lies in shared memory, and the limits. docs/daemon.md has the same as a byte map.
+//!
+//! Must stay true: a change here changes [`VERSION`], docs/daemon.md and include/sidecore.h.
+
+use super::slot::{CompletionSlot, RequestSlot, SleepSlot};
+use sidecore_sys::SharedSlice;
+
+/// What every message and every shared memory starts with.
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"SIDECOR1");
+/// Of this layout. Both sides must have the same.
+pub(crate) const VERSION: u32 = 1;
+
+/// The most engines of one daemon.
+pub const ENGINES_MAX: usize = 62;
+/// The most clients at once: an engine sleeps on a word of each, and the kernel takes 128.
+pub const CLIENTS_MAX: usize = 120;
+/// The largest arena that a client may ask for, unless the daemon is told otherwise.
+pub const ARENA_BYTES_MAX: u64 = 256 << 20;
+/// What arenas, and the buffers in them, are aligned to.
+pub(crate) const ARENA_ALIGN: usize = 128;
+
+const PAGE: usize = 4096;
+/// The lines of one engine: packet, completion, sleepers.
+const LINES: usize = 256 + 256 + 128;
+
+/// Where the lines of `engine` begin in a segment.
+#[inline]
+const fn pair_offset(engine: usize) -> usize {
+    PAGE + engine * LINES
+}
+
+/// Where the arena begins in a segment.
+pub(crate) const fn arena_offset(engines: usize) -> usize {
+    pair_offset(engines).next_multiple_of(PAGE)
+}
+
+/// Bytes of a segment, a whole number of pages.
+pub(crate) fn segment_bytes(engines: usize, arena_bytes: u64) -> Option<usize> {
+    let arena = usize::try_from(arena_bytes).ok()?;
+    arena_offset(engines)
+        .checked_add(arena)?
+        .checked_next_multiple_of(PAGE)
+}
+
+/// What one client and one engine have between them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pair<'m> {
+    pub(crate) request: &'m RequestSlot,
+    pub(crate) completion: &'m CompletionSlot,
+    pub(crate) sleep: &'m SleepSlot,
+}
+
+/// The pair of `engine`. `None` only where the segment is too short.
+#[inline]
+pub(crate) fn pair(segment: SharedSlice<'_>, engine: usize) -> Option<Pair<'_>> {
+    let offset = pair_offset(engine);
+    Some(Pair {
+        request: segment.overlay(offset)?,
+        completion: segment.overlay(offset + 256)?,
+        sleep: segment.overlay(offset + 512)?,
+    })
+}
+
+/// How a request ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Status {
+    /// With a reply.
+    Done = 0,
+    /// There is no kernel of that number.
+    UnknownKernel = 1,
+    /// A stretch of the arena that is none, or outputs that overlap.
+    BadRange = 2,
+    /// The kernel gave an error; the text says which.
+    Failed = 3,
+}
+
+impl Status {
+    /// The status of that number.
+    pub(crate) fn from_number(number: u32) -> Option<Self> {
+        [
+            Self::Done,
+            Self::UnknownKernel,
+            Self::BadRange,
+            Self::Failed,
+        ]
+        .into_iter()
+        .find(|status| *status as u32 == number)
+    }
+}
+
+/// Offsets on the board, in bytes; every field is a word of 64 bits.
+pub(crate) mod board {
+    use super::CLIENTS_MAX;
+
+    pub(crate) const MAGIC: usize = 0;
+    /// The version in the lower half, the number of engines in the upper.
+    pub(crate) const SHAPE: usize = 8;
+    /// 0 while the daemon serves, 1 when it is about to end.
+    pub(crate) const ENDING: usize = 16;
+    /// Grows every [`super::TICK_MS`] while the daemon lives and is not stopped.
+    pub(crate) const HEARTBEAT: usize = 64;
+
+    /// Which client the engine serves at this moment, plus 1; 0 for none.
+    pub(crate) const fn serving(engine: usize) -> usize {
+        128 + engine * 128
+    }
+
+    /// The heartbeat at which a client was last served.
+    pub(crate) const fn active(engines: usize, client: usize) -> usize {
+        serving(engines) + client * 8
+    }
+
+    pub(crate) const fn bytes(engines: usize) -> usize {
+        active(engines, CLIENTS_MAX).next_multiple_of(super::PAGE)
+    }
+}
+
+/// Milliseconds between two heartbeats.
+pub(crate) const TICK_MS: u64 = 20;
+/// A daemon whose heart has not beaten for so long is given up. With the client's longest nap this
+/// stays below 100 ms.
+pub(crate) const STALE_MS: u64 = 85;

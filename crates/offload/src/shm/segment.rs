@@ -1,0 +1,186 @@
+//! A client's segment as the client sees it: pairs to call with, and an arena of buffers.
+//!
+//! Why here: results come without a copy, so a buffer that a kernel puts to lies in memory that the
+//! daemon also maps. Must stay true: a [`Lease`] is the only way to the bytes of its stretch, and
+//! the daemon writes to a stretch only while a request that names it as an output is unanswered. A
+//! request that was given up is unanswered for ever: whoever gives one up never looks at its output
+//! leases again, but to free them with the whole segment (`client/mod.rs` keeps that rule).
+#![allow(unsafe_code)] // Lends the bytes of a lease as slices.
+
+use super::layout::{self, ARENA_ALIGN, Pair};
+use parking_lot::Mutex;
+use sidecore_sys::{SharedMap, SharedSlice, Sharing, SysError};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// A segment that was handed over by a daemon.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    map: SharedMap,
+    arena_offset: usize,
+    /// Free stretches (offset, bytes), ascending, never adjacent.
+    free: Mutex<Vec<(usize, usize)>>,
+}
+
+impl Segment {
+    /// Maps a segment. `None` where the sizes do not fit one another.
+    pub(crate) fn open(
+        file: OwnedFd,
+        bytes: usize,
+        engines: usize,
+        arena_bytes: u64,
+    ) -> Result<Option<Arc<Self>>, SysError> {
+        if layout::segment_bytes(engines, arena_bytes) != Some(bytes) {
+            return Ok(None);
+        }
+        let map = SharedMap::open(file, bytes, Sharing::ReadWrite)?;
+        Ok(Some(Arc::new(Self {
+            map,
+            arena_offset: layout::arena_offset(engines),
+            free: Mutex::new(vec![(0, arena_bytes as usize)]),
+        })))
+    }
+
+    /// The pair that belongs to `engine`.
+    #[inline]
+    pub(crate) fn pair(&self, engine: usize) -> Option<Pair<'_>> {
+        layout::pair(self.map.slice(), engine)
+    }
+
+    /// Takes a stretch of the arena, the first that fits.
+    ///
+    /// # Errors
+    /// The bytes of the largest stretch that is free.
+    pub(crate) fn lease(self: &Arc<Self>, bytes: usize) -> Result<Lease, usize> {
+        let taken = bytes.max(1).next_multiple_of(ARENA_ALIGN);
+        let mut free = self.free.lock();
+        let Some(place) = free.iter().position(|&(_, size)| size >= taken) else {
+            return Err(free.iter().map(|&(_, size)| size).max().unwrap_or(0));
+        };
+        let (offset, size) = free[place];
+        if size == taken {
+            free.remove(place);
+        } else {
+            free[place] = (offset + taken, size - taken);
+        }
+        Ok(Lease {
+            segment: Arc::clone(self),
+            offset,
+            bytes,
+        })
+    }
+
+    fn give_back(&self, offset: usize, bytes: usize) {
+        let bytes = bytes.max(1).next_multiple_of(ARENA_ALIGN);
+        let mut free = self.free.lock();
+        let place = free.partition_point(|&(start, _)| start < offset);
+        free.insert(place, (offset, bytes));
+        if place + 1 < free.len() && offset + bytes == free[place + 1].0 {
+            free[place].1 += free[place + 1].1;
+            free.remove(place + 1);
+        }
+        if place > 0 && free[place - 1].0 + free[place - 1].1 == offset {
+            free[place - 1].1 += free[place].1;
+            free.remove(place);
+        }
+    }
+}
+
+/// A stretch of an arena that belongs to one owner.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    segment: Arc<Segment>,
+    offset: usize,
+    bytes: usize,
+}
+
+impl Lease {
+    /// Where it begins in the arena.
+    pub(crate) fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// Whether it lies in that segment.
+    pub(crate) fn is_in(&self, segment: &Arc<Segment>) -> bool {
+        Arc::ptr_eq(&self.segment, segment)
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        let memory = self.memory();
+        // SAFETY: the stretch is mapped and readable as long as the segment, which this lease keeps
+        // alive. Nobody writes to it while this borrow lives: in this process leases do not overlap
+        // and writing takes `&mut`; the daemon, which a client trusts, writes only to the outputs of
+        // a request in flight, whose owner is then borrowed uniquely by the call; and a lease whose
+        // request was given up is not looked at again (see the module's head).
+        unsafe { std::slice::from_raw_parts(memory.as_ptr(), memory.len()) }
+    }
+
+    /// Copies all of it out although the daemon may be writing to it: for the outputs of a call that
+    /// was given up.
+    pub(crate) fn copy_racing(&self, target: &mut [u8]) {
+        self.memory().read_at(0, target);
+    }
+
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        let memory = self.memory();
+        // SAFETY: as in `bytes`; `&mut self` makes the borrow unique in this process.
+        unsafe { std::slice::from_raw_parts_mut(memory.as_ptr(), memory.len()) }
+    }
+
+    fn memory(&self) -> SharedSlice<'_> {
+        let start = self.segment.arena_offset + self.offset;
+        match self.segment.map.slice().range(start..start + self.bytes) {
+            Some(memory) => memory,
+            None => unreachable!("a lease lies within its arena"),
+        }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.segment.give_back(self.offset, self.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn segment(arena_bytes: u64) -> Arc<Segment> {
+        let bytes = layout::segment_bytes(1, arena_bytes).unwrap();
+        let map = SharedMap::create("test", bytes, Sharing::ReadWrite).unwrap();
+        let file = map.file().try_clone_to_owned().unwrap();
+        Segment::open(file, bytes, 1, arena_bytes).unwrap().unwrap()
+    }
+
+    #[test]
+    fn a_segment_of_the_wrong_size_is_refused() {
+        let map = SharedMap::create("test", 16384, Sharing::ReadWrite).unwrap();
+        let file = map.file().try_clone_to_owned().unwrap();
+        assert!(Segment::open(file, 16384, 1, 16384).unwrap().is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn leases_never_overlap_and_all_comes_back(
+            steps in prop::collection::vec((0usize..3000, any::<bool>()), 1..60)
+        ) {
+            let segment = segment(16384);
+            let mut held: Vec<(Lease, u8)> = Vec::new();
+            for (number, (bytes, give_back)) in steps.into_iter().enumerate() {
+                if give_back && !held.is_empty() {
+                    held.swap_remove(bytes % held.len());
+                } else if let Ok(mut lease) = segment.lease(bytes) {
+                    lease.bytes_mut().fill(number as u8);
+                    held.push((lease, number as u8));
+                }
+                for (lease, mark) in &held {
+                    prop_assert!(lease.bytes().iter().all(|byte| byte == mark));
+                }
+            }
+            held.clear();
+            prop_assert_eq!(&*segment.free.lock(), &[(0, 16384)]);
+        }
+    }
+}

@@ -1,0 +1,477 @@
+//! A request packet and its completion, and how they change hands.
+//!
+//! One pair (and a line for sleepers) per client and engine. The client writes the packet and rings
+//! its **bell**: a word that holds the number of the request. The engine sees a number that it has not served, copies the
+//! packet out, runs the kernel, writes the completion, and stores the same number in **done**.
+//! Whoever wants to sleep says so in a word of a third line, which is written only then:
+//!
+//! ```text
+//!             client                                  engine
+//!   packet; bell = n                                engine_asleep = 1
+//!   ── fence ──                                     ── fence ──
+//!   engine_asleep? then 0, wake it     ◄──────►     bell != seen? then do not sleep
+//!
+//!   client_asleep = 1                               completion; done = n
+//!   ── fence ──                                     ── fence ──
+//!   done == n? then do not sleep       ◄──────►     client_asleep? then 0, wake it
+//! ```
+//!
+//! No wake-up is lost: each side writes its word, then looks at the other's, with a sequentially
+//! consistent fence between, so that at least one of the two sees the other. Whoever wakes clears
+//! the sleeper's word first, so that a sleeper who is not quite asleep does not fall asleep. Neither
+//! side makes a system call unless the other sleeps.
+//!
+//! Why every part has lines of its own: a line that one side polls moves to it whenever it looks, so
+//! a second store to it costs a second move (measured: twice the round trip). So the polled lines
+//! hold one word, stored once: number, kernel and counts together; what does not fit in it lies in
+//! the next lines, which are written and read only as far as it says. The sleepers' line stays in
+//! both caches.
+//!
+//! Must stay true: in a client one thread at a time uses a pair; in the daemon only the engine that
+//! it belongs to. What the other side wrote is copied once; nothing in a packet is trusted.
+#![allow(unsafe_code)] // Says that these types may lie over shared memory.
+
+/// Atomics, replaced by loom's under `--cfg loom`.
+mod sync {
+    #[cfg(loom)]
+    pub(super) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+    #[cfg(not(loom))]
+    pub(super) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+}
+
+use sync::{AtomicU32, AtomicU64, Ordering, fence};
+
+/// Words that a request or a reply carries.
+pub(crate) const WORDS: usize = 6;
+/// Stretches of the arena that a request names at most, inputs and outputs together.
+pub(crate) const RANGES_MAX: usize = 4;
+/// Bytes of text that a failure says at most.
+pub(crate) const TEXT_BYTES_MAX: usize = 64;
+
+/// What a sleeper's word holds while it sleeps.
+pub(crate) const ASLEEP: u32 = 1;
+const AWAKE: u32 = 0;
+
+/// What a client asks for, as copied from a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Packet {
+    pub(crate) kernel: u32,
+    pub(crate) words: [u64; WORDS],
+    /// How many of `ranges` are inputs; they come first.
+    pub(crate) inputs: u8,
+    /// How many of `ranges` are outputs; they follow.
+    pub(crate) outputs: u8,
+    /// Offset in the arena and length, in bytes.
+    pub(crate) ranges: [(u64, u64); RANGES_MAX],
+}
+
+/// A request packet in shared memory, written by the client.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub(crate) struct RequestSlot {
+    /// The bell: number (32 bits), kernel (16), inputs (4), outputs (4), words that count (8).
+    bell: AtomicU64,
+    spare: [AtomicU64; 15],
+    words: [AtomicU64; WORDS],
+    spare_words: [AtomicU64; 2],
+    ranges: [[AtomicU64; 2]; RANGES_MAX],
+}
+
+impl RequestSlot {
+    /// Client: writes the packet and hands it over as request `sequence`.
+    #[inline]
+    pub(crate) fn ring(&self, sequence: u32, packet: &Packet) {
+        let words = counted(&packet.words);
+        for (word, value) in self.words.iter().zip(packet.words).take(words) {
+            word.store(value, Ordering::Relaxed);
+        }
+        let used = usize::from(packet.inputs) + usize::from(packet.outputs);
+        for (range, (offset, bytes)) in self.ranges.iter().zip(packet.ranges).take(used) {
+            range[0].store(offset, Ordering::Relaxed);
+            range[1].store(bytes, Ordering::Relaxed);
+        }
+        let bell = u64::from(sequence)
+            | u64::from(packet.kernel as u16) << 32
+            | u64::from(packet.inputs & 15) << 48
+            | u64::from(packet.outputs & 15) << 52
+            | (words as u64) << 56;
+        // Release: partner of the Acquire in `poll`, publishes the packet.
+        self.bell.store(bell, Ordering::Release);
+    }
+
+    /// Engine: the bell, if it holds the number of a request that is not the one seen last.
+    #[inline]
+    pub(crate) fn poll(&self, seen: u32) -> Option<Bell> {
+        // Acquire: partner of the Release in `ring`.
+        let bell = Bell(self.bell.load(Ordering::Acquire));
+        (bell.sequence() != seen).then_some(bell)
+    }
+
+    /// Engine: copies the packet out. Counts that make no sense come out as they are.
+    #[inline]
+    pub(crate) fn read(&self, bell: Bell) -> Packet {
+        let mut packet = Packet {
+            kernel: u32::from((bell.0 >> 32) as u16),
+            inputs: (bell.0 >> 48) as u8 & 15,
+            outputs: (bell.0 >> 52) as u8 & 15,
+            ..Packet::default()
+        };
+        let words = (bell.0 >> 56) as usize;
+        for (value, word) in packet.words.iter_mut().zip(&self.words).take(words) {
+            *value = word.load(Ordering::Relaxed);
+        }
+        let used = usize::from(packet.inputs) + usize::from(packet.outputs);
+        for (copy, range) in packet.ranges.iter_mut().zip(&self.ranges).take(used) {
+            *copy = (
+                range[0].load(Ordering::Relaxed),
+                range[1].load(Ordering::Relaxed),
+            );
+        }
+        packet
+    }
+}
+
+/// What a bell holds, as copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Bell(u64);
+
+impl Bell {
+    /// The number of the request.
+    #[inline]
+    pub(crate) fn sequence(self) -> u32 {
+        self.0 as u32
+    }
+}
+
+/// How many words count: those after it are 0.
+#[inline]
+fn counted(words: &[u64; WORDS]) -> usize {
+    words
+        .iter()
+        .rposition(|&word| word != 0)
+        .map_or(0, |last| last + 1)
+}
+
+/// What an engine answers, as copied from a completion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Answer {
+    /// A [`Status`](crate::shm::layout) number.
+    pub(crate) status: u32,
+    pub(crate) words: [u64; WORDS],
+}
+
+/// A completion in shared memory, written by the engine.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub(crate) struct CompletionSlot {
+    /// The number of the request (32 bits), status (16), words that count (8), bytes of text (8).
+    done: AtomicU64,
+    spare: [AtomicU64; 15],
+    words: [AtomicU64; WORDS],
+    spare_words: [AtomicU64; 2],
+    text: [AtomicU64; TEXT_BYTES_MAX / 8],
+}
+
+impl CompletionSlot {
+    /// Engine: writes the answer and hands it over as that to request `sequence`. `text` beyond 64
+    /// bytes is cut. [`SleepSlot::client_sleeps`] follows.
+    #[inline]
+    pub(crate) fn publish(&self, sequence: u32, answer: &Answer, text: &str) {
+        let words = counted(&answer.words);
+        for (word, value) in self.words.iter().zip(answer.words).take(words) {
+            word.store(value, Ordering::Relaxed);
+        }
+        let text_bytes = if text.is_empty() {
+            0
+        } else {
+            self.write_text(text)
+        };
+        let done = u64::from(sequence)
+            | u64::from(answer.status as u16) << 32
+            | (words as u64) << 48
+            | (text_bytes as u64) << 56;
+        // Release: partner of the Acquire in `poll`, publishes the answer and all that the kernel
+        // put in the arena.
+        self.done.store(done, Ordering::Release);
+    }
+
+    /// Client: whether request `sequence` was answered.
+    #[inline]
+    pub(crate) fn poll(&self, sequence: u32) -> bool {
+        // Acquire: partner of the Release in `publish`.
+        self.done.load(Ordering::Acquire) as u32 == sequence
+    }
+
+    /// Client: copies the answer out, once it was given.
+    #[inline]
+    pub(crate) fn read(&self) -> Answer {
+        let done = self.done.load(Ordering::Relaxed);
+        let mut answer = Answer {
+            status: u32::from((done >> 32) as u16),
+            ..Answer::default()
+        };
+        let words = usize::from((done >> 48) as u8);
+        for (value, word) in answer.words.iter_mut().zip(&self.words).take(words) {
+            *value = word.load(Ordering::Relaxed);
+        }
+        answer
+    }
+
+    /// Client: what a failure said.
+    pub(crate) fn text(&self) -> String {
+        let bytes = (self.done.load(Ordering::Relaxed) >> 56) as usize;
+        let text: Vec<u8> = self
+            .text
+            .iter()
+            .flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes())
+            .take(bytes)
+            .collect();
+        String::from_utf8_lossy(&text).into_owned()
+    }
+
+    fn write_text(&self, text: &str) -> usize {
+        let mut bytes = [0; TEXT_BYTES_MAX];
+        // Up to a character's end.
+        let used = (0..=text.len().min(TEXT_BYTES_MAX))
+            .rev()
+            .find(|&end| text.is_char_boundary(end))
+            .unwrap_or(0);
+        bytes[..used].copy_from_slice(&text.as_bytes()[..used]);
+        for (word, part) in self.text.iter().zip(bytes.as_chunks::<8>().0) {
+            word.store(u64::from_le_bytes(*part), Ordering::Relaxed);
+        }
+        used
+    }
+}
+
+/// Who of a pair sleeps. Each side writes its word when it goes to sleep, and looks at the other's
+/// after it has handed something over.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub(crate) struct SleepSlot {
+    client: AtomicU32,
+    engine: AtomicU32,
+    spare: [AtomicU64; 15],
+}
+
+impl SleepSlot {
+    /// Client: says that it sleeps. It must look at the completion again before it does.
+    pub(crate) fn client_dozes(&self) {
+        self.client.store(ASLEEP, Ordering::Relaxed);
+        // Partner: the fence in `client_sleeps`.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Client: takes that back.
+    pub(crate) fn client_rouses(&self) {
+        self.client.store(AWAKE, Ordering::Relaxed);
+    }
+
+    /// Engine, after `publish`: whether the client has to be woken. Then its word is cleared.
+    #[inline]
+    #[must_use]
+    pub(crate) fn client_sleeps(&self) -> bool {
+        // Partner: the fence in `client_dozes`.
+        fence(Ordering::SeqCst);
+        let sleeps = self.client.load(Ordering::Relaxed) == ASLEEP;
+        if sleeps {
+            self.client.store(AWAKE, Ordering::Relaxed);
+        }
+        sleeps
+    }
+
+    /// Engine: says that it sleeps. It must look at the bells again, after [`settle`], before it
+    /// does.
+    pub(crate) fn engine_dozes(&self) {
+        self.engine.store(ASLEEP, Ordering::Relaxed);
+    }
+
+    /// Engine: takes that back.
+    pub(crate) fn engine_rouses(&self) {
+        self.engine.store(AWAKE, Ordering::Relaxed);
+    }
+
+    /// Client, after `ring`: whether the engine has to be woken. Then its word is cleared.
+    #[inline]
+    #[must_use]
+    pub(crate) fn engine_sleeps(&self) -> bool {
+        // Partner: `settle`, between the engine's words and its look at the bells.
+        fence(Ordering::SeqCst);
+        let sleeps = self.engine.load(Ordering::Relaxed) == ASLEEP;
+        if sleeps {
+            self.engine.store(AWAKE, Ordering::Relaxed);
+        }
+        sleeps
+    }
+
+    /// The word that the client sleeps on, while it holds [`ASLEEP`].
+    pub(crate) fn client_word(&self) -> &AtomicU32 {
+        &self.client
+    }
+
+    /// The word that the engine sleeps on, while it holds [`ASLEEP`].
+    pub(crate) fn engine_word(&self) -> &AtomicU32 {
+        &self.engine
+    }
+}
+
+/// Engine: the fence between its words in all clients' sleep slots and its look at their bells.
+pub(crate) fn settle() {
+    fence(Ordering::SeqCst);
+}
+
+#[cfg(not(loom))]
+mod overlay {
+    use super::{CompletionSlot, RequestSlot, SleepSlot};
+    use sidecore_sys::Overlay;
+    use std::mem::{offset_of, size_of};
+
+    // SAFETY: `repr(C)`, all fields are atomics or arrays of them, and there is no padding (see the
+    // sizes below).
+    unsafe impl Overlay for RequestSlot {}
+    // SAFETY: as above.
+    unsafe impl Overlay for CompletionSlot {}
+    // SAFETY: as above.
+    unsafe impl Overlay for SleepSlot {}
+
+    const _: () = {
+        assert!(size_of::<RequestSlot>() == 256 && size_of::<CompletionSlot>() == 256);
+        assert!(size_of::<SleepSlot>() == 128 && offset_of!(SleepSlot, engine) == 4);
+        assert!(offset_of!(RequestSlot, words) == 128 && offset_of!(RequestSlot, ranges) == 192);
+        assert!(offset_of!(CompletionSlot, words) == 128);
+        assert!(offset_of!(CompletionSlot, text) == 192);
+    };
+}
+
+#[cfg(all(test, loom))]
+fn zeros<const N: usize>() -> [AtomicU64; N] {
+    std::array::from_fn(|_| AtomicU64::new(0))
+}
+
+#[cfg(all(test, loom))]
+impl RequestSlot {
+    fn new() -> Self {
+        Self {
+            bell: AtomicU64::new(0),
+            spare: zeros(),
+            words: zeros(),
+            spare_words: zeros(),
+            ranges: std::array::from_fn(|_| zeros()),
+        }
+    }
+}
+
+#[cfg(all(test, loom))]
+impl CompletionSlot {
+    fn new() -> Self {
+        Self {
+            done: AtomicU64::new(0),
+            spare: zeros(),
+            words: zeros(),
+            spare_words: zeros(),
+            text: zeros(),
+        }
+    }
+}
+
+#[cfg(all(test, loom))]
+impl SleepSlot {
+    fn new() -> Self {
+        Self {
+            client: AtomicU32::new(0),
+            engine: AtomicU32::new(0),
+            spare: zeros(),
+        }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::sync::{Arc, Condvar, Mutex};
+
+    /// What a futex promises: sleep only while the word is unchanged.
+    #[derive(Default)]
+    struct Futex(Mutex<()>, Condvar);
+
+    impl Futex {
+        fn sleep(&self, word: &AtomicU32) {
+            let guard = self.0.lock().unwrap();
+            if word.load(Ordering::Relaxed) == ASLEEP {
+                drop(self.1.wait(guard).unwrap());
+            }
+        }
+
+        fn wake(&self) {
+            drop(self.0.lock().unwrap());
+            self.1.notify_all();
+        }
+    }
+
+    struct Pair {
+        request: RequestSlot,
+        completion: CompletionSlot,
+        sleep: SleepSlot,
+        engine: Futex,
+        client: Futex,
+    }
+
+    /// Two requests after another, both sides sleeping at once: no packet, answer or wake-up is
+    /// lost. A lost one shows as a deadlock.
+    #[test]
+    fn requests_change_hands_with_both_sides_asleep() {
+        loom::model(|| {
+            let pair = Arc::new(Pair {
+                request: RequestSlot::new(),
+                completion: CompletionSlot::new(),
+                sleep: SleepSlot::new(),
+                engine: Futex::default(),
+                client: Futex::default(),
+            });
+            let engine = {
+                let pair = Arc::clone(&pair);
+                loom::thread::spawn(move || {
+                    let mut seen = 0;
+                    for _ in 0..2 {
+                        let bell = loop {
+                            if let Some(bell) = pair.request.poll(seen) {
+                                break bell;
+                            }
+                            pair.sleep.engine_dozes();
+                            settle();
+                            if pair.request.poll(seen).is_none() {
+                                pair.engine.sleep(pair.sleep.engine_word());
+                            }
+                            pair.sleep.engine_rouses();
+                        };
+                        seen = bell.sequence();
+                        let mut answer = Answer::default();
+                        answer.words[0] = pair.request.read(bell).words[0] + 1;
+                        pair.completion.publish(seen, &answer, "");
+                        if pair.sleep.client_sleeps() {
+                            pair.client.wake();
+                        }
+                    }
+                })
+            };
+            for round in 0..2u32 {
+                let sequence = round + 1;
+                let mut packet = Packet::default();
+                packet.words[0] = 10 * u64::from(sequence);
+                pair.request.ring(sequence, &packet);
+                if pair.sleep.engine_sleeps() {
+                    pair.engine.wake();
+                }
+                while !pair.completion.poll(sequence) {
+                    pair.sleep.client_dozes();
+                    if !pair.completion.poll(sequence) {
+                        pair.client.sleep(pair.sleep.client_word());
+                    }
+                    pair.sleep.client_rouses();
+                }
+                assert_eq!(pair.completion.read().words[0], packet.words[0] + 1);
+            }
+            engine.join().unwrap();
+        });
+    }
+}

@@ -1,0 +1,77 @@
+//! The C header: compiles without a warning as C and as C++, calls kernels, and survives the
+//! daemon's death.
+#![allow(clippy::unwrap_used)] // Helper functions of tests.
+
+use sidecore_offload::daemon::{Daemon, DaemonOptions};
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+fn compile(compiler: &str, language: &str, folder: &Path) -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let program = folder.join(format!("client-{language}"));
+    let output = Command::new(compiler)
+        .args([
+            "-Wall",
+            "-Wextra",
+            "-Wpedantic",
+            "-Werror",
+            "-O2",
+            "-x",
+            language,
+        ])
+        .arg("-I")
+        .arg(root.join("include"))
+        .arg(root.join("tests/sidecore_h.c"))
+        .arg("-o")
+        .arg(&program)
+        .output()
+        .unwrap_or_else(|error| panic!("{compiler}: {error}; scripts/setup installs it"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{compiler}: {said}");
+    program
+}
+
+#[test]
+fn a_c_client_calls_and_survives_the_daemon() {
+    let folder = tempfile::tempdir().unwrap();
+    for program in [
+        compile("cc", "c", folder.path()),
+        compile("c++", "c++", folder.path()),
+    ] {
+        let options = DaemonOptions {
+            socket: folder.path().join("daemon.sock"),
+            engines: 2,
+            oversubscribe: true,
+            grace: Duration::from_millis(1),
+            ..DaemonOptions::default()
+        };
+        let daemon = Daemon::start(options).unwrap();
+        let mut child = Command::new(&program)
+            .arg(daemon.socket())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        said.read_line(&mut line).unwrap();
+        // Also where it failed before: it ends, and its status is looked at below.
+        daemon.stop();
+        said.read_line(&mut line).unwrap();
+        let status = child.wait().unwrap();
+        let mut errors = String::new();
+        child
+            .stderr
+            .take()
+            .unwrap()
+            .read_to_string(&mut errors)
+            .unwrap();
+        assert!(status.success(), "{status}: {errors}");
+        assert!(
+            line.starts_with("ready\n") && line.contains("then on its own"),
+            "{line}"
+        );
+    }
+}

@@ -1,0 +1,83 @@
+/* Calls two kernels, tells its parent, and goes on calling until the daemon is gone; then does the
+ * last call itself. Exit status 0 where every result was right. */
+#include "sidecore.h"
+
+#include <stdio.h>
+
+static int fail(const char *what) {
+    fprintf(stderr, "sidecore_h.c: %s\n", what);
+    return 1;
+}
+
+int main(int argc, char **argv) {
+    struct sidecore *sc;
+    struct sidecore_buffer in, out;
+    double expected = 0, sum;
+    unsigned char *bytes;
+    int index, kernel_sum, kernel_echo, error, lost = 0;
+    long calls = 0;
+    if (argc != 2)
+        return fail("usage: SOCKET");
+    if (sidecore_attach(&sc, "/nowhere/at/all", 1 << 16) != ENOENT || sc)
+        return fail("attached to nobody");
+    error = sidecore_attach(&sc, argv[1], 1 << 16);
+    if (error)
+        return fail(strerror(error));
+    kernel_sum = sidecore_kernel(sc, "sum_f64");
+    kernel_echo = sidecore_kernel(sc, "echo");
+    if (kernel_sum < 0 || kernel_echo < 0 || sidecore_kernel(sc, "nothing") != -1)
+        return fail("kernels");
+    in = sidecore_alloc(sc, 1000 * sizeof(double));
+    out = sidecore_alloc(sc, 1000 * sizeof(double));
+    if (!in.data || !out.data || sidecore_alloc(sc, 1 << 16).data)
+        return fail("the arena");
+    for (index = 0; index < 1000; index++) {
+        ((double *)in.data)[index] = index;
+        expected += index;
+    }
+    {
+        struct sidecore_request rq;
+        struct sidecore_buffer small = out;
+        memset(&rq, 0, sizeof rq);
+        small.bytes = 1;
+        rq.inputs[rq.input_count++] = &in;
+        rq.outputs[rq.output_count++] = &small;
+        if (sidecore_call(sc, kernel_echo, &rq) != SIDECORE_FAILED || !strstr(rq.text, "do not fit"))
+            return fail("an echo that does not fit");
+    }
+    while (!lost) {
+        struct sidecore_request rq;
+        memset(&rq, 0, sizeof rq);
+        rq.inputs[rq.input_count++] = &in;
+        if (calls % 2 == 0) {
+            error = sidecore_call_on(sc, (uint32_t)(calls / 2 % sidecore_engines(sc)), kernel_sum,
+                                     &rq);
+            memcpy(&sum, &rq.reply[0], sizeof sum);
+            if (error == SIDECORE_DONE && sum != expected)
+                return fail("a sum");
+        } else {
+            memset(out.data, (int)calls, out.bytes);
+            rq.outputs[rq.output_count++] = &out;
+            error = sidecore_call(sc, kernel_echo, &rq);
+            lost = error == SIDECORE_LOST;
+            if (lost)
+                memcpy(out.data, in.data, in.bytes); /* the host version */
+            if (memcmp(out.data, in.data, in.bytes) != 0)
+                return fail("an echo");
+        }
+        lost = error == SIDECORE_LOST;
+        if (error != SIDECORE_DONE && !lost)
+            return fail("a call");
+        if (++calls == 100) {
+            puts("ready");
+            fflush(stdout);
+        }
+    }
+    bytes = (unsigned char *)out.data;
+    bytes[0] ^= 1;
+    printf("%ld calls, then on its own\n", calls);
+    sidecore_free(&in);
+    sidecore_free(&out);
+    sidecore_detach(sc);
+    return 0;
+}

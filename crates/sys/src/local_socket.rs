@@ -1,0 +1,316 @@
+//! Local sockets that keep message boundaries, carry descriptors, and say who the peer is.
+//!
+//! Why here: processes meet here before they share memory; the standard library has neither
+//! messages nor descriptors nor credentials. Must stay true: descriptors that were received are
+//! owned from the first moment, and never inherited. Source: unix(7), cmsg(3), pidfd_open(2).
+
+use crate::SysError;
+use rustix::event::{PollFd, PollFlags};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::{
+    self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
+use rustix::process::{Pid, PidfdFlags};
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::Duration;
+
+/// The most descriptors that one message carries.
+pub const DESCRIPTORS_MAX: usize = 4;
+
+/// Who is on the other side, as the kernel saw it when the connection was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer {
+    /// Its process.
+    pub pid: i32,
+    /// Its user.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+}
+
+/// Listens at `path`, which must not exist, with permission bits `mode`. Never blocks in
+/// [`accept`].
+///
+/// # Errors
+/// [`SysError::Call`] with the kernel's reason.
+pub fn listen(path: &Path, mode: u32, backlog: i32) -> Result<OwnedFd, SysError> {
+    let socket = open(SocketFlags::NONBLOCK)?;
+    let address = SocketAddrUnix::new(path).map_err(refused("a socket's path"))?;
+    net::bind(&socket, &address).map_err(refused("bind"))?;
+    rustix::fs::chmod(path, Mode::from_raw_mode(mode)).map_err(refused("chmod of a socket"))?;
+    net::listen(&socket, backlog).map_err(refused("listen"))?;
+    Ok(socket)
+}
+
+/// Takes the next connection, if one waits. It does not block either.
+///
+/// # Errors
+/// [`SysError::Call`], among them running out of descriptors.
+pub fn accept(listener: BorrowedFd<'_>) -> Result<Option<OwnedFd>, SysError> {
+    match net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+        Ok(socket) => Ok(Some(socket)),
+        Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(None),
+        Err(error) => Err(refused("accept")(error)),
+    }
+}
+
+/// Connects to who listens at `path`; at once or not at all.
+///
+/// # Errors
+/// [`SysError::Call`]: `ENOENT` and `ECONNREFUSED` where nobody listens, `EACCES` where this user
+/// may not, `EAGAIN` where the listener is behind.
+pub fn connect(path: &Path) -> Result<OwnedFd, SysError> {
+    let socket = open(SocketFlags::NONBLOCK)?;
+    let address = SocketAddrUnix::new(path).map_err(refused("a socket's path"))?;
+    net::connect(&socket, &address).map_err(refused("connect"))?;
+    Ok(socket)
+}
+
+/// Who is on the other side of a connection.
+///
+/// # Errors
+/// [`SysError::Call`].
+pub fn peer(socket: BorrowedFd<'_>) -> Result<Peer, SysError> {
+    let peer = net::sockopt::socket_peercred(socket).map_err(refused("SO_PEERCRED"))?;
+    Ok(Peer {
+        pid: peer.pid.as_raw_nonzero().get(),
+        uid: peer.uid.as_raw(),
+        gid: peer.gid.as_raw(),
+    })
+}
+
+/// A descriptor that becomes readable when the process ends. `None` where there is no such process
+/// (any more), or where the kernel has no such descriptors.
+#[must_use]
+pub fn process_end(pid: i32) -> Option<OwnedFd> {
+    rustix::process::pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()
+}
+
+/// Sends one message, with descriptors; never waits.
+///
+/// # Errors
+/// [`SysError::Call`]: `EAGAIN` where the peer does not read, `EPIPE` where it is gone.
+pub fn send(
+    socket: BorrowedFd<'_>,
+    message: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+) -> Result<(), SysError> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(refused("sending more than 4 descriptors")(Errno::INVAL));
+    }
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    net::sendmsg(socket, &[IoSlice::new(message)], &mut control, flags)
+        .map(drop)
+        .map_err(refused("sendmsg"))
+}
+
+/// What [`receive`] found.
+#[derive(Debug)]
+pub enum Received {
+    /// A message of so many bytes, with its descriptors.
+    Message(usize, Vec<OwnedFd>),
+    /// Nothing yet.
+    Nothing,
+    /// The peer is gone, or sent a message that is longer than the buffer.
+    End,
+}
+
+/// Takes the next message into `buffer`; never waits. What the peer sent before it went comes first.
+///
+/// # Errors
+/// [`SysError::Call`].
+pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Received, SysError> {
+    match receive_once(socket, buffer) {
+        // Said once, before the messages that still wait, where the peer left something unread.
+        Err(Errno::CONNRESET) => match receive_once(socket, buffer) {
+            Err(Errno::CONNRESET | Errno::AGAIN) => Ok(Received::End),
+            other => other.map_err(refused("recvmsg")),
+        },
+        Err(Errno::AGAIN | Errno::INTR) => Ok(Received::Nothing),
+        Err(Errno::PIPE) => Ok(Received::End),
+        other => other.map_err(refused("recvmsg")),
+    }
+}
+
+fn receive_once(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Received, Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let message = net::recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut control, flags);
+    let descriptors: Vec<OwnedFd> = control
+        .drain()
+        .filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+            _ => None,
+        })
+        .flatten()
+        .collect();
+    let message = message?;
+    if message.bytes == 0 || message.flags.contains(ReturnFlags::TRUNC) {
+        return Ok(Received::End);
+    }
+    Ok(Received::Message(message.bytes, descriptors))
+}
+
+/// Waits until one of `descriptors` can be read or was hung up, at most for `timeout`; says for each
+/// whether it is.
+///
+/// # Errors
+/// [`SysError::Call`].
+pub fn poll(
+    descriptors: &[BorrowedFd<'_>],
+    ready: &mut Vec<bool>,
+    timeout: Duration,
+) -> Result<(), SysError> {
+    let mut polled: Vec<PollFd<'_>> = descriptors
+        .iter()
+        .map(|descriptor| PollFd::from_borrowed_fd(*descriptor, PollFlags::IN))
+        .collect();
+    let limit = rustix::time::Timespec {
+        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: timeout.subsec_nanos().into(),
+    };
+    match rustix::event::poll(&mut polled, Some(&limit)) {
+        Ok(_) | Err(Errno::INTR) => {}
+        Err(error) => return Err(refused("poll")(error)),
+    }
+    ready.clear();
+    ready.extend(polled.iter().map(|polled| !polled.revents().is_empty()));
+    Ok(())
+}
+
+/// Whether the peer of a connection is gone. Does not wait.
+#[must_use]
+pub fn is_hung_up(socket: BorrowedFd<'_>) -> bool {
+    let mut polled = [PollFd::from_borrowed_fd(socket, PollFlags::RDHUP)];
+    let none = rustix::time::Timespec::default();
+    let gone = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+    rustix::event::poll(&mut polled, Some(&none)).is_ok() && polled[0].revents().intersects(gone)
+}
+
+/// A descriptor that [`poke`] makes readable, once and for all: for telling a thread in [`poll`] to
+/// look around.
+///
+/// # Errors
+/// [`SysError::Call`].
+pub fn poker() -> Result<OwnedFd, SysError> {
+    rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).map_err(refused("eventfd"))
+}
+
+/// See [`poker`].
+pub fn poke(poker: BorrowedFd<'_>) {
+    // It fails only where the count is full, and then it is readable anyway.
+    rustix::io::write(poker, &1u64.to_ne_bytes()).ok();
+}
+
+/// Takes the exclusive lock of the file at `path`, which is made if need be; `None` where another
+/// process has it. The lock ends with the descriptor, also when its process is killed.
+///
+/// # Errors
+/// [`SysError::Call`] where the file cannot be made or opened.
+pub fn lock_file(path: &Path) -> Result<Option<OwnedFd>, SysError> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let file = rustix::fs::open(path, flags, Mode::from_raw_mode(0o600))
+        .map_err(refused("opening a lock file"))?;
+    match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(file)),
+        Err(Errno::WOULDBLOCK) => Ok(None),
+        Err(error) => Err(refused("flock")(error)),
+    }
+}
+
+/// The user that this process acts as.
+#[must_use]
+pub fn effective_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+fn open(more: SocketFlags) -> Result<OwnedFd, SysError> {
+    let flags = SocketFlags::CLOEXEC | more;
+    net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+        .map_err(refused("socket"))
+}
+
+fn refused(call: &'static str) -> impl Fn(Errno) -> SysError {
+    move |source| SysError::Call {
+        call,
+        source: source.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn messages_keep_their_bounds_and_carry_descriptors() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        assert!(connect(&path).is_err());
+        let listener = listen(&path, 0o600, 4).unwrap();
+        assert!(accept(listener.as_fd()).unwrap().is_none());
+        let client = connect(&path).unwrap();
+        let server = accept(listener.as_fd()).unwrap().unwrap();
+        let seen = peer(server.as_fd()).unwrap();
+        assert_eq!(seen.pid, std::process::id() as i32);
+        assert_eq!(seen.uid, effective_uid());
+        let mut buffer = [0; 16];
+        let nothing = receive(server.as_fd(), &mut buffer).unwrap();
+        assert!(matches!(nothing, Received::Nothing));
+        let file = poker().unwrap();
+        send(client.as_fd(), b"one", &[file.as_fd()]).unwrap();
+        send(client.as_fd(), b"second", &[]).unwrap();
+        match receive(server.as_fd(), &mut buffer).unwrap() {
+            Received::Message(3, descriptors) => assert_eq!(descriptors.len(), 1),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(&buffer[..3], b"one");
+        match receive(server.as_fd(), &mut buffer).unwrap() {
+            Received::Message(6, descriptors) => assert!(descriptors.is_empty()),
+            other => panic!("{other:?}"),
+        }
+        send(client.as_fd(), &[7; 17], &[]).unwrap();
+        let long = receive(server.as_fd(), &mut buffer).unwrap();
+        assert!(matches!(long, Received::End), "longer than the buffer");
+        assert!(!is_hung_up(client.as_fd()));
+        drop(server);
+        assert!(is_hung_up(client.as_fd()));
+        let gone = receive(client.as_fd(), &mut buffer).unwrap();
+        assert!(matches!(gone, Received::End));
+    }
+
+    #[test]
+    fn a_poke_and_a_process_that_ended_are_seen() {
+        let poker = poker().unwrap();
+        let mut ready = Vec::new();
+        poll(&[poker.as_fd()], &mut ready, Duration::ZERO).unwrap();
+        assert_eq!(ready, [false]);
+        poke(poker.as_fd());
+        poll(&[poker.as_fd()], &mut ready, Duration::ZERO).unwrap();
+        assert_eq!(ready, [true]);
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let end = process_end(child.id() as i32).unwrap();
+        poll(&[end.as_fd()], &mut ready, Duration::from_secs(20)).unwrap();
+        assert_eq!(ready, [true]);
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_lock_has_one_holder() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        let first = lock_file(&path).unwrap();
+        assert!(first.is_some());
+        assert!(lock_file(&path).unwrap().is_none());
+        drop(first);
+        assert!(lock_file(&path).unwrap().is_some());
+    }
+}
