@@ -11,12 +11,15 @@
 //! - [`futex`]: waiting on a word, and waking who waits.
 //! - [`loop_control`]: requests to the loop driver.
 //! - [`clock`]: time, processor time, cycles, memory in use.
+//! - [`alias`]: few frames mapped at many pages; [`counters`]: the processor's event counters.
 //! - [`plain`]: values that are the same thing as their bytes; [`prefetch`]: hints to the cache.
 //!
 //! Must stay true: no function here can make a caller's safe code unsound; any thread may call any
 //! of them.
 
+pub mod alias;
 pub mod clock;
+pub mod counters;
 pub mod cpu;
 mod error;
 pub mod futex;
@@ -27,6 +30,7 @@ pub mod prefetch;
 pub mod region;
 pub mod slab;
 
+pub use alias::{AliasOptions, AliasedMap, Frame};
 pub use error::SysError;
 pub use map::FileMap;
 pub use plain::Plain;
