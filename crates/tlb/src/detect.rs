@@ -6,8 +6,10 @@
 //! A buffer of C entries in sets of W ways, replacing the least recently used, that serves a cycle
 //! of N pages misses a share of (W+1)(N-C)/N of the accesses from N = C on, and all of them from
 //! C(W+1)/W on; half of them at C(W+1)/(W+1/2). Buffers that replace otherwise rise over a wider
-//! stretch, and straighter. So both shapes are fitted, with C and the width free, and the better one
-//! counts: the capacity is the half-height put back through the shape that the curve itself shows.
+//! stretch, and straighter. So both shapes are fitted, with place and width free; the better one
+//! says where half of the accesses miss, H, and how wide the step is, from which follows the W of a
+//! set that would rise as widely; the capacity is then H(W+1/2)/(W+1). Not the place where the step
+//! begins: whatever else lives in the level pulls that down first.
 //!
 //! Must stay true: a rise that is no step is no level: it must be explained better by a step than
 //! by a slope, with level ground on both sides. Pure. Source: DESIGN.md; notes on the method in
@@ -18,7 +20,7 @@ use crate::curve::Curve;
 /// A step in a curve: one level that is outgrown.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Knee {
-    /// Pages that the level holds: the last number that costs nothing extra.
+    /// Pages that the level holds.
     pub entries: f64,
     /// Pages at which half of the accesses miss.
     pub entries_half: f64,
@@ -143,9 +145,11 @@ impl Fit {
         let confidence = (1.0 - NOISE_WEIGHT * noise).clamp(0.0, 1.0)
             * (1.0 - HALVES_WEIGHT * halves).clamp(0.0, 1.0)
             * (1.0 - FIFTH_WEIGHT * fifth).clamp(0.0, 1.0);
+        let entries_half = best.shape.half(best.start, best.width);
         Knee {
-            entries: best.start,
-            entries_half: best.shape.half(best.start, best.width),
+            // (W+1/2)/(W+1) with W = 1/(width-1).
+            entries: entries_half * (best.width + 1.0) / (2.0 * best.width),
+            entries_half,
             entries_end: best.start * best.width,
             base_cycles: best.base,
             penalty_cycles: best.height,
@@ -302,7 +306,7 @@ const OUTLIER: f64 = 3.0;
 /// Points of level ground on each side.
 const GROUND_POINTS: usize = 3;
 /// Cycles below which a step could be anything.
-const HEIGHT_MIN: f64 = 0.6;
+const HEIGHT_MIN: f64 = 1.5;
 /// The same as a share of the ground before it.
 const HEIGHT_SHARE_MIN: f64 = 0.05;
 /// Points may lie so far off the step, on average, as a share of its height.

@@ -161,6 +161,15 @@ impl Memory {
         }
     }
 
+    /// Pages of 4 KiB that show all frames once, where few frames show in many pages.
+    #[must_use]
+    pub fn frames(&self) -> Option<usize> {
+        match &self.store {
+            Store::Aliased(map) if self.kind == Pages::SmallAliased => Some(map.options().frames),
+            _ => None,
+        }
+    }
+
     /// What a layout must know of it, for blocks of so many numbers.
     #[must_use]
     pub fn ground(&self, block_values: usize) -> Ground {

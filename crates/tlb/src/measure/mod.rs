@@ -4,6 +4,7 @@
 //! own, which it pins; any thread may call it. It takes tens of seconds.
 //! Must stay true: when it returns or panics, the machine's settings are what they were.
 
+mod control;
 mod corroborate;
 mod dma;
 mod memory;

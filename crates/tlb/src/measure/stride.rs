@@ -2,7 +2,8 @@
 //!
 //! Why here: sets are why a working set much smaller than a level can still miss in it. The levels
 //! before would hide small knees, so every other access of a lap goes to filler pages, as many as
-//! push the pages in question out of those levels, in sets of their own.
+//! push the pages in question out of those levels, in sets of their own. The first level needs
+//! none, and a layout that stays in the nearest cache.
 //! Source: docs/tlb.md, "Sets".
 
 use super::memory::Memory;
@@ -14,15 +15,15 @@ use crate::curve::{Curve, Point};
 use crate::detect;
 use crate::sets::{self, Indexing};
 
-/// Finds how the level of `entries` is indexed; `before` is the size of the level before it, 0 for
-/// the first. `None` where too few strides showed a knee.
+/// Finds how the level of `entries` is indexed, and its size once more where that shows it; `before`
+/// is the size of the level before it, 0 for the first. `None` where too few strides showed a knee.
 pub(crate) fn indexing(
     probe: &mut Probe<'_>,
     memory: &mut Memory,
     entries: f64,
     before: f64,
     plan: &Plan,
-) -> Result<Option<Indexing>, TlbError> {
+) -> Result<Option<(Indexing, f64)>, TlbError> {
     let mut knees = Vec::new();
     let mut stride = 2;
     while stride <= STRIDE_MAX {
@@ -48,13 +49,19 @@ fn knee(
         return Ok(None);
     }
     let fillers = fillers(memory.small_pages(), stride, before);
-    let alone = match fillers.is_empty() {
-        true => 0.0,
-        false => probe.point(memory, Layout::Far, &fillers, plan.windows)?.cycles,
+    let (layout, alone) = match fillers.is_empty() {
+        true => (Layout::Near, 0.0),
+        false => {
+            let windows = plan.windows * plan.passes;
+            let point = probe.point(memory, Layout::Far, &fillers, windows)?;
+            (Layout::Far, point.cycles)
+        }
     };
+    // The first level's knees are sharp, and nothing but their place is asked.
+    let points_per_octave = plan.points_per_octave * if fillers.is_empty() { 2 } else { 1 };
     let mut curve = Curve::default();
     for _ in 0..plan.passes {
-        for count in spread(PAGES_MIN as f64, most as f64, plan.points_per_octave) {
+        for count in spread(PAGES_MIN as f64, most as f64, points_per_octave) {
             let range = Range {
                 from: PAGES_MIN,
                 to: most,
@@ -62,7 +69,7 @@ fn knee(
             };
             let mut pages: Vec<usize> = range.pages(count).iter().map(|n| n * stride).collect();
             pages.extend_from_slice(&fillers);
-            let point = probe.point(memory, Layout::Far, &pages, plan.windows)?;
+            let point = probe.point(memory, layout, &pages, plan.windows)?;
             // The fillers' part of the time is known.
             let own = |cycles: f64| {
                 (cycles * pages.len() as f64 - alone * fillers.len() as f64) / count as f64
@@ -76,8 +83,11 @@ fn knee(
         }
     }
     let knees = detect::find(&curve).knees;
-    let highest = knees.iter().max_by(|a, b| a.penalty_cycles.total_cmp(&b.penalty_cycles));
-    Ok(highest.map(|knee| knee.entries))
+    let knee = match fillers.is_empty() {
+        true => knees.first(),
+        false => knees.iter().max_by(|a, b| a.penalty_cycles.total_cmp(&b.penalty_cycles)),
+    };
+    Ok(knee.map(|knee| knee.entries))
 }
 
 /// Pages at the end of the memory, none of which meets the multiples of `stride` in a set, about
@@ -93,7 +103,8 @@ fn fillers(small_pages: usize, stride: usize, before: f64) -> Vec<usize> {
         .collect()
 }
 
-const STRIDE_MAX: usize = 1024;
+/// Beyond a page of page tables, what the walk itself keeps gets into the way.
+const STRIDE_MAX: usize = 512;
 /// Pages that are kept for fillers.
 const FILLER_SPAN: usize = 2048;
 const FILLERS: f64 = 2.0;

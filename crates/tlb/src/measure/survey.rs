@@ -8,7 +8,7 @@ use super::corroborate::{self, Corroboration};
 use super::memory::{Memory, Missing, Pages, SMALL_BYTES};
 use super::probe::{Path, Probe};
 use super::sweep::{self, Range};
-use super::{Config, Plan, TlbError, rows, settings, stride, touch};
+use super::{Config, Plan, TlbError, control, rows, settings, stride, touch};
 use crate::advice::{Learned, PageCost};
 use crate::chain::Layout;
 use crate::detect::{self, Knee};
@@ -96,13 +96,25 @@ impl<'a> Survey<'a> {
         knees.extend(far.map(|knee| (Layout::Far, knee)));
         self.granules.insert(SMALL_BYTES.to_string(), SMALL_BYTES);
         let mut before = 0.0;
-        for (index, (layout, knee)) in knees.iter().enumerate() {
-            self.tell(&format!("sets of level {}", index + 1));
-            let sets = stride::indexing(&mut probe, memory, knee.entries, before, &plan.compared())?;
-            let checked = corroborate::check(&mut probe, memory, *layout, knee, index == 0)?;
-            self.add_level((Path::Load, Pages::SmallAliased, SMALL_BYTES), knee, Some(checked));
+        for (layout, mut knee) in knees {
+            if layout == Layout::Far {
+                let windows = plan.windows * plan.passes;
+                let added = control::translation(&mut probe, memory, &knee, windows)?;
+                if added.is_some_and(|added| added < knee.penalty_cycles * TRANSLATION_SHARE) {
+                    continue;
+                }
+            }
+            self.tell(&format!("sets of the level of {:.0}", knee.entries));
+            let found =
+                stride::indexing(&mut probe, memory, knee.entries, before, &plan.compared())?;
+            if let Some((_, entries)) = found {
+                knee.entries = entries;
+            }
+            let first = self.levels.is_empty();
+            let checked = corroborate::check(&mut probe, memory, layout, &knee, first)?;
+            self.add_level((Path::Load, Pages::SmallAliased, SMALL_BYTES), &knee, Some(checked));
             if let Some(level) = self.levels.last_mut() {
-                level.indexing = sets;
+                level.indexing = found.map(|(indexing, _)| indexing);
             }
             before = knee.entries;
         }
@@ -376,5 +388,7 @@ const PAGES_ALIASED: usize = 32_000;
 const WHOLE_BYTES_MAX: usize = 2 << 30;
 const ALIASED_BYTES_MAX: usize = 15 << 30;
 const WHOLE_PAGES_MIN: usize = 64;
+/// Which share of a step must be left when everything else is taken away.
+const TRANSLATION_SHARE: f64 = 0.5;
 const SAME_FACTOR: f64 = 1.25;
 const SEED: u64 = 2026;
