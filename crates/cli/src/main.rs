@@ -6,6 +6,7 @@
 mod block;
 mod output;
 mod size;
+mod tlb;
 mod tour;
 
 use clap::{Parser, Subcommand};
@@ -24,6 +25,8 @@ enum Command {
     /// Compressed images: pack, mount, attach, serve, measure.
     #[command(subcommand)]
     Block(block::Command),
+    /// What address translation costs here: levels, reach and penalties, for loads and DMA.
+    Tlb(tlb::Args),
     /// The main job, end to end, on this machine's own files.
     Tour(tour::Args),
 }
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
     output::start_logging();
     let result = match Cli::parse().command {
         Command::Block(command) => command.run(),
+        Command::Tlb(args) => args.run(),
         Command::Tour(args) => args.run(),
     };
     match result {

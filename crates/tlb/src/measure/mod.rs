@@ -21,7 +21,7 @@ pub use memory::{Memory, Missing, Pages};
 pub use probe::{Path, Probe, Window};
 pub use touch::FirstUse;
 
-use crate::report::Report;
+use crate::report::{Machine, Report};
 use sidecore_engine::KernelError;
 use sidecore_sys::{SysError, cpu};
 use std::sync::atomic::AtomicBool;
@@ -134,6 +134,8 @@ impl Plan {
             points_at_knee: self.points_at_knee / 2,
             passes: 2,
             windows: self.windows * 2 / 3,
+            // Beyond, what is measured is the caches.
+            pages_max: self.pages_max.min(8192),
             ..self
         }
     }
@@ -161,10 +163,12 @@ pub fn run(
             free_mib: free >> 20,
         });
     }
+    // Before the thread is pinned: afterwards it may use one core only.
+    let machine = Machine::look();
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             cpu::pin(core)?;
-            survey::all(config, core, cancel, say)
+            survey::all(config, (machine, core), cancel, say)
         });
         match thread.join() {
             Ok(result) => result,

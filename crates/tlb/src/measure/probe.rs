@@ -13,6 +13,7 @@ use crate::curve::Point;
 use serde::Serialize;
 use sidecore_engine::{Core, CoreOptions, DmaMode};
 use sidecore_sys::clock;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Who accesses memory, and how.
@@ -56,6 +57,8 @@ pub struct Probe<'a> {
     random: Random,
     cancel: &'a AtomicBool,
     order: Vec<u32>,
+    /// The core's clock by the last windows.
+    clocks: VecDeque<f64>,
 }
 
 impl<'a> Probe<'a> {
@@ -82,6 +85,7 @@ impl<'a> Probe<'a> {
             random: Random::new(seed),
             cancel,
             order: Vec::new(),
+            clocks: VecDeque::with_capacity(CLOCKS),
         })
     }
 
@@ -146,11 +150,23 @@ impl<'a> Probe<'a> {
         let after = clock::additions_per_cycle();
         around()?;
         std::hint::black_box(at);
+        let clock = before.max(after);
         Ok(Window {
-            cycles: counted as f64 * before.max(after) / steps as f64,
-            steady: (before / after).ln().abs() < UNSTEADY,
+            cycles: counted as f64 * clock / steps as f64,
+            steady: (before / after).ln().abs() < UNSTEADY && self.is_full_speed(clock),
             steps,
         })
+    }
+
+    /// Whether the core's clock is what it was lately. One that seems slower was interrupted while
+    /// it was measured, and would make a window look faster than it was.
+    fn is_full_speed(&mut self, clock: f64) -> bool {
+        if self.clocks.len() == CLOCKS {
+            self.clocks.pop_front();
+        }
+        self.clocks.push_back(clock);
+        let highest = self.clocks.iter().copied().fold(0.0, f64::max);
+        (highest / clock).ln() < UNSTEADY
     }
 
     /// Writes a fresh random cycle.
@@ -181,7 +197,7 @@ impl<'a> Probe<'a> {
 pub struct Window {
     /// Cycles per access.
     pub cycles: f64,
-    /// Whether the core's clock was the same before and after.
+    /// Whether the core's clock was the same before and after, and as lately.
     pub steady: bool,
     /// Accesses.
     pub steps: u64,
@@ -210,6 +226,8 @@ fn chase(values: &[u32], from: u32, steps: u64) -> u32 {
     (0..steps).fold(from, |at, _| values[at as usize])
 }
 
+/// Windows by which the clock is judged: fewer than a change of the clock would last.
+const CLOCKS: usize = 100;
 const LINE_VALUES: usize = 16;
 const LAPS_WARM: u64 = 2;
 const LAPS: u64 = 4;

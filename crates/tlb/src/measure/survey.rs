@@ -33,11 +33,10 @@ pub(super) struct Survey<'a> {
 /// Runs all of it on this thread.
 pub(super) fn all(
     config: &Config,
-    core: usize,
+    (machine, core): (Machine, usize),
     cancel: &AtomicBool,
     say: &mut (dyn FnMut(&str) + Send),
 ) -> Result<Report, TlbError> {
-    let machine = Machine::look();
     let mut survey = Survey {
         config,
         plan: Plan::levels(config.quick),
@@ -86,7 +85,7 @@ impl<'a> Survey<'a> {
         let mut probe = self.probe(Path::Load)?;
         let plan = self.plan;
         let near = self.sweep(&mut probe, memory, Layout::Near, NEAR, &plan)?;
-        let far = self.sweep(&mut probe, memory, Layout::Far, self.far(), &plan)?;
+        let far = self.sweep(&mut probe, memory, Layout::Far, far(&plan), &plan)?;
         // What both see, the near curve sees with less around it.
         let near_end = NEAR.to as f64 * NEAR_SURE;
         let near = near.into_iter().filter(|knee| knee.entries < near_end);
@@ -131,7 +130,7 @@ impl<'a> Survey<'a> {
     fn dma(&mut self, path: Path, memory: &mut Memory) -> Result<(), TlbError> {
         let mut probe = self.probe(path)?;
         let plan = self.plan.compared();
-        let knees = self.sweep(&mut probe, memory, Layout::Far, self.far(), &plan)?;
+        let knees = self.sweep(&mut probe, memory, Layout::Far, far(&plan), &plan)?;
         for knee in knees {
             let none = Corroboration::none("counters are read for loads only");
             self.add_level((path, memory.kind(), SMALL_BYTES), &knee, Some(none));
@@ -151,7 +150,7 @@ impl<'a> Survey<'a> {
             };
             self.tell(&format!("loads, {}", kind.name()));
             let mut probe = self.probe(Path::Load)?;
-            let knees = self.sweep(&mut probe, &mut memory, Layout::Far, self.far(), &plan)?;
+            let knees = self.sweep(&mut probe, &mut memory, Layout::Far, far(&plan), &plan)?;
             if kind == Pages::SmallPlain {
                 continue;
             }
@@ -172,7 +171,7 @@ impl<'a> Survey<'a> {
             if kind == Pages::Transparent {
                 self.tell("dma-copy, 2 MiB pages");
                 let mut probe = self.probe(Path::DmaCopy)?;
-                let knees = self.sweep(&mut probe, &mut memory, Layout::Far, self.far(), &plan)?;
+                let knees = self.sweep(&mut probe, &mut memory, Layout::Far, far(&plan), &plan)?;
                 for knee in knees.iter().filter(|_| granule < kind.bytes()) {
                     let mut knee = *knee;
                     knee.entries /= (granule / SMALL_BYTES) as f64;
@@ -326,7 +325,8 @@ impl<'a> Survey<'a> {
                     && measured.stride_bytes == SMALL_BYTES
             })?;
             let first = measured.curve.fastest().first()?.1;
-            let sizes = sweep::spread(32.0, self.plan.pages_max as f64, 2).into_iter();
+            let most = self.plan.compared().pages_max as f64;
+            let sizes = sweep::spread(FAR_FROM as f64, most, 2).into_iter();
             let cost = |pages: usize| {
                 let cycles = measured.curve.at(pages as f64).unwrap_or(first) - first;
                 (pages * SMALL_BYTES, cycles)
@@ -358,17 +358,17 @@ impl<'a> Survey<'a> {
         Probe::new(path, self.config.seed ^ SEED, self.cancel)
     }
 
-    fn far(&self) -> Range {
-        Range {
-            from: FAR_FROM,
-            to: self.plan.pages_max,
-            stride: 1,
-        }
-    }
-
     fn tell(&mut self, what: &str) {
         let seconds = self.begun.elapsed().as_secs_f64();
         (self.say)(&format!("{seconds:5.1} s  {what}"));
+    }
+}
+
+fn far(plan: &Plan) -> Range {
+    Range {
+        from: FAR_FROM,
+        to: plan.pages_max,
+        stride: 1,
     }
 }
 
