@@ -11,6 +11,7 @@ use anyhow::{Context, Result};
 use sidecore_tlb::report::{Level, Report, bytes};
 use sidecore_tlb::{Config, run};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -70,7 +71,12 @@ impl Args {
             levels_only: self.levels_only,
             seed: 0,
         };
-        let report = run(&config, &cancel, &mut |line| eprintln!("{line}"))?;
+        let watched = std::io::stderr().is_terminal();
+        let report = run(&config, &cancel, &mut |line| {
+            if watched {
+                eprintln!("{line}");
+            }
+        })?;
         if let Some(path) = &self.tsv {
             write(path, &report.tsv())?;
         }
@@ -154,7 +160,9 @@ fn markdown(report: &Report) -> Result<()> {
     for line in report.machine.lines() {
         output::line(&format!("- {line}"))?;
     }
-    output::line("\n| path | pages | level | entries | reach | cycles on a hit | a miss costs | confidence |")?;
+    output::line(
+        "\n| path | pages | level | entries | reach | cycles on a hit | a miss costs | confidence |",
+    )?;
     output::line("|---|---|---:|---:|---:|---:|---:|---:|")?;
     for level in &report.levels {
         output::line(&format!(
@@ -176,7 +184,10 @@ fn markdown(report: &Report) -> Result<()> {
     output::line("\n| what | paper | here | unit | |\n|---|---:|---:|---|---|")?;
     for row in &report.rows {
         let (paper, here) = (number(Some(row.paper)), number(row.here));
-        output::line(&format!("| {} | {paper} | {here} | {} | {} |", row.name, row.unit, row.note))?;
+        output::line(&format!(
+            "| {} | {paper} | {here} | {} | {} |",
+            row.name, row.unit, row.note
+        ))?;
     }
     Ok(())
 }
@@ -184,7 +195,10 @@ fn markdown(report: &Report) -> Result<()> {
 /// How the levels for loads were checked; all the same way, mostly.
 fn checked(report: &Report) -> Option<&str> {
     let level: &Level = report.levels.first()?;
-    level.corroboration.as_ref().map(|checked| checked.how.as_str())
+    level
+        .corroboration
+        .as_ref()
+        .map(|checked| checked.how.as_str())
 }
 
 fn number(value: Option<f64>) -> String {

@@ -68,7 +68,7 @@ impl Args {
             directory.display(),
             scratch.path().display()
         ))?;
-        let result = tour.block(&directory, self.quick);
+        let result = tour.block(&directory, self.quick).and_then(|()| tour.tlb());
         tour.finish(result)
     }
 
@@ -134,6 +134,12 @@ impl Tour {
             self.sidecore(&["block", "verify", text(&lzo)?])?;
         }
         Ok(())
+    }
+
+    fn tlb(&mut self) -> Result<()> {
+        self.go_on()?;
+        say("\nLast: what address translation costs this machine (a quick look)")?;
+        self.sidecore(&["tlb", "--quick"])
     }
 
     /// Between two steps: an interrupted tour ends here, with everything undone.

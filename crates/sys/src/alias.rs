@@ -124,7 +124,14 @@ impl AliasedMap {
         let place = frame_of(page, self.options.frames) * self.page_values + place;
         // SAFETY: the frame is one of the store's (checked by the page), the place within it; the
         // store is mapped writable, and `&mut self` means that nothing reads meanwhile.
-        unsafe { self.store.start.as_ptr().cast::<u32>().add(place).write(value) };
+        unsafe {
+            self.store
+                .start
+                .as_ptr()
+                .cast::<u32>()
+                .add(place)
+                .write(value)
+        };
     }
 
     /// Which frame page number `page` shows.
@@ -239,7 +246,13 @@ impl Mapping {
     }
 
     /// Shows `bytes` of the file from `from` on at `offset`, to be read.
-    fn show(&self, file: &OwnedFd, offset: usize, from: usize, bytes: usize) -> Result<(), SysError> {
+    fn show(
+        &self,
+        file: &OwnedFd,
+        offset: usize,
+        from: usize,
+        bytes: usize,
+    ) -> Result<(), SysError> {
         self.place(file, offset, from, bytes, ProtFlags::READ)
     }
 

@@ -24,17 +24,29 @@ struct Truth {
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let quick = arguments.iter().any(|argument| argument == "--quick");
-    let count = arguments.iter().find_map(|argument| argument.parse().ok()).unwrap_or(10);
+    let count = arguments
+        .iter()
+        .find_map(|argument| argument.parse().ok())
+        .unwrap_or(10);
     let mut out = std::io::stdout().lock();
     for line in Machine::look().lines() {
         writeln!(out, "{line}")?;
     }
     let truth = truth();
     for (index, level) in truth.iter().enumerate() {
-        writeln!(out, "CPUID level {}: {} entries, {}", index + 1, level.entries, level.ways)?;
+        writeln!(
+            out,
+            "CPUID level {}: {} entries, {}",
+            index + 1,
+            level.entries,
+            level.ways
+        )?;
     }
     if truth.is_empty() {
-        writeln!(out, "CPUID says nothing of data translations of 4 KiB pages")?;
+        writeln!(
+            out,
+            "CPUID says nothing of data translations of 4 KiB pages"
+        )?;
     }
     let mut hits = vec![0; truth.len()];
     let mut corroborated = 0;
@@ -46,9 +58,15 @@ fn main() -> Result<(), Box<dyn Error>> {
             ..Config::default()
         };
         let report = run(&config, &AtomicBool::new(false), &mut |_| ())?;
-        write!(out, "run {seed:2} ({:4.1} s, load {}):", report.seconds, report.machine.load_start)?;
+        write!(
+            out,
+            "run {seed:2} ({:4.1} s, load {}):",
+            report.seconds, report.machine.load_start
+        )?;
         for (index, level) in report.levels.iter().enumerate() {
-            let hit = truth.get(index).is_some_and(|truth| is_near(level, truth, BOUNDS[index.min(1)]));
+            let hit = truth
+                .get(index)
+                .is_some_and(|truth| is_near(level, truth, BOUNDS[index.min(1)]));
             if let (true, Some(hits)) = (hit, hits.get_mut(index)) {
                 *hits += 1;
             }
@@ -67,9 +85,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     for (index, hits) in hits.iter().enumerate() {
         let percent = BOUNDS[index.min(1)] * 100.0;
-        writeln!(out, "level {}: {hits} of {count} within {percent:.0} % of CPUID", index + 1)?;
+        writeln!(
+            out,
+            "level {}: {hits} of {count} within {percent:.0} % of CPUID",
+            index + 1
+        )?;
     }
-    writeln!(out, "penalties corroborated by counters: {corroborated} of {count}")?;
+    writeln!(
+        out,
+        "penalties corroborated by counters: {corroborated} of {count}"
+    )?;
     Ok(())
 }
 

@@ -23,7 +23,10 @@ impl PageCost {
     /// last beyond the end.
     #[must_use]
     pub fn at(&self, working_set_bytes: usize) -> Option<f64> {
-        let larger = self.cycles.iter().find(|&&(bytes, _)| bytes >= working_set_bytes);
+        let larger = self
+            .cycles
+            .iter()
+            .find(|&&(bytes, _)| bytes >= working_set_bytes);
         larger.or(self.cycles.last()).map(|&(_, cycles)| cycles)
     }
 }
@@ -57,12 +60,16 @@ impl Learned {
     #[must_use]
     pub fn advise(&self, working_set_bytes: usize) -> Advice {
         let small = self.pages.iter().min_by_key(|pages| pages.page_bytes);
-        let small_cycles = small.and_then(|pages| pages.at(working_set_bytes)).unwrap_or(0.0);
+        let small_cycles = small
+            .and_then(|pages| pages.at(working_set_bytes))
+            .unwrap_or(0.0);
         let mut best = Advice {
             page_bytes: small.map_or(sidecore_sys::region::page_bytes(), |pages| pages.page_bytes),
             reserved: false,
             saves_cycles: 0.0,
-            touch: self.first_touch_factor.is_none_or(|factor| factor >= TOUCH_FACTOR_MIN),
+            touch: self
+                .first_touch_factor
+                .is_none_or(|factor| factor >= TOUCH_FACTOR_MIN),
         };
         let mut larger: Vec<&PageCost> = self.pages.iter().collect();
         larger.sort_by_key(|pages| pages.reserved);
@@ -111,7 +118,11 @@ mod tests {
         let cost = |page_bytes, reserved, saves: f64| PageCost {
             page_bytes,
             reserved,
-            cycles: vec![(1 << 18, 0.0), (1 << 22, 7.0 - saves.min(7.0)), (1 << 26, 40.0 - saves)],
+            cycles: vec![
+                (1 << 18, 0.0),
+                (1 << 22, 7.0 - saves.min(7.0)),
+                (1 << 26, 40.0 - saves),
+            ],
         };
         Learned {
             pages: vec![
@@ -133,7 +144,10 @@ mod tests {
         assert_eq!((large.page_bytes, large.reserved), (2 << 20, false));
         assert!((large.saves_cycles - 30.0).abs() < 1e-9);
         assert_eq!(large.region_options(), RegionOptions::default());
-        assert_eq!(self::learned(35.0).advise(1 << 30).region_options().huge, HugePages::Reserved);
+        assert_eq!(
+            self::learned(35.0).advise(1 << 30).region_options().huge,
+            HugePages::Reserved
+        );
     }
 
     #[test]
@@ -147,6 +161,9 @@ mod tests {
         };
         let region = Region::new(8192, indifferent.advise(8192).region_options()).unwrap();
         assert!(!region.touched());
-        assert!(Learned::default().advise(1).touch, "unknown: as the papers found it");
+        assert!(
+            Learned::default().advise(1).touch,
+            "unknown: as the papers found it"
+        );
     }
 }

@@ -39,7 +39,10 @@ impl Curve {
     /// Adds a point. Where its number of pages was measured before, the faster of both counts:
     /// whatever disturbs a measurement makes it slower.
     pub fn add(&mut self, point: Point) {
-        match self.points.binary_search_by_key(&point.pages, |old| old.pages) {
+        match self
+            .points
+            .binary_search_by_key(&point.pages, |old| old.pages)
+        {
             Err(place) => self.points.insert(place, point),
             Ok(place) => {
                 let old = &mut self.points[place];

@@ -124,7 +124,11 @@ impl Shape {
 
 impl Fit {
     fn is_apart_from(&self, other: &Self) -> bool {
-        let (low, high) = if self.start < other.start { (self, other) } else { (other, self) };
+        let (low, high) = if self.start < other.start {
+            (self, other)
+        } else {
+            (other, self)
+        };
         high.start > low.start * low.width.max(APART)
     }
 
@@ -133,7 +137,10 @@ impl Fit {
         let closer = |points: &[(f64, f64)]| refine(points, self);
         let best = closer(fastest).unwrap_or(*self);
         let half_of = |odd: usize| -> Vec<(f64, f64)> {
-            let kept = fastest.iter().enumerate().filter(|(index, _)| index % 2 == odd);
+            let kept = fastest
+                .iter()
+                .enumerate()
+                .filter(|(index, _)| index % 2 == odd);
             kept.map(|(_, &point)| point).collect()
         };
         let off = |points: &[(f64, f64)]| {
@@ -217,11 +224,20 @@ fn window(points: &[(f64, f64)], start: f64, width: f64) -> &[(f64, f64)] {
 /// height apart. A first round by least squares, a second one without the points that are far off.
 fn fit(points: &[(f64, f64)], shape: Shape, start: f64, width: f64) -> Option<Fit> {
     let shares = |pages: f64| shape.share(pages, start, width);
-    let (base, height) = line(points.iter().map(|&(pages, cycles)| (shares(pages), cycles)))?;
+    let (base, height) = line(
+        points
+            .iter()
+            .map(|&(pages, cycles)| (shares(pages), cycles)),
+    )?;
     let off = |pages: f64, cycles: f64| (cycles - base - height * shares(pages)).abs();
-    let mean = points.iter().map(|&(pages, cycles)| off(pages, cycles)).sum::<f64>()
+    let mean = points
+        .iter()
+        .map(|&(pages, cycles)| off(pages, cycles))
+        .sum::<f64>()
         / points.len() as f64;
-    let near = points.iter().filter(|&&(pages, cycles)| off(pages, cycles) <= OUTLIER * mean);
+    let near = points
+        .iter()
+        .filter(|&&(pages, cycles)| off(pages, cycles) <= OUTLIER * mean);
     let (base, height) = line(near.map(|&(pages, cycles)| (shares(pages), cycles)))?;
     let off = |&(pages, cycles): &(f64, f64)| (cycles - base - height * shares(pages)).abs();
     Some(Fit {
@@ -241,13 +257,18 @@ fn slope_miss(points: &[(f64, f64)]) -> f64 {
     let Some((base, slope)) = line(by_log()) else {
         return 0.0;
     };
-    by_log().map(|(x, y)| (y - base - slope * x).abs()).sum::<f64>() / points.len() as f64
+    by_log()
+        .map(|(x, y)| (y - base - slope * x).abs())
+        .sum::<f64>()
+        / points.len() as f64
 }
 
 /// Offset and slope by least squares; `None` where all x are the same.
 fn line(points: impl Iterator<Item = (f64, f64)> + Clone) -> Option<(f64, f64)> {
     let count = points.clone().count() as f64;
-    let (sum_x, sum_y) = points.clone().fold((0.0, 0.0), |(x, y), p| (x + p.0, y + p.1));
+    let (sum_x, sum_y) = points
+        .clone()
+        .fold((0.0, 0.0), |(x, y), p| (x + p.0, y + p.1));
     let (mean_x, mean_y) = (sum_x / count, sum_y / count);
     let (mut over, mut under) = (0.0, 0.0);
     for (x, y) in points {

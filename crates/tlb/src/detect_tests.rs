@@ -32,8 +32,10 @@ fn lru(sets: usize, ways: usize, penalty: f64) -> Level {
 /// Cycles per access of a random cycle over `pages` neighbouring pages, after two laps.
 fn cost(levels: &[Level], pages: usize, random: &mut Random) -> f64 {
     let order = crate::chain::shuffled(pages, random);
-    let mut sets: Vec<Vec<Vec<u32>>> =
-        levels.iter().map(|level| vec![Vec::new(); level.sets]).collect();
+    let mut sets: Vec<Vec<Vec<u32>>> = levels
+        .iter()
+        .map(|level| vec![Vec::new(); level.sets])
+        .collect();
     let mut cycles = 0.0;
     for lap in 0..3 {
         for &page in &order {
@@ -101,9 +103,16 @@ fn check(levels: &[Level], found: &Findings, tolerances: &[f64], what: &str) {
     for ((level, knee), tolerance) in levels.iter().zip(&found.knees).zip(tolerances) {
         let entries = (level.sets * level.ways) as f64;
         let off = knee.entries / entries - 1.0;
-        assert!(off.abs() <= *tolerance, "{what}: {entries} entries, {knee:?}");
+        assert!(
+            off.abs() <= *tolerance,
+            "{what}: {entries} entries, {knee:?}"
+        );
         let off = knee.penalty_cycles / level.penalty - 1.0;
-        assert!(off.abs() <= 0.1, "{what}: penalty {}, {knee:?}", level.penalty);
+        assert!(
+            off.abs() <= 0.1,
+            "{what}: penalty {}, {knee:?}",
+            level.penalty
+        );
     }
 }
 
@@ -131,7 +140,12 @@ fn two_levels_are_found_with_their_sizes_and_penalties() {
 fn one_level_and_three_levels_are_found() {
     for seed in 1..=4 {
         let one = [lru(64, 16, 150.0)];
-        check(&one, &find(&curve(&one, 8192, 0.03, seed)), &[0.1], "one level");
+        check(
+            &one,
+            &find(&curve(&one, 8192, 0.03, seed)),
+            &[0.1],
+            "one level",
+        );
         let three = [lru(1, 16, 3.0), lru(1, 96, 8.0), lru(128, 8, 30.0)];
         let found = find(&curve(&three, 8192, 0.01, seed));
         check(&three, &found, &[0.1, 0.05, 0.1], "three levels");
@@ -156,13 +170,48 @@ fn a_buffer_that_replaces_at_random_is_found_where_it_is() {
 fn a_curve_as_this_machine_drew_it_once() {
     // Zen 4, aliased frames, 128 lines: 72 entries, then 3,072 that replace neither way.
     let drawn = [
-        (32, 15.66), (35, 15.66), (38, 15.66), (41, 15.66), (45, 15.66), (49, 15.66), (54, 15.66),
-        (59, 18.53), (64, 15.66), (70, 15.66), (76, 17.91), (83, 19.10), (91, 19.10), (99, 19.10),
-        (108, 19.10), (128, 19.10), (152, 19.10), (181, 19.10), (256, 19.0), (362, 19.18),
-        (512, 19.24), (724, 19.22), (1024, 19.10), (1218, 19.1), (1448, 19.14), (1722, 19.1),
-        (2048, 19.14), (2233, 19.2), (2435, 19.25), (2656, 19.3), (2896, 19.27), (3158, 21.5),
-        (3444, 24.75), (3756, 27.16), (4096, 29.25), (4467, 32.7), (4871, 37.14), (5312, 37.3),
-        (5793, 37.34), (6889, 37.62), (8192, 39.08), (9742, 40.54),
+        (32, 15.66),
+        (35, 15.66),
+        (38, 15.66),
+        (41, 15.66),
+        (45, 15.66),
+        (49, 15.66),
+        (54, 15.66),
+        (59, 18.53),
+        (64, 15.66),
+        (70, 15.66),
+        (76, 17.91),
+        (83, 19.10),
+        (91, 19.10),
+        (99, 19.10),
+        (108, 19.10),
+        (128, 19.10),
+        (152, 19.10),
+        (181, 19.10),
+        (256, 19.0),
+        (362, 19.18),
+        (512, 19.24),
+        (724, 19.22),
+        (1024, 19.10),
+        (1218, 19.1),
+        (1448, 19.14),
+        (1722, 19.1),
+        (2048, 19.14),
+        (2233, 19.2),
+        (2435, 19.25),
+        (2656, 19.3),
+        (2896, 19.27),
+        (3158, 21.5),
+        (3444, 24.75),
+        (3756, 27.16),
+        (4096, 29.25),
+        (4467, 32.7),
+        (4871, 37.14),
+        (5312, 37.3),
+        (5793, 37.34),
+        (6889, 37.62),
+        (8192, 39.08),
+        (9742, 40.54),
     ];
     let found = find(&Curve::new(drawn.map(|(pages, cycles)| Point {
         pages,
@@ -171,9 +220,18 @@ fn a_curve_as_this_machine_drew_it_once() {
         windows: 30,
     })));
     assert_eq!(found.knees.len(), 2, "{found:?}");
-    assert!((found.knees[0].entries / 72.0 - 1.0).abs() < 0.05, "{found:?}");
-    assert!((found.knees[1].entries / 3072.0 - 1.0).abs() < 0.1, "{found:?}");
-    assert!((found.knees[1].penalty_cycles / 18.3 - 1.0).abs() < 0.1, "{found:?}");
+    assert!(
+        (found.knees[0].entries / 72.0 - 1.0).abs() < 0.05,
+        "{found:?}"
+    );
+    assert!(
+        (found.knees[1].entries / 3072.0 - 1.0).abs() < 0.1,
+        "{found:?}"
+    );
+    assert!(
+        (found.knees[1].penalty_cycles / 18.3 - 1.0).abs() < 0.1,
+        "{found:?}"
+    );
 }
 
 #[test]
@@ -201,7 +259,11 @@ fn level_ground_slopes_and_noise_are_no_levels() {
 fn a_level_beyond_the_end_is_said_to_be_missing() {
     let levels = [lru(1, 64, 7.0), lru(256, 8, 35.0)];
     let whole = curve(&levels, 8192, 0.01, 3);
-    let cut = whole.points().iter().filter(|point| point.pages <= 2200).copied();
+    let cut = whole
+        .points()
+        .iter()
+        .filter(|point| point.pages <= 2200)
+        .copied();
     let found = find(&Curve::new(cut));
     assert_eq!(found.knees.len(), 1, "{found:?}");
     assert!(found.rises_at_end);

@@ -117,7 +117,9 @@ impl Report {
         for line in self.machine.lines() {
             out.push_str(&format!("# {line}\n"));
         }
-        out.push_str("path\tpages_of\tlayout\tstride_bytes\tpages\tcycles\tcycles_fifth\twindows\n");
+        out.push_str(
+            "path\tpages_of\tlayout\tstride_bytes\tpages\tcycles\tcycles_fifth\twindows\n",
+        );
         for measured in &self.curves {
             for point in measured.curve.points() {
                 out.push_str(&format!(
@@ -172,7 +174,11 @@ impl Machine {
             ),
             cores: sidecore_sys::cpu::allowed().map_or(1, |cores| cores.len()),
             kernel: line("/proc/sys/kernel/osrelease"),
-            load_start: line("/proc/loadavg").split(' ').take(3).collect::<Vec<_>>().join(" "),
+            load_start: line("/proc/loadavg")
+                .split(' ')
+                .take(3)
+                .collect::<Vec<_>>()
+                .join(" "),
         }
     }
 

@@ -29,7 +29,7 @@ pub enum Indexing {
 
 /// Judges by `knees`: pages held, for strides in pages, ascending, of a level of `entries` by its own knee.
 /// Says the entries, too: where low bits choose the set, each stride counts them once more, and the
-/// median of all is surer than any. `None` where there are too few knees.
+/// median of all is surer than any. `None` where the knees are too few, or say neither.
 #[must_use]
 pub fn indexing(entries: f64, knees: &[(usize, f64)]) -> Option<(Indexing, f64)> {
     let widest = knees.iter().max_by_key(|&&(stride, _)| stride)?;
@@ -45,11 +45,18 @@ pub fn indexing(entries: f64, knees: &[(usize, f64)]) -> Option<(Indexing, f64)>
         held.sort_by(f64::total_cmp);
         // The least of all may be a disturbance.
         let ways_min = held[1].round().max(1.0) as usize;
+        if held[1] >= entries * FULL_SHARE {
+            return None;
+        }
         return Some((Indexing::Other { ways_min }, entries));
     }
     // The level's own knee was measured most closely; strides correct it where it is far off.
     let near = (entries / best.entries).ln().abs() < OWN_FACTOR.ln();
-    let entries = if near && best.sets == 1 { entries } else { best.entries };
+    let entries = if near && best.sets == 1 {
+        entries
+    } else {
+        best.entries
+    };
     let indexing = match best.sets {
         1 => Indexing::Full,
         sets => Indexing::LowBits {
@@ -90,7 +97,11 @@ impl Hypothesis {
             entries,
             agree: if own_agrees { agreeing().count() } else { 0 },
             at_bottom: agreeing().filter(|knee| knee.0 >= sets).count(),
-            wide_agree: knees.iter().rev().take(2).any(|knee| off(knee) < AGREE_FACTOR.ln()),
+            wide_agree: knees
+                .iter()
+                .rev()
+                .take(2)
+                .any(|knee| off(knee) < AGREE_FACTOR.ln()),
             spread: agreeing().map(off).sum(),
         }
     }
@@ -101,6 +112,8 @@ const STRIDE_MIN: usize = 16;
 const SETS_LOG_MAX: u32 = 10;
 /// Knees at strides that leave one set, so that it is seen to be the last.
 const BOTTOM_KNEES: usize = 2;
+/// Knees below this show sets.
+const FULL_SHARE: f64 = 0.7;
 const AGREE_FACTOR: f64 = 1.15;
 const OWN_AGREES_FACTOR: f64 = 1.3;
 const OWN_FACTOR: f64 = 1.06;
@@ -115,7 +128,12 @@ mod tests {
 
     #[test]
     fn low_bits_and_none_are_told_apart() {
-        for (entries, sets) in [(3072.0, 256.0), (3072.0, 128.0), (2048.0, 256.0), (1536.0, 128.0)] {
+        for (entries, sets) in [
+            (3072.0, 256.0),
+            (3072.0, 128.0),
+            (2048.0, 256.0),
+            (1536.0, 128.0),
+        ] {
             for off in [0.97, 1.0, 1.03] {
                 let knees: Vec<_> = strides()
                     .map(|stride| (stride, off * entries / (stride as f64).min(sets)))
@@ -126,7 +144,10 @@ mod tests {
                     ways: (off * entries / sets).round() as usize,
                 };
                 assert_eq!(found, expected, "{knees:?}");
-                assert!((counted / entries / off - 1.0).abs() < 1e-9, "the median of all");
+                assert!(
+                    (counted / entries / off - 1.0).abs() < 1e-9,
+                    "the median of all"
+                );
             }
         }
         let knees: Vec<_> = strides().map(|stride| (stride, 71.0)).collect();
@@ -137,8 +158,15 @@ mod tests {
     fn strides_as_this_machine_showed_them_once() {
         // Zen 4's second level, its own knee 10 % too early.
         let knees = [
-            (2, 1443.0), (4, 757.0), (8, 365.0), (16, 190.0), (32, 95.7), (64, 47.3), (128, 23.3),
-            (256, 22.6), (512, 23.1),
+            (2, 1443.0),
+            (4, 757.0),
+            (8, 365.0),
+            (16, 190.0),
+            (32, 95.7),
+            (64, 47.3),
+            (128, 23.3),
+            (256, 22.6),
+            (512, 23.1),
         ];
         for disturbed in [None, Some(6)] {
             let mut knees = knees;
@@ -146,11 +174,21 @@ mod tests {
                 knees[index].1 = 5.0;
             }
             let (found, entries) = indexing(2746.0, &knees).unwrap();
-            assert!(matches!(found, Indexing::LowBits { sets: 128, .. }), "{found:?}");
+            assert!(
+                matches!(found, Indexing::LowBits { sets: 128, .. }),
+                "{found:?}"
+            );
             assert!((entries / 3072.0 - 1.0).abs() < 0.05, "{entries}");
         }
         // The first level, its own knee spoilt.
-        let knees = [(2, 71.0), (4, 74.0), (8, 72.0), (16, 8.0), (32, 72.0), (64, 73.0)];
+        let knees = [
+            (2, 71.0),
+            (4, 74.0),
+            (8, 72.0),
+            (16, 8.0),
+            (32, 72.0),
+            (64, 73.0),
+        ];
         assert_eq!(indexing(62.0, &knees), Some((Indexing::Full, 72.0)));
         assert_eq!(indexing(72.4, &knees), Some((Indexing::Full, 72.4)));
     }
@@ -158,9 +196,19 @@ mod tests {
     #[test]
     fn sets_chosen_otherwise_and_too_few_knees_are_said() {
         // Folded bits: strides up to 128 change nothing, then everything meets in few sets.
-        let knees = [(2, 1500.0), (16, 1480.0), (64, 1500.0), (128, 1490.0), (512, 100.0), (1024, 24.0)];
+        let knees = [
+            (2, 1500.0),
+            (16, 1480.0),
+            (64, 1500.0),
+            (128, 1490.0),
+            (512, 100.0),
+            (1024, 24.0),
+        ];
         let (found, entries) = indexing(1536.0, &knees).unwrap();
-        assert_eq!((found, entries), (Indexing::Other { ways_min: 100 }, 1536.0));
+        assert_eq!(
+            (found, entries),
+            (Indexing::Other { ways_min: 100 }, 1536.0)
+        );
         assert_eq!(indexing(1536.0, &knees[..2]), None);
         assert_eq!(indexing(1536.0, &[]), None);
     }

@@ -14,7 +14,8 @@ use sidecore_tlb::report::{Level, Measured, Report, bytes};
 pub(super) fn draw(report: &Report) -> Result<String> {
     let curves = |dma: bool| -> Vec<&Measured> {
         let all = report.curves.iter();
-        all.filter(|measured| (measured.path != Path::Load) == dma).collect()
+        all.filter(|measured| (measured.path != Path::Load) == dma)
+            .collect()
     };
     let panels: Vec<(&str, Vec<&Measured>)> = [
         ("a core's loads", curves(false)),
@@ -56,12 +57,7 @@ fn draw_head(area: &Area<'_>, report: &Report) -> Result<()> {
     text(area, legend, (MARGIN, 66), 13)
 }
 
-fn draw_panel(
-    area: &Area<'_>,
-    title: &str,
-    curves: &[&Measured],
-    report: &Report,
-) -> Result<()> {
+fn draw_panel(area: &Area<'_>, title: &str, curves: &[&Measured], report: &Report) -> Result<()> {
     let top = top(curves);
     let mut chart = ChartBuilder::on(area)
         .caption(format!("cycles of {title}"), ("sans-serif", 18))
@@ -89,8 +85,9 @@ fn draw_panel(
         let points = measured.curve.fastest().into_iter();
         let points = points.map(|(pages, cycles)| ((pages * step).log2(), cycles));
         // What leaves the picture is not drawn along its edge.
-        let inside: Vec<(f64, f64)> =
-            points.take_while(|&(octave, cycles)| octave <= LAST_OCTAVE && cycles <= top).collect();
+        let inside: Vec<(f64, f64)> = points
+            .take_while(|&(octave, cycles)| octave <= LAST_OCTAVE && cycles <= top)
+            .collect();
         let style = colour.stroke_width(2);
         chart
             .draw_series(LineSeries::new(inside, style))
@@ -110,7 +107,10 @@ fn draw_panel(
         chart
             .draw_series(DashedLineSeries::new(mark, 5, 4, BLACK.stroke_width(1)))
             .map_err(failed)?;
-        let label = format!("{} entries: +{:.0} cycles", level.entries, level.penalty_cycles);
+        let label = format!(
+            "{} entries: +{:.0} cycles",
+            level.entries, level.penalty_cycles
+        );
         let style = ("sans-serif", 14).into_font().color(&BLACK);
         let style = style.pos(Pos::new(HPos::Right, VPos::Bottom));
         chart
@@ -145,7 +145,9 @@ fn name(measured: &Measured) -> String {
 /// High enough for every level, not for what only the caches cost.
 fn top(curves: &[&Measured]) -> f64 {
     let knees = curves.iter().flat_map(|measured| &measured.knees);
-    let highest = knees.map(|knee| knee.base_cycles + knee.penalty_cycles).fold(0.0, f64::max);
+    let highest = knees
+        .map(|knee| knee.base_cycles + knee.penalty_cycles)
+        .fold(0.0, f64::max);
     match highest > 0.0 {
         true => highest * 1.35,
         false => {

@@ -45,7 +45,12 @@ pub(crate) fn translation(
         for ((many, few), least) in measured.iter().zip(&mut least) {
             for (places, least) in [many, few].into_iter().zip(least) {
                 let window = probe.window(memory, places, &mut || Ok(()))?;
-                if let Window { cycles, steady: true, .. } = window {
+                if let Window {
+                    cycles,
+                    steady: true,
+                    ..
+                } = window
+                {
                     *least = least.min(cycles);
                 }
             }

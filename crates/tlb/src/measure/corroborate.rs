@@ -138,12 +138,15 @@ fn slope(points: &[(f64, f64)]) -> Option<f64> {
     let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
     let (mean_x, mean_y) = (mean(|p| p.0), mean(|p| p.1));
     let sum = |of: &dyn Fn(f64, f64) -> f64| -> f64 {
-        points.iter().map(|&(x, y)| of(x - mean_x, y - mean_y)).sum()
+        points
+            .iter()
+            .map(|&(x, y)| of(x - mean_x, y - mean_y))
+            .sum()
     };
     let (xx, xy, yy) = (sum(&|x, _| x * x), sum(&|x, y| x * y), sum(&|_, y| y * y));
-    let (least, most) = points
-        .iter()
-        .fold((f64::MAX, 0.0f64), |(least, most), p| (least.min(p.0), most.max(p.0)));
+    let (least, most) = points.iter().fold((f64::MAX, 0.0f64), |(least, most), p| {
+        (least.min(p.0), most.max(p.0))
+    });
     let follows = most - least >= SPAN_MIN && xy * xy >= R2_MIN * xx * yy;
     (follows && xx > 0.0).then(|| xy / xx)
 }
@@ -161,12 +164,16 @@ mod tests {
 
     #[test]
     fn only_counts_that_follow_the_step_have_a_slope() {
-        let follow = (0..=8).map(|n| f64::from(n) / 8.0).map(|x| (x, 19.0 + 17.5 * x));
+        let follow = (0..=8)
+            .map(|n| f64::from(n) / 8.0)
+            .map(|x| (x, 19.0 + 17.5 * x));
         let slope_of = slope(&follow.collect::<Vec<_>>()).unwrap();
         assert!((slope_of - 17.5).abs() < 1e-9);
         let constant: Vec<_> = (0..=8).map(|n| (0.01, 19.0 + f64::from(n))).collect();
         assert_eq!(slope(&constant), None);
-        let other: Vec<_> = (0..=8).map(|n| (f64::from(n % 2), 19.0 + f64::from(n))).collect();
+        let other: Vec<_> = (0..=8)
+            .map(|n| (f64::from(n % 2), 19.0 + f64::from(n)))
+            .collect();
         assert_eq!(slope(&other), None);
         assert_eq!(slope(&[]), None);
     }

@@ -225,7 +225,9 @@ fn medium(small_pages: usize, config: &Config) -> Result<Result<Region, Missing>
         ),
     };
     if !settings::exists(settings::MEDIUM) {
-        return Ok(Err(missing("this kernel has none (from Linux 6.8 on)".into())));
+        return Ok(Err(missing(
+            "this kernel has none (from Linux 6.8 on)".into(),
+        )));
     }
     let mut changes = Vec::new();
     if config.reserve {
@@ -282,7 +284,9 @@ fn reserved(kind: Pages, small_pages: usize, config: &Config) -> Result<AliasedM
             )));
         }
     }
-    let pages = (small_pages * SMALL_BYTES).div_ceil(frame.bytes()).max(frames);
+    let pages = (small_pages * SMALL_BYTES)
+        .div_ceil(frame.bytes())
+        .max(frames);
     let options = AliasOptions {
         frame,
         frames,

@@ -117,7 +117,10 @@ impl<'a> Probe<'a> {
     /// Where the nodes of these pages lie.
     #[must_use]
     pub fn places(&self, memory: &Memory, layout: Layout, pages: &[usize]) -> Vec<u32> {
-        let framed: Vec<_> = pages.iter().map(|&page| (page, memory.frame_of(page))).collect();
+        let framed: Vec<_> = pages
+            .iter()
+            .map(|&page| (page, memory.frame_of(page)))
+            .collect();
         chain::places(memory.ground(self.path.block_values()), layout, &framed)
     }
 
@@ -274,11 +277,15 @@ mod tests {
         let mut windows: Vec<_> = (0..10).map(|n| window(10.0 + f64::from(n), true)).collect();
         windows.push(window(1.0, false));
         let point = summary(5, &windows);
-        assert_eq!((point.cycles, point.cycles_fifth, point.windows), (10.0, 12.0, 11));
+        assert_eq!(
+            (point.cycles, point.cycles_fifth, point.windows),
+            (10.0, 12.0, 11)
+        );
 
         let cancel = AtomicBool::new(true);
-        let mut memory =
-            Memory::new(Pages::SmallPlain, 64, &Config::default()).unwrap().unwrap();
+        let mut memory = Memory::new(Pages::SmallPlain, 64, &Config::default())
+            .unwrap()
+            .unwrap();
         let mut probe = Probe::new(Path::Load, 7, &cancel).unwrap();
         let ended = probe.point(&mut memory, Layout::Near, &[0, 1], 3);
         assert!(matches!(ended, Err(TlbError::Interrupted)));

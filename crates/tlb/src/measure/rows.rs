@@ -20,8 +20,11 @@ pub(super) struct DocumentPoint {
 }
 
 /// Who accesses how many pages.
-pub(super) const DOCUMENT_POINTS: [(Path, usize); 3] =
-    [(Path::Load, 3000), (Path::DmaCopy, 14), (Path::DmaCopy, 512)];
+pub(super) const DOCUMENT_POINTS: [(Path, usize); 3] = [
+    (Path::Load, 3000),
+    (Path::DmaCopy, 14),
+    (Path::DmaCopy, 512),
+];
 /// The most of them.
 pub(super) const DOCUMENT_PAGES_MAX: usize = 3072;
 
@@ -55,14 +58,42 @@ pub(super) fn rows(
         note: "here: the last level found",
     };
     let mut rows = vec![
-        cycles("load, 3,000 small pages", 591.1, point(Path::Load, false, 3000)),
-        cycles("load, 3,000 x 4 KiB in huge pages", 444.6, point(Path::Load, true, 3000)),
-        cycles("DMA get of 128 B, 14 small pages", 568.7, point(Path::DmaCopy, false, 14)),
-        cycles("DMA get of 128 B, 14 x 4 KiB in huge pages", 544.7, point(Path::DmaCopy, true, 14)),
-        cycles("DMA get of 128 B, 512 small pages", 1039.0, point(Path::DmaCopy, false, 512)),
-        cycles("DMA get of 128 B, 512 x 4 KiB in huge pages", 543.9, point(Path::DmaCopy, true, 512)),
+        cycles(
+            "load, 3,000 small pages",
+            591.1,
+            point(Path::Load, false, 3000),
+        ),
+        cycles(
+            "load, 3,000 x 4 KiB in huge pages",
+            444.6,
+            point(Path::Load, true, 3000),
+        ),
+        cycles(
+            "DMA get of 128 B, 14 small pages",
+            568.7,
+            point(Path::DmaCopy, false, 14),
+        ),
+        cycles(
+            "DMA get of 128 B, 14 x 4 KiB in huge pages",
+            544.7,
+            point(Path::DmaCopy, true, 14),
+        ),
+        cycles(
+            "DMA get of 128 B, 512 small pages",
+            1039.0,
+            point(Path::DmaCopy, false, 512),
+        ),
+        cycles(
+            "DMA get of 128 B, 512 x 4 KiB in huge pages",
+            543.9,
+            point(Path::DmaCopy, true, 512),
+        ),
         entries("translations a core holds (PPE)", 1024.0, Path::Load),
-        entries("translations an engine's DMA holds (SPE)", 256.0, Path::DmaCopy),
+        entries(
+            "translations an engine's DMA holds (SPE)",
+            256.0,
+            Path::DmaCopy,
+        ),
         Row {
             here: last(Path::Load).map(|level| level.penalty_cycles),
             note: "here: a miss of the last level found",
@@ -129,10 +160,16 @@ pub(super) fn meaning(
                 bytes(granule)
             ));
         } else if page > SMALL_BYTES {
-            lines.push(format!("One translation covers a whole page of {}.", bytes(page)));
+            lines.push(format!(
+                "One translation covers a whole page of {}.",
+                bytes(page)
+            ));
         }
     }
-    let sizes = small.iter().map(|level| level.reach_bytes * 2).filter(|_| learned.pages.len() > 1);
+    let sizes = small
+        .iter()
+        .map(|level| level.reach_bytes * 2)
+        .filter(|_| learned.pages.len() > 1);
     for size in sizes {
         let advice = learned.advise(size);
         lines.push(match advice.page_bytes > SMALL_BYTES {
@@ -143,11 +180,18 @@ pub(super) fn meaning(
                 if advice.reserved { ", reserved," } else { "" },
                 advice.saves_cycles
             ),
-            false => format!("For {} in use: larger pages save nothing worth having.", bytes(size)),
+            false => format!(
+                "For {} in use: larger pages save nothing worth having.",
+                bytes(size)
+            ),
         });
     }
     if let Some(first) = first_use.first() {
-        let verdict = if learned.advise(0).touch { "touch memory ahead" } else { "no need to touch" };
+        let verdict = if learned.advise(0).touch {
+            "touch memory ahead"
+        } else {
+            "no need to touch"
+        };
         lines.push(format!(
             "The first {} from memory that nobody touched takes {:.0} times as long ({:.0} against \
              {:.0} ns): {verdict}.",

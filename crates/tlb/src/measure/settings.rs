@@ -119,7 +119,9 @@ fn range(line: &str) -> Option<(usize, usize)> {
 /// Memory that could be used without swapping, in bytes.
 pub(crate) fn memory_available() -> usize {
     let info = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = info.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let line = info
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"));
     let kib = line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<usize>().ok());
     kib.unwrap_or(0) << 10
 }

@@ -85,7 +85,9 @@ fn knee(
     let knees = detect::find(&curve).knees;
     let knee = match fillers.is_empty() {
         true => knees.first(),
-        false => knees.iter().max_by(|a, b| a.penalty_cycles.total_cmp(&b.penalty_cycles)),
+        false => knees
+            .iter()
+            .max_by(|a, b| a.penalty_cycles.total_cmp(&b.penalty_cycles)),
     };
     Ok(knee.map(|knee| knee.entries))
 }
@@ -121,7 +123,11 @@ mod tests {
         for stride in [2, 16, 1024] {
             let fillers = fillers(16384, stride, 72.0);
             assert_eq!(fillers.len(), 144);
-            assert!(fillers.iter().all(|page| page % stride != 0 && *page < 16384));
+            assert!(
+                fillers
+                    .iter()
+                    .all(|page| page % stride != 0 && *page < 16384)
+            );
             assert!(fillers.iter().all(|page| *page >= 16384 - FILLER_SPAN));
         }
         assert!(fillers(16384, 8, 0.0).is_empty());

@@ -90,8 +90,13 @@ impl<'a> Survey<'a> {
         let near_end = NEAR.to as f64 * NEAR_SURE;
         let near = near.into_iter().filter(|knee| knee.entries < near_end);
         let mut knees: Vec<(Layout, Knee)> = near.map(|knee| (Layout::Near, knee)).collect();
-        let beyond = knees.last().map_or(0.0, |(_, knee)| knee.entries * 1.5).max(near_end);
-        let far = far.into_iter().filter(|knee| knee.entries >= beyond.min(near_end));
+        let beyond = knees
+            .last()
+            .map_or(0.0, |(_, knee)| knee.entries * 1.5)
+            .max(near_end);
+        let far = far
+            .into_iter()
+            .filter(|knee| knee.entries >= beyond.min(near_end));
         knees.extend(far.map(|knee| (Layout::Far, knee)));
         self.granules.insert(SMALL_BYTES.to_string(), SMALL_BYTES);
         let mut before = 0.0;
@@ -111,7 +116,11 @@ impl<'a> Survey<'a> {
             }
             let first = self.levels.is_empty();
             let checked = corroborate::check(&mut probe, memory, layout, &knee, first)?;
-            self.add_level((Path::Load, Pages::SmallAliased, SMALL_BYTES), &knee, Some(checked));
+            self.add_level(
+                (Path::Load, Pages::SmallAliased, SMALL_BYTES),
+                &knee,
+                Some(checked),
+            );
             if let Some(level) = self.levels.last_mut() {
                 level.indexing = found.map(|(indexing, _)| indexing);
             }
@@ -154,7 +163,10 @@ impl<'a> Survey<'a> {
             if kind == Pages::SmallPlain {
                 continue;
             }
-            let granule = self.granule(&knees).unwrap_or(kind.bytes()).min(kind.bytes());
+            let granule = self
+                .granule(&knees)
+                .unwrap_or(kind.bytes())
+                .min(kind.bytes());
             let known = self.granules.entry(kind.bytes().to_string());
             known.or_insert(granule);
             if granule < kind.bytes() {
@@ -226,7 +238,9 @@ impl<'a> Survey<'a> {
         });
         let known: Vec<f64> = known.map(|level| level.knee.entries).collect();
         let same = |knee: &&Knee| {
-            known.iter().any(|entries| (knee.entries / entries).ln().abs() < SAME_FACTOR.ln())
+            known
+                .iter()
+                .any(|entries| (knee.entries / entries).ln().abs() < SAME_FACTOR.ln())
         };
         if knees.iter().any(|knee| same(&knee)) {
             return Some(SMALL_BYTES);
@@ -308,7 +322,9 @@ impl<'a> Survey<'a> {
             base_cycles: knee.base_cycles,
             penalty_cycles: knee.penalty_cycles,
             confidence: knee.confidence,
-            corroborated: corroboration.as_ref().is_some_and(|checked| checked.corroborated),
+            corroborated: corroboration
+                .as_ref()
+                .is_some_and(|checked| checked.corroborated),
             corroboration,
             indexing: None,
             knee: *knee,

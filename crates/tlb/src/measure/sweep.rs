@@ -103,7 +103,12 @@ mod tests {
             stride: 512,
         };
         let pages = range.pages(2000);
-        assert!(pages.iter().enumerate().all(|(index, page)| page / 512 == index));
+        assert!(
+            pages
+                .iter()
+                .enumerate()
+                .all(|(index, page)| page / 512 == index)
+        );
         let low: std::collections::HashSet<_> = pages.iter().map(|page| page % 256).collect();
         assert_eq!(low.len(), 256);
     }

@@ -112,7 +112,8 @@ fn memory(touch: bool) -> RegionOptions {
 
 fn time(core: &mut Core, block: &[u8]) -> Result<f64, TlbError> {
     let begun = clock::cycles();
-    core.run::<Bring>(In::new(block)).map_err(TlbError::Engine)?;
+    core.run::<Bring>(In::new(block))
+        .map_err(TlbError::Engine)?;
     let counted = clock::cycles().wrapping_sub(begun);
     Ok(counted as f64 * 1000.0 / clock::cycles_per_us())
 }
