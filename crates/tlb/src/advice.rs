@@ -3,6 +3,21 @@
 //! Why here: page size and touching are chosen by guess everywhere; this chooses by what a machine
 //! showed, and hands it on as the options that [`sidecore_sys::Region`], the local stores and the
 //! pools take. Pure.
+//!
+//! ```
+//! use sidecore_engine::{Core, CoreOptions};
+//! use sidecore_tlb::advice::Learned;
+//!
+//! // From `sidecore_tlb::run`; here of a machine that is not known.
+//! let learned = Learned::default();
+//! let advice = learned.advise(256 << 10);
+//! let core = Core::new(CoreOptions {
+//!     region: advice.region_options(),
+//!     ..CoreOptions::default()
+//! })?;
+//! assert!(core.store().region().touched());
+//! # Ok::<(), sidecore_sys::SysError>(())
+//! ```
 
 use serde::Serialize;
 use sidecore_sys::{HugePages, RegionOptions};

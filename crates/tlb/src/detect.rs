@@ -57,7 +57,8 @@ pub fn find(curve: &Curve) -> Findings {
         }
     }
     fits.sort_by(|a, b| a.start.total_cmp(&b.start));
-    let knees: Vec<Knee> = fits.iter().map(|fit| fit.knee(curve, &fastest)).collect();
+    let knees = fits.iter().map(|fit| fit.knee(curve, &fastest)).collect();
+    let knees = in_hierarchy(knees);
     Findings {
         rises_at_end: rises_at_end(&fastest, knees.last()),
         knees,
@@ -71,6 +72,19 @@ pub fn find_near(curve: &Curve, entries: f64) -> Option<Knee> {
     let knees = find(curve).knees.into_iter();
     let nearest = knees.min_by(|a, b| distance(a).total_cmp(&distance(b)))?;
     (distance(&nearest) < NEAR_FACTOR.ln()).then_some(nearest)
+}
+
+/// Drops what cannot be levels of one hierarchy: a larger level is never much cheaper to miss than a
+/// smaller one. Of two such steps the surer one stays.
+fn in_hierarchy(mut knees: Vec<Knee>) -> Vec<Knee> {
+    while let Some(index) = knees
+        .windows(2)
+        .position(|pair| pair[1].penalty_cycles < pair[0].penalty_cycles * CHEAPER_SHARE)
+    {
+        let first_is_surer = knees[index].confidence >= knees[index + 1].confidence;
+        knees.remove(index + usize::from(first_is_surer));
+    }
+    knees
 }
 
 /// One fitted step.
@@ -312,6 +326,7 @@ fn rises_at_end(points: &[(f64, f64)], last: Option<&Knee>) -> bool {
 const LEVELS_MAX: usize = 4;
 /// Two levels are at least so many times apart.
 const APART: f64 = 2.0;
+const CHEAPER_SHARE: f64 = 0.6;
 const NEAR_FACTOR: f64 = 1.5;
 const GRID_STEP: f64 = 1.022;
 const WIDTHS: [f64; 8] = [1.02, 1.06, 1.12, 1.2, 1.3, 1.45, 1.6, 1.8];

@@ -235,6 +235,30 @@ fn a_curve_as_this_machine_drew_it_once() {
 }
 
 #[test]
+fn a_larger_level_is_never_much_cheaper_to_miss() {
+    let knee = |entries, penalty_cycles, confidence| Knee {
+        entries,
+        entries_half: entries,
+        entries_end: entries,
+        base_cycles: 5.0,
+        penalty_cycles,
+        confidence,
+    };
+    let levels = [
+        knee(72.0, 6.8, 0.9),
+        knee(3072.0, 18.6, 0.7),
+        knee(9081.0, 6.9, 0.5),
+    ];
+    assert_eq!(in_hierarchy(levels.to_vec()), levels[..2]);
+    let levels = [
+        knee(40.0, 9.0, 0.3),
+        knee(72.0, 5.0, 0.9),
+        knee(3072.0, 20.0, 0.7),
+    ];
+    assert_eq!(in_hierarchy(levels.to_vec()), levels[1..]);
+}
+
+#[test]
 fn level_ground_slopes_and_noise_are_no_levels() {
     let flat = |seed| curve(&[], 8192, 0.05, seed);
     for seed in 1..=20 {

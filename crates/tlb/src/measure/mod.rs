@@ -25,6 +25,7 @@ use crate::report::{Machine, Report};
 use sidecore_engine::KernelError;
 use sidecore_sys::{SysError, cpu};
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 /// What to measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -100,6 +101,8 @@ pub(crate) struct Plan {
     pub(crate) pages_max: usize,
     /// Rounds of a first use.
     pub(crate) first_uses: usize,
+    /// For how long after the start points may have more windows, where they need them.
+    pub(crate) patience: Duration,
 }
 
 impl Plan {
@@ -114,6 +117,7 @@ impl Plan {
                 windows: 12,
                 pages_max: 16384,
                 first_uses: 400,
+                patience: Duration::from_secs(25),
             },
             true => Self {
                 points_per_octave: 6,
@@ -123,6 +127,7 @@ impl Plan {
                 windows: 5,
                 pages_max: 8192,
                 first_uses: 100,
+                patience: Duration::from_secs(3),
             },
         }
     }

@@ -15,6 +15,7 @@ use sidecore_engine::{Core, CoreOptions, DmaMode};
 use sidecore_sys::clock;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 /// Who accesses memory, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -59,6 +60,7 @@ pub struct Probe<'a> {
     order: Vec<u32>,
     /// The core's clock by the last windows.
     clocks: VecDeque<f64>,
+    patient_until: Option<Instant>,
 }
 
 impl<'a> Probe<'a> {
@@ -86,6 +88,7 @@ impl<'a> Probe<'a> {
             cancel,
             order: Vec::new(),
             clocks: VecDeque::with_capacity(CLOCKS),
+            patient_until: None,
         })
     }
 
@@ -107,11 +110,23 @@ impl<'a> Probe<'a> {
         windows: usize,
     ) -> Result<Point, TlbError> {
         let places = self.places(memory, layout, pages);
-        let mut cycles = Vec::with_capacity(windows);
-        for _ in 0..windows {
-            cycles.push(self.window(memory, &places, &mut || Ok(()))?);
+        let mut measured = Vec::with_capacity(windows * PATIENCE);
+        while measured.len() < windows
+            || (measured.len() < windows * PATIENCE
+                && !is_confirmed(&measured)
+                && self
+                    .patient_until
+                    .is_none_or(|until| Instant::now() < until))
+        {
+            measured.push(self.window(memory, &places, &mut || Ok(()))?);
         }
-        Ok(summary(pages.len(), &cycles))
+        Ok(summary(pages.len(), &measured))
+    }
+
+    /// From then on a point has the windows asked for and no more, also where no two of them agree
+    /// on the fastest.
+    pub(crate) fn be_patient_until(&mut self, until: Instant) {
+        self.patient_until = Some(until);
     }
 
     /// Where the nodes of these pages lie.
@@ -206,6 +221,14 @@ pub struct Window {
     pub steps: u64,
 }
 
+/// Whether the fastest window was no accident: another one was as fast.
+fn is_confirmed(windows: &[Window]) -> bool {
+    let steady = windows.iter().filter(|window| window.steady);
+    let mut cycles: Vec<f64> = steady.map(|window| window.cycles).collect();
+    cycles.sort_by(f64::total_cmp);
+    matches!(cycles[..], [fastest, _, third, ..] if third <= fastest * CONFIRMED)
+}
+
 /// The fastest window and the fifth of them, of those whose clock could be told if there are
 /// enough of these.
 fn summary(pages: usize, windows: &[Window]) -> Point {
@@ -231,6 +254,10 @@ fn chase(values: &[u32], from: u32, steps: u64) -> u32 {
 
 /// Windows by which the clock is judged: fewer than a change of the clock would last.
 const CLOCKS: usize = 100;
+/// How many times as many windows a point may have while none is confirmed.
+const PATIENCE: usize = 3;
+/// Two more windows are as fast as the fastest.
+const CONFIRMED: f64 = 1.015;
 const LINE_VALUES: usize = 16;
 const LAPS_WARM: u64 = 2;
 const LAPS: u64 = 4;
@@ -275,6 +302,7 @@ mod tests {
             steps: 1,
         };
         let mut windows: Vec<_> = (0..10).map(|n| window(10.0 + f64::from(n), true)).collect();
+        assert!(!is_confirmed(&windows));
         windows.push(window(1.0, false));
         let point = summary(5, &windows);
         assert_eq!(

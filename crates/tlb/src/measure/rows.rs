@@ -125,6 +125,17 @@ pub(super) fn meaning(
                 .to_owned(),
         );
     }
+    let far = survey.curves.iter().find(|measured| {
+        let small = measured.path == Path::Load && measured.pages == Pages::SmallAliased;
+        small && measured.layout == "far"
+    });
+    if far.is_some_and(|far| far.rises_at_end) {
+        lines.push(
+            "The cost still rises at the largest working set tried: a level that is larger \
+                    may lie beyond."
+                .to_owned(),
+        );
+    }
     for level in &small {
         lines.push(format!(
             "A 4 KiB working set outgrows level {} at {} ({} entries{}): each access then costs {:.0} \

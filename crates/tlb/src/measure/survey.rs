@@ -371,7 +371,9 @@ impl<'a> Survey<'a> {
     }
 
     fn probe(&self, path: Path) -> Result<Probe<'a>, TlbError> {
-        Probe::new(path, self.config.seed ^ SEED, self.cancel)
+        let mut probe = Probe::new(path, self.config.seed ^ SEED, self.cancel)?;
+        probe.be_patient_until(self.begun + self.plan.patience);
+        Ok(probe)
     }
 
     fn tell(&mut self, what: &str) {
