@@ -168,23 +168,24 @@ impl<'a> Probe<'a> {
         let after = clock::additions_per_cycle();
         around()?;
         std::hint::black_box(at);
-        let clock = before.max(after);
+        let own = before.max(after);
+        let clock = self.full_speed(own);
         Ok(Window {
             cycles: counted as f64 * clock / steps as f64,
-            steady: (before / after).ln().abs() < UNSTEADY && self.is_full_speed(clock),
+            steady: (clock / own).ln() < UNSTEADY,
             steps,
         })
     }
 
-    /// Whether the core's clock is what it was lately. One that seems slower was interrupted while
-    /// it was measured, and would make a window look faster than it was.
-    fn is_full_speed(&mut self, clock: f64) -> bool {
+    /// The core's clock: the highest of the last readings. One that is lower was interrupted while
+    /// it was read, far more often than that the core is slower, and would make the window look
+    /// faster than it was; the other way round a window looks slower, and does not count.
+    fn full_speed(&mut self, own: f64) -> f64 {
         if self.clocks.len() == CLOCKS {
             self.clocks.pop_front();
         }
-        self.clocks.push_back(clock);
-        let highest = self.clocks.iter().copied().fold(0.0, f64::max);
-        (highest / clock).ln() < UNSTEADY
+        self.clocks.push_back(own);
+        self.clocks.iter().copied().fold(0.0, f64::max)
     }
 
     /// Writes a fresh random cycle.
@@ -215,7 +216,7 @@ impl<'a> Probe<'a> {
 pub struct Window {
     /// Cycles per access.
     pub cycles: f64,
-    /// Whether the core's clock was the same before and after, and as lately.
+    /// Whether the core's clock, before or after, was what it was lately.
     pub steady: bool,
     /// Accesses.
     pub steps: u64,
@@ -229,12 +230,12 @@ fn is_confirmed(windows: &[Window]) -> bool {
     matches!(cycles[..], [fastest, _, third, ..] if third <= fastest * CONFIRMED)
 }
 
-/// The fastest window and the fifth of them, of those whose clock could be told if there are
-/// enough of these.
+/// The fastest window and the fifth of them; of those whose own clock could be told, if there are
+/// any.
 fn summary(pages: usize, windows: &[Window]) -> Point {
     let steady = windows.iter().filter(|window| window.steady);
     let mut cycles: Vec<f64> = steady.map(|window| window.cycles).collect();
-    if cycles.len() < windows.len() / 3 {
+    if cycles.is_empty() {
         cycles = windows.iter().map(|window| window.cycles).collect();
     }
     cycles.sort_by(f64::total_cmp);
