@@ -176,11 +176,13 @@ const FIRST_OCTAVE: f64 = 3.0;
 /// 16,384 pages.
 const LAST_OCTAVE: f64 = 14.0;
 const GREY: RGBColor = RGBColor(150, 150, 150);
-const COLOURS: [RGBColor; 6] = [
+const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(86, 180, 233),
     RGBColor(230, 159, 0),
     RGBColor(0, 158, 115),
     RGBColor(204, 121, 167),
     RGBColor(213, 94, 0),
+    RGBColor(0, 0, 0),
+    RGBColor(240, 228, 66),
 ];

@@ -117,7 +117,7 @@ impl Plan {
                 windows: 12,
                 pages_max: 16384,
                 first_uses: 400,
-                patience: Duration::from_secs(25),
+                patience: Duration::from_secs(12),
             },
             true => Self {
                 points_per_octave: 6,
