@@ -59,13 +59,13 @@ impl Curve {
         &self.points
     }
 
-    /// Pages and cycles of the fastest windows, cleaned by [`clean`].
+    /// Pages and cycles of the fastest windows, without what such a curve cannot do (misread clocks, disturbances).
     #[must_use]
     pub fn fastest(&self) -> Vec<(f64, f64)> {
         clean(self.points.iter().map(|p| (p.pages as f64, p.cycles)))
     }
 
-    /// Pages and cycles that a fifth of the windows stayed below, cleaned by [`clean`].
+    /// Pages and cycles that a fifth of the windows stayed below, without what such a curve cannot do (misread clocks, disturbances).
     #[must_use]
     pub fn fifth(&self) -> Vec<(f64, f64)> {
         clean(self.points.iter().map(|p| (p.pages as f64, p.cycles_fifth)))
