@@ -4,8 +4,8 @@
 //! few frames, each mapped at very many addresses, need very many translations and next to no
 //! cache. Must stay true: neighbouring pages are never neighbouring frames (processors merge such
 //! pairs into one translation); reading through [`AliasedMap::values`] and writing through
-//! [`AliasedMap::set`] never overlap in time, which their borrows see to; everything is unmapped when
-//! dropped. Any thread. Source: memfd_create(2), mmap(2).
+//! [`AliasedMap::set`] never overlap in time, which their borrows see to; everything is unmapped
+//! when dropped. Any thread. Source: memfd_create(2), mmap(2).
 #![allow(unsafe_code)] // Maps memory at chosen addresses and hands it out as slices.
 
 use crate::SysError;

@@ -3,9 +3,9 @@
 //! `cargo run --release -p sidecore-tlb --example against_cpuid -- [RUNS] [--quick]`
 //!
 //! CPUID is the reference, never an input: leaves 0x8000_0005 and 0x8000_0006 (AMD), 0x18 (Intel).
-//! Prints a row a run and, at the end, how often each figure was within its bound: 5 % for the first
-//! level's capacity, 10 % for the second's, 10 % of the counters' own penalty where the machine has
-//! counters.
+//! Prints a row a run and, at the end, how often each figure was within its bound: 5 % for the
+//! first level's capacity, 10 % for the second's, 10 % of the counters' own penalty where the
+//! machine has counters.
 
 use raw_cpuid::{Associativity, CpuId, DatType};
 use sidecore_tlb::report::{Level, Machine};

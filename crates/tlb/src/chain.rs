@@ -30,7 +30,8 @@ pub struct Ground {
     pub frames: usize,
 }
 
-/// The places of the nodes, one for each of `pages`: pages by number, and the frame that each shows.
+/// The places of the nodes, one for each of `pages`: pages by number, and the frame that each
+/// shows.
 ///
 /// # Panics
 /// Where a frame shows in more pages than it has places for.

@@ -30,8 +30,8 @@ pub struct Knee {
     pub base_cycles: f64,
     /// Cycles that a miss costs more.
     pub penalty_cycles: f64,
-    /// How sure it is, from 0 to 1: how little of the step is noise, how little the capacity depends
-    /// on which points are taken, and on which statistic of the windows.
+    /// How sure it is, from 0 to 1: how little of the step is noise, how little the capacity
+    /// depends on which points are taken, and on which statistic of the windows.
     pub confidence: f64,
 }
 
@@ -74,8 +74,8 @@ pub fn find_near(curve: &Curve, entries: f64) -> Option<Knee> {
     (distance(&nearest) < NEAR_FACTOR.ln()).then_some(nearest)
 }
 
-/// Drops what cannot be levels of one hierarchy: a larger level is never much cheaper to miss than a
-/// smaller one. Of two such steps the surer one stays.
+/// Drops what cannot be levels of one hierarchy: a larger level is never much cheaper to miss than
+/// a smaller one. Of two such steps the surer one stays.
 fn in_hierarchy(mut knees: Vec<Knee>) -> Vec<Knee> {
     while let Some(index) = knees
         .windows(2)

@@ -80,7 +80,8 @@ fn pages_of(levels: &[Level], last: usize) -> Vec<usize> {
     pages
 }
 
-/// The curve with noise as interruptions make it: always upwards, mostly little, now and then a lot.
+/// The curve with noise as interruptions make it: always upwards, mostly little, now and then a
+/// lot.
 fn curve(levels: &[Level], last: usize, noise: f64, seed: u64) -> Curve {
     let mut random = Random::new(seed);
     let points = pages_of(levels, last).into_iter().map(|pages| {
@@ -335,7 +336,9 @@ proptest! {
     }
 
     #[test]
-    fn any_curve_at_all_is_taken(values in prop::collection::vec((1usize..10_000, 0.0f64..1e4), 0..60)) {
+    fn any_curve_at_all_is_taken(
+        values in prop::collection::vec((1usize..10_000, 0.0f64..1e4), 0..60),
+    ) {
         let curve = Curve::new(values.into_iter().map(|(pages, cycles)| Point {
             pages,
             cycles,

@@ -27,9 +27,10 @@ pub enum Indexing {
     },
 }
 
-/// Judges by `knees`: pages held, for strides in pages, ascending, of a level of `entries` by its own knee.
-/// Says the entries, too: where low bits choose the set, each stride counts them once more, and the
-/// median of all is surer than any. `None` where the knees are too few, or say neither.
+/// Judges by `knees`: pages held, for strides in pages, ascending, of a level of `entries` by its
+/// own knee. Says the entries, too: where low bits choose the set, each stride counts them once
+/// more, and the median of all is surer than any. `None` where the knees are too few, or say
+/// neither.
 #[must_use]
 pub fn indexing(entries: f64, knees: &[(usize, f64)]) -> Option<(Indexing, f64)> {
     let widest = knees.iter().max_by_key(|&&(stride, _)| stride)?;

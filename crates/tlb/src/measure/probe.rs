@@ -1,10 +1,9 @@
 //! One measured point: windows of a chase over some pages.
 //!
 //! Why here: on a machine that others use, too, a mean says who else ran. So there are many short
-//! windows, each with a fresh random cycle, two laps to warm up, and the core's clock measured right
-//! before and after; the fastest window is the one that nobody disturbed.
-//! Must stay true: nothing but the walk is between the two readings of the counter.
-//! Source: docs/tlb.md, "Method".
+//! windows, each with a fresh random cycle, two laps to warm up, and the core's clock measured
+//! right before and after; the fastest window is the one that nobody disturbed. Must stay true:
+//! nothing but the walk is between the two readings of the counter. Source: docs/tlb.md, "Method".
 
 use super::memory::Memory;
 use super::{TlbError, dma};

@@ -15,8 +15,9 @@ use crate::curve::{Curve, Point};
 use crate::detect;
 use crate::sets::{self, Indexing};
 
-/// Finds how the level of `entries` is indexed, and its size once more where that shows it; `before`
-/// is the size of the level before it, 0 for the first. `None` where too few strides showed a knee.
+/// Finds how the level of `entries` is indexed, and its size once more where that shows it;
+/// `before` is the size of the level before it, 0 for the first. `None` where too few strides
+/// showed a knee.
 pub(crate) fn indexing(
     probe: &mut Probe<'_>,
     memory: &mut Memory,
