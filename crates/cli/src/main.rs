@@ -10,6 +10,7 @@ mod offload;
 mod output;
 mod picture;
 mod size;
+mod tlb;
 mod top;
 mod tour;
 
@@ -39,6 +40,8 @@ enum Command {
     /// How work gets to engines, measured.
     #[command(subcommand)]
     Offload(offload::Command),
+    /// What address translation costs here: levels, reach and penalties, for loads and DMA.
+    Tlb(tlb::Args),
     /// The main job, end to end, on this machine's own files.
     Tour(tour::Args),
 }
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
         Command::Daemon(args) => args.run(),
         Command::Top(args) => args.run(),
         Command::Offload(command) => command.run(),
+        Command::Tlb(args) => args.run(),
         Command::Tour(args) => args.run(),
     };
     match result {

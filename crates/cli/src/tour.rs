@@ -70,7 +70,8 @@ impl Args {
         ))?;
         let result = tour
             .block(&directory, self.quick)
-            .and_then(|()| tour.off_load(self.quick));
+            .and_then(|()| tour.off_load(self.quick))
+            .and_then(|()| tour.tlb(self.quick));
         tour.finish(result)
     }
 
@@ -167,6 +168,15 @@ impl Tour {
             "\n{number}. The papers' table of the same, beside a model of their machine"
         ))?;
         self.sidecore(&["cell", "table1"])
+    }
+
+    fn tlb(&mut self, quick: bool) -> Result<()> {
+        self.go_on()?;
+        let number = if quick { 8 } else { 10 };
+        say(&format!(
+            "\n{number}. What address translation costs this machine (a quick look)"
+        ))?;
+        self.sidecore(&["tlb", "--quick"])
     }
 
     /// Between two steps: an interrupted tour ends here, with everything undone.

@@ -64,6 +64,70 @@ pub fn cycles_per_us() -> f64 {
     })
 }
 
+/// How many additions that wait for one another this core does in one of [`cycles`], measured over
+/// [`ADDITIONS`] of them, which takes about a microsecond. Every processor does one such addition in
+/// a clock cycle, so this is the core's clock divided by the counter's. Too small where the thread
+/// was interrupted meanwhile; never too large.
+#[must_use]
+pub fn additions_per_cycle() -> f64 {
+    let begun = cycles();
+    std::hint::black_box(add_in_turn(ADDITIONS));
+    let counted = cycles().wrapping_sub(begun).max(1);
+    ADDITIONS as f64 / counted as f64
+}
+
+/// Additions in one measurement of [`additions_per_cycle`].
+pub const ADDITIONS: u64 = 4096;
+
+/// Adds a register to another, `count` times (a multiple of 16). Not an immediate value: some
+/// processors fold chains of those.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+fn add_in_turn(count: u64) -> u64 {
+    let mut sum = 0u64;
+    for _ in 0..count / 16 {
+        // SAFETY: additions between two registers; no memory, no stack.
+        unsafe {
+            std::arch::asm!(
+                ".rept 16",
+                "add {sum}, {one}",
+                ".endr",
+                sum = inout(reg) sum,
+                one = in(reg) 1u64,
+                options(pure, nomem, nostack),
+            );
+        }
+    }
+    sum
+}
+
+/// Adds a register to another, `count` times (a multiple of 16).
+#[cfg(target_arch = "aarch64")]
+#[inline]
+fn add_in_turn(count: u64) -> u64 {
+    let mut sum = 0u64;
+    for _ in 0..count / 16 {
+        // SAFETY: additions between two registers; no memory, no stack.
+        unsafe {
+            std::arch::asm!(
+                ".rept 16",
+                "add {sum}, {sum}, {one}",
+                ".endr",
+                sum = inout(reg) sum,
+                one = in(reg) 1u64,
+                options(pure, nomem, nostack),
+            );
+        }
+    }
+    sum
+}
+
+/// Adds one, `count` times, as well as the language can be made to.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn add_in_turn(count: u64) -> u64 {
+    (0..count).fold(0, |sum, _| std::hint::black_box(sum) + 1)
+}
+
 /// A number of [`cycles`] in nanoseconds.
 #[must_use]
 pub fn cycles_to_ns(cycles: u64) -> u64 {
@@ -131,6 +195,14 @@ mod tests {
             "{counted} ns counted in {elapsed} ns"
         );
         assert!(thread_cpu_ns() > cpu && thread_cpu_ns() - cpu <= 2 * elapsed);
+    }
+
+    #[test]
+    fn additions_are_done_in_turn() {
+        assert_eq!(add_in_turn(ADDITIONS), ADDITIONS);
+        let best = (0..200).map(|_| additions_per_cycle()).fold(0.0, f64::max);
+        // A core's clock is between a tenth and ten times its counter's.
+        assert!((0.1..10.0).contains(&best), "{best} a cycle");
     }
 
     #[test]

@@ -12,12 +12,15 @@
 //! - [`shared`]: sealed memory that processes share; [`local_socket`]: where they meet.
 //! - [`loop_control`]: requests to the loop driver.
 //! - [`clock`]: time, processor time, cycles, memory in use.
+//! - [`alias`]: few frames mapped at many pages; [`counters`]: the processor's event counters.
 //! - [`plain`]: values that are the same thing as their bytes; [`prefetch`]: hints to the cache.
 //!
 //! Must stay true: no function here can make a caller's safe code unsound; any thread may call any
 //! of them.
 
+pub mod alias;
 pub mod clock;
+pub mod counters;
 pub mod cpu;
 mod error;
 pub mod futex;
@@ -31,6 +34,7 @@ pub mod shared;
 pub mod shared_futex;
 pub mod slab;
 
+pub use alias::{AliasOptions, AliasedMap, Frame};
 pub use error::SysError;
 pub use map::FileMap;
 pub use plain::Plain;

@@ -172,6 +172,11 @@ impl Region {
             bytes: len,
             source: source.into(),
         })?;
+        if huge == HugePages::None {
+            // Where the kernel makes everything huge by itself. One without huge pages refuses.
+            // SAFETY: the advice is on this mapping only and changes none of its contents.
+            unsafe { mm::madvise(map_start.as_ptr().cast(), len, Advice::LinuxNoHugepage) }.ok();
+        }
         Ok(Self::mapped(map_start, map_start, len, len, Backing::Small))
     }
 

@@ -1,0 +1,210 @@
+//! `sidecore tlb`.
+//!
+//! Why here: arguments, printing and the picture; what is measured, and how, is in `sidecore_tlb`.
+//! Must stay true: results alone go to standard output; Ctrl-C ends the run in order, so that
+//! settings that were changed are put back.
+
+mod picture;
+
+use crate::{Outcome, output};
+use anyhow::{Context, Result};
+use sidecore_tlb::report::{Level, Report, bytes};
+use sidecore_tlb::{Config, run};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Arguments of `tlb`.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Measures on one core; it does not mind that others are busy. Takes 20 to 50 seconds, with --quick \
+under 10. Nothing is changed unless --reserve is given; then settings for huge pages \
+are changed for as long as it takes to get them, and put back.
+
+Exit status: 0 measured, 1 measured and found no level, 2 could not run.")]
+pub(crate) struct Args {
+    /// Fewer points: under ten seconds; a taste
+    #[arg(long)]
+    quick: bool,
+    /// Report in JSON on standard output
+    #[arg(long)]
+    json: bool,
+    /// Report as Markdown tables on standard output
+    #[arg(long, conflicts_with = "json")]
+    markdown: bool,
+    /// Write every point there
+    #[arg(long, value_name = "FILE")]
+    tsv: Option<PathBuf>,
+    /// Draw the curves there, with their knees marked
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Get huge pages that the machine's settings do not provide now: changes the settings for a
+    /// moment and puts them back (needs root)
+    #[arg(long)]
+    reserve: bool,
+    /// The core to measure on [default: the last one that is allowed]
+    #[arg(long, value_name = "N")]
+    core: Option<usize>,
+    /// Measure the levels for loads from small pages only
+    #[arg(long)]
+    levels_only: bool,
+}
+
+impl Args {
+    /// Runs the command.
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let cancel = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            signal_hook::flag::register(signal, Arc::clone(&cancel))
+                .context("cannot watch for signals")?;
+        }
+        // Before a minute is spent: a place that cannot be written is said now.
+        for path in [&self.tsv, &self.svg].into_iter().flatten() {
+            write(path, "")?;
+        }
+        let config = Config {
+            quick: self.quick,
+            reserve: self.reserve,
+            core: self.core,
+            levels_only: self.levels_only,
+            seed: 0,
+        };
+        let watched = std::io::stderr().is_terminal();
+        let report = run(&config, &cancel, &mut |line| {
+            if watched {
+                eprintln!("{line}");
+            }
+        })?;
+        if let Some(path) = &self.tsv {
+            write(path, &report.tsv())?;
+        }
+        if let Some(path) = &self.svg {
+            write(path, &picture::draw(&report)?)?;
+        }
+        if self.json {
+            output::json(&report)?;
+        } else if self.markdown {
+            markdown(&report)?;
+        } else {
+            print(&report)?;
+        }
+        Ok(match report.levels.is_empty() {
+            false => Outcome::Done,
+            true => Outcome::Problem,
+        })
+    }
+}
+
+fn write(path: &PathBuf, text: &str) -> Result<()> {
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// For people at a terminal.
+fn print(report: &Report) -> Result<()> {
+    for line in report.machine.lines() {
+        output::line(&line)?;
+    }
+    if report.quick {
+        output::line("quick run: few points, a taste")?;
+    }
+    output::line("\nlevels of translation")?;
+    output::line("  path        pages                 entries    reach  cycles   miss  sure")?;
+    for level in &report.levels {
+        output::line(&format!(
+            "  {:<11} {:<20} {:>8} {:>8} {:>7.1} {:>+6.1} {:>4.0} %",
+            level.path,
+            level.pages,
+            level.entries,
+            bytes(level.reach_bytes),
+            level.base_cycles,
+            level.penalty_cycles,
+            level.confidence * 100.0
+        ))?;
+    }
+    if report.levels.is_empty() {
+        output::line("  no knee found")?;
+    }
+    if let Some(how) = checked(report) {
+        output::line(&format!("  loads from small pages: {how}"))?;
+    }
+    output::line("\nwhat it means")?;
+    for line in &report.meaning {
+        output::line(&format!("  {line}"))?;
+    }
+    if !report.rows.is_empty() {
+        output::line("\nbeside the document (paper / here)")?;
+    }
+    for row in &report.rows {
+        output::line(&format!(
+            "  {:<46} {:>7} / {:>7} {}",
+            row.name,
+            number(Some(row.paper)),
+            number(row.here),
+            row.unit
+        ))?;
+    }
+    if !report.missing.is_empty() {
+        output::line("\nnot measured")?;
+    }
+    for missing in &report.missing {
+        output::line(&format!("  {}: {}", missing.pages, missing.reason))?;
+        output::line(&format!("    to have them: {}", missing.command))?;
+    }
+    output::line(&format!("\n{:.1} s, core {}", report.seconds, report.core))
+}
+
+/// For `docs/results`.
+fn markdown(report: &Report) -> Result<()> {
+    for line in report.machine.lines() {
+        output::line(&format!("- {line}"))?;
+    }
+    output::line(
+        "\n| path | pages | level | entries | reach | cycles on a hit | a miss costs | confidence |",
+    )?;
+    output::line("|---|---|---:|---:|---:|---:|---:|---:|")?;
+    for level in &report.levels {
+        output::line(&format!(
+            "| {} | {} | {} | {} | {} | {:.1} | +{:.1} | {:.2} |",
+            level.path,
+            level.pages,
+            level.level,
+            level.entries,
+            bytes(level.reach_bytes),
+            level.base_cycles,
+            level.penalty_cycles,
+            level.confidence
+        ))?;
+    }
+    output::line("")?;
+    for line in &report.meaning {
+        output::line(&format!("- {line}"))?;
+    }
+    output::line("\n| what | paper | here | unit | |\n|---|---:|---:|---|---|")?;
+    for row in &report.rows {
+        let (paper, here) = (number(Some(row.paper)), number(row.here));
+        output::line(&format!(
+            "| {} | {paper} | {here} | {} | {} |",
+            row.name, row.unit, row.note
+        ))?;
+    }
+    Ok(())
+}
+
+/// How the levels for loads were checked; all the same way, mostly.
+fn checked(report: &Report) -> Option<&str> {
+    let level: &Level = report.levels.first()?;
+    level
+        .corroboration
+        .as_ref()
+        .map(|checked| checked.how.as_str())
+}
+
+fn number(value: Option<f64>) -> String {
+    match value {
+        None => "-".to_owned(),
+        Some(value) if value >= 100.0 || value.fract() == 0.0 => format!("{value:.0}"),
+        Some(value) => format!("{value:.1}"),
+    }
+}

@@ -1,0 +1,359 @@
+//! From a curve to the levels of translation buffers behind it.
+//!
+//! Why here: a tool that prints a curve leaves the reader to find the knee; this finds it, says how
+//! sure it is, and says when there is none.
+//!
+//! A buffer of C entries in sets of W ways, replacing the least recently used, that serves a cycle
+//! of N pages misses a share of (W+1)(N-C)/N of the accesses from N = C on, and all of them from
+//! C(W+1)/W on; half of them at C(W+1)/(W+1/2). Buffers that replace otherwise rise over a wider
+//! stretch, and straighter. So both shapes are fitted, with place and width free; the better one
+//! says where half of the accesses miss, H, and how wide the step is, from which follows the W of a
+//! set that would rise as widely; the capacity is then H(W+1/2)/(W+1). Not the place where the step
+//! begins: whatever else lives in the level pulls that down first.
+//!
+//! Must stay true: a rise that is no step is no level: it must be explained better by a step than
+//! by a slope, with level ground on both sides. Pure. Source: DESIGN.md; notes on the method in
+//! docs/tlb.md.
+
+use crate::curve::Curve;
+
+/// A step in a curve: one level that is outgrown.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Knee {
+    /// Pages that the level holds.
+    pub entries: f64,
+    /// Pages at which half of the accesses miss.
+    pub entries_half: f64,
+    /// Pages from which on every access misses.
+    pub entries_end: f64,
+    /// Cycles per access before the step.
+    pub base_cycles: f64,
+    /// Cycles that a miss costs more.
+    pub penalty_cycles: f64,
+    /// How sure it is, from 0 to 1: how little of the step is noise, how little the capacity
+    /// depends on which points are taken, and on which statistic of the windows.
+    pub confidence: f64,
+}
+
+/// What a curve shows.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Findings {
+    /// The steps, ascending.
+    pub knees: Vec<Knee>,
+    /// Whether the curve ends while it still rises: a level may lie beyond.
+    pub rises_at_end: bool,
+}
+
+/// Finds the steps of a curve.
+#[must_use]
+pub fn find(curve: &Curve) -> Findings {
+    let fastest = curve.fastest();
+    let mut fits: Vec<Fit> = Vec::new();
+    let mut candidates: Vec<Fit> = candidates(&fastest);
+    candidates.sort_by(|a, b| b.gain.total_cmp(&a.gain));
+    for candidate in candidates {
+        if fits.len() < LEVELS_MAX && fits.iter().all(|fit| fit.is_apart_from(&candidate)) {
+            fits.push(candidate);
+        }
+    }
+    fits.sort_by(|a, b| a.start.total_cmp(&b.start));
+    let knees = fits.iter().map(|fit| fit.knee(curve, &fastest)).collect();
+    let knees = in_hierarchy(knees);
+    Findings {
+        rises_at_end: rises_at_end(&fastest, knees.last()),
+        knees,
+    }
+}
+
+/// The step of a curve that is nearest to `entries`, if there is one within a factor of 1.5.
+#[must_use]
+pub fn find_near(curve: &Curve, entries: f64) -> Option<Knee> {
+    let distance = |knee: &Knee| (knee.entries / entries).ln().abs();
+    let knees = find(curve).knees.into_iter();
+    let nearest = knees.min_by(|a, b| distance(a).total_cmp(&distance(b)))?;
+    (distance(&nearest) < NEAR_FACTOR.ln()).then_some(nearest)
+}
+
+/// Drops what cannot be levels of one hierarchy: a larger level is never much cheaper to miss than
+/// a smaller one. Of two such steps the surer one stays.
+fn in_hierarchy(mut knees: Vec<Knee>) -> Vec<Knee> {
+    while let Some(index) = knees
+        .windows(2)
+        .position(|pair| pair[1].penalty_cycles < pair[0].penalty_cycles * CHEAPER_SHARE)
+    {
+        let first_is_surer = knees[index].confidence >= knees[index + 1].confidence;
+        knees.remove(index + usize::from(first_is_surer));
+    }
+    knees
+}
+
+/// One fitted step.
+#[derive(Debug, Clone, Copy)]
+struct Fit {
+    shape: Shape,
+    start: f64,
+    /// Where it ends, as a multiple of `start`.
+    width: f64,
+    base: f64,
+    height: f64,
+    /// Mean distance of the points from the fit, in cycles.
+    miss: f64,
+    /// How much nearer the fit is to the points than a slope, in sum.
+    gain: f64,
+}
+
+/// How a step rises.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Shape {
+    /// As the least recently used of a set is replaced.
+    Lru,
+    /// In proportion to the pages.
+    Straight,
+}
+
+impl Shape {
+    /// The share of accesses that miss.
+    fn share(self, pages: f64, start: f64, width: f64) -> f64 {
+        if pages <= start {
+            return 0.0;
+        }
+        if pages >= start * width {
+            return 1.0;
+        }
+        match self {
+            Self::Lru => (1.0 - start / pages) * width / (width - 1.0),
+            Self::Straight => (pages / start - 1.0) / (width - 1.0),
+        }
+    }
+
+    /// Where half of them miss.
+    fn half(self, start: f64, width: f64) -> f64 {
+        match self {
+            // With W = 1/(width-1) this is C(W+1)/(W+1/2).
+            Self::Lru => start * 2.0 * width / (width + 1.0),
+            Self::Straight => start * f64::midpoint(1.0, width),
+        }
+    }
+}
+
+impl Fit {
+    fn is_apart_from(&self, other: &Self) -> bool {
+        let (low, high) = if self.start < other.start {
+            (self, other)
+        } else {
+            (other, self)
+        };
+        high.start > low.start * low.width.max(APART)
+    }
+
+    /// The knee, after a closer look at the same place.
+    fn knee(&self, curve: &Curve, fastest: &[(f64, f64)]) -> Knee {
+        let closer = |points: &[(f64, f64)]| refine(points, self);
+        let best = closer(fastest).unwrap_or(*self);
+        let half_of = |odd: usize| -> Vec<(f64, f64)> {
+            let kept = fastest
+                .iter()
+                .enumerate()
+                .filter(|(index, _)| index % 2 == odd);
+            kept.map(|(_, &point)| point).collect()
+        };
+        let off = |points: &[(f64, f64)]| {
+            closer(points).map_or(0.5, |fit| (fit.start / best.start - 1.0).abs())
+        };
+        let halves = off(&half_of(0)).max(off(&half_of(1)));
+        let fifth = off(&curve.fifth());
+        let noise = best.miss / best.height.max(f64::MIN_POSITIVE);
+        let confidence = (1.0 - NOISE_WEIGHT * noise).clamp(0.0, 1.0)
+            * (1.0 - HALVES_WEIGHT * halves).clamp(0.0, 1.0)
+            * (1.0 - FIFTH_WEIGHT * fifth).clamp(0.0, 1.0);
+        let entries_half = best.shape.half(best.start, best.width);
+        Knee {
+            // (W+1/2)/(W+1) with W = 1/(width-1).
+            entries: entries_half * (best.width + 1.0) / (2.0 * best.width),
+            entries_half,
+            entries_end: best.start * best.width,
+            base_cycles: best.base,
+            penalty_cycles: best.height,
+            confidence,
+        }
+    }
+}
+
+/// Every step that would be accepted, on a coarse grid.
+fn candidates(points: &[(f64, f64)]) -> Vec<Fit> {
+    let (Some(first), Some(last)) = (points.first(), points.last()) else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    let mut start = first.0;
+    while start < last.0 {
+        let widths = WIDTHS.iter().map(|&width| (start, width));
+        let fits = widths.flat_map(|at| best_shape(points, at));
+        found.extend(fits.filter(|fit| fit.is_level(points)));
+        start *= GRID_STEP;
+    }
+    found
+}
+
+/// The same step on a fine grid.
+fn refine(points: &[(f64, f64)], coarse: &Fit) -> Option<Fit> {
+    // All of them are judged by the same points, so that distances compare.
+    let window = window(points, coarse.start, coarse.width.max(WINDOW_WIDTH_MIN));
+    let mut best: Option<Fit> = None;
+    for step in -FINE_STEPS..=FINE_STEPS {
+        let start = coarse.start * (f64::from(step) * FINE_STEP).exp();
+        for index in 0..=FINE_WIDTHS {
+            let width = 1.0 + WIDTH_MIN + f64::from(index) * FINE_WIDTH;
+            for shape in [Shape::Lru, Shape::Straight] {
+                let fit = fit(window, shape, start, width);
+                if let Some(fit) = fit
+                    && best.is_none_or(|best| fit.miss < best.miss)
+                {
+                    best = Some(fit);
+                }
+            }
+        }
+    }
+    best
+}
+
+fn best_shape(points: &[(f64, f64)], (start, width): (f64, f64)) -> Option<Fit> {
+    let window = window(points, start, width);
+    let fits = [Shape::Lru, Shape::Straight]
+        .into_iter()
+        .filter_map(|shape| fit(window, shape, start, width));
+    let mut best = fits.min_by(|a, b| a.miss.total_cmp(&b.miss))?;
+    best.gain = (slope_miss(window) - best.miss) * window.len() as f64;
+    Some(best)
+}
+
+/// The points around a step: enough of the ground on both sides, too little for another step.
+fn window(points: &[(f64, f64)], start: f64, width: f64) -> &[(f64, f64)] {
+    let from = points.partition_point(|&(pages, _)| pages < start / WINDOW_BEFORE);
+    let to = points.partition_point(|&(pages, _)| pages <= start * width * WINDOW_AFTER);
+    &points[from..to]
+}
+
+/// The step of this shape that is nearest to the points; `None` where they do not tell base and
+/// height apart. A first round by least squares, a second one without the points that are far off.
+fn fit(points: &[(f64, f64)], shape: Shape, start: f64, width: f64) -> Option<Fit> {
+    let shares = |pages: f64| shape.share(pages, start, width);
+    let (base, height) = line(
+        points
+            .iter()
+            .map(|&(pages, cycles)| (shares(pages), cycles)),
+    )?;
+    let off = |pages: f64, cycles: f64| (cycles - base - height * shares(pages)).abs();
+    let mean = points
+        .iter()
+        .map(|&(pages, cycles)| off(pages, cycles))
+        .sum::<f64>()
+        / points.len() as f64;
+    let near = points
+        .iter()
+        .filter(|&&(pages, cycles)| off(pages, cycles) <= OUTLIER * mean);
+    let (base, height) = line(near.map(|&(pages, cycles)| (shares(pages), cycles)))?;
+    let off = |&(pages, cycles): &(f64, f64)| (cycles - base - height * shares(pages)).abs();
+    Some(Fit {
+        shape,
+        start,
+        width,
+        base,
+        height,
+        miss: points.iter().map(off).sum::<f64>() / points.len() as f64,
+        gain: 0.0,
+    })
+}
+
+/// Mean distance of the points from the best slope by the logarithm of the pages.
+fn slope_miss(points: &[(f64, f64)]) -> f64 {
+    let by_log = || points.iter().map(|&(pages, cycles)| (pages.ln(), cycles));
+    let Some((base, slope)) = line(by_log()) else {
+        return 0.0;
+    };
+    by_log()
+        .map(|(x, y)| (y - base - slope * x).abs())
+        .sum::<f64>()
+        / points.len() as f64
+}
+
+/// Offset and slope by least squares; `None` where all x are the same.
+fn line(points: impl Iterator<Item = (f64, f64)> + Clone) -> Option<(f64, f64)> {
+    let count = points.clone().count() as f64;
+    let (sum_x, sum_y) = points
+        .clone()
+        .fold((0.0, 0.0), |(x, y), p| (x + p.0, y + p.1));
+    let (mean_x, mean_y) = (sum_x / count, sum_y / count);
+    let (mut over, mut under) = (0.0, 0.0);
+    for (x, y) in points {
+        over += (x - mean_x) * (y - mean_y);
+        under += (x - mean_x) * (x - mean_x);
+    }
+    (under > 1e-9).then(|| {
+        let slope = over / under;
+        (mean_y - slope * mean_x, slope)
+    })
+}
+
+impl Fit {
+    /// Whether this is a level: high enough, with level ground on both sides, and a step rather
+    /// than a slope.
+    fn is_level(&self, points: &[(f64, f64)]) -> bool {
+        let window = window(points, self.start, self.width);
+        let before = window.iter().filter(|point| point.0 <= self.start).count();
+        let end = self.start * self.width;
+        let after = window.iter().filter(|point| point.0 >= end).count();
+        before >= GROUND_POINTS
+            && after >= GROUND_POINTS
+            && self.height >= HEIGHT_MIN.max(HEIGHT_SHARE_MIN * self.base)
+            && self.miss <= MISS_SHARE_MAX * self.height
+            && self.miss <= SLOPE_SHARE_MAX * slope_miss(window)
+    }
+}
+
+/// Whether the last octave rises by more than a level would have to.
+fn rises_at_end(points: &[(f64, f64)], last: Option<&Knee>) -> bool {
+    let Some(&(end, top)) = points.last() else {
+        return false;
+    };
+    let from = last.map_or(end / 2.0, |knee| (end / 2.0).max(knee.entries_end));
+    let Some(&(_, ground)) = points.iter().find(|point| point.0 >= from) else {
+        return false;
+    };
+    top - ground >= HEIGHT_MIN.max(RISE_SHARE * ground)
+}
+
+const LEVELS_MAX: usize = 4;
+/// Two levels are at least so many times apart.
+const APART: f64 = 2.0;
+const CHEAPER_SHARE: f64 = 0.6;
+const NEAR_FACTOR: f64 = 1.5;
+const GRID_STEP: f64 = 1.022;
+const WIDTHS: [f64; 8] = [1.02, 1.06, 1.12, 1.2, 1.3, 1.45, 1.6, 1.8];
+const WINDOW_BEFORE: f64 = 2.0;
+const WINDOW_AFTER: f64 = 1.5;
+const WINDOW_WIDTH_MIN: f64 = 1.2;
+const FINE_STEPS: i32 = 60;
+const FINE_STEP: f64 = 0.003;
+const WIDTH_MIN: f64 = 0.01;
+const FINE_WIDTHS: i32 = 40;
+const FINE_WIDTH: f64 = 0.02;
+const OUTLIER: f64 = 3.0;
+/// Points of level ground on each side.
+const GROUND_POINTS: usize = 3;
+/// Cycles below which a step could be anything.
+const HEIGHT_MIN: f64 = 1.5;
+/// The same as a share of the ground before it.
+const HEIGHT_SHARE_MIN: f64 = 0.05;
+/// Points may lie so far off the step, on average, as a share of its height.
+const MISS_SHARE_MAX: f64 = 0.12;
+/// The same as a share of how far they lie off a slope.
+const SLOPE_SHARE_MAX: f64 = 0.5;
+const RISE_SHARE: f64 = 0.3;
+const NOISE_WEIGHT: f64 = 4.0;
+const HALVES_WEIGHT: f64 = 3.0;
+const FIFTH_WEIGHT: f64 = 2.0;
+
+#[cfg(test)]
+#[path = "detect_tests.rs"]
+mod tests;

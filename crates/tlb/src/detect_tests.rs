@@ -1,0 +1,353 @@
+//! Curves of simulated buffers, and what the detector must say about them.
+
+use super::*;
+use crate::chain::Random;
+use crate::curve::Point;
+use proptest::prelude::*;
+
+/// How a full set chooses what to drop.
+#[derive(Clone, Copy, PartialEq)]
+enum Replacement {
+    LeastRecent,
+    Random,
+}
+
+#[derive(Clone, Copy)]
+struct Level {
+    sets: usize,
+    ways: usize,
+    penalty: f64,
+    replacement: Replacement,
+}
+
+fn lru(sets: usize, ways: usize, penalty: f64) -> Level {
+    Level {
+        sets,
+        ways,
+        penalty,
+        replacement: Replacement::LeastRecent,
+    }
+}
+
+/// Cycles per access of a random cycle over `pages` neighbouring pages, after two laps.
+fn cost(levels: &[Level], pages: usize, random: &mut Random) -> f64 {
+    let order = crate::chain::shuffled(pages, random);
+    let mut sets: Vec<Vec<Vec<u32>>> = levels
+        .iter()
+        .map(|level| vec![Vec::new(); level.sets])
+        .collect();
+    let mut cycles = 0.0;
+    for lap in 0..3 {
+        for &page in &order {
+            for (level, sets) in levels.iter().zip(&mut sets) {
+                let set = &mut sets[page as usize % level.sets];
+                let hit = set.iter().position(|&held| held == page);
+                if let Some(place) = hit {
+                    let held = set.remove(place);
+                    set.push(held);
+                    break;
+                }
+                if set.len() == level.ways {
+                    let victim = match level.replacement {
+                        Replacement::LeastRecent => 0,
+                        Replacement::Random => random.below(level.ways),
+                    };
+                    set.remove(victim);
+                }
+                set.push(page);
+                if lap == 2 {
+                    cycles += level.penalty;
+                }
+            }
+        }
+    }
+    4.0 + cycles / pages as f64
+}
+
+/// A measured curve would have points as dense as this around each knee.
+fn pages_of(levels: &[Level], last: usize) -> Vec<usize> {
+    let mut pages: Vec<usize> = (0..)
+        .map(|step| (8.0 * 2f64.powf(f64::from(step) / 8.0)).round() as usize)
+        .take_while(|&pages| pages <= last)
+        .collect();
+    for level in levels {
+        let entries = (level.sets * level.ways) as f64;
+        pages.extend((0..30).map(|step| (entries * (0.7 + 0.035 * f64::from(step))) as usize));
+    }
+    pages.sort_unstable();
+    pages.dedup();
+    pages.retain(|&pages| pages <= last);
+    pages
+}
+
+/// The curve with noise as interruptions make it: always upwards, mostly little, now and then a
+/// lot.
+fn curve(levels: &[Level], last: usize, noise: f64, seed: u64) -> Curve {
+    let mut random = Random::new(seed);
+    let points = pages_of(levels, last).into_iter().map(|pages| {
+        let cycles = cost(levels, pages, &mut random);
+        let unit = random.below(1000) as f64 / 1000.0;
+        let spike = if random.below(25) == 0 { 5.0 } else { 1.0 };
+        let cycles = cycles * (1.0 + noise * unit * spike);
+        Point {
+            pages,
+            cycles,
+            cycles_fifth: cycles * (1.0 + noise * random.below(1000) as f64 / 1000.0),
+            windows: 30,
+        }
+    });
+    Curve::new(points.collect::<Vec<_>>())
+}
+
+fn check(levels: &[Level], found: &Findings, tolerances: &[f64], what: &str) {
+    assert_eq!(found.knees.len(), levels.len(), "{what}: {found:?}");
+    for ((level, knee), tolerance) in levels.iter().zip(&found.knees).zip(tolerances) {
+        let entries = (level.sets * level.ways) as f64;
+        let off = knee.entries / entries - 1.0;
+        assert!(
+            off.abs() <= *tolerance,
+            "{what}: {entries} entries, {knee:?}"
+        );
+        let off = knee.penalty_cycles / level.penalty - 1.0;
+        assert!(
+            off.abs() <= 0.1,
+            "{what}: penalty {}, {knee:?}",
+            level.penalty
+        );
+    }
+}
+
+#[test]
+fn two_levels_are_found_with_their_sizes_and_penalties() {
+    for (first, second) in [
+        (lru(1, 64, 7.0), lru(256, 8, 35.0)),
+        (lru(1, 72, 7.0), lru(256, 12, 19.0)),
+        (lru(16, 4, 7.0), lru(128, 12, 20.0)),
+        (lru(16, 6, 7.0), lru(128, 16, 25.0)),
+    ] {
+        for seed in 1..=4 {
+            let levels = [first, second];
+            let found = find(&curve(&levels, 8192, 0.02, seed));
+            let what = format!("seed {seed}, {} and {}", first.ways, second.ways);
+            check(&levels, &found, &[0.05, 0.1], &what);
+            for knee in &found.knees {
+                assert!(knee.confidence > 0.5, "{what}: {knee:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn one_level_and_three_levels_are_found() {
+    for seed in 1..=4 {
+        let one = [lru(64, 16, 150.0)];
+        check(
+            &one,
+            &find(&curve(&one, 8192, 0.03, seed)),
+            &[0.1],
+            "one level",
+        );
+        let three = [lru(1, 16, 3.0), lru(1, 96, 8.0), lru(128, 8, 30.0)];
+        let found = find(&curve(&three, 8192, 0.01, seed));
+        check(&three, &found, &[0.1, 0.05, 0.1], "three levels");
+    }
+}
+
+#[test]
+fn a_buffer_that_replaces_at_random_is_found_where_it_is() {
+    for seed in 1..=4 {
+        let second = Level {
+            replacement: Replacement::Random,
+            ..lru(256, 8, 30.0)
+        };
+        let found = find(&curve(&[lru(1, 64, 7.0), second], 8192, 0.02, seed));
+        assert_eq!(found.knees.len(), 2, "seed {seed}: {found:?}");
+        let off = found.knees[1].entries / 2048.0 - 1.0;
+        assert!(off.abs() < 0.12, "seed {seed}: {:?}", found.knees[1]);
+    }
+}
+
+#[test]
+fn a_curve_as_this_machine_drew_it_once() {
+    // Zen 4, aliased frames, 128 lines: 72 entries, then 3,072 that replace neither way.
+    let drawn = [
+        (32, 15.66),
+        (35, 15.66),
+        (38, 15.66),
+        (41, 15.66),
+        (45, 15.66),
+        (49, 15.66),
+        (54, 15.66),
+        (59, 18.53),
+        (64, 15.66),
+        (70, 15.66),
+        (76, 17.91),
+        (83, 19.10),
+        (91, 19.10),
+        (99, 19.10),
+        (108, 19.10),
+        (128, 19.10),
+        (152, 19.10),
+        (181, 19.10),
+        (256, 19.0),
+        (362, 19.18),
+        (512, 19.24),
+        (724, 19.22),
+        (1024, 19.10),
+        (1218, 19.1),
+        (1448, 19.14),
+        (1722, 19.1),
+        (2048, 19.14),
+        (2233, 19.2),
+        (2435, 19.25),
+        (2656, 19.3),
+        (2896, 19.27),
+        (3158, 21.5),
+        (3444, 24.75),
+        (3756, 27.16),
+        (4096, 29.25),
+        (4467, 32.7),
+        (4871, 37.14),
+        (5312, 37.3),
+        (5793, 37.34),
+        (6889, 37.62),
+        (8192, 39.08),
+        (9742, 40.54),
+    ];
+    let found = find(&Curve::new(drawn.map(|(pages, cycles)| Point {
+        pages,
+        cycles,
+        cycles_fifth: cycles,
+        windows: 30,
+    })));
+    assert_eq!(found.knees.len(), 2, "{found:?}");
+    assert!(
+        (found.knees[0].entries / 72.0 - 1.0).abs() < 0.05,
+        "{found:?}"
+    );
+    assert!(
+        (found.knees[1].entries / 3072.0 - 1.0).abs() < 0.1,
+        "{found:?}"
+    );
+    assert!(
+        (found.knees[1].penalty_cycles / 18.3 - 1.0).abs() < 0.1,
+        "{found:?}"
+    );
+}
+
+#[test]
+fn a_larger_level_is_never_much_cheaper_to_miss() {
+    let knee = |entries, penalty_cycles, confidence| Knee {
+        entries,
+        entries_half: entries,
+        entries_end: entries,
+        base_cycles: 5.0,
+        penalty_cycles,
+        confidence,
+    };
+    let levels = [
+        knee(72.0, 6.8, 0.9),
+        knee(3072.0, 18.6, 0.7),
+        knee(9081.0, 6.9, 0.5),
+    ];
+    assert_eq!(in_hierarchy(levels.to_vec()), levels[..2]);
+    let levels = [
+        knee(40.0, 9.0, 0.3),
+        knee(72.0, 5.0, 0.9),
+        knee(3072.0, 20.0, 0.7),
+    ];
+    assert_eq!(in_hierarchy(levels.to_vec()), levels[1..]);
+}
+
+#[test]
+fn level_ground_slopes_and_noise_are_no_levels() {
+    let flat = |seed| curve(&[], 8192, 0.05, seed);
+    for seed in 1..=20 {
+        let found = find(&flat(seed));
+        assert_eq!(found, Findings::default(), "seed {seed}");
+    }
+    // A cache that holds ever less of the page tables.
+    let slope = Curve::new((0..90).map(|step| {
+        let pages = 8.0 * 2f64.powf(f64::from(step) / 8.0);
+        Point {
+            pages: pages as usize,
+            cycles: 4.0 + f64::from(step) * 0.3,
+            cycles_fifth: 4.0 + f64::from(step) * 0.3,
+            windows: 30,
+        }
+    }));
+    let found = find(&slope);
+    assert!(found.knees.is_empty(), "{found:?}");
+}
+
+#[test]
+fn a_level_beyond_the_end_is_said_to_be_missing() {
+    let levels = [lru(1, 64, 7.0), lru(256, 8, 35.0)];
+    let whole = curve(&levels, 8192, 0.01, 3);
+    let cut = whole
+        .points()
+        .iter()
+        .filter(|point| point.pages <= 2200)
+        .copied();
+    let found = find(&Curve::new(cut));
+    assert_eq!(found.knees.len(), 1, "{found:?}");
+    assert!(found.rises_at_end);
+    assert!(!find(&whole).rises_at_end);
+}
+
+#[test]
+fn the_half_height_is_where_the_formula_says() {
+    for ways in [4.0, 8.0, 12.0] {
+        let width = (ways + 1.0) / ways;
+        let half = Shape::Lru.half(2048.0, width);
+        assert!((half - 2048.0 * (ways + 1.0) / (ways + 0.5)).abs() < 1e-6);
+        assert!((Shape::Lru.share(half, 2048.0, width) - 0.5).abs() < 1e-9);
+        let half = Shape::Straight.half(2048.0, width);
+        assert!((Shape::Straight.share(half, 2048.0, width) - 0.5).abs() < 1e-9);
+    }
+}
+
+#[test]
+fn few_points_and_none_are_no_reason_to_panic() {
+    for count in 0..12 {
+        let points = (0..count).map(|index| Point {
+            pages: 8 << index,
+            cycles: f64::from(index),
+            cycles_fifth: f64::from(index),
+            windows: 1,
+        });
+        let _ = find(&Curve::new(points));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn any_single_level_is_found(
+        sets_log in 4u32..8,
+        ways in 4usize..17,
+        penalty in 10.0f64..60.0,
+        seed in 1u64..1_000_000,
+    ) {
+        let levels = [lru(1 << sets_log, ways, penalty)];
+        let found = find(&curve(&levels, 8192, 0.02, seed));
+        check(&levels, &found, &[0.08], &format!("seed {seed}"));
+    }
+
+    #[test]
+    fn any_curve_at_all_is_taken(
+        values in prop::collection::vec((1usize..10_000, 0.0f64..1e4), 0..60),
+    ) {
+        let curve = Curve::new(values.into_iter().map(|(pages, cycles)| Point {
+            pages,
+            cycles,
+            cycles_fifth: cycles,
+            windows: 1,
+        }));
+        for knee in find(&curve).knees {
+            prop_assert!((0.0..=1.0).contains(&knee.confidence));
+            prop_assert!(knee.entries > 0.0 && knee.penalty_cycles > 0.0);
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! What address translation costs a core and an engine.
+//!
+//! Top-down:
+//!
+//! - [`measure`]: the measuring part: memory of every page size, chases over it, curves.
+//! - [`report`]: what comes out.
+//! - The pure core: [`curve`], [`detect`] (from a curve to levels), [`sets`] (from knees against
+//!   strides to sets and ways), [`chain`] (where a chase's nodes lie), [`advice`] (what to do).
+//!
+//! Must stay true: the machine's settings are as they were when a run has ended, however it ended;
+//! nothing is changed at all unless asked for. No unsafe code. Source: papers/003; docs/tlb.md.
+
+pub mod advice;
+pub mod chain;
+pub mod curve;
+pub mod detect;
+pub mod measure;
+pub mod report;
+pub mod sets;
+
+pub use measure::{Config, TlbError, run};
+pub use report::Report;

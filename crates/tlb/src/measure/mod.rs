@@ -1,0 +1,186 @@
+//! The measuring part.
+//!
+//! Why here: everything that needs a clock, memory and a core. [`run`] measures on a thread of its
+//! own, which it pins; any thread may call it. It takes tens of seconds.
+//! Must stay true: when it returns or panics, the machine's settings are what they were.
+
+mod control;
+mod corroborate;
+mod dma;
+mod memory;
+mod probe;
+mod rows;
+mod settings;
+mod stride;
+mod survey;
+mod sweep;
+mod touch;
+
+pub use corroborate::Corroboration;
+pub use memory::{Memory, Missing, Pages};
+pub use probe::{Path, Probe, Window};
+pub use touch::FirstUse;
+
+use crate::report::{Machine, Report};
+use sidecore_engine::KernelError;
+use sidecore_sys::{SysError, cpu};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// What to measure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Config {
+    /// Fewer points and windows: under ten seconds, a taste.
+    pub quick: bool,
+    /// Change the machine's settings where that provides more kinds of pages; they are put back.
+    pub reserve: bool,
+    /// The core to measure on; the last one that is allowed unless given.
+    pub core: Option<usize>,
+    /// Measure loads over small pages only.
+    pub levels_only: bool,
+    /// Where random orders start.
+    pub seed: u64,
+}
+
+/// What keeps a run from a result.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TlbError {
+    /// The operating system refused something.
+    #[error(transparent)]
+    Sys(#[from] SysError),
+    /// An engine failed.
+    #[error("an engine failed: {0}")]
+    Engine(KernelError),
+    /// A setting could not be changed.
+    #[error("cannot change {path}: {source}; run as root, or without --reserve")]
+    Setting {
+        /// The setting's file.
+        path: String,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// Too little memory.
+    #[error("needs {needed_mib} MiB of memory, {free_mib} MiB are available; end something first")]
+    Memory {
+        /// What a run needs.
+        needed_mib: usize,
+        /// What there is.
+        free_mib: usize,
+    },
+    /// The core may not be used.
+    #[error("core {core} is not one of those that this process may use: {allowed:?}")]
+    Core {
+        /// The core asked for.
+        core: usize,
+        /// Those that are allowed.
+        allowed: Vec<usize>,
+    },
+    /// Asked to stop.
+    #[error("interrupted")]
+    Interrupted,
+    /// A chase over nothing.
+    #[error("no pages to access")]
+    NoPages,
+}
+
+/// How densely to measure.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Plan {
+    /// Points in an octave of the coarse curve.
+    pub(crate) points_per_octave: u32,
+    /// Points around a knee, in each refinement.
+    pub(crate) points_at_knee: usize,
+    /// Rounds of refinement.
+    pub(crate) refinements: usize,
+    /// Passes over a curve.
+    pub(crate) passes: usize,
+    /// Windows of a point in each pass.
+    pub(crate) windows: usize,
+    /// Pages of 4 KiB at the curves' end.
+    pub(crate) pages_max: usize,
+    /// Rounds of a first use.
+    pub(crate) first_uses: usize,
+    /// For how long after the start points may have more windows, where they need them.
+    pub(crate) patience: Duration,
+}
+
+impl Plan {
+    /// For the levels themselves.
+    fn levels(quick: bool) -> Self {
+        match quick {
+            false => Self {
+                points_per_octave: 8,
+                points_at_knee: 24,
+                refinements: 2,
+                passes: 3,
+                windows: 12,
+                pages_max: 16384,
+                first_uses: 400,
+                patience: Duration::from_secs(12),
+            },
+            true => Self {
+                points_per_octave: 6,
+                points_at_knee: 16,
+                refinements: 1,
+                passes: 2,
+                windows: 5,
+                pages_max: 8192,
+                first_uses: 100,
+                patience: Duration::from_secs(3),
+            },
+        }
+    }
+
+    /// For everything that is compared with them.
+    fn compared(self) -> Self {
+        Self {
+            refinements: 1,
+            points_at_knee: self.points_at_knee / 2,
+            passes: 2,
+            windows: self.windows * 2 / 3,
+            // Beyond, what is measured is the caches.
+            pages_max: self.pages_max.min(8192),
+            ..self
+        }
+    }
+}
+
+/// Measures all of it. `say` is told what is being measured; setting `cancel` ends the run with
+/// [`TlbError::Interrupted`].
+///
+/// # Errors
+/// [`TlbError`].
+pub fn run(
+    config: &Config,
+    cancel: &AtomicBool,
+    say: &mut (dyn FnMut(&str) + Send),
+) -> Result<Report, TlbError> {
+    let allowed = cpu::allowed()?;
+    let core = config.core.or(allowed.last().copied()).unwrap_or(0);
+    if !allowed.contains(&core) {
+        return Err(TlbError::Core { core, allowed });
+    }
+    let free = settings::memory_available();
+    if free < MEMORY_NEEDED {
+        return Err(TlbError::Memory {
+            needed_mib: MEMORY_NEEDED >> 20,
+            free_mib: free >> 20,
+        });
+    }
+    // Before the thread is pinned: afterwards it may use one core only.
+    let machine = Machine::look();
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            cpu::pin(core)?;
+            survey::all(config, (machine, core), cancel, say)
+        });
+        match thread.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}
+
+/// Two maps of 64 MiB, page tables, and some air.
+const MEMORY_NEEDED: usize = 256 << 20;

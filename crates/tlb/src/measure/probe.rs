@@ -1,0 +1,321 @@
+//! One measured point: windows of a chase over some pages.
+//!
+//! Why here: on a machine that others use, too, a mean says who else ran. So there are many short
+//! windows, each with a fresh random cycle, two laps to warm up, and the core's clock measured
+//! right before and after; the fastest window is the one that nobody disturbed. Must stay true:
+//! nothing but the walk is between the two readings of the counter. Source: docs/tlb.md, "Method".
+
+use super::memory::Memory;
+use super::{TlbError, dma};
+use crate::chain::{self, Layout, Random};
+use crate::curve::Point;
+use serde::Serialize;
+use sidecore_engine::{Core, CoreOptions, DmaMode};
+use sidecore_sys::clock;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+/// Who accesses memory, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Path {
+    /// A core's loads.
+    Load,
+    /// An engine's DMA gets of 128 bytes, copied to its local store.
+    DmaCopy,
+    /// An engine's DMA gets of 128 bytes, lent.
+    DmaBorrow,
+}
+
+impl Path {
+    /// For people and for scripts.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Load => "load",
+            Self::DmaCopy => "dma-copy",
+            Self::DmaBorrow => "dma-borrow",
+        }
+    }
+
+    /// Numbers that it fetches together.
+    #[must_use]
+    pub fn block_values(self) -> usize {
+        match self {
+            Self::Load => LINE_VALUES,
+            Self::DmaCopy | Self::DmaBorrow => dma::BLOCK_VALUES,
+        }
+    }
+}
+
+/// What measures: a path, and the core that it needs.
+#[derive(Debug)]
+pub struct Probe<'a> {
+    path: Path,
+    core: Option<Core>,
+    random: Random,
+    cancel: &'a AtomicBool,
+    order: Vec<u32>,
+    /// The core's clock by the last windows.
+    clocks: VecDeque<f64>,
+    patient_until: Option<Instant>,
+}
+
+impl<'a> Probe<'a> {
+    /// A probe for `path`; setting `cancel` makes it end.
+    ///
+    /// # Errors
+    /// [`TlbError::Sys`] where the engine's local store cannot be had.
+    pub fn new(path: Path, seed: u64, cancel: &'a AtomicBool) -> Result<Self, TlbError> {
+        let mode = match path {
+            Path::Load => None,
+            Path::DmaCopy => Some(DmaMode::Copy),
+            Path::DmaBorrow => Some(DmaMode::Borrow),
+        };
+        let core = |mode| {
+            let options = CoreOptions {
+                mode,
+                ..CoreOptions::default()
+            };
+            Core::new(options)
+        };
+        Ok(Self {
+            path,
+            core: mode.map(core).transpose()?,
+            random: Random::new(seed),
+            cancel,
+            order: Vec::new(),
+            clocks: VecDeque::with_capacity(CLOCKS),
+            patient_until: None,
+        })
+    }
+
+    /// Who accesses.
+    #[must_use]
+    pub fn path(&self) -> Path {
+        self.path
+    }
+
+    /// Measures a random cycle over these pages of 4 KiB, by number, in so many windows.
+    ///
+    /// # Errors
+    /// [`TlbError::Interrupted`]; [`TlbError::Engine`] where a DMA fails.
+    pub fn point(
+        &mut self,
+        memory: &mut Memory,
+        layout: Layout,
+        pages: &[usize],
+        windows: usize,
+    ) -> Result<Point, TlbError> {
+        let places = self.places(memory, layout, pages);
+        let mut measured = Vec::with_capacity(windows * PATIENCE);
+        while measured.len() < windows
+            || (measured.len() < windows * PATIENCE
+                && !is_confirmed(&measured)
+                && self
+                    .patient_until
+                    .is_none_or(|until| Instant::now() < until))
+        {
+            measured.push(self.window(memory, &places, &mut || Ok(()))?);
+        }
+        Ok(summary(pages.len(), &measured))
+    }
+
+    /// From then on a point has the windows asked for and no more, also where no two of them agree
+    /// on the fastest.
+    pub(crate) fn be_patient_until(&mut self, until: Instant) {
+        self.patient_until = Some(until);
+    }
+
+    /// Where the nodes of these pages lie.
+    #[must_use]
+    pub fn places(&self, memory: &Memory, layout: Layout, pages: &[usize]) -> Vec<u32> {
+        let framed: Vec<_> = pages
+            .iter()
+            .map(|&page| (page, memory.frame_of(page)))
+            .collect();
+        chain::places(memory.ground(self.path.block_values()), layout, &framed)
+    }
+
+    /// One window: cycles per access, and whether the core's clock could be told. `around` is
+    /// called right before and right after it.
+    ///
+    /// # Errors
+    /// As [`Self::point`].
+    pub fn window(
+        &mut self,
+        memory: &mut Memory,
+        places: &[u32],
+        around: &mut dyn FnMut() -> Result<(), TlbError>,
+    ) -> Result<Window, TlbError> {
+        if self.cancel.load(Ordering::Relaxed) {
+            return Err(TlbError::Interrupted);
+        }
+        let Some(&place) = places.first() else {
+            return Err(TlbError::NoPages);
+        };
+        self.link(memory, places);
+        let nodes = places.len() as u64;
+        let mut at = self.walk(memory, place, LAPS_WARM * nodes)?;
+        let steps = (LAPS * nodes).max(STEPS_MIN);
+        around()?;
+        let before = clock::additions_per_cycle();
+        let begun = clock::cycles();
+        at = self.walk(memory, at, steps)?;
+        let counted = clock::cycles().wrapping_sub(begun);
+        let after = clock::additions_per_cycle();
+        around()?;
+        std::hint::black_box(at);
+        let own = before.max(after);
+        let clock = self.full_speed(own);
+        Ok(Window {
+            cycles: counted as f64 * clock / steps as f64,
+            steady: (clock / own).ln() < UNSTEADY,
+            steps,
+        })
+    }
+
+    /// The core's clock: the highest of the last readings. One that is lower was interrupted while
+    /// it was read, far more often than that the core is slower, and would make the window look
+    /// faster than it was; the other way round a window looks slower, and does not count.
+    fn full_speed(&mut self, own: f64) -> f64 {
+        if self.clocks.len() == CLOCKS {
+            self.clocks.pop_front();
+        }
+        self.clocks.push_back(own);
+        self.clocks.iter().copied().fold(0.0, f64::max)
+    }
+
+    /// Writes a fresh random cycle.
+    fn link(&mut self, memory: &mut Memory, places: &[u32]) {
+        let count = places.len();
+        if self.order.len() != count {
+            self.order = (0..count as u32).collect();
+        }
+        chain::shuffle(&mut self.order, &mut self.random);
+        for index in 0..count {
+            let from = places[self.order[index] as usize];
+            let to = places[self.order[(index + 1) % count] as usize];
+            memory.set(from as usize, to);
+        }
+    }
+
+    fn walk(&mut self, memory: &Memory, from: u32, steps: u64) -> Result<u32, TlbError> {
+        let values = memory.values();
+        match &mut self.core {
+            None => Ok(chase(values, from, steps)),
+            Some(core) => dma::chase(core, values, from, steps),
+        }
+    }
+}
+
+/// What one window showed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Window {
+    /// Cycles per access.
+    pub cycles: f64,
+    /// Whether the core's clock, before or after, was what it was lately.
+    pub steady: bool,
+    /// Accesses.
+    pub steps: u64,
+}
+
+/// Whether the fastest window was no accident: another one was as fast.
+fn is_confirmed(windows: &[Window]) -> bool {
+    let steady = windows.iter().filter(|window| window.steady);
+    let mut cycles: Vec<f64> = steady.map(|window| window.cycles).collect();
+    cycles.sort_by(f64::total_cmp);
+    matches!(cycles[..], [fastest, _, third, ..] if third <= fastest * CONFIRMED)
+}
+
+/// The fastest window and the fifth of them; of those whose own clock could be told, if there are
+/// any.
+fn summary(pages: usize, windows: &[Window]) -> Point {
+    let steady = windows.iter().filter(|window| window.steady);
+    let mut cycles: Vec<f64> = steady.map(|window| window.cycles).collect();
+    if cycles.is_empty() {
+        cycles = windows.iter().map(|window| window.cycles).collect();
+    }
+    cycles.sort_by(f64::total_cmp);
+    Point {
+        pages,
+        cycles: cycles.first().copied().unwrap_or(0.0),
+        cycles_fifth: cycles.get(cycles.len() / 5).copied().unwrap_or(0.0),
+        windows: windows.len(),
+    }
+}
+
+/// Every load waits for the one before.
+#[inline(never)]
+fn chase(values: &[u32], from: u32, steps: u64) -> u32 {
+    (0..steps).fold(from, |at, _| values[at as usize])
+}
+
+/// Windows by which the clock is judged: fewer than a change of the clock would last.
+const CLOCKS: usize = 100;
+/// How many times as many windows a point may have while none is confirmed.
+const PATIENCE: usize = 3;
+/// Two more windows are as fast as the fastest.
+const CONFIRMED: f64 = 1.015;
+const LINE_VALUES: usize = 16;
+const LAPS_WARM: u64 = 2;
+const LAPS: u64 = 4;
+const STEPS_MIN: u64 = 20_000;
+/// Logarithm of the ratio of two clocks that are not the same.
+const UNSTEADY: f64 = 0.05;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::Config;
+    use crate::measure::memory::Pages;
+
+    #[test]
+    fn a_walk_visits_every_node_once_a_lap_by_every_path() {
+        let cancel = AtomicBool::new(false);
+        for path in [Path::Load, Path::DmaCopy, Path::DmaBorrow] {
+            for kind in [Pages::SmallAliased, Pages::SmallPlain] {
+                let made = Memory::new(kind, 1024, &Config::default()).unwrap();
+                let mut memory = made.unwrap();
+                let mut probe = Probe::new(path, 7, &cancel).unwrap();
+                let pages: Vec<usize> = (0..300).map(|page| page * 3).collect();
+                let places = probe.places(&memory, Layout::Far, &pages);
+                probe.link(&mut memory, &places);
+                let mut seen = std::collections::HashSet::new();
+                let mut at = places[0];
+                for _ in 0..300 {
+                    at = probe.walk(&memory, at, 1).unwrap();
+                    assert!(seen.insert(at), "{path:?} {kind:?}: a shorter cycle");
+                }
+                assert_eq!(at, places[0], "{path:?} {kind:?}");
+                assert_eq!(probe.walk(&memory, at, 600).unwrap(), at);
+            }
+        }
+    }
+
+    #[test]
+    fn a_point_is_the_fastest_window_and_cancelling_ends_it() {
+        let window = |cycles, steady| Window {
+            cycles,
+            steady,
+            steps: 1,
+        };
+        let mut windows: Vec<_> = (0..10).map(|n| window(10.0 + f64::from(n), true)).collect();
+        assert!(!is_confirmed(&windows));
+        windows.push(window(1.0, false));
+        let point = summary(5, &windows);
+        assert_eq!(
+            (point.cycles, point.cycles_fifth, point.windows),
+            (10.0, 12.0, 11)
+        );
+
+        let cancel = AtomicBool::new(true);
+        let mut memory = Memory::new(Pages::SmallPlain, 64, &Config::default())
+            .unwrap()
+            .unwrap();
+        let mut probe = Probe::new(Path::Load, 7, &cancel).unwrap();
+        let ended = probe.point(&mut memory, Layout::Near, &[0, 1], 3);
+        assert!(matches!(ended, Err(TlbError::Interrupted)));
+    }
+}

@@ -1,0 +1,136 @@
+//! What the first DMA costs from and to memory that nobody touched before.
+//!
+//! Why here: the papers lost two to three orders of magnitude there; whether touching ahead is
+//! worth its time is for this to say. Medians: an interruption more or less does not matter to
+//! factors of this kind. Source: papers/000 ("SPE set-up"), papers/003.
+
+use super::TlbError;
+use serde::Serialize;
+use sidecore_engine::{Core, CoreOptions, Ctx, In, Kernel, KernelError};
+use sidecore_sys::{HugePages, RegionOptions, Slab, SysError, clock};
+
+/// One kind of first use.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct FirstUse {
+    /// What was done.
+    pub name: &'static str,
+    /// Nanoseconds, memory touched before.
+    pub touched_ns: f64,
+    /// Nanoseconds, memory not touched before.
+    pub untouched_ns: f64,
+}
+
+impl FirstUse {
+    /// How many times longer it takes.
+    #[must_use]
+    pub fn factor(&self) -> f64 {
+        self.untouched_ns / self.touched_ns.max(1.0)
+    }
+}
+
+/// Measures all kinds.
+pub(crate) fn measure(rounds: usize) -> Result<Vec<FirstUse>, TlbError> {
+    Ok(vec![
+        FirstUse {
+            name: "get of 128 bytes",
+            touched_ns: source(128, true, rounds)?,
+            untouched_ns: source(128, false, rounds)?,
+        },
+        FirstUse {
+            name: "get of 64 KiB",
+            touched_ns: source(BLOCK_BYTES, true, rounds)?,
+            untouched_ns: source(BLOCK_BYTES, false, rounds)?,
+        },
+        FirstUse {
+            name: "get of 64 KiB into a new local store",
+            touched_ns: store(true, rounds)?,
+            untouched_ns: store(false, rounds)?,
+        },
+    ])
+}
+
+/// Brings a block in.
+struct Bring;
+
+impl Kernel for Bring {
+    type Args<'j> = In<'j, u8>;
+    type Out = u8;
+    type State = ();
+    const LS: usize = BLOCK_BYTES;
+
+    fn run<'c, 'j: 'c>(cx: &mut Ctx<'c, Self>, block: In<'j, u8>) -> Result<u8, KernelError> {
+        let buffer = cx.store.alloc(block.len())?;
+        let buffer = cx.mfc.get_large(buffer, block)?.wait();
+        Ok(buffer[0])
+    }
+}
+
+/// Median time of a get from memory that is, or is not, touched before each.
+fn source(bytes: usize, touched: bool, rounds: usize) -> Result<f64, TlbError> {
+    let mut core = Core::new(CoreOptions::default())?;
+    core.prepare::<Bring>().map_err(TlbError::Engine)?;
+    let slab = Slab::new(bytes, 1, memory(touched))?;
+    let mut block = slab.take().ok_or(TlbError::NoPages)?;
+    let mut times = Vec::with_capacity(rounds);
+    for _ in 0..rounds {
+        if touched {
+            block.fill(1);
+        } else {
+            let released = block.release_pages();
+            released.map_err(|source| SysError::Call {
+                call: "giving pages back",
+                source,
+            })?;
+        }
+        times.push(time(&mut core, &block[..bytes])?);
+    }
+    Ok(median(times))
+}
+
+/// Median time of the first get into a local store.
+fn store(touched: bool, rounds: usize) -> Result<f64, TlbError> {
+    let block = vec![1; BLOCK_BYTES];
+    let mut times = Vec::with_capacity(rounds);
+    for _ in 0..rounds {
+        let mut core = Core::new(CoreOptions {
+            region: memory(touched),
+            ..CoreOptions::default()
+        })?;
+        core.prepare::<Bring>().map_err(TlbError::Engine)?;
+        times.push(time(&mut core, &block)?);
+    }
+    Ok(median(times))
+}
+
+fn memory(touch: bool) -> RegionOptions {
+    RegionOptions {
+        huge: HugePages::None,
+        lock: false,
+        touch,
+    }
+}
+
+fn time(core: &mut Core, block: &[u8]) -> Result<f64, TlbError> {
+    let begun = clock::cycles();
+    core.run::<Bring>(In::new(block))
+        .map_err(TlbError::Engine)?;
+    let counted = clock::cycles().wrapping_sub(begun);
+    Ok(counted as f64 * 1000.0 / clock::cycles_per_us())
+}
+
+fn median(mut times: Vec<f64>) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times.get(times.len() / 2).copied().unwrap_or(0.0)
+}
+
+const BLOCK_BYTES: usize = 64 << 10;
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn untouched_memory_takes_longer() {
+        for first_use in super::measure(100).unwrap() {
+            assert!(first_use.factor() > 1.0, "{first_use:?}");
+        }
+    }
+}
