@@ -5,6 +5,7 @@
 
 mod block;
 mod output;
+mod phylo;
 mod size;
 mod tour;
 
@@ -24,6 +25,9 @@ enum Command {
     /// Compressed images: pack, mount, attach, serve, measure.
     #[command(subcommand)]
     Block(block::Command),
+    /// Phylogenies by maximum likelihood: evaluate, simulate, compare, measure.
+    #[command(subcommand)]
+    Phylo(phylo::Command),
     /// The main job, end to end, on this machine's own files.
     Tour(tour::Args),
 }
@@ -41,6 +45,7 @@ fn main() -> ExitCode {
     output::start_logging();
     let result = match Cli::parse().command {
         Command::Block(command) => command.run(),
+        Command::Phylo(command) => command.run(),
         Command::Tour(args) => args.run(),
     };
     match result {

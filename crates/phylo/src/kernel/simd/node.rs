@@ -1,0 +1,362 @@
+//! newview: a node's values from its children's.
+//!
+//! How: classes are taken in groups of [`GROUP`], and each group rate by rate, so that one rate's
+//! matrices stay in registers (DNA) or in the nearest cache (protein) while the group's spans do.
+//! A rate whose values are all below the threshold is scaled by itself: with the slow and the fast
+//! rate of a large tree hundreds of orders of magnitude apart, one count for all would lose one.
+
+use super::lanes::Lanes;
+use crate::kernel::{Operand, Quad, SCALE, Shape, THRESHOLD};
+
+/// Classes that are worked on together.
+const GROUP: usize = 16;
+
+#[inline(always)]
+pub(super) fn newview<V: Lanes>(
+    shape: Shape,
+    left: &Operand<'_>,
+    right: &Operand<'_>,
+    values: &mut [Quad],
+    scalers: &mut [u16],
+    scale: bool,
+) {
+    match shape.states {
+        4 => sides::<V, Dna>(shape.rates, left, right, values, scalers, scale),
+        _ => sides::<V, Protein>(shape.rates, left, right, values, scalers, scale),
+    }
+}
+
+/// How one rate of one span goes through a matrix.
+pub(super) trait States {
+    /// Quads of one rate.
+    const QUADS: usize;
+    /// What is loaded of a matrix before a group begins.
+    type Columns<V: Lanes>: Copy;
+    /// A result of one rate.
+    type Result<V: Lanes>: Copy + AsRef<[V]>;
+    /// Loads one rate's matrix.
+    fn columns<V: Lanes>(matrix: &[Quad]) -> Self::Columns<V>;
+    /// The matrix times a span's one rate; `matrix` is what `columns` was made from.
+    fn apply<V: Lanes>(columns: &Self::Columns<V>, matrix: &[Quad], x: &[Quad]) -> Self::Result<V>;
+    /// One rate of a tip's table.
+    fn load<V: Lanes>(x: &[Quad]) -> Self::Result<V>;
+    /// The product, lane by lane.
+    fn times<V: Lanes>(a: Self::Result<V>, b: Self::Result<V>) -> Self::Result<V>;
+}
+
+/// Four states: the matrix stays in four registers.
+pub(super) struct Dna;
+
+impl States for Dna {
+    const QUADS: usize = 1;
+    type Columns<V: Lanes> = [V; 4];
+    type Result<V: Lanes> = [V; 1];
+
+    #[inline(always)]
+    fn columns<V: Lanes>(matrix: &[Quad]) -> [V; 4] {
+        [
+            V::load(&matrix[0]),
+            V::load(&matrix[1]),
+            V::load(&matrix[2]),
+            V::load(&matrix[3]),
+        ]
+    }
+
+    #[inline(always)]
+    fn apply<V: Lanes>(columns: &[V; 4], _: &[Quad], x: &[Quad]) -> [V; 1] {
+        // SAFETY: every caller passes exactly one quad.
+        let x = unsafe { x.get_unchecked(0) };
+        let mut sum = columns[0].mul(V::splat(x[0]));
+        sum = columns[1].mul_add(V::splat(x[1]), sum);
+        sum = columns[2].mul_add(V::splat(x[2]), sum);
+        [columns[3].mul_add(V::splat(x[3]), sum)]
+    }
+
+    #[inline(always)]
+    fn load<V: Lanes>(x: &[Quad]) -> [V; 1] {
+        // SAFETY: every caller passes exactly one quad.
+        [V::load(unsafe { x.get_unchecked(0) })]
+    }
+
+    #[inline(always)]
+    fn times<V: Lanes>(a: [V; 1], b: [V; 1]) -> [V; 1] {
+        [a[0].mul(b[0])]
+    }
+}
+
+/// Twenty states: five registers of sums, the columns from the cache.
+pub(super) struct Protein;
+
+impl States for Protein {
+    const QUADS: usize = 5;
+    type Columns<V: Lanes> = ();
+    type Result<V: Lanes> = [V; 5];
+
+    #[inline(always)]
+    fn columns<V: Lanes>(_: &[Quad]) {}
+
+    #[inline(always)]
+    fn apply<V: Lanes>(_: &(), matrix: &[Quad], x: &[Quad]) -> [V; 5] {
+        debug_assert!(matrix.len() == 100 && x.len() == 5);
+        let mut sums = [V::zero(); 5];
+        for j in 0..20 {
+            // SAFETY: every caller passes five quads, and one rate's matrix: 20 columns of five.
+            let value = V::splat(unsafe { x.get_unchecked(j / 4)[j % 4] });
+            for (i, sum) in sums.iter_mut().enumerate() {
+                // SAFETY: as above.
+                let column = V::load(unsafe { matrix.get_unchecked(5 * j + i) });
+                *sum = column.mul_add(value, *sum);
+            }
+        }
+        sums
+    }
+
+    #[inline(always)]
+    fn load<V: Lanes>(x: &[Quad]) -> [V; 5] {
+        // SAFETY: every caller passes exactly five quads.
+        std::array::from_fn(|i| V::load(unsafe { x.get_unchecked(i) }))
+    }
+
+    #[inline(always)]
+    fn times<V: Lanes>(a: [V; 5], b: [V; 5]) -> [V; 5] {
+        std::array::from_fn(|i| a[i].mul(b[i]))
+    }
+}
+
+/// One operand of a group: where each class's span begins, in quads.
+#[derive(Clone, Copy)]
+pub(super) struct Starts([usize; GROUP]);
+
+impl Starts {
+    /// The starts of the classes that `index` names, after checking that their spans are there.
+    #[inline(always)]
+    fn new(index: &[u16], span_quads: usize, quads: usize) -> Self {
+        let mut starts = [0; GROUP];
+        for (start, &class) in starts.iter_mut().zip(index) {
+            *start = usize::from(class) * span_quads;
+            assert!(*start + span_quads <= quads, "class {class} is beyond its operand");
+        }
+        Self(starts)
+    }
+}
+
+/// A side with its kind known to the compiler.
+pub(super) trait Side<S: States>: Copy {
+    /// What is loaded before a group's rate begins.
+    type Held<V: Lanes>: Copy;
+    fn index(&self) -> &[u16];
+    fn quads(&self) -> &[Quad];
+    fn scalers(&self) -> Option<&[u16]>;
+    fn hold<V: Lanes>(&self, rate: usize) -> Self::Held<V>;
+    /// One rate of the span that begins at `at` quads.
+    ///
+    /// # Safety
+    /// `at` and the quads of one rate after it are within [`Side::quads`].
+    unsafe fn take<V: Lanes>(&self, held: &Self::Held<V>, rate: usize, at: usize) -> S::Result<V>;
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Tip<'a> {
+    pub(super) table: &'a [Quad],
+    pub(super) index: &'a [u16],
+}
+
+impl<S: States> Side<S> for Tip<'_> {
+    type Held<V: Lanes> = ();
+    #[inline(always)]
+    fn index(&self) -> &[u16] {
+        self.index
+    }
+    #[inline(always)]
+    fn quads(&self) -> &[Quad] {
+        self.table
+    }
+    #[inline(always)]
+    fn scalers(&self) -> Option<&[u16]> {
+        None
+    }
+    #[inline(always)]
+    fn hold<V: Lanes>(&self, _: usize) {}
+    #[inline(always)]
+    unsafe fn take<V: Lanes>(&self, (): &(), _: usize, at: usize) -> S::Result<V> {
+        // SAFETY: the caller's promise.
+        S::load(unsafe { self.table.get_unchecked(at..at + S::QUADS) })
+    }
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Inner<'a> {
+    pub(super) matrix: &'a [Quad],
+    pub(super) values: &'a [Quad],
+    pub(super) scalers: &'a [u16],
+    pub(super) index: &'a [u16],
+}
+
+impl<S: States> Side<S> for Inner<'_> {
+    type Held<V: Lanes> = S::Columns<V>;
+    #[inline(always)]
+    fn index(&self) -> &[u16] {
+        self.index
+    }
+    #[inline(always)]
+    fn quads(&self) -> &[Quad] {
+        self.values
+    }
+    #[inline(always)]
+    fn scalers(&self) -> Option<&[u16]> {
+        Some(self.scalers)
+    }
+    #[inline(always)]
+    fn hold<V: Lanes>(&self, rate: usize) -> S::Columns<V> {
+        S::columns(self.block(rate))
+    }
+    #[inline(always)]
+    unsafe fn take<V: Lanes>(&self, held: &S::Columns<V>, rate: usize, at: usize) -> S::Result<V> {
+        // SAFETY: the caller's promise.
+        let x = unsafe { self.values.get_unchecked(at..at + S::QUADS) };
+        S::apply(held, self.rate_block::<S>(rate), x)
+    }
+}
+
+impl Inner<'_> {
+    #[inline(always)]
+    fn block(&self, rate: usize) -> &[Quad] {
+        // Four columns of DNA; the protein's is not read through this.
+        &self.matrix[4 * rate..][..4]
+    }
+
+    #[inline(always)]
+    fn rate_block<S: States>(&self, rate: usize) -> &[Quad] {
+        let quads = 4 * S::QUADS * S::QUADS;
+        &self.matrix[quads * rate..][..quads]
+    }
+}
+
+#[inline(always)]
+fn sides<V: Lanes, S: States>(
+    rates: usize,
+    left: &Operand<'_>,
+    right: &Operand<'_>,
+    values: &mut [Quad],
+    scalers: &mut [u16],
+    scale: bool,
+) {
+    use Operand as O;
+    match (*left, *right) {
+        (O::Tip { table, index }, O::Tip { table: other, index: at }) => {
+            let (a, b) = (Tip { table, index }, Tip { table: other, index: at });
+            groups::<V, S, _, _>(rates, a, b, values, scalers, scale);
+        }
+        (O::Tip { table, index }, O::Inner { matrix, values: x, scalers: y, index: at })
+        | (O::Inner { matrix, values: x, scalers: y, index: at }, O::Tip { table, index }) => {
+            let b = Inner { matrix, values: x, scalers: y, index: at };
+            groups::<V, S, _, _>(rates, Tip { table, index }, b, values, scalers, scale);
+        }
+        (
+            O::Inner { matrix, values: x, scalers: y, index },
+            O::Inner { matrix: m, values: v, scalers: s, index: at },
+        ) => {
+            let a = Inner { matrix, values: x, scalers: y, index };
+            let b = Inner { matrix: m, values: v, scalers: s, index: at };
+            groups::<V, S, _, _>(rates, a, b, values, scalers, scale);
+        }
+    }
+}
+
+#[inline(always)]
+fn groups<V: Lanes, S: States, A: Side<S>, B: Side<S>>(
+    rates: usize,
+    a: A,
+    b: B,
+    values: &mut [Quad],
+    scalers: &mut [u16],
+    scale: bool,
+) {
+    let span = rates * S::QUADS;
+    let (a_index, b_index) = (a.index(), b.index());
+    assert_eq!(a_index.len(), b_index.len(), "operands of one length");
+    let classes = a_index.len();
+    let values = &mut values[..classes * span];
+    let scalers = &mut scalers[..classes * rates];
+    let limit = V::splat(THRESHOLD);
+    for (group, out) in values.chunks_mut(GROUP * span).enumerate() {
+        let first = group * GROUP;
+        let count = out.len() / span;
+        let (a_index, b_index) = (&a_index[first..][..count], &b_index[first..][..count]);
+        let a_at = Starts::new(a_index, span, a.quads().len());
+        let b_at = Starts::new(b_index, span, b.quads().len());
+        let counts = &mut scalers[first * rates..][..count * rates];
+        add_counts(rates, counts, a_index, a.scalers(), b_index, b.scalers());
+        for rate in 0..rates {
+            let (a_held, b_held) = (a.hold::<V>(rate), b.hold::<V>(rate));
+            let offset = rate * S::QUADS;
+            for k in 0..count {
+                // SAFETY: `k` is below GROUP; Starts::new has checked that a whole span follows
+                // each start, and `offset` is within a span.
+                let (x, y) = unsafe {
+                    (
+                        a.take(&a_held, rate, a_at.0.get_unchecked(k) + offset),
+                        b.take(&b_held, rate, b_at.0.get_unchecked(k) + offset),
+                    )
+                };
+                let mut product = S::times(x, y);
+                if scale && below::<V>(product.as_ref(), limit) {
+                    product = S::times(product, raised::<V, S>());
+                    counts[k * rates + rate] = counts[k * rates + rate].saturating_add(1);
+                }
+                for (i, lanes) in product.as_ref().iter().enumerate() {
+                    // SAFETY: `out` holds `count` spans.
+                    lanes.store(unsafe { out.get_unchecked_mut(k * span + offset + i) });
+                }
+            }
+        }
+    }
+}
+
+/// The counts of the children, added.
+#[inline(always)]
+fn add_counts(
+    rates: usize,
+    counts: &mut [u16],
+    a_index: &[u16],
+    a: Option<&[u16]>,
+    b_index: &[u16],
+    b: Option<&[u16]>,
+) {
+    counts.fill(0);
+    for (index, scalers) in [(a_index, a), (b_index, b)] {
+        let Some(scalers) = scalers else { continue };
+        if rates == 4 {
+            let (counts, scalers) = (counts.as_chunks_mut::<4>().0, scalers.as_chunks::<4>().0);
+            for (to, &class) in counts.iter_mut().zip(index) {
+                let from = &scalers[usize::from(class)];
+                for i in 0..4 {
+                    to[i] = to[i].saturating_add(from[i]);
+                }
+            }
+        } else {
+            for (to, &class) in counts.chunks_mut(rates).zip(index) {
+                let from = &scalers[usize::from(class) * rates..][..rates];
+                for (to, from) in to.iter_mut().zip(from) {
+                    *to = to.saturating_add(*from);
+                }
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn below<V: Lanes>(lanes: &[V], limit: V) -> bool {
+    let mut largest = lanes[0];
+    for more in &lanes[1..] {
+        largest = largest.max(*more);
+    }
+    largest.all_below(limit)
+}
+
+/// The scale in every lane.
+#[inline(always)]
+fn raised<V: Lanes, S: States>() -> S::Result<V> {
+    const RAISED: [Quad; 5] = [[SCALE; 4]; 5];
+    S::load(&RAISED[..S::QUADS])
+}
