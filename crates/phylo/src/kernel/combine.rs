@@ -4,7 +4,7 @@
 //! at all; whoever adds them brings them to one scale first. Portable: a logarithm costs more than
 //! everything else in it.
 
-use super::{LN_THRESHOLD, THRESHOLD};
+use super::{LN_THRESHOLD, QUAD, Quad, RATES_MAX, THRESHOLD};
 
 /// First and second derivative of a log-likelihood by one branch's length.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -20,9 +20,9 @@ pub struct Derivatives {
 pub struct SiteTerms<'a> {
     /// Rate categories.
     pub rates: usize,
-    /// One term a pattern and rate; frequencies and weights are in it.
-    pub terms: &'a [f64],
-    /// How often each term was scaled.
+    /// For each four patterns, rate by rate, one term a pattern; frequencies and weights are in it.
+    pub terms: &'a [Quad],
+    /// How often each term was scaled, pattern by pattern; empty where none was.
     pub scalers: &'a [u16],
     /// What invariable sites add to each pattern: unscaled.
     pub fixed: &'a [f64],
@@ -35,16 +35,26 @@ pub struct SiteTerms<'a> {
 pub fn combine_sites(sites: &SiteTerms<'_>, weights: &[f64], site_lnl: &mut [f64]) -> f64 {
     let rates = sites.rates;
     let mut sum = 0.0;
-    for (pattern, (&weight, lnl)) in weights.iter().zip(site_lnl.iter_mut()).enumerate() {
-        let terms = &sites.terms[pattern * rates..][..rates];
-        let scalers = &sites.scalers[pattern * rates..][..rates];
-        let fixed = sites.fixed[pattern];
-        *lnl = if scalers.iter().all(|&count| count == 0) {
-            (terms.iter().sum::<f64>() + fixed).ln()
-        } else {
-            scaled(terms, scalers, fixed)
-        };
-        sum += weight * *lnl;
+    let fours = sites.terms.chunks(rates).zip(weights.chunks(QUAD)).zip(site_lnl.chunks_mut(QUAD));
+    for (four, ((terms, weights), site_lnl)) in fours.enumerate() {
+        let mut whole = terms[0];
+        for more in &terms[1..] {
+            whole.iter_mut().zip(more).for_each(|(sum, term)| *sum += term);
+        }
+        for (lane, (&weight, lnl)) in weights.iter().zip(site_lnl).enumerate() {
+            let pattern = four * QUAD + lane;
+            let fixed = sites.fixed[pattern];
+            let counts = sites.scalers.get(pattern * rates..(pattern + 1) * rates);
+            *lnl = match counts {
+                Some(counts) if counts.iter().any(|&count| count > 0) => {
+                    let mut own = [0.0; RATES_MAX];
+                    own.iter_mut().zip(terms).for_each(|(own, term)| *own = term[lane]);
+                    scaled(&own[..rates], counts, fixed)
+                }
+                _ => (whole[lane] + fixed).ln(),
+            };
+            sum += weight * *lnl;
+        }
     }
     sum
 }

@@ -73,7 +73,8 @@ pub enum Operand<'a> {
         matrix: &'a [Quad],
         /// The node's values, class by class one span.
         values: &'a [Quad],
-        /// The node's scaling counts, class by class one for each rate.
+        /// The node's scaling counts, class by class one for each rate; empty where nothing was
+        /// scaled.
         scalers: &'a [u16],
         /// For each class of the result the node's class.
         index: &'a [u16],

@@ -7,7 +7,7 @@ use super::Options;
 use super::part::Part;
 use crate::kernel::repeats::{Classes, Pairs};
 use crate::kernel::{
-    Buffer, Derivatives, Isa, Operand, Quad, SiteTerms, combine_sites, derivatives, evaluate,
+    Buffer, Derivatives, Isa, Operand, QUAD, Quad, SiteTerms, combine_sites, derivatives, evaluate,
     level_scalers, newview,
 };
 use crate::model::Process;
@@ -57,7 +57,7 @@ pub(super) struct Chunk {
     values: Vec<Values>,
     pairs: Pairs,
     table: Buffer,
-    terms: Vec<f64>,
+    terms: Buffer,
     scalers: Vec<u16>,
     site_lnl: Vec<f64>,
     lnl: f64,
@@ -70,6 +70,8 @@ struct Values {
     classes: Classes,
     quads: Buffer,
     scalers: Vec<u16>,
+    /// Whether anything was scaled; if not, `scalers` holds nothing.
+    scaled: bool,
 }
 
 impl Chunk {
@@ -91,7 +93,7 @@ impl Chunk {
             values: std::iter::repeat_with(Values::default).take(directions).collect(),
             pairs: Pairs::default(),
             table: Buffer::new(len * shape.quads()),
-            terms: vec![0.0; len * shape.rates],
+            terms: Buffer::new(len.div_ceil(QUAD) * shape.rates),
             scalers: vec![0; len * shape.rates],
             site_lnl: vec![0.0; len],
             lnl: 0.0,
@@ -156,7 +158,7 @@ impl Chunk {
         let left = self.operand(part, step.left, &target.classes.left);
         let right = self.operand(part, step.right, &target.classes.right);
         let (quads, scalers) = (target.quads.as_mut_slice(), &mut target.scalers);
-        newview(options.isa, shape, &left, &right, quads, scalers, true);
+        target.scaled = newview(options.isa, shape, &left, &right, quads, scalers, true);
         self.values[step.target] = target;
     }
 
@@ -167,11 +169,11 @@ impl Chunk {
         let [matrix, table] = part.folded();
         let near = self.end(ends.near, matrix, table);
         let far = self.end(ends.far, matrix, table);
-        evaluate(isa, shape, &near, &far, &mut terms, &mut scalers);
+        let scaled = evaluate(isa, shape, &near, &far, terms.as_mut_slice(), &mut scalers);
         let sites = SiteTerms {
             rates: shape.rates,
-            terms: &terms,
-            scalers: &scalers,
+            terms: terms.as_slice(),
+            scalers: if scaled { &scalers } else { &[] },
             fixed: &self.fixed,
         };
         self.lnl = combine_sites(&sites, &self.weights, &mut self.site_lnl);
@@ -186,8 +188,10 @@ impl Chunk {
         let [near_matrix, far_matrix, far_table] = part.eigen();
         let near = self.end(ends.near, near_matrix, far_table);
         let far = self.end(ends.far, far_matrix, far_table);
-        newview(isa, shape, &near, &far, table.as_mut_slice(), &mut scalers, false);
-        level_scalers(shape.rates, table.doubles_mut(), &scalers, &self.fixed);
+        let (to, counts) = (table.as_mut_slice(), &mut scalers);
+        if newview(isa, shape, &near, &far, to, counts, false) {
+            level_scalers(shape.rates, table.doubles_mut(), &scalers, &self.fixed);
+        }
         self.table = table;
         self.scalers = scalers;
     }
@@ -228,7 +232,7 @@ impl Chunk {
         Operand::Inner {
             matrix,
             values: values.quads.as_slice(),
-            scalers: &values.scalers,
+            scalers: if values.scaled { &values.scalers } else { &[] },
             index,
         }
     }

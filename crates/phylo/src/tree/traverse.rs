@@ -6,20 +6,45 @@ impl Tree {
     /// The inner half-edges of the subtree that `half`'s node roots when one looks away from
     /// `half`'s branch: children before parents, `half` last. `enter` says whether to go below one;
     /// those for which it says no are left out with all below them. Empty for a tip.
+    ///
+    /// Of two children the one with more below it comes first: what was made last is needed next,
+    /// and is still in the cache.
     pub fn post_order(&self, half: HalfId, mut enter: impl FnMut(HalfId) -> bool) -> Vec<HalfId> {
-        let mut order = Vec::new();
+        let mut found = Vec::new();
         let mut path = Vec::new();
         if !self.is_tip(half) && enter(half) {
             path.push(half);
         }
-        // Parents before children, reversed at the end.
+        // Parents before children.
         while let Some(half) = path.pop() {
-            order.push(half);
+            let start = path.len();
             for below in self.others(half).map(|other| self.back(other)) {
                 if !self.is_tip(below) && enter(below) {
                     path.push(below);
                 }
             }
+            found.push((half, path.len() - start));
+        }
+        // How many are at or below each, from the end; a stack holds the finished subtrees.
+        let mut below = vec![1_u32; found.len()];
+        let mut roots: Vec<usize> = Vec::new();
+        let mut children = vec![[usize::MAX; 2]; found.len()];
+        for at in (0..found.len()).rev() {
+            for k in 0..found[at].1 {
+                if let Some(child) = roots.pop() {
+                    below[at] += below[child];
+                    children[at][k] = child;
+                }
+            }
+            roots.push(at);
+        }
+        let mut order = Vec::with_capacity(found.len());
+        roots.truncate(usize::from(!found.is_empty()));
+        while let Some(at) = roots.pop() {
+            order.push(found[at].0);
+            let mut own = children[at];
+            own.sort_by_key(|&child| std::cmp::Reverse(below.get(child).copied().unwrap_or(0)));
+            roots.extend(own.into_iter().filter(|&child| child != usize::MAX));
         }
         order.reverse();
         order

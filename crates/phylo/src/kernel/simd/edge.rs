@@ -1,7 +1,7 @@
 //! evaluate and the derivatives: what is asked of a branch.
 
 use super::lanes::Lanes;
-use super::node::{Dna, Inner, Protein, Side, States, Tip};
+use super::node::{Dna, GROUP, Inner, Protein, Side, Starts, States, Tip, join_counts};
 use crate::kernel::{Derivatives, Operand, QUAD, Quad, Shape};
 
 #[inline(always)]
@@ -9,9 +9,9 @@ pub(super) fn evaluate<V: Lanes>(
     shape: Shape,
     left: &Operand<'_>,
     right: &Operand<'_>,
-    terms: &mut [f64],
+    terms: &mut [Quad],
     scalers: &mut [u16],
-) {
+) -> bool {
     match shape.states {
         4 => sides::<V, Dna>(shape.rates, left, right, terms, scalers),
         _ => sides::<V, Protein>(shape.rates, left, right, terms, scalers),
@@ -23,65 +23,68 @@ fn sides<V: Lanes, S: States>(
     rates: usize,
     left: &Operand<'_>,
     right: &Operand<'_>,
-    terms: &mut [f64],
+    terms: &mut [Quad],
     scalers: &mut [u16],
-) {
-    let Operand::Inner { values: u, scalers: v, index, .. } = *left else {
+) -> bool {
+    let Operand::Inner { matrix, values, scalers: counts, index } = *left else {
         panic!("the left side of a branch is an inner node");
     };
+    let near = Inner { matrix, values, scalers: counts, index };
     match *right {
-        Operand::Tip { table, index: at } => {
-            let side = Tip { table, index: at };
-            patterns::<V, S, _>(rates, u, v, index, side, terms, scalers);
+        Operand::Tip { table, index } => {
+            patterns::<V, S, _>(rates, near, Tip { table, index }, terms, scalers)
         }
-        Operand::Inner { matrix, values, scalers: counts, index: at } => {
-            let side = Inner { matrix, values, scalers: counts, index: at };
-            patterns::<V, S, _>(rates, u, v, index, side, terms, scalers);
+        Operand::Inner { matrix, values, scalers: counts, index } => {
+            let far = Inner { matrix, values, scalers: counts, index };
+            patterns::<V, S, _>(rates, near, far, terms, scalers)
         }
     }
 }
 
+/// Groups of patterns, each group rate by rate, four patterns to a register of terms.
 #[inline(always)]
 fn patterns<V: Lanes, S: States, B: Side<S>>(
     rates: usize,
-    values: &[Quad],
-    counts: &[u16],
-    index: &[u16],
-    other: B,
-    terms: &mut [f64],
+    near: Inner<'_>,
+    far: B,
+    terms: &mut [Quad],
     scalers: &mut [u16],
-) {
+) -> bool {
     let span = rates * S::QUADS;
-    assert_eq!(index.len(), other.index().len(), "operands of one length");
-    let terms = &mut terms[..index.len() * rates];
-    let scalers = &mut scalers[..index.len() * rates];
-    for rate in 0..rates {
-        let held = other.hold::<V>(rate);
-        let offset = rate * S::QUADS;
-        let quads = other.quads().len();
-        for (pattern, (&mine, &its)) in index.iter().zip(other.index()).enumerate() {
-            let at = usize::from(its) * span + offset;
-            assert!(at + S::QUADS <= quads, "class {its} is beyond its operand");
-            // SAFETY: checked on the line above.
-            let arrived = unsafe { other.take(&held, rate, at) };
-            let here = &values[usize::from(mine) * span + offset..][..S::QUADS];
-            let mut sum = V::zero();
-            for (quad, lanes) in here.iter().zip(arrived.as_ref()) {
-                sum = V::load(quad).mul_add(*lanes, sum);
+    let (index, other) = (near.index, far.index());
+    assert_eq!(index.len(), other.len(), "operands of one length");
+    let patterns = index.len();
+    let terms = &mut terms[..patterns.div_ceil(QUAD) * rates];
+    for (group, out) in terms.chunks_mut(GROUP / QUAD * rates).enumerate() {
+        let first = group * GROUP;
+        let count = (patterns - first).min(GROUP);
+        let near_at = Starts::new(&index[first..][..count], span, near.values.len());
+        let far_at = Starts::new(&other[first..][..count], span, far.quads().len());
+        for rate in 0..rates {
+            let held = far.hold::<V>(rate);
+            let offset = rate * S::QUADS;
+            for four in 0..count.div_ceil(QUAD) {
+                let mut rows = [V::zero(); QUAD];
+                for (lane, row) in rows.iter_mut().enumerate() {
+                    // SAFETY: `k` is below GROUP; Starts::new has checked that a whole span follows
+                    // each start (those beyond the count repeat the first), and `offset` is within
+                    // a span.
+                    let (here, arrived) = unsafe {
+                        let k = four * QUAD + lane;
+                        let from = near_at.at(k) + offset;
+                        let here = near.values.get_unchecked(from..from + S::QUADS);
+                        (here, far.take(&held, rate, far_at.at(k) + offset))
+                    };
+                    for (quad, lanes) in here.iter().zip(arrived.as_ref()) {
+                        *row = V::load(quad).mul_add(*lanes, *row);
+                    }
+                }
+                V::sums(rows).store(&mut out[four * rates + rate]);
             }
-            terms[pattern * rates + rate] = sum.sum();
         }
     }
-    for (pattern, (&mine, &its)) in index.iter().zip(other.index()).enumerate() {
-        let to = &mut scalers[pattern * rates..][..rates];
-        to.copy_from_slice(&counts[usize::from(mine) * rates..][..rates]);
-        if let Some(more) = other.scalers() {
-            let more = &more[usize::from(its) * rates..][..rates];
-            for (to, more) in to.iter_mut().zip(more) {
-                *to = to.saturating_add(*more);
-            }
-        }
-    }
+    let scalers = &mut scalers[..patterns * rates];
+    join_counts::<V>(rates, scalers, [index, other], [near.scalers, far.scalers()])
 }
 
 /// Four patterns at a time; each lane keeps its own sums, which are added at the end.
@@ -115,7 +118,8 @@ pub(super) fn derivatives<V: Lanes>(
             }
             (rows[0][k], rows[1][k], rows[2][k]) = (a, b, c);
         }
-        let [l, l1, l2] = rows.map(|rows| V::sums(rows).to_array());
+        let (l, l1, l2) =
+            (V::sums(rows[0]).to_array(), V::sums(rows[1]).to_array(), V::sums(rows[2]).to_array());
         for k in 0..count {
             let weight = weights[first + k];
             let likelihood = l[k] + fixed[first + k];

@@ -21,6 +21,12 @@ pub(super) trait Lanes: Copy {
     /// The sums of four: lane `i` is the sum of `rows[i]`'s lanes.
     fn sums(rows: [Self; 4]) -> Self;
 
+    /// The counts of four rates, added; the largest count stays.
+    #[inline(always)]
+    fn add_counts(a: &[u16; 4], b: &[u16; 4]) -> [u16; 4] {
+        std::array::from_fn(|i| a[i].saturating_add(b[i]))
+    }
+
     #[inline(always)]
     fn to_array(self) -> Quad {
         let mut quad = [0.0; 4];
@@ -140,6 +146,17 @@ mod avx2 {
         fn all_below(self, limit: Self) -> bool {
             // SAFETY: see above.
             unsafe { _mm256_movemask_pd(_mm256_cmp_pd::<_CMP_LT_OQ>(self.0, limit.0)) == 0xF }
+        }
+        #[inline(always)]
+        fn add_counts(a: &[u16; 4], b: &[u16; 4]) -> [u16; 4] {
+            // SAFETY: see above; both loads and the store are of eight bytes.
+            unsafe {
+                let a = _mm_loadl_epi64(a.as_ptr().cast());
+                let b = _mm_loadl_epi64(b.as_ptr().cast());
+                let mut sum = [0; 4];
+                _mm_storel_epi64(sum.as_mut_ptr().cast(), _mm_adds_epu16(a, b));
+                sum
+            }
         }
         #[inline(always)]
         fn sums(rows: [Self; 4]) -> Self {

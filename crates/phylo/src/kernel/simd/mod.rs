@@ -43,8 +43,9 @@ impl Isa {
 /// A node's values from those of its two children.
 ///
 /// `values` gets one span for each class (as many as the operands' indices are long), `scalers`
-/// one count for each class and rate. With `scale` false nothing is scaled and the counts are only
-/// added: the sum table of a branch is made this way, with the eigenvectors as matrices.
+/// one count for each class and rate; where the answer is false, nothing was scaled here or below,
+/// and `scalers` was not written. With `scale` false the counts are only added: the sum table of a
+/// branch is made this way, with the eigenvectors as matrices.
 ///
 /// # Panics
 /// When slices are too short for the indices, or an index is beyond its operand.
@@ -56,7 +57,7 @@ pub fn newview(
     values: &mut [Quad],
     scalers: &mut [u16],
     scale: bool,
-) {
+) -> bool {
     check_shape(shape);
     match isa.available() {
         Isa::Portable => node::newview::<Portable>(shape, left, right, values, scalers, scale),
@@ -71,8 +72,9 @@ pub fn newview(
 /// The likelihood of every pattern at a branch, rate by rate, not yet summed.
 ///
 /// `left` must be an inner node (its matrix is not used); `right` carries the branch's matrix with
-/// the frequencies and the rates' weights folded in, or a tip's table made of it. `terms` gets
-/// `rates` doubles a pattern, `scalers` their counts.
+/// the frequencies and the rates' weights folded in, or a tip's table made of it. `terms` gets, for
+/// each four patterns, `rates` quads of one term a pattern; `scalers`, where the answer is true,
+/// `rates` counts a pattern.
 ///
 /// # Panics
 /// As [`newview`]; and when `left` is a tip.
@@ -81,9 +83,9 @@ pub fn evaluate(
     shape: Shape,
     left: &Operand<'_>,
     right: &Operand<'_>,
-    terms: &mut [f64],
+    terms: &mut [Quad],
     scalers: &mut [u16],
-) {
+) -> bool {
     check_shape(shape);
     match isa.available() {
         Isa::Portable => edge::evaluate::<Portable>(shape, left, right, terms, scalers),
@@ -144,8 +146,8 @@ mod avx2 {
         values: &mut [Quad],
         scalers: &mut [u16],
         scale: bool,
-    ) {
-        node::newview::<Avx2>(shape, left, right, values, scalers, scale);
+    ) -> bool {
+        node::newview::<Avx2>(shape, left, right, values, scalers, scale)
     }
 
     #[target_feature(enable = "avx2,fma")]
@@ -153,10 +155,10 @@ mod avx2 {
         shape: Shape,
         left: &Operand<'_>,
         right: &Operand<'_>,
-        terms: &mut [f64],
+        terms: &mut [Quad],
         scalers: &mut [u16],
-    ) {
-        edge::evaluate::<Avx2>(shape, left, right, terms, scalers);
+    ) -> bool {
+        edge::evaluate::<Avx2>(shape, left, right, terms, scalers)
     }
 
     #[target_feature(enable = "avx2,fma")]

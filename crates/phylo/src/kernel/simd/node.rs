@@ -9,7 +9,7 @@ use super::lanes::Lanes;
 use crate::kernel::{Operand, Quad, SCALE, Shape, THRESHOLD};
 
 /// Classes that are worked on together.
-const GROUP: usize = 16;
+pub(super) const GROUP: usize = 16;
 
 #[inline(always)]
 pub(super) fn newview<V: Lanes>(
@@ -19,7 +19,7 @@ pub(super) fn newview<V: Lanes>(
     values: &mut [Quad],
     scalers: &mut [u16],
     scale: bool,
-) {
+) -> bool {
     match shape.states {
         4 => sides::<V, Dna>(shape.rates, left, right, values, scalers, scale),
         _ => sides::<V, Protein>(shape.rates, left, right, values, scalers, scale),
@@ -113,13 +113,21 @@ impl States for Protein {
 
     #[inline(always)]
     fn load<V: Lanes>(x: &[Quad]) -> [V; 5] {
-        // SAFETY: every caller passes exactly five quads.
-        std::array::from_fn(|i| V::load(unsafe { x.get_unchecked(i) }))
+        let mut lanes = [V::zero(); 5];
+        for (i, lanes) in lanes.iter_mut().enumerate() {
+            // SAFETY: every caller passes exactly five quads.
+            *lanes = V::load(unsafe { x.get_unchecked(i) });
+        }
+        lanes
     }
 
     #[inline(always)]
     fn times<V: Lanes>(a: [V; 5], b: [V; 5]) -> [V; 5] {
-        std::array::from_fn(|i| a[i].mul(b[i]))
+        let mut product = a;
+        for (product, b) in product.iter_mut().zip(b) {
+            *product = product.mul(b);
+        }
+        product
     }
 }
 
@@ -128,15 +136,32 @@ impl States for Protein {
 pub(super) struct Starts([usize; GROUP]);
 
 impl Starts {
-    /// The starts of the classes that `index` names, after checking that their spans are there.
+    /// The starts of the classes that `index` names (at most [`GROUP`], at least one), after checking
+    /// that their spans are there. Places beyond them repeat the first.
     #[inline(always)]
-    fn new(index: &[u16], span_quads: usize, quads: usize) -> Self {
+    pub(super) fn new(index: &[u16], span: usize, quads: usize) -> Self {
+        let mut classes = [index[0]; GROUP];
+        match <&[u16; GROUP]>::try_from(index) {
+            Ok(whole) => classes = *whole,
+            Err(_) => classes[..index.len()].copy_from_slice(index),
+        }
+        let last = classes.iter().fold(0, |last, &class| last.max(class));
+        assert!((usize::from(last) + 1) * span <= quads, "class {last} is beyond its operand");
         let mut starts = [0; GROUP];
-        for (start, &class) in starts.iter_mut().zip(index) {
-            *start = usize::from(class) * span_quads;
-            assert!(*start + span_quads <= quads, "class {class} is beyond its operand");
+        for k in 0..GROUP {
+            starts[k] = usize::from(classes[k]) * span;
         }
         Self(starts)
+    }
+
+    /// Where the span of the group's class `k` begins.
+    ///
+    /// # Safety
+    /// `k` is below [`GROUP`].
+    #[inline(always)]
+    pub(super) unsafe fn at(&self, k: usize) -> usize {
+        // SAFETY: the caller's promise.
+        unsafe { *self.0.get_unchecked(k) }
     }
 }
 
@@ -146,7 +171,8 @@ pub(super) trait Side<S: States>: Copy {
     type Held<V: Lanes>: Copy;
     fn index(&self) -> &[u16];
     fn quads(&self) -> &[Quad];
-    fn scalers(&self) -> Option<&[u16]>;
+    /// Empty where nothing was scaled.
+    fn scalers(&self) -> &[u16];
     fn hold<V: Lanes>(&self, rate: usize) -> Self::Held<V>;
     /// One rate of the span that begins at `at` quads.
     ///
@@ -172,8 +198,8 @@ impl<S: States> Side<S> for Tip<'_> {
         self.table
     }
     #[inline(always)]
-    fn scalers(&self) -> Option<&[u16]> {
-        None
+    fn scalers(&self) -> &[u16] {
+        &[]
     }
     #[inline(always)]
     fn hold<V: Lanes>(&self, _: usize) {}
@@ -203,8 +229,8 @@ impl<S: States> Side<S> for Inner<'_> {
         self.values
     }
     #[inline(always)]
-    fn scalers(&self) -> Option<&[u16]> {
-        Some(self.scalers)
+    fn scalers(&self) -> &[u16] {
+        self.scalers
     }
     #[inline(always)]
     fn hold<V: Lanes>(&self, rate: usize) -> S::Columns<V> {
@@ -240,17 +266,17 @@ fn sides<V: Lanes, S: States>(
     values: &mut [Quad],
     scalers: &mut [u16],
     scale: bool,
-) {
+) -> bool {
     use Operand as O;
     match (*left, *right) {
         (O::Tip { table, index }, O::Tip { table: other, index: at }) => {
             let (a, b) = (Tip { table, index }, Tip { table: other, index: at });
-            groups::<V, S, _, _>(rates, a, b, values, scalers, scale);
+            groups::<V, S, _, _>(rates, a, b, values, scalers, scale)
         }
         (O::Tip { table, index }, O::Inner { matrix, values: x, scalers: y, index: at })
         | (O::Inner { matrix, values: x, scalers: y, index: at }, O::Tip { table, index }) => {
             let b = Inner { matrix, values: x, scalers: y, index: at };
-            groups::<V, S, _, _>(rates, Tip { table, index }, b, values, scalers, scale);
+            groups::<V, S, _, _>(rates, Tip { table, index }, b, values, scalers, scale)
         }
         (
             O::Inner { matrix, values: x, scalers: y, index },
@@ -258,7 +284,7 @@ fn sides<V: Lanes, S: States>(
         ) => {
             let a = Inner { matrix, values: x, scalers: y, index };
             let b = Inner { matrix: m, values: v, scalers: s, index: at };
-            groups::<V, S, _, _>(rates, a, b, values, scalers, scale);
+            groups::<V, S, _, _>(rates, a, b, values, scalers, scale)
         }
     }
 }
@@ -271,22 +297,20 @@ fn groups<V: Lanes, S: States, A: Side<S>, B: Side<S>>(
     values: &mut [Quad],
     scalers: &mut [u16],
     scale: bool,
-) {
+) -> bool {
     let span = rates * S::QUADS;
     let (a_index, b_index) = (a.index(), b.index());
     assert_eq!(a_index.len(), b_index.len(), "operands of one length");
     let classes = a_index.len();
     let values = &mut values[..classes * span];
     let scalers = &mut scalers[..classes * rates];
+    let mut scaled = join_counts::<V>(rates, scalers, [a_index, b_index], [a.scalers(), b.scalers()]);
     let limit = V::splat(THRESHOLD);
     for (group, out) in values.chunks_mut(GROUP * span).enumerate() {
         let first = group * GROUP;
         let count = out.len() / span;
-        let (a_index, b_index) = (&a_index[first..][..count], &b_index[first..][..count]);
-        let a_at = Starts::new(a_index, span, a.quads().len());
-        let b_at = Starts::new(b_index, span, b.quads().len());
-        let counts = &mut scalers[first * rates..][..count * rates];
-        add_counts(rates, counts, a_index, a.scalers(), b_index, b.scalers());
+        let a_at = Starts::new(&a_index[first..][..count], span, a.quads().len());
+        let b_at = Starts::new(&b_index[first..][..count], span, b.quads().len());
         for rate in 0..rates {
             let (a_held, b_held) = (a.hold::<V>(rate), b.hold::<V>(rate));
             let offset = rate * S::QUADS;
@@ -294,15 +318,13 @@ fn groups<V: Lanes, S: States, A: Side<S>, B: Side<S>>(
                 // SAFETY: `k` is below GROUP; Starts::new has checked that a whole span follows
                 // each start, and `offset` is within a span.
                 let (x, y) = unsafe {
-                    (
-                        a.take(&a_held, rate, a_at.0.get_unchecked(k) + offset),
-                        b.take(&b_held, rate, b_at.0.get_unchecked(k) + offset),
-                    )
+                    let (from, other) = (a_at.at(k) + offset, b_at.at(k) + offset);
+                    (a.take(&a_held, rate, from), b.take(&b_held, rate, other))
                 };
                 let mut product = S::times(x, y);
                 if scale && below::<V>(product.as_ref(), limit) {
                     product = S::times(product, raised::<V, S>());
-                    counts[k * rates + rate] = counts[k * rates + rate].saturating_add(1);
+                    count_scaling(scalers, (first + k) * rates + rate, &mut scaled);
                 }
                 for (i, lanes) in product.as_ref().iter().enumerate() {
                     // SAFETY: `out` holds `count` spans.
@@ -311,38 +333,62 @@ fn groups<V: Lanes, S: States, A: Side<S>, B: Side<S>>(
             }
         }
     }
+    scaled
 }
 
-/// The counts of the children, added.
+/// Counts one scaling; the counts are all 0 until the first.
+#[cold]
+#[inline(never)]
+fn count_scaling(scalers: &mut [u16], at: usize, scaled: &mut bool) {
+    if !std::mem::replace(scaled, true) {
+        scalers.fill(0);
+    }
+    scalers[at] = scalers[at].saturating_add(1);
+}
+
+/// The counts of both sides, added, class by class. False, and nothing is written, where neither
+/// side has any.
 #[inline(always)]
-fn add_counts(
+pub(super) fn join_counts<V: Lanes>(
     rates: usize,
     counts: &mut [u16],
-    a_index: &[u16],
-    a: Option<&[u16]>,
-    b_index: &[u16],
-    b: Option<&[u16]>,
-) {
-    counts.fill(0);
-    for (index, scalers) in [(a_index, a), (b_index, b)] {
-        let Some(scalers) = scalers else { continue };
-        if rates == 4 {
-            let (counts, scalers) = (counts.as_chunks_mut::<4>().0, scalers.as_chunks::<4>().0);
-            for (to, &class) in counts.iter_mut().zip(index) {
-                let from = &scalers[usize::from(class)];
-                for i in 0..4 {
-                    to[i] = to[i].saturating_add(from[i]);
+    index: [&[u16]; 2],
+    sides: [&[u16]; 2],
+) -> bool {
+    // No closures here: they would not get the caller's instructions.
+    let only = match [sides[0].is_empty(), sides[1].is_empty()] {
+        [true, true] => return false,
+        [false, false] => None,
+        [left_empty, _] => Some(usize::from(left_empty)),
+    };
+    if rates == 4 {
+        let counts = counts.as_chunks_mut::<4>().0;
+        let (left, right) = (sides[0].as_chunks::<4>().0, sides[1].as_chunks::<4>().0);
+        match only {
+            Some(side) => {
+                let from = if side == 0 { left } else { right };
+                for (to, &class) in counts.iter_mut().zip(index[side]) {
+                    *to = from[usize::from(class)];
                 }
             }
-        } else {
-            for (to, &class) in counts.chunks_mut(rates).zip(index) {
-                let from = &scalers[usize::from(class) * rates..][..rates];
-                for (to, from) in to.iter_mut().zip(from) {
-                    *to = to.saturating_add(*from);
+            None => {
+                for ((to, &a), &b) in counts.iter_mut().zip(index[0]).zip(index[1]) {
+                    *to = V::add_counts(&left[usize::from(a)], &right[usize::from(b)]);
                 }
             }
         }
+        return true;
     }
+    counts.fill(0);
+    for (index, scalers) in index.into_iter().zip(sides).filter(|(_, side)| !side.is_empty()) {
+        for (to, &class) in counts.chunks_mut(rates).zip(index) {
+            let from = &scalers[usize::from(class) * rates..][..rates];
+            for (to, from) in to.iter_mut().zip(from) {
+                *to = to.saturating_add(*from);
+            }
+        }
+    }
+    true
 }
 
 #[inline(always)]
