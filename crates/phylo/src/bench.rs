@@ -57,8 +57,19 @@ pub fn kernels(isa: Isa, quick: bool) -> Result<Vec<KernelRow>, BenchError> {
     let patience = Duration::from_millis(if quick { 30 } else { 400 });
     let mut rows = Vec::new();
     for (model, states) in [("DNA", 4), ("LG", 20)] {
-        for patterns in if states == 4 { [128, 512, 2048] } else { [32, 128, 512] } {
-            single(&mut rows, isa, model, Shape { states, rates: 4 }, patterns, patience);
+        for patterns in if states == 4 {
+            [128, 512, 2048]
+        } else {
+            [32, 128, 512]
+        } {
+            single(
+                &mut rows,
+                isa,
+                model,
+                Shape { states, rates: 4 },
+                patterns,
+                patience,
+            );
         }
     }
     for (taxa, sites) in [(42, 1_200), (128, 4_000), (500, 2_000)] {
@@ -80,7 +91,10 @@ fn single(
     let mut random = Random::new(1);
     let mut filled = |quads: usize| {
         let mut buffer = Buffer::new(quads);
-        buffer.doubles_mut().iter_mut().for_each(|value| *value = 0.1 + 0.9 * random.unit());
+        buffer
+            .doubles_mut()
+            .iter_mut()
+            .for_each(|value| *value = 0.1 + 0.9 * random.unit());
         buffer
     };
     let (span, matrix) = (shape.quads(), shape.matrix() / 4);
@@ -93,11 +107,21 @@ fn single(
     let mut counts = vec![0; patterns * shape.rates];
     let mut terms = Buffer::new(patterns.div_ceil(4) * shape.rates);
     let index: Vec<u16> = (0..patterns as u16).collect();
-    let tips: Vec<u16> = (0..patterns).map(|_| random.below(codes as u64) as u16).collect();
+    let tips: Vec<u16> = (0..patterns)
+        .map(|_| random.below(codes as u64) as u16)
+        .collect();
     let fixed = vec![0.0; patterns];
     let weights = vec![1.0; patterns];
-    let inner = |values, matrix| Operand::Inner { matrix, values, scalers: &[], index: &index };
-    let tip = Operand::Tip { table: table.as_slice(), index: &tips };
+    let inner = |values, matrix| Operand::Inner {
+        matrix,
+        values,
+        scalers: &[],
+        index: &index,
+    };
+    let tip = Operand::Tip {
+        table: table.as_slice(),
+        index: &tips,
+    };
     let near = inner(left.as_slice(), p.as_slice());
     let far = inner(right.as_slice(), q.as_slice());
     let mut row = |kernel: &str, flops: f64, seconds: f64| {
@@ -119,7 +143,15 @@ fn single(
         ("newview tip-tip", &tip, &tip, s),
     ] {
         let seconds = best(patience, || {
-            newview(isa, shape, left, right, out.as_mut_slice(), &mut counts, true);
+            newview(
+                isa,
+                shape,
+                left,
+                right,
+                out.as_mut_slice(),
+                &mut counts,
+                true,
+            );
         });
         row(name, flops, seconds);
     }
@@ -128,11 +160,26 @@ fn single(
     });
     row("evaluate inner-inner", product + 2.0 * s, seconds);
     let seconds = best(patience, || {
-        newview(isa, shape, &near, &far, out.as_mut_slice(), &mut counts, false);
+        newview(
+            isa,
+            shape,
+            &near,
+            &far,
+            out.as_mut_slice(),
+            &mut counts,
+            false,
+        );
     });
     row("sum table", 2.0 * product + s, seconds);
     let seconds = best(patience, || {
-        black_box(derivatives(isa, shape, out.as_slice(), powers.as_slice(), &fixed, &weights));
+        black_box(derivatives(
+            isa,
+            shape,
+            out.as_slice(),
+            powers.as_slice(),
+            &fixed,
+            &weights,
+        ));
     });
     row("derivatives", 6.0 * s, seconds);
 }
@@ -155,8 +202,15 @@ fn traversals(
     let patterns = Patterns::new(&alignment, truth.alphabet())?;
     let count = patterns.len();
     let edge = tree.edge(HalfId(0));
-    for (kernel, repeats) in [("traversal, tip tables", false), ("traversal, site repeats", true)] {
-        let options = Options { isa, repeats, ..Options::default() };
+    for (kernel, repeats) in [
+        ("traversal, tip tables", false),
+        ("traversal, site repeats", true),
+    ] {
+        let options = Options {
+            isa,
+            repeats,
+            ..Options::default()
+        };
         let patterns = patterns.clone();
         let mut likelihood =
             Likelihood::new(tree.clone(), patterns, truth.clone(), Serial, options)?;

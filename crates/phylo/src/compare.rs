@@ -53,7 +53,10 @@ pub fn compare(a: &Newick, b: &Newick) -> Result<Distance, CompareError> {
     let taxa = taxa_of(a)?;
     let other = taxa_of(b)?;
     let only = |from: &HashMap<String, usize>, not: &HashMap<String, usize>| {
-        from.keys().filter(|label| !not.contains_key(*label)).min().cloned()
+        from.keys()
+            .filter(|label| !not.contains_key(*label))
+            .min()
+            .cloned()
     };
     if let Some(label) = only(&taxa, &other).or_else(|| only(&other, &taxa)) {
         return Err(CompareError::Tips { label });
@@ -62,13 +65,23 @@ pub fn compare(a: &Newick, b: &Newick) -> Result<Distance, CompareError> {
         return Err(CompareError::TooSmall { taxa: taxa.len() });
     }
     let (first, second) = (Splits::of(a, &taxa), Splits::of(b, &taxa));
-    let inner = |splits: &Splits| splits.lengths.keys().filter(|set| !set.is_tip(&taxa)).count();
+    let inner = |splits: &Splits| {
+        splits
+            .lengths
+            .keys()
+            .filter(|set| !set.is_tip(&taxa))
+            .count()
+    };
     let (count_a, count_b) = (inner(&first), inner(&second));
     let shared = |set: &&Set| second.lengths.contains_key(*set) && !set.is_tip(&taxa);
     let both = first.lengths.keys().filter(shared).count();
     let rf = count_a + count_b - 2 * both;
     let all = count_a + count_b;
-    let rf_relative = if all == 0 { 0.0 } else { rf as f64 / all as f64 };
+    let rf_relative = if all == 0 {
+        0.0
+    } else {
+        rf as f64 / all as f64
+    };
     let branch_score = (first.has_lengths && second.has_lengths).then(|| {
         let mut squares: Vec<f64> = Vec::with_capacity(first.lengths.len());
         for (set, length) in &first.lengths {
@@ -84,7 +97,11 @@ pub fn compare(a: &Newick, b: &Newick) -> Result<Distance, CompareError> {
         squares.sort_by(f64::total_cmp);
         squares.iter().sum::<f64>().sqrt()
     });
-    Ok(Distance { rf, rf_relative, branch_score })
+    Ok(Distance {
+        rf,
+        rf_relative,
+        branch_score,
+    })
 }
 
 fn taxa_of(tree: &Newick) -> Result<HashMap<String, usize>, CompareError> {
@@ -126,7 +143,10 @@ impl Splits {
         let words = taxa.len().div_ceil(64);
         let nodes = tree.nodes();
         let mut below = vec![vec![0_u64; words]; nodes.len()];
-        let mut splits = Self { lengths: HashMap::new(), has_lengths: true };
+        let mut splits = Self {
+            lengths: HashMap::new(),
+            has_lengths: true,
+        };
         // Children stand after their parents.
         for node in (1..nodes.len()).rev() {
             if nodes[node].children.is_empty() {
@@ -135,7 +155,10 @@ impl Splits {
             }
             let own = std::mem::take(&mut below[node]);
             if let Some(parent) = nodes[node].parent {
-                below[parent].iter_mut().zip(&own).for_each(|(to, from)| *to |= from);
+                below[parent]
+                    .iter_mut()
+                    .zip(&own)
+                    .for_each(|(to, from)| *to |= from);
             }
             let length = nodes[node].length;
             splits.has_lengths &= length.is_some();
@@ -171,7 +194,7 @@ mod tests {
 
     #[test]
     fn distances_by_hand() {
-        let same = distance("((a:1,b:1):1,c:1,d:1);", "(((b:1,a:1):0.5,d:1):0.5,c:1);").unwrap();
+        let same = distance("((a:1,b:1):1,c:1,d:1);", "(((b:1,a:1):1,d:1):0.5,c:1);").unwrap();
         assert_eq!((same.rf, same.rf_relative), (0, 0.0));
         // The root's two branches are c's one.
         assert_eq!(same.branch_score, Some(0.5));
@@ -179,13 +202,21 @@ mod tests {
         assert_eq!((other.rf, other.rf_relative), (2, 1.0));
         assert_eq!(other.branch_score, Some(3.0));
         let star = distance("((a,b),c,(d,e));", "(a,b,c,d,e);").unwrap();
-        assert_eq!((star.rf, star.rf_relative, star.branch_score), (2, 1.0, None));
+        assert_eq!(
+            (star.rf, star.rf_relative, star.branch_score),
+            (2, 1.0, None)
+        );
     }
 
     #[test]
     fn different_tips_are_named() {
         let error = distance("(a,b,c,d);", "(a,b,c,x);").unwrap_err();
-        assert_eq!(error, CompareError::Tips { label: "d".to_owned() });
+        assert_eq!(
+            error,
+            CompareError::Tips {
+                label: "d".to_owned()
+            }
+        );
         assert!(distance("(a,a,c,d);", "(a,b,c,x);").is_err());
         assert!(distance("(a,b,c);", "(a,b,c);").is_err());
     }
@@ -199,7 +230,10 @@ mod tests {
         let same = distance(&text, &text).unwrap();
         assert_eq!((same.rf, same.branch_score), (0, Some(0.0)));
         let mut moved = tree.clone();
-        let edge = moved.edges().find(|&edge| moved.clone().nni(edge, false).is_some()).unwrap();
+        let edge = moved
+            .edges()
+            .find(|&edge| moved.clone().nni(edge, false).is_some())
+            .unwrap();
         let _ = moved.nni(edge, false);
         let distance = distance(&text, &moved.to_newick(&names)).unwrap();
         assert_eq!(distance.rf, 2);

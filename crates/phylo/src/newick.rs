@@ -42,7 +42,10 @@ impl Newick {
     /// # Errors
     /// [`NewickError`].
     pub fn parse(text: &str) -> Result<Self, NewickError> {
-        let mut parser = Parser { text: text.as_bytes(), at: 0 };
+        let mut parser = Parser {
+            text: text.as_bytes(),
+            at: 0,
+        };
         let tree = parser.tree()?;
         parser.blanks()?;
         if parser.at < parser.text.len() {
@@ -56,7 +59,10 @@ impl Newick {
     /// # Errors
     /// [`NewickError`].
     pub fn parse_all(text: &str) -> Result<Vec<Self>, NewickError> {
-        let mut parser = Parser { text: text.as_bytes(), at: 0 };
+        let mut parser = Parser {
+            text: text.as_bytes(),
+            at: 0,
+        };
         let mut trees = Vec::new();
         loop {
             parser.blanks()?;
@@ -86,7 +92,10 @@ struct Parser<'a> {
 
 impl Parser<'_> {
     fn error(&self, what: &'static str) -> NewickError {
-        NewickError { at: self.at + 1, what }
+        NewickError {
+            at: self.at + 1,
+            what,
+        }
     }
 
     fn peek(&self) -> Option<u8> {
@@ -166,7 +175,10 @@ impl Parser<'_> {
         self.at += 1;
         self.blanks()?;
         let start = self.at;
-        while self.peek().is_some_and(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b)) {
+        while self
+            .peek()
+            .is_some_and(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
+        {
             self.at += 1;
         }
         let word = std::str::from_utf8(&self.text[start..self.at]).unwrap_or_default();
@@ -220,7 +232,10 @@ impl Parser<'_> {
 
 fn child(nodes: &mut Vec<Node>, parent: usize) -> usize {
     let node = nodes.len();
-    nodes.push(Node { parent: Some(parent), ..Node::default() });
+    nodes.push(Node {
+        parent: Some(parent),
+        ..Node::default()
+    });
     nodes[parent].children.push(node);
     node
 }
@@ -230,7 +245,12 @@ impl std::fmt::Display for Newick {
         // A node, and how many of its children are written.
         let mut path = vec![(0, 0)];
         while let Some((node, done)) = path.pop() {
-            let Node { children, label, length, .. } = &self.nodes[node];
+            let Node {
+                children,
+                label,
+                length,
+                ..
+            } = &self.nodes[node];
             if let Some(&next) = children.get(done) {
                 f.write_char(if done == 0 { '(' } else { ',' })?;
                 path.push((node, done + 1));
@@ -268,7 +288,10 @@ mod tests {
     fn reads_what_programs_write() {
         let text = " [a comment] ((a:0.1,'b c':1e-3)0.95[&x]:2,(c,d_e:3):0.5,'it''s')root:0 ; ";
         let tree = Newick::parse(text).unwrap();
-        let labels: Vec<&str> = tree.tips().map(|tip| tree.nodes()[tip].label.as_str()).collect();
+        let labels: Vec<&str> = tree
+            .tips()
+            .map(|tip| tree.nodes()[tip].label.as_str())
+            .collect();
         assert_eq!(labels, ["a", "b c", "c", "d_e", "it's"]);
         assert_eq!(tree.nodes()[1].label, "0.95");
         assert_eq!(tree.nodes()[1].length, Some(2.0));

@@ -64,7 +64,10 @@ impl Random {
                 return k;
             }
         }
-        weights.iter().rposition(|weight| *weight > 0.0).unwrap_or(0)
+        weights
+            .iter()
+            .rposition(|weight| *weight > 0.0)
+            .unwrap_or(0)
     }
 }
 

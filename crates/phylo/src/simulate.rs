@@ -31,11 +31,16 @@ pub fn simulate(
     }
     // Parents before children: for each branch which half-edge it leads to, from where.
     let root = tree.back(HalfId(0));
-    let mut order = tree.post_order(root, |_| true);
-    order.reverse();
     let mut walk = vec![(root, HalfId(0))];
-    for half in order {
-        walk.extend(tree.others(half).map(|other| (other, tree.back(other))));
+    let mut path = vec![root];
+    while let Some(half) = path.pop() {
+        for other in tree.others(half) {
+            let below = tree.back(other);
+            walk.push((other, below));
+            if !tree.is_tip(below) {
+                path.push(below);
+            }
+        }
     }
     let mut random = Random::new(seed);
     let mut rows = vec![vec![0; sites]; tree.taxa()];
@@ -52,7 +57,9 @@ pub fn simulate(
                 state
             } else {
                 let block = &matrices[tree.edge(to).index() * matrix + kind * n * n..][..n * n];
-                row.iter_mut().enumerate().for_each(|(j, entry)| *entry = block[j * n + state]);
+                row.iter_mut()
+                    .enumerate()
+                    .for_each(|(j, entry)| *entry = block[j * n + state]);
                 random.index(&row)
             };
             states[tree.node(to).index()] = next;
@@ -68,4 +75,55 @@ pub fn simulate(
 #[must_use]
 pub fn numbered_names(taxa: usize) -> Vec<String> {
     (1..=taxa).map(|taxon| format!("t{taxon}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::ModelName;
+    use crate::tree::random_tree;
+
+    fn model(text: &str) -> Model {
+        let name = ModelName::parse(text, &mut |_| Err(std::io::ErrorKind::NotFound.into()));
+        Model::without_alignment(name.unwrap())
+    }
+
+    #[test]
+    fn one_seed_one_alignment_on_every_machine() {
+        let tree = random_tree(6, 0.2, &mut Random::new(8));
+        let text = "GTR{1/4/1/1/4/1}+FU{0.3/0.2/0.2/0.3}+IU{0.1}+G4m{0.5}";
+        let names = numbered_names(6);
+        let alignment = simulate(&tree, &names, &model(text), 40, 99).unwrap();
+        let rows: Vec<_> = (0..6)
+            .map(|taxon| String::from_utf8_lossy(alignment.row(taxon)))
+            .collect();
+        assert_eq!(rows, KNOWN);
+    }
+
+    #[test]
+    fn characters_have_the_models_frequencies() {
+        let tree = random_tree(8, 0.5, &mut Random::new(2));
+        let text = "HKY{1/3}+FU{0.4/0.1/0.2/0.3}+G4m{1}";
+        let alignment = simulate(&tree, &numbered_names(8), &model(text), 20_000, 3).unwrap();
+        for (letter, share) in b"ACGT".iter().zip([0.4, 0.1, 0.2, 0.3]) {
+            let count: usize = (0..8)
+                .map(|t| alignment.row(t).iter().filter(|c| *c == letter).count())
+                .sum();
+            let found = count as f64 / 160_000.0;
+            assert!(
+                (found - share).abs() < 0.01,
+                "{}: {found}",
+                char::from(*letter)
+            );
+        }
+    }
+
+    const KNOWN: [&str; 6] = [
+        "TACGACAAATTACTAGGCATCGTTTCGCGCTAGTTTGGCA",
+        "TAGGACCAATTAATAGGCATTATTTCGGGCCAGTTTGGCA",
+        "TATGACCATTTGTTAGGTATGATTTCGTGCCAGTTTGTCA",
+        "TAGGACTAATTAATAGGCATTATTTCGAGCCAGTTTGGCA",
+        "TACGACTAATTATTAGGCATCATTTCGTGCCAGTTTGTCA",
+        "TAGGACAAATTAGTAGGCATGATTTCGTGCGAGTTTGTCA",
+    ];
 }

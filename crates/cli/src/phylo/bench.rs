@@ -31,13 +31,22 @@ impl Command {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let Self::Kernels(args) = self;
-        let isa = if args.portable { Isa::Portable } else { Isa::detect() };
+        let isa = if args.portable {
+            Isa::Portable
+        } else {
+            Isa::detect()
+        };
         let rows = kernels(isa, args.quick)?;
         if args.json {
-            output::json(&Json { isa: format!("{isa:?}").to_lowercase(), rows })?;
+            output::json(&Json {
+                isa: format!("{isa:?}").to_lowercase(),
+                rows,
+            })?;
             return Ok(Outcome::Done);
         }
-        output::line("kernel                          model  taxa  patterns  M site-nodes/s  GFLOP/s")?;
+        output::line(
+            "kernel                          model  taxa  patterns  M site-nodes/s  GFLOP/s",
+        )?;
         for row in &rows {
             output::line(&format!(
                 "{:30}  {:>5}  {:>4}  {:>8}  {:>14.1}  {:>7.1}",

@@ -17,7 +17,10 @@ pub(super) fn alignment(path: &Path) -> Result<Alignment> {
         tracing::warn!("{shown}: {warning}");
     }
     if warnings.len() > WARNINGS_MAX {
-        tracing::warn!("{shown}: {} more such warnings", warnings.len() - WARNINGS_MAX);
+        tracing::warn!(
+            "{shown}: {} more such warnings",
+            warnings.len() - WARNINGS_MAX
+        );
     }
     Ok(alignment)
 }
@@ -31,7 +34,9 @@ pub(super) fn newick(path: &Path) -> Result<Newick> {
 
 /// Parses a model's name; files in its braces are read.
 pub(super) fn model_name(text: &str) -> Result<ModelName> {
-    Ok(ModelName::parse(text, &mut |path| std::fs::read_to_string(path))?)
+    Ok(ModelName::parse(text, &mut |path| {
+        std::fs::read_to_string(path)
+    })?)
 }
 
 /// The partitions of an alignment: one of `model`, or those of the file that it names.

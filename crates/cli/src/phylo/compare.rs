@@ -27,7 +27,10 @@ pub(crate) struct Args {
 impl Args {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
-        let distance = compare(&common::newick(&self.first)?, &common::newick(&self.second)?)?;
+        let distance = compare(
+            &common::newick(&self.first)?,
+            &common::newick(&self.second)?,
+        )?;
         if self.json {
             output::json(&Json {
                 rf: distance.rf,

@@ -71,7 +71,10 @@ impl Args {
         if engines == 1 {
             return self.with(Serial, 1);
         }
-        let pool = Pool::start(PoolConfig { engines, ..PoolConfig::default() })?;
+        let pool = Pool::start(PoolConfig {
+            engines,
+            ..PoolConfig::default()
+        })?;
         self.with(&pool, engines)
     }
 
@@ -83,7 +86,10 @@ impl Args {
         let newick = common::newick(&self.tree)?;
         let tree = Tree::from_newick(&newick, alignment.names())
             .with_context(|| self.tree.display().to_string())?;
-        let short = tree.edges().filter(|&edge| tree.length(edge) < LENGTH_MIN).count();
+        let short = tree
+            .edges()
+            .filter(|&edge| tree.length(edge) < LENGTH_MIN)
+            .count();
         if short > 0 {
             tracing::warn!("{short} branches are shorter than {LENGTH_MIN}: set to that");
         }
@@ -105,13 +111,20 @@ impl Args {
             std::fs::write(path, format!("{newick}\n"))
                 .with_context(|| format!("cannot write {path:?}"))?;
         }
-        let models: Vec<String> =
-            likelihood.parts().iter().map(|part| part.model().to_string()).collect();
+        let models: Vec<String> = likelihood
+            .parts()
+            .iter()
+            .map(|part| part.model().to_string())
+            .collect();
         let report = Json {
             lnl,
             taxa: alignment.names().len(),
             sites: alignment.sites(),
-            patterns: likelihood.parts().iter().map(|part| part.patterns().len()).sum(),
+            patterns: likelihood
+                .parts()
+                .iter()
+                .map(|part| part.patterns().len())
+                .sum(),
             models,
             tree_length: likelihood
                 .tree()

@@ -16,7 +16,12 @@ The same arguments make the same alignment on every machine. Parameters without 
 are at their start: rates and frequencies equal, shape 1. Exit status: 0 written, 2 could not.")]
 pub(crate) struct Args {
     /// Tree in Newick to evolve along
-    #[arg(long, value_name = "FILE", required_unless_present = "taxa", conflicts_with = "taxa")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        required_unless_present = "taxa",
+        conflicts_with = "taxa"
+    )]
     tree: Option<PathBuf>,
     /// Make a random tree of this many taxa instead, named t1 to tN
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(4..=100_000))]
@@ -65,7 +70,10 @@ impl Args {
                 // Another stream than the sites', so that a longer alignment has the same tree.
                 let mut random = Random::new(self.seed ^ TREE_STREAM);
                 let taxa = taxa.unwrap_or(4) as usize;
-                (random_tree(taxa, self.branch_mean, &mut random), numbered_names(taxa))
+                (
+                    random_tree(taxa, self.branch_mean, &mut random),
+                    numbered_names(taxa),
+                )
             }
         };
         let alignment = simulate(&tree, &names, &model, self.sites as usize, self.seed)?;

@@ -35,11 +35,18 @@ pub struct SiteTerms<'a> {
 pub fn combine_sites(sites: &SiteTerms<'_>, weights: &[f64], site_lnl: &mut [f64]) -> f64 {
     let rates = sites.rates;
     let mut sum = 0.0;
-    let fours = sites.terms.chunks(rates).zip(weights.chunks(QUAD)).zip(site_lnl.chunks_mut(QUAD));
+    let fours = sites
+        .terms
+        .chunks(rates)
+        .zip(weights.chunks(QUAD))
+        .zip(site_lnl.chunks_mut(QUAD));
     for (four, ((terms, weights), site_lnl)) in fours.enumerate() {
         let mut whole = terms[0];
         for more in &terms[1..] {
-            whole.iter_mut().zip(more).for_each(|(sum, term)| *sum += term);
+            whole
+                .iter_mut()
+                .zip(more)
+                .for_each(|(sum, term)| *sum += term);
         }
         for (lane, (&weight, lnl)) in weights.iter().zip(site_lnl).enumerate() {
             let pattern = four * QUAD + lane;
@@ -48,7 +55,9 @@ pub fn combine_sites(sites: &SiteTerms<'_>, weights: &[f64], site_lnl: &mut [f64
             *lnl = match counts {
                 Some(counts) if counts.iter().any(|&count| count > 0) => {
                     let mut own = [0.0; RATES_MAX];
-                    own.iter_mut().zip(terms).for_each(|(own, term)| *own = term[lane]);
+                    own.iter_mut()
+                        .zip(terms)
+                        .for_each(|(own, term)| *own = term[lane]);
                     scaled(&own[..rates], counts, fixed)
                 }
                 _ => (whole[lane] + fixed).ln(),
@@ -92,7 +101,10 @@ pub fn level_scalers(rates: usize, table: &mut [f64], scalers: &[u16], fixed: &[
         }
         let least = scalers.iter().copied().min().unwrap_or(0);
         let base = if fixed > 0.0 { 0 } else { least };
-        for (values, &count) in table[pattern * span..][..span].chunks_mut(states).zip(scalers) {
+        for (values, &count) in table[pattern * span..][..span]
+            .chunks_mut(states)
+            .zip(scalers)
+        {
             let factor = lowered(count.saturating_sub(base));
             if factor != 1.0 {
                 values.iter_mut().for_each(|value| *value *= factor);

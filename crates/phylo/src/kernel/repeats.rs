@@ -29,7 +29,8 @@ impl Classes {
     /// Every pattern a class of its own.
     pub fn separate(&mut self, left: &[u16], right: &[u16]) {
         self.of_pattern.clear();
-        self.of_pattern.extend((0..left.len()).map(|pattern| pattern as u16));
+        self.of_pattern
+            .extend((0..left.len()).map(|pattern| pattern as u16));
         self.left.clear();
         self.left.extend_from_slice(left);
         self.right.clear();
@@ -42,7 +43,10 @@ impl Classes {
     /// When there are more than [`PATTERNS_MAX`] patterns, or fewer on one side.
     pub fn join(&mut self, left: &[u16], right: &[u16], counts: [usize; 2], pairs: &mut Pairs) {
         let patterns = left.len();
-        assert!(patterns <= PATTERNS_MAX && right.len() == patterns, "{patterns} patterns");
+        assert!(
+            patterns <= PATTERNS_MAX && right.len() == patterns,
+            "{patterns} patterns"
+        );
         // A child that tells nearly all patterns apart leaves nothing to find.
         if counts[0].max(counts[1]) * 8 > patterns * 7 {
             return self.separate(left, right);
@@ -101,7 +105,11 @@ impl Pairs {
         loop {
             let slot = &mut self.slots[at];
             if slot.round != self.round {
-                *slot = Slot { round: self.round, pair, class: next };
+                *slot = Slot {
+                    round: self.round,
+                    pair,
+                    class: next,
+                };
                 return next;
             }
             if slot.pair == pair {

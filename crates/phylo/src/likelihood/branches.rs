@@ -79,10 +79,18 @@ impl<R: Runner> Likelihood<R> {
 /// A step that left the bracket: to the range's end if it pointed beyond it, else to the middle.
 fn outside(next: f64, length: f64, low: f64, high: f64) -> f64 {
     if next <= LENGTH_MIN && low == LENGTH_MIN {
-        return if length == LENGTH_MIN { LENGTH_MIN } else { (length * 0.1).max(LENGTH_MIN) };
+        return if length == LENGTH_MIN {
+            LENGTH_MIN
+        } else {
+            (length * 0.1).max(LENGTH_MIN)
+        };
     }
     if next >= LENGTH_MAX && high == LENGTH_MAX {
-        return if length == LENGTH_MAX { LENGTH_MAX } else { (length * 10.0).min(LENGTH_MAX) };
+        return if length == LENGTH_MAX {
+            LENGTH_MAX
+        } else {
+            (length * 10.0).min(LENGTH_MAX)
+        };
     }
     (low * high).sqrt()
 }

@@ -84,13 +84,23 @@ impl Chunk {
         Self {
             part: number,
             weights: weights.iter().map(|&weight| f64::from(weight)).collect(),
-            common: range.clone().map(|pattern| patterns.common_states(pattern)).collect(),
+            common: range
+                .clone()
+                .map(|pattern| patterns.common_states(pattern))
+                .collect(),
             fixed: vec![0.0; len],
             codes: (0..patterns.taxa())
-                .map(|taxon| patterns.codes(taxon)[range.clone()].iter().map(code).collect())
+                .map(|taxon| {
+                    patterns.codes(taxon)[range.clone()]
+                        .iter()
+                        .map(code)
+                        .collect()
+                })
                 .collect(),
             code_count: patterns.alphabet().masks().len(),
-            values: std::iter::repeat_with(Values::default).take(directions).collect(),
+            values: std::iter::repeat_with(Values::default)
+                .take(directions)
+                .collect(),
             pairs: Pairs::default(),
             table: Buffer::new(len * shape.quads()),
             terms: Buffer::new(len.div_ceil(QUAD) * shape.rates),
@@ -215,7 +225,10 @@ impl Chunk {
     /// A child of a step, read class by class of the parent.
     fn operand<'a>(&'a self, part: &'a Part, child: Child, index: &'a [u16]) -> Operand<'a> {
         if child.tip {
-            Operand::Tip { table: part.tip_table(child.at), index }
+            Operand::Tip {
+                table: part.tip_table(child.at),
+                index,
+            }
         } else {
             self.inner(child, part.matrix(child.edge), index)
         }
@@ -224,7 +237,11 @@ impl Chunk {
     /// An end of a branch, read pattern by pattern.
     fn end<'a>(&'a self, child: Child, matrix: &'a [Quad], table: &'a [Quad]) -> Operand<'a> {
         let index = self.index_by_pattern(child).0;
-        if child.tip { Operand::Tip { table, index } } else { self.inner(child, matrix, index) }
+        if child.tip {
+            Operand::Tip { table, index }
+        } else {
+            self.inner(child, matrix, index)
+        }
     }
 
     fn inner<'a>(&'a self, child: Child, matrix: &'a [Quad], index: &'a [u16]) -> Operand<'a> {

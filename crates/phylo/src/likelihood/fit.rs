@@ -105,13 +105,25 @@ fn maximise<E>(
             before = if x < middle { b - x } else { a - x };
             step = GOLDEN * before;
         }
-        let u = x + if step.abs() >= TOLERANCE { step } else { TOLERANCE.copysign(step) };
+        let u = x + if step.abs() >= TOLERANCE {
+            step
+        } else {
+            TOLERANCE.copysign(step)
+        };
         let fu = f(u)?;
         if fu >= fx {
-            if u < x { b = x } else { a = x }
+            if u < x {
+                b = x
+            } else {
+                a = x
+            }
             (v, fv, w, fw, x, fx) = (w, fw, x, fx, u, fu);
         } else {
-            if u < x { a = u } else { b = u }
+            if u < x {
+                a = u
+            } else {
+                b = u
+            }
             if fu >= fw || w == x {
                 (v, fv, w, fw) = (w, fw, u, fu);
             } else if fu >= fv || v == x || v == w {

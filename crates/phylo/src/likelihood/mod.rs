@@ -66,7 +66,11 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { isa: Isa::detect(), repeats: true, chunk_bytes: CHUNK_BYTES }
+        Self {
+            isa: Isa::detect(),
+            repeats: true,
+            chunk_bytes: CHUNK_BYTES,
+        }
     }
 }
 
@@ -101,7 +105,11 @@ impl<R: Runner> Likelihood<R> {
         runner: R,
         options: Options,
     ) -> Result<Self, LikelihoodError> {
-        let part = PartOptions { patterns, model, scale: 1.0 };
+        let part = PartOptions {
+            patterns,
+            model,
+            scale: 1.0,
+        };
         Self::partitioned(tree, vec![part], runner, options)
     }
 
@@ -123,14 +131,20 @@ impl<R: Runner> Likelihood<R> {
         for part in &parts {
             let alignment = part.patterns.taxa();
             if alignment != tree.taxa() {
-                return Err(LikelihoodError::Taxa { tree: tree.taxa(), alignment });
+                return Err(LikelihoodError::Taxa {
+                    tree: tree.taxa(),
+                    alignment,
+                });
             }
         }
         for edge in tree.edges() {
             tree.set_length(edge, tree.length(edge).clamp(LENGTH_MIN, LENGTH_MAX));
         }
         let mut chunks = Vec::new();
-        let parts: Vec<Part> = parts.into_iter().map(|part| Part::new(part, &tree)).collect();
+        let parts: Vec<Part> = parts
+            .into_iter()
+            .map(|part| Part::new(part, &tree))
+            .collect();
         for (number, part) in parts.iter().enumerate() {
             let bytes = part.process().shape.span() * size_of::<f64>();
             let size = (options.chunk_bytes / bytes).clamp(CHUNK_MIN, CHUNK_MAX);
@@ -190,7 +204,11 @@ impl<R: Runner> Likelihood<R> {
     /// As [`Likelihood::evaluate`].
     pub fn evaluate_at(&mut self, edge: EdgeId) -> Result<f64, LikelihoodError> {
         let lnl = self.evaluate_raw(edge)?;
-        if lnl.is_finite() { Ok(lnl) } else { Err(LikelihoodError::Impossible { lnl }) }
+        if lnl.is_finite() {
+            Ok(lnl)
+        } else {
+            Err(LikelihoodError::Impossible { lnl })
+        }
     }
 
     /// The log-likelihood of every site, in the alignment's order.
@@ -255,7 +273,9 @@ impl<R: Runner> Likelihood<R> {
             return;
         }
         self.tree.set_length(edge, length);
-        self.parts.iter_mut().for_each(|part| part.forget_edge(edge));
+        self.parts
+            .iter_mut()
+            .for_each(|part| part.forget_edge(edge));
         self.mark_around(edge, false);
     }
 
@@ -389,13 +409,21 @@ impl<R: Runner> Likelihood<R> {
             return false;
         };
         let values = std::mem::replace(&mut self.values_valid[at], false);
-        if topology { std::mem::replace(&mut self.classes_valid[at], false) } else { values }
+        if topology {
+            std::mem::replace(&mut self.classes_valid[at], false)
+        } else {
+            values
+        }
     }
 
     fn evaluate_raw(&mut self, edge: EdgeId) -> Result<f64, LikelihoodError> {
-        self.parts.iter_mut().for_each(|part| part.prepare_evaluate(&self.tree, edge));
+        self.parts
+            .iter_mut()
+            .for_each(|part| part.prepare_evaluate(&self.tree, edge));
         self.sum_table = None;
-        self.run(edge, |chunk, part, ends, isa| chunk.evaluate(part, ends, isa))?;
+        self.run(edge, |chunk, part, ends, isa| {
+            chunk.evaluate(part, ends, isa)
+        })?;
         let sums: Vec<f64> = self.chunks.iter().map(Chunk::lnl).collect();
         Ok(sum_in_tree(&sums))
     }
@@ -405,7 +433,9 @@ impl<R: Runner> Likelihood<R> {
         if self.sum_table == Some(edge) {
             return Ok(());
         }
-        self.run(edge, |chunk, part, ends, isa| chunk.sum_table(part, ends, isa))?;
+        self.run(edge, |chunk, part, ends, isa| {
+            chunk.sum_table(part, ends, isa)
+        })?;
         self.sum_table = Some(edge);
         Ok(())
     }
@@ -420,18 +450,24 @@ impl<R: Runner> Likelihood<R> {
         length: f64,
     ) -> Result<Derivatives, LikelihoodError> {
         self.make_sum_table(edge)?;
-        self.parts.iter_mut().for_each(|part| part.prepare_powers(length));
+        self.parts
+            .iter_mut()
+            .for_each(|part| part.prepare_powers(length));
         let (parts, isa) = (&self.parts, self.options.isa);
-        self.runner.run(Work::Derivatives, &mut self.chunks, |chunk| {
-            chunk.derivatives(&parts[chunk.part()], isa);
-        })?;
+        self.runner
+            .run(Work::Derivatives, &mut self.chunks, |chunk| {
+                chunk.derivatives(&parts[chunk.part()], isa);
+            })?;
         let scaled = |chunk: &Chunk| {
             let scale = self.parts[chunk.part()].scale();
             let found = chunk.slope();
             (found.first * scale, found.second * scale * scale)
         };
         let (first, second): (Vec<f64>, Vec<f64>) = self.chunks.iter().map(scaled).unzip();
-        Ok(Derivatives { first: sum_in_tree(&first), second: sum_in_tree(&second) })
+        Ok(Derivatives {
+            first: sum_in_tree(&first),
+            second: sum_in_tree(&second),
+        })
     }
 
     /// Makes the values at both ends of a branch, then does `then` on every chunk.
@@ -443,7 +479,10 @@ impl<R: Runner> Likelihood<R> {
         let steps = self.plan(edge);
         let [a, b] = self.tree.ends(edge);
         let (near, far) = if self.tree.is_tip(a) { (b, a) } else { (a, b) };
-        let ends = Ends { near: self.child(near), far: self.child(far) };
+        let ends = Ends {
+            near: self.child(near),
+            far: self.child(far),
+        };
         let (parts, options) = (&self.parts, self.options);
         let result = self.runner.run(Work::Traverse, &mut self.chunks, |chunk| {
             let part = &parts[chunk.part()];
@@ -464,18 +503,27 @@ impl<R: Runner> Likelihood<R> {
         let mut steps = Vec::new();
         for end in self.tree.ends(edge) {
             let valid = &self.values_valid;
-            let order = self.tree.post_order(end, |half| !valid[half.index() - taxa]);
+            let order = self
+                .tree
+                .post_order(end, |half| !valid[half.index() - taxa]);
             for half in order {
                 let at = half.index() - taxa;
                 let [left, right] = self.tree.others(half).map(|other| self.tree.back(other));
                 let [left, right] = [left, right].map(|half| self.child(half));
                 for child in [left, right] {
                     let length = self.tree.length(child.edge);
-                    self.parts.iter_mut().for_each(|part| part.prepare_child(&child, length));
+                    self.parts
+                        .iter_mut()
+                        .for_each(|part| part.prepare_child(&child, length));
                 }
                 let classes = !std::mem::replace(&mut self.classes_valid[at], true);
                 self.values_valid[at] = true;
-                steps.push(Step { target: at, left, right, classes });
+                steps.push(Step {
+                    target: at,
+                    left,
+                    right,
+                    classes,
+                });
             }
         }
         steps
@@ -483,8 +531,16 @@ impl<R: Runner> Likelihood<R> {
 
     fn child(&self, half: HalfId) -> Child {
         let tip = self.tree.is_tip(half);
-        let at = if tip { half.index() } else { half.index() - self.tree.taxa() };
-        Child { tip, at, edge: self.tree.edge(half) }
+        let at = if tip {
+            half.index()
+        } else {
+            half.index() - self.tree.taxa()
+        };
+        Child {
+            tip,
+            at,
+            edge: self.tree.edge(half),
+        }
     }
 }
 

@@ -46,7 +46,11 @@ pub struct Part {
 
 impl Part {
     pub(super) fn new(options: PartOptions, tree: &Tree) -> Self {
-        let PartOptions { patterns, model, scale } = options;
+        let PartOptions {
+            patterns,
+            model,
+            scale,
+        } = options;
         let process = model.process();
         let matrix = process.shape.matrix() / QUAD;
         let table = patterns.alphabet().masks().len() * process.shape.quads();
@@ -80,7 +84,11 @@ impl Part {
     /// How many sites it has.
     #[must_use]
     pub fn sites(&self) -> usize {
-        self.patterns.weights().iter().map(|&weight| weight as usize).sum()
+        self.patterns
+            .weights()
+            .iter()
+            .map(|&weight| weight as usize)
+            .sum()
     }
 
     /// Its model.
@@ -120,9 +128,11 @@ impl Part {
     }
 
     fn make_eigen_tables(&mut self) {
-        self.process.sum_table_matrices(self.near.doubles_mut(), self.far.doubles_mut());
+        self.process
+            .sum_table_matrices(self.near.doubles_mut(), self.far.doubles_mut());
         let masks = self.patterns.alphabet().masks();
-        self.process.tip_table(self.far.doubles(), masks, self.far_table.doubles_mut());
+        self.process
+            .tip_table(self.far.doubles(), masks, self.far_table.doubles_mut());
     }
 
     pub(super) fn forget_edge(&mut self, edge: EdgeId) {
@@ -144,7 +154,8 @@ impl Part {
         } else {
             let doubles = self.process.shape.matrix();
             let at = child.edge.index() * doubles;
-            self.process.transitions(length, &mut self.matrices.doubles_mut()[at..][..doubles]);
+            self.process
+                .transitions(length, &mut self.matrices.doubles_mut()[at..][..doubles]);
         }
     }
 
@@ -162,7 +173,8 @@ impl Part {
 
     /// Makes what the derivatives need of a length.
     pub(super) fn prepare_powers(&mut self, length: f64) {
-        self.process.powers(length * self.scale, self.powers.doubles_mut());
+        self.process
+            .powers(length * self.scale, self.powers.doubles_mut());
     }
 
     pub(super) fn matrix(&self, edge: EdgeId) -> &[Quad] {
@@ -180,7 +192,11 @@ impl Part {
     }
 
     pub(super) fn eigen(&self) -> [&[Quad]; 3] {
-        [self.near.as_slice(), self.far.as_slice(), self.far_table.as_slice()]
+        [
+            self.near.as_slice(),
+            self.far.as_slice(),
+            self.far_table.as_slice(),
+        ]
     }
 
     pub(super) fn powers(&self) -> &[Quad] {

@@ -13,7 +13,11 @@ pub(super) struct Named {
 }
 
 const fn named(name: &'static str, classes: [u8; 6], equal: bool) -> Named {
-    Named { name, classes, equal }
+    Named {
+        name,
+        classes,
+        equal,
+    }
 }
 
 /// All of them; other programs' names for the same follow in [`ALIASES`].

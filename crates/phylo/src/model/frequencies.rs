@@ -25,7 +25,9 @@ pub fn empirical(patterns: &Patterns) -> Vec<f64> {
     }
     let sum: f64 = shares.iter().sum();
     // A state that no taxon has keeps a little, or its eigenvectors would be infinite.
-    shares.iter_mut().for_each(|share| *share = (*share / sum).max(FREQUENCY_MIN));
+    shares
+        .iter_mut()
+        .for_each(|share| *share = (*share / sum).max(FREQUENCY_MIN));
     let sum: f64 = shares.iter().sum();
     shares.iter_mut().for_each(|share| *share /= sum);
     shares

@@ -132,7 +132,10 @@ mod tests {
         // P(1, x) = 1 - e^-x; P(1/2, x) = erf(sqrt x).
         for x in [0.001, 0.3, 1.0, 2.5, 10.0, 40.0] {
             let exponential = 1.0 - libm::exp(-x);
-            assert!((incomplete_gamma(1.0, x) - exponential).abs() < 1e-14, "{x}");
+            assert!(
+                (incomplete_gamma(1.0, x) - exponential).abs() < 1e-14,
+                "{x}"
+            );
             let error = libm::erf(libm::sqrt(x));
             assert!((incomplete_gamma(0.5, x) - error).abs() < 1e-14, "{x}");
         }
@@ -147,7 +150,10 @@ mod tests {
                     let rates = discrete_gamma(alpha, categories, by);
                     let mean = rates.iter().sum::<f64>() / categories as f64;
                     assert!((mean - 1.0).abs() < 1e-12, "{alpha} {by:?}: {rates:?}");
-                    assert!(rates.windows(2).all(|pair| pair[0] < pair[1]), "{alpha}: {rates:?}");
+                    assert!(
+                        rates.windows(2).all(|pair| pair[0] < pair[1]),
+                        "{alpha}: {rates:?}"
+                    );
                     assert!(rates.iter().all(|rate| *rate >= 0.0));
                 }
             }

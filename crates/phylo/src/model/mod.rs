@@ -28,13 +28,17 @@ use crate::msa::{Alphabet, Patterns};
 #[non_exhaustive]
 pub enum ModelError {
     /// No matrix of this name.
-    #[error("no model is called `{name}`: DNA has JC to GTR, proteins LG, WAG, JTT, Dayhoff, PROTGTR")]
+    #[error(
+        "no model is called `{name}`: DNA has JC to GTR, proteins LG, WAG, JTT, Dayhoff, PROTGTR"
+    )]
     Unknown {
         /// The name.
         name: String,
     },
     /// A modifier that is not known.
-    #[error("model `{model}`: no part is called `+{part}`; there are +F +FO +FE +FU +I +IC +IU +G +R")]
+    #[error(
+        "model `{model}`: no part is called `+{part}`; there are +F +FO +FE +FU +I +IC +IU +G +R"
+    )]
     Part {
         /// The whole name.
         model: String,
@@ -184,7 +188,13 @@ impl Model {
     pub fn process(&self) -> Process {
         let (rates, weights) = self.variable_rates();
         let exchange = self.name.exchange.expand(&self.exchange);
-        Process::new(&exchange, &self.frequencies, &rates, &weights, self.invariant)
+        Process::new(
+            &exchange,
+            &self.frequencies,
+            &rates,
+            &weights,
+            self.invariant,
+        )
     }
 
     /// Rates and weights of the variable sites.
@@ -202,8 +212,15 @@ impl Model {
     /// Weights to sum 1, mean rate 1.
     fn normalise_free_rates(&mut self) {
         let sum: f64 = self.free_weights.iter().sum();
-        self.free_weights.iter_mut().for_each(|weight| *weight /= sum);
-        let mean: f64 = self.free_rates.iter().zip(&self.free_weights).map(|(r, w)| r * w).sum();
+        self.free_weights
+            .iter_mut()
+            .for_each(|weight| *weight /= sum);
+        let mean: f64 = self
+            .free_rates
+            .iter()
+            .zip(&self.free_weights)
+            .map(|(r, w)| r * w)
+            .sum();
         self.free_rates.iter_mut().for_each(|rate| *rate /= mean);
     }
 }
@@ -212,7 +229,11 @@ impl Model {
 impl std::fmt::Display for Model {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let list = |values: &[f64]| {
-            values.iter().map(|value| format!("{value:.6}")).collect::<Vec<_>>().join("/")
+            values
+                .iter()
+                .map(|value| format!("{value:.6}"))
+                .collect::<Vec<_>>()
+                .join("/")
         };
         write!(f, "{}", self.name.exchange.label())?;
         if !matches!(self.name.exchange, ExchangeName::Published(_)) && self.exchange.len() > 1 {

@@ -136,7 +136,10 @@ impl ModelName {
                 _ => return Err(parser.unknown_part(part)),
             };
             if std::mem::replace(seen, true) {
-                return Err(ModelError::Twice { model: shown(text), what });
+                return Err(ModelError::Twice {
+                    model: shown(text),
+                    what,
+                });
             }
         }
         Ok(name)
@@ -172,10 +175,15 @@ impl ExchangeName {
     /// One value a class: the given ones, or where a fit starts.
     pub(super) fn start(&self) -> Vec<f64> {
         match self {
-            Self::Classes { given: Some(values), .. } => values.clone(),
+            Self::Classes {
+                given: Some(values),
+                ..
+            } => values.clone(),
             Self::Classes { classes, .. } => vec![1.0; class_count(classes)],
             Self::Published(at) => upper_triangle(PUBLISHED[*at].exchange),
-            Self::Protein { given: Some((values, _)) } => values.clone(),
+            Self::Protein {
+                given: Some((values, _)),
+            } => values.clone(),
             // Where nothing is known, what is known of all proteins is nearer than nothing.
             Self::Protein { given: None } => {
                 let rates = upper_triangle(PUBLISHED[0].exchange);
@@ -188,9 +196,10 @@ impl ExchangeName {
     /// The full upper triangle.
     pub(super) fn expand(&self, values: &[f64]) -> Vec<f64> {
         match self {
-            Self::Classes { classes, .. } => {
-                classes.iter().map(|&class| values[usize::from(class)]).collect()
-            }
+            Self::Classes { classes, .. } => classes
+                .iter()
+                .map(|&class| values[usize::from(class)])
+                .collect(),
             _ => values.to_vec(),
         }
     }
@@ -199,7 +208,9 @@ impl ExchangeName {
     pub(super) fn frequencies(&self, states: usize) -> Vec<f64> {
         match self {
             Self::Published(at) => PUBLISHED[*at].frequencies.to_vec(),
-            Self::Protein { given: Some((_, Some(frequencies))) } => frequencies.clone(),
+            Self::Protein {
+                given: Some((_, Some(frequencies))),
+            } => frequencies.clone(),
             _ => vec![1.0 / states as f64; states],
         }
     }
@@ -217,7 +228,10 @@ impl Parser<'_, '_> {
             .iter()
             .find(|(alias, _)| alias.eq_ignore_ascii_case(label))
             .map_or(label, |(_, name)| name);
-        if let Some(named) = NAMED.iter().find(|named| named.name.eq_ignore_ascii_case(canonical)) {
+        if let Some(named) = NAMED
+            .iter()
+            .find(|named| named.name.eq_ignore_ascii_case(canonical))
+        {
             let label = named.name.to_owned();
             return self.classes(label, named.classes, named.equal, &braces);
         }
@@ -252,8 +266,19 @@ impl Parser<'_, '_> {
             }
             more => return Err(self.miscount("the matrix", 1, more.len())),
         };
-        let frequencies = if equal { FrequencyName::Equal } else { FrequencyName::Fitted };
-        Ok((ExchangeName::Classes { label, classes, given }, frequencies))
+        let frequencies = if equal {
+            FrequencyName::Equal
+        } else {
+            FrequencyName::Fitted
+        };
+        Ok((
+            ExchangeName::Classes {
+                label,
+                classes,
+                given,
+            },
+            frequencies,
+        ))
     }
 
     /// Twenty states of its own: lower triangle by rows, 190 numbers, then perhaps 20 frequencies,
@@ -273,7 +298,11 @@ impl Parser<'_, '_> {
             [] => None,
             own => Some(self.shares(own.to_vec())?),
         };
-        let default = if own.is_some() { FrequencyName::Matrix } else { FrequencyName::Fitted };
+        let default = if own.is_some() {
+            FrequencyName::Matrix
+        } else {
+            FrequencyName::Fitted
+        };
         let given = Some((upper_triangle(rates), own));
         Ok((ExchangeName::Protein { given }, default))
     }
@@ -337,7 +366,11 @@ impl Parser<'_, '_> {
             }
             more => return Err(self.miscount("+G", 1, more.len())),
         };
-        Ok(RatesName::Gamma { categories, alpha, by })
+        Ok(RatesName::Gamma {
+            categories,
+            alpha,
+            by,
+        })
     }
 
     fn free(&mut self, part: &str) -> Result<RatesName, ModelError> {
@@ -363,19 +396,24 @@ impl Parser<'_, '_> {
         if digits.is_empty() {
             return Ok(4);
         }
-        digits.parse().ok().filter(|count| (1..=CATEGORIES_MAX).contains(count)).ok_or_else(|| {
-            ModelError::Value {
+        digits
+            .parse()
+            .ok()
+            .filter(|count| (1..=CATEGORIES_MAX).contains(count))
+            .ok_or_else(|| ModelError::Value {
                 model: shown(self.model),
                 value: shown(digits),
                 what: "number of categories",
                 range: "1 to 16",
-            }
-        })
+            })
     }
 
     /// A part's label and the texts in its braces.
     fn braces<'t>(&self, part: &'t str) -> Result<(&'t str, Vec<&'t str>), ModelError> {
-        let bad = || ModelError::Braces { model: shown(self.model), part: shown(part) };
+        let bad = || ModelError::Braces {
+            model: shown(self.model),
+            part: shown(part),
+        };
         let start = part.find('{').unwrap_or(part.len());
         let (label, mut rest) = part.split_at(start);
         if label.contains('}') {
@@ -466,15 +504,27 @@ impl Parser<'_, '_> {
     }
 
     fn count(&self, what: &'static str, expected: usize, found: usize) -> Result<(), ModelError> {
-        if expected == found { Ok(()) } else { Err(self.miscount(what, expected, found)) }
+        if expected == found {
+            Ok(())
+        } else {
+            Err(self.miscount(what, expected, found))
+        }
     }
 
     fn miscount(&self, what: &'static str, expected: usize, found: usize) -> ModelError {
-        ModelError::Count { model: shown(self.model), what, expected, found }
+        ModelError::Count {
+            model: shown(self.model),
+            what,
+            expected,
+            found,
+        }
     }
 
     fn unknown_part(&self, part: &str) -> ModelError {
-        ModelError::Part { model: shown(self.model), part: shown(part) }
+        ModelError::Part {
+            model: shown(self.model),
+            part: shown(part),
+        }
     }
 }
 
@@ -521,12 +571,18 @@ fn class_count(classes: &[u8; 6]) -> usize {
 /// From the lower triangle by rows to the upper one by rows.
 fn upper_triangle(lower: &[f64]) -> Vec<f64> {
     let at = |row: usize, column: usize| lower[row * (row - 1) / 2 + column];
-    (0..20).flat_map(|i| (i + 1..20).map(move |j| (i, j))).map(|(i, j)| at(j, i)).collect()
+    (0..20)
+        .flat_map(|i| (i + 1..20).map(move |j| (i, j)))
+        .map(|(i, j)| at(j, i))
+        .collect()
 }
 
 /// A text short enough for a message.
 fn shown(text: &str) -> String {
-    let end = text.char_indices().nth(SHOWN_MAX).map_or(text.len(), |(at, _)| at);
+    let end = text
+        .char_indices()
+        .nth(SHOWN_MAX)
+        .map_or(text.len(), |(at, _)| at);
     let more = if end < text.len() { "…" } else { "" };
     format!("{}{more}", text[..end].escape_debug())
 }

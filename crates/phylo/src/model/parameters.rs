@@ -36,7 +36,11 @@ impl Model {
         if self.name.invariant == InvariantName::Fitted {
             fitted.push(Parameter::Invariant);
         }
-        if let RatesName::Free { categories, given: None } = self.name.rates {
+        if let RatesName::Free {
+            categories,
+            given: None,
+        } = self.name.rates
+        {
             if categories > 1 {
                 fitted.extend((0..categories).map(Parameter::FreeRate));
                 fitted.extend((0..categories).map(Parameter::FreeWeight));

@@ -76,7 +76,10 @@ impl Process {
         }
         let variable = 1.0 - invariant;
         Self {
-            shape: Shape { states: n, rates: rates.len() },
+            shape: Shape {
+                states: n,
+                rates: rates.len(),
+            },
             frequencies,
             values,
             right,

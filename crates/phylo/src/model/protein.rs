@@ -17,10 +17,26 @@ pub(super) struct Published {
 
 /// All of them.
 pub(super) const PUBLISHED: [Published; 4] = [
-    Published { name: "LG", exchange: &LG_EXCHANGE, frequencies: &LG_FREQUENCIES },
-    Published { name: "WAG", exchange: &WAG_EXCHANGE, frequencies: &WAG_FREQUENCIES },
-    Published { name: "JTT", exchange: &JTT_EXCHANGE, frequencies: &JTT_FREQUENCIES },
-    Published { name: "Dayhoff", exchange: &DAYHOFF_EXCHANGE, frequencies: &DAYHOFF_FREQUENCIES },
+    Published {
+        name: "LG",
+        exchange: &LG_EXCHANGE,
+        frequencies: &LG_FREQUENCIES,
+    },
+    Published {
+        name: "WAG",
+        exchange: &WAG_EXCHANGE,
+        frequencies: &WAG_FREQUENCIES,
+    },
+    Published {
+        name: "JTT",
+        exchange: &JTT_EXCHANGE,
+        frequencies: &JTT_FREQUENCIES,
+    },
+    Published {
+        name: "Dayhoff",
+        exchange: &DAYHOFF_EXCHANGE,
+        frequencies: &DAYHOFF_FREQUENCIES,
+    },
 ];
 
 /// Le and Gascuel, Molecular Biology and Evolution 25 (2008), 1307-1320.
@@ -58,10 +74,9 @@ const LG_EXCHANGE: [f64; 190] = [
     0.249313,
 ];
 const LG_FREQUENCIES: [f64; 20] = [
-    0.079066, 0.055941, 0.041977, 0.053052, 0.012937,
-    0.040767, 0.071586, 0.057337, 0.022355, 0.062157,
-    0.099081, 0.064600, 0.022951, 0.042302, 0.044040,
-    0.061197, 0.053287, 0.012066, 0.034155, 0.069147,
+    0.079066, 0.055941, 0.041977, 0.053052, 0.012937, 0.040767, 0.071586, 0.057337, 0.022355,
+    0.062157, 0.099081, 0.064600, 0.022951, 0.042302, 0.044040, 0.061197, 0.053287, 0.012066,
+    0.034155, 0.069147,
 ];
 
 /// Whelan and Goldman, Molecular Biology and Evolution 18 (2001), 691-699.
@@ -99,10 +114,9 @@ const WAG_EXCHANGE: [f64; 190] = [
     0.314730,
 ];
 const WAG_FREQUENCIES: [f64; 20] = [
-    0.0866279, 0.043972, 0.0390894, 0.0570451, 0.0193078,
-    0.0367281, 0.0580589, 0.0832518, 0.0244313, 0.048466,
-    0.086209, 0.0620286, 0.0195027, 0.0384319, 0.0457631,
-    0.0695179, 0.0610127, 0.0143859, 0.0352742, 0.0708956,
+    0.0866279, 0.043972, 0.0390894, 0.0570451, 0.0193078, 0.0367281, 0.0580589, 0.0832518,
+    0.0244313, 0.048466, 0.086209, 0.0620286, 0.0195027, 0.0384319, 0.0457631, 0.0695179,
+    0.0610127, 0.0143859, 0.0352742, 0.0708956,
 ];
 
 /// Jones, Taylor and Thornton, CABIOS 8 (1992), 275-282.
@@ -133,10 +147,9 @@ const JTT_EXCHANGE: [f64; 190] = [
     38.0, 112.0, 25.0, 16.0,
 ];
 const JTT_FREQUENCIES: [f64; 20] = [
-    0.076748, 0.051691, 0.042645, 0.051544, 0.019803,
-    0.040752, 0.061830, 0.073152, 0.022944, 0.053761,
-    0.091904, 0.058676, 0.023826, 0.040126, 0.050901,
-    0.068765, 0.058565, 0.014261, 0.032102, 0.066005,
+    0.076748, 0.051691, 0.042645, 0.051544, 0.019803, 0.040752, 0.061830, 0.073152, 0.022944,
+    0.053761, 0.091904, 0.058676, 0.023826, 0.040126, 0.050901, 0.068765, 0.058565, 0.014261,
+    0.032102, 0.066005,
 ];
 
 /// Dayhoff, Schwartz and Orcutt, Atlas of Protein Sequence and Structure 5 (1978), 345-352.
@@ -166,8 +179,7 @@ const DAYHOFF_EXCHANGE: [f64; 190] = [
     30.0, 157.0, 0.0, 28.0,
 ];
 const DAYHOFF_FREQUENCIES: [f64; 20] = [
-    0.087127, 0.040904, 0.040432, 0.046872, 0.033474,
-    0.038255, 0.049530, 0.088612, 0.033618, 0.036886,
-    0.085357, 0.080482, 0.014753, 0.039772, 0.050680,
-    0.069577, 0.058542, 0.010494, 0.029916, 0.064718,
+    0.087127, 0.040904, 0.040432, 0.046872, 0.033474, 0.038255, 0.049530, 0.088612, 0.033618,
+    0.036886, 0.085357, 0.080482, 0.014753, 0.039772, 0.050680, 0.069577, 0.058542, 0.010494,
+    0.029916, 0.064718,
 ];

@@ -16,10 +16,25 @@ fn names_as_raxml_ng_writes_them() {
     assert!(model(full).fitted().is_empty());
     let printed = model(full).to_string();
     assert_eq!(parse(&printed).unwrap(), name);
-    for text in ["JC", "hky85+F", "TPM3uf+FO+I", "GTR+G", "DNA012345+G8a", "TIM2+R3", "SYM+IC"] {
+    for text in [
+        "JC",
+        "hky85+F",
+        "TPM3uf+FO+I",
+        "GTR+G",
+        "DNA012345+G8a",
+        "TIM2+R3",
+        "SYM+IC",
+    ] {
         assert_eq!(parse(text).unwrap().alphabet(), Alphabet::Dna, "{text}");
     }
-    for text in ["LG+G4m{0.5}", "wag+F", "JTT+FE+I+G", "Dayhoff+R5", "PROTGTR+FO", "LG+F+G16"] {
+    for text in [
+        "LG+G4m{0.5}",
+        "wag+F",
+        "JTT+FE+I+G",
+        "Dayhoff+R5",
+        "PROTGTR+FO",
+        "LG+F+G16",
+    ] {
         assert_eq!(parse(text).unwrap().alphabet(), Alphabet::Protein, "{text}");
     }
 }
@@ -29,9 +44,17 @@ fn defaults_follow_raxml_ng() {
     assert_eq!(parse("JC").unwrap().frequencies, FrequencyName::Equal);
     assert_eq!(parse("GTR").unwrap().frequencies, FrequencyName::Fitted);
     assert_eq!(parse("LG").unwrap().frequencies, FrequencyName::Matrix);
-    let mean = RatesName::Gamma { categories: 4, alpha: None, by: CategoryRate::Mean };
+    let mean = RatesName::Gamma {
+        categories: 4,
+        alpha: None,
+        by: CategoryRate::Mean,
+    };
     assert_eq!(parse("GTR+G").unwrap().rates, mean);
-    let median = RatesName::Gamma { categories: 4, alpha: None, by: CategoryRate::Median };
+    let median = RatesName::Gamma {
+        categories: 4,
+        alpha: None,
+        by: CategoryRate::Median,
+    };
     assert_eq!(parse("GTR+GA").unwrap().rates, median);
 }
 
@@ -47,7 +70,18 @@ fn wrong_names_say_what_is_wrong() {
     assert!(message("GTR{1/2/3").contains("braces"));
     assert!(message("HKY+FU{0.5/0.5/0.5/0.5}").contains("sum to 1"));
     assert!(message("PROTGTR{/nowhere}").contains("cannot read"));
-    for text in ["", "+", "{", "GTR+", "GTR{}", "GTR+FU", "GTR+IU", "DNA", "DNA013000", "LG{1}"] {
+    for text in [
+        "",
+        "+",
+        "{",
+        "GTR+",
+        "GTR{}",
+        "GTR+FU",
+        "GTR+IU",
+        "DNA",
+        "DNA013000",
+        "LG{1}",
+    ] {
         assert!(parse(text).is_err(), "{text}");
     }
 }
@@ -55,8 +89,12 @@ fn wrong_names_say_what_is_wrong() {
 #[test]
 fn a_matrix_from_a_file() {
     let published = &protein::PUBLISHED[1];
-    let words: Vec<String> =
-        published.exchange.iter().chain(published.frequencies).map(f64::to_string).collect();
+    let words: Vec<String> = published
+        .exchange
+        .iter()
+        .chain(published.frequencies)
+        .map(f64::to_string)
+        .collect();
     let text = format!("{}\n// the end\nAla Arg", words.join(" "));
     let own = ModelName::parse("PROTGTR{own.dat}+G4m{0.7}", &mut |path| {
         assert_eq!(path, "own.dat");
@@ -72,7 +110,12 @@ fn a_matrix_from_a_file() {
 
 #[test]
 fn transition_probabilities_are_probabilities() {
-    for text in ["JC", "GTR{1/9/0.1/2/30/1}+FU{0.4/0.1/0.2/0.3}+I+G4m{0.1}", "LG+R3", "JTT+G8"] {
+    for text in [
+        "JC",
+        "GTR{1/9/0.1/2/30/1}+FU{0.4/0.1/0.2/0.3}+I+G4m{0.1}",
+        "LG+R3",
+        "JTT+G8",
+    ] {
         let process = model(text).process();
         let n = process.shape.states;
         let mut matrix = vec![0.0; process.shape.matrix()];
@@ -115,7 +158,12 @@ fn setting_parameters_keeps_the_model_valid() {
     for (k, &parameter) in fitted.iter().enumerate() {
         model.set(parameter, 0.05 + 0.11 * k as f64);
         let process = model.process();
-        let mean: f64 = process.rates.iter().zip(&process.weights).map(|(r, w)| r * w).sum();
+        let mean: f64 = process
+            .rates
+            .iter()
+            .zip(&process.weights)
+            .map(|(r, w)| r * w)
+            .sum();
         assert!((mean - 1.0).abs() < 1e-9, "{parameter:?}: mean rate {mean}");
         let whole: f64 = process.weights.iter().sum::<f64>() + process.invariant;
         assert!((whole - 1.0).abs() < 1e-12, "{parameter:?}");

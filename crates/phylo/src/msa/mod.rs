@@ -189,7 +189,10 @@ impl Alignment {
             }
         }
         if names.len() < TAXA_MIN {
-            return Err(MsaError::TooFewTaxa { found: names.len(), min: TAXA_MIN });
+            return Err(MsaError::TooFewTaxa {
+                found: names.len(),
+                min: TAXA_MIN,
+            });
         }
         if sites == 0 {
             return Err(MsaError::Empty);
@@ -222,7 +225,9 @@ impl Alignment {
         let mut seen: HashMap<Vec<u8>, usize> = HashMap::new();
         for (taxon, row) in self.rows.iter().enumerate() {
             if row.iter().all(|c| matches!(c, b'-' | b'?' | b'.')) {
-                warnings.push(Warning::AllGaps { taxon: self.names[taxon].clone() });
+                warnings.push(Warning::AllGaps {
+                    taxon: self.names[taxon].clone(),
+                });
             } else if let Some(first) = seen.insert(row.to_ascii_uppercase(), taxon) {
                 warnings.push(Warning::Identical {
                     first: self.names[first].clone(),
@@ -251,7 +256,11 @@ impl Alignment {
 type Rows = (Vec<String>, Vec<Vec<u8>>);
 
 fn limit(what: &'static str, found: usize, max: usize) -> Result<(), MsaError> {
-    if found > max { Err(MsaError::TooMany { what, found, max }) } else { Ok(()) }
+    if found > max {
+        Err(MsaError::TooMany { what, found, max })
+    } else {
+        Ok(())
+    }
 }
 
 /// A name from bytes; what is no UTF-8 is shown as such.
@@ -261,7 +270,11 @@ fn name(bytes: &[u8]) -> String {
 
 /// A name short and plain enough for a message of one line.
 fn shown(name: &str) -> String {
-    let mut text: String = name.chars().take(SHOWN_MAX).flat_map(char::escape_debug).collect();
+    let mut text: String = name
+        .chars()
+        .take(SHOWN_MAX)
+        .flat_map(char::escape_debug)
+        .collect();
     if name.chars().nth(SHOWN_MAX).is_some() {
         text.push('…');
     }

@@ -40,7 +40,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Rows, MsaError> {
             });
         } else if in_data && is(word, "MATRIX") {
             return matrix(tokens, &format);
-        } else if word != b";" {
+        } else if word != b";" && !is(word, "#NEXUS") {
             tokens.skip_command();
         }
     }
@@ -92,7 +92,9 @@ fn matrix(mut tokens: Tokens<'_>, format: &Format) -> Result<Rows, MsaError> {
         });
         let again = !rows[row].is_empty();
         if again && !format.interleave {
-            return Err(MsaError::DuplicateName { taxon: shown(&names[row]) });
+            return Err(MsaError::DuplicateName {
+                taxon: shown(&names[row]),
+            });
         }
         loop {
             let whole = !format.interleave && format.sites == Some(rows[row].len());
@@ -104,7 +106,10 @@ fn matrix(mut tokens: Tokens<'_>, format: &Format) -> Result<Rows, MsaError> {
                 Some(byte) => {
                     let site = rows[row].len();
                     let byte = translate(byte, format, || {
-                        rows.first().filter(|_| row > 0).and_then(|first| first.get(site)).copied()
+                        rows.first()
+                            .filter(|_| row > 0)
+                            .and_then(|first| first.get(site))
+                            .copied()
                     });
                     let byte = byte.ok_or_else(|| tokens.error("no character to match here"))?;
                     if !is_sequence(byte) {
@@ -119,12 +124,19 @@ fn matrix(mut tokens: Tokens<'_>, format: &Format) -> Result<Rows, MsaError> {
         }
     }
     if let Some(taxa) = format.taxa.filter(|&taxa| taxa != names.len()) {
-        return Err(MsaError::TaxonCount { found: names.len(), expected: taxa });
+        return Err(MsaError::TaxonCount {
+            found: names.len(),
+            expected: taxa,
+        });
     }
     if let Some(sites) = format.sites {
         if let Some((taxon, row)) = names.iter().zip(&rows).find(|(_, row)| row.len() != sites) {
             let taxon = shown(taxon);
-            return Err(MsaError::Length { taxon, found: row.len(), expected: sites });
+            return Err(MsaError::Length {
+                taxon,
+                found: row.len(),
+                expected: sites,
+            });
         }
     }
     Ok((names, rows))
@@ -166,7 +178,10 @@ impl<'a> Tokens<'a> {
             self.at += 1;
             return Some(&self.text[start..self.at]);
         }
-        while self.peek().is_some_and(|b| !b.is_ascii_whitespace() && !matches!(b, b';' | b'=')) {
+        while self
+            .peek()
+            .is_some_and(|b| !b.is_ascii_whitespace() && !matches!(b, b';' | b'='))
+        {
             self.at += 1;
         }
         Some(&self.text[start..self.at])
@@ -190,7 +205,10 @@ impl<'a> Tokens<'a> {
                 self.at += 1;
             } else {
                 // A name with blanks could not be written in Newick or PHYLIP.
-                label.iter_mut().filter(|b| b.is_ascii_whitespace()).for_each(|b| *b = b'_');
+                label
+                    .iter_mut()
+                    .filter(|b| b.is_ascii_whitespace())
+                    .for_each(|b| *b = b'_');
                 return Some(label);
             }
         }
@@ -233,8 +251,15 @@ impl<'a> Tokens<'a> {
     }
 
     fn error(&self, what: &str) -> MsaError {
-        let line = 1 + self.text[..self.at].iter().filter(|&&byte| byte == b'\n').count();
-        MsaError::Format { format: "NEXUS", line, what: what.to_owned() }
+        let line = 1 + self.text[..self.at]
+            .iter()
+            .filter(|&&byte| byte == b'\n')
+            .count();
+        MsaError::Format {
+            format: "NEXUS",
+            line,
+            what: what.to_owned(),
+        }
     }
 }
 
@@ -266,7 +291,11 @@ fn without_comments(bytes: &[u8]) -> Result<Vec<u8>, MsaError> {
     }
     if depth > 0 {
         let what = "a comment is not closed".to_owned();
-        return Err(MsaError::Format { format: "NEXUS", line: opened, what });
+        return Err(MsaError::Format {
+            format: "NEXUS",
+            line: opened,
+            what,
+        });
     }
     Ok(text)
 }

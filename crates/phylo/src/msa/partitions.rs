@@ -68,7 +68,10 @@ pub fn parse(text: &str, sites: usize) -> Result<Vec<Partition>, PartitionError>
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        let error = |what: &str| PartitionError::Line { line: number + 1, what: what.to_owned() };
+        let error = |what: &str| PartitionError::Line {
+            line: number + 1,
+            what: what.to_owned(),
+        };
         let (head, ranges) = line.split_once('=').ok_or_else(|| error("no `=`"))?;
         let (model, name) = split_head(head).ok_or_else(|| error("no `,` after the model"))?;
         if model.is_empty() || name.is_empty() {
@@ -85,21 +88,37 @@ pub fn parse(text: &str, sites: usize) -> Result<Vec<Partition>, PartitionError>
             for site in (first..=last).step_by(step) {
                 let before = std::mem::replace(&mut owner[site - 1], partitions.len() as u32);
                 if before != u32::MAX {
-                    let first = partitions.get(before as usize).map_or(name, |other| &other.name);
+                    let first = partitions
+                        .get(before as usize)
+                        .map_or(name, |other| &other.name);
                     let (first, second) = (shown(first), shown(name));
-                    return Err(PartitionError::Twice { site, first, second });
+                    return Err(PartitionError::Twice {
+                        site,
+                        first,
+                        second,
+                    });
                 }
                 own.push(site as u32 - 1);
             }
         }
-        partitions.push(Partition { model: model.to_owned(), name: name.to_owned(), sites: own });
+        partitions.push(Partition {
+            model: model.to_owned(),
+            name: name.to_owned(),
+            sites: own,
+        });
     }
     if partitions.is_empty() {
         return Err(PartitionError::Empty);
     }
-    let mut missing = owner.iter().enumerate().filter(|(_, owner)| **owner == u32::MAX);
+    let mut missing = owner
+        .iter()
+        .enumerate()
+        .filter(|(_, owner)| **owner == u32::MAX);
     if let Some((site, _)) = missing.next() {
-        return Err(PartitionError::Missing { site: site + 1, count: 1 + missing.count() });
+        return Err(PartitionError::Missing {
+            site: site + 1,
+            count: 1 + missing.count(),
+        });
     }
     Ok(partitions)
 }
@@ -117,7 +136,11 @@ fn split_head(head: &str) -> Option<(&str, &str)> {
     }
     let comma = comma?;
     let model = head[..comma].trim();
-    let model = if model.eq_ignore_ascii_case("DNA") { "GTR" } else { model };
+    let model = if model.eq_ignore_ascii_case("DNA") {
+        "GTR"
+    } else {
+        model
+    };
     Some((model, head[comma + 1..].trim()))
 }
 

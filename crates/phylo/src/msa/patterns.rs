@@ -44,18 +44,24 @@ impl Patterns {
         }
         let taxa = alignment.names().len();
         // Column by column: a sort compares columns.
-        limit("characters", taxa.saturating_mul(sites.len()), CHARACTERS_MAX)?;
+        limit(
+            "characters",
+            taxa.saturating_mul(sites.len()),
+            CHARACTERS_MAX,
+        )?;
         let mut columns = vec![0_u8; taxa * sites.len()];
         for taxon in 0..taxa {
             let row = alignment.row(taxon);
             for (k, &site) in sites.iter().enumerate() {
                 let character = row[site as usize];
-                let code = alphabet.code(character).ok_or_else(|| MsaError::IllegalCharacter {
-                    taxon: shown(&alignment.names()[taxon]),
-                    site: site as usize + 1,
-                    character: char::from(character).escape_debug().to_string(),
-                    alphabet,
-                })?;
+                let code = alphabet
+                    .code(character)
+                    .ok_or_else(|| MsaError::IllegalCharacter {
+                        taxon: shown(&alignment.names()[taxon]),
+                        site: site as usize + 1,
+                        character: char::from(character).escape_debug().to_string(),
+                        alphabet,
+                    })?;
                 columns[k * taxa + taxon] = code;
             }
         }
@@ -131,7 +137,10 @@ impl Patterns {
 
     /// For each site of this set its place in the alignment (from 0) and its pattern.
     pub fn site_patterns(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
-        self.sites.iter().zip(&self.of_site).map(|(&site, &at)| (site as usize, at as usize))
+        self.sites
+            .iter()
+            .zip(&self.of_site)
+            .map(|(&site, &at)| (site as usize, at as usize))
     }
 
     /// The states that every taxon may have at a pattern: 0 where it cannot be invariable.
@@ -139,7 +148,9 @@ impl Patterns {
     pub fn common_states(&self, pattern: usize) -> u32 {
         let masks = self.alphabet.masks();
         let all = masks[usize::from(self.alphabet.unknown())];
-        self.codes.iter().fold(all, |common, codes| common & masks[usize::from(codes[pattern])])
+        self.codes.iter().fold(all, |common, codes| {
+            common & masks[usize::from(codes[pattern])]
+        })
     }
 }
 

@@ -8,17 +8,24 @@
 use super::{MsaError, Rows, SITES_MAX, TAXA_MAX, is_sequence, name, shown};
 
 pub(super) fn parse(bytes: &[u8]) -> Result<Rows, MsaError> {
-    let mut lines = Lines { rest: bytes, number: 0 };
+    let mut lines = Lines {
+        rest: bytes,
+        number: 0,
+    };
     let head = lines.next_filled().unwrap_or_default();
     let bad_head = || MsaError::Format {
         format: "PHYLIP",
         line: 1,
         what: "the first line must be two numbers: taxa and sites".to_owned(),
     };
-    let mut words = head.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+    let mut words = head
+        .split(u8::is_ascii_whitespace)
+        .filter(|word| !word.is_empty());
     let mut number = |max: usize| -> Option<usize> {
         let word = std::str::from_utf8(words.next()?).ok()?;
-        word.parse().ok().filter(|number| (1..=max).contains(number))
+        word.parse()
+            .ok()
+            .filter(|number| (1..=max).contains(number))
     };
     let taxa = number(TAXA_MAX).ok_or_else(bad_head)?;
     let sites = number(SITES_MAX).ok_or_else(bad_head)?;
@@ -31,9 +38,12 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Rows, MsaError> {
     };
     match interleaved(lines, taxa, sites) {
         Ok(rows) => Ok(rows),
-        // The plainer reading explains itself better, unless it met what looked like a next taxon.
+        // The plainer reading explains itself better, unless it ran into what may be the next taxon.
         Err(other) => Err(match sequential {
             MsaError::Format { .. } => other,
+            MsaError::Length {
+                found, expected, ..
+            } if found > expected => other,
             plain => plain,
         }),
     }
@@ -43,19 +53,28 @@ fn sequential(mut lines: Lines<'_>, taxa: usize, sites: usize) -> Result<Rows, M
     let (mut names, mut rows) = (Vec::new(), Vec::new());
     while names.len() < taxa {
         let Some(line) = lines.next_filled() else {
-            return Err(MsaError::TaxonCount { found: names.len(), expected: taxa });
+            return Err(MsaError::TaxonCount {
+                found: names.len(),
+                expected: taxa,
+            });
         };
         let (word, rest) = first_word(line);
         let taxon = name(word);
         let mut row = Vec::new();
         append(&mut row, rest, lines.number)?;
         while row.len() < sites {
-            let Some(line) = lines.next_filled() else { break };
+            let Some(line) = lines.next_filled() else {
+                break;
+            };
             append(&mut row, line, lines.number)?;
         }
         if row.len() != sites {
             let taxon = shown(&taxon);
-            return Err(MsaError::Length { taxon, found: row.len(), expected: sites });
+            return Err(MsaError::Length {
+                taxon,
+                found: row.len(),
+                expected: sites,
+            });
         }
         names.push(taxon);
         rows.push(row);
@@ -89,12 +108,19 @@ fn interleaved(mut lines: Lines<'_>, taxa: usize, sites: usize) -> Result<Rows, 
         next = (row + 1) % taxa;
     }
     if names.len() != taxa {
-        return Err(MsaError::TaxonCount { found: names.len(), expected: taxa });
+        return Err(MsaError::TaxonCount {
+            found: names.len(),
+            expected: taxa,
+        });
     }
     for (taxon, row) in names.iter().zip(&rows) {
         if row.len() != sites {
             let taxon = shown(taxon);
-            return Err(MsaError::Length { taxon, found: row.len(), expected: sites });
+            return Err(MsaError::Length {
+                taxon,
+                found: row.len(),
+                expected: sites,
+            });
         }
     }
     Ok((names, rows))
@@ -127,12 +153,19 @@ impl<'a> Lines<'a> {
     }
 
     fn error(&self, what: &str) -> MsaError {
-        MsaError::Format { format: "PHYLIP", line: self.number, what: what.to_owned() }
+        MsaError::Format {
+            format: "PHYLIP",
+            line: self.number,
+            what: what.to_owned(),
+        }
     }
 }
 
 fn first_word(line: &[u8]) -> (&[u8], &[u8]) {
-    let end = line.iter().position(u8::is_ascii_whitespace).unwrap_or(line.len());
+    let end = line
+        .iter()
+        .position(u8::is_ascii_whitespace)
+        .unwrap_or(line.len());
     line.split_at(end)
 }
 
@@ -143,7 +176,11 @@ fn append(row: &mut Vec<u8>, text: &[u8], line: usize) -> Result<(), MsaError> {
         } else if !byte.is_ascii_whitespace() {
             let character = shown(&String::from_utf8_lossy(&[byte]));
             let what = format!("`{character}` cannot stand in a sequence");
-            return Err(MsaError::Format { format: "PHYLIP", line, what });
+            return Err(MsaError::Format {
+                format: "PHYLIP",
+                line,
+                what,
+            });
         }
     }
     Ok(())

@@ -42,7 +42,10 @@ impl Tree {
     /// # Panics
     /// When `half` is a tip's, or both its neighbours are tips of a tree that has no other.
     pub fn prune(&mut self, half: HalfId) -> Pruned {
-        assert!(!self.is_tip(half), "a tip's half-edge roots no subtree's node");
+        assert!(
+            !self.is_tip(half),
+            "a tip's half-edge roots no subtree's node"
+        );
         let [a, b] = self.others(half);
         let ends = [self.back(a), self.back(b)];
         let edges = [self.edge(a), self.edge(b)];
@@ -52,15 +55,23 @@ impl Tree {
         self.back[a.index()] = a;
         self.back[b.index()] = b;
         self.end[edges[1].index()] = b;
-        Pruned { half, ends, edges, lengths }
+        Pruned {
+            half,
+            ends,
+            edges,
+            lengths,
+        }
     }
 
     /// Undoes [`Tree::prune`].
     pub fn unprune(&mut self, pruned: Pruned) {
         let [a, b] = self.others(pruned.half);
-        for (own, (end, (edge, length))) in
-            [a, b].into_iter().zip(pruned.ends.into_iter().zip(pruned.edges.into_iter().zip(pruned.lengths)))
-        {
+        for (own, (end, (edge, length))) in [a, b].into_iter().zip(
+            pruned
+                .ends
+                .into_iter()
+                .zip(pruned.edges.into_iter().zip(pruned.lengths)),
+        ) {
             self.join(own, end, edge);
             self.set_length(edge, length);
         }
@@ -80,12 +91,22 @@ impl Tree {
         self.join(b, ends[1], spare);
         self.set_length(target, 0.5 * length);
         self.set_length(spare, 0.5 * length);
-        Grafted { pruned, target, ends, length }
+        Grafted {
+            pruned,
+            target,
+            ends,
+            length,
+        }
     }
 
     /// Undoes [`Tree::regraft`]; the subtree is pruned again.
     pub fn ungraft(&mut self, grafted: Grafted) -> Pruned {
-        let Grafted { pruned, target, ends, length } = grafted;
+        let Grafted {
+            pruned,
+            target,
+            ends,
+            length,
+        } = grafted;
         let [a, b] = self.others(pruned.half);
         self.join(ends[0], ends[1], target);
         self.set_length(target, length);
@@ -104,7 +125,9 @@ impl Tree {
         }
         let [left, _] = self.others(a);
         let right = self.others(b)[usize::from(second)];
-        let nni = Nni { halves: [left, right] };
+        let nni = Nni {
+            halves: [left, right],
+        };
         self.undo_nni(nni);
         Some(nni)
     }

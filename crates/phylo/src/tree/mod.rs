@@ -91,7 +91,7 @@ impl NodeId {
 }
 
 /// An unrooted binary tree with branch lengths.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Tree {
     taxa: usize,
     /// For each half-edge the one across its branch, or itself while it is not joined.
@@ -101,6 +101,13 @@ pub struct Tree {
     /// For each branch one of its two half-edges.
     end: Vec<HalfId>,
     length: Vec<f64>,
+}
+
+/// Equal when half-edges, branches and lengths are; a branch has no direction.
+impl PartialEq for Tree {
+    fn eq(&self, other: &Self) -> bool {
+        self.back == other.back && self.edge == other.edge && self.length == other.length
+    }
 }
 
 impl Tree {
@@ -119,7 +126,11 @@ impl Tree {
             length: vec![length; 2 * taxa - 3],
         };
         for (k, tip) in first.into_iter().enumerate() {
-            tree.join(HalfId(tip as u32), HalfId((taxa + k) as u32), EdgeId(k as u32));
+            tree.join(
+                HalfId(tip as u32),
+                HalfId((taxa + k) as u32),
+                EdgeId(k as u32),
+            );
         }
         tree
     }
@@ -135,24 +146,34 @@ impl Tree {
         if taxa < 3 {
             return Err(TreeError::TooSmall { taxa });
         }
-        let by_name: HashMap<&str, usize> =
-            names.iter().enumerate().map(|(taxon, name)| (name.as_str(), taxon)).collect();
+        let by_name: HashMap<&str, usize> = names
+            .iter()
+            .enumerate()
+            .map(|(taxon, name)| (name.as_str(), taxon))
+            .collect();
         let mut taxon_of = vec![None; nodes.len()];
         let mut seen = vec![false; taxa];
         for tip in newick.tips() {
             let label = &nodes[tip].label;
             let &taxon = by_name
                 .get(label.as_str())
-                .ok_or_else(|| TreeError::Unknown { label: short(label) })?;
+                .ok_or_else(|| TreeError::Unknown {
+                    label: short(label),
+                })?;
             if std::mem::replace(&mut seen[taxon], true) {
-                return Err(TreeError::Twice { label: short(label) });
+                return Err(TreeError::Twice {
+                    label: short(label),
+                });
             }
             taxon_of[tip] = Some(taxon);
         }
         let mut missing = seen.iter().enumerate().filter(|(_, seen)| !**seen);
         if let Some((taxon, _)) = missing.next() {
             let label = short(&names[taxon]);
-            return Err(TreeError::Missing { label, count: 1 + missing.count() });
+            return Err(TreeError::Missing {
+                label,
+                count: 1 + missing.count(),
+            });
         }
         for (node, own) in nodes.iter().enumerate() {
             let children = own.children.len();
@@ -353,7 +374,11 @@ impl Tree {
 
 /// A label short enough for a message of one line.
 fn short(label: &str) -> String {
-    label.chars().take(60).flat_map(char::escape_debug).collect()
+    label
+        .chars()
+        .take(60)
+        .flat_map(char::escape_debug)
+        .collect()
 }
 
 /// The length of a branch that has none in its file: RAxML's.

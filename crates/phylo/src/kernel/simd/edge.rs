@@ -26,16 +26,37 @@ fn sides<V: Lanes, S: States>(
     terms: &mut [Quad],
     scalers: &mut [u16],
 ) -> bool {
-    let Operand::Inner { matrix, values, scalers: counts, index } = *left else {
+    let Operand::Inner {
+        matrix,
+        values,
+        scalers: counts,
+        index,
+    } = *left
+    else {
         panic!("the left side of a branch is an inner node");
     };
-    let near = Inner { matrix, values, scalers: counts, index };
+    let near = Inner {
+        matrix,
+        values,
+        scalers: counts,
+        index,
+    };
     match *right {
         Operand::Tip { table, index } => {
             patterns::<V, S, _>(rates, near, Tip { table, index }, terms, scalers)
         }
-        Operand::Inner { matrix, values, scalers: counts, index } => {
-            let far = Inner { matrix, values, scalers: counts, index };
+        Operand::Inner {
+            matrix,
+            values,
+            scalers: counts,
+            index,
+        } => {
+            let far = Inner {
+                matrix,
+                values,
+                scalers: counts,
+                index,
+            };
             patterns::<V, S, _>(rates, near, far, terms, scalers)
         }
     }
@@ -84,7 +105,12 @@ fn patterns<V: Lanes, S: States, B: Side<S>>(
         }
     }
     let scalers = &mut scalers[..patterns * rates];
-    join_counts::<V>(rates, scalers, [index, other], [near.scalers, far.scalers()])
+    join_counts::<V>(
+        rates,
+        scalers,
+        [index, other],
+        [near.scalers, far.scalers()],
+    )
 }
 
 /// Four patterns at a time; each lane keeps its own sums, which are added at the end.
@@ -118,8 +144,11 @@ pub(super) fn derivatives<V: Lanes>(
             }
             (rows[0][k], rows[1][k], rows[2][k]) = (a, b, c);
         }
-        let (l, l1, l2) =
-            (V::sums(rows[0]).to_array(), V::sums(rows[1]).to_array(), V::sums(rows[2]).to_array());
+        let (l, l1, l2) = (
+            V::sums(rows[0]).to_array(),
+            V::sums(rows[1]).to_array(),
+            V::sums(rows[2]).to_array(),
+        );
         for k in 0..count {
             let weight = weights[first + k];
             let likelihood = l[k] + fixed[first + k];
@@ -132,5 +161,8 @@ pub(super) fn derivatives<V: Lanes>(
         }
     }
     let add = |lanes: Quad| (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
-    Derivatives { first: add(sums[0]), second: add(sums[1]) }
+    Derivatives {
+        first: add(sums[0]),
+        second: add(sums[1]),
+    }
 }

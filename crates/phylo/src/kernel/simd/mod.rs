@@ -36,7 +36,11 @@ impl Isa {
     /// This one if the machine has it, else the portable one.
     #[must_use]
     pub fn available(self) -> Self {
-        if self == Self::detect() { self } else { Self::Portable }
+        if self == Self::detect() {
+            self
+        } else {
+            Self::Portable
+        }
     }
 }
 

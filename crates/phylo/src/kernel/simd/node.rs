@@ -146,7 +146,10 @@ impl Starts {
             Err(_) => classes[..index.len()].copy_from_slice(index),
         }
         let last = classes.iter().fold(0, |last, &class| last.max(class));
-        assert!((usize::from(last) + 1) * span <= quads, "class {last} is beyond its operand");
+        assert!(
+            (usize::from(last) + 1) * span <= quads,
+            "class {last} is beyond its operand"
+        );
         let mut starts = [0; GROUP];
         for k in 0..GROUP {
             starts[k] = usize::from(classes[k]) * span;
@@ -269,21 +272,74 @@ fn sides<V: Lanes, S: States>(
 ) -> bool {
     use Operand as O;
     match (*left, *right) {
-        (O::Tip { table, index }, O::Tip { table: other, index: at }) => {
-            let (a, b) = (Tip { table, index }, Tip { table: other, index: at });
+        (
+            O::Tip { table, index },
+            O::Tip {
+                table: other,
+                index: at,
+            },
+        ) => {
+            let (a, b) = (
+                Tip { table, index },
+                Tip {
+                    table: other,
+                    index: at,
+                },
+            );
             groups::<V, S, _, _>(rates, a, b, values, scalers, scale)
         }
-        (O::Tip { table, index }, O::Inner { matrix, values: x, scalers: y, index: at })
-        | (O::Inner { matrix, values: x, scalers: y, index: at }, O::Tip { table, index }) => {
-            let b = Inner { matrix, values: x, scalers: y, index: at };
+        (
+            O::Tip { table, index },
+            O::Inner {
+                matrix,
+                values: x,
+                scalers: y,
+                index: at,
+            },
+        )
+        | (
+            O::Inner {
+                matrix,
+                values: x,
+                scalers: y,
+                index: at,
+            },
+            O::Tip { table, index },
+        ) => {
+            let b = Inner {
+                matrix,
+                values: x,
+                scalers: y,
+                index: at,
+            };
             groups::<V, S, _, _>(rates, Tip { table, index }, b, values, scalers, scale)
         }
         (
-            O::Inner { matrix, values: x, scalers: y, index },
-            O::Inner { matrix: m, values: v, scalers: s, index: at },
+            O::Inner {
+                matrix,
+                values: x,
+                scalers: y,
+                index,
+            },
+            O::Inner {
+                matrix: m,
+                values: v,
+                scalers: s,
+                index: at,
+            },
         ) => {
-            let a = Inner { matrix, values: x, scalers: y, index };
-            let b = Inner { matrix: m, values: v, scalers: s, index: at };
+            let a = Inner {
+                matrix,
+                values: x,
+                scalers: y,
+                index,
+            };
+            let b = Inner {
+                matrix: m,
+                values: v,
+                scalers: s,
+                index: at,
+            };
             groups::<V, S, _, _>(rates, a, b, values, scalers, scale)
         }
     }
@@ -304,7 +360,12 @@ fn groups<V: Lanes, S: States, A: Side<S>, B: Side<S>>(
     let classes = a_index.len();
     let values = &mut values[..classes * span];
     let scalers = &mut scalers[..classes * rates];
-    let mut scaled = join_counts::<V>(rates, scalers, [a_index, b_index], [a.scalers(), b.scalers()]);
+    let mut scaled = join_counts::<V>(
+        rates,
+        scalers,
+        [a_index, b_index],
+        [a.scalers(), b.scalers()],
+    );
     let limit = V::splat(THRESHOLD);
     for (group, out) in values.chunks_mut(GROUP * span).enumerate() {
         let first = group * GROUP;
@@ -380,7 +441,11 @@ pub(super) fn join_counts<V: Lanes>(
         return true;
     }
     counts.fill(0);
-    for (index, scalers) in index.into_iter().zip(sides).filter(|(_, side)| !side.is_empty()) {
+    for (index, scalers) in index
+        .into_iter()
+        .zip(sides)
+        .filter(|(_, side)| !side.is_empty())
+    {
         for (to, &class) in counts.chunks_mut(rates).zip(index) {
             let from = &scalers[usize::from(class) * rates..][..rates];
             for (to, from) in to.iter_mut().zip(from) {
