@@ -175,10 +175,10 @@ impl Splits {
 fn normalised(mut set: Vec<u64>, taxa: usize) -> Set {
     if set[0] & 1 == 1 {
         set.iter_mut().for_each(|word| *word = !*word);
-        if taxa % 64 != 0 {
-            if let Some(last) = set.last_mut() {
-                *last &= (1 << (taxa % 64)) - 1;
-            }
+        if !taxa.is_multiple_of(64)
+            && let Some(last) = set.last_mut()
+        {
+            *last &= (1 << (taxa % 64)) - 1;
         }
     }
     Set(set.into())

@@ -47,7 +47,7 @@ impl Random {
 
     /// A whole number below `limit`, which is above 0; each as likely.
     pub fn below(&mut self, limit: u64) -> u64 {
-        (u128::from(self.bits()) * u128::from(limit) >> 64) as u64
+        ((u128::from(self.bits()) * u128::from(limit)) >> 64) as u64
     }
 
     /// Exponential with the given mean.

@@ -95,7 +95,8 @@ fn outside(next: f64, length: f64, low: f64, high: f64) -> f64 {
     (low * high).sqrt()
 }
 
-/// A step this small, relative to the length, ends the search: far below what a log-likelihood shows.
-const STEP_RELATIVE: f64 = 1e-7;
+/// A step this small, relative to the length, ends the search: what is left after it is its square,
+/// far below what a log-likelihood shows.
+const STEP_RELATIVE: f64 = 1e-3;
 /// Newton's method needs three to six.
 const ITERATIONS_MAX: usize = 40;

@@ -7,7 +7,8 @@ use crate::model::Parameter;
 use crate::runner::Runner;
 
 impl<R: Runner> Likelihood<R> {
-    /// Improves one parameter; returns the log-likelihood. Blocks.
+    /// Improves one parameter until its logarithm is known to `tolerance`; returns the
+    /// log-likelihood. Blocks.
     ///
     /// # Errors
     /// As [`Likelihood::evaluate`].
@@ -15,6 +16,7 @@ impl<R: Runner> Likelihood<R> {
         &mut self,
         part: usize,
         parameter: Parameter,
+        tolerance: f64,
     ) -> Result<f64, LikelihoodError> {
         let before = self.parts()[part].model().clone();
         let start = self.evaluate()?;
@@ -24,9 +26,10 @@ impl<R: Runner> Likelihood<R> {
         // Parameters span decades: the search is along their logarithms.
         for _ in 0..WINDOWS_MAX {
             let window = [(at / WINDOW).max(least), (at * WINDOW).min(most)].map(libm::log);
-            let (found, lnl) = maximise(window, libm::log(at), |x| {
-                self.set_model(part, before.clone());
-                self.set_parameter(part, parameter, libm::exp(x));
+            let (found, lnl) = maximise(window, libm::log(at), tolerance, |x| {
+                let mut model = before.clone();
+                model.set(parameter, libm::exp(x));
+                self.set_model(part, model);
                 self.evaluate()
             })?;
             if lnl > best_lnl {
@@ -38,35 +41,40 @@ impl<R: Runner> Likelihood<R> {
                 break;
             }
         }
-        self.set_model(part, before);
+        let mut model = before;
         if let Some(value) = best {
-            self.set_parameter(part, parameter, value);
+            model.set(parameter, value);
         }
+        self.set_model(part, model);
         self.evaluate()
     }
 
-    /// Improves the given kinds of numbers in turn until a round gains less than `epsilon`; returns
-    /// the log-likelihood.
+    /// Improves lengths and parameters in turn, coarsely at first, until a round gains less than
+    /// `epsilon`; returns the log-likelihood.
     ///
     /// # Errors
     /// As [`Likelihood::evaluate`].
     pub fn optimise(&mut self, epsilon: f64) -> Result<f64, LikelihoodError> {
         let mut lnl = self.evaluate()?;
+        let mut tolerance = TOLERANCES[0];
         for _ in 0..ROUNDS_MAX {
             self.optimise_lengths(epsilon, LENGTH_ROUNDS_MAX)?;
             for part in 0..self.parts().len() {
                 for parameter in self.parts()[part].model().fitted() {
-                    self.optimise_parameter(part, parameter)?;
+                    self.optimise_parameter(part, parameter, tolerance)?;
                 }
             }
             let better = self.evaluate()?;
             let gain = better - lnl;
             lnl = better;
-            if gain < epsilon {
+            if gain < epsilon && tolerance == TOLERANCES[1] {
                 break;
             }
+            // A coarse round that gains little is followed by fine ones.
+            tolerance = if gain < 100.0 * epsilon { TOLERANCES[1] } else { tolerance * 0.5 };
+            tolerance = tolerance.max(TOLERANCES[1]);
         }
-        self.optimise_lengths(epsilon, LENGTH_ROUNDS_MAX)
+        self.optimise_lengths(epsilon, LENGTH_ROUNDS_LAST)
     }
 }
 
@@ -74,6 +82,7 @@ impl<R: Runner> Likelihood<R> {
 fn maximise<E>(
     [mut a, mut b]: [f64; 2],
     start: f64,
+    tolerance: f64,
     mut f: impl FnMut(f64) -> Result<f64, E>,
 ) -> Result<(f64, f64), E> {
     let mut x = start.clamp(a, b);
@@ -82,7 +91,7 @@ fn maximise<E>(
     let (mut step, mut before) = (0.0_f64, 0.0_f64);
     for _ in 0..EVALUATIONS_MAX {
         let middle = 0.5 * (a + b);
-        if (x - middle).abs() + 0.5 * (b - a) <= 2.0 * TOLERANCE {
+        if (x - middle).abs() + 0.5 * (b - a) <= 2.0 * tolerance {
             break;
         }
         // A parabola through the three best, where it is to be trusted; else the golden section.
@@ -91,24 +100,24 @@ fn maximise<E>(
         let p = (x - v) * q - (x - w) * r;
         let q = 2.0 * (q - r);
         let (p, q) = if q > 0.0 { (-p, q) } else { (p, -q) };
-        let trusted = before.abs() > TOLERANCE
+        let trusted = before.abs() > tolerance
             && p.abs() < (0.5 * q * before).abs()
             && p > q * (a - x)
             && p < q * (b - x);
         if trusted {
             before = step;
             step = p / q;
-            if (x + step) - a < 2.0 * TOLERANCE || b - (x + step) < 2.0 * TOLERANCE {
-                step = TOLERANCE.copysign(middle - x);
+            if (x + step) - a < 2.0 * tolerance || b - (x + step) < 2.0 * tolerance {
+                step = tolerance.copysign(middle - x);
             }
         } else {
             before = if x < middle { b - x } else { a - x };
             step = GOLDEN * before;
         }
-        let u = x + if step.abs() >= TOLERANCE {
+        let u = x + if step.abs() >= tolerance {
             step
         } else {
-            TOLERANCE.copysign(step)
+            tolerance.copysign(step)
         };
         let fu = f(u)?;
         if fu >= fx {
@@ -136,11 +145,12 @@ fn maximise<E>(
 
 /// The golden section.
 const GOLDEN: f64 = 0.381_966_011_250_105;
-/// How well a parameter's logarithm is found in one search; rounds make it better.
-const TOLERANCE: f64 = 1e-4;
+/// How well a parameter's logarithm is found in the first and in the last rounds.
+const TOLERANCES: [f64; 2] = [0.02, 1e-3];
 const EVALUATIONS_MAX: usize = 24;
 /// A search looks this factor up and down at first, and moves on when it ends at a side.
 const WINDOW: f64 = 2.0;
 const WINDOWS_MAX: usize = 8;
 const ROUNDS_MAX: usize = 60;
-const LENGTH_ROUNDS_MAX: usize = 16;
+const LENGTH_ROUNDS_MAX: usize = 2;
+const LENGTH_ROUNDS_LAST: usize = 32;

@@ -5,7 +5,7 @@
 //! of the tree makes wrong is marked, and made again when it is next asked for. Site repeats depend
 //! on the topology alone and outlive changes of lengths and parameters.
 //!
-//! Patterns are cut into [`chunk`]s, each with all its values: one call runs a whole traversal chunk
+//! Patterns are cut into chunks, each with all its values: one call runs a whole traversal chunk
 //! by chunk, so that what a node's parent needs is still in the cache (the engine's local store) when
 //! the parent is made, and so that engines share nothing but tables that are only read.
 //!

@@ -40,11 +40,10 @@ impl Model {
             categories,
             given: None,
         } = self.name.rates
+            && categories > 1
         {
-            if categories > 1 {
-                fitted.extend((0..categories).map(Parameter::FreeRate));
-                fitted.extend((0..categories).map(Parameter::FreeWeight));
-            }
+            fitted.extend((0..categories).map(Parameter::FreeRate));
+            fitted.extend((0..categories).map(Parameter::FreeWeight));
         }
         let given = match &self.name.exchange {
             ExchangeName::Classes { given, .. } => given.is_some(),

@@ -129,15 +129,15 @@ fn matrix(mut tokens: Tokens<'_>, format: &Format) -> Result<Rows, MsaError> {
             expected: taxa,
         });
     }
-    if let Some(sites) = format.sites {
-        if let Some((taxon, row)) = names.iter().zip(&rows).find(|(_, row)| row.len() != sites) {
-            let taxon = shown(taxon);
-            return Err(MsaError::Length {
-                taxon,
-                found: row.len(),
-                expected: sites,
-            });
-        }
+    if let Some(sites) = format.sites
+        && let Some((taxon, row)) = names.iter().zip(&rows).find(|(_, row)| row.len() != sites)
+    {
+        let taxon = shown(taxon);
+        return Err(MsaError::Length {
+            taxon,
+            found: row.len(),
+            expected: sites,
+        });
     }
     Ok((names, rows))
 }

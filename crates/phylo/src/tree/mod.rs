@@ -3,7 +3,7 @@
 //! An arena of half-edges: a tip has one, an inner node three in a ring; each looks across its
 //! branch to its [`Tree::back`]. Tips are `0..taxa` and so are their half-edges; inner node `k` (from
 //! 0) has the half-edges `taxa + 3k ..`. Branches have numbers of their own, which stay with what
-//! they join when a tree is edited ([`edit`]).
+//! they join when a tree is edited.
 //! Must stay true: `back(back(h)) == h` for every half-edge that is joined.
 
 mod edit;

@@ -30,11 +30,10 @@ impl Tree {
         let mut roots: Vec<usize> = Vec::new();
         let mut children = vec![[usize::MAX; 2]; found.len()];
         for at in (0..found.len()).rev() {
-            for k in 0..found[at].1 {
-                if let Some(child) = roots.pop() {
-                    below[at] += below[child];
-                    children[at][k] = child;
-                }
+            let own = children[at].iter_mut().take(found[at].1);
+            for (own, child) in own.zip(std::iter::from_fn(|| roots.pop())) {
+                below[at] += below[child];
+                *own = child;
             }
             roots.push(at);
         }
