@@ -8,11 +8,11 @@
 use crate::kernel::{Buffer, Isa, Operand, Shape, derivatives, evaluate, newview};
 use crate::likelihood::{Likelihood, LikelihoodError, Options};
 use crate::model::{Model, ModelError, ModelName};
-use crate::msa::{MsaError, Patterns};
+use crate::msa::{Alphabet, MsaError, Patterns};
 use crate::random::Random;
 use crate::runner::Serial;
 use crate::simulate::{numbered_names, simulate};
-use crate::tree::{HalfId, random_tree};
+use crate::tree::{HalfId, Tree, random_tree};
 use sidecore_sys::clock::thread_cpu_ns;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -54,7 +54,7 @@ pub struct KernelRow {
 /// # Errors
 /// [`BenchError`].
 pub fn kernels(isa: Isa, quick: bool) -> Result<Vec<KernelRow>, BenchError> {
-    let patience = Duration::from_millis(if quick { 30 } else { 400 });
+    let patience = patience(quick);
     let mut rows = Vec::new();
     for (model, states) in [("DNA", 4), ("LG", 20)] {
         for patterns in if states == 4 {
@@ -73,10 +73,41 @@ pub fn kernels(isa: Isa, quick: bool) -> Result<Vec<KernelRow>, BenchError> {
         }
     }
     for (taxa, sites) in [(42, 1_200), (128, 4_000), (500, 2_000)] {
-        traversals(&mut rows, isa, "DNA", DNA, taxa, sites, patience)?;
+        traversals(&mut rows, isa, DNA, taxa, sites, patience)?;
     }
-    traversals(&mut rows, isa, "LG", PROTEIN, 42, 800, patience)?;
+    traversals(&mut rows, isa, PROTEIN, 42, 800, patience)?;
     Ok(rows)
+}
+
+/// Measures full traversals of one's own tree and DNA or protein alignment. Blocks for a second.
+///
+/// # Errors
+/// [`BenchError`].
+pub fn traversal(
+    isa: Isa,
+    quick: bool,
+    tree: &Tree,
+    patterns: &Patterns,
+) -> Result<Vec<KernelRow>, BenchError> {
+    let name = match patterns.alphabet() {
+        Alphabet::Dna => DNA,
+        Alphabet::Protein => PROTEIN,
+    };
+    let name = ModelName::parse(name, &mut |_| Err(std::io::ErrorKind::Unsupported.into()))?;
+    let mut rows = Vec::new();
+    full(
+        &mut rows,
+        isa,
+        tree,
+        patterns,
+        &Model::new(name, patterns),
+        patience(quick),
+    )?;
+    Ok(rows)
+}
+
+fn patience(quick: bool) -> Duration {
+    Duration::from_millis(if quick { 30 } else { 400 })
 }
 
 /// Every kernel alone on `patterns` patterns, again and again.
@@ -188,7 +219,6 @@ fn single(
 fn traversals(
     rows: &mut Vec<KernelRow>,
     isa: Isa,
-    model: &'static str,
     name: &str,
     taxa: usize,
     sites: usize,
@@ -200,6 +230,23 @@ fn traversals(
     let truth = Model::without_alignment(name);
     let alignment = simulate(&tree, &numbered_names(taxa), &truth, sites, 11)?;
     let patterns = Patterns::new(&alignment, truth.alphabet())?;
+    full(rows, isa, &tree, &patterns, &truth, patience)
+}
+
+/// Full traversals of a tree, with and without site repeats.
+fn full(
+    rows: &mut Vec<KernelRow>,
+    isa: Isa,
+    tree: &Tree,
+    patterns: &Patterns,
+    truth: &Model,
+    patience: Duration,
+) -> Result<(), BenchError> {
+    let taxa = tree.taxa();
+    let model = match truth.alphabet() {
+        Alphabet::Dna => "DNA",
+        Alphabet::Protein => "LG",
+    };
     let count = patterns.len();
     let edge = tree.edge(HalfId(0));
     for (kernel, repeats) in [

@@ -1,10 +1,14 @@
 //! `sidecore phylo bench`.
 
+use super::common;
 use crate::{Outcome, output};
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Subcommand;
-use sidecore_phylo::bench::{KernelRow, kernels};
+use sidecore_phylo::bench::{KernelRow, kernels, traversal};
 use sidecore_phylo::kernel::Isa;
+use sidecore_phylo::msa::{Alphabet, Patterns};
+use sidecore_phylo::tree::Tree;
+use std::path::PathBuf;
 
 /// What can be measured.
 #[derive(Subcommand)]
@@ -16,6 +20,15 @@ pub(crate) enum Command {
 /// Arguments of `phylo bench kernels`.
 #[derive(clap::Args)]
 pub(crate) struct Kernels {
+    /// Measure full traversals of this alignment only (DNA; proteins with --protein)
+    #[arg(long, value_name = "FILE", requires = "tree")]
+    msa: Option<PathBuf>,
+    /// The alignment's tree
+    #[arg(long, value_name = "FILE", requires = "msa")]
+    tree: Option<PathBuf>,
+    /// The alignment is one of proteins
+    #[arg(long, requires = "msa")]
+    protein: bool,
     /// Measure for a second or two only
     #[arg(long)]
     quick: bool,
@@ -36,7 +49,23 @@ impl Command {
         } else {
             Isa::detect()
         };
-        let rows = kernels(isa, args.quick)?;
+        let rows = match (&args.msa, &args.tree) {
+            (Some(msa), Some(tree)) => {
+                let alignment = common::alignment(msa)?;
+                let alphabet = if args.protein {
+                    Alphabet::Protein
+                } else {
+                    Alphabet::Dna
+                };
+                let patterns = Patterns::new(&alignment, alphabet)
+                    .with_context(|| msa.display().to_string())?;
+                let newick = common::newick(tree)?;
+                let tree = Tree::from_newick(&newick, alignment.names())
+                    .with_context(|| tree.display().to_string())?;
+                traversal(isa, args.quick, &tree, &patterns)?
+            }
+            _ => kernels(isa, args.quick)?,
+        };
         if args.json {
             output::json(&Json {
                 isa: format!("{isa:?}").to_lowercase(),

@@ -71,7 +71,11 @@ impl<R: Runner> Likelihood<R> {
                 break;
             }
             // A coarse round that gains little is followed by fine ones.
-            tolerance = if gain < 100.0 * epsilon { TOLERANCES[1] } else { tolerance * 0.5 };
+            tolerance = if gain < 100.0 * epsilon {
+                TOLERANCES[1]
+            } else {
+                tolerance * 0.5
+            };
             tolerance = tolerance.max(TOLERANCES[1]);
         }
         self.optimise_lengths(epsilon, LENGTH_ROUNDS_LAST)
