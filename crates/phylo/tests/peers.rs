@@ -3,7 +3,7 @@
 //! Both are Debian packages that `scripts/setup` installs; without them these tests fail and say so.
 //! IQ-TREE is given everything fixed. RAxML 8 cannot be: it fits, and prints what it found; at an
 //! optimum its rounding of the parameters does not show.
-#![allow(clippy::unwrap_used)] // a test's helpers are tests
+#![allow(clippy::unwrap_used)] // Functions that tests call.
 
 use sidecore_phylo::likelihood::{Likelihood, Options};
 use sidecore_phylo::model::{Model, ModelName};
