@@ -173,15 +173,27 @@ impl Process {
 
     /// A tip's table: for each code of `masks` the span that `matrix` makes of its states.
     pub fn tip_table(&self, matrix: &[f64], masks: &[u32], out: &mut [f64]) {
-        let n = self.shape.states;
-        for (mask, span) in masks.iter().zip(out.chunks_mut(self.shape.span())) {
-            for (block, values) in matrix.chunks(n * n).zip(span.chunks_mut(n)) {
-                values.fill(0.0);
-                for (j, column) in block.chunks(n).enumerate() {
-                    if mask >> j & 1 == 1 {
-                        for (value, entry) in values.iter_mut().zip(column) {
-                            *value += entry;
-                        }
+        let (n, span) = (self.shape.states, self.shape.span());
+        for (code, &mask) in masks.iter().enumerate() {
+            let (before, rest) = out.split_at_mut(code * span);
+            let own = &mut rest[..span];
+            // A set whose remainder without one state is known already needs one more column.
+            let less = mask & mask.wrapping_sub(1);
+            let known = masks[..code].iter().position(|&known| known == less);
+            let mut left = mask;
+            match known.filter(|_| mask != 0) {
+                Some(known) => {
+                    own.copy_from_slice(&before[known * span..][..span]);
+                    left = mask ^ less;
+                }
+                None => own.fill(0.0),
+            }
+            while left != 0 {
+                let j = left.trailing_zeros() as usize;
+                left &= left - 1;
+                for (block, values) in matrix.chunks(n * n).zip(own.chunks_mut(n)) {
+                    for (value, entry) in values.iter_mut().zip(&block[j * n..][..n]) {
+                        *value += entry;
                     }
                 }
             }
