@@ -8,6 +8,7 @@ mod cell;
 mod daemon;
 mod offload;
 mod output;
+mod phylo;
 mod picture;
 mod size;
 mod tlb;
@@ -42,6 +43,9 @@ enum Command {
     Offload(offload::Command),
     /// What address translation costs here: levels, reach and penalties, for loads and DMA.
     Tlb(tlb::Args),
+    /// Phylogenies by maximum likelihood: evaluate, simulate, compare, measure.
+    #[command(subcommand)]
+    Phylo(phylo::Command),
     /// The main job, end to end, on this machine's own files.
     Tour(tour::Args),
 }
@@ -64,6 +68,7 @@ fn main() -> ExitCode {
         Command::Top(args) => args.run(),
         Command::Offload(command) => command.run(),
         Command::Tlb(args) => args.run(),
+        Command::Phylo(command) => command.run(),
         Command::Tour(args) => args.run(),
     };
     match result {

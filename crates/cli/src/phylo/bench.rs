@@ -1,0 +1,99 @@
+//! `sidecore phylo bench`.
+
+use super::common;
+use crate::{Outcome, output};
+use anyhow::{Context, Result};
+use clap::Subcommand;
+use sidecore_phylo::bench::{KernelRow, kernels, traversal};
+use sidecore_phylo::kernel::Isa;
+use sidecore_phylo::msa::{Alphabet, Patterns};
+use sidecore_phylo::tree::Tree;
+use std::path::PathBuf;
+
+/// What can be measured.
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// The likelihood kernels on one core.
+    Kernels(Kernels),
+}
+
+/// Arguments of `phylo bench kernels`.
+#[derive(clap::Args)]
+pub(crate) struct Kernels {
+    /// Measure full traversals of this alignment only (DNA; proteins with --protein)
+    #[arg(long, value_name = "FILE", requires = "tree")]
+    msa: Option<PathBuf>,
+    /// The alignment's tree
+    #[arg(long, value_name = "FILE", requires = "msa")]
+    tree: Option<PathBuf>,
+    /// The alignment is one of proteins
+    #[arg(long, requires = "msa")]
+    protein: bool,
+    /// Measure for a second or two only
+    #[arg(long)]
+    quick: bool,
+    /// Use no AVX2 even where it is there
+    #[arg(long)]
+    portable: bool,
+    /// Report in JSON on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+impl Command {
+    /// Runs the command.
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let Self::Kernels(args) = self;
+        let isa = if args.portable {
+            Isa::Portable
+        } else {
+            Isa::detect()
+        };
+        let rows = match (&args.msa, &args.tree) {
+            (Some(msa), Some(tree)) => {
+                let alignment = common::alignment(msa)?;
+                let alphabet = if args.protein {
+                    Alphabet::Protein
+                } else {
+                    Alphabet::Dna
+                };
+                let patterns = Patterns::new(&alignment, alphabet)
+                    .with_context(|| msa.display().to_string())?;
+                let newick = common::newick(tree)?;
+                let tree = Tree::from_newick(&newick, alignment.names())
+                    .with_context(|| tree.display().to_string())?;
+                traversal(isa, args.quick, &tree, &patterns)?
+            }
+            _ => kernels(isa, args.quick)?,
+        };
+        if args.json {
+            output::json(&Json {
+                isa: format!("{isa:?}").to_lowercase(),
+                rows,
+            })?;
+            return Ok(Outcome::Done);
+        }
+        output::line(
+            "kernel                          model  taxa  patterns  M site-nodes/s  GFLOP/s",
+        )?;
+        for row in &rows {
+            output::line(&format!(
+                "{:30}  {:>5}  {:>4}  {:>8}  {:>14.1}  {:>7.1}",
+                row.kernel,
+                row.model,
+                row.taxa,
+                row.patterns,
+                row.site_nodes_per_s / 1e6,
+                row.gflops
+            ))?;
+        }
+        output::line("best of many runs, one core, double precision")?;
+        Ok(Outcome::Done)
+    }
+}
+
+#[derive(serde::Serialize)]
+struct Json {
+    isa: String,
+    rows: Vec<KernelRow>,
+}

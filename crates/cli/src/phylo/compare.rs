@@ -1,0 +1,57 @@
+//! `sidecore phylo compare`.
+
+use super::common;
+use crate::{Outcome, output};
+use anyhow::Result;
+use sidecore_phylo::compare::compare;
+use std::path::PathBuf;
+
+/// Arguments of `phylo compare`.
+#[derive(clap::Args)]
+#[command(after_help = "\
+rf: splits that only one of the trees has (Robinson and Foulds); rf_relative: of all inner splits; \
+branch_score: root of the summed squared differences of lengths (Kuhner and Felsenstein). Exit \
+status: 0 compared, 2 a tree cannot be read or the tips differ.")]
+pub(crate) struct Args {
+    /// One tree, in Newick
+    #[arg(value_name = "TREE")]
+    first: PathBuf,
+    /// The other
+    #[arg(value_name = "TREE")]
+    second: PathBuf,
+    /// Report in JSON on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+impl Args {
+    /// Runs the command.
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let distance = compare(
+            &common::newick(&self.first)?,
+            &common::newick(&self.second)?,
+        )?;
+        if self.json {
+            output::json(&Json {
+                rf: distance.rf,
+                rf_relative: distance.rf_relative,
+                branch_score: distance.branch_score,
+            })?;
+            return Ok(Outcome::Done);
+        }
+        output::line(&format!("Robinson-Foulds  {}", distance.rf))?;
+        output::line(&format!("relative         {:.6}", distance.rf_relative))?;
+        match distance.branch_score {
+            Some(score) => output::line(&format!("branch score     {score:.6}"))?,
+            None => output::line("branch score     none: a branch has no length")?,
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+#[derive(serde::Serialize)]
+struct Json {
+    rf: usize,
+    rf_relative: f64,
+    branch_score: Option<f64>,
+}

@@ -1,0 +1,37 @@
+//! `sidecore phylo`: one file a command.
+
+mod bench;
+mod common;
+mod compare;
+mod evaluate;
+mod simulate;
+
+use crate::Outcome;
+use anyhow::Result;
+use clap::Subcommand;
+
+/// The commands on alignments and trees.
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// The log-likelihood of a tree; its lengths and the model's parameters fitted if wanted.
+    Evaluate(evaluate::Args),
+    /// Evolve an alignment along a tree.
+    Simulate(simulate::Args),
+    /// How far two trees are apart.
+    Compare(compare::Args),
+    /// Measure on this machine.
+    #[command(subcommand)]
+    Bench(bench::Command),
+}
+
+impl Command {
+    /// Runs the command.
+    pub(crate) fn run(self) -> Result<Outcome> {
+        match self {
+            Self::Evaluate(args) => args.run(),
+            Self::Simulate(args) => args.run(),
+            Self::Compare(args) => args.run(),
+            Self::Bench(command) => command.run(),
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! `sidecore phylo simulate`.
+
+use super::common;
+use crate::Outcome;
+use anyhow::{Context, Result};
+use sidecore_phylo::model::Model;
+use sidecore_phylo::random::Random;
+use sidecore_phylo::simulate::{numbered_names, simulate};
+use sidecore_phylo::tree::{Tree, random_tree};
+use std::path::PathBuf;
+
+/// Arguments of `phylo simulate`.
+#[derive(clap::Args)]
+#[command(after_help = "\
+The same arguments make the same alignment on every machine. Parameters without a value in braces \
+are at their start: rates and frequencies equal, shape 1. Exit status: 0 written, 2 could not.")]
+pub(crate) struct Args {
+    /// Tree in Newick to evolve along
+    #[arg(
+        long,
+        value_name = "FILE",
+        required_unless_present = "taxa",
+        conflicts_with = "taxa"
+    )]
+    tree: Option<PathBuf>,
+    /// Make a random tree of this many taxa instead, named t1 to tN
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(4..=100_000))]
+    taxa: Option<u32>,
+    /// Mean length of the random tree's branches
+    #[arg(long, value_name = "LENGTH", default_value = "0.1", value_parser = mean_length)]
+    branch_mean: f64,
+    /// Number of sites
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    sites: u32,
+    /// Model, such as `GTR{1/2/1/1/2/1}+G4m{0.5}`
+    #[arg(long, value_name = "MODEL")]
+    model: String,
+    /// Seed of all random numbers
+    #[arg(long, value_name = "S", default_value = "1")]
+    seed: u64,
+    /// File to write, in PHYLIP
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// Write the tree to this file as well
+    #[arg(long, value_name = "FILE")]
+    tree_out: Option<PathBuf>,
+}
+
+fn mean_length(text: &str) -> Result<f64, String> {
+    let length: Option<f64> = text.parse().ok();
+    length
+        .filter(|length| (1e-6..=10.0).contains(length))
+        .ok_or_else(|| "a number from 0.000001 to 10".to_owned())
+}
+
+impl Args {
+    /// Runs the command.
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let model = Model::without_alignment(common::model_name(&self.model)?);
+        let (tree, names) = match (&self.tree, self.taxa) {
+            (Some(path), _) => {
+                let newick = common::newick(path)?;
+                let label = |tip: usize| newick.nodes()[tip].label.clone();
+                let names: Vec<String> = newick.tips().map(label).collect();
+                let tree = Tree::from_newick(&newick, &names)
+                    .with_context(|| path.display().to_string())?;
+                (tree, names)
+            }
+            (None, taxa) => {
+                // Another stream than the sites', so that a longer alignment has the same tree.
+                let mut random = Random::new(self.seed ^ TREE_STREAM);
+                let taxa = taxa.unwrap_or(4) as usize;
+                (
+                    random_tree(taxa, self.branch_mean, &mut random),
+                    numbered_names(taxa),
+                )
+            }
+        };
+        let alignment = simulate(&tree, &names, &model, self.sites as usize, self.seed)?;
+        let write = |path: &PathBuf, bytes: &[u8]| {
+            std::fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))
+        };
+        write(&self.output, &alignment.to_phylip())?;
+        if let Some(path) = &self.tree_out {
+            write(path, format!("{}\n", tree.to_newick(&names)).as_bytes())?;
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+const TREE_STREAM: u64 = 0x7472_6565;

@@ -1,0 +1,242 @@
+//! How far two trees are apart.
+//!
+//! Each branch splits the taxa in two; the Robinson-Foulds distance counts the splits that only one
+//! tree has, the branch score sums over all splits the squared difference of lengths.
+//! Must stay true: hashes only find candidates; splits are equal when their sets are.
+//! Sources: Robinson and Foulds, Mathematical Biosciences 53 (1981), 131-147; Kuhner and
+//! Felsenstein, Molecular Biology and Evolution 11 (1994), 459-468.
+
+use crate::newick::Newick;
+use std::collections::HashMap;
+
+/// What keeps two trees from being compared.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CompareError {
+    /// They do not have the same tips.
+    #[error("only one of the trees has the tip `{label}`")]
+    Tips {
+        /// The tip.
+        label: String,
+    },
+    /// A tip stands twice.
+    #[error("a tree has the tip `{label}` twice")]
+    Twice {
+        /// The tip.
+        label: String,
+    },
+    /// Too few to differ.
+    #[error("trees of {taxa} taxa cannot differ: at least 4 are needed")]
+    TooSmall {
+        /// How many.
+        taxa: usize,
+    },
+}
+
+/// How far two trees are apart.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Distance {
+    /// Inner splits that only one of them has.
+    pub rf: usize,
+    /// That, of all inner splits of both: for binary trees of n taxa, of 2 (n - 3).
+    pub rf_relative: f64,
+    /// Root of the sum of squared differences of lengths, tips' branches included; none where a
+    /// branch has no length.
+    pub branch_score: Option<f64>,
+}
+
+/// Compares two trees of any shape with the same tips. Where they are rooted, the root is ignored.
+///
+/// # Errors
+/// [`CompareError`].
+pub fn compare(a: &Newick, b: &Newick) -> Result<Distance, CompareError> {
+    let taxa = taxa_of(a)?;
+    let other = taxa_of(b)?;
+    let only = |from: &HashMap<String, usize>, not: &HashMap<String, usize>| {
+        from.keys()
+            .filter(|label| !not.contains_key(*label))
+            .min()
+            .cloned()
+    };
+    if let Some(label) = only(&taxa, &other).or_else(|| only(&other, &taxa)) {
+        return Err(CompareError::Tips { label });
+    }
+    if taxa.len() < 4 {
+        return Err(CompareError::TooSmall { taxa: taxa.len() });
+    }
+    let (first, second) = (Splits::of(a, &taxa), Splits::of(b, &taxa));
+    let inner = |splits: &Splits| {
+        splits
+            .lengths
+            .keys()
+            .filter(|set| !set.is_tip(&taxa))
+            .count()
+    };
+    let (count_a, count_b) = (inner(&first), inner(&second));
+    let shared = |set: &&Set| second.lengths.contains_key(*set) && !set.is_tip(&taxa);
+    let both = first.lengths.keys().filter(shared).count();
+    let rf = count_a + count_b - 2 * both;
+    let all = count_a + count_b;
+    let rf_relative = if all == 0 {
+        0.0
+    } else {
+        rf as f64 / all as f64
+    };
+    let branch_score = (first.has_lengths && second.has_lengths).then(|| {
+        let mut squares: Vec<f64> = Vec::with_capacity(first.lengths.len());
+        for (set, length) in &first.lengths {
+            let other = second.lengths.get(set).copied().unwrap_or(0.0);
+            squares.push((length - other) * (length - other));
+        }
+        let alone = |set: &&Set| !first.lengths.contains_key(*set);
+        squares.extend(second.lengths.keys().filter(alone).map(|set| {
+            let length = second.lengths[set];
+            length * length
+        }));
+        // A map has no order; a sum should have one.
+        squares.sort_by(f64::total_cmp);
+        squares.iter().sum::<f64>().sqrt()
+    });
+    Ok(Distance {
+        rf,
+        rf_relative,
+        branch_score,
+    })
+}
+
+fn taxa_of(tree: &Newick) -> Result<HashMap<String, usize>, CompareError> {
+    let mut taxa = HashMap::new();
+    for tip in tree.tips() {
+        let label = tree.nodes()[tip].label.clone();
+        let number = taxa.len();
+        if taxa.insert(label.clone(), number).is_some() {
+            return Err(CompareError::Twice { label });
+        }
+    }
+    Ok(taxa)
+}
+
+/// The taxa on the side of a branch that does not have taxon 0.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Set(Box<[u64]>);
+
+impl Set {
+    fn len(&self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// Whether the branch leads to a tip.
+    fn is_tip(&self, taxa: &HashMap<String, usize>) -> bool {
+        let len = self.len();
+        len == 1 || len + 1 == taxa.len()
+    }
+}
+
+/// A tree's splits with their lengths; two branches of one split (at a root) are added.
+struct Splits {
+    lengths: HashMap<Set, f64>,
+    has_lengths: bool,
+}
+
+impl Splits {
+    fn of(tree: &Newick, taxa: &HashMap<String, usize>) -> Self {
+        let words = taxa.len().div_ceil(64);
+        let nodes = tree.nodes();
+        let mut below = vec![vec![0_u64; words]; nodes.len()];
+        let mut splits = Self {
+            lengths: HashMap::new(),
+            has_lengths: true,
+        };
+        // Children stand after their parents.
+        for node in (1..nodes.len()).rev() {
+            if nodes[node].children.is_empty() {
+                let taxon = taxa[&nodes[node].label];
+                below[node][taxon / 64] |= 1 << (taxon % 64);
+            }
+            let own = std::mem::take(&mut below[node]);
+            if let Some(parent) = nodes[node].parent {
+                below[parent]
+                    .iter_mut()
+                    .zip(&own)
+                    .for_each(|(to, from)| *to |= from);
+            }
+            let length = nodes[node].length;
+            splits.has_lengths &= length.is_some();
+            let set = normalised(own, taxa.len());
+            // A branch above everything splits nothing.
+            if set.len() > 0 {
+                *splits.lengths.entry(set).or_insert(0.0) += length.unwrap_or(0.0);
+            }
+        }
+        splits
+    }
+}
+
+fn normalised(mut set: Vec<u64>, taxa: usize) -> Set {
+    if set[0] & 1 == 1 {
+        set.iter_mut().for_each(|word| *word = !*word);
+        if !taxa.is_multiple_of(64)
+            && let Some(last) = set.last_mut()
+        {
+            *last &= (1 << (taxa % 64)) - 1;
+        }
+    }
+    Set(set.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn distance(a: &str, b: &str) -> Result<Distance, CompareError> {
+        compare(&Newick::parse(a).unwrap(), &Newick::parse(b).unwrap())
+    }
+
+    #[test]
+    fn distances_by_hand() {
+        let same = distance("((a:1,b:1):1,c:1,d:1);", "(((b:1,a:1):1,d:1):0.5,c:1);").unwrap();
+        assert_eq!((same.rf, same.rf_relative), (0, 0.0));
+        // The root's two branches are c's one.
+        assert_eq!(same.branch_score, Some(0.5));
+        let other = distance("((a:1,b:1):2,c:1,d:1);", "((a:1,c:1):1,b:1,d:3);").unwrap();
+        assert_eq!((other.rf, other.rf_relative), (2, 1.0));
+        assert_eq!(other.branch_score, Some(3.0));
+        let star = distance("((a,b),c,(d,e));", "(a,b,c,d,e);").unwrap();
+        assert_eq!(
+            (star.rf, star.rf_relative, star.branch_score),
+            (2, 1.0, None)
+        );
+    }
+
+    #[test]
+    fn different_tips_are_named() {
+        let error = distance("(a,b,c,d);", "(a,b,c,x);").unwrap_err();
+        assert_eq!(
+            error,
+            CompareError::Tips {
+                label: "d".to_owned()
+            }
+        );
+        assert!(distance("(a,a,c,d);", "(a,b,c,x);").is_err());
+        assert!(distance("(a,b,c);", "(a,b,c);").is_err());
+    }
+
+    #[test]
+    fn more_taxa_than_a_word_has_bits() {
+        let mut random = crate::random::Random::new(5);
+        let names: Vec<String> = (0..150).map(|k| format!("t{k}")).collect();
+        let tree = crate::tree::random_tree(150, 0.1, &mut random);
+        let text = tree.to_newick(&names);
+        let same = distance(&text, &text).unwrap();
+        assert_eq!((same.rf, same.branch_score), (0, Some(0.0)));
+        let mut moved = tree.clone();
+        let edge = moved
+            .edges()
+            .find(|&edge| moved.clone().nni(edge, false).is_some())
+            .unwrap();
+        let _ = moved.nni(edge, false);
+        let distance = distance(&text, &moved.to_newick(&names)).unwrap();
+        assert_eq!(distance.rf, 2);
+        assert!((distance.rf_relative - 2.0 / (2.0 * 147.0)).abs() < 1e-15);
+    }
+}

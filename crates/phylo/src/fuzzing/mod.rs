@@ -1,0 +1,220 @@
+//! Reading alignments, trees, partition files and model names that are damaged or hostile: what the
+//! bounded runner calls.
+//!
+//! Why here: parsers of outside bytes are fuzzed where they live. [`read`] takes any bytes as any
+//! kind of input and checks what came out: no panic, and what was taken is whole.
+//! Called from: tests and `examples/fuzz_phylo.rs`. Not part of the interface.
+
+mod seeds;
+
+pub use seeds::{Kind, SEEDS};
+
+use crate::compare::compare;
+use crate::model::{Model, ModelName};
+use crate::msa::{Alignment, Alphabet, Patterns, partitions};
+use crate::newick::Newick;
+use crate::random::Random;
+use crate::tree::Tree;
+
+/// Takes bytes as a kind of input; whether they were taken.
+///
+/// # Panics
+/// When what was taken breaks a promise: that is what is looked for.
+#[must_use]
+pub fn read(kind: Kind, bytes: &[u8]) -> bool {
+    match kind {
+        Kind::Alignment => alignment(bytes),
+        Kind::Tree => tree(bytes),
+        Kind::Partitions => partition_file(bytes),
+        Kind::Model => model(bytes),
+    }
+}
+
+fn alignment(bytes: &[u8]) -> bool {
+    let Ok(alignment) = Alignment::parse(bytes) else {
+        return false;
+    };
+    let sites = alignment.sites();
+    let taxa = alignment.names().len();
+    assert!(taxa >= 4 && sites > 0, "{taxa} taxa, {sites} sites");
+    assert!(
+        taxa * sites <= bytes.len() * 2,
+        "more characters than the file has"
+    );
+    let _ = alignment.check();
+    for alphabet in [Alphabet::Dna, Alphabet::Protein] {
+        if let Ok(patterns) = Patterns::new(&alignment, alphabet) {
+            let all: u32 = patterns.weights().iter().sum();
+            assert_eq!(all as usize, sites, "sites are lost");
+            assert!(patterns.len() <= sites, "more patterns than sites");
+        }
+    }
+    true
+}
+
+fn tree(bytes: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return false;
+    };
+    let _ = Newick::parse_all(text);
+    let Ok(newick) = Newick::parse(text) else {
+        return false;
+    };
+    let printed = newick.to_string();
+    assert_eq!(Newick::parse(&printed).as_ref(), Ok(&newick), "{printed}");
+    let names: Vec<String> = newick
+        .tips()
+        .map(|tip| newick.nodes()[tip].label.clone())
+        .collect();
+    if let Ok(distance) = compare(&newick, &newick) {
+        assert_eq!(distance.rf, 0, "a tree differs from itself");
+    }
+    if let Ok(tree) = Tree::from_newick(&newick, &names) {
+        assert_eq!(
+            tree.edges_depth_first().len(),
+            2 * names.len() - 3,
+            "branches are lost"
+        );
+    }
+    true
+}
+
+fn partition_file(bytes: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return false;
+    };
+    let Ok(found) = partitions::parse(text, PARTITION_SITES) else {
+        return false;
+    };
+    let mut seen = [false; PARTITION_SITES];
+    for site in found.iter().flat_map(|partition| &partition.sites) {
+        assert!(
+            !std::mem::replace(&mut seen[*site as usize], true),
+            "site {site} twice"
+        );
+    }
+    assert!(seen.into_iter().all(|seen| seen), "sites are lost");
+    true
+}
+
+fn model(bytes: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return false;
+    };
+    let mut read = |_: &str| Err(std::io::ErrorKind::NotFound.into());
+    let Ok(name) = ModelName::parse(text, &mut read) else {
+        return false;
+    };
+    let model = Model::without_alignment(name);
+    let process = model.process();
+    let mut matrix = vec![0.0; process.shape.matrix()];
+    process.transitions(0.1, &mut matrix);
+    let n = process.shape.states;
+    for block in matrix.chunks(n * n) {
+        for i in 0..n {
+            let sum: f64 = (0..n).map(|j| block[j * n + i]).sum();
+            assert!((sum - 1.0).abs() < 1e-6, "{text}: a row of {sum}");
+        }
+    }
+    true
+}
+
+/// Damages a seed in one to four places: bits, cuts, moves, doublings, numbers, other seeds' parts.
+#[must_use]
+pub fn mutate(kind: Kind, seed: &[u8], random: &mut Random) -> Vec<u8> {
+    let mut data = seed.to_vec();
+    for _ in 0..=random.below(4) {
+        damage(kind, &mut data, random);
+    }
+    data.truncate(INPUT_BYTES_MAX);
+    data
+}
+
+fn damage(kind: Kind, data: &mut Vec<u8>, random: &mut Random) {
+    let len = data.len() as u64;
+    let at = random.below(len.max(1)) as usize;
+    let run = (random.below(24) as usize).min(data.len() - at);
+    match random.below(9) {
+        0 => {
+            if let Some(byte) = data.get_mut(at) {
+                *byte ^= 1 << random.below(8);
+            }
+        }
+        1 => {
+            let letters = kind.letters();
+            if let Some(byte) = data.get_mut(at) {
+                *byte = letters[random.below(letters.len() as u64) as usize];
+            }
+        }
+        2 => data.truncate(at),
+        3 => {
+            let moved: Vec<u8> = data[at..at + run].to_vec();
+            let to = random.below(len + 1) as usize;
+            data.splice(to..to, moved);
+        }
+        4 => {
+            data.drain(at..at + run);
+        }
+        5 => {
+            let word = WORDS[random.below(WORDS.len() as u64) as usize];
+            data.splice(at..at, word.bytes());
+        }
+        6 => {
+            let letters = kind.letters();
+            let letter = letters[random.below(letters.len() as u64) as usize];
+            data.splice(at..at, std::iter::repeat_n(letter, 1 + run * run));
+        }
+        7 => {
+            let of_kind: Vec<&[u8]> = SEEDS
+                .iter()
+                .filter(|seed| seed.0 == kind)
+                .map(|seed| seed.1)
+                .collect();
+            let other = of_kind[random.below(of_kind.len() as u64) as usize];
+            let from = random.below(other.len() as u64) as usize;
+            let upto = from + (random.below(48) as usize).min(other.len() - from);
+            data.splice(at..at, other[from..upto].iter().copied());
+        }
+        _ => data.insert(at, random.bits() as u8),
+    }
+}
+
+/// Words that break arithmetic and parsers.
+const WORDS: [&str; 16] = [
+    "0",
+    "-1",
+    "1e999",
+    "nan",
+    "inf",
+    "18446744073709551616",
+    "9223372036854775807",
+    "4294967296",
+    "1e-320",
+    "\u{fffd}",
+    "''",
+    "[",
+    "{}",
+    "\r\n",
+    "\t",
+    "0.0000000000000000000000001",
+];
+const PARTITION_SITES: usize = 60;
+const INPUT_BYTES_MAX: usize = 8 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_are_taken_and_damage_is_survived() {
+        let mut taken = 0;
+        for (number, (kind, seed)) in SEEDS.iter().enumerate() {
+            assert!(read(*kind, seed), "{}", String::from_utf8_lossy(seed));
+            let mut random = Random::new(number as u64);
+            for _ in 0..300 {
+                taken += u32::from(read(*kind, &mutate(*kind, seed, &mut random)));
+            }
+        }
+        assert!(taken > 100, "{taken}");
+    }
+}

@@ -1,0 +1,63 @@
+//! Buffers of doubles that begin on a cache line.
+//!
+//! Why here: a load of four doubles that crosses a line costs two; the allocator promises 16 bytes.
+//! Must stay true: growing keeps nothing; whoever grows a buffer fills it anew.
+
+/// Doubles in a [`Quad`].
+pub const QUAD: usize = 4;
+
+/// Four doubles: what one AVX2 register holds.
+pub type Quad = [f64; QUAD];
+
+/// A growable run of quads that begins on a line of 64 bytes.
+#[derive(Debug, Default)]
+pub struct Buffer {
+    data: Vec<f64>,
+    start: usize,
+    quads: usize,
+}
+
+impl Buffer {
+    /// One of `quads` quads, all zero.
+    #[must_use]
+    pub fn new(quads: usize) -> Self {
+        let mut buffer = Self::default();
+        buffer.resize(quads);
+        buffer
+    }
+
+    /// Makes it `quads` long. What stood in it is kept where it was long enough, else lost.
+    pub fn resize(&mut self, quads: usize) {
+        if self.start + quads * QUAD > self.data.len() {
+            self.data = vec![0.0; quads * QUAD + LINE_BYTES / size_of::<f64>()];
+            let address = self.data.as_ptr() as usize;
+            self.start = (address.wrapping_neg() % LINE_BYTES) / size_of::<f64>();
+        }
+        self.quads = quads;
+    }
+
+    /// The quads.
+    #[must_use]
+    pub fn as_slice(&self) -> &[Quad] {
+        self.doubles().as_chunks().0
+    }
+
+    /// The quads, to be written.
+    pub fn as_mut_slice(&mut self) -> &mut [Quad] {
+        self.doubles_mut().as_chunks_mut().0
+    }
+
+    /// The doubles.
+    #[must_use]
+    pub fn doubles(&self) -> &[f64] {
+        &self.data[self.start..self.start + self.quads * QUAD]
+    }
+
+    /// The doubles, to be written.
+    pub fn doubles_mut(&mut self) -> &mut [f64] {
+        let end = self.start + self.quads * QUAD;
+        &mut self.data[self.start..end]
+    }
+}
+
+const LINE_BYTES: usize = 64;

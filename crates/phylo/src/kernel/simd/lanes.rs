@@ -1,0 +1,173 @@
+//! Four lanes: plain doubles, or one AVX2 register.
+//!
+//! Must stay true: [`Avx2`] is used only below functions that enable `avx2` and `fma`
+//! (`super::avx2`), which are called only where the machine has both. The methods are always
+//! inlined, so that the intrinsics become single instructions there.
+
+use crate::kernel::Quad;
+
+/// Four doubles and what the kernels do with them.
+pub(super) trait Lanes: Copy {
+    fn zero() -> Self;
+    fn splat(value: f64) -> Self;
+    fn load(from: &Quad) -> Self;
+    fn store(self, to: &mut Quad);
+    fn mul(self, other: Self) -> Self;
+    /// `self * other + more`.
+    fn mul_add(self, other: Self, more: Self) -> Self;
+    fn max(self, other: Self) -> Self;
+    /// Whether all lanes are below `limit`.
+    fn all_below(self, limit: Self) -> bool;
+    /// The sums of four: lane `i` is the sum of `rows[i]`'s lanes.
+    fn sums(rows: [Self; 4]) -> Self;
+
+    /// The counts of four rates, added; the largest count stays.
+    #[inline(always)]
+    fn add_counts(a: &[u16; 4], b: &[u16; 4]) -> [u16; 4] {
+        std::array::from_fn(|i| a[i].saturating_add(b[i]))
+    }
+
+    #[inline(always)]
+    fn to_array(self) -> Quad {
+        let mut quad = [0.0; 4];
+        self.store(&mut quad);
+        quad
+    }
+
+    /// The sum of the lanes, in a fixed order.
+    #[inline(always)]
+    fn sum(self) -> f64 {
+        let [a, b, c, d] = self.to_array();
+        (a + b) + (c + d)
+    }
+}
+
+/// Four doubles.
+#[derive(Clone, Copy)]
+pub(super) struct Portable(Quad);
+
+impl Portable {
+    #[inline(always)]
+    fn zip(self, other: Self, f: impl Fn(f64, f64) -> f64) -> Self {
+        Self(std::array::from_fn(|i| f(self.0[i], other.0[i])))
+    }
+}
+
+impl Lanes for Portable {
+    #[inline(always)]
+    fn zero() -> Self {
+        Self([0.0; 4])
+    }
+    #[inline(always)]
+    fn splat(value: f64) -> Self {
+        Self([value; 4])
+    }
+    #[inline(always)]
+    fn load(from: &Quad) -> Self {
+        Self(*from)
+    }
+    #[inline(always)]
+    fn store(self, to: &mut Quad) {
+        *to = self.0;
+    }
+    #[inline(always)]
+    fn mul(self, other: Self) -> Self {
+        self.zip(other, |a, b| a * b)
+    }
+    #[inline(always)]
+    fn mul_add(self, other: Self, more: Self) -> Self {
+        Self(std::array::from_fn(|i| self.0[i] * other.0[i] + more.0[i]))
+    }
+    #[inline(always)]
+    fn max(self, other: Self) -> Self {
+        self.zip(other, |a, b| if a > b { a } else { b })
+    }
+    #[inline(always)]
+    fn all_below(self, limit: Self) -> bool {
+        (0..4).all(|i| self.0[i] < limit.0[i])
+    }
+    #[inline(always)]
+    fn sums(rows: [Self; 4]) -> Self {
+        Self(rows.map(Lanes::sum))
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(super) use avx2::Avx2;
+
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use super::{Lanes, Quad};
+    use std::arch::x86_64::*;
+
+    /// One register of four doubles.
+    #[derive(Clone, Copy)]
+    pub(in crate::kernel::simd) struct Avx2(__m256d);
+
+    // SAFETY of every block below: the module's rule. `Avx2` lives only under functions that enable
+    // `avx2` and `fma`; loads and stores go through references to four doubles.
+    impl Lanes for Avx2 {
+        #[inline(always)]
+        fn zero() -> Self {
+            // SAFETY: see above.
+            Self(unsafe { _mm256_setzero_pd() })
+        }
+        #[inline(always)]
+        fn splat(value: f64) -> Self {
+            // SAFETY: see above.
+            Self(unsafe { _mm256_set1_pd(value) })
+        }
+        #[inline(always)]
+        fn load(from: &Quad) -> Self {
+            // SAFETY: see above.
+            Self(unsafe { _mm256_loadu_pd(from.as_ptr()) })
+        }
+        #[inline(always)]
+        fn store(self, to: &mut Quad) {
+            // SAFETY: see above.
+            unsafe { _mm256_storeu_pd(to.as_mut_ptr(), self.0) }
+        }
+        #[inline(always)]
+        fn mul(self, other: Self) -> Self {
+            // SAFETY: see above.
+            Self(unsafe { _mm256_mul_pd(self.0, other.0) })
+        }
+        #[inline(always)]
+        fn mul_add(self, other: Self, more: Self) -> Self {
+            // SAFETY: see above.
+            Self(unsafe { _mm256_fmadd_pd(self.0, other.0, more.0) })
+        }
+        #[inline(always)]
+        fn max(self, other: Self) -> Self {
+            // SAFETY: see above.
+            Self(unsafe { _mm256_max_pd(self.0, other.0) })
+        }
+        #[inline(always)]
+        fn all_below(self, limit: Self) -> bool {
+            // SAFETY: see above.
+            unsafe { _mm256_movemask_pd(_mm256_cmp_pd::<_CMP_LT_OQ>(self.0, limit.0)) == 0xF }
+        }
+        #[inline(always)]
+        fn add_counts(a: &[u16; 4], b: &[u16; 4]) -> [u16; 4] {
+            // SAFETY: see above; both loads and the store are of eight bytes.
+            unsafe {
+                let a = _mm_loadl_epi64(a.as_ptr().cast());
+                let b = _mm_loadl_epi64(b.as_ptr().cast());
+                let mut sum = [0; 4];
+                _mm_storel_epi64(sum.as_mut_ptr().cast(), _mm_adds_epu16(a, b));
+                sum
+            }
+        }
+        #[inline(always)]
+        fn sums(rows: [Self; 4]) -> Self {
+            // SAFETY: see above.
+            unsafe {
+                let ab = _mm256_hadd_pd(rows[0].0, rows[1].0);
+                let cd = _mm256_hadd_pd(rows[2].0, rows[3].0);
+                let low = _mm256_permute2f128_pd::<0x20>(ab, cd);
+                let high = _mm256_permute2f128_pd::<0x31>(ab, cd);
+                Self(_mm256_add_pd(low, high))
+            }
+        }
+    }
+}

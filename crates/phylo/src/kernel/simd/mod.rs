@@ -1,0 +1,178 @@
+//! The loops, written once over four lanes, and which instructions they are made of.
+//!
+//! Why here: [`lanes::Lanes`] is either four doubles or one AVX2 register; the dispatch happens once
+//! a call. This folder alone may hold unsafe code in this crate: the intrinsics and reads whose
+//! bounds were checked a group of classes at a time.
+//! Must stay true: every index that is read without a check was checked in the same call.
+#![allow(unsafe_code)]
+
+mod edge;
+mod lanes;
+mod node;
+
+use super::{Derivatives, Operand, Quad, Shape};
+use lanes::Portable;
+
+/// Which instructions the kernels use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Isa {
+    /// Whatever the compiler makes of plain arithmetic.
+    Portable,
+    /// AVX2 with fused multiply and add.
+    Avx2,
+}
+
+impl Isa {
+    /// The best that this machine has.
+    #[must_use]
+    pub fn detect() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            return Self::Avx2;
+        }
+        Self::Portable
+    }
+
+    /// This one if the machine has it, else the portable one.
+    #[must_use]
+    pub fn available(self) -> Self {
+        if self == Self::detect() {
+            self
+        } else {
+            Self::Portable
+        }
+    }
+}
+
+/// A node's values from those of its two children.
+///
+/// `values` gets one span for each class (as many as the operands' indices are long), `scalers`
+/// one count for each class and rate; where the answer is false, nothing was scaled here or below,
+/// and `scalers` was not written. With `scale` false the counts are only added: the sum table of a
+/// branch is made this way, with the eigenvectors as matrices.
+///
+/// # Panics
+/// When slices are too short for the indices, or an index is beyond its operand.
+pub fn newview(
+    isa: Isa,
+    shape: Shape,
+    left: &Operand<'_>,
+    right: &Operand<'_>,
+    values: &mut [Quad],
+    scalers: &mut [u16],
+    scale: bool,
+) -> bool {
+    check_shape(shape);
+    match isa.available() {
+        Isa::Portable => node::newview::<Portable>(shape, left, right, values, scalers, scale),
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: `available` has seen that the machine has both features.
+        Isa::Avx2 => unsafe { avx2::newview(shape, left, right, values, scalers, scale) },
+        #[cfg(not(target_arch = "x86_64"))]
+        Isa::Avx2 => unreachable!("available() answers Portable elsewhere"),
+    }
+}
+
+/// The likelihood of every pattern at a branch, rate by rate, not yet summed.
+///
+/// `left` must be an inner node (its matrix is not used); `right` carries the branch's matrix with
+/// the frequencies and the rates' weights folded in, or a tip's table made of it. `terms` gets, for
+/// each four patterns, `rates` quads of one term a pattern; `scalers`, where the answer is true,
+/// `rates` counts a pattern.
+///
+/// # Panics
+/// As [`newview`]; and when `left` is a tip.
+pub fn evaluate(
+    isa: Isa,
+    shape: Shape,
+    left: &Operand<'_>,
+    right: &Operand<'_>,
+    terms: &mut [Quad],
+    scalers: &mut [u16],
+) -> bool {
+    check_shape(shape);
+    match isa.available() {
+        Isa::Portable => edge::evaluate::<Portable>(shape, left, right, terms, scalers),
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: `available` has seen that the machine has both features.
+        Isa::Avx2 => unsafe { avx2::evaluate(shape, left, right, terms, scalers) },
+        #[cfg(not(target_arch = "x86_64"))]
+        Isa::Avx2 => unreachable!("available() answers Portable elsewhere"),
+    }
+}
+
+/// First and second derivative of the log-likelihood by a branch's length, summed over patterns.
+///
+/// `table` is the sum table; `powers` holds three spans: `e^(l r t)`, its first and its second
+/// derivative by `t`. `fixed` is what does not depend on the length (invariable sites), one a
+/// pattern; `weights` the patterns' weights.
+///
+/// # Panics
+/// When slices are too short for `weights`.
+#[must_use]
+pub fn derivatives(
+    isa: Isa,
+    shape: Shape,
+    table: &[Quad],
+    powers: &[Quad],
+    fixed: &[f64],
+    weights: &[f64],
+) -> Derivatives {
+    check_shape(shape);
+    match isa.available() {
+        Isa::Portable => edge::derivatives::<Portable>(shape, table, powers, fixed, weights),
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: `available` has seen that the machine has both features.
+        Isa::Avx2 => unsafe { avx2::derivatives(shape, table, powers, fixed, weights) },
+        #[cfg(not(target_arch = "x86_64"))]
+        Isa::Avx2 => unreachable!("available() answers Portable elsewhere"),
+    }
+}
+
+fn check_shape(shape: Shape) {
+    assert!(
+        matches!(shape.states, 4 | 20) && (1..=super::RATES_MAX).contains(&shape.rates),
+        "no kernel for {shape:?}"
+    );
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    //! The same loops, compiled for AVX2 and FMA.
+    use super::lanes::Avx2;
+    use super::{Derivatives, Operand, Quad, Shape, edge, node};
+
+    #[target_feature(enable = "avx2,fma")]
+    pub(super) fn newview(
+        shape: Shape,
+        left: &Operand<'_>,
+        right: &Operand<'_>,
+        values: &mut [Quad],
+        scalers: &mut [u16],
+        scale: bool,
+    ) -> bool {
+        node::newview::<Avx2>(shape, left, right, values, scalers, scale)
+    }
+
+    #[target_feature(enable = "avx2,fma")]
+    pub(super) fn evaluate(
+        shape: Shape,
+        left: &Operand<'_>,
+        right: &Operand<'_>,
+        terms: &mut [Quad],
+        scalers: &mut [u16],
+    ) -> bool {
+        edge::evaluate::<Avx2>(shape, left, right, terms, scalers)
+    }
+
+    #[target_feature(enable = "avx2,fma")]
+    pub(super) fn derivatives(
+        shape: Shape,
+        table: &[Quad],
+        powers: &[Quad],
+        fixed: &[f64],
+        weights: &[f64],
+    ) -> Derivatives {
+        edge::derivatives::<Avx2>(shape, table, powers, fixed, weights)
+    }
+}

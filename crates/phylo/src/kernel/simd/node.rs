@@ -1,0 +1,473 @@
+//! newview: a node's values from its children's.
+//!
+//! How: classes are taken in groups of [`GROUP`], and each group rate by rate, so that one rate's
+//! matrices stay in registers (DNA) or in the nearest cache (protein) while the group's spans do.
+//! A rate whose values are all below the threshold is scaled by itself: with the slow and the fast
+//! rate of a large tree hundreds of orders of magnitude apart, one count for all would lose one.
+
+use super::lanes::Lanes;
+use crate::kernel::{Operand, Quad, SCALE, Shape, THRESHOLD};
+
+/// Classes that are worked on together.
+pub(super) const GROUP: usize = 16;
+
+#[inline(always)]
+pub(super) fn newview<V: Lanes>(
+    shape: Shape,
+    left: &Operand<'_>,
+    right: &Operand<'_>,
+    values: &mut [Quad],
+    scalers: &mut [u16],
+    scale: bool,
+) -> bool {
+    match shape.states {
+        4 => sides::<V, Dna>(shape.rates, left, right, values, scalers, scale),
+        _ => sides::<V, Protein>(shape.rates, left, right, values, scalers, scale),
+    }
+}
+
+/// How one rate of one span goes through a matrix.
+pub(super) trait States {
+    /// Quads of one rate.
+    const QUADS: usize;
+    /// What is loaded of a matrix before a group begins.
+    type Columns<V: Lanes>: Copy;
+    /// A result of one rate.
+    type Result<V: Lanes>: Copy + AsRef<[V]>;
+    /// Loads one rate's matrix.
+    fn columns<V: Lanes>(matrix: &[Quad]) -> Self::Columns<V>;
+    /// The matrix times a span's one rate; `matrix` is what `columns` was made from.
+    fn apply<V: Lanes>(columns: &Self::Columns<V>, matrix: &[Quad], x: &[Quad]) -> Self::Result<V>;
+    /// One rate of a tip's table.
+    fn load<V: Lanes>(x: &[Quad]) -> Self::Result<V>;
+    /// The product, lane by lane.
+    fn times<V: Lanes>(a: Self::Result<V>, b: Self::Result<V>) -> Self::Result<V>;
+}
+
+/// Four states: the matrix stays in four registers.
+pub(super) struct Dna;
+
+impl States for Dna {
+    const QUADS: usize = 1;
+    type Columns<V: Lanes> = [V; 4];
+    type Result<V: Lanes> = [V; 1];
+
+    #[inline(always)]
+    fn columns<V: Lanes>(matrix: &[Quad]) -> [V; 4] {
+        [
+            V::load(&matrix[0]),
+            V::load(&matrix[1]),
+            V::load(&matrix[2]),
+            V::load(&matrix[3]),
+        ]
+    }
+
+    #[inline(always)]
+    fn apply<V: Lanes>(columns: &[V; 4], _: &[Quad], x: &[Quad]) -> [V; 1] {
+        // SAFETY: every caller passes exactly one quad.
+        let x = unsafe { x.get_unchecked(0) };
+        let mut sum = columns[0].mul(V::splat(x[0]));
+        sum = columns[1].mul_add(V::splat(x[1]), sum);
+        sum = columns[2].mul_add(V::splat(x[2]), sum);
+        [columns[3].mul_add(V::splat(x[3]), sum)]
+    }
+
+    #[inline(always)]
+    fn load<V: Lanes>(x: &[Quad]) -> [V; 1] {
+        // SAFETY: every caller passes exactly one quad.
+        [V::load(unsafe { x.get_unchecked(0) })]
+    }
+
+    #[inline(always)]
+    fn times<V: Lanes>(a: [V; 1], b: [V; 1]) -> [V; 1] {
+        [a[0].mul(b[0])]
+    }
+}
+
+/// Twenty states: five registers of sums, the columns from the cache.
+pub(super) struct Protein;
+
+impl States for Protein {
+    const QUADS: usize = 5;
+    type Columns<V: Lanes> = ();
+    type Result<V: Lanes> = [V; 5];
+
+    #[inline(always)]
+    fn columns<V: Lanes>(_: &[Quad]) {}
+
+    #[inline(always)]
+    fn apply<V: Lanes>(_: &(), matrix: &[Quad], x: &[Quad]) -> [V; 5] {
+        debug_assert!(matrix.len() == 100 && x.len() == 5);
+        let mut sums = [V::zero(); 5];
+        for j in 0..20 {
+            // SAFETY: every caller passes five quads, and one rate's matrix: 20 columns of five.
+            let value = V::splat(unsafe { x.get_unchecked(j / 4)[j % 4] });
+            for (i, sum) in sums.iter_mut().enumerate() {
+                // SAFETY: as above.
+                let column = V::load(unsafe { matrix.get_unchecked(5 * j + i) });
+                *sum = column.mul_add(value, *sum);
+            }
+        }
+        sums
+    }
+
+    #[inline(always)]
+    fn load<V: Lanes>(x: &[Quad]) -> [V; 5] {
+        let mut lanes = [V::zero(); 5];
+        for (i, lanes) in lanes.iter_mut().enumerate() {
+            // SAFETY: every caller passes exactly five quads.
+            *lanes = V::load(unsafe { x.get_unchecked(i) });
+        }
+        lanes
+    }
+
+    #[inline(always)]
+    fn times<V: Lanes>(a: [V; 5], b: [V; 5]) -> [V; 5] {
+        let mut product = a;
+        for (product, b) in product.iter_mut().zip(b) {
+            *product = product.mul(b);
+        }
+        product
+    }
+}
+
+/// One operand of a group: where each class's span begins, in quads.
+#[derive(Clone, Copy)]
+pub(super) struct Starts([usize; GROUP]);
+
+impl Starts {
+    /// The starts of the classes that `index` names (at most [`GROUP`], at least one), after checking
+    /// that their spans are there. Places beyond them repeat the first.
+    #[inline(always)]
+    pub(super) fn new(index: &[u16], span: usize, quads: usize) -> Self {
+        let mut classes = [index[0]; GROUP];
+        match <&[u16; GROUP]>::try_from(index) {
+            Ok(whole) => classes = *whole,
+            Err(_) => classes[..index.len()].copy_from_slice(index),
+        }
+        let last = classes.iter().fold(0, |last, &class| last.max(class));
+        assert!(
+            (usize::from(last) + 1) * span <= quads,
+            "class {last} is beyond its operand"
+        );
+        let mut starts = [0; GROUP];
+        for k in 0..GROUP {
+            starts[k] = usize::from(classes[k]) * span;
+        }
+        Self(starts)
+    }
+
+    /// Where the span of the group's class `k` begins.
+    ///
+    /// # Safety
+    /// `k` is below [`GROUP`].
+    #[inline(always)]
+    pub(super) unsafe fn at(&self, k: usize) -> usize {
+        // SAFETY: the caller's promise.
+        unsafe { *self.0.get_unchecked(k) }
+    }
+}
+
+/// A side with its kind known to the compiler.
+pub(super) trait Side<S: States>: Copy {
+    /// What is loaded before a group's rate begins.
+    type Held<V: Lanes>: Copy;
+    fn index(&self) -> &[u16];
+    fn quads(&self) -> &[Quad];
+    /// Empty where nothing was scaled.
+    fn scalers(&self) -> &[u16];
+    fn hold<V: Lanes>(&self, rate: usize) -> Self::Held<V>;
+    /// One rate of the span that begins at `at` quads.
+    ///
+    /// # Safety
+    /// `at` and the quads of one rate after it are within [`Side::quads`].
+    unsafe fn take<V: Lanes>(&self, held: &Self::Held<V>, rate: usize, at: usize) -> S::Result<V>;
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Tip<'a> {
+    pub(super) table: &'a [Quad],
+    pub(super) index: &'a [u16],
+}
+
+impl<S: States> Side<S> for Tip<'_> {
+    type Held<V: Lanes> = ();
+    #[inline(always)]
+    fn index(&self) -> &[u16] {
+        self.index
+    }
+    #[inline(always)]
+    fn quads(&self) -> &[Quad] {
+        self.table
+    }
+    #[inline(always)]
+    fn scalers(&self) -> &[u16] {
+        &[]
+    }
+    #[inline(always)]
+    fn hold<V: Lanes>(&self, _: usize) {}
+    #[inline(always)]
+    unsafe fn take<V: Lanes>(&self, (): &(), _: usize, at: usize) -> S::Result<V> {
+        // SAFETY: the caller's promise.
+        S::load(unsafe { self.table.get_unchecked(at..at + S::QUADS) })
+    }
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Inner<'a> {
+    pub(super) matrix: &'a [Quad],
+    pub(super) values: &'a [Quad],
+    pub(super) scalers: &'a [u16],
+    pub(super) index: &'a [u16],
+}
+
+impl<S: States> Side<S> for Inner<'_> {
+    type Held<V: Lanes> = S::Columns<V>;
+    #[inline(always)]
+    fn index(&self) -> &[u16] {
+        self.index
+    }
+    #[inline(always)]
+    fn quads(&self) -> &[Quad] {
+        self.values
+    }
+    #[inline(always)]
+    fn scalers(&self) -> &[u16] {
+        self.scalers
+    }
+    #[inline(always)]
+    fn hold<V: Lanes>(&self, rate: usize) -> S::Columns<V> {
+        S::columns(self.block(rate))
+    }
+    #[inline(always)]
+    unsafe fn take<V: Lanes>(&self, held: &S::Columns<V>, rate: usize, at: usize) -> S::Result<V> {
+        // SAFETY: the caller's promise.
+        let x = unsafe { self.values.get_unchecked(at..at + S::QUADS) };
+        S::apply(held, self.rate_block::<S>(rate), x)
+    }
+}
+
+impl Inner<'_> {
+    #[inline(always)]
+    fn block(&self, rate: usize) -> &[Quad] {
+        // Four columns of DNA; the protein's is not read through this.
+        &self.matrix[4 * rate..][..4]
+    }
+
+    #[inline(always)]
+    fn rate_block<S: States>(&self, rate: usize) -> &[Quad] {
+        let quads = 4 * S::QUADS * S::QUADS;
+        &self.matrix[quads * rate..][..quads]
+    }
+}
+
+#[inline(always)]
+fn sides<V: Lanes, S: States>(
+    rates: usize,
+    left: &Operand<'_>,
+    right: &Operand<'_>,
+    values: &mut [Quad],
+    scalers: &mut [u16],
+    scale: bool,
+) -> bool {
+    use Operand as O;
+    match (*left, *right) {
+        (
+            O::Tip { table, index },
+            O::Tip {
+                table: other,
+                index: at,
+            },
+        ) => {
+            let (a, b) = (
+                Tip { table, index },
+                Tip {
+                    table: other,
+                    index: at,
+                },
+            );
+            groups::<V, S, _, _>(rates, a, b, values, scalers, scale)
+        }
+        (
+            O::Tip { table, index },
+            O::Inner {
+                matrix,
+                values: x,
+                scalers: y,
+                index: at,
+            },
+        )
+        | (
+            O::Inner {
+                matrix,
+                values: x,
+                scalers: y,
+                index: at,
+            },
+            O::Tip { table, index },
+        ) => {
+            let b = Inner {
+                matrix,
+                values: x,
+                scalers: y,
+                index: at,
+            };
+            groups::<V, S, _, _>(rates, Tip { table, index }, b, values, scalers, scale)
+        }
+        (
+            O::Inner {
+                matrix,
+                values: x,
+                scalers: y,
+                index,
+            },
+            O::Inner {
+                matrix: m,
+                values: v,
+                scalers: s,
+                index: at,
+            },
+        ) => {
+            let a = Inner {
+                matrix,
+                values: x,
+                scalers: y,
+                index,
+            };
+            let b = Inner {
+                matrix: m,
+                values: v,
+                scalers: s,
+                index: at,
+            };
+            groups::<V, S, _, _>(rates, a, b, values, scalers, scale)
+        }
+    }
+}
+
+#[inline(always)]
+fn groups<V: Lanes, S: States, A: Side<S>, B: Side<S>>(
+    rates: usize,
+    a: A,
+    b: B,
+    values: &mut [Quad],
+    scalers: &mut [u16],
+    scale: bool,
+) -> bool {
+    let span = rates * S::QUADS;
+    let (a_index, b_index) = (a.index(), b.index());
+    assert_eq!(a_index.len(), b_index.len(), "operands of one length");
+    let classes = a_index.len();
+    let values = &mut values[..classes * span];
+    let scalers = &mut scalers[..classes * rates];
+    let mut scaled = join_counts::<V>(
+        rates,
+        scalers,
+        [a_index, b_index],
+        [a.scalers(), b.scalers()],
+    );
+    let limit = V::splat(THRESHOLD);
+    for (group, out) in values.chunks_mut(GROUP * span).enumerate() {
+        let first = group * GROUP;
+        let count = out.len() / span;
+        let a_at = Starts::new(&a_index[first..][..count], span, a.quads().len());
+        let b_at = Starts::new(&b_index[first..][..count], span, b.quads().len());
+        for rate in 0..rates {
+            let (a_held, b_held) = (a.hold::<V>(rate), b.hold::<V>(rate));
+            let offset = rate * S::QUADS;
+            for k in 0..count {
+                // SAFETY: `k` is below GROUP; Starts::new has checked that a whole span follows
+                // each start, and `offset` is within a span.
+                let (x, y) = unsafe {
+                    let (from, other) = (a_at.at(k) + offset, b_at.at(k) + offset);
+                    (a.take(&a_held, rate, from), b.take(&b_held, rate, other))
+                };
+                let mut product = S::times(x, y);
+                if scale && below::<V>(product.as_ref(), limit) {
+                    product = S::times(product, raised::<V, S>());
+                    count_scaling(scalers, (first + k) * rates + rate, &mut scaled);
+                }
+                for (i, lanes) in product.as_ref().iter().enumerate() {
+                    // SAFETY: `out` holds `count` spans.
+                    lanes.store(unsafe { out.get_unchecked_mut(k * span + offset + i) });
+                }
+            }
+        }
+    }
+    scaled
+}
+
+/// Counts one scaling; the counts are all 0 until the first.
+#[cold]
+#[inline(never)]
+fn count_scaling(scalers: &mut [u16], at: usize, scaled: &mut bool) {
+    if !std::mem::replace(scaled, true) {
+        scalers.fill(0);
+    }
+    scalers[at] = scalers[at].saturating_add(1);
+}
+
+/// The counts of both sides, added, class by class. False, and nothing is written, where neither
+/// side has any.
+#[inline(always)]
+pub(super) fn join_counts<V: Lanes>(
+    rates: usize,
+    counts: &mut [u16],
+    index: [&[u16]; 2],
+    sides: [&[u16]; 2],
+) -> bool {
+    // No closures here: they would not get the caller's instructions.
+    let only = match [sides[0].is_empty(), sides[1].is_empty()] {
+        [true, true] => return false,
+        [false, false] => None,
+        [left_empty, _] => Some(usize::from(left_empty)),
+    };
+    if rates == 4 {
+        let counts = counts.as_chunks_mut::<4>().0;
+        let (left, right) = (sides[0].as_chunks::<4>().0, sides[1].as_chunks::<4>().0);
+        match only {
+            Some(side) => {
+                let from = if side == 0 { left } else { right };
+                for (to, &class) in counts.iter_mut().zip(index[side]) {
+                    *to = from[usize::from(class)];
+                }
+            }
+            None => {
+                for ((to, &a), &b) in counts.iter_mut().zip(index[0]).zip(index[1]) {
+                    *to = V::add_counts(&left[usize::from(a)], &right[usize::from(b)]);
+                }
+            }
+        }
+        return true;
+    }
+    counts.fill(0);
+    for (index, scalers) in index
+        .into_iter()
+        .zip(sides)
+        .filter(|(_, side)| !side.is_empty())
+    {
+        for (to, &class) in counts.chunks_mut(rates).zip(index) {
+            let from = &scalers[usize::from(class) * rates..][..rates];
+            for (to, from) in to.iter_mut().zip(from) {
+                *to = to.saturating_add(*from);
+            }
+        }
+    }
+    true
+}
+
+#[inline(always)]
+fn below<V: Lanes>(lanes: &[V], limit: V) -> bool {
+    let mut largest = lanes[0];
+    for more in &lanes[1..] {
+        largest = largest.max(*more);
+    }
+    largest.all_below(limit)
+}
+
+/// The scale in every lane.
+#[inline(always)]
+fn raised<V: Lanes, S: States>() -> S::Result<V> {
+    const RAISED: [Quad; 5] = [[SCALE; 4]; 5];
+    S::load(&RAISED[..S::QUADS])
+}

@@ -1,0 +1,279 @@
+//! The kernels against sums written down as the definition says, and against one another.
+
+use super::repeats::{Classes, Pairs};
+use super::*;
+use crate::random::Random;
+use proptest::prelude::*;
+
+/// Operands with everything random.
+struct Side {
+    tip: bool,
+    matrix: Buffer,
+    values: Buffer,
+    scalers: Vec<u16>,
+    table: Buffer,
+    index: Vec<u16>,
+}
+
+impl Side {
+    fn new(shape: Shape, patterns: usize, tip: bool, least: f64, random: &mut Random) -> Self {
+        let classes = 1 + random.below(patterns as u64) as usize;
+        let fill = |buffer: &mut Buffer, random: &mut Random, factor: f64| {
+            let values = buffer.doubles_mut();
+            values
+                .iter_mut()
+                .for_each(|value| *value = factor * (0.01 + random.unit()));
+        };
+        let mut matrix = Buffer::new(shape.matrix() / QUAD);
+        fill(&mut matrix, random, 1.0);
+        let mut values = Buffer::new(classes * shape.quads());
+        fill(&mut values, random, 1.0);
+        // Some rates of some classes are tiny.
+        for rate in values.doubles_mut().chunks_mut(shape.states) {
+            if random.below(3) == 0 {
+                rate.iter_mut().for_each(|value| *value *= least);
+            }
+        }
+        let mut table = Buffer::new(classes * shape.quads());
+        fill(&mut table, random, 1.0);
+        let scalers = if random.below(2) == 0 {
+            (0..classes * shape.rates)
+                .map(|_| random.below(4) as u16)
+                .collect()
+        } else {
+            Vec::new()
+        };
+        let index = (0..patterns)
+            .map(|_| random.below(classes as u64) as u16)
+            .collect();
+        Self {
+            tip,
+            matrix,
+            values,
+            scalers,
+            table,
+            index,
+        }
+    }
+
+    fn operand(&self) -> Operand<'_> {
+        if self.tip {
+            Operand::Tip {
+                table: self.table.as_slice(),
+                index: &self.index,
+            }
+        } else {
+            Operand::Inner {
+                matrix: self.matrix.as_slice(),
+                values: self.values.as_slice(),
+                scalers: &self.scalers,
+                index: &self.index,
+            }
+        }
+    }
+
+    fn count(&self, shape: Shape, pattern: usize, rate: usize) -> i32 {
+        let at = usize::from(self.index[pattern]) * shape.rates + rate;
+        if self.tip {
+            0
+        } else {
+            self.scalers.get(at).copied().unwrap_or(0).into()
+        }
+    }
+
+    /// What arrives at the node over the branch, by the definition.
+    fn arrived(&self, shape: Shape, pattern: usize, rate: usize, state: usize) -> f64 {
+        let n = shape.states;
+        let at = usize::from(self.index[pattern]) * shape.span() + rate * n;
+        if self.tip {
+            return self.table.doubles()[at + state];
+        }
+        let block = &self.matrix.doubles()[rate * n * n..][..n * n];
+        (0..n)
+            .map(|j| block[j * n + state] * self.values.doubles()[at + j])
+            .sum()
+    }
+}
+
+fn near(a: f64, b: f64) -> bool {
+    (a - b).abs() <= 1e-12 * a.abs().max(b.abs())
+}
+
+fn shapes() -> impl Strategy<Value = Shape> {
+    (any::<bool>(), 1_usize..=6).prop_map(|(dna, rates)| Shape {
+        states: if dna { 4 } else { 20 },
+        rates,
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn newview_is_its_definition(
+        shape in shapes(), patterns in 1_usize..70, left in any::<bool>(), right in any::<bool>(),
+        tiny in any::<bool>(), seed in any::<u64>()
+    ) {
+        let mut random = Random::new(seed);
+        let least = if tiny { 1e-70 } else { 1.0 };
+        let a = Side::new(shape, patterns, left, least, &mut random);
+        let b = Side::new(shape, patterns, right, least, &mut random);
+        for isa in [Isa::Portable, Isa::Avx2] {
+            let mut out = Buffer::new(patterns * shape.quads());
+            let mut counts = vec![77; patterns * shape.rates];
+            let values = out.as_mut_slice();
+            let scaled =
+                newview(isa, shape, &a.operand(), &b.operand(), values, &mut counts, true);
+            for pattern in 0..patterns {
+                for rate in 0..shape.rates {
+                    let at = pattern * shape.span() + rate * shape.states;
+                    let own = &out.doubles()[at..at + shape.states];
+                    let exact: Vec<f64> = (0..shape.states)
+                        .map(|i| {
+                            a.arrived(shape, pattern, rate, i) * b.arrived(shape, pattern, rate, i)
+                        })
+                        .collect();
+                    let below = exact.iter().all(|value| *value < THRESHOLD);
+                    let count =
+                        a.count(shape, pattern, rate) + b.count(shape, pattern, rate) + i32::from(below);
+                    let found = if scaled { counts[pattern * shape.rates + rate] } else { 0 };
+                    prop_assert_eq!(i32::from(found), count);
+                    for (own, exact) in own.iter().zip(&exact) {
+                        let exact = if below { exact * SCALE } else { *exact };
+                        prop_assert!(near(*own, exact), "{} {}", own, exact);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn evaluate_is_its_definition(
+        shape in shapes(), patterns in 1_usize..70, tip in any::<bool>(), seed in any::<u64>()
+    ) {
+        let mut random = Random::new(seed);
+        let a = Side::new(shape, patterns, false, 1e-60, &mut random);
+        let b = Side::new(shape, patterns, tip, 1e-60, &mut random);
+        let fixed: Vec<f64> = (0..patterns).map(|k| if k % 3 == 0 { 0.02 } else { 0.0 }).collect();
+        let weights: Vec<f64> = (0..patterns).map(|k| 1.0 + (k % 4) as f64).collect();
+        for isa in [Isa::Portable, Isa::Avx2] {
+            let mut terms = Buffer::new(patterns.div_ceil(QUAD) * shape.rates);
+            let mut counts = vec![0; patterns * shape.rates];
+            let to = terms.as_mut_slice();
+            let scaled = evaluate(isa, shape, &a.operand(), &b.operand(), to, &mut counts);
+            let mut site_lnl = vec![0.0; patterns];
+            let sites = SiteTerms {
+                rates: shape.rates,
+                terms: terms.as_slice(),
+                scalers: if scaled { &counts } else { &[] },
+                fixed: &fixed,
+            };
+            let sum = combine_sites(&sites, &weights, &mut site_lnl);
+            let mut exact_sum = 0.0;
+            for pattern in 0..patterns {
+                let mut likelihood = fixed[pattern];
+                for rate in 0..shape.rates {
+                    let at = usize::from(a.index[pattern]) * shape.span() + rate * shape.states;
+                    let term: f64 = (0..shape.states)
+                        .map(|i| {
+                            a.values.doubles()[at + i] * b.arrived(shape, pattern, rate, i)
+                        })
+                        .sum();
+                    let count = a.count(shape, pattern, rate) + b.count(shape, pattern, rate);
+                    likelihood += term * THRESHOLD.powi(count);
+                }
+                // Where everything was scaled far down, a double cannot hold it: left to the sums.
+                if likelihood > 1e-290 {
+                    prop_assert!(near(site_lnl[pattern], likelihood.ln()));
+                    exact_sum += weights[pattern] * likelihood.ln();
+                } else {
+                    prop_assert!(site_lnl[pattern] < -600.0 && site_lnl[pattern].is_finite());
+                    exact_sum += weights[pattern] * site_lnl[pattern];
+                }
+            }
+            prop_assert!(near(sum, exact_sum), "{} {}", sum, exact_sum);
+        }
+    }
+
+    #[test]
+    fn derivatives_are_their_definition(
+        shape in shapes(), patterns in 1_usize..50, seed in any::<u64>()
+    ) {
+        let mut random = Random::new(seed);
+        let mut fill = |quads: usize| {
+            let mut buffer = Buffer::new(quads);
+            buffer.doubles_mut().iter_mut().for_each(|value| *value = random.unit());
+            buffer
+        };
+        let (table, powers) = (fill(patterns * shape.quads()), fill(3 * shape.quads()));
+        let fixed: Vec<f64> = (0..patterns).map(|k| 0.1 * (k % 3) as f64).collect();
+        let weights: Vec<f64> = (0..patterns).map(|k| 1.0 + (k % 4) as f64).collect();
+        let (mut first, mut second) = (0.0, 0.0);
+        for pattern in 0..patterns {
+            let row = &table.doubles()[pattern * shape.span()..][..shape.span()];
+            let dot = |k: usize| -> f64 {
+                let powers = &powers.doubles()[k * shape.span()..][..shape.span()];
+                row.iter().zip(powers).map(|(a, b)| a * b).sum()
+            };
+            let likelihood = dot(0) + fixed[pattern];
+            let slope = dot(1) / likelihood;
+            first += weights[pattern] * slope;
+            second += weights[pattern] * (dot(2) / likelihood - slope * slope);
+        }
+        for isa in [Isa::Portable, Isa::Avx2] {
+            let (table, powers) = (table.as_slice(), powers.as_slice());
+            let found = derivatives(isa, shape, table, powers, &fixed, &weights);
+            prop_assert!((found.first - first).abs() < 1e-10 * first.abs().max(1.0));
+            prop_assert!((found.second - second).abs() < 1e-10 * second.abs().max(100.0));
+        }
+    }
+
+    #[test]
+    fn classes_are_the_pairs(
+        pairs in proptest::collection::vec((0_u16..9, 0_u16..9), 1..200), again in any::<bool>()
+    ) {
+        let (left, right): (Vec<u16>, Vec<u16>) = pairs.iter().copied().unzip();
+        let (mut classes, mut table) = (Classes::default(), Pairs::default());
+        if again {
+            classes.join(&right, &left, [9, 9], &mut table);
+        }
+        classes.join(&left, &right, [9, 9], &mut table);
+        for (pattern, class) in classes.of_pattern.iter().enumerate() {
+            let class = usize::from(*class);
+            prop_assert_eq!((classes.left[class], classes.right[class]), pairs[pattern]);
+        }
+        if pairs.len() > 11 {
+            let distinct: std::collections::HashSet<_> = pairs.iter().collect();
+            prop_assert_eq!(classes.count(), distinct.len());
+        }
+    }
+}
+
+#[test]
+fn an_index_beyond_its_operand_is_refused() {
+    let shape = Shape {
+        states: 4,
+        rates: 4,
+    };
+    let mut random = Random::new(3);
+    let good = Side::new(shape, 20, false, 1.0, &mut random);
+    let mut bad = Side::new(shape, 20, false, 1.0, &mut random);
+    bad.index[17] = 500;
+    for isa in [Isa::Portable, Isa::Avx2] {
+        let result = std::panic::catch_unwind(|| {
+            let mut out = Buffer::new(20 * shape.quads());
+            let mut counts = vec![0; 80];
+            let out = out.as_mut_slice();
+            newview(
+                isa,
+                shape,
+                &good.operand(),
+                &bad.operand(),
+                out,
+                &mut counts,
+                true,
+            )
+        });
+        assert!(result.is_err(), "{isa:?}");
+    }
+}

@@ -1,0 +1,27 @@
+//! Maximum-likelihood phylogenies: the core, deterministic and without I/O.
+//!
+//! Top-down, the way an analysis goes:
+//!
+//! - [`msa`]: alignments, their checks and site patterns; [`msa::partitions`]: which sites have
+//!   which model.
+//! - [`model`]: substitution models by their RAxML-NG names; [`tree`], [`newick`]: trees.
+//! - [`likelihood`]: the likelihood of a tree, its branch lengths and parameters.
+//! - [`kernel`]: the loops that all time goes into; [`runner`]: who runs them, on how many engines.
+//! - [`simulate`]: alignments along a tree; [`compare`]: how far two trees are apart.
+//!
+//! Must stay true: one seed, one result, whatever the number of engines; unsafe code only in
+//! `kernel/simd`. Source: Blagojevic and others, "RAxML-Cell: Parallel phylogenetic tree inference
+//! on the Cell Broadband Engine" (2007), and what its kernels compute (Felsenstein 1981).
+
+pub mod bench;
+pub mod compare;
+pub mod fuzzing;
+pub mod kernel;
+pub mod likelihood;
+pub mod model;
+pub mod msa;
+pub mod newick;
+pub mod random;
+pub mod runner;
+pub mod simulate;
+pub mod tree;

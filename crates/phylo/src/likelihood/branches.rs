@@ -1,0 +1,102 @@
+//! Branch lengths by Newton and Raphson.
+//!
+//! Source: the Cell paper's makenewz; the derivatives come from a sum table in the eigenvectors'
+//! space, so that an iteration costs a fraction of a newview.
+
+use super::{Likelihood, LikelihoodError};
+use crate::runner::Runner;
+use crate::tree::EdgeId;
+
+/// The shortest branch, in expected substitutions a site: RAxML-NG's and IQ-TREE's.
+pub const LENGTH_MIN: f64 = 1e-6;
+/// The longest branch.
+pub const LENGTH_MAX: f64 = 100.0;
+
+impl<R: Runner> Likelihood<R> {
+    /// Sets one branch to its best length, the others fixed, and returns it. Blocks.
+    ///
+    /// # Errors
+    /// [`LikelihoodError::Offload`].
+    pub fn optimise_length(&mut self, edge: EdgeId) -> Result<f64, LikelihoodError> {
+        let (mut low, mut high) = (LENGTH_MIN, LENGTH_MAX);
+        let mut length = self.tree().length(edge);
+        for _ in 0..ITERATIONS_MAX {
+            let slope = self.derivatives(edge, length)?;
+            // The slope says on which side the best length is.
+            if slope.first > 0.0 {
+                low = length;
+            } else {
+                high = length;
+            }
+            let mut next = if slope.second < 0.0 {
+                length - slope.first / slope.second
+            } else if slope.first > 0.0 {
+                // Not concave here: too far down; a branch grows by factors.
+                length * 4.0
+            } else {
+                length * 0.25
+            };
+            if !(next > low && next < high) {
+                next = outside(next, length, low, high);
+            }
+            let step = (next - length).abs();
+            length = next;
+            if step <= STEP_RELATIVE * length || high - low <= STEP_RELATIVE * low {
+                break;
+            }
+        }
+        self.set_length(edge, length);
+        Ok(self.tree().length(edge))
+    }
+
+    /// Improves all branch lengths, round by round, until a round gains less than `epsilon` or
+    /// `rounds_max` are over; returns the log-likelihood.
+    ///
+    /// # Errors
+    /// As [`Likelihood::evaluate`].
+    pub fn optimise_lengths(
+        &mut self,
+        epsilon: f64,
+        rounds_max: usize,
+    ) -> Result<f64, LikelihoodError> {
+        let mut lnl = self.evaluate()?;
+        let edges = self.tree().edges_depth_first();
+        for _ in 0..rounds_max {
+            for &edge in &edges {
+                self.optimise_length(edge)?;
+            }
+            let better = self.evaluate()?;
+            let gain = better - lnl;
+            lnl = better;
+            if gain < epsilon {
+                break;
+            }
+        }
+        Ok(lnl)
+    }
+}
+
+/// A step that left the bracket: to the range's end if it pointed beyond it, else to the middle.
+fn outside(next: f64, length: f64, low: f64, high: f64) -> f64 {
+    if next <= LENGTH_MIN && low == LENGTH_MIN {
+        return if length == LENGTH_MIN {
+            LENGTH_MIN
+        } else {
+            (length * 0.1).max(LENGTH_MIN)
+        };
+    }
+    if next >= LENGTH_MAX && high == LENGTH_MAX {
+        return if length == LENGTH_MAX {
+            LENGTH_MAX
+        } else {
+            (length * 10.0).min(LENGTH_MAX)
+        };
+    }
+    (low * high).sqrt()
+}
+
+/// A step this small, relative to the length, ends the search: what is left after it is its square,
+/// far below what a log-likelihood shows.
+const STEP_RELATIVE: f64 = 1e-3;
+/// Newton's method needs three to six.
+const ITERATIONS_MAX: usize = 40;

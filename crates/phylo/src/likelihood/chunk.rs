@@ -1,0 +1,256 @@
+//! A run of patterns with all its values: what one engine works on at a time.
+//!
+//! Must stay true: a chunk reads nothing that another writes. Its buffers grow when a topology needs
+//! more room than any before it, and never shrink: after the first traversals nothing is allocated.
+
+use super::Options;
+use super::part::Part;
+use crate::kernel::repeats::{Classes, Pairs};
+use crate::kernel::{
+    Buffer, Derivatives, Isa, Operand, QUAD, Quad, SiteTerms, combine_sites, derivatives, evaluate,
+    level_scalers, newview,
+};
+use crate::model::Process;
+use crate::tree::EdgeId;
+use std::ops::Range;
+
+/// One side of a step or of a branch.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Child {
+    pub(super) tip: bool,
+    /// The taxon, or the inner half-edge counted from the first one.
+    pub(super) at: usize,
+    pub(super) edge: EdgeId,
+}
+
+/// One newview of a traversal.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Step {
+    /// The inner half-edge whose values are made.
+    pub(super) target: usize,
+    pub(super) left: Child,
+    pub(super) right: Child,
+    /// Whether its repeats are to be found anew.
+    pub(super) classes: bool,
+}
+
+/// The two ends of a branch; the near one is never a tip.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ends {
+    pub(super) near: Child,
+    pub(super) far: Child,
+}
+
+/// A run of patterns of one partition.
+#[derive(Debug)]
+pub(super) struct Chunk {
+    part: usize,
+    weights: Vec<f64>,
+    /// For each pattern the states that all taxa may have.
+    common: Vec<u32>,
+    /// What invariable sites add to each pattern.
+    fixed: Vec<f64>,
+    /// Taxon by taxon each pattern's code.
+    codes: Vec<Vec<u16>>,
+    code_count: usize,
+    /// Inner half-edge by inner half-edge.
+    values: Vec<Values>,
+    pairs: Pairs,
+    table: Buffer,
+    terms: Buffer,
+    scalers: Vec<u16>,
+    site_lnl: Vec<f64>,
+    lnl: f64,
+    slope: Derivatives,
+}
+
+/// The values of one direction of one node.
+#[derive(Debug, Default)]
+struct Values {
+    classes: Classes,
+    quads: Buffer,
+    scalers: Vec<u16>,
+    /// Whether anything was scaled; if not, `scalers` holds nothing.
+    scaled: bool,
+}
+
+impl Chunk {
+    pub(super) fn new(number: usize, part: &Part, range: Range<usize>, directions: usize) -> Self {
+        let patterns = part.patterns();
+        let shape = part.process().shape;
+        let weights = &patterns.weights()[range.clone()];
+        let code = |&code: &u8| u16::from(code);
+        let len = range.len();
+        Self {
+            part: number,
+            weights: weights.iter().map(|&weight| f64::from(weight)).collect(),
+            common: range
+                .clone()
+                .map(|pattern| patterns.common_states(pattern))
+                .collect(),
+            fixed: vec![0.0; len],
+            codes: (0..patterns.taxa())
+                .map(|taxon| {
+                    patterns.codes(taxon)[range.clone()]
+                        .iter()
+                        .map(code)
+                        .collect()
+                })
+                .collect(),
+            code_count: patterns.alphabet().masks().len(),
+            values: std::iter::repeat_with(Values::default)
+                .take(directions)
+                .collect(),
+            pairs: Pairs::default(),
+            table: Buffer::new(len * shape.quads()),
+            terms: Buffer::new(len.div_ceil(QUAD) * shape.rates),
+            scalers: vec![0; len * shape.rates],
+            site_lnl: vec![0.0; len],
+            lnl: 0.0,
+            slope: Derivatives::default(),
+        }
+    }
+
+    pub(super) fn part(&self) -> usize {
+        self.part
+    }
+
+    pub(super) fn patterns(&self) -> usize {
+        self.weights.len()
+    }
+
+    pub(super) fn classes(&self, direction: usize) -> usize {
+        self.values[direction].classes.count()
+    }
+
+    pub(super) fn lnl(&self) -> f64 {
+        self.lnl
+    }
+
+    pub(super) fn slope(&self) -> Derivatives {
+        self.slope
+    }
+
+    pub(super) fn site_lnl(&self) -> &[f64] {
+        &self.site_lnl
+    }
+
+    /// What invariable sites add, under a process.
+    pub(super) fn set_fixed(&mut self, process: &Process) {
+        for (fixed, &common) in self.fixed.iter_mut().zip(&self.common) {
+            let states = process.frequencies.iter().enumerate();
+            let fitting = states.filter(|(state, _)| common >> state & 1 == 1);
+            *fixed = process.invariant * fitting.map(|(_, frequency)| frequency).sum::<f64>();
+        }
+    }
+
+    /// Makes one direction's repeats (if they are to be made) and values.
+    pub(super) fn newview(&mut self, part: &Part, step: &Step, options: Options) {
+        let mut target = std::mem::take(&mut self.values[step.target]);
+        if step.classes {
+            let [left, right] = [step.left, step.right].map(|child| self.index_by_pattern(child));
+            if options.repeats {
+                let counts = [left.1, right.1];
+                // The table of pairs is lent out while the indices are read.
+                let mut pairs = std::mem::take(&mut self.pairs);
+                let [left, right] =
+                    [step.left, step.right].map(|child| self.index_by_pattern(child).0);
+                target.classes.join(left, right, counts, &mut pairs);
+                self.pairs = pairs;
+            } else {
+                target.classes.separate(left.0, right.0);
+            }
+        }
+        let shape = part.process().shape;
+        let count = target.classes.count();
+        target.quads.resize(count * shape.quads());
+        target.scalers.resize(count * shape.rates, 0);
+        let left = self.operand(part, step.left, &target.classes.left);
+        let right = self.operand(part, step.right, &target.classes.right);
+        let (quads, scalers) = (target.quads.as_mut_slice(), &mut target.scalers);
+        target.scaled = newview(options.isa, shape, &left, &right, quads, scalers, true);
+        self.values[step.target] = target;
+    }
+
+    pub(super) fn evaluate(&mut self, part: &Part, ends: &Ends, isa: Isa) {
+        let shape = part.process().shape;
+        let mut terms = std::mem::take(&mut self.terms);
+        let mut scalers = std::mem::take(&mut self.scalers);
+        let [matrix, table] = part.folded();
+        let near = self.end(ends.near, matrix, table);
+        let far = self.end(ends.far, matrix, table);
+        let scaled = evaluate(isa, shape, &near, &far, terms.as_mut_slice(), &mut scalers);
+        let sites = SiteTerms {
+            rates: shape.rates,
+            terms: terms.as_slice(),
+            scalers: if scaled { &scalers } else { &[] },
+            fixed: &self.fixed,
+        };
+        self.lnl = combine_sites(&sites, &self.weights, &mut self.site_lnl);
+        self.terms = terms;
+        self.scalers = scalers;
+    }
+
+    pub(super) fn sum_table(&mut self, part: &Part, ends: &Ends, isa: Isa) {
+        let shape = part.process().shape;
+        let mut table = std::mem::take(&mut self.table);
+        let mut scalers = std::mem::take(&mut self.scalers);
+        let [near_matrix, far_matrix, far_table] = part.eigen();
+        let near = self.end(ends.near, near_matrix, far_table);
+        let far = self.end(ends.far, far_matrix, far_table);
+        let (to, counts) = (table.as_mut_slice(), &mut scalers);
+        if newview(isa, shape, &near, &far, to, counts, false) {
+            level_scalers(shape.rates, table.doubles_mut(), &scalers, &self.fixed);
+        }
+        self.table = table;
+        self.scalers = scalers;
+    }
+
+    pub(super) fn derivatives(&mut self, part: &Part, isa: Isa) {
+        let (table, powers) = (self.table.as_slice(), part.powers());
+        let shape = part.process().shape;
+        self.slope = derivatives(isa, shape, table, powers, &self.fixed, &self.weights);
+    }
+
+    /// A child's classes, pattern by pattern, and how many it has.
+    fn index_by_pattern(&self, child: Child) -> (&[u16], usize) {
+        if child.tip {
+            (&self.codes[child.at], self.code_count)
+        } else {
+            let classes = &self.values[child.at].classes;
+            (&classes.of_pattern, classes.count())
+        }
+    }
+
+    /// A child of a step, read class by class of the parent.
+    fn operand<'a>(&'a self, part: &'a Part, child: Child, index: &'a [u16]) -> Operand<'a> {
+        if child.tip {
+            Operand::Tip {
+                table: part.tip_table(child.at),
+                index,
+            }
+        } else {
+            self.inner(child, part.matrix(child.edge), index)
+        }
+    }
+
+    /// An end of a branch, read pattern by pattern.
+    fn end<'a>(&'a self, child: Child, matrix: &'a [Quad], table: &'a [Quad]) -> Operand<'a> {
+        let index = self.index_by_pattern(child).0;
+        if child.tip {
+            Operand::Tip { table, index }
+        } else {
+            self.inner(child, matrix, index)
+        }
+    }
+
+    fn inner<'a>(&'a self, child: Child, matrix: &'a [Quad], index: &'a [u16]) -> Operand<'a> {
+        let values = &self.values[child.at];
+        Operand::Inner {
+            matrix,
+            values: values.quads.as_slice(),
+            scalers: if values.scaled { &values.scalers } else { &[] },
+            index,
+        }
+    }
+}

@@ -1,0 +1,552 @@
+//! The likelihood of a tree: what a search asks for, with nothing computed twice.
+//!
+//! A [`Likelihood`] owns a tree and, for each of its inner half-edges, the values of the subtree that
+//! one sees when looking away from that half-edge's branch (three for an inner node). What a change
+//! of the tree makes wrong is marked, and made again when it is next asked for. Site repeats depend
+//! on the topology alone and outlive changes of lengths and parameters.
+//!
+//! Patterns are cut into chunks, each with all its values: one call runs a whole traversal chunk
+//! by chunk, so that what a node's parent needs is still in the cache (the engine's local store) when
+//! the parent is made, and so that engines share nothing but tables that are only read.
+//!
+//! Must stay true: values that are valid were made from values that are valid; so a walk that marks
+//! stops at the first that is marked. Sums are added per chunk, then in a tree: the same doubles,
+//! whoever ran the chunks.
+//! One thread at a time calls it; only the [`Runner`] spreads work.
+
+mod branches;
+mod chunk;
+mod fit;
+mod part;
+
+pub use branches::{LENGTH_MAX, LENGTH_MIN};
+pub use part::{Part, PartOptions};
+
+use crate::kernel::{Derivatives, Isa};
+use crate::model::{Model, Parameter};
+use crate::msa::Patterns;
+use crate::runner::{Runner, Work, sum_in_tree};
+use crate::tree::{EdgeId, Grafted, HalfId, Nni, Pruned, Tree};
+use chunk::{Child, Chunk, Ends, Step};
+use sidecore_offload::OffloadError;
+
+/// What keeps a likelihood from being computed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LikelihoodError {
+    /// An engine failed.
+    #[error("the likelihood's loop failed: {0}")]
+    Offload(#[from] OffloadError),
+    /// Alignment and tree do not go together.
+    #[error("the tree has {tree} taxa, the alignment {alignment}")]
+    Taxa {
+        /// Tips.
+        tree: usize,
+        /// Sequences.
+        alignment: usize,
+    },
+    /// The likelihood is 0 or no number.
+    #[error("the log-likelihood is {lnl}: no parameters of this model can give this alignment")]
+    Impossible {
+        /// What came out.
+        lnl: f64,
+    },
+}
+
+/// How likelihoods are computed; none of it changes the result but in the last bits.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Which instructions.
+    pub isa: Isa,
+    /// Whether values are computed once for patterns that look alike below a node.
+    pub repeats: bool,
+    /// Bytes of one node's values in a chunk, at most; the chunk's patterns follow from it.
+    pub chunk_bytes: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            isa: Isa::detect(),
+            repeats: true,
+            chunk_bytes: CHUNK_BYTES,
+        }
+    }
+}
+
+/// A node's values of a chunk: three of them fit into a local store of 256 KiB.
+pub const CHUNK_BYTES: usize = 64 << 10;
+
+/// The likelihood of a tree under the models of its partitions.
+#[derive(Debug)]
+pub struct Likelihood<R> {
+    tree: Tree,
+    parts: Vec<Part>,
+    chunks: Vec<Chunk>,
+    runner: R,
+    options: Options,
+    /// For each inner half-edge whether its repeats are those of the tree.
+    classes_valid: Vec<bool>,
+    /// For each inner half-edge whether its values are.
+    values_valid: Vec<bool>,
+    /// The branch that the sum tables were made for, if they are still right.
+    sum_table: Option<EdgeId>,
+}
+
+impl<R: Runner> Likelihood<R> {
+    /// For one alignment and one model.
+    ///
+    /// # Errors
+    /// [`LikelihoodError::Taxa`].
+    pub fn new(
+        tree: Tree,
+        patterns: Patterns,
+        model: Model,
+        runner: R,
+        options: Options,
+    ) -> Result<Self, LikelihoodError> {
+        let part = PartOptions {
+            patterns,
+            model,
+            scale: 1.0,
+        };
+        Self::partitioned(tree, vec![part], runner, options)
+    }
+
+    /// For several partitions. Lengths below [`LENGTH_MIN`] or above [`LENGTH_MAX`] are brought into
+    /// that range, as RAxML does.
+    ///
+    /// # Errors
+    /// [`LikelihoodError::Taxa`].
+    ///
+    /// # Panics
+    /// When there is no partition.
+    pub fn partitioned(
+        mut tree: Tree,
+        parts: Vec<PartOptions>,
+        runner: R,
+        options: Options,
+    ) -> Result<Self, LikelihoodError> {
+        assert!(!parts.is_empty(), "no partition");
+        for part in &parts {
+            let alignment = part.patterns.taxa();
+            if alignment != tree.taxa() {
+                return Err(LikelihoodError::Taxa {
+                    tree: tree.taxa(),
+                    alignment,
+                });
+            }
+        }
+        for edge in tree.edges() {
+            tree.set_length(edge, tree.length(edge).clamp(LENGTH_MIN, LENGTH_MAX));
+        }
+        let mut chunks = Vec::new();
+        let parts: Vec<Part> = parts
+            .into_iter()
+            .map(|part| Part::new(part, &tree))
+            .collect();
+        for (number, part) in parts.iter().enumerate() {
+            let bytes = part.process().shape.span() * size_of::<f64>();
+            let size = (options.chunk_bytes / bytes).clamp(CHUNK_MIN, CHUNK_MAX);
+            // Even chunks: the last one must not be a crumb that an engine waits for.
+            let patterns = part.patterns().len();
+            let count = patterns.div_ceil(size);
+            for k in 0..count {
+                let range = patterns * k / count..patterns * (k + 1) / count;
+                chunks.push(Chunk::new(number, part, range, tree.inner_halves()));
+            }
+        }
+        let inner = tree.inner_halves();
+        let mut likelihood = Self {
+            tree,
+            parts,
+            chunks,
+            runner,
+            options,
+            classes_valid: vec![false; inner],
+            values_valid: vec![false; inner],
+            sum_table: None,
+        };
+        (0..likelihood.parts.len()).for_each(|part| likelihood.refresh_fixed(part));
+        Ok(likelihood)
+    }
+
+    /// The tree.
+    #[must_use]
+    pub fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    /// The partitions.
+    #[must_use]
+    pub fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    /// How many chunks a loop has: the most engines that can share it.
+    #[must_use]
+    pub fn chunks(&self) -> usize {
+        self.chunks.len()
+    }
+
+    /// The log-likelihood. Blocks; computes what is not valid.
+    ///
+    /// # Errors
+    /// [`LikelihoodError::Offload`], [`LikelihoodError::Impossible`].
+    pub fn evaluate(&mut self) -> Result<f64, LikelihoodError> {
+        let edge = self.tree.edge(HalfId(0));
+        self.evaluate_at(edge)
+    }
+
+    /// The log-likelihood, computed at some branch: the same at each, but for rounding.
+    ///
+    /// # Errors
+    /// As [`Likelihood::evaluate`].
+    pub fn evaluate_at(&mut self, edge: EdgeId) -> Result<f64, LikelihoodError> {
+        let lnl = self.evaluate_raw(edge)?;
+        if lnl.is_finite() {
+            Ok(lnl)
+        } else {
+            Err(LikelihoodError::Impossible { lnl })
+        }
+    }
+
+    /// The log-likelihood of every site, in the alignment's order.
+    ///
+    /// # Errors
+    /// As [`Likelihood::evaluate`].
+    pub fn site_log_likelihoods(&mut self) -> Result<Vec<f64>, LikelihoodError> {
+        self.evaluate()?;
+        let sites: usize = self.parts.iter().map(|part| part.sites()).sum();
+        let mut all = vec![0.0; sites];
+        for (number, part) in self.parts.iter().enumerate() {
+            let own = self.chunks.iter().filter(|chunk| chunk.part() == number);
+            let by_pattern: Vec<f64> = own.flat_map(|chunk| chunk.site_lnl()).copied().collect();
+            for (site, pattern) in part.patterns().site_patterns() {
+                all[site] = by_pattern[pattern];
+            }
+        }
+        Ok(all)
+    }
+
+    /// Makes values at both ends of a branch valid, without asking for anything there: what a
+    /// measurement of newview alone needs.
+    ///
+    /// # Errors
+    /// [`LikelihoodError::Offload`].
+    pub fn traverse(&mut self, edge: EdgeId) -> Result<(), LikelihoodError> {
+        self.run(edge, |_, _, _, _| {})
+    }
+
+    /// Marks all values, as a change of every parameter does; repeats stay.
+    pub fn forget_values(&mut self) {
+        self.values_valid.fill(false);
+        self.sum_table = None;
+    }
+
+    /// Marks all repeats and values, as a new topology does.
+    pub fn forget_all(&mut self) {
+        self.classes_valid.fill(false);
+        self.forget_values();
+    }
+
+    /// Classes that the last traversals computed values for, of how many patterns: how much site
+    /// repeats save.
+    #[must_use]
+    pub fn repeats_kept(&self) -> [u64; 2] {
+        let mut kept = [0, 0];
+        for chunk in &self.chunks {
+            for half in 0..self.values_valid.len() {
+                if self.values_valid[half] {
+                    kept[0] += chunk.classes(half) as u64;
+                    kept[1] += chunk.patterns() as u64;
+                }
+            }
+        }
+        kept
+    }
+
+    /// Sets a branch's length, brought into [`LENGTH_MIN`] to [`LENGTH_MAX`].
+    pub fn set_length(&mut self, edge: EdgeId, length: f64) {
+        let length = length.clamp(LENGTH_MIN, LENGTH_MAX);
+        if length == self.tree.length(edge) {
+            return;
+        }
+        self.tree.set_length(edge, length);
+        self.parts
+            .iter_mut()
+            .for_each(|part| part.forget_edge(edge));
+        self.mark_around(edge, false);
+    }
+
+    /// As [`Tree::nni`].
+    pub fn nni(&mut self, edge: EdgeId, second: bool) -> Option<Nni> {
+        let nni = self.tree.nni(edge, second)?;
+        self.after_nni(nni);
+        Some(nni)
+    }
+
+    /// As [`Tree::undo_nni`].
+    pub fn undo_nni(&mut self, nni: Nni) {
+        self.tree.undo_nni(nni);
+        self.after_nni(nni);
+    }
+
+    /// As [`Tree::prune`]. Until it is regrafted or restored nothing may be evaluated.
+    pub fn prune(&mut self, half: HalfId) -> Pruned {
+        // Marked while the walk can still pass through the node that is about to go.
+        self.mark_node(half);
+        let pruned = self.tree.prune(half);
+        self.after_move(&pruned.edges);
+        self.mark_around(pruned.edges[0], true);
+        pruned
+    }
+
+    /// As [`Tree::unprune`].
+    pub fn unprune(&mut self, pruned: Pruned) {
+        self.mark_around(pruned.edges[0], true);
+        self.tree.unprune(pruned);
+        self.after_move(&pruned.edges);
+        self.mark_node(pruned.half);
+    }
+
+    /// As [`Tree::regraft`].
+    pub fn regraft(&mut self, pruned: Pruned, target: EdgeId) -> Grafted {
+        self.mark_around(target, true);
+        let grafted = self.tree.regraft(pruned, target);
+        self.after_move(&[target, pruned.edges[1]]);
+        self.mark_node(pruned.half);
+        grafted
+    }
+
+    /// As [`Tree::ungraft`].
+    pub fn ungraft(&mut self, grafted: Grafted) -> Pruned {
+        self.mark_node(grafted.half());
+        let target = grafted.target;
+        let pruned = self.tree.ungraft(grafted);
+        self.after_move(&[target, pruned.edges[1]]);
+        self.mark_around(target, true);
+        pruned
+    }
+
+    /// Sets a parameter of a partition's model.
+    pub fn set_parameter(&mut self, part: usize, parameter: Parameter, value: f64) {
+        self.parts[part].set_parameter(parameter, value);
+        self.refresh_fixed(part);
+        // Chunks of other partitions would stay valid; their flags are shared.
+        self.forget_values();
+    }
+
+    /// Gives a partition another model of the same alphabet and number of categories.
+    pub fn set_model(&mut self, part: usize, model: Model) {
+        self.parts[part].set_model(model);
+        self.refresh_fixed(part);
+        self.forget_values();
+    }
+
+    fn refresh_fixed(&mut self, part: usize) {
+        let own = self.chunks.iter_mut().filter(|chunk| chunk.part() == part);
+        own.for_each(|chunk| chunk.set_fixed(self.parts[part].process()));
+    }
+
+    fn after_nni(&mut self, nni: Nni) {
+        for half in nni.halves() {
+            self.mark_node(half);
+        }
+        // The inner branch's own two directions see other subtrees now.
+        let _ = self.sum_table.take();
+    }
+
+    fn after_move(&mut self, edges: &[EdgeId]) {
+        for part in &mut self.parts {
+            edges.iter().for_each(|&edge| part.forget_edge(edge));
+        }
+        self.sum_table = None;
+    }
+
+    /// Marks what sees a branch from either side.
+    fn mark_around(&mut self, edge: EdgeId, topology: bool) {
+        for end in self.tree.ends(edge) {
+            self.mark_beyond(end, topology);
+        }
+        self.sum_table = None;
+    }
+
+    /// Marks a node's three directions, and all that see the node.
+    fn mark_node(&mut self, half: HalfId) {
+        let [b, c] = self.tree.others(half);
+        for own in [half, b, c] {
+            self.mark(own, true);
+            let back = self.tree.back(own);
+            if back != own {
+                self.mark_beyond(back, true);
+            }
+        }
+        self.sum_table = None;
+    }
+
+    /// Marks what sees the branch of `half` from the side of `half`'s node.
+    fn mark_beyond(&mut self, half: HalfId, topology: bool) {
+        let mut path = vec![half];
+        while let Some(half) = path.pop() {
+            if self.tree.is_tip(half) {
+                continue;
+            }
+            for other in self.tree.others(half) {
+                if self.mark(other, topology) {
+                    let back = self.tree.back(other);
+                    if back != other {
+                        path.push(back);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Marks one direction; whether it was not marked before.
+    fn mark(&mut self, half: HalfId, topology: bool) -> bool {
+        let Some(at) = half.index().checked_sub(self.tree.taxa()) else {
+            return false;
+        };
+        let values = std::mem::replace(&mut self.values_valid[at], false);
+        if topology {
+            std::mem::replace(&mut self.classes_valid[at], false)
+        } else {
+            values
+        }
+    }
+
+    fn evaluate_raw(&mut self, edge: EdgeId) -> Result<f64, LikelihoodError> {
+        self.parts
+            .iter_mut()
+            .for_each(|part| part.prepare_evaluate(&self.tree, edge));
+        self.sum_table = None;
+        self.run(edge, |chunk, part, ends, isa| {
+            chunk.evaluate(part, ends, isa)
+        })?;
+        let sums: Vec<f64> = self.chunks.iter().map(Chunk::lnl).collect();
+        Ok(sum_in_tree(&sums))
+    }
+
+    /// Makes the sum tables of a branch.
+    fn make_sum_table(&mut self, edge: EdgeId) -> Result<(), LikelihoodError> {
+        if self.sum_table == Some(edge) {
+            return Ok(());
+        }
+        self.run(edge, |chunk, part, ends, isa| {
+            chunk.sum_table(part, ends, isa)
+        })?;
+        self.sum_table = Some(edge);
+        Ok(())
+    }
+
+    /// The derivatives of the log-likelihood by a branch's length, at `length`.
+    ///
+    /// # Errors
+    /// [`LikelihoodError::Offload`].
+    pub fn derivatives(
+        &mut self,
+        edge: EdgeId,
+        length: f64,
+    ) -> Result<Derivatives, LikelihoodError> {
+        self.make_sum_table(edge)?;
+        self.parts
+            .iter_mut()
+            .for_each(|part| part.prepare_powers(length));
+        let (parts, isa) = (&self.parts, self.options.isa);
+        self.runner
+            .run(Work::Derivatives, &mut self.chunks, |chunk| {
+                chunk.derivatives(&parts[chunk.part()], isa);
+            })?;
+        let scaled = |chunk: &Chunk| {
+            let scale = self.parts[chunk.part()].scale();
+            let found = chunk.slope();
+            (found.first * scale, found.second * scale * scale)
+        };
+        let (first, second): (Vec<f64>, Vec<f64>) = self.chunks.iter().map(scaled).unzip();
+        Ok(Derivatives {
+            first: sum_in_tree(&first),
+            second: sum_in_tree(&second),
+        })
+    }
+
+    /// Makes the values at both ends of a branch, then does `then` on every chunk.
+    fn run(
+        &mut self,
+        edge: EdgeId,
+        then: impl Fn(&mut Chunk, &Part, &Ends, Isa) + Sync,
+    ) -> Result<(), LikelihoodError> {
+        let steps = self.plan(edge);
+        let [a, b] = self.tree.ends(edge);
+        let (near, far) = if self.tree.is_tip(a) { (b, a) } else { (a, b) };
+        let ends = Ends {
+            near: self.child(near),
+            far: self.child(far),
+        };
+        let (parts, options) = (&self.parts, self.options);
+        let result = self.runner.run(Work::Traverse, &mut self.chunks, |chunk| {
+            let part = &parts[chunk.part()];
+            for step in &steps {
+                chunk.newview(part, step, options);
+            }
+            then(chunk, part, &ends, options.isa);
+        });
+        if result.is_err() {
+            self.forget_all();
+        }
+        Ok(result?)
+    }
+
+    /// The steps that make both ends of a branch valid, children first; marks them as done.
+    fn plan(&mut self, edge: EdgeId) -> Vec<Step> {
+        let taxa = self.tree.taxa();
+        let mut steps = Vec::new();
+        for end in self.tree.ends(edge) {
+            let valid = &self.values_valid;
+            let order = self
+                .tree
+                .post_order(end, |half| !valid[half.index() - taxa]);
+            for half in order {
+                let at = half.index() - taxa;
+                let [left, right] = self.tree.others(half).map(|other| self.tree.back(other));
+                let [left, right] = [left, right].map(|half| self.child(half));
+                for child in [left, right] {
+                    let length = self.tree.length(child.edge);
+                    self.parts
+                        .iter_mut()
+                        .for_each(|part| part.prepare_child(&child, length));
+                }
+                let classes = !std::mem::replace(&mut self.classes_valid[at], true);
+                self.values_valid[at] = true;
+                steps.push(Step {
+                    target: at,
+                    left,
+                    right,
+                    classes,
+                });
+            }
+        }
+        steps
+    }
+
+    fn child(&self, half: HalfId) -> Child {
+        let tip = self.tree.is_tip(half);
+        let at = if tip {
+            half.index()
+        } else {
+            half.index() - self.tree.taxa()
+        };
+        Child {
+            tip,
+            at,
+            edge: self.tree.edge(half),
+        }
+    }
+}
+
+/// Patterns of a chunk: fewer cost more in calls than they gain, more have no numbers.
+const CHUNK_MIN: usize = 16;
+const CHUNK_MAX: usize = crate::kernel::repeats::PATTERNS_MAX;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,205 @@
+//! One partition: its patterns, its model, and the tables that all its chunks read.
+//!
+//! Must stay true: tables are written between loops, by the thread that owns the likelihood, and
+//! only read while one runs. A table is made again only when its length or its model changed.
+
+use super::chunk::Child;
+use crate::kernel::{Buffer, QUAD, Quad};
+use crate::model::{Model, Parameter, Process};
+use crate::msa::Patterns;
+use crate::tree::{EdgeId, Tree};
+
+/// What a partition is made of.
+#[derive(Debug, Clone)]
+pub struct PartOptions {
+    /// Its patterns.
+    pub patterns: Patterns,
+    /// Its model.
+    pub model: Model,
+    /// Its rate relative to the tree's branch lengths: 1 where they are linked.
+    pub scale: f64,
+}
+
+/// One partition.
+#[derive(Debug)]
+pub struct Part {
+    patterns: Patterns,
+    model: Model,
+    process: Process,
+    scale: f64,
+    /// Branch by branch, the transition matrices of all rates.
+    matrices: Buffer,
+    /// Taxon by taxon, the table of its branch.
+    tip_tables: Buffer,
+    /// For each branch whether its matrix or table is right.
+    made: Vec<bool>,
+    /// The evaluated branch's matrix, with frequencies and weights, and a table of it for a tip.
+    folded: Buffer,
+    folded_table: Buffer,
+    /// The sum table's two matrices; a table of the second for tips.
+    near: Buffer,
+    far: Buffer,
+    far_table: Buffer,
+    powers: Buffer,
+    scratch: Vec<f64>,
+}
+
+impl Part {
+    pub(super) fn new(options: PartOptions, tree: &Tree) -> Self {
+        let PartOptions {
+            patterns,
+            model,
+            scale,
+        } = options;
+        let process = model.process();
+        let matrix = process.shape.matrix() / QUAD;
+        let table = patterns.alphabet().masks().len() * process.shape.quads();
+        let edges = tree.edges().count();
+        let mut part = Self {
+            matrices: Buffer::new(matrix * edges),
+            tip_tables: Buffer::new(table * tree.taxa()),
+            made: vec![false; edges],
+            folded: Buffer::new(matrix),
+            folded_table: Buffer::new(table),
+            near: Buffer::new(matrix),
+            far: Buffer::new(matrix),
+            far_table: Buffer::new(table),
+            powers: Buffer::new(3 * process.shape.quads()),
+            scratch: vec![0.0; process.shape.matrix()],
+            patterns,
+            model,
+            process,
+            scale,
+        };
+        part.make_eigen_tables();
+        part
+    }
+
+    /// Its patterns.
+    #[must_use]
+    pub fn patterns(&self) -> &Patterns {
+        &self.patterns
+    }
+
+    /// How many sites it has.
+    #[must_use]
+    pub fn sites(&self) -> usize {
+        self.patterns
+            .weights()
+            .iter()
+            .map(|&weight| weight as usize)
+            .sum()
+    }
+
+    /// Its model.
+    #[must_use]
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Its model's process.
+    #[must_use]
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// Its rate relative to the tree's branch lengths.
+    #[must_use]
+    pub fn scale(&self) -> f64 {
+        self.scale
+    }
+
+    pub(super) fn set_parameter(&mut self, parameter: Parameter, value: f64) {
+        self.model.set(parameter, value);
+        self.after_model();
+    }
+
+    pub(super) fn set_model(&mut self, model: Model) {
+        self.model = model;
+        self.after_model();
+    }
+
+    fn after_model(&mut self) {
+        let shape = self.process.shape;
+        self.process = self.model.process();
+        assert_eq!(shape, self.process.shape, "a model of another shape");
+        self.made.fill(false);
+        self.make_eigen_tables();
+    }
+
+    fn make_eigen_tables(&mut self) {
+        self.process
+            .sum_table_matrices(self.near.doubles_mut(), self.far.doubles_mut());
+        let masks = self.patterns.alphabet().masks();
+        self.process
+            .tip_table(self.far.doubles(), masks, self.far_table.doubles_mut());
+    }
+
+    pub(super) fn forget_edge(&mut self, edge: EdgeId) {
+        self.made[edge.index()] = false;
+    }
+
+    /// Makes what newview needs of the branch above a child.
+    pub(super) fn prepare_child(&mut self, child: &Child, length: f64) {
+        if std::mem::replace(&mut self.made[child.edge.index()], true) {
+            return;
+        }
+        let length = length * self.scale;
+        if child.tip {
+            self.process.transitions(length, &mut self.scratch);
+            let masks = self.patterns.alphabet().masks();
+            let span = masks.len() * self.process.shape.span();
+            let table = &mut self.tip_tables.doubles_mut()[child.at * span..][..span];
+            self.process.tip_table(&self.scratch, masks, table);
+        } else {
+            let doubles = self.process.shape.matrix();
+            let at = child.edge.index() * doubles;
+            self.process
+                .transitions(length, &mut self.matrices.doubles_mut()[at..][..doubles]);
+        }
+    }
+
+    /// Makes what evaluate needs of its branch.
+    pub(super) fn prepare_evaluate(&mut self, tree: &Tree, edge: EdgeId) {
+        let length = tree.length(edge) * self.scale;
+        self.process.transitions(length, self.folded.doubles_mut());
+        self.process.fold(self.folded.doubles_mut());
+        if tree.ends(edge).into_iter().any(|end| tree.is_tip(end)) {
+            let masks = self.patterns.alphabet().masks();
+            let table = self.folded_table.doubles_mut();
+            self.process.tip_table(self.folded.doubles(), masks, table);
+        }
+    }
+
+    /// Makes what the derivatives need of a length.
+    pub(super) fn prepare_powers(&mut self, length: f64) {
+        self.process
+            .powers(length * self.scale, self.powers.doubles_mut());
+    }
+
+    pub(super) fn matrix(&self, edge: EdgeId) -> &[Quad] {
+        let quads = self.process.shape.matrix() / QUAD;
+        &self.matrices.as_slice()[edge.index() * quads..][..quads]
+    }
+
+    pub(super) fn tip_table(&self, taxon: usize) -> &[Quad] {
+        let quads = self.patterns.alphabet().masks().len() * self.process.shape.quads();
+        &self.tip_tables.as_slice()[taxon * quads..][..quads]
+    }
+
+    pub(super) fn folded(&self) -> [&[Quad]; 2] {
+        [self.folded.as_slice(), self.folded_table.as_slice()]
+    }
+
+    pub(super) fn eigen(&self) -> [&[Quad]; 3] {
+        [
+            self.near.as_slice(),
+            self.far.as_slice(),
+            self.far_table.as_slice(),
+        ]
+    }
+
+    pub(super) fn powers(&self) -> &[Quad] {
+        self.powers.as_slice()
+    }
+}

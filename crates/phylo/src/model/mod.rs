@@ -1,0 +1,276 @@
+//! Substitution models: their names, their parameters, and the process that these make.
+//!
+//! Top-down: [`ModelName`] is what a user writes, parsed and nothing more; [`Model`] is that with
+//! values (from the braces, from the alignment, or to be fitted); [`Process`] is what the kernels'
+//! tables are made from.
+//! Must stay true: a model's parameters are within their bounds whenever a process is made of them.
+
+mod dna;
+mod eigen;
+mod frequencies;
+mod gamma;
+mod name;
+mod parameters;
+mod process;
+mod protein;
+
+pub use frequencies::{FREQUENCY_MIN, constant_share, empirical};
+pub use gamma::{CategoryRate, discrete_gamma, incomplete_gamma};
+pub use name::{ExchangeName, FrequencyName, InvariantName, ModelName, RatesName, ReadFile};
+pub use parameters::Parameter;
+pub use process::Process;
+
+use crate::kernel::RATES_MAX;
+use crate::msa::{Alphabet, Patterns};
+
+/// What is wrong with a model.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ModelError {
+    /// No matrix of this name.
+    #[error(
+        "no model is called `{name}`: DNA has JC to GTR, proteins LG, WAG, JTT, Dayhoff, PROTGTR"
+    )]
+    Unknown {
+        /// The name.
+        name: String,
+    },
+    /// A modifier that is not known.
+    #[error(
+        "model `{model}`: no part is called `+{part}`; there are +F +FO +FE +FU +I +IC +IU +G +R"
+    )]
+    Part {
+        /// The whole name.
+        model: String,
+        /// The part.
+        part: String,
+    },
+    /// Something that stands twice.
+    #[error("model `{model}`: {what} is given twice")]
+    Twice {
+        /// The whole name.
+        model: String,
+        /// What.
+        what: &'static str,
+    },
+    /// A brace is not closed, or something stands after it.
+    #[error("model `{model}`: braces do not match in `{part}`")]
+    Braces {
+        /// The whole name.
+        model: String,
+        /// The part.
+        part: String,
+    },
+    /// Not a number, or out of its range.
+    #[error("model `{model}`: `{value}` is not a {what} ({range})")]
+    Value {
+        /// The whole name.
+        model: String,
+        /// The text of the value.
+        value: String,
+        /// What it should be.
+        what: &'static str,
+        /// Its range.
+        range: &'static str,
+    },
+    /// Another number of values than it takes.
+    #[error("model `{model}`: {what} takes {expected} values, {found} are given")]
+    Count {
+        /// The whole name.
+        model: String,
+        /// What.
+        what: &'static str,
+        /// How many it takes.
+        expected: usize,
+        /// How many there are.
+        found: usize,
+    },
+    /// A file of values that cannot be read.
+    #[error("model `{model}`: cannot read `{path}`: {reason}")]
+    File {
+        /// The whole name.
+        model: String,
+        /// The path.
+        path: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// A model with values for all its parameters.
+#[derive(Debug, Clone)]
+pub struct Model {
+    name: ModelName,
+    /// One value for each class of exchangeabilities.
+    exchange: Vec<f64>,
+    frequencies: Vec<f64>,
+    invariant: f64,
+    alpha: f64,
+    free_rates: Vec<f64>,
+    free_weights: Vec<f64>,
+    constant_share: f64,
+}
+
+impl Model {
+    /// Gives every parameter of `name` a value: those in its braces, those counted in `patterns`,
+    /// or a start for fitting.
+    ///
+    /// # Panics
+    /// When `patterns` are of another alphabet.
+    #[must_use]
+    pub fn new(name: ModelName, patterns: &Patterns) -> Self {
+        assert_eq!(name.alphabet(), patterns.alphabet(), "alphabet of {name}");
+        Self::with_counts(name, &empirical(patterns), constant_share(patterns))
+    }
+
+    /// As [`Model::new`] where no alignment is at hand: counted values are those of a uniform one.
+    #[must_use]
+    pub fn without_alignment(name: ModelName) -> Self {
+        let states = name.alphabet().states();
+        Self::with_counts(name, &vec![1.0 / states as f64; states], 0.2)
+    }
+
+    fn with_counts(name: ModelName, counted: &[f64], constant_share: f64) -> Self {
+        let states = name.alphabet().states();
+        let exchange = name.exchange.start();
+        let frequencies = match &name.frequencies {
+            FrequencyName::Equal => vec![1.0 / states as f64; states],
+            FrequencyName::Matrix => name.exchange.frequencies(states),
+            FrequencyName::Empirical | FrequencyName::Fitted => counted.to_vec(),
+            FrequencyName::Given(values) => values.clone(),
+        };
+        let invariant = match name.invariant {
+            InvariantName::None => 0.0,
+            InvariantName::Fitted => 0.5 * constant_share,
+            InvariantName::Empirical => constant_share,
+            InvariantName::Given(share) => share,
+        };
+        let (mut free_rates, mut free_weights) = (Vec::new(), Vec::new());
+        let mut alpha = ALPHA_START;
+        match &name.rates {
+            RatesName::Uniform => {}
+            RatesName::Gamma { alpha: given, .. } => alpha = given.unwrap_or(ALPHA_START),
+            RatesName::Free { categories, given } => {
+                (free_rates, free_weights) = given.clone().unwrap_or_else(|| {
+                    let start = discrete_gamma(ALPHA_START, *categories, CategoryRate::Mean);
+                    (start, vec![1.0 / *categories as f64; *categories])
+                });
+            }
+        }
+        let mut model = Self {
+            name,
+            exchange,
+            frequencies,
+            invariant: invariant.min(INVARIANT_MAX),
+            alpha,
+            free_rates,
+            free_weights,
+            constant_share,
+        };
+        model.normalise_free_rates();
+        model
+    }
+
+    /// What the user wrote.
+    #[must_use]
+    pub fn name(&self) -> &ModelName {
+        &self.name
+    }
+
+    /// DNA or protein.
+    #[must_use]
+    pub fn alphabet(&self) -> Alphabet {
+        self.name.alphabet()
+    }
+
+    /// The process that the present values make. Some microseconds (DNA) to half a millisecond.
+    #[must_use]
+    pub fn process(&self) -> Process {
+        let (rates, weights) = self.variable_rates();
+        let exchange = self.name.exchange.expand(&self.exchange);
+        Process::new(
+            &exchange,
+            &self.frequencies,
+            &rates,
+            &weights,
+            self.invariant,
+        )
+    }
+
+    /// Rates and weights of the variable sites.
+    fn variable_rates(&self) -> (Vec<f64>, Vec<f64>) {
+        match &self.name.rates {
+            RatesName::Uniform => (vec![1.0], vec![1.0]),
+            RatesName::Gamma { categories, by, .. } => (
+                discrete_gamma(self.alpha, *categories, *by),
+                vec![1.0 / *categories as f64; *categories],
+            ),
+            RatesName::Free { .. } => (self.free_rates.clone(), self.free_weights.clone()),
+        }
+    }
+
+    /// Weights to sum 1, mean rate 1.
+    fn normalise_free_rates(&mut self) {
+        let sum: f64 = self.free_weights.iter().sum();
+        self.free_weights
+            .iter_mut()
+            .for_each(|weight| *weight /= sum);
+        let mean: f64 = self
+            .free_rates
+            .iter()
+            .zip(&self.free_weights)
+            .map(|(r, w)| r * w)
+            .sum();
+        self.free_rates.iter_mut().for_each(|rate| *rate /= mean);
+    }
+}
+
+/// Prints the model with all its values fixed: the text can be given as a model again.
+impl std::fmt::Display for Model {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let list = |values: &[f64]| {
+            values
+                .iter()
+                .map(|value| format!("{value:.6}"))
+                .collect::<Vec<_>>()
+                .join("/")
+        };
+        write!(f, "{}", self.name.exchange.label())?;
+        if !matches!(self.name.exchange, ExchangeName::Published(_)) && self.exchange.len() > 1 {
+            write!(f, "{{{}}}", list(&self.exchange))?;
+        }
+        match self.name.frequencies {
+            FrequencyName::Matrix => {}
+            FrequencyName::Equal => write!(f, "+FE")?,
+            _ => write!(f, "+FU{{{}}}", list(&self.frequencies))?,
+        }
+        if self.name.invariant != InvariantName::None {
+            write!(f, "+IU{{{:.6}}}", self.invariant)?;
+        }
+        match &self.name.rates {
+            RatesName::Uniform => Ok(()),
+            RatesName::Gamma { categories, by, .. } => {
+                let by = if *by == CategoryRate::Mean { "m" } else { "a" };
+                write!(f, "+G{categories}{by}{{{:.6}}}", self.alpha)
+            }
+            RatesName::Free { categories, .. } => {
+                let (rates, weights) = (list(&self.free_rates), list(&self.free_weights));
+                write!(f, "+R{categories}{{{rates}}}{{{weights}}}")
+            }
+        }
+    }
+}
+
+/// The shape of the gamma distribution before it is fitted.
+const ALPHA_START: f64 = 1.0;
+/// The range of the gamma distribution's shape.
+pub const ALPHA_RANGE: [f64; 2] = [0.02, 100.0];
+/// The largest share of invariable sites.
+pub const INVARIANT_MAX: f64 = 0.99;
+/// The range of exchangeabilities, relative to the last.
+pub const EXCHANGE_RANGE: [f64; 2] = [0.001, 1_000.0];
+/// The most categories of rates.
+pub const CATEGORIES_MAX: usize = RATES_MAX;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,127 @@
+//! A model's parameters, one number at a time: what a search along one of them needs.
+//!
+//! Must stay true: setting a parameter within its range leaves the model valid: frequencies and
+//! weights sum to 1, free rates have mean 1.
+
+use super::{
+    ALPHA_RANGE, EXCHANGE_RANGE, ExchangeName, FREQUENCY_MIN, FrequencyName, INVARIANT_MAX,
+    InvariantName, Model, RatesName,
+};
+
+/// One number that can be fitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Parameter {
+    /// The rate of one class of exchangeabilities, relative to the last class.
+    Exchange(usize),
+    /// The frequency of one state; the others keep their proportions.
+    Frequency(usize),
+    /// The share of invariable sites.
+    Invariant,
+    /// The shape of the gamma distribution.
+    Alpha,
+    /// One free rate, before the mean is made 1 again.
+    FreeRate(usize),
+    /// The weight of one free rate; the others keep their proportions.
+    FreeWeight(usize),
+}
+
+impl Model {
+    /// The parameters that are to be fitted.
+    #[must_use]
+    pub fn fitted(&self) -> Vec<Parameter> {
+        let mut fitted = Vec::new();
+        if matches!(self.name.rates, RatesName::Gamma { alpha: None, .. }) {
+            fitted.push(Parameter::Alpha);
+        }
+        if self.name.invariant == InvariantName::Fitted {
+            fitted.push(Parameter::Invariant);
+        }
+        if let RatesName::Free {
+            categories,
+            given: None,
+        } = self.name.rates
+            && categories > 1
+        {
+            fitted.extend((0..categories).map(Parameter::FreeRate));
+            fitted.extend((0..categories).map(Parameter::FreeWeight));
+        }
+        let given = match &self.name.exchange {
+            ExchangeName::Classes { given, .. } => given.is_some(),
+            ExchangeName::Published(_) => true,
+            ExchangeName::Protein { given } => given.is_some(),
+        };
+        if !given {
+            fitted.extend((0..self.exchange.len() - 1).map(Parameter::Exchange));
+        }
+        if self.name.frequencies == FrequencyName::Fitted {
+            fitted.extend((0..self.frequencies.len()).map(Parameter::Frequency));
+        }
+        fitted
+    }
+
+    /// The present value.
+    ///
+    /// # Panics
+    /// When the model has no such parameter.
+    #[must_use]
+    pub fn value(&self, parameter: Parameter) -> f64 {
+        match parameter {
+            Parameter::Exchange(class) => self.exchange[class],
+            Parameter::Frequency(state) => self.frequencies[state],
+            Parameter::Invariant => self.invariant,
+            Parameter::Alpha => self.alpha,
+            Parameter::FreeRate(category) => self.free_rates[category],
+            Parameter::FreeWeight(category) => self.free_weights[category],
+        }
+    }
+
+    /// The least and the largest value that a fit may try.
+    #[must_use]
+    pub fn range(&self, parameter: Parameter) -> [f64; 2] {
+        match parameter {
+            Parameter::Exchange(_) => EXCHANGE_RANGE,
+            Parameter::Frequency(_) => [FREQUENCY_MIN.max(1e-4), 0.97],
+            // No more sites can be invariable than are constant.
+            Parameter::Invariant => [1e-6, self.constant_share.clamp(2e-6, INVARIANT_MAX)],
+            Parameter::Alpha => ALPHA_RANGE,
+            Parameter::FreeRate(_) => [1e-3, 100.0],
+            Parameter::FreeWeight(_) => [1e-3, 0.99],
+        }
+    }
+
+    /// Sets a value, clamped to its range.
+    ///
+    /// # Panics
+    /// When the model has no such parameter.
+    pub fn set(&mut self, parameter: Parameter, value: f64) {
+        let [least, most] = self.range(parameter);
+        let value = value.clamp(least, most);
+        match parameter {
+            Parameter::Exchange(class) => self.exchange[class] = value,
+            Parameter::Frequency(state) => set_share(&mut self.frequencies, state, value),
+            Parameter::Invariant => self.invariant = value,
+            Parameter::Alpha => self.alpha = value,
+            Parameter::FreeRate(category) => {
+                self.free_rates[category] = value;
+                self.normalise_free_rates();
+            }
+            Parameter::FreeWeight(category) => {
+                set_share(&mut self.free_weights, category, value);
+                self.normalise_free_rates();
+            }
+        }
+    }
+}
+
+/// Sets one share of a whole; the others share the rest as before.
+fn set_share(shares: &mut [f64], at: usize, value: f64) {
+    let rest: f64 = shares.iter().sum::<f64>() - shares[at];
+    let factor = (1.0 - value) / rest;
+    shares.iter_mut().for_each(|share| *share *= factor);
+    shares[at] = value;
+    for share in shares.iter_mut() {
+        *share = share.max(FREQUENCY_MIN);
+    }
+    let sum: f64 = shares.iter().sum();
+    shares.iter_mut().for_each(|share| *share /= sum);
+}

@@ -1,0 +1,205 @@
+//! The substitution process that a model's parameters make: eigenvectors, rates, weights, and from
+//! them what the kernels multiply with.
+//!
+//! With `S` the exchangeabilities and `p` the frequencies, `q[i][j] = S[i][j] p[j]` is similar to a
+//! symmetric matrix; `P(t) = right exp(values t) left`. Probabilities are made as
+//! `1 + right (exp(values t) - 1) left`, which keeps every digit of a short branch's small entries.
+//! Must stay true: the same parameters make the same doubles on every machine (`libm`).
+
+use super::eigen;
+use crate::kernel::Shape;
+
+/// Everything about a model that depends on its parameters.
+#[derive(Debug, Clone)]
+pub struct Process {
+    /// States and rate categories.
+    pub shape: Shape,
+    /// Stationary frequencies.
+    pub frequencies: Vec<f64>,
+    /// Eigenvalues of the rate matrix, one for each state: at most 0, one of them 0.
+    values: Vec<f64>,
+    /// Right eigenvectors: row by state, column by value.
+    right: Vec<f64>,
+    /// Left eigenvectors: row by value, column by state.
+    left: Vec<f64>,
+    /// Each category's rate.
+    pub rates: Vec<f64>,
+    /// Each category's weight; with the share of invariable sites they sum to 1.
+    pub weights: Vec<f64>,
+    /// The share of invariable sites.
+    pub invariant: f64,
+}
+
+impl Process {
+    /// From `n (n - 1) / 2` exchangeabilities (upper triangle by rows) and `n` frequencies above 0.
+    /// `rates` and `weights` are those of the variable sites alone: weights sum to 1, mean rate 1.
+    pub(super) fn new(
+        exchange: &[f64],
+        frequencies: &[f64],
+        rates: &[f64],
+        weights: &[f64],
+        invariant: f64,
+    ) -> Self {
+        let n = frequencies.len();
+        let total: f64 = frequencies.iter().sum();
+        let frequencies: Vec<f64> = frequencies.iter().map(|f| f / total).collect();
+        let mut symmetric = vec![0.0; n * n];
+        let mut k = 0;
+        let mut mean_rate = 0.0;
+        for i in 0..n {
+            for j in i + 1..n {
+                let rate = exchange[k];
+                k += 1;
+                let (pi, pj) = (frequencies[i], frequencies[j]);
+                symmetric[i * n + i] -= rate * pj;
+                symmetric[j * n + j] -= rate * pi;
+                let root = rate * libm::sqrt(pi * pj);
+                symmetric[i * n + j] = root;
+                symmetric[j * n + i] = root;
+                mean_rate += 2.0 * rate * pi * pj;
+            }
+        }
+        symmetric.iter_mut().for_each(|entry| *entry /= mean_rate);
+        let (mut values, vectors) = eigen::symmetric(symmetric, n);
+        // The largest is 0 by construction; rounding must not let long branches drift.
+        if let Some(largest) = values.iter_mut().max_by(|a, b| a.total_cmp(b)) {
+            *largest = 0.0;
+        }
+        values.iter_mut().for_each(|value| *value = value.min(0.0));
+        let (mut right, mut left) = (vec![0.0; n * n], vec![0.0; n * n]);
+        for i in 0..n {
+            let root = libm::sqrt(frequencies[i]);
+            for k in 0..n {
+                right[i * n + k] = vectors[i * n + k] / root;
+                left[k * n + i] = vectors[i * n + k] * root;
+            }
+        }
+        let variable = 1.0 - invariant;
+        Self {
+            shape: Shape {
+                states: n,
+                rates: rates.len(),
+            },
+            frequencies,
+            values,
+            right,
+            left,
+            rates: rates.iter().map(|rate| rate / variable).collect(),
+            weights: weights.iter().map(|weight| weight * variable).collect(),
+            invariant,
+        }
+    }
+
+    /// The transition probabilities over a branch of `length` for every rate, as the kernels want
+    /// them: for each rate, for each state of the far end, a column over the states of the near end.
+    ///
+    /// # Panics
+    /// When `out` is not of [`Shape::matrix`] doubles.
+    pub fn transitions(&self, length: f64, out: &mut [f64]) {
+        let n = self.shape.states;
+        assert_eq!(out.len(), self.shape.matrix(), "doubles of a matrix");
+        let mut grown = [0.0; STATES_MAX * STATES_MAX];
+        for (rate, block) in self.rates.iter().zip(out.chunks_mut(n * n)) {
+            for k in 0..n {
+                let growth = libm::expm1(self.values[k] * rate * length);
+                for j in 0..n {
+                    grown[k * n + j] = growth * self.left[k * n + j];
+                }
+            }
+            block.fill(0.0);
+            for k in 0..n {
+                for j in 0..n {
+                    let from = grown[k * n + j];
+                    let column = &mut block[j * n..][..n];
+                    for (i, entry) in column.iter_mut().enumerate() {
+                        *entry += self.right[i * n + k] * from;
+                    }
+                }
+            }
+            for j in 0..n {
+                block[j * n + j] += 1.0;
+            }
+            // Rounding leaves a true 0 just below it.
+            block.iter_mut().for_each(|entry| *entry = entry.max(0.0));
+        }
+    }
+
+    /// Folds frequencies and weights into [`Self::transitions`]' result, for evaluating a branch.
+    pub fn fold(&self, matrix: &mut [f64]) {
+        let n = self.shape.states;
+        for (weight, block) in self.weights.iter().zip(matrix.chunks_mut(n * n)) {
+            for column in block.chunks_mut(n) {
+                for (entry, frequency) in column.iter_mut().zip(&self.frequencies) {
+                    *entry *= weight * frequency;
+                }
+            }
+        }
+    }
+
+    /// The two matrices that turn a branch's ends into its sum table; weights are in the first.
+    pub fn sum_table_matrices(&self, near: &mut [f64], far: &mut [f64]) {
+        let n = self.shape.states;
+        let blocks = near.chunks_mut(n * n).zip(far.chunks_mut(n * n));
+        for (weight, (near, far)) in self.weights.iter().zip(blocks) {
+            for k in 0..n {
+                for i in 0..n {
+                    near[i * n + k] = weight * self.frequencies[i] * self.right[i * n + k];
+                    far[i * n + k] = self.left[k * n + i];
+                }
+            }
+        }
+    }
+
+    /// `e^(value rate length)` for each rate and value, and its two derivatives by the length: three
+    /// spans.
+    ///
+    /// # Panics
+    /// When `out` is not of three spans.
+    pub fn powers(&self, length: f64, out: &mut [f64]) {
+        let span = self.shape.span();
+        assert_eq!(out.len(), 3 * span, "doubles of three spans");
+        let n = self.shape.states;
+        for (r, rate) in self.rates.iter().enumerate() {
+            for (k, value) in self.values.iter().enumerate() {
+                let at = r * n + k;
+                let slope = value * rate;
+                let power = libm::exp(slope * length);
+                out[at] = power;
+                out[span + at] = slope * power;
+                out[2 * span + at] = slope * slope * power;
+            }
+        }
+    }
+
+    /// A tip's table: for each code of `masks` the span that `matrix` makes of its states.
+    pub fn tip_table(&self, matrix: &[f64], masks: &[u32], out: &mut [f64]) {
+        let (n, span) = (self.shape.states, self.shape.span());
+        for (code, &mask) in masks.iter().enumerate() {
+            let (before, rest) = out.split_at_mut(code * span);
+            let own = &mut rest[..span];
+            // A set whose remainder without one state is known already needs one more column.
+            let less = mask & mask.wrapping_sub(1);
+            let known = masks[..code].iter().position(|&known| known == less);
+            let mut left = mask;
+            match known.filter(|_| mask != 0) {
+                Some(known) => {
+                    own.copy_from_slice(&before[known * span..][..span]);
+                    left = mask ^ less;
+                }
+                None => own.fill(0.0),
+            }
+            while left != 0 {
+                let j = left.trailing_zeros() as usize;
+                left &= left - 1;
+                for (block, values) in matrix.chunks(n * n).zip(own.chunks_mut(n)) {
+                    for (value, entry) in values.iter_mut().zip(&block[j * n..][..n]) {
+                        *value += entry;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The most states of a process.
+const STATES_MAX: usize = 20;

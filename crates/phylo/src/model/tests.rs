@@ -1,0 +1,174 @@
+use super::*;
+
+fn parse(text: &str) -> Result<ModelName, ModelError> {
+    ModelName::parse(text, &mut |_| Err(std::io::ErrorKind::NotFound.into()))
+}
+
+fn model(text: &str) -> Model {
+    Model::without_alignment(parse(text).unwrap())
+}
+
+#[test]
+fn names_as_raxml_ng_writes_them() {
+    let full = "GTR{1.5/3.8/0.6/1.2/4.0/1.0}+FU{0.27/0.2/0.24/0.29}+IU{0.25}+G4m{0.5}";
+    let name = parse(full).unwrap();
+    assert_eq!(name.alphabet(), Alphabet::Dna);
+    assert!(model(full).fitted().is_empty());
+    let printed = model(full).to_string();
+    assert_eq!(parse(&printed).unwrap(), name);
+    for text in [
+        "JC",
+        "hky85+F",
+        "TPM3uf+FO+I",
+        "GTR+G",
+        "DNA012345+G8a",
+        "TIM2+R3",
+        "SYM+IC",
+    ] {
+        assert_eq!(parse(text).unwrap().alphabet(), Alphabet::Dna, "{text}");
+    }
+    for text in [
+        "LG+G4m{0.5}",
+        "wag+F",
+        "JTT+FE+I+G",
+        "Dayhoff+R5",
+        "PROTGTR+FO",
+        "LG+F+G16",
+    ] {
+        assert_eq!(parse(text).unwrap().alphabet(), Alphabet::Protein, "{text}");
+    }
+}
+
+#[test]
+fn defaults_follow_raxml_ng() {
+    assert_eq!(parse("JC").unwrap().frequencies, FrequencyName::Equal);
+    assert_eq!(parse("GTR").unwrap().frequencies, FrequencyName::Fitted);
+    assert_eq!(parse("LG").unwrap().frequencies, FrequencyName::Matrix);
+    let mean = RatesName::Gamma {
+        categories: 4,
+        alpha: None,
+        by: CategoryRate::Mean,
+    };
+    assert_eq!(parse("GTR+G").unwrap().rates, mean);
+    let median = RatesName::Gamma {
+        categories: 4,
+        alpha: None,
+        by: CategoryRate::Median,
+    };
+    assert_eq!(parse("GTR+GA").unwrap().rates, median);
+}
+
+#[test]
+fn wrong_names_say_what_is_wrong() {
+    let message = |text: &str| parse(text).unwrap_err().to_string();
+    assert!(message("GRT+G").contains("`GRT`"));
+    assert!(message("GTR{1/2}+G").contains("6 values, 2"));
+    assert!(message("GTR+X").contains("`+X`"));
+    assert!(message("GTR+G4+R3").contains("twice"));
+    assert!(message("GTR+G4{0.001}").contains("0.02 to 100"));
+    assert!(message("GTR+G99").contains("1 to 16"));
+    assert!(message("GTR{1/2/3").contains("braces"));
+    assert!(message("HKY+FU{0.5/0.5/0.5/0.5}").contains("sum to 1"));
+    assert!(message("PROTGTR{/nowhere}").contains("cannot read"));
+    for text in [
+        "",
+        "+",
+        "{",
+        "GTR+",
+        "GTR{}",
+        "GTR+FU",
+        "GTR+IU",
+        "DNA",
+        "DNA013000",
+        "LG{1}",
+    ] {
+        assert!(parse(text).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn a_matrix_from_a_file() {
+    let published = &protein::PUBLISHED[1];
+    let words: Vec<String> = published
+        .exchange
+        .iter()
+        .chain(published.frequencies)
+        .map(f64::to_string)
+        .collect();
+    let text = format!("{}\n// the end\nAla Arg", words.join(" "));
+    let own = ModelName::parse("PROTGTR{own.dat}+G4m{0.7}", &mut |path| {
+        assert_eq!(path, "own.dat");
+        Ok(text.clone())
+    });
+    let own = Model::without_alignment(own.unwrap()).process();
+    let known = model("WAG+G4m{0.7}").process();
+    let (mut a, mut b) = (vec![0.0; 1600], vec![0.0; 1600]);
+    own.transitions(0.3, &mut a);
+    known.transitions(0.3, &mut b);
+    assert!(a.iter().zip(&b).all(|(a, b)| (a - b).abs() < 1e-12));
+}
+
+#[test]
+fn transition_probabilities_are_probabilities() {
+    for text in [
+        "JC",
+        "GTR{1/9/0.1/2/30/1}+FU{0.4/0.1/0.2/0.3}+I+G4m{0.1}",
+        "LG+R3",
+        "JTT+G8",
+    ] {
+        let process = model(text).process();
+        let n = process.shape.states;
+        let mut matrix = vec![0.0; process.shape.matrix()];
+        for length in [0.0, 1e-12, 1e-6, 0.01, 0.5, 10.0, 100.0, 1e6] {
+            process.transitions(length, &mut matrix);
+            for block in matrix.chunks(n * n) {
+                for i in 0..n {
+                    let sum: f64 = (0..n).map(|j| block[j * n + i]).sum();
+                    assert!((sum - 1.0).abs() < 1e-10, "{text} {length}: {sum}");
+                    for j in 0..n {
+                        // Reversible: the flow from i to j is that from j to i.
+                        let (to, from) = (block[j * n + i], block[i * n + j]);
+                        let flow = process.frequencies[i] * to - process.frequencies[j] * from;
+                        assert!(flow.abs() < 1e-12, "{text} {length}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn jukes_and_cantor_by_hand() {
+    let process = model("JC").process();
+    let mut matrix = vec![0.0; 16];
+    for length in [1e-9, 1e-3, 0.1, 1.0, 5.0] {
+        process.transitions(length, &mut matrix);
+        // Exact to the last digits also where the change is tiny.
+        let change = -0.25 * libm::expm1(-4.0 / 3.0 * length);
+        assert!((matrix[1] / change - 1.0).abs() < 1e-12, "{length}");
+        assert!((matrix[0] - (1.0 - 3.0 * change)).abs() < 1e-14, "{length}");
+    }
+}
+
+#[test]
+fn setting_parameters_keeps_the_model_valid() {
+    let mut model = model("GTR+FO+I+R4");
+    let fitted = model.fitted();
+    assert_eq!(fitted.len(), 1 + 8 + 5 + 4);
+    for (k, &parameter) in fitted.iter().enumerate() {
+        model.set(parameter, 0.05 + 0.11 * k as f64);
+        let process = model.process();
+        let mean: f64 = process
+            .rates
+            .iter()
+            .zip(&process.weights)
+            .map(|(r, w)| r * w)
+            .sum();
+        assert!((mean - 1.0).abs() < 1e-9, "{parameter:?}: mean rate {mean}");
+        let whole: f64 = process.weights.iter().sum::<f64>() + process.invariant;
+        assert!((whole - 1.0).abs() < 1e-12, "{parameter:?}");
+        assert!((process.frequencies.iter().sum::<f64>() - 1.0).abs() < 1e-12);
+        model.set(parameter, -5.0);
+        assert!(model.value(parameter) > 0.0, "{parameter:?}");
+    }
+}

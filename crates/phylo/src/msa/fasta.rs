@@ -1,0 +1,36 @@
+//! FASTA: `>name comment`, then the sequence over any number of lines.
+
+use super::{MsaError, Rows, is_sequence, name, shown};
+
+pub(super) fn parse(bytes: &[u8]) -> Result<Rows, MsaError> {
+    let (mut names, mut rows) = (Vec::new(), Vec::<Vec<u8>>::new());
+    for (number, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
+        let error = |what: String| MsaError::Format {
+            format: "FASTA",
+            line: number + 1,
+            what,
+        };
+        if let Some(head) = line.strip_prefix(b">") {
+            let word = head
+                .split(u8::is_ascii_whitespace)
+                .find(|word| !word.is_empty());
+            let word = word.ok_or_else(|| error("a sequence without a name".to_owned()))?;
+            names.push(name(word));
+            rows.push(Vec::new());
+            continue;
+        }
+        for &byte in line {
+            if byte.is_ascii_whitespace() {
+                continue;
+            }
+            if !is_sequence(byte) {
+                let character = shown(&String::from_utf8_lossy(&[byte]));
+                return Err(error(format!("`{character}` cannot stand in a sequence")));
+            }
+            let row = rows.last_mut();
+            row.ok_or_else(|| error("characters before the first `>`".to_owned()))?
+                .push(byte);
+        }
+    }
+    Ok((names, rows))
+}

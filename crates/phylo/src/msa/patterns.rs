@@ -1,0 +1,158 @@
+//! Site patterns: equal columns are kept once, with their number as weight.
+//!
+//! Must stay true: patterns are sorted, so that their order (and with it every sum over them) does
+//! not depend on the columns' order, and so that similar columns are neighbours and share work.
+
+use super::{Alignment, Alphabet, MsaError, limit, shown};
+
+/// The distinct columns of some sites of an alignment, in one alphabet.
+#[derive(Debug, Clone)]
+pub struct Patterns {
+    alphabet: Alphabet,
+    /// Taxon by taxon, each pattern's code.
+    codes: Vec<Vec<u8>>,
+    weights: Vec<u32>,
+    /// For each of the sites its pattern.
+    of_site: Vec<u32>,
+    /// For each of the sites its place in the alignment.
+    sites: Vec<u32>,
+}
+
+impl Patterns {
+    /// All of an alignment's sites.
+    ///
+    /// # Errors
+    /// As [`Patterns::of_sites`].
+    pub fn new(alignment: &Alignment, alphabet: Alphabet) -> Result<Self, MsaError> {
+        Self::of_sites(alignment, alphabet, (0..alignment.sites() as u32).collect())
+    }
+
+    /// Some of an alignment's sites, counted from 0.
+    ///
+    /// # Errors
+    /// [`MsaError::IllegalCharacter`], [`MsaError::GapColumn`], [`MsaError::Empty`].
+    ///
+    /// # Panics
+    /// When a site is beyond the alignment.
+    pub fn of_sites(
+        alignment: &Alignment,
+        alphabet: Alphabet,
+        sites: Vec<u32>,
+    ) -> Result<Self, MsaError> {
+        if sites.is_empty() {
+            return Err(MsaError::Empty);
+        }
+        let taxa = alignment.names().len();
+        // Column by column: a sort compares columns.
+        limit(
+            "characters",
+            taxa.saturating_mul(sites.len()),
+            CHARACTERS_MAX,
+        )?;
+        let mut columns = vec![0_u8; taxa * sites.len()];
+        for taxon in 0..taxa {
+            let row = alignment.row(taxon);
+            for (k, &site) in sites.iter().enumerate() {
+                let character = row[site as usize];
+                let code = alphabet
+                    .code(character)
+                    .ok_or_else(|| MsaError::IllegalCharacter {
+                        taxon: shown(&alignment.names()[taxon]),
+                        site: site as usize + 1,
+                        character: char::from(character).escape_debug().to_string(),
+                        alphabet,
+                    })?;
+                columns[k * taxa + taxon] = code;
+            }
+        }
+        let column = |k: u32| &columns[k as usize * taxa..][..taxa];
+        let gap = |k: &u32| column(*k).iter().all(|&code| code == alphabet.unknown());
+        let mut gaps = (0..sites.len() as u32).filter(gap);
+        if let Some(first) = gaps.next() {
+            return Err(MsaError::GapColumn {
+                site: sites[first as usize] as usize + 1,
+                count: 1 + gaps.count(),
+            });
+        }
+        let mut order: Vec<u32> = (0..sites.len() as u32).collect();
+        order.sort_unstable_by(|&a, &b| column(a).cmp(column(b)).then(a.cmp(&b)));
+        let mut patterns = Self {
+            alphabet,
+            codes: vec![Vec::new(); taxa],
+            weights: Vec::new(),
+            of_site: vec![0; sites.len()],
+            sites,
+        };
+        let mut last: Option<u32> = None;
+        for &k in &order {
+            if last.is_none_or(|last| column(last) != column(k)) {
+                for (codes, &code) in patterns.codes.iter_mut().zip(column(k)) {
+                    codes.push(code);
+                }
+                patterns.weights.push(0);
+                last = Some(k);
+            }
+            let pattern = patterns.weights.len() - 1;
+            patterns.weights[pattern] += 1;
+            patterns.of_site[k as usize] = pattern as u32;
+        }
+        Ok(patterns)
+    }
+
+    /// DNA or protein.
+    #[must_use]
+    pub fn alphabet(&self) -> Alphabet {
+        self.alphabet
+    }
+
+    /// How many taxa.
+    #[must_use]
+    pub fn taxa(&self) -> usize {
+        self.codes.len()
+    }
+
+    /// How many patterns.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.weights.len()
+    }
+
+    /// Never: an alignment without sites is refused.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.weights.is_empty()
+    }
+
+    /// A taxon's codes, pattern by pattern.
+    #[must_use]
+    pub fn codes(&self, taxon: usize) -> &[u8] {
+        &self.codes[taxon]
+    }
+
+    /// How many sites each pattern stands for.
+    #[must_use]
+    pub fn weights(&self) -> &[u32] {
+        &self.weights
+    }
+
+    /// For each site of this set its place in the alignment (from 0) and its pattern.
+    pub fn site_patterns(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        self.sites
+            .iter()
+            .zip(&self.of_site)
+            .map(|(&site, &at)| (site as usize, at as usize))
+    }
+
+    /// The states that every taxon may have at a pattern: 0 where it cannot be invariable.
+    #[must_use]
+    pub fn common_states(&self, pattern: usize) -> u32 {
+        let masks = self.alphabet.masks();
+        let all = masks[usize::from(self.alphabet.unknown())];
+        self.codes.iter().fold(all, |common, codes| {
+            common & masks[usize::from(codes[pattern])]
+        })
+    }
+}
+
+/// The most characters (taxa times sites) of one set of patterns: 16 GiB.
+const CHARACTERS_MAX: usize = 1 << 34;

@@ -1,0 +1,187 @@
+//! Relaxed PHYLIP: `taxa sites`, then names and sequences with blanks between, either taxon by taxon
+//! over any number of lines (sequential) or all taxa in blocks (interleaved).
+//!
+//! Nothing in a file says which it is: it is read as sequential; where that does not come out even,
+//! as interleaved; where neither does, the error is the one of the reading that got further.
+//! Source: the format's description with PHYLIP 3.6; RAxML's manual for "relaxed".
+
+use super::{MsaError, Rows, SITES_MAX, TAXA_MAX, is_sequence, name, shown};
+
+pub(super) fn parse(bytes: &[u8]) -> Result<Rows, MsaError> {
+    let mut lines = Lines {
+        rest: bytes,
+        number: 0,
+    };
+    let head = lines.next_filled().unwrap_or_default();
+    let bad_head = || MsaError::Format {
+        format: "PHYLIP",
+        line: 1,
+        what: "the first line must be two numbers: taxa and sites".to_owned(),
+    };
+    let mut words = head
+        .split(u8::is_ascii_whitespace)
+        .filter(|word| !word.is_empty());
+    let mut number = |max: usize| -> Option<usize> {
+        let word = std::str::from_utf8(words.next()?).ok()?;
+        word.parse()
+            .ok()
+            .filter(|number| (1..=max).contains(number))
+    };
+    let taxa = number(TAXA_MAX).ok_or_else(bad_head)?;
+    let sites = number(SITES_MAX).ok_or_else(bad_head)?;
+    if words.next().is_some() {
+        return Err(bad_head());
+    }
+    let sequential = match sequential(lines, taxa, sites) {
+        Ok(rows) => return Ok(rows),
+        Err(error) => error,
+    };
+    match interleaved(lines, taxa, sites) {
+        Ok(rows) => Ok(rows),
+        // The plainer reading explains itself better, unless it ran into what may be the next taxon.
+        Err(other) => Err(match sequential {
+            MsaError::Format { .. } => other,
+            MsaError::Length {
+                found, expected, ..
+            } if found > expected => other,
+            plain => plain,
+        }),
+    }
+}
+
+fn sequential(mut lines: Lines<'_>, taxa: usize, sites: usize) -> Result<Rows, MsaError> {
+    let (mut names, mut rows) = (Vec::new(), Vec::new());
+    while names.len() < taxa {
+        let Some(line) = lines.next_filled() else {
+            return Err(MsaError::TaxonCount {
+                found: names.len(),
+                expected: taxa,
+            });
+        };
+        let (word, rest) = first_word(line);
+        let taxon = name(word);
+        let mut row = Vec::new();
+        append(&mut row, rest, lines.number)?;
+        while row.len() < sites {
+            let Some(line) = lines.next_filled() else {
+                break;
+            };
+            append(&mut row, line, lines.number)?;
+        }
+        if row.len() != sites {
+            let taxon = shown(&taxon);
+            return Err(MsaError::Length {
+                taxon,
+                found: row.len(),
+                expected: sites,
+            });
+        }
+        names.push(taxon);
+        rows.push(row);
+    }
+    match lines.next_filled() {
+        None => Ok((names, rows)),
+        Some(_) => Err(lines.error("more lines than the header has taxa")),
+    }
+}
+
+fn interleaved(mut lines: Lines<'_>, taxa: usize, sites: usize) -> Result<Rows, MsaError> {
+    let (mut names, mut rows) = (Vec::new(), Vec::<Vec<u8>>::new());
+    let mut next = 0;
+    while let Some(line) = lines.next_filled() {
+        if names.len() < taxa {
+            let (word, rest) = first_word(line);
+            names.push(name(word));
+            rows.push(Vec::new());
+            let row = rows.len() - 1;
+            append(&mut rows[row], rest, lines.number)?;
+            continue;
+        }
+        let row = next;
+        let mut rest = line;
+        let (word, more) = first_word(line);
+        // Some programs repeat the names.
+        if word == names[row].as_bytes() && !more.is_empty() {
+            rest = more;
+        }
+        append(&mut rows[row], rest, lines.number)?;
+        next = (row + 1) % taxa;
+    }
+    if names.len() != taxa {
+        return Err(MsaError::TaxonCount {
+            found: names.len(),
+            expected: taxa,
+        });
+    }
+    for (taxon, row) in names.iter().zip(&rows) {
+        if row.len() != sites {
+            let taxon = shown(taxon);
+            return Err(MsaError::Length {
+                taxon,
+                found: row.len(),
+                expected: sites,
+            });
+        }
+    }
+    Ok((names, rows))
+}
+
+/// Lines with their numbers.
+#[derive(Clone, Copy)]
+struct Lines<'a> {
+    rest: &'a [u8],
+    number: usize,
+}
+
+impl<'a> Lines<'a> {
+    /// The next line that holds more than blanks, trimmed.
+    fn next_filled(&mut self) -> Option<&'a [u8]> {
+        while !self.rest.is_empty() {
+            let end = self.rest.iter().position(|&byte| byte == b'\n');
+            let (line, rest) = match end {
+                Some(end) => (&self.rest[..end], &self.rest[end + 1..]),
+                None => (self.rest, &[][..]),
+            };
+            self.rest = rest;
+            self.number += 1;
+            let line = line.trim_ascii();
+            if !line.is_empty() {
+                return Some(line);
+            }
+        }
+        None
+    }
+
+    fn error(&self, what: &str) -> MsaError {
+        MsaError::Format {
+            format: "PHYLIP",
+            line: self.number,
+            what: what.to_owned(),
+        }
+    }
+}
+
+fn first_word(line: &[u8]) -> (&[u8], &[u8]) {
+    let end = line
+        .iter()
+        .position(u8::is_ascii_whitespace)
+        .unwrap_or(line.len());
+    line.split_at(end)
+}
+
+fn append(row: &mut Vec<u8>, text: &[u8], line: usize) -> Result<(), MsaError> {
+    for &byte in text {
+        if is_sequence(byte) {
+            row.push(byte);
+        } else if !byte.is_ascii_whitespace() {
+            let character = shown(&String::from_utf8_lossy(&[byte]));
+            let what = format!("`{character}` cannot stand in a sequence");
+            return Err(MsaError::Format {
+                format: "PHYLIP",
+                line,
+                what,
+            });
+        }
+    }
+    Ok(())
+}

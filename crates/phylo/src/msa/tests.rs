@@ -1,0 +1,202 @@
+use super::partitions::{PartitionError, parse as parse_partitions};
+use super::*;
+
+const ROWS: [(&str, &str); 4] = [
+    ("one", "ACGT-ACGTN"),
+    ("two", "ACGTTACGTA"),
+    ("three_3", "ACGTAACGRA"),
+    ("4th", "ACTTTACG?A"),
+];
+
+fn same(text: &str) {
+    let alignment =
+        Alignment::parse(text.as_bytes()).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    assert_eq!(alignment.names(), ROWS.map(|(name, _)| name));
+    for (taxon, (_, row)) in ROWS.iter().enumerate() {
+        assert_eq!(alignment.row(taxon), row.as_bytes(), "{text}");
+    }
+}
+
+fn error(text: &str) -> String {
+    let error = Alignment::parse(text.as_bytes()).unwrap_err().to_string();
+    assert!(!error.contains('\n'), "{error}");
+    error
+}
+
+#[test]
+fn all_formats_read_alike() {
+    same("4 10\none ACGT-ACGTN\ntwo ACGTTACGTA\nthree_3 ACGTAACGRA\n4th ACTTTACG?A\n");
+    same(
+        " 4  10 \r\n\r\none  ACGT-ACGTN\r\ntwo\tACGTT ACGTA\r\nthree_3 ACGTAACGRA\r\n4th ACTTTACG?A",
+    );
+    // Sequential over several lines.
+    same("4 10\none\nACGT-\nACGTN\ntwo ACGTT\nACGTA\nthree_3 ACGTAACG\nRA\n4th\nACTTTACG?A\n");
+    // Interleaved, with and without names in later blocks.
+    same("4 10\none ACGT-\ntwo ACGTT\nthree_3 ACGTA\n4th ACTTT\n\nACGTN\nACGTA\nACGRA\nACG?A\n");
+    same(
+        "4 10\none ACGT-\ntwo ACGTT\nthree_3 ACGTA\n4th ACTTT\n\none ACGTN\ntwo ACGTA\n\
+         three_3 ACGRA\n4th ACG?A\n",
+    );
+    same(">one first\nACGT-\nACGTN\n>two\nACGTTACGTA\n\n>three_3\nACGTAACGRA\n> 4th\nACTTTACG?A");
+    same(
+        "#NEXUS\n[a [nested] comment]\nBEGIN taxa; dimensions ntax=4; END;\nBegin data;\n\
+         Dimensions ntax=4 nchar=10;\nFormat datatype=dna gap=- missing=? interleave=no;\nMatrix\n\
+         one ACGT-ACGTN\n'two' ACGTT\n ACGTA\nthree_3 ACGTAACGRA 4th ACTTTACG?A\n;\nEnd;",
+    );
+    same(
+        "#nexus\nbegin CHARACTERS;\ndimensions nchar = 10;\nformat interleave matchchar=. gap=~;\n\
+         matrix\none ACGT~\ntwo ....T\nthree_3 ....A\n4th ..T.T\n\none ACGTN\ntwo ....A\n\
+         three_3 ...RA\n4th ...?A\n;end;",
+    );
+}
+
+#[test]
+fn what_is_wrong_is_said_in_one_line() {
+    assert!(error("hello").contains("neither as PHYLIP"));
+    assert!(error("4 10\n").contains("0 taxa are there, the header says 4"));
+    assert!(error("4 x\n").contains("two numbers"));
+    assert!(error("99999999999999999999 1\n").contains("two numbers"));
+    let short = "4 10\none ACGT-ACGTN\ntwo ACGTTACGT\nthree ACGTAACGRA\n4th ACTTTACG?A\n";
+    assert!(
+        error(short).contains("`two` has 9 characters, 10 are expected"),
+        "{}",
+        error(short)
+    );
+    assert!(error(">a\nAC\n>b\nACG\n>c\nAC\n>d\nAC").contains("`b` has 3"));
+    assert!(error(">a\nAC\n>a\nAC\n>c\nAC\n>d\nAC").contains("two sequences are called `a`"));
+    assert!(error(">a\nAC\n>b\nAC\n>c\nAC").contains("3 taxa"));
+    assert!(error(">a\n>b\n>c\n>d\n").contains("no sites"));
+    assert!(error(">a\nA1C\n").contains("line 2"));
+    assert!(error("#NEXUS begin data; matrix a AC b AC").contains("does not end"));
+    assert!(error("#NEXUS begin trees; end;").contains("no MATRIX"));
+    assert!(error("#NEXUS [").contains("comment is not closed"));
+    assert!(error("").contains("neither"));
+}
+
+#[test]
+fn characters_are_checked_with_their_place() {
+    let parse = |text: &str| Alignment::parse(text.as_bytes()).unwrap();
+    let bad = parse(">a\nACGT\n>b\nACET\n>c\nACGT\n>d\nACGT\n");
+    let error = Patterns::new(&bad, Alphabet::Dna).unwrap_err().to_string();
+    assert_eq!(error, "`b`, site 3: `E` is no DNA character");
+    assert!(Patterns::new(&bad, Alphabet::Protein).is_ok());
+    let gaps = parse(">a\nA-GT\n>b\nANGT\n>c\nA?GT\n>d\nA-GT\n");
+    let error = Patterns::new(&gaps, Alphabet::Dna).unwrap_err().to_string();
+    assert!(
+        error.starts_with("site 2 has no character in any taxon (1 such"),
+        "{error}"
+    );
+}
+
+#[test]
+fn odd_sequences_are_warned_of() {
+    let text = ">a\nACGT\n>b\nACGA\n>c\nacgt\n>d\n----\n";
+    let warnings = Alignment::parse(text.as_bytes()).unwrap().check();
+    let texts: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        texts,
+        [
+            "`a` and `c` have identical sequences",
+            "`d` has no character but gaps"
+        ]
+    );
+}
+
+#[test]
+fn patterns_keep_every_column_once() {
+    let text = ">a\nAACCA\n>b\nAACCU\n>c\nAAGGA\n>d\naaTTA\n";
+    let alignment = Alignment::parse(text.as_bytes()).unwrap();
+    let patterns = Patterns::new(&alignment, Alphabet::Dna).unwrap();
+    assert_eq!(patterns.len(), 3);
+    assert_eq!(patterns.weights().iter().sum::<u32>(), 5);
+    for (site, pattern) in patterns.site_patterns() {
+        for taxon in 0..4 {
+            let code = Alphabet::Dna.code(alignment.row(taxon)[site]).unwrap();
+            assert_eq!(patterns.codes(taxon)[pattern], code);
+        }
+    }
+    let constant = (0..3)
+        .filter(|&pattern| patterns.common_states(pattern) != 0)
+        .count();
+    assert_eq!(constant, 1);
+    // The order of columns does not matter.
+    let turned = ">a\nACACA\n>b\nUCACA\n>c\nAGAGA\n>d\nATATA\n";
+    let turned = Alignment::parse(turned.as_bytes()).unwrap();
+    let turned = Patterns::new(&turned, Alphabet::Dna).unwrap();
+    assert_eq!(turned.weights(), patterns.weights());
+    assert!((0..4).all(|taxon| turned.codes(taxon) == patterns.codes(taxon)));
+}
+
+#[test]
+fn every_code_means_its_states() {
+    for (letter, states) in [
+        (b'R', "AG"),
+        (b'y', "CT"),
+        (b'N', "ACGT"),
+        (b'B', "CGT"),
+        (b'U', "T"),
+    ] {
+        let mask = Alphabet::Dna.masks()[usize::from(Alphabet::Dna.code(letter).unwrap())];
+        let found: String = (0..4)
+            .filter(|s| mask >> s & 1 == 1)
+            .map(|s| char::from(Alphabet::Dna.letter(s)))
+            .collect();
+        assert_eq!(found, states);
+    }
+    for (letter, states) in [(b'B', "ND"), (b'Z', "QE"), (b'J', "IL"), (b'w', "W")] {
+        let mask = Alphabet::Protein.masks()[usize::from(Alphabet::Protein.code(letter).unwrap())];
+        let letters = (0..20).filter(|s| mask >> s & 1 == 1);
+        let found: String = letters
+            .map(|s| char::from(Alphabet::Protein.letter(s)))
+            .collect();
+        assert_eq!(found, states);
+    }
+    assert_eq!(Alphabet::Dna.code(b'E'), None);
+    assert_eq!(Alphabet::Protein.code(b'U'), None);
+}
+
+#[test]
+fn partition_files_as_raxml_has_them() {
+    let text = "# genes\nGTR+G, one = 1-4, 9\n\nHKY{1/2}+FU{0.1/0.2/0.3/0.4}, two=5-8\\2\nDNA,three=6-8/2,10\n";
+    let found = parse_partitions(text, 10).unwrap();
+    let view: Vec<_> = found
+        .iter()
+        .map(|p| (p.model.as_str(), p.name.as_str(), p.sites.clone()))
+        .collect();
+    assert_eq!(
+        view,
+        [
+            ("GTR+G", "one", vec![0, 1, 2, 3, 8]),
+            ("HKY{1/2}+FU{0.1/0.2/0.3/0.4}", "two", vec![4, 6]),
+            ("GTR", "three", vec![5, 7, 9]),
+        ]
+    );
+    let error = |text: &str| parse_partitions(text, 10).unwrap_err();
+    assert!(matches!(
+        error("GTR, a = 1-10\nGTR, b = 3"),
+        PartitionError::Twice { site: 3, .. }
+    ));
+    assert!(matches!(
+        error("GTR, a = 1-8"),
+        PartitionError::Missing { site: 9, count: 2 }
+    ));
+    assert!(matches!(
+        error("GTR, a = 1-11"),
+        PartitionError::Line { line: 1, .. }
+    ));
+    assert!(matches!(
+        error("GTR, a = 1-4, 4-10"),
+        PartitionError::Twice { site: 4, .. }
+    ));
+    for text in [
+        "",
+        "GTR a = 1-10",
+        "GTR, a",
+        "GTR, a = 10-1",
+        "GTR, a = 0-3",
+        "GTR, = 1-10",
+        "x",
+    ] {
+        assert!(parse_partitions(text, 10).is_err(), "{text}");
+    }
+}

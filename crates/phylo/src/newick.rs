@@ -1,0 +1,339 @@
+//! Newick: trees as text, in and out.
+//!
+//! What comes in is a rooted tree of any shape ([`Newick`]); [`crate::tree::Tree`] is made from it.
+//! Must stay true: the parser takes any text, never recurses, and uses memory in proportion to it.
+//! Source: Olsen, "Newick's 8:45 tree format standard" (1990): quotes, comments in brackets.
+//! Underscores stay underscores, as all programs of this trade keep them.
+
+use std::fmt::Write;
+
+/// What is wrong with a tree's text.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("Newick, character {at}: {what}")]
+pub struct NewickError {
+    /// Where, from 1.
+    pub at: usize,
+    /// What.
+    pub what: &'static str,
+}
+
+/// A rooted tree of any shape. Node 0 is the root; children stand after their parents.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Newick {
+    nodes: Vec<Node>,
+}
+
+/// One node of a [`Newick`] tree.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Node {
+    /// The node above; the root has none.
+    pub parent: Option<usize>,
+    /// The nodes below, in the text's order.
+    pub children: Vec<usize>,
+    /// The label; empty where there is none.
+    pub label: String,
+    /// The length of the branch above, finite.
+    pub length: Option<f64>,
+}
+
+impl Newick {
+    /// Parses exactly one tree.
+    ///
+    /// # Errors
+    /// [`NewickError`].
+    pub fn parse(text: &str) -> Result<Self, NewickError> {
+        let mut parser = Parser {
+            text: text.as_bytes(),
+            at: 0,
+        };
+        let tree = parser.tree()?;
+        parser.blanks()?;
+        if parser.at < parser.text.len() {
+            return Err(parser.error("there is more after the tree's `;`"));
+        }
+        Ok(tree)
+    }
+
+    /// Parses all trees of a file.
+    ///
+    /// # Errors
+    /// [`NewickError`].
+    pub fn parse_all(text: &str) -> Result<Vec<Self>, NewickError> {
+        let mut parser = Parser {
+            text: text.as_bytes(),
+            at: 0,
+        };
+        let mut trees = Vec::new();
+        loop {
+            parser.blanks()?;
+            if parser.at == parser.text.len() {
+                return Ok(trees);
+            }
+            trees.push(parser.tree()?);
+        }
+    }
+
+    /// The nodes; 0 is the root.
+    #[must_use]
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// The nodes without children.
+    pub fn tips(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.nodes.len()).filter(|&node| self.nodes[node].children.is_empty())
+    }
+}
+
+struct Parser<'a> {
+    text: &'a [u8],
+    at: usize,
+}
+
+impl Parser<'_> {
+    fn error(&self, what: &'static str) -> NewickError {
+        NewickError {
+            at: self.at + 1,
+            what,
+        }
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.text.get(self.at).copied()
+    }
+
+    /// Passes over blanks and comments.
+    fn blanks(&mut self) -> Result<(), NewickError> {
+        loop {
+            match self.peek() {
+                Some(byte) if byte.is_ascii_whitespace() => self.at += 1,
+                Some(b'[') => {
+                    let start = self.at;
+                    while self.peek().is_some_and(|byte| byte != b']') {
+                        self.at += 1;
+                    }
+                    if self.peek().is_none() {
+                        self.at = start;
+                        return Err(self.error("a comment is not closed"));
+                    }
+                    self.at += 1;
+                }
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    fn tree(&mut self) -> Result<Newick, NewickError> {
+        let mut nodes = vec![Node::default()];
+        let mut here = 0;
+        loop {
+            self.blanks()?;
+            if self.peek() == Some(b'(') {
+                self.at += 1;
+                here = child(&mut nodes, here);
+                continue;
+            }
+            self.finish(&mut nodes[here])?;
+            // Up, as far as parentheses close.
+            loop {
+                self.blanks()?;
+                let parent = nodes[here].parent;
+                match (self.peek(), parent) {
+                    (Some(b','), Some(parent)) => {
+                        self.at += 1;
+                        here = child(&mut nodes, parent);
+                        break;
+                    }
+                    (Some(b')'), Some(parent)) => {
+                        self.at += 1;
+                        here = parent;
+                        self.finish(&mut nodes[here])?;
+                    }
+                    (Some(b';'), None) => {
+                        self.at += 1;
+                        return Ok(Newick { nodes });
+                    }
+                    (Some(b';') | None, Some(_)) => {
+                        return Err(self.error("a parenthesis is not closed"));
+                    }
+                    (Some(b')'), None) => return Err(self.error("a `)` without its `(`")),
+                    (None, None) => return Err(self.error("the tree does not end with `;`")),
+                    _ => return Err(self.error("expected `,`, `)`, `:` or `;`")),
+                }
+            }
+        }
+    }
+
+    /// A label and a length, if they are there.
+    fn finish(&mut self, node: &mut Node) -> Result<(), NewickError> {
+        self.blanks()?;
+        node.label = self.label()?;
+        self.blanks()?;
+        if self.peek() != Some(b':') {
+            return Ok(());
+        }
+        self.at += 1;
+        self.blanks()?;
+        let start = self.at;
+        while self
+            .peek()
+            .is_some_and(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
+        {
+            self.at += 1;
+        }
+        let word = std::str::from_utf8(&self.text[start..self.at]).unwrap_or_default();
+        let length = word.parse().ok().filter(|length: &f64| length.is_finite());
+        if length.is_none() {
+            self.at = start;
+            return Err(self.error("a branch length is not a number"));
+        }
+        node.length = length;
+        Ok(())
+    }
+
+    fn label(&mut self) -> Result<String, NewickError> {
+        let mut label = Vec::new();
+        if self.peek() == Some(b'\'') {
+            let start = self.at;
+            self.at += 1;
+            loop {
+                match self.peek() {
+                    None => {
+                        self.at = start;
+                        return Err(self.error("a quoted label is not closed"));
+                    }
+                    Some(b'\'') if self.text.get(self.at + 1) == Some(&b'\'') => {
+                        label.push(b'\'');
+                        self.at += 2;
+                    }
+                    Some(b'\'') => {
+                        self.at += 1;
+                        break;
+                    }
+                    Some(byte) => {
+                        label.push(byte);
+                        self.at += 1;
+                    }
+                }
+            }
+        } else {
+            while let Some(byte) = self.peek() {
+                if byte.is_ascii_whitespace() || b"()[]':;,".contains(&byte) {
+                    break;
+                }
+                label.push(byte);
+                self.at += 1;
+            }
+        }
+        // Cut only at ASCII characters, so still UTF-8.
+        Ok(String::from_utf8(label).unwrap_or_default())
+    }
+}
+
+fn child(nodes: &mut Vec<Node>, parent: usize) -> usize {
+    let node = nodes.len();
+    nodes.push(Node {
+        parent: Some(parent),
+        ..Node::default()
+    });
+    nodes[parent].children.push(node);
+    node
+}
+
+impl std::fmt::Display for Newick {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // A node, and how many of its children are written.
+        let mut path = vec![(0, 0)];
+        while let Some((node, done)) = path.pop() {
+            let Node {
+                children,
+                label,
+                length,
+                ..
+            } = &self.nodes[node];
+            if let Some(&next) = children.get(done) {
+                f.write_char(if done == 0 { '(' } else { ',' })?;
+                path.push((node, done + 1));
+                path.push((next, 0));
+                continue;
+            }
+            if !children.is_empty() {
+                f.write_char(')')?;
+            }
+            write_label(f, label)?;
+            if let Some(length) = length {
+                write!(f, ":{length}")?;
+            }
+        }
+        f.write_char(';')
+    }
+}
+
+/// Writes a label, in quotes where it must be.
+pub(crate) fn write_label(f: &mut dyn Write, label: &str) -> std::fmt::Result {
+    let special = |c: char| c.is_whitespace() || "()[]':;,".contains(c);
+    if label.contains(special) {
+        write!(f, "'{}'", label.replace('\'', "''"))
+    } else {
+        f.write_str(label)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn reads_what_programs_write() {
+        let text = " [a comment] ((a:0.1,'b c':1e-3)0.95[&x]:2,(c,d_e:3):0.5,'it''s')root:0 ; ";
+        let tree = Newick::parse(text).unwrap();
+        let labels: Vec<&str> = tree
+            .tips()
+            .map(|tip| tree.nodes()[tip].label.as_str())
+            .collect();
+        assert_eq!(labels, ["a", "b c", "c", "d_e", "it's"]);
+        assert_eq!(tree.nodes()[1].label, "0.95");
+        assert_eq!(tree.nodes()[1].length, Some(2.0));
+        assert_eq!(
+            tree.to_string(),
+            "((a:0.1,'b c':0.001)0.95:2,(c,d_e:3):0.5,'it''s')root:0;"
+        );
+        assert_eq!(Newick::parse(&tree.to_string()).unwrap(), tree);
+        assert_eq!(Newick::parse_all("(a,b);\n(c,d);\n").unwrap().len(), 2);
+    }
+
+    #[test]
+    fn says_where_it_is_wrong() {
+        for (text, at) in [
+            ("", 1),
+            ("(a,b)", 6),
+            ("(a,b", 5),
+            ("(a,b));", 6),
+            ("(a,b:x);", 6),
+            ("(a,b:inf);", 6),
+            ("(a,b);c", 7),
+            ("(a b);", 4),
+            ("('a);", 2),
+            ("[", 1),
+        ] {
+            assert_eq!(Newick::parse(text).unwrap_err().at, at, "{text}");
+        }
+    }
+
+    #[test]
+    fn depth_is_bounded_by_memory_alone() {
+        let deep = format!("{}a{};", "(".repeat(200_000), ")".repeat(200_000));
+        let tree = Newick::parse(&deep).unwrap();
+        assert_eq!(tree.to_string(), deep);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_taken_or_refused(text in "[(),:;a-c0-9.'\\[\\] e+-]{0,60}") {
+            if let Ok(tree) = Newick::parse(&text) {
+                prop_assert_eq!(Newick::parse(&tree.to_string()).unwrap(), tree);
+            }
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Changing a tree, and changing it back: what a search by subtree moves needs.
+//!
+//! Every change gives a record; undone in reverse order, the records restore the tree to the last
+//! bit, branch numbers included.
+
+use super::{EdgeId, HalfId, Tree};
+
+/// A subtree that was cut off with its node; that node's two other half-edges are free.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[must_use = "a pruned tree is no tree until it is regrafted or restored"]
+pub struct Pruned {
+    /// The half-edge of the free node that looks to the subtree.
+    pub half: HalfId,
+    /// The two half-edges that are joined now.
+    pub ends: [HalfId; 2],
+    /// The branches that were to their left and right; the first joins them now, the second is
+    /// spare.
+    pub edges: [EdgeId; 2],
+    lengths: [f64; 2],
+}
+
+/// A subtree that was put into a branch.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Grafted {
+    pruned: Pruned,
+    /// The branch that was split; it keeps its first half.
+    pub target: EdgeId,
+    ends: [HalfId; 2],
+    length: f64,
+}
+
+/// A nearest-neighbour interchange that was made.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Nni {
+    halves: [HalfId; 2],
+}
+
+impl Tree {
+    /// Cuts the subtree behind `half` off, together with `half`'s node; the two branches beside it
+    /// become one, as long as both.
+    ///
+    /// # Panics
+    /// When `half` is a tip's, or both its neighbours are tips of a tree that has no other.
+    pub fn prune(&mut self, half: HalfId) -> Pruned {
+        assert!(
+            !self.is_tip(half),
+            "a tip's half-edge roots no subtree's node"
+        );
+        let [a, b] = self.others(half);
+        let ends = [self.back(a), self.back(b)];
+        let edges = [self.edge(a), self.edge(b)];
+        let lengths = edges.map(|edge| self.length(edge));
+        self.join(ends[0], ends[1], edges[0]);
+        self.set_length(edges[0], lengths[0] + lengths[1]);
+        self.back[a.index()] = a;
+        self.back[b.index()] = b;
+        self.end[edges[1].index()] = b;
+        Pruned {
+            half,
+            ends,
+            edges,
+            lengths,
+        }
+    }
+
+    /// Undoes [`Tree::prune`].
+    pub fn unprune(&mut self, pruned: Pruned) {
+        let [a, b] = self.others(pruned.half);
+        for (own, (end, (edge, length))) in [a, b].into_iter().zip(
+            pruned
+                .ends
+                .into_iter()
+                .zip(pruned.edges.into_iter().zip(pruned.lengths)),
+        ) {
+            self.join(own, end, edge);
+            self.set_length(edge, length);
+        }
+    }
+
+    /// Puts a pruned subtree into a branch, which is cut in two equal halves.
+    ///
+    /// # Panics
+    /// When the branch is the spare one.
+    pub fn regraft(&mut self, pruned: Pruned, target: EdgeId) -> Grafted {
+        assert_ne!(target, pruned.edges[1], "the spare branch joins nothing");
+        let [a, b] = self.others(pruned.half);
+        let ends = self.ends(target);
+        let length = self.length(target);
+        let spare = pruned.edges[1];
+        self.join(a, ends[0], target);
+        self.join(b, ends[1], spare);
+        self.set_length(target, 0.5 * length);
+        self.set_length(spare, 0.5 * length);
+        Grafted {
+            pruned,
+            target,
+            ends,
+            length,
+        }
+    }
+
+    /// Undoes [`Tree::regraft`]; the subtree is pruned again.
+    pub fn ungraft(&mut self, grafted: Grafted) -> Pruned {
+        let Grafted {
+            pruned,
+            target,
+            ends,
+            length,
+        } = grafted;
+        let [a, b] = self.others(pruned.half);
+        self.join(ends[0], ends[1], target);
+        self.set_length(target, length);
+        self.back[a.index()] = a;
+        self.back[b.index()] = b;
+        self.end[pruned.edges[1].index()] = b;
+        pruned
+    }
+
+    /// Swaps a subtree on one side of an inner branch with one on the other; `second` chooses which
+    /// of the two other arrangements. None where the branch has a tip. Lengths go with subtrees.
+    pub fn nni(&mut self, edge: EdgeId, second: bool) -> Option<Nni> {
+        let [a, b] = self.ends(edge);
+        if self.is_tip(a) || self.is_tip(b) {
+            return None;
+        }
+        let [left, _] = self.others(a);
+        let right = self.others(b)[usize::from(second)];
+        let nni = Nni {
+            halves: [left, right],
+        };
+        self.undo_nni(nni);
+        Some(nni)
+    }
+
+    /// Undoes [`Tree::nni`]: the same swap once more.
+    pub fn undo_nni(&mut self, nni: Nni) {
+        let [left, right] = nni.halves;
+        let (x, y) = (self.back(left), self.back(right));
+        let (ex, ey) = (self.edge(left), self.edge(right));
+        self.join(left, y, ey);
+        self.join(right, x, ex);
+    }
+}
+
+impl Nni {
+    /// The two half-edges whose subtrees were swapped.
+    #[must_use]
+    pub fn halves(&self) -> [HalfId; 2] {
+        self.halves
+    }
+}
+
+impl Grafted {
+    /// The half-edge of the grafted node that looks to the subtree.
+    #[must_use]
+    pub fn half(&self) -> HalfId {
+        self.pruned.half
+    }
+}

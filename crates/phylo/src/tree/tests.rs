@@ -1,0 +1,110 @@
+use super::*;
+use crate::random::Random;
+use crate::simulate::numbered_names;
+use proptest::prelude::*;
+
+fn parse(text: &str, names: &[&str]) -> Result<Tree, TreeError> {
+    let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+    Tree::from_newick(&Newick::parse(text).unwrap(), &names)
+}
+
+/// Every half-edge that is joined is its back's back, on one branch.
+fn sound(tree: &Tree) {
+    for edge in tree.edges() {
+        let [a, b] = tree.ends(edge);
+        assert_ne!(a, b);
+        assert_eq!((tree.back(a), tree.back(b)), (b, a));
+        assert_eq!((tree.edge(a), tree.edge(b)), (edge, edge));
+    }
+    let mut seen = vec![false; tree.edges().count()];
+    for edge in tree.edges_depth_first() {
+        assert!(!std::mem::replace(&mut seen[edge.index()], true));
+    }
+    assert!(seen.into_iter().all(|seen| seen));
+}
+
+#[test]
+fn rooted_and_unrooted_texts_make_the_same_tree() {
+    let names = ["a", "b", "c", "d", "e"];
+    let unrooted = parse("((a:1,b:2):3,c:4,(d:5,e:6):7);", &names).unwrap();
+    sound(&unrooted);
+    let rooted = parse("(((a:1,b:2):3,c:4):2.5,(d:5,e:6):4.5);", &names).unwrap();
+    sound(&rooted);
+    let names = names.map(str::to_owned);
+    let [first, second] =
+        [unrooted, rooted].map(|tree| Newick::parse(&tree.to_newick(&names)).unwrap());
+    let distance = crate::compare::compare(&first, &second).unwrap();
+    assert_eq!((distance.rf, distance.branch_score), (0, Some(0.0)));
+}
+
+#[test]
+fn what_does_not_fit_is_named() {
+    let names = ["a", "b", "c", "d"];
+    let error = |text: &str| parse(text, &names).unwrap_err().to_string();
+    assert!(error("(a,b,(c,x));").contains("`x` that the alignment"));
+    assert!(error("(a,b,(c,c));").contains("`c` twice"));
+    assert!(error("(a,b,c);").contains("no tip `d` (1 of"));
+    assert!(error("(a,b,c,d);").contains("4 neighbours"));
+    assert!(error("(a,(b,c,d));").contains("4 neighbours"));
+    assert!(error("((a,b),(c,(d)));").contains("2 neighbours"));
+}
+
+proptest! {
+    #[test]
+    fn texts_come_back(seed in any::<u64>(), taxa in 3_usize..60) {
+        let tree = random_tree(taxa, 0.1, &mut Random::new(seed));
+        sound(&tree);
+        let names = numbered_names(taxa);
+        let text = tree.to_newick(&names);
+        let again = Tree::from_newick(&Newick::parse(&text).unwrap(), &names).unwrap();
+        sound(&again);
+        prop_assert_eq!(again.to_newick(&names), text);
+    }
+
+    #[test]
+    fn edits_are_undone_to_the_last_bit(seed in any::<u64>(), taxa in 5_usize..40) {
+        let mut random = Random::new(seed);
+        let mut tree = random_tree(taxa, 0.1, &mut random);
+        for _ in 0..20 {
+            let before = tree.clone();
+            let edge = EdgeId(random.below(2 * taxa as u64 - 3) as u32);
+            if let Some(nni) = tree.nni(edge, random.below(2) == 1) {
+                sound(&tree);
+                prop_assert_ne!(&tree, &before);
+                tree.undo_nni(nni);
+            }
+            prop_assert_eq!(&tree, &before);
+            let half = HalfId((taxa as u64 + random.below(3 * taxa as u64 - 6)) as u32);
+            let pruned = tree.prune(half);
+            let target = tree.edge(pruned.ends[random.below(2) as usize]);
+            let grafted = tree.regraft(pruned, target);
+            sound(&tree);
+            let pruned = tree.ungraft(grafted);
+            tree.unprune(pruned);
+            sound(&tree);
+            prop_assert_eq!(&tree, &before);
+            // And left as it is now and then.
+            if random.below(2) == 0 {
+                let _ = tree.nni(edge, false);
+            }
+        }
+    }
+
+    #[test]
+    fn post_order_has_children_first(seed in any::<u64>(), taxa in 3_usize..50) {
+        let tree = random_tree(taxa, 0.1, &mut Random::new(seed));
+        for edge in tree.edges() {
+            for end in tree.ends(edge) {
+                let order = tree.post_order(end, |_| true);
+                let mut done = std::collections::HashSet::new();
+                for half in order {
+                    for below in tree.others(half).map(|other| tree.back(other)) {
+                        prop_assert!(tree.is_tip(below) || done.contains(&below));
+                    }
+                    done.insert(half);
+                }
+                prop_assert_eq!(done.contains(&end), !tree.is_tip(end));
+            }
+        }
+    }
+}

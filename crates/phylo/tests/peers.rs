@@ -1,0 +1,217 @@
+//! Likelihoods against those of IQ-TREE 2 and RAxML 8, on alignments of our own making.
+//!
+//! Both are Debian packages that `scripts/setup` installs; without them these tests fail and say so.
+//! IQ-TREE is given everything fixed. RAxML 8 cannot be: it fits, and prints what it found; at an
+//! optimum its rounding of the parameters does not show.
+#![allow(clippy::unwrap_used)] // Functions that tests call.
+
+use sidecore_phylo::likelihood::{Likelihood, Options};
+use sidecore_phylo::model::{Model, ModelName};
+use sidecore_phylo::msa::{Alignment, Patterns};
+use sidecore_phylo::newick::Newick;
+use sidecore_phylo::random::Random;
+use sidecore_phylo::runner::Serial;
+use sidecore_phylo::simulate::{numbered_names, simulate};
+use sidecore_phylo::tree::{Tree, random_tree};
+use std::path::Path;
+use std::process::Command;
+
+struct Case {
+    folder: tempfile::TempDir,
+    alignment: Alignment,
+    tree: Tree,
+}
+
+fn name(text: &str) -> ModelName {
+    ModelName::parse(text, &mut |_| Err(std::io::ErrorKind::NotFound.into())).unwrap()
+}
+
+impl Case {
+    fn new(model: &str, taxa: usize, sites: usize, unclear: &[u8], seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        let tree = random_tree(taxa, 0.12, &mut random);
+        let names = numbered_names(taxa);
+        let truth = Model::without_alignment(name(model));
+        let clean = simulate(&tree, &names, &truth, sites, seed).unwrap();
+        let rows = (0..taxa).map(|taxon| {
+            let mut row = clean.row(taxon).to_vec();
+            for letter in row.iter_mut().filter(|_| taxon > 0) {
+                if random.below(25) == 0 {
+                    *letter = unclear[random.below(unclear.len() as u64) as usize];
+                }
+            }
+            row
+        });
+        let alignment = Alignment::new(names, rows.collect()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("a.phy"), alignment.to_phylip()).unwrap();
+        std::fs::write(
+            folder.path().join("a.nwk"),
+            tree.to_newick(alignment.names()),
+        )
+        .unwrap();
+        // What the others read has ten digits; so has what we evaluate.
+        let text = std::fs::read_to_string(folder.path().join("a.nwk")).unwrap();
+        let tree = Tree::from_newick(&Newick::parse(&text).unwrap(), alignment.names()).unwrap();
+        Self {
+            folder,
+            alignment,
+            tree,
+        }
+    }
+
+    fn likelihood(&self, tree: Tree, model: &str) -> Likelihood<Serial> {
+        let name = name(model);
+        let patterns = Patterns::new(&self.alignment, name.alphabet()).unwrap();
+        let model = Model::new(name, &patterns);
+        Likelihood::new(tree, patterns, model, Serial, Options::default()).unwrap()
+    }
+
+    fn run(&self, program: &str, arguments: &[&str]) {
+        let output = Command::new(program)
+            .args(arguments)
+            .current_dir(self.folder.path())
+            .output();
+        let output = output.unwrap_or_else(|error| {
+            panic!("cannot run {program}: {error}; scripts/setup installs it")
+        });
+        let tail: String = String::from_utf8_lossy(&output.stdout)
+            .chars()
+            .rev()
+            .take(800)
+            .collect();
+        let tail: String = tail.chars().rev().collect();
+        assert!(output.status.success(), "{program} {arguments:?}: {tail}");
+    }
+
+    fn read(&self, file: &str) -> String {
+        let path: &Path = &self.folder.path().join(file);
+        std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{file}: {error}"))
+    }
+}
+
+/// The word after a text.
+fn after(text: &str, mark: &str) -> f64 {
+    let rest = text
+        .split(mark)
+        .nth(1)
+        .unwrap_or_else(|| panic!("no `{mark}`"));
+    let word = rest.split_whitespace().next().unwrap_or_default();
+    word.parse()
+        .unwrap_or_else(|_| panic!("`{word}` after `{mark}`"))
+}
+
+fn agree(ours: f64, theirs: f64, what: &str) {
+    assert!(
+        (ours / theirs - 1.0).abs() < 1e-6,
+        "{what}: ours {ours}, theirs {theirs}"
+    );
+}
+
+#[test]
+fn iqtree_agrees_on_fixed_parameters() {
+    let gtr = "GTR{1.5/3.8/0.6/1.3/4.1/1}+FU{0.27/0.2/0.24/0.29}";
+    let theirs = "GTR{1.5,3.8,0.6,1.3,4.1,1}+F{0.27,0.2,0.24,0.29}";
+    let dna = Case::new(&format!("{gtr}+G4m{{0.5}}"), 24, 700, b"RYSWKMBDHVN-?", 4);
+    let protein = Case::new("LG+G4m{0.6}", 16, 300, b"BZX-?", 5);
+    let models = [
+        (&dna, "JC".to_owned(), "JC".to_owned()),
+        (&dna, "K80{1/2.5}".to_owned(), "K80{2.5}".to_owned()),
+        (
+            &dna,
+            format!("{gtr}+G4m{{0.5}}"),
+            format!("{theirs}+G4{{0.5}}"),
+        ),
+        (
+            &dna,
+            format!("{gtr}+IU{{0.2}}+G4m{{0.5}}"),
+            format!("{theirs}+I{{0.2}}+G4{{0.5}}"),
+        ),
+        (
+            &dna,
+            format!("{gtr}+R3{{0.2/0.8/2.0667}}{{0.3/0.4/0.3}}"),
+            format!("{theirs}+R3{{0.3,0.2,0.4,0.8,0.3,2.0667}}"),
+        ),
+        (&protein, "LG+G4m{0.6}".to_owned(), "LG+G4{0.6}".to_owned()),
+        (
+            &protein,
+            "WAG+IU{0.1}+G4m{0.6}".to_owned(),
+            "WAG+I{0.1}+G4{0.6}".to_owned(),
+        ),
+        (
+            &protein,
+            "JTT+G4m{0.6}".to_owned(),
+            "JTT+G4{0.6}".to_owned(),
+        ),
+        (&protein, "Dayhoff".to_owned(), "Dayhoff".to_owned()),
+    ];
+    for (case, ours, theirs) in models {
+        let arguments = [
+            "-s", "a.phy", "-te", "a.nwk", "-m", &theirs, "-blfix", "-wsl", "-nt", "1", "--redo",
+            "-pre", "out",
+        ];
+        case.run("iqtree2", &arguments);
+        let mut likelihood = case.likelihood(case.tree.clone(), &ours);
+        let lnl = likelihood.evaluate().unwrap();
+        agree(
+            lnl,
+            after(&case.read("out.iqtree"), "Log-likelihood of the tree: "),
+            &ours,
+        );
+        // IQ-TREE's Dayhoff has other last digits than RAxML's (and ours) in its frequencies: the sum
+        // agrees as well as any, single sites less.
+        let exact = if ours == "Dayhoff" { 5e-5 } else { 1e-5 };
+        let sites = case.read("out.sitelh");
+        let sites: Vec<&str> = sites.split_whitespace().skip(3).collect();
+        let own = likelihood.site_log_likelihoods().unwrap();
+        assert_eq!(sites.len(), own.len());
+        for (site, (own, text)) in own.iter().zip(sites).enumerate() {
+            let theirs: f64 = text.parse().unwrap();
+            // Six digits are printed: half a unit of the last is theirs to be off.
+            let printed = 0.5 * 10_f64.powf(theirs.abs().log10().floor() - 5.0);
+            assert!(
+                (own - theirs).abs() < exact + printed,
+                "{ours}, site {site}: {own} {theirs}"
+            );
+        }
+    }
+}
+
+#[test]
+fn raxml_agrees_at_its_optimum() {
+    let gtr = "GTR{1.5/3.8/0.6/1.3/4.1/1}+FU{0.27/0.2/0.24/0.29}+G4m{0.5}";
+    let dna = Case::new(gtr, 10, 300, b"RYKN-", 8);
+    let protein = Case::new("WAG+G4m{0.7}", 8, 120, b"BZX-", 9);
+    let cases = [
+        (&dna, "GTRGAMMA", ""),
+        (&protein, "PROTGAMMAWAG", "WAG"),
+        (&protein, "PROTGAMMADAYHOFF", "Dayhoff"),
+    ];
+    for (k, (case, theirs, matrix)) in cases.into_iter().enumerate() {
+        let run = format!("r{k}");
+        let arguments = [
+            "-f", "e", "-m", theirs, "-s", "a.phy", "-t", "a.nwk", "-n", &run, "-e", "0.001", "-p",
+            "1",
+        ];
+        case.run("raxmlHPC", &arguments);
+        let info = case.read(&format!("RAxML_info.{run}"));
+        let alpha = after(&info, "alpha: ");
+        let ours = if matrix.is_empty() {
+            let rate = |pair: &str| after(&info, &format!("rate {pair}: "));
+            let pairs = [
+                "A <-> C", "A <-> G", "A <-> T", "C <-> G", "C <-> T", "G <-> T",
+            ];
+            let rates = pairs.map(|pair| rate(pair).to_string()).join("/");
+            let frequency = |state: &str| after(&info, &format!("pi({state}): ")).to_string();
+            let frequencies = ["A", "C", "G", "T"].map(frequency).join("/");
+            format!("GTR{{{rates}}}+FU{{{frequencies}}}+G4m{{{alpha}}}")
+        } else {
+            format!("{matrix}+G4m{{{alpha}}}")
+        };
+        let text = case.read(&format!("RAxML_result.{run}"));
+        let newick = Newick::parse(text.trim()).unwrap();
+        let tree = Tree::from_newick(&newick, case.alignment.names()).unwrap();
+        let lnl = case.likelihood(tree, &ours).evaluate().unwrap();
+        agree(lnl, after(&info, "Final GAMMA  likelihood: "), theirs);
+    }
+}
