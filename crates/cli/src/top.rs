@@ -102,7 +102,7 @@ fn lines(status: &Status) -> Vec<String> {
             status.grace_us as f64 / 1000.0
         ),
         format!(
-            "{} engines, {busy} busy; {} clients ({} ever, {} refused); kernels: {}",
+            "engines: {}, busy: {busy}; clients: {} ({} ever, {} refused); kernels: {}",
             status.engines.len(),
             status.clients.len(),
             status.attached_total,
