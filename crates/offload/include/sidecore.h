@@ -26,7 +26,7 @@
  * process must not use its parent's client.
  *
  * Link with nothing. Needs Linux and GCC or Clang. Include it before other headers, or define
- * _GNU_SOURCE. The protocol is docs/daemon.md, version 1.
+ * _GNU_SOURCE. The protocol is docs/daemon.md, version 2.
  */
 #ifndef SIDECORE_H
 #define SIDECORE_H
@@ -94,6 +94,7 @@ struct sidecore {
     const unsigned char *board;
     uint64_t segment_bytes, arena_bytes, board_bytes, used_bytes;
     uint32_t sequences[64];
+    uint32_t patience[64]; /* turns of an empty loop before the first look at an answer */
     struct {
         char name[41];
         uint32_t number;
@@ -103,9 +104,9 @@ struct sidecore {
 /* ---- what follows is how it is done --------------------------------------------------------- */
 
 #define SIDECORE_MAGIC UINT64_C(0x31524f4345444953) /* "SIDECOR1" */
-#define SIDECORE_VERSION 1u
+#define SIDECORE_VERSION 2u
 #define SIDECORE_PAGE 4096u
-#define SIDECORE_LINES 640u /* packet 256, completion 256, sleepers 128 */
+#define SIDECORE_LINES 384u /* request and answer 256, sleepers 128 */
 
 static inline uint64_t sidecore_now_ns_(void) {
     struct timespec t;
@@ -351,7 +352,7 @@ static inline int sidecore_give_up_(struct sidecore_request *rq) {
  * of the caller. */
 static inline int sidecore_call_on(struct sidecore *sc, uint32_t engine, int kernel,
                                    struct sidecore_request *rq) {
-    unsigned char *packet, *completion, *sleepers;
+    unsigned char *slot, *sleepers;
     uint32_t sequence, status, looks;
     uint64_t beat, beat_ns, bell, done, words = 0, nap_ns = 250000;
     int index, ranges = 0;
@@ -360,33 +361,42 @@ static inline int sidecore_call_on(struct sidecore *sc, uint32_t engine, int ker
         return SIDECORE_INVALID;
     if (__atomic_load_n(&sc->lost, __ATOMIC_RELAXED) || sidecore_board_(sc, 16) != 0)
         return SIDECORE_LOST; /* nothing was asked: the outputs are the caller's own */
-    packet = sc->segment + SIDECORE_PAGE + engine * SIDECORE_LINES;
-    completion = packet + 256;
-    sleepers = packet + 512;
+    slot = sc->segment + SIDECORE_PAGE + engine * SIDECORE_LINES;
+    sleepers = slot + 256;
     for (index = 0; index < SIDECORE_WORDS; index++)
         if (rq->words[index])
             words = (uint64_t)index + 1;
-    for (index = 0; index < (int)words; index++)
-        __atomic_store_n(sidecore_u64_(packet + 128) + index, rq->words[index], __ATOMIC_RELAXED);
     for (index = 0; index < rq->input_count; index++)
-        if (!sidecore_range_(sc, rq->inputs[index], sidecore_u64_(packet + 192) + 2 * ranges++))
+        if (!sidecore_range_(sc, rq->inputs[index], sidecore_u64_(slot + 64) + 2 * ranges++))
             return SIDECORE_INVALID;
     for (index = 0; index < rq->output_count; index++)
-        if (!sidecore_range_(sc, rq->outputs[index], sidecore_u64_(packet + 192) + 2 * ranges++))
+        if (!sidecore_range_(sc, rq->outputs[index], sidecore_u64_(slot + 64) + 2 * ranges++))
             return SIDECORE_INVALID;
     sequence = ++sc->sequences[engine];
     bell = (uint64_t)sequence | (uint64_t)(uint16_t)kernel << 32
         | (uint64_t)rq->input_count << 48 | (uint64_t)rq->output_count << 52 | words << 56;
-    __atomic_store_n(sidecore_u64_(packet), bell, __ATOMIC_RELEASE);
+    /* All of these lie in one line, which the engine looks at: so in one go, the bell last. */
+    for (index = 0; index < (int)words; index++)
+        __atomic_store_n(sidecore_u64_(slot + 16) + index, rq->words[index], __ATOMIC_RELAXED);
+    __atomic_store_n(sidecore_u64_(slot), bell, __ATOMIC_RELEASE);
     /* Either we see that the engine sleeps, or it sees the bell. */
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     if (__atomic_load_n(sidecore_u32_(sleepers + 4), __ATOMIC_RELAXED) == 1) {
         __atomic_store_n(sidecore_u32_(sleepers + 4), 0, __ATOMIC_RELAXED);
         syscall(SYS_futex, sidecore_u32_(sleepers + 4), FUTEX_WAKE, 1, NULL, NULL, 0);
     }
+    /* A look that comes too early takes the line from the engine, which must then fetch it back to
+     * answer; so the first waits about as long as the last quick answers took. */
+    for (looks = 0; looks < sc->patience[engine]; looks++)
+        __asm__ volatile("");
     for (looks = 0; looks < 2000; looks++) {
-        if (__atomic_load_n(sidecore_u32_(completion), __ATOMIC_ACQUIRE) == sequence)
+        if (__atomic_load_n(sidecore_u32_(slot + 8), __ATOMIC_ACQUIRE) == sequence) {
+            if (looks == 0)
+                sc->patience[engine] -= sc->patience[engine] > 4 ? 4 : sc->patience[engine];
+            else if (looks < 200 && sc->patience[engine] < 1200)
+                sc->patience[engine] += 32;
             goto answered;
+        }
 #if defined(__x86_64__) || defined(__i386__)
         if (looks > 200)
             __builtin_ia32_pause();
@@ -402,29 +412,29 @@ static inline int sidecore_call_on(struct sidecore *sc, uint32_t engine, int ker
         __atomic_store_n(sidecore_u32_(sleepers), 1, __ATOMIC_RELAXED);
         /* Either the engine sees that we sleep, or we see its answer. */
         __atomic_thread_fence(__ATOMIC_SEQ_CST);
-        if (__atomic_load_n(sidecore_u32_(completion), __ATOMIC_ACQUIRE) != sequence)
+        if (__atomic_load_n(sidecore_u32_(slot + 8), __ATOMIC_ACQUIRE) != sequence)
             syscall(SYS_futex, sidecore_u32_(sleepers), FUTEX_WAIT, 1, &nap, NULL, 0);
         __atomic_store_n(sidecore_u32_(sleepers), 0, __ATOMIC_RELAXED);
-        if (__atomic_load_n(sidecore_u32_(completion), __ATOMIC_ACQUIRE) == sequence)
+        if (__atomic_load_n(sidecore_u32_(slot + 8), __ATOMIC_ACQUIRE) == sequence)
             goto answered;
         if (sidecore_gone_(sc, &beat, &beat_ns)
-            && __atomic_load_n(sidecore_u32_(completion), __ATOMIC_ACQUIRE) != sequence)
+            && __atomic_load_n(sidecore_u32_(slot + 8), __ATOMIC_ACQUIRE) != sequence)
             return sidecore_give_up_(rq);
     }
 answered:
-    done = __atomic_load_n(sidecore_u64_(completion), __ATOMIC_RELAXED);
+    done = __atomic_load_n(sidecore_u64_(slot + 8), __ATOMIC_RELAXED);
     status = (uint32_t)(done >> 32) & 0xffff;
     words = done >> 48 & 0xff;
     for (index = 0; index < SIDECORE_WORDS; index++)
         rq->reply[index] = (uint64_t)index < words
-            ? __atomic_load_n(sidecore_u64_(completion + 128) + index, __ATOMIC_RELAXED)
+            ? __atomic_load_n(sidecore_u64_(slot + 16) + index, __ATOMIC_RELAXED)
             : 0;
     memset(rq->text, 0, sizeof rq->text);
     if (status == 0)
         return SIDECORE_DONE;
     if (status == 3) {
         uint64_t bytes = done >> 56;
-        memcpy(rq->text, completion + 192, bytes < 64 ? (size_t)bytes : 64);
+        memcpy(rq->text, slot + 128, bytes < 64 ? (size_t)bytes : 64);
         return SIDECORE_FAILED;
     }
     return SIDECORE_INVALID;

@@ -39,6 +39,9 @@ impl Random {
     }
 }
 
+/// Of the protocol.
+const VERSION: u32 = 2;
+
 struct Raw {
     socket: OwnedFd,
     segment: SharedMap,
@@ -71,7 +74,7 @@ fn ask(socket: &OwnedFd, message: &[u8]) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
 
 fn attach(path: &Path) -> Raw {
     let socket = local_socket::connect(path).unwrap();
-    let (answer, files) = ask(&socket, &question(1, 1, 1 << 16)).unwrap();
+    let (answer, files) = ask(&socket, &question(1, VERSION, 1 << 16)).unwrap();
     assert_eq!(answer[8], 1, "{}", String::from_utf8_lossy(&answer));
     let bytes = u64::from_le_bytes(answer[24..32].try_into().unwrap()) as usize;
     let [segment, board] = <[OwnedFd; 2]>::try_from(files).unwrap();
@@ -106,7 +109,7 @@ fn write_rubbish(raw: &Raw, random: &mut Random) {
         }
         // A packet that is nearly right, and its bell.
         _ => {
-            let lines = 4096 + (random.next() as usize % ENGINES) * 640;
+            let lines = 4096 + (random.next() as usize % ENGINES) * 384;
             let word = |offset: usize, value: u64| {
                 let place = memory.overlay::<AtomicU64>(lines + offset).unwrap();
                 place.store(value, Ordering::Relaxed);
@@ -121,12 +124,12 @@ fn write_rubbish(raw: &Raw, random: &mut Random) {
             };
             for index in 0..6 {
                 // Short spins, so that the test is not one long one.
-                word(128 + index * 8, random.next() % 50);
+                word(16 + index * 8, random.next() % 50);
             }
             for index in 0..8 {
-                word(192 + index * 8, edge(random));
+                word(64 + index * 8, edge(random));
             }
-            word(512, (random.next() % 3) | ((random.next() % 3) << 32));
+            word(256, (random.next() % 3) | ((random.next() % 3) << 32));
             // Last the bell: kernel, inputs, outputs, words.
             let counts = (random.next() % 6) << 48 | (random.next() % 4) << 52;
             let kernel = (random.next() % 7) << 32 | (random.next() % 9) << 56;
@@ -194,7 +197,7 @@ fn messages_that_make_no_sense_end_their_connection_only() {
     let mut random = Random(seed);
     for round in 0..200 {
         let socket = local_socket::connect(daemon.socket()).unwrap();
-        let mut message = question(1, 1, 4096);
+        let mut message = question(1, VERSION, 4096);
         match round % 4 {
             0 => message[random.next() as usize % 16] ^= 1 << (random.next() % 8),
             1 => message.truncate(random.next() as usize % 32),
@@ -233,7 +236,7 @@ fn what_is_handed_out_cannot_be_cut_and_the_board_not_written() {
     assert!(SharedMap::open(board, bytes, Sharing::ReadWrite).is_err());
     assert!(rustix::io::write(&raw.board, b"x").is_err());
     // One attachment a connection.
-    let (answer, _) = ask(&raw.socket, &question(1, 1, 4096)).unwrap();
+    let (answer, _) = ask(&raw.socket, &question(1, VERSION, 4096)).unwrap();
     assert_eq!(answer[8], 255);
 }
 

@@ -10,6 +10,7 @@ use crate::shm::layout::{Pair, Status};
 use crate::shm::segment::Lease;
 use crate::shm::slot::{self, Packet, RANGES_MAX};
 use sidecore_sys::{SharedSlice, clock, shared_futex};
+use std::cell::Cell;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -91,9 +92,9 @@ impl Engine<'_> {
     /// Makes a request and waits for its answer. `None` where the link was given up.
     #[inline]
     fn request(&mut self, client: &Client, packet: &Packet) -> Option<Result<Reply, ClientError>> {
-        let (link, sequence) = self.slot.next()?;
+        let (link, sequence, patience) = self.slot.next()?;
         let pending = Pending::submit(link, self.engine, sequence, packet)?;
-        if !pending.spin(client.spin_cycles) {
+        if !pending.is_answered_after(patience) && !pending.spin(client.spin_cycles) {
             if let Some(better) = link.better_engine(self.engine) {
                 client.preferred.store(better, Ordering::Relaxed);
             }
@@ -121,7 +122,7 @@ impl<'a> Pending<'a> {
         packet: &Packet,
     ) -> Option<Self> {
         let pair = link.segment.pair(engine)?;
-        pair.request.ring(sequence, packet);
+        pair.call.ring(sequence, packet);
         if pair.sleep.engine_sleeps() {
             shared_futex::wake(pair.sleep.engine_word(), 1);
         }
@@ -135,17 +136,37 @@ impl<'a> Pending<'a> {
     /// Whether the answer is there.
     #[inline]
     pub(super) fn is_answered(&self) -> bool {
-        self.pair.completion.poll(self.sequence)
+        self.pair.call.answered(self.sequence)
+    }
+
+    /// Looks for an answer that comes at once; whether it came. The first look waits about as long
+    /// as the last quick answers took: one that comes too early takes the line from the engine,
+    /// which then has to fetch it back to answer. `patience` is how long: less after every answer
+    /// that was there at the first look, more after one that was not but followed soon, unchanged
+    /// after one that took long. It counts turns of an empty loop: they cost no clock, and how long
+    /// one takes does not matter.
+    #[inline]
+    fn is_answered_after(&self, patience: &Cell<u32>) -> bool {
+        let turns = patience.get();
+        for _ in 0..turns {
+            std::hint::black_box(());
+        }
+        if self.is_answered() {
+            patience.set(turns.saturating_sub(PATIENCE_STEP));
+            return true;
+        }
+        for _ in 0..TIGHT_LOOKS {
+            if self.is_answered() {
+                patience.set((turns + PATIENCE_LEAP).min(PATIENCE_MAX));
+                return true;
+            }
+        }
+        false
     }
 
     /// Looks for the answer for so many cycles; whether it came.
     #[inline]
     fn spin(&self, cycles: u64) -> bool {
-        for _ in 0..TIGHT_LOOKS {
-            if self.is_answered() {
-                return true;
-            }
-        }
         let begun = clock::cycles();
         loop {
             for _ in 0..LOOKS_PER_CLOCK_READ {
@@ -178,13 +199,13 @@ impl<'a> Pending<'a> {
     /// What the answer says. `None` where it makes no sense.
     #[inline]
     pub(super) fn answer(&self) -> Option<Result<Reply, ClientError>> {
-        let answer = self.pair.completion.read();
+        let answer = self.pair.call.answer();
         match Status::from_number(answer.status)? {
             Status::Done => Some(Ok(Reply {
                 words: answer.words,
             })),
             Status::Failed => Some(Err(ClientError::Engine {
-                text: self.pair.completion.text(),
+                text: self.pair.call.text(),
             })),
             // Our numbers and ranges were checked: this daemon is not what it said.
             Status::UnknownKernel | Status::BadRange => Some(Err(ClientError::Nonsense)),
@@ -263,6 +284,12 @@ impl Watch {
 
 /// Looks without the processor's pause.
 const TIGHT_LOOKS: u32 = 200;
+/// How much less the first look waits after one that was late enough, how much more after one that
+/// was too early (so that about one in nine is), and the longest wait: some 300 ns, which is also what
+/// a call may lose after longer ones.
+const PATIENCE_STEP: u32 = 4;
+const PATIENCE_LEAP: u32 = 32;
+const PATIENCE_MAX: u32 = 1200;
 const LOOKS_PER_CLOCK_READ: u32 = 16;
 /// The shortest and the longest sleep between two looks at the daemon.
 const NAP_US_MIN: u64 = 500;

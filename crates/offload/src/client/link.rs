@@ -12,6 +12,7 @@ use crate::shm::hello::{ANSWER_BYTES_MAX, Answer, Attached, Question};
 use crate::shm::layout::{CLIENTS_MAX, ENGINES_MAX, STALE_MS};
 use crate::shm::segment::Segment;
 use sidecore_sys::local_socket::{self, Received};
+use std::cell::Cell;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -39,6 +40,8 @@ pub(crate) struct Slot {
     sequence: u32,
     /// Calls that were answered.
     pub(crate) calls: u64,
+    /// How long the first look for an answer waits, in turns of an empty loop.
+    patience: Cell<u32>,
 }
 
 impl Slot {
@@ -63,11 +66,12 @@ impl Slot {
         self.link.take_if(|link| link.is_dead());
     }
 
-    /// The attachment and the number of its next request here.
+    /// The attachment, the number of its next request here, and how long to wait for the answer
+    /// before the first look.
     #[inline]
-    pub(crate) fn next(&mut self) -> Option<(&Arc<Link>, u32)> {
+    pub(crate) fn next(&mut self) -> Option<(&Arc<Link>, u32, &Cell<u32>)> {
         let sequence = self.next_sequence();
-        Some((self.link.as_ref()?, sequence))
+        Some((self.link.as_ref()?, sequence, &self.patience))
     }
 
     /// The number of the next request here.

@@ -2,7 +2,8 @@
 //! rings.
 //!
 //! Fair share: one round looks at every client once and serves at most one request of each, so
-//! that a client with a thousand requests and one with a single one take turns. Turns are equal,
+//! that a client with a thousand requests and one with a single one take turns. Only the client that
+//! was served last is left alone for a moment while no other rings (see [`Recent`]). Turns are equal,
 //! not times: a kernel that should share an engine well takes no longer than some 100 us.
 //!
 //! Must stay true: it never waits for a client; of a packet it uses only its copy; it lets go of a
@@ -65,6 +66,21 @@ struct Seat {
     session: Arc<Session>,
     /// The number of the last request that was served.
     seen: u32,
+    /// For how many rounds it is left alone after an answer.
+    patience: u32,
+}
+
+/// Who was served last. A look at a client's line right after the answer takes the line from a
+/// client that is about to ring again and then has to fetch it back; so this one is left alone for
+/// about as long as it takes to ring again. Ends as soon as another client is served: a turn that is
+/// due is never put off by other turns.
+#[derive(Debug, Default)]
+struct Recent {
+    seat: usize,
+    /// Rounds for which it is still left alone.
+    quiet_rounds: u32,
+    /// Looks at it since then.
+    looks: u32,
 }
 
 /// Everything that an engine's thread owns.
@@ -77,6 +93,7 @@ pub(crate) struct Server {
     bench: Arc<Bench>,
     generation: u32,
     seats: Vec<Seat>,
+    recent: Recent,
     grace_cycles: u64,
     /// Whether other engines want the same core.
     shares_core: bool,
@@ -110,6 +127,7 @@ impl Server {
             // Never what the roster has at first, so that the first round looks at it.
             generation: u32::MAX,
             seats: Vec::with_capacity(CLIENTS_MAX),
+            recent: Recent::default(),
             grace_cycles: (grace_us * clock::cycles_per_us()) as u64,
             shares_core,
         })
@@ -161,14 +179,19 @@ impl Server {
     fn round(&mut self) -> bool {
         let mut served = false;
         for seat in 0..self.seats.len() {
-            let Seat { session, seen } = &mut self.seats[seat];
+            let is_recent = seat == self.recent.seat;
+            if is_recent && self.recent.quiet_rounds > 0 {
+                self.recent.quiet_rounds -= 1;
+                continue;
+            }
+            let Seat { session, seen, .. } = &mut self.seats[seat];
             let Some(pair) = session.pair(self.engine) else {
                 continue;
             };
-            if let Some(bell) = pair.request.poll(*seen) {
+            if let Some(bell) = pair.call.rung(*seen) {
                 let sequence = bell.sequence();
                 *seen = sequence;
-                let packet = pair.request.read(bell);
+                let packet = pair.call.packet(bell);
                 let session = &**session;
                 let begun = clock::cycles();
                 self.bench.begun_cycles.store(begun, Ordering::Relaxed);
@@ -183,10 +206,36 @@ impl Server {
                 );
                 self.board.rest(self.engine);
                 self.count(seat, clock::cycles().wrapping_sub(begun), failed);
+                // Only now: the fence in there waits until the answer has left, and what stands
+                // above is done meanwhile.
+                wake_client(&self.seats[seat].session, self.engine);
+                self.leave_alone(seat);
                 served = true;
+            } else if is_recent {
+                self.recent.looks = self.recent.looks.saturating_add(1);
             }
         }
         served
+    }
+
+    /// Notes who was served, and learns for how long to leave it alone: a little less if it had rung
+    /// before the first look, more if it had not but did soon.
+    #[inline]
+    fn leave_alone(&mut self, seat: usize) {
+        let patience = &mut self.seats[seat].patience;
+        if seat == self.recent.seat {
+            if self.recent.looks == 0 {
+                *patience = patience.saturating_sub(1);
+            } else if self.recent.looks < LOOKS_SOON {
+                *patience = (*patience + PATIENCE_LEAP).min(PATIENCE_MAX);
+            }
+        }
+        self.recent = Recent {
+            seat,
+            // On a shared core a round lasts as long as the others like.
+            quiet_rounds: if self.shares_core { 0 } else { *patience },
+            looks: 0,
+        };
     }
 
     /// Adds a request to the figures. Only this thread writes them, so no read-modify-write is
@@ -230,10 +279,14 @@ impl Server {
                 let known = before
                     .iter()
                     .find(|seat| Arc::ptr_eq(&seat.session, &session));
-                let seen = known.map_or(0, |seat| seat.seen);
-                Seat { session, seen }
+                Seat {
+                    session,
+                    seen: known.map_or(0, |seat| seat.seen),
+                    patience: known.map_or(0, |seat| seat.patience),
+                }
             })
             .collect();
+        self.recent = Recent::default();
     }
 
     /// Tells every client that this engine sleeps, and sleeps until one rings or the roster has
@@ -253,7 +306,7 @@ impl Server {
         }
         // Partner: the fence after a client's `ring`.
         slot::settle();
-        if pairs().all(|(pair, seen)| pair.request.poll(seen).is_none()) {
+        if pairs().all(|(pair, seen)| pair.call.rung(seen).is_none()) {
             self.bench.asleep.store(true, Ordering::Relaxed);
             self.bench.sleeps.fetch_add(1, Ordering::Relaxed);
             // It was there when the daemon started. If a sandbox took it away since, the engine
@@ -303,11 +356,18 @@ fn serve(
         words,
     };
     let text = text.as_deref().unwrap_or_default();
-    pair.completion.publish(sequence, &answer, text);
-    if pair.sleep.client_sleeps() {
+    pair.call.publish(sequence, &answer, text);
+    status != Status::Done
+}
+
+/// Wakes the client of a session if it sleeps, after its request was answered.
+#[inline]
+fn wake_client(session: &Session, engine: usize) {
+    if let Some(pair) = session.pair(engine)
+        && pair.sleep.client_sleeps()
+    {
         shared_futex::wake(pair.sleep.client_word(), u32::MAX);
     }
-    status != Status::Done
 }
 
 /// Tells the control thread where an engine's thread ends by a panic, which would be our bug.
@@ -321,6 +381,12 @@ impl Drop for Alarm {
 
 /// Rounds without the processor's pause after the last request: the next may be on its way.
 const TIGHT_ROUNDS: u32 = 256;
+/// A client that rings again within so many looks was looked at too early.
+const LOOKS_SOON: u32 = 32;
+/// How many rounds more a client is left alone after that, and for how many at most: some 200 ns,
+/// which is also what a client may lose that rings earlier than before.
+const PATIENCE_LEAP: u32 = 8;
+const PATIENCE_MAX: u32 = 40;
 const ROUNDS_PER_CLOCK_READ: u32 = 64;
 /// A gap between two looks that is longer than this means that the core was taken away.
 const STALL_NS_MIN: u64 = 100_000;

@@ -2,13 +2,13 @@
 //!
 //! Must stay true: a change here changes [`VERSION`], docs/daemon.md and include/sidecore.h.
 
-use super::slot::{CompletionSlot, RequestSlot, SleepSlot};
+use super::slot::{CallSlot, SleepSlot};
 use sidecore_sys::SharedSlice;
 
 /// What every message and every shared memory starts with.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"SIDECOR1");
 /// Of this layout. Both sides must have the same.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// The most engines of one daemon.
 pub const ENGINES_MAX: usize = 62;
@@ -20,8 +20,8 @@ pub const ARENA_BYTES_MAX: u64 = 256 << 20;
 pub(crate) const ARENA_ALIGN: usize = 128;
 
 const PAGE: usize = 4096;
-/// The lines of one engine: packet, completion, sleepers.
-const LINES: usize = 256 + 256 + 128;
+/// The lines of one engine: request and answer, sleepers.
+const LINES: usize = 256 + 128;
 
 /// Where the lines of `engine` begin in a segment.
 #[inline]
@@ -45,8 +45,7 @@ pub(crate) fn segment_bytes(engines: usize, arena_bytes: u64) -> Option<usize> {
 /// What one client and one engine have between them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pair<'m> {
-    pub(crate) request: &'m RequestSlot,
-    pub(crate) completion: &'m CompletionSlot,
+    pub(crate) call: &'m CallSlot,
     pub(crate) sleep: &'m SleepSlot,
 }
 
@@ -55,9 +54,8 @@ pub(crate) struct Pair<'m> {
 pub(crate) fn pair(segment: SharedSlice<'_>, engine: usize) -> Option<Pair<'_>> {
     let offset = pair_offset(engine);
     Some(Pair {
-        request: segment.overlay(offset)?,
-        completion: segment.overlay(offset + 256)?,
-        sleep: segment.overlay(offset + 512)?,
+        call: segment.overlay(offset)?,
+        sleep: segment.overlay(offset + 256)?,
     })
 }
 

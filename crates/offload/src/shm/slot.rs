@@ -1,9 +1,10 @@
-//! A request packet and its completion, and how they change hands.
+//! A request and its answer, and how they change hands.
 //!
-//! One pair (and a line for sleepers) per client and engine. The client writes the packet and rings
-//! its **bell**: a word that holds the number of the request. The engine sees a number that it has not served, copies the
-//! packet out, runs the kernel, writes the completion, and stores the same number in **done**.
-//! Whoever wants to sleep says so in a word of a third line, which is written only then:
+//! One [`CallSlot`] (and a line for sleepers) per client and engine. The client writes words and rings
+//! the **bell**: a word that holds the number of the request. The engine sees a number that it has
+//! not served, copies the packet out, runs the kernel, writes the answer's words over those of the
+//! request, and stores the same number in **done**.
+//! Whoever wants to sleep says so in a word of another line, which is written only then:
 //!
 //! ```text
 //!             client                                  engine
@@ -11,7 +12,7 @@
 //!   ── fence ──                                     ── fence ──
 //!   engine_asleep? then 0, wake it     ◄──────►     bell != seen? then do not sleep
 //!
-//!   client_asleep = 1                               completion; done = n
+//!   client_asleep = 1                               answer; done = n
 //!   ── fence ──                                     ── fence ──
 //!   done == n? then do not sleep       ◄──────►     client_asleep? then 0, wake it
 //! ```
@@ -21,14 +22,18 @@
 //! the sleeper's word first, so that a sleeper who is not quite asleep does not fall asleep. Neither
 //! side makes a system call unless the other sleeps.
 //!
-//! Why every part has lines of its own: a line that one side polls moves to it whenever it looks, so
-//! a second store to it costs a second move (measured: twice the round trip). So the polled lines
-//! hold one word, stored once: number, kernel and counts together; what does not fit in it lies in
-//! the next lines, which are written and read only as far as it says. The sleepers' line stays in
-//! both caches.
+//! Why one line for both directions: whoever answers has just fetched the line, and writes to it
+//! where it lies; it moves twice a call, once there and once back. With a line for each direction
+//! every store first calls its line back from the other side's cache, and it moves four times
+//! (measured: 1.5 to 1.7 times the round trip, the more the further apart the cores are). So what
+//! nearly all calls need fits in 64 bytes; ranges, the text of a failure, and the sleepers' words lie
+//! elsewhere and are touched only by calls that have them. A look by the other side between two
+//! stores moves the line once more: so each side stores in one go, the polled word last, and no more
+//! words than count.
 //!
-//! Must stay true: in a client one thread at a time uses a pair; in the daemon only the engine that
-//! it belongs to. What the other side wrote is copied once; nothing in a packet is trusted.
+//! Must stay true: in a client one thread at a time uses a slot; in the daemon only the engine that
+//! it belongs to. The client writes from one answer to the next ring, the engine from a bell to its
+//! answer. What the other side wrote is copied once; nothing in a packet is trusted.
 #![allow(unsafe_code)] // Says that these types may lie over shared memory.
 
 /// Atomics, replaced by loom's under `--cfg loom`.
@@ -52,7 +57,7 @@ pub(crate) const TEXT_BYTES_MAX: usize = 64;
 pub(crate) const ASLEEP: u32 = 1;
 const AWAKE: u32 = 0;
 
-/// What a client asks for, as copied from a packet.
+/// What a client asks for, as copied from its slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Packet {
     pub(crate) kernel: u32,
@@ -65,43 +70,50 @@ pub(crate) struct Packet {
     pub(crate) ranges: [(u64, u64); RANGES_MAX],
 }
 
-/// A request packet in shared memory, written by the client.
+/// A request and its answer in shared memory.
 #[derive(Debug)]
 #[repr(C, align(128))]
-pub(crate) struct RequestSlot {
-    /// The bell: number (32 bits), kernel (16), inputs (4), outputs (4), words that count (8).
+pub(crate) struct CallSlot {
+    /// The bell, written by the client: number (32 bits), kernel (16), inputs (4), outputs (4), words
+    /// that count (8).
     bell: AtomicU64,
-    spare: [AtomicU64; 15],
+    /// Written by the engine: the number of the request that is answered (32 bits), status (16),
+    /// words that count (8), bytes of text (8).
+    done: AtomicU64,
+    /// Of the request, then of its answer. The first line ends here.
     words: [AtomicU64; WORDS],
-    spare_words: [AtomicU64; 2],
+    /// Written by the client where there are any.
     ranges: [[AtomicU64; 2]; RANGES_MAX],
+    /// Written by the engine where a request failed.
+    text: [AtomicU64; TEXT_BYTES_MAX / 8],
+    spare: [AtomicU64; 8],
 }
 
-impl RequestSlot {
+impl CallSlot {
     /// Client: writes the packet and hands it over as request `sequence`.
     #[inline]
     pub(crate) fn ring(&self, sequence: u32, packet: &Packet) {
-        let words = counted(&packet.words);
-        for (word, value) in self.words.iter().zip(packet.words).take(words) {
-            word.store(value, Ordering::Relaxed);
-        }
         let used = usize::from(packet.inputs) + usize::from(packet.outputs);
         for (range, (offset, bytes)) in self.ranges.iter().zip(packet.ranges).take(used) {
             range[0].store(offset, Ordering::Relaxed);
             range[1].store(bytes, Ordering::Relaxed);
         }
+        let words = counted(&packet.words);
         let bell = u64::from(sequence)
             | u64::from(packet.kernel as u16) << 32
             | u64::from(packet.inputs & 15) << 48
             | u64::from(packet.outputs & 15) << 52
             | (words as u64) << 56;
-        // Release: partner of the Acquire in `poll`, publishes the packet.
+        for (word, value) in self.words.iter().zip(packet.words).take(words) {
+            word.store(value, Ordering::Relaxed);
+        }
+        // Release: partner of the Acquire in `rung`, publishes the packet.
         self.bell.store(bell, Ordering::Release);
     }
 
     /// Engine: the bell, if it holds the number of a request that is not the one seen last.
     #[inline]
-    pub(crate) fn poll(&self, seen: u32) -> Option<Bell> {
+    pub(crate) fn rung(&self, seen: u32) -> Option<Bell> {
         // Acquire: partner of the Release in `ring`.
         let bell = Bell(self.bell.load(Ordering::Acquire));
         (bell.sequence() != seen).then_some(bell)
@@ -109,7 +121,7 @@ impl RequestSlot {
 
     /// Engine: copies the packet out. Counts that make no sense come out as they are.
     #[inline]
-    pub(crate) fn read(&self, bell: Bell) -> Packet {
+    pub(crate) fn packet(&self, bell: Bell) -> Packet {
         let mut packet = Packet {
             kernel: u32::from((bell.0 >> 32) as u16),
             inputs: (bell.0 >> 48) as u8 & 15,
@@ -129,58 +141,12 @@ impl RequestSlot {
         }
         packet
     }
-}
 
-/// What a bell holds, as copied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Bell(u64);
-
-impl Bell {
-    /// The number of the request.
-    #[inline]
-    pub(crate) fn sequence(self) -> u32 {
-        self.0 as u32
-    }
-}
-
-/// How many words count: those after it are 0.
-#[inline]
-fn counted(words: &[u64; WORDS]) -> usize {
-    words
-        .iter()
-        .rposition(|&word| word != 0)
-        .map_or(0, |last| last + 1)
-}
-
-/// What an engine answers, as copied from a completion.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Answer {
-    /// A [`Status`](crate::shm::layout) number.
-    pub(crate) status: u32,
-    pub(crate) words: [u64; WORDS],
-}
-
-/// A completion in shared memory, written by the engine.
-#[derive(Debug)]
-#[repr(C, align(128))]
-pub(crate) struct CompletionSlot {
-    /// The number of the request (32 bits), status (16), words that count (8), bytes of text (8).
-    done: AtomicU64,
-    spare: [AtomicU64; 15],
-    words: [AtomicU64; WORDS],
-    spare_words: [AtomicU64; 2],
-    text: [AtomicU64; TEXT_BYTES_MAX / 8],
-}
-
-impl CompletionSlot {
     /// Engine: writes the answer and hands it over as that to request `sequence`. `text` beyond 64
     /// bytes is cut. [`SleepSlot::client_sleeps`] follows.
     #[inline]
     pub(crate) fn publish(&self, sequence: u32, answer: &Answer, text: &str) {
         let words = counted(&answer.words);
-        for (word, value) in self.words.iter().zip(answer.words).take(words) {
-            word.store(value, Ordering::Relaxed);
-        }
         let text_bytes = if text.is_empty() {
             0
         } else {
@@ -190,21 +156,24 @@ impl CompletionSlot {
             | u64::from(answer.status as u16) << 32
             | (words as u64) << 48
             | (text_bytes as u64) << 56;
-        // Release: partner of the Acquire in `poll`, publishes the answer and all that the kernel
+        for (word, value) in self.words.iter().zip(answer.words).take(words) {
+            word.store(value, Ordering::Relaxed);
+        }
+        // Release: partner of the Acquire in `answered`, publishes the answer and all that the kernel
         // put in the arena.
         self.done.store(done, Ordering::Release);
     }
 
     /// Client: whether request `sequence` was answered.
     #[inline]
-    pub(crate) fn poll(&self, sequence: u32) -> bool {
+    pub(crate) fn answered(&self, sequence: u32) -> bool {
         // Acquire: partner of the Release in `publish`.
         self.done.load(Ordering::Acquire) as u32 == sequence
     }
 
     /// Client: copies the answer out, once it was given.
     #[inline]
-    pub(crate) fn read(&self) -> Answer {
+    pub(crate) fn answer(&self) -> Answer {
         let done = self.done.load(Ordering::Relaxed);
         let mut answer = Answer {
             status: u32::from((done >> 32) as u16),
@@ -244,6 +213,35 @@ impl CompletionSlot {
     }
 }
 
+/// What a bell holds, as copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Bell(u64);
+
+impl Bell {
+    /// The number of the request.
+    #[inline]
+    pub(crate) fn sequence(self) -> u32 {
+        self.0 as u32
+    }
+}
+
+/// How many words count: those after it are 0.
+#[inline]
+fn counted(words: &[u64; WORDS]) -> usize {
+    words
+        .iter()
+        .rposition(|&word| word != 0)
+        .map_or(0, |last| last + 1)
+}
+
+/// What an engine answers, as copied from its slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Answer {
+    /// A [`Status`](crate::shm::layout) number.
+    pub(crate) status: u32,
+    pub(crate) words: [u64; WORDS],
+}
+
 /// Who of a pair sleeps. Each side writes its word when it goes to sleep, and looks at the other's
 /// after it has handed something over.
 #[derive(Debug)]
@@ -255,7 +253,7 @@ pub(crate) struct SleepSlot {
 }
 
 impl SleepSlot {
-    /// Client: says that it sleeps. It must look at the completion again before it does.
+    /// Client: says that it sleeps. It must look for the answer again before it does.
     pub(crate) fn client_dozes(&self) {
         self.client.store(ASLEEP, Ordering::Relaxed);
         // Partner: the fence in `client_sleeps`.
@@ -322,24 +320,21 @@ pub(crate) fn settle() {
 
 #[cfg(not(loom))]
 mod overlay {
-    use super::{CompletionSlot, RequestSlot, SleepSlot};
+    use super::{CallSlot, SleepSlot};
     use sidecore_sys::Overlay;
     use std::mem::{offset_of, size_of};
 
     // SAFETY: `repr(C)`, all fields are atomics or arrays of them, and there is no padding (see the
     // sizes below).
-    unsafe impl Overlay for RequestSlot {}
-    // SAFETY: as above.
-    unsafe impl Overlay for CompletionSlot {}
+    unsafe impl Overlay for CallSlot {}
     // SAFETY: as above.
     unsafe impl Overlay for SleepSlot {}
 
     const _: () = {
-        assert!(size_of::<RequestSlot>() == 256 && size_of::<CompletionSlot>() == 256);
-        assert!(size_of::<SleepSlot>() == 128 && offset_of!(SleepSlot, engine) == 4);
-        assert!(offset_of!(RequestSlot, words) == 128 && offset_of!(RequestSlot, ranges) == 192);
-        assert!(offset_of!(CompletionSlot, words) == 128);
-        assert!(offset_of!(CompletionSlot, text) == 192);
+        assert!(size_of::<CallSlot>() == 256 && size_of::<SleepSlot>() == 128);
+        assert!(offset_of!(CallSlot, done) == 8 && offset_of!(CallSlot, words) == 16);
+        assert!(offset_of!(CallSlot, ranges) == 64 && offset_of!(CallSlot, text) == 128);
+        assert!(offset_of!(SleepSlot, engine) == 4);
     };
 }
 
@@ -349,27 +344,15 @@ fn zeros<const N: usize>() -> [AtomicU64; N] {
 }
 
 #[cfg(all(test, loom))]
-impl RequestSlot {
+impl CallSlot {
     fn new() -> Self {
         Self {
             bell: AtomicU64::new(0),
-            spare: zeros(),
-            words: zeros(),
-            spare_words: zeros(),
-            ranges: std::array::from_fn(|_| zeros()),
-        }
-    }
-}
-
-#[cfg(all(test, loom))]
-impl CompletionSlot {
-    fn new() -> Self {
-        Self {
             done: AtomicU64::new(0),
-            spare: zeros(),
             words: zeros(),
-            spare_words: zeros(),
+            ranges: std::array::from_fn(|_| zeros()),
             text: zeros(),
+            spare: zeros(),
         }
     }
 }
@@ -409,8 +392,7 @@ mod loom_tests {
     }
 
     struct Pair {
-        request: RequestSlot,
-        completion: CompletionSlot,
+        call: CallSlot,
         sleep: SleepSlot,
         engine: Futex,
         client: Futex,
@@ -422,8 +404,7 @@ mod loom_tests {
     fn requests_change_hands_with_both_sides_asleep() {
         loom::model(|| {
             let pair = Arc::new(Pair {
-                request: RequestSlot::new(),
-                completion: CompletionSlot::new(),
+                call: CallSlot::new(),
                 sleep: SleepSlot::new(),
                 engine: Futex::default(),
                 client: Futex::default(),
@@ -434,20 +415,20 @@ mod loom_tests {
                     let mut seen = 0;
                     for _ in 0..2 {
                         let bell = loop {
-                            if let Some(bell) = pair.request.poll(seen) {
+                            if let Some(bell) = pair.call.rung(seen) {
                                 break bell;
                             }
                             pair.sleep.engine_dozes();
                             settle();
-                            if pair.request.poll(seen).is_none() {
+                            if pair.call.rung(seen).is_none() {
                                 pair.engine.sleep(pair.sleep.engine_word());
                             }
                             pair.sleep.engine_rouses();
                         };
                         seen = bell.sequence();
                         let mut answer = Answer::default();
-                        answer.words[0] = pair.request.read(bell).words[0] + 1;
-                        pair.completion.publish(seen, &answer, "");
+                        answer.words[0] = pair.call.packet(bell).words[0] + 1;
+                        pair.call.publish(seen, &answer, "");
                         if pair.sleep.client_sleeps() {
                             pair.client.wake();
                         }
@@ -458,18 +439,18 @@ mod loom_tests {
                 let sequence = round + 1;
                 let mut packet = Packet::default();
                 packet.words[0] = 10 * u64::from(sequence);
-                pair.request.ring(sequence, &packet);
+                pair.call.ring(sequence, &packet);
                 if pair.sleep.engine_sleeps() {
                     pair.engine.wake();
                 }
-                while !pair.completion.poll(sequence) {
+                while !pair.call.answered(sequence) {
                     pair.sleep.client_dozes();
-                    if !pair.completion.poll(sequence) {
+                    if !pair.call.answered(sequence) {
                         pair.client.sleep(pair.sleep.client_word());
                     }
                     pair.sleep.client_rouses();
                 }
-                assert_eq!(pair.completion.read().words[0], packet.words[0] + 1);
+                assert_eq!(pair.call.answer().words[0], packet.words[0] + 1);
             }
             engine.join().unwrap();
         });
