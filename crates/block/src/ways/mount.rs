@@ -67,7 +67,7 @@ pub fn umount(dir: &Path, force: bool) -> Result<Undone, WayError> {
         .transpose()
         .map_err(|e| WayError::os("cannot read the mount table", e))?;
     if mount.is_some() {
-        match rustix::mount::unmount(dir, UnmountFlags::NOFOLLOW) {
+        match unmount_patiently(dir, force) {
             Ok(()) | Err(Errno::INVAL) => {}
             Err(Errno::BUSY) if !force => return Err(WayError::Busy(dir.clone())),
             Err(Errno::BUSY | Errno::PERM) => {
@@ -84,6 +84,19 @@ pub fn umount(dir: &Path, force: bool) -> Result<Undone, WayError> {
         return Ok(Undone::StillUsed(other.dir));
     }
     finish(entry)
+}
+
+/// Unmounts. A refusal because of users is believed only after [`BUSY_GRACE`]: indexers look at
+/// new mounts for a moment, and a process that is just being started holds its parent's files.
+fn unmount_patiently(dir: &Path, force: bool) -> Result<(), Errno> {
+    let begun = Instant::now();
+    loop {
+        let result = rustix::mount::unmount(dir, UnmountFlags::NOFOLLOW);
+        if result != Err(Errno::BUSY) || force || begun.elapsed() > BUSY_GRACE {
+            return result;
+        }
+        std::thread::sleep(BUSY_PAUSE);
+    }
 }
 
 /// Waits for a server whose work was undone, and takes the files from users that still hold it.
@@ -159,3 +172,8 @@ fn find(states: &StateDir, dir: &Path) -> Result<Option<Entry>, WayError> {
 /// How long a server may take to see that it is not needed any more.
 pub(crate) const GRACE: Duration = Duration::from_secs(3);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// How long a mount may be busy before it counts as in use.
+const BUSY_GRACE: Duration = Duration::from_millis(500);
+
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
