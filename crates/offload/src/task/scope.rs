@@ -47,7 +47,7 @@ impl Default for TasksOptions {
             pin: true,
             stack_bytes: 256 << 10,
             live_max: None,
-            grace: Duration::from_micros(50),
+            grace: Duration::from_micros(120),
         }
     }
 }
