@@ -4,13 +4,12 @@
 //! Must stay true: `ready SOCKET` is on standard output only once clients can attach; a signal ends
 //! the command with status 0, with the socket removed.
 
+use crate::signals::Watch;
 use crate::{Outcome, output};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use sidecore_block::served::InflateFrame;
 use sidecore_offload::daemon::{Allow, Daemon, DaemonOptions};
 use sidecore_offload::served::Registry;
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -64,20 +63,10 @@ impl Args {
         if let Some(socket) = self.socket {
             options.socket = socket;
         }
-        // Before anything is listening, so that an early signal leaves no socket behind either.
-        let mut signals =
-            Signals::new([SIGINT, SIGTERM]).context("cannot watch for SIGINT and SIGTERM")?;
+        let signals = Watch::begin()?;
         let daemon = Daemon::start(options)?;
         let stopper = daemon.stopper();
-        let watcher = signals.handle();
-        let watching = std::thread::Builder::new()
-            .name("signals".to_owned())
-            .spawn(move || {
-                for _ in signals.forever() {
-                    stopper.stop();
-                }
-            })
-            .context("cannot start a thread to watch for signals")?;
+        let watching = signals.stop_with(move || stopper.stop())?;
         // Nobody may read it: the daemon serves all the same.
         let said = output::line(&format!("ready {}", daemon.socket().display()));
         if said
@@ -87,10 +76,7 @@ impl Args {
             return said.map(|()| Outcome::Problem);
         }
         daemon.wait();
-        watcher.close();
-        if watching.join().is_err() {
-            tracing::warn!("the thread that watches for signals failed");
-        }
+        watching.end();
         Ok(Outcome::Done)
     }
 }

@@ -10,6 +10,7 @@ mod offload;
 mod output;
 mod phylo;
 mod picture;
+mod signals;
 mod size;
 mod tlb;
 mod top;

@@ -2,10 +2,11 @@
 //!
 //! Why here: standard output carries results only; one place keeps that promise.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use std::io::{IsTerminal, Write};
+use std::path::Path;
 
 /// Sends log lines to standard error; the level comes from `SIDECORE_LOG` (`error`, `warn`, `info`, `debug`).
 pub(crate) fn start_logging() {
@@ -38,14 +39,24 @@ pub(crate) fn line(text: &str) -> Result<()> {
     Ok(())
 }
 
-/// A progress bar over `total` bytes on standard error; hidden where that is no terminal.
-pub(crate) fn byte_progress(total: u64) -> ProgressBar {
+/// Writes a file that a command was asked for.
+pub(crate) fn file(path: &Path, text: &str) -> Result<()> {
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// A progress bar on standard error; hidden where that is no terminal.
+pub(crate) fn progress(total: u64) -> ProgressBar {
     let target = if std::io::stderr().is_terminal() {
         ProgressDrawTarget::stderr()
     } else {
         ProgressDrawTarget::hidden()
     };
-    let bar = ProgressBar::with_draw_target(Some(total), target);
+    ProgressBar::with_draw_target(Some(total), target)
+}
+
+/// A progress bar over `total` bytes.
+pub(crate) fn byte_progress(total: u64) -> ProgressBar {
+    let bar = progress(total);
     if let Ok(style) = ProgressStyle::with_template(
         "{msg:12} [{bar:32}] {bytes}/{total_bytes} {bytes_per_sec} {eta}",
     ) {

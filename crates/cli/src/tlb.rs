@@ -6,15 +6,13 @@
 
 mod picture;
 
+use crate::signals::{SIGHUP, SIGINT, SIGTERM, raise_on};
 use crate::{Outcome, output};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use sidecore_tlb::report::{Level, Report, bytes};
 use sidecore_tlb::{Config, run};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::IsTerminal;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 /// Arguments of `tlb`.
 #[derive(clap::Args)]
@@ -55,14 +53,10 @@ pub(crate) struct Args {
 impl Args {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
-        let cancel = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
-            signal_hook::flag::register(signal, Arc::clone(&cancel))
-                .context("cannot watch for signals")?;
-        }
+        let cancel = raise_on(&[SIGINT, SIGTERM, SIGHUP])?;
         // Before a minute is spent: a place that cannot be written is said now.
         for path in [&self.tsv, &self.svg].into_iter().flatten() {
-            write(path, "")?;
+            output::file(path, "")?;
         }
         let config = Config {
             quick: self.quick,
@@ -78,10 +72,10 @@ impl Args {
             }
         })?;
         if let Some(path) = &self.tsv {
-            write(path, &report.tsv())?;
+            output::file(path, &report.tsv())?;
         }
         if let Some(path) = &self.svg {
-            write(path, &picture::draw(&report)?)?;
+            output::file(path, &picture::draw(&report)?)?;
         }
         if self.json {
             output::json(&report)?;
@@ -95,10 +89,6 @@ impl Args {
             true => Outcome::Problem,
         })
     }
-}
-
-fn write(path: &PathBuf, text: &str) -> Result<()> {
-    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// For people at a terminal.

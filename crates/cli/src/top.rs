@@ -4,15 +4,14 @@
 //! Must stay true: names that other processes chose never reach the terminal as control
 //! characters; Ctrl-C leaves the terminal as it was.
 
+use crate::signals::{SIGINT, SIGTERM, raise_on};
 use crate::{Outcome, output};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use sidecore_offload::client;
 use sidecore_offload::daemon::{ClientStatus, EngineState, Status, default_socket};
-use signal_hook::consts::{SIGINT, SIGTERM};
 use std::io::IsTerminal;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Arguments of `top`.
@@ -48,11 +47,7 @@ impl Args {
             }
             return Ok(Outcome::Done);
         }
-        let stop = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM] {
-            signal_hook::flag::register(signal, Arc::clone(&stop))
-                .context("cannot watch for signals")?;
-        }
+        let stop = raise_on(&[SIGINT, SIGTERM])?;
         let _screen = Screen::open()?;
         loop {
             // From the top left corner; each line clears its rest, the last one what is below.

@@ -5,10 +5,10 @@
 //! Must stay true: nothing is skipped silently, what it makes is undone also when a step fails, and
 //! the exit status is 1 if any step did.
 
+use crate::signals::{SIGINT, SIGTERM, raise_on};
 use crate::{Outcome, output};
 use anyhow::{Context, Result, bail};
 use sidecore_sys::cpu;
-use signal_hook::consts::{SIGINT, SIGTERM};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -56,12 +56,8 @@ impl Args {
             program: std::env::current_exe().context("cannot find this program")?,
             scratch: scratch.path().to_owned(),
             failed: Vec::new(),
-            interrupted: Arc::new(AtomicBool::new(false)),
+            interrupted: raise_on(&[SIGINT, SIGTERM])?,
         };
-        for signal in [SIGINT, SIGTERM] {
-            signal_hook::flag::register(signal, Arc::clone(&tour.interrupted))
-                .context("cannot watch for signals")?;
-        }
         say(&format!(
             "Sidecore's tour: {} cores, {}, everything in {}",
             cpu::allowed().map_or(1, |cpus| cpus.len()),

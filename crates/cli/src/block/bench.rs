@@ -6,15 +6,13 @@
 
 mod picture;
 
+use crate::signals::{SIGHUP, SIGINT, SIGTERM, raise_on};
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use clap::builder::ValueParser;
 use sidecore_block::bench::report::Report;
 use sidecore_block::bench::{self, BenchError, Config, Group, ROUNDS_MAX, markdown};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 /// Arguments of `block bench`.
 #[derive(clap::Args)]
@@ -63,14 +61,10 @@ fn rounds() -> ValueParser {
 impl Args {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
-        let cancel = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
-            signal_hook::flag::register(signal, cancel.clone())
-                .context("cannot watch for signals")?;
-        }
+        let cancel = raise_on(&[SIGINT, SIGTERM, SIGHUP])?;
         // Before minutes are spent: a place that cannot be written is said now.
         for path in [&self.tsv, &self.svg].into_iter().flatten() {
-            write(path, "")?;
+            output::file(path, "")?;
         }
         let config = Config {
             image: self.image.clone(),
@@ -85,10 +79,10 @@ impl Args {
             other => other?,
         };
         if let Some(path) = &self.tsv {
-            write(path, &report.tsv())?;
+            output::file(path, &report.tsv())?;
         }
         if let Some(path) = &self.svg {
-            write(path, &picture::draw(&report)?)?;
+            output::file(path, &picture::draw(&report)?)?;
         }
         if self.json {
             output::json(&report)?;
@@ -102,10 +96,6 @@ impl Args {
             false => Outcome::Problem,
         })
     }
-}
-
-fn write(path: &PathBuf, text: &str) -> Result<()> {
-    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// For people at a terminal.

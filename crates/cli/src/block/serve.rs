@@ -6,11 +6,10 @@
 //! command with status 0 after replies under way, with the Unix socket removed.
 
 use super::common::{OpenArgs, open_device};
+use crate::signals::Watch;
 use crate::{Outcome, output};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use sidecore_block::ways::nbd::{Address, Options, Server};
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 use std::path::Path;
 
 /// Arguments of `block serve`.
@@ -40,9 +39,7 @@ impl Args {
             .collect::<Result<Vec<Address>, _>>()?;
         anyhow::ensure!(self.clients > 0, "--clients must be at least 1");
         let source = open_device(&self.open)?;
-        // Before anything is listening, so that an early signal leaves no socket behind either.
-        let mut signals =
-            Signals::new([SIGINT, SIGTERM]).context("cannot watch for SIGINT and SIGTERM")?;
+        let signals = Watch::begin()?;
         let options = Options {
             name: self.name.clone(),
             description: describe(&self.open.image),
@@ -51,15 +48,7 @@ impl Args {
         };
         let server = Server::bind(source, &addresses, options)?;
         let stopper = server.stopper();
-        let watcher = signals.handle();
-        let watching = std::thread::Builder::new()
-            .name("signals".to_owned())
-            .spawn(move || {
-                for _ in signals.forever() {
-                    stopper.stop();
-                }
-            })
-            .context("cannot start a thread to watch for signals")?;
+        let watching = signals.stop_with(move || stopper.stop())?;
         for (given, bound) in addresses.iter().zip(server.addresses()) {
             if *given != bound {
                 // Only a TCP address changes: its port 0 has become a real one.
@@ -68,10 +57,7 @@ impl Args {
         }
         output::line("ready")?;
         let served = server.run();
-        watcher.close();
-        if watching.join().is_err() {
-            tracing::warn!("the thread that watches for signals failed");
-        }
+        watching.end();
         served?;
         Ok(Outcome::Done)
     }

@@ -9,16 +9,15 @@ mod picture;
 mod print;
 mod run;
 
-use crate::Outcome;
-use anyhow::{Context, Result};
-use indicatif::{ProgressBar, ProgressDrawTarget};
+use crate::{Outcome, output};
+use anyhow::Result;
+use indicatif::ProgressBar;
 use serde::Serialize;
 use sidecore_cell::figures::{self, BOOTSTRAPS, Point};
 use sidecore_cell::fit::CONTENTION;
 use sidecore_cell::property::Property;
 use sidecore_cell::tables::{self, Table1Row, Table2Row};
 use sidecore_cell::{Machine, uio};
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 /// The tables and figures.
@@ -218,25 +217,16 @@ impl Options {
 
 /// Makes sure that a picture can be written.
 fn prepare(svg: Option<&Path>) -> Result<()> {
-    svg.map_or(Ok(()), |path| write(path, ""))
+    svg.map_or(Ok(()), |path| output::file(path, ""))
 }
 
 fn draw(svg: Option<&Path>, picture: impl FnOnce() -> Result<String>) -> Result<()> {
-    svg.map_or(Ok(()), |path| write(path, &picture()?))
+    svg.map_or(Ok(()), |path| output::file(path, &picture()?))
 }
 
-fn write(path: &Path, text: &str) -> Result<()> {
-    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
-}
-
-/// A bar over simulated points on standard error; hidden where that is no terminal.
+/// A bar over simulated points.
 fn progress(points: usize) -> ProgressBar {
-    let target = if std::io::stderr().is_terminal() {
-        ProgressDrawTarget::stderr()
-    } else {
-        ProgressDrawTarget::hidden()
-    };
-    ProgressBar::with_draw_target(Some(points as u64), target).with_message("points")
+    output::progress(points as u64).with_message("points")
 }
 
 /// A switch between two processes on the machine that the results were made on (docs/results).

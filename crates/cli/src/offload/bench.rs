@@ -6,13 +6,11 @@
 
 mod picture;
 
+use crate::signals::{SIGHUP, SIGINT, SIGTERM, raise_on};
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use sidecore_offload::bench::{self, Config, Group, tables};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 /// Arguments of `offload bench`.
 #[derive(clap::Args)]
@@ -47,14 +45,10 @@ pub(crate) struct Args {
 impl Args {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
-        let cancel = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
-            signal_hook::flag::register(signal, cancel.clone())
-                .context("cannot watch for signals")?;
-        }
+        let cancel = raise_on(&[SIGINT, SIGTERM, SIGHUP])?;
         // Before minutes are spent: a place that cannot be written is said now.
         for path in [&self.tsv, &self.svg].into_iter().flatten() {
-            write(path, "")?;
+            output::file(path, "")?;
         }
         let scratch = tempfile::Builder::new()
             .prefix("sidecore-bench-")
@@ -69,10 +63,10 @@ impl Args {
         };
         let report = bench::run(&config, cancel, &mut |line| eprintln!("{line}"))?;
         if let Some(path) = &self.tsv {
-            write(path, &report.tsv())?;
+            output::file(path, &report.tsv())?;
         }
         if let Some(path) = &self.svg {
-            write(path, &picture::draw(&report)?)?;
+            output::file(path, &picture::draw(&report)?)?;
         }
         if self.json {
             output::json(&report)?;
@@ -84,8 +78,4 @@ impl Args {
             false => Outcome::Problem,
         })
     }
-}
-
-fn write(path: &PathBuf, text: &str) -> Result<()> {
-    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
