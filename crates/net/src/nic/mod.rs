@@ -1,0 +1,136 @@
+//! A NIC as the stack sees it: frames in, frames out, and what the hardware does for us.
+//!
+//! Segmentation and checksums are part of the trait from the start: where a NIC cuts super-segments
+//! and completes checksums, the stack hands it up to 64 KiB at a time and touches no payload byte.
+//!
+//! Must stay true: nothing here waits. A frame that is handed in has been copied or sent before the
+//! call returns. One thread at a time uses a NIC.
+//! Source: the kernel's `include/uapi/linux/virtio_net.h` for what a header can ask for.
+
+use std::num::NonZeroU16;
+use std::os::fd::BorrowedFd;
+
+/// What a NIC is and can do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Capabilities {
+    /// The hardware address.
+    pub address: [u8; 6],
+    /// The largest IP packet that goes out as one frame, in bytes.
+    pub mtu_bytes: usize,
+    /// The largest IP packet that it cuts into such frames by itself, in bytes; 0 if it does not.
+    pub super_segment_bytes: usize,
+    /// Whether it completes TCP's and UDP's checksums of what is sent.
+    pub completes_checksums: bool,
+    /// Whether frames may come in that are super-segments or whose checksum was left incomplete.
+    pub merges_received: bool,
+}
+
+/// What is known of a received frame's transport checksum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReceivedChecksum {
+    /// Nothing: the stack computes it.
+    Unknown,
+    /// The NIC found it right.
+    Verified,
+    /// The sender left it to hardware that the frame never met; the bytes never left this machine.
+    Partial,
+}
+
+/// A received frame. The bytes are the NIC's; what is to be kept is copied.
+#[derive(Debug)]
+pub struct Received<'f> {
+    /// From the Ethernet header on.
+    pub bytes: &'f mut [u8],
+    /// Of the transport header.
+    pub checksum: ReceivedChecksum,
+    /// For a super-segment: the payload bytes of each segment that it was put together from.
+    pub segment_bytes: Option<NonZeroU16>,
+}
+
+/// What is to happen to the transport checksum of a frame on its way out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TransmitChecksum {
+    /// Nothing: it is complete or not used.
+    Complete,
+    /// The field holds the pseudo-header's sum; the NIC adds what lies from `start` to the end.
+    Partial {
+        /// Where summing starts, counted from the Ethernet header.
+        start: u16,
+        /// Where the field lies, counted from `start`.
+        offset: u16,
+    },
+}
+
+/// A frame on its way out: a header that the stack built, and payload where it lies.
+#[derive(Debug, Clone, Copy)]
+pub struct Outgoing<'f> {
+    /// From the Ethernet header to the end of the transport header.
+    pub header: &'f [u8],
+    /// The payload, in up to two pieces (a ring's end and its beginning).
+    pub payload: [&'f [u8]; 2],
+    /// Of the transport header.
+    pub checksum: TransmitChecksum,
+    /// For a super-segment: the payload bytes of each segment to be cut.
+    pub segment_bytes: Option<NonZeroU16>,
+}
+
+impl Outgoing<'_> {
+    /// All bytes of the frame.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.header.len() + self.payload[0].len() + self.payload[1].len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// What a NIC cannot do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NicError {
+    /// The operating system refused.
+    #[error("{what}: {error}")]
+    Os {
+        /// What was tried, and the remedy where there is one.
+        what: String,
+        /// What it said.
+        error: std::io::Error,
+    },
+}
+
+/// A NIC.
+pub trait Nic {
+    /// What it is and can do; does not change.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Hands at most `budget` waiting frames to `sink`, and returns how many. Does not wait.
+    ///
+    /// # Errors
+    /// [`NicError`] when the NIC is gone.
+    fn receive(
+        &mut self,
+        budget: usize,
+        sink: &mut dyn FnMut(Received<'_>),
+    ) -> Result<usize, NicError>;
+
+    /// Takes a frame to send; false when there is no room now (the stack keeps it and asks again).
+    /// It may stay queued until [`Nic::flush`].
+    ///
+    /// # Errors
+    /// [`NicError`] when the NIC is gone.
+    fn transmit(&mut self, frame: &Outgoing<'_>) -> Result<bool, NicError>;
+
+    /// Sends what is queued. Called once at the end of a round.
+    ///
+    /// # Errors
+    /// [`NicError`] when the NIC is gone.
+    fn flush(&mut self) -> Result<(), NicError>;
+
+    /// What becomes readable when a frame waits, for a stack that may sleep; none where only polling
+    /// tells.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+}
