@@ -80,12 +80,20 @@ impl<R: Runner> Runner for &R {
 
 /// Adds in a tree whose shape depends on the number of terms alone.
 pub fn sum_in_tree<T: Copy + std::ops::Add<Output = T> + Default>(terms: &[T]) -> T {
-    match terms {
+    sum_in_tree_of(terms, |term| *term)
+}
+
+/// As [`sum_in_tree`], of what `term` finds in each item.
+pub fn sum_in_tree_of<I, T: std::ops::Add<Output = T> + Default>(
+    items: &[I],
+    term: impl Fn(&I) -> T + Copy,
+) -> T {
+    match items {
         [] => T::default(),
-        [one] => *one,
+        [one] => term(one),
         _ => {
-            let (left, right) = terms.split_at(terms.len().next_power_of_two() / 2);
-            sum_in_tree(left) + sum_in_tree(right)
+            let (left, right) = items.split_at(items.len().next_power_of_two() / 2);
+            sum_in_tree_of(left, term) + sum_in_tree_of(right, term)
         }
     }
 }

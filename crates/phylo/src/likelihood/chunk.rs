@@ -7,8 +7,8 @@ use super::Options;
 use super::part::Part;
 use crate::kernel::repeats::{Classes, Pairs};
 use crate::kernel::{
-    Buffer, Derivatives, Isa, Operand, QUAD, Quad, SiteTerms, combine_sites, derivatives, evaluate,
-    level_scalers, newview,
+    Buffer, Derivatives, Isa, Operand, QUAD, Quad, Shape, SiteTerms, combine_sites, combine_table,
+    derivatives, evaluate, level_scalers, newview, table_terms,
 };
 use crate::model::Process;
 use crate::tree::EdgeId;
@@ -55,8 +55,12 @@ pub(super) struct Chunk {
     code_count: usize,
     /// Inner half-edge by inner half-edge.
     values: Vec<Values>,
+    /// Each pattern's own number.
+    identity: Vec<u16>,
     pairs: Pairs,
     table: Buffer,
+    /// What the table's log-likelihood lacks for its scaling.
+    table_lacks: f64,
     terms: Buffer,
     scalers: Vec<u16>,
     site_lnl: Vec<f64>,
@@ -72,6 +76,19 @@ struct Values {
     scalers: Vec<u16>,
     /// Whether anything was scaled; if not, `scalers` holds nothing.
     scaled: bool,
+}
+
+impl Values {
+    /// Makes room for `count` classes of at most `patterns`.
+    fn reserve(&mut self, count: usize, patterns: usize, shape: Shape) {
+        if count * shape.rates > self.scalers.len() {
+            // By powers of two, so that a few topologies need all that any will.
+            let room = count.next_power_of_two().min(patterns);
+            self.quads.resize(room * shape.quads());
+            self.scalers.resize(room * shape.rates, 0);
+        }
+        self.quads.resize(count * shape.quads());
+    }
 }
 
 impl Chunk {
@@ -101,8 +118,10 @@ impl Chunk {
             values: std::iter::repeat_with(Values::default)
                 .take(directions)
                 .collect(),
+            identity: (0..len).map(|pattern| pattern as u16).collect(),
             pairs: Pairs::default(),
             table: Buffer::new(len * shape.quads()),
+            table_lacks: 0.0,
             terms: Buffer::new(len.div_ceil(QUAD) * shape.rates),
             scalers: vec![0; len * shape.rates],
             site_lnl: vec![0.0; len],
@@ -148,25 +167,26 @@ impl Chunk {
     pub(super) fn newview(&mut self, part: &Part, step: &Step, options: Options) {
         let mut target = std::mem::take(&mut self.values[step.target]);
         if step.classes {
-            let [left, right] = [step.left, step.right].map(|child| self.index_by_pattern(child));
             if options.repeats {
-                let counts = [left.1, right.1];
                 // The table of pairs is lent out while the indices are read.
                 let mut pairs = std::mem::take(&mut self.pairs);
-                let [left, right] =
-                    [step.left, step.right].map(|child| self.index_by_pattern(child).0);
-                target.classes.join(left, right, counts, &mut pairs);
+                let [(left, a), (right, b)] =
+                    [step.left, step.right].map(|child| self.index_by_pattern(child));
+                target.classes.join(left, right, [a, b], &mut pairs);
                 self.pairs = pairs;
             } else {
-                target.classes.separate(left.0, right.0);
+                target.classes.separate(self.patterns());
             }
         }
         let shape = part.process().shape;
         let count = target.classes.count();
-        target.quads.resize(count * shape.quads());
-        target.scalers.resize(count * shape.rates, 0);
-        let left = self.operand(part, step.left, &target.classes.left);
-        let right = self.operand(part, step.right, &target.classes.right);
+        target.reserve(count, self.patterns(), shape);
+        let [a, b] = match target.classes.children() {
+            Some(indices) => indices,
+            None => [step.left, step.right].map(|child| self.index_by_pattern(child).0),
+        };
+        let left = self.operand(part, step.left, a);
+        let right = self.operand(part, step.right, b);
         let (quads, scalers) = (target.quads.as_mut_slice(), &mut target.scalers);
         target.scaled = newview(options.isa, shape, &left, &right, quads, scalers, true);
         self.values[step.target] = target;
@@ -199,9 +219,12 @@ impl Chunk {
         let near = self.end(ends.near, near_matrix, far_table);
         let far = self.end(ends.far, far_matrix, far_table);
         let (to, counts) = (table.as_mut_slice(), &mut scalers);
+        let mut lacks = 0.0;
         if newview(isa, shape, &near, &far, to, counts, false) {
-            level_scalers(shape.rates, table.doubles_mut(), &scalers, &self.fixed);
+            let (table, weights) = (table.doubles_mut(), &self.weights);
+            lacks = level_scalers(shape.rates, table, &scalers, &self.fixed, weights);
         }
+        self.table_lacks = lacks;
         self.table = table;
         self.scalers = scalers;
     }
@@ -212,13 +235,22 @@ impl Chunk {
         self.slope = derivatives(isa, shape, table, powers, &self.fixed, &self.weights);
     }
 
+    /// The log-likelihood by the sum table, into where [`Chunk::lnl`] finds it.
+    pub(super) fn evaluate_table(&mut self, part: &Part, isa: Isa) {
+        let terms = &mut self.terms.as_mut_slice()[..self.weights.len().div_ceil(QUAD)];
+        let shape = part.process().shape;
+        table_terms(isa, shape, self.table.as_slice(), part.powers(), terms);
+        self.lnl = combine_table(terms, &self.fixed, &self.weights) + self.table_lacks;
+    }
+
     /// A child's classes, pattern by pattern, and how many it has.
     fn index_by_pattern(&self, child: Child) -> (&[u16], usize) {
         if child.tip {
             (&self.codes[child.at], self.code_count)
         } else {
             let classes = &self.values[child.at].classes;
-            (&classes.of_pattern, classes.count())
+            let index = classes.of_pattern().unwrap_or(&self.identity);
+            (index, classes.count())
         }
     }
 

@@ -25,8 +25,8 @@ pub use part::{Part, PartOptions};
 use crate::kernel::{Derivatives, Isa};
 use crate::model::{Model, Parameter};
 use crate::msa::Patterns;
-use crate::runner::{Runner, Work, sum_in_tree};
-use crate::tree::{EdgeId, Grafted, HalfId, Nni, Pruned, Tree};
+use crate::runner::{Runner, Work, sum_in_tree_of};
+use crate::tree::{EdgeId, Grafted, HalfId, Nni, Pruned, Tree, Walk};
 use chunk::{Child, Chunk, Ends, Step};
 use sidecore_offload::OffloadError;
 
@@ -91,6 +91,16 @@ pub struct Likelihood<R> {
     values_valid: Vec<bool>,
     /// The branch that the sum tables were made for, if they are still right.
     sum_table: Option<EdgeId>,
+    scratch: Scratch,
+}
+
+/// What plans and walks are made in, kept so that they allocate nothing.
+#[derive(Debug, Default)]
+struct Scratch {
+    steps: Vec<Step>,
+    walk: Walk,
+    path: Vec<HalfId>,
+    edges: Vec<EdgeId>,
 }
 
 impl<R: Runner> Likelihood<R> {
@@ -166,6 +176,7 @@ impl<R: Runner> Likelihood<R> {
             classes_valid: vec![false; inner],
             values_valid: vec![false; inner],
             sum_table: None,
+            scratch: Scratch::default(),
         };
         (0..likelihood.parts.len()).for_each(|part| likelihood.refresh_fixed(part));
         Ok(likelihood)
@@ -203,12 +214,7 @@ impl<R: Runner> Likelihood<R> {
     /// # Errors
     /// As [`Likelihood::evaluate`].
     pub fn evaluate_at(&mut self, edge: EdgeId) -> Result<f64, LikelihoodError> {
-        let lnl = self.evaluate_raw(edge)?;
-        if lnl.is_finite() {
-            Ok(lnl)
-        } else {
-            Err(LikelihoodError::Impossible { lnl })
-        }
+        finite(self.evaluate_raw(edge)?)
     }
 
     /// The log-likelihood of every site, in the alignment's order.
@@ -387,7 +393,8 @@ impl<R: Runner> Likelihood<R> {
 
     /// Marks what sees the branch of `half` from the side of `half`'s node.
     fn mark_beyond(&mut self, half: HalfId, topology: bool) {
-        let mut path = vec![half];
+        let mut path = std::mem::take(&mut self.scratch.path);
+        path.push(half);
         while let Some(half) = path.pop() {
             if self.tree.is_tip(half) {
                 continue;
@@ -401,6 +408,7 @@ impl<R: Runner> Likelihood<R> {
                 }
             }
         }
+        self.scratch.path = path;
     }
 
     /// Marks one direction; whether it was not marked before.
@@ -424,8 +432,7 @@ impl<R: Runner> Likelihood<R> {
         self.run(edge, |chunk, part, ends, isa| {
             chunk.evaluate(part, ends, isa)
         })?;
-        let sums: Vec<f64> = self.chunks.iter().map(Chunk::lnl).collect();
-        Ok(sum_in_tree(&sums))
+        Ok(sum_in_tree_of(&self.chunks, Chunk::lnl))
     }
 
     /// Makes the sum tables of a branch.
@@ -458,16 +465,33 @@ impl<R: Runner> Likelihood<R> {
             .run(Work::Derivatives, &mut self.chunks, |chunk| {
                 chunk.derivatives(&parts[chunk.part()], isa);
             })?;
-        let scaled = |chunk: &Chunk| {
+        Ok(sum_in_tree_of(&self.chunks, |chunk| {
             let scale = self.parts[chunk.part()].scale();
             let found = chunk.slope();
-            (found.first * scale, found.second * scale * scale)
-        };
-        let (first, second): (Vec<f64>, Vec<f64>) = self.chunks.iter().map(scaled).unzip();
-        Ok(Derivatives {
-            first: sum_in_tree(&first),
-            second: sum_in_tree(&second),
-        })
+            Derivatives {
+                first: found.first * scale,
+                second: found.second * scale * scale,
+            }
+        }))
+    }
+
+    /// The log-likelihood that a branch of this `length` would give, by its sum table: what
+    /// [`Likelihood::evaluate_at`] finds once the length is set, but for rounding, and a third of the
+    /// work where the table is there, as after [`Likelihood::optimise_length`].
+    ///
+    /// # Errors
+    /// As [`Likelihood::evaluate`].
+    pub fn evaluate_length(&mut self, edge: EdgeId, length: f64) -> Result<f64, LikelihoodError> {
+        self.make_sum_table(edge)?;
+        self.parts
+            .iter_mut()
+            .for_each(|part| part.prepare_powers(length));
+        let (parts, isa) = (&self.parts, self.options.isa);
+        self.runner
+            .run(Work::Derivatives, &mut self.chunks, |chunk| {
+                chunk.evaluate_table(&parts[chunk.part()], isa);
+            })?;
+        finite(sum_in_tree_of(&self.chunks, Chunk::lnl))
     }
 
     /// Makes the values at both ends of a branch, then does `then` on every chunk.
@@ -476,17 +500,17 @@ impl<R: Runner> Likelihood<R> {
         edge: EdgeId,
         then: impl Fn(&mut Chunk, &Part, &Ends, Isa) + Sync,
     ) -> Result<(), LikelihoodError> {
-        let steps = self.plan(edge);
+        self.plan(edge);
         let [a, b] = self.tree.ends(edge);
         let (near, far) = if self.tree.is_tip(a) { (b, a) } else { (a, b) };
         let ends = Ends {
             near: self.child(near),
             far: self.child(far),
         };
-        let (parts, options) = (&self.parts, self.options);
+        let (parts, options, steps) = (&self.parts, self.options, &self.scratch.steps);
         let result = self.runner.run(Work::Traverse, &mut self.chunks, |chunk| {
             let part = &parts[chunk.part()];
-            for step in &steps {
+            for step in steps {
                 chunk.newview(part, step, options);
             }
             then(chunk, part, &ends, options.isa);
@@ -497,16 +521,18 @@ impl<R: Runner> Likelihood<R> {
         Ok(result?)
     }
 
-    /// The steps that make both ends of a branch valid, children first; marks them as done.
-    fn plan(&mut self, edge: EdgeId) -> Vec<Step> {
+    /// The steps that make both ends of a branch valid, children first, into the scratch; marks them
+    /// as done.
+    fn plan(&mut self, edge: EdgeId) {
         let taxa = self.tree.taxa();
-        let mut steps = Vec::new();
+        let mut walk = std::mem::take(&mut self.scratch.walk);
+        let mut steps = std::mem::take(&mut self.scratch.steps);
+        steps.clear();
         for end in self.tree.ends(edge) {
             let valid = &self.values_valid;
-            let order = self
-                .tree
-                .post_order(end, |half| !valid[half.index() - taxa]);
-            for half in order {
+            self.tree
+                .walk(end, |half| !valid[half.index() - taxa], &mut walk);
+            for &half in walk.order() {
                 let at = half.index() - taxa;
                 let [left, right] = self.tree.others(half).map(|other| self.tree.back(other));
                 let [left, right] = [left, right].map(|half| self.child(half));
@@ -526,7 +552,7 @@ impl<R: Runner> Likelihood<R> {
                 });
             }
         }
-        steps
+        (self.scratch.walk, self.scratch.steps) = (walk, steps);
     }
 
     fn child(&self, half: HalfId) -> Child {
@@ -541,6 +567,14 @@ impl<R: Runner> Likelihood<R> {
             at,
             edge: self.tree.edge(half),
         }
+    }
+}
+
+fn finite(lnl: f64) -> Result<f64, LikelihoodError> {
+    if lnl.is_finite() {
+        Ok(lnl)
+    } else {
+        Err(LikelihoodError::Impossible { lnl })
     }
 }
 

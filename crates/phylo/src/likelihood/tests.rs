@@ -192,6 +192,8 @@ proptest! {
         let h = 1e-4 * length;
         let (below, here, above) = (at(length - h), at(length), at(length + h));
         let (first, second) = ((above - below) / (2.0 * h), (above - 2.0 * here + below) / (h * h));
+        let by_table = own.evaluate_length(edge, length).unwrap();
+        prop_assert!((by_table - here).abs() < 1e-11 * here.abs(), "{} {}", by_table, here);
         let found = own.derivatives(edge, length).unwrap();
         let scale = here.abs() / length;
         prop_assert!((found.first - first).abs() < 1e-6 * scale, "{} {}", found.first, first);
@@ -346,6 +348,12 @@ fn two_thousand_taxa_do_not_underflow() {
         // From the middle of the tree and from tips, all counts meet differently.
         for edge in (0..3_997).step_by(97) {
             let other = own.evaluate_at(EdgeId(edge)).unwrap();
+            assert!(
+                (lnl - other).abs() < 1e-9 * lnl.abs(),
+                "branch {edge}: {lnl} {other}"
+            );
+            let length = own.tree().length(EdgeId(edge));
+            let other = own.evaluate_length(EdgeId(edge), length).unwrap();
             assert!(
                 (lnl - other).abs() < 1e-9 * lnl.abs(),
                 "branch {edge}: {lnl} {other}"
