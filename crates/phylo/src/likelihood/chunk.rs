@@ -20,6 +20,8 @@ pub(super) struct Child {
     pub(super) tip: bool,
     /// The taxon, or the inner half-edge counted from the first one.
     pub(super) at: usize,
+    /// Where an inner one's values stand: with its half-edge, or in a scratch place.
+    pub(super) place: usize,
     pub(super) edge: EdgeId,
 }
 
@@ -28,6 +30,8 @@ pub(super) struct Child {
 pub(super) struct Step {
     /// The inner half-edge whose values are made.
     pub(super) target: usize,
+    /// Where they go.
+    pub(super) place: usize,
     pub(super) left: Child,
     pub(super) right: Child,
     /// Whether its repeats are to be found anew.
@@ -54,6 +58,8 @@ pub(super) struct Chunk {
     codes: Vec<Vec<u16>>,
     code_count: usize,
     /// Inner half-edge by inner half-edge.
+    classes: Vec<Classes>,
+    /// Likewise, then [`SCRATCH_PLACES`] for values that nobody asks for again.
     values: Vec<Values>,
     /// Each pattern's own number.
     identity: Vec<u16>,
@@ -71,7 +77,6 @@ pub(super) struct Chunk {
 /// The values of one direction of one node.
 #[derive(Debug, Default)]
 struct Values {
-    classes: Classes,
     quads: Buffer,
     scalers: Vec<u16>,
     /// Whether anything was scaled; if not, `scalers` holds nothing.
@@ -115,8 +120,11 @@ impl Chunk {
                 })
                 .collect(),
             code_count: patterns.alphabet().masks().len(),
-            values: std::iter::repeat_with(Values::default)
+            classes: std::iter::repeat_with(Classes::default)
                 .take(directions)
+                .collect(),
+            values: std::iter::repeat_with(Values::default)
+                .take(directions + SCRATCH_PLACES)
                 .collect(),
             identity: (0..len).map(|pattern| pattern as u16).collect(),
             pairs: Pairs::default(),
@@ -139,7 +147,7 @@ impl Chunk {
     }
 
     pub(super) fn classes(&self, direction: usize) -> usize {
-        self.values[direction].classes.count()
+        self.classes[direction].count()
     }
 
     pub(super) fn lnl(&self) -> f64 {
@@ -165,23 +173,14 @@ impl Chunk {
 
     /// Makes one direction's repeats (if they are to be made) and values.
     pub(super) fn newview(&mut self, part: &Part, step: &Step, options: Options) {
-        let mut target = std::mem::take(&mut self.values[step.target]);
         if step.classes {
-            if options.repeats {
-                // The table of pairs is lent out while the indices are read.
-                let mut pairs = std::mem::take(&mut self.pairs);
-                let [(left, a), (right, b)] =
-                    [step.left, step.right].map(|child| self.index_by_pattern(child));
-                target.classes.join(left, right, [a, b], &mut pairs);
-                self.pairs = pairs;
-            } else {
-                target.classes.separate(self.patterns());
-            }
+            self.find_classes(step, options.repeats);
         }
+        let mut target = std::mem::take(&mut self.values[step.place]);
+        let classes = &self.classes[step.target];
         let shape = part.process().shape;
-        let count = target.classes.count();
-        target.reserve(count, self.patterns(), shape);
-        let [a, b] = match target.classes.children() {
+        target.reserve(classes.count(), self.patterns(), shape);
+        let [a, b] = match classes.children() {
             Some(indices) => indices,
             None => [step.left, step.right].map(|child| self.index_by_pattern(child).0),
         };
@@ -189,7 +188,22 @@ impl Chunk {
         let right = self.operand(part, step.right, b);
         let (quads, scalers) = (target.quads.as_mut_slice(), &mut target.scalers);
         target.scaled = newview(options.isa, shape, &left, &right, quads, scalers, true);
-        self.values[step.target] = target;
+        self.values[step.place] = target;
+    }
+
+    fn find_classes(&mut self, step: &Step, repeats: bool) {
+        let mut classes = std::mem::take(&mut self.classes[step.target]);
+        if repeats {
+            // The table of pairs is lent out while the indices are read.
+            let mut pairs = std::mem::take(&mut self.pairs);
+            let [(left, a), (right, b)] =
+                [step.left, step.right].map(|child| self.index_by_pattern(child));
+            classes.join(left, right, [a, b], &mut pairs);
+            self.pairs = pairs;
+        } else {
+            classes.separate(self.patterns());
+        }
+        self.classes[step.target] = classes;
     }
 
     pub(super) fn evaluate(&mut self, part: &Part, ends: &Ends, isa: Isa) {
@@ -248,7 +262,7 @@ impl Chunk {
         if child.tip {
             (&self.codes[child.at], self.code_count)
         } else {
-            let classes = &self.values[child.at].classes;
+            let classes = &self.classes[child.at];
             let index = classes.of_pattern().unwrap_or(&self.identity);
             (index, classes.count())
         }
@@ -277,7 +291,7 @@ impl Chunk {
     }
 
     fn inner<'a>(&'a self, child: Child, matrix: &'a [Quad], index: &'a [u16]) -> Operand<'a> {
-        let values = &self.values[child.at];
+        let values = &self.values[child.place];
         Operand::Inner {
             matrix,
             values: values.quads.as_slice(),
@@ -286,3 +300,7 @@ impl Chunk {
         }
     }
 }
+
+/// A walk in post-order, larger child first, needs as many places as the tree's number of taxa has
+/// binary digits; and one for the other end of the branch.
+pub(super) const SCRATCH_PLACES: usize = 24;

@@ -19,7 +19,7 @@ impl<R: Runner> Likelihood<R> {
         tolerance: f64,
     ) -> Result<f64, LikelihoodError> {
         let before = self.parts()[part].model().clone();
-        let start = self.evaluate()?;
+        let start = self.evaluate_once()?;
         let [least, most] = before.range(parameter);
         let mut at = before.value(parameter).clamp(least, most);
         let (mut best, mut best_lnl) = (None, start);
@@ -30,7 +30,7 @@ impl<R: Runner> Likelihood<R> {
                 let mut model = before.clone();
                 model.set(parameter, libm::exp(x));
                 self.set_model(part, model);
-                self.evaluate()
+                self.evaluate_once()
             })?;
             if lnl > best_lnl {
                 (best, best_lnl) = (Some(libm::exp(found)), lnl);
@@ -46,7 +46,7 @@ impl<R: Runner> Likelihood<R> {
             model.set(parameter, value);
         }
         self.set_model(part, model);
-        self.evaluate()
+        self.evaluate_once()
     }
 
     /// Improves lengths and parameters in turn, coarsely at first, until a round gains less than

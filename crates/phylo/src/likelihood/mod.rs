@@ -27,7 +27,7 @@ use crate::model::{Model, Parameter};
 use crate::msa::Patterns;
 use crate::runner::{Runner, Work, sum_in_tree_of};
 use crate::tree::{EdgeId, Grafted, HalfId, Nni, Pruned, Tree, Walk};
-use chunk::{Child, Chunk, Ends, Step};
+use chunk::{Child, Chunk, Ends, SCRATCH_PLACES, Step};
 use sidecore_offload::OffloadError;
 
 /// What keeps a likelihood from being computed.
@@ -101,6 +101,10 @@ struct Scratch {
     walk: Walk,
     path: Vec<HalfId>,
     edges: Vec<EdgeId>,
+    /// Places that are free in a traversal that keeps nothing.
+    free: Vec<usize>,
+    /// Half-edge by half-edge the place of its values in such a traversal.
+    places: Vec<usize>,
 }
 
 impl<R: Runner> Likelihood<R> {
@@ -214,7 +218,7 @@ impl<R: Runner> Likelihood<R> {
     /// # Errors
     /// As [`Likelihood::evaluate`].
     pub fn evaluate_at(&mut self, edge: EdgeId) -> Result<f64, LikelihoodError> {
-        finite(self.evaluate_raw(edge)?)
+        finite(self.evaluate_raw(edge, true)?)
     }
 
     /// The log-likelihood of every site, in the alignment's order.
@@ -241,7 +245,7 @@ impl<R: Runner> Likelihood<R> {
     /// # Errors
     /// [`LikelihoodError::Offload`].
     pub fn traverse(&mut self, edge: EdgeId) -> Result<(), LikelihoodError> {
-        self.run(edge, |_, _, _, _| {})
+        self.run(edge, true, |_, _, _, _| {})
     }
 
     /// Marks all values, as a change of every parameter does; repeats stay.
@@ -424,12 +428,30 @@ impl<R: Runner> Likelihood<R> {
         }
     }
 
-    fn evaluate_raw(&mut self, edge: EdgeId) -> Result<f64, LikelihoodError> {
+    /// The log-likelihood, without keeping what is made for it: the right way where all values are
+    /// wrong and will be wrong again, as in a search for a parameter. It stays in the cache, where
+    /// a traversal that keeps a large alignment's values waits for memory. To the last bit what
+    /// [`Likelihood::evaluate`] finds.
+    ///
+    /// # Errors
+    /// As [`Likelihood::evaluate`].
+    pub fn evaluate_once(&mut self) -> Result<f64, LikelihoodError> {
+        let edge = self.tree.edge(HalfId(0));
+        self.scratch.free.clear();
+        let first = self.values_valid.len();
+        self.scratch.free.extend(first..first + SCRATCH_PLACES);
+        self.scratch.places.clear();
+        self.scratch.places.extend(0..first);
+        let result = self.evaluate_raw(edge, false);
+        finite(result?)
+    }
+
+    fn evaluate_raw(&mut self, edge: EdgeId, keep: bool) -> Result<f64, LikelihoodError> {
         self.parts
             .iter_mut()
             .for_each(|part| part.prepare_evaluate(&self.tree, edge));
         self.sum_table = None;
-        self.run(edge, |chunk, part, ends, isa| {
+        self.run(edge, keep, |chunk, part, ends, isa| {
             chunk.evaluate(part, ends, isa)
         })?;
         Ok(sum_in_tree_of(&self.chunks, Chunk::lnl))
@@ -440,7 +462,7 @@ impl<R: Runner> Likelihood<R> {
         if self.sum_table == Some(edge) {
             return Ok(());
         }
-        self.run(edge, |chunk, part, ends, isa| {
+        self.run(edge, true, |chunk, part, ends, isa| {
             chunk.sum_table(part, ends, isa)
         })?;
         self.sum_table = Some(edge);
@@ -498,14 +520,15 @@ impl<R: Runner> Likelihood<R> {
     fn run(
         &mut self,
         edge: EdgeId,
+        keep: bool,
         then: impl Fn(&mut Chunk, &Part, &Ends, Isa) + Sync,
     ) -> Result<(), LikelihoodError> {
-        self.plan(edge);
+        self.plan(edge, keep);
         let [a, b] = self.tree.ends(edge);
         let (near, far) = if self.tree.is_tip(a) { (b, a) } else { (a, b) };
         let ends = Ends {
-            near: self.child(near),
-            far: self.child(far),
+            near: self.child(near, keep),
+            far: self.child(far, keep),
         };
         let (parts, options, steps) = (&self.parts, self.options, &self.scratch.steps);
         let result = self.runner.run(Work::Traverse, &mut self.chunks, |chunk| {
@@ -521,9 +544,9 @@ impl<R: Runner> Likelihood<R> {
         Ok(result?)
     }
 
-    /// The steps that make both ends of a branch valid, children first, into the scratch; marks them
-    /// as done.
-    fn plan(&mut self, edge: EdgeId) {
+    /// The steps that make both ends of a branch valid, children first, into the scratch. Where values
+    /// are kept, they are marked as done; else they go from place to place.
+    fn plan(&mut self, edge: EdgeId, keep: bool) {
         let taxa = self.tree.taxa();
         let mut walk = std::mem::take(&mut self.scratch.walk);
         let mut steps = std::mem::take(&mut self.scratch.steps);
@@ -533,19 +556,24 @@ impl<R: Runner> Likelihood<R> {
             self.tree
                 .walk(end, |half| !valid[half.index() - taxa], &mut walk);
             for &half in walk.order() {
-                let at = half.index() - taxa;
-                let [left, right] = self.tree.others(half).map(|other| self.tree.back(other));
-                let [left, right] = [left, right].map(|half| self.child(half));
+                let target = half.index() - taxa;
+                let children = self.tree.others(half).map(|other| self.tree.back(other));
+                let [left, right] = children.map(|half| self.child(half, keep));
                 for child in [left, right] {
                     let length = self.tree.length(child.edge);
                     self.parts
                         .iter_mut()
                         .for_each(|part| part.prepare_child(&child, length));
                 }
-                let classes = !std::mem::replace(&mut self.classes_valid[at], true);
-                self.values_valid[at] = true;
+                let classes = !std::mem::replace(&mut self.classes_valid[target], true);
+                let place = match keep {
+                    true => target,
+                    false => self.take_place(target, [left, right]),
+                };
+                self.values_valid[target] |= keep;
                 steps.push(Step {
-                    target: at,
+                    target,
+                    place,
                     left,
                     right,
                     classes,
@@ -555,7 +583,19 @@ impl<R: Runner> Likelihood<R> {
         (self.scratch.walk, self.scratch.steps) = (walk, steps);
     }
 
-    fn child(&self, half: HalfId) -> Child {
+    /// A free place for values that are not kept; those of the children are free from then on.
+    fn take_place(&mut self, target: usize, children: [Child; 2]) -> usize {
+        let directions = self.values_valid.len();
+        let place = self.scratch.free.pop().unwrap_or(target);
+        self.scratch.places[target] = place;
+        let read = children.into_iter().filter(|child| !child.tip);
+        let scratch = read.map(|child| child.place).filter(|&at| at >= directions);
+        self.scratch.free.extend(scratch);
+        place
+    }
+
+    /// `kept` is false where its values may be in a scratch place.
+    fn child(&self, half: HalfId, kept: bool) -> Child {
         let tip = self.tree.is_tip(half);
         let at = if tip {
             half.index()
@@ -565,6 +605,11 @@ impl<R: Runner> Likelihood<R> {
         Child {
             tip,
             at,
+            place: if tip || kept {
+                at
+            } else {
+                self.scratch.places[at]
+            },
             edge: self.tree.edge(half),
         }
     }

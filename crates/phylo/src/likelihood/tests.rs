@@ -163,13 +163,21 @@ proptest! {
         let text = if protein { "LG+IU{0.1}+G4m{0.5}".to_owned() } else { format!("{GTR}+G4m{{0.5}}") };
         let case = case(&text, taxa, 80, mean, seed);
         let mut first = likelihood(&case, Options::default());
+        let once = first.evaluate_once().unwrap();
         let lnl = first.evaluate().unwrap();
+        prop_assert_eq!(once, lnl);
+        // Some values kept, some not.
+        first.set_length(EdgeId((seed % (2 * taxa as u64 - 3)) as u32), 0.3);
+        let [once, lnl] = [first.evaluate_once().unwrap(), first.evaluate().unwrap()];
+        prop_assert_eq!(once, lnl);
         for edge in case.0.edges() {
             let other = first.evaluate_at(edge).unwrap();
             prop_assert!((lnl - other).abs() < 1e-9 * lnl.abs(), "{:?}: {} {}", edge, lnl, other);
         }
         let options = Options { isa: Isa::Portable, repeats: false, chunk_bytes: 1 << 12 };
-        let other = likelihood(&case, options).evaluate().unwrap();
+        let (_, patterns, model) = case;
+        let other = Likelihood::new(first.tree().clone(), patterns, model, Serial, options);
+        let other = other.unwrap().evaluate_once().unwrap();
         prop_assert!((lnl - other).abs() < 1e-10 * lnl.abs());
         let sites = first.site_log_likelihoods().unwrap();
         prop_assert_eq!(sites.len(), 80);
