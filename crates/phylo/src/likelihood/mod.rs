@@ -16,10 +16,12 @@
 
 mod branches;
 mod chunk;
+mod climb;
 mod fit;
 mod part;
 
 pub use branches::{LENGTH_MAX, LENGTH_MIN};
+pub use fit::Lengths;
 pub use part::{Part, PartOptions};
 
 use crate::kernel::{Derivatives, Isa};
@@ -28,7 +30,9 @@ use crate::msa::Patterns;
 use crate::runner::{Runner, Work, sum_in_tree_of};
 use crate::tree::{EdgeId, Grafted, HalfId, Nni, Pruned, Tree, Walk};
 use chunk::{Child, Chunk, Ends, SCRATCH_PLACES, Step};
+use climb::Bend;
 use sidecore_offload::OffloadError;
+use std::ops::Range;
 
 /// What keeps a likelihood from being computed.
 #[derive(Debug, thiserror::Error)]
@@ -92,6 +96,10 @@ pub struct Likelihood<R> {
     /// The branch that the sum tables were made for, if they are still right.
     sum_table: Option<EdgeId>,
     scratch: Scratch,
+    /// How partitions share lengths.
+    lengths: Lengths,
+    /// Partition by partition what the last fit learnt.
+    bends: Vec<Bend>,
 }
 
 /// What plans and walks are made in, kept so that they allocate nothing.
@@ -181,7 +189,12 @@ impl<R: Runner> Likelihood<R> {
             values_valid: vec![false; inner],
             sum_table: None,
             scratch: Scratch::default(),
+            lengths: Lengths::Linked,
+            bends: Vec::new(),
         };
+        likelihood
+            .bends
+            .resize_with(likelihood.parts.len(), Bend::default);
         (0..likelihood.parts.len()).for_each(|part| likelihood.refresh_fixed(part));
         Ok(likelihood)
     }
@@ -245,7 +258,7 @@ impl<R: Runner> Likelihood<R> {
     /// # Errors
     /// [`LikelihoodError::Offload`].
     pub fn traverse(&mut self, edge: EdgeId) -> Result<(), LikelihoodError> {
-        self.run(edge, true, |_, _, _, _| {})
+        self.run(edge, 0..self.chunks.len(), true, |_, _, _, _| {})
     }
 
     /// Marks all values, as a change of every parameter does; repeats stay.
@@ -437,13 +450,28 @@ impl<R: Runner> Likelihood<R> {
     /// As [`Likelihood::evaluate`].
     pub fn evaluate_once(&mut self) -> Result<f64, LikelihoodError> {
         let edge = self.tree.edge(HalfId(0));
-        self.scratch.free.clear();
-        let first = self.values_valid.len();
-        self.scratch.free.extend(first..first + SCRATCH_PLACES);
-        self.scratch.places.clear();
-        self.scratch.places.extend(0..first);
-        let result = self.evaluate_raw(edge, false);
-        finite(result?)
+        finite(self.evaluate_raw(edge, false)?)
+    }
+
+    /// As [`Likelihood::evaluate_once`], what one partition contributes.
+    ///
+    /// # Errors
+    /// [`LikelihoodError::Offload`]. It may be no finite number.
+    fn evaluate_part(&mut self, part: usize) -> Result<f64, LikelihoodError> {
+        let edge = self.tree.edge(HalfId(0));
+        let own = self.chunks_of(part);
+        self.parts[part].prepare_evaluate(&self.tree, edge);
+        self.sum_table = None;
+        self.run(edge, own.clone(), false, |chunk, part, ends, isa| {
+            chunk.evaluate(part, ends, isa)
+        })?;
+        Ok(sum_in_tree_of(&self.chunks[own], Chunk::lnl))
+    }
+
+    fn chunks_of(&self, part: usize) -> Range<usize> {
+        let first = self.chunks.partition_point(|chunk| chunk.part() < part);
+        let end = self.chunks.partition_point(|chunk| chunk.part() <= part);
+        first..end
     }
 
     fn evaluate_raw(&mut self, edge: EdgeId, keep: bool) -> Result<f64, LikelihoodError> {
@@ -451,9 +479,12 @@ impl<R: Runner> Likelihood<R> {
             .iter_mut()
             .for_each(|part| part.prepare_evaluate(&self.tree, edge));
         self.sum_table = None;
-        self.run(edge, keep, |chunk, part, ends, isa| {
-            chunk.evaluate(part, ends, isa)
-        })?;
+        self.run(
+            edge,
+            0..self.chunks.len(),
+            keep,
+            |chunk, part, ends, isa| chunk.evaluate(part, ends, isa),
+        )?;
         Ok(sum_in_tree_of(&self.chunks, Chunk::lnl))
     }
 
@@ -462,9 +493,12 @@ impl<R: Runner> Likelihood<R> {
         if self.sum_table == Some(edge) {
             return Ok(());
         }
-        self.run(edge, true, |chunk, part, ends, isa| {
-            chunk.sum_table(part, ends, isa)
-        })?;
+        self.run(
+            edge,
+            0..self.chunks.len(),
+            true,
+            |chunk, part, ends, isa| chunk.sum_table(part, ends, isa),
+        )?;
         self.sum_table = Some(edge);
         Ok(())
     }
@@ -516,10 +550,12 @@ impl<R: Runner> Likelihood<R> {
         finite(sum_in_tree_of(&self.chunks, Chunk::lnl))
     }
 
-    /// Makes the values at both ends of a branch, then does `then` on every chunk.
+    /// Makes the values at both ends of a branch, then does `then`, on some chunks: all of them where
+    /// values are kept.
     fn run(
         &mut self,
         edge: EdgeId,
+        chunks: Range<usize>,
         keep: bool,
         then: impl Fn(&mut Chunk, &Part, &Ends, Isa) + Sync,
     ) -> Result<(), LikelihoodError> {
@@ -531,7 +567,12 @@ impl<R: Runner> Likelihood<R> {
             far: self.child(far, keep),
         };
         let (parts, options, steps) = (&self.parts, self.options, &self.scratch.steps);
-        let result = self.runner.run(Work::Traverse, &mut self.chunks, |chunk| {
+        let chunks = match steps.iter().any(|step| step.classes) {
+            // Repeats are marked for all chunks at once.
+            true => &mut self.chunks[..],
+            false => &mut self.chunks[chunks],
+        };
+        let result = self.runner.run(Work::Traverse, chunks, |chunk| {
             let part = &parts[chunk.part()];
             for step in steps {
                 chunk.newview(part, step, options);
@@ -551,6 +592,14 @@ impl<R: Runner> Likelihood<R> {
         let mut walk = std::mem::take(&mut self.scratch.walk);
         let mut steps = std::mem::take(&mut self.scratch.steps);
         steps.clear();
+        if !keep {
+            let directions = self.values_valid.len();
+            let places = directions..directions + SCRATCH_PLACES;
+            self.scratch.free.clear();
+            self.scratch.free.extend(places);
+            self.scratch.places.clear();
+            self.scratch.places.extend(0..directions);
+        }
         for end in self.tree.ends(edge) {
             let valid = &self.values_valid;
             self.tree

@@ -135,6 +135,11 @@ impl Part {
             .tip_table(self.far.doubles(), masks, self.far_table.doubles_mut());
     }
 
+    pub(super) fn set_scale(&mut self, scale: f64) {
+        self.scale = scale;
+        self.made.fill(false);
+    }
+
     pub(super) fn forget_edge(&mut self, edge: EdgeId) {
         self.made[edge.index()] = false;
     }
