@@ -78,8 +78,9 @@ impl Default for Options {
     }
 }
 
-/// A node's values of a chunk: three of them fit into a local store of 256 KiB.
-pub const CHUNK_BYTES: usize = 64 << 10;
+/// A node's values of a chunk: a traversal's few live ones fit into a local store of 256 KiB, and a
+/// small alignment still has chunks to share. From 8 to 128 KiB the speed of one core is the same.
+pub const CHUNK_BYTES: usize = 16 << 10;
 
 /// The likelihood of a tree under the models of its partitions.
 #[derive(Debug)]
@@ -96,6 +97,8 @@ pub struct Likelihood<R> {
     /// The branch that the sum tables were made for, if they are still right.
     sum_table: Option<EdgeId>,
     scratch: Scratch,
+    /// About how long one core takes for one node's values.
+    newview_ns: f64,
     /// How partitions share lengths.
     lengths: Lengths,
     /// Partition by partition what the last fit learnt.
@@ -189,9 +192,14 @@ impl<R: Runner> Likelihood<R> {
             values_valid: vec![false; inner],
             sum_table: None,
             scratch: Scratch::default(),
+            newview_ns: 0.0,
             lengths: Lengths::Linked,
             bends: Vec::new(),
         };
+        for part in &likelihood.parts {
+            let entries = (part.process().shape.matrix() * part.patterns().len()) as f64;
+            likelihood.newview_ns += entries * ENTRY_NS;
+        }
         likelihood
             .bends
             .resize_with(likelihood.parts.len(), Bend::default);
@@ -517,8 +525,9 @@ impl<R: Runner> Likelihood<R> {
             .iter_mut()
             .for_each(|part| part.prepare_powers(length));
         let (parts, isa) = (&self.parts, self.options.isa);
+        let ns = (0.5 * self.newview_ns) as u64;
         self.runner
-            .run(Work::Derivatives, &mut self.chunks, |chunk| {
+            .run_sized(Work::Derivatives, ns, &mut self.chunks, |chunk| {
                 chunk.derivatives(&parts[chunk.part()], isa);
             })?;
         Ok(sum_in_tree_of(&self.chunks, |chunk| {
@@ -543,8 +552,9 @@ impl<R: Runner> Likelihood<R> {
             .iter_mut()
             .for_each(|part| part.prepare_powers(length));
         let (parts, isa) = (&self.parts, self.options.isa);
+        let ns = (0.5 * self.newview_ns) as u64;
         self.runner
-            .run(Work::Derivatives, &mut self.chunks, |chunk| {
+            .run_sized(Work::Derivatives, ns, &mut self.chunks, |chunk| {
                 chunk.evaluate_table(&parts[chunk.part()], isa);
             })?;
         finite(sum_in_tree_of(&self.chunks, Chunk::lnl))
@@ -567,18 +577,23 @@ impl<R: Runner> Likelihood<R> {
             far: self.child(far, keep),
         };
         let (parts, options, steps) = (&self.parts, self.options, &self.scratch.steps);
+        let all = self.chunks.len();
         let chunks = match steps.iter().any(|step| step.classes) {
             // Repeats are marked for all chunks at once.
             true => &mut self.chunks[..],
             false => &mut self.chunks[chunks],
         };
-        let result = self.runner.run(Work::Traverse, chunks, |chunk| {
-            let part = &parts[chunk.part()];
-            for step in steps {
-                chunk.newview(part, step, options);
-            }
-            then(chunk, part, &ends, options.isa);
-        });
+        let share = chunks.len() as f64 / all as f64;
+        let ns = self.newview_ns * share * (steps.len() + 1) as f64;
+        let result = self
+            .runner
+            .run_sized(Work::Traverse, ns as u64, chunks, |chunk| {
+                let part = &parts[chunk.part()];
+                for step in steps {
+                    chunk.newview(part, step, options);
+                }
+                then(chunk, part, &ends, options.isa);
+            });
         if result.is_err() {
             self.forget_all();
         }
@@ -672,8 +687,11 @@ fn finite(lnl: f64) -> Result<f64, LikelihoodError> {
     }
 }
 
+/// What one entry of the matrices costs a pattern, everything counted in: DNA with four rates has 64,
+/// and takes about seven nanoseconds a node.
+const ENTRY_NS: f64 = 0.1;
 /// Patterns of a chunk: fewer cost more in calls than they gain, more have no numbers.
-const CHUNK_MIN: usize = 16;
+const CHUNK_MIN: usize = 32;
 const CHUNK_MAX: usize = crate::kernel::repeats::PATTERNS_MAX;
 
 #[cfg(test)]
