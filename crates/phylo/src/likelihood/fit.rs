@@ -6,7 +6,7 @@
 //! Source for one parameter: Brent, "Algorithms for minimization without derivatives" (1973),
 //! chapter 5.
 
-use super::climb::climb;
+use super::climb::{Bend, climb};
 use super::{LENGTH_MAX, LENGTH_MIN, Likelihood, LikelihoodError};
 use crate::model::{ALPHA_RANGE, Coordinate, Model, Parameter};
 use crate::runner::Runner;
@@ -77,26 +77,52 @@ impl<R: Runner> Likelihood<R> {
     }
 
     /// Improves all parameters of all partitions, and the tree's length as a whole, until a step
-    /// promises less than `epsilon`; returns the log-likelihood. Blocks. What it learns of the
-    /// likelihood's shape is kept, so that a second call near the first one's end is cheap.
+    /// promises less than `epsilon`; returns the log-likelihood. Blocks.
     ///
     /// # Errors
     /// As [`Likelihood::evaluate`].
     pub fn optimise_models(&mut self, epsilon: f64) -> Result<f64, LikelihoodError> {
+        let mut bends = vec![Bend::default(); self.parts().len()];
+        self.optimise_models_with(epsilon, &mut bends)
+    }
+
+    /// `bends` carries what was learnt from one call to the next within one fit. Not beyond it: who
+    /// saves a search and goes on later must get the same bits.
+    fn optimise_models_with(
+        &mut self,
+        epsilon: f64,
+        bends: &mut [Bend],
+    ) -> Result<f64, LikelihoodError> {
         // Repeats are found here, for all partitions.
         self.evaluate_once()?;
-        let each = epsilon / self.parts().len() as f64;
-        for part in 0..self.parts().len() {
-            self.optimise_part(part, each)?;
+        let each = epsilon / bends.len() as f64;
+        for (part, bend) in bends.iter_mut().enumerate() {
+            self.optimise_part(part, each, bend)?;
         }
         self.level_scales();
         self.evaluate_once()
     }
 
+    /// As [`Likelihood::optimise_models`], of one partition alone.
+    ///
+    /// # Errors
+    /// As [`Likelihood::evaluate`].
+    pub fn optimise_model(&mut self, part: usize, epsilon: f64) -> Result<f64, LikelihoodError> {
+        self.evaluate_once()?;
+        self.optimise_part(part, epsilon, &mut Bend::default())?;
+        self.level_scales();
+        self.evaluate_once()
+    }
+
     /// A partition's parameters, and its scale where nothing else is bound by that.
-    fn optimise_part(&mut self, part: usize, epsilon: f64) -> Result<(), LikelihoodError> {
+    fn optimise_part(
+        &mut self,
+        part: usize,
+        epsilon: f64,
+        bend: &mut Bend,
+    ) -> Result<(), LikelihoodError> {
         let scaled = self.lengths == Lengths::Scaled || self.parts().len() == 1;
-        if self.parts()[part].model().fits_free_rates() && self.bends[part].is_new() {
+        if self.parts()[part].model().fits_free_rates() && bend.is_new() {
             self.start_free_rates(part)?;
         }
         let model = self.parts()[part].model().clone();
@@ -109,13 +135,11 @@ impl<R: Runner> Likelihood<R> {
             return Ok(());
         }
         let before = self.evaluate_part(part)?;
-        let mut bend = std::mem::take(&mut self.bends[part]);
-        let top = climb(&mut point, &mut bend, epsilon, |x| {
+        let top = climb(&mut point, bend, epsilon, |x| {
             self.move_part(part, &model, scaled, x);
             let lnl = self.evaluate_part(part)?;
             Ok::<_, LikelihoodError>(if lnl.is_finite() { lnl } else { f64::MIN })
         })?;
-        self.bends[part] = bend;
         if top > before {
             let x: Vec<f64> = point.iter().map(|coordinate| coordinate.at).collect();
             self.move_part(part, &model, scaled, &x);
@@ -185,9 +209,11 @@ impl<R: Runner> Likelihood<R> {
     /// As [`Likelihood::evaluate`].
     pub fn optimise(&mut self, epsilon: f64) -> Result<f64, LikelihoodError> {
         let mut lnl = self.evaluate_once()?;
+        let mut bends = vec![Bend::default(); self.parts().len()];
         for _ in 0..ROUNDS_MAX {
             let lengths = self.optimise_lengths(epsilon, LENGTH_ROUNDS_MAX)?;
-            let better = self.optimise_models((COARSE * (lengths - lnl)).max(0.1 * epsilon))?;
+            let coarse = (COARSE * (lengths - lnl)).max(0.1 * epsilon);
+            let better = self.optimise_models_with(coarse, &mut bends)?;
             let gain = better - lnl;
             lnl = better;
             if gain < epsilon {

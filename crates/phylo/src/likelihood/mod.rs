@@ -18,10 +18,13 @@ mod branches;
 mod chunk;
 mod climb;
 mod fit;
+mod insertion;
 mod part;
+mod plan;
 
 pub use branches::{LENGTH_MAX, LENGTH_MIN};
 pub use fit::Lengths;
+pub use insertion::{Insertion, Insertions, Refined};
 pub use part::{Part, PartOptions};
 
 use crate::kernel::{Derivatives, Isa};
@@ -29,8 +32,7 @@ use crate::model::{Model, Parameter};
 use crate::msa::Patterns;
 use crate::runner::{Runner, Work, sum_in_tree_of};
 use crate::tree::{EdgeId, Grafted, HalfId, Nni, Pruned, Tree, Walk};
-use chunk::{Child, Chunk, Ends, SCRATCH_PLACES, Step};
-use climb::Bend;
+use chunk::{Chunk, Step};
 use sidecore_offload::OffloadError;
 use std::ops::Range;
 
@@ -54,6 +56,12 @@ pub enum LikelihoodError {
     Impossible {
         /// What came out.
         lnl: f64,
+    },
+    /// A saved search of something else.
+    #[error("the saved search has {what}: it is not of this alignment and model")]
+    State {
+        /// What it has.
+        what: &'static str,
     },
 }
 
@@ -101,8 +109,6 @@ pub struct Likelihood<R> {
     newview_ns: f64,
     /// How partitions share lengths.
     lengths: Lengths,
-    /// Partition by partition what the last fit learnt.
-    bends: Vec<Bend>,
 }
 
 /// What plans and walks are made in, kept so that they allocate nothing.
@@ -194,15 +200,11 @@ impl<R: Runner> Likelihood<R> {
             scratch: Scratch::default(),
             newview_ns: 0.0,
             lengths: Lengths::Linked,
-            bends: Vec::new(),
         };
         for part in &likelihood.parts {
             let entries = (part.process().shape.matrix() * part.patterns().len()) as f64;
             likelihood.newview_ns += entries * ENTRY_NS;
         }
-        likelihood
-            .bends
-            .resize_with(likelihood.parts.len(), Bend::default);
         (0..likelihood.parts.len()).for_each(|part| likelihood.refresh_fixed(part));
         Ok(likelihood)
     }
@@ -521,6 +523,11 @@ impl<R: Runner> Likelihood<R> {
         length: f64,
     ) -> Result<Derivatives, LikelihoodError> {
         self.make_sum_table(edge)?;
+        self.slope(length)
+    }
+
+    /// The derivatives that the present sum tables give at a length.
+    fn slope(&mut self, length: f64) -> Result<Derivatives, LikelihoodError> {
         self.parts
             .iter_mut()
             .for_each(|part| part.prepare_powers(length));
@@ -548,134 +555,20 @@ impl<R: Runner> Likelihood<R> {
     /// As [`Likelihood::evaluate`].
     pub fn evaluate_length(&mut self, edge: EdgeId, length: f64) -> Result<f64, LikelihoodError> {
         self.make_sum_table(edge)?;
+        finite(self.table_lnl(length)?)
+    }
+
+    /// The log-likelihood that the present sum tables give at a length.
+    fn table_lnl(&mut self, length: f64) -> Result<f64, OffloadError> {
         self.parts
             .iter_mut()
             .for_each(|part| part.prepare_powers(length));
-        let (parts, isa) = (&self.parts, self.options.isa);
-        let ns = (0.5 * self.newview_ns) as u64;
+        let (parts, isa, ns) = (&self.parts, self.options.isa, 0.5 * self.newview_ns);
         self.runner
-            .run_sized(Work::Derivatives, ns, &mut self.chunks, |chunk| {
+            .run_sized(Work::Derivatives, ns as u64, &mut self.chunks, |chunk| {
                 chunk.evaluate_table(&parts[chunk.part()], isa);
             })?;
-        finite(sum_in_tree_of(&self.chunks, Chunk::lnl))
-    }
-
-    /// Makes the values at both ends of a branch, then does `then`, on some chunks: all of them where
-    /// values are kept.
-    fn run(
-        &mut self,
-        edge: EdgeId,
-        chunks: Range<usize>,
-        keep: bool,
-        then: impl Fn(&mut Chunk, &Part, &Ends, Isa) + Sync,
-    ) -> Result<(), LikelihoodError> {
-        self.plan(edge, keep);
-        let [a, b] = self.tree.ends(edge);
-        let (near, far) = if self.tree.is_tip(a) { (b, a) } else { (a, b) };
-        let ends = Ends {
-            near: self.child(near, keep),
-            far: self.child(far, keep),
-        };
-        let (parts, options, steps) = (&self.parts, self.options, &self.scratch.steps);
-        let all = self.chunks.len();
-        let chunks = match steps.iter().any(|step| step.classes) {
-            // Repeats are marked for all chunks at once.
-            true => &mut self.chunks[..],
-            false => &mut self.chunks[chunks],
-        };
-        let share = chunks.len() as f64 / all as f64;
-        let ns = self.newview_ns * share * (steps.len() + 1) as f64;
-        let result = self
-            .runner
-            .run_sized(Work::Traverse, ns as u64, chunks, |chunk| {
-                let part = &parts[chunk.part()];
-                for step in steps {
-                    chunk.newview(part, step, options);
-                }
-                then(chunk, part, &ends, options.isa);
-            });
-        if result.is_err() {
-            self.forget_all();
-        }
-        Ok(result?)
-    }
-
-    /// The steps that make both ends of a branch valid, children first, into the scratch. Where values
-    /// are kept, they are marked as done; else they go from place to place.
-    fn plan(&mut self, edge: EdgeId, keep: bool) {
-        let taxa = self.tree.taxa();
-        let mut walk = std::mem::take(&mut self.scratch.walk);
-        let mut steps = std::mem::take(&mut self.scratch.steps);
-        steps.clear();
-        if !keep {
-            let directions = self.values_valid.len();
-            let places = directions..directions + SCRATCH_PLACES;
-            self.scratch.free.clear();
-            self.scratch.free.extend(places);
-            self.scratch.places.clear();
-            self.scratch.places.extend(0..directions);
-        }
-        for end in self.tree.ends(edge) {
-            let valid = &self.values_valid;
-            self.tree
-                .walk(end, |half| !valid[half.index() - taxa], &mut walk);
-            for &half in walk.order() {
-                let target = half.index() - taxa;
-                let children = self.tree.others(half).map(|other| self.tree.back(other));
-                let [left, right] = children.map(|half| self.child(half, keep));
-                for child in [left, right] {
-                    let length = self.tree.length(child.edge);
-                    self.parts
-                        .iter_mut()
-                        .for_each(|part| part.prepare_child(&child, length));
-                }
-                let classes = !std::mem::replace(&mut self.classes_valid[target], true);
-                let place = match keep {
-                    true => target,
-                    false => self.take_place(target, [left, right]),
-                };
-                self.values_valid[target] |= keep;
-                steps.push(Step {
-                    target,
-                    place,
-                    left,
-                    right,
-                    classes,
-                });
-            }
-        }
-        (self.scratch.walk, self.scratch.steps) = (walk, steps);
-    }
-
-    /// A free place for values that are not kept; those of the children are free from then on.
-    fn take_place(&mut self, target: usize, children: [Child; 2]) -> usize {
-        let directions = self.values_valid.len();
-        let place = self.scratch.free.pop().unwrap_or(target);
-        self.scratch.places[target] = place;
-        let read = children.into_iter().filter(|child| !child.tip);
-        let scratch = read.map(|child| child.place).filter(|&at| at >= directions);
-        self.scratch.free.extend(scratch);
-        place
-    }
-
-    /// `kept` is false where its values may be in a scratch place.
-    fn child(&self, half: HalfId, kept: bool) -> Child {
-        let tip = self.tree.is_tip(half);
-        let at = if tip {
-            half.index()
-        } else {
-            half.index() - self.tree.taxa()
-        };
-        Child {
-            tip,
-            at,
-            place: if tip || kept {
-                at
-            } else {
-                self.scratch.places[at]
-            },
-            edge: self.tree.edge(half),
-        }
+        Ok(sum_in_tree_of(&self.chunks, Chunk::lnl))
     }
 }
 
