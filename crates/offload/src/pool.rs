@@ -219,7 +219,7 @@ impl Pool {
             engines_idle: self.engines_idle() as u64,
             tasks: TaskCounters {
                 spawned,
-                queued: spawned.saturating_sub(tasks.begun.load(Ordering::Relaxed)),
+                queued: tasks.waiting(),
                 live,
                 ready: live.saturating_sub(parked),
                 parked,

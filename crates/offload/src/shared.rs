@@ -189,6 +189,7 @@ impl Shared {
         Arrival {
             task: task::id(),
             live: (live + ready.threads).max(1),
+            waiting: (self.tasks.waiting() as u32).saturating_add(held),
             class,
             units,
             // Its own, and all that no other task drives. Where there is no other task: an engine

@@ -53,7 +53,7 @@ use sidecore_sched::TaskId;
 use sidecore_sys::clock;
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Which task this is called in: [`None`] on a plain thread.
@@ -297,6 +297,15 @@ pub(crate) struct Counts {
     pub(crate) ready: AtomicUsize,
     /// Those parked ones.
     pub(crate) wanting: AtomicUsize,
+}
+
+impl Counts {
+    /// Spawned and not begun.
+    pub(crate) fn waiting(&self) -> u64 {
+        // In this order: never more begun than spawned, but for what is counted between.
+        let begun = self.begun.load(Ordering::Relaxed);
+        self.spawned.load(Ordering::Relaxed).saturating_sub(begun)
+    }
 }
 
 /// How a plain thread waits for tasks: they are long, so it soon sleeps.
