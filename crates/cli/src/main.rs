@@ -6,6 +6,7 @@
 mod block;
 mod cell;
 mod daemon;
+mod doctor;
 mod offload;
 mod output;
 mod phylo;
@@ -47,6 +48,8 @@ enum Command {
     /// Phylogenies by maximum likelihood: evaluate, simulate, compare, measure.
     #[command(subcommand)]
     Phylo(phylo::Command),
+    /// What this machine offers, and the command that would provide what it lacks.
+    Doctor(doctor::Args),
     /// The main job, end to end, on this machine's own files.
     Tour(tour::Args),
 }
@@ -70,6 +73,7 @@ fn main() -> ExitCode {
         Command::Offload(command) => command.run(),
         Command::Tlb(args) => args.run(),
         Command::Phylo(command) => command.run(),
+        Command::Doctor(args) => args.run(),
         Command::Tour(args) => args.run(),
     };
     match result {

@@ -28,6 +28,7 @@ pub mod local_socket;
 pub mod loop_control;
 pub mod machine;
 pub mod map;
+pub mod offers;
 pub mod plain;
 pub mod prefetch;
 pub mod region;
