@@ -204,13 +204,15 @@ fn reserved(name: &'static str, kib: usize, remedy: &'static str) -> Offer {
 /// mlock(2), getrlimit(2).
 fn locking() -> Offer {
     let limit = rustix::process::getrlimit(Resource::Memlock).current;
-    let enough = limit.is_none_or(|bytes| bytes >= LOCK_ENOUGH_BYTES);
+    let exempt = may(CAP_IPC_LOCK);
+    let enough = exempt || limit.is_none_or(|bytes| bytes >= LOCK_ENOUGH_BYTES);
     Offer {
         name: "locked memory",
         there: enough,
-        found: limit.map_or("unlimited".to_owned(), |bytes| {
-            format!("up to {} MiB", bytes >> 20)
-        }),
+        found: match limit {
+            Some(bytes) if !exempt => format!("up to {} MiB", bytes >> 20),
+            _ => "unlimited".to_owned(),
+        },
         used_for: "local stores, memory shared with the daemon",
         remedy: (!enough).then_some("ulimit -l unlimited, or LimitMEMLOCK= in a unit"),
     }
@@ -273,12 +275,7 @@ fn socket(
 
 /// capabilities(7): what making a TAP device needs.
 fn administers_networks() -> Offer {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let effective = status
-        .lines()
-        .find_map(|line| line.strip_prefix("CapEff:"))
-        .and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());
-    let there = effective.is_some_and(|bits| bits & 1 << CAP_NET_ADMIN != 0);
+    let there = may(CAP_NET_ADMIN);
     let found = if there {
         "cap_net_admin"
     } else {
@@ -291,6 +288,15 @@ fn administers_networks() -> Offer {
         used_for: "making TAP devices, attaching XDP programs",
         remedy: (!there).then_some("run as root, or setcap cap_net_admin+ep on the binary"),
     }
+}
+
+/// Whether this process has a capability.
+fn may(capability: u32) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mut lines = status.lines();
+    let hex = lines.find_map(|line| line.strip_prefix("CapEff:"));
+    let effective = hex.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());
+    effective.is_some_and(|bits| bits & 1 << capability != 0)
 }
 
 fn mpi() -> Offer {
@@ -321,7 +327,9 @@ fn line(path: &str) -> Option<String> {
 }
 
 const LOCK_ENOUGH_BYTES: u64 = 64 << 20;
+/// linux/capability.h.
 const CAP_NET_ADMIN: u32 = 12;
+const CAP_IPC_LOCK: u32 = 14;
 
 #[cfg(test)]
 mod tests {
