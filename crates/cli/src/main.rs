@@ -7,6 +7,7 @@ mod block;
 mod cell;
 mod daemon;
 mod doctor;
+mod manual;
 mod offload;
 mod output;
 mod phylo;
@@ -50,6 +51,10 @@ enum Command {
     Phylo(phylo::Command),
     /// What this machine offers, and the command that would provide what it lacks.
     Doctor(doctor::Args),
+    /// Write the manual's pages, one for each command.
+    Man(manual::Pages),
+    /// Print what completes this command's words in a shell.
+    Completions(manual::Completions),
     /// The main job, end to end, on this machine's own files.
     Tour(tour::Args),
 }
@@ -74,6 +79,8 @@ fn main() -> ExitCode {
         Command::Tlb(args) => args.run(),
         Command::Phylo(command) => command.run(),
         Command::Doctor(args) => args.run(),
+        Command::Man(args) => args.run(),
+        Command::Completions(args) => args.run(),
         Command::Tour(args) => args.run(),
     };
     match result {
