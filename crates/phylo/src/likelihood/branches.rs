@@ -61,8 +61,13 @@ pub(super) fn best_length<E>(
     mut slope: impl FnMut(f64) -> Result<Derivatives, E>,
 ) -> Result<f64, E> {
     let (mut low, mut high) = (LENGTH_MIN, LENGTH_MAX);
-    for _ in 0..ITERATIONS_MAX {
+    for iteration in 0..ITERATIONS_MAX {
         let slope = slope(length)?;
+        // A length that is good enough stays as it is, and all values that see it stay valid.
+        let gain = slope.first * slope.first / (-2.0 * slope.second);
+        if iteration == 0 && slope.second < 0.0 && gain <= LOSS {
+            break;
+        }
         // The slope says on which side the best length is.
         if slope.first > 0.0 {
             low = length;
