@@ -14,6 +14,7 @@
 //! on the Cell Broadband Engine" (2007), and what its kernels compute (Felsenstein 1981).
 
 pub mod bench;
+pub mod bootstrap;
 pub mod compare;
 pub mod fuzzing;
 pub mod kernel;
@@ -24,4 +25,6 @@ pub mod newick;
 pub mod random;
 pub mod runner;
 pub mod simulate;
+pub mod splits;
+pub mod support;
 pub mod tree;

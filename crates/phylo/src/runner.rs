@@ -14,6 +14,10 @@ pub enum Work {
     Traverse,
     /// Derivatives at a length.
     Derivatives,
+    /// Consensuses of halves of the bootstraps.
+    Cuts,
+    /// What replicates say of a tree's branches.
+    Support,
 }
 
 impl Work {
@@ -21,6 +25,8 @@ impl Work {
         match self {
             Self::Traverse => CLASS_TRAVERSE,
             Self::Derivatives => CLASS_DERIVATIVES,
+            Self::Cuts => CLASS_CUTS,
+            Self::Support => CLASS_SUPPORT,
         }
     }
 }
@@ -92,3 +98,5 @@ pub fn sum_in_tree<T: Copy + std::ops::Add<Output = T> + Default>(terms: &[T]) -
 
 const CLASS_TRAVERSE: ClassId = ClassId(32);
 const CLASS_DERIVATIVES: ClassId = ClassId(33);
+const CLASS_CUTS: ClassId = ClassId(40);
+const CLASS_SUPPORT: ClassId = ClassId(41);
