@@ -13,6 +13,7 @@
 //! `kernel/simd`. Source: Blagojevic and others, "RAxML-Cell: Parallel phylogenetic tree inference
 //! on the Cell Broadband Engine" (2007), and what its kernels compute (Felsenstein 1981).
 
+pub mod analysis;
 pub mod bench;
 pub mod bootstrap;
 pub mod compare;
