@@ -29,3 +29,4 @@ pub mod simulate;
 pub mod splits;
 pub mod support;
 pub mod tree;
+pub mod ways;

@@ -54,11 +54,6 @@ pub enum AnalysisError {
         why: String,
     },
     /// What was to be kept could not be.
-    #[error("{what}: {source}")]
-    Keep {
-        /// What was being done.
-        what: String,
-        /// Why not.
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Keep(#[from] crate::ways::WaysError),
 }

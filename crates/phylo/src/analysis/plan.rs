@@ -239,6 +239,11 @@ impl Ledger {
         self.wanted().filter_map(|it| self.done.get(&it))
     }
 
+    /// Everything that is done, needed or not.
+    pub fn all_done(&self) -> impl Iterator<Item = &Outcome> {
+        self.done.values()
+    }
+
     /// The outcomes of one kind.
     pub fn outcomes_of(&self, kind: Kind) -> impl Iterator<Item = &Outcome> {
         self.outcomes().filter(move |outcome| outcome.kind == kind)
