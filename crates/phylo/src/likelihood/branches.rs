@@ -4,6 +4,7 @@
 //! space, so that an iteration costs a fraction of a newview.
 
 use super::{Likelihood, LikelihoodError};
+use crate::kernel::Derivatives;
 use crate::runner::Runner;
 use crate::tree::EdgeId;
 
@@ -18,33 +19,8 @@ impl<R: Runner> Likelihood<R> {
     /// # Errors
     /// [`LikelihoodError::Offload`].
     pub fn optimise_length(&mut self, edge: EdgeId) -> Result<f64, LikelihoodError> {
-        let (mut low, mut high) = (LENGTH_MIN, LENGTH_MAX);
-        let mut length = self.tree().length(edge);
-        for _ in 0..ITERATIONS_MAX {
-            let slope = self.derivatives(edge, length)?;
-            // The slope says on which side the best length is.
-            if slope.first > 0.0 {
-                low = length;
-            } else {
-                high = length;
-            }
-            let mut next = if slope.second < 0.0 {
-                length - slope.first / slope.second
-            } else if slope.first > 0.0 {
-                // Not concave here: too far down; a branch grows by factors.
-                length * 4.0
-            } else {
-                length * 0.25
-            };
-            if !(next > low && next < high) {
-                next = outside(next, length, low, high);
-            }
-            let step = (next - length).abs();
-            length = next;
-            if step <= STEP_RELATIVE * length || high - low <= STEP_RELATIVE * low {
-                break;
-            }
-        }
+        let length = self.tree().length(edge);
+        let length = best_length(length, |length| self.derivatives(edge, length))?;
         self.set_length(edge, length);
         Ok(self.tree().length(edge))
     }
@@ -74,6 +50,40 @@ impl<R: Runner> Likelihood<R> {
         }
         Ok(lnl)
     }
+}
+
+/// The best length, from a start, where `slope` gives the derivatives at a length.
+pub(super) fn best_length<E>(
+    mut length: f64,
+    mut slope: impl FnMut(f64) -> Result<Derivatives, E>,
+) -> Result<f64, E> {
+    let (mut low, mut high) = (LENGTH_MIN, LENGTH_MAX);
+    for _ in 0..ITERATIONS_MAX {
+        let slope = slope(length)?;
+        // The slope says on which side the best length is.
+        if slope.first > 0.0 {
+            low = length;
+        } else {
+            high = length;
+        }
+        let mut next = if slope.second < 0.0 {
+            length - slope.first / slope.second
+        } else if slope.first > 0.0 {
+            // Not concave here: too far down; a branch grows by factors.
+            length * 4.0
+        } else {
+            length * 0.25
+        };
+        if !(next > low && next < high) {
+            next = outside(next, length, low, high);
+        }
+        let step = (next - length).abs();
+        length = next;
+        if step <= STEP_RELATIVE * length || high - low <= STEP_RELATIVE * low {
+            break;
+        }
+    }
+    Ok(length)
 }
 
 /// A step that left the bracket: to the range's end if it pointed beyond it, else to the middle.

@@ -3,6 +3,10 @@
 //! Must stay true: a chunk reads nothing that another writes. Its buffers grow when a topology needs
 //! more room than any before it, and never shrink: after the first traversals nothing is allocated.
 
+mod insertion;
+
+pub(super) use insertion::{Source, StarEnd, Visit};
+
 use super::Options;
 use super::part::Part;
 use crate::kernel::repeats::{Classes, Pairs};
@@ -62,6 +66,7 @@ pub(super) struct Chunk {
     site_lnl: Vec<f64>,
     lnl: f64,
     slope: Derivatives,
+    scratch: insertion::Scratch,
 }
 
 /// The values of one direction of one node.
@@ -108,6 +113,7 @@ impl Chunk {
             site_lnl: vec![0.0; len],
             lnl: 0.0,
             slope: Derivatives::default(),
+            scratch: insertion::Scratch::default(),
         }
     }
 

@@ -17,9 +17,11 @@
 mod branches;
 mod chunk;
 mod fit;
+mod insertion;
 mod part;
 
 pub use branches::{LENGTH_MAX, LENGTH_MIN};
+pub use insertion::{Insertion, Insertions, Refined};
 pub use part::{Part, PartOptions};
 
 use crate::kernel::{Derivatives, Isa};
@@ -50,6 +52,12 @@ pub enum LikelihoodError {
     Impossible {
         /// What came out.
         lnl: f64,
+    },
+    /// A saved search of something else.
+    #[error("the saved search has {what}: it is not of this alignment and model")]
+    State {
+        /// What it has.
+        what: &'static str,
     },
 }
 
@@ -266,6 +274,24 @@ impl<R: Runner> Likelihood<R> {
         kept
     }
 
+    /// Takes another tree of the same taxa, its lengths brought into [`LENGTH_MIN`] to
+    /// [`LENGTH_MAX`].
+    ///
+    /// # Panics
+    /// When it has another number of taxa.
+    pub fn set_tree(&mut self, tree: Tree) {
+        assert_eq!(tree.taxa(), self.tree.taxa(), "taxa of the new tree");
+        self.tree = tree;
+        for edge in self.tree.edges() {
+            let length = self.tree.length(edge).clamp(LENGTH_MIN, LENGTH_MAX);
+            self.tree.set_length(edge, length);
+            self.parts
+                .iter_mut()
+                .for_each(|part| part.forget_edge(edge));
+        }
+        self.forget_all();
+    }
+
     /// Sets a branch's length, brought into [`LENGTH_MIN`] to [`LENGTH_MAX`].
     pub fn set_length(&mut self, edge: EdgeId, length: f64) {
         let length = length.clamp(LENGTH_MIN, LENGTH_MAX);
@@ -450,6 +476,11 @@ impl<R: Runner> Likelihood<R> {
         length: f64,
     ) -> Result<Derivatives, LikelihoodError> {
         self.make_sum_table(edge)?;
+        self.slope(length)
+    }
+
+    /// The derivatives that the present sum tables give at a length.
+    fn slope(&mut self, length: f64) -> Result<Derivatives, LikelihoodError> {
         self.parts
             .iter_mut()
             .for_each(|part| part.prepare_powers(length));
@@ -476,7 +507,10 @@ impl<R: Runner> Likelihood<R> {
         edge: EdgeId,
         then: impl Fn(&mut Chunk, &Part, &Ends, Isa) + Sync,
     ) -> Result<(), LikelihoodError> {
-        let steps = self.plan(edge);
+        let steps = {
+            let ends = self.tree.ends(edge);
+            self.plan(&ends)
+        };
         let [a, b] = self.tree.ends(edge);
         let (near, far) = if self.tree.is_tip(a) { (b, a) } else { (a, b) };
         let ends = Ends {
@@ -497,11 +531,30 @@ impl<R: Runner> Likelihood<R> {
         Ok(result?)
     }
 
-    /// The steps that make both ends of a branch valid, children first; marks them as done.
-    fn plan(&mut self, edge: EdgeId) -> Vec<Step> {
+    /// Makes the values at some half-edges.
+    fn run_towards(&mut self, ends: &[HalfId]) -> Result<(), LikelihoodError> {
+        let steps = self.plan(ends);
+        if steps.is_empty() {
+            return Ok(());
+        }
+        let (parts, options) = (&self.parts, self.options);
+        let result = self.runner.run(Work::Traverse, &mut self.chunks, |chunk| {
+            let part = &parts[chunk.part()];
+            for step in &steps {
+                chunk.newview(part, step, options);
+            }
+        });
+        if result.is_err() {
+            self.forget_all();
+        }
+        Ok(result?)
+    }
+
+    /// The steps that make some half-edges valid, children first; marks them as done.
+    fn plan(&mut self, ends: &[HalfId]) -> Vec<Step> {
         let taxa = self.tree.taxa();
         let mut steps = Vec::new();
-        for end in self.tree.ends(edge) {
+        for &end in ends {
             let valid = &self.values_valid;
             let order = self
                 .tree
