@@ -96,7 +96,7 @@ struct Desk {
 }
 
 impl<'j> Crew<'j> {
-    /// Runs a crew while `lead` does, which is called on this thread and gets the crew to give it
+    /// Runs a crew on a pool's engines and the cores `cpus` while `lead` does, which is called on this thread and gets the crew to give it
     /// orders; then closes it. `tell` is called from tasks: it must not block. Every `save_every` a
     /// piece's state is asked for. Blocks until all tasks have ended.
     ///
@@ -104,6 +104,7 @@ impl<'j> Crew<'j> {
     /// [`OffloadError`] when tasks cannot be started or one panicked.
     pub fn run<R>(
         pool: &Pool,
+        cpus: &[usize],
         job: &'j dyn Job,
         save_every: Duration,
         tell: &'j (dyn Fn(Event) + Sync),
@@ -118,6 +119,8 @@ impl<'j> Crew<'j> {
             closed: AtomicBool::new(false),
         };
         let options = TasksOptions {
+            hosts: pool.engines().min(cpus.len()),
+            cpus: cpus.to_vec(),
             stack_bytes: STACK_BYTES,
             ..TasksOptions::default()
         };

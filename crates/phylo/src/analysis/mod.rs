@@ -10,6 +10,7 @@
 
 pub mod crew;
 pub mod foreman;
+pub mod job;
 pub mod plan;
 
 use crate::likelihood::LikelihoodError;

@@ -12,8 +12,22 @@
 //! 452-456. The transfer distance of a branch is found by one pass over the replicate.
 
 use crate::newick::Newick;
+use crate::runner::{Runner, Work};
 use crate::splits::{self, CompareError, Split, Taxa};
+use sidecore_offload::OffloadError;
 use std::collections::HashSet;
+
+/// What keeps support from being computed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SupportError {
+    /// A replicate of other taxa.
+    #[error(transparent)]
+    Compare(#[from] CompareError),
+    /// An engine failed.
+    #[error("the loop over replicates failed: {0}")]
+    Offload(#[from] OffloadError),
+}
 
 /// A kind of support.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
@@ -129,6 +143,37 @@ impl<'t> Reference<'t> {
         })
     }
 
+    /// What all of these say, `runner` spreading them. Blocks.
+    ///
+    /// # Errors
+    /// [`SupportError`].
+    pub fn tally_all(
+        &self,
+        replicates: &[Newick],
+        kind: Kind,
+        runner: &impl Runner,
+    ) -> Result<Tally, SupportError> {
+        let per_item = replicates.len().div_ceil(ITEMS).max(1);
+        let mut items: Vec<(&[Newick], Result<Tally, CompareError>)> = replicates
+            .chunks(per_item)
+            .map(|some| (some, Ok(self.empty(kind))))
+            .collect();
+        runner.run(Work::Support, &mut items, |(some, sum)| {
+            for replicate in *some {
+                match (&mut *sum, self.tally(replicate, kind)) {
+                    (Ok(sum), Ok(one)) => sum.add(&one),
+                    (_, Err(error)) => *sum = Err(error),
+                    (Err(_), Ok(_)) => {}
+                }
+            }
+        })?;
+        let mut all = self.empty(kind);
+        for (_, sum) in items {
+            all.add(&sum?);
+        }
+        Ok(all)
+    }
+
     /// For each inner branch the node below it and its support, from 0 to 1; nothing without
     /// replicates.
     #[must_use]
@@ -225,6 +270,9 @@ impl Transfer {
         least
     }
 }
+
+/// Pieces that replicates are dealt in.
+const ITEMS: usize = 64;
 
 #[cfg(test)]
 mod tests;

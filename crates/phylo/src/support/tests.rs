@@ -1,5 +1,6 @@
 use super::*;
 use crate::random::Random;
+use crate::runner::Serial;
 use crate::tree::random_tree;
 use std::collections::BTreeSet;
 
@@ -101,6 +102,8 @@ fn as_the_definitions_say() {
             for replicate in &replicates {
                 sum.add(&reference.tally(replicate, kind).unwrap());
             }
+            let spread = reference.tally_all(&replicates, kind, &Serial).unwrap();
+            assert_eq!(spread, sum);
             for (node, value) in reference.values(&sum) {
                 let side = &own[node - 1];
                 let light = side.len().min(taxa - side.len());

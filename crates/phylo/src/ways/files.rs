@@ -46,7 +46,7 @@ impl Files {
         bytes: u64,
     ) -> Result<(Self, Ledger), WaysError> {
         let path = |suffix| with_suffix(prefix, suffix);
-        probe(&path(".probe"), bytes)?;
+        probe(&path(".probe"), bytes).map_err(io("write under the prefix", prefix))?;
         let own = path(CHECKPOINT);
         let (checkpoint, ledger) = if own.exists() && !redo {
             Checkpoint::resume(&own, settings, goal)?
@@ -195,7 +195,7 @@ impl Keeper for FilesKeeper<'_> {
 }
 
 /// Whether a file of this size can be written there. It is gone afterwards.
-fn probe(path: &Path, bytes: u64) -> Result<(), WaysError> {
+fn probe(path: &Path, bytes: u64) -> std::io::Result<()> {
     let write = || {
         let mut file = File::create(path)?;
         let block = vec![0x5A; BLOCK];
@@ -206,7 +206,7 @@ fn probe(path: &Path, bytes: u64) -> Result<(), WaysError> {
     };
     let written = write();
     let _ = std::fs::remove_file(path);
-    written.map_err(io("write", path))
+    written
 }
 
 fn with_suffix(path: &Path, suffix: &str) -> PathBuf {

@@ -135,7 +135,7 @@ fn run(
     let (sender, mailbox) = mpsc::channel();
     let tell = |event| sender.send(Message::From(0, event)).unwrap();
     let mut foreman = Foreman::new(memory.ledger(GOAL));
-    let ended = Crew::run(&pool, &job, Duration::from_secs(600), &tell, |crew| {
+    let ended = Crew::run(&pool, &[0], &job, Duration::from_secs(600), &tell, |crew| {
         let mut desk = Desk {
             mailbox: &mailbox,
             deliver: &mut |_, order| crew.deliver(order),
@@ -229,7 +229,7 @@ fn what_fails_ends_the_run() {
     let tell = |event| sender.send(Message::From(0, event)).unwrap();
     let mut foreman = Foreman::new(Ledger::new(GOAL));
     let stop = AtomicBool::new(false);
-    let ended = Crew::run(&pool, &Failing, Duration::MAX, &tell, |crew| {
+    let ended = Crew::run(&pool, &[0], &Failing, Duration::MAX, &tell, |crew| {
         let mut desk = Desk {
             mailbox: &mailbox,
             deliver: &mut |_, order| crew.deliver(order),
