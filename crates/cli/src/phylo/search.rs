@@ -85,6 +85,7 @@ impl Args {
             pool: &pool,
             cpus: &cpus,
             job: &job,
+            others: None,
             seed: setup.seed,
             save_every: Duration::from_secs(self.save_every.into()),
             stop: &stop,

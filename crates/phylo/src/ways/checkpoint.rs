@@ -33,6 +33,16 @@ impl Settings {
         self.0.push((name.to_owned(), value));
     }
 
+    /// One number for all of them.
+    #[must_use]
+    pub fn identity(&self) -> String {
+        let pairs = self
+            .0
+            .iter()
+            .map(|(name, value)| format!("{name}={value}\n"));
+        format!("{:016x}", xxh3_64(pairs.collect::<String>().as_bytes()))
+    }
+
     /// The first that another run had otherwise: its name, and its value there and here.
     fn difference(&self, was: &Self) -> Option<(String, String, String)> {
         let of = |settings: &Self, name: &str| {

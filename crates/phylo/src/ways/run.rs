@@ -1,6 +1,8 @@
-//! A run in one process: one crew, its foreman on the caller's thread, its files.
+//! A run: its foreman on the caller's thread, its files, a crew in this process, and those of other
+//! processes where there are any.
 
 use super::files::{Files, FilesKeeper};
+use super::ranks::{Leader, Links};
 use crate::analysis::AnalysisError;
 use crate::analysis::crew::{Crew, Event, Job};
 use crate::analysis::foreman::{Desk, Ended, Foreman, Message, lead};
@@ -18,6 +20,8 @@ pub struct Run<'r> {
     pub cpus: &'r [usize],
     /// How pieces are done; its runner is the pool.
     pub job: &'r dyn Job,
+    /// Where other processes connect, and what identifies the run to them.
+    pub others: Option<(Leader, String)>,
     /// The seed of the convergence tests.
     pub seed: u64,
     /// How often a piece's state is kept.
@@ -43,6 +47,8 @@ impl Run<'_> {
         if foreman.ledger.is_done() {
             return Ok((Ended::Done, foreman.ledger));
         }
+        let mailed = sender.clone();
+        let links = self.others.map(|(leader, run)| leader.start(run, mailed));
         let (job, save_every) = (self.job, self.save_every);
         let ended = Crew::run(self.pool, self.cpus, job, save_every, &tell, |crew| {
             let mut keeper = FilesKeeper {
@@ -51,14 +57,19 @@ impl Run<'_> {
             };
             let mut desk = Desk {
                 mailbox: &mailbox,
-                deliver: &mut |_, order| crew.deliver(order),
+                deliver: &mut |member, order| match (member, &links) {
+                    (0, _) | (_, None) => crew.deliver(order),
+                    (member, Some(links)) => links.deliver(member, order),
+                },
                 keeper: &mut keeper,
                 runner: self.pool,
                 stop: self.stop,
                 seed: self.seed,
             };
             lead(&mut foreman, &mut desk)
-        })??;
+        });
+        links.iter().for_each(Links::close);
+        let ended = ended??;
         Ok((ended, foreman.ledger))
     }
 }

@@ -172,7 +172,15 @@ impl Report {
             ))?;
         }
         for claim in &self.claims {
-            output::line(&claim.to_string())?;
+            let held = if claim.holds {
+                "holds"
+            } else {
+                "DOES NOT HOLD"
+            };
+            output::line(&format!(
+                "{held}: {}: {:.3} (at most {:.3})",
+                claim.text, claim.value, claim.limit
+            ))?;
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use crate::analysis::plan::{Bootstraps, Goal};
 use crate::bootstrap::convergence::Options;
 use crate::random::Random;
 use crate::tree::random_tree;
-use sidecore_offload::{Pool, PoolConfig};
+use sidecore_offload::{OffloadError, Pool, PoolConfig, task};
 use std::sync::atomic::AtomicU32;
 use std::sync::mpsc;
 
@@ -28,15 +28,21 @@ impl Job for Fake<'_> {
     ) -> Result<Option<Vec<Outcome>>, AnalysisError> {
         self.begun.fetch_add(1, Ordering::Relaxed);
         let mut sum: u64 = saved.map_or(0, |state| state.parse().unwrap());
-        while sum < self.steps {
+        'steps: while sum < self.steps {
             self.pool.off_load(|_| ())?;
             sum += 1;
             if self.all_steps.fetch_add(1, Ordering::Relaxed) + 1 == self.stop_after {
                 self.stop.store(true, Ordering::Relaxed);
             }
-            if watch.step(&mut || sum.to_string()).is_break() {
-                return Ok(None);
+            while watch.step(&mut || sum.to_string()).is_continue() {
+                if !self.stop.load(Ordering::Relaxed) {
+                    continue 'steps;
+                }
+                // Until the foreman has seen it, too.
+                task::sleep_until(task::now_ns() + 1_000_000)
+                    .map_err(|_| OffloadError::Cancelled)?;
             }
+            return Ok(None);
         }
         let outcome = |index| {
             // Few moves: these bootstraps converge.
@@ -133,19 +139,27 @@ fn run(
         all_steps: AtomicU32::new(0),
     };
     let (sender, mailbox) = mpsc::channel();
+    let cpus = sidecore_sys::cpu::allowed().unwrap();
     let tell = |event| sender.send(Message::From(0, event)).unwrap();
     let mut foreman = Foreman::new(memory.ledger(GOAL));
-    let ended = Crew::run(&pool, &[0], &job, Duration::from_secs(600), &tell, |crew| {
-        let mut desk = Desk {
-            mailbox: &mailbox,
-            deliver: &mut |_, order| crew.deliver(order),
-            keeper: memory,
-            runner: &pool,
-            stop: &stop,
-            seed: 5,
-        };
-        lead(&mut foreman, &mut desk)
-    });
+    let ended = Crew::run(
+        &pool,
+        &cpus,
+        &job,
+        Duration::from_secs(600),
+        &tell,
+        |crew| {
+            let mut desk = Desk {
+                mailbox: &mailbox,
+                deliver: &mut |_, order| crew.deliver(order),
+                keeper: memory,
+                runner: &pool,
+                stop: &stop,
+                seed: 5,
+            };
+            lead(&mut foreman, &mut desk)
+        },
+    );
     let begun = job.begun.load(Ordering::Relaxed);
     let outcomes = foreman.ledger.outcomes().cloned().collect();
     (ended.unwrap().unwrap(), begun, outcomes)
@@ -226,10 +240,11 @@ fn what_fails_ends_the_run() {
     })
     .unwrap();
     let (sender, mailbox) = mpsc::channel();
+    let cpus = sidecore_sys::cpu::allowed().unwrap();
     let tell = |event| sender.send(Message::From(0, event)).unwrap();
     let mut foreman = Foreman::new(Ledger::new(GOAL));
     let stop = AtomicBool::new(false);
-    let ended = Crew::run(&pool, &[0], &Failing, Duration::MAX, &tell, |crew| {
+    let ended = Crew::run(&pool, &cpus, &Failing, Duration::MAX, &tell, |crew| {
         let mut desk = Desk {
             mailbox: &mailbox,
             deliver: &mut |_, order| crew.deliver(order),
