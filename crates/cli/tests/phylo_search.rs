@@ -260,7 +260,7 @@ fn rapid_bootstraps_stop_when_they_have_converged() {
     ];
     let report = json(&sidecore(
         here,
-        &[&base[..], &["--prefix", "a", "--json"]].concat(),
+        &[&base[..], &["--prefix", "ra", "--json"]].concat(),
     ));
     assert_eq!(report["converged"].as_bool(), Some(true), "{report}");
     let bootstraps = report["bootstraps"].as_u64().expect("bootstraps");
@@ -268,11 +268,11 @@ fn rapid_bootstraps_stop_when_they_have_converged() {
         bootstraps >= 50 && bootstraps.is_multiple_of(50),
         "{bootstraps}"
     );
-    let trees = std::fs::read_to_string(here.join("a.bootstraps")).expect("trees");
+    let trees = std::fs::read_to_string(here.join("ra.bootstraps")).expect("trees");
     assert_eq!(trees.lines().count() as u64, bootstraps);
-    let more = ["--prefix", "b", "--engines", "3", "--policy", "edtlp"];
+    let more = ["--prefix", "rb", "--engines", "3", "--policy", "edtlp"];
     done(&sidecore(here, &[&base[..], &more].concat()));
-    assert!(results(here, "a") == results(here, "b"));
+    assert!(results(here, "ra") == results(here, "rb"));
 }
 
 #[test]
@@ -334,7 +334,10 @@ fn other_runs_files_are_safe() {
     );
     refused(&search("q", &["--policy", "best"]), "unknown policy 'best'");
     refused(&search("q", &["--start-trees", "none.nwk"]), "none.nwk");
-    refused(&search("q", &["--starts", "0"]), "nothing is to be done");
+    let nothing = [
+        "search", "--msa", "a.phy", "--model", "JC", "--starts", "0", "--prefix", "q",
+    ];
+    refused(&sidecore(here, &nothing), "nothing is to be done");
     let left = results(here, "q");
     assert!(left.is_empty(), "{:?}", left.keys());
 }

@@ -1,5 +1,6 @@
 //! `sidecore phylo search`.
 
+mod place;
 mod progress;
 mod setup;
 
@@ -7,6 +8,7 @@ use super::support::Support;
 use crate::signals::{SIGINT, SIGTERM, raise_on};
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
+use place::Place;
 use progress::Progress;
 use setup::Setup;
 use sidecore_offload::{Pool, PoolConfig};
@@ -15,8 +17,9 @@ use sidecore_phylo::analysis::plan::{Kind, Ledger};
 use sidecore_phylo::newick::Newick;
 use sidecore_phylo::support::Reference;
 use sidecore_phylo::ways::files::{Files, SUPPORT, SUPPORT_TBE};
+use sidecore_phylo::ways::ranks::Member;
 use sidecore_phylo::ways::run::Run;
-use sidecore_sys::cpu;
+use sidecore_sched::Policy;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -55,8 +58,16 @@ impl Args {
         let policy = sidecore_sched::by_name(&self.policy)?;
         let setup = Setup::read(&self.setup)?;
         let stop = raise_on(&[SIGINT, SIGTERM])?;
-        let cpus = cpu::allowed()?;
-        let engines = super::common::engines(self.engines)?;
+        let Place {
+            cpus,
+            job_size,
+            others,
+            member,
+        } = Place::here(&setup)?;
+        let engines = self.engines.map_or(cpus.len().min(64), usize::from);
+        if let Some(member) = member {
+            return self.work(&member, &setup, &cpus, engines, policy);
+        }
         let (mut files, ledger) = Files::open(
             &setup.prefix,
             setup.settings.clone(),
@@ -65,6 +76,9 @@ impl Args {
             setup.bytes_about(),
         )?;
         files.log(&setup.describe(engines, &self.policy))?;
+        if job_size > 1 {
+            files.log(&format!("rank 0 of {job_size}"))?;
+        }
         let resumed = ledger.all_done().count();
         if resumed > 0 || ledger.all_saved().next().is_some() {
             tracing::warn!(
@@ -85,7 +99,7 @@ impl Args {
             pool: &pool,
             cpus: &cpus,
             job: &job,
-            others: None,
+            others,
             seed: setup.seed,
             save_every: Duration::from_secs(self.save_every.into()),
             stop: &stop,
@@ -111,6 +125,28 @@ impl Args {
         } else {
             report.print()?;
         }
+        Ok(Outcome::Done)
+    }
+}
+
+impl Args {
+    /// Works for rank 0.
+    fn work(
+        &self,
+        member: &Member,
+        setup: &Setup,
+        cpus: &[usize],
+        engines: usize,
+        policy: Box<dyn Policy>,
+    ) -> Result<Outcome> {
+        let pool = Pool::start(PoolConfig {
+            engines,
+            cpus: cpus.to_vec(),
+            policy,
+            ..PoolConfig::default()
+        })?;
+        let save_every = Duration::from_secs(self.save_every.into());
+        member.work(&pool, cpus, &setup.searches(&pool), save_every)?;
         Ok(Outcome::Done)
     }
 }

@@ -2,12 +2,15 @@
 //!
 //! - [`checkpoint`]: what is kept of a run, so that it goes on after anything.
 //! - [`files`]: a run's files; what they hold, and that no other run's are overwritten.
-//! - [`run`]: a run, in one process or led from rank 0; [`ranks`]: its other processes.
+//! - [`run`]: a run, in one process or led from rank 0; [`ranks`]: its other processes;
+//!   `mpi`, with the feature of that name: how these find each other.
 //!
 //! Must stay true: everything else in this crate is without I/O.
 
 pub mod checkpoint;
 pub mod files;
+#[cfg(feature = "mpi")]
+pub mod mpi;
 pub mod ranks;
 pub mod run;
 
