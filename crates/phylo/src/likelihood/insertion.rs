@@ -10,7 +10,7 @@
 use super::chunk::{Chunk, Source, StarEnd, Visit};
 use super::{LENGTH_MAX, LENGTH_MIN, Likelihood, LikelihoodError};
 use crate::runner::{Runner, Work, sum_in_tree};
-use crate::tree::{EdgeId, HalfId};
+use crate::tree::{EdgeId, HalfId, Tree};
 
 /// A place for a subtree, and how good it is.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -176,6 +176,37 @@ impl<R: Runner> Likelihood<R> {
             self.set_length(self.tree.edge(own), length);
         }
         pruned.edges[0]
+    }
+
+    /// Takes another tree of the same taxa, its lengths brought into [`LENGTH_MIN`] to
+    /// [`LENGTH_MAX`]. What looks at nothing that differs stays valid.
+    ///
+    /// # Panics
+    /// When it has another number of taxa.
+    pub fn set_tree(&mut self, mut tree: Tree) {
+        assert_eq!(tree.taxa(), self.tree.taxa(), "taxa of the new tree");
+        for edge in tree.edges() {
+            tree.set_length(edge, tree.length(edge).clamp(LENGTH_MIN, LENGTH_MAX));
+        }
+        for half in (0..tree.halves() as u32).map(HalfId) {
+            let (own, new) = (self.tree.edge(half), tree.edge(half));
+            if own == new
+                && self.tree.back(half) == tree.back(half)
+                && self.tree.length(own) == tree.length(new)
+            {
+                continue;
+            }
+            // What does not see this node in the old tree is made of the same nodes in the new one.
+            if !self.tree.is_tip(half) {
+                self.mark_node(half);
+            }
+            for part in &mut self.parts {
+                part.forget_edge(own);
+                part.forget_edge(new);
+            }
+        }
+        self.sum_table = None;
+        self.tree = tree;
     }
 
     /// The best three lengths of a star, one after the other; and the log-likelihood.

@@ -16,6 +16,7 @@
 
 mod branches;
 mod chunk;
+mod climb;
 mod fit;
 mod insertion;
 mod part;
@@ -272,24 +273,6 @@ impl<R: Runner> Likelihood<R> {
             }
         }
         kept
-    }
-
-    /// Takes another tree of the same taxa, its lengths brought into [`LENGTH_MIN`] to
-    /// [`LENGTH_MAX`].
-    ///
-    /// # Panics
-    /// When it has another number of taxa.
-    pub fn set_tree(&mut self, tree: Tree) {
-        assert_eq!(tree.taxa(), self.tree.taxa(), "taxa of the new tree");
-        self.tree = tree;
-        for edge in self.tree.edges() {
-            let length = self.tree.length(edge).clamp(LENGTH_MIN, LENGTH_MAX);
-            self.tree.set_length(edge, length);
-            self.parts
-                .iter_mut()
-                .for_each(|part| part.forget_edge(edge));
-        }
-        self.forget_all();
     }
 
     /// Sets a branch's length, brought into [`LENGTH_MIN`] to [`LENGTH_MAX`].

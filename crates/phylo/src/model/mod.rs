@@ -13,6 +13,7 @@ mod name;
 mod parameters;
 mod process;
 mod protein;
+mod vector;
 
 pub use frequencies::{FREQUENCY_MIN, constant_share, empirical};
 pub use gamma::{CategoryRate, discrete_gamma, incomplete_gamma};

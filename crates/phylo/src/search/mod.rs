@@ -16,6 +16,7 @@
 //! others, "RAxML-NG" (2019) for fast and slow rounds.
 
 mod constraint;
+mod escape;
 mod moves;
 mod state;
 
@@ -51,6 +52,8 @@ pub struct Options {
     pub cutoff: f64,
     /// Whether to leave out the slow rounds.
     pub fast_only: bool,
+    /// After how many failed escapes from the best tree, for each hundred taxa, a search ends.
+    pub escapes: u32,
     /// Splits that the tree must have. The tree that a search begins with must have them.
     pub constraint: Option<Constraint>,
 }
@@ -62,6 +65,7 @@ impl Default for Options {
             radius: Radius::Auto,
             cutoff: 1.0,
             fast_only: false,
+            escapes: ESCAPES,
             constraint: None,
         }
     }
@@ -208,14 +212,7 @@ impl<'a, R: Runner> Search<'a, R> {
             Phase::First => self.fit(FIRST_EPSILON, Phase::Fast),
             Phase::Fast | Phase::Slow if self.state.order.is_empty() => self.begin_round(),
             Phase::Fast | Phase::Slow if self.state.at < self.state.order.len() => {
-                for _ in 0..PRUNINGS {
-                    let Some(&half) = self.state.order.get(self.state.at) else {
-                        break;
-                    };
-                    self.state.at += 1;
-                    self.try_subtree(half)?;
-                }
-                Ok(())
+                self.some_prunings()
             }
             Phase::Fast | Phase::Slow => self.end_round(),
             Phase::Middle => {
@@ -226,9 +223,21 @@ impl<'a, R: Runner> Search<'a, R> {
                 };
                 self.fit(MIDDLE_EPSILON.max(self.options.epsilon), next)
             }
+            Phase::Escape => self.escape(),
             Phase::Last => self.fit(self.options.epsilon, Phase::Done),
             Phase::Done => Ok(()),
         }
+    }
+
+    fn some_prunings(&mut self) -> Result<(), LikelihoodError> {
+        for _ in 0..PRUNINGS {
+            let Some(&half) = self.state.order.get(self.state.at) else {
+                break;
+            };
+            self.state.at += 1;
+            self.try_subtree(half)?;
+        }
+        Ok(())
     }
 
     /// One pass over lengths and parameters; to `next` when it gains less than `epsilon`.
@@ -238,12 +247,8 @@ impl<'a, R: Runner> Search<'a, R> {
             _ => self.likelihood.evaluate()?,
         };
         self.likelihood.optimise_lengths(epsilon, LENGTH_ROUNDS)?;
-        let tolerance = (0.01 * epsilon).clamp(1e-3, 0.05);
         for part in 0..self.likelihood.parts().len() {
-            for parameter in self.likelihood.parts()[part].model().fitted() {
-                self.likelihood
-                    .optimise_parameter(part, parameter, tolerance)?;
-            }
+            self.likelihood.optimise_model(part, 0.1 * epsilon)?;
         }
         let mut lnl = self.likelihood.evaluate()?;
         self.state.round += 1;
@@ -261,16 +266,15 @@ impl<'a, R: Runner> Search<'a, R> {
 
     fn enter(&mut self, phase: Phase) {
         let state = &mut self.state;
-        (state.phase, state.round, state.at) = (phase, 0, 0);
+        (state.phase, state.round, state.at, state.failures) = (phase, 0, 0, 0);
         state.order.clear();
         state.close.clear();
         state.quiet.fill(false);
         state.radius = match (phase, self.options.radius) {
-            (Phase::Slow, _) => SLOW_RADIUS,
+            (Phase::Slow | Phase::Escape, _) => SLOW_RADIUS,
             (_, Radius::Fixed(radius)) => radius,
             (_, Radius::Auto) => FAST_RADIUS,
         };
-        state.cutoff = Exact(f64::INFINITY);
     }
 
     fn begin_round(&mut self) -> Result<(), LikelihoodError> {
@@ -325,11 +329,13 @@ impl<'a, R: Runner> Search<'a, R> {
                 state.quiet.fill(false);
                 state.order.clear();
             }
-            _ => self.enter(Phase::Last),
+            _ => self.enter(Phase::Escape),
         }
     }
 }
 
+/// Failed escapes for each hundred taxa.
+const ESCAPES: u32 = 50;
 /// Prunings between two calls of [`Watch::step`].
 const PRUNINGS: usize = 8;
 /// Gains below which lengths and parameters are left for now.

@@ -41,10 +41,19 @@ impl<R: Runner> Search<'_, R> {
             }
         }
         self.found = found;
-        let Some(best) = best else { return Ok(()) };
+        let Some(best) = best else {
+            self.state.seconds[half.index()] = None;
+            return Ok(());
+        };
         if best.lnl > lnl + GAIN_MIN {
-            self.go(half, &best)?;
-        } else if slow && best.lnl > lnl - CLOSE_MARGIN {
+            return self.go(half, &best);
+        }
+        self.state.seconds[half.index()] = Some(Close {
+            half,
+            edge: best.edge,
+            lnl: Exact(lnl - best.lnl),
+        });
+        if slow && best.lnl > lnl - CLOSE_MARGIN {
             self.remember(Close {
                 half,
                 edge: best.edge,
@@ -75,15 +84,10 @@ impl<R: Runner> Search<'_, R> {
     /// Gives a move that nearly gained a second chance, with more lengths fitted.
     pub(super) fn try_closely(&mut self, close: Close) -> Result<(), LikelihoodError> {
         let Close { half, edge, .. } = close;
-        let tree = self.likelihood.tree();
-        let [a, b] = tree.others(half);
-        let own = [a, b, half].map(|own| tree.edge(own));
-        let constraint = self.options.constraint.as_ref();
-        let may = constraint
-            .is_none_or(|constraint| constraint.edges_for_subtree(tree, half)[edge.index()]);
-        if own.contains(&edge) || !may || within(tree, tree.back(half), edge) {
+        if !self.is_possible(half, edge) {
             return Ok(());
         }
+        let tree = self.likelihood.tree();
         let before = self.state.lnl.0;
         let lengths: Vec<f64> = tree.edges().map(|edge| tree.length(edge)).collect();
         let pruned = self.likelihood.prune(half);
@@ -115,6 +119,18 @@ impl<R: Runner> Search<'_, R> {
         Ok(())
     }
 
+    /// Whether the subtree behind `half` can go, and may go, into a branch.
+    pub(super) fn is_possible(&self, half: HalfId, edge: EdgeId) -> bool {
+        let tree = self.likelihood.tree();
+        let [a, b] = tree.others(half);
+        let own = [a, b, half].map(|own| tree.edge(own));
+        let constraint = self.options.constraint.as_ref();
+        !own.contains(&edge)
+            && !within(tree, tree.back(half), edge)
+            && constraint
+                .is_none_or(|constraint| constraint.edges_for_subtree(tree, half)[edge.index()])
+    }
+
     fn remember(&mut self, close: Close) {
         let list = &mut self.state.close;
         let at = list.partition_point(|other| other.lnl < close.lnl);
@@ -125,7 +141,7 @@ impl<R: Runner> Search<'_, R> {
     }
 
     /// Subtrees near a changed place are to be tried again.
-    fn wake(&mut self, half: HalfId) {
+    pub(super) fn wake(&mut self, half: HalfId) {
         let tree = self.likelihood.tree();
         for edge in around(tree, half, WAKE_RADIUS) {
             for end in tree.ends(edge) {
@@ -136,7 +152,7 @@ impl<R: Runner> Search<'_, R> {
 }
 
 /// The branches up to `radius` nodes away from a half-edge's node.
-fn around(tree: &Tree, half: HalfId, radius: usize) -> Vec<EdgeId> {
+pub(super) fn around(tree: &Tree, half: HalfId, radius: usize) -> Vec<EdgeId> {
     let mut edges = vec![tree.edge(half)];
     let mut path = vec![(tree.back(half), 1), (half, 0)];
     while let Some((entry, depth)) = path.pop() {

@@ -18,6 +18,8 @@ pub enum Phase {
     Middle,
     /// Subtree moves, looked at closely.
     Slow,
+    /// Away from the best tree by moves that cost little, and up again: is there a better one?
+    Escape,
     /// Lengths and parameters to the end.
     Last,
     /// Nothing: it is over.
@@ -49,17 +51,32 @@ pub struct State {
     pub(super) losses: (Exact, u64),
     /// Moves that nearly gained something.
     pub(super) close: Vec<Close>,
+    /// For each half-edge the best move of its subtree that was found to gain nothing.
+    pub(super) seconds: Vec<Option<Close>>,
+    /// The best that there was before an escape.
+    pub(super) best: Option<Best>,
+    /// Escapes that came to nothing, in a row.
+    pub(super) failures: u32,
     /// How many moves were made.
     pub(super) moves: u64,
     pub(super) random: Random,
 }
 
-/// A move that nearly gained something.
+/// A move that nearly gained something, and the log-likelihood that it gave (in [`State::close`]) or
+/// what it lost (in [`State::seconds`]).
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub(super) struct Close {
     pub(super) half: HalfId,
     pub(super) edge: EdgeId,
     pub(super) lnl: Exact,
+}
+
+/// What to come back to from an escape that came to nothing.
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+pub(super) struct Best {
+    pub(super) tree: Tree,
+    pub(super) lnl: Exact,
+    pub(super) seconds: Vec<Option<Close>>,
 }
 
 /// A double that is saved by its bits.
@@ -100,21 +117,24 @@ impl State {
             cutoff: Exact(0.0),
             losses: (Exact(0.0), 0),
             close: Vec::new(),
+            seconds: vec![None; halves],
+            best: None,
+            failures: 0,
             moves: 0,
             random: Random::new(seed),
         }
     }
 
-    /// The tree.
+    /// The best tree that there was.
     #[must_use]
     pub fn tree(&self) -> &Tree {
-        &self.tree
+        self.best.as_ref().map_or(&self.tree, |best| &best.tree)
     }
 
-    /// The log-likelihood; minus infinity before the first step.
+    /// Its log-likelihood; minus infinity before the first step.
     #[must_use]
     pub fn lnl(&self) -> f64 {
-        self.lnl.0
+        self.best.as_ref().map_or(self.lnl, |best| best.lnl).0
     }
 
     /// What the search does at present.
