@@ -56,7 +56,7 @@ impl Default for PoolConfig {
             engines: cpu::allowed()
                 .map_or(1, |cpus| cpus.len())
                 .clamp(1, ENGINES_MAX),
-            core: CoreOptions::default(),
+            core: CoreOptions::of_this_machine(),
             grace: Duration::from_micros(8),
             pin: true,
             cpus: Vec::new(),

@@ -6,10 +6,10 @@
 //! its spread and rounds is not in here; a row that could not be measured is in `missing`.
 //! Pure. Source: own.
 
-use super::machine::Machine;
 use super::stats::{Outcome, Series};
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
+use sidecore_sys::Machine;
 
 /// A whole run.
 #[derive(Debug, Clone, Serialize)]
