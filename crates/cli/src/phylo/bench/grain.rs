@@ -5,13 +5,13 @@ mod picture;
 use super::super::common;
 use crate::signals::{SIGINT, SIGTERM, raise_on};
 use crate::{Outcome, output};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use sidecore_cell::Machine as CellMachine;
 use sidecore_cell::figures::{Point, point};
 use sidecore_cell::property::Property;
-use sidecore_offload::bench::machine::Machine;
 use sidecore_phylo::bench::grain::{GrainOptions, GrainRow, grain};
 use sidecore_sys::cpu;
+use sidecore_sys::machine::Machine;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
@@ -66,7 +66,7 @@ impl Args {
         options.rounds = self.rounds.map_or(options.rounds, usize::from);
         options.taxa = self.taxa.map_or(options.taxa, usize::from);
         options.sites = self.sites.map_or(options.sites, |sites| sites as usize);
-        let machine = Machine::look(&std::env::current_exe().context("where is this program?")?);
+        let machine = Machine::of_this_program();
         let runs = 4 * options.rounds * options.bootstraps.len();
         let bar = output::progress(runs as u64).with_message("runs");
         let rows = grain(&options, &stop, &|| bar.inc(1))?;

@@ -9,8 +9,8 @@ use anyhow::Result;
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
 use sidecore_cell::figures::Point;
-use sidecore_offload::bench::machine::Machine;
 use sidecore_phylo::bench::grain::{GrainOptions, GrainRow};
+use sidecore_sys::machine::Machine;
 
 /// Draws the rows beside the model's.
 pub(super) fn draw(
