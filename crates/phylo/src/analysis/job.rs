@@ -183,3 +183,6 @@ impl<R: Runner + Clone> Searches<R> {
 fn no_files(_: &str) -> std::io::Result<String> {
     Err(std::io::ErrorKind::Unsupported.into())
 }
+
+#[cfg(test)]
+mod tests;

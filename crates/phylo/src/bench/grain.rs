@@ -141,15 +141,14 @@ pub fn grain(
 }
 
 fn row(bootstraps: u32, seconds: [Vec<f64>; 4]) -> GrainRow {
-    let better: Vec<f64> = seconds[0]
-        .iter()
-        .zip(&seconds[1])
-        .map(|(edtlp, hybrid)| edtlp.min(*hybrid))
-        .collect();
     let series = seconds.map(Series::new);
-    let better = Series::new(better);
+    // By medians: the better of each round's two would be lucky more often than either is.
+    let better = match series[0].median() <= series[1].median() {
+        true => &series[0],
+        false => &series[1],
+    };
     let over = |own: &Series| {
-        let outcome = stats::Outcome::of(own, &better);
+        let outcome = stats::Outcome::of(own, better);
         [outcome.ratio, outcome.spread]
     };
     GrainRow {
