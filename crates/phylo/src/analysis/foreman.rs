@@ -115,7 +115,7 @@ impl Foreman {
             let Some(member) = hungry.map(|(member, _)| *member).min_by_key(load) else {
                 break;
             };
-            let Next::Piece(piece) = self.ledger.next() else {
+            let Next::Piece(piece) = self.ledger.take_next() else {
                 break;
             };
             if let Some(count) = self.hungry.get_mut(&member) {

@@ -137,7 +137,7 @@ impl Ledger {
     }
 
     /// Hands out a piece.
-    pub fn next(&mut self) -> Next {
+    pub fn take_next(&mut self) -> Next {
         let searches = (0..self.goal.starts).map(|first| Piece {
             kind: Kind::Search,
             first,

@@ -5,7 +5,7 @@ use crate::tree::random_tree;
 
 fn searches(rapid: bool, seed: u64) -> Searches<Serial> {
     let name = |text| ModelName::parse(text, &mut no_files).unwrap();
-    let truth = Model::without_alignment(name("HKY{3}+FU{0.3/0.2/0.2/0.3}"));
+    let truth = Model::without_alignment(name("HKY{1/3}+FU{0.3/0.2/0.2/0.3}"));
     let names = numbered_names(8);
     let tree = random_tree(8, 0.1, &mut Random::new(4));
     let alignment = simulate(&tree, &names, &truth, 200, 4).unwrap();

@@ -51,7 +51,7 @@ fn every_piece_once_whatever_is_lost() {
         let mut running = Vec::new();
         let mut finished = HashSet::new();
         loop {
-            match ledger.next() {
+            match ledger.take_next() {
                 Next::Piece(piece) => running.push(piece),
                 Next::Done => break,
                 Next::Wait => assert!(!running.is_empty()),
@@ -77,7 +77,7 @@ fn every_piece_once_whatever_is_lost() {
 #[test]
 fn bootstraps_run_a_block_ahead_of_the_test() {
     let mut ledger = Ledger::new(goal(0, Bootstraps::UntilConverged, 1));
-    let take = |ledger: &mut Ledger| match ledger.next() {
+    let take = |ledger: &mut Ledger| match ledger.take_next() {
         Next::Piece(piece) => Some(piece),
         _ => None,
     };
@@ -100,7 +100,7 @@ fn bootstraps_run_a_block_ahead_of_the_test() {
     ledger.add_verdict(verdict(40, true));
     assert!(ledger.is_done());
     assert_eq!(ledger.outcomes().count(), 40);
-    assert_eq!(ledger.next(), Next::Done);
+    assert_eq!(ledger.take_next(), Next::Done);
     let beyond = Piece {
         kind: Kind::Bootstrap,
         first: 40,
@@ -114,7 +114,7 @@ fn there_is_a_last_test() {
     let mut ledger = Ledger::new(goal(1, Bootstraps::UntilConverged, 20));
     let mut tests = Vec::new();
     loop {
-        match ledger.next() {
+        match ledger.take_next() {
             Next::Piece(piece) => ledger.finish(&piece, outcomes(&piece)),
             Next::Done => break,
             Next::Wait => unreachable!("nothing is under way"),
@@ -138,9 +138,9 @@ fn more_can_be_asked_for_later() {
         count: 5,
     };
     ledger.finish(&short, first);
-    let _ = ledger.next();
+    let _ = ledger.take_next();
     let expected = Piece { count: 10, ..short };
-    assert_eq!(ledger.next(), Next::Piece(expected));
+    assert_eq!(ledger.take_next(), Next::Piece(expected));
 }
 
 #[test]
