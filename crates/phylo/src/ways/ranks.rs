@@ -11,7 +11,7 @@
 //! them where rank 0 is (`mpi.rs`).
 //!
 //! Must stay true: nobody who does not know the run's token is listened to; whoever is silent for
-//! [`SILENCE`] is gone; a rank reads the same alignment and options as rank 0, or is refused.
+//! half a minute is gone; a rank reads the same alignment and options as rank 0, or is refused.
 
 mod leader;
 mod member;
