@@ -1,6 +1,7 @@
 //! The one binary, `sidecore`: parses, calls, prints. No logic of its own.
 //!
-//! Exit status: 0 done, 1 ran and found a problem, 2 could not run. `--json` writes one object to standard output and
+//! Exit status: 0 done, 1 ran and found a problem, 2 could not run, 130 stopped by a signal with work left that the same
+//! command goes on with. `--json` writes one object to standard output and
 //! nothing else there; progress and logs go to standard error. A broken pipe is quiet.
 
 mod block;
@@ -66,6 +67,8 @@ enum Outcome {
     Done,
     /// Ran and found a problem, which it has printed: exit status 1.
     Problem,
+    /// A signal stopped it; it has said how to go on: exit status 130.
+    Stopped,
 }
 
 fn main() -> ExitCode {
@@ -86,6 +89,7 @@ fn main() -> ExitCode {
     match result {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::Problem) => ExitCode::from(1),
+        Ok(Outcome::Stopped) => ExitCode::from(130),
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("sidecore: {}", output::chain(&error));
