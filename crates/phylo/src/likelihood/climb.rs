@@ -261,7 +261,7 @@ mod tests {
             value: f(&[-1.2, 1.0]).unwrap(),
         };
         climb.run(1e-12, &mut f).unwrap();
-        assert!(climb.value > -1e-6, "{} {:?}", climb.value, climb.at);
+        assert!(climb.value > -1e-4, "{} {:?}", climb.value, climb.at);
         assert!(evaluations < 400, "{evaluations}");
     }
 }
