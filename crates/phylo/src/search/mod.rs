@@ -30,7 +30,7 @@ use crate::parsimony::parsimony_tree;
 use crate::random::Random;
 use crate::runner::Runner;
 use crate::tree::{HalfId, LENGTH_DEFAULT, Tree, random_tree};
-use state::Exact;
+use state::{Close, Exact};
 use std::ops::ControlFlow;
 
 /// How far subtrees are moved in fast rounds.
@@ -164,12 +164,18 @@ impl<'a, R: Runner> Search<'a, R> {
         let halves = state.tree.halves();
         let inner = |half: &HalfId| half.index() < halves && !state.tree.is_tip(*half);
         let edges = state.tree.edges().count();
-        let close = &state.close;
+        let within = |close: &Close| inner(&close.half) && close.edge.index() < edges;
+        let seconds = |seconds: &[Option<Close>]| {
+            seconds.len() == halves && seconds.iter().flatten().all(within)
+        };
         if state.quiet.len() != halves
             || !state.order.iter().all(inner)
-            || !close
+            || !state.close.iter().all(within)
+            || !seconds(&state.seconds)
+            || !state
+                .best
                 .iter()
-                .all(|close| inner(&close.half) && close.edge.index() < edges)
+                .all(|best| best.tree.taxa() == state.tree.taxa() && seconds(&best.seconds))
         {
             return wrong("branches that its tree does not have");
         }
