@@ -36,7 +36,9 @@ impl<R: Runner> Likelihood<R> {
         rounds_max: usize,
     ) -> Result<f64, LikelihoodError> {
         let mut lnl = self.evaluate()?;
-        let edges = self.tree().edges_depth_first();
+        let mut edges = std::mem::take(&mut self.scratch.edges);
+        let walk = &mut self.scratch.walk;
+        self.tree.edges_depth_first_into(walk, &mut edges);
         for _ in 0..rounds_max {
             for &edge in &edges {
                 self.optimise_length(edge)?;
@@ -48,6 +50,7 @@ impl<R: Runner> Likelihood<R> {
                 break;
             }
         }
+        self.scratch.edges = edges;
         Ok(lnl)
     }
 }
@@ -77,9 +80,11 @@ pub(super) fn best_length<E>(
         if !(next > low && next < high) {
             next = outside(next, length, low, high);
         }
-        let step = (next - length).abs();
+        let step = (next - length).abs() / next;
+        let lost = slope.second.min(0.0).abs() * (next * step * step).powi(2);
         length = next;
-        if step <= STEP_RELATIVE * length || high - low <= STEP_RELATIVE * low {
+        let near = step <= STEP_RELATIVE || slope.second < 0.0 && step < 0.1 && lost <= LOSS;
+        if near || high - low <= STEP_RELATIVE * low {
             break;
         }
     }
@@ -108,5 +113,9 @@ fn outside(next: f64, length: f64, low: f64, high: f64) -> f64 {
 /// A step this small, relative to the length, ends the search: what is left after it is its square,
 /// far below what a log-likelihood shows.
 const STEP_RELATIVE: f64 = 1e-3;
+/// So does a larger one where the curve says that what is left, in log-likelihood, is about this: the
+/// error after a step of `s` (relative) is about `s` squared, and it costs half the bend times that
+/// squared.
+const LOSS: f64 = 1e-6;
 /// Newton's method needs three to six.
 const ITERATIONS_MAX: usize = 40;

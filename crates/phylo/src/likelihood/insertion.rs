@@ -7,9 +7,9 @@
 //! levels the caller says where to go on.
 //! Must stay true: nothing here changes the tree, its lengths or its values.
 
-use super::chunk::{Chunk, Source, StarEnd, Visit};
+use super::chunk::{Source, StarEnd, Visit};
 use super::{LENGTH_MAX, LENGTH_MIN, Likelihood, LikelihoodError};
-use crate::runner::{Runner, Work, sum_in_tree};
+use crate::runner::{Runner, Work, sum_in_tree_of};
 use crate::tree::{EdgeId, HalfId, Tree};
 
 /// A place for a subtree, and how good it is.
@@ -102,12 +102,8 @@ impl<R: Runner> Likelihood<R> {
             }
             level = first..found.tried.len();
             self.visit(&visits, Some(subtree))?;
-            let mut sums = vec![0.0; self.chunks.len()];
             for (k, tried) in found.tried[first..].iter_mut().enumerate() {
-                for (sum, chunk) in sums.iter_mut().zip(&self.chunks) {
-                    *sum = chunk.score(k);
-                }
-                tried.lnl = sum_in_tree(&sums);
+                tried.lnl = sum_in_tree_of(&self.chunks, |chunk| chunk.score(k));
             }
         }
         Ok(())
@@ -227,7 +223,8 @@ impl<R: Runner> Likelihood<R> {
             // The new stem first: it is the furthest from where it should be.
             for third in [2, 0, 1] {
                 let parts = &self.parts;
-                self.runner.run(Work::Traverse, &mut self.chunks, |chunk| {
+                let (work, ns) = (Work::Traverse, (2.0 * self.newview_ns) as u64);
+                self.runner.run_sized(work, ns, &mut self.chunks, |chunk| {
                     chunk.star_table(&parts[chunk.part()], ends, third, isa);
                 })?;
                 let length =
@@ -238,15 +235,8 @@ impl<R: Runner> Likelihood<R> {
                 parts.for_each(|part| part.prepare_star(third, tip, length));
             }
         }
-        let (tip, length) = (tips[1], lengths[1]);
-        let parts = self.parts.iter_mut();
-        parts.for_each(|part| part.prepare_folded(tip, length));
-        let parts = &self.parts;
-        self.runner.run(Work::Traverse, &mut self.chunks, |chunk| {
-            chunk.star_evaluate(&parts[chunk.part()], ends, 1, isa);
-        })?;
-        let sums: Vec<f64> = self.chunks.iter().map(Chunk::lnl).collect();
-        Ok(sum_in_tree(&sums))
+        // The last table is that of branch 1, made with the other two's last lengths.
+        Ok(self.table_lnl(lengths[1])?)
     }
 
     /// Makes valid what looks away from the place of the subtree behind `half`.
@@ -329,9 +319,12 @@ impl<R: Runner> Likelihood<R> {
         subtree: Option<super::chunk::Child>,
     ) -> Result<(), LikelihoodError> {
         let (parts, isa) = (&self.parts, self.options.isa);
-        self.runner.run(Work::Traverse, &mut self.chunks, |chunk| {
-            chunk.visit(&parts[chunk.part()], visits, subtree, isa);
-        })?;
+        let each = if subtree.is_some() { 3.0 } else { 1.0 };
+        let ns = (each * visits.len() as f64 * self.newview_ns) as u64;
+        self.runner
+            .run_sized(Work::Traverse, ns, &mut self.chunks, |chunk| {
+                chunk.visit(&parts[chunk.part()], visits, subtree, isa);
+            })?;
         Ok(())
     }
 }

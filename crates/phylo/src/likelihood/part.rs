@@ -140,6 +140,12 @@ impl Part {
             .tip_table(self.far.doubles(), masks, self.far_table.doubles_mut());
     }
 
+    pub(super) fn set_scale(&mut self, scale: f64) {
+        self.scale = scale;
+        self.made.fill(false);
+        self.insertion.forget_all();
+    }
+
     pub(super) fn forget_edge(&mut self, edge: EdgeId) {
         self.made[edge.index()] = false;
         self.insertion.forget_edge(edge);

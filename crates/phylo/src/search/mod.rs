@@ -191,10 +191,15 @@ impl<'a, R: Runner> Search<'a, R> {
             }
             for (part, numbers) in state.models().iter().enumerate() {
                 let mut model = likelihood.parts()[part].model().clone();
+                // The last one is the partition's scale.
+                let Some((scale, numbers)) = numbers.split_last() else {
+                    return wrong("a model of another kind");
+                };
                 if !model.set_numbers(numbers) {
                     return wrong("a model of another kind");
                 }
                 likelihood.set_model(part, model);
+                likelihood.set_scale(part, *scale);
             }
         }
         Ok(Self {
@@ -210,7 +215,15 @@ impl<'a, R: Runner> Search<'a, R> {
         self.state.tree.clone_from(self.likelihood.tree());
         let parts = self.likelihood.parts().iter();
         self.state.models = parts
-            .map(|part| part.model().numbers().into_iter().map(Exact).collect())
+            .map(|part| {
+                let scale = std::iter::once(part.scale());
+                part.model()
+                    .numbers()
+                    .into_iter()
+                    .chain(scale)
+                    .map(Exact)
+                    .collect()
+            })
             .collect();
     }
 

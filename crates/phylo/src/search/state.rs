@@ -188,7 +188,8 @@ impl State {
         self.moves
     }
 
-    /// For each partition the model's numbers ([`crate::model::Model::set_numbers`]); empty before
+    /// For each partition the model's numbers ([`crate::model::Model::set_numbers`]), and last its
+    /// scale; empty before
     /// the first step.
     #[must_use]
     pub fn models(&self) -> Vec<Vec<f64>> {

@@ -13,6 +13,7 @@ mod traverse;
 
 pub use edit::{Grafted, Nni, Pruned};
 pub use random::random_tree;
+pub use traverse::Walk;
 
 use crate::newick::{Newick, write_label};
 use std::collections::HashMap;

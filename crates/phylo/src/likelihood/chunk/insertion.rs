@@ -142,38 +142,14 @@ impl Chunk {
         let near = node.operand(near_matrix, &scratch.identity);
         let far = self.star_end(&scratch, ends[third], [far_matrix, far_table]);
         let to = table.as_mut_slice();
+        let mut lacks = 0.0;
         if newview(isa, shape, &near, &far, to, &mut counts, false) {
-            level_scalers(shape.rates, table.doubles_mut(), &counts, &self.fixed);
+            let (table, weights) = (table.doubles_mut(), &self.weights);
+            lacks = level_scalers(shape.rates, table, &counts, &self.fixed, weights);
         }
+        self.table_lacks = lacks;
         (self.table, self.scalers) = (table, counts);
         scratch.node = node;
-        self.scratch = scratch;
-    }
-
-    /// Evaluates at the branch to `third`, whose centre was made last.
-    pub(in crate::likelihood) fn star_evaluate(
-        &mut self,
-        part: &Part,
-        ends: &[StarEnd; 3],
-        third: usize,
-        isa: Isa,
-    ) {
-        let scratch = std::mem::take(&mut self.scratch);
-        let mut terms = std::mem::take(&mut self.terms);
-        let mut counts = std::mem::take(&mut self.scalers);
-        let shape = part.process().shape;
-        let near = scratch.node.operand(part.folded()[0], &scratch.identity);
-        let far = self.star_end(&scratch, ends[third], part.folded());
-        let out = terms.as_mut_slice();
-        let scaled = evaluate(isa, shape, &near, &far, out, &mut counts);
-        let sites = SiteTerms {
-            rates: shape.rates,
-            terms: terms.as_slice(),
-            scalers: if scaled { &counts } else { &[] },
-            fixed: &self.fixed,
-        };
-        self.lnl = combine_sites(&sites, &self.weights, &mut self.site_lnl);
-        (self.terms, self.scalers) = (terms, counts);
         self.scratch = scratch;
     }
 
