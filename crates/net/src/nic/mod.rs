@@ -133,4 +133,43 @@ pub trait Nic {
     /// What becomes readable when a frame waits, for a stack that may sleep; none where only polling
     /// tells.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Says that the stack is about to sleep on [`Nic::descriptor`]; false where a frame waits
+    /// already, or none will be announced. The next [`Nic::receive`] ends it.
+    ///
+    /// # Errors
+    /// [`NicError`] when the NIC is gone.
+    fn arm(&mut self) -> Result<bool, NicError> {
+        Ok(self.descriptor().is_some())
+    }
+}
+
+impl<N: Nic + ?Sized> Nic for Box<N> {
+    fn capabilities(&self) -> Capabilities {
+        (**self).capabilities()
+    }
+
+    fn receive(
+        &mut self,
+        budget: usize,
+        sink: &mut dyn FnMut(Received<'_>),
+    ) -> Result<usize, NicError> {
+        (**self).receive(budget, sink)
+    }
+
+    fn transmit(&mut self, frame: &Outgoing<'_>) -> Result<bool, NicError> {
+        (**self).transmit(frame)
+    }
+
+    fn flush(&mut self) -> Result<(), NicError> {
+        (**self).flush()
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        (**self).descriptor()
+    }
+
+    fn arm(&mut self) -> Result<bool, NicError> {
+        (**self).arm()
+    }
 }
