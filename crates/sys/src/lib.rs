@@ -12,7 +12,7 @@
 //! - [`shared`]: sealed memory that processes share; [`local_socket`]: where they meet.
 //! - [`loop_control`]: requests to the loop driver.
 //! - [`interface`]: the kernel's network interfaces; [`tun`], [`packet_socket`], [`xdp`]: frames
-//!   from and to them.
+//!   from and to them; [`bpf`]: keeping frames from the kernel.
 //! - [`clock`]: time, processor time, cycles, memory in use.
 //! - [`alias`]: few frames mapped at many pages; [`counters`]: the processor's event counters.
 //! - [`plain`]: values that are the same thing as their bytes; [`prefetch`]: hints to the cache.
@@ -21,6 +21,7 @@
 //! of them.
 
 pub mod alias;
+pub mod bpf;
 pub mod clock;
 pub mod counters;
 pub mod cpu;

@@ -24,7 +24,9 @@ use std::os::fd::BorrowedFd;
 
 /// The longest frame that any NIC hands in or takes, in bytes: a super-segment with its Ethernet
 /// header and room for a tag.
-pub const FRAME_BYTES_MAX: usize = 65_535 + 18;
+pub const FRAME_BYTES_MAX: usize = 65_535 + ETHERNET_BYTES_MAX;
+/// Of an Ethernet header with a tag.
+const ETHERNET_BYTES_MAX: usize = 18;
 
 /// What a NIC is and can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +41,14 @@ pub struct Capabilities {
     pub completes_checksums: bool,
     /// Whether frames may come in that are super-segments or whose checksum was left incomplete.
     pub merges_received: bool,
+}
+
+impl Capabilities {
+    /// The longest frame that it takes, in bytes.
+    pub(crate) fn frame_bytes_max(&self) -> usize {
+        let packet_bytes = self.mtu_bytes.max(self.super_segment_bytes);
+        (packet_bytes + ETHERNET_BYTES_MAX).min(FRAME_BYTES_MAX)
+    }
 }
 
 /// What is known of a received frame's transport checksum.

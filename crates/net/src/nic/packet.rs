@@ -4,15 +4,15 @@
 //! checksums cross (PACKET_VNET_HDR). The kernel still sees every frame: give our stack a hardware
 //! address and IP addresses of its own, and it ignores them; where it has ours,
 //! [`PacketOptions::shield`] keeps what comes in from it. Must stay true: small frames wait for one
-//! call in [`Nic::flush`] and leave in order. Source: packet(7), tc-matchall(8).
+//! call in [`Nic::flush`] and leave in order. Source: packet(7).
 
 use super::vnet::{self, HEADER_BYTES};
 use super::{Capabilities, FRAME_BYTES_MAX, Nic, NicError, Outgoing, Received};
+use sidecore_sys::bpf::Shield;
 use sidecore_sys::interface;
 use sidecore_sys::packet_socket::{BATCH_MAX, PacketSocket};
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::process::Command;
 
 /// How to use an interface.
 #[derive(Debug, Clone)]
@@ -23,8 +23,9 @@ pub struct PacketOptions {
     pub address: Option<[u8; 6]>,
     /// Whether super-segments are handed over to be cut; incomplete checksums are in any case.
     pub offload: bool,
-    /// Whether the kernel is kept from what comes in, by a drop rule at the interface's ingress
-    /// (`clsact`), which is removed again. Needs CAP_NET_ADMIN and `tc`.
+    /// Whether the kernel's own stack is kept from what comes in, as long as this NIC lives. Needs
+    /// CAP_NET_ADMIN, CAP_BPF and Linux 6.6; before that, `tc qdisc add dev NAME clsact` and a filter
+    /// that drops at ingress do the same.
     pub shield: bool,
 }
 
@@ -61,7 +62,14 @@ impl Packet {
         let mtu_bytes = interface::mtu_bytes(name).map_err(unknown)?;
         interface::set_up(name).ok();
         let address = options.address.unwrap_or(own);
-        let shield = options.shield.then(|| Shield::raise(name)).transpose()?;
+        let shield = options.shield.then(|| Shield::raise(name)).transpose();
+        let shield = shield.map_err(|error| {
+            let what = format!(
+                "cannot keep the kernel from what comes in on `{name}`; root (or CAP_NET_ADMIN and \
+                 CAP_BPF) and Linux 6.6 are needed"
+            );
+            NicError::sys(what, error)
+        })?;
         let socket = PacketSocket::open(index, address != own).map_err(|error| {
             let what = format!(
                 "cannot open a packet socket on `{name}`; root or CAP_NET_RAW is needed, and the \
@@ -159,6 +167,9 @@ impl Nic for Packet {
     }
 
     fn transmit(&mut self, frame: &Outgoing<'_>) -> Result<bool, NicError> {
+        if frame.len() > self.capabilities.frame_bytes_max() {
+            return Ok(true);
+        }
         let header = vnet::encode(frame);
         let length = HEADER_BYTES + frame.len();
         if length > STAGED_BYTES {
@@ -199,55 +210,6 @@ impl Nic for Packet {
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         Some(self.socket.as_fd())
     }
-}
-
-/// The rule that keeps the kernel from what comes in; goes with this value. (A process that is killed
-/// leaves it behind; `tc qdisc del dev NAME clsact` removes it.)
-#[derive(Debug)]
-struct Shield {
-    name: String,
-}
-
-impl Shield {
-    fn raise(name: &str) -> Result<Self, NicError> {
-        tc(&["qdisc", "add", "dev", name, "clsact"])?;
-        let shield = Self {
-            name: name.to_owned(),
-        };
-        tc(&[
-            "filter", "add", "dev", name, "ingress", "matchall", "action", "drop",
-        ])?;
-        Ok(shield)
-    }
-}
-
-impl Drop for Shield {
-    fn drop(&mut self) {
-        tc(&["qdisc", "del", "dev", &self.name, "clsact"]).ok();
-    }
-}
-
-fn tc(arguments: &[&str]) -> Result<(), NicError> {
-    let what = || {
-        format!(
-            "cannot keep the kernel from what comes in (`tc {}`; root and Debian's iproute2 are \
-             needed, and no other clsact on the interface)",
-            arguments.join(" ")
-        )
-    };
-    let output = Command::new("tc").args(arguments).output();
-    let output = output.map_err(|error| NicError::Os {
-        what: what(),
-        error,
-    })?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(NicError::Os {
-        what: what(),
-        error: std::io::Error::other(said),
-    })
 }
 
 /// A slot of a received frame.

@@ -316,8 +316,7 @@ impl Nic for Pair {
     fn transmit(&mut self, frame: &Outgoing<'_>) -> Result<bool, NicError> {
         let bytes = frame.len();
         let capabilities = &self.capabilities;
-        let limit = capabilities.mtu_bytes.max(capabilities.super_segment_bytes) + ETHERNET_BYTES;
-        if bytes > limit.min(FRAME_BYTES_MAX) {
+        if bytes > capabilities.frame_bytes_max() {
             return Ok(true);
         }
         if let (TransmitChecksum::Partial { start, offset }, false) =
@@ -449,7 +448,6 @@ fn nonsense() -> NicError {
 const HEAD_BYTES: usize = 4096;
 const RECORD_BYTES: usize = 16;
 const ALIGN: usize = 16;
-const ETHERNET_BYTES: usize = 18;
 const RING_BYTES: std::ops::RangeInclusive<usize> = 128 << 10..=1 << 30;
 /// So much is announced at once; the rest at the end of the round.
 const PUBLISH_BYTES: usize = 32 << 10;

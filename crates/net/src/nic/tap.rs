@@ -129,6 +129,10 @@ impl Nic for Tap {
     }
 
     fn transmit(&mut self, frame: &Outgoing<'_>) -> Result<bool, NicError> {
+        if frame.len() > self.capabilities.frame_bytes_max() {
+            self.refused += 1;
+            return Ok(true);
+        }
         let header = vnet::encode(frame);
         let pieces = [
             IoSlice::new(&header),

@@ -6,7 +6,10 @@
 //! stay true: frames of other queues stay with the kernel. Source: Documentation/networking/af_xdp.rst.
 
 use super::checksum;
-use super::{Capabilities, Nic, NicError, Outgoing, Received, ReceivedChecksum, TransmitChecksum};
+use super::{
+    Capabilities, ETHERNET_BYTES_MAX, Nic, NicError, Outgoing, Received, ReceivedChecksum,
+    TransmitChecksum,
+};
 use sidecore_sys::xdp::{FRAME_BYTES_MAX, XdpSocket};
 use sidecore_sys::{SysError, interface};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -62,7 +65,7 @@ impl Xdp {
             name: name.clone(),
             capabilities: Capabilities {
                 address: options.address.unwrap_or(own),
-                mtu_bytes: mtu_bytes.min(FRAME_BYTES_MAX - ETHERNET_BYTES),
+                mtu_bytes: mtu_bytes.min(FRAME_BYTES_MAX - ETHERNET_BYTES_MAX),
                 super_segment_bytes: 0,
                 completes_checksums: false,
                 merges_received: options.checksum == ReceivedChecksum::Partial,
@@ -93,7 +96,7 @@ impl Nic for Xdp {
     }
 
     fn transmit(&mut self, frame: &Outgoing<'_>) -> Result<bool, NicError> {
-        if frame.len() > FRAME_BYTES_MAX {
+        if frame.len() > self.capabilities.frame_bytes_max().min(FRAME_BYTES_MAX) {
             return Ok(true);
         }
         let pieces = [frame.header, frame.payload[0], frame.payload[1]];
@@ -145,7 +148,6 @@ fn open_patiently(options: &XdpOptions) -> Result<XdpSocket, NicError> {
 }
 
 const BUSY_WAIT_MAX: Duration = Duration::from_secs(2);
-const ETHERNET_BYTES: usize = 14;
 const EPERM: i32 = 1;
 const EACCES: i32 = 13;
 const EBUSY: i32 = 16;
