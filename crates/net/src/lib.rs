@@ -2,10 +2,11 @@
 //!
 //! Two halves. The core is deterministic and does no I/O: frames and the time go in, frames and the
 //! time of the next timer come out, so that it can be fuzzed, simulated and replayed from a seed.
-//! The ways in are thin: the network's side ([`nic`]) and the applications' side.
+//! The ways in are thin: the network's side ([`nic`]) and the applications' side ([`sock`]).
 //!
 //! Must stay true: no step walks all sessions; after start-up the data path does not allocate; the
 //! polling loop never waits.
 //! Source: the fifth document (NetX on one SPE, 2009), RFC 9293 and those it names.
 
 pub mod nic;
+pub mod sock;
