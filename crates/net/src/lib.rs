@@ -8,5 +8,24 @@
 //! polling loop never waits.
 //! Source: the fifth document (NetX on one SPE, 2009), RFC 9293 and those it names.
 
+pub(crate) mod buffer;
+pub(crate) mod checksum;
+pub mod engine;
+mod error;
 pub mod nic;
+pub(crate) mod random;
 pub mod sock;
+pub(crate) mod stack;
+pub(crate) mod state;
+pub(crate) mod tcp;
+pub(crate) mod timer;
+pub(crate) mod wire;
+
+pub use error::{NetError, SessionError};
+pub use stack::Stack;
+pub use stack::config::{Cidr, Config, Route};
+pub use stack::counters::Counters;
+pub use stack::sockets::{Event, ListenerId, Readiness, SessionId, UdpId};
+pub use state::store::Placement;
+pub use tcp::cold::Keepalive;
+pub use tcp::congestion::Algorithm;

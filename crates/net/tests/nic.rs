@@ -5,9 +5,10 @@
 //! both are looked at from both sides.
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 
-mod common;
+#[path = "common/namespace.rs"]
+mod namespace;
 
-use common::{in_namespace, veth};
+use namespace::{in_namespace, veth};
 use sidecore_net::nic::middleware::{Clock, Delay, Impaired, Trace};
 use sidecore_net::nic::packet::{Packet, PacketOptions};
 use sidecore_net::nic::pair::{self, PairOptions};
@@ -74,7 +75,7 @@ fn xdp() {
         for mode in [Mode::Generic, Mode::Native] {
             veth("near", "far");
             // Or the far end's kernel leaves checksums incomplete without a word.
-            common::run("ethtool", "-K far tx off");
+            namespace::run("ethtool", "-K far tx off");
             let near = Xdp::open(&XdpOptions {
                 name: "near".to_owned(),
                 queue: 0,
@@ -84,7 +85,7 @@ fn xdp() {
             })
             .unwrap();
             conform(near, packet("far", false));
-            common::ip("link del near");
+            namespace::ip("link del near");
         }
     });
 }
@@ -94,7 +95,7 @@ fn a_shield_keeps_the_kernel_out_and_goes_with_the_nic() {
     in_namespace(|| {
         veth("near", "far");
         // The kernel answers for an address of its own, unless it hears nothing.
-        common::ip("addr add 192.0.2.1/24 dev near");
+        namespace::ip("addr add 192.0.2.1/24 dev near");
         for shield in [false, true, false] {
             let near = Packet::open(&PacketOptions {
                 shield,

@@ -10,6 +10,7 @@
 //! a process that breaks the rules or dies has its own sessions reset, and nothing else happens; no
 //! round is longer because a process is slow. The protocol is README.md beside this file.
 
+mod adapter;
 pub mod client;
 pub mod control;
 pub mod layout;

@@ -27,9 +27,16 @@ impl Client {
                 }
                 self.accept(place, round)
             }
-            Kind::Udp => Ok(self.send_waiting(place, round)?
-                && self.finish(place, round)
-                && self.receive_datagrams(place, round)?),
+            Kind::Udp => {
+                if !self.send_waiting(place, round)? {
+                    return Ok(false);
+                }
+                if !self.finish(place, round) {
+                    return Ok(true);
+                }
+                self.look_again(place);
+                self.receive_datagrams(place, round)
+            }
             Kind::Session => self.deliver_session(place, round),
         }
     }
@@ -180,6 +187,16 @@ impl Client {
             self.chunks.sent(chunk);
             self.note(place, |socket| socket.first = next);
             self.tell_sent(place, chunk, tag, error)?;
+        }
+    }
+
+    /// A stack tells when a session has room again; for datagrams it is asked in every round.
+    pub(super) fn look_again(&mut self, place: u32) {
+        let waits = |socket: &mut super::books::Socket| {
+            socket.kind == Kind::Udp && socket.first != NO_CHUNK
+        };
+        if self.sockets.get(place).is_some_and(waits) {
+            self.make_ready(place);
         }
     }
 

@@ -161,6 +161,7 @@ impl Client {
             if !self.send_waiting(place, round)? {
                 self.make_ready(place);
             }
+            self.look_again(place);
         }
         Ok(())
     }
