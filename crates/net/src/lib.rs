@@ -14,6 +14,8 @@ pub mod engine;
 mod error;
 pub mod nic;
 pub(crate) mod random;
+pub mod servers;
+pub mod setup;
 pub mod sock;
 pub(crate) mod stack;
 pub(crate) mod state;
