@@ -23,10 +23,14 @@ pub(crate) mod tcp;
 pub(crate) mod timer;
 pub(crate) mod wire;
 
+#[doc(hidden)]
+pub mod fuzzing;
+
 pub use error::{NetError, SessionError};
 pub use stack::Stack;
 pub use stack::config::{Cidr, Config, Route};
 pub use stack::counters::Counters;
+pub use stack::options::{SessionInfo, SessionOption, SessionState};
 pub use stack::sockets::{Event, ListenerId, Readiness, SessionId, UdpId};
 pub use state::store::Placement;
 pub use tcp::cold::Keepalive;

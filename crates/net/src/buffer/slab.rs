@@ -36,9 +36,4 @@ impl<T: Default> Slab<T> {
     pub(crate) fn get_mut(&mut self, number: u32) -> &mut T {
         &mut self.items[number as usize]
     }
-
-    /// How many are taken.
-    pub(crate) fn taken(&self) -> usize {
-        self.items.len() - self.free.len()
-    }
 }

@@ -20,7 +20,6 @@ pub(crate) struct Network {
 #[derive(Debug)]
 pub(crate) struct Interface {
     pub(crate) mac: Mac,
-    pub(crate) mtu: u16,
     pub(crate) super_bytes: usize,
     pub(crate) completes_checksums: bool,
     pub(crate) networks: Vec<Network>,
@@ -37,7 +36,6 @@ impl Interface {
         };
         Self {
             mac: nic.address,
-            mtu: nic.mtu_bytes.min(0xffff) as u16,
             super_bytes: nic.super_segment_bytes.min(0xffff),
             completes_checksums: nic.completes_checksums,
             networks: addresses.iter().map(network).collect(),

@@ -14,6 +14,7 @@ pub(crate) mod icmp;
 pub(crate) mod interface;
 pub(crate) mod link;
 pub(crate) mod neighbors;
+pub(crate) mod options;
 pub(crate) mod sessions;
 pub(crate) mod sockets;
 pub(crate) mod udp;

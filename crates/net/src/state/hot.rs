@@ -121,8 +121,6 @@ pub(crate) mod flag {
     pub(crate) const KEEPALIVE: u32 = 1 << 21;
     /// Waits for its neighbour's hardware address.
     pub(crate) const UNRESOLVED: u32 = 1 << 22;
-    /// A push is owed: the last byte of a write of the application lies in what is unsent.
-    pub(crate) const PUSH: u32 = 1 << 23;
     /// The peer will send no more that we take: the application has shut its reading side.
     pub(crate) const DEAF: u32 = 1 << 24;
     /// An error waits to be told to the application.

@@ -116,6 +116,10 @@ impl Session<'_> {
             let duplicate = before_or_at(end, self.hot.rcv_nxt);
             if duplicate && segment.has(ACK) && self.hot.state.is_synchronized() {
                 self.acknowledge(segment);
+                self.after_fin_acknowledged();
+                if self.hot.state == State::CLOSED {
+                    return;
+                }
             }
             if self.hot.state == State::TIME_WAIT && segment.has(FIN) {
                 self.enter_time_wait();

@@ -222,7 +222,8 @@ impl Session<'_> {
     /// Bytes of the ring that were never sent.
     #[inline]
     pub(crate) fn unsent(&self) -> usize {
-        let flying = self.hot.in_flight() - u32::from(self.hot.has(flag::FIN_SENT));
+        let fin = u32::from(self.hot.has(flag::FIN_SENT));
+        let flying = self.hot.in_flight().saturating_sub(fin);
         self.hot.tx.len().saturating_sub(flying as usize)
     }
 
