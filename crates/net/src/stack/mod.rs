@@ -107,7 +107,7 @@ impl Stack {
             config,
         };
         let mut stack = Self {
-            table: Table::new(common.config.sessions_max),
+            table: Table::new(common.config.sessions_max)?,
             listeners: Listeners::default(),
             datagrams: Datagrams::default(),
             staging: Staging::new(common.config.placement),

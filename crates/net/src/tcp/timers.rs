@@ -86,7 +86,7 @@ impl Session<'_> {
                 if self.hot.tx.len() > 0 && self.hot.in_flight() == 0 && !self.gives_up() {
                     self.hot.set(flag::PROBE_WINDOW);
                     self.make_ready();
-                    self.cold.retries = self.cold.retries.saturating_add(1);
+                    self.path.retries = self.path.retries.saturating_add(1);
                     self.start_persist();
                 }
             }
@@ -110,9 +110,9 @@ impl Session<'_> {
         let silent_us = self.common.now_us.wrapping_sub(self.hot.heard_us);
         let user_us = self.cold.user_timeout_ms.saturating_mul(1000);
         let over = if user_us > 0 {
-            self.cold.retries > 0 && silent_us >= user_us
+            self.path.retries > 0 && silent_us >= user_us
         } else {
-            self.cold.retries >= limit
+            self.path.retries >= limit
         };
         if over {
             self.reset(Some(SessionError::TimedOut));
@@ -127,11 +127,11 @@ impl Session<'_> {
         } else {
             SYN_RETRIES
         };
-        if self.cold.retries >= limit {
+        if self.path.retries >= limit {
             self.finish(Some(SessionError::TimedOut));
             return;
         }
-        self.cold.retries += 1;
+        self.path.retries += 1;
         self.common.counters.timeouts += 1;
         self.hot.set(flag::SEND_SYN);
         self.make_ready();
