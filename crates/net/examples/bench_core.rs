@@ -185,18 +185,17 @@ impl Server {
     fn run(&mut self) -> Result<f64, Fault> {
         let count = self.clients.len();
         let batch = BATCH.min(count);
-        let stride = 7919 % count.max(2);
+        // Prime, so that all have their turn before one has a second.
+        let stride = 7919;
         let mut frames: Vec<Vec<u8>> = (0..batch).map(|_| vec![0; HEADER + PAYLOAD]).collect();
         let mut numbers = vec![0; batch];
-        let mut spent_ns = 0;
+        // The median of batches: a batch that another program interrupted is not the engine's time.
+        let mut spent_ns = Vec::with_capacity(REQUESTS);
         let mut done = 0;
         let mut answers: Vec<[u8; HEADER]> = Vec::with_capacity(batch);
         while done < REQUESTS.max(2 * count) {
             for (frame, number) in frames.iter_mut().zip(&mut numbers) {
                 self.next = (self.next + stride) % count;
-                if count > 1 && self.next == 0 {
-                    self.next = 1 % count;
-                }
                 *number = self.next;
                 fill(frame, *number, &self.clients[*number], 0x18, 12 + PAYLOAD);
             }
@@ -226,7 +225,7 @@ impl Server {
                 black_box(out.payload);
                 true
             });
-            spent_ns += began.elapsed().as_nanos();
+            spent_ns.push(began.elapsed().as_nanos() as f64);
             if answers.len() != batch {
                 return Err(format!("{} answers to {batch} requests", answers.len()).into());
             }
@@ -239,7 +238,8 @@ impl Server {
             }
             done += batch;
         }
-        Ok(spent_ns as f64 / done as f64)
+        spent_ns.sort_by(f64::total_cmp);
+        Ok(spent_ns[spent_ns.len() / 2] / batch as f64)
     }
 }
 

@@ -1,11 +1,13 @@
 //! The pool that buffers are cut from.
 
+use sidecore_sys::{HugePages, Region, RegionOptions};
+
 /// Sizes of buffers, in bytes; each a power of two.
 pub(crate) const CLASS_BYTES: [usize; 6] = [256, 2 << 10, 16 << 10, 128 << 10, 1 << 20, 8 << 20];
 /// The largest buffer.
 pub(crate) const BUFFER_BYTES_MAX: usize = CLASS_BYTES[CLASS_BYTES.len() - 1];
-/// Bytes of a slab, unless one buffer needs more.
-const SLAB_BYTES: usize = 1 << 20;
+/// Bytes of a slab, unless one buffer needs more: one huge page.
+const SLAB_BYTES: usize = 2 << 20;
 
 /// A buffer's name: its class in the upper four bits, its number below.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +41,7 @@ pub(crate) struct Pool {
 
 #[derive(Debug, Default)]
 struct Class {
-    slabs: Vec<Box<[u8]>>,
+    slabs: Vec<Region>,
     free: Vec<u32>,
     count: u32,
 }
@@ -80,9 +82,14 @@ impl Pool {
         if self.bytes + slab_bytes > self.bytes_max || of.count + per_slab >= 0x0fff_ffff {
             return None;
         }
+        // Huge pages where they can be had; memory counts when it is first used.
+        let options = RegionOptions {
+            huge: HugePages::Transparent,
+            lock: false,
+            touch: false,
+        };
+        of.slabs.push(Region::new(slab_bytes, options).ok()?);
         self.bytes += slab_bytes;
-        // Zeroed memory comes lazily from the system: pages count when they are first used.
-        of.slabs.push(vec![0; slab_bytes].into_boxed_slice());
         let first = of.count;
         of.count += per_slab;
         of.free.reserve(of.count as usize);
@@ -105,7 +112,7 @@ impl Pool {
         let per_slab = (bytes.max(SLAB_BYTES) / bytes).trailing_zeros();
         let slab = &self.classes[class].slabs[buffer.number() >> per_slab];
         let start = (buffer.number() & ((1 << per_slab) - 1)) * bytes;
-        &slab[start..start + bytes]
+        &slab.bytes()[start..start + bytes]
     }
 
     /// The bytes of a buffer, to be written.
@@ -115,7 +122,7 @@ impl Pool {
         let per_slab = (bytes.max(SLAB_BYTES) / bytes).trailing_zeros();
         let slab = &mut self.classes[class].slabs[buffer.number() >> per_slab];
         let start = (buffer.number() & ((1 << per_slab) - 1)) * bytes;
-        &mut slab[start..start + bytes]
+        &mut slab.bytes_mut()[start..start + bytes]
     }
 
     /// Both at once: to copy from one buffer to another of a larger class.
@@ -128,16 +135,10 @@ impl Pool {
             (buffer.number() >> per_slab, start..start + bytes)
         };
         let ((from_slab, from_range), (to_slab, to_range)) = (locate(from), locate(to));
-        let from = low
-            .get(from.class())?
-            .slabs
-            .get(from_slab)?
-            .get(from_range)?;
-        let to = high
-            .first_mut()?
-            .slabs
-            .get_mut(to_slab)?
-            .get_mut(to_range)?;
+        let from = low.get(from.class())?.slabs.get(from_slab)?;
+        let from = from.bytes().get(from_range)?;
+        let to = high.first_mut()?.slabs.get_mut(to_slab)?;
+        let to = to.bytes_mut().get_mut(to_range)?;
         Some((from, to))
     }
 

@@ -21,6 +21,8 @@ use zerocopy::FromBytes;
 const STAGED_MAX: usize = 64;
 /// Bytes of a segment that is put off: 64 of them and what belongs to them take 32 KiB.
 const STAGED_BYTES: usize = 448;
+/// How far ahead of its segment a session's buffer is fetched.
+const BUFFERS_AHEAD: usize = 4;
 
 /// A TCP segment on its way to a session.
 #[derive(Debug, Clone, Copy)]
@@ -35,7 +37,8 @@ pub(crate) struct Arrival {
 /// What was put off.
 pub(crate) struct Staging {
     arrivals: Vec<Arrival>,
-    bytes: Box<[[u8; STAGED_BYTES]; STAGED_MAX]>,
+    /// Out only while a batch is dealt with.
+    bytes: Option<Box<[[u8; STAGED_BYTES]; STAGED_MAX]>>,
     placement: Placement,
 }
 
@@ -43,7 +46,7 @@ impl Staging {
     pub(crate) fn new(placement: Placement) -> Self {
         Self {
             arrivals: Vec::with_capacity(STAGED_MAX),
-            bytes: Box::new([[0; STAGED_BYTES]; STAGED_MAX]),
+            bytes: Some(Box::new([[0; STAGED_BYTES]; STAGED_MAX])),
             placement,
         }
     }
@@ -189,8 +192,10 @@ impl Stack {
         }
         self.table.prefetch(arrival.hash);
         let at = self.staging.arrivals.len();
-        self.staging.bytes[at][..payload.len()].copy_from_slice(payload);
-        self.staging.arrivals.push(arrival);
+        if let Some(bytes) = &mut self.staging.bytes {
+            bytes[at][..payload.len()].copy_from_slice(payload);
+            self.staging.arrivals.push(arrival);
+        }
     }
 
     /// Deals with what was put off: the second and third part of hash all, fetch all, process.
@@ -202,27 +207,30 @@ impl Stack {
     }
 
     fn settle_batch(&mut self) {
-        for arrival in &self.staging.arrivals {
+        let Some(bytes) = self.staging.bytes.take() else {
+            return;
+        };
+        let mut arrivals = std::mem::take(&mut self.staging.arrivals);
+        for arrival in &arrivals {
             if let Some(number) = self.table.guess(arrival.hash)
                 && self.store.knows(number)
             {
                 self.store.prefetch(number);
             }
         }
-        let count = self.staging.arrivals.len();
-        for at in 0..count {
-            let arrival = self.staging.arrivals[at];
-            // The next but one's buffers, by way of its control block, which is here by now.
-            if let Some(next) = self.staging.arrivals.get(at + 2)
+        for (at, arrival) in arrivals.iter().enumerate() {
+            // A later one's buffer, by way of its control block, which is here by now.
+            if let Some(next) = arrivals.get(at + BUFFERS_AHEAD)
                 && let Some(number) = self.table.guess(next.hash)
                 && self.store.knows(number)
             {
                 self.store.hot(number).tx.prefetch(&self.common.pool);
             }
-            let bytes = self.staging.bytes[at];
-            self.arrive_segment(&arrival, &bytes[..arrival.len]);
+            self.arrive_segment(arrival, &bytes[at][..arrival.len]);
         }
-        self.staging.arrivals.clear();
+        arrivals.clear();
+        self.staging.arrivals = arrivals;
+        self.staging.bytes = Some(bytes);
     }
 }
 

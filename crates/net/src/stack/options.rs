@@ -126,11 +126,11 @@ impl Stack {
                     session.watch_keepalive();
                 }
             }
-            SessionOption::SendBytes(bytes) => session.cold.send_bytes = ring_bytes(bytes)?,
+            SessionOption::SendBytes(bytes) => session.path.send_bytes = ring_bytes(bytes)?,
             SessionOption::ReceiveBytes(bytes) => {
                 // A window that was told is never taken back.
                 let bytes = ring_bytes(bytes)?;
-                session.cold.receive_bytes = session.cold.receive_bytes.max(bytes);
+                session.path.receive_bytes = session.path.receive_bytes.max(bytes);
             }
             SessionOption::Congestion(algorithm) => {
                 if session.cold.congestion.algorithm() != algorithm {
@@ -176,7 +176,7 @@ impl Stack {
             unsent: unsent as u32,
             unread: hot.rx.len() as u32,
             retransmitted: session.cold.resent,
-            retries: session.cold.retries,
+            retries: session.path.retries,
             recovering: hot.has(flag::RECOVERY) && hot.board != NONE,
             congestion: session.cold.congestion.algorithm(),
             age_ns: session.common.now_ns - session.cold.opened_ns,

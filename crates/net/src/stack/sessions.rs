@@ -163,6 +163,7 @@ impl Stack {
         path.neighbor_generation = neighbor_generation;
         path.mtu = mtu;
         path.super_bytes = super_bytes;
+        path.retries = 0;
         *cold = crate::tcp::cold::Cold::default();
         self.table.insert(hash, number);
         session(&mut self.store, &mut self.common, number).prepare();

@@ -301,7 +301,7 @@ impl Stack {
             }
             _ => return Err(NetError::ShutDown),
         }
-        let most = session.cold.send_bytes as usize;
+        let most = session.path.send_bytes as usize;
         let taken = session.hot.tx.append(&mut session.common.pool, bytes, most);
         if taken < bytes.len() {
             session.hot.set(flag::WANTS_ROOM);
@@ -394,7 +394,7 @@ impl Stack {
             && !hot.has(flag::FIN_QUEUED);
         Ok(Readiness {
             readable: hot.rx.len() > 0 || end,
-            writable: open && hot.tx.len() < cold.send_bytes as usize || closed,
+            writable: open && hot.tx.len() < self.store.path(number).send_bytes as usize || closed,
             end_of_input: end,
             closed,
             error: cold.error,

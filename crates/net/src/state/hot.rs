@@ -279,7 +279,12 @@ pub(crate) struct Path {
     pub(crate) mtu: u16,
     /// Of the interface, what the headers leave of a super-segment's payload; 0 for none.
     pub(crate) super_bytes: u16,
-    pub(crate) reserved: [u8; 16],
+    /// Bounds of the two rings, in bytes.
+    pub(crate) send_bytes: u32,
+    pub(crate) receive_bytes: u32,
+    /// Timeouts in a row, or probes.
+    pub(crate) retries: u8,
+    pub(crate) reserved: [u8; 7],
 }
 
 const _: () = assert!(size_of::<Path>() == 64, "a session's ends are one line");

@@ -71,7 +71,7 @@ impl Session<'_> {
         if self.hot.timer == Timer::PERSIST {
             self.hot.timer = Timer::NONE;
             self.hot.timer_at = 0;
-            self.cold.retries = 0;
+            self.path.retries = 0;
         }
         if self.hot.tx.len() > 0 {
             self.make_ready();
@@ -171,14 +171,14 @@ impl Session<'_> {
         if self.hot.has(flag::WANTS_ROOM | flag::CWND_LIMITED) || self.hot.tx.len() > 0 {
             self.after_leaving();
         }
-        if self.hot.timer != Timer::NONE && self.cold.retries != 0 {
-            self.cold.retries = 0;
+        if self.hot.timer != Timer::NONE && self.path.retries != 0 {
+            self.path.retries = 0;
         }
     }
 
     fn after_leaving(&mut self) {
         if self.hot.has(flag::WANTS_ROOM)
-            && self.hot.tx.len() * 3 <= self.cold.send_bytes as usize * 2
+            && self.hot.tx.len() * 3 <= self.path.send_bytes as usize * 2
         {
             self.hot.clear(flag::WANTS_ROOM);
             self.notify();
@@ -196,7 +196,7 @@ impl Session<'_> {
         };
         let window = self.cold.congestion.on_acked(self.hot.cwnd, &acked);
         // No further than what could ever be in flight.
-        let most = (2 * self.cold.send_bytes).max(self.hot.cwnd);
+        let most = (2 * self.path.send_bytes).max(self.hot.cwnd);
         self.hot.cwnd = window.min(most);
     }
 

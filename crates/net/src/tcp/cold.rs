@@ -18,13 +18,8 @@ pub(crate) struct Cold {
     pub(crate) recover: u32,
     /// The largest window that the peer ever offered.
     pub(crate) window_max: u32,
-    /// Bounds of the two rings, in bytes.
-    pub(crate) send_bytes: u32,
-    pub(crate) receive_bytes: u32,
     /// What the peer's SYN said.
     pub(crate) peer_mss: u16,
-    /// Timeouts in a row, or probes.
-    pub(crate) retries: u8,
     /// Keepalive probes without an answer.
     pub(crate) alive_probes: u8,
     /// Acknowledgments that still go out at once.
@@ -80,10 +75,7 @@ impl Default for Cold {
             irs: 0,
             recover: 0,
             window_max: 0,
-            send_bytes: 0,
-            receive_bytes: 0,
             peer_mss: 0,
-            retries: 0,
             alive_probes: 0,
             quick: 0,
             after_timeout: false,

@@ -24,8 +24,8 @@ impl Session<'_> {
         let ends = self.path.ends();
         let config = &self.common.config;
         self.cold.congestion = Congestion::new(config.congestion);
-        self.cold.send_bytes = config.send_bytes;
-        self.cold.receive_bytes = config.receive_bytes;
+        self.path.send_bytes = config.send_bytes;
+        self.path.receive_bytes = config.receive_bytes;
         self.cold.keepalive = config.keepalive;
         self.cold.quick = QUICK_FIRST;
         self.cold.opened_ns = self.common.now_ns;
@@ -64,7 +64,7 @@ impl Session<'_> {
     /// Begins an active open: RFC 9293 section 3.10.1.
     pub(crate) fn begin_connect(&mut self) {
         self.hot.state = State::SYN_SENT;
-        self.hot.rcv_edge = 0xffff.min(self.cold.receive_bytes);
+        self.hot.rcv_edge = 0xffff.min(self.path.receive_bytes);
         self.hot.set(flag::SEND_SYN);
         self.make_ready();
     }
@@ -98,7 +98,7 @@ impl Session<'_> {
         self.cold.irs = sequence;
         self.hot.rcv_nxt = sequence.wrapping_add(1);
         self.hot.rcv_acked = self.hot.rcv_nxt;
-        let window = self.cold.receive_bytes.min(0xffff);
+        let window = self.path.receive_bytes.min(0xffff);
         self.hot.rcv_edge = self.hot.rcv_nxt.wrapping_add(window);
         self.hot.heard_us = self.common.now_us;
         self.set_mss();
@@ -155,7 +155,7 @@ impl Session<'_> {
         self.hot.snd_wl1 = segment.sequence;
         self.hot.snd_wl2 = ack;
         if segment.has(ACK) {
-            if self.cold.retries == 0 {
+            if self.path.retries == 0 {
                 self.sample_rtt(self.common.now_us.wrapping_sub(self.hot.sent_us));
             }
             self.hot.snd_una = ack;
@@ -179,7 +179,7 @@ impl Session<'_> {
             self.common.send_reset(&ends, hop, ack, None);
             return false;
         }
-        if self.cold.retries == 0 && self.hot.sent_us != 0 {
+        if self.path.retries == 0 && self.hot.sent_us != 0 {
             self.sample_rtt(self.common.now_us.wrapping_sub(self.hot.sent_us));
         }
         self.hot.snd_una = ack;
@@ -197,7 +197,7 @@ impl Session<'_> {
         self.hot.timer = Timer::NONE;
         self.hot.timer_at = 0;
         // RFC 6298 section 5.7: the SYN's back-off does not last.
-        self.cold.retries = 0;
+        self.path.retries = 0;
         self.hot.clear(flag::SEND_SYN);
         self.common.counters.opened += 1;
         self.hot.duplicates = 0;

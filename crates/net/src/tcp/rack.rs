@@ -132,7 +132,7 @@ impl Session<'_> {
             || self.hot.board == NONE
             || !self.hot.has(flag::SACK)
             || self.hot.has(flag::RECOVERY)
-            || self.cold.retries > 0
+            || self.path.retries > 0
             || self.cold.rack.probe.is_some()
             || self.common.boards.get(self.hot.board).sacked_bytes > 0
         {

@@ -226,7 +226,7 @@ impl Session<'_> {
         // the buffer where the peer still has some window left.
         let told = self.hot.rcv_edge.wrapping_sub(self.hot.rcv_nxt);
         let gain = self.window_edge().wrapping_sub(self.hot.rcv_edge);
-        let half = self.cold.receive_bytes / 2;
+        let half = self.path.receive_bytes / 2;
         let mss = u32::from(self.hot.mss);
         if (gain as i32) > 0 && (gain >= half || told < 2 * mss && gain >= half.min(mss)) {
             self.acknowledge_now();
@@ -235,7 +235,7 @@ impl Session<'_> {
 
     /// Where the window could end.
     fn window_edge(&self) -> u32 {
-        let room = (self.cold.receive_bytes as usize).saturating_sub(self.hot.rx.len()) as u32;
+        let room = (self.path.receive_bytes as usize).saturating_sub(self.hot.rx.len()) as u32;
         let room = room.min(0xffff << self.hot.rcv_scale);
         self.hot.rcv_nxt.wrapping_add(room)
     }
@@ -247,7 +247,7 @@ impl Session<'_> {
         let gain = edge.wrapping_sub(self.hot.rcv_edge);
         // RFC 9293 section 3.8.6.2.2: the edge moves by whole segments; and section 3.8.6: it never
         // moves back.
-        let least = (self.cold.receive_bytes / 2).min(u32::from(self.hot.mss));
+        let least = (self.path.receive_bytes / 2).min(u32::from(self.hot.mss));
         if (gain as i32) > 0 && gain >= least {
             self.hot.rcv_edge = edge;
         }

@@ -93,7 +93,7 @@ impl Session<'_> {
         let mss = u32::from(self.hot.mss);
         let now_us = self.common.now_us;
         // RFC 5681 section 3.1: not lowered again for the same segment.
-        if self.cold.retries == 0 {
+        if self.path.retries == 0 {
             self.cold
                 .congestion
                 .on_timeout(self.hot.cwnd, flight, mss, now_us);
@@ -108,7 +108,7 @@ impl Session<'_> {
         self.cold.after_timeout = true;
         self.cold.recover = self.hot.snd_nxt;
         self.cold.rack.probe = None;
-        self.cold.retries = self.cold.retries.saturating_add(1);
+        self.path.retries = self.path.retries.saturating_add(1);
         self.hot.timer = Timer::NONE;
         self.hot.timer_at = 0;
         self.make_ready();

@@ -35,7 +35,7 @@ impl Session<'_> {
         } else {
             self.hot.srtt_us + (4 * self.hot.rttvar_us).max(MARGIN_US)
         };
-        let retries = u32::from(self.cold.retries.min(16));
+        let retries = u32::from(self.path.retries.min(16));
         (u64::from(base) << retries).min(u64::from(TIMEOUT_MAX_US)) as u32
     }
 }

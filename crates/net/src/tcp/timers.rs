@@ -86,7 +86,7 @@ impl Session<'_> {
                 if self.hot.tx.len() > 0 && self.hot.in_flight() == 0 && !self.gives_up() {
                     self.hot.set(flag::PROBE_WINDOW);
                     self.make_ready();
-                    self.cold.retries = self.cold.retries.saturating_add(1);
+                    self.path.retries = self.path.retries.saturating_add(1);
                     self.start_persist();
                 }
             }
@@ -110,14 +110,26 @@ impl Session<'_> {
         let silent_us = self.common.now_us.wrapping_sub(self.hot.heard_us);
         let user_us = self.cold.user_timeout_ms.saturating_mul(1000);
         let over = if user_us > 0 {
-            self.cold.retries > 0 && silent_us >= user_us
+            self.path.retries > 0 && silent_us >= user_us
         } else {
-            self.cold.retries >= limit
+            self.path.retries >= limit
         };
         if over {
             self.reset(Some(SessionError::TimedOut));
         }
         over
+    }
+
+    /// The next hop does not answer. RFC 9293 section 3.9.2.2: hard for a session that is being
+    /// opened; an established one goes on trying, by its timers.
+    pub(crate) fn hop_failed(&mut self) {
+        match self.hot.state {
+            State::CLOSED | State::TIME_WAIT => {}
+            State::SYN_SENT => self.finish(Some(SessionError::Unreachable)),
+            _ if self.hot.timer != Timer::NONE => {}
+            _ if self.hot.in_flight() > 0 => self.arm_retransmission(),
+            _ => self.start_persist(),
+        }
     }
 
     fn syn_timed_out(&mut self) {
@@ -127,11 +139,11 @@ impl Session<'_> {
         } else {
             SYN_RETRIES
         };
-        if self.cold.retries >= limit {
+        if self.path.retries >= limit {
             self.finish(Some(SessionError::TimedOut));
             return;
         }
-        self.cold.retries += 1;
+        self.path.retries += 1;
         self.common.counters.timeouts += 1;
         self.hot.set(flag::SEND_SYN);
         self.make_ready();
