@@ -101,7 +101,10 @@ fn up_serves_the_kernels_programs() {
         assert!(String::from_utf8_lossy(&text).contains("12 received"));
 
         let served: serde_json::Value = serde_json::from_str(&echo.end()).unwrap();
-        assert_eq!((&served["sessions"], &served["sent_bytes"]), (&1.into(), &12.into()));
+        assert_eq!(
+            (&served["sessions"], &served["sent_bytes"]),
+            (&1.into(), &12.into())
+        );
         assert_eq!(up.end(), "");
         refused(folder, "net status --socket net.sock", "sidecore net up");
     });

@@ -8,10 +8,13 @@
 //! Why here: `net up`, tests and benches run the same loop. Must stay true: one thread; everything
 //! that could wait is somebody else's (`sock::control`).
 
+mod loopback;
+
 use crate::nic::{Nic, NicError};
 use crate::sock::server::{ClientStatus, Server};
 use crate::stack::Stack;
 use crate::stack::counters::Counters;
+use loopback::Loopback;
 use serde::Serialize;
 use sidecore_sys::{SysError, clock, local_socket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -68,12 +71,15 @@ pub struct EngineStatus {
 #[derive(Debug)]
 pub struct Engine<N> {
     nic: N,
+    /// The NIC's hardware address.
+    address: [u8; 6],
     stack: Stack,
     server: Option<Server>,
     options: EngineOptions,
     epoch: Instant,
     status: EngineStatus,
     idle_since: Option<Instant>,
+    loopback: Loopback,
 }
 
 /// All that `sidecore net status` shows.
@@ -123,6 +129,7 @@ impl<N: Nic> Engine<N> {
     /// A loop over `nic` and `stack`; `server`: for applications in other processes.
     pub fn new(nic: N, stack: Stack, server: Option<Server>, options: EngineOptions) -> Self {
         Self {
+            address: nic.capabilities().address,
             nic,
             stack,
             server,
@@ -130,6 +137,7 @@ impl<N: Nic> Engine<N> {
             epoch: Instant::now(),
             status: EngineStatus::default(),
             idle_since: None,
+            loopback: Loopback::default(),
         }
     }
 
@@ -172,7 +180,8 @@ impl<N: Nic> Engine<N> {
         let begin = clock::cycles();
         let now_ns = self.now_ns();
         let stack = &mut self.stack;
-        let mut work = self.nic.receive(self.options.batch, &mut |frame| {
+        let mut work = self.loopback.receive(now_ns, stack);
+        work += self.nic.receive(self.options.batch, &mut |frame| {
             stack.receive(now_ns, frame);
         })?;
         stack.settle();
@@ -183,14 +192,22 @@ impl<N: Nic> Engine<N> {
         }
         let served = clock::cycles();
         let (nic, mut failed, mut sent) = (&mut self.nic, None, 0);
-        stack.transmit(now_ns, &mut |frame| match nic.transmit(frame) {
-            Ok(taken) => {
-                sent += usize::from(taken);
-                taken
-            }
-            Err(error) => {
-                failed = Some(error);
-                false
+        let (loopback, own) = (&mut self.loopback, self.address);
+        stack.transmit(now_ns, &mut |frame| {
+            let taken = if frame.header.starts_with(&own) {
+                Ok(loopback.transmit(frame))
+            } else {
+                nic.transmit(frame)
+            };
+            match taken {
+                Ok(taken) => {
+                    sent += usize::from(taken);
+                    taken
+                }
+                Err(error) => {
+                    failed = Some(error);
+                    false
+                }
             }
         });
         nic.flush()?;

@@ -237,4 +237,36 @@ fn until<T>(client: &mut Client, mut found: impl FnMut(&mut Client) -> Option<T>
     }
 }
 
+#[test]
+fn applications_of_one_engine_talk_to_each_other() {
+    in_namespace(|| {
+        let mut running = Running::up("");
+        running.serve(Service::Echo, "0.0.0.0:7");
+        let mut client = attach(&running.path());
+        let session = open(&mut client, "10.77.0.2:7");
+        for round in 0..1000u32 {
+            assert_eq!(client.write(session, &[round as u8; 64]).unwrap(), 64);
+            let mut answer = [0; 64];
+            let mut have = 0;
+            while have < 64 {
+                have += until(&mut client, |client| {
+                    client.read(session, &mut answer[have..]).unwrap()
+                });
+            }
+            assert_eq!(answer, [round as u8; 64]);
+        }
+        let own: SocketAddr = "10.77.0.2:99".parse().unwrap();
+        let datagrams = client.bind_udp(own).unwrap();
+        assert!(
+            client
+                .send_to(datagrams, "10.77.0.2:7".parse().unwrap(), b"!")
+                .unwrap()
+        );
+        let (received, from) = until(&mut client, |client| client.receive_from(datagrams));
+        assert_eq!((received.bytes(), from.port()), (&b"!"[..], 7));
+        client.release(received);
+        running.down();
+    });
+}
+
 const PATIENCE: Duration = Duration::from_secs(20);

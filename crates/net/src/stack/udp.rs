@@ -190,6 +190,8 @@ impl Stack {
             Some(BROADCAST)
         } else if destination.is_multicast() {
             Some(group_mac(&destination))
+        } else if self.common.interface.is_ours(&destination) {
+            Some(self.common.interface.mac)
         } else {
             self.common.neighbors.known(&hop, self.common.now_ns)
         };
