@@ -10,10 +10,11 @@ use sidecore_net::sock::control::{Admission, Control, SockError};
 use sidecore_net::sock::server::{ClientStatus, Server};
 use sidecore_net::sock::{SocketError, SocketOption};
 use sidecore_sys::{SharedMap, Sharing, local_socket};
+use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -70,7 +71,7 @@ fn run(mut server: Server, stop: &AtomicBool) -> (Loopback, u64, Vec<ClientStatu
     let mut ready = Vec::new();
     while !stop.load(Ordering::Acquire) {
         if server.is_asked() {
-            server.answer("{\"fine\": true}".to_owned());
+            server.answer(server.status().count().to_string());
         }
         if server.poll(&mut stack) > 0 {
             continue;
@@ -83,6 +84,11 @@ fn run(mut server: Server, stop: &AtomicBool) -> (Loopback, u64, Vec<ClientStatu
     }
     let status = server.status().collect();
     (stack, server.violations(), status)
+}
+
+/// How many are attached, by the status's way.
+fn attached(engine: &Engine) -> String {
+    sidecore_net::sock::client::status(&engine.path()).unwrap()
 }
 
 const SERVICE: &str = "192.0.2.1:80";
@@ -211,8 +217,7 @@ fn errors_come_through() {
     client.listen(service(), 1).unwrap();
     let error = client.listen(service(), 1).unwrap_err();
     assert!(error.to_string().contains("choose another port"), "{error}");
-    let status = sidecore_net::sock::client::status(&engine.path()).unwrap();
-    assert_eq!(status, "{\"fine\": true}");
+    assert_eq!(attached(&engine), "1");
     let second = Control::start(&engine.path(), Admission::default()).unwrap_err();
     assert!(matches!(second, SockError::InUse { .. }), "{second}");
     let none = Client::attach(Path::new("/nonexistent"), &ClientOptions::default());
@@ -511,7 +516,8 @@ fn rubbish_hurts_only_its_writer() {
     });
     drop((client, server));
     let begun = Instant::now();
-    while begun.elapsed() < Duration::from_millis(200) {
+    while attached(&engine) != "0" {
+        assert!(begun.elapsed() < PATIENCE, "{} are left", attached(&engine));
         std::thread::sleep(Duration::from_millis(10));
     }
     let (stack, violations, left) = engine.end();
@@ -550,6 +556,53 @@ fn messages_that_make_no_sense_end_their_connection_only() {
         }
     }
     good.listen(service(), 1).unwrap();
+}
+
+fn compile(compiler: &str, language: &str, folder: &Path) -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let program = folder.join(format!("client-{language}"));
+    let output = Command::new(compiler)
+        .args([
+            "-Wall",
+            "-Wextra",
+            "-Wpedantic",
+            "-Werror",
+            "-O2",
+            "-x",
+            language,
+        ])
+        .arg("-I")
+        .arg(root.join("include"))
+        .arg(root.join("tests/sidecore_net_h.c"))
+        .arg("-o")
+        .arg(&program)
+        .output()
+        .unwrap_or_else(|error| panic!("{compiler}: {error}; scripts/setup installs it"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{compiler}: {said}");
+    program
+}
+
+#[test]
+fn a_c_client_has_sockets_and_notices_the_end() {
+    for (compiler, language) in [("cc", "c"), ("c++", "c++")] {
+        let engine = Engine::start();
+        let program = compile(compiler, language, engine.folder.path());
+        let mut child = Command::new(program)
+            .arg(engine.path())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        said.read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        let (_, violations, _) = engine.end();
+        said.read_line(&mut line).unwrap();
+        assert!(line.contains("the engine is gone"), "{line}");
+        assert!(child.wait().unwrap().success());
+        assert_eq!(violations, 0);
+    }
 }
 
 const PATIENCE: Duration = Duration::from_secs(20);

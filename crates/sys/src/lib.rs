@@ -30,7 +30,9 @@ pub mod futex;
 pub mod interface;
 pub mod local_socket;
 pub mod loop_control;
+pub mod machine;
 pub mod map;
+pub mod offers;
 pub mod packet_socket;
 pub mod plain;
 pub mod prefetch;
@@ -43,6 +45,7 @@ pub mod xdp;
 
 pub use alias::{AliasOptions, AliasedMap, Frame};
 pub use error::SysError;
+pub use machine::Machine;
 pub use map::FileMap;
 pub use plain::Plain;
 pub use region::{Backing, HugePages, Region, RegionOptions};

@@ -36,6 +36,13 @@ impl Loopback {
         Id(self.next)
     }
 
+    fn drop_listener(&mut self, listener: Id) {
+        let waiting = self.listeners.remove(&listener);
+        for (session, _) in waiting.into_iter().flat_map(|(.., waiting)| waiting) {
+            self.drop_session(session, Some(SocketError::Reset));
+        }
+    }
+
     fn drop_session(&mut self, session: Id, error: Option<SocketError>) {
         let Some(session) = self.sessions.remove(&session) else {
             return;
@@ -144,14 +151,14 @@ impl Sockets for Loopback {
     }
 
     fn close(&mut self, socket: Id) {
-        self.listeners.remove(&socket);
+        self.drop_listener(socket);
         self.datagrams.remove(&socket);
         self.drop_session(socket, None);
     }
 
     fn abort(&mut self, socket: Id) {
         self.aborted += 1;
-        self.listeners.remove(&socket);
+        self.drop_listener(socket);
         self.datagrams.remove(&socket);
         self.drop_session(socket, Some(SocketError::Reset));
     }
