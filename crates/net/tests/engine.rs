@@ -137,7 +137,7 @@ fn megabytes(address: &str) {
     let mut stream = connect(address);
     let mut writer = stream.try_clone().unwrap();
     let bytes: Vec<u8> = (0..16 << 20u32)
-        .map(|at: u32| (at * 31 >> 7) as u8)
+        .map(|at: u32| ((at * 31) >> 7) as u8)
         .collect();
     let expected = bytes.clone();
     let thread = std::thread::spawn(move || {

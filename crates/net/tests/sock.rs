@@ -234,7 +234,7 @@ fn megabytes_through_few_chunks_both_ways() {
     std::thread::sleep(Duration::from_millis(50));
     let session = connect(&mut client);
     let bytes: Vec<u8> = (0..8 << 20u32)
-        .map(|at: u32| (at * 31 >> 7) as u8)
+        .map(|at: u32| ((at * 31) >> 7) as u8)
         .collect();
     let (mut sent, mut received) = (0, Vec::new());
     let mut piece = vec![0; 100_000];
@@ -440,13 +440,13 @@ fn write_rubbish(raw: &mut Raw, random: &mut Random) {
                 0 => random.next() & 0xffff_ffff,
                 _ => random.next() % rare,
             };
-            let two = |low: u64, high: u64| low & 0xffff_ffff | high << 32;
+            let two = |low: u64, high: u64| (low & 0xffff_ffff) | (high << 32);
             // Kinds 1 to 10, and seldom none of them.
             let kind = 1 + small(random, 10);
             let no_chunk = u64::from(u32::MAX);
             let give = match random.next() % 16 {
                 0 => random.next() % 8,
-                1 => random.next() % 8 | 1 << 31,
+                1 => (random.next() % 8) | (1 << 31),
                 _ => no_chunk,
             };
             store(at, two(kind, 7));

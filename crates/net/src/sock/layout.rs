@@ -183,7 +183,7 @@ impl Entry {
     /// Its address.
     #[must_use]
     pub fn socket_address(&self) -> SocketAddr {
-        let address = Ipv6Addr::from_octets(self.address);
+        let address = Ipv6Addr::from(self.address);
         let address = address
             .to_ipv4_mapped()
             .map_or(IpAddr::V6(address), IpAddr::V4);

@@ -8,12 +8,17 @@ use std::net::SocketAddr;
 /// Bytes that a session holds on their way.
 pub(crate) const BUFFER_BYTES: usize = 64 << 10;
 
+/// Sessions that wait to be accepted.
+type Waiting = VecDeque<(Id, SocketAddr)>;
+/// Datagrams, and from whom they are.
+type Datagrams = VecDeque<(SocketAddr, Vec<u8>)>;
+
 #[derive(Default)]
 pub(crate) struct Loopback {
     next: u64,
-    listeners: BTreeMap<Id, (SocketAddr, usize, VecDeque<(Id, SocketAddr)>)>,
+    listeners: BTreeMap<Id, (SocketAddr, usize, Waiting)>,
     sessions: BTreeMap<Id, Session>,
-    datagrams: BTreeMap<Id, (SocketAddr, VecDeque<(SocketAddr, Vec<u8>)>)>,
+    datagrams: BTreeMap<Id, (SocketAddr, Datagrams)>,
     happenings: VecDeque<Id>,
     pub(crate) aborted: usize,
 }
