@@ -44,6 +44,32 @@ fn pair_behind_middleware() {
 }
 
 #[test]
+fn others_read_a_trace() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.pcap");
+    let (near, mut far) = pair::link(&PairOptions::default()).unwrap();
+    let clock = Clock::default();
+    clock.set_ns(1_500_000_000);
+    let file = std::fs::File::create(&path).unwrap();
+    let mut near = Trace::new(near, clock, file, 65_535).unwrap();
+    let (header, _) = segment(false, b"a whole segment", true);
+    send(&mut near, &header, [b"a whole", b" segment"]);
+    send(&mut far, &plain(1, 60), [&[], &[]]);
+    receive_plain(&mut near, 1);
+    near.finish().unwrap();
+    let fields = "-T fields -e frame.time_epoch -e eth.type -e tcp.srcport -e tcp.len";
+    let said = namespace::run("tshark", &format!("-r {} {fields}", path.display()));
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines.len(), 2, "{said}");
+    assert!(
+        lines[0].starts_with("1.5") && lines[0].contains("0x0800"),
+        "{said}"
+    );
+    assert!(lines[0].ends_with("4660\t15"), "{said}");
+    assert!(lines[1].contains("0x88b5"), "{said}");
+}
+
+#[test]
 fn tap() {
     in_namespace(|| {
         for offload in [true, false] {

@@ -3,7 +3,7 @@
 //! Why a thread of its own: making a segment and looking after connections take system calls, of which
 //! the engine's loop makes none. Must stay true: nothing here waits for a process; who says nothing,
 //! or nonsense, is cut off; a process that ends, however it ends, has its sessions reset within
-//! moments. Words between this thread and the engine's go through [`News`].
+//! moments. Words between this thread and the engine's go through `News`.
 
 use super::layout::{CHUNKS_MAX, MAGIC, VERSION, segment_bytes};
 use super::place::Place;
