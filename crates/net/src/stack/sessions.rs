@@ -280,6 +280,12 @@ impl Stack {
                 continue;
             }
             let of = &mut self.listeners.all[listener as usize];
+            if !of.open {
+                // It stopped listening meanwhile; what follows below counts the embryo out.
+                let error = Some(crate::error::SessionError::Aborted);
+                session(&mut self.store, &mut self.common, number).reset(error);
+                continue;
+            }
             of.embryos -= 1;
             of.waiting.push_back(number);
             cold.queued = true;
