@@ -9,6 +9,7 @@ mod cell;
 mod daemon;
 mod doctor;
 mod manual;
+mod net;
 mod offload;
 mod output;
 mod phylo;
@@ -47,6 +48,9 @@ enum Command {
     Offload(offload::Command),
     /// What address translation costs here: levels, reach and penalties, for loads and DMA.
     Tlb(tlb::Args),
+    /// The protocol stack on one engine: run it, serve on it, look at it.
+    #[command(subcommand)]
+    Net(net::Command),
     /// Phylogenies by maximum likelihood: evaluate, simulate, compare, measure.
     #[command(subcommand)]
     Phylo(phylo::Command),
@@ -80,6 +84,7 @@ fn main() -> ExitCode {
         Command::Top(args) => args.run(),
         Command::Offload(command) => command.run(),
         Command::Tlb(args) => args.run(),
+        Command::Net(command) => command.run(),
         Command::Phylo(command) => command.run(),
         Command::Doctor(args) => args.run(),
         Command::Man(args) => args.run(),

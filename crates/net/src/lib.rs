@@ -2,10 +2,36 @@
 //!
 //! Two halves. The core is deterministic and does no I/O: frames and the time go in, frames and the
 //! time of the next timer come out, so that it can be fuzzed, simulated and replayed from a seed.
-//! The ways in are thin: the network's side ([`nic`]) and the applications' side.
+//! The ways in are thin: the network's side ([`nic`]) and the applications' side ([`sock`]).
 //!
 //! Must stay true: no step walks all sessions; after start-up the data path does not allocate; the
 //! polling loop never waits.
 //! Source: the fifth document (NetX on one SPE, 2009), RFC 9293 and those it names.
 
+pub(crate) mod buffer;
+pub(crate) mod checksum;
+pub mod engine;
+mod error;
 pub mod nic;
+pub(crate) mod random;
+pub mod servers;
+pub mod setup;
+pub mod sock;
+pub(crate) mod stack;
+pub(crate) mod state;
+pub(crate) mod tcp;
+pub(crate) mod timer;
+pub(crate) mod wire;
+
+#[doc(hidden)]
+pub mod fuzzing;
+
+pub use error::{NetError, SessionError};
+pub use stack::Stack;
+pub use stack::config::{Cidr, Config, Route};
+pub use stack::counters::Counters;
+pub use stack::options::{SessionInfo, SessionOption, SessionState};
+pub use stack::sockets::{Event, ListenerId, Readiness, SessionId, UdpId};
+pub use state::store::Placement;
+pub use tcp::cold::Keepalive;
+pub use tcp::congestion::Algorithm;

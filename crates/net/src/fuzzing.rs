@@ -1,0 +1,406 @@
+//! The whole receive path under damaged and hostile frames. For the fuzzer and its bounded run; not
+//! part of the interface.
+//!
+//! A [`Target`] is a stack with a listener, a UDP socket and an honest peer (another stack). Each
+//! input is a frame that the honest pair really exchanged, mutated, with its checksums put right again
+//! half of the time, so that mutations reach what lies behind them. After each input the honest pair
+//! goes on talking; what must hold is in [`Target::input`].
+
+use crate::checksum::{Sum, pseudo};
+use crate::nic::{Capabilities, Outgoing, Received, ReceivedChecksum};
+use crate::random::Random;
+use crate::wire::ip;
+use crate::{Cidr, Config, ListenerId, SessionId, Stack, UdpId};
+use std::net::{IpAddr, SocketAddr};
+
+/// Frames that are kept as seeds.
+const SEEDS_MAX: usize = 512;
+/// Sessions of the fuzzed stack: few, so that exhaustion is reached.
+const SESSIONS: usize = 64;
+
+/// A stack under fire.
+pub struct Target {
+    stack: Stack,
+    peer: Stack,
+    listener: ListenerId,
+    udp: UdpId,
+    sessions: Vec<SessionId>,
+    clients: Vec<SessionId>,
+    seeds: Vec<Vec<u8>>,
+    random: Random,
+    now_ns: u64,
+    inputs: u64,
+    scratch: Vec<u8>,
+}
+
+impl Target {
+    /// A target whose every step follows from `seed`.
+    ///
+    /// # Panics
+    /// Where no memory is left.
+    #[must_use]
+    #[expect(clippy::expect_used, reason = "a broken set-up is to be seen at once")]
+    pub fn new(seed: u64) -> Self {
+        let stack = |number: u8| {
+            let address = |address| Cidr {
+                address,
+                prefix_bits: if matches!(address, IpAddr::V4(_)) {
+                    24
+                } else {
+                    64
+                },
+            };
+            let config = Config {
+                addresses: vec![
+                    address(IpAddr::from([10, 0, 0, number])),
+                    address(IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, u16::from(number)])),
+                ],
+                autoconfigure: true,
+                seed: seed ^ u64::from(number) << 56,
+                sessions_max: SESSIONS,
+                buffers_bytes: 64 << 20,
+                send_bytes: 64 << 10,
+                receive_bytes: 64 << 10,
+                window_scale: 2,
+                ..Config::default()
+            };
+            let nic = Capabilities {
+                address: [2, 0, 0, 0, 0, number],
+                mtu_bytes: 1500,
+                super_segment_bytes: 0,
+                completes_checksums: false,
+                merges_received: false,
+            };
+            Stack::new(config, &nic).expect("memory for a stack")
+        };
+        let mut fuzzed = stack(1);
+        let any = SocketAddr::from(([0_u16; 8], 80));
+        let listener = fuzzed.listen(any, 8).expect("a listener");
+        let udp = fuzzed.bind_udp(any).expect("a socket");
+        let group = IpAddr::from([224, 0, 0, 99]);
+        fuzzed.join(group).expect("a group");
+        Self {
+            stack: fuzzed,
+            peer: stack(2),
+            listener,
+            udp,
+            sessions: Vec::new(),
+            clients: Vec::new(),
+            seeds: Vec::new(),
+            random: Random::new(seed),
+            now_ns: 1_000_000_000,
+            inputs: 0,
+            scratch: vec![0; 4096],
+        }
+    }
+
+    /// One mutated frame, and what the application and the honest peer do meanwhile.
+    ///
+    /// # Panics
+    /// When something does not hold that must, whatever comes in: that is what it is for.
+    pub fn input(&mut self) {
+        self.inputs += 1;
+        if self.seeds.len() < 16 || self.inputs.is_multiple_of(64) {
+            self.talk();
+        }
+        let at = self.random.below(self.seeds.len() as u64) as usize;
+        let mut frame = self.seeds[at].clone();
+        mutate(&mut frame, &mut self.random);
+        let hop = [1_000, 1_000_000, 300_000_000, 5_000_000_000];
+        if self.random.below(16) == 0 {
+            self.now_ns += self.random.below(hop[(self.inputs % 4) as usize]);
+        }
+        let received = Received {
+            bytes: &mut frame,
+            checksum: ReceivedChecksum::Unknown,
+            segment_bytes: None,
+        };
+        self.stack.receive(self.now_ns, received);
+        if self.random.below(8) == 0 {
+            self.serve();
+            let mut out = 0;
+            self.stack.transmit(self.now_ns, &mut |frame| {
+                check(frame);
+                out += 1;
+                out < 512
+            });
+        }
+        assert!(self.stack.sessions() <= SESSIONS);
+    }
+
+    /// The honest peer opens, writes, closes; what both say becomes seeds.
+    #[expect(clippy::expect_used, reason = "what fails here is what is looked for")]
+    fn talk(&mut self) {
+        let r = self.random.bits();
+        if self.clients.len() < 4 || r.is_multiple_of(8) {
+            let own = r >> 8 & 1;
+            let to = if own == 0 {
+                SocketAddr::from(([10, 0, 0, 1], 80))
+            } else {
+                SocketAddr::from(([0xfd00, 0, 0, 0, 0, 0, 0, 1], 80))
+            };
+            if let Ok(client) = self.peer.connect(to, None) {
+                self.clients.push(client);
+            }
+        }
+        if let Some(&client) = self.clients.get(r as usize >> 16 & 7) {
+            let len = (r >> 20 & 0xfff) as usize;
+            // It may have been reset by a forged segment.
+            let _ = self.peer.write(client, &self.scratch[..len]);
+            if r >> 40 & 15 == 0 {
+                self.clients.retain(|&other| other != client);
+                self.peer.close(client).expect("was open");
+            }
+        }
+        for _ in 0..4 {
+            self.now_ns += 20_000;
+            let mut frames: Vec<Vec<u8>> = Vec::new();
+            self.peer.transmit(self.now_ns, &mut |frame| {
+                frames.push([frame.header, frame.payload[0], frame.payload[1]].concat());
+                true
+            });
+            for mut bytes in frames {
+                self.keep(&bytes);
+                let received = Received {
+                    bytes: &mut bytes,
+                    checksum: ReceivedChecksum::Unknown,
+                    segment_bytes: None,
+                };
+                self.stack.receive(self.now_ns, received);
+            }
+            self.serve();
+            let mut frames: Vec<Vec<u8>> = Vec::new();
+            self.stack.transmit(self.now_ns, &mut |frame| {
+                check(frame);
+                frames.push([frame.header, frame.payload[0], frame.payload[1]].concat());
+                frames.len() < 512
+            });
+            for mut bytes in frames {
+                let mut turned = bytes.clone();
+                turn(&mut turned);
+                self.keep(&turned);
+                let received = Received {
+                    bytes: &mut bytes,
+                    checksum: ReceivedChecksum::Unknown,
+                    segment_bytes: None,
+                };
+                self.peer.receive(self.now_ns, received);
+            }
+            self.peer.settle();
+        }
+        let peer = &mut self.peer;
+        self.clients.retain(|&client| {
+            let mut bytes = [0; 2048];
+            let open = peer.read(client, &mut bytes).is_ok();
+            if !open {
+                let _ = peer.close(client);
+            }
+            open
+        });
+        while self.peer.next_event().is_some() {}
+    }
+
+    fn keep(&mut self, bytes: &[u8]) {
+        if self.seeds.len() < SEEDS_MAX {
+            self.seeds.push(bytes.to_vec());
+        } else {
+            let at = self.random.below(SEEDS_MAX as u64) as usize;
+            self.seeds[at] = bytes.to_vec();
+        }
+    }
+
+    /// The application on the fuzzed stack: echoes, and closes now and then.
+    #[expect(clippy::expect_used, reason = "what fails here is what is looked for")]
+    fn serve(&mut self) {
+        self.stack.settle();
+        while let Some(session) = self.stack.accept(self.listener).expect("listens") {
+            self.sessions.push(session);
+        }
+        let close = self.random.below(64) as usize;
+        let mut at = 0;
+        while at < self.sessions.len() {
+            let session = self.sessions[at];
+            let read = self.stack.read(session, &mut self.scratch);
+            let readiness = self.stack.readiness(session).expect("open");
+            if let Ok(count @ 1..) = read {
+                let _ = self.stack.write(session, &self.scratch[..count]);
+            }
+            self.stack.info(session).expect("open");
+            if readiness.closed || readiness.end_of_input || at == close {
+                self.stack.close(session).expect("open");
+                self.sessions.swap_remove(at);
+            } else {
+                at += 1;
+            }
+        }
+        let datagram = self.stack.receive_from(self.udp, &mut self.scratch);
+        if let Ok(Some((from, _, len))) = datagram {
+            let len = len.min(1000);
+            let _ = self.stack.send_to(self.udp, from, &self.scratch[..len]);
+        }
+        while self.stack.next_event().is_some() {}
+    }
+
+    /// What the stack has counted: so that the run can show how far inputs got.
+    #[must_use]
+    pub fn counters(&self) -> crate::Counters {
+        self.stack.counters()
+    }
+}
+
+impl std::fmt::Debug for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Target after {} inputs", self.inputs)
+    }
+}
+
+/// What we send is well-formed, whatever came in.
+#[expect(clippy::expect_used, reason = "what fails here is what is looked for")]
+fn check(frame: &Outgoing<'_>) {
+    let bytes = [frame.header, frame.payload[0], frame.payload[1]].concat();
+    assert!(bytes.len() <= 14 + 1500, "a frame of {} bytes", bytes.len());
+    let packet = match bytes[12..14] {
+        [8, 0] => ip::parse_v4(&bytes[14..]).expect("an IPv4 packet"),
+        [0x86, 0xdd] => ip::parse_v6(&bytes[14..]).expect("an IPv6 packet"),
+        _ => return,
+    };
+    if packet.protocol == ip::TCP || packet.protocol == ip::UDP {
+        let payload = &bytes[14 + packet.start..14 + packet.end];
+        let sum = pseudo(&packet.source, &packet.destination, packet.protocol)
+            .plus_word(payload.len() as u16)
+            .plus(Sum::of(payload));
+        assert!(sum.is_right(), "a wrong checksum");
+    }
+}
+
+/// Makes a frame that we sent one that comes to us: its ends change places.
+fn turn(bytes: &mut [u8]) {
+    if bytes.len() < 54 {
+        return;
+    }
+    let (to, from) = bytes.split_at_mut(6);
+    to.swap_with_slice(&mut from[..6]);
+    if bytes[12..14] == [8, 0] {
+        let (source, destination) = bytes[26..34].split_at_mut(4);
+        source.swap_with_slice(destination);
+    } else if bytes[12..14] == [0x86, 0xdd] {
+        let (source, destination) = bytes[22..54].split_at_mut(16);
+        source.swap_with_slice(destination);
+    }
+}
+
+/// Damages a frame, and puts its checksums right again half of the time.
+fn mutate(bytes: &mut Vec<u8>, random: &mut Random) {
+    for _ in 0..=random.below(3) {
+        if bytes.is_empty() {
+            return;
+        }
+        let at = random.below(bytes.len() as u64) as usize;
+        // Headers are where it matters.
+        let at = if random.below(4) > 0 {
+            at % 74 % bytes.len()
+        } else {
+            at
+        };
+        match random.below(9) {
+            0 => bytes[at] ^= 1 << random.below(8),
+            1 => bytes[at] = random.bits() as u8,
+            2 => bytes[at] = [0, 1, 0x7f, 0x80, 0xff][random.below(5) as usize],
+            3 => bytes.truncate(at),
+            4 => bytes.insert(at, random.bits() as u8),
+            5 => {
+                bytes.remove(at);
+            }
+            6 => {
+                let len = random.below(64) as usize;
+                let end = (at + len).min(bytes.len());
+                let part = bytes[at..end].to_vec();
+                let to = random.below(bytes.len() as u64) as usize;
+                let room = part.len().min(bytes.len() - to);
+                bytes[to..to + room].copy_from_slice(&part[..room]);
+            }
+            7 => {
+                // A sequence or acknowledgment number, near where it was.
+                let field = 14 + 20 + 4 + 4 * random.below(2) as usize;
+                if let Some(four) = bytes.get_mut(field..field + 4) {
+                    let old = u32::from_be_bytes([four[0], four[1], four[2], four[3]]);
+                    let step = random.below(6000) as u32;
+                    let new = old.wrapping_add(step).wrapping_sub(3000);
+                    four.copy_from_slice(&new.to_be_bytes());
+                }
+            }
+            _ => {
+                // Flags.
+                if let Some(flags) = bytes.get_mut(14 + 20 + 13) {
+                    *flags ^= 1 << random.below(6);
+                }
+            }
+        }
+    }
+    if random.below(8) > 0 {
+        repair(bytes);
+    }
+}
+
+/// Puts lengths and checksums right where the headers still make sense.
+fn repair(bytes: &mut [u8]) {
+    let Some(kind) = bytes.get(12..14).map(|kind| [kind[0], kind[1]]) else {
+        return;
+    };
+    let packet_bytes = bytes.len() - 14;
+    if kind == [8, 0] && packet_bytes >= 20 {
+        let len = (packet_bytes as u16).to_be_bytes();
+        bytes[16..18].copy_from_slice(&len);
+        let header = usize::from(bytes[14] & 15) * 4;
+        if header >= 20 && header <= packet_bytes {
+            bytes[24..26].fill(0);
+            let field = Sum::of(&bytes[14..14 + header]).field();
+            bytes[24..26].copy_from_slice(&field);
+        }
+    } else if kind == [0x86, 0xdd] && packet_bytes >= 40 {
+        let len = ((packet_bytes - 40) as u16).to_be_bytes();
+        bytes[18..20].copy_from_slice(&len);
+    }
+    let packet = match kind {
+        [8, 0] => ip::parse_v4(&bytes[14..]),
+        [0x86, 0xdd] => ip::parse_v6(&bytes[14..]),
+        _ => return,
+    };
+    let Ok(packet) = packet else { return };
+    let at = match packet.protocol {
+        ip::TCP => 16,
+        ip::UDP => 6,
+        ip::ICMP | ip::ICMPV6 | ip::IGMP => 2,
+        _ => return,
+    };
+    let payload = &mut bytes[14 + packet.start..14 + packet.end];
+    if payload.len() < at + 2 {
+        return;
+    }
+    payload[at..at + 2].fill(0);
+    let len = payload.len() as u16;
+    let mut sum = Sum::of(payload);
+    if !matches!(packet.protocol, ip::ICMP | ip::IGMP) {
+        sum = sum
+            .plus(pseudo(&packet.source, &packet.destination, packet.protocol))
+            .plus_word(len);
+    }
+    payload[at..at + 2].copy_from_slice(&sum.field());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_run_gets_behind_the_checksums() {
+        let mut target = Target::new(1);
+        for _ in 0..20_000 {
+            target.input();
+        }
+        let counters = target.counters();
+        assert!(counters.opened > 50, "{counters:?}");
+        assert!(counters.unacceptable > 100, "{counters:?}");
+        assert!(counters.bad_checksums > 100, "{counters:?}");
+    }
+}

@@ -1,0 +1,253 @@
+//! A frame's way in: Ethernet, IP, and to whom.
+//!
+//! With sessions in main memory, small segments are put into the local store first, each with its
+//! hash; when the batch is complete all entries of the table are fetched, then all control blocks,
+//! and then the segments are dealt with: the misses overlap. Large segments and all else are dealt
+//! with at once, after what came before them.
+
+use super::Stack;
+use crate::checksum::{Sum, pseudo};
+use crate::nic::{Received, ReceivedChecksum};
+use crate::random::Ends;
+use crate::state::LOCAL_SESSIONS;
+use crate::state::store::Placement;
+use crate::wire::ethernet::{self, Ethernet};
+use crate::wire::ip::{self, Bad, Packet};
+use crate::wire::tcp::Tcp;
+use crate::wire::{BROADCAST, Ip, Mac};
+use zerocopy::FromBytes;
+
+/// Segments that are put off together.
+const STAGED_MAX: usize = 64;
+/// Bytes of a segment that is put off: 64 of them and what belongs to them take 32 KiB.
+const STAGED_BYTES: usize = 448;
+/// How far behind a segment's entry in the table its control block is fetched.
+const BLOCKS_BEHIND: usize = 4;
+/// How far ahead of its segment a session's buffer is fetched.
+const BUFFERS_AHEAD: usize = 4;
+
+/// A TCP segment on its way to a session.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Arrival {
+    pub(crate) ends: Ends,
+    pub(crate) hash: u32,
+    pub(crate) mac: Mac,
+    /// Bytes of the TCP header and payload.
+    pub(crate) len: usize,
+}
+
+/// What was put off.
+pub(crate) struct Staging {
+    arrivals: Vec<Arrival>,
+    /// Out only while a batch is dealt with.
+    bytes: Option<Box<[[u8; STAGED_BYTES]; STAGED_MAX]>>,
+    placement: Placement,
+}
+
+impl Staging {
+    pub(crate) fn new(placement: Placement) -> Self {
+        Self {
+            arrivals: Vec::with_capacity(STAGED_MAX),
+            bytes: Some(Box::new([[0; STAGED_BYTES]; STAGED_MAX])),
+            placement,
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.arrivals.is_empty()
+    }
+}
+
+impl Stack {
+    /// One frame.
+    #[inline]
+    pub(crate) fn arrive(&mut self, frame: Received<'_>) {
+        let Ok((header, _)) = Ethernet::ref_from_prefix(frame.bytes) else {
+            self.common.counters.malformed += 1;
+            return;
+        };
+        let header = *header;
+        let mac = self.common.interface.mac;
+        // Groups are told apart by their IP addresses below.
+        if header.destination != mac && header.destination[0] & 1 == 0 {
+            self.common.counters.not_ours += 1;
+            return;
+        }
+        let bytes = &frame.bytes[ethernet::HEADER_BYTES..];
+        let packet = match header.kind.get() {
+            ethernet::IPV4 => ip::parse_v4(bytes),
+            ethernet::IPV6 => ip::parse_v6(bytes),
+            ethernet::ARP => {
+                self.settle_staged();
+                self.arrive_arp(bytes);
+                return;
+            }
+            _ => {
+                self.common.counters.not_ours += 1;
+                return;
+            }
+        };
+        match packet {
+            Ok(packet) => {
+                let unicast = header.destination != BROADCAST && header.destination[0] & 1 == 0;
+                self.arrive_packet(&packet, bytes, &header, unicast, frame.checksum);
+            }
+            Err(Bad::Malformed) => self.common.counters.malformed += 1,
+            Err(Bad::Checksum) => self.common.counters.bad_checksums += 1,
+            Err(Bad::Fragment) => self.common.counters.fragments += 1,
+        }
+    }
+
+    #[inline]
+    fn arrive_packet(
+        &mut self,
+        packet: &Packet,
+        bytes: &[u8],
+        header: &Ethernet,
+        unicast: bool,
+        checksum: ReceivedChecksum,
+    ) {
+        let ours = self.common.interface.is_ours(&packet.destination);
+        if !ours && !self.common.interface.is_for_us_too(&packet.destination) {
+            self.common.counters.not_ours += 1;
+            return;
+        }
+        let payload = &bytes[packet.start..packet.end];
+        let verify = checksum == ReceivedChecksum::Unknown;
+        match packet.protocol {
+            ip::TCP => {
+                // RFC 9293 section 3.9.2.3 (MUST-57): never to a group.
+                if ours && unicast {
+                    self.arrive_tcp(packet, payload, header.source, verify);
+                }
+            }
+            ip::UDP => {
+                self.settle_staged();
+                self.arrive_udp(
+                    packet,
+                    bytes,
+                    payload,
+                    header.source,
+                    ours && unicast,
+                    verify,
+                );
+            }
+            ip::ICMP if packet.source.is_v4() => {
+                self.settle_staged();
+                self.arrive_icmp_v4(packet, payload, header.source, ours && unicast);
+            }
+            ip::ICMPV6 if !packet.source.is_v4() => {
+                self.settle_staged();
+                self.arrive_icmp_v6(packet, payload, header.source, ours);
+            }
+            ip::IGMP if packet.source.is_v4() => self.arrive_igmp(packet, payload),
+            _ => {
+                if ours && unicast {
+                    self.refuse_protocol(packet, bytes, header.source);
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn arrive_tcp(&mut self, packet: &Packet, payload: &[u8], mac: Mac, verify: bool) {
+        let Ok((header, _)) = Tcp::ref_from_prefix(payload) else {
+            self.common.counters.malformed += 1;
+            return;
+        };
+        if verify {
+            // RFC 9293 section 3.1 (MUST-3).
+            let sum = pseudo(&packet.source, &packet.destination, ip::TCP)
+                .plus_word(payload.len() as u16)
+                .plus(Sum::of(payload));
+            if !sum.is_right() {
+                self.common.counters.bad_checksums += 1;
+                return;
+            }
+        }
+        if !is_peer(&packet.source) {
+            self.common.counters.malformed += 1;
+            return;
+        }
+        let ends = Ends {
+            local: packet.destination,
+            remote: packet.source,
+            local_port: header.destination.get(),
+            remote_port: header.source.get(),
+        };
+        let arrival = Arrival {
+            ends,
+            hash: self.common.secrets.lookup(&ends),
+            mac,
+            len: payload.len(),
+        };
+        let staged = self.staging.placement == Placement::MainMemory
+            && self.store.taken() > LOCAL_SESSIONS
+            && payload.len() <= STAGED_BYTES;
+        if !staged {
+            self.settle_staged();
+            self.arrive_segment(&arrival, payload);
+            return;
+        }
+        if self.staging.arrivals.len() == STAGED_MAX {
+            self.settle_staged();
+        }
+        self.table.prefetch(arrival.hash);
+        let at = self.staging.arrivals.len();
+        if let Some(bytes) = &mut self.staging.bytes {
+            bytes[at][..payload.len()].copy_from_slice(payload);
+            self.staging.arrivals.push(arrival);
+        }
+        // The entry of an earlier one is here by now: its control block is next.
+        if let Some(earlier) = at.checked_sub(BLOCKS_BEHIND) {
+            self.prefetch_session(self.staging.arrivals[earlier].hash);
+        }
+    }
+
+    /// Brings near what is probably the session of this hash.
+    #[inline]
+    fn prefetch_session(&self, hash: u32) {
+        if let Some(number) = self.table.guess(hash)
+            && self.store.knows(number)
+        {
+            self.store.prefetch(number);
+        }
+    }
+
+    /// Deals with what was put off: the second and third part of hash all, fetch all, process.
+    #[inline]
+    pub(crate) fn settle_staged(&mut self) {
+        if !self.staging.arrivals.is_empty() {
+            self.settle_batch();
+        }
+    }
+
+    fn settle_batch(&mut self) {
+        let Some(bytes) = self.staging.bytes.take() else {
+            return;
+        };
+        let mut arrivals = std::mem::take(&mut self.staging.arrivals);
+        for arrival in &arrivals[arrivals.len().saturating_sub(BLOCKS_BEHIND)..] {
+            self.prefetch_session(arrival.hash);
+        }
+        for (at, arrival) in arrivals.iter().enumerate() {
+            // A later one's buffer, by way of its control block, which is here by now.
+            if let Some(next) = arrivals.get(at + BUFFERS_AHEAD)
+                && let Some(number) = self.table.guess(next.hash)
+                && self.store.knows(number)
+            {
+                self.store.hot(number).tx.prefetch(&self.common.pool);
+            }
+            self.arrive_segment(arrival, &bytes[at][..arrival.len]);
+        }
+        arrivals.clear();
+        self.staging.arrivals = arrivals;
+        self.staging.bytes = Some(bytes);
+    }
+}
+
+/// RFC 9293 section 3.9.2.3 and RFC 1122 section 3.2.1.3: who can be a peer.
+fn is_peer(address: &Ip) -> bool {
+    !address.is_multicast() && !address.is_unspecified() && address.last_four() != [255; 4]
+        || !address.is_v4() && !address.is_multicast() && !address.is_unspecified()
+}

@@ -1,0 +1,84 @@
+//! Small frames that belong to no session: ARP, ICMP, resets, cookies, datagrams. They wait in one
+//! piece of memory until the NIC takes them.
+
+use crate::nic::{Outgoing, TransmitChecksum};
+use std::collections::VecDeque;
+use std::ops::Range;
+
+/// Bytes that may wait; what comes beyond is dropped, as a network may.
+const BYTES_MAX: usize = 256 << 10;
+/// Frames that may wait.
+const FRAMES_MAX: usize = 1024;
+
+/// The queue. Frames are complete, checksums included.
+#[derive(Debug, Default)]
+pub(crate) struct Control {
+    bytes: Vec<u8>,
+    frames: VecDeque<Range<usize>>,
+}
+
+impl Control {
+    /// With all its memory.
+    pub(crate) fn new() -> Self {
+        Self {
+            bytes: Vec::with_capacity(BYTES_MAX),
+            frames: VecDeque::with_capacity(FRAMES_MAX),
+        }
+    }
+
+    /// Room for a frame of `len` bytes, zeroed, to be filled; none where the queue is full.
+    pub(crate) fn push(&mut self, len: usize) -> Option<&mut [u8]> {
+        if self.frames.is_empty() {
+            self.bytes.clear();
+        }
+        let start = self.bytes.len();
+        if start + len > BYTES_MAX || self.frames.len() == FRAMES_MAX {
+            return None;
+        }
+        self.bytes.resize(start + len, 0);
+        self.frames.push_back(start..start + len);
+        Some(&mut self.bytes[start..])
+    }
+
+    /// Takes the frame that was pushed last out again.
+    pub(crate) fn take_back(&mut self) -> Vec<u8> {
+        let Some(range) = self.frames.pop_back() else {
+            return Vec::new();
+        };
+        let frame = self.bytes[range.clone()].to_vec();
+        self.bytes.truncate(range.start);
+        frame
+    }
+
+    /// Whether nothing waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    /// How many frames more may wait.
+    pub(crate) fn room(&self) -> usize {
+        FRAMES_MAX - self.frames.len()
+    }
+
+    /// Hands frames over until the NIC has no room; false then. `sent` counts them.
+    pub(crate) fn flush(
+        &mut self,
+        send: &mut dyn FnMut(&Outgoing<'_>) -> bool,
+        sent: &mut u64,
+    ) -> bool {
+        while let Some(range) = self.frames.front() {
+            let frame = Outgoing {
+                header: &self.bytes[range.clone()],
+                payload: [&[], &[]],
+                checksum: TransmitChecksum::Complete,
+                segment_bytes: None,
+            };
+            if !send(&frame) {
+                return false;
+            }
+            *sent += 1;
+            self.frames.pop_front();
+        }
+        true
+    }
+}

@@ -1,0 +1,65 @@
+//! What a stack has counted since it was made.
+
+/// Counters; they only grow. Read with [`crate::Stack::counters`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counters {
+    /// Frames received, and handed to the NIC.
+    pub frames_received: u64,
+    /// Frames handed to the NIC that are no segments of sessions.
+    pub control_sent: u64,
+    /// Segments handed to the NIC; a super-segment counts once.
+    pub segments_sent: u64,
+    /// Frames whose lengths or versions do not fit.
+    pub malformed: u64,
+    /// Packets with a wrong checksum.
+    pub bad_checksums: u64,
+    /// Fragments, which are not put together.
+    pub fragments: u64,
+    /// Packets for others.
+    pub not_ours: u64,
+    /// Segments outside the window.
+    pub unacceptable: u64,
+    /// Segments with old timestamps (RFC 7323).
+    pub paws: u64,
+    /// Challenge acknowledgments (RFC 5961).
+    pub challenges: u64,
+    /// Segments kept out of order.
+    pub out_of_order: u64,
+    /// Segments dropped because no buffer was left.
+    pub no_memory: u64,
+    /// Resets that ended a session.
+    pub resets_received: u64,
+    /// Resets sent.
+    pub resets_sent: u64,
+    /// Sessions that were established.
+    pub opened: u64,
+    /// Segments sent again.
+    pub retransmitted: u64,
+    /// Retransmission timeouts.
+    pub timeouts: u64,
+    /// Times that loss was found without a timeout.
+    pub recoveries: u64,
+    /// Tail-loss probes (RFC 8985).
+    pub tail_probes: u64,
+    /// Delayed acknowledgments whose time ran out.
+    pub delayed_acks: u64,
+    /// SYN cookies sent, and those that came back good.
+    pub cookies_sent: u64,
+    /// Sessions made of a SYN cookie.
+    pub cookies_accepted: u64,
+    /// SYNs dropped because a listener's queue was full.
+    pub listen_overflows: u64,
+    /// Paths that turned out to take less (RFC 8201).
+    pub paths_shrunk: u64,
+    /// Datagrams received and given to a socket.
+    pub datagrams_received: u64,
+    /// Datagrams sent.
+    pub datagrams_sent: u64,
+    /// Datagrams dropped because their socket's queue was full.
+    pub datagrams_dropped: u64,
+    /// Searches for a session, and those that the local store's tags answered.
+    pub searches: u64,
+    /// See `searches`.
+    pub search_hits: u64,
+}

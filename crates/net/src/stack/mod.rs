@@ -1,0 +1,299 @@
+//! The stack: one loop's worth of work, run to completion.
+//!
+//! A round is: frames in ([`Stack::receive`], many times), what they cause ([`Stack::settle`]), the
+//! application's calls, frames out ([`Stack::transmit`], which also runs the timers). Nothing in it
+//! waits, and nothing is done that was not caused by a frame, a call or a timer.
+//! Must stay true: a step costs what it touches; no step walks all sessions.
+
+pub(crate) mod arrival;
+pub(crate) mod config;
+pub(crate) mod control;
+pub(crate) mod counters;
+pub(crate) mod frames;
+pub(crate) mod icmp;
+pub(crate) mod interface;
+pub(crate) mod link;
+pub(crate) mod neighbors;
+pub(crate) mod options;
+pub(crate) mod sessions;
+pub(crate) mod sockets;
+pub(crate) mod udp;
+
+use crate::buffer::pool::Pool;
+use crate::buffer::slab::{NONE, Slab};
+use crate::error::NetError;
+use crate::nic::{Capabilities, Outgoing, Received};
+use crate::random::{Random, Secrets};
+use crate::state::hot::{State, flag};
+use crate::state::store::Store;
+use crate::state::table::Table;
+use crate::tcp::output::Outcome;
+use crate::tcp::{Common, Session};
+use crate::timer::{Tick, Wheel};
+use arrival::Staging;
+use config::Config;
+use control::Control;
+use counters::Counters;
+use interface::Interface;
+use neighbors::Neighbors;
+use sessions::Listeners;
+use std::collections::VecDeque;
+use udp::Datagrams;
+
+/// A protocol stack on one NIC. Does no I/O: see the crate's documentation for the round.
+pub struct Stack {
+    pub(crate) common: Common,
+    pub(crate) store: Store,
+    pub(crate) table: Table,
+    pub(crate) listeners: Listeners,
+    pub(crate) datagrams: Datagrams,
+    pub(crate) staging: Staging,
+    pub(crate) autoconfiguration: link::Autoconfiguration,
+    due: Vec<(u32, Tick)>,
+    mtu_bytes: usize,
+}
+
+impl std::fmt::Debug for Stack {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stack")
+            .field("sessions", &self.store.taken())
+            .field("counters", &self.common.counters)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Stack {
+    /// A stack on a NIC with these capabilities. Takes the local store's memory; the rest comes as it
+    /// is used.
+    ///
+    /// # Errors
+    /// [`NetError::Config`] for a configuration that makes no sense, [`NetError::Memory`] where
+    /// there is none.
+    pub fn new(config: Config, nic: &Capabilities) -> Result<Self, NetError> {
+        config.check()?;
+        if !(576..=0xffff).contains(&nic.mtu_bytes) {
+            return Err(NetError::Config {
+                what: "the NIC's MTU",
+                value: nic.mtu_bytes.to_string(),
+                rule: "576 to 65535 bytes (1280 at least for IPv6)",
+            });
+        }
+        let mut random = Random::new(config.seed);
+        let store = Store::new(config.placement, config.sessions_max)?;
+        let interface = Interface::new(nic, &config.addresses, &config.routes);
+        let common = Common {
+            now_ns: 0,
+            now_us: 0,
+            now_ms: 0,
+            tick: 0,
+            pool: Pool::new(config.buffers_bytes),
+            boards: Slab::default(),
+            gaps: Slab::default(),
+            wheel: Wheel::new(0),
+            secrets: Secrets::new(&mut random),
+            random,
+            interface,
+            neighbors: Neighbors::default(),
+            control: Control::new(),
+            counters: Counters::default(),
+            ready: VecDeque::with_capacity(LIST),
+            happenings: VecDeque::with_capacity(LIST),
+            closed: Vec::with_capacity(LIST),
+            born: Vec::with_capacity(LIST),
+            time_wait: VecDeque::with_capacity(LIST),
+            challenges_left: 0,
+            challenge_second: u64::MAX,
+            next_port: 0,
+            config,
+        };
+        let mut stack = Self {
+            table: Table::new(common.config.sessions_max)?,
+            listeners: Listeners::default(),
+            datagrams: Datagrams::default(),
+            staging: Staging::new(common.config.placement),
+            autoconfiguration: link::Autoconfiguration::default(),
+            due: Vec::with_capacity(LIST),
+            mtu_bytes: nic.mtu_bytes,
+            store,
+            common,
+        };
+        stack.begin_link();
+        Ok(stack)
+    }
+
+    /// Takes a frame. Its bytes are the caller's again when this returns; what follows from it may
+    /// be put off until [`Stack::settle`], so that a batch's control blocks are fetched together.
+    #[inline]
+    pub fn receive(&mut self, now_ns: u64, frame: Received<'_>) {
+        self.common.set_now(now_ns);
+        self.common.counters.frames_received += 1;
+        self.arrive(frame);
+    }
+
+    /// Deals with what [`Stack::receive`] put off. Call it after a batch, before looking at sockets.
+    #[inline]
+    pub fn settle(&mut self) {
+        self.settle_staged();
+        self.sweep();
+    }
+
+    /// Runs the timers that are due and hands frames to `send` until there are no more or `send` has
+    /// no room (returns false). True if all was handed over.
+    pub fn transmit(&mut self, now_ns: u64, send: &mut dyn FnMut(&Outgoing<'_>) -> bool) -> bool {
+        self.common.set_now(now_ns);
+        self.settle();
+        self.run_timers();
+        self.resolve();
+        let common = &mut self.common;
+        let sent = &mut common.counters.control_sent;
+        if !common.control.flush(send, sent) || !self.transmit_ready(send) {
+            return false;
+        }
+        // What the sessions asked for on their way: neighbours.
+        self.resolve();
+        self.sweep();
+        let common = &mut self.common;
+        let sent = &mut common.counters.control_sent;
+        common.control.flush(send, sent) && common.ready.is_empty()
+    }
+
+    /// Each session in the ready list has its turn.
+    fn transmit_ready(&mut self, send: &mut dyn FnMut(&Outgoing<'_>) -> bool) -> bool {
+        // A session that has more to send goes to the end, and may be served again, so that the
+        // NIC decides when a round is over.
+        while let Some(number) = self.common.ready.pop_front() {
+            let mut session = session(&mut self.store, &mut self.common, number);
+            session.hot.clear(flag::READY);
+            if session.hot.state == State::CLOSED {
+                continue;
+            }
+            match session.output(send) {
+                Outcome::Done | Outcome::Unresolved => {}
+                Outcome::More => session.make_ready(),
+                Outcome::Full => {
+                    session.hot.set(flag::READY);
+                    self.common.ready.push_front(number);
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// When [`Stack::transmit`] must be called again at the latest, if nothing comes in before; none
+    /// if nothing waits.
+    #[must_use]
+    pub fn next_timer(&self) -> Option<u64> {
+        let now_ns = self.common.now_ns;
+        let waits = !self.common.ready.is_empty()
+            || !self.common.control.is_empty()
+            || !self.staging.is_empty();
+        if waits {
+            return Some(now_ns);
+        }
+        let others = [
+            self.common.wheel.next_ns(now_ns),
+            self.common.neighbors.next_ns(),
+            self.autoconfiguration.next_ns(),
+            self.next_datagram_ns(),
+        ];
+        others.into_iter().flatten().min()
+    }
+
+    fn run_timers(&mut self) {
+        let tick = self.common.tick;
+        self.common.wheel.advance(tick, &mut self.due);
+        for at in 0..self.due.len() {
+            let (number, tick) = self.due[at];
+            let mut session = session(&mut self.store, &mut self.common, number);
+            // An entry of an earlier wish, or of another session under this number.
+            if session.hot.armed == tick {
+                session.on_tick();
+            }
+        }
+        self.due.clear();
+        self.common.neighbors.tick(self.common.now_ns);
+        self.run_link_timers();
+        self.sweep();
+    }
+
+    /// Sends questions for neighbours, and wakes who waited for answers.
+    fn resolve(&mut self) {
+        while let Some(question) = self.common.neighbors.questions.pop() {
+            self.ask(&question);
+        }
+        // In the order in which they came to wait.
+        let mut resolved = std::mem::take(&mut self.common.neighbors.resolved);
+        for number in resolved.drain(..) {
+            let mut session = session(&mut self.store, &mut self.common, number);
+            if session.hot.has(flag::UNRESOLVED) {
+                session.hot.clear(flag::UNRESOLVED);
+                session.make_ready();
+            }
+        }
+        self.common.neighbors.resolved = resolved;
+        while let Some(number) = self.common.neighbors.failed.pop() {
+            let mut session = session(&mut self.store, &mut self.common, number);
+            if session.hot.has(flag::UNRESOLVED) {
+                session.hot.clear(flag::UNRESOLVED);
+                session.hop_failed();
+            }
+        }
+        if self.next_datagram_ns().is_some() {
+            self.resolve_datagrams();
+        }
+        self.sweep();
+    }
+
+    /// What all sessions' steps left to be done for the others.
+    #[inline]
+    fn sweep(&mut self) {
+        if !self.common.born.is_empty() || !self.common.closed.is_empty() {
+            self.sweep_sessions();
+        }
+    }
+
+    /// What was counted.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        Counters {
+            searches: self.table.searches,
+            search_hits: self.table.front_hits,
+            ..self.common.counters
+        }
+    }
+
+    /// Sessions that exist, in whatever state.
+    #[must_use]
+    pub fn sessions(&self) -> usize {
+        self.store.taken()
+    }
+
+    /// Bytes of buffers that were taken from the system, and buffers that are in use.
+    #[must_use]
+    pub fn buffers(&self) -> (usize, usize) {
+        (self.common.pool.bytes_held(), self.common.pool.taken())
+    }
+}
+
+/// A session, to be worked on.
+#[inline]
+pub(crate) fn session<'s>(
+    store: &'s mut Store,
+    common: &'s mut Common,
+    number: u32,
+) -> Session<'s> {
+    let (hot, path, cold) = store.session(number);
+    Session {
+        number,
+        hot,
+        path,
+        cold,
+        common,
+    }
+}
+
+/// First length of lists that grow with what happens in one round.
+const LIST: usize = 4096;
+
+const _: () = assert!(NONE == u32::MAX, "no session has this number");

@@ -1,0 +1,211 @@
+//! What can be set on a session, and what can be asked about it.
+
+use super::sockets::SessionId;
+use super::{Stack, session};
+use crate::buffer::pool::BUFFER_BYTES_MAX;
+use crate::buffer::slab::NONE;
+use crate::error::NetError;
+use crate::state::hot::{State, flag};
+use crate::tcp::cold::Keepalive;
+use crate::tcp::congestion::{Algorithm, Congestion, Control};
+
+/// Something to be set on a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SessionOption {
+    /// Without Nagle's algorithm (RFC 9293 section 3.7.4).
+    NoDelay(bool),
+    /// Only full segments go out, until this is off again.
+    Cork(bool),
+    /// Probes of a silent peer (RFC 9293 section 3.8.4); none to stop them.
+    Keepalive(Option<Keepalive>),
+    /// Bytes that may be written and not yet acknowledged, 4,096 to 8 MiB.
+    SendBytes(u32),
+    /// Bytes that may be received and not yet read; more than before, 8 MiB at most.
+    ReceiveBytes(u32),
+    /// Which congestion control; starts anew.
+    Congestion(Algorithm),
+    /// Milliseconds that data may stay unacknowledged while the peer is silent (RFC 5482); 0 for
+    /// the default.
+    UserTimeout(u32),
+    /// Acknowledgments at once, for the next segments.
+    QuickAck,
+}
+
+/// RFC 9293 section 3.3.2.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are the RFC's")]
+pub enum SessionState {
+    Closed,
+    SynSent,
+    SynReceived,
+    Established,
+    FinWait1,
+    FinWait2,
+    CloseWait,
+    Closing,
+    LastAck,
+    TimeWait,
+}
+
+/// What is known about a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SessionInfo {
+    /// Its state.
+    pub state: SessionState,
+    /// Payload bytes of a full segment that we send.
+    pub mss: u16,
+    /// What windows are shifted by: the peer's, and ours.
+    pub scales: (u8, u8),
+    /// Whether both send timestamps, and whether the peer takes SACK.
+    pub timestamps: bool,
+    /// See `timestamps`.
+    pub sack: bool,
+    /// Smoothed round trip and its variation, in microseconds; 0 before the first sample.
+    pub rtt_us: u32,
+    /// See `rtt_us`.
+    pub rttvar_us: u32,
+    /// The least round trip seen where several segments were in flight; 0 if none were.
+    pub rtt_min_us: u32,
+    /// The retransmission timeout, in microseconds.
+    pub timeout_us: u32,
+    /// Congestion window and slow-start threshold, in bytes.
+    pub window: u32,
+    /// See `window`.
+    pub threshold: u32,
+    /// The peer's window, in bytes.
+    pub peer_window: u32,
+    /// Bytes that were sent and are not acknowledged.
+    pub in_flight: u32,
+    /// Bytes that were written and not sent.
+    pub unsent: u32,
+    /// Bytes that were received and not read.
+    pub unread: u32,
+    /// Segments that were sent again.
+    pub retransmitted: u32,
+    /// Timeouts in a row.
+    pub retries: u8,
+    /// Whether loss is being repaired.
+    pub recovering: bool,
+    /// Which congestion control.
+    pub congestion: Algorithm,
+    /// Nanoseconds since it was opened.
+    pub age_ns: u64,
+}
+
+impl Stack {
+    /// Sets something on a session.
+    ///
+    /// # Errors
+    /// [`NetError::Gone`], [`NetError::Config`] for a value outside its range.
+    pub fn set_option(&mut self, id: SessionId, option: SessionOption) -> Result<(), NetError> {
+        let number = self.number(id)?;
+        let mut session = session(&mut self.store, &mut self.common, number);
+        let mut switch = |flags, on| {
+            if on {
+                session.hot.set(flags);
+            } else {
+                session.hot.clear(flags);
+            }
+        };
+        match option {
+            SessionOption::NoDelay(on) => {
+                switch(flag::NO_DELAY, on);
+                session.make_ready();
+            }
+            SessionOption::Cork(on) => {
+                switch(flag::CORKED, on);
+                session.make_ready();
+            }
+            SessionOption::Keepalive(keepalive) => {
+                switch(flag::KEEPALIVE, keepalive.is_some());
+                session.cold.keepalive = keepalive.unwrap_or_default();
+                let waits = matches!(session.hot.state, State::TIME_WAIT | State::FIN_WAIT_2);
+                if !waits {
+                    session.watch_keepalive();
+                }
+            }
+            SessionOption::SendBytes(bytes) => session.path.send_bytes = ring_bytes(bytes)?,
+            SessionOption::ReceiveBytes(bytes) => {
+                // A window that was told is never taken back.
+                let bytes = ring_bytes(bytes)?;
+                session.path.receive_bytes = session.path.receive_bytes.max(bytes);
+            }
+            SessionOption::Congestion(algorithm) => {
+                if session.cold.congestion.algorithm() != algorithm {
+                    session.cold.congestion = Congestion::new(algorithm);
+                }
+            }
+            SessionOption::UserTimeout(ms) => session.cold.user_timeout_ms = ms,
+            SessionOption::QuickAck => {
+                session.hot.set(flag::QUICK);
+                session.cold.quick = u8::MAX;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is known about a session.
+    ///
+    /// # Errors
+    /// [`NetError::Gone`].
+    pub fn info(&mut self, id: SessionId) -> Result<SessionInfo, NetError> {
+        let number = self.number(id)?;
+        let session = session(&mut self.store, &mut self.common, number);
+        let hot = &*session.hot;
+        let unsent = if hot.state.sends() {
+            session.unsent()
+        } else {
+            hot.tx.len()
+        };
+        Ok(SessionInfo {
+            state: state(hot.state),
+            mss: hot.mss,
+            scales: (hot.snd_scale, hot.rcv_scale),
+            timestamps: hot.has(flag::TIMESTAMPS),
+            sack: hot.has(flag::SACK),
+            rtt_us: hot.srtt_us,
+            rttvar_us: hot.rttvar_us,
+            rtt_min_us: session.cold.rack.min_rtt_us,
+            timeout_us: session.timeout_us(),
+            window: hot.cwnd,
+            threshold: session.cold.congestion.threshold(),
+            peer_window: hot.snd_wnd,
+            in_flight: hot.in_flight(),
+            unsent: unsent as u32,
+            unread: hot.rx.len() as u32,
+            retransmitted: session.cold.resent,
+            retries: session.path.retries,
+            recovering: hot.has(flag::RECOVERY) && hot.board != NONE,
+            congestion: session.cold.congestion.algorithm(),
+            age_ns: session.common.now_ns - session.cold.opened_ns,
+        })
+    }
+}
+
+fn ring_bytes(bytes: u32) -> Result<u32, NetError> {
+    if (4096..=BUFFER_BYTES_MAX as u32).contains(&bytes) {
+        return Ok(bytes);
+    }
+    Err(NetError::Config {
+        what: "a session's buffer",
+        value: bytes.to_string(),
+        rule: "4096 to 8388608 bytes",
+    })
+}
+
+fn state(state: State) -> SessionState {
+    match state {
+        State::SYN_SENT => SessionState::SynSent,
+        State::SYN_RECEIVED => SessionState::SynReceived,
+        State::ESTABLISHED => SessionState::Established,
+        State::FIN_WAIT_1 => SessionState::FinWait1,
+        State::FIN_WAIT_2 => SessionState::FinWait2,
+        State::CLOSE_WAIT => SessionState::CloseWait,
+        State::CLOSING => SessionState::Closing,
+        State::LAST_ACK => SessionState::LastAck,
+        State::TIME_WAIT => SessionState::TimeWait,
+        _ => SessionState::Closed,
+    }
+}

@@ -1,0 +1,231 @@
+//! Acknowledgments: what left the send ring, what the peer's window is, and what follows from it.
+//!
+//! Source: RFC 9293 section 3.10.7.4 (fifth), RFC 5681, RFC 6582, RFC 6675, RFC 8985, RFC 2883.
+
+use super::Session;
+use super::board::Delivered;
+use super::congestion::{Acked, Control};
+use super::rack::DUPLICATES_MAX;
+use super::sequence::{Range, before, before_or_at};
+use crate::buffer::slab::NONE;
+use crate::state::hot::{Timer, flag};
+use crate::wire::tcp::Segment;
+
+impl Session<'_> {
+    /// The acknowledgment field of an acceptable segment; false if the segment is to be dropped.
+    pub(crate) fn acknowledge(&mut self, segment: &Segment<'_>) -> bool {
+        let ack = segment.acknowledgment;
+        if before(self.hot.snd_nxt, ack) {
+            // Acknowledges what was never sent: RFC 9293 section 3.10.7.4.
+            self.challenge();
+            return false;
+        }
+        // RFC 5961 section 5.2.
+        if before(ack, self.hot.snd_una.wrapping_sub(self.cold.window_max)) {
+            self.challenge();
+            return false;
+        }
+        if before(ack, self.hot.snd_una) {
+            return true;
+        }
+        let window_before = self.hot.snd_wnd;
+        self.take_window(segment);
+        let sacks = segment.options.block_count > 0 && self.hot.has(flag::SACK);
+        if ack != self.hot.snd_una || sacks && self.hot.in_flight() > 0 {
+            self.acknowledged(ack, segment);
+        } else if self.hot.in_flight() > 0
+            && segment.len() == 0
+            && self.hot.snd_wnd == window_before
+        {
+            // RFC 5681 section 2: a duplicate acknowledgment.
+            self.duplicate_acknowledgment();
+        }
+        true
+    }
+
+    /// RFC 9293 section 3.10.7.4: the send window moves with the newest segment.
+    #[inline]
+    pub(crate) fn take_window(&mut self, segment: &Segment<'_>) {
+        let hot = &mut *self.hot;
+        let newer = before(hot.snd_wl1, segment.sequence)
+            || hot.snd_wl1 == segment.sequence && before_or_at(hot.snd_wl2, segment.acknowledgment);
+        if !newer {
+            return;
+        }
+        let window = u32::from(segment.window) << hot.snd_scale;
+        hot.snd_wl1 = segment.sequence;
+        hot.snd_wl2 = segment.acknowledgment;
+        if window == hot.snd_wnd {
+            return;
+        }
+        let opened = window > hot.snd_wnd;
+        hot.snd_wnd = window;
+        if opened {
+            self.window_opened(window);
+        }
+    }
+
+    #[cold]
+    fn window_opened(&mut self, window: u32) {
+        self.cold.window_max = self.cold.window_max.max(window);
+        if self.hot.timer == Timer::PERSIST {
+            self.hot.timer = Timer::NONE;
+            self.hot.timer_at = 0;
+            self.path.retries = 0;
+        }
+        if self.hot.tx.len() > 0 {
+            self.make_ready();
+        }
+    }
+
+    /// Something new was acknowledged, in order or by SACK.
+    #[inline]
+    pub(crate) fn acknowledged(&mut self, ack: u32, segment: &Segment<'_>) {
+        let newly = ack.wrapping_sub(self.hot.snd_una);
+        if self.hot.board == NONE && ack == self.hot.snd_nxt && !self.hot.has(flag::RECOVERY) {
+            // All that was in flight, sent once: the usual case of a request and its answer.
+            let rtt_us = self.common.now_us.wrapping_sub(self.hot.sent_us);
+            self.sample_rtt(rtt_us);
+            self.leave_ring(ack, newly);
+            self.hot.timer = Timer::NONE;
+            self.hot.timer_at = 0;
+            if self.hot.has(flag::CWND_LIMITED) {
+                self.grow(newly);
+            }
+            return;
+        }
+        self.acknowledged_part(ack, newly, segment);
+    }
+
+    fn acknowledged_part(&mut self, ack: u32, newly: u32, segment: &Segment<'_>) {
+        let una = self.hot.snd_una;
+        let nxt = self.hot.snd_nxt;
+        let mut delivered = Delivered::default();
+        let board = self.board();
+        board.acknowledge(ack, &mut delivered);
+        let cumulative = delivered;
+        let mut duplicate = false;
+        let mut sacks = false;
+        for (index, block) in segment.options.blocks[..segment.options.block_count]
+            .iter()
+            .enumerate()
+        {
+            if index == 0 && is_duplicate(block, ack, segment) {
+                // RFC 2883: the peer got something twice.
+                duplicate = true;
+                continue;
+            }
+            // Only what is in flight, and makes sense.
+            if before(block.start, block.end)
+                && before(ack, block.end)
+                && before_or_at(block.end, nxt)
+            {
+                let start = super::sequence::later(block.start, ack);
+                let block = Range {
+                    start,
+                    end: block.end,
+                };
+                board.sack(block, &mut delivered);
+                sacks = true;
+            }
+        }
+        if newly > 0 {
+            // Karn (RFC 6298 section 3): only from what was sent once.
+            if let Some((sent_us, _, false)) = cumulative.newest {
+                let rtt_us = self.common.now_us.wrapping_sub(sent_us);
+                self.sample_rtt(rtt_us);
+            }
+            self.leave_ring(ack, newly);
+            self.hot.duplicates = 0;
+        } else if !sacks {
+            self.hot.duplicates = self.hot.duplicates.saturating_add(1);
+        }
+        debug_assert!(before_or_at(una, self.hot.snd_una));
+        if duplicate {
+            self.rack_duplicate();
+        }
+        self.rack_delivered(&delivered);
+        self.probe_acknowledged(ack, sacks, duplicate);
+        self.repair(ack, newly);
+        if self.hot.in_flight() == 0 {
+            self.drop_board();
+        }
+        // Growth: RFC 5681 section 3.1; not while loss is repaired, except after a timeout, when
+        // slow start begins again (section 3.1, end).
+        let growing = !self.hot.has(flag::RECOVERY) || self.cold.after_timeout;
+        if newly > 0 && growing && self.hot.has(flag::CWND_LIMITED) {
+            self.grow(newly);
+        }
+        self.arm_after_acknowledgment(newly > 0);
+        if self.hot.tx.len() > 0 || self.hot.board != NONE {
+            self.make_ready();
+        }
+    }
+
+    /// Takes acknowledged bytes from the send ring; the FIN has none there.
+    #[inline]
+    fn leave_ring(&mut self, ack: u32, newly: u32) {
+        let bytes = (newly as usize).min(self.hot.tx.len());
+        self.hot.tx.consume(&mut self.common.pool, bytes, false);
+        self.hot.snd_una = ack;
+        if self.hot.has(flag::WANTS_ROOM | flag::CWND_LIMITED) || self.hot.tx.len() > 0 {
+            self.after_leaving();
+        }
+        if self.hot.timer != Timer::NONE && self.path.retries != 0 {
+            self.path.retries = 0;
+        }
+    }
+
+    fn after_leaving(&mut self) {
+        if self.hot.has(flag::WANTS_ROOM)
+            && self.hot.tx.len() * 3 <= self.path.send_bytes as usize * 2
+        {
+            self.hot.clear(flag::WANTS_ROOM);
+            self.notify();
+        }
+        self.make_ready();
+    }
+
+    /// Lets the congestion window grow.
+    fn grow(&mut self, bytes: u32) {
+        let acked = Acked {
+            bytes,
+            mss: u32::from(self.hot.mss),
+            srtt_us: self.hot.srtt_us,
+            now_us: self.common.now_us,
+        };
+        let window = self.cold.congestion.on_acked(self.hot.cwnd, &acked);
+        // No further than what could ever be in flight.
+        let most = (2 * self.path.send_bytes).max(self.hot.cwnd);
+        self.hot.cwnd = window.min(most);
+        // A window above the first one is given up after a pause; this is none.
+        self.cold.spoke_us = self.common.now_us;
+    }
+
+    /// Without SACK, three duplicates tell of a loss: RFC 5681 section 3.2.
+    fn duplicate_acknowledgment(&mut self) {
+        if self.hot.has(flag::SACK) {
+            // Nothing that SACK would not tell better.
+            return;
+        }
+        self.hot.duplicates = self.hot.duplicates.saturating_add(1);
+        if self.hot.duplicates == DUPLICATES_MAX && !self.hot.has(flag::RECOVERY) {
+            let board = self.board();
+            if !board.records.is_empty() {
+                let una = board.records[0].range.start;
+                let mss = u32::from(self.hot.mss);
+                let board = self.board();
+                board.cut(una.wrapping_add(mss));
+                board.lose(0);
+            }
+            self.enter_recovery();
+        }
+        self.make_ready();
+    }
+}
+
+/// RFC 2883 section 4: the first block lies before the acknowledgment, or in the second block.
+fn is_duplicate(block: &Range, ack: u32, segment: &Segment<'_>) -> bool {
+    before_or_at(block.end, ack)
+        || segment.options.block_count > 1 && segment.options.blocks[1].contains(block)
+}

@@ -1,0 +1,171 @@
+//! RACK-TLP: loss told by time. What left well before something that has arrived is lost.
+//!
+//! Source: RFC 8985. Where the peer takes no SACK, three duplicate acknowledgments (RFC 5681 section
+//! 3.2) and partial ones (RFC 6582) find the loss instead.
+
+use super::Session;
+use super::board::{Delivered, Fate};
+use super::sequence::before;
+use crate::buffer::slab::NONE;
+use crate::state::hot::flag;
+
+/// RFC 5681 section 3.2, RFC 8985 section 6.2.4.
+pub(crate) const DUPLICATES_MAX: u16 = 3;
+/// RFC 8985 section 6.2.4: recoveries that a widened reordering window lasts.
+const WIDE_ROUNDS: u8 = 16;
+
+/// RFC 8985 section 5.2, the state of one session.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Rack {
+    /// RACK.xmit_ts and RACK.end_seq of what was delivered and had left last; none at first.
+    pub(crate) newest: Option<(u32, u32)>,
+    /// RACK.rtt.
+    pub(crate) rtt_us: u32,
+    /// RACK.min_RTT; 0 before the first sample.
+    pub(crate) min_rtt_us: u32,
+    /// RACK.reordering_seen.
+    pub(crate) reordering: bool,
+    /// RACK.reo_wnd_mult less 1, and how long it lasts.
+    pub(crate) widened: u8,
+    pub(crate) widened_rounds: u8,
+    /// TLP.end_seq and TLP.is_retrans.
+    pub(crate) probe: Option<(u32, bool)>,
+}
+
+impl Session<'_> {
+    /// RFC 8985 section 6.2, steps 1 to 3: what was delivered moves the state on.
+    pub(crate) fn rack_delivered(&mut self, delivered: &Delivered) {
+        let Some((sent_us, end, again)) = delivered.newest else {
+            return;
+        };
+        let rack = &mut self.cold.rack;
+        rack.reordering |= delivered.reordered;
+        let rtt_us = self.common.now_us.wrapping_sub(sent_us);
+        // Step 2: an answer sooner than any round trip is to the first transmission.
+        if again && rtt_us < rack.min_rtt_us {
+            return;
+        }
+        if !again && (rack.min_rtt_us == 0 || rtt_us < rack.min_rtt_us) {
+            rack.min_rtt_us = rtt_us.max(1);
+        }
+        let newer = rack.newest.is_none_or(|(time, last)| {
+            before(time, sent_us) || time == sent_us && before(last, end)
+        });
+        if newer {
+            rack.newest = Some((sent_us, end));
+            rack.rtt_us = rtt_us;
+        }
+    }
+
+    /// RFC 8985 section 6.2.4: how much later than others a segment may come.
+    fn reordering_window_us(&self) -> u32 {
+        let rack = &self.cold.rack;
+        let sacked = self.common.boards.get(self.hot.board).sacked_bytes;
+        if !rack.reordering
+            && (self.hot.has(flag::RECOVERY)
+                || sacked >= u32::from(DUPLICATES_MAX) * u32::from(self.hot.mss))
+        {
+            return 0;
+        }
+        let quarter = rack.min_rtt_us / 4;
+        (quarter.saturating_mul(1 + u32::from(rack.widened))).min(self.hot.srtt_us)
+    }
+
+    /// RFC 8985 section 6.2, step 5: marks what is lost, and returns whether anything newly is, and
+    /// after how many microseconds something else may be.
+    pub(crate) fn rack_detect(&mut self) -> (bool, Option<u32>) {
+        if self.hot.board == NONE {
+            return (false, None);
+        }
+        let Some((newest_us, newest_end)) = self.cold.rack.newest else {
+            return (false, None);
+        };
+        let patience_us = self.cold.rack.rtt_us + self.reordering_window_us();
+        let now_us = self.common.now_us;
+        let board = self.common.boards.get_mut(self.hot.board);
+        let (mut lost, mut wait) = (false, None);
+        for index in 0..board.records.len() {
+            let record = board.records[index];
+            let earlier = before(record.sent_us, newest_us)
+                || record.sent_us == newest_us && before(record.range.end, newest_end);
+            if !earlier {
+                // What follows and was sent once left later still.
+                if !record.again && !before(record.range.start, board.highest) {
+                    break;
+                }
+                continue;
+            }
+            if record.fate != Fate::Flying {
+                continue;
+            }
+            let age_us = now_us.wrapping_sub(record.sent_us);
+            if age_us >= patience_us {
+                lost |= board.lose(index);
+            } else {
+                let left = patience_us - age_us;
+                wait = Some(wait.map_or(left, |wait: u32| wait.max(left)));
+            }
+        }
+        (lost, wait)
+    }
+
+    /// RFC 8985 section 6.2.4: the peer had what we sent again; the window was too narrow.
+    pub(crate) fn rack_duplicate(&mut self) {
+        let rack = &mut self.cold.rack;
+        rack.widened = rack.widened.saturating_add(1).min(15);
+        rack.widened_rounds = WIDE_ROUNDS;
+    }
+
+    /// The end of a recovery.
+    pub(crate) fn rack_recovered(&mut self) {
+        let rack = &mut self.cold.rack;
+        rack.widened_rounds = rack.widened_rounds.saturating_sub(1);
+        if rack.widened_rounds == 0 {
+            rack.widened = 0;
+        }
+    }
+
+    /// RFC 8985 section 7.2: when a tail-loss probe is due, in microseconds from now; none where
+    /// one makes no sense.
+    pub(crate) fn probe_after_us(&self) -> Option<u32> {
+        if self.hot.srtt_us == 0
+            || self.hot.board == NONE
+            || !self.hot.has(flag::SACK)
+            || self.hot.has(flag::RECOVERY)
+            || self.path.retries > 0
+            || self.cold.rack.probe.is_some()
+            || self.common.boards.get(self.hot.board).sacked_bytes > 0
+        {
+            return None;
+        }
+        // With one segment in flight the peer may delay its acknowledgment; the retransmission
+        // timer is no later then (`board` is none).
+        Some(2 * self.hot.srtt_us)
+    }
+
+    /// RFC 8985 section 7.4.2: what an acknowledgment says about a probe.
+    pub(crate) fn probe_acknowledged(&mut self, ack: u32, sacks: bool, duplicate: bool) {
+        let Some((end, again)) = self.cold.rack.probe else {
+            return;
+        };
+        if before(ack, end) {
+            return;
+        }
+        if !again {
+            self.cold.rack.probe = None;
+        } else if duplicate {
+            // The peer had both: nothing was lost.
+            self.cold.rack.probe = None;
+        } else if before(end, ack) {
+            // The probe itself repaired the loss of the last segment.
+            self.cold.rack.probe = None;
+            self.shrink_once();
+        } else if !sacks {
+            // An acknowledgment of exactly the end: the original's and the probe's look alike; the
+            // second one, a duplicate, tells that nothing was lost.
+            if self.hot.in_flight() == 0 {
+                self.cold.rack.probe = None;
+            }
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! IPv4 and IPv6 headers: what a packet of either carries, and how ours are written.
+//!
+//! Fragments are not put together: TCP never makes them (every packet of ours says "do not
+//! fragment"), and the counters tell of those that others make.
+//! Source: RFC 791, RFC 6864 (identification), RFC 8200.
+
+use super::Ip;
+use crate::checksum::Sum;
+use zerocopy::network_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Protocol numbers.
+pub(crate) const ICMP: u8 = 1;
+/// Group membership, IPv4.
+pub(crate) const IGMP: u8 = 2;
+/// TCP.
+pub(crate) const TCP: u8 = 6;
+/// UDP.
+pub(crate) const UDP: u8 = 17;
+/// ICMP for IPv6.
+pub(crate) const ICMPV6: u8 = 58;
+/// Bytes of an IPv4 header without options.
+pub(crate) const V4_BYTES: usize = 20;
+/// Bytes of an IPv6 header.
+pub(crate) const V6_BYTES: usize = 40;
+/// Hops that our packets may take (RFC 1700's default).
+pub(crate) const HOPS: u8 = 64;
+/// Extension headers that are looked through in one packet.
+const EXTENSIONS_MAX: usize = 8;
+
+/// IPv4's header.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(crate) struct Ipv4 {
+    pub(crate) version_words: u8,
+    pub(crate) service: u8,
+    pub(crate) total_bytes: U16,
+    pub(crate) identification: U16,
+    pub(crate) fragment: U16,
+    pub(crate) hops: u8,
+    pub(crate) protocol: u8,
+    pub(crate) checksum: [u8; 2],
+    pub(crate) source: [u8; 4],
+    pub(crate) destination: [u8; 4],
+}
+
+/// IPv6's header.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(crate) struct Ipv6 {
+    pub(crate) version_class_label: U32,
+    pub(crate) payload_bytes: U16,
+    pub(crate) next: u8,
+    pub(crate) hops: u8,
+    pub(crate) source: Ip,
+    pub(crate) destination: Ip,
+}
+
+/// A packet of either family: what the layer above needs to know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Packet {
+    pub(crate) source: Ip,
+    pub(crate) destination: Ip,
+    pub(crate) protocol: u8,
+    pub(crate) hops: u8,
+    /// Where the payload starts in the packet.
+    pub(crate) start: usize,
+    /// Where it ends.
+    pub(crate) end: usize,
+}
+
+/// Why a packet is not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bad {
+    /// Too short, lengths that do not fit, or a wrong version.
+    Malformed,
+    /// IPv4's header checksum is wrong.
+    Checksum,
+    /// A fragment.
+    Fragment,
+}
+
+/// Reads an IPv4 packet. What lies behind its total length (Ethernet's padding) is left out.
+#[inline]
+pub(crate) fn parse_v4(bytes: &[u8]) -> Result<Packet, Bad> {
+    let (header, _) = Ipv4::ref_from_prefix(bytes).map_err(|_| Bad::Malformed)?;
+    let start = usize::from(header.version_words & 0x0f) * 4;
+    let end = usize::from(header.total_bytes.get());
+    if header.version_words >> 4 != 4 || start < V4_BYTES || end < start || end > bytes.len() {
+        return Err(Bad::Malformed);
+    }
+    // RFC 1122 section 3.2.1.2: a host must verify it.
+    if !Sum::of(&bytes[..start]).is_right() {
+        return Err(Bad::Checksum);
+    }
+    // RFC 791 section 3.1: more fragments, or an offset.
+    if header.fragment.get() & 0x3fff != 0 {
+        return Err(Bad::Fragment);
+    }
+    Ok(Packet {
+        source: Ip::v4(header.source),
+        destination: Ip::v4(header.destination),
+        protocol: header.protocol,
+        hops: header.hops,
+        start,
+        end,
+    })
+}
+
+/// Reads an IPv6 packet and looks through hop-by-hop, routing and destination options.
+#[inline]
+pub(crate) fn parse_v6(bytes: &[u8]) -> Result<Packet, Bad> {
+    let (header, _) = Ipv6::ref_from_prefix(bytes).map_err(|_| Bad::Malformed)?;
+    let end = V6_BYTES + usize::from(header.payload_bytes.get());
+    if header.version_class_label.get() >> 28 != 6 || end > bytes.len() {
+        return Err(Bad::Malformed);
+    }
+    let mut start = V6_BYTES;
+    let mut protocol = header.next;
+    for _ in 0..EXTENSIONS_MAX {
+        match protocol {
+            // RFC 8200 sections 4.3, 4.4 and 4.6: hop-by-hop, routing, destination options.
+            0 | 43 | 60 => {
+                let Some(&[next, units]) = bytes[..end].get(start..start + 2) else {
+                    return Err(Bad::Malformed);
+                };
+                // RFC 8200 section 4.4: segments left must be 0 for a packet that has arrived.
+                if protocol == 43 && bytes[..end].get(start + 3) != Some(&0) {
+                    return Err(Bad::Malformed);
+                }
+                start += (usize::from(units) + 1) * 8;
+                protocol = next;
+            }
+            44 => return Err(Bad::Fragment),
+            _ => break,
+        }
+    }
+    if start > end {
+        return Err(Bad::Malformed);
+    }
+    Ok(Packet {
+        source: header.source,
+        destination: header.destination,
+        protocol,
+        hops: header.hops,
+        start,
+        end,
+    })
+}
+
+/// Writes the header that carries `payload_bytes` from `source` to `destination`, of the family
+/// that they have, and returns its bytes. `header` has room for 40.
+#[inline]
+pub(crate) fn write(
+    header: &mut [u8],
+    source: &Ip,
+    destination: &Ip,
+    protocol: u8,
+    hops: u8,
+    payload_bytes: usize,
+) -> usize {
+    if source.is_v4() {
+        let mut fields = Ipv4 {
+            version_words: 0x45,
+            service: 0,
+            // A super-segment of 64 KiB and its header may not fit; what cuts it writes it again.
+            total_bytes: U16::new((V4_BYTES + payload_bytes).min(0xffff) as u16),
+            // RFC 6864 section 4.1: any value will do where fragments are forbidden.
+            identification: U16::new(0),
+            fragment: U16::new(0x4000),
+            hops,
+            protocol,
+            checksum: [0; 2],
+            source: source.last_four(),
+            destination: destination.last_four(),
+        };
+        fields.checksum = Sum::of(fields.as_bytes()).field();
+        header[..V4_BYTES].copy_from_slice(fields.as_bytes());
+        V4_BYTES
+    } else {
+        let fields = Ipv6 {
+            version_class_label: U32::new(6 << 28),
+            payload_bytes: U16::new(payload_bytes.min(0xffff) as u16),
+            next: protocol,
+            hops,
+            source: *source,
+            destination: *destination,
+        };
+        header[..V6_BYTES].copy_from_slice(fields.as_bytes());
+        V6_BYTES
+    }
+}
+
+/// Bytes of the header that [`write`] makes between addresses of this one's family.
+#[inline]
+pub(crate) fn header_bytes(address: &Ip) -> usize {
+    if address.is_v4() { V4_BYTES } else { V6_BYTES }
+}
