@@ -56,6 +56,7 @@ impl Args {
             program: std::env::current_exe().context("cannot find this program")?,
             scratch: scratch.path().to_owned(),
             failed: Vec::new(),
+            namespace: None,
             interrupted: raise_on(&[SIGINT, SIGTERM])?,
         };
         say(&format!(
@@ -67,7 +68,9 @@ impl Args {
         let result = tour
             .block(&directory, self.quick)
             .and_then(|()| tour.off_load(self.quick))
-            .and_then(|()| tour.tlb(self.quick));
+            .and_then(|()| tour.tlb(self.quick))
+            .and_then(|()| tour.phylo(self.quick))
+            .and_then(|()| tour.net(self.quick));
         tour.finish(result)
     }
 
@@ -93,8 +96,35 @@ struct Tour {
     program: PathBuf,
     scratch: PathBuf,
     failed: Vec<String>,
+    /// Where commands run, if not among the machine's own interfaces.
+    namespace: Option<Namespace>,
     /// Set by SIGINT and SIGTERM; what runs at the moment gets the signal from the terminal itself.
     interrupted: Arc<AtomicBool>,
+}
+
+/// A network namespace that ends with the tour.
+struct Namespace(String);
+
+impl Namespace {
+    fn new() -> Result<Self> {
+        let name = format!("sidecore-tour-{}", std::process::id());
+        let made = Command::new("ip").args(["netns", "add", &name]).output()?;
+        let said = String::from_utf8_lossy(&made.stderr);
+        anyhow::ensure!(
+            made.status.success(),
+            "cannot make a network namespace: {}",
+            said.trim()
+        );
+        Ok(Self(name))
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        let _ = Command::new("ip")
+            .args(["netns", "delete", &self.0])
+            .output();
+    }
 }
 
 /// A server that ends with the tour.
@@ -175,6 +205,88 @@ impl Tour {
         self.sidecore(&["tlb", "--quick"])
     }
 
+    fn phylo(&mut self, quick: bool) -> Result<()> {
+        self.go_on()?;
+        let number = if quick { 9 } else { 11 };
+        say(&format!(
+            "\n{number}. Infer a tree: sequences evolve along one, and a search finds it again"
+        ))?;
+        let (msa, truth) = (self.scratch.join("tour.phy"), self.scratch.join("true.nwk"));
+        let prefix = self.scratch.join("tree");
+        let model = "GTR{1/3/1/1/3/1}+FU{0.3/0.2/0.2/0.3}+G4m{0.5}";
+        let taxa = [
+            "--taxa",
+            "24",
+            "--sites",
+            "2000",
+            "--model",
+            model,
+            "--tree-out",
+        ];
+        let files = [text(&truth)?, "-o", text(&msa)?];
+        self.sidecore(&[&["phylo", "simulate"][..], &taxa, &files].concat())?;
+        let [starts, bootstraps] = if quick { ["1", "10"] } else { ["4", "50"] };
+        let counts = ["--starts", starts, "--bootstraps", bootstraps];
+        let files = ["--msa", text(&msa)?, "--prefix", text(&prefix)?];
+        self.sidecore(
+            &[
+                &["phylo", "search", "--model", "GTR+G4"][..],
+                &counts,
+                &files,
+            ]
+            .concat(),
+        )?;
+        let best = prefix.with_extension("bestTree");
+        self.sidecore(&["phylo", "compare", text(&truth)?, text(&best)?])
+    }
+
+    fn net(&mut self, quick: bool) -> Result<()> {
+        self.go_on()?;
+        let number = if quick { 10 } else { 12 };
+        say(&format!(
+            "\n{number}. A TCP/IP stack on one core: the kernel's programs talk to it over TAP"
+        ))?;
+        if !rustix::process::geteuid().is_root() {
+            return self.fail("a TAP interface needs root; run the tour as root to see this step");
+        }
+        self.namespace = Some(Namespace::new()?);
+        let (config, socket) = (self.scratch.join("net.toml"), self.scratch.join("net.sock"));
+        let socket = text(&socket)?;
+        output::file(&config, &format!("socket = \"{socket}\"\n{NET_CONFIG}"))?;
+        let at = ["--socket", socket];
+        let up = self.serve(&["net", "up", text(&config)?])?;
+        let echo = self.serve(&[&["net", "echo", "0.0.0.0:7"][..], &at].concat())?;
+        let source = self.serve(&[&["net", "source", "0.0.0.0:19"][..], &at].concat())?;
+        self.tool(
+            "ping",
+            &["-q", "-c", "3", "-i", "0.2", "-w", "15", NET_ADDRESS],
+        )?;
+        let echoed = format!("echo hello, stack | timeout 20 nc -N {NET_ADDRESS} 7");
+        self.tool("sh", &["-c", &echoed])?;
+        let mib = if quick { "200" } else { "2000" };
+        let read = format!(
+            "exec 3<>/dev/tcp/{NET_ADDRESS}/19; \
+             timeout 60 dd bs=1M count={mib} iflag=fullblock of=/dev/null <&3"
+        );
+        self.tool("bash", &["-c", &read])?;
+        self.sidecore(&[&["net", "status"][..], &at].concat())?;
+        drop((source, echo, up));
+        self.namespace = None;
+        Ok(())
+    }
+
+    /// A command, where the tour's commands run at the moment.
+    fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        match &self.namespace {
+            None => Command::new(program),
+            Some(Namespace(name)) => {
+                let mut command = Command::new("ip");
+                command.args(["netns", "exec", name]).arg(program);
+                command
+            }
+        }
+    }
+
     /// Between two steps: an interrupted tour ends here, with everything undone.
     fn go_on(&self) -> Result<()> {
         anyhow::ensure!(!self.interrupted.load(Ordering::Relaxed), "interrupted");
@@ -234,7 +346,7 @@ impl Tour {
     fn sidecore_output(&mut self, args: &[&str]) -> Result<String> {
         say(&format!("$ sidecore {}", args.join(" ")))?;
         let begun = Instant::now();
-        let output = Command::new(&self.program).args(args).output()?;
+        let output = self.command(&self.program).args(args).output()?;
         let mut printed = String::from_utf8_lossy(&output.stdout).into_owned();
         let shown = format!("{printed}{}", String::from_utf8_lossy(&output.stderr));
         for line in shown.lines() {
@@ -252,7 +364,8 @@ impl Tour {
     fn tool(&mut self, name: &str, args: &[&str]) -> Result<()> {
         say(&format!("$ {name} {}", args.join(" ")))?;
         let begun = Instant::now();
-        let output = Command::new(name)
+        let output = self
+            .command(name)
             .args(args)
             .stdin(Stdio::null())
             .output()?;
@@ -271,7 +384,8 @@ impl Tour {
     fn serve(&mut self, args: &[&str]) -> Result<Server> {
         use std::io::BufRead;
         say(&format!("$ sidecore {} &", args.join(" ")))?;
-        let mut child = Command::new(&self.program)
+        let mut child = self
+            .command(&self.program)
             .args(args)
             .stdout(Stdio::piped())
             .spawn()?;
@@ -329,6 +443,11 @@ impl Tour {
         Ok(Outcome::Problem)
     }
 }
+
+/// The stack's own address in the tour's namespace.
+const NET_ADDRESS: &str = "10.77.0.2";
+const NET_CONFIG: &str = "[nic]\nkind = \"tap\"\nname = \"sidecore0\"\nhost = [\"10.77.0.1/24\"]\n\
+                          [stack]\naddresses = [\"10.77.0.2/24\"]\n";
 
 /// Lines of somebody else's output that are shown.
 const LINES_MAX: usize = 12;
