@@ -10,6 +10,7 @@
 
 pub(crate) mod buffer;
 pub(crate) mod checksum;
+pub mod drill;
 mod error;
 pub mod nic;
 pub(crate) mod random;
