@@ -21,7 +21,7 @@ pub(crate) mod udp;
 
 use crate::buffer::pool::Pool;
 use crate::buffer::slab::{NONE, Slab};
-use crate::error::{NetError, SessionError};
+use crate::error::NetError;
 use crate::nic::{Capabilities, Outgoing, Received};
 use crate::random::{Random, Secrets};
 use crate::state::hot::{State, flag};
@@ -222,22 +222,21 @@ impl Stack {
         while let Some(question) = self.common.neighbors.questions.pop() {
             self.ask(&question);
         }
-        while let Some(number) = self.common.neighbors.resolved.pop() {
+        // In the order in which they came to wait.
+        let mut resolved = std::mem::take(&mut self.common.neighbors.resolved);
+        for number in resolved.drain(..) {
             let mut session = session(&mut self.store, &mut self.common, number);
             if session.hot.has(flag::UNRESOLVED) {
                 session.hot.clear(flag::UNRESOLVED);
                 session.make_ready();
             }
         }
+        self.common.neighbors.resolved = resolved;
         while let Some(number) = self.common.neighbors.failed.pop() {
             let mut session = session(&mut self.store, &mut self.common, number);
             if session.hot.has(flag::UNRESOLVED) {
                 session.hot.clear(flag::UNRESOLVED);
-                // RFC 9293 section 3.9.2.2: hard for a session that is being opened; an
-                // established one goes on trying.
-                if session.hot.state == State::SYN_SENT {
-                    session.finish(Some(SessionError::Unreachable));
-                }
+                session.hop_failed();
             }
         }
         if self.next_datagram_ns().is_some() {

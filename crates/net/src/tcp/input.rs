@@ -106,6 +106,13 @@ impl Session<'_> {
                 && self.hot.state == State::SYN_RECEIVED
                 && segment.sequence == self.cold.irs
             {
+                if segment.has(ACK) {
+                    // Both opened at once (RFC 9293 section 3.5, figure 7): it has our SYN.
+                    if self.input_final_ack(segment) {
+                        self.acknowledge_now();
+                    }
+                    return;
+                }
                 // The peer did not get our SYN-ACK.
                 self.hot.set(flag::SEND_SYN);
                 self.make_ready();

@@ -356,13 +356,13 @@ impl Session<'_> {
             self.hot.set(flag::INTERACTIVE);
             self.hot.clear(flag::QUICK);
         }
-        let start = self.hot.snd_nxt;
-        let end = start.wrapping_add(len as u32 + u32::from(fin));
+        let from = self.hot.snd_nxt;
+        let end = from.wrapping_add(len as u32 + u32::from(fin));
         let now_us = self.common.now_us;
         if self.hot.in_flight() == 0 && self.hot.board == NONE {
             self.hot.sent_us = now_us;
         } else {
-            self.board().push(Range { start, end }, now_us);
+            self.board().push(Range { start: from, end }, now_us);
         }
         self.hot.snd_nxt = end;
         if fin {
@@ -371,8 +371,14 @@ impl Session<'_> {
         if self.hot.cwnd > 10 * u32::from(self.hot.mss) {
             self.cold.spoke_us = now_us;
         }
-        if matches!(self.hot.timer, Timer::NONE | Timer::PROBE | Timer::PERSIST) {
-            // RFC 6298 section 5.1; RFC 8985 section 7.2 restarts the probe's with each segment.
+        // RFC 6298 section 5.1 leaves a timer that runs alone; RFC 8985 section 7.2 has a probe's, where
+        // one makes sense, start again with each segment.
+        let start = match self.hot.timer {
+            Timer::NONE | Timer::PROBE | Timer::PERSIST => true,
+            Timer::RETRANSMISSION => self.probe_after_us().is_some(),
+            _ => false,
+        };
+        if start {
             self.arm_retransmission();
         }
         Outcome::Done

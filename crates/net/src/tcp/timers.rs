@@ -120,6 +120,18 @@ impl Session<'_> {
         over
     }
 
+    /// The next hop does not answer. RFC 9293 section 3.9.2.2: hard for a session that is being
+    /// opened; an established one goes on trying, by its timers.
+    pub(crate) fn hop_failed(&mut self) {
+        match self.hot.state {
+            State::CLOSED | State::TIME_WAIT => {}
+            State::SYN_SENT => self.finish(Some(SessionError::Unreachable)),
+            _ if self.hot.timer != Timer::NONE => {}
+            _ if self.hot.in_flight() > 0 => self.arm_retransmission(),
+            _ => self.start_persist(),
+        }
+    }
+
     fn syn_timed_out(&mut self) {
         let passive = self.hot.state == State::SYN_RECEIVED;
         let limit = if passive {
