@@ -194,6 +194,11 @@ impl Session<'_> {
             srtt_us: self.hot.srtt_us,
             now_us: self.common.now_us,
         };
+        if self.hot.cwnd <= 10 * u32::from(self.hot.mss) {
+            // `restart_after_idle` looks at this only with a larger window; what was just
+            // acknowledged left before now.
+            self.cold.spoke_us = self.common.now_us;
+        }
         let window = self.cold.congestion.on_acked(self.hot.cwnd, &acked);
         // No further than what could ever be in flight.
         let most = (2 * self.path.send_bytes).max(self.hot.cwnd);

@@ -30,6 +30,7 @@ impl Session<'_> {
                 if first.fate == Fate::Flying {
                     board.cut(first.range.start.wrapping_add(mss));
                     board.lose(0);
+                    self.hot.set(flag::REPAIR_OWED);
                 }
             }
         }
@@ -53,7 +54,7 @@ impl Session<'_> {
         if self.hot.has(flag::RECOVERY) {
             return;
         }
-        self.hot.set(flag::RECOVERY);
+        self.hot.set(flag::RECOVERY | flag::REPAIR_OWED);
         self.cold.after_timeout = false;
         self.cold.recover = self.hot.snd_nxt;
         self.shrink();
@@ -79,7 +80,7 @@ impl Session<'_> {
     }
 
     fn leave_recovery(&mut self) {
-        self.hot.clear(flag::RECOVERY);
+        self.hot.clear(flag::RECOVERY | flag::REPAIR_OWED);
         self.cold.after_timeout = false;
         self.hot.duplicates = 0;
         self.rack_recovered();
