@@ -144,6 +144,7 @@ impl Session<'_> {
         if duplicate {
             self.rack_duplicate();
         }
+        let grew = !self.hot.has(flag::RECOVERY) || self.cold.after_timeout;
         self.rack_delivered(&delivered);
         self.probe_acknowledged(ack, sacks, duplicate);
         self.repair(ack, newly);
@@ -151,9 +152,10 @@ impl Session<'_> {
             self.drop_board();
         }
         // Growth: RFC 5681 section 3.1; not while loss is repaired, except after a timeout, when
-        // slow start begins again (section 3.1, end).
-        let growing = !self.hot.has(flag::RECOVERY) || self.cold.after_timeout;
-        if newly > 0 && growing && self.hot.has(flag::CWND_LIMITED) {
+        // slow start begins again (section 3.1, end). What ends a repair leaves the window at its
+        // threshold (RFC 6582 section 3.2 step 3).
+        let grows = !self.hot.has(flag::RECOVERY) || self.cold.after_timeout;
+        if newly > 0 && grew && grows && self.hot.has(flag::CWND_LIMITED) {
             self.grow(newly);
         }
         self.arm_after_acknowledgment(newly > 0);
