@@ -6,6 +6,7 @@
 mod block;
 mod cell;
 mod daemon;
+mod net;
 mod offload;
 mod output;
 mod phylo;
@@ -44,6 +45,9 @@ enum Command {
     Offload(offload::Command),
     /// What address translation costs here: levels, reach and penalties, for loads and DMA.
     Tlb(tlb::Args),
+    /// The protocol stack on one engine.
+    #[command(subcommand)]
+    Net(net::Command),
     /// Phylogenies by maximum likelihood: evaluate, simulate, compare, measure.
     #[command(subcommand)]
     Phylo(phylo::Command),
@@ -69,6 +73,7 @@ fn main() -> ExitCode {
         Command::Top(args) => args.run(),
         Command::Offload(command) => command.run(),
         Command::Tlb(args) => args.run(),
+        Command::Net(command) => command.run(),
         Command::Phylo(command) => command.run(),
         Command::Tour(args) => args.run(),
     };

@@ -100,7 +100,7 @@ impl Target {
     /// When something does not hold that must, whatever comes in: that is what it is for.
     pub fn input(&mut self) {
         self.inputs += 1;
-        if self.seeds.len() < 16 || self.inputs % 64 == 0 {
+        if self.seeds.len() < 16 || self.inputs.is_multiple_of(64) {
             self.talk();
         }
         let at = self.random.below(self.seeds.len() as u64) as usize;
@@ -132,7 +132,7 @@ impl Target {
     #[expect(clippy::expect_used, reason = "what fails here is what is looked for")]
     fn talk(&mut self) {
         let r = self.random.bits();
-        if self.clients.len() < 4 || r % 8 == 0 {
+        if self.clients.len() < 4 || r.is_multiple_of(8) {
             let own = r >> 8 & 1;
             let to = if own == 0 {
                 SocketAddr::from(([10, 0, 0, 1], 80))

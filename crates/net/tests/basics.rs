@@ -82,7 +82,7 @@ fn two_stacks_talk_and_part() {
         );
         world.run(MS);
         assert_eq!(read_all(&mut world, 1, server), b"a request");
-        let answer: Vec<u8> = (0..200_000_u32).map(|at| (at * 7 >> 3) as u8).collect();
+        let answer: Vec<u8> = (0..200_000_u32).map(|at| ((at * 7) >> 3) as u8).collect();
         assert_eq!(
             world.stacks[1].write(server, &answer).expect("open"),
             answer.len()

@@ -98,6 +98,14 @@ impl Settings {
         }
     }
 
+    /// Sets what a line `--name=value` at a script's head sets; `setting` is `name=value`.
+    ///
+    /// # Errors
+    /// [`Problem::Syntax`](super::Problem::Syntax).
+    pub fn set(&mut self, setting: &str) -> Result<(), super::Problem> {
+        super::settings::set(self, setting)
+    }
+
     /// How the stack is set up.
     pub(crate) fn config(&self) -> Config {
         let cidr = |address, prefix_bits| Cidr {

@@ -177,8 +177,8 @@ pub(crate) struct Hot {
     pub(crate) rttvar_us: u32,
     /// When the only segment in flight left, where `board` is none.
     pub(crate) sent_us: u32,
-    /// When anything was last received.
-    pub(crate) heard_us: u32,
+    /// When anything was last received; wraps after 49 days.
+    pub(crate) heard_ms: u32,
     /// The scoreboard of what is in flight; none where that is nothing or one segment, sent once.
     pub(crate) board: u32,
     // 80
@@ -229,7 +229,7 @@ impl Hot {
             srtt_us: 0,
             rttvar_us: 0,
             sent_us: 0,
-            heard_us: 0,
+            heard_ms: 0,
             board: NONE,
             gaps: NONE,
             rx: Ring::EMPTY,

@@ -10,6 +10,9 @@ use crate::error::SessionError;
 use crate::state::hot::{State, flag};
 use crate::wire::tcp::{ACK, FIN, PSH, RST, SYN, Segment};
 
+/// RFC 7323 section 5.5.
+const STAMP_GOOD_MS: u32 = 24 * 24 * 3600 * 1000;
+
 impl Session<'_> {
     /// Takes a segment for this session whose checksum is right.
     #[inline]
@@ -55,7 +58,7 @@ impl Session<'_> {
             None if !hot.has(flag::TIMESTAMPS) => {}
             _ => return false,
         }
-        hot.heard_us = self.common.now_us;
+        hot.heard_ms = self.common.now_ms;
         self.take_window(segment);
         if ack != self.hot.snd_una {
             self.acknowledged(ack, segment);
@@ -164,7 +167,7 @@ impl Session<'_> {
             // RFC 7323 section 4.3, rule 2.
             self.hot.ts_recent = value;
         }
-        self.hot.heard_us = self.common.now_us;
+        self.hot.heard_ms = self.common.now_ms;
         self.cold.alive_probes = 0;
         if !self.acknowledge(segment) {
             return;
@@ -177,11 +180,9 @@ impl Session<'_> {
         self.receive(segment);
     }
 
-    /// RFC 7323 section 5.5: TS.Recent is good for 24 days.
+    /// RFC 7323 section 5.5: TS.Recent is good for 24 days of silence.
     fn timestamps_outdated(&self) -> bool {
-        // The clock of microseconds wraps too soon for that; silence of more than half its turn
-        // cannot be told, and PAWS then errs on the safe side.
-        false
+        self.silent_ms() > STAMP_GOOD_MS
     }
 
     /// Remembers a duplicate for the next acknowledgment: RFC 2883 section 4.

@@ -100,7 +100,7 @@ impl Session<'_> {
         self.hot.rcv_acked = self.hot.rcv_nxt;
         let window = self.path.receive_bytes.min(0xffff);
         self.hot.rcv_edge = self.hot.rcv_nxt.wrapping_add(window);
-        self.hot.heard_us = self.common.now_us;
+        self.hot.heard_ms = self.common.now_ms;
         self.set_mss();
         self.hot.cwnd = initial_window(u32::from(self.hot.mss));
     }

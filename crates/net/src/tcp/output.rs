@@ -277,7 +277,7 @@ impl Session<'_> {
             if full {
                 let whole = len - len % mss;
                 // What is behind the last full segment goes out by itself, if at all.
-                if len != unsent || len % mss != 0 {
+                if len != unsent || !len.is_multiple_of(mss) {
                     len = whole;
                 }
             } else if !self.may_send_small(len, unsent, fin) {
@@ -514,7 +514,7 @@ impl Session<'_> {
             let mut sum = sum
                 .plus(Sum::of(&header[at..at + tcp_len]))
                 .plus(Sum::of(payload[0]));
-            sum = if payload[0].len() % 2 == 0 {
+            sum = if payload[0].len().is_multiple_of(2) {
                 sum.plus(Sum::of(payload[1]))
             } else {
                 sum.plus_odd(Sum::of(payload[1]))

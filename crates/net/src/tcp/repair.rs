@@ -26,12 +26,12 @@ impl Session<'_> {
             // RFC 6582 section 3.2 step 3: a partial acknowledgment tells of the next loss.
             let mss = u32::from(self.hot.mss);
             let board = self.board();
-            if let Some(first) = board.records.front().copied() {
-                if first.fate == Fate::Flying {
-                    board.cut(first.range.start.wrapping_add(mss));
-                    board.lose(0);
-                    self.hot.set(flag::REPAIR_OWED);
-                }
+            if let Some(first) = board.records.front().copied()
+                && first.fate == Fate::Flying
+            {
+                board.cut(first.range.start.wrapping_add(mss));
+                board.lose(0);
+                self.hot.set(flag::REPAIR_OWED);
             }
         }
     }

@@ -6,7 +6,7 @@
 use super::Session;
 use crate::error::SessionError;
 use crate::state::hot::{State, Timer, flag};
-use crate::timer::{is_due, sooner};
+use crate::timer::{Tick, is_due, sooner, tick_after};
 
 /// SYNs that are sent again before a connect fails: Linux's `tcp_syn_retries`; RFC 9293 section 3.8.3
 /// asks for 3 minutes at least, and 6 doublings of a second are 127 s, as Linux has it.
@@ -56,23 +56,19 @@ impl Session<'_> {
     }
 
     fn on_timer(&mut self, timer: Timer) {
+        let flying = self.hot.in_flight() > 0;
+        let held_back = self.hot.tx.len() > 0 && !flying;
         match (timer, self.hot.state) {
             (_, State::CLOSED | State::TIME_WAIT) | (Timer::NONE, _) => {}
             (Timer::RETRANSMISSION, State::SYN_SENT | State::SYN_RECEIVED) => self.syn_timed_out(),
-            (Timer::RETRANSMISSION, _) => {
-                if self.hot.in_flight() > 0 && !self.gives_up() {
-                    self.timed_out();
-                }
-            }
-            (Timer::PROBE, _) => {
-                if self.hot.in_flight() > 0 {
-                    self.board();
-                    self.hot.set(flag::PROBE_TAIL);
-                    self.make_ready();
-                    // Should the probe not get out, the timeout is there.
-                    self.hot.timer = Timer::RETRANSMISSION;
-                    self.hot.timer_at = self.common.tick_in_us(self.timeout_us());
-                }
+            (Timer::RETRANSMISSION, _) if flying && !self.gives_up() => self.timed_out(),
+            (Timer::PROBE, _) if flying => {
+                self.board();
+                self.hot.set(flag::PROBE_TAIL);
+                self.make_ready();
+                // Should the probe not get out, the timeout is there.
+                self.hot.timer = Timer::RETRANSMISSION;
+                self.hot.timer_at = self.common.tick_in_us(self.timeout_us());
             }
             (Timer::REORDERING, _) => {
                 let (lost, wait_us) = self.rack_detect();
@@ -82,13 +78,11 @@ impl Session<'_> {
                 self.wait_for_reordering(wait_us);
                 self.arm_after_acknowledgment(true);
             }
-            (Timer::PERSIST, _) => {
-                if self.hot.tx.len() > 0 && self.hot.in_flight() == 0 && !self.gives_up() {
-                    self.hot.set(flag::PROBE_WINDOW);
-                    self.make_ready();
-                    self.path.retries = self.path.retries.saturating_add(1);
-                    self.start_persist();
-                }
+            (Timer::PERSIST, _) if held_back && !self.gives_up() => {
+                self.hot.set(flag::PROBE_WINDOW);
+                self.make_ready();
+                self.path.retries = self.path.retries.saturating_add(1);
+                self.start_persist();
             }
             _ => {}
         }
@@ -107,10 +101,9 @@ impl Session<'_> {
         // that was heard since the first of these retries is, too.
         let orphan = self.hot.has(flag::DETACHED);
         let limit = if orphan { ORPHAN_RETRIES } else { RETRIES };
-        let silent_us = self.common.now_us.wrapping_sub(self.hot.heard_us);
-        let user_us = self.cold.user_timeout_ms.saturating_mul(1000);
-        let over = if user_us > 0 {
-            self.path.retries > 0 && silent_us >= user_us
+        let user_ms = self.cold.user_timeout_ms;
+        let over = if user_ms > 0 {
+            self.path.retries > 0 && self.silent_ms() >= user_ms
         } else {
             self.path.retries >= limit
         };
@@ -170,9 +163,7 @@ impl Session<'_> {
         self.hot.timer = Timer::NONE;
         self.hot.timer_at = 0;
         self.drop_board();
-        self.hot.rare_at = self
-            .common
-            .tick_in_us((self.common.config.time_wait_ms).saturating_mul(1000));
+        self.hot.rare_at = self.tick_in_ms(self.common.config.time_wait_ms);
         self.arm_wheel();
         self.notify();
     }
@@ -180,9 +171,7 @@ impl Session<'_> {
     /// Nobody reads the session any more: the peer's FIN is not waited for without end.
     pub(crate) fn watch_fin_wait_2(&mut self) {
         if self.hot.state == State::FIN_WAIT_2 && self.hot.has(flag::DETACHED) {
-            self.hot.rare_at = self
-                .common
-                .tick_in_us((self.common.config.time_wait_ms).saturating_mul(1000));
+            self.hot.rare_at = self.tick_in_ms(self.common.config.time_wait_ms);
             self.arm_wheel();
         }
     }
@@ -191,8 +180,8 @@ impl Session<'_> {
     pub(crate) fn watch_keepalive(&mut self) {
         self.hot.rare_at = 0;
         if self.hot.has(flag::KEEPALIVE) && self.hot.state.is_synchronized() {
-            let us = u64::from(self.cold.keepalive.idle_s) * 1_000_000;
-            self.hot.rare_at = self.common.tick_in_us(us.min(u64::from(u32::MAX)) as u32);
+            let idle_ms = self.cold.keepalive.idle_s.saturating_mul(1000);
+            self.hot.rare_at = self.tick_in_ms(idle_ms);
             self.arm_wheel();
         }
     }
@@ -203,21 +192,36 @@ impl Session<'_> {
             return;
         }
         let keepalive = self.cold.keepalive;
-        let idle_us = keepalive.idle_s.saturating_mul(1_000_000);
-        let silent_us = self.common.now_us.wrapping_sub(self.hot.heard_us);
-        let wait_us =
-            if self.hot.in_flight() > 0 || silent_us < idle_us && self.cold.alive_probes == 0 {
-                // Only when no data is outstanding.
-                idle_us.saturating_sub(silent_us).max(1_000_000)
-            } else if self.cold.alive_probes >= keepalive.probes {
-                self.reset(Some(SessionError::TimedOut));
-                return;
-            } else {
-                self.cold.alive_probes += 1;
-                self.hot.set(flag::PROBE_ALIVE);
-                self.make_ready();
-                keepalive.interval_s.saturating_mul(1_000_000)
-            };
-        self.hot.rare_at = self.common.tick_in_us(wait_us);
+        let idle_ms = keepalive.idle_s.saturating_mul(1000);
+        let silent_ms = self.silent_ms();
+        // Only when no data is outstanding.
+        let early = silent_ms < idle_ms && self.cold.alive_probes == 0;
+        let wait_ms = if self.hot.in_flight() > 0 || early {
+            idle_ms.saturating_sub(silent_ms).max(1_000)
+        } else if self.cold.alive_probes >= keepalive.probes {
+            self.reset(Some(SessionError::TimedOut));
+            return;
+        } else {
+            self.cold.alive_probes += 1;
+            self.hot.set(flag::PROBE_ALIVE);
+            self.make_ready();
+            keepalive.interval_s.saturating_mul(1000)
+        };
+        self.hot.rare_at = self.tick_in_ms(wait_ms);
+    }
+
+    /// How long nothing was received.
+    pub(crate) fn silent_ms(&self) -> u32 {
+        self.common.now_ms.wrapping_sub(self.hot.heard_ms)
+    }
+
+    /// The tick that is `ms` away, or as far away as the wheel reaches; whoever is woken too early
+    /// waits again.
+    fn tick_in_ms(&self, ms: u32) -> Tick {
+        let ms = u64::from(ms.min(WHEEL_MS_MAX));
+        tick_after(self.common.now_ns + ms * 1_000_000)
     }
 }
+
+/// Two days: the wheel's ticks wrap after 6.5.
+const WHEEL_MS_MAX: u32 = 2 * 24 * 3600 * 1000;

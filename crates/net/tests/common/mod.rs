@@ -74,6 +74,9 @@ impl Frame {
     }
 }
 
+/// Who sent a frame, and its bytes.
+pub type Filter = dyn FnMut(usize, &[u8]) -> bool;
+
 /// The network: two ends, 0 and 1.
 pub struct World {
     pub now_ns: u64,
@@ -85,7 +88,7 @@ pub struct World {
     /// Every frame that was sent, if wanted.
     pub trace: Option<Vec<(u64, usize, Vec<u8>)>>,
     /// Looks at each frame on its way; false loses it.
-    pub filter: Option<Box<dyn FnMut(usize, &[u8]) -> bool>>,
+    pub filter: Option<Box<Filter>>,
     pub delivered: u64,
 }
 
