@@ -253,7 +253,7 @@ pub(crate) unsafe extern "C" fn recvmsg(
     let from = (message.msg_name.cast::<sockaddr>(), &raw mut from_len);
     // SAFETY: C's promises, handed on.
     let count = unsafe {
-        match pieces(message.msg_iov, message.msg_iovlen as usize) {
+        match pieces(message.msg_iov, message.msg_iovlen) {
             Ok(into) => receive(user, fd, into, flags, from),
             Err(error) => return told_size(Err(error)),
         }
@@ -336,7 +336,7 @@ pub(crate) unsafe extern "C" fn sendmsg(
     );
     // SAFETY: C's promises, handed on.
     unsafe {
-        match pieces(message.msg_iov, message.msg_iovlen as usize) {
+        match pieces(message.msg_iov, message.msg_iovlen) {
             Ok(from) => transmit(user, fd, from, flags, to),
             Err(error) => told_size(Err(error)),
         }

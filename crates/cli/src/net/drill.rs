@@ -37,8 +37,8 @@ impl Args {
         let mut scripts = Vec::new();
         for path in &self.files {
             let script = path.display().to_string();
-            let text = std::fs::read_to_string(path)
-                .with_context(|| format!("cannot read {script}"))?;
+            let text =
+                std::fs::read_to_string(path).with_context(|| format!("cannot read {script}"))?;
             let row = match sidecore_net::drill::run(&script, &text) {
                 Ok(events) => Row {
                     script,
@@ -64,8 +64,15 @@ impl Args {
         if self.json {
             output::json(&report)?;
         } else if failed > 0 {
-            output::line(&format!("{failed} of {} scripts failed", report.scripts.len()))?;
+            output::line(&format!(
+                "{failed} of {} scripts failed",
+                report.scripts.len()
+            ))?;
         }
-        Ok(if failed == 0 { Outcome::Done } else { Outcome::Problem })
+        Ok(if failed == 0 {
+            Outcome::Done
+        } else {
+            Outcome::Problem
+        })
     }
 }

@@ -92,7 +92,8 @@ impl Run<'_> {
             "write" | "send" | "sendto" => return self.write(&arguments, progress),
             "close" => {
                 let fd = fd()?;
-                (self.written.remove(&fd), self.read.remove(&fd));
+                self.written.remove(&fd);
+                self.read.remove(&fd);
                 done(self.files.close(fd))
             }
             "shutdown" => done(self.files.shutdown(fd()?, arguments.small(1)?)),

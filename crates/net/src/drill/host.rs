@@ -21,6 +21,9 @@ const ETHERNET_BYTES: usize = 14;
 const LEAST_STEP_NS: u64 = 131_072;
 /// Packets that may wait to be looked at; what comes beyond is dropped, as a network may.
 const SENT_MAX: usize = 65_536;
+/// Timers that are run one by one; later ones all at the end of a wait. A script that reaches it is
+/// broken, and ends all the same.
+const STEPS_MAX: u64 = 10_000_000;
 /// Where the clock begins, so that no time is 0.
 const BEGIN_NS: u64 = 1_000_000_000;
 
@@ -39,6 +42,7 @@ pub struct Host {
     stack: Stack,
     now_ns: u64,
     sent: VecDeque<Sent>,
+    steps_left: u64,
 }
 
 impl Host {
@@ -66,6 +70,7 @@ impl Host {
             stack: Stack::new(config, &nic)?,
             now_ns: BEGIN_NS,
             sent: VecDeque::new(),
+            steps_left: STEPS_MAX,
         };
         host.flush();
         Ok(host)
@@ -141,9 +146,10 @@ impl Host {
         } else {
             self.now_ns + LEAST_STEP_NS
         };
-        if at_ns > until_ns {
+        if at_ns > until_ns || self.steps_left == 0 {
             return false;
         }
+        self.steps_left -= 1;
         self.now_ns = at_ns;
         self.flush();
         true

@@ -4,11 +4,11 @@
 
 use super::cursor::{Cursor, Read};
 use super::error::{DrillError, Problem};
+use super::names;
 use super::notation::packet;
 use super::script::{
     Action, Base, Call, Check, Event, Operand, Relation, Script, Settings, Span, Term, Value, When,
 };
-use super::names;
 
 /// Lines of a script; more are refused.
 const LINES_MAX: usize = 100_000;
@@ -44,7 +44,9 @@ pub fn parse(name: &str, text: &str) -> Result<Script, DrillError> {
                 let problem = Problem::Syntax("settings come before the first event".to_owned());
                 return Err(fail(line, problem));
             }
-            settings.set(setting).map_err(|problem| fail(line, problem))?;
+            settings
+                .set(setting)
+                .map_err(|problem| fail(line, problem))?;
             continue;
         }
         // A block of assertions goes on to its end.
