@@ -100,6 +100,7 @@ impl Session<'_> {
                 .on_timeout(self.hot.cwnd, flight, mss, now_us);
         }
         let board = self.board();
+        board.forget_if_reneged();
         for index in 0..board.records.len() {
             board.lose(index);
         }
