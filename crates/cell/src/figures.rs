@@ -199,7 +199,7 @@ pub fn figure8_properties(points: &[Point]) -> Vec<Property> {
     ]
 }
 
-/// What the paper says of Figure 9.
+/// What the paper says of Figure 9, and what `equi` must do there.
 #[must_use]
 pub fn figure9_properties(points: &[Point]) -> Vec<Property> {
     let hybrid = |p: &Point| p.hybrid_s / p.edtlp_s;
@@ -215,6 +215,7 @@ pub fn figure9_properties(points: &[Point]) -> Vec<Property> {
             1.01,
             &|p| p.mgps_s / p.edtlp_s.min(p.hybrid_s),
         ),
+        worst(points, 1..=1000, "equi over MGPS", 1.02, &equi_over_mgps),
     ]
 }
 
@@ -233,7 +234,8 @@ pub fn switch_properties(points: &[Point]) -> Vec<Property> {
     ]
 }
 
-/// `equi` where the host's work grows with live tasks: it must not lose by keeping more live.
+/// `equi` where the host's work grows with live tasks, and on two Cells whatever the host: it must
+/// not lose by keeping more live.
 #[must_use]
 pub fn contention_properties(points: &[Point]) -> Vec<Property> {
     vec![worst(

@@ -270,6 +270,7 @@ impl<'a> Model<'a> {
             engines: self.machine.engines.count,
             ready: self.hosts.ready_beside(task),
             live: self.live,
+            waiting: self.waiting_tasks + self.parked.len() as u32,
         };
         let decision = self.policy.arrive(nanos(self.now), &arrival);
         state.began = self.now;

@@ -142,6 +142,18 @@ fn equi_does_not_lose_where_host_work_grows_with_live_tasks() {
 }
 
 #[test]
+fn equi_does_not_lose_on_two_cells_whatever_the_host() {
+    let cells = cell().with_cells(2);
+    for machine in [
+        cells.clone().with_switch_us(2.7),
+        cells.with_contention(&CONTENTION),
+    ] {
+        let points = points(&machine);
+        hold(&figures::contention_properties(&points), &points);
+    }
+}
+
+#[test]
 fn the_block_device() {
     let rows = uio::rows();
     hold(&uio::properties(&rows), &[]);

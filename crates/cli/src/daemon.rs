@@ -8,6 +8,7 @@ use crate::signals::Watch;
 use crate::{Outcome, output};
 use anyhow::{Result, ensure};
 use sidecore_block::served::InflateFrame;
+use sidecore_engine::CoreOptions;
 use sidecore_offload::daemon::{Allow, Daemon, DaemonOptions};
 use sidecore_offload::served::Registry;
 use std::path::PathBuf;
@@ -58,6 +59,7 @@ impl Args {
                 gids: self.allow_group,
             },
             registry: Registry::builtin().with::<InflateFrame>()?,
+            core: CoreOptions::of_this_machine(),
             ..DaemonOptions::default()
         };
         if let Some(socket) = self.socket {

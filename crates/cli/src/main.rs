@@ -6,6 +6,8 @@
 mod block;
 mod cell;
 mod daemon;
+mod doctor;
+mod manual;
 mod net;
 mod offload;
 mod output;
@@ -51,6 +53,12 @@ enum Command {
     /// Phylogenies by maximum likelihood: evaluate, simulate, compare, measure.
     #[command(subcommand)]
     Phylo(phylo::Command),
+    /// What this machine offers, and the command that would provide what it lacks.
+    Doctor(doctor::Args),
+    /// Write the manual's pages, one for each command.
+    Man(manual::Pages),
+    /// Print what completes this command's words in a shell.
+    Completions(manual::Completions),
     /// The main job, end to end, on this machine's own files.
     Tour(tour::Args),
 }
@@ -75,6 +83,9 @@ fn main() -> ExitCode {
         Command::Tlb(args) => args.run(),
         Command::Net(command) => command.run(),
         Command::Phylo(command) => command.run(),
+        Command::Doctor(args) => args.run(),
+        Command::Man(args) => args.run(),
+        Command::Completions(args) => args.run(),
         Command::Tour(args) => args.run(),
     };
     match result {

@@ -9,6 +9,7 @@ mod picture;
 use crate::signals::{SIGHUP, SIGINT, SIGTERM, raise_on};
 use crate::{Outcome, output};
 use anyhow::Result;
+use sidecore_engine::learned::Learned;
 use sidecore_tlb::report::{Level, Report, bytes};
 use sidecore_tlb::{Config, run};
 use std::io::IsTerminal;
@@ -48,11 +49,25 @@ pub(crate) struct Args {
     /// Measure the levels for loads from small pages only
     #[arg(long)]
     levels_only: bool,
+    /// Keep what was learned of page sizes and touching: pools and the daemon make their memory by
+    /// it from then on
+    #[arg(long, conflicts_with_all = ["levels_only", "quick"])]
+    learn: bool,
+    /// Remove what was kept, and measure nothing
+    #[arg(long, conflicts_with = "learn")]
+    forget: bool,
 }
 
 impl Args {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
+        if self.forget {
+            output::line(&match Learned::forget()? {
+                Some(path) => format!("removed {}", path.display()),
+                None => "nothing was kept".to_owned(),
+            })?;
+            return Ok(Outcome::Done);
+        }
         let cancel = raise_on(&[SIGINT, SIGTERM, SIGHUP])?;
         // Before a minute is spent: a place that cannot be written is said now.
         for path in [&self.tsv, &self.svg].into_iter().flatten() {
@@ -76,6 +91,13 @@ impl Args {
         }
         if let Some(path) = &self.svg {
             output::file(path, &picture::draw(&report)?)?;
+        }
+        if self.learn {
+            let path = report.learned.save()?;
+            eprintln!(
+                "kept in {}: pools that start from now on use it",
+                path.display()
+            );
         }
         if self.json {
             output::json(&report)?;

@@ -129,3 +129,45 @@ fn what_cannot_run_is_refused_in_one_line() {
     assert_eq!(output.status.code(), Some(2), "{errors}");
     assert!(errors.contains("cannot map"), "{errors}");
 }
+
+#[test]
+fn what_is_kept_is_warned_of_when_malformed_and_forgotten_when_told() {
+    let state = tempfile::tempdir().unwrap();
+    let kept = state.path().join("memory.toml");
+    std::fs::write(&kept, "neither this nor that").unwrap();
+    let file = state.path().join("some.txt");
+    std::fs::write(&file, "a pool starts to pack this").unwrap();
+    let packed = Command::new(env!("CARGO_BIN_EXE_sidecore"))
+        .args(["block", "pack"])
+        .arg(&file)
+        .arg("-o")
+        .arg(state.path().join("image"))
+        .env("SIDECORE_STATE", state.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&packed.stderr);
+    assert!(packed.status.success(), "{said}");
+    assert!(
+        said.contains("memory.toml") && said.contains("--forget"),
+        "{said}"
+    );
+
+    let forget = || {
+        let output = tlb(&["--forget"])
+            .env("SIDECORE_STATE", state.path())
+            .output()
+            .unwrap();
+        assert!(output.status.success());
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(forget().starts_with("removed "));
+    assert!(!kept.exists());
+    assert_eq!(forget(), "nothing was kept\n");
+
+    let refused = tlb(&["--learn", "--quick"]).output().unwrap();
+    assert_eq!(
+        refused.status.code(),
+        Some(2),
+        "a taste is not worth keeping"
+    );
+}

@@ -10,6 +10,7 @@
 
 use crate::error::{KernelError, StoreError};
 use crate::kernel::{Ctx, Kernel};
+use crate::learned::Learned;
 use crate::mail::{EnginePorts, HostPorts, Ports, SignalMode};
 use crate::mfc::{DmaCounters, DmaMode, Mfc};
 use crate::store::{LocalStore, STORE_BYTES_DEFAULT};
@@ -49,6 +50,19 @@ impl Default for CoreOptions {
             signal_modes: [SignalMode::Overwrite; 2],
             wait: WaitOptions::default(),
         }
+    }
+}
+
+impl CoreOptions {
+    /// The default, with the store's memory made as this machine was found to want it
+    /// ([`Learned::of_this_machine`]).
+    #[must_use]
+    pub fn of_this_machine() -> Self {
+        let mut options = Self::default();
+        if let Some(learned) = Learned::of_this_machine() {
+            options.region = learned.advise(options.store_bytes).region_options();
+        }
+        options
     }
 }
 

@@ -8,6 +8,7 @@
 //! - [`Kernel`]: what an engine runs; [`Ctx`]: what a kernel works with while it runs.
 //! - [`mfc`]: tagged DMA between main memory ([`In`], [`Out`], [`Area`]) and the local store.
 //! - [`store`]: the local store and its buffers.
+//! - [`learned`]: how such memory is best made on this machine.
 //! - [`Ring`]: a typed ring of buffers between a producer and a consumer: acquire, commit, wait,
 //!   release.
 //! - [`mail`]: mailboxes and signals between a host and an engine; [`wait`]: waiting that spins,
@@ -21,6 +22,7 @@ mod core;
 mod engine;
 mod error;
 mod kernel;
+pub mod learned;
 pub mod mail;
 mod memory;
 pub mod mfc;

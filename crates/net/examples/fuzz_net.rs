@@ -18,20 +18,23 @@ const RUN: u64 = 100_000;
 const HANG_S: u64 = 20;
 
 fn main() {
-    let option = |name: &str, default: u64| {
+    let option = |names: &[&str], default: u64| {
         let mut arguments = std::env::args();
         match arguments
-            .find(|argument| argument == name)
+            .find(|argument| names.contains(&argument.as_str()))
             .and_then(|_| arguments.next())
         {
             None => default,
             Some(value) => value.parse().unwrap_or_else(|_| {
-                eprintln!("fuzz_net: {name} takes a number, not `{value}`");
+                eprintln!("fuzz_net: {} takes a number, not `{value}`", names[0]);
                 std::process::exit(2)
             }),
         }
     };
-    let (inputs, first) = (option("--inputs", 1_000_000), option("--seed", 1));
+    let (inputs, first) = (
+        option(&["--inputs", "--count"], 1_000_000),
+        option(&["--seed"], 1),
+    );
     let began = Instant::now();
     let done = AtomicU64::new(0);
     let seed = AtomicU64::new(first);

@@ -187,3 +187,26 @@ fn world_address(world: &mut World, from: SocketAddr, id: sidecore_net::UdpId) -
     let port = world.stacks[0].udp_address(id).expect("open").port();
     SocketAddr::new(from.ip(), port)
 }
+
+#[test]
+fn what_was_closed_is_not_told_of() {
+    let mut world = World::new(6);
+    let (client, server) = open(&mut world, v4(2, 80));
+    world.stacks[0].write(client, b"unread").expect("open");
+    world.run(MS);
+    // Its event waits; the reset ends the session at once and frees its number.
+    world.stacks[1].close(server).expect("open");
+    world.run(MS);
+    assert_eq!(world.stacks[1].sessions(), 0);
+    while let Some(event) = world.stacks[1].next_event() {
+        assert!(matches!(event, Event::Listener(_)), "{event:?}");
+    }
+    // The number is used again, and its events are told.
+    let again = world.stacks[1].connect(v4(1, 99), None).expect("connects");
+    world.run(10 * MS);
+    assert_eq!(world.stacks[1].next_event(), Some(Event::Session(again)));
+    world.stacks[1]
+        .close(again)
+        .expect("refused, and still there");
+    assert_eq!(world.stacks[1].next_event(), None);
+}

@@ -808,3 +808,18 @@ fn an_idle_session_holds_no_buffer() {
     assert_eq!(world.stacks[0].buffers().1, 0);
     assert_eq!(world.stacks[1].buffers().1, 0);
 }
+
+#[test]
+fn an_embryo_whose_listener_is_gone_is_reset() {
+    let mut peer = Peer::new(|_| {});
+    let listener = peer.listen();
+    let syn = peer.segment(SYN, &[]);
+    peer.send(&syn);
+    let answer = peer.take().remove(0);
+    peer.stack.close_listener(listener).expect("listens");
+    peer.sequence += 1;
+    peer.acknowledgment = answer.sequence.wrapping_add(1);
+    peer.ack(0);
+    assert!(peer.take()[0].flags & RST != 0);
+    assert_eq!(peer.stack.sessions(), 0);
+}

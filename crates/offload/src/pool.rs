@@ -56,7 +56,7 @@ impl Default for PoolConfig {
             engines: cpu::allowed()
                 .map_or(1, |cpus| cpus.len())
                 .clamp(1, ENGINES_MAX),
-            core: CoreOptions::default(),
+            core: CoreOptions::of_this_machine(),
             grace: Duration::from_micros(8),
             pin: true,
             cpus: Vec::new(),
@@ -103,6 +103,8 @@ pub struct TaskCounters {
     pub ready: u64,
     /// Of these, those that wait for something.
     pub parked: u64,
+    /// Of these, those that are held because more are live than the policy wants.
+    pub held: u64,
     /// Ended since the pool started, never begun ones included.
     pub ended: u64,
 }
@@ -211,15 +213,17 @@ impl Pool {
         let read = |value: &AtomicUsize| value.load(Ordering::Relaxed) as u64;
         let tasks = &self.shared.tasks;
         let (live, parked) = (read(&tasks.live), read(&tasks.parked));
+        let spawned = tasks.spawned.load(Ordering::Relaxed);
         Snapshot {
             engines: self.counters(),
             engines_idle: self.engines_idle() as u64,
             tasks: TaskCounters {
-                spawned: tasks.spawned.load(Ordering::Relaxed),
-                queued: read(&tasks.queued),
+                spawned,
+                queued: tasks.waiting(),
                 live,
                 ready: live.saturating_sub(parked),
                 parked,
+                held: read(&tasks.held),
                 ended: tasks.ended.load(Ordering::Relaxed),
             },
             callers: self.ready() as u64,
@@ -263,6 +267,14 @@ impl Pool {
         if task::is_cancelled() {
             return Err(OffloadError::Cancelled);
         }
+        task::await_place(&self.shared);
+        self.off_load_now(work)
+    }
+
+    fn off_load_now<R: Send>(
+        &self,
+        work: impl FnOnce(&mut Core) -> R + Send,
+    ) -> Result<R, OffloadError> {
         let _ready = self.shared.count_ready();
         let work = |driver: &mut Driver| work(&mut driver.core);
         let Some(claim) = self.shared.acquire_or_host(true)? else {
@@ -303,12 +315,13 @@ impl Pool {
         if task::is_cancelled() {
             return Err(OffloadError::Cancelled);
         }
+        task::await_place(&self.shared);
         let ready = self.shared.count_ready();
         let (decision, arrival) = self.shared.arrive(&ready, class, 1);
         let on_host = decision == Decision::Host;
         let result = match on_host {
             true => self.shared.on_host(|driver| work(&mut driver.core)),
-            false => self.off_load(work),
+            false => self.off_load_now(work),
         };
         self.shared.depart(&arrival, 1, on_host);
         result
@@ -347,6 +360,7 @@ impl Pool {
             return Err(OffloadError::Cancelled);
         }
         let shared = &self.shared;
+        task::await_place(shared);
         let ready = shared.count_ready();
         // On equal cores the caller needs an engine whatever the policy says.
         let own = match shared.dedicated {

@@ -62,6 +62,11 @@ pub(crate) struct Shared {
     pub(crate) jobs: Jobs<Driver>,
     pub(crate) backlog: ArrayQueue<Posted>,
     pub(crate) policy: Mutex<Box<dyn Policy>>,
+    /// How many tasks the policy wants live: its answer after the last event, so that hosts that
+    /// look all the time need not lock it.
+    live_tasks: CachePadded<AtomicU32>,
+    /// Where hosts wait for more places of tasks.
+    pub(crate) room: WaitPoint,
     /// When the policy was last told that time passes.
     ticked_ns: AtomicU64,
     /// How loops of each class are split.
@@ -133,6 +138,10 @@ impl Shared {
             places: places.into(),
             jobs: Jobs::new(JOBS_MAX),
             backlog: ArrayQueue::new(config.backlog_max.max(1)),
+            live_tasks: CachePadded::new(AtomicU32::new(
+                config.policy.live_tasks(config.engines as u32).max(1),
+            )),
+            room: WaitPoint::new(),
             policy: Mutex::new(config.policy),
             ticked_ns: AtomicU64::new(0),
             splits: Mutex::new(vec![Split::default(); CLASSES_MAX].into()),
@@ -149,10 +158,6 @@ impl Shared {
             grace: config.grace,
             started: Instant::now(),
         })
-    }
-
-    pub(crate) fn engines(&self) -> usize {
-        self.places.len()
     }
 
     pub(crate) fn now_ns(&self) -> u64 {
@@ -177,12 +182,14 @@ impl Shared {
     /// What a policy is told when a loop asks for engines.
     fn arrival(&self, ready: &Ready<'_>, class: ClassId, units: u32) -> Arrival {
         let tasks = self.tasks.ready.load(Ordering::Relaxed) as u32;
-        let live = self.tasks.live.load(Ordering::Relaxed) as u32;
+        let held = self.tasks.held.load(Ordering::Relaxed) as u32;
+        let live = (self.tasks.live.load(Ordering::Relaxed) as u32).saturating_sub(held);
         let others = (tasks + ready.threads).saturating_sub(1);
         let engines = self.places.len() as u32;
         Arrival {
             task: task::id(),
             live: (live + ready.threads).max(1),
+            waiting: (self.tasks.waiting() as u32).saturating_add(held),
             class,
             units,
             // Its own, and all that no other task drives. Where there is no other task: an engine
@@ -206,7 +213,11 @@ impl Shared {
     ) -> (Decision, Arrived) {
         let begun_ns = self.now_ns();
         let arrival = self.arrival(ready, class, units);
-        let decision = self.policy.lock().arrive(begun_ns, &arrival);
+        let mut policy = self.policy.lock();
+        let decision = policy.arrive(begun_ns, &arrival);
+        let rose = self.note_live_tasks(&**policy);
+        drop(policy);
+        self.tell_room(rose);
         (decision, Arrived { arrival, begun_ns })
     }
 
@@ -227,6 +238,34 @@ impl Shared {
         if now_ns.saturating_sub(self.ticked_ns.load(Ordering::Relaxed)) > TICK_NS {
             self.ticked_ns.store(now_ns, Ordering::Relaxed);
             policy.tick(now_ns);
+        }
+        let rose = self.note_live_tasks(&**policy);
+        drop(policy);
+        self.tell_room(rose);
+    }
+
+    /// How many tasks the policy wants live.
+    pub(crate) fn live_tasks(&self) -> u32 {
+        // Advice: who reads it late starts or holds a task too many.
+        self.live_tasks.load(Ordering::Relaxed)
+    }
+
+    /// Notes the policy's present answer, under its lock: whether it grew.
+    fn note_live_tasks(&self, policy: &dyn Policy) -> bool {
+        let now = policy.live_tasks(self.places.len() as u32).max(1);
+        let before = self.live_tasks.load(Ordering::Relaxed);
+        if now != before {
+            self.live_tasks.store(now, Ordering::Relaxed);
+        }
+        now > before
+    }
+
+    /// Has hosts look again that have tasks and no place for them.
+    fn tell_room(&self, rose: bool) {
+        if rose {
+            // Partner: the fence in `Bell::sleep`.
+            fence(Ordering::SeqCst);
+            self.room.notify_hosts_after_fence();
         }
     }
 

@@ -12,7 +12,33 @@ pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
+#[cfg(not(loom))]
+pub(crate) use parking_lot::Mutex;
+
+#[cfg(loom)]
+pub(crate) use model::Mutex;
+
 use std::time::Duration;
+
+#[cfg(loom)]
+mod model {
+    /// Loom's mutex with the interface of the real one.
+    #[derive(Debug)]
+    pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        pub(crate) fn new(value: T) -> Self {
+            Self(loom::sync::Mutex::new(value))
+        }
+
+        pub(crate) fn lock(&self) -> loom::sync::MutexGuard<'_, T> {
+            // Nothing panics while it holds one.
+            self.0
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner)
+        }
+    }
+}
 
 /// A word that one thread sleeps on.
 #[derive(Debug)]

@@ -9,7 +9,6 @@ use sidecore_offload::daemon::{Allow, Daemon, DaemonOptions};
 use sidecore_sys::local_socket::{self, Received};
 use sidecore_sys::{SharedMap, Sharing};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -273,18 +272,25 @@ fn other_users_attach_only_where_they_are_allowed() {
         ..options(folder.path())
     })
     .unwrap();
-    for (uid, gid, allowed) in [
-        (54_321, 1, true),
-        (12_345, 777, true),
-        (12_345, 1, false),
-        (0, 0, true),
+    for (uid, gid, groups, allowed) in [
+        (54_321, 1, "", true),
+        (12_345, 777, "", true),
+        (12_345, 1, "", false),
+        (12_345, 1, "1,777", true),
+        (12_345, 1, "1,776", false),
+        (0, 0, "", true),
     ] {
-        let output = Command::new(&program)
+        // Its supplementary groups: those given, or none.
+        let groups = match groups {
+            "" => "--clear-groups".to_owned(),
+            groups => format!("--groups={groups}"),
+        };
+        let output = Command::new("setpriv")
+            .args([format!("--reuid={uid}"), format!("--regid={gid}"), groups])
+            .arg(&program)
             .args(["child", "--exact", "--nocapture"])
             .env(SOCKET, daemon.socket())
             .current_dir("/")
-            .uid(uid)
-            .gid(gid)
             .output()
             .unwrap();
         let said = String::from_utf8_lossy(&output.stdout);

@@ -3,7 +3,9 @@
 //! Why here: the figures that the design rests on can be made again by one command. A row is the
 //! best of many short runs: other work on the machine only ever makes a run slower.
 //! A *site-node* is one pattern at one inner node; with site repeats most are never computed, and
-//! the floating-point operations are counted as if they were not.
+//! the floating-point operations are counted as if they were not. *Traversals* keep every node's
+//! values, as a search needs them; *unkept* ones give the likelihood alone, as fitting a parameter
+//! needs it, and stay in the cache.
 
 use crate::kernel::{Buffer, Isa, Operand, Shape, derivatives, evaluate, newview};
 use crate::likelihood::{Likelihood, LikelihoodError, Options};
@@ -249,9 +251,11 @@ fn full(
     };
     let count = patterns.len();
     let edge = tree.edge(HalfId(0));
-    for (kernel, repeats) in [
-        ("traversal, tip tables", false),
-        ("traversal, site repeats", true),
+    for (kernel, repeats, keep) in [
+        ("traversal, tip tables", false, true),
+        ("traversal, site repeats", true, true),
+        ("unkept, tip tables", false, false),
+        ("unkept, site repeats", true, false),
     ] {
         let options = Options {
             isa,
@@ -265,7 +269,11 @@ fn full(
         let mut failed = None;
         let seconds = best(patience, || {
             likelihood.forget_values();
-            failed = likelihood.traverse(edge).err().or(failed.take());
+            let run = match keep {
+                true => likelihood.traverse(edge),
+                false => likelihood.evaluate_once().map(drop),
+            };
+            failed = run.err().or(failed.take());
         });
         if let Some(error) = failed {
             return Err(error.into());

@@ -6,6 +6,7 @@
 //!   which model.
 //! - [`model`]: substitution models by their RAxML-NG names; [`tree`], [`newick`]: trees.
 //! - [`likelihood`]: the likelihood of a tree, its branch lengths and parameters.
+//! - [`parsimony`]: trees to start from; [`search`]: the tree of the highest likelihood.
 //! - [`kernel`]: the loops that all time goes into; [`runner`]: who runs them, on how many engines.
 //! - [`simulate`]: alignments along a tree; [`compare`]: how far two trees are apart.
 //!
@@ -21,7 +22,9 @@ pub mod likelihood;
 pub mod model;
 pub mod msa;
 pub mod newick;
+pub mod parsimony;
 pub mod random;
 pub mod runner;
+pub mod search;
 pub mod simulate;
 pub mod tree;

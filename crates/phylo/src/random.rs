@@ -6,7 +6,7 @@
 //! xoshiro256++, seeded by SplitMix64.
 
 /// A stream of random numbers.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Random {
     state: [u64; 4],
 }

@@ -6,6 +6,8 @@
 //! So it is tried: windows with the present number and with another one in turn, so that a drift of
 //! the load hits both alike; the work done in equal numbers of departures is compared.
 //!
+//! While few waves of tasks are left, only such numbers are tried upwards as make one wave less.
+//!
 //! Another number is taken only when it does better beyond doubt, and dropped as soon as that has
 //! become unlikely: the more a candidate would lose, the sooner.
 //!
@@ -33,6 +35,8 @@ pub struct Climb {
     pause: u32,
     pause_next: u32,
     live: u32,
+    /// Tasks that are there and not live.
+    waiting: u32,
 }
 
 /// Rounds of four windows: accepted, candidate, candidate, accepted.
@@ -54,9 +58,11 @@ struct Trial {
 }
 
 impl Climb {
-    /// A task asks to off-load on a machine of `engines` while `live` tasks are live.
-    pub fn arrive(&mut self, engines: u32, live: u32) {
+    /// A task asks to off-load on a machine of `engines` while `live` tasks are live and `waiting`
+    /// others are there.
+    pub fn arrive(&mut self, engines: u32, live: u32, waiting: u32) {
         self.live = live;
+        self.waiting = waiting;
         if self.engines != engines {
             *self = Self {
                 engines,
@@ -66,6 +72,7 @@ impl Climb {
                 pause: PAUSE_MIN,
                 pause_next: PAUSE_MIN,
                 live,
+                waiting,
                 trial: None,
             };
         }
@@ -136,10 +143,11 @@ impl Climb {
 
     fn begin(&mut self, now: Nanos) {
         let most = self.engines.saturating_mul(LIVE_PER_ENGINE_MAX);
-        let candidate = self
-            .accepted
-            .saturating_add_signed(self.step)
-            .clamp(self.engines.max(1), most);
+        let candidate = match self.fewer_waves() {
+            Some(candidate) if self.step > 0 => candidate,
+            _ => self.accepted.saturating_add_signed(self.step),
+        };
+        let candidate = candidate.clamp(self.engines.max(1), most);
         if candidate == self.accepted {
             self.step = if self.step > 0 { -1 } else { 1 };
             self.pause = self.pause_next;
@@ -157,6 +165,17 @@ impl Climb {
             mean: 0.0,
             squares: 0.0,
         });
+    }
+
+    /// The number of live tasks that makes one wave less of those that there are, where waves are
+    /// few. Any other number between would leave a last wave that fills no engines, which costs more
+    /// than all that a better throughput before it can gain.
+    fn fewer_waves(&self) -> Option<u32> {
+        let tasks = self.live + self.waiting;
+        let waves = tasks.div_ceil(self.accepted.max(1));
+        (2..=WAVES_FEW)
+            .contains(&waves)
+            .then(|| tasks.div_ceil(waves - 1))
     }
 
     /// After each round: goes on, takes the candidate, or drops it.
@@ -216,6 +235,9 @@ impl Trial {
         (self.squares / (rounds - 1.0).max(1.0) / rounds).sqrt()
     }
 }
+
+/// With so many waves of tasks or fewer, the last one counts.
+const WAVES_FEW: u32 = 3;
 
 /// Departures in a window.
 const WINDOW: u32 = 512;

@@ -48,7 +48,8 @@ impl Policy for Equi {
     }
 
     fn arrive(&mut self, now: Nanos, arrival: &Arrival) -> Decision {
-        self.climb.arrive(arrival.engines, arrival.live);
+        self.climb
+            .arrive(arrival.engines, arrival.live, arrival.waiting);
         self.measured.arrive(now, arrival)
     }
 

@@ -48,6 +48,8 @@ pub struct Arrival {
     pub ready: u32,
     /// Tasks that have begun, not ended and are not parked, this one included: at least 1.
     pub live: u32,
+    /// Tasks that are there and not live: parked, or not begun. 0 where the driver cannot know.
+    pub waiting: u32,
 }
 
 /// What a policy decides on an arrival.

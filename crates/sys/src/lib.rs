@@ -26,7 +26,9 @@ mod error;
 pub mod futex;
 pub mod local_socket;
 pub mod loop_control;
+pub mod machine;
 pub mod map;
+pub mod offers;
 pub mod plain;
 pub mod prefetch;
 pub mod region;
@@ -36,6 +38,7 @@ pub mod slab;
 
 pub use alias::{AliasOptions, AliasedMap, Frame};
 pub use error::SysError;
+pub use machine::Machine;
 pub use map::FileMap;
 pub use plain::Plain;
 pub use region::{Backing, HugePages, Region, RegionOptions};

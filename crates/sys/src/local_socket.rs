@@ -15,7 +15,7 @@ use rustix::net::{
 use rustix::process::{Pid, PidfdFlags};
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
@@ -82,6 +82,44 @@ pub fn peer(socket: BorrowedFd<'_>) -> Result<Peer, SysError> {
         uid: peer.uid.as_raw(),
         gid: peer.gid.as_raw(),
     })
+}
+
+/// The supplementary groups of who is on the other side, as the kernel saw them when the connection
+/// was made. None where a kernel before 4.13 cannot say.
+///
+/// # Errors
+/// [`SysError::Call`].
+#[allow(unsafe_code)] // An option that has no safe wrapper.
+pub fn peer_groups(socket: BorrowedFd<'_>) -> Result<Vec<u32>, SysError> {
+    let mut groups: Vec<libc::gid_t> = vec![0; 64];
+    loop {
+        let mut bytes = libc::socklen_t::try_from(std::mem::size_of_val(&groups[..])).unwrap_or(0);
+        // SAFETY: the kernel writes at most `bytes` bytes to the vector, which is that long, and
+        // then how many it wrote, or needs, to `bytes`.
+        let answer = unsafe {
+            libc::getsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERGROUPS,
+                groups.as_mut_ptr().cast(),
+                &raw mut bytes,
+            )
+        };
+        let count = bytes as usize / size_of::<libc::gid_t>();
+        if answer == 0 {
+            groups.truncate(count);
+            return Ok(groups);
+        }
+        match std::io::Error::last_os_error().raw_os_error() {
+            // The kernel says how many there are, 65,536 at most.
+            Some(libc::ERANGE) if count > groups.len() => groups.resize(count, 0),
+            Some(libc::ENOPROTOOPT) => return Ok(Vec::new()),
+            errno => {
+                let errno = Errno::from_raw_os_error(errno.unwrap_or(0));
+                return Err(refused("SO_PEERGROUPS")(errno));
+            }
+        }
+    }
 }
 
 /// A descriptor that becomes readable when the process ends. `None` where there is no such process

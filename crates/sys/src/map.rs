@@ -19,7 +19,8 @@
 //!
 //! Must stay true: the handler does nothing but look at a bounded table of atomics and call `mmap`;
 //! every map that exists is in that table; an access outside all maps goes to the handler that was
-//! there before. Any thread. Source: mmap(2), sigaction(2), signal-safety(7).
+//! there before. [`crate::SharedMap`]s that this process made are in the table, too. Any thread.
+//! Source: mmap(2), sigaction(2), signal-safety(7).
 #![allow(unsafe_code)] // Maps files, installs a signal handler.
 
 use crate::SysError;
@@ -61,7 +62,6 @@ impl FileMap {
     /// [`SysError::Size`] for no bytes or bytes past the end of the file; [`SysError::MapFile`]
     /// where the kernel refuses; [`SysError::TooManyMaps`]; [`SysError::Handler`].
     pub fn new(file: &File, offset: u64, len: usize) -> Result<Self, SysError> {
-        install_handler()?;
         let refuse = |source: io::Error| SysError::MapFile {
             offset,
             bytes: len,
@@ -103,7 +103,7 @@ impl FileMap {
                 return Err(refuse(error.into()));
             }
         };
-        guard.arm(map_start.as_ptr().addr(), map_bytes);
+        guard.arm(map_start.as_ptr().addr(), map_bytes, false);
         Ok(Self {
             // SAFETY: `lead` is less than a page and the mapping is at least one.
             start: unsafe { map_start.add(lead) },
@@ -215,11 +215,13 @@ impl Drop for FileMap {
 /// an entry that changed meanwhile is not the one it looks for, because the faulting thread borrows
 /// its map.
 #[derive(Debug)]
-struct Guard {
+pub(crate) struct Guard {
     taken: AtomicBool,
     version: AtomicU32,
     start: AtomicUsize,
     bytes: AtomicUsize,
+    /// Whether its owner writes to the map: then the page of zeros must bear it, too.
+    writable: AtomicBool,
     damaged: AtomicBool,
 }
 
@@ -232,11 +234,14 @@ impl Guard {
             version: AtomicU32::new(1),
             start: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
+            writable: AtomicBool::new(false),
             damaged: AtomicBool::new(false),
         }
     }
 
-    fn claim() -> Result<&'static Self, SysError> {
+    /// Takes a free entry, and sees to it that the handler is there.
+    pub(crate) fn claim() -> Result<&'static Self, SysError> {
+        install_handler()?;
         GUARDS
             .iter()
             // Acquire pairs with Release in `free`: the last owner's changes come before ours.
@@ -244,7 +249,9 @@ impl Guard {
             .ok_or(SysError::TooManyMaps { limit: MAPS_MAX })
     }
 
-    fn arm(&self, start: usize, bytes: usize) {
+    /// Guards a map of so many bytes, whole pages, from now on.
+    pub(crate) fn arm(&self, start: usize, bytes: usize, writable: bool) {
+        self.writable.store(writable, Ordering::Relaxed);
         self.damaged.store(false, Ordering::Relaxed);
         self.start.store(start, Ordering::Relaxed);
         self.bytes.store(bytes, Ordering::Relaxed);
@@ -252,14 +259,22 @@ impl Guard {
         self.version.fetch_add(1, Ordering::Release);
     }
 
-    fn disarm(&self) {
+    /// Whether a page could not be had since then.
+    pub(crate) fn damaged(&self) -> bool {
+        // Acquire, from the handler's Release.
+        self.damaged.load(Ordering::Acquire)
+    }
+
+    /// No reader is left; the map goes next.
+    pub(crate) fn disarm(&self) {
         // Even to odd, and the fence keeps it before the next owner's stores (the handler's fence
         // is its partner).
         self.version.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::Release);
     }
 
-    fn free(&self) {
+    /// The map is gone.
+    pub(crate) fn free(&self) {
         self.taken.store(false, Ordering::Release);
     }
 
@@ -320,14 +335,18 @@ extern "C" fn on_bus_error(
     if let Some(guard) = GUARDS.iter().find(|guard| guard.covers(address)) {
         guard.damaged.store(true, Ordering::Release);
         let page = PAGE_BYTES.load(Ordering::Relaxed);
-        // SAFETY: replaces one page of a map that this process owns and only reads, while the
-        // faulting reader keeps it alive. The raw call sets `errno` only on failure, and then the
+        let protection = match guard.writable.load(Ordering::Relaxed) {
+            true => libc::PROT_READ | libc::PROT_WRITE,
+            false => libc::PROT_READ,
+        };
+        // SAFETY: replaces one page of a map that this process owns and uses as the protection says,
+        // while the faulting thread keeps it alive. The raw call sets `errno` only on failure, and then the
         // default action follows.
         let replaced = unsafe {
             libc::mmap(
                 ptr::without_provenance_mut(address & !(page - 1)),
                 page,
-                libc::PROT_READ,
+                protection,
                 libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED,
                 -1,
                 0,

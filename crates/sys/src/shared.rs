@@ -6,12 +6,19 @@
 //! instructions that the compiler cannot look into or repeat, and its words are atomics. The file
 //! is sealed: it can be neither cut short (which would make an access a `SIGBUS`) nor grown.
 //!
+//! What no seal forbids who may write is to punch a hole. It reads as zeros, a page is taken for it
+//! at the next access, and where the machine then has none left (`vm.overcommit_memory` = 2, at its
+//! limit) that is a `SIGBUS` after all. So memory that this process made and shares for writing is
+//! guarded as maps of files are ([`crate::FileMap`]): a page of zeros of its own takes the place,
+//! and [`SharedMap::damaged`] says so.
+//!
 //! Must stay true: a mapping lives as long as every slice and overlay of it, by lifetime; what is
 //! read was read once, is plain bytes, and means nothing until it was checked. Any thread. Source:
 //! memfd_create(2), fcntl(2) "File Sealing", mmap(2).
 #![allow(unsafe_code)] // Maps shared memory and copies to and from it.
 
 use crate::SysError;
+use crate::map::Guard;
 use crate::region::page_bytes;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{self, Advice, MapFlags, ProtFlags};
@@ -39,6 +46,7 @@ pub struct SharedMap {
     file: OwnedFd,
     writable: bool,
     locked: bool,
+    guard: Option<&'static Guard>,
 }
 
 // SAFETY: the mapping belongs to this value; its bytes are only accessed by atomics and by copies
@@ -54,7 +62,7 @@ impl SharedMap {
     ///
     /// # Errors
     /// [`SysError::Size`] for 0 bytes, [`SysError::Map`] and [`SysError::Call`] where the operating
-    /// system refuses.
+    /// system refuses; [`SysError::TooManyMaps`], [`SysError::Handler`].
     pub fn create(name: &str, bytes: usize, sharing: Sharing) -> Result<Self, SysError> {
         let rounded = bytes.checked_next_multiple_of(page_bytes());
         let len = rounded.filter(|&len| len > 0).ok_or(SysError::Size {
@@ -69,6 +77,9 @@ impl SharedMap {
             .map_err(refused("memfd_create"))?;
         rustix::fs::ftruncate(&file, len as u64).map_err(refused("ftruncate of a memfd"))?;
         let mut map = Self::map(file, len, true)?;
+        if sharing == Sharing::ReadWrite {
+            map.guard()?;
+        }
         map.touch();
         let mut seals = SealFlags::SHRINK | SealFlags::GROW;
         if sharing == Sharing::ReadOnly {
@@ -152,7 +163,22 @@ impl SharedMap {
             file,
             writable,
             locked: false,
+            guard: None,
         })
+    }
+
+    /// Whether a page that another process took away could not be had again. What was there is
+    /// lost, and the two processes no longer see the same memory.
+    #[must_use]
+    pub fn damaged(&self) -> bool {
+        self.guard.is_some_and(Guard::damaged)
+    }
+
+    fn guard(&mut self) -> Result<(), SysError> {
+        let guard = Guard::claim()?;
+        guard.arm(self.start.as_ptr().addr(), self.len, self.writable);
+        self.guard = Some(guard);
+        Ok(())
     }
 
     /// Makes every page present in this process. A kernel before 5.14 does it at the first access.
@@ -169,8 +195,14 @@ impl SharedMap {
 
 impl Drop for SharedMap {
     fn drop(&mut self) {
+        if let Some(guard) = self.guard {
+            guard.disarm();
+        }
         // SAFETY: the mapping is this value's own and no slice of it outlives it.
         unsafe { mm::munmap(self.start.as_ptr().cast(), self.len) }.ok();
+        if let Some(guard) = self.guard {
+            guard.free();
+        }
     }
 }
 
@@ -441,6 +473,32 @@ const STRING_COPY_BYTES_MIN: usize = 128;
 mod tests {
     use super::*;
     use rustix::io::Errno;
+
+    #[test]
+    fn a_hole_reads_as_zeros_and_a_page_that_cannot_be_had_is_no_end() {
+        use rustix::fs::FallocateFlags as How;
+        let page = page_bytes();
+        let map = SharedMap::create("test", 2 * page, Sharing::ReadWrite).unwrap();
+        map.slice().write_at(page, &[7; 8]);
+        let hole = How::PUNCH_HOLE | How::KEEP_SIZE;
+        rustix::fs::fallocate(map.file(), hole, page as u64, page as u64).unwrap();
+        let mut bytes = [1; 8];
+        map.slice().read_at(page, &mut bytes);
+        assert_eq!((bytes, map.damaged()), ([0; 8], false));
+        // No seal, and cut short: as where a page is gone and memory is out.
+        let file = rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&file, 2 * page as u64).unwrap();
+        let mut map = SharedMap::map(file, 2 * page, true).unwrap();
+        map.guard().unwrap();
+        map.slice().write_at(0, &[7; 8]);
+        rustix::fs::ftruncate(&map.file, page as u64).unwrap();
+        assert!(!map.damaged());
+        map.slice().write_at(page + 8, &[9; 8]);
+        map.slice().read_at(page + 8, &mut bytes);
+        assert_eq!((bytes, map.damaged()), ([9; 8], true));
+        map.slice().read_at(0, &mut bytes);
+        assert_eq!(bytes, [7; 8]);
+    }
 
     #[test]
     fn two_mappings_are_the_same_memory_and_bounds_hold() {

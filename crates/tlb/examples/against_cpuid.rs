@@ -8,7 +8,8 @@
 //! machine has counters.
 
 use raw_cpuid::{Associativity, CpuId, DatType};
-use sidecore_tlb::report::{Level, Machine};
+use sidecore_sys::Machine;
+use sidecore_tlb::report::Level;
 use sidecore_tlb::{Config, run};
 use std::error::Error;
 use std::io::Write;
@@ -29,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .find_map(|argument| argument.parse().ok())
         .unwrap_or(10);
     let mut out = std::io::stdout().lock();
-    for line in Machine::look().lines() {
+    for line in Machine::of_this_program().lines() {
         writeln!(out, "{line}")?;
     }
     let truth = truth();

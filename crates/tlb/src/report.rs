@@ -4,12 +4,13 @@
 //! `levels[]{path page_bytes entries penalty_cycles confidence corroborated}` and
 //! `effective_granule_bytes{}` keep their names.
 
-use crate::advice::Learned;
 use crate::curve::Curve;
 use crate::detect::Knee;
 use crate::measure::{Corroboration, FirstUse, Missing, Pages, Path};
 use crate::sets::Indexing;
 use serde::Serialize;
+use sidecore_engine::learned::Learned;
+use sidecore_sys::Machine;
 use std::collections::BTreeMap;
 
 /// A whole run.
@@ -136,60 +137,6 @@ impl Report {
             }
         }
         out
-    }
-}
-
-/// What is known of the machine.
-#[derive(Debug, Clone, Serialize)]
-pub struct Machine {
-    /// The processor's name.
-    pub cpu: String,
-    /// Cores that this process may use.
-    pub cores: usize,
-    /// The kernel's release.
-    pub kernel: String,
-    /// The load average at the start: over 1, 5 and 15 minutes.
-    pub load_start: String,
-}
-
-impl Machine {
-    /// Looks around; what cannot be found out is said to be unknown. Source: proc(5).
-    #[must_use]
-    pub fn look() -> Self {
-        let line = |path: &str| {
-            std::fs::read_to_string(path).map_or("unknown".into(), |text| text.trim().to_owned())
-        };
-        let cpuinfo = line("/proc/cpuinfo");
-        let field = |name: &str| {
-            let found = cpuinfo.lines().find(|line| line.starts_with(name));
-            let value = found.and_then(|line| line.split_once(':'));
-            value.map_or("unknown", |(_, value)| value.trim())
-        };
-        Self {
-            cpu: format!(
-                "{} (family {}, model {})",
-                field("model name"),
-                field("cpu family"),
-                field("model\t")
-            ),
-            cores: sidecore_sys::cpu::allowed().map_or(1, |cores| cores.len()),
-            kernel: line("/proc/sys/kernel/osrelease"),
-            load_start: line("/proc/loadavg")
-                .split(' ')
-                .take(3)
-                .collect::<Vec<_>>()
-                .join(" "),
-        }
-    }
-
-    /// The same for people, a line each.
-    #[must_use]
-    pub fn lines(&self) -> Vec<String> {
-        vec![
-            format!("machine: {}, {} cores", self.cpu, self.cores),
-            format!("kernel: {}", self.kernel),
-            format!("load average at the start: {}", self.load_start),
-        ]
     }
 }
 

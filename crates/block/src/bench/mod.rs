@@ -7,8 +7,7 @@
 //! - `inputs`: images of them, in our formats and the peers', made when first needed and compared
 //!   with the source once.
 //! - `tools`: other programs: found, started, waited for, ended.
-//! - [`stats`]: medians, spreads; [`machine`]: what the header says. Both shared with
-//!   `offload bench`.
+//! - [`stats`]: medians, spreads; shared with `offload bench`.
 //! - one file a group of measurements: `lzo`, `nbd`, `scaling`, `fuse`, `mount`, `stages`, `paper`.
 //! - [`figures`]: what the papers report.
 //! - [`report`]: what comes out; [`markdown`]: the same, for `docs/results`.
@@ -41,7 +40,7 @@ use crate::pack::PackError;
 use crate::ways::nbd::NbdError;
 use inputs::Inputs;
 use report::{Better, Peer, Report, Row, Sample};
-pub use sidecore_offload::bench::{machine, stats};
+pub use sidecore_offload::bench::stats;
 use stats::{Outcome, Series};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -230,7 +229,7 @@ pub fn run(
         rounds,
         inputs,
         report: Report::new(
-            machine::Machine::look(&config.sidecore),
+            sidecore_sys::Machine::look(&config.sidecore),
             rounds,
             config.quick,
         ),

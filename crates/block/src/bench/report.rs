@@ -5,8 +5,8 @@
 //! `peers[]{name metric here peer ratio spread}` keep their names; a figure without its spread and
 //! rounds is not in here.
 
-use super::machine::Machine;
 use serde::Serialize;
+use sidecore_sys::Machine;
 
 /// A whole run.
 #[derive(Debug, Clone, Serialize)]

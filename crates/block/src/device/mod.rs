@@ -39,9 +39,10 @@ use cache::{Cache, CacheCounts};
 use growth::Growth;
 use parking_lot::{Condvar, Mutex, RwLock};
 use readahead::ReadAhead;
+use sidecore_engine::learned::Learned;
 use sidecore_offload::{Background, Pool};
 use sidecore_sched::ClassId;
-use sidecore_sys::{FileMap, RegionOptions, Slab, SlotBuf};
+use sidecore_sys::{FileMap, HugePages, RegionOptions, Slab, SlotBuf, region};
 use stages::Stages;
 use std::collections::HashSet;
 use std::fs::File;
@@ -154,9 +155,9 @@ impl Device {
         // Not touched now: a device that is never read should not take its cache's memory. Nor by
         // those who read: see `growth`.
         let options = RegionOptions {
+            huge: cache_pages(frame_bytes * budget.slots as usize),
             lock: false,
             touch: false,
-            ..RegionOptions::default()
         };
         let slab = Slab::new(frame_bytes, budget.slots as usize, options)?;
         let slots: Box<[_]> = std::iter::from_fn(|| slab.take())
@@ -389,6 +390,16 @@ impl Budget {
             slots_min,
             maps,
         })
+    }
+}
+
+/// Pages for a cache of so many bytes: small ones where this machine was found to gain nothing from
+/// larger ones; never reserved ones, which could not be given back slot by slot.
+fn cache_pages(bytes: usize) -> HugePages {
+    let learned = Learned::of_this_machine();
+    match learned.map(|learned| learned.advise(bytes).page_bytes <= region::page_bytes()) {
+        Some(true) => HugePages::None,
+        _ => HugePages::Transparent,
     }
 }
 

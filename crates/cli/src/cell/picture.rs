@@ -7,14 +7,12 @@
 //! Source: own; colours after Okabe and Ito, told apart by colour-blind people, too.
 
 use super::run::Row as RunRow;
-use anyhow::{Result, anyhow};
-use plotters::coord::Shift;
+use crate::picture::{Area, GREY, failed};
+use anyhow::Result;
 use plotters::prelude::*;
 use sidecore_cell::figures::Point;
 use sidecore_cell::tables::{Table1Row, Table2Row};
 use sidecore_cell::uio::Row;
-
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// One line or one set of points.
 struct Series {
@@ -257,14 +255,9 @@ fn chart(area: &Area<'_>, title: &str, x: &str, series: &[Series]) -> Result<()>
         .map_err(failed)
 }
 
-fn failed(error: impl std::fmt::Display) -> anyhow::Error {
-    anyhow!("cannot draw the picture: {error}")
-}
-
 const WIDTH: i32 = 1200;
 const HEIGHT: i32 = 560;
 const UIO_RATIO_MAX: f64 = 1.5;
-const GREY: RGBColor = RGBColor(150, 150, 150);
 const COLOURS: [RGBColor; 5] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),

@@ -4,7 +4,7 @@ use super::common;
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use sidecore_offload::{Pool, PoolConfig};
-use sidecore_phylo::likelihood::{LENGTH_MIN, Likelihood, Options};
+use sidecore_phylo::likelihood::{LENGTH_MIN, Lengths, Likelihood, Options};
 use sidecore_phylo::runner::{Runner, Serial};
 use sidecore_phylo::tree::Tree;
 use std::fmt::Write as _;
@@ -31,6 +31,9 @@ pub(crate) struct Args {
     /// What is fitted: nothing, branch lengths, or these and the model's free parameters
     #[arg(long, value_enum, default_value = "none")]
     opt: Fit,
+    /// How partitions share branch lengths: all alike, or each with a factor of its own
+    #[arg(long, value_enum, default_value = "linked")]
+    brlen: Share,
     /// Stop fitting when a round gains less than this in log-likelihood
     #[arg(long, value_name = "GAIN", default_value = "0.001", value_parser = gain)]
     epsilon: f64,
@@ -56,6 +59,14 @@ enum Fit {
     Branches,
     /// Branch lengths and the model's free parameters
     All,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Share {
+    /// One length a branch
+    Linked,
+    /// One length a branch, times a factor that is fitted for each partition (--opt all)
+    Scaled,
 }
 
 fn gain(text: &str) -> Result<f64, String> {
@@ -94,6 +105,9 @@ impl Args {
             tracing::warn!("{short} branches are shorter than {LENGTH_MIN}: set to that");
         }
         let mut likelihood = Likelihood::partitioned(tree, parts, runner, Options::default())?;
+        if self.brlen == Share::Scaled {
+            likelihood.set_lengths(Lengths::Scaled);
+        }
         let lnl = match self.opt {
             Fit::None => likelihood.evaluate()?,
             Fit::Branches => likelihood.optimise_lengths(self.epsilon, LENGTH_ROUNDS_MAX)?,
@@ -126,6 +140,7 @@ impl Args {
                 .map(|part| part.patterns().len())
                 .sum(),
             models,
+            scales: likelihood.parts().iter().map(|part| part.scale()).collect(),
             tree_length: likelihood
                 .tree()
                 .edges()
@@ -139,8 +154,11 @@ impl Args {
             return Ok(Outcome::Done);
         }
         output::line(&format!("log-likelihood  {lnl:.6}"))?;
-        for model in &report.models {
-            output::line(&format!("model           {model}"))?;
+        for (model, scale) in report.models.iter().zip(&report.scales) {
+            output::line(&match self.brlen {
+                Share::Linked => format!("model           {model}"),
+                Share::Scaled => format!("model           {model}, lengths times {scale:.6}"),
+            })?;
         }
         output::line(&format!(
             "alignment       {} taxa, {} sites, {} patterns",
@@ -158,6 +176,7 @@ struct Json {
     sites: usize,
     patterns: usize,
     models: Vec<String>,
+    scales: Vec<f64>,
     tree_length: f64,
     engines: usize,
     wall_s: f64,

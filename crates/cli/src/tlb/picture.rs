@@ -4,7 +4,8 @@
 //! there; what is above the picture's top is cut off, not squeezed in. Pure: SVG text comes out.
 //! Source: own; colours after Okabe and Ito, told apart by colour-blind people, too.
 
-use anyhow::{Result, anyhow};
+use crate::picture::{Area, GREY, failed, text};
+use anyhow::Result;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use sidecore_tlb::measure::{Pages, Path};
@@ -41,8 +42,6 @@ pub(super) fn draw(report: &Report) -> Result<String> {
     Ok(svg)
 }
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
-
 fn draw_head(area: &Area<'_>, report: &Report) -> Result<()> {
     let quick = if report.quick { ", quick run" } else { "" };
     let machine = &report.machine;
@@ -50,11 +49,17 @@ fn draw_head(area: &Area<'_>, report: &Report) -> Result<()> {
         "{}, {} cores, kernel {}, load {}{quick}",
         machine.cpu, machine.cores, machine.kernel, machine.load_start
     );
-    text(area, "What address translation costs", (MARGIN, 20), 20)?;
-    text(area, &line, (MARGIN, 46), 13)?;
+    text(
+        area,
+        "What address translation costs",
+        (MARGIN, 20),
+        20,
+        HPos::Left,
+    )?;
+    text(area, &line, (MARGIN, 46), 13, HPos::Left)?;
     let legend = "fastest windows; an access in each 4 KiB, in random order; marks: half of the \
                   accesses miss a level of that many entries";
-    text(area, legend, (MARGIN, 66), 13)
+    text(area, legend, (MARGIN, 66), 13, HPos::Left)
 }
 
 fn draw_panel(area: &Area<'_>, title: &str, curves: &[&Measured], report: &Report) -> Result<()> {
@@ -157,16 +162,6 @@ fn top(curves: &[&Measured]) -> f64 {
     }
 }
 
-fn text(area: &Area<'_>, text: &str, at: (i32, i32), size: i32) -> Result<()> {
-    let style = ("sans-serif", size).into_font().color(&BLACK);
-    area.draw_text(text, &style.pos(Pos::new(HPos::Left, VPos::Center)), at)
-        .map_err(failed)
-}
-
-fn failed(error: impl std::fmt::Display) -> anyhow::Error {
-    anyhow!("cannot draw the picture: {error}")
-}
-
 const WIDTH: u32 = 1200;
 const MARGIN: i32 = 20;
 const HEAD_HEIGHT: u32 = 84;
@@ -175,7 +170,6 @@ const PANEL_HEIGHT: u32 = 460;
 const FIRST_OCTAVE: f64 = 3.0;
 /// 16,384 pages.
 const LAST_OCTAVE: f64 = 14.0;
-const GREY: RGBColor = RGBColor(150, 150, 150);
 const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(86, 180, 233),

@@ -9,6 +9,19 @@ pub(crate) const BUFFER_BYTES_MAX: usize = CLASS_BYTES[CLASS_BYTES.len() - 1];
 /// Bytes of a slab, unless one buffer needs more: one huge page.
 const SLAB_BYTES: usize = 2 << 20;
 
+/// How many buffers a slab of each class holds, as a power of two.
+const PER_SLAB_BITS: [u32; CLASS_BYTES.len()] = {
+    let mut bits = [0; CLASS_BYTES.len()];
+    let mut class = 0;
+    while class < bits.len() {
+        if CLASS_BYTES[class] < SLAB_BYTES {
+            bits[class] = (SLAB_BYTES / CLASS_BYTES[class]).trailing_zeros();
+        }
+        class += 1;
+    }
+    bits
+};
+
 /// A buffer's name: its class in the upper four bits, its number below.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Buffer(pub(crate) u32);
@@ -109,7 +122,7 @@ impl Pool {
     #[inline]
     pub(crate) fn bytes(&self, buffer: Buffer) -> &[u8] {
         let (class, bytes) = (buffer.class(), buffer.capacity());
-        let per_slab = (bytes.max(SLAB_BYTES) / bytes).trailing_zeros();
+        let per_slab = PER_SLAB_BITS[buffer.class()];
         let slab = &self.classes[class].slabs[buffer.number() >> per_slab];
         let start = (buffer.number() & ((1 << per_slab) - 1)) * bytes;
         &slab.bytes()[start..start + bytes]
@@ -119,7 +132,7 @@ impl Pool {
     #[inline]
     pub(crate) fn bytes_mut(&mut self, buffer: Buffer) -> &mut [u8] {
         let (class, bytes) = (buffer.class(), buffer.capacity());
-        let per_slab = (bytes.max(SLAB_BYTES) / bytes).trailing_zeros();
+        let per_slab = PER_SLAB_BITS[buffer.class()];
         let slab = &mut self.classes[class].slabs[buffer.number() >> per_slab];
         let start = (buffer.number() & ((1 << per_slab) - 1)) * bytes;
         &mut slab.bytes_mut()[start..start + bytes]
@@ -130,7 +143,7 @@ impl Pool {
         let (low, high) = self.classes.split_at_mut_checked(to.class())?;
         let locate = |buffer: Buffer| {
             let bytes = buffer.capacity();
-            let per_slab = (bytes.max(SLAB_BYTES) / bytes).trailing_zeros();
+            let per_slab = PER_SLAB_BITS[buffer.class()];
             let start = (buffer.number() & ((1 << per_slab) - 1)) * bytes;
             (buffer.number() >> per_slab, start..start + bytes)
         };

@@ -21,6 +21,8 @@ use zerocopy::FromBytes;
 const STAGED_MAX: usize = 64;
 /// Bytes of a segment that is put off: 64 of them and what belongs to them take 32 KiB.
 const STAGED_BYTES: usize = 448;
+/// How far behind a segment's entry in the table its control block is fetched.
+const BLOCKS_BEHIND: usize = 4;
 /// How far ahead of its segment a session's buffer is fetched.
 const BUFFERS_AHEAD: usize = 4;
 
@@ -196,6 +198,20 @@ impl Stack {
             bytes[at][..payload.len()].copy_from_slice(payload);
             self.staging.arrivals.push(arrival);
         }
+        // The entry of an earlier one is here by now: its control block is next.
+        if let Some(earlier) = at.checked_sub(BLOCKS_BEHIND) {
+            self.prefetch_session(self.staging.arrivals[earlier].hash);
+        }
+    }
+
+    /// Brings near what is probably the session of this hash.
+    #[inline]
+    fn prefetch_session(&self, hash: u32) {
+        if let Some(number) = self.table.guess(hash)
+            && self.store.knows(number)
+        {
+            self.store.prefetch(number);
+        }
     }
 
     /// Deals with what was put off: the second and third part of hash all, fetch all, process.
@@ -211,12 +227,8 @@ impl Stack {
             return;
         };
         let mut arrivals = std::mem::take(&mut self.staging.arrivals);
-        for arrival in &arrivals {
-            if let Some(number) = self.table.guess(arrival.hash)
-                && self.store.knows(number)
-            {
-                self.store.prefetch(number);
-            }
+        for arrival in &arrivals[arrivals.len().saturating_sub(BLOCKS_BEHIND)..] {
+            self.prefetch_session(arrival.hash);
         }
         for (at, arrival) in arrivals.iter().enumerate() {
             // A later one's buffer, by way of its control block, which is here by now.

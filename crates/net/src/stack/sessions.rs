@@ -153,7 +153,8 @@ impl Stack {
         let mtu = self.mtu_bytes.min(0xffff) as u16;
         let headers = ip::header_bytes(&ends.local) + tcp::HEADER_BYTES + tcp::OPTIONS_BYTES_MAX;
         let super_bytes = self.common.interface.super_bytes.saturating_sub(headers) as u16;
-        let (_, path, cold) = self.store.session(number);
+        let (hot, path, cold) = self.store.session(number);
+        hot.clear(flag::DETACHED);
         path.local = ends.local;
         path.remote = ends.remote;
         path.local_port = ends.local_port;
@@ -279,6 +280,12 @@ impl Stack {
                 continue;
             }
             let of = &mut self.listeners.all[listener as usize];
+            if !of.open {
+                // It stopped listening meanwhile; what follows below counts the embryo out.
+                let error = Some(crate::error::SessionError::Aborted);
+                session(&mut self.store, &mut self.common, number).reset(error);
+                continue;
+            }
             of.embryos -= 1;
             of.waiting.push_back(number);
             cold.queued = true;
@@ -320,9 +327,9 @@ impl Stack {
         let listed = hot.flags & (flag::READY | flag::EVENT);
         let armed = hot.armed;
         self.store.give(number);
-        // Lists that still name it find a closed session; it must not be listed twice.
+        // Lists that still name it find a closed session without an owner; it must not be listed twice.
         let hot = self.store.hot_mut(number);
-        hot.set(listed);
+        hot.set(listed | flag::DETACHED);
         hot.armed = armed;
     }
 }

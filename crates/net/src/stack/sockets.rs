@@ -420,7 +420,8 @@ impl Stack {
                 Happening::Session(number) => {
                     let hot = self.store.hot_mut(number);
                     hot.clear(flag::EVENT);
-                    if hot.has(flag::DETACHED) {
+                    if hot.has(flag::DETACHED | flag::EMBRYO) {
+                        // Nobody's, any more or yet.
                         continue;
                     }
                     let generation = hot.generation;

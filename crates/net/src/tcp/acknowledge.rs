@@ -205,6 +205,8 @@ impl Session<'_> {
         // No further than what could ever be in flight.
         let most = (2 * self.path.send_bytes).max(self.hot.cwnd);
         self.hot.cwnd = window.min(most);
+        // A window above the first one is given up after a pause; this is none.
+        self.cold.spoke_us = self.common.now_us;
     }
 
     /// Without SACK, three duplicates tell of a loss: RFC 5681 section 3.2.

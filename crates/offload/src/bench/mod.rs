@@ -4,7 +4,7 @@
 //! Why here: every figure that the project states must be made again by one command, as a ratio to
 //! a peer that ran in turns with it.
 //!
-//! - [`machine`], [`stats`]: the header; rounds, medians, spreads. `block bench` uses them too.
+//! - [`stats`]: rounds, medians, spreads. `block bench` uses them too.
 //! - one file a group: `trips` (round trips), `edtlp` (tasks beside processes), `throughput`,
 //!   `sharing` (two processes on the same cores), `idle`.
 //! - `children`, `peers`: other processes, from the measuring side and from their own; `work`: what
@@ -19,7 +19,6 @@
 mod children;
 mod edtlp;
 mod idle;
-pub mod machine;
 mod peers;
 pub mod report;
 mod sharing;
@@ -187,8 +186,8 @@ pub fn run(
     cancel: Arc<AtomicBool>,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Report, BenchError> {
-    let cpus = machine::apart(&sidecore_sys::cpu::allowed()?);
-    let mut report = Report::new(machine::Machine::look(&config.sidecore), config.quick);
+    let cpus = sidecore_sys::machine::apart(&sidecore_sys::cpu::allowed()?);
+    let mut report = Report::new(sidecore_sys::Machine::look(&config.sidecore), config.quick);
     report.placement = placement(&cpus);
     report.method = METHOD.into();
     let mut bench = Bench {

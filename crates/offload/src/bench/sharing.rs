@@ -8,13 +8,15 @@
 
 use super::children::Peer;
 use super::peers::{Role, Served};
-use super::report::{SHARED_ENGINES, SharingRow};
-use super::stats::Outcome;
+use super::report::{SHARED_ENGINES, SharingRow, UNEQUAL};
+use super::stats::{Outcome, Series};
 use super::work::{Counted, HostWork, Window};
 use super::{Bench, BenchError, Contestant};
 use sidecore_sys::clock;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// Measures all pairs.
 pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
@@ -74,15 +76,54 @@ fn engines_of_a_daemon(bench: &mut Bench<'_>) -> Result<(), BenchError> {
         grace_ms: None,
     });
     let _daemon = Peer::start(&bench.config.sidecore, &daemon, &bench.cancel)?;
-    let client = Role::Client {
-        socket,
+    let client = |call_us| Role::Client {
+        socket: socket.clone(),
         cpus: vec![host],
-        call_us: CALL_US,
+        call_us,
     };
     let (program, cancel) = (bench.config.sidecore.clone(), bench.cancel.clone());
-    let start = || Peer::start(&program, &client, &cancel);
+    let (equal, short, long) = (client(CALL_US), client(SHORT_CALL_US), client(LONG_CALL_US));
+    let start = |role| Peer::start(&program, role, &cancel);
     let note = "calls of 20 us to one engine; both clients on one core";
-    pair(bench, SHARED_ENGINES, "calls/s", note, &start)
+    pair(bench, SHARED_ENGINES, "calls/s", note, &|| start(&equal))?;
+    let note = "one's calls take 10 us, the other's 10 ms; the engine's time that each gets";
+    beside(
+        bench,
+        UNEQUAL,
+        note,
+        (&|| start(&short), SHORT_CALL_US),
+        (&|| start(&long), LONG_CALL_US),
+    )
+}
+
+/// A client with short calls alone, then beside one with long calls, in turns. What counts is the
+/// engine's time, in milliseconds a second.
+fn beside(
+    bench: &mut Bench<'_>,
+    name: &str,
+    note: &str,
+    (short, short_us): (&Start<'_>, u64),
+    (long, long_us): (&Start<'_>, u64),
+) -> Result<(), BenchError> {
+    bench.say(name);
+    let cancel = bench.cancel.clone();
+    let counted_ns = bench.choose(300_000_000, 600_000_000);
+    let used = |per_s: f64, call_us: u64| per_s * call_us as f64 / 1e3;
+    let mut contestants = [
+        Contestant::new(format!("{name}, short ones alone"), || {
+            let rates = rates(&cancel, counted_ns, &[short])?;
+            Ok(vec![used(rates[0], short_us); 2])
+        }),
+        Contestant::new(format!("{name}, both at once"), || {
+            let rates = rates(&cancel, counted_ns, &[short, long])?;
+            Ok(vec![used(rates[0], short_us), used(rates[1], long_us)])
+        }),
+    ];
+    let rounds = bench.choose(2, 5);
+    let metrics = [("short", ENGINE_TIME), ("long", ENGINE_TIME)];
+    let series = bench.contest(&metrics, rounds, &mut contestants)?;
+    add_row(bench, name, note, ENGINE_TIME, &series);
+    Ok(())
 }
 
 /// Starts one of the processes.
@@ -99,29 +140,8 @@ fn pair(
     bench.say(name);
     let cancel = bench.cancel.clone();
     let counted_ns = bench.choose(150_000_000, 400_000_000);
-    // Started anew each time: one that waits for its turn may not be idle (OpenMP's threads spin).
     let count = |processes: usize| -> Result<Vec<f64>, BenchError> {
-        let started: Result<Vec<Peer>, BenchError> = (0..processes).map(|_| start()).collect();
-        let mut processes = started?;
-        let begin_ns = clock::now_ns() + 3_000_000;
-        let from_ns = begin_ns + WARM_NS;
-        let window = Window {
-            begin_ns,
-            from_ns,
-            until_ns: from_ns + counted_ns,
-        };
-        for process in &mut processes {
-            process.tell(&window)?;
-        }
-        let mut per_s = Vec::new();
-        for process in &mut processes {
-            let counted = process.answer::<Vec<Counted>>(&cancel)?;
-            if counted.is_empty() {
-                return Err(process.fault("did not count what was to be measured".into()));
-            }
-            let cycles: u64 = counted.iter().map(|worker| worker.cycles).sum();
-            per_s.push(cycles as f64 * 1e9 / counted_ns as f64);
-        }
+        let mut per_s = rates(&cancel, counted_ns, &vec![start; processes])?;
         per_s.sort_by(f64::total_cmp);
         Ok(per_s)
     };
@@ -135,8 +155,51 @@ fn pair(
     let rounds = bench.choose(2, 5);
     let metrics = [("slower", unit), ("faster", unit)];
     let series = bench.contest(&metrics, rounds, &mut contestants)?;
-    let [Some(alone), Some(two)] = series.as_slice() else {
-        return Ok(());
+    add_row(bench, name, note, unit, &series);
+    Ok(())
+}
+
+/// What each of some processes does a second, all begun at the same moment. Started anew each time:
+/// one that waits for its turn may not be idle (OpenMP's threads spin).
+fn rates(
+    cancel: &Arc<AtomicBool>,
+    counted_ns: u64,
+    starts: &[&Start<'_>],
+) -> Result<Vec<f64>, BenchError> {
+    let started: Result<Vec<Peer>, BenchError> = starts.iter().map(|start| start()).collect();
+    let mut processes = started?;
+    let begin_ns = clock::now_ns() + 3_000_000;
+    let from_ns = begin_ns + WARM_NS;
+    let window = Window {
+        begin_ns,
+        from_ns,
+        until_ns: from_ns + counted_ns,
+    };
+    for process in &mut processes {
+        process.tell(&window)?;
+    }
+    let mut per_s = Vec::new();
+    for process in &mut processes {
+        let counted = process.answer::<Vec<Counted>>(cancel)?;
+        if counted.is_empty() {
+            return Err(process.fault("did not count what was to be measured".into()));
+        }
+        let cycles: u64 = counted.iter().map(|worker| worker.cycles).sum();
+        per_s.push(cycles as f64 * 1e9 / counted_ns as f64);
+    }
+    Ok(per_s)
+}
+
+/// Reports a pair: the first of the two is the one that must get its share.
+fn add_row(
+    bench: &mut Bench<'_>,
+    name: &str,
+    note: &str,
+    unit: &'static str,
+    series: &[Option<Vec<Series>>],
+) {
+    let [Some(alone), Some(two)] = series else {
+        return;
     };
     let outcome = Outcome::of(&two[0], &alone[0]);
     bench.report.sharing.push(SharingRow {
@@ -150,7 +213,6 @@ fn pair(
         rounds: outcome.rounds,
         note: note.to_owned(),
     });
-    Ok(())
 }
 
 /// Builds the peer, where there is a compiler with OpenMP.
@@ -183,4 +245,8 @@ const OPENMP: &str = "two OpenMP programs, each of all cores";
 const UNIT_NS: u64 = 100_000;
 /// What an engine works in one call of a client.
 const CALL_US: u64 = 20;
+/// The same of two unequal clients.
+const SHORT_CALL_US: u64 = 10;
+const LONG_CALL_US: u64 = 10_000;
+const ENGINE_TIME: &str = "ms/s";
 const PEER_SOURCE: &str = include_str!("../../../../scripts/peers/omp_peer.c");

@@ -219,6 +219,7 @@ impl Client {
             engines: link.engines as u32,
             ready: others.ready,
             live: 1 + others.clients,
+            waiting: 0,
         };
         let decision = self.policy.lock().arrive(self.now_ns(), &arrival);
         let Decision::Engines(width) = decision else {

@@ -7,7 +7,7 @@ use sidecore_sys::local_socket::Peer;
 pub struct Allow {
     /// Users, by number.
     pub uids: Vec<u32>,
-    /// Groups, by number: whoever's *primary* group at the time of the connection it is.
+    /// Groups, by number: whoever was in it at the time of the connection, by primary group or not.
     pub gids: Vec<u32>,
 }
 
@@ -20,11 +20,12 @@ impl Allow {
 
     /// # Errors
     /// Why this peer may not, in words for it.
-    pub(crate) fn check(&self, peer: &Peer, own_uid: u32) -> Result<(), String> {
+    pub(crate) fn check(&self, peer: &Peer, groups: &[u32], own_uid: u32) -> Result<(), String> {
         let allowed = peer.uid == own_uid
             || peer.uid == 0
             || self.uids.contains(&peer.uid)
-            || self.gids.contains(&peer.gid);
+            || self.gids.contains(&peer.gid)
+            || self.gids.iter().any(|gid| groups.contains(gid));
         allowed.then_some(()).ok_or_else(|| {
             format!(
                 "user {} (group {}) may not attach to the daemon of user {own_uid}; \
@@ -53,18 +54,20 @@ mod tests {
     fn credentials_decide() {
         let peer = |uid, gid| Peer { pid: 1, uid, gid };
         let none = Allow::default();
-        assert!(none.check(&peer(1000, 5), 1000).is_ok());
-        assert!(none.check(&peer(0, 0), 1000).is_ok());
-        let refused = none.check(&peer(1001, 5), 1000).unwrap_err();
+        assert!(none.check(&peer(1000, 5), &[], 1000).is_ok());
+        assert!(none.check(&peer(0, 0), &[], 1000).is_ok());
+        let refused = none.check(&peer(1001, 5), &[], 1000).unwrap_err();
         assert!(refused.contains("--allow-uid 1001"), "{refused}");
-        assert!(none.check(&peer(1001, 0), 0).is_err());
+        assert!(none.check(&peer(1001, 0), &[], 0).is_err());
         let some = Allow {
             uids: vec![1001],
             gids: vec![7],
         };
-        assert!(some.check(&peer(1001, 5), 1000).is_ok());
-        assert!(some.check(&peer(1002, 7), 1000).is_ok());
-        assert!(some.check(&peer(1002, 5), 1000).is_err());
+        assert!(some.check(&peer(1001, 5), &[], 1000).is_ok());
+        assert!(some.check(&peer(1002, 7), &[], 1000).is_ok());
+        assert!(some.check(&peer(1002, 5), &[], 1000).is_err());
+        assert!(some.check(&peer(1002, 5), &[3, 7], 1000).is_ok());
+        assert!(some.check(&peer(1002, 5), &[3, 4], 1000).is_err());
         assert_eq!(Allow::clients_max_of(1001, 1000, 64), 16);
         assert_eq!(Allow::clients_max_of(0, 1000, 64), 64);
     }

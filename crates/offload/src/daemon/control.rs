@@ -161,7 +161,9 @@ impl Control {
                     "the daemon has {room} connections, the most it takes; try later"
                 ))
             } else {
-                self.options.allow.check(&peer, own_uid)
+                // Who has no list of groups is judged without one.
+                let groups = local_socket::peer_groups(socket.as_fd()).unwrap_or_default();
+                self.options.allow.check(&peer, &groups, own_uid)
             };
             if let Err(reason) = refusal {
                 self.refused_total += 1;
@@ -192,7 +194,11 @@ impl Control {
                 false
             } else {
                 let connection = &self.connections[index];
-                connection.session.is_some() || connection.since.elapsed() < STRANGER_TIME_MAX
+                match &connection.session {
+                    // A client that took a page away from us which we could not get again.
+                    Some(session) => !session.damaged(),
+                    None => connection.since.elapsed() < STRANGER_TIME_MAX,
+                }
             };
             keep.push(stays);
         }

@@ -1,10 +1,10 @@
 //! The thread of one engine: polls the bells of all clients in turn, serves, and sleeps when nobody
 //! rings.
 //!
-//! Fair share: one round looks at every client once and serves at most one request of each, so
-//! that a client with a thousand requests and one with a single one take turns. Only the client that
-//! was served last is left alone for a moment while no other rings (see [`Recent`]). Turns are equal,
-//! not times: a kernel that should share an engine well takes no longer than some 100 us.
+//! Fair share: one round looks at every client once and serves the one of those that ring that has
+//! used the least of the engine's time ([`Turns`]). Only the client that was served last is left
+//! alone for a moment while no other rings (see [`Recent`]). A kernel that runs is never interrupted:
+//! others wait for as long as it takes, which should be no longer than some 100 us.
 //!
 //! Must stay true: it never waits for a client; of a packet it uses only its copy; it lets go of a
 //! session soon after the roster does (at the next round). No system call but to sleep, and to wake
@@ -13,6 +13,7 @@
 use super::DaemonOptions;
 use super::error::DaemonError;
 use super::roster::Roster;
+use super::turns::{Account, Turn, Turns};
 use crate::served::{Memory, Registry, Reply, Request};
 use crate::shm::board::Board;
 use crate::shm::layout::{CLIENTS_MAX, Pair, Status};
@@ -68,6 +69,9 @@ struct Seat {
     seen: u32,
     /// For how many rounds it is left alone after an answer.
     patience: u32,
+    account: Account,
+    /// Whether it did not ring in this round.
+    quiet: bool,
 }
 
 /// Who was served last. A look at a client's line right after the answer takes the line from a
@@ -94,6 +98,7 @@ pub(crate) struct Server {
     generation: u32,
     seats: Vec<Seat>,
     recent: Recent,
+    turns: Turns,
     grace_cycles: u64,
     /// Whether other engines want the same core.
     shares_core: bool,
@@ -128,6 +133,7 @@ impl Server {
             generation: u32::MAX,
             seats: Vec::with_capacity(CLIENTS_MAX),
             recent: Recent::default(),
+            turns: Turns::new(clock::cycles_per_us()),
             grace_cycles: (grace_us * clock::cycles_per_us()) as u64,
             shares_core,
         })
@@ -174,48 +180,79 @@ impl Server {
         std::mem::forget(alarm);
     }
 
-    /// Looks at every client once; whether any had a request.
+    /// Looks at every client once and serves one; whether any had a request.
     #[inline]
     fn round(&mut self) -> bool {
-        let mut served = false;
+        let mut best = None;
         for seat in 0..self.seats.len() {
             let is_recent = seat == self.recent.seat;
+            let here = &mut self.seats[seat];
+            here.quiet = true;
             if is_recent && self.recent.quiet_rounds > 0 {
                 self.recent.quiet_rounds -= 1;
                 continue;
             }
-            let Seat { session, seen, .. } = &mut self.seats[seat];
-            let Some(pair) = session.pair(self.engine) else {
+            let Some(pair) = here.session.pair(self.engine) else {
                 continue;
             };
-            if let Some(bell) = pair.call.rung(*seen) {
-                let sequence = bell.sequence();
-                *seen = sequence;
-                let packet = pair.call.packet(bell);
-                let session = &**session;
-                let begun = clock::cycles();
-                self.bench.begun_cycles.store(begun, Ordering::Relaxed);
-                self.board.serve(self.engine, session.client);
-                let failed = serve(
-                    &mut self.core,
-                    &self.registry,
-                    session,
-                    &packet,
-                    sequence,
-                    pair,
-                );
-                self.board.rest(self.engine);
-                self.count(seat, clock::cycles().wrapping_sub(begun), failed);
-                // Only now: the fence in there waits until the answer has left, and what stands
-                // above is done meanwhile.
-                wake_client(&self.seats[seat].session, self.engine);
-                self.leave_alone(seat);
-                served = true;
+            if pair.call.rung(here.seen).is_some() {
+                here.quiet = false;
+                best = Some(self.turns.better(best, seat, &here.account));
             } else if is_recent {
                 self.recent.looks = self.recent.looks.saturating_add(1);
             }
         }
-        served
+        let Some(turn) = best else {
+            return false;
+        };
+        if self.seats.len() == 1 || !self.looks_out(turn) {
+            self.serve(turn);
+        }
+        true
+    }
+
+    /// Whether somebody else than who has this turn is to be looked out for. Where other engines
+    /// want the same core, that would be at their cost.
+    fn looks_out(&self, turn: Turn) -> bool {
+        let quiet = self.seats.iter().filter(|seat| seat.quiet);
+        let accounts = quiet.map(|seat| &seat.account);
+        !self.shares_core && self.turns.looks_out(turn, accounts, clock::cycles())
+    }
+
+    /// Serves the request of a client that rings.
+    #[inline]
+    fn serve(&mut self, turn: Turn) {
+        let Seat { session, seen, .. } = &mut self.seats[turn.seat];
+        let Some(pair) = session.pair(self.engine) else {
+            return;
+        };
+        let Some(bell) = pair.call.rung(*seen) else {
+            return; // Rung, and taken back: a client that writes rubbish.
+        };
+        let sequence = bell.sequence();
+        *seen = sequence;
+        let packet = pair.call.packet(bell);
+        let session = &**session;
+        let began = clock::cycles();
+        self.bench.begun_cycles.store(began, Ordering::Relaxed);
+        self.board.serve(self.engine, session.client);
+        let failed = serve(
+            &mut self.core,
+            &self.registry,
+            session,
+            &packet,
+            sequence,
+            pair,
+        );
+        self.board.rest(self.engine);
+        let ended = clock::cycles();
+        let account = &mut self.seats[turn.seat].account;
+        self.turns.served(turn, account, began, ended);
+        self.count(turn.seat, ended.wrapping_sub(began), failed);
+        // Only now: the fence in there waits until the answer has left, and what stands above is
+        // done meanwhile.
+        wake_client(&self.seats[turn.seat].session, self.engine);
+        self.leave_alone(turn.seat);
     }
 
     /// Notes who was served, and learns for how long to leave it alone: a little less if it had rung
@@ -283,6 +320,8 @@ impl Server {
                     session,
                     seen: known.map_or(0, |seat| seat.seen),
                     patience: known.map_or(0, |seat| seat.patience),
+                    account: known.map_or_else(Account::default, |seat| seat.account),
+                    quiet: true,
                 }
             })
             .collect();

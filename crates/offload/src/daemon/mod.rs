@@ -18,6 +18,7 @@ mod error;
 mod place;
 mod roster;
 mod status;
+mod turns;
 
 pub use admit::Allow;
 pub use error::DaemonError;

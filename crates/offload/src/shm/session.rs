@@ -77,6 +77,11 @@ impl Session {
         self.map.locked()
     }
 
+    /// Whether the client took memory away that could not be had again.
+    pub(crate) fn damaged(&self) -> bool {
+        self.map.damaged()
+    }
+
     /// The pair that belongs to `engine`. It was laid out when the segment was made.
     #[inline]
     pub(crate) fn pair(&self, engine: usize) -> Option<Pair<'_>> {

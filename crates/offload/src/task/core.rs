@@ -1,15 +1,19 @@
 //! What a task is to everyone but its own closure: its identity, its state, who waits for it.
 //!
-//! Must stay true: whoever takes a task's work out runs it or drops it, then calls
-//! [`TaskCore::end`], once; only then may the scope that lent the closure its borrows return.
-//! Any thread.
+//! Why `unsafe` is here: a task knows its scope by a pointer. Counted references would have the
+//! spawner and all hosts write to one line for every task.
+//! Must stay true: whoever takes a task runs it or drops it, says that it has ended, and then counts
+//! it at its scope, once; only then may the scope that lent the closure its borrows return. So the
+//! scope is there until its task is counted, and nobody asks for it later. Any thread.
+#![allow(unsafe_code)]
 
 use super::bell::{WaitPoint, bells};
-use super::fiber::{self, Work};
+use super::body::Body;
+use super::fiber;
 use crate::shared::Shared;
+use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use sidecore_sched::TaskId;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
@@ -25,23 +29,36 @@ pub enum Priority {
 }
 
 /// A task, begun or not.
-pub(super) struct TaskCore {
+pub(super) struct TaskCore<B: ?Sized = dyn Body> {
     pub(super) id: TaskId,
     pub(super) priority: Priority,
+    /// [`TAKEN`] and the others.
     state: AtomicU8,
     cancelled: AtomicBool,
     /// The bell of the host that it was started on; `u32::MAX` before.
     bell: AtomicU32,
-    /// What it will run, until it begins.
-    work: Mutex<Option<Work>>,
     pub(super) ended: WaitPoint,
-    pub(super) scope: Arc<ScopeCore>,
+    /// Alive until this task is counted there.
+    scope: *const ScopeCore,
+    /// The bells of all hosts that its scope's tasks may be on.
+    hosts: u64,
+    body: B,
 }
+
+// SAFETY: all but the pointer is `Send` and `Sync` anyway; what that points to is, too, and outlives
+// every use of it (see the module's head).
+unsafe impl<B: ?Sized + Send + Sync> Send for TaskCore<B> {}
+// SAFETY: as above.
+unsafe impl<B: ?Sized + Send + Sync> Sync for TaskCore<B> {}
 
 /// What the tasks of one scope share.
 pub(super) struct ScopeCore {
-    /// Tasks that were spawned and have not ended.
-    pending: AtomicUsize,
+    /// Tasks that were spawned. On a line of its own: spawners write to it.
+    spawned: CachePadded<AtomicUsize>,
+    /// Tasks that have ended. Hosts write to it.
+    counted: CachePadded<AtomicUsize>,
+    /// Whether somebody waits for the last one.
+    awaited: AtomicBool,
     cancelled: AtomicBool,
     ended: WaitPoint,
     /// Tasks that panicked and were not joined, and what they said.
@@ -55,84 +72,113 @@ pub(super) struct ScopeCore {
     hosts: u64,
 }
 
-const QUEUED: u8 = 0;
-const BEGUN: u8 = 1;
+/// Somebody runs it, has run it, or dropped its work.
+const TAKEN: u8 = 1;
+/// Its result is there.
 const ENDED: u8 = 2;
+/// Its join handle was dropped: nobody asks for the result.
+const UNASKED: u8 = 4;
+/// Somebody waits, or has waited, for its end.
+const AWAITED: u8 = 8;
 
-impl TaskCore {
-    pub(super) fn new(priority: Priority, scope: Arc<ScopeCore>, work: Work) -> Self {
-        // Relaxed: the owner of the scope spawns, or a task of it; nobody can see none left.
-        scope.pending.fetch_add(1, Ordering::Relaxed);
+impl<B> TaskCore<B> {
+    pub(super) fn new(id: TaskId, priority: Priority, scope: &Arc<ScopeCore>, body: B) -> Self {
+        // Relaxed: the owner of the scope spawns, or a task of it; nobody can see all ended.
+        scope.spawned.fetch_add(1, Ordering::Relaxed);
         Self {
-            id: new_id(),
+            id,
             priority,
-            state: AtomicU8::new(QUEUED),
+            state: AtomicU8::new(0),
             cancelled: AtomicBool::new(false),
             bell: AtomicU32::new(u32::MAX),
-            work: Mutex::new(Some(work)),
             ended: WaitPoint::new(),
-            scope,
+            scope: Arc::as_ptr(scope),
+            hosts: scope.hosts,
+            body,
         }
     }
+}
 
+impl TaskCore {
     pub(super) fn is_urgent(&self) -> bool {
         self.priority == Priority::Urgent
     }
 
-    /// Whether this task, its scope or a task above it was cancelled.
+    /// Its scope. Only for who has taken the task and not counted it, or runs inside of it.
+    pub(super) fn scope(&self) -> &ScopeCore {
+        // SAFETY: the scope waits until this task is counted, which its taker has still to do.
+        unsafe { &*self.scope }
+    }
+
+    /// Keeps its scope's memory beyond the moment when this task is counted. As [`Self::scope`].
+    pub(super) fn hold_scope(&self) -> Arc<ScopeCore> {
+        // SAFETY: the pointer came from an `Arc` that its opener still holds, as in `scope`.
+        unsafe {
+            Arc::increment_strong_count(self.scope);
+            Arc::from_raw(self.scope)
+        }
+    }
+
+    /// Whether it is one of this scope's.
+    pub(super) fn is_of(&self, scope: &Arc<ScopeCore>) -> bool {
+        std::ptr::eq(self.scope, Arc::as_ptr(scope))
+    }
+
+    /// Whether this task, its scope or a task above it was cancelled. As [`Self::scope`].
     pub(super) fn is_cancelled(&self) -> bool {
-        self.cancelled.load(Ordering::Relaxed) || self.scope.is_cancelled()
+        self.cancelled.load(Ordering::Relaxed) || self.scope().is_cancelled()
     }
 
     pub(super) fn has_ended(&self) -> bool {
-        // Acquire: partner of the Release in `end`; its result is there.
-        self.state.load(Ordering::Acquire) == ENDED
+        // Acquire: partner of the AcqRel in `run`; its result is there.
+        self.state.load(Ordering::Acquire) & ENDED != 0
     }
 
-    /// Takes the work to run it. `None` where it was taken before. Work that was cancelled meanwhile
-    /// is dropped, and the task ends.
-    pub(super) fn begin(&self, bell: usize) -> Option<Work> {
-        let work = self.take_work()?;
+    /// Takes the task to run it on the host of this bell. False where it was taken before. A task
+    /// that was cancelled meanwhile ends here.
+    pub(super) fn begin(&self, bell: usize) -> bool {
+        if !self.take() {
+            return false;
+        }
         if self.is_cancelled() {
-            self.discard(work);
-            return None;
+            self.discard();
+            return false;
         }
         self.bell.store(bell as u32, Ordering::Relaxed);
-        self.state.store(BEGUN, Ordering::Relaxed);
-        Some(work)
+        true
+    }
+
+    /// Runs the task, which the caller has begun, on this stack. It has then ended, but is not yet
+    /// counted at its scope. Never unwinds.
+    pub(super) fn run(&self) {
+        // SAFETY: the caller has taken it.
+        if let Some(message) = unsafe { self.body.run() } {
+            self.scope().add_panic(self.id, message);
+        }
+        self.finish();
     }
 
     /// Runs the task on the fiber that this is called on, if nobody has begun it. Does nothing on a
     /// plain thread.
     pub(super) fn run_here(self: &Arc<Self>) {
         if let Some(bell) = fiber::current_bell()
-            && let Some(work) = self.begin(bell)
+            && self.begin(bell)
         {
-            fiber::run_as(Arc::clone(self), work);
-            self.end();
-        }
-    }
-
-    /// After the work was run or dropped.
-    pub(super) fn end(&self) {
-        // Release: partner of the Acquire in `has_ended`.
-        self.state.store(ENDED, Ordering::Release);
-        self.ended.notify();
-        let counts = &self.scope.pool.tasks;
-        counts.ended.fetch_add(1, Ordering::Relaxed);
-        // AcqRel: partner of the Acquire in `ScopeCore::is_done`; all that tasks did is seen.
-        if self.scope.pending.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.scope.ended.notify();
+            let scope = self.hold_scope();
+            scope.pool.tasks.begun.fetch_add(1, Ordering::Relaxed);
+            fiber::run_as(Arc::clone(self), || self.run());
+            scope.count(1);
         }
     }
 
     /// Has it never begin, or have it find out.
     pub(super) fn cancel(&self) {
         self.cancelled.store(true, Ordering::Relaxed);
-        match self.take_work() {
-            Some(work) => self.discard(work),
+        if self.take() {
+            self.discard();
+        } else {
             // Those of scopes that it opened may wait on other hosts.
-            None => self.scope.ring_hosts(),
+            ring_hosts(self.hosts);
         }
     }
 
@@ -146,24 +192,82 @@ impl TaskCore {
         }
     }
 
-    fn take_work(&self) -> Option<Work> {
-        let work = self.work.lock().take()?;
-        let queued = &self.scope.pool.tasks.queued;
-        queued.fetch_sub(1, Ordering::Relaxed);
-        Some(work)
+    /// Says that somebody will wait for the end. To be called before the last look.
+    pub(super) fn expect_end(&self) {
+        // A read-modify-write: either `finish` comes later and sees this, or it came before and is
+        // seen at the next look.
+        self.state.fetch_or(AWAITED, Ordering::AcqRel);
     }
 
-    fn discard(&self, work: Work) {
-        // What the closure captured may panic when dropped: that is not the canceller's fault.
-        drop(catch_unwind(AssertUnwindSafe(|| drop(work))));
-        self.end();
+    /// The handle moves the result out of an ended task: see [`Body::take_result`].
+    ///
+    /// # Safety
+    /// As there; and only the task's join handle, before it is dropped.
+    pub(super) unsafe fn take_result(&self, target: *mut ()) {
+        if self.has_ended() {
+            // SAFETY: the caller's promise; ended, the body is the handle's.
+            unsafe { self.body.take_result(target) };
+        }
+    }
+
+    /// The join handle is dropped: nobody asks for the result any more.
+    pub(super) fn disown(&self) {
+        // AcqRel: partner of the one in `finish`. Who comes second clears.
+        if self.state.fetch_or(UNASKED, Ordering::AcqRel) & ENDED != 0 {
+            // SAFETY: ended, the body is the handle's.
+            unsafe { self.body.clear() };
+        }
+    }
+
+    fn take(&self) -> bool {
+        if self.state.load(Ordering::Relaxed) & TAKEN != 0 {
+            return false;
+        }
+        // AcqRel: what the spawner wrote is seen; partner of itself.
+        self.state.fetch_or(TAKEN, Ordering::AcqRel) & TAKEN == 0
+    }
+
+    /// Ends a task that was taken and not run.
+    fn discard(&self) {
+        // SAFETY: the caller has taken it.
+        unsafe { self.body.clear() };
+        let scope = self.hold_scope();
+        scope.pool.tasks.begun.fetch_add(1, Ordering::Relaxed);
+        self.finish();
+        scope.count(1);
+    }
+
+    fn finish(&self) {
+        // AcqRel: partner of the Acquire in `has_ended` and of the one in `disown`.
+        let mut state = self.state.load(Ordering::Relaxed);
+        loop {
+            if state & UNASKED != 0 {
+                // SAFETY: the handle is gone, and this thread has taken the task. Before the end is
+                // told: what the result borrows is still there.
+                unsafe { self.body.clear() };
+            }
+            match self.state.compare_exchange(
+                state,
+                state | ENDED,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => break,
+                Err(now) => state = now,
+            }
+        }
+        if state & AWAITED != 0 {
+            self.ended.notify();
+        }
     }
 }
 
 impl ScopeCore {
     pub(super) fn new(pool: Arc<Shared>, hosts: u64, parent: Option<Arc<TaskCore>>) -> Self {
         Self {
-            pending: AtomicUsize::new(0),
+            spawned: CachePadded::default(),
+            counted: CachePadded::default(),
+            awaited: AtomicBool::new(false),
             cancelled: AtomicBool::new(false),
             ended: WaitPoint::new(),
             panicked: Mutex::new(Vec::new()),
@@ -174,9 +278,25 @@ impl ScopeCore {
         }
     }
 
+    /// Counts tasks of this scope that have ended. Afterwards they and it have nothing to do with
+    /// one another. The caller holds this scope by itself, because its opener may go on at once.
+    pub(super) fn count(self: &Arc<Self>, ended: usize) {
+        let counts = &self.pool.tasks;
+        counts.ended.fetch_add(ended as u64, Ordering::Relaxed);
+        // AcqRel: partner of the Acquire in `is_done`; all that tasks did is seen.
+        self.counted.fetch_add(ended, Ordering::AcqRel);
+        // Partner: the waiter's fence between `awaited` and its last look.
+        fence(Ordering::SeqCst);
+        if self.awaited.load(Ordering::Relaxed) && self.is_done() {
+            self.ended.notify();
+        }
+    }
+
     pub(super) fn is_done(&self) -> bool {
-        // Acquire: partner of the AcqRel in `TaskCore::end`.
-        self.pending.load(Ordering::Acquire) == 0
+        // In this order: tasks that were spawned by one that is counted are then seen as spawned.
+        // Acquire: partner of the AcqRel in `count`.
+        let counted = self.counted.load(Ordering::Acquire);
+        counted == self.spawned.load(Ordering::Relaxed)
     }
 
     /// Keeps a task of a scope that a task opened.
@@ -184,6 +304,11 @@ impl ScopeCore {
         if self.parent.is_some() {
             self.tasks.lock().push(Arc::clone(task));
         }
+    }
+
+    /// Counts tasks that hosts have begun.
+    pub(super) fn count_begun(&self, begun: u64) {
+        self.pool.tasks.begun.fetch_add(begun, Ordering::Relaxed);
     }
 
     /// Waits until all tasks have ended. A task runs those that nobody has begun: they might wait
@@ -195,12 +320,15 @@ impl ScopeCore {
             };
             task.run_here();
         }
+        // Partner: the load in `count`; the fence between this and the last look is the waiter's.
+        self.awaited.store(true, Ordering::Relaxed);
+        let _aside = fiber::step_aside();
         self.ended
             .wait(super::THREAD_WAIT, || self.is_done().then_some(()));
     }
 
     /// Notes what a task's panic said.
-    pub(super) fn add_panic(&self, task: TaskId, message: String) {
+    fn add_panic(&self, task: TaskId, message: String) {
         self.panicked.lock().push((task, message));
     }
 
@@ -217,19 +345,19 @@ impl ScopeCore {
 
     pub(super) fn cancel(&self) {
         self.cancelled.store(true, Ordering::Relaxed);
-        self.ring_hosts();
-    }
-
-    fn ring_hosts(&self) {
-        // Partner: the fence in `Bell::sleep`.
-        fence(Ordering::SeqCst);
-        bells().ring_after_fence(self.hosts);
+        ring_hosts(self.hosts);
     }
 
     pub(super) fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Relaxed)
             || self.parent.as_ref().is_some_and(|task| task.is_cancelled())
     }
+}
+
+fn ring_hosts(hosts: u64) {
+    // Partner: the fence in `Bell::sleep`.
+    fence(Ordering::SeqCst);
+    bells().ring_after_fence(hosts);
 }
 
 /// A number that no task or thread had before.

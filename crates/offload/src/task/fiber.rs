@@ -13,16 +13,16 @@
 
 use super::Counts;
 use super::core::TaskCore;
+use super::places::HELD_NS_MAX;
+use crate::shared::Shared;
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
+use sidecore_sys::clock;
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-/// What a fiber runs: a task's closure, its borrows erased by the scope that waits for it.
-pub(super) type Work = Box<dyn FnOnce() + Send>;
 
 /// What the code on a fiber and its host both know of it.
 pub(super) struct Context {
@@ -40,6 +40,12 @@ pub(super) struct Context {
     /// The task that runs on it: the one it was started for, or one that it joined before that had
     /// begun.
     task: RefCell<Arc<TaskCore>>,
+    /// The number of the task that it was started for: what its group knows it by.
+    root: Cell<u64>,
+    /// Whether its group has it on its lists ([`super::places`]).
+    listed: Cell<bool>,
+    /// How many waits for other tasks it is in.
+    aside: Cell<u32>,
     host: super::host::Link,
 }
 
@@ -67,33 +73,57 @@ pub(super) enum Outcome {
     Ended,
 }
 
+/// An ended fiber's stack and context, for the next one.
+pub(super) struct Spare {
+    stack: DefaultStack,
+    context: Option<Rc<Context>>,
+}
+
+impl Spare {
+    /// # Errors
+    /// Where there is no memory for a stack.
+    pub(super) fn new(stack_bytes: usize) -> std::io::Result<Self> {
+        Ok(Self {
+            stack: DefaultStack::new(stack_bytes)?,
+            context: None,
+        })
+    }
+}
+
 impl Fiber {
-    /// A fiber that will run `work` for `task` on `stack`.
-    pub(super) fn new(
-        stack: DefaultStack,
-        task: Arc<TaskCore>,
-        host: super::host::Link,
-        work: Work,
-    ) -> Self {
-        let ending = Arc::clone(&task);
-        let context = Rc::new(Context {
-            yielder: Cell::new(std::ptr::null()),
-            condition: Cell::new(None),
-            due_ns: Cell::new(u64::MAX),
-            unannounced: Cell::new(false),
-            drives: Cell::new(0),
-            wants_engine: Cell::new(false),
-            task: RefCell::new(task),
-            host,
-        });
-        let own = Rc::clone(&context);
-        let coroutine = Coroutine::with_stack(stack, move |yielder: &Yielder<(), ()>, ()| {
-            own.yielder.set(yielder);
-            drop(own);
-            // A task's panic is caught within `work`; one that got here must not unwind the host.
-            drop(catch_unwind(AssertUnwindSafe(work)));
-            // Only now: the closure and all that it borrowed from the scope are gone.
-            ending.end();
+    /// A fiber that will run `task`, which this host has begun.
+    pub(super) fn new(spare: Spare, task: Arc<TaskCore>, host: &super::host::Link) -> Self {
+        let own = Arc::clone(&task);
+        let root = task.id.0;
+        let context = match spare.context {
+            Some(context) => {
+                context.task.replace(task);
+                context.root.set(root);
+                context.listed.set(false);
+                context
+            }
+            None => Rc::new(Context {
+                yielder: Cell::new(std::ptr::null()),
+                condition: Cell::new(None),
+                due_ns: Cell::new(u64::MAX),
+                unannounced: Cell::new(false),
+                drives: Cell::new(0),
+                wants_engine: Cell::new(false),
+                task: RefCell::new(task),
+                root: Cell::new(root),
+                listed: Cell::new(false),
+                aside: Cell::new(0),
+                host: host.clone(),
+            }),
+        };
+        let coroutine = Coroutine::with_stack(spare.stack, move |yielder: &Yielder<(), ()>, ()| {
+            with_current(|current| {
+                if let Some(context) = current {
+                    context.yielder.set(yielder);
+                }
+            });
+            // A task's panic is caught within.
+            own.run();
         });
         Self { coroutine, context }
     }
@@ -141,9 +171,29 @@ impl Fiber {
         self.context.task.borrow().is_urgent()
     }
 
-    /// An ended fiber's stack, to be used again.
-    pub(super) fn into_stack(self) -> DefaultStack {
-        self.coroutine.into_stack()
+    /// The task that an ended fiber was started for.
+    pub(super) fn with_task<R>(&self, look: impl FnOnce(&TaskCore) -> R) -> R {
+        look(&self.context.task.borrow())
+    }
+
+    /// By which number its group has it on its lists, if it has.
+    pub(super) fn listed(&self) -> Option<u64> {
+        self.context.listed()
+    }
+
+    /// What can be used again of an ended fiber. It keeps its task's memory until then, nothing
+    /// that the task borrowed.
+    pub(super) fn into_spare(self) -> Spare {
+        Spare {
+            stack: self.coroutine.into_stack(),
+            context: Some(self.context),
+        }
+    }
+}
+
+impl Context {
+    fn listed(&self) -> Option<u64> {
+        self.listed.get().then(|| self.root.get())
     }
 }
 
@@ -299,6 +349,74 @@ pub(super) fn run_as(task: Arc<TaskCore>, work: impl FnOnce()) {
     if let Some(before) = before {
         swap(before);
     }
+}
+
+/// Counts this task, until what it returns is dropped, as one that waits for other tasks: it takes
+/// no place among those at work. Does nothing on a plain thread.
+pub(super) fn step_aside() -> impl Drop {
+    struct Aside;
+    impl Drop for Aside {
+        fn drop(&mut self) {
+            change(-1);
+        }
+    }
+    fn change(more: i32) {
+        with_current(|current| {
+            let Some(context) = current else { return };
+            let before = context.aside.get();
+            let after = before.wrapping_add_signed(more);
+            context.aside.set(after);
+            let group = &context.host.group;
+            match (before, after) {
+                (0, _) => group.places.step_aside(context.listed(), &group.pool.room),
+                (_, 0) => group.places.come_back(context.listed()),
+                _ => {}
+            }
+        });
+    }
+    change(1);
+    Aside
+}
+
+/// Before an off-load: holds this task while more are at work than the policy of `pool` wants, and
+/// as many as it wants are older. Not one that is urgent, on an engine, or on other hosts than that
+/// pool's; nor a plain thread.
+pub(crate) fn await_place(pool: &Shared) {
+    with_current(|current| {
+        let Some(context) = current else { return };
+        let group = &context.host.group;
+        let limit = || group.live_limit();
+        if !group.places.is_over(limit())
+            || !std::ptr::eq(&raw const *group.pool, pool)
+            || context.drives.get() > 0
+            || context.aside.get() > 0
+            || context.task.borrow().is_urgent()
+            || std::thread::panicking()
+        {
+            return;
+        }
+        let root = context.root.get();
+        context.listed.set(true);
+        if !group.places.must_be_held(root, limit()) {
+            return;
+        }
+        let counts = &group.pool.tasks;
+        counts.held.fetch_add(1, Ordering::Relaxed);
+        group.pool.room.expect(context.host.bell);
+        let task = Arc::clone(&context.task.borrow());
+        let due_ns = clock::now_ns() + HELD_NS_MAX;
+        let mut returned = false;
+        while !returned && !task.is_cancelled() && clock::now_ns() < due_ns {
+            let mut look = || {
+                returned = returned || group.places.try_return(root, limit());
+                returned || task.is_cancelled()
+            };
+            park(&mut look, due_ns, false);
+        }
+        group.places.leave(root);
+        counts.held.fetch_sub(1, Ordering::Relaxed);
+        group.places.made_room(&group.pool.room);
+    });
 }
 
 /// Lets the host's other tasks run. Does nothing on a plain thread.

@@ -10,28 +10,28 @@
 //! README.md beside this file.
 
 use super::bell::{Sleepers, bells};
-use super::core::TaskCore;
-use super::fiber::{Fiber, Outcome};
+use super::core::{ScopeCore, TaskCore};
+use super::fiber::{Fiber, Outcome, Spare};
+use super::places::Places;
+use super::queues::{Hand, Queues};
 use crate::shared::Shared;
-use corosensei::stack::DefaultStack;
-use crossbeam_queue::SegQueue;
 use sidecore_sys::{clock, cpu};
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::time::Duration;
 
 /// The host threads of one call of `Pool::tasks`, and the tasks that wait for them.
 pub(super) struct Group {
     pub(super) pool: Arc<Shared>,
-    /// Tasks that nobody has begun: urgent ones, others.
-    queues: [SegQueue<Arc<TaskCore>>; 2],
-    live: AtomicUsize,
-    /// The most tasks that are live at once; asks the policy where it is `None`.
-    live_max: Option<usize>,
+    /// Tasks that nobody has begun.
+    queues: Queues,
+    pub(super) places: Places,
+    /// The most tasks that are live at once; the policy's answer where it is `None`.
+    live_max: Option<u32>,
     /// The bells of this group's hosts.
     hosts: Vec<usize>,
     sleepers: Sleepers,
@@ -78,18 +78,22 @@ pub(super) struct GroupOptions {
 }
 
 impl Group {
-    pub(super) fn new(pool: Arc<Shared>, options: GroupOptions) -> Self {
-        Self {
+    /// A group, and what its hosts each need.
+    pub(super) fn new(pool: Arc<Shared>, options: GroupOptions) -> (Self, Vec<Hand>) {
+        let (queues, hands) = Queues::new(options.hosts.len());
+        let live_max = options.live_max;
+        let group = Self {
             pool,
-            queues: [SegQueue::new(), SegQueue::new()],
-            live: AtomicUsize::new(0),
-            live_max: options.live_max,
+            queues,
+            places: Places::new(),
+            live_max: live_max.map(|live| u32::try_from(live).unwrap_or(u32::MAX)),
             hosts: options.hosts,
             sleepers: Sleepers::new(),
             closed: AtomicBool::new(false),
             stack_bytes: options.stack_bytes,
             grace_ns: u64::try_from(options.grace.as_nanos()).unwrap_or(u64::MAX),
-        }
+        };
+        (group, hands)
     }
 
     /// The bells of its hosts.
@@ -100,8 +104,7 @@ impl Group {
     /// Queues a task, and wakes a host for it if one sleeps.
     pub(super) fn spawn(&self, task: Arc<TaskCore>) {
         self.pool.tasks.spawned.fetch_add(1, Ordering::Relaxed);
-        self.pool.tasks.queued.fetch_add(1, Ordering::Relaxed);
-        self.queues[usize::from(!task.is_urgent())].push(task);
+        self.queues.push(task);
         self.announce();
     }
 
@@ -125,50 +128,38 @@ impl Group {
     }
 
     fn has_queued(&self) -> bool {
-        self.queues.iter().any(|queue| !queue.is_empty())
+        !self.queues.is_empty()
     }
 
     /// Whether a task waits that may be started, at this moment.
     fn may_start(&self) -> bool {
-        self.has_queued() && self.live.load(Ordering::Relaxed) < self.live_limit()
+        self.has_queued() && self.places.has_room(self.live_limit())
     }
 
-    fn live_limit(&self) -> usize {
-        self.live_max.unwrap_or_else(|| {
-            let engines = self.pool.engines() as u32;
-            self.pool.policy.lock().live_tasks(engines).max(1) as usize
-        })
-    }
-
-    /// Counts one more live task, unless there are as many as may be.
-    fn take_live(&self) -> bool {
-        let limit = self.live_limit();
-        let taken = self
-            .live
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |live| {
-                (live < limit).then_some(live + 1)
-            })
-            .is_ok();
-        if taken {
-            self.pool.tasks.live.fetch_add(1, Ordering::Relaxed);
-        }
-        taken
-    }
-
-    fn give_back_live(&self) {
-        self.live.fetch_sub(1, Ordering::Relaxed);
-        self.pool.tasks.live.fetch_sub(1, Ordering::Relaxed);
+    /// How many tasks may be live now.
+    pub(super) fn live_limit(&self) -> u32 {
+        self.live_max.unwrap_or_else(|| self.pool.live_tasks())
     }
 }
 
 /// One host thread's own.
-pub(super) struct Host {
+struct Host<'g> {
+    group: &'g Group,
     link: Link,
+    hand: Hand,
     /// Fibers that can go on: urgent ones, others.
     ready: [VecDeque<Fiber>; 2],
     parked: Vec<Fiber>,
-    /// Stacks of ended fibers, the warmest last.
-    stacks: Vec<DefaultStack>,
+    /// What ended fibers left, the warmest last.
+    spares: Vec<Spare>,
+    /// Whether this host keeps the place of a task that ended for the next one: it is counted as
+    /// live and ready all the while.
+    keeps_place: bool,
+    /// Tasks that were begun, and tasks of one scope that have ended, not yet counted: while empty
+    /// tasks follow one another, nothing that hosts share is written to.
+    begun: u64,
+    ended: usize,
+    ended_of: Option<Arc<ScopeCore>>,
     urgent_parked: usize,
     /// Urgent picks in a row while others waited: of fibers, of tasks to start.
     urgent_run: [u32; 2],
@@ -179,7 +170,7 @@ pub(super) struct Host {
 }
 
 /// The body of a host thread: runs until its group is closed and nothing is left.
-pub(super) fn run_host(group: &Arc<Group>, bell: usize, cpu: Option<usize>) {
+pub(super) fn run_host(group: &Arc<Group>, hand: Hand, bell: usize, cpu: Option<usize>) {
     if let Some(cpu) = cpu {
         // A refusal is not fatal: a host that wanders is slower, not wrong.
         let _ = cpu::pin(cpu);
@@ -187,6 +178,8 @@ pub(super) fn run_host(group: &Arc<Group>, bell: usize, cpu: Option<usize>) {
     // Timers of tasks are tens of microseconds; the usual slack is 50.
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     let mut host = Host {
+        group,
+        hand,
         link: Link {
             group: Arc::clone(group),
             bell,
@@ -194,17 +187,21 @@ pub(super) fn run_host(group: &Arc<Group>, bell: usize, cpu: Option<usize>) {
         },
         ready: [VecDeque::new(), VecDeque::new()],
         parked: Vec::new(),
-        stacks: Vec::new(),
+        spares: Vec::new(),
+        keeps_place: false,
+        begun: 0,
+        ended: 0,
+        ended_of: None,
         urgent_parked: 0,
         urgent_run: [0; 2],
         sleeps_until_ns: 0,
         look_again_ns: LOOK_AGAIN_NS_MIN,
     };
     loop {
-        let worked = host.round();
-        if worked {
+        if host.round() {
             continue;
         }
+        host.settle();
         if host.parked.is_empty() && group.closed.load(Ordering::Acquire) && !group.has_queued() {
             return;
         }
@@ -212,13 +209,14 @@ pub(super) fn run_host(group: &Arc<Group>, bell: usize, cpu: Option<usize>) {
     }
 }
 
-impl Host {
+impl Host<'_> {
     /// Does what there is to do once around. False where there was nothing.
     fn round(&mut self) -> bool {
         let mut worked = self.look_at_parked();
         // Those that are ready now, each once: who becomes ready meanwhile comes next time round.
         for _ in 0..self.ready[0].len() + self.ready[1].len() {
             let Some(fiber) = self.pick() else { break };
+            self.settle();
             self.run(fiber);
             worked = true;
             if self.urgent_parked > 0 {
@@ -244,12 +242,8 @@ impl Host {
             }
             // Not the order in which they were parked, but no condition is looked at twice.
             let fiber = self.parked.swap_remove(place);
-            self.link
-                .group
-                .pool
-                .tasks
-                .parked
-                .fetch_sub(1, Ordering::Relaxed);
+            let parked = &self.group.pool.tasks.parked;
+            parked.fetch_sub(1, Ordering::Relaxed);
             if fiber.is_urgent() {
                 self.urgent_parked -= 1;
             }
@@ -279,14 +273,14 @@ impl Host {
         others.ready.set(self.ready[0].len() + self.ready[1].len());
         others.parked.set(self.parked.len());
         match fiber.resume() {
-            Outcome::Yielded => self.ready[usize::from(!fiber.is_urgent())].push_back(fiber),
+            Outcome::Yielded => {
+                self.settle();
+                self.ready[usize::from(!fiber.is_urgent())].push_back(fiber);
+            }
             Outcome::Parked => {
-                self.link
-                    .group
-                    .pool
-                    .tasks
-                    .parked
-                    .fetch_add(1, Ordering::Relaxed);
+                self.settle();
+                let parked = &self.group.pool.tasks.parked;
+                parked.fetch_add(1, Ordering::Relaxed);
                 if !fiber.wants_engine() {
                     self.count_ready(false);
                 }
@@ -297,62 +291,127 @@ impl Host {
                 self.parked.push(fiber);
             }
             Outcome::Ended => {
-                self.count_ready(false);
-                self.stacks.push(fiber.into_stack());
-                self.link.group.give_back_live();
-                // This host goes on to the next task; where more may start than it can take, as
-                // after a change of the policy's mind, another one is woken.
-                self.link.group.announce();
+                if let Some(task) = fiber.listed() {
+                    self.group.places.forget(task);
+                }
+                fiber.with_task(|task| self.count_ended(task));
+                self.spares.push(fiber.into_spare());
+                self.keeps_place = true;
+                let has_fibers = self.ready.iter().any(|ready| !ready.is_empty());
+                if has_fibers || self.group.places.is_over(self.group.live_limit()) {
+                    self.settle();
+                }
             }
         }
     }
 
     /// Starts a task that nobody has begun, if there is one and it may be.
     fn start_one(&mut self) -> bool {
-        let group = Arc::clone(&self.link.group);
-        if !group.has_queued() || !group.take_live() {
-            return false;
-        }
-        let urgent_first = self.urgent_run[1] < URGENT_RUN_MAX;
-        let order = if urgent_first { [0, 1] } else { [1, 0] };
-        while let Some((queue, task)) = order
-            .into_iter()
-            .find_map(|queue| Some((queue, group.queues[queue].pop()?)))
-        {
-            self.urgent_run[1] = if queue == 0 && !group.queues[1].is_empty() {
-                self.urgent_run[1] + 1
-            } else {
-                0
-            };
-            let Some(work) = task.begin(self.link.bell) else {
-                continue; // Cancelled, or run by who joined it.
-            };
-            let stack = match self.stacks.pop() {
-                Some(stack) => stack,
-                None => match DefaultStack::new(group.stack_bytes) {
-                    Ok(stack) => stack,
-                    Err(_) => {
-                        // No memory for a stack of its own: it runs on this thread's, and waits
-                        // there as a thread would.
-                        work();
-                        task.end();
-                        group.give_back_live();
-                        return true;
-                    }
-                },
-            };
+        let group = self.group;
+        if !self.keeps_place {
+            if !group.has_queued() || !group.places.take(group.live_limit()) {
+                return false;
+            }
+            group.pool.tasks.live.fetch_add(1, Ordering::Relaxed);
             self.count_ready(true);
-            let fiber = Fiber::new(stack, task, self.link.clone(), work);
-            self.run(fiber);
+            self.keeps_place = true;
+        }
+        while let Some(task) = self.next_task() {
+            if self
+                .ended_of
+                .as_ref()
+                .is_some_and(|scope| !task.is_of(scope))
+            {
+                self.count();
+            }
+            if !task.begin(self.link.bell) {
+                continue; // Cancelled, or run by who joined it.
+            }
+            self.begun += 1;
+            let spare = self.spares.pop();
+            match spare.map_or_else(|| Spare::new(group.stack_bytes), Ok) {
+                Ok(spare) => {
+                    self.keeps_place = false;
+                    let fiber = Fiber::new(spare, task, &self.link);
+                    self.run(fiber);
+                }
+                Err(_) => {
+                    // No memory for a stack of its own: it runs on this thread's, and waits there
+                    // as a thread would.
+                    task.run();
+                    self.count_ended(&task);
+                }
+            }
             return true;
         }
-        group.give_back_live();
         false
+    }
+
+    /// Takes a task out of the queues.
+    fn next_task(&mut self) -> Option<Arc<TaskCore>> {
+        let queues = &self.group.queues;
+        if self.urgent_run[1] < URGENT_RUN_MAX
+            && let Some(task) = queues.pop_urgent()
+        {
+            self.urgent_run[1] = match queues.has_normal() {
+                true => self.urgent_run[1] + 1,
+                false => 0,
+            };
+            return Some(task);
+        }
+        self.urgent_run[1] = 0;
+        let Some((task, took_more)) = queues.pop_normal(&self.hand) else {
+            return queues.pop_urgent();
+        };
+        if took_more {
+            self.group.announce();
+        }
+        Some(task)
+    }
+
+    /// Notes that a task ended here; counted later, with others of its scope.
+    fn count_ended(&mut self, task: &TaskCore) {
+        if self
+            .ended_of
+            .as_ref()
+            .is_none_or(|scope| !task.is_of(scope))
+        {
+            self.count();
+            self.ended_of = Some(task.hold_scope());
+        }
+        self.ended += 1;
+    }
+
+    /// Counts what has ended. A scope may wait for it, so this comes before anything else than
+    /// starting another task of that scope, which it waits for as well.
+    fn count(&mut self) {
+        let Some(scope) = self.ended_of.take() else {
+            return;
+        };
+        scope.count_begun(std::mem::take(&mut self.begun));
+        scope.count(std::mem::take(&mut self.ended));
+    }
+
+    /// Counts what has ended and gives back the place that was kept.
+    fn settle(&mut self) {
+        self.count();
+        if self.begun > 0 {
+            let begun = &self.group.pool.tasks.begun;
+            begun.fetch_add(std::mem::take(&mut self.begun), Ordering::Relaxed);
+        }
+        if std::mem::take(&mut self.keeps_place) {
+            self.count_ready(false);
+            let group = self.group;
+            group.pool.tasks.live.fetch_sub(1, Ordering::Relaxed);
+            group.places.give_back(&group.pool.room);
+            // Another host may take the place.
+            group.announce();
+        }
     }
 
     /// Whether a round would find something to do.
     fn has_work(&mut self) -> bool {
-        let group = &self.link.group;
+        let group = self.group;
         let ends = group.closed.load(Ordering::Acquire) && self.parked.is_empty();
         group.may_start() || ends || self.look_at_parked()
     }
@@ -370,7 +429,7 @@ impl Host {
         }
         let begun_ns = clock::now_ns();
         let mut before_ns = begun_ns;
-        while before_ns - begun_ns < self.link.group.grace_ns {
+        while before_ns - begun_ns < self.group.grace_ns {
             std::thread::yield_now();
             let after_ns = clock::now_ns();
             if after_ns - before_ns > SLOW_YIELD_NS {
@@ -395,7 +454,11 @@ impl Host {
             timeout = Some(timeout.unwrap_or(u64::MAX).min(self.look_again_ns));
             self.look_again_ns = (self.look_again_ns * 2).min(LOOK_AGAIN_NS_MAX);
         }
-        let group = Arc::clone(&self.link.group);
+        if self.group.has_queued() {
+            // No place for them: a policy that changes its mind tells who waits here.
+            self.group.pool.room.expect(self.link.bell);
+        }
+        let group = self.group;
         let timeout = timeout.map(Duration::from_nanos);
         group
             .sleepers
@@ -404,7 +467,7 @@ impl Host {
 
     /// Counts a fiber of this host that can go on.
     fn count_ready(&self, more: bool) {
-        let ready = &self.link.group.pool.tasks.ready;
+        let ready = &self.group.pool.tasks.ready;
         if more {
             ready.fetch_add(1, Ordering::Relaxed);
         } else {
@@ -413,7 +476,7 @@ impl Host {
     }
 }
 
-impl Drop for Host {
+impl Drop for Host<'_> {
     fn drop(&mut self) {
         bells().give_back(self.link.bell);
     }

@@ -31,9 +31,12 @@
 //! ```
 
 mod bell;
+mod body;
 mod core;
 mod fiber;
 mod host;
+mod places;
+mod queues;
 mod scope;
 
 pub use bell::HOSTS_MAX;
@@ -41,7 +44,7 @@ pub(crate) use bell::WaitPoint;
 pub use core::Priority;
 #[cfg(all(test, loom))]
 pub(crate) use fiber::on_model_host;
-pub(crate) use fiber::{count_drives, current_bell, is_attentive, want_engine};
+pub(crate) use fiber::{await_place, count_drives, current_bell, is_attentive, want_engine};
 pub use scope::{JoinHandle, Scope, Task, TaskOptions, TasksOptions};
 
 use crate::error::Cancelled;
@@ -50,7 +53,7 @@ use sidecore_sched::TaskId;
 use sidecore_sys::clock;
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Which task this is called in: [`None`] on a plain thread.
@@ -95,6 +98,7 @@ pub fn wait_until(mut condition: impl FnMut() -> bool) -> Result<(), Cancelled> 
     }
     let task = fiber::current_task();
     let is_cancelled = || task.as_ref().is_some_and(|task| task.is_cancelled());
+    let _aside = fiber::step_aside();
     loop {
         if condition() {
             return Ok(());
@@ -120,6 +124,10 @@ pub fn wait_until(mut condition: impl FnMut() -> bool) -> Result<(), Cancelled> 
 pub fn wait_for<T>(mut condition: impl FnMut() -> Option<T>) -> T {
     let mut pause_us = 0;
     let mut value = condition();
+    if let Some(value) = value {
+        return value;
+    }
+    let _aside = fiber::step_aside();
     loop {
         if let Some(value) = value {
             return value;
@@ -169,6 +177,7 @@ pub fn sleep_until(due_ns: u64) -> Result<(), Cancelled> {
         }
         return Ok(());
     }
+    let _aside = fiber::step_aside();
     while clock::now_ns() < due_ns {
         if is_cancelled() {
             return Err(Cancelled);
@@ -276,16 +285,27 @@ impl std::fmt::Debug for TaskRef {
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) spawned: AtomicU64,
-    /// Spawned and not begun; some of them may have been cancelled or run by who joined them.
-    pub(crate) queued: AtomicUsize,
-    /// Begun and not ended.
+    /// Begun, or cancelled before.
+    pub(crate) begun: AtomicU64,
+    /// Begun by hosts and not ended, and places that hosts keep for their next task.
     pub(crate) live: AtomicUsize,
     pub(crate) ended: AtomicU64,
     pub(crate) parked: AtomicUsize,
+    /// Of these, those that wait because more are at work than the policy wants.
+    pub(crate) held: AtomicUsize,
     /// Fibers that can go on, and those parked ones that wait for an engine.
     pub(crate) ready: AtomicUsize,
     /// Those parked ones.
     pub(crate) wanting: AtomicUsize,
+}
+
+impl Counts {
+    /// Spawned and not begun.
+    pub(crate) fn waiting(&self) -> u64 {
+        // In this order: never more begun than spawned, but for what is counted between.
+        let begun = self.begun.load(Ordering::Relaxed);
+        self.spawned.load(Ordering::Relaxed).saturating_sub(begun)
+    }
 }
 
 /// How a plain thread waits for tasks: they are long, so it soon sleeps.

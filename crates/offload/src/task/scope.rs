@@ -1,18 +1,18 @@
 //! Scopes: tasks that borrow from around them, all of them ended when the scope is.
 //!
-//! Why `unsafe` is here: a task's closure lies in a queue that knows nothing of its borrows.
-//! Must stay true: `Pool::tasks` returns or unwinds only when every task spawned in its scope has
-//! ended, that is when each closure was run or dropped; the `'scope` lifetime is invariant, so that
+//! Why `unsafe` is here: a task lies in a queue that knows nothing of its closure's borrows.
+//! Must stay true: `Pool::tasks` returns or unwinds only when every task spawned in its scope was
+//! counted as ended, that is when each closure was run or dropped; the `'scope` lifetime is invariant, so that
 //! nothing shorter can be smuggled in. Source: the shape of `std::thread::scope`.
 #![allow(unsafe_code)]
 
 use super::bell::{HOSTS_MAX, bells};
+use super::body::{Body, Closure};
 use super::core::{Priority, ScopeCore, TaskCore};
-use super::fiber::{self, Work};
+use super::fiber;
 use super::host::{Group, GroupOptions, run_host};
-use crate::error::{OffloadError, message_of};
+use crate::error::OffloadError;
 use crate::pool::Pool;
-use parking_lot::Mutex;
 use sidecore_sched::TaskId;
 use sidecore_sys::cpu;
 use std::marker::PhantomData;
@@ -100,7 +100,8 @@ pub struct Scope<'scope, 'env: 'scope> {
 /// What a task gave, when it has ended. Dropped, the task goes on.
 pub struct JoinHandle<'scope, T> {
     task: Arc<TaskCore>,
-    result: Arc<Mutex<Option<Result<T, OffloadError>>>>,
+    /// The task's body has it.
+    result: PhantomData<T>,
     scope: PhantomData<&'scope ()>,
 }
 
@@ -132,7 +133,7 @@ impl Pool {
             0 => cpus.len().clamp(1, HOSTS_MAX),
             hosts => hosts,
         };
-        let group = Arc::new(Group::new(
+        let (group, hands) = Group::new(
             Arc::clone(self.shared()),
             GroupOptions {
                 hosts: take_bells(hosts)?,
@@ -140,10 +141,11 @@ impl Pool {
                 stack_bytes: options.stack_bytes.max(STACK_BYTES_MIN),
                 grace: options.grace,
             },
-        ));
+        );
+        let group = Arc::new(group);
         let started = AssertUnwindSafe(std::thread::scope(|threads| {
             let mut spare = group.bells().to_vec();
-            for (host, &bell) in group.bells().iter().enumerate() {
+            for ((host, &bell), hand) in group.bells().iter().enumerate().zip(hands) {
                 let cpu = match options.pin {
                     true => cpus.get(host % cpus.len().max(1)).copied(),
                     false => None,
@@ -151,7 +153,7 @@ impl Pool {
                 let group = &group;
                 let thread = std::thread::Builder::new()
                     .name(format!("host-{host}"))
-                    .spawn_scoped(threads, move || run_host(group, bell, cpu));
+                    .spawn_scoped(threads, move || run_host(group, hand, bell, cpu));
                 if let Err(source) = thread {
                     spare.drain(..host);
                     spare.iter().for_each(|&bell| bells().give_back(bell));
@@ -176,33 +178,20 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         T: Send + 'scope,
         F: FnOnce(&Task) -> T + Send + 'scope,
     {
-        let result = Arc::new(Mutex::new(None));
-        let slot = Arc::clone(&result);
-        let scope = Arc::clone(&self.core);
-        let work = Box::new(move || {
-            let id = super::id();
-            let outcome = catch_unwind(AssertUnwindSafe(|| work(&Task { id })));
-            let outcome = outcome.map_err(|panic| {
-                let message = message_of(panic.as_ref());
-                scope.add_panic(id, message.clone());
-                OffloadError::TaskPanicked { message }
-            });
-            *slot.lock() = Some(outcome);
-        });
-        // SAFETY: only the lifetime changes. `run_scope` waits until this task has ended, which is
-        // after the closure was run or dropped (`TaskCore::begin`, `TaskCore::cancel`), before
-        // `'scope` does.
-        let work = unsafe { std::mem::transmute::<Box<dyn FnOnce() + Send + 'scope>, Work>(work) };
-        let task = Arc::new(TaskCore::new(
-            options.priority,
-            Arc::clone(&self.core),
-            work,
-        ));
+        let id = super::core::new_id();
+        let body = Closure::new(move || work(&Task { id }));
+        let task = TaskCore::new(id, options.priority, &self.core, body);
+        let task: Arc<TaskCore<dyn Body + 'scope>> = Arc::new(task);
+        // SAFETY: only the lifetime changes. `run_scope` waits until this task is counted, before
+        // `'scope` ends; by then the closure was run or dropped, and the result too was dropped or
+        // is the handle's, which has `'scope` itself. The body's own drop touches neither.
+        let task =
+            unsafe { std::mem::transmute::<Arc<TaskCore<dyn Body + 'scope>>, Arc<TaskCore>>(task) };
         self.core.keep(&task);
         self.group.spawn(Arc::clone(&task));
         JoinHandle {
             task,
-            result,
+            result: PhantomData,
             scope: PhantomData,
         }
     }
@@ -228,15 +217,23 @@ impl<T> JoinHandle<'_, T> {
     pub fn join(self) -> Result<T, OffloadError> {
         if !self.task.has_ended() {
             self.task.run_here();
+            self.task.expect_end();
             let ended = || self.task.has_ended().then_some(());
+            let _aside = fiber::step_aside();
             self.task.ended.wait(super::THREAD_WAIT, ended);
         }
-        let result = self.result.lock().take();
-        if let Some(Err(OffloadError::TaskPanicked { .. })) = &result {
-            // Who joins it is told; the scope need not be.
-            self.task.scope.forgive(self.task.id);
+        let mut result: Option<Result<T, String>> = None;
+        // SAFETY: this is the handle, and `T` is what the task that it was made with gives.
+        unsafe { self.task.take_result((&raw mut result).cast()) };
+        match result {
+            None => Err(OffloadError::Cancelled),
+            Some(Ok(value)) => Ok(value),
+            Some(Err(message)) => {
+                // Who joins it is told; the scope need not be.
+                self.task.scope().forgive(self.task.id);
+                Err(OffloadError::TaskPanicked { message })
+            }
         }
-        result.unwrap_or(Err(OffloadError::Cancelled))
     }
 
     /// If the task has not begun it never will; else it finds out at its next call of a pool, or
@@ -261,6 +258,12 @@ impl<T> JoinHandle<'_, T> {
 impl std::fmt::Debug for Scope<'_, '_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("a scope of tasks")
+    }
+}
+
+impl<T> Drop for JoinHandle<'_, T> {
+    fn drop(&mut self) {
+        self.task.disown();
     }
 }
 

@@ -351,3 +351,186 @@ fn a_threads_priority_ends_with_its_closure() {
     assert!(panicked.is_err());
     assert_eq!(priority(), Priority::Normal);
 }
+
+/// Runs everything on one engine; how many tasks it wants live goes up and down with the departures.
+struct Moody {
+    departures: u32,
+    wanted: fn(u32) -> u32,
+}
+
+impl sidecore_sched::Policy for Moody {
+    fn name(&self) -> String {
+        "moody".into()
+    }
+
+    fn arrive(&mut self, _: u64, _: &sidecore_sched::Arrival) -> sidecore_sched::Decision {
+        sidecore_sched::Decision::engines(1)
+    }
+
+    fn depart(&mut self, _: u64, _: &sidecore_sched::Departure) {
+        self.departures += 1;
+    }
+
+    fn tick(&mut self, _: u64) {}
+
+    fn live_tasks(&self, _: u32) -> u32 {
+        (self.wanted)(self.departures)
+    }
+}
+
+fn moody(wanted: fn(u32) -> u32) -> Pool {
+    Pool::start(PoolConfig {
+        engines: 2,
+        policy: Box::new(Moody {
+            departures: 0,
+            wanted,
+        }),
+        ..PoolConfig::default()
+    })
+    .expect("a pool")
+}
+
+fn three_hosts() -> TasksOptions {
+    TasksOptions {
+        hosts: 3,
+        ..TasksOptions::default()
+    }
+}
+
+#[test]
+fn the_youngest_are_held_while_more_are_live_than_the_policy_wants() {
+    // All eight begin, then two are wanted.
+    let pool = moody(|departures| if departures < 100 { 8 } else { 2 });
+    let (held_most, ended) = (AtomicU64::new(0), AtomicUsize::new(0));
+    pool.tasks(three_hosts(), |scope| {
+        for _ in 0..8 {
+            scope.spawn(TaskOptions::default(), |_| {
+                for step in 0..400 {
+                    pool.off_load_as(CLASS, |_| std::hint::black_box(step))
+                        .expect("no panic");
+                    yield_now();
+                    held_most.fetch_max(pool.snapshot().tasks.held, Ordering::Relaxed);
+                }
+                ended.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+    })
+    .expect("no panic");
+    assert_eq!(ended.into_inner(), 8);
+    // More may be at work for a moment, when somebody was held for the longest that one is.
+    assert!(held_most.into_inner() >= 3);
+    let tasks = pool.snapshot().tasks;
+    assert_eq!((tasks.held, tasks.live, tasks.queued), (0, 0, 0));
+    assert_eq!(pool.shared().tasks.ready.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn tasks_that_wait_for_held_ones_wait_for_no_place() {
+    // One to eight, another number after every few departures.
+    let pool = moody(|departures| 1 + departures / 7 * 5 % 8);
+    let off_load = || pool.off_load_as(CLASS, |_| 1).expect("no panic");
+    for way in 0..4 {
+        let met = AtomicUsize::new(0);
+        let sum = AtomicUsize::new(0);
+        pool.tasks(three_hosts(), |scope| {
+            // Each began before any waits: tasks that wait for one another need a place each.
+            let tasks = if way < 2 { 1 } else { 24 };
+            let mut above = Vec::new();
+            for _ in 0..tasks {
+                above.push(scope.spawn(TaskOptions::default(), |_| {
+                    let mut done = 0;
+                    for _ in 0..10 {
+                        done += off_load();
+                        match way {
+                            // An inner scope, and joins in it.
+                            0 => {
+                                let inner = pool.tasks(TasksOptions::default(), |scope| {
+                                    let tasks: Vec<_> = (0..6)
+                                        .map(|_| {
+                                            scope.spawn(TaskOptions::default(), |_| {
+                                                yield_now();
+                                                off_load() + off_load()
+                                            })
+                                        })
+                                        .collect();
+                                    tasks
+                                        .into_iter()
+                                        .map(|task| task.join().expect("a sum"))
+                                        .sum::<usize>()
+                                });
+                                done += inner.expect("no panic");
+                            }
+                            1 => {
+                                pool.tasks(TasksOptions::default(), |scope| {
+                                    for _ in 0..6 {
+                                        scope.spawn(TaskOptions::default(), |_| {
+                                            off_load();
+                                            yield_now();
+                                            off_load();
+                                        });
+                                    }
+                                })
+                                .expect("no panic");
+                            }
+                            2 => sleep_until(now_ns() + 10_000).expect("nobody cancels"),
+                            // What held ones do is awaited by looking at it.
+                            _ => {
+                                let before = met.fetch_add(1, Ordering::Relaxed);
+                                let far = before.saturating_sub(200);
+                                wait_until(|| met.load(Ordering::Relaxed) > far)
+                                    .expect("nobody cancels");
+                            }
+                        }
+                    }
+                    sum.fetch_add(done, Ordering::Relaxed);
+                }));
+            }
+            for task in above {
+                task.join().expect("no panic");
+            }
+        })
+        .expect("no panic");
+        let wanted = match way {
+            0 => 10 + 10 * 12,
+            1 => 10,
+            _ => 240,
+        };
+        assert_eq!(sum.into_inner(), wanted, "way {way}");
+        let tasks = pool.snapshot().tasks;
+        assert_eq!(
+            (tasks.held, tasks.live, tasks.queued),
+            (0, 0, 0),
+            "way {way}"
+        );
+    }
+}
+
+#[test]
+fn who_spins_for_a_held_task_meets_it_again() {
+    let pool = moody(|departures| if departures < 4 { 4 } else { 1 });
+    let rounds = [const { AtomicU64::new(0) }; 4];
+    pool.tasks(three_hosts(), |scope| {
+        for own in 0..4 {
+            let (pool, rounds) = (&pool, &rounds);
+            scope.spawn(TaskOptions::default(), move |_| {
+                for round in 1..=5 {
+                    pool.off_load_as(CLASS, |_| ()).expect("no panic");
+                    rounds[own].store(round, Ordering::Relaxed);
+                    // A barrier that the host cannot tell from work.
+                    while rounds
+                        .iter()
+                        .any(|other| other.load(Ordering::Relaxed) < round)
+                    {
+                        yield_now();
+                    }
+                }
+            });
+        }
+    })
+    .expect("no panic");
+    assert!(
+        rounds
+            .iter()
+            .all(|round| round.load(Ordering::Relaxed) == 5)
+    );
+}

@@ -15,6 +15,17 @@ pub struct Derivatives {
     pub second: f64,
 }
 
+impl std::ops::Add for Derivatives {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            first: self.first + other.first,
+            second: self.second + other.second,
+        }
+    }
+}
+
 /// What [`super::evaluate`] gave for a run of patterns.
 #[derive(Debug, Clone, Copy)]
 pub struct SiteTerms<'a> {
@@ -86,14 +97,21 @@ fn scaled(terms: &[f64], scalers: &[u16], fixed: f64) -> f64 {
 
 /// Brings the rates of each pattern of a sum table to one scale, that of its least scaled rate, or
 /// to none where invariable sites are added to it. A derivative needs no more: the common factor
-/// cancels.
+/// cancels. Returns what the log-likelihood of the table lacks for it, weighted and summed.
 ///
 /// # Panics
 /// When slices are too short for `fixed`.
-pub fn level_scalers(rates: usize, table: &mut [f64], scalers: &[u16], fixed: &[f64]) {
+pub fn level_scalers(
+    rates: usize,
+    table: &mut [f64],
+    scalers: &[u16],
+    fixed: &[f64],
+    weights: &[f64],
+) -> f64 {
     let span = table.len() / fixed.len().max(1);
     let states = span / rates;
-    for (pattern, &fixed) in fixed.iter().enumerate() {
+    let mut lacking = 0.0;
+    for (pattern, (&fixed, weight)) in fixed.iter().zip(weights).enumerate() {
         let scalers = &scalers[pattern * rates..][..rates];
         let most = scalers.iter().copied().max().unwrap_or(0);
         if most == 0 {
@@ -101,6 +119,7 @@ pub fn level_scalers(rates: usize, table: &mut [f64], scalers: &[u16], fixed: &[
         }
         let least = scalers.iter().copied().min().unwrap_or(0);
         let base = if fixed > 0.0 { 0 } else { least };
+        lacking += weight * f64::from(base) * LN_THRESHOLD;
         for (values, &count) in table[pattern * span..][..span]
             .chunks_mut(states)
             .zip(scalers)
@@ -111,6 +130,22 @@ pub fn level_scalers(rates: usize, table: &mut [f64], scalers: &[u16], fixed: &[
             }
         }
     }
+    lacking
+}
+
+/// The weighted sum of the logarithms of [`super::table_terms`]' likelihoods, in order.
+///
+/// # Panics
+/// When slices are too short for `weights`.
+#[must_use]
+pub fn combine_table(terms: &[Quad], fixed: &[f64], weights: &[f64]) -> f64 {
+    let terms = terms.as_flattened();
+    let sites = terms[..weights.len()].iter().zip(&fixed[..weights.len()]);
+    let logarithms = sites.map(|(term, fixed)| (term + fixed).ln());
+    logarithms
+        .zip(weights)
+        .map(|(lnl, weight)| weight * lnl)
+        .sum()
 }
 
 /// The factor of `count` scalings; from five on it is nothing.

@@ -21,9 +21,9 @@ mod layout;
 pub mod repeats;
 mod simd;
 
-pub use combine::{Derivatives, SiteTerms, combine_sites, level_scalers};
+pub use combine::{Derivatives, SiteTerms, combine_sites, combine_table, level_scalers};
 pub use layout::{Buffer, QUAD, Quad};
-pub use simd::{Isa, derivatives, evaluate, newview};
+pub use simd::{Isa, derivatives, evaluate, newview, table_terms};
 
 /// What one pattern's values look like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,68 +11,106 @@
 /// The classes of one node over a run of patterns.
 #[derive(Debug, Default)]
 pub struct Classes {
-    /// For each pattern its class.
-    pub of_pattern: Vec<u16>,
-    /// For each class the left child's class (or code).
-    pub left: Vec<u16>,
-    /// For each class the right child's class (or code).
-    pub right: Vec<u16>,
+    /// For each pattern its class; for each class the left and the right child's class (or code).
+    /// As long as the longest run so far; nothing in them where every pattern is its own class.
+    of_pattern: Vec<u16>,
+    left: Vec<u16>,
+    right: Vec<u16>,
+    count: usize,
+    separate: bool,
 }
 
 impl Classes {
     /// How many there are.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.left.len()
+        self.count
     }
 
-    /// Every pattern a class of its own.
-    pub fn separate(&mut self, left: &[u16], right: &[u16]) {
-        self.of_pattern.clear();
-        self.of_pattern
-            .extend((0..left.len()).map(|pattern| pattern as u16));
-        self.left.clear();
-        self.left.extend_from_slice(left);
-        self.right.clear();
-        self.right.extend_from_slice(right);
+    /// For each pattern its class; None where each is a class of its own, numbered alike.
+    #[must_use]
+    pub fn of_pattern(&self) -> Option<&[u16]> {
+        (!self.separate).then_some(&self.of_pattern)
+    }
+
+    /// For each class the left and the right child's; None as in [`Classes::of_pattern`]: the
+    /// children's own, pattern by pattern, are those.
+    #[must_use]
+    pub fn children(&self) -> Option<[&[u16]; 2]> {
+        (!self.separate).then(|| [&self.left[..self.count], &self.right[..self.count]])
+    }
+
+    /// Every pattern a class of its own. Costs nothing.
+    pub fn separate(&mut self, patterns: usize) {
+        self.count = patterns;
+        self.separate = true;
     }
 
     /// The pairs of the children's classes. `counts` are how many those are.
     ///
     /// # Panics
-    /// When there are more than [`PATTERNS_MAX`] patterns, or fewer on one side.
+    /// When there are more than [`PATTERNS_MAX`] patterns, or fewer on one side; or a class is not
+    /// below its count.
     pub fn join(&mut self, left: &[u16], right: &[u16], counts: [usize; 2], pairs: &mut Pairs) {
         let patterns = left.len();
         assert!(
             patterns <= PATTERNS_MAX && right.len() == patterns,
             "{patterns} patterns"
         );
-        // A child that tells nearly all patterns apart leaves nothing to find.
-        if counts[0].max(counts[1]) * 8 > patterns * 7 {
-            return self.separate(left, right);
+        // A child that tells most patterns apart leaves little to find: less than looking costs.
+        if counts[0].max(counts[1]) * SHARE_MAX[1] > patterns * SHARE_MAX[0] {
+            return self.separate(patterns);
         }
-        self.of_pattern.clear();
-        self.left.clear();
-        self.right.clear();
-        pairs.begin(patterns);
-        for (&a, &b) in left.iter().zip(right) {
-            let next = self.left.len() as u16;
-            let class = pairs.class(a, b, next);
-            if class == next {
-                self.left.push(a);
-                self.right.push(b);
+        self.separate = false;
+        for list in [&mut self.of_pattern, &mut self.left, &mut self.right] {
+            list.resize(patterns, 0);
+        }
+        let lists = self.of_pattern.iter_mut().zip(left.iter().zip(right));
+        let mut count = 0;
+        let own = [&mut self.left[..], &mut self.right[..]];
+        if counts[0] * counts[1] <= CELLS_MAX {
+            let (cells, round) = pairs.begin_cells(counts[0] * counts[1]);
+            for (class, (&a, &b)) in lists {
+                let cell = &mut cells[usize::from(a) * counts[1] + usize::from(b)];
+                // Written whether it is new or not: a branch here would be guessed wrong too often.
+                let new = *cell >> 16 != round;
+                *cell = if new {
+                    round << 16 | count as u32
+                } else {
+                    *cell
+                };
+                *class = *cell as u16;
+                (own[0][count], own[1][count]) = (a, b);
+                count += usize::from(new);
             }
-            self.of_pattern.push(class);
+        } else {
+            pairs.begin(patterns);
+            for (class, (&a, &b)) in lists {
+                *class = pairs.class(a, b, count as u16);
+                if usize::from(*class) == count {
+                    (own[0][count], own[1][count]) = (a, b);
+                    count += 1;
+                }
+            }
         }
+        self.count = count;
     }
 }
 
 /// The most patterns that classes are numbered over: their numbers have 16 bits.
 pub const PATTERNS_MAX: usize = 1 << 15;
 
-/// A table of pairs that were seen, made once and used for every node.
+/// With more of the patterns apart in one child, none are put together.
+const SHARE_MAX: [usize; 2] = [7, 8];
+/// Few pairs are looked up in a table of all that there can be (64 KiB), more are hashed.
+const CELLS_MAX: usize = 1 << 14;
+
+/// Tables of pairs that were seen, made once and used for every node.
 #[derive(Debug, Default)]
 pub struct Pairs {
+    /// Pair by pair the round (16 bits) in which it was seen last, and its class then.
+    cells: Vec<u32>,
+    cells_round: u32,
     slots: Vec<Slot>,
     mask: usize,
     round: u32,
@@ -86,6 +124,17 @@ struct Slot {
 }
 
 impl Pairs {
+    /// Cells of which none is of this round, and the round.
+    fn begin_cells(&mut self, cells: usize) -> (&mut [u32], u32) {
+        if self.cells.is_empty() || self.cells_round == u32::from(u16::MAX) {
+            self.cells.clear();
+            self.cells.resize(CELLS_MAX, 0);
+            self.cells_round = 0;
+        }
+        self.cells_round += 1;
+        (&mut self.cells[..cells], self.cells_round)
+    }
+
     fn begin(&mut self, patterns: usize) {
         let wanted = (2 * patterns).next_power_of_two().max(16);
         if self.slots.len() != wanted || self.round == u32::MAX {

@@ -233,20 +233,39 @@ proptest! {
         pairs in proptest::collection::vec((0_u16..9, 0_u16..9), 1..200), again in any::<bool>()
     ) {
         let (left, right): (Vec<u16>, Vec<u16>) = pairs.iter().copied().unzip();
-        let (mut classes, mut table) = (Classes::default(), Pairs::default());
-        if again {
-            classes.join(&right, &left, [9, 9], &mut table);
-        }
-        classes.join(&left, &right, [9, 9], &mut table);
-        for (pattern, class) in classes.of_pattern.iter().enumerate() {
-            let class = usize::from(*class);
-            prop_assert_eq!((classes.left[class], classes.right[class]), pairs[pattern]);
-        }
-        if pairs.len() > 11 {
+        // Many classes are hashed, few are looked up.
+        for counts in [[9, 9], [4_000, 4_000]] {
+            let mut patterns = (left.clone(), right.clone());
+            while patterns.0.len() < 5_000 {
+                patterns.0.extend(&left);
+                patterns.1.extend(&right);
+            }
+            let (left, right) = patterns;
+            let (mut classes, mut table) = (Classes::default(), Pairs::default());
+            if again {
+                classes.join(&right, &left, counts, &mut table);
+            }
+            classes.join(&left, &right, counts, &mut table);
+            let of_pattern = classes.of_pattern().unwrap();
+            let [of_left, of_right] = classes.children().unwrap();
+            for (pattern, class) in of_pattern.iter().enumerate() {
+                let class = usize::from(*class);
+                let pair = (left[pattern], right[pattern]);
+                prop_assert_eq!((of_left[class], of_right[class]), pair);
+            }
             let distinct: std::collections::HashSet<_> = pairs.iter().collect();
             prop_assert_eq!(classes.count(), distinct.len());
         }
     }
+}
+
+#[test]
+fn a_child_that_tells_patterns_apart_leaves_them_apart() {
+    let codes: Vec<u16> = (0..100).collect();
+    let (mut classes, mut table) = (Classes::default(), Pairs::default());
+    classes.join(&codes, &codes, [100, 100], &mut table);
+    assert!(classes.of_pattern().is_none() && classes.children().is_none());
+    assert_eq!(classes.count(), 100);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! space, so that an iteration costs a fraction of a newview.
 
 use super::{Likelihood, LikelihoodError};
+use crate::kernel::Derivatives;
 use crate::runner::Runner;
 use crate::tree::EdgeId;
 
@@ -18,33 +19,8 @@ impl<R: Runner> Likelihood<R> {
     /// # Errors
     /// [`LikelihoodError::Offload`].
     pub fn optimise_length(&mut self, edge: EdgeId) -> Result<f64, LikelihoodError> {
-        let (mut low, mut high) = (LENGTH_MIN, LENGTH_MAX);
-        let mut length = self.tree().length(edge);
-        for _ in 0..ITERATIONS_MAX {
-            let slope = self.derivatives(edge, length)?;
-            // The slope says on which side the best length is.
-            if slope.first > 0.0 {
-                low = length;
-            } else {
-                high = length;
-            }
-            let mut next = if slope.second < 0.0 {
-                length - slope.first / slope.second
-            } else if slope.first > 0.0 {
-                // Not concave here: too far down; a branch grows by factors.
-                length * 4.0
-            } else {
-                length * 0.25
-            };
-            if !(next > low && next < high) {
-                next = outside(next, length, low, high);
-            }
-            let step = (next - length).abs();
-            length = next;
-            if step <= STEP_RELATIVE * length || high - low <= STEP_RELATIVE * low {
-                break;
-            }
-        }
+        let length = self.tree().length(edge);
+        let length = best_length(length, |length| self.derivatives(edge, length))?;
         self.set_length(edge, length);
         Ok(self.tree().length(edge))
     }
@@ -60,7 +36,9 @@ impl<R: Runner> Likelihood<R> {
         rounds_max: usize,
     ) -> Result<f64, LikelihoodError> {
         let mut lnl = self.evaluate()?;
-        let edges = self.tree().edges_depth_first();
+        let mut edges = std::mem::take(&mut self.scratch.edges);
+        let walk = &mut self.scratch.walk;
+        self.tree.edges_depth_first_into(walk, &mut edges);
         for _ in 0..rounds_max {
             for &edge in &edges {
                 self.optimise_length(edge)?;
@@ -72,8 +50,50 @@ impl<R: Runner> Likelihood<R> {
                 break;
             }
         }
+        self.scratch.edges = edges;
         Ok(lnl)
     }
+}
+
+/// The best length, from a start, where `slope` gives the derivatives at a length.
+pub(super) fn best_length<E>(
+    mut length: f64,
+    mut slope: impl FnMut(f64) -> Result<Derivatives, E>,
+) -> Result<f64, E> {
+    let (mut low, mut high) = (LENGTH_MIN, LENGTH_MAX);
+    for iteration in 0..ITERATIONS_MAX {
+        let slope = slope(length)?;
+        // A length that is good enough stays as it is, and all values that see it stay valid.
+        let gain = slope.first * slope.first / (-2.0 * slope.second);
+        if iteration == 0 && slope.second < 0.0 && gain <= LOSS {
+            break;
+        }
+        // The slope says on which side the best length is.
+        if slope.first > 0.0 {
+            low = length;
+        } else {
+            high = length;
+        }
+        let mut next = if slope.second < 0.0 {
+            length - slope.first / slope.second
+        } else if slope.first > 0.0 {
+            // Not concave here: too far down; a branch grows by factors.
+            length * 4.0
+        } else {
+            length * 0.25
+        };
+        if !(next > low && next < high) {
+            next = outside(next, length, low, high);
+        }
+        let step = (next - length).abs() / next;
+        let lost = slope.second.min(0.0).abs() * (next * step * step).powi(2);
+        length = next;
+        let near = step <= STEP_RELATIVE || slope.second < 0.0 && step < 0.1 && lost <= LOSS;
+        if near || high - low <= STEP_RELATIVE * low {
+            break;
+        }
+    }
+    Ok(length)
 }
 
 /// A step that left the bracket: to the range's end if it pointed beyond it, else to the middle.
@@ -98,5 +118,9 @@ fn outside(next: f64, length: f64, low: f64, high: f64) -> f64 {
 /// A step this small, relative to the length, ends the search: what is left after it is its square,
 /// far below what a log-likelihood shows.
 const STEP_RELATIVE: f64 = 1e-3;
+/// So does a larger one where the curve says that what is left, in log-likelihood, is about this: the
+/// error after a step of `s` (relative) is about `s` squared, and it costs half the bend times that
+/// squared.
+const LOSS: f64 = 1e-6;
 /// Newton's method needs three to six.
 const ITERATIONS_MAX: usize = 40;

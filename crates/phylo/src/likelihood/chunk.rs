@@ -3,12 +3,16 @@
 //! Must stay true: a chunk reads nothing that another writes. Its buffers grow when a topology needs
 //! more room than any before it, and never shrink: after the first traversals nothing is allocated.
 
+mod insertion;
+
+pub(super) use insertion::{Source, StarEnd, Visit};
+
 use super::Options;
 use super::part::Part;
 use crate::kernel::repeats::{Classes, Pairs};
 use crate::kernel::{
-    Buffer, Derivatives, Isa, Operand, QUAD, Quad, SiteTerms, combine_sites, derivatives, evaluate,
-    level_scalers, newview,
+    Buffer, Derivatives, Isa, Operand, QUAD, Quad, Shape, SiteTerms, combine_sites, combine_table,
+    derivatives, evaluate, level_scalers, newview, table_terms,
 };
 use crate::model::Process;
 use crate::tree::EdgeId;
@@ -20,6 +24,8 @@ pub(super) struct Child {
     pub(super) tip: bool,
     /// The taxon, or the inner half-edge counted from the first one.
     pub(super) at: usize,
+    /// Where an inner one's values stand: with its half-edge, or in a scratch place.
+    pub(super) place: usize,
     pub(super) edge: EdgeId,
 }
 
@@ -28,6 +34,8 @@ pub(super) struct Child {
 pub(super) struct Step {
     /// The inner half-edge whose values are made.
     pub(super) target: usize,
+    /// Where they go.
+    pub(super) place: usize,
     pub(super) left: Child,
     pub(super) right: Child,
     /// Whether its repeats are to be found anew.
@@ -54,24 +62,43 @@ pub(super) struct Chunk {
     codes: Vec<Vec<u16>>,
     code_count: usize,
     /// Inner half-edge by inner half-edge.
+    classes: Vec<Classes>,
+    /// Likewise, then [`SCRATCH_PLACES`] for values that nobody asks for again.
     values: Vec<Values>,
+    /// Each pattern's own number.
+    identity: Vec<u16>,
     pairs: Pairs,
     table: Buffer,
+    /// What the table's log-likelihood lacks for its scaling.
+    table_lacks: f64,
     terms: Buffer,
     scalers: Vec<u16>,
     site_lnl: Vec<f64>,
     lnl: f64,
     slope: Derivatives,
+    scratch: insertion::Scratch,
 }
 
 /// The values of one direction of one node.
 #[derive(Debug, Default)]
 struct Values {
-    classes: Classes,
     quads: Buffer,
     scalers: Vec<u16>,
     /// Whether anything was scaled; if not, `scalers` holds nothing.
     scaled: bool,
+}
+
+impl Values {
+    /// Makes room for `count` classes of at most `patterns`.
+    fn reserve(&mut self, count: usize, patterns: usize, shape: Shape) {
+        if count * shape.rates > self.scalers.len() {
+            // By powers of two, so that a few topologies need all that any will.
+            let room = count.next_power_of_two().min(patterns);
+            self.quads.resize(room * shape.quads());
+            self.scalers.resize(room * shape.rates, 0);
+        }
+        self.quads.resize(count * shape.quads());
+    }
 }
 
 impl Chunk {
@@ -98,16 +125,22 @@ impl Chunk {
                 })
                 .collect(),
             code_count: patterns.alphabet().masks().len(),
-            values: std::iter::repeat_with(Values::default)
+            classes: std::iter::repeat_with(Classes::default)
                 .take(directions)
                 .collect(),
+            values: std::iter::repeat_with(Values::default)
+                .take(directions + SCRATCH_PLACES)
+                .collect(),
+            identity: (0..len).map(|pattern| pattern as u16).collect(),
             pairs: Pairs::default(),
             table: Buffer::new(len * shape.quads()),
+            table_lacks: 0.0,
             terms: Buffer::new(len.div_ceil(QUAD) * shape.rates),
             scalers: vec![0; len * shape.rates],
             site_lnl: vec![0.0; len],
             lnl: 0.0,
             slope: Derivatives::default(),
+            scratch: insertion::Scratch::default(),
         }
     }
 
@@ -120,7 +153,7 @@ impl Chunk {
     }
 
     pub(super) fn classes(&self, direction: usize) -> usize {
-        self.values[direction].classes.count()
+        self.classes[direction].count()
     }
 
     pub(super) fn lnl(&self) -> f64 {
@@ -146,30 +179,37 @@ impl Chunk {
 
     /// Makes one direction's repeats (if they are to be made) and values.
     pub(super) fn newview(&mut self, part: &Part, step: &Step, options: Options) {
-        let mut target = std::mem::take(&mut self.values[step.target]);
         if step.classes {
-            let [left, right] = [step.left, step.right].map(|child| self.index_by_pattern(child));
-            if options.repeats {
-                let counts = [left.1, right.1];
-                // The table of pairs is lent out while the indices are read.
-                let mut pairs = std::mem::take(&mut self.pairs);
-                let [left, right] =
-                    [step.left, step.right].map(|child| self.index_by_pattern(child).0);
-                target.classes.join(left, right, counts, &mut pairs);
-                self.pairs = pairs;
-            } else {
-                target.classes.separate(left.0, right.0);
-            }
+            self.find_classes(step, options.repeats);
         }
+        let mut target = std::mem::take(&mut self.values[step.place]);
+        let classes = &self.classes[step.target];
         let shape = part.process().shape;
-        let count = target.classes.count();
-        target.quads.resize(count * shape.quads());
-        target.scalers.resize(count * shape.rates, 0);
-        let left = self.operand(part, step.left, &target.classes.left);
-        let right = self.operand(part, step.right, &target.classes.right);
+        target.reserve(classes.count(), self.patterns(), shape);
+        let [a, b] = match classes.children() {
+            Some(indices) => indices,
+            None => [step.left, step.right].map(|child| self.index_by_pattern(child).0),
+        };
+        let left = self.operand(part, step.left, a);
+        let right = self.operand(part, step.right, b);
         let (quads, scalers) = (target.quads.as_mut_slice(), &mut target.scalers);
         target.scaled = newview(options.isa, shape, &left, &right, quads, scalers, true);
-        self.values[step.target] = target;
+        self.values[step.place] = target;
+    }
+
+    fn find_classes(&mut self, step: &Step, repeats: bool) {
+        let mut classes = std::mem::take(&mut self.classes[step.target]);
+        if repeats {
+            // The table of pairs is lent out while the indices are read.
+            let mut pairs = std::mem::take(&mut self.pairs);
+            let [(left, a), (right, b)] =
+                [step.left, step.right].map(|child| self.index_by_pattern(child));
+            classes.join(left, right, [a, b], &mut pairs);
+            self.pairs = pairs;
+        } else {
+            classes.separate(self.patterns());
+        }
+        self.classes[step.target] = classes;
     }
 
     pub(super) fn evaluate(&mut self, part: &Part, ends: &Ends, isa: Isa) {
@@ -199,9 +239,12 @@ impl Chunk {
         let near = self.end(ends.near, near_matrix, far_table);
         let far = self.end(ends.far, far_matrix, far_table);
         let (to, counts) = (table.as_mut_slice(), &mut scalers);
+        let mut lacks = 0.0;
         if newview(isa, shape, &near, &far, to, counts, false) {
-            level_scalers(shape.rates, table.doubles_mut(), &scalers, &self.fixed);
+            let (table, weights) = (table.doubles_mut(), &self.weights);
+            lacks = level_scalers(shape.rates, table, &scalers, &self.fixed, weights);
         }
+        self.table_lacks = lacks;
         self.table = table;
         self.scalers = scalers;
     }
@@ -212,13 +255,22 @@ impl Chunk {
         self.slope = derivatives(isa, shape, table, powers, &self.fixed, &self.weights);
     }
 
+    /// The log-likelihood by the sum table, into where [`Chunk::lnl`] finds it.
+    pub(super) fn evaluate_table(&mut self, part: &Part, isa: Isa) {
+        let terms = &mut self.terms.as_mut_slice()[..self.weights.len().div_ceil(QUAD)];
+        let shape = part.process().shape;
+        table_terms(isa, shape, self.table.as_slice(), part.powers(), terms);
+        self.lnl = combine_table(terms, &self.fixed, &self.weights) + self.table_lacks;
+    }
+
     /// A child's classes, pattern by pattern, and how many it has.
     fn index_by_pattern(&self, child: Child) -> (&[u16], usize) {
         if child.tip {
             (&self.codes[child.at], self.code_count)
         } else {
-            let classes = &self.values[child.at].classes;
-            (&classes.of_pattern, classes.count())
+            let classes = &self.classes[child.at];
+            let index = classes.of_pattern().unwrap_or(&self.identity);
+            (index, classes.count())
         }
     }
 
@@ -245,7 +297,7 @@ impl Chunk {
     }
 
     fn inner<'a>(&'a self, child: Child, matrix: &'a [Quad], index: &'a [u16]) -> Operand<'a> {
-        let values = &self.values[child.at];
+        let values = &self.values[child.place];
         Operand::Inner {
             matrix,
             values: values.quads.as_slice(),
@@ -254,3 +306,7 @@ impl Chunk {
         }
     }
 }
+
+/// A walk in post-order, larger child first, needs as many places as the tree's number of taxa has
+/// binary digits; and one for the other end of the branch.
+pub(super) const SCRATCH_PLACES: usize = 24;

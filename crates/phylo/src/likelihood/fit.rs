@@ -1,10 +1,25 @@
-//! Model parameters by Brent's method, one after the other.
+//! Model parameters: all of a partition's together, or one by itself.
 //!
-//! Source: Brent, "Algorithms for minimization without derivatives" (1973), chapter 5.
+//! A partition's parameters depend on one another, and on how long the tree is as a whole; so they
+//! are fitted together ([`super::climb`]), with the partition's scale. What one partition's
+//! parameters change is its own likelihood, so only that is made.
+//! Source for one parameter: Brent, "Algorithms for minimization without derivatives" (1973),
+//! chapter 5.
 
-use super::{Likelihood, LikelihoodError};
-use crate::model::Parameter;
+use super::climb::{Bend, climb};
+use super::{LENGTH_MAX, LENGTH_MIN, Likelihood, LikelihoodError};
+use crate::model::{ALPHA_RANGE, Coordinate, Model, Parameter};
 use crate::runner::Runner;
+
+/// How the branch lengths of partitions go together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Lengths {
+    /// All have the tree's, times the scale that each was given.
+    #[default]
+    Linked,
+    /// Likewise, and the scales are fitted; their mean, weighted by sites, is 1.
+    Scaled,
+}
 
 impl<R: Runner> Likelihood<R> {
     /// Improves one parameter until its logarithm is known to `tolerance`; returns the
@@ -19,7 +34,7 @@ impl<R: Runner> Likelihood<R> {
         tolerance: f64,
     ) -> Result<f64, LikelihoodError> {
         let before = self.parts()[part].model().clone();
-        let start = self.evaluate()?;
+        let start = self.evaluate_once()?;
         let [least, most] = before.range(parameter);
         let mut at = before.value(parameter).clamp(least, most);
         let (mut best, mut best_lnl) = (None, start);
@@ -30,7 +45,7 @@ impl<R: Runner> Likelihood<R> {
                 let mut model = before.clone();
                 model.set(parameter, libm::exp(x));
                 self.set_model(part, model);
-                self.evaluate()
+                self.evaluate_once()
             })?;
             if lnl > best_lnl {
                 (best, best_lnl) = (Some(libm::exp(found)), lnl);
@@ -46,39 +61,166 @@ impl<R: Runner> Likelihood<R> {
             model.set(parameter, value);
         }
         self.set_model(part, model);
-        self.evaluate()
+        self.evaluate_once()
     }
 
-    /// Improves lengths and parameters in turn, coarsely at first, until a round gains less than
-    /// `epsilon`; returns the log-likelihood.
+    /// How partitions' lengths go together from now on; linked to begin with.
+    pub fn set_lengths(&mut self, lengths: Lengths) {
+        self.lengths = lengths;
+    }
+
+    /// Sets the scale of a partition's branch lengths, brought into 0.01 to 100.
+    pub fn set_scale(&mut self, part: usize, scale: f64) {
+        let scale = scale.clamp(SCALE_RANGE[0], SCALE_RANGE[1]);
+        self.parts[part].set_scale(scale);
+        self.forget_values();
+    }
+
+    /// Improves all parameters of all partitions, and the tree's length as a whole, until a step
+    /// promises less than `epsilon`; returns the log-likelihood. Blocks.
+    ///
+    /// # Errors
+    /// As [`Likelihood::evaluate`].
+    pub fn optimise_models(&mut self, epsilon: f64) -> Result<f64, LikelihoodError> {
+        let mut bends = vec![Bend::default(); self.parts().len()];
+        self.optimise_models_with(epsilon, &mut bends)
+    }
+
+    /// `bends` carries what was learnt from one call to the next within one fit. Not beyond it: who
+    /// saves a search and goes on later must get the same bits.
+    fn optimise_models_with(
+        &mut self,
+        epsilon: f64,
+        bends: &mut [Bend],
+    ) -> Result<f64, LikelihoodError> {
+        // Repeats are found here, for all partitions.
+        self.evaluate_once()?;
+        let each = epsilon / bends.len() as f64;
+        for (part, bend) in bends.iter_mut().enumerate() {
+            self.optimise_part(part, each, bend)?;
+        }
+        self.level_scales();
+        self.evaluate_once()
+    }
+
+    /// As [`Likelihood::optimise_models`], of one partition alone.
+    ///
+    /// # Errors
+    /// As [`Likelihood::evaluate`].
+    pub fn optimise_model(&mut self, part: usize, epsilon: f64) -> Result<f64, LikelihoodError> {
+        self.evaluate_once()?;
+        self.optimise_part(part, epsilon, &mut Bend::default())?;
+        self.level_scales();
+        self.evaluate_once()
+    }
+
+    /// A partition's parameters, and its scale where nothing else is bound by that.
+    fn optimise_part(
+        &mut self,
+        part: usize,
+        epsilon: f64,
+        bend: &mut Bend,
+    ) -> Result<(), LikelihoodError> {
+        let scaled = self.lengths == Lengths::Scaled || self.parts().len() == 1;
+        if self.parts()[part].model().fits_free_rates() && bend.is_new() {
+            self.start_free_rates(part)?;
+        }
+        let model = self.parts()[part].model().clone();
+        let scale = self.parts()[part].scale();
+        let mut point = model.coordinates();
+        if scaled {
+            point.push(Coordinate::of(scale, SCALE_RANGE));
+        }
+        if point.is_empty() {
+            return Ok(());
+        }
+        let before = self.evaluate_part(part)?;
+        let top = climb(&mut point, bend, epsilon, |x| {
+            self.move_part(part, &model, scaled, x);
+            let lnl = self.evaluate_part(part)?;
+            Ok::<_, LikelihoodError>(if lnl.is_finite() { lnl } else { f64::MIN })
+        })?;
+        if top > before {
+            let x: Vec<f64> = point.iter().map(|coordinate| coordinate.at).collect();
+            self.move_part(part, &model, scaled, &x);
+        } else {
+            self.set_model(part, model);
+            self.set_scale(part, scale);
+        }
+        Ok(())
+    }
+
+    fn move_part(&mut self, part: usize, model: &Model, scaled: bool, x: &[f64]) {
+        let mut model = model.clone();
+        let (own, scale) = x.split_at(x.len() - usize::from(scaled));
+        model.move_to(own);
+        self.set_model(part, model);
+        if let [scale] = scale {
+            self.set_scale(part, libm::exp(*scale));
+        }
+    }
+
+    /// Free rates begin where a gamma distribution is best: from equal rates a climb may end on a
+    /// lower top.
+    fn start_free_rates(&mut self, part: usize) -> Result<(), LikelihoodError> {
+        let given = self.parts()[part].model().clone();
+        let before = self.evaluate_part(part)?;
+        let mut started = given.clone();
+        let (best, lnl) = maximise(ALPHA_RANGE.map(libm::log), 0.0, 0.05, |x| {
+            started.start_free_rates(libm::exp(x));
+            self.set_model(part, started.clone());
+            self.evaluate_part(part)
+        })?;
+        started.start_free_rates(libm::exp(best));
+        self.set_model(part, if lnl > before { started } else { given });
+        Ok(())
+    }
+
+    /// Makes the scales' mean 1, which the tree's lengths take over.
+    fn level_scales(&mut self) {
+        let sites: Vec<f64> = self
+            .parts()
+            .iter()
+            .map(|part| part.sites() as f64)
+            .collect();
+        let scales = self.parts().iter().map(|part| part.scale());
+        let sum: f64 = scales.zip(&sites).map(|(scale, sites)| scale * sites).sum();
+        let mean = sum / sites.iter().sum::<f64>();
+        let bound = self.lengths == Lengths::Linked && self.parts().len() > 1;
+        if bound || mean == 1.0 {
+            return;
+        }
+        for edge in self.tree.edges() {
+            let length = (self.tree.length(edge) * mean).clamp(LENGTH_MIN, LENGTH_MAX);
+            self.tree.set_length(edge, length);
+        }
+        let one = self.parts.len() == 1;
+        for part in &mut self.parts {
+            let scale = part.scale() / mean;
+            part.set_scale(if one { 1.0 } else { scale });
+        }
+        self.forget_values();
+    }
+
+    /// Improves lengths and parameters in turn until a round gains less than `epsilon`; returns the
+    /// log-likelihood.
     ///
     /// # Errors
     /// As [`Likelihood::evaluate`].
     pub fn optimise(&mut self, epsilon: f64) -> Result<f64, LikelihoodError> {
-        let mut lnl = self.evaluate()?;
-        let mut tolerance = TOLERANCES[0];
+        let mut lnl = self.evaluate_once()?;
+        let mut bends = vec![Bend::default(); self.parts().len()];
         for _ in 0..ROUNDS_MAX {
-            self.optimise_lengths(epsilon, LENGTH_ROUNDS_MAX)?;
-            for part in 0..self.parts().len() {
-                for parameter in self.parts()[part].model().fitted() {
-                    self.optimise_parameter(part, parameter, tolerance)?;
-                }
-            }
-            let better = self.evaluate()?;
+            let lengths = self.optimise_lengths(epsilon, LENGTH_ROUNDS_MAX)?;
+            let coarse = (COARSE * (lengths - lnl)).max(0.1 * epsilon);
+            let better = self.optimise_models_with(coarse, &mut bends)?;
             let gain = better - lnl;
             lnl = better;
-            if gain < epsilon && tolerance == TOLERANCES[1] {
+            if gain < epsilon {
                 break;
             }
-            // A coarse round that gains little is followed by fine ones.
-            tolerance = if gain < 100.0 * epsilon {
-                TOLERANCES[1]
-            } else {
-                tolerance * 0.5
-            };
-            tolerance = tolerance.max(TOLERANCES[1]);
         }
-        self.optimise_lengths(epsilon, LENGTH_ROUNDS_LAST)
+        Ok(lnl)
     }
 }
 
@@ -149,12 +291,17 @@ fn maximise<E>(
 
 /// The golden section.
 const GOLDEN: f64 = 0.381_966_011_250_105;
-/// How well a parameter's logarithm is found in the first and in the last rounds.
-const TOLERANCES: [f64; 2] = [0.02, 1e-3];
+/// Parameters need not be better known than lengths are: to this share of what these gained.
+const COARSE: f64 = 0.01;
+/// The range of a partition's scale: RAxML-NG's.
+const SCALE_RANGE: [f64; 2] = [0.01, 100.0];
 const EVALUATIONS_MAX: usize = 24;
 /// A search looks this factor up and down at first, and moves on when it ends at a side.
 const WINDOW: f64 = 2.0;
 const WINDOWS_MAX: usize = 8;
 const ROUNDS_MAX: usize = 60;
 const LENGTH_ROUNDS_MAX: usize = 2;
-const LENGTH_ROUNDS_LAST: usize = 32;
+
+#[cfg(test)]
+#[path = "fit_tests.rs"]
+mod tests;

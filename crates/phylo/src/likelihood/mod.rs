@@ -16,19 +16,25 @@
 
 mod branches;
 mod chunk;
+mod climb;
 mod fit;
+mod insertion;
 mod part;
+mod plan;
 
 pub use branches::{LENGTH_MAX, LENGTH_MIN};
+pub use fit::Lengths;
+pub use insertion::{Insertion, Insertions, Refined};
 pub use part::{Part, PartOptions};
 
 use crate::kernel::{Derivatives, Isa};
 use crate::model::{Model, Parameter};
 use crate::msa::Patterns;
-use crate::runner::{Runner, Work, sum_in_tree};
-use crate::tree::{EdgeId, Grafted, HalfId, Nni, Pruned, Tree};
-use chunk::{Child, Chunk, Ends, Step};
+use crate::runner::{Runner, Work, sum_in_tree_of};
+use crate::tree::{EdgeId, Grafted, HalfId, Nni, Pruned, Tree, Walk};
+use chunk::{Chunk, Step};
 use sidecore_offload::OffloadError;
+use std::ops::Range;
 
 /// What keeps a likelihood from being computed.
 #[derive(Debug, thiserror::Error)]
@@ -50,6 +56,12 @@ pub enum LikelihoodError {
     Impossible {
         /// What came out.
         lnl: f64,
+    },
+    /// A saved search of something else.
+    #[error("the saved search has {what}: it is not of this alignment and model")]
+    State {
+        /// What it has.
+        what: &'static str,
     },
 }
 
@@ -74,8 +86,9 @@ impl Default for Options {
     }
 }
 
-/// A node's values of a chunk: three of them fit into a local store of 256 KiB.
-pub const CHUNK_BYTES: usize = 64 << 10;
+/// A node's values of a chunk: a traversal's few live ones fit into a local store of 256 KiB, and a
+/// small alignment still has chunks to share. From 8 to 128 KiB the speed of one core is the same.
+pub const CHUNK_BYTES: usize = 16 << 10;
 
 /// The likelihood of a tree under the models of its partitions.
 #[derive(Debug)]
@@ -91,6 +104,24 @@ pub struct Likelihood<R> {
     values_valid: Vec<bool>,
     /// The branch that the sum tables were made for, if they are still right.
     sum_table: Option<EdgeId>,
+    scratch: Scratch,
+    /// About how long one core takes for one node's values.
+    newview_ns: f64,
+    /// How partitions share lengths.
+    lengths: Lengths,
+}
+
+/// What plans and walks are made in, kept so that they allocate nothing.
+#[derive(Debug, Default)]
+struct Scratch {
+    steps: Vec<Step>,
+    walk: Walk,
+    path: Vec<HalfId>,
+    edges: Vec<EdgeId>,
+    /// Places that are free in a traversal that keeps nothing.
+    free: Vec<usize>,
+    /// Half-edge by half-edge the place of its values in such a traversal.
+    places: Vec<usize>,
 }
 
 impl<R: Runner> Likelihood<R> {
@@ -166,7 +197,14 @@ impl<R: Runner> Likelihood<R> {
             classes_valid: vec![false; inner],
             values_valid: vec![false; inner],
             sum_table: None,
+            scratch: Scratch::default(),
+            newview_ns: 0.0,
+            lengths: Lengths::Linked,
         };
+        for part in &likelihood.parts {
+            let entries = (part.process().shape.matrix() * part.patterns().len()) as f64;
+            likelihood.newview_ns += entries * ENTRY_NS;
+        }
         (0..likelihood.parts.len()).for_each(|part| likelihood.refresh_fixed(part));
         Ok(likelihood)
     }
@@ -203,12 +241,7 @@ impl<R: Runner> Likelihood<R> {
     /// # Errors
     /// As [`Likelihood::evaluate`].
     pub fn evaluate_at(&mut self, edge: EdgeId) -> Result<f64, LikelihoodError> {
-        let lnl = self.evaluate_raw(edge)?;
-        if lnl.is_finite() {
-            Ok(lnl)
-        } else {
-            Err(LikelihoodError::Impossible { lnl })
-        }
+        finite(self.evaluate_raw(edge, true)?)
     }
 
     /// The log-likelihood of every site, in the alignment's order.
@@ -235,7 +268,7 @@ impl<R: Runner> Likelihood<R> {
     /// # Errors
     /// [`LikelihoodError::Offload`].
     pub fn traverse(&mut self, edge: EdgeId) -> Result<(), LikelihoodError> {
-        self.run(edge, |_, _, _, _| {})
+        self.run(edge, 0..self.chunks.len(), true, |_, _, _, _| {})
     }
 
     /// Marks all values, as a change of every parameter does; repeats stay.
@@ -387,7 +420,8 @@ impl<R: Runner> Likelihood<R> {
 
     /// Marks what sees the branch of `half` from the side of `half`'s node.
     fn mark_beyond(&mut self, half: HalfId, topology: bool) {
-        let mut path = vec![half];
+        let mut path = std::mem::take(&mut self.scratch.path);
+        path.push(half);
         while let Some(half) = path.pop() {
             if self.tree.is_tip(half) {
                 continue;
@@ -401,6 +435,7 @@ impl<R: Runner> Likelihood<R> {
                 }
             }
         }
+        self.scratch.path = path;
     }
 
     /// Marks one direction; whether it was not marked before.
@@ -416,16 +451,51 @@ impl<R: Runner> Likelihood<R> {
         }
     }
 
-    fn evaluate_raw(&mut self, edge: EdgeId) -> Result<f64, LikelihoodError> {
+    /// The log-likelihood, without keeping what is made for it: the right way where all values are
+    /// wrong and will be wrong again, as in a search for a parameter. It stays in the cache, where
+    /// a traversal that keeps a large alignment's values waits for memory. To the last bit what
+    /// [`Likelihood::evaluate`] finds.
+    ///
+    /// # Errors
+    /// As [`Likelihood::evaluate`].
+    pub fn evaluate_once(&mut self) -> Result<f64, LikelihoodError> {
+        let edge = self.tree.edge(HalfId(0));
+        finite(self.evaluate_raw(edge, false)?)
+    }
+
+    /// As [`Likelihood::evaluate_once`], what one partition contributes.
+    ///
+    /// # Errors
+    /// [`LikelihoodError::Offload`]. It may be no finite number.
+    fn evaluate_part(&mut self, part: usize) -> Result<f64, LikelihoodError> {
+        let edge = self.tree.edge(HalfId(0));
+        let own = self.chunks_of(part);
+        self.parts[part].prepare_evaluate(&self.tree, edge);
+        self.sum_table = None;
+        self.run(edge, own.clone(), false, |chunk, part, ends, isa| {
+            chunk.evaluate(part, ends, isa)
+        })?;
+        Ok(sum_in_tree_of(&self.chunks[own], Chunk::lnl))
+    }
+
+    fn chunks_of(&self, part: usize) -> Range<usize> {
+        let first = self.chunks.partition_point(|chunk| chunk.part() < part);
+        let end = self.chunks.partition_point(|chunk| chunk.part() <= part);
+        first..end
+    }
+
+    fn evaluate_raw(&mut self, edge: EdgeId, keep: bool) -> Result<f64, LikelihoodError> {
         self.parts
             .iter_mut()
             .for_each(|part| part.prepare_evaluate(&self.tree, edge));
         self.sum_table = None;
-        self.run(edge, |chunk, part, ends, isa| {
-            chunk.evaluate(part, ends, isa)
-        })?;
-        let sums: Vec<f64> = self.chunks.iter().map(Chunk::lnl).collect();
-        Ok(sum_in_tree(&sums))
+        self.run(
+            edge,
+            0..self.chunks.len(),
+            keep,
+            |chunk, part, ends, isa| chunk.evaluate(part, ends, isa),
+        )?;
+        Ok(sum_in_tree_of(&self.chunks, Chunk::lnl))
     }
 
     /// Makes the sum tables of a branch.
@@ -433,9 +503,12 @@ impl<R: Runner> Likelihood<R> {
         if self.sum_table == Some(edge) {
             return Ok(());
         }
-        self.run(edge, |chunk, part, ends, isa| {
-            chunk.sum_table(part, ends, isa)
-        })?;
+        self.run(
+            edge,
+            0..self.chunks.len(),
+            true,
+            |chunk, part, ends, isa| chunk.sum_table(part, ends, isa),
+        )?;
         self.sum_table = Some(edge);
         Ok(())
     }
@@ -450,102 +523,68 @@ impl<R: Runner> Likelihood<R> {
         length: f64,
     ) -> Result<Derivatives, LikelihoodError> {
         self.make_sum_table(edge)?;
+        self.slope(length)
+    }
+
+    /// The derivatives that the present sum tables give at a length.
+    fn slope(&mut self, length: f64) -> Result<Derivatives, LikelihoodError> {
         self.parts
             .iter_mut()
             .for_each(|part| part.prepare_powers(length));
         let (parts, isa) = (&self.parts, self.options.isa);
+        let ns = (0.5 * self.newview_ns) as u64;
         self.runner
-            .run(Work::Derivatives, &mut self.chunks, |chunk| {
+            .run_sized(Work::Derivatives, ns, &mut self.chunks, |chunk| {
                 chunk.derivatives(&parts[chunk.part()], isa);
             })?;
-        let scaled = |chunk: &Chunk| {
+        Ok(sum_in_tree_of(&self.chunks, |chunk| {
             let scale = self.parts[chunk.part()].scale();
             let found = chunk.slope();
-            (found.first * scale, found.second * scale * scale)
-        };
-        let (first, second): (Vec<f64>, Vec<f64>) = self.chunks.iter().map(scaled).unzip();
-        Ok(Derivatives {
-            first: sum_in_tree(&first),
-            second: sum_in_tree(&second),
-        })
-    }
-
-    /// Makes the values at both ends of a branch, then does `then` on every chunk.
-    fn run(
-        &mut self,
-        edge: EdgeId,
-        then: impl Fn(&mut Chunk, &Part, &Ends, Isa) + Sync,
-    ) -> Result<(), LikelihoodError> {
-        let steps = self.plan(edge);
-        let [a, b] = self.tree.ends(edge);
-        let (near, far) = if self.tree.is_tip(a) { (b, a) } else { (a, b) };
-        let ends = Ends {
-            near: self.child(near),
-            far: self.child(far),
-        };
-        let (parts, options) = (&self.parts, self.options);
-        let result = self.runner.run(Work::Traverse, &mut self.chunks, |chunk| {
-            let part = &parts[chunk.part()];
-            for step in &steps {
-                chunk.newview(part, step, options);
+            Derivatives {
+                first: found.first * scale,
+                second: found.second * scale * scale,
             }
-            then(chunk, part, &ends, options.isa);
-        });
-        if result.is_err() {
-            self.forget_all();
-        }
-        Ok(result?)
+        }))
     }
 
-    /// The steps that make both ends of a branch valid, children first; marks them as done.
-    fn plan(&mut self, edge: EdgeId) -> Vec<Step> {
-        let taxa = self.tree.taxa();
-        let mut steps = Vec::new();
-        for end in self.tree.ends(edge) {
-            let valid = &self.values_valid;
-            let order = self
-                .tree
-                .post_order(end, |half| !valid[half.index() - taxa]);
-            for half in order {
-                let at = half.index() - taxa;
-                let [left, right] = self.tree.others(half).map(|other| self.tree.back(other));
-                let [left, right] = [left, right].map(|half| self.child(half));
-                for child in [left, right] {
-                    let length = self.tree.length(child.edge);
-                    self.parts
-                        .iter_mut()
-                        .for_each(|part| part.prepare_child(&child, length));
-                }
-                let classes = !std::mem::replace(&mut self.classes_valid[at], true);
-                self.values_valid[at] = true;
-                steps.push(Step {
-                    target: at,
-                    left,
-                    right,
-                    classes,
-                });
-            }
-        }
-        steps
+    /// The log-likelihood that a branch of this `length` would give, by its sum table: what
+    /// [`Likelihood::evaluate_at`] finds once the length is set, but for rounding, and a third of the
+    /// work where the table is there, as after [`Likelihood::optimise_length`].
+    ///
+    /// # Errors
+    /// As [`Likelihood::evaluate`].
+    pub fn evaluate_length(&mut self, edge: EdgeId, length: f64) -> Result<f64, LikelihoodError> {
+        self.make_sum_table(edge)?;
+        finite(self.table_lnl(length)?)
     }
 
-    fn child(&self, half: HalfId) -> Child {
-        let tip = self.tree.is_tip(half);
-        let at = if tip {
-            half.index()
-        } else {
-            half.index() - self.tree.taxa()
-        };
-        Child {
-            tip,
-            at,
-            edge: self.tree.edge(half),
-        }
+    /// The log-likelihood that the present sum tables give at a length.
+    fn table_lnl(&mut self, length: f64) -> Result<f64, OffloadError> {
+        self.parts
+            .iter_mut()
+            .for_each(|part| part.prepare_powers(length));
+        let (parts, isa, ns) = (&self.parts, self.options.isa, 0.5 * self.newview_ns);
+        self.runner
+            .run_sized(Work::Derivatives, ns as u64, &mut self.chunks, |chunk| {
+                chunk.evaluate_table(&parts[chunk.part()], isa);
+            })?;
+        Ok(sum_in_tree_of(&self.chunks, Chunk::lnl))
     }
 }
 
+fn finite(lnl: f64) -> Result<f64, LikelihoodError> {
+    if lnl.is_finite() {
+        Ok(lnl)
+    } else {
+        Err(LikelihoodError::Impossible { lnl })
+    }
+}
+
+/// What one entry of the matrices costs a pattern, everything counted in: DNA with four rates has 64,
+/// and takes about seven nanoseconds a node.
+const ENTRY_NS: f64 = 0.1;
 /// Patterns of a chunk: fewer cost more in calls than they gain, more have no numbers.
-const CHUNK_MIN: usize = 16;
+const CHUNK_MIN: usize = 32;
 const CHUNK_MAX: usize = crate::kernel::repeats::PATTERNS_MAX;
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 //! Must stay true: tables are written between loops, by the thread that owns the likelihood, and
 //! only read while one runs. A table is made again only when its length or its model changed.
 
+mod insertion;
+
 use super::chunk::Child;
 use crate::kernel::{Buffer, QUAD, Quad};
 use crate::model::{Model, Parameter, Process};
@@ -42,6 +44,7 @@ pub struct Part {
     far_table: Buffer,
     powers: Buffer,
     scratch: Vec<f64>,
+    insertion: insertion::InsertionTables,
 }
 
 impl Part {
@@ -66,6 +69,7 @@ impl Part {
             far_table: Buffer::new(table),
             powers: Buffer::new(3 * process.shape.quads()),
             scratch: vec![0.0; process.shape.matrix()],
+            insertion: insertion::InsertionTables::default(),
             patterns,
             model,
             process,
@@ -124,6 +128,7 @@ impl Part {
         self.process = self.model.process();
         assert_eq!(shape, self.process.shape, "a model of another shape");
         self.made.fill(false);
+        self.insertion.forget_all();
         self.make_eigen_tables();
     }
 
@@ -135,8 +140,14 @@ impl Part {
             .tip_table(self.far.doubles(), masks, self.far_table.doubles_mut());
     }
 
+    pub(super) fn set_scale(&mut self, scale: f64) {
+        self.scale = scale;
+        self.made.fill(false);
+    }
+
     pub(super) fn forget_edge(&mut self, edge: EdgeId) {
         self.made[edge.index()] = false;
+        self.insertion.forget_edge(edge);
     }
 
     /// Makes what newview needs of the branch above a child.

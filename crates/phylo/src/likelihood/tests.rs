@@ -163,13 +163,21 @@ proptest! {
         let text = if protein { "LG+IU{0.1}+G4m{0.5}".to_owned() } else { format!("{GTR}+G4m{{0.5}}") };
         let case = case(&text, taxa, 80, mean, seed);
         let mut first = likelihood(&case, Options::default());
+        let once = first.evaluate_once().unwrap();
         let lnl = first.evaluate().unwrap();
+        prop_assert_eq!(once, lnl);
+        // Some values kept, some not.
+        first.set_length(EdgeId((seed % (2 * taxa as u64 - 3)) as u32), 0.3);
+        let [once, lnl] = [first.evaluate_once().unwrap(), first.evaluate().unwrap()];
+        prop_assert_eq!(once, lnl);
         for edge in case.0.edges() {
             let other = first.evaluate_at(edge).unwrap();
             prop_assert!((lnl - other).abs() < 1e-9 * lnl.abs(), "{:?}: {} {}", edge, lnl, other);
         }
         let options = Options { isa: Isa::Portable, repeats: false, chunk_bytes: 1 << 12 };
-        let other = likelihood(&case, options).evaluate().unwrap();
+        let (_, patterns, model) = case;
+        let other = Likelihood::new(first.tree().clone(), patterns, model, Serial, options);
+        let other = other.unwrap().evaluate_once().unwrap();
         prop_assert!((lnl - other).abs() < 1e-10 * lnl.abs());
         let sites = first.site_log_likelihoods().unwrap();
         prop_assert_eq!(sites.len(), 80);
@@ -192,6 +200,8 @@ proptest! {
         let h = 1e-4 * length;
         let (below, here, above) = (at(length - h), at(length), at(length + h));
         let (first, second) = ((above - below) / (2.0 * h), (above - 2.0 * here + below) / (h * h));
+        let by_table = own.evaluate_length(edge, length).unwrap();
+        prop_assert!((by_table - here).abs() < 1e-11 * here.abs(), "{} {}", by_table, here);
         let found = own.derivatives(edge, length).unwrap();
         let scale = here.abs() / length;
         prop_assert!((found.first - first).abs() < 1e-6 * scale, "{} {}", found.first, first);
@@ -346,6 +356,12 @@ fn two_thousand_taxa_do_not_underflow() {
         // From the middle of the tree and from tips, all counts meet differently.
         for edge in (0..3_997).step_by(97) {
             let other = own.evaluate_at(EdgeId(edge)).unwrap();
+            assert!(
+                (lnl - other).abs() < 1e-9 * lnl.abs(),
+                "branch {edge}: {lnl} {other}"
+            );
+            let length = own.tree().length(EdgeId(edge));
+            let other = own.evaluate_length(EdgeId(edge), length).unwrap();
             assert!(
                 (lnl - other).abs() < 1e-9 * lnl.abs(),
                 "branch {edge}: {lnl} {other}"

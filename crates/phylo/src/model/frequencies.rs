@@ -3,7 +3,7 @@
 use crate::msa::Patterns;
 
 /// The share of each state. A character that may be several states counts for each of them in equal
-/// parts, gaps too, as RAxML-NG counts.
+/// parts; one that may be any says nothing and does not count, as with RAxML and IQ-TREE.
 #[must_use]
 pub fn empirical(patterns: &Patterns) -> Vec<f64> {
     let masks = patterns.alphabet().masks();
@@ -15,6 +15,7 @@ pub fn empirical(patterns: &Patterns) -> Vec<f64> {
         }
     }
     let mut shares = vec![0.0; states];
+    by_code[usize::from(patterns.alphabet().unknown())] = 0.0;
     for (count, mask) in by_code.iter().zip(masks) {
         let part = count / f64::from(mask.count_ones().max(1));
         for (state, share) in shares.iter_mut().enumerate() {
@@ -24,6 +25,9 @@ pub fn empirical(patterns: &Patterns) -> Vec<f64> {
         }
     }
     let sum: f64 = shares.iter().sum();
+    if sum == 0.0 {
+        return vec![1.0 / states as f64; states];
+    }
     // A state that no taxon has keeps a little, or its eigenvectors would be infinite.
     shares
         .iter_mut()

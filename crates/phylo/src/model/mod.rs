@@ -5,6 +5,7 @@
 //! tables are made from.
 //! Must stay true: a model's parameters are within their bounds whenever a process is made of them.
 
+mod coordinates;
 mod dna;
 mod eigen;
 mod frequencies;
@@ -14,6 +15,7 @@ mod parameters;
 mod process;
 mod protein;
 
+pub use coordinates::Coordinate;
 pub use frequencies::{FREQUENCY_MIN, constant_share, empirical};
 pub use gamma::{CategoryRate, discrete_gamma, incomplete_gamma};
 pub use name::{ExchangeName, FrequencyName, InvariantName, ModelName, RatesName, ReadFile};
@@ -207,6 +209,21 @@ impl Model {
             ),
             RatesName::Free { .. } => (self.free_rates.clone(), self.free_weights.clone()),
         }
+    }
+
+    /// Whether it has free rates that are to be fitted.
+    #[must_use]
+    pub fn fits_free_rates(&self) -> bool {
+        matches!(self.name.rates, RatesName::Free { categories, given: None } if categories > 1)
+    }
+
+    /// Gives free rates the values of a gamma distribution of this shape, all alike likely: where a
+    /// fit begins.
+    pub fn start_free_rates(&mut self, alpha: f64) {
+        let count = self.free_rates.len();
+        self.free_rates = discrete_gamma(alpha, count, CategoryRate::Mean);
+        self.free_weights = vec![1.0 / count as f64; count];
+        self.normalise_free_rates();
     }
 
     /// Weights to sum 1, mean rate 1.

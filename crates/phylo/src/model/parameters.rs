@@ -113,6 +113,43 @@ impl Model {
     }
 }
 
+impl Model {
+    /// All numbers that a fit can change, in a fixed order: what is kept of a model to go on later.
+    #[must_use]
+    pub fn numbers(&self) -> Vec<f64> {
+        let mut numbers = self.exchange.clone();
+        numbers.extend(&self.frequencies);
+        numbers.extend([self.invariant, self.alpha]);
+        numbers.extend(&self.free_rates);
+        numbers.extend(&self.free_weights);
+        numbers
+    }
+
+    /// Takes the numbers of a model of the same name, to the last bit; false, and nothing changes,
+    /// where there are more or fewer, or one is no number.
+    #[must_use]
+    pub fn set_numbers(&mut self, numbers: &[f64]) -> bool {
+        if numbers.len() != self.numbers().len()
+            || numbers
+                .iter()
+                .any(|number| !(*number >= 0.0 && number.is_finite()))
+        {
+            return false;
+        }
+        let mut left = numbers.iter();
+        let (invariant, alpha) = (&mut self.invariant, &mut self.alpha);
+        let own = self.exchange.iter_mut().chain(&mut self.frequencies);
+        let own = own.chain([invariant, alpha]);
+        let own = own
+            .chain(&mut self.free_rates)
+            .chain(&mut self.free_weights);
+        for (own, number) in own.zip(&mut left) {
+            *own = *number;
+        }
+        true
+    }
+}
+
 /// Sets one share of a whole; the others share the rest as before.
 fn set_share(shares: &mut [f64], at: usize, value: f64) {
     let rest: f64 = shares.iter().sum::<f64>() - shares[at];

@@ -18,7 +18,7 @@ pub struct Process {
     pub frequencies: Vec<f64>,
     /// Eigenvalues of the rate matrix, one for each state: at most 0, one of them 0.
     values: Vec<f64>,
-    /// Right eigenvectors: row by state, column by value.
+    /// Right eigenvectors: row by value, column by state.
     right: Vec<f64>,
     /// Left eigenvectors: row by value, column by state.
     left: Vec<f64>,
@@ -70,7 +70,7 @@ impl Process {
         for i in 0..n {
             let root = libm::sqrt(frequencies[i]);
             for k in 0..n {
-                right[i * n + k] = vectors[i * n + k] / root;
+                right[k * n + i] = vectors[i * n + k] / root;
                 left[k * n + i] = vectors[i * n + k] * root;
             }
         }
@@ -96,31 +96,37 @@ impl Process {
     /// # Panics
     /// When `out` is not of [`Shape::matrix`] doubles.
     pub fn transitions(&self, length: f64, out: &mut [f64]) {
-        let n = self.shape.states;
         assert_eq!(out.len(), self.shape.matrix(), "doubles of a matrix");
-        let mut grown = [0.0; STATES_MAX * STATES_MAX];
-        for (rate, block) in self.rates.iter().zip(out.chunks_mut(n * n)) {
-            for k in 0..n {
-                let growth = libm::expm1(self.values[k] * rate * length);
-                for j in 0..n {
-                    grown[k * n + j] = growth * self.left[k * n + j];
+        match self.shape.states {
+            4 => self.fill_transitions::<4>(length, out),
+            _ => self.fill_transitions::<20>(length, out),
+        }
+    }
+
+    fn fill_transitions<const N: usize>(&self, length: f64, out: &mut [f64]) {
+        let right = self.right.as_chunks::<N>().0;
+        let left = self.left.as_chunks::<N>().0;
+        for (rate, block) in self.rates.iter().zip(out.chunks_mut(N * N)) {
+            let columns = block.as_chunks_mut::<N>().0;
+            columns.fill([0.0; N]);
+            for ((value, right), left) in self.values.iter().zip(right).zip(left) {
+                // The one that is 0 does not grow.
+                if *value == 0.0 {
+                    continue;
                 }
-            }
-            block.fill(0.0);
-            for k in 0..n {
-                for j in 0..n {
-                    let from = grown[k * n + j];
-                    let column = &mut block[j * n..][..n];
-                    for (i, entry) in column.iter_mut().enumerate() {
-                        *entry += self.right[i * n + k] * from;
+                let growth = libm::expm1(value * rate * length);
+                for (column, left) in columns.iter_mut().zip(left) {
+                    let from = growth * left;
+                    for (entry, right) in column.iter_mut().zip(right) {
+                        *entry += right * from;
                     }
                 }
             }
-            for j in 0..n {
-                block[j * n + j] += 1.0;
+            for (j, column) in columns.iter_mut().enumerate() {
+                column[j] += 1.0;
+                // Rounding leaves a true 0 just below it.
+                column.iter_mut().for_each(|entry| *entry = entry.max(0.0));
             }
-            // Rounding leaves a true 0 just below it.
-            block.iter_mut().for_each(|entry| *entry = entry.max(0.0));
         }
     }
 
@@ -143,7 +149,7 @@ impl Process {
         for (weight, (near, far)) in self.weights.iter().zip(blocks) {
             for k in 0..n {
                 for i in 0..n {
-                    near[i * n + k] = weight * self.frequencies[i] * self.right[i * n + k];
+                    near[i * n + k] = weight * self.frequencies[i] * self.right[k * n + i];
                     far[i * n + k] = self.left[k * n + i];
                 }
             }
@@ -163,7 +169,11 @@ impl Process {
             for (k, value) in self.values.iter().enumerate() {
                 let at = r * n + k;
                 let slope = value * rate;
-                let power = libm::exp(slope * length);
+                let power = if slope == 0.0 {
+                    1.0
+                } else {
+                    libm::exp(slope * length)
+                };
                 out[at] = power;
                 out[span + at] = slope * power;
                 out[2 * span + at] = slope * slope * power;
@@ -200,6 +210,3 @@ impl Process {
         }
     }
 }
-
-/// The most states of a process.
-const STATES_MAX: usize = 20;

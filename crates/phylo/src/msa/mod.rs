@@ -179,15 +179,7 @@ impl Alignment {
         }
         let sites = rows.first().map_or(0, Vec::len);
         limit("sites", sites, SITES_MAX)?;
-        for (name, row) in names.iter().zip(&rows) {
-            if row.len() != sites {
-                return Err(MsaError::Length {
-                    taxon: shown(name),
-                    found: row.len(),
-                    expected: sites,
-                });
-            }
-        }
+        check_declared(&names, &rows, None, Some(sites))?;
         if names.len() < TAXA_MIN {
             return Err(MsaError::TooFewTaxa {
                 found: names.len(),
@@ -254,6 +246,35 @@ impl Alignment {
 
 /// Names and rows, as the formats' parsers give them.
 type Rows = (Vec<String>, Vec<Vec<u8>>);
+
+/// Whether there are as many taxa, and characters of each, as the file's header says; None where it
+/// says nothing.
+fn check_declared(
+    names: &[String],
+    rows: &[Vec<u8>],
+    taxa: Option<usize>,
+    sites: Option<usize>,
+) -> Result<(), MsaError> {
+    if let Some(expected) = taxa.filter(|&taxa| taxa != names.len()) {
+        let found = names.len();
+        return Err(MsaError::TaxonCount { found, expected });
+    }
+    let Some(expected) = sites else {
+        return Ok(());
+    };
+    match names
+        .iter()
+        .zip(rows)
+        .find(|(_, row)| row.len() != expected)
+    {
+        None => Ok(()),
+        Some((taxon, row)) => Err(MsaError::Length {
+            taxon: shown(taxon),
+            found: row.len(),
+            expected,
+        }),
+    }
+}
 
 fn limit(what: &'static str, found: usize, max: usize) -> Result<(), MsaError> {
     if found > max {

@@ -5,7 +5,7 @@
 //! Source: Maddison, Swofford, Maddison, "NEXUS: an extensible file format for systematic
 //! information", Systematic Biology 46 (1997), 590-621.
 
-use super::{MsaError, Rows, is_sequence, name, shown};
+use super::{MsaError, Rows, check_declared, is_sequence, name, shown};
 use std::collections::HashMap;
 
 pub(super) fn parse(bytes: &[u8]) -> Result<Rows, MsaError> {
@@ -123,22 +123,7 @@ fn matrix(mut tokens: Tokens<'_>, format: &Format) -> Result<Rows, MsaError> {
             tokens.at += 1;
         }
     }
-    if let Some(taxa) = format.taxa.filter(|&taxa| taxa != names.len()) {
-        return Err(MsaError::TaxonCount {
-            found: names.len(),
-            expected: taxa,
-        });
-    }
-    if let Some(sites) = format.sites
-        && let Some((taxon, row)) = names.iter().zip(&rows).find(|(_, row)| row.len() != sites)
-    {
-        let taxon = shown(taxon);
-        return Err(MsaError::Length {
-            taxon,
-            found: row.len(),
-            expected: sites,
-        });
-    }
+    check_declared(&names, &rows, format.taxa, format.sites)?;
     Ok((names, rows))
 }
 

@@ -4,6 +4,7 @@
 //! not depend on the columns' order, and so that similar columns are neighbours and share work.
 
 use super::{Alignment, Alphabet, MsaError, limit, shown};
+use crate::random::Random;
 
 /// The distinct columns of some sites of an alignment, in one alphabet.
 #[derive(Debug, Clone)]
@@ -97,6 +98,43 @@ impl Patterns {
             patterns.of_site[k as usize] = pattern as u32;
         }
         Ok(patterns)
+    }
+
+    /// A bootstrap's alignment: as many sites as this one has, each drawn from this one's sites with
+    /// equal chances. Patterns that no draw hit are left out; the others keep their order. The k-th
+    /// draw stands at the place of this set's k-th site.
+    ///
+    /// Source: Felsenstein, "Confidence limits on phylogenies: an approach using the bootstrap",
+    /// Evolution 39 (1985), 783-791.
+    #[must_use]
+    pub fn resampled(&self, random: &mut Random) -> Self {
+        let sites = self.of_site.len() as u64;
+        let mut of_site: Vec<u32> = (0..sites)
+            .map(|_| self.of_site[random.below(sites) as usize])
+            .collect();
+        let mut drawn = vec![0_u32; self.len()];
+        of_site
+            .iter()
+            .for_each(|&pattern| drawn[pattern as usize] += 1);
+        let kept: Vec<usize> = (0..self.len()).filter(|&at| drawn[at] > 0).collect();
+        let mut renumbered = vec![0_u32; self.len()];
+        for (number, &pattern) in kept.iter().enumerate() {
+            renumbered[pattern] = number as u32;
+        }
+        of_site
+            .iter_mut()
+            .for_each(|pattern| *pattern = renumbered[*pattern as usize]);
+        Self {
+            alphabet: self.alphabet,
+            codes: self
+                .codes
+                .iter()
+                .map(|codes| kept.iter().map(|&pattern| codes[pattern]).collect())
+                .collect(),
+            weights: kept.iter().map(|&pattern| drawn[pattern]).collect(),
+            of_site,
+            sites: self.sites.clone(),
+        }
     }
 
     /// DNA or protein.

@@ -5,7 +5,7 @@
 //! as interleaved; where neither does, the error is the one of the reading that got further.
 //! Source: the format's description with PHYLIP 3.6; RAxML's manual for "relaxed".
 
-use super::{MsaError, Rows, SITES_MAX, TAXA_MAX, is_sequence, name, shown};
+use super::{MsaError, Rows, SITES_MAX, TAXA_MAX, check_declared, is_sequence, name, shown};
 
 pub(super) fn parse(bytes: &[u8]) -> Result<Rows, MsaError> {
     let mut lines = Lines {
@@ -107,22 +107,7 @@ fn interleaved(mut lines: Lines<'_>, taxa: usize, sites: usize) -> Result<Rows, 
         append(&mut rows[row], rest, lines.number)?;
         next = (row + 1) % taxa;
     }
-    if names.len() != taxa {
-        return Err(MsaError::TaxonCount {
-            found: names.len(),
-            expected: taxa,
-        });
-    }
-    for (taxon, row) in names.iter().zip(&rows) {
-        if row.len() != sites {
-            let taxon = shown(taxon);
-            return Err(MsaError::Length {
-                taxon,
-                found: row.len(),
-                expected: sites,
-            });
-        }
-    }
+    check_declared(&names, &rows, Some(taxa), Some(sites))?;
     Ok((names, rows))
 }
 

@@ -200,3 +200,48 @@ fn partition_files_as_raxml_has_them() {
         assert!(parse_partitions(text, 10).is_err(), "{text}");
     }
 }
+
+#[test]
+fn a_resampled_set_has_the_sites_of_the_first_and_no_others() {
+    use crate::random::Random;
+    let rows = [
+        "ACGTACGTACGTAA",
+        "ACGTACGAACGTAA",
+        "AAGTACGTACTTAC",
+        "ACGTTCGTACGTAA",
+    ];
+    let names = (0..4).map(|taxon| format!("t{taxon}")).collect();
+    let rows = rows.iter().map(|row| row.as_bytes().to_vec()).collect();
+    let alignment = Alignment::new(names, rows).unwrap();
+    let all = Patterns::new(&alignment, Alphabet::Dna).unwrap();
+    let column = |set: &Patterns, at: usize| [0, 1, 2, 3].map(|taxon| set.codes(taxon)[at]);
+    let mut random = Random::new(7);
+    let mut hits = vec![0.0; all.len()];
+    const TIMES: u32 = 2_000;
+    for _ in 0..TIMES {
+        let own = all.resampled(&mut random);
+        assert_eq!(own.weights().iter().sum::<u32>(), 14);
+        assert!(own.weights().iter().all(|&weight| weight > 0));
+        let mut counted = vec![0; own.len()];
+        own.site_patterns()
+            .for_each(|(_, pattern)| counted[pattern] += 1);
+        assert_eq!(counted, own.weights());
+        let mut last = None;
+        for pattern in 0..own.len() {
+            let from = (0..all.len()).find(|&at| column(&all, at) == column(&own, pattern));
+            assert!(from > last, "{from:?} after {last:?}: order is kept");
+            last = from;
+            hits[from.unwrap()] += f64::from(own.weights()[pattern]);
+        }
+    }
+    for (hits, &weight) in hits.iter().zip(all.weights()) {
+        let expected = f64::from(weight * TIMES);
+        // Five standard deviations of a binomial count.
+        assert!(
+            (hits - expected).abs() < 5.0 * expected.sqrt(),
+            "{hits} {expected}"
+        );
+    }
+    let again = |seed| all.resampled(&mut Random::new(seed)).weights().to_vec();
+    assert_eq!(again(3), again(3));
+}

@@ -8,10 +8,12 @@
 
 mod edit;
 mod random;
+mod saved;
 mod traverse;
 
 pub use edit::{Grafted, Nni, Pruned};
 pub use random::random_tree;
+pub use traverse::Walk;
 
 use crate::newick::{Newick, write_label};
 use std::collections::HashMap;
@@ -55,11 +57,25 @@ pub enum TreeError {
 }
 
 /// A half-edge: a node's side of one of its branches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Default,
+    serde::Serialize,
+    serde::Deserialize,
+)]
 pub struct HalfId(pub u32);
 
 /// A branch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
 pub struct EdgeId(pub u32);
 
 /// A node: tips first.
@@ -91,7 +107,8 @@ impl NodeId {
 }
 
 /// An unrooted binary tree with branch lengths.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
+#[serde(try_from = "saved::Saved", into = "saved::Saved")]
 pub struct Tree {
     taxa: usize,
     /// For each half-edge the one across its branch, or itself while it is not joined.
@@ -115,7 +132,7 @@ impl Tree {
     ///
     /// # Panics
     /// When there are fewer than 3 taxa.
-    fn star(taxa: usize, first: [usize; 3], length: f64) -> Self {
+    pub(crate) fn star(taxa: usize, first: [usize; 3], length: f64) -> Self {
         assert!(taxa >= 3, "{taxa} taxa");
         let halves = taxa + 3 * (taxa - 2);
         let mut tree = Self {

@@ -14,7 +14,7 @@ pub fn random_tree(taxa: usize, length_mean: f64, random: &mut Random) -> Tree {
     for tip in 3..taxa {
         // Every taxon before this one brought two branches.
         let target = EdgeId(random.below(2 * tip as u64 - 3) as u32);
-        tree.insert_tip(tip, target);
+        tree.insert_tip(tip, tip, target);
     }
     for edge in tree.edges() {
         tree.set_length(edge, random.exponential(length_mean));
@@ -23,12 +23,12 @@ pub fn random_tree(taxa: usize, length_mean: f64, random: &mut Random) -> Tree {
 }
 
 impl Tree {
-    /// Puts taxon `tip` (the next one) into a branch, with the next inner node.
-    fn insert_tip(&mut self, tip: usize, target: EdgeId) {
-        let inner = self.taxa() + 3 * (tip - 2);
+    /// Puts taxon `tip` into a branch, with the next inner node; `before` taxa are there already.
+    pub(crate) fn insert_tip(&mut self, tip: usize, before: usize, target: EdgeId) {
+        let inner = self.taxa() + 3 * (before - 2);
         let [a, b, c] = [0, 1, 2].map(|k| HalfId((inner + k) as u32));
         let [left, right] = self.ends(target);
-        let new = 2 * tip - 3;
+        let new = 2 * before - 3;
         self.join(HalfId(tip as u32), a, EdgeId(new as u32));
         self.join(b, left, target);
         self.join(c, right, EdgeId(new as u32 + 1));

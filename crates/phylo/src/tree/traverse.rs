@@ -9,44 +9,57 @@ impl Tree {
     ///
     /// Of two children the one with more below it comes first: what was made last is needed next,
     /// and is still in the cache.
-    pub fn post_order(&self, half: HalfId, mut enter: impl FnMut(HalfId) -> bool) -> Vec<HalfId> {
-        let mut found = Vec::new();
-        let mut path = Vec::new();
+    pub fn post_order(&self, half: HalfId, enter: impl FnMut(HalfId) -> bool) -> Vec<HalfId> {
+        let mut walk = Walk::default();
+        self.walk(half, enter, &mut walk);
+        walk.order
+    }
+
+    /// As [`Tree::post_order`]; [`Walk::order`] has the answer. Allocates nothing once `walk` has been
+    /// over a tree of this size.
+    pub fn walk(&self, half: HalfId, mut enter: impl FnMut(HalfId) -> bool, walk: &mut Walk) {
+        walk.clear();
         if !self.is_tip(half) && enter(half) {
-            path.push(half);
+            walk.path.push(half);
         }
         // Parents before children.
-        while let Some(half) = path.pop() {
-            let start = path.len();
+        while let Some(half) = walk.path.pop() {
+            let start = walk.path.len();
             for below in self.others(half).map(|other| self.back(other)) {
                 if !self.is_tip(below) && enter(below) {
-                    path.push(below);
+                    walk.path.push(below);
                 }
             }
-            found.push((half, path.len() - start));
+            walk.found.push((half, walk.path.len() - start));
+        }
+        if walk.found.len() < 2 {
+            walk.order.extend(walk.found.iter().map(|&(half, _)| half));
+            return;
         }
         // How many are at or below each, from the end; a stack holds the finished subtrees.
-        let mut below = vec![1_u32; found.len()];
-        let mut roots: Vec<usize> = Vec::new();
-        let mut children = vec![[usize::MAX; 2]; found.len()];
-        for at in (0..found.len()).rev() {
-            let own = children[at].iter_mut().take(found[at].1);
-            for (own, child) in own.zip(std::iter::from_fn(|| roots.pop())) {
-                below[at] += below[child];
-                *own = child;
+        walk.below.resize(walk.found.len(), 1);
+        walk.children.resize(walk.found.len(), [usize::MAX; 2]);
+        for at in (0..walk.found.len()).rev() {
+            for child in 0..walk.found[at].1 {
+                let Some(root) = walk.roots.pop() else { break };
+                walk.below[at] += walk.below[root];
+                walk.children[at][child] = root;
             }
-            roots.push(at);
+            walk.roots.push(at);
         }
-        let mut order = Vec::with_capacity(found.len());
-        roots.truncate(usize::from(!found.is_empty()));
-        while let Some(at) = roots.pop() {
-            order.push(found[at].0);
-            let mut own = children[at];
-            own.sort_by_key(|&child| std::cmp::Reverse(below.get(child).copied().unwrap_or(0)));
-            roots.extend(own.into_iter().filter(|&child| child != usize::MAX));
+        // The whole tree's root is the first; parents before children again, larger child last.
+        walk.roots.truncate(1);
+        while let Some(at) = walk.roots.pop() {
+            walk.order.push(walk.found[at].0);
+            let mut own = walk.children[at];
+            let size = |child: usize| walk.below.get(child).copied().unwrap_or(0);
+            if size(own[0]) < size(own[1]) {
+                own.swap(0, 1);
+            }
+            let there = own.into_iter().filter(|&child| child != usize::MAX);
+            walk.roots.extend(there);
         }
-        order.reverse();
-        order
+        walk.order.reverse();
     }
 
     /// All branches, so that neighbours follow one another: from the first taxon's branch, depth
@@ -54,7 +67,17 @@ impl Tree {
     #[must_use]
     pub fn edges_depth_first(&self) -> Vec<EdgeId> {
         let mut edges = Vec::with_capacity(2 * self.taxa() - 3);
-        let mut path = vec![self.back(HalfId(0))];
+        self.edges_depth_first_into(&mut Walk::default(), &mut edges);
+        edges
+    }
+
+    /// As [`Tree::edges_depth_first`], into a list that it empties first. Allocates nothing once both
+    /// have been over a tree of this size.
+    pub fn edges_depth_first_into(&self, walk: &mut Walk, edges: &mut Vec<EdgeId>) {
+        edges.clear();
+        let path = &mut walk.path;
+        path.clear();
+        path.push(self.back(HalfId(0)));
         while let Some(half) = path.pop() {
             edges.push(self.edge(half));
             if !self.is_tip(half) {
@@ -62,6 +85,33 @@ impl Tree {
                 path.extend([self.back(b), self.back(a)]);
             }
         }
-        edges
+    }
+}
+
+/// What walks over a tree need, kept so that they allocate nothing.
+#[derive(Debug, Default)]
+pub struct Walk {
+    order: Vec<HalfId>,
+    found: Vec<(HalfId, usize)>,
+    path: Vec<HalfId>,
+    below: Vec<u32>,
+    roots: Vec<usize>,
+    children: Vec<[usize; 2]>,
+}
+
+impl Walk {
+    /// The half-edges of the last [`Tree::walk`].
+    #[must_use]
+    pub fn order(&self) -> &[HalfId] {
+        &self.order
+    }
+
+    fn clear(&mut self) {
+        self.order.clear();
+        self.found.clear();
+        self.path.clear();
+        self.below.clear();
+        self.roots.clear();
+        self.children.clear();
     }
 }

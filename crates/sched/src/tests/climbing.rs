@@ -5,11 +5,11 @@ use crate::climb::{Climb, LIVE_PER_ENGINE_MAX};
 /// A machine whose throughput depends on the number of live tasks; `tasks` are there.
 fn settle(tasks: u32, departures: u32, rate: impl Fn(u32) -> f64) -> (u32, f64) {
     let (mut climb, mut now, mut random) = (Climb::default(), 0.0_f64, 88_172_645_463_325_252_u64);
-    climb.arrive(8, tasks.min(8));
+    climb.arrive(8, tasks.min(8), tasks.saturating_sub(8));
     for _ in 0..departures {
         let live = climb.target(8).min(tasks);
         assert!((8..=8 * LIVE_PER_ENGINE_MAX).contains(&climb.target(8)));
-        climb.arrive(8, live);
+        climb.arrive(8, live, tasks - live);
         random ^= random << 13;
         random ^= random >> 7;
         random ^= random << 17;
@@ -63,10 +63,29 @@ fn nothing_is_tried_with_too_few_tasks() {
     let rate = |live: u32| f64::from(live);
     let (mut climb, mut now) = (Climb::default(), 0.0);
     for _ in 0..50_000 {
-        climb.arrive(8, 5);
+        climb.arrive(8, 5, 0);
         now += 1e4 / rate(5);
         climb.depart(now as u64, 1.0);
         assert_eq!(climb.target(8), 8);
         assert!(!climb.trying());
+    }
+}
+
+#[test]
+fn while_waves_are_few_only_whole_ones_are_tried() {
+    // Five waves of 8 are not few: the usual long step.
+    for (tasks, wanted) in [(11, 11), (16, 16), (24, 12), (40, 12)] {
+        let (mut climb, mut now) = (Climb::default(), 0);
+        let mut first = None;
+        for _ in 0..5_000 {
+            let live = climb.target(8).min(tasks);
+            climb.arrive(8, live, tasks - live);
+            now += 1_000;
+            climb.depart(now, 1.0);
+            if climb.target(8) != 8 {
+                first = first.or(Some(climb.target(8)));
+            }
+        }
+        assert_eq!(first, Some(wanted), "{tasks} tasks");
     }
 }

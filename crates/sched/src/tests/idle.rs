@@ -257,6 +257,7 @@ impl Mix {
             engines: self.engines,
             ready: self.ready_beside(task),
             live: self.live() as u32,
+            waiting: 0,
         };
         self.offloads += 1;
         match policy.arrive(self.now, &asks) {

@@ -28,6 +28,7 @@ fn arrival(units: u32, idle: u32, engines: u32, ready: u32) -> Arrival {
     Arrival {
         task: TaskId(1),
         live: 1 + ready,
+        waiting: 0,
         class: ClassId(1),
         units,
         engines_idle: idle,

@@ -21,9 +21,9 @@ pub use memory::{Memory, Missing, Pages};
 pub use probe::{Path, Probe, Window};
 pub use touch::FirstUse;
 
-use crate::report::{Machine, Report};
+use crate::report::Report;
 use sidecore_engine::KernelError;
-use sidecore_sys::{SysError, cpu};
+use sidecore_sys::{Machine, SysError, cpu};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -169,7 +169,7 @@ pub fn run(
         });
     }
     // Before the thread is pinned: afterwards it may use one core only.
-    let machine = Machine::look();
+    let machine = Machine::of_this_program();
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             cpu::pin(core)?;

@@ -6,9 +6,9 @@ use super::memory::{Pages, SMALL_BYTES};
 use super::probe::Path;
 use super::survey::Survey;
 use super::touch::FirstUse;
-use crate::advice::Learned;
 use crate::report::{Level, Row, bytes};
 use crate::sets::Indexing;
+use sidecore_engine::learned::Learned;
 
 /// One of the document's numbers of pages, measured here.
 #[derive(Debug, Clone, Copy)]

@@ -113,7 +113,7 @@ fn patterns<V: Lanes, S: States, B: Side<S>>(
     )
 }
 
-/// Four patterns at a time; each lane keeps its own sums, which are added at the end.
+/// Four patterns at a time, each in a lane of its own; the lanes are added at the end.
 #[inline(always)]
 pub(super) fn derivatives<V: Lanes>(
     shape: Shape,
@@ -123,46 +123,177 @@ pub(super) fn derivatives<V: Lanes>(
     weights: &[f64],
 ) -> Derivatives {
     let span = shape.quads();
-    let patterns = weights.len();
-    let table = &table[..patterns * span];
-    let (e, rest) = powers[..3 * span].split_at(span);
-    let (e1, e2) = rest.split_at(span);
-    let fixed = &fixed[..patterns];
-    let mut sums = [[0.0; QUAD]; 2];
-    for (group, spans) in table.chunks(QUAD * span).enumerate() {
-        let first = group * QUAD;
-        let count = spans.len() / span;
-        let mut rows = [[V::zero(); QUAD]; 3];
-        for k in 0..count {
-            let spans = &spans[k * span..][..span];
-            let [mut a, mut b, mut c] = [V::zero(); 3];
-            for (((x, e), e1), e2) in spans.iter().zip(e).zip(e1).zip(e2) {
-                let x = V::load(x);
-                a = x.mul_add(V::load(e), a);
-                b = x.mul_add(V::load(e1), b);
-                c = x.mul_add(V::load(e2), c);
-            }
-            (rows[0][k], rows[1][k], rows[2][k]) = (a, b, c);
+    let table = &table[..weights.len() * span];
+    let fixed = &fixed[..weights.len()];
+    match span {
+        DNA_SPAN => {
+            let powers = Registers::<V, 3>::new(powers);
+            slopes::<V, _>(&powers, table, fixed, weights)
         }
-        let (l, l1, l2) = (
-            V::sums(rows[0]).to_array(),
-            V::sums(rows[1]).to_array(),
-            V::sums(rows[2]).to_array(),
-        );
-        for k in 0..count {
-            let weight = weights[first + k];
-            let likelihood = l[k] + fixed[first + k];
-            // A pattern that cannot be (or whose likelihood is no number) has no slope.
-            if likelihood > 0.0 {
-                let slope = l1[k] / likelihood;
-                sums[0][k] += weight * slope;
-                sums[1][k] += weight * (l2[k] / likelihood - slope * slope);
-            }
+        _ => slopes::<V, _>(&Spans::<3>::new(span, powers), table, fixed, weights),
+    }
+}
+
+#[inline(always)]
+fn slopes<V: Lanes, P: Powers<V, 3>>(
+    powers: &P,
+    table: &[Quad],
+    fixed: &[f64],
+    weights: &[f64],
+) -> Derivatives {
+    let mut sums = [V::zero(); 2];
+    for ((spans, fixed), weights) in table
+        .chunks(QUAD * powers.span())
+        .zip(fixed.chunks(QUAD))
+        .zip(weights.chunks(QUAD))
+    {
+        let [value, first, second] = sums_of_four(powers, spans);
+        let likelihood = value.add(V::load(&four(fixed)));
+        let weight = V::load(&four(weights));
+        let slope = first.div(likelihood);
+        let bend = second.div(likelihood).sub(slope.mul(slope));
+        // A pattern that cannot be (or whose likelihood is no number) has no slope.
+        sums[0] = sums[0].add(weight.mul(slope).where_positive(likelihood));
+        sums[1] = sums[1].add(weight.mul(bend).where_positive(likelihood));
+    }
+    Derivatives {
+        first: sums[0].sum(),
+        second: sums[1].sum(),
+    }
+}
+
+/// Each pattern's likelihood from the sum table, in groups of four; what is fixed is not added.
+#[inline(always)]
+pub(super) fn table_terms<V: Lanes>(
+    shape: Shape,
+    table: &[Quad],
+    powers: &[Quad],
+    terms: &mut [Quad],
+) {
+    let powers = Spans::<1>::new(shape.quads(), powers);
+    for (spans, terms) in table.chunks(QUAD * powers.span).zip(terms) {
+        let [value]: [V; 1] = sums_of_four(&powers, spans);
+        value.store(terms);
+    }
+}
+
+/// The spans of one to four patterns, each times every order of powers; a lane a pattern, 0 in lanes
+/// beyond the last.
+#[inline(always)]
+fn sums_of_four<V: Lanes, P: Powers<V, ORDERS>, const ORDERS: usize>(
+    powers: &P,
+    spans: &[Quad],
+) -> [V; ORDERS] {
+    let mut rows = [[V::zero(); QUAD]; ORDERS];
+    for (k, span) in spans.chunks_exact(powers.span()).enumerate() {
+        let own = powers.times(span);
+        for (rows, own) in rows.iter_mut().zip(own) {
+            rows[k] = own;
         }
     }
-    let add = |lanes: Quad| (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
-    Derivatives {
-        first: add(sums[0]),
-        second: add(sums[1]),
+    let mut sums = [V::zero(); ORDERS];
+    for (sum, rows) in sums.iter_mut().zip(rows) {
+        *sum = V::sums(rows);
+    }
+    sums
+}
+
+/// What a sum table is multiplied with: a span for each order of derivatives.
+trait Powers<V: Lanes, const ORDERS: usize> {
+    /// Quads of one span.
+    fn span(&self) -> usize;
+    /// A span times each of them, four sums each.
+    fn times(&self, span: &[Quad]) -> [V; ORDERS];
+}
+
+/// Of any length, in memory.
+struct Spans<'a, const ORDERS: usize> {
+    powers: &'a [Quad],
+    span: usize,
+}
+
+impl<'a, const ORDERS: usize> Spans<'a, ORDERS> {
+    #[inline(always)]
+    fn new(span: usize, powers: &'a [Quad]) -> Self {
+        let powers = &powers[..ORDERS * span];
+        Self { powers, span }
+    }
+}
+
+impl<V: Lanes, const ORDERS: usize> Powers<V, ORDERS> for Spans<'_, ORDERS> {
+    #[inline(always)]
+    fn span(&self) -> usize {
+        self.span
+    }
+
+    #[inline(always)]
+    fn times(&self, span: &[Quad]) -> [V; ORDERS] {
+        let mut sums = [V::zero(); ORDERS];
+        for (at, x) in span[..self.span].iter().enumerate() {
+            let x = V::load(x);
+            for (order, sum) in sums.iter_mut().enumerate() {
+                // SAFETY: `at` is within a span, and there are `ORDERS` of them.
+                let power = unsafe { self.powers.get_unchecked(order * self.span + at) };
+                *sum = x.mul_add(V::load(power), *sum);
+            }
+        }
+        sums
+    }
+}
+
+/// DNA with four rates: held in registers.
+struct Registers<V, const ORDERS: usize>([[V; DNA_SPAN]; ORDERS]);
+
+impl<V: Lanes, const ORDERS: usize> Registers<V, ORDERS> {
+    #[inline(always)]
+    fn new(powers: &[Quad]) -> Self {
+        let mut held = [[V::zero(); DNA_SPAN]; ORDERS];
+        for (held, powers) in held.iter_mut().zip(powers.chunks_exact(DNA_SPAN)) {
+            for (held, power) in held.iter_mut().zip(powers) {
+                *held = V::load(power);
+            }
+        }
+        Self(held)
+    }
+}
+
+impl<V: Lanes, const ORDERS: usize> Powers<V, ORDERS> for Registers<V, ORDERS> {
+    #[inline(always)]
+    fn span(&self) -> usize {
+        DNA_SPAN
+    }
+
+    #[inline(always)]
+    fn times(&self, span: &[Quad]) -> [V; ORDERS] {
+        let span = &span[..DNA_SPAN];
+        let mut sums = [V::zero(); ORDERS];
+        for (at, x) in span.iter().enumerate() {
+            let x = V::load(x);
+            for (sum, held) in sums.iter_mut().zip(&self.0) {
+                *sum = match at {
+                    0 => x.mul(held[0]),
+                    _ => x.mul_add(held[at], *sum),
+                };
+            }
+        }
+        sums
+    }
+}
+
+/// Quads of a span of DNA with four rates.
+const DNA_SPAN: usize = 4;
+
+/// One to four doubles; what is missing is 0.
+#[inline(always)]
+fn four(from: &[f64]) -> Quad {
+    match Quad::try_from(from) {
+        Ok(four) => four,
+        Err(_) => {
+            let mut four = [0.0; QUAD];
+            for (to, from) in four.iter_mut().zip(from) {
+                *to = *from;
+            }
+            four
+        }
     }
 }

@@ -12,12 +12,17 @@ pub(super) trait Lanes: Copy {
     fn splat(value: f64) -> Self;
     fn load(from: &Quad) -> Self;
     fn store(self, to: &mut Quad);
+    fn add(self, other: Self) -> Self;
+    fn sub(self, other: Self) -> Self;
     fn mul(self, other: Self) -> Self;
+    fn div(self, other: Self) -> Self;
     /// `self * other + more`.
     fn mul_add(self, other: Self, more: Self) -> Self;
     fn max(self, other: Self) -> Self;
     /// Whether all lanes are below `limit`.
     fn all_below(self, limit: Self) -> bool;
+    /// The lanes where `other` is above 0; 0 elsewhere, also where it is no number.
+    fn where_positive(self, other: Self) -> Self;
     /// The sums of four: lane `i` is the sum of `rows[i]`'s lanes.
     fn sums(rows: [Self; 4]) -> Self;
 
@@ -71,8 +76,20 @@ impl Lanes for Portable {
         *to = self.0;
     }
     #[inline(always)]
+    fn add(self, other: Self) -> Self {
+        self.zip(other, |a, b| a + b)
+    }
+    #[inline(always)]
+    fn sub(self, other: Self) -> Self {
+        self.zip(other, |a, b| a - b)
+    }
+    #[inline(always)]
     fn mul(self, other: Self) -> Self {
         self.zip(other, |a, b| a * b)
+    }
+    #[inline(always)]
+    fn div(self, other: Self) -> Self {
+        self.zip(other, |a, b| a / b)
     }
     #[inline(always)]
     fn mul_add(self, other: Self, more: Self) -> Self {
@@ -85,6 +102,10 @@ impl Lanes for Portable {
     #[inline(always)]
     fn all_below(self, limit: Self) -> bool {
         (0..4).all(|i| self.0[i] < limit.0[i])
+    }
+    #[inline(always)]
+    fn where_positive(self, other: Self) -> Self {
+        self.zip(other, |a, b| if b > 0.0 { a } else { 0.0 })
     }
     #[inline(always)]
     fn sums(rows: [Self; 4]) -> Self {
@@ -128,9 +149,24 @@ mod avx2 {
             unsafe { _mm256_storeu_pd(to.as_mut_ptr(), self.0) }
         }
         #[inline(always)]
+        fn add(self, other: Self) -> Self {
+            // SAFETY: see above.
+            Self(unsafe { _mm256_add_pd(self.0, other.0) })
+        }
+        #[inline(always)]
+        fn sub(self, other: Self) -> Self {
+            // SAFETY: see above.
+            Self(unsafe { _mm256_sub_pd(self.0, other.0) })
+        }
+        #[inline(always)]
         fn mul(self, other: Self) -> Self {
             // SAFETY: see above.
             Self(unsafe { _mm256_mul_pd(self.0, other.0) })
+        }
+        #[inline(always)]
+        fn div(self, other: Self) -> Self {
+            // SAFETY: see above.
+            Self(unsafe { _mm256_div_pd(self.0, other.0) })
         }
         #[inline(always)]
         fn mul_add(self, other: Self, more: Self) -> Self {
@@ -146,6 +182,14 @@ mod avx2 {
         fn all_below(self, limit: Self) -> bool {
             // SAFETY: see above.
             unsafe { _mm256_movemask_pd(_mm256_cmp_pd::<_CMP_LT_OQ>(self.0, limit.0)) == 0xF }
+        }
+        #[inline(always)]
+        fn where_positive(self, other: Self) -> Self {
+            // SAFETY: see above.
+            unsafe {
+                let mask = _mm256_cmp_pd::<_CMP_GT_OQ>(other.0, _mm256_setzero_pd());
+                Self(_mm256_and_pd(self.0, mask))
+            }
         }
         #[inline(always)]
         fn add_counts(a: &[u16; 4], b: &[u16; 4]) -> [u16; 4] {

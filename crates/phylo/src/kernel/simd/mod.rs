@@ -129,6 +129,23 @@ pub fn derivatives(
     }
 }
 
+/// The likelihood of every pattern at a branch of a length whose first span of `powers` are, from its
+/// sum table: for each four patterns one quad of terms; what is fixed is not added.
+///
+/// # Panics
+/// When `powers` are fewer than a span, or `table` is no whole number of spans.
+pub fn table_terms(isa: Isa, shape: Shape, table: &[Quad], powers: &[Quad], terms: &mut [Quad]) {
+    check_shape(shape);
+    match isa.available() {
+        Isa::Portable => edge::table_terms::<Portable>(shape, table, powers, terms),
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: `available` has seen that the machine has both features.
+        Isa::Avx2 => unsafe { avx2::table_terms(shape, table, powers, terms) },
+        #[cfg(not(target_arch = "x86_64"))]
+        Isa::Avx2 => unreachable!("available() answers Portable elsewhere"),
+    }
+}
+
 fn check_shape(shape: Shape) {
     assert!(
         matches!(shape.states, 4 | 20) && (1..=super::RATES_MAX).contains(&shape.rates),
@@ -174,5 +191,10 @@ mod avx2 {
         weights: &[f64],
     ) -> Derivatives {
         edge::derivatives::<Avx2>(shape, table, powers, fixed, weights)
+    }
+
+    #[target_feature(enable = "avx2,fma")]
+    pub(super) fn table_terms(shape: Shape, table: &[Quad], powers: &[Quad], terms: &mut [Quad]) {
+        edge::table_terms::<Avx2>(shape, table, powers, terms)
     }
 }

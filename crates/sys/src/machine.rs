@@ -29,26 +29,24 @@ impl Machine {
     /// Looks around. `program` is what is being measured: it may lie in a repository.
     #[must_use]
     pub fn look(program: &Path) -> Self {
-        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let field = |text: &str, name: &str| {
-            let line = text.lines().find(|line| line.starts_with(name))?;
-            Some(line.split_once(':')?.1.trim().to_owned())
-        };
-        let family = field(&cpuinfo, "cpu family").unwrap_or_default();
-        let model = field(&cpuinfo, "model\t").unwrap_or_default();
-        let name = field(&cpuinfo, "model name").unwrap_or_else(|| "unknown".into());
         let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
         let memory_kib = field(&meminfo, "MemTotal")
             .and_then(|text| text.trim_end_matches(" kB").parse::<u64>().ok())
             .unwrap_or(0);
         Self {
-            cpu: format!("{name} (family {family}, model {model})"),
-            cores: sidecore_sys::cpu::allowed().map_or(1, |cpus| cpus.len()),
+            cpu: processor(),
+            cores: crate::cpu::allowed().map_or(1, |cpus| cpus.len()),
             memory_bytes: memory_kib << 10,
             kernel: read_line("/proc/sys/kernel/osrelease"),
             load_start: load(),
             commit: commit(program),
         }
+    }
+
+    /// As [`Machine::look`], of the program that is running.
+    #[must_use]
+    pub fn of_this_program() -> Self {
+        Self::look(&std::env::current_exe().unwrap_or_default())
     }
 
     /// The same for people, a line each.
@@ -62,6 +60,21 @@ impl Machine {
             format!("commit: {}", self.commit),
         ]
     }
+}
+
+/// The processor's name, family and model.
+#[must_use]
+pub fn processor() -> String {
+    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let family = field(&cpuinfo, "cpu family").unwrap_or_default();
+    let model = field(&cpuinfo, "model\t").unwrap_or_default();
+    let name = field(&cpuinfo, "model name").unwrap_or_else(|| "unknown".into());
+    format!("{name} (family {family}, model {model})")
+}
+
+fn field(text: &str, name: &str) -> Option<String> {
+    let line = text.lines().find(|line| line.starts_with(name))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
 }
 
 /// Orders cores so that the first two share no execution units, where the machine has such a pair:
@@ -98,7 +111,7 @@ fn read_line(path: &str) -> String {
 /// The commit of the repository that the program was built in.
 fn commit(program: &Path) -> String {
     let version = concat!("version ", env!("CARGO_PKG_VERSION")).to_owned();
-    let in_workspace = |directory: &&Path| directory.join("crates/offload/Cargo.toml").is_file();
+    let in_workspace = |directory: &&Path| directory.join("crates/sys/Cargo.toml").is_file();
     let Some(root) = program.ancestors().skip(1).find(in_workspace) else {
         return version;
     };

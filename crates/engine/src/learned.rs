@@ -1,0 +1,349 @@
+//! What was learned of a machine's memory, and what it means for memory that is about to be made.
+//!
+//! Why here: page size and touching are chosen by guess everywhere; this chooses by what a machine
+//! showed, and hands it on as the options that [`sidecore_sys::Region`], the local stores and the
+//! pools take. `sidecore tlb --learn` keeps what it measured in a small file; whoever starts a pool
+//! afterwards has its stores made by it ([`CoreOptions::of_this_machine`]).
+//! Must stay true: choosing is pure; a file that is missing, malformed or of another processor
+//! changes nothing, and is never a reason not to start.
+//!
+//! [`CoreOptions::of_this_machine`]: crate::CoreOptions::of_this_machine
+//!
+//! ```
+//! use sidecore_engine::learned::Learned;
+//! use sidecore_engine::{Core, CoreOptions};
+//!
+//! // From `sidecore_tlb::run`; here of a machine that is not known.
+//! let learned = Learned::default();
+//! let advice = learned.advise(256 << 10);
+//! let core = Core::new(CoreOptions {
+//!     region: advice.region_options(),
+//!     ..CoreOptions::default()
+//! })?;
+//! assert!(core.store().region().touched());
+//! # Ok::<(), sidecore_sys::SysError>(())
+//! ```
+
+use serde::{Deserialize, Serialize};
+use sidecore_sys::{HugePages, RegionOptions, local_socket, machine, region};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+/// What pages of one size cost, by how much memory is in use.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PageCost {
+    /// Which pages: their size in bytes.
+    pub page_bytes: usize,
+    /// Whether they must be reserved (`vm.nr_hugepages`).
+    pub reserved: bool,
+    /// Working set in bytes, ascending, and cycles per access above those of a small one.
+    pub cycles: Vec<(usize, f64)>,
+}
+
+impl PageCost {
+    /// Cycles above those of a small working set, at the next larger one that was measured; the
+    /// last beyond the end.
+    #[must_use]
+    pub fn at(&self, working_set_bytes: usize) -> Option<f64> {
+        let larger = self
+            .cycles
+            .iter()
+            .find(|&&(bytes, _)| bytes >= working_set_bytes);
+        larger.or(self.cycles.last()).map(|&(_, cycles)| cycles)
+    }
+}
+
+/// What was learned of a machine.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Learned {
+    /// What pages cost, small ones first.
+    pub pages: Vec<PageCost>,
+    /// How many times longer the first DMA from memory takes that was not touched before.
+    pub first_touch_factor: Option<f64>,
+}
+
+/// How memory should be made.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Advice {
+    /// Bytes of the pages that are best.
+    pub page_bytes: usize,
+    /// Whether these must be reserved.
+    pub reserved: bool,
+    /// Cycles that they save per access, against small pages.
+    pub saves_cycles: f64,
+    /// Whether to touch the memory before it is used.
+    pub touch: bool,
+}
+
+impl Learned {
+    /// What to do for memory of which `working_set_bytes` are in use at a time. Larger pages must
+    /// save at least a cycle per access to be worth asking for, and reserved ones a cycle more than
+    /// those that need no reserving.
+    #[must_use]
+    pub fn advise(&self, working_set_bytes: usize) -> Advice {
+        let small = self.pages.iter().min_by_key(|pages| pages.page_bytes);
+        let small_cycles = small
+            .and_then(|pages| pages.at(working_set_bytes))
+            .unwrap_or(0.0);
+        let mut best = Advice {
+            page_bytes: small.map_or(region::page_bytes(), |pages| pages.page_bytes),
+            reserved: false,
+            saves_cycles: 0.0,
+            touch: self
+                .first_touch_factor
+                .is_none_or(|factor| factor >= TOUCH_FACTOR_MIN),
+        };
+        let mut larger: Vec<&PageCost> = self.pages.iter().collect();
+        larger.sort_by_key(|pages| pages.reserved);
+        for pages in larger {
+            let saves = small_cycles - pages.at(working_set_bytes).unwrap_or(small_cycles);
+            if saves >= best.saves_cycles + SAVING_MIN_CYCLES {
+                best.page_bytes = pages.page_bytes;
+                best.reserved = pages.reserved;
+                best.saves_cycles = saves;
+            }
+        }
+        best
+    }
+}
+
+/// What keeps what was learned from being kept or read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LearnedError {
+    /// The file cannot be written, read or removed.
+    #[error("{path}: {error}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What the operating system said.
+        error: io::Error,
+    },
+    /// There is no place to keep it.
+    #[error("no home directory to keep it in: set {STATE_VARIABLE} to a directory")]
+    Place,
+    /// The file is not one of ours.
+    #[error("{path}: {reason}; run `sidecore tlb --learn` again, or `sidecore tlb --forget`")]
+    Malformed {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+/// The file: what was learned, and of which machine.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    cpu: String,
+    learned: Learned,
+}
+
+impl Learned {
+    /// What is known of this machine, or none; read once in a process. A file that cannot be used is
+    /// said in a warning.
+    pub fn of_this_machine() -> Option<&'static Self> {
+        static KNOWN: OnceLock<Option<Learned>> = OnceLock::new();
+        let load = || {
+            Self::load().unwrap_or_else(|error| {
+                tracing::warn!("what was learned of this machine is not used: {error}");
+                None
+            })
+        };
+        KNOWN.get_or_init(load).as_ref()
+    }
+
+    /// Reads what is known of this machine: by this user, else by root for all.
+    ///
+    /// # Errors
+    /// [`LearnedError::File`], [`LearnedError::Malformed`].
+    pub fn load() -> Result<Option<Self>, LearnedError> {
+        for directory in own_directory().into_iter().chain([PathBuf::from(SYSTEM)]) {
+            let path = directory.join(FILE);
+            match std::fs::read_to_string(&path) {
+                Ok(text) => return Self::parse(&text, &path),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(LearnedError::File { path, error }),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Keeps it for pools that start from now on, and returns where.
+    ///
+    /// # Errors
+    /// [`LearnedError::File`], [`LearnedError::Place`].
+    pub fn save(&self) -> Result<PathBuf, LearnedError> {
+        let directory = own_directory().ok_or(LearnedError::Place)?;
+        let kept = Kept {
+            cpu: machine::processor(),
+            learned: self.clone(),
+        };
+        let path = directory.join(FILE);
+        let fail = |error| LearnedError::File {
+            path: path.clone(),
+            error,
+        };
+        let text = toml::to_string(&kept).map_err(|error| fail(io::Error::other(error)))?;
+        std::fs::create_dir_all(&directory).map_err(fail)?;
+        // Whole or not at all, whoever reads it meanwhile.
+        let fresh = directory.join(format!("{FILE}.{}", std::process::id()));
+        std::fs::write(&fresh, text).map_err(fail)?;
+        std::fs::rename(&fresh, &path).map_err(fail)?;
+        Ok(path)
+    }
+
+    /// Removes what this user kept; returns what was removed.
+    ///
+    /// # Errors
+    /// [`LearnedError::File`], [`LearnedError::Place`].
+    pub fn forget() -> Result<Option<PathBuf>, LearnedError> {
+        let path = own_directory().ok_or(LearnedError::Place)?.join(FILE);
+        match std::fs::remove_file(&path) {
+            Ok(()) => Ok(Some(path)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(LearnedError::File { path, error }),
+        }
+    }
+
+    /// From a file's text; none if it is another processor's.
+    fn parse(text: &str, path: &Path) -> Result<Option<Self>, LearnedError> {
+        let malformed = |reason: String| LearnedError::Malformed {
+            path: path.to_owned(),
+            reason,
+        };
+        let kept: Kept =
+            toml::from_str(text).map_err(|error| malformed(error.message().to_owned()))?;
+        for pages in &kept.learned.pages {
+            if !pages.page_bytes.is_power_of_two() {
+                return Err(malformed(format!("no page has {} bytes", pages.page_bytes)));
+            }
+            if pages.cycles.iter().any(|(_, cycles)| !cycles.is_finite()) {
+                return Err(malformed("a cost that is no number".to_owned()));
+            }
+        }
+        Ok((kept.cpu == machine::processor()).then_some(kept.learned))
+    }
+}
+
+/// Where this user's file lies. Source: the XDG base directory specification, "state".
+fn own_directory() -> Option<PathBuf> {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    if let Some(directory) = set(STATE_VARIABLE) {
+        return Some(directory.into());
+    }
+    if local_socket::effective_uid() == 0 {
+        return Some(SYSTEM.into());
+    }
+    let state = set("XDG_STATE_HOME").map(PathBuf::from);
+    let home = || Some(PathBuf::from(set("HOME")?).join(".local/state"));
+    Some(state.or_else(home)?.join("sidecore"))
+}
+
+impl Advice {
+    /// The same as options for memory; it is locked where it is touched, so that it stays so.
+    #[must_use]
+    pub fn region_options(&self) -> RegionOptions {
+        let huge = if self.page_bytes <= region::page_bytes() {
+            HugePages::None
+        } else if self.reserved {
+            HugePages::Reserved
+        } else {
+            HugePages::Transparent
+        };
+        RegionOptions {
+            huge,
+            lock: self.touch,
+            touch: self.touch,
+        }
+    }
+}
+
+/// Below this, larger pages are not worth asking for.
+const SAVING_MIN_CYCLES: f64 = 1.0;
+/// Above this, touching ahead is worth its time.
+const TOUCH_FACTOR_MIN: f64 = 2.0;
+/// Names the directory of the file, for tests and for users without a home.
+const STATE_VARIABLE: &str = "SIDECORE_STATE";
+/// What root learned is for all.
+const SYSTEM: &str = "/var/lib/sidecore";
+const FILE: &str = "memory.toml";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sidecore_sys::Region;
+
+    fn learned(reserved_saves: f64) -> Learned {
+        let cost = |page_bytes, reserved, saves: f64| PageCost {
+            page_bytes,
+            reserved,
+            cycles: vec![
+                (1 << 18, 0.0),
+                (1 << 22, 7.0 - saves.min(7.0)),
+                (1 << 26, 40.0 - saves),
+            ],
+        };
+        Learned {
+            pages: vec![
+                cost(4096, false, 0.0),
+                cost(2 << 20, true, reserved_saves),
+                cost(2 << 20, false, 30.0),
+            ],
+            first_touch_factor: Some(30.0),
+        }
+    }
+
+    #[test]
+    fn the_cheapest_pages_that_do_are_advised() {
+        let learned = learned(30.5);
+        let small = learned.advise(100 << 10);
+        assert_eq!((small.page_bytes, small.saves_cycles), (4096, 0.0));
+        assert_eq!(small.region_options().huge, HugePages::None);
+        let large = learned.advise(1 << 30);
+        assert_eq!((large.page_bytes, large.reserved), (2 << 20, false));
+        assert!((large.saves_cycles - 30.0).abs() < 1e-9);
+        assert_eq!(large.region_options(), RegionOptions::default());
+        assert_eq!(
+            self::learned(35.0).advise(1 << 30).region_options().huge,
+            HugePages::Reserved
+        );
+    }
+
+    #[test]
+    fn memory_is_made_as_advised() {
+        let advice = learned(0.0).advise(1 << 30);
+        let region = Region::new(4 << 20, advice.region_options()).unwrap();
+        assert!(region.touched());
+        let indifferent = Learned {
+            first_touch_factor: Some(1.1),
+            ..Learned::default()
+        };
+        let region = Region::new(8192, indifferent.advise(8192).region_options()).unwrap();
+        assert!(!region.touched());
+        assert!(
+            Learned::default().advise(1).touch,
+            "unknown: as the papers found it"
+        );
+    }
+
+    #[test]
+    fn what_is_kept_comes_back_and_nothing_else_is_believed() {
+        let learned = learned(42.0);
+        let path = Path::new("memory.toml");
+        let text = |cpu: String| {
+            let learned = learned.clone();
+            toml::to_string(&Kept { cpu, learned }).unwrap()
+        };
+        let own = Learned::parse(&text(machine::processor()), path).unwrap();
+        assert_eq!(own, Some(learned.clone()));
+        let foreign = Learned::parse(&text("another".into()), path).unwrap();
+        assert_eq!(foreign, None);
+        let odd = text(machine::processor()).replace("4096", "4095");
+        for text in ["", "cpu = 3", "\u{0}", &odd] {
+            let refused = Learned::parse(text, path).unwrap_err().to_string();
+            assert!(refused.contains("--forget"), "{refused}");
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Tasks that nobody has begun, on their way from spawners to hosts.
+//!
+//! Why here: a queue that all hosts take from one at a time has them fight for its line at every
+//! task. So a host takes a few at a time into a deque of its own, from which others steal when they
+//! have nothing else: a long task holds up nobody behind it. Urgent tasks are taken one at a time.
+//! Must stay true: after several were taken at once, a host that sleeps is told (`Group::announce`),
+//! because it may have looked here after they left the one queue and before they were in the other.
+
+use super::core::TaskCore;
+use crossbeam_deque::{Injector, Steal, Stealer, Worker};
+use crossbeam_queue::SegQueue;
+use std::sync::Arc;
+
+/// The queues of one group.
+pub(super) struct Queues {
+    urgent: SegQueue<Arc<TaskCore>>,
+    normal: Injector<Arc<TaskCore>>,
+    hands: Vec<Stealer<Arc<TaskCore>>>,
+}
+
+/// What one host has taken.
+pub(super) struct Hand(Worker<Arc<TaskCore>>);
+
+impl Queues {
+    /// Queues, and a hand for each of so many hosts.
+    pub(super) fn new(hosts: usize) -> (Self, Vec<Hand>) {
+        let hands: Vec<_> = (0..hosts).map(|_| Hand(Worker::new_fifo())).collect();
+        let queues = Self {
+            urgent: SegQueue::new(),
+            normal: Injector::new(),
+            hands: hands.iter().map(|hand| hand.0.stealer()).collect(),
+        };
+        (queues, hands)
+    }
+
+    pub(super) fn push(&self, task: Arc<TaskCore>) {
+        if task.is_urgent() {
+            self.urgent.push(task);
+        } else {
+            self.normal.push(task);
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.urgent.is_empty() && self.normal.is_empty() && self.hands.iter().all(Stealer::is_empty)
+    }
+
+    pub(super) fn pop_urgent(&self) -> Option<Arc<TaskCore>> {
+        // An empty queue is seen by loads alone.
+        match self.urgent.is_empty() {
+            true => None,
+            false => self.urgent.pop(),
+        }
+    }
+
+    /// Takes a normal task, and says whether it took more into this host's hand.
+    pub(super) fn pop_normal(&self, hand: &Hand) -> Option<(Arc<TaskCore>, bool)> {
+        if let Some(task) = hand.0.pop() {
+            return Some((task, false));
+        }
+        loop {
+            let stolen = self
+                .normal
+                .steal_batch_with_limit_and_pop(&hand.0, HAND_TASKS)
+                .or_else(|| self.hands.iter().map(Stealer::steal).collect());
+            match stolen {
+                Steal::Success(task) => return Some((task, !hand.0.is_empty())),
+                Steal::Empty => return None,
+                Steal::Retry => {}
+            }
+        }
+    }
+
+    /// Whether there are normal tasks.
+    pub(super) fn has_normal(&self) -> bool {
+        !self.normal.is_empty() || self.hands.iter().any(|hand| !hand.is_empty())
+    }
+}
+
+/// How many a host takes at a time.
+const HAND_TASKS: usize = 16;

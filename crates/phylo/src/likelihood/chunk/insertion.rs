@@ -1,0 +1,197 @@
+//! Insertions, scored chunk by chunk in scratch values: the tree and its values stay as they are.
+//!
+//! Must stay true: scratch values are pattern by pattern (no repeats), and belong to one call.
+
+use super::{Child, Chunk, Values};
+use crate::kernel::{Isa, Operand, SiteTerms, combine_sites, evaluate, level_scalers, newview};
+use crate::likelihood::part::Part;
+use crate::tree::EdgeId;
+
+/// Where the values on the near side of a visited branch come from.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::likelihood) enum Source {
+    /// Across the branch that pruning left behind, from its other end.
+    Joined(Child),
+    /// Across a branch that was visited before, from its slot.
+    Slot(usize, EdgeId),
+}
+
+/// One visited branch: its near side's values are made, then the insertion into its middle scored.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::likelihood) struct Visit {
+    pub(in crate::likelihood) source: Source,
+    /// The other neighbour of the near node.
+    pub(in crate::likelihood) sibling: Child,
+    /// Where the values of the near side go.
+    pub(in crate::likelihood) slot: usize,
+    /// The far side.
+    pub(in crate::likelihood) far: Child,
+}
+
+/// An end of the star of three branches around an inserted node.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::likelihood) enum StarEnd {
+    /// The near side of the target branch.
+    Slot(usize),
+    /// Something of the tree.
+    Child(Child),
+}
+
+/// What a chunk keeps for insertions.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    slots: Vec<Values>,
+    node: Values,
+    identity: Vec<u16>,
+    scores: Vec<f64>,
+}
+
+impl Values {
+    /// Values pattern by pattern.
+    fn operand<'a>(&'a self, matrix: &'a [crate::kernel::Quad], index: &'a [u16]) -> Operand<'a> {
+        Operand::Inner {
+            matrix,
+            values: self.quads.as_slice(),
+            scalers: if self.scaled { &self.scalers } else { &[] },
+            index,
+        }
+    }
+}
+
+impl Chunk {
+    /// Makes the near sides of `visits`; with `subtree` each one's insertion is scored.
+    pub(in crate::likelihood) fn visit(
+        &mut self,
+        part: &Part,
+        visits: &[Visit],
+        subtree: Option<Child>,
+        isa: Isa,
+    ) {
+        let mut scratch = self.lend_scratch(visits);
+        let (mut terms, mut counts) = (
+            std::mem::take(&mut self.terms),
+            std::mem::take(&mut self.scalers),
+        );
+        let shape = part.process().shape;
+        scratch.scores.clear();
+        for visit in visits {
+            let mut near = std::mem::take(&mut scratch.slots[visit.slot]);
+            let source = match visit.source {
+                Source::Joined(child) => {
+                    let [matrix, table] = part.joined();
+                    self.end(child, matrix, table)
+                }
+                Source::Slot(slot, edge) => {
+                    scratch.slots[slot].operand(part.matrix(edge), &scratch.identity)
+                }
+            };
+            let sibling = if visit.sibling.tip {
+                self.end(visit.sibling, &[], part.tip_table(visit.sibling.at))
+            } else {
+                self.end(visit.sibling, part.matrix(visit.sibling.edge), &[])
+            };
+            self.make(part, &source, &sibling, &mut near, isa);
+            scratch.slots[visit.slot] = near;
+            let Some(subtree) = subtree else { continue };
+            let [half, table] = part.half(visit.far.edge);
+            let near = scratch.slots[visit.slot].operand(half, &scratch.identity);
+            let far = self.end(visit.far, half, table);
+            let mut node = std::mem::take(&mut scratch.node);
+            self.make(part, &near, &far, &mut node, isa);
+            let [matrix, table] = part.folded();
+            let node_end = node.operand(matrix, &scratch.identity);
+            let below = self.end(subtree, matrix, table);
+            let out = terms.as_mut_slice();
+            let scaled = evaluate(isa, shape, &node_end, &below, out, &mut counts);
+            let sites = SiteTerms {
+                rates: shape.rates,
+                terms: terms.as_slice(),
+                scalers: if scaled { &counts } else { &[] },
+                fixed: &self.fixed,
+            };
+            let lnl = combine_sites(&sites, &self.weights, &mut self.site_lnl);
+            scratch.scores.push(lnl);
+            scratch.node = node;
+        }
+        (self.terms, self.scalers) = (terms, counts);
+        self.scratch = scratch;
+    }
+
+    /// The log-likelihood of this chunk with the subtree in the `k`th branch of the last visits.
+    pub(in crate::likelihood) fn score(&self, k: usize) -> f64 {
+        self.scratch.scores[k]
+    }
+
+    /// Makes the star's centre, as the branch to `third` sees it, and that branch's sum table.
+    pub(in crate::likelihood) fn star_table(
+        &mut self,
+        part: &Part,
+        ends: &[StarEnd; 3],
+        third: usize,
+        isa: Isa,
+    ) {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let mut node = std::mem::take(&mut scratch.node);
+        let [i, j] = OTHERS[third];
+        let [left, right] = [i, j].map(|k| self.star_end(&scratch, ends[k], part.star(k)));
+        self.make(part, &left, &right, &mut node, isa);
+        let mut table = std::mem::take(&mut self.table);
+        let mut counts = std::mem::take(&mut self.scalers);
+        let shape = part.process().shape;
+        let [near_matrix, far_matrix, far_table] = part.eigen();
+        let near = node.operand(near_matrix, &scratch.identity);
+        let far = self.star_end(&scratch, ends[third], [far_matrix, far_table]);
+        let to = table.as_mut_slice();
+        let mut lacks = 0.0;
+        if newview(isa, shape, &near, &far, to, &mut counts, false) {
+            let (table, weights) = (table.doubles_mut(), &self.weights);
+            lacks = level_scalers(shape.rates, table, &counts, &self.fixed, weights);
+        }
+        self.table_lacks = lacks;
+        (self.table, self.scalers) = (table, counts);
+        scratch.node = node;
+        self.scratch = scratch;
+    }
+
+    fn star_end<'a>(
+        &'a self,
+        scratch: &'a Scratch,
+        end: StarEnd,
+        [matrix, table]: [&'a [crate::kernel::Quad]; 2],
+    ) -> Operand<'a> {
+        match end {
+            StarEnd::Slot(slot) => scratch.slots[slot].operand(matrix, &scratch.identity),
+            StarEnd::Child(child) => self.end(child, matrix, table),
+        }
+    }
+
+    fn lend_scratch(&mut self, visits: &[Visit]) -> Scratch {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let patterns = self.patterns();
+        if scratch.identity.len() != patterns {
+            scratch.identity = (0..patterns).map(|pattern| pattern as u16).collect();
+        }
+        let slots = visits.iter().map(|visit| visit.slot + 1).max().unwrap_or(0);
+        if scratch.slots.len() < slots {
+            scratch.slots.resize_with(slots, Values::default);
+        }
+        scratch
+    }
+
+    fn make(
+        &self,
+        part: &Part,
+        left: &Operand<'_>,
+        right: &Operand<'_>,
+        to: &mut Values,
+        isa: Isa,
+    ) {
+        let shape = part.process().shape;
+        to.quads.resize(self.patterns() * shape.quads());
+        to.scalers.resize(self.patterns() * shape.rates, 0);
+        let (quads, counts) = (to.quads.as_mut_slice(), &mut to.scalers);
+        to.scaled = newview(isa, shape, left, right, quads, counts, true);
+    }
+}
+
+const OTHERS: [[usize; 2]; 3] = [[1, 2], [0, 2], [0, 1]];

@@ -1,0 +1,245 @@
+//! The top of a function of several variables within bounds, by Broyden, Fletcher, Goldfarb and
+//! Shanno's method.
+//!
+//! Why here: a model's parameters depend on one another, and one after the other each undoes a part
+//! of what those before it gained. Derivatives are differences: a likelihood that keeps nothing is
+//! cheap. Source: Nocedal and Wright, "Numerical optimization" (2006), chapters 3 and 6.
+//! Must stay true: the point that comes back is never worse than the start.
+
+use crate::model::Coordinate;
+
+/// What was learnt of a function's bend: the inverse of its matrix of second derivatives, negated,
+/// row by row. Kept from one climb to the next, it saves measuring it anew.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Bend {
+    inverse: Vec<f64>,
+}
+
+/// Climbs until a step promises less than `epsilon`; returns the value at the top. `point` has the
+/// start and gets the top.
+pub(super) fn climb<E>(
+    point: &mut [Coordinate],
+    bend: &mut Bend,
+    epsilon: f64,
+    mut f: impl FnMut(&[f64]) -> Result<f64, E>,
+) -> Result<f64, E> {
+    let n = point.len();
+    let mut x: Vec<f64> = point.iter().map(|coordinate| coordinate.at).collect();
+    let mut value = f(&x)?;
+    let mut slope = vec![0.0; n];
+    if bend.inverse.len() == n * n {
+        slopes(point, &x, value, &mut slope, &mut f)?;
+    } else {
+        *bend = bends(point, &x, value, &mut slope, &mut f)?;
+    }
+    for _ in 0..STEPS_MAX {
+        let mut step = direction(point, &x, &slope, bend);
+        let mut gain = dot(&step, &slope);
+        if gain <= 0.0 {
+            // Rounding has spoilt the matrix: begin again with its diagonal.
+            *bend = bends(point, &x, value, &mut slope, &mut f)?;
+            step = direction(point, &x, &slope, bend);
+            gain = dot(&step, &slope);
+        }
+        // To second order half of it is what the step gains.
+        if 0.5 * gain < epsilon {
+            break;
+        }
+        let longest = step.iter().fold(0.0_f64, |most, step| most.max(step.abs()));
+        let mut part = (STEP_MAX / longest).min(1.0);
+        let mut taken = None;
+        for _ in 0..HALVINGS_MAX {
+            let at = |k: usize| (x[k] + part * step[k]).clamp(point[k].range[0], point[k].range[1]);
+            let next: Vec<f64> = (0..n).map(at).collect();
+            let there = f(&next)?;
+            if there > value + 1e-4 * part * gain {
+                taken = Some((next, there));
+                break;
+            }
+            // The top of the parabola through what is known, but not too near either end.
+            let lost = value + part * gain - there;
+            part *= (0.5 * part * gain / lost).clamp(0.1, 0.5);
+        }
+        let Some((next, there)) = taken else { break };
+        let before = slope.clone();
+        slopes(point, &next, there, &mut slope, &mut f)?;
+        let moved: Vec<f64> = next.iter().zip(&x).map(|(a, b)| a - b).collect();
+        let turned: Vec<f64> = before.iter().zip(&slope).map(|(a, b)| a - b).collect();
+        bend.learn(&moved, &turned);
+        let gained = there - value;
+        (x, value) = (next, there);
+        if gained < 0.1 * epsilon {
+            break;
+        }
+    }
+    for (coordinate, x) in point.iter_mut().zip(x) {
+        coordinate.at = x;
+    }
+    Ok(value)
+}
+
+/// Where to go: what the bend makes of the slope, but not against a bound.
+fn direction(point: &[Coordinate], x: &[f64], slope: &[f64], bend: &Bend) -> Vec<f64> {
+    let n = x.len();
+    let at_bound = |k: usize| {
+        let [least, most] = point[k].range;
+        x[k] <= least && slope[k] < 0.0 || x[k] >= most && slope[k] > 0.0
+    };
+    let free: Vec<bool> = (0..n).map(|k| !at_bound(k)).collect();
+    let row = |i: usize| {
+        let entries = bend.inverse[i * n..][..n].iter().zip(slope).zip(&free);
+        entries
+            .filter(|(_, free)| **free)
+            .map(|((h, g), _)| h * g)
+            .sum()
+    };
+    (0..n).map(|i| if free[i] { row(i) } else { 0.0 }).collect()
+}
+
+/// One-sided differences.
+fn slopes<E>(
+    point: &[Coordinate],
+    x: &[f64],
+    value: f64,
+    slope: &mut [f64],
+    f: &mut impl FnMut(&[f64]) -> Result<f64, E>,
+) -> Result<(), E> {
+    let mut at = x.to_vec();
+    for k in 0..x.len() {
+        let h = if x[k] + NEAR < point[k].range[1] {
+            NEAR
+        } else {
+            -NEAR
+        };
+        at[k] = x[k] + h;
+        slope[k] = (f(&at)? - value) / h;
+        at[k] = x[k];
+    }
+    Ok(())
+}
+
+/// Differences to both sides: slopes, and a bend with nothing beside its diagonal.
+fn bends<E>(
+    point: &[Coordinate],
+    x: &[f64],
+    value: f64,
+    slope: &mut [f64],
+    f: &mut impl FnMut(&[f64]) -> Result<f64, E>,
+) -> Result<Bend, E> {
+    let n = x.len();
+    let mut inverse = vec![0.0; n * n];
+    let mut at = x.to_vec();
+    for k in 0..n {
+        let [least, most] = point[k].range;
+        // A coordinate at its bound is looked at from a little inside it.
+        let middle = x[k].clamp(least + FAR, (most - FAR).max(least + FAR));
+        let centre = if middle == x[k] {
+            value
+        } else {
+            at[k] = middle;
+            f(&at)?
+        };
+        at[k] = middle + FAR;
+        let above = f(&at)?;
+        at[k] = middle - FAR;
+        let below = f(&at)?;
+        at[k] = x[k];
+        slope[k] = (above - below) / (2.0 * FAR);
+        let bend = (2.0 * centre - above - below) / (FAR * FAR);
+        // Not a hill here: a step of a quarter, uphill.
+        inverse[k * n + k] = if bend > 4.0 * slope[k].abs() * 0.25 {
+            1.0 / bend
+        } else {
+            0.25 / slope[k].abs().max(1.0)
+        };
+    }
+    Ok(Bend { inverse })
+}
+
+impl Bend {
+    /// Whether nothing has been learnt.
+    pub(super) fn is_new(&self) -> bool {
+        self.inverse.is_empty()
+    }
+
+    /// Takes in that a move turned the slope: by the method's update of the inverse.
+    fn learn(&mut self, moved: &[f64], turned: &[f64]) {
+        let n = moved.len();
+        let along = dot(moved, turned);
+        if along <= 1e-10 * (dot(moved, moved) * dot(turned, turned)).sqrt() {
+            return;
+        }
+        let h = &mut self.inverse;
+        let ht: Vec<f64> = (0..n).map(|i| dot(&h[i * n..][..n], turned)).collect();
+        let scale = (1.0 + dot(turned, &ht) / along) / along;
+        for i in 0..n {
+            for j in 0..n {
+                h[i * n + j] +=
+                    scale * moved[i] * moved[j] - (ht[i] * moved[j] + moved[i] * ht[j]) / along;
+            }
+        }
+    }
+}
+
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+/// How far away one-sided and two-sided differences look, in a logarithm.
+const NEAR: f64 = 1e-5;
+const FAR: f64 = 1e-2;
+/// The longest step along one coordinate: a factor of four and a half.
+const STEP_MAX: f64 = 1.5;
+const STEPS_MAX: usize = 100;
+const HALVINGS_MAX: usize = 12;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(start: &[f64], range: [f64; 2], f: impl Fn(&[f64]) -> f64) -> (Vec<f64>, f64, usize) {
+        let mut point: Vec<Coordinate> = start.iter().map(|&at| Coordinate { at, range }).collect();
+        let mut calls = 0;
+        let top = climb(&mut point, &mut Bend::default(), 1e-9, |x| {
+            calls += 1;
+            Ok::<_, ()>(f(x))
+        });
+        (point.iter().map(|c| c.at).collect(), top.unwrap(), calls)
+    }
+
+    #[test]
+    fn a_curved_valley() {
+        // Rosenbrock's function, negated.
+        let f = |x: &[f64]| -(100.0 * (x[1] - x[0] * x[0]).powi(2) + (1.0 - x[0]).powi(2));
+        let (x, top, calls) = run(&[-1.2, 1.0], [-5.0, 5.0], f);
+        assert!(
+            (x[0] - 1.0).abs() < 1e-2 && (x[1] - 1.0).abs() < 2e-2,
+            "{x:?}"
+        );
+        assert!(top > -1e-4 && calls < 400, "{top} {calls}");
+    }
+
+    #[test]
+    fn a_top_beyond_a_bound() {
+        let f = |x: &[f64]| -((x[0] - 3.0).powi(2) + (x[1] + 0.5).powi(2) + x[0] * x[1]);
+        let (x, _, _) = run(&[0.0, 0.0], [-1.0, 1.0], f);
+        // At x = 1 the other's best is -1/2 - 1/2.
+        assert!(
+            (x[0] - 1.0).abs() < 1e-6 && (x[1] + 1.0).abs() < 1e-3,
+            "{x:?}"
+        );
+    }
+
+    #[test]
+    fn never_worse_than_the_start() {
+        let f = |x: &[f64]| {
+            if x[0] == 0.25 {
+                1.0
+            } else {
+                -x[0].abs().sqrt()
+            }
+        };
+        let (_, top, _) = run(&[0.25], [-1.0, 1.0], f);
+        assert_eq!(top, 1.0);
+    }
+}

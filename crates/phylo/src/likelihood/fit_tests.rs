@@ -1,0 +1,154 @@
+//! Fitting: that nothing better is near, and that what was simulated comes back.
+
+use super::*;
+use crate::likelihood::{Options, PartOptions};
+use crate::model::ModelName;
+use crate::msa::Patterns;
+use crate::random::Random;
+use crate::runner::Serial;
+use crate::simulate::{numbered_names, simulate};
+use crate::tree::{Tree, random_tree};
+
+const TRUTH: &str = "GTR{1.5/3.8/0.6/1.3/4.1/1}+FU{0.27/0.2/0.24/0.29}+G4m{0.5}";
+
+fn name(text: &str) -> ModelName {
+    ModelName::parse(text, &mut |_| Err(std::io::ErrorKind::NotFound.into())).unwrap()
+}
+
+fn evolved(tree: &Tree, truth: &str, sites: usize, seed: u64) -> Patterns {
+    let truth = Model::without_alignment(name(truth));
+    let alignment = simulate(tree, &numbered_names(tree.taxa()), &truth, sites, seed).unwrap();
+    Patterns::new(&alignment, truth.alphabet()).unwrap()
+}
+
+fn part(patterns: &Patterns, model: &str) -> PartOptions {
+    PartOptions {
+        patterns: patterns.clone(),
+        model: Model::new(name(model), patterns),
+        scale: 1.0,
+    }
+}
+
+fn likelihood(tree: &Tree, parts: Vec<PartOptions>) -> Likelihood<Serial> {
+    Likelihood::partitioned(tree.clone(), parts, Serial, Options::default()).unwrap()
+}
+
+#[test]
+fn all_at_once_is_not_below_one_after_the_other() {
+    let tree = random_tree(14, 0.15, &mut Random::new(3));
+    let dna = evolved(&tree, TRUTH, 800, 5);
+    let protein = evolved(&tree, "LG+G4m{0.5}", 150, 5);
+    for (patterns, model) in [
+        (&dna, "GTR+FO+G"),
+        (&dna, "HKY+FO+I+G"),
+        (&dna, "GTR+R3"),
+        (&protein, "LG+FO+G"),
+    ] {
+        let mut own = likelihood(&tree, vec![part(patterns, model)]);
+        let all = own.optimise(1e-3).unwrap();
+        assert!((all - own.evaluate().unwrap()).abs() < 1e-8 * all.abs());
+        // One after the other, to where nothing moves, from where the first ended.
+        let mut best = all;
+        for _ in 0..3 {
+            for parameter in own.parts()[0].model().fitted() {
+                own.optimise_parameter(0, parameter, 1e-3).unwrap();
+            }
+            best = own.optimise_lengths(1e-4, 20).unwrap();
+        }
+        assert!(best - all < 0.05, "{model}: {best} is left above {all}");
+        // And one after the other from the start comes no higher.
+        let mut other = likelihood(&tree, vec![part(patterns, model)]);
+        let mut last = f64::NEG_INFINITY;
+        for _ in 0..6 {
+            for parameter in other.parts()[0].model().fitted() {
+                other.optimise_parameter(0, parameter, 1e-2).unwrap();
+            }
+            last = other.optimise_lengths(1e-2, 4).unwrap();
+        }
+        assert!(all > last - 0.05, "{model}: {all}, one by one {last}");
+    }
+}
+
+#[test]
+fn free_rates_are_not_below_a_gamma_distribution() {
+    let tree = random_tree(20, 0.15, &mut Random::new(8));
+    let patterns = evolved(&tree, TRUTH, 1_500, 2);
+    let fit = |model: &str| {
+        let mut own = likelihood(&tree, vec![part(&patterns, model)]);
+        let lnl = own.optimise(1e-2).unwrap();
+        (lnl, own.parts()[0].model().process())
+    };
+    let (gamma, _) = fit("GTR+G4m");
+    let (free, process) = fit("GTR+R4");
+    assert!(free > gamma - 1e-2, "{free} {gamma}");
+    let mean: f64 = process
+        .rates
+        .iter()
+        .zip(&process.weights)
+        .map(|(r, w)| r * w)
+        .sum();
+    assert!((mean - 1.0).abs() < 1e-9, "{process:?}");
+}
+
+#[test]
+fn scales_are_found_and_have_mean_one() {
+    let tree = random_tree(16, 0.1, &mut Random::new(4));
+    let mut slow = tree.clone();
+    tree.edges()
+        .for_each(|edge| slow.set_length(edge, 0.3 * tree.length(edge)));
+    let genes = [
+        evolved(&tree, TRUTH, 1_200, 1),
+        evolved(&slow, TRUTH, 2_400, 2),
+    ];
+    let parts = || {
+        genes
+            .iter()
+            .map(|gene| part(gene, "GTR+G4m"))
+            .collect::<Vec<_>>()
+    };
+    let mut linked = likelihood(&tree, parts());
+    let mut scaled = likelihood(&tree, parts());
+    scaled.set_lengths(Lengths::Scaled);
+    // With all scales 1 the two are one.
+    assert_eq!(linked.evaluate().unwrap(), scaled.evaluate().unwrap());
+    let (below, above) = (
+        linked.optimise(1e-2).unwrap(),
+        scaled.optimise(1e-2).unwrap(),
+    );
+    assert!(above > below + 20.0, "{below} {above}");
+    assert!(linked.parts().iter().all(|part| part.scale() == 1.0));
+    let [fast, slow] = [0, 1].map(|part| scaled.parts()[part].scale());
+    assert!((slow / fast / 0.3 - 1.0).abs() < 0.15, "{slow} / {fast}");
+    assert!(((1_200.0 * fast + 2_400.0 * slow) / 3_600.0 - 1.0).abs() < 1e-9);
+    // What a partition has is what it would have alone on a tree of its own lengths.
+    let mut alone = 0.0;
+    for (number, gene) in genes.iter().enumerate() {
+        let own = &scaled.parts()[number];
+        let mut tree = scaled.tree().clone();
+        let edges = scaled.tree().edges();
+        edges.for_each(|edge| tree.set_length(edge, own.scale() * tree.length(edge)));
+        let part = PartOptions {
+            patterns: gene.clone(),
+            model: own.model().clone(),
+            scale: 1.0,
+        };
+        alone += likelihood(&tree, vec![part]).evaluate().unwrap();
+    }
+    assert!(
+        (alone - above).abs() < 1e-5 * above.abs(),
+        "{alone} {above}"
+    );
+}
+
+#[test]
+fn a_second_fit_has_nothing_to_do() {
+    let tree = random_tree(16, 0.1, &mut Random::new(6));
+    let patterns = evolved(&tree, TRUTH, 900, 3);
+    let mut own = likelihood(&tree, vec![part(&patterns, "GTR+FO+G")]);
+    let first = own.optimise(0.1).unwrap();
+    let second = own.optimise(0.1).unwrap();
+    assert!(
+        second >= first - 1e-9 && second - first < 0.1,
+        "{first} {second}"
+    );
+}

@@ -1,0 +1,330 @@
+//! What inserting a subtree elsewhere would give, with no change of the tree.
+//!
+//! Why here: a search by subtree moves asks this millions of times. All three directions of every
+//! node are kept, so that everything that looks away from the pruned place is valid already; only
+//! the near side of each visited branch is made anew, one newview a branch, in scratch values.
+//! Branches are visited level by level: one loop over chunks scores a whole level, and between
+//! levels the caller says where to go on.
+//! Must stay true: nothing here changes the tree, its lengths or its values.
+
+use super::chunk::{Source, StarEnd, Visit};
+use super::{LENGTH_MAX, LENGTH_MIN, Likelihood, LikelihoodError};
+use crate::runner::{Runner, Work, sum_in_tree_of};
+use crate::tree::{EdgeId, HalfId, Tree};
+
+/// A place for a subtree, and how good it is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Insertion {
+    /// The branch.
+    pub edge: EdgeId,
+    /// How many nodes lie between it and the place that the subtree comes from, from 1.
+    pub distance: u32,
+    /// The log-likelihood with the subtree in the branch's middle, no length changed.
+    pub lnl: f64,
+    /// The branch's half-edge that is nearer to the old place, and its node's one that is nearest.
+    near: HalfId,
+    entry: HalfId,
+    /// From which insertion the walk came.
+    parent: Option<usize>,
+}
+
+/// The places that were tried for one subtree.
+#[derive(Debug, Clone, Default)]
+pub struct Insertions {
+    /// All of them, near ones first.
+    pub tried: Vec<Insertion>,
+    half: HalfId,
+}
+
+/// An insertion with its three branch lengths at their best.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Refined {
+    /// The branch.
+    pub edge: EdgeId,
+    /// The log-likelihood.
+    pub lnl: f64,
+    /// The lengths to the branch's two ends, in the order of [`crate::tree::Tree::ends`].
+    pub lengths: [f64; 2],
+    /// The length to the subtree.
+    pub stem: f64,
+}
+
+impl<R: Runner> Likelihood<R> {
+    /// Scores the insertions of the subtree behind `half` (with `half`'s node) into branches up to
+    /// `radius` away; beyond a branch it goes on only where `follow` says so. Blocks.
+    ///
+    /// # Errors
+    /// [`LikelihoodError::Offload`].
+    ///
+    /// # Panics
+    /// When `half` is a tip's.
+    pub fn score_insertions(
+        &mut self,
+        half: HalfId,
+        radius: u32,
+        found: &mut Insertions,
+        mut follow: impl FnMut(&Insertion) -> bool,
+    ) -> Result<(), LikelihoodError> {
+        found.tried.clear();
+        found.half = half;
+        self.begin_insertions(half)?;
+        let stem = self.tree.edge(half);
+        let below = self.tree.back(half);
+        let (tip, length) = (self.tree.is_tip(below), self.tree.length(stem));
+        let subtree = self.child(below);
+        self.parts
+            .iter_mut()
+            .for_each(|part| part.prepare_folded(tip, length));
+        let mut visits = Vec::new();
+        // Which insertions the last level made.
+        let mut level = 0..0;
+        for distance in 1..=radius {
+            visits.clear();
+            let first = found.tried.len();
+            let slot = |at: usize, distance: u32| 2 * at + (distance % 2) as usize;
+            if distance == 1 {
+                for entry in self.tree.others(half).map(|own| self.tree.back(own)) {
+                    found.tried.extend(self.beyond(entry, None, distance));
+                }
+            }
+            for k in level.clone() {
+                if follow(&found.tried[k]) {
+                    let entry = self.tree.back(found.tried[k].near);
+                    found.tried.extend(self.beyond(entry, Some(k), distance));
+                }
+            }
+            for (at, tried) in found.tried[first..].iter().enumerate() {
+                let from = tried.parent.map(|k| slot(k - level.start, distance - 1));
+                visits.push(self.visit_of(half, tried, from, slot(at, distance)));
+            }
+            if visits.is_empty() {
+                break;
+            }
+            level = first..found.tried.len();
+            self.visit(&visits, Some(subtree))?;
+            for (k, tried) in found.tried[first..].iter_mut().enumerate() {
+                tried.lnl = sum_in_tree_of(&self.chunks, |chunk| chunk.score(k));
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds the best three lengths around the `k`th of the insertions that were scored last, each
+    /// `rounds` times, and the log-likelihood with them. The tree must be as it was. Blocks.
+    ///
+    /// # Errors
+    /// [`LikelihoodError::Offload`].
+    ///
+    /// # Panics
+    /// When there is no such insertion.
+    pub fn refine_insertion(
+        &mut self,
+        found: &Insertions,
+        k: usize,
+        rounds: usize,
+    ) -> Result<Refined, LikelihoodError> {
+        self.begin_insertions(found.half)?;
+        let target = found.tried[k];
+        let mut path = vec![k];
+        while let Some(parent) = found.tried[path[path.len() - 1]].parent {
+            path.push(parent);
+        }
+        let mut visits = Vec::with_capacity(path.len());
+        for (step, &k) in path.iter().rev().enumerate() {
+            let from = (step > 0).then_some((step + 1) % 2);
+            visits.push(self.visit_of(found.half, &found.tried[k], from, step % 2));
+        }
+        self.visit(&visits, None)?;
+        let far = self.tree.back(target.near);
+        let below = self.tree.back(found.half);
+        let ends = [
+            StarEnd::Slot((path.len() - 1) % 2),
+            StarEnd::Child(self.child(far)),
+            StarEnd::Child(self.child(below)),
+        ];
+        let tips = [false, self.tree.is_tip(far), self.tree.is_tip(below)];
+        let half = (0.5 * self.tree.length(target.edge)).clamp(LENGTH_MIN, LENGTH_MAX);
+        let mut lengths = [half, half, self.tree.length(self.tree.edge(found.half))];
+        let lnl = self.fit_star(&ends, tips, &mut lengths, rounds)?;
+        let turned = self.tree.ends(target.edge)[0] != target.near;
+        Ok(Refined {
+            edge: target.edge,
+            lnl,
+            lengths: if turned {
+                [lengths[1], lengths[0]]
+            } else {
+                [lengths[0], lengths[1]]
+            },
+            stem: lengths[2],
+        })
+    }
+
+    /// Moves the subtree behind `half` to where it was found to be better, lengths included. Returns
+    /// the branch that closed the gap.
+    pub fn apply_insertion(&mut self, half: HalfId, to: &Refined) -> EdgeId {
+        let pruned = self.prune(half);
+        let _ = self.regraft(pruned, to.edge);
+        let [a, b] = self.tree.others(half);
+        for (own, length) in [a, b, half]
+            .into_iter()
+            .zip([to.lengths[0], to.lengths[1], to.stem])
+        {
+            self.set_length(self.tree.edge(own), length);
+        }
+        pruned.edges[0]
+    }
+
+    /// Takes another tree of the same taxa, its lengths brought into [`LENGTH_MIN`] to
+    /// [`LENGTH_MAX`]. What looks at nothing that differs stays valid.
+    ///
+    /// # Panics
+    /// When it has another number of taxa.
+    pub fn set_tree(&mut self, mut tree: Tree) {
+        assert_eq!(tree.taxa(), self.tree.taxa(), "taxa of the new tree");
+        for edge in tree.edges() {
+            tree.set_length(edge, tree.length(edge).clamp(LENGTH_MIN, LENGTH_MAX));
+        }
+        for half in (0..tree.halves() as u32).map(HalfId) {
+            let (own, new) = (self.tree.edge(half), tree.edge(half));
+            if own == new
+                && self.tree.back(half) == tree.back(half)
+                && self.tree.length(own) == tree.length(new)
+            {
+                continue;
+            }
+            // What does not see this node in the old tree is made of the same nodes in the new one.
+            if !self.tree.is_tip(half) {
+                self.mark_node(half);
+            }
+            for part in &mut self.parts {
+                part.forget_edge(own);
+                part.forget_edge(new);
+            }
+        }
+        self.sum_table = None;
+        self.tree = tree;
+    }
+
+    /// The best three lengths of a star, one after the other; and the log-likelihood.
+    fn fit_star(
+        &mut self,
+        ends: &[StarEnd; 3],
+        tips: [bool; 3],
+        lengths: &mut [f64; 3],
+        rounds: usize,
+    ) -> Result<f64, LikelihoodError> {
+        let isa = self.options.isa;
+        for branch in 0..3 {
+            let (tip, length) = (tips[branch], lengths[branch]);
+            let parts = self.parts.iter_mut();
+            parts.for_each(|part| part.prepare_star(branch, tip, length));
+        }
+        for _ in 0..rounds {
+            // The new stem first: it is the furthest from where it should be.
+            for third in [2, 0, 1] {
+                let parts = &self.parts;
+                let (work, ns) = (Work::Traverse, (2.0 * self.newview_ns) as u64);
+                self.runner.run_sized(work, ns, &mut self.chunks, |chunk| {
+                    chunk.star_table(&parts[chunk.part()], ends, third, isa);
+                })?;
+                let length =
+                    super::branches::best_length(lengths[third], |length| self.slope(length))?;
+                lengths[third] = length;
+                let tip = tips[third];
+                let parts = self.parts.iter_mut();
+                parts.for_each(|part| part.prepare_star(third, tip, length));
+            }
+        }
+        // The last table is that of branch 1, made with the other two's last lengths.
+        Ok(self.table_lnl(lengths[1])?)
+    }
+
+    /// Makes valid what looks away from the place of the subtree behind `half`.
+    fn begin_insertions(&mut self, half: HalfId) -> Result<(), LikelihoodError> {
+        assert!(!self.tree.is_tip(half), "a tip has no place to leave");
+        let [a, b] = self.tree.others(half);
+        let ends = [half, a, b].map(|own| self.tree.back(own));
+        self.run_towards(&ends)?;
+        self.sum_table = None;
+        let length = (self.tree.length(self.tree.edge(a)) + self.tree.length(self.tree.edge(b)))
+            .clamp(LENGTH_MIN, LENGTH_MAX);
+        let tip = ends[1..].iter().any(|&end| self.tree.is_tip(end));
+        for part in &mut self.parts {
+            part.begin_insertions();
+            part.prepare_joined(tip, length);
+        }
+        Ok(())
+    }
+
+    /// The two branches beyond the node that is entered by `entry`; none for a tip.
+    fn beyond(
+        &self,
+        entry: HalfId,
+        parent: Option<usize>,
+        distance: u32,
+    ) -> impl Iterator<Item = Insertion> + use<R> {
+        let (tip, others) = (self.tree.is_tip(entry), self.tree.others(entry));
+        let edges = others.map(|near| self.tree.edge(near));
+        let both = others.into_iter().zip(edges).filter(move |_| !tip);
+        both.map(move |(near, edge)| Insertion {
+            edge,
+            distance,
+            lnl: f64::NEG_INFINITY,
+            near,
+            entry,
+            parent,
+        })
+    }
+
+    /// How an insertion's near side is made: from the slot `from`, or across the old place.
+    fn visit_of(
+        &mut self,
+        half: HalfId,
+        tried: &Insertion,
+        from: Option<usize>,
+        slot: usize,
+    ) -> Visit {
+        let Insertion { near, entry, .. } = *tried;
+        let tree = &self.tree;
+        let [x, y] = tree.others(near);
+        let sibling = self.child(tree.back(if x == entry { y } else { x }));
+        let far = self.child(tree.back(near));
+        let back = tree.back(entry);
+        let lengths = [near, entry].map(|half| tree.length(tree.edge(half)));
+        let sibling_length = tree.length(sibling.edge);
+        let [p, q] = tree.others(half);
+        let across = tree.back(if p == back { q } else { p });
+        let (across, through) = (self.child(across), self.child(entry));
+        for part in &mut self.parts {
+            part.prepare_half(far.edge, far.tip, lengths[0]);
+            part.prepare_child(&sibling, sibling_length);
+            if from.is_some() {
+                part.prepare_child(&through, lengths[1]);
+            }
+        }
+        Visit {
+            source: match from {
+                Some(slot) => Source::Slot(slot, through.edge),
+                None => Source::Joined(across),
+            },
+            sibling,
+            slot,
+            far,
+        }
+    }
+
+    fn visit(
+        &mut self,
+        visits: &[Visit],
+        subtree: Option<super::chunk::Child>,
+    ) -> Result<(), LikelihoodError> {
+        let (parts, isa) = (&self.parts, self.options.isa);
+        let each = if subtree.is_some() { 3.0 } else { 1.0 };
+        let ns = (each * visits.len() as f64 * self.newview_ns) as u64;
+        self.runner
+            .run_sized(Work::Traverse, ns, &mut self.chunks, |chunk| {
+                chunk.visit(&parts[chunk.part()], visits, subtree, isa);
+            })?;
+        Ok(())
+    }
+}

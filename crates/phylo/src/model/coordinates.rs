@@ -1,0 +1,111 @@
+//! A model's free parameters as a point: what a search along all of them at once moves in.
+//!
+//! Every coordinate is a logarithm: of a parameter, or of one share of a whole relative to the last.
+//! So any point within the bounds is a valid model, and a step means the same near 0 as far from
+//! it.
+
+use super::{FREQUENCY_MIN, Model, Parameter};
+
+/// A coordinate and how far it may go.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Coordinate {
+    /// Where it is.
+    pub at: f64,
+    /// The least and the largest that it may be.
+    pub range: [f64; 2],
+}
+
+impl Coordinate {
+    /// The logarithm of a value above 0 with a range.
+    #[must_use]
+    pub fn of(value: f64, range: [f64; 2]) -> Self {
+        let range = range.map(libm::log);
+        let at = libm::log(value).clamp(range[0], range[1]);
+        Self { at, range }
+    }
+}
+
+impl Model {
+    /// The point at which the model is; empty where nothing is to be fitted.
+    #[must_use]
+    pub fn coordinates(&self) -> Vec<Coordinate> {
+        let mut point = Vec::new();
+        for parameter in self.fitted() {
+            let share = |shares: &[f64], at: usize| Coordinate {
+                at: libm::log(shares[at] / shares[shares.len() - 1]).clamp(-SHARE_MAX, SHARE_MAX),
+                range: [-SHARE_MAX, SHARE_MAX],
+            };
+            match parameter {
+                Parameter::Frequency(state) if state + 1 < self.frequencies.len() => {
+                    point.push(share(&self.frequencies, state));
+                }
+                Parameter::FreeWeight(category) if category + 1 < self.free_weights.len() => {
+                    point.push(share(&self.free_weights, category));
+                }
+                // The last share is what the others leave.
+                Parameter::Frequency(_) | Parameter::FreeWeight(_) => {}
+                _ => {
+                    let range = self.range(parameter);
+                    point.push(Coordinate::of(self.value(parameter), range));
+                }
+            }
+        }
+        point
+    }
+
+    /// Moves the model to a point of as many coordinates as [`Model::coordinates`] has.
+    ///
+    /// # Panics
+    /// When there are fewer.
+    pub fn move_to(&mut self, point: &[f64]) {
+        let mut frequencies = vec![1.0; self.frequencies.len()];
+        let mut weights = vec![1.0; self.free_weights.len()];
+        let mut moved = [false; 2];
+        let mut next = point.iter().copied().map(libm::exp);
+        let mut take = || {
+            next.next()
+                .unwrap_or_else(|| panic!("{} coordinates", point.len()))
+        };
+        for parameter in self.fitted() {
+            match parameter {
+                Parameter::Frequency(state) => {
+                    moved[0] = true;
+                    if state + 1 < frequencies.len() {
+                        frequencies[state] = take();
+                    }
+                }
+                Parameter::FreeWeight(category) => {
+                    moved[1] = true;
+                    if category + 1 < weights.len() {
+                        weights[category] = take();
+                    }
+                }
+                // Normalised below, when all are there.
+                Parameter::FreeRate(category) => self.free_rates[category] = take(),
+                _ => self.set(parameter, take()),
+            }
+        }
+        if moved[0] {
+            self.frequencies = to_whole(frequencies);
+        }
+        if moved[1] {
+            self.free_weights = to_whole(weights);
+            self.normalise_free_rates();
+        }
+    }
+}
+
+/// Shares that sum to 1, none too small.
+fn to_whole(mut shares: Vec<f64>) -> Vec<f64> {
+    for least in [0.0, FREQUENCY_MIN] {
+        shares
+            .iter_mut()
+            .for_each(|share| *share = share.max(least));
+        let sum: f64 = shares.iter().sum();
+        shares.iter_mut().for_each(|share| *share /= sum);
+    }
+    shares
+}
+
+/// The logarithm of how many times larger or smaller than the last a share may be.
+const SHARE_MAX: f64 = 7.0;

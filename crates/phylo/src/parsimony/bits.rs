@@ -1,0 +1,204 @@
+//! Sets of states as bits: one word has one state of 64 sites.
+//!
+//! Must stay true: a site that stands for no site of the alignment has all states at all tips, so
+//! that it never costs anything. Patterns that cost the same on every tree are only counted.
+
+use crate::msa::Patterns;
+
+/// The tips' sets of all sites that trees can differ in.
+#[derive(Debug)]
+pub(super) struct Sites {
+    /// Partition by partition: states, and blocks of [`LANES`] words a state.
+    parts: Vec<Run>,
+    tips: Vec<Vec<u64>>,
+    words: usize,
+    always: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    states: usize,
+    blocks: usize,
+}
+
+/// Words that are worked on together.
+const LANES: usize = 4;
+type Lanes = [u64; LANES];
+
+impl Sites {
+    pub(super) fn new(parts: &[&Patterns]) -> Self {
+        assert!(!parts.is_empty(), "no partition");
+        let mut sites = Self {
+            parts: Vec::new(),
+            tips: vec![Vec::new(); parts[0].taxa()],
+            words: 0,
+            always: 0,
+        };
+        for patterns in parts {
+            assert_eq!(patterns.taxa(), sites.tips.len(), "taxa of a partition");
+            sites.push(patterns);
+        }
+        sites
+    }
+
+    fn push(&mut self, patterns: &Patterns) {
+        let states = patterns.alphabet().states();
+        let masks = patterns.alphabet().masks();
+        let mut columns: Vec<usize> = Vec::new();
+        for (pattern, &weight) in patterns.weights().iter().enumerate() {
+            match self.fixed_cost(patterns, pattern) {
+                Some(cost) => self.always += cost * u64::from(weight),
+                None => columns.extend(std::iter::repeat_n(pattern, weight as usize)),
+            }
+        }
+        let blocks = columns.len().div_ceil(64 * LANES);
+        for (taxon, words) in self.tips.iter_mut().enumerate() {
+            let start = words.len();
+            words.resize(start + blocks * states * LANES, u64::MAX);
+            let own = &mut words[start..];
+            let codes = patterns.codes(taxon);
+            for (site, &pattern) in columns.iter().enumerate() {
+                let mask = masks[usize::from(codes[pattern])];
+                let (block, within) = (site / (64 * LANES), site % (64 * LANES));
+                for state in (0..states).filter(|state| mask >> state & 1 == 0) {
+                    let word = (block * states + state) * LANES + within / 64;
+                    own[word] &= !(1 << (within % 64));
+                }
+            }
+        }
+        self.words += blocks * states * LANES;
+        self.parts.push(Run { states, blocks });
+    }
+
+    /// What a pattern costs, where that is the same on every tree: at most one state stands at more
+    /// than one tip, and all others are known.
+    fn fixed_cost(&self, patterns: &Patterns, pattern: usize) -> Option<u64> {
+        if patterns.common_states(pattern) != 0 {
+            return Some(0);
+        }
+        let masks = patterns.alphabet().masks();
+        let unknown = patterns.alphabet().unknown();
+        let (mut once, mut again) = (0_u32, 0_u32);
+        for taxon in 0..patterns.taxa() {
+            let code = patterns.codes(taxon)[pattern];
+            let mask = masks[usize::from(code)];
+            if code == unknown {
+                continue;
+            }
+            if mask.count_ones() != 1 {
+                return None;
+            }
+            again |= once & mask;
+            once |= mask;
+        }
+        (again.count_ones() <= 1).then(|| u64::from(once.count_ones().saturating_sub(1)))
+    }
+
+    pub(super) fn taxa(&self) -> usize {
+        self.tips.len()
+    }
+
+    /// Words of one node.
+    pub(super) fn words(&self) -> usize {
+        self.words
+    }
+
+    /// What every tree costs.
+    pub(super) fn always(&self) -> u64 {
+        self.always
+    }
+
+    pub(super) fn tip(&self, taxon: usize) -> &[u64] {
+        &self.tips[taxon]
+    }
+
+    /// A node's sets from its children's, and how many changes it adds.
+    pub(super) fn join(&self, a: &[u64], b: &[u64], to: &mut [u64]) -> u64 {
+        let (mut start, mut changes) = (0, 0);
+        for part in &self.parts {
+            let words = part.blocks * part.states * LANES;
+            let range = start..start + words;
+            let (a, b, to) = (&a[range.clone()], &b[range.clone()], &mut to[range]);
+            changes += match part.states {
+                4 => join::<4>(a, b, to),
+                _ => join::<20>(a, b, to),
+            };
+            start += words;
+        }
+        changes
+    }
+
+    /// How many changes a subtree with the sets `below` adds in a branch between `a` and `b`; any
+    /// number of at least `limit` where it is that many.
+    pub(super) fn insert(&self, a: &[u64], b: &[u64], below: &[u64], limit: u64) -> u64 {
+        let (mut start, mut changes) = (0, 0);
+        for part in &self.parts {
+            let words = part.blocks * part.states * LANES;
+            let range = start..start + words;
+            let (a, b, below) = (&a[range.clone()], &b[range.clone()], &below[range]);
+            changes += match part.states {
+                4 => insert::<4>(a, b, below, limit.saturating_sub(changes)),
+                _ => insert::<20>(a, b, below, limit.saturating_sub(changes)),
+            };
+            start += words;
+            if changes >= limit {
+                break;
+            }
+        }
+        changes
+    }
+}
+
+fn lanes(words: &[u64]) -> &[Lanes] {
+    words.as_chunks().0
+}
+
+fn join<const N: usize>(a: &[u64], b: &[u64], to: &mut [u64]) -> u64 {
+    let blocks = lanes(a).chunks_exact(N).zip(lanes(b).chunks_exact(N));
+    let to = to.as_chunks_mut::<LANES>().0.chunks_exact_mut(N);
+    let mut changes = 0;
+    for ((a, b), to) in blocks.zip(to) {
+        let mut any = [0; LANES];
+        for state in 0..N {
+            for lane in 0..LANES {
+                let both = a[state][lane] & b[state][lane];
+                to[state][lane] = both;
+                any[lane] |= both;
+            }
+        }
+        for state in 0..N {
+            for lane in 0..LANES {
+                to[state][lane] |= !any[lane] & (a[state][lane] | b[state][lane]);
+            }
+        }
+        changes += count(any);
+    }
+    changes
+}
+
+fn insert<const N: usize>(a: &[u64], b: &[u64], below: &[u64], limit: u64) -> u64 {
+    let blocks = lanes(a).chunks_exact(N).zip(lanes(b).chunks_exact(N));
+    let mut changes = 0;
+    for ((a, b), below) in blocks.zip(lanes(below).chunks_exact(N)) {
+        let (mut any, mut met, mut met_either) = ([0; LANES], [0; LANES], [0; LANES]);
+        for state in 0..N {
+            for lane in 0..LANES {
+                let (x, y, z) = (a[state][lane], b[state][lane], below[state][lane]);
+                any[lane] |= x & y;
+                met[lane] |= x & y & z;
+                met_either[lane] |= (x | y) & z;
+            }
+        }
+        let fits = std::array::from_fn(|lane| met[lane] | (!any[lane] & met_either[lane]));
+        changes += count(fits);
+        if changes >= limit {
+            break;
+        }
+    }
+    changes
+}
+
+/// Sites that are in none of the words.
+fn count(any: Lanes) -> u64 {
+    any.iter().map(|word| u64::from(word.count_zeros())).sum()
+}

@@ -1,0 +1,355 @@
+//! The search for the tree of the highest likelihood.
+//!
+//! Top-down: [`start_tree`] makes a tree to begin with, [`run`] improves it: lengths and parameters
+//! coarsely; fast rounds of subtree moves while they gain; parameters again; slow rounds, in which
+//! more of the places are looked at closely and near misses get a second chance; parameters to the
+//! end. A subtree is moved as soon as a better place is found for it.
+//!
+//! What makes it fast: places are scored with no change of the tree ([`Likelihood::score_insertions`]);
+//! a walk stops where losses are above the last round's mean; only the best places get their three
+//! lengths fitted; and a subtree is tried again only after something near it changed.
+//! Must stay true: one state, one result, whatever the number of engines; running on from any
+//! state that [`Watch::step`] was shown gives what running through gives; a log-likelihood never
+//! falls from round to round.
+//! Sources: Stamatakis, Ludwig, Meier, "RAxML-III" (2005) for lazy subtree moves; Stamatakis,
+//! Blagojevic, Nikolopoulos, Antonopoulos (2007) for rapid hill climbing and its cutoff; Kozlov and
+//! others, "RAxML-NG" (2019) for fast and slow rounds.
+
+mod constraint;
+mod escape;
+mod moves;
+mod state;
+
+pub use constraint::Constraint;
+pub use state::{Phase, State};
+
+use crate::likelihood::{Insertions, Likelihood, LikelihoodError};
+use crate::msa::Patterns;
+use crate::parsimony::parsimony_tree;
+use crate::random::Random;
+use crate::runner::Runner;
+use crate::tree::{HalfId, LENGTH_DEFAULT, Tree, random_tree};
+use state::Exact;
+use std::ops::ControlFlow;
+
+/// How far subtrees are moved in fast rounds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Radius {
+    /// As far as it gains.
+    Auto,
+    /// So many nodes.
+    Fixed(u32),
+}
+
+/// How a search goes about it.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// A round that gains less log-likelihood ends the search.
+    pub epsilon: f64,
+    /// How far subtrees are moved in fast rounds.
+    pub radius: Radius,
+    /// A walk goes on while an insertion loses less than so many times the last round's mean loss.
+    pub cutoff: f64,
+    /// Whether to leave out the slow rounds.
+    pub fast_only: bool,
+    /// After how many failed escapes from the best tree, for each hundred taxa, a search ends.
+    pub escapes: u32,
+    /// Splits that the tree must have. The tree that a search begins with must have them.
+    pub constraint: Option<Constraint>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            epsilon: 0.1,
+            radius: Radius::Auto,
+            cutoff: 1.0,
+            fast_only: false,
+            escapes: ESCAPES,
+            constraint: None,
+        }
+    }
+}
+
+/// Which tree a search begins with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// Stepwise addition by parsimony, in random order.
+    Parsimony,
+    /// Any tree.
+    Random,
+}
+
+/// A tree to begin with: the same for the same seed.
+///
+/// # Panics
+/// When there is no partition, or there are fewer than 3 taxa.
+#[must_use]
+pub fn start_tree(
+    kind: Start,
+    parts: &[&Patterns],
+    constraint: Option<&Constraint>,
+    seed: u64,
+) -> Tree {
+    let mut random = Random::new(seed);
+    match (kind, constraint) {
+        (Start::Parsimony, _) => parsimony_tree(parts, constraint, &mut random),
+        (Start::Random, None) => {
+            let mut tree = random_tree(parts[0].taxa(), LENGTH_DEFAULT, &mut random);
+            for edge in tree.edges() {
+                tree.set_length(edge, LENGTH_DEFAULT);
+            }
+            tree
+        }
+        (Start::Random, Some(constraint)) => {
+            constraint::random_tree(parts[0].taxa(), constraint, &mut random)
+        }
+    }
+}
+
+/// Who is told how far a search is, and may stop it.
+pub trait Watch {
+    /// Called at least once a round, and every few prunings within one. What it is shown may be
+    /// saved, and run on from.
+    fn step(&mut self, state: &State) -> ControlFlow<()>;
+}
+
+impl<F: FnMut(&State) -> ControlFlow<()>> Watch for F {
+    fn step(&mut self, state: &State) -> ControlFlow<()> {
+        self(state)
+    }
+}
+
+/// Searches from a state on, until it is over or `watch` says so, and returns the state it came to.
+/// The likelihood takes the state's tree and numbers; what it had before does not matter. Blocks.
+///
+/// # Errors
+/// [`LikelihoodError`]; [`LikelihoodError::State`] where the state is of other data.
+pub fn run<R: Runner>(
+    likelihood: &mut Likelihood<R>,
+    state: State,
+    options: &Options,
+    watch: &mut impl Watch,
+) -> Result<State, LikelihoodError> {
+    let mut search = Search::new(likelihood, state, options)?;
+    while search.state.phase != Phase::Done {
+        search.advance()?;
+        search.keep();
+        if watch.step(&search.state).is_break() {
+            break;
+        }
+    }
+    Ok(search.state)
+}
+
+struct Search<'a, R> {
+    likelihood: &'a mut Likelihood<R>,
+    options: &'a Options,
+    state: State,
+    found: Insertions,
+}
+
+impl<'a, R: Runner> Search<'a, R> {
+    fn new(
+        likelihood: &'a mut Likelihood<R>,
+        state: State,
+        options: &'a Options,
+    ) -> Result<Self, LikelihoodError> {
+        let wrong = |what| Err(LikelihoodError::State { what });
+        if state.tree.taxa() != likelihood.tree().taxa() {
+            return wrong("another number of taxa");
+        }
+        let halves = state.tree.halves();
+        let inner = |half: &HalfId| half.index() < halves && !state.tree.is_tip(*half);
+        let edges = state.tree.edges().count();
+        let close = &state.close;
+        if state.quiet.len() != halves
+            || !state.order.iter().all(inner)
+            || !close
+                .iter()
+                .all(|close| inner(&close.half) && close.edge.index() < edges)
+        {
+            return wrong("branches that its tree does not have");
+        }
+        if let Some(constraint) = &options.constraint
+            && !constraint.holds(&state.tree)
+        {
+            return wrong("a tree that does not obey the constraint");
+        }
+        likelihood.set_tree(state.tree.clone());
+        if !state.models.is_empty() {
+            if state.models.len() != likelihood.parts().len() {
+                return wrong("another number of partitions");
+            }
+            for (part, numbers) in state.models().iter().enumerate() {
+                let mut model = likelihood.parts()[part].model().clone();
+                if !model.set_numbers(numbers) {
+                    return wrong("a model of another kind");
+                }
+                likelihood.set_model(part, model);
+            }
+        }
+        Ok(Self {
+            likelihood,
+            options,
+            state,
+            found: Insertions::default(),
+        })
+    }
+
+    /// Brings what the likelihood holds into the state.
+    fn keep(&mut self) {
+        self.state.tree.clone_from(self.likelihood.tree());
+        let parts = self.likelihood.parts().iter();
+        self.state.models = parts
+            .map(|part| part.model().numbers().into_iter().map(Exact).collect())
+            .collect();
+    }
+
+    /// Does one step: a pass over lengths and parameters, or some prunings.
+    fn advance(&mut self) -> Result<(), LikelihoodError> {
+        match self.state.phase {
+            Phase::First => self.fit(FIRST_EPSILON, Phase::Fast),
+            Phase::Fast | Phase::Slow if self.state.order.is_empty() => self.begin_round(),
+            Phase::Fast | Phase::Slow if self.state.at < self.state.order.len() => {
+                self.some_prunings()
+            }
+            Phase::Fast | Phase::Slow => self.end_round(),
+            Phase::Middle => {
+                let next = if self.options.fast_only {
+                    Phase::Last
+                } else {
+                    Phase::Slow
+                };
+                self.fit(MIDDLE_EPSILON.max(self.options.epsilon), next)
+            }
+            Phase::Escape => self.escape(),
+            Phase::Last => self.fit(self.options.epsilon, Phase::Done),
+            Phase::Done => Ok(()),
+        }
+    }
+
+    fn some_prunings(&mut self) -> Result<(), LikelihoodError> {
+        for _ in 0..PRUNINGS {
+            let Some(&half) = self.state.order.get(self.state.at) else {
+                break;
+            };
+            self.state.at += 1;
+            self.try_subtree(half)?;
+        }
+        Ok(())
+    }
+
+    /// One pass over lengths and parameters; to `next` when it gains less than `epsilon`.
+    fn fit(&mut self, epsilon: f64, next: Phase) -> Result<(), LikelihoodError> {
+        let before = match self.state.lnl.0 {
+            lnl if lnl.is_finite() => lnl,
+            _ => self.likelihood.evaluate()?,
+        };
+        self.likelihood.optimise_lengths(epsilon, LENGTH_ROUNDS)?;
+        for part in 0..self.likelihood.parts().len() {
+            self.likelihood.optimise_model(part, 0.1 * epsilon)?;
+        }
+        let mut lnl = self.likelihood.evaluate()?;
+        self.state.round += 1;
+        if lnl - before < epsilon || self.state.round >= PASSES_MAX {
+            if next == Phase::Done {
+                lnl = self
+                    .likelihood
+                    .optimise_lengths(LAST_EPSILON, PASSES_MAX as usize)?;
+            }
+            self.enter(next);
+        }
+        self.state.lnl = Exact(lnl);
+        Ok(())
+    }
+
+    fn enter(&mut self, phase: Phase) {
+        let state = &mut self.state;
+        (state.phase, state.round, state.at, state.failures) = (phase, 0, 0, 0);
+        state.order.clear();
+        state.close.clear();
+        state.quiet.fill(false);
+        state.radius = match (phase, self.options.radius) {
+            (Phase::Slow | Phase::Escape, _) => SLOW_RADIUS,
+            (_, Radius::Fixed(radius)) => radius,
+            (_, Radius::Auto) => FAST_RADIUS,
+        };
+    }
+
+    fn begin_round(&mut self) -> Result<(), LikelihoodError> {
+        let lnl = self.likelihood.evaluate()?;
+        let tree = self.likelihood.tree();
+        let state = &mut self.state;
+        (state.lnl, state.round_lnl, state.at) = (Exact(lnl), Exact(lnl), 0);
+        let (sum, count) = std::mem::take(&mut state.losses);
+        state.cutoff = Exact(if count == 0 {
+            // RAxML's guess before there is a mean.
+            self.options.cutoff * -lnl / 1000.0
+        } else {
+            self.options.cutoff * sum.0 / count as f64
+        });
+        let ends = tree
+            .edges_depth_first()
+            .into_iter()
+            .flat_map(|edge| tree.ends(edge));
+        let order = ends.filter(|&half| !tree.is_tip(half) && !state.quiet[half.index()]);
+        state.order = order.collect();
+        state.round += 1;
+        if state.order.is_empty() {
+            self.next_phase();
+        }
+        Ok(())
+    }
+
+    fn end_round(&mut self) -> Result<(), LikelihoodError> {
+        if let Some(close) = self.state.close.pop() {
+            return self.try_closely(close);
+        }
+        let lnl = self.likelihood.optimise_lengths(self.options.epsilon, 1)?;
+        self.state.order.clear();
+        self.state.lnl = Exact(lnl);
+        let least = match self.state.phase {
+            Phase::Fast => FAST_EPSILON.max(self.options.epsilon),
+            _ => self.options.epsilon,
+        };
+        if lnl - self.state.round_lnl.0 < least {
+            self.next_phase();
+        }
+        Ok(())
+    }
+
+    /// A phase that gains no more goes further, or is followed by the next.
+    fn next_phase(&mut self) {
+        let state = &mut self.state;
+        match state.phase {
+            Phase::Fast => self.enter(Phase::Middle),
+            _ if state.radius < SLOW_RADIUS_MAX => {
+                state.radius = SLOW_RADIUS_MAX;
+                state.quiet.fill(false);
+                state.order.clear();
+            }
+            _ => self.enter(Phase::Escape),
+        }
+    }
+}
+
+/// Failed escapes for each hundred taxa.
+const ESCAPES: u32 = 50;
+/// Prunings between two calls of [`Watch::step`].
+const PRUNINGS: usize = 8;
+/// Gains below which lengths and parameters are left for now.
+const FIRST_EPSILON: f64 = 10.0;
+const MIDDLE_EPSILON: f64 = 1.0;
+/// Gain below which fast rounds end.
+const FAST_EPSILON: f64 = 0.5;
+/// What the last rounds over all lengths gain at least.
+const LAST_EPSILON: f64 = 1e-3;
+const LENGTH_ROUNDS: usize = 2;
+const PASSES_MAX: u32 = 32;
+const FAST_RADIUS: u32 = 6;
+const SLOW_RADIUS: u32 = 6;
+const SLOW_RADIUS_MAX: u32 = 15;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,201 @@
+//! One subtree at a time: where else it could be, and whether that is better.
+
+use super::Search;
+use super::state::{Close, Exact, Phase};
+use crate::likelihood::{LikelihoodError, Refined};
+use crate::runner::Runner;
+use crate::tree::{EdgeId, HalfId, Tree};
+
+impl<R: Runner> Search<'_, R> {
+    /// Moves the subtree behind `half` to the best place within the radius, if that gains.
+    pub(super) fn try_subtree(&mut self, half: HalfId) -> Result<(), LikelihoodError> {
+        let slow = self.state.phase == Phase::Slow;
+        let constraint = self.options.constraint.as_ref();
+        let allowed =
+            constraint.map(|constraint| constraint.edges_for_subtree(self.likelihood.tree(), half));
+        self.state.quiet[half.index()] = true;
+        let lnl = self.state.lnl.0;
+        let floor = lnl - self.state.cutoff.0;
+        let mut found = std::mem::take(&mut self.found);
+        self.likelihood
+            .score_insertions(half, self.state.radius, &mut found, |tried| {
+                tried.lnl > floor
+            })?;
+        let losses = &mut self.state.losses;
+        for tried in found.tried.iter().filter(|tried| tried.lnl < lnl) {
+            losses.0.0 += lnl - tried.lnl;
+            losses.1 += 1;
+        }
+        let margin = if slow { SLOW_MARGIN } else { FAST_MARGIN };
+        let may = |edge: EdgeId| allowed.as_ref().is_none_or(|allowed| allowed[edge.index()]);
+        let mut places: Vec<usize> = (0..found.tried.len())
+            .filter(|&k| found.tried[k].lnl > lnl - margin && may(found.tried[k].edge))
+            .collect();
+        places.sort_by(|&a, &b| found.tried[b].lnl.total_cmp(&found.tried[a].lnl));
+        places.truncate(if slow { SLOW_PLACES } else { FAST_PLACES });
+        let mut best: Option<Refined> = None;
+        for k in places {
+            let refined = self.likelihood.refine_insertion(&found, k, 1)?;
+            if best.is_none_or(|best| refined.lnl > best.lnl) {
+                best = Some(refined);
+            }
+        }
+        self.found = found;
+        let Some(best) = best else {
+            self.state.seconds[half.index()] = None;
+            return Ok(());
+        };
+        if best.lnl > lnl + GAIN_MIN {
+            return self.go(half, &best);
+        }
+        self.state.seconds[half.index()] = Some(Close {
+            half,
+            edge: best.edge,
+            lnl: Exact(lnl - best.lnl),
+        });
+        if slow && best.lnl > lnl - CLOSE_MARGIN {
+            self.remember(Close {
+                half,
+                edge: best.edge,
+                lnl: Exact(best.lnl),
+            });
+        }
+        Ok(())
+    }
+
+    /// Makes a move, and fits the lengths near both places.
+    fn go(&mut self, half: HalfId, to: &Refined) -> Result<(), LikelihoodError> {
+        let gap = self.likelihood.apply_insertion(half, to);
+        let tree = self.likelihood.tree();
+        let [a, b] = tree.others(half);
+        let edges = [gap, tree.edge(a), tree.edge(b), tree.edge(half)];
+        for edge in edges {
+            self.likelihood.optimise_length(edge)?;
+        }
+        let stem = self.likelihood.tree().edge(half);
+        self.state.lnl = Exact(self.likelihood.evaluate_at(stem)?);
+        self.state.moves += 1;
+        self.wake(half);
+        let end = self.likelihood.tree().ends(gap)[0];
+        self.wake(end);
+        Ok(())
+    }
+
+    /// Gives a move that nearly gained a second chance, with more lengths fitted.
+    pub(super) fn try_closely(&mut self, close: Close) -> Result<(), LikelihoodError> {
+        let Close { half, edge, .. } = close;
+        if !self.is_possible(half, edge) {
+            return Ok(());
+        }
+        let tree = self.likelihood.tree();
+        let before = self.state.lnl.0;
+        let lengths: Vec<f64> = tree.edges().map(|edge| tree.length(edge)).collect();
+        let pruned = self.likelihood.prune(half);
+        let grafted = self.likelihood.regraft(pruned, edge);
+        let mut near = around(self.likelihood.tree(), half, CLOSE_RADIUS);
+        let gap = self.likelihood.tree().ends(pruned.edges[0])[0];
+        near.extend(around(self.likelihood.tree(), gap, CLOSE_RADIUS));
+        near.sort_unstable();
+        near.dedup();
+        for _ in 0..CLOSE_ROUNDS {
+            for &edge in &near {
+                self.likelihood.optimise_length(edge)?;
+            }
+        }
+        let stem = self.likelihood.tree().edge(half);
+        let lnl = self.likelihood.evaluate_at(stem)?;
+        if lnl > before + GAIN_MIN {
+            self.state.lnl = Exact(lnl);
+            self.state.moves += 1;
+            self.wake(half);
+            self.wake(gap);
+            return Ok(());
+        }
+        let pruned = self.likelihood.ungraft(grafted);
+        self.likelihood.unprune(pruned);
+        for (k, length) in lengths.into_iter().enumerate() {
+            self.likelihood.set_length(EdgeId(k as u32), length);
+        }
+        Ok(())
+    }
+
+    /// Whether the subtree behind `half` can go, and may go, into a branch.
+    pub(super) fn is_possible(&self, half: HalfId, edge: EdgeId) -> bool {
+        let tree = self.likelihood.tree();
+        let [a, b] = tree.others(half);
+        let own = [a, b, half].map(|own| tree.edge(own));
+        let constraint = self.options.constraint.as_ref();
+        !own.contains(&edge)
+            && !within(tree, tree.back(half), edge)
+            && constraint
+                .is_none_or(|constraint| constraint.edges_for_subtree(tree, half)[edge.index()])
+    }
+
+    fn remember(&mut self, close: Close) {
+        let list = &mut self.state.close;
+        let at = list.partition_point(|other| other.lnl < close.lnl);
+        list.insert(at, close);
+        if list.len() > CLOSE_MAX {
+            list.remove(0);
+        }
+    }
+
+    /// Subtrees near a changed place are to be tried again.
+    pub(super) fn wake(&mut self, half: HalfId) {
+        let tree = self.likelihood.tree();
+        for edge in around(tree, half, WAKE_RADIUS) {
+            for end in tree.ends(edge) {
+                self.state.quiet[end.index()] = false;
+            }
+        }
+    }
+}
+
+/// The branches up to `radius` nodes away from a half-edge's node.
+pub(super) fn around(tree: &Tree, half: HalfId, radius: usize) -> Vec<EdgeId> {
+    let mut edges = vec![tree.edge(half)];
+    let mut path = vec![(tree.back(half), 1), (half, 0)];
+    while let Some((entry, depth)) = path.pop() {
+        if tree.is_tip(entry) || depth > radius {
+            continue;
+        }
+        for other in tree.others(entry) {
+            edges.push(tree.edge(other));
+            path.push((tree.back(other), depth + 1));
+        }
+    }
+    edges
+}
+
+/// Whether a branch is within the subtree behind a half-edge.
+fn within(tree: &Tree, half: HalfId, edge: EdgeId) -> bool {
+    let mut path = vec![half];
+    while let Some(half) = path.pop() {
+        if tree.is_tip(half) {
+            continue;
+        }
+        for other in tree.others(half) {
+            if tree.edge(other) == edge {
+                return true;
+            }
+            path.push(tree.back(other));
+        }
+    }
+    false
+}
+
+/// The least gain for which a subtree is moved.
+const GAIN_MIN: f64 = 1e-3;
+/// How far below the present log-likelihood an insertion may score to be looked at closely, and how
+/// many are.
+const FAST_MARGIN: f64 = 10.0;
+const SLOW_MARGIN: f64 = 30.0;
+const FAST_PLACES: usize = 2;
+const SLOW_PLACES: usize = 6;
+/// Moves that lose less get a second chance at the end of the round, so many of them.
+const CLOSE_MARGIN: f64 = 2.0;
+const CLOSE_MAX: usize = 20;
+const CLOSE_RADIUS: usize = 2;
+const CLOSE_ROUNDS: usize = 2;
+/// How far a change is felt.
+const WAKE_RADIUS: usize = 5;

@@ -1,0 +1,187 @@
+//! Where a search is: all that is needed to go on as if it had never stopped.
+//!
+//! Must stay true: running on from a saved state gives the same doubles as running through; so
+//! everything that a later step depends on is here, floating-point numbers by their bits.
+
+use crate::random::Random;
+use crate::tree::{EdgeId, HalfId, Tree};
+
+/// What a search does at present.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[non_exhaustive]
+pub enum Phase {
+    /// Lengths and parameters, coarsely, on the starting tree.
+    First,
+    /// Subtree moves, few of which are looked at closely.
+    Fast,
+    /// Lengths and parameters again.
+    Middle,
+    /// Subtree moves, looked at closely.
+    Slow,
+    /// Away from the best tree by moves that cost little, and up again: is there a better one?
+    Escape,
+    /// Lengths and parameters to the end.
+    Last,
+    /// Nothing: it is over.
+    Done,
+}
+
+/// Where a search is.
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct State {
+    pub(super) tree: Tree,
+    /// For each partition the model's numbers; empty before the first step.
+    pub(super) models: Vec<Vec<Exact>>,
+    pub(super) lnl: Exact,
+    pub(super) phase: Phase,
+    /// Which pass or round of the phase.
+    pub(super) round: u32,
+    /// The log-likelihood when the round began.
+    pub(super) round_lnl: Exact,
+    /// How far subtrees go at present.
+    pub(super) radius: u32,
+    /// The half-edges whose subtrees this round moves, and how many are done.
+    pub(super) order: Vec<HalfId>,
+    pub(super) at: usize,
+    /// For each half-edge whether its subtree was tried since anything near it changed.
+    pub(super) quiet: Vec<bool>,
+    /// What an insertion costs at most for the walk to go on beyond it, and what the next round's
+    /// will be made of: the sum and the number of losses.
+    pub(super) cutoff: Exact,
+    pub(super) losses: (Exact, u64),
+    /// Moves that nearly gained something.
+    pub(super) close: Vec<Close>,
+    /// For each half-edge the best move of its subtree that was found to gain nothing.
+    pub(super) seconds: Vec<Option<Close>>,
+    /// The best that there was before an escape.
+    pub(super) best: Option<Best>,
+    /// Escapes that came to nothing, in a row.
+    pub(super) failures: u32,
+    /// How many moves were made.
+    pub(super) moves: u64,
+    pub(super) random: Random,
+}
+
+/// A move that nearly gained something, and the log-likelihood that it gave (in [`State::close`]) or
+/// what it lost (in [`State::seconds`]).
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
+pub(super) struct Close {
+    pub(super) half: HalfId,
+    pub(super) edge: EdgeId,
+    pub(super) lnl: Exact,
+}
+
+/// What to come back to from an escape that came to nothing.
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+pub(super) struct Best {
+    pub(super) tree: Tree,
+    pub(super) lnl: Exact,
+    pub(super) seconds: Vec<Option<Close>>,
+}
+
+/// A double that is saved by its bits.
+#[derive(
+    Debug, Clone, Copy, PartialEq, PartialOrd, Default, serde::Serialize, serde::Deserialize,
+)]
+#[serde(from = "u64", into = "u64")]
+pub(super) struct Exact(pub(super) f64);
+
+impl From<u64> for Exact {
+    fn from(bits: u64) -> Self {
+        Self(f64::from_bits(bits))
+    }
+}
+
+impl From<Exact> for u64 {
+    fn from(exact: Exact) -> Self {
+        exact.0.to_bits()
+    }
+}
+
+impl State {
+    /// A search's beginning. `seed` is for what the search itself draws.
+    #[must_use]
+    pub fn new(tree: Tree, seed: u64) -> Self {
+        let halves = tree.halves();
+        Self {
+            tree,
+            models: Vec::new(),
+            lnl: Exact(f64::NEG_INFINITY),
+            phase: Phase::First,
+            round: 0,
+            round_lnl: Exact(f64::NEG_INFINITY),
+            radius: 0,
+            order: Vec::new(),
+            at: 0,
+            quiet: vec![false; halves],
+            cutoff: Exact(0.0),
+            losses: (Exact(0.0), 0),
+            close: Vec::new(),
+            seconds: vec![None; halves],
+            best: None,
+            failures: 0,
+            moves: 0,
+            random: Random::new(seed),
+        }
+    }
+
+    /// The best tree that there was.
+    #[must_use]
+    pub fn tree(&self) -> &Tree {
+        self.best.as_ref().map_or(&self.tree, |best| &best.tree)
+    }
+
+    /// Its log-likelihood; minus infinity before the first step.
+    #[must_use]
+    pub fn lnl(&self) -> f64 {
+        self.best.as_ref().map_or(self.lnl, |best| best.lnl).0
+    }
+
+    /// What the search does at present.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// Whether it is over.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.phase == Phase::Done
+    }
+
+    /// Which round of its phase, from 0.
+    #[must_use]
+    pub fn round(&self) -> u32 {
+        self.round
+    }
+
+    /// How far subtrees go at present, in nodes.
+    #[must_use]
+    pub fn radius(&self) -> u32 {
+        self.radius
+    }
+
+    /// How much of the round is over, from 0 to 1.
+    #[must_use]
+    pub fn share(&self) -> f64 {
+        if self.order.is_empty() {
+            0.0
+        } else {
+            self.at as f64 / self.order.len() as f64
+        }
+    }
+
+    /// How many moves were made.
+    #[must_use]
+    pub fn moves(&self) -> u64 {
+        self.moves
+    }
+
+    /// For each partition the model's numbers ([`crate::model::Model::set_numbers`]); empty before
+    /// the first step.
+    #[must_use]
+    pub fn models(&self) -> Vec<Vec<f64>> {
+        let numbers = |model: &Vec<Exact>| model.iter().map(|number| number.0).collect();
+        self.models.iter().map(numbers).collect()
+    }
+}

@@ -1,0 +1,273 @@
+//! Searches: found trees, rounds that never lose, going on from any state, constraints.
+
+use super::*;
+use crate::compare::compare;
+use crate::likelihood::Options as LikelihoodOptions;
+use crate::model::{Model, ModelName};
+use crate::newick::Newick;
+use crate::runner::Serial;
+use crate::simulate::{numbered_names, simulate};
+use crate::tree::EdgeId;
+use proptest::prelude::*;
+use sidecore_offload::{Pool, PoolConfig};
+
+fn model(text: &str) -> ModelName {
+    ModelName::parse(text, &mut |_| Err(std::io::ErrorKind::NotFound.into())).unwrap()
+}
+
+const TRUTH: &str = "GTR{1.5/3.8/0.6/1.3/4.1/1}+FU{0.27/0.2/0.24/0.29}+G4m{0.5}";
+
+/// A random tree and an alignment that evolved along it.
+fn case(taxa: usize, sites: usize, mean: f64, seed: u64) -> (Tree, Patterns) {
+    let mut tree = random_tree(taxa, mean, &mut Random::new(seed));
+    for edge in tree.edges() {
+        // No branch so short that nothing happened on it.
+        tree.set_length(edge, tree.length(edge).max(0.3 * mean));
+    }
+    let truth = Model::without_alignment(model(TRUTH));
+    let alignment = simulate(&tree, &numbered_names(taxa), &truth, sites, seed).unwrap();
+    let patterns = Patterns::new(&alignment, truth.alphabet()).unwrap();
+    (tree, patterns)
+}
+
+fn likelihood<R: Runner>(tree: &Tree, patterns: &Patterns, text: &str, runner: R) -> Likelihood<R> {
+    let model = Model::new(model(text), patterns);
+    let options = LikelihoodOptions {
+        // Small, so that there are several.
+        chunk_bytes: 8 << 10,
+        ..LikelihoodOptions::default()
+    };
+    Likelihood::new(tree.clone(), patterns.clone(), model, runner, options).unwrap()
+}
+
+fn go_on(_: &State) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
+
+fn text(tree: &Tree) -> Newick {
+    Newick::parse(&tree.to_newick(&numbered_names(tree.taxa()))).unwrap()
+}
+
+fn rf(a: &Tree, b: &Tree) -> usize {
+    compare(&text(a), &text(b)).unwrap().rf
+}
+
+#[test]
+fn finds_the_true_tree_from_either_start() {
+    let (truth, patterns) = case(24, 3_000, 0.08, 4);
+    for (kind, seed) in [(Start::Parsimony, 1), (Start::Random, 2)] {
+        let start = start_tree(kind, &[&patterns], None, seed);
+        let mut likelihood = likelihood(&start, &patterns, "GTR+F+G4", Serial);
+        let state = State::new(start, seed);
+        let state = run(&mut likelihood, state, &Options::default(), &mut go_on).unwrap();
+        assert!(state.is_done());
+        assert_eq!(rf(state.tree(), &truth), 0, "{kind:?}");
+        // The likelihood holds what the state says.
+        assert_eq!(likelihood.evaluate().unwrap(), state.lnl());
+    }
+}
+
+#[test]
+fn the_log_likelihood_never_falls() {
+    let (_, patterns) = case(30, 300, 0.05, 8);
+    let start = start_tree(Start::Random, &[&patterns], None, 3);
+    let mut likelihood = likelihood(&start, &patterns, "GTR+F+G4", Serial);
+    let (mut last, mut steps) = (f64::NEG_INFINITY, 0);
+    let mut watch = |state: &State| {
+        assert!(state.lnl() >= last - 1e-6, "{} after {last}", state.lnl());
+        (last, steps) = (state.lnl(), steps + 1);
+        ControlFlow::Continue(())
+    };
+    let state = State::new(start, 1);
+    let state = run(&mut likelihood, state, &Options::default(), &mut watch).unwrap();
+    assert!(steps > 20 && state.moves() > 5, "{steps} {}", state.moves());
+}
+
+#[test]
+fn going_on_from_every_state_gives_the_same_bits() {
+    let (_, patterns) = case(12, 200, 0.1, 5);
+    let start = start_tree(Start::Random, &[&patterns], None, 3);
+    let fresh = || likelihood(&start, &patterns, "HKY+F+G4", Serial);
+    let options = Options::default();
+    let mut states = Vec::new();
+    let mut keep = |state: &State| {
+        states.push(serde_json::to_string(state).unwrap());
+        ControlFlow::Continue(())
+    };
+    let state = State::new(start.clone(), 7);
+    let whole = run(&mut fresh(), state, &options, &mut keep).unwrap();
+    assert!(states.len() > 10, "{}", states.len());
+    for saved in &states {
+        let state: State = serde_json::from_str(saved).unwrap();
+        let again = run(&mut fresh(), state, &options, &mut go_on).unwrap();
+        assert_eq!(again, whole);
+    }
+    // Stopping at every step, too.
+    let mut state = State::new(start.clone(), 7);
+    while !state.is_done() {
+        state = run(&mut fresh(), state, &options, &mut |_: &State| {
+            ControlFlow::Break(())
+        })
+        .unwrap();
+    }
+    assert_eq!(state, whole);
+}
+
+#[test]
+fn engines_change_nothing() {
+    let (_, patterns) = case(14, 900, 0.1, 6);
+    let start = start_tree(Start::Parsimony, &[&patterns], None, 3);
+    let options = Options::default();
+    let mut serial = likelihood(&start, &patterns, "GTR+F+G4", Serial);
+    assert!(serial.chunks() > 3);
+    let alone = run(
+        &mut serial,
+        State::new(start.clone(), 1),
+        &options,
+        &mut go_on,
+    )
+    .unwrap();
+    let pool = Pool::start(PoolConfig {
+        engines: 2,
+        ..PoolConfig::default()
+    })
+    .unwrap();
+    let mut shared = likelihood(&start, &patterns, "GTR+F+G4", &pool);
+    let both = run(&mut shared, State::new(start, 1), &options, &mut go_on).unwrap();
+    assert_eq!(alone, both);
+}
+
+#[test]
+fn states_of_other_data_are_refused() {
+    let (tree, patterns) = case(9, 100, 0.1, 6);
+    let mut likelihood = likelihood(&tree, &patterns, "GTR+F+G4", Serial);
+    let other = State::new(random_tree(8, 0.1, &mut Random::new(1)), 1);
+    let error = run(&mut likelihood, other, &Options::default(), &mut go_on).unwrap_err();
+    assert!(matches!(error, LikelihoodError::State { .. }), "{error}");
+}
+
+/// All binary trees of some taxa, topologies alone.
+fn all_trees(taxa: usize) -> Vec<Tree> {
+    let mut trees = vec![Tree::star(taxa, [0, 1, 2], LENGTH_DEFAULT)];
+    for tip in 3..taxa {
+        let grown = trees.iter().flat_map(|tree| {
+            (0..2 * tip as u32 - 3).map(move |edge| {
+                let mut grown = tree.clone();
+                grown.insert_tip(tip, tip, EdgeId(edge));
+                grown
+            })
+        });
+        trees = grown.collect();
+    }
+    trees
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(6))]
+
+    #[test]
+    fn finds_the_best_of_all_trees_of_seven_taxa(seed in 0_u64..10_000) {
+        let (_, patterns) = case(7, 250, 0.1, seed);
+        let trees = all_trees(7);
+        prop_assert_eq!(trees.len(), 945);
+        let mut likelihood = likelihood(&trees[0], &patterns, "JC", Serial);
+        let mut best = f64::NEG_INFINITY;
+        for tree in trees {
+            likelihood.set_tree(tree);
+            let rough = likelihood.optimise_lengths(0.5, 3).unwrap();
+            if rough > best - 1.0 {
+                best = best.max(likelihood.optimise_lengths(1e-3, 30).unwrap());
+            }
+        }
+        for kind in [Start::Parsimony, Start::Random] {
+            let start = start_tree(kind, &[&patterns], None, seed);
+            let found = run(&mut likelihood, State::new(start, 1), &Options::default(), &mut go_on);
+            let lnl = found.unwrap().lnl();
+            prop_assert!(lnl > best - 0.01, "{} {}", lnl, best);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn scores_are_those_of_the_moved_tree(seed in 0_u64..10_000) {
+        let (tree, patterns) = case(11, 120, 0.2, seed);
+        let mut here = likelihood(&tree, &patterns, TRUTH, Serial);
+        let mut random = Random::new(seed);
+        let half = HalfId((11 + random.below(27)) as u32);
+        let mut found = Insertions::default();
+        here.score_insertions(half, 4, &mut found, |_| true).unwrap();
+        for (k, tried) in found.tried.iter().enumerate() {
+            let mut moved = likelihood(&tree, &patterns, TRUTH, Serial);
+            let pruned = moved.prune(half);
+            let _ = moved.regraft(pruned, tried.edge);
+            prop_assert!((moved.evaluate().unwrap() - tried.lnl).abs() < 1e-6);
+            let refined = here.refine_insertion(&found, k, 1).unwrap();
+            prop_assert!(refined.lnl > tried.lnl - 1e-6);
+            let mut applied = likelihood(&tree, &patterns, TRUTH, Serial);
+            applied.apply_insertion(half, &refined);
+            prop_assert!((applied.evaluate().unwrap() - refined.lnl).abs() < 1e-6);
+        }
+    }
+
+    #[test]
+    fn constraints_allow_what_keeps_them_and_nothing_else(seed in 0_u64..10_000) {
+        let names = numbered_names(9);
+        let newick = Newick::parse("((t1,t2,t3),(t4,t5),t6,(t7,t8));").unwrap();
+        let constraint = Constraint::from_newick(&newick, &names).unwrap();
+        let mut random = Random::new(seed);
+        let tree = constraint::random_tree(9, &constraint, &mut random);
+        prop_assert!(constraint.holds(&tree));
+        for half in (9..tree.halves() as u32).map(HalfId) {
+            let allowed = constraint.edges_for_subtree(&tree, half);
+            let mut rest = tree.clone();
+            let pruned = rest.prune(half);
+            let mut path = vec![pruned.ends[0], pruned.ends[1]];
+            while let Some(end) = path.pop() {
+                let edge = rest.edge(end);
+                let mut moved = rest.clone();
+                let _ = moved.regraft(pruned, edge);
+                prop_assert_eq!(allowed[edge.index()], constraint.holds(&moved));
+                if !rest.is_tip(end) {
+                    path.extend(rest.others(end).map(|other| rest.back(other)));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_constrained_search_keeps_its_splits() {
+    let (_, patterns) = case(12, 300, 0.1, 6);
+    let names = numbered_names(12);
+    // Splits that the data speak against.
+    let newick = Newick::parse("((t1,t8,t11),(t2,t9),(t3,t10,t4),t5);").unwrap();
+    let constraint = Constraint::from_newick(&newick, &names).unwrap();
+    for kind in [Start::Parsimony, Start::Random] {
+        let start = start_tree(kind, &[&patterns], Some(&constraint), 4);
+        assert!(constraint.holds(&start), "{kind:?}");
+        let mut likelihood = likelihood(&start, &patterns, "JC", Serial);
+        let options = Options {
+            constraint: Some(constraint.clone()),
+            ..Options::default()
+        };
+        let free = run(
+            &mut likelihood,
+            State::new(start.clone(), 1),
+            &Options::default(),
+            &mut go_on,
+        );
+        let mut watch = |state: &State| {
+            assert!(constraint.holds(state.tree()));
+            ControlFlow::Continue(())
+        };
+        let kept = run(&mut likelihood, State::new(start, 1), &options, &mut watch).unwrap();
+        let free = free.unwrap();
+        assert!(!constraint.holds(free.tree()));
+        let error = run(&mut likelihood, free.clone(), &options, &mut go_on).unwrap_err();
+        assert!(matches!(error, LikelihoodError::State { .. }), "{error}");
+        assert!(kept.moves() > 0 && kept.lnl() < free.lnl());
+    }
+}
