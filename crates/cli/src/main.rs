@@ -1,6 +1,7 @@
 //! The one binary, `sidecore`: parses, calls, prints. No logic of its own.
 //!
-//! Exit status: 0 done, 1 ran and found a problem, 2 could not run. `--json` writes one object to standard output and
+//! Exit status: 0 done, 1 ran and found a problem, 2 could not run, 130 stopped by a signal with work left that the same
+//! command goes on with. `--json` writes one object to standard output and
 //! nothing else there; progress and logs go to standard error. A broken pipe is quiet.
 
 mod block;
@@ -47,7 +48,7 @@ enum Command {
     Offload(offload::Command),
     /// What address translation costs here: levels, reach and penalties, for loads and DMA.
     Tlb(tlb::Args),
-    /// The protocol stack on one engine.
+    /// The protocol stack on one engine: run it, serve on it, look at it.
     #[command(subcommand)]
     Net(net::Command),
     /// Phylogenies by maximum likelihood: evaluate, simulate, compare, measure.
@@ -70,6 +71,8 @@ enum Outcome {
     Done,
     /// Ran and found a problem, which it has printed: exit status 1.
     Problem,
+    /// A signal stopped it; it has said how to go on: exit status 130.
+    Stopped,
 }
 
 fn main() -> ExitCode {
@@ -91,6 +94,7 @@ fn main() -> ExitCode {
     match result {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::Problem) => ExitCode::from(1),
+        Ok(Outcome::Stopped) => ExitCode::from(130),
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("sidecore: {}", output::chain(&error));

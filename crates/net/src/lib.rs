@@ -2,7 +2,7 @@
 //!
 //! Two halves. The core is deterministic and does no I/O: frames and the time go in, frames and the
 //! time of the next timer come out, so that it can be fuzzed, simulated and replayed from a seed.
-//! The ways in are thin: the network's side ([`nic`]) and the applications' side.
+//! The ways in are thin: the network's side ([`nic`]) and the applications' side ([`sock`]).
 //!
 //! Must stay true: no step walks all sessions; after start-up the data path does not allocate; the
 //! polling loop never waits.
@@ -11,9 +11,13 @@
 pub(crate) mod buffer;
 pub(crate) mod checksum;
 pub mod drill;
+pub mod engine;
 mod error;
 pub mod nic;
 pub(crate) mod random;
+pub mod servers;
+pub mod setup;
+pub mod sock;
 pub(crate) mod stack;
 pub(crate) mod state;
 pub(crate) mod tcp;

@@ -7,6 +7,9 @@
 //! values, as a search needs them; *unkept* ones give the likelihood alone, as fitting a parameter
 //! needs it, and stay in the cache.
 
+pub mod grain;
+
+use crate::analysis::AnalysisError;
 use crate::kernel::{Buffer, Isa, Operand, Shape, derivatives, evaluate, newview};
 use crate::likelihood::{Likelihood, LikelihoodError, Options};
 use crate::model::{Model, ModelError, ModelName};
@@ -15,6 +18,8 @@ use crate::random::Random;
 use crate::runner::Serial;
 use crate::simulate::{numbered_names, simulate};
 use crate::tree::{HalfId, Tree, random_tree};
+use sidecore_offload::OffloadError;
+use sidecore_sched::PolicyError;
 use sidecore_sys::clock::thread_cpu_ns;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -32,6 +37,23 @@ pub enum BenchError {
     /// The likelihood.
     #[error(transparent)]
     Likelihood(#[from] LikelihoodError),
+    /// An analysis.
+    #[error(transparent)]
+    Analysis(#[from] AnalysisError),
+    /// The engines.
+    #[error(transparent)]
+    Offload(#[from] OffloadError),
+    /// A policy's name.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// Two runs that must give the same did not.
+    #[error("{bootstraps} bootstraps under {policy} gave other trees than under another policy")]
+    Differs {
+        /// The policy.
+        policy: String,
+        /// How many bootstraps.
+        bootstraps: u32,
+    },
 }
 
 /// One measurement.

@@ -7,31 +7,9 @@
 //! Felsenstein, Molecular Biology and Evolution 11 (1994), 459-468.
 
 use crate::newick::Newick;
+pub use crate::splits::CompareError;
+use crate::splits::{self, Split, Taxa};
 use std::collections::HashMap;
-
-/// What keeps two trees from being compared.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum CompareError {
-    /// They do not have the same tips.
-    #[error("only one of the trees has the tip `{label}`")]
-    Tips {
-        /// The tip.
-        label: String,
-    },
-    /// A tip stands twice.
-    #[error("a tree has the tip `{label}` twice")]
-    Twice {
-        /// The tip.
-        label: String,
-    },
-    /// Too few to differ.
-    #[error("trees of {taxa} taxa cannot differ: at least 4 are needed")]
-    TooSmall {
-        /// How many.
-        taxa: usize,
-    },
-}
 
 /// How far two trees are apart.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -50,30 +28,19 @@ pub struct Distance {
 /// # Errors
 /// [`CompareError`].
 pub fn compare(a: &Newick, b: &Newick) -> Result<Distance, CompareError> {
-    let taxa = taxa_of(a)?;
-    let other = taxa_of(b)?;
-    let only = |from: &HashMap<String, usize>, not: &HashMap<String, usize>| {
-        from.keys()
-            .filter(|label| !not.contains_key(*label))
-            .min()
-            .cloned()
-    };
-    if let Some(label) = only(&taxa, &other).or_else(|| only(&other, &taxa)) {
-        return Err(CompareError::Tips { label });
-    }
-    if taxa.len() < 4 {
-        return Err(CompareError::TooSmall { taxa: taxa.len() });
-    }
+    let taxa = Taxa::of(a)?;
+    taxa.check(b)?;
     let (first, second) = (Splits::of(a, &taxa), Splits::of(b, &taxa));
     let inner = |splits: &Splits| {
         splits
             .lengths
             .keys()
-            .filter(|set| !set.is_tip(&taxa))
+            .filter(|split| !split.is_trivial(taxa.len()))
             .count()
     };
     let (count_a, count_b) = (inner(&first), inner(&second));
-    let shared = |set: &&Set| second.lengths.contains_key(*set) && !set.is_tip(&taxa);
+    let shared =
+        |split: &&Split| second.lengths.contains_key(*split) && !split.is_trivial(taxa.len());
     let both = first.lengths.keys().filter(shared).count();
     let rf = count_a + count_b - 2 * both;
     let all = count_a + count_b;
@@ -88,7 +55,7 @@ pub fn compare(a: &Newick, b: &Newick) -> Result<Distance, CompareError> {
             let other = second.lengths.get(set).copied().unwrap_or(0.0);
             squares.push((length - other) * (length - other));
         }
-        let alone = |set: &&Set| !first.lengths.contains_key(*set);
+        let alone = |set: &&Split| !first.lengths.contains_key(*set);
         squares.extend(second.lengths.keys().filter(alone).map(|set| {
             let length = second.lengths[set];
             length * length
@@ -104,84 +71,28 @@ pub fn compare(a: &Newick, b: &Newick) -> Result<Distance, CompareError> {
     })
 }
 
-fn taxa_of(tree: &Newick) -> Result<HashMap<String, usize>, CompareError> {
-    let mut taxa = HashMap::new();
-    for tip in tree.tips() {
-        let label = tree.nodes()[tip].label.clone();
-        let number = taxa.len();
-        if taxa.insert(label.clone(), number).is_some() {
-            return Err(CompareError::Twice { label });
-        }
-    }
-    Ok(taxa)
-}
-
-/// The taxa on the side of a branch that does not have taxon 0.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Set(Box<[u64]>);
-
-impl Set {
-    fn len(&self) -> usize {
-        self.0.iter().map(|word| word.count_ones() as usize).sum()
-    }
-
-    /// Whether the branch leads to a tip.
-    fn is_tip(&self, taxa: &HashMap<String, usize>) -> bool {
-        let len = self.len();
-        len == 1 || len + 1 == taxa.len()
-    }
-}
-
 /// A tree's splits with their lengths; two branches of one split (at a root) are added.
 struct Splits {
-    lengths: HashMap<Set, f64>,
+    lengths: HashMap<Split, f64>,
     has_lengths: bool,
 }
 
 impl Splits {
-    fn of(tree: &Newick, taxa: &HashMap<String, usize>) -> Self {
-        let words = taxa.len().div_ceil(64);
-        let nodes = tree.nodes();
-        let mut below = vec![vec![0_u64; words]; nodes.len()];
-        let mut splits = Self {
+    fn of(tree: &Newick, taxa: &Taxa) -> Self {
+        let mut made = Self {
             lengths: HashMap::new(),
             has_lengths: true,
         };
-        // Children stand after their parents.
-        for node in (1..nodes.len()).rev() {
-            if nodes[node].children.is_empty() {
-                let taxon = taxa[&nodes[node].label];
-                below[node][taxon / 64] |= 1 << (taxon % 64);
-            }
-            let own = std::mem::take(&mut below[node]);
-            if let Some(parent) = nodes[node].parent {
-                below[parent]
-                    .iter_mut()
-                    .zip(&own)
-                    .for_each(|(to, from)| *to |= from);
-            }
-            let length = nodes[node].length;
-            splits.has_lengths &= length.is_some();
-            let set = normalised(own, taxa.len());
+        let nodes = tree.nodes().iter().zip(splits::of(tree, taxa));
+        for (node, split) in nodes.skip(1).rev() {
+            made.has_lengths &= node.length.is_some();
             // A branch above everything splits nothing.
-            if set.len() > 0 {
-                *splits.lengths.entry(set).or_insert(0.0) += length.unwrap_or(0.0);
+            if split.len() > 0 {
+                *made.lengths.entry(split).or_insert(0.0) += node.length.unwrap_or(0.0);
             }
         }
-        splits
+        made
     }
-}
-
-fn normalised(mut set: Vec<u64>, taxa: usize) -> Set {
-    if set[0] & 1 == 1 {
-        set.iter_mut().for_each(|word| *word = !*word);
-        if !taxa.is_multiple_of(64)
-            && let Some(last) = set.last_mut()
-        {
-            *last &= (1 << (taxa % 64)) - 1;
-        }
-    }
-    Set(set.into())
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Maximum-likelihood phylogenies: the core, deterministic and without I/O.
+//! Maximum-likelihood phylogenies: a core that is deterministic and without I/O, and the ways in to it.
 //!
 //! Top-down, the way an analysis goes:
 //!
@@ -8,13 +8,17 @@
 //! - [`likelihood`]: the likelihood of a tree, its branch lengths and parameters.
 //! - [`parsimony`]: trees to start from; [`search`]: the tree of the highest likelihood.
 //! - [`kernel`]: the loops that all time goes into; [`runner`]: who runs them, on how many engines.
+//! - [`bootstrap`], [`support`]: how sure a tree is; [`splits`]: what they count.
+//! - [`analysis`]: all of it as tasks, handed out by one foreman; [`ways`]: files, other processes.
 //! - [`simulate`]: alignments along a tree; [`compare`]: how far two trees are apart.
 //!
 //! Must stay true: one seed, one result, whatever the number of engines; unsafe code only in
 //! `kernel/simd`. Source: Blagojevic and others, "RAxML-Cell: Parallel phylogenetic tree inference
 //! on the Cell Broadband Engine" (2007), and what its kernels compute (Felsenstein 1981).
 
+pub mod analysis;
 pub mod bench;
+pub mod bootstrap;
 pub mod compare;
 pub mod fuzzing;
 pub mod kernel;
@@ -27,4 +31,7 @@ pub mod random;
 pub mod runner;
 pub mod search;
 pub mod simulate;
+pub mod splits;
+pub mod support;
 pub mod tree;
+pub mod ways;

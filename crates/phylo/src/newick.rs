@@ -79,6 +79,14 @@ impl Newick {
         &self.nodes
     }
 
+    /// Gives a node another label.
+    ///
+    /// # Panics
+    /// When there is no such node.
+    pub fn set_label(&mut self, node: usize, label: String) {
+        self.nodes[node].label = label;
+    }
+
     /// The nodes without children.
     pub fn tips(&self) -> impl Iterator<Item = usize> + '_ {
         (0..self.nodes.len()).filter(|&node| self.nodes[node].children.is_empty())

@@ -14,6 +14,10 @@ pub enum Work {
     Traverse,
     /// Derivatives at a length.
     Derivatives,
+    /// Consensuses of halves of the bootstraps.
+    Cuts,
+    /// What replicates say of a tree's branches.
+    Support,
 }
 
 impl Work {
@@ -23,6 +27,8 @@ impl Work {
         let first = match self {
             Self::Traverse => CLASS_TRAVERSE,
             Self::Derivatives => CLASS_DERIVATIVES,
+            Self::Cuts => CLASS_CUTS,
+            Self::Support => CLASS_SUPPORT,
         };
         let doublings = (ns / OFFLOAD_NS_MIN).max(1).ilog2() as u16;
         ClassId(first + doublings.min(DOUBLINGS_MAX))
@@ -147,6 +153,8 @@ pub fn sum_in_tree_of<I, T: std::ops::Add<Output = T> + Default>(
 
 const CLASS_TRAVERSE: u16 = 32;
 const CLASS_DERIVATIVES: u16 = CLASS_TRAVERSE + DOUBLINGS_MAX + 1;
+const CLASS_CUTS: u16 = CLASS_DERIVATIVES + DOUBLINGS_MAX + 1;
+const CLASS_SUPPORT: u16 = CLASS_CUTS + DOUBLINGS_MAX + 1;
 /// Loops of a millisecond and more are one class.
 const DOUBLINGS_MAX: u16 = 7;
 /// A loop shorter than this is not worth a packet: asking the policy, claiming an engine and waiting

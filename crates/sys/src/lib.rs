@@ -11,6 +11,8 @@
 //! - [`futex`]: waiting on a word, and waking who waits; [`shared_futex`]: across processes.
 //! - [`shared`]: sealed memory that processes share; [`local_socket`]: where they meet.
 //! - [`loop_control`]: requests to the loop driver.
+//! - [`interface`]: the kernel's network interfaces; [`tun`], [`packet_socket`], [`xdp`]: frames
+//!   from and to them; [`bpf`]: keeping frames from the kernel.
 //! - [`clock`]: time, processor time, cycles, memory in use.
 //! - [`alias`]: few frames mapped at many pages; [`counters`]: the processor's event counters.
 //! - [`plain`]: values that are the same thing as their bytes; [`prefetch`]: hints to the cache.
@@ -19,22 +21,27 @@
 //! of them.
 
 pub mod alias;
+pub mod bpf;
 pub mod clock;
 pub mod counters;
 pub mod cpu;
 mod error;
 pub mod futex;
+pub mod interface;
 pub mod local_socket;
 pub mod loop_control;
 pub mod machine;
 pub mod map;
 pub mod offers;
+pub mod packet_socket;
 pub mod plain;
 pub mod prefetch;
 pub mod region;
 pub mod shared;
 pub mod shared_futex;
 pub mod slab;
+pub mod tun;
+pub mod xdp;
 
 pub use alias::{AliasOptions, AliasedMap, Frame};
 pub use error::SysError;

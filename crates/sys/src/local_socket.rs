@@ -248,6 +248,23 @@ pub fn poke(poker: BorrowedFd<'_>) {
     rustix::io::write(poker, &1u64.to_ne_bytes()).ok();
 }
 
+/// A descriptor that [`poke`] makes readable and [`hush`] silent again: for waking a thread in
+/// [`poll`] many times.
+///
+/// # Errors
+/// [`SysError::Call`].
+pub fn bell() -> Result<OwnedFd, SysError> {
+    use rustix::event::EventfdFlags;
+    let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+    rustix::event::eventfd(0, flags).map_err(refused("eventfd"))
+}
+
+/// See [`bell`]. Does not wait, whoever rings meanwhile.
+pub fn hush(bell: BorrowedFd<'_>) {
+    // It fails only where it is silent.
+    rustix::io::read(bell, &mut [0; 8]).ok();
+}
+
 /// Takes the exclusive lock of the file at `path`, which is made if need be; `None` where another
 /// process has it. The lock ends with the descriptor, also when its process is killed.
 ///
@@ -334,6 +351,15 @@ mod tests {
         poke(poker.as_fd());
         poll(&[poker.as_fd()], &mut ready, Duration::ZERO).unwrap();
         assert_eq!(ready, [true]);
+        let bell = bell().unwrap();
+        poke(bell.as_fd());
+        poke(bell.as_fd());
+        poll(&[bell.as_fd()], &mut ready, Duration::ZERO).unwrap();
+        assert_eq!(ready, [true]);
+        hush(bell.as_fd());
+        hush(bell.as_fd());
+        poll(&[bell.as_fd()], &mut ready, Duration::ZERO).unwrap();
+        assert_eq!(ready, [false]);
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let end = process_end(child.id() as i32).unwrap();
         poll(&[end.as_fd()], &mut ready, Duration::from_secs(20)).unwrap();

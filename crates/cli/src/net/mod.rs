@@ -1,6 +1,9 @@
 //! `sidecore net`: the protocol stack.
 
 mod drill;
+mod server;
+mod status;
+mod up;
 
 use crate::Outcome;
 use anyhow::Result;
@@ -8,13 +11,29 @@ use clap::Subcommand;
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
+    /// Run a stack on a NIC, in the foreground, for applications of other processes.
+    Up(up::Args),
+    /// Send back what comes, TCP and UDP, as an application of a running stack.
+    Echo(server::Args),
+    /// Take what comes, as an application of a running stack.
+    Discard(server::Args),
+    /// Send as fast as it is read, as an application of a running stack.
+    Source(server::Args),
+    /// What a running stack does.
+    Status(status::Args),
     /// Play scripts of packets, calls and times against the stack, in virtual time.
     Drill(drill::Args),
 }
 
 impl Command {
     pub(crate) fn run(self) -> Result<Outcome> {
+        use sidecore_net::servers::Service;
         match self {
+            Self::Up(args) => args.run(),
+            Self::Echo(args) => args.run(Service::Echo),
+            Self::Discard(args) => args.run(Service::Discard),
+            Self::Source(args) => args.run(Service::Source),
+            Self::Status(args) => args.run(),
             Self::Drill(args) => args.run(),
         }
     }

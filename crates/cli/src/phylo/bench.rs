@@ -1,5 +1,7 @@
 //! `sidecore phylo bench`.
 
+mod grain;
+
 use super::common;
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
@@ -15,6 +17,8 @@ use std::path::PathBuf;
 pub(crate) enum Command {
     /// The likelihood kernels on one core.
     Kernels(Kernels),
+    /// Bootstraps in numbers that do and do not suit the engines, under each policy
+    Grain(grain::Args),
 }
 
 /// Arguments of `phylo bench kernels`.
@@ -43,7 +47,10 @@ pub(crate) struct Kernels {
 impl Command {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
-        let Self::Kernels(args) = self;
+        let args = match self {
+            Self::Kernels(args) => args,
+            Self::Grain(args) => return args.run(),
+        };
         let isa = if args.portable {
             Isa::Portable
         } else {

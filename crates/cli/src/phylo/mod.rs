@@ -4,7 +4,9 @@ mod bench;
 mod common;
 mod compare;
 mod evaluate;
+mod search;
 mod simulate;
+mod support;
 
 use crate::Outcome;
 use anyhow::Result;
@@ -15,6 +17,10 @@ use clap::Subcommand;
 pub(crate) enum Command {
     /// The log-likelihood of a tree; its lengths and the model's parameters fitted if wanted.
     Evaluate(evaluate::Args),
+    /// The tree of the highest likelihood: searches, bootstraps and support, resumable.
+    Search(search::Args),
+    /// Write how well replicates support a tree's branches on that tree.
+    Support(support::Args),
     /// Evolve an alignment along a tree.
     Simulate(simulate::Args),
     /// How far two trees are apart.
@@ -29,6 +35,8 @@ impl Command {
     pub(crate) fn run(self) -> Result<Outcome> {
         match self {
             Self::Evaluate(args) => args.run(),
+            Self::Search(args) => args.run(),
+            Self::Support(args) => args.run(),
             Self::Simulate(args) => args.run(),
             Self::Compare(args) => args.run(),
             Self::Bench(command) => command.run(),

@@ -161,7 +161,7 @@ mod tests {
         let mut random = Random::new(5);
         let mut pool = Pool::new(64 << 20);
         let mut ring = Ring::EMPTY;
-        let mut model = VecDeque::new();
+        let mut model: VecDeque<u8> = VecDeque::new();
         let mut next = 0_u8;
         for step in 0..20_000 {
             if random.below(2) == 0 {

@@ -1,5 +1,8 @@
 //! A NIC as the stack sees it: frames in, frames out, and what the hardware does for us.
 //!
+//! [`tap`] leads to the local kernel, [`packet`] and [`xdp`] to a network interface, [`pair`] to
+//! another stack; [`middleware`] puts a bad network in between. `tests/nic.rs` is what each must pass.
+//!
 //! Segmentation and checksums are part of the trait from the start: where a NIC cuts super-segments
 //! and completes checksums, the stack hands it up to 64 KiB at a time and touches no payload byte.
 //!
@@ -7,8 +10,23 @@
 //! call returns. One thread at a time uses a NIC.
 //! Source: the kernel's `include/uapi/linux/virtio_net.h` for what a header can ask for.
 
+pub(crate) mod checksum;
+pub mod middleware;
+pub mod packet;
+pub mod pair;
+pub mod tap;
+pub(crate) mod vnet;
+pub mod xdp;
+
+use sidecore_sys::SysError;
 use std::num::NonZeroU16;
 use std::os::fd::BorrowedFd;
+
+/// The longest frame that any NIC hands in or takes, in bytes: a super-segment with its Ethernet
+/// header and room for a tag.
+pub const FRAME_BYTES_MAX: usize = 65_535 + ETHERNET_BYTES_MAX;
+/// Of an Ethernet header with a tag.
+const ETHERNET_BYTES_MAX: usize = 18;
 
 /// What a NIC is and can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +41,14 @@ pub struct Capabilities {
     pub completes_checksums: bool,
     /// Whether frames may come in that are super-segments or whose checksum was left incomplete.
     pub merges_received: bool,
+}
+
+impl Capabilities {
+    /// The longest frame that it takes, in bytes.
+    pub(crate) fn frame_bytes_max(&self) -> usize {
+        let packet_bytes = self.mtu_bytes.max(self.super_segment_bytes);
+        (packet_bytes + ETHERNET_BYTES_MAX).min(FRAME_BYTES_MAX)
+    }
 }
 
 /// What is known of a received frame's transport checksum.
@@ -100,6 +126,30 @@ pub enum NicError {
         /// What it said.
         error: std::io::Error,
     },
+    /// A way to the operating system was refused.
+    #[error("{what}: {error}")]
+    Sys {
+        /// What was tried, and the remedy where there is one.
+        what: String,
+        /// What it said.
+        error: SysError,
+    },
+    /// What was asked for makes no sense.
+    #[error("{0}")]
+    Options(String),
+}
+
+impl NicError {
+    pub(crate) fn sys(what: String, error: SysError) -> Self {
+        Self::Sys { what, error }
+    }
+
+    pub(crate) fn gone(name: &str, error: SysError) -> Self {
+        Self::sys(
+            format!("the NIC `{name}` fails; it may have been removed or set down"),
+            error,
+        )
+    }
 }
 
 /// A NIC.
@@ -118,7 +168,8 @@ pub trait Nic {
     ) -> Result<usize, NicError>;
 
     /// Takes a frame to send; false when there is no room now (the stack keeps it and asks again).
-    /// It may stay queued until [`Nic::flush`].
+    /// It may stay queued until [`Nic::flush`]. One that is longer than the capabilities allow is
+    /// taken and lost, as on a wire.
     ///
     /// # Errors
     /// [`NicError`] when the NIC is gone.
@@ -133,4 +184,43 @@ pub trait Nic {
     /// What becomes readable when a frame waits, for a stack that may sleep; none where only polling
     /// tells.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Says that the stack is about to sleep on [`Nic::descriptor`]; false where a frame waits
+    /// already, or none will be announced. The next [`Nic::receive`] ends it.
+    ///
+    /// # Errors
+    /// [`NicError`] when the NIC is gone.
+    fn arm(&mut self) -> Result<bool, NicError> {
+        Ok(self.descriptor().is_some())
+    }
+}
+
+impl<N: Nic + ?Sized> Nic for Box<N> {
+    fn capabilities(&self) -> Capabilities {
+        (**self).capabilities()
+    }
+
+    fn receive(
+        &mut self,
+        budget: usize,
+        sink: &mut dyn FnMut(Received<'_>),
+    ) -> Result<usize, NicError> {
+        (**self).receive(budget, sink)
+    }
+
+    fn transmit(&mut self, frame: &Outgoing<'_>) -> Result<bool, NicError> {
+        (**self).transmit(frame)
+    }
+
+    fn flush(&mut self) -> Result<(), NicError> {
+        (**self).flush()
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        (**self).descriptor()
+    }
+
+    fn arm(&mut self) -> Result<bool, NicError> {
+        (**self).arm()
+    }
 }

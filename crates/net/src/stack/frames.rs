@@ -144,6 +144,9 @@ impl Common {
 
     /// The entry of the next hop towards `remote`.
     pub(crate) fn find_hop(&mut self, remote: &Ip) -> Option<(u16, u16)> {
+        if self.interface.is_ours(remote) {
+            return Some(self.neighbors.own(remote, self.interface.mac, self.now_ns));
+        }
         let hop = self.interface.next_hop(remote)?;
         Some(self.neighbors.entry(&hop, self.now_ns))
     }

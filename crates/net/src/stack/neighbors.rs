@@ -101,6 +101,16 @@ impl Neighbors {
         (number as u16, self.entries[number].generation)
     }
 
+    /// The entry for an address of our own: frames to it carry our own hardware address, by which
+    /// whoever runs the loop knows that they stay here. Nobody outside changes it.
+    pub(crate) fn own(&mut self, ip: &Ip, mac: Mac, now_ns: u64) -> (u16, u16) {
+        let (number, generation) = self.entry(ip, now_ns);
+        let entry = &mut self.entries[usize::from(number)];
+        entry.mac = Some(mac);
+        entry.until_ns = u64::MAX;
+        (number, generation)
+    }
+
     /// The hardware address of an entry, for `session`, which is put into the list if it must wait.
     #[inline]
     pub(crate) fn hop(&mut self, number: u16, generation: u16, session: u32, now_ns: u64) -> Hop {
@@ -186,6 +196,10 @@ impl Neighbors {
             None => return,
         };
         let entry = &mut self.entries[usize::from(number)];
+        if entry.until_ns == u64::MAX {
+            // Our own.
+            return;
+        }
         entry.mac = Some(mac);
         entry.until_ns = now_ns + FRESH_NS;
         entry.asks = 0;

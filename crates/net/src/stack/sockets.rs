@@ -162,7 +162,7 @@ impl Stack {
         local: Option<SocketAddr>,
     ) -> Result<SessionId, NetError> {
         let to = Ip::from(remote.ip());
-        if to.is_multicast() || to.is_unspecified() || self.common.interface.is_ours(&to) {
+        if to.is_multicast() || to.is_unspecified() {
             return Err(NetError::NoRoute(remote.ip()));
         }
         let from = match local.filter(|local| !local.ip().is_unspecified()) {
@@ -173,6 +173,8 @@ impl Stack {
                 }
                 ip
             }
+            // A session with ourselves has one address at both ends (RFC 1122 section 3.3.4.3).
+            None if self.common.interface.is_ours(&to) => to,
             None => {
                 let source = self.common.interface.source_for(&to);
                 source.ok_or(NetError::NoRoute(remote.ip()))?

@@ -63,6 +63,13 @@ impl Datagrams {
             .ok_or(NetError::Gone)
     }
 
+    /// Where a socket is bound.
+    pub(crate) fn address(&self, id: UdpId) -> Option<SocketAddr> {
+        let socket = self.sockets.get(id.number as usize)?;
+        (socket.open && socket.generation == id.generation)
+            .then(|| SocketAddr::new(socket.address.to_std(), socket.port))
+    }
+
     fn find(&self, local: &Ip, port: u16) -> Option<u32> {
         let of = |address: &Ip| self.by_port.get(&(*address, port)).copied();
         let any = if local.is_v4() {
@@ -183,6 +190,8 @@ impl Stack {
             Some(BROADCAST)
         } else if destination.is_multicast() {
             Some(group_mac(&destination))
+        } else if self.common.interface.is_ours(&destination) {
+            Some(self.common.interface.mac)
         } else {
             self.common.neighbors.known(&hop, self.common.now_ns)
         };

@@ -143,6 +143,7 @@ impl Part {
     pub(super) fn set_scale(&mut self, scale: f64) {
         self.scale = scale;
         self.made.fill(false);
+        self.insertion.forget_all();
     }
 
     pub(super) fn forget_edge(&mut self, edge: EdgeId) {

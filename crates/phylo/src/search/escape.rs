@@ -110,7 +110,12 @@ impl<R: Runner> Search<'_, R> {
         }
         self.state.order.clear();
         if self.state.lnl.0 > best.lnl.0 + GAIN_MIN {
-            self.state.failures = 0;
+            // What only smooths lengths is kept, but is no reason to go on.
+            if self.state.lnl.0 > best.lnl.0 + self.options.epsilon {
+                self.state.failures = 0;
+            } else {
+                self.state.failures += 1;
+            }
             return Ok(());
         }
         self.state.failures += 1;

@@ -3,7 +3,8 @@
 //! Top-down: [`start_tree`] makes a tree to begin with, [`run`] improves it: lengths and parameters
 //! coarsely; fast rounds of subtree moves while they gain; parameters again; slow rounds, in which
 //! more of the places are looked at closely and near misses get a second chance; parameters to the
-//! end. A subtree is moved as soon as a better place is found for it.
+//! end. A subtree is moved as soon as a better place is found for it. Before the end come escapes: moves
+//! that cost little are made near one another, and what comes of them is kept if it is better.
 //!
 //! What makes it fast: places are scored with no change of the tree ([`Likelihood::score_insertions`]);
 //! a walk stops where losses are above the last round's mean; only the best places get their three
@@ -29,7 +30,7 @@ use crate::parsimony::parsimony_tree;
 use crate::random::Random;
 use crate::runner::Runner;
 use crate::tree::{HalfId, LENGTH_DEFAULT, Tree, random_tree};
-use state::Exact;
+use state::{Close, Exact};
 use std::ops::ControlFlow;
 
 /// How far subtrees are moved in fast rounds.
@@ -48,7 +49,8 @@ pub struct Options {
     pub epsilon: f64,
     /// How far subtrees are moved in fast rounds.
     pub radius: Radius,
-    /// A walk goes on while an insertion loses less than so many times the last round's mean loss.
+    /// A walk stops where an insertion loses much more than the last round's insertions lost in the
+    /// mean; a larger factor lets it go on for longer, and the search takes more time.
     pub cutoff: f64,
     /// Whether to leave out the slow rounds.
     pub fast_only: bool,
@@ -162,12 +164,18 @@ impl<'a, R: Runner> Search<'a, R> {
         let halves = state.tree.halves();
         let inner = |half: &HalfId| half.index() < halves && !state.tree.is_tip(*half);
         let edges = state.tree.edges().count();
-        let close = &state.close;
+        let within = |close: &Close| inner(&close.half) && close.edge.index() < edges;
+        let seconds = |seconds: &[Option<Close>]| {
+            seconds.len() == halves && seconds.iter().flatten().all(within)
+        };
         if state.quiet.len() != halves
             || !state.order.iter().all(inner)
-            || !close
+            || !state.close.iter().all(within)
+            || !seconds(&state.seconds)
+            || !state
+                .best
                 .iter()
-                .all(|close| inner(&close.half) && close.edge.index() < edges)
+                .all(|best| best.tree.taxa() == state.tree.taxa() && seconds(&best.seconds))
         {
             return wrong("branches that its tree does not have");
         }
@@ -183,10 +191,15 @@ impl<'a, R: Runner> Search<'a, R> {
             }
             for (part, numbers) in state.models().iter().enumerate() {
                 let mut model = likelihood.parts()[part].model().clone();
+                // The last one is the partition's scale.
+                let Some((scale, numbers)) = numbers.split_last() else {
+                    return wrong("a model of another kind");
+                };
                 if !model.set_numbers(numbers) {
                     return wrong("a model of another kind");
                 }
                 likelihood.set_model(part, model);
+                likelihood.set_scale(part, *scale);
             }
         }
         Ok(Self {
@@ -202,7 +215,15 @@ impl<'a, R: Runner> Search<'a, R> {
         self.state.tree.clone_from(self.likelihood.tree());
         let parts = self.likelihood.parts().iter();
         self.state.models = parts
-            .map(|part| part.model().numbers().into_iter().map(Exact).collect())
+            .map(|part| {
+                let scale = std::iter::once(part.scale());
+                part.model()
+                    .numbers()
+                    .into_iter()
+                    .chain(scale)
+                    .map(Exact)
+                    .collect()
+            })
             .collect();
     }
 
@@ -270,6 +291,9 @@ impl<'a, R: Runner> Search<'a, R> {
         state.order.clear();
         state.close.clear();
         state.quiet.fill(false);
+        if phase == Phase::Escape {
+            state.set_cutoff(self.options.cutoff * NARROW, state.lnl.0);
+        }
         state.radius = match (phase, self.options.radius) {
             (Phase::Slow | Phase::Escape, _) => SLOW_RADIUS,
             (_, Radius::Fixed(radius)) => radius,
@@ -282,13 +306,8 @@ impl<'a, R: Runner> Search<'a, R> {
         let tree = self.likelihood.tree();
         let state = &mut self.state;
         (state.lnl, state.round_lnl, state.at) = (Exact(lnl), Exact(lnl), 0);
-        let (sum, count) = std::mem::take(&mut state.losses);
-        state.cutoff = Exact(if count == 0 {
-            // RAxML's guess before there is a mean.
-            self.options.cutoff * -lnl / 1000.0
-        } else {
-            self.options.cutoff * sum.0 / count as f64
-        });
+        let wide = state.phase == Phase::Slow && state.radius > SLOW_RADIUS;
+        state.set_cutoff(self.options.cutoff * if wide { WIDE } else { NARROW }, lnl);
         let ends = tree
             .edges_depth_first()
             .into_iter()
@@ -324,7 +343,7 @@ impl<'a, R: Runner> Search<'a, R> {
         let state = &mut self.state;
         match state.phase {
             Phase::Fast => self.enter(Phase::Middle),
-            _ if state.radius < SLOW_RADIUS_MAX => {
+            Phase::Slow if state.radius < SLOW_RADIUS_MAX => {
                 state.radius = SLOW_RADIUS_MAX;
                 state.quiet.fill(false);
                 state.order.clear();
@@ -334,6 +353,9 @@ impl<'a, R: Runner> Search<'a, R> {
     }
 }
 
+/// How many mean losses a walk goes on for: in most rounds, and in those that go far.
+const NARROW: f64 = 0.3;
+const WIDE: f64 = 3.0;
 /// Failed escapes for each hundred taxa.
 const ESCAPES: u32 = 50;
 /// Prunings between two calls of [`Watch::step`].

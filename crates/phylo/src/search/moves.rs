@@ -143,7 +143,11 @@ impl<R: Runner> Search<'_, R> {
     /// Subtrees near a changed place are to be tried again.
     pub(super) fn wake(&mut self, half: HalfId) {
         let tree = self.likelihood.tree();
-        for edge in around(tree, half, WAKE_RADIUS) {
+        let wake = match self.state.phase {
+            Phase::Escape => WAKE_RADIUS_ESCAPE,
+            _ => WAKE_RADIUS,
+        };
+        for edge in around(tree, half, wake) {
             for end in tree.ends(edge) {
                 self.state.quiet[end.index()] = false;
             }
@@ -199,3 +203,5 @@ const CLOSE_RADIUS: usize = 2;
 const CLOSE_ROUNDS: usize = 2;
 /// How far a change is felt.
 const WAKE_RADIUS: usize = 5;
+/// The same in an escape, which is to stay small.
+const WAKE_RADIUS_ESCAPE: usize = 2;

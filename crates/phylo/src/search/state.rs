@@ -125,6 +125,17 @@ impl State {
         }
     }
 
+    /// The next cutoff: `factor` times the mean loss of the insertions since the last one.
+    pub(super) fn set_cutoff(&mut self, factor: f64, lnl: f64) {
+        let (sum, count) = std::mem::take(&mut self.losses);
+        self.cutoff = Exact(if count == 0 {
+            // RAxML's guess before there is a mean.
+            factor * -lnl / 1000.0
+        } else {
+            factor * sum.0 / count as f64
+        });
+    }
+
     /// The best tree that there was.
     #[must_use]
     pub fn tree(&self) -> &Tree {
@@ -177,7 +188,8 @@ impl State {
         self.moves
     }
 
-    /// For each partition the model's numbers ([`crate::model::Model::set_numbers`]); empty before
+    /// For each partition the model's numbers ([`crate::model::Model::set_numbers`]), and last its
+    /// scale; empty before
     /// the first step.
     #[must_use]
     pub fn models(&self) -> Vec<Vec<f64>> {

@@ -1,0 +1,72 @@
+//! `sidecore net status`.
+
+use crate::{Outcome, output};
+use anyhow::{Context, Result};
+use sidecore_net::sock::client::status;
+use sidecore_net::sock::control::default_socket;
+use std::path::PathBuf;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Where the stack is to be found.
+    #[arg(long)]
+    socket: Option<PathBuf>,
+    /// Everything, as one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Args {
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let socket = self.socket.unwrap_or_else(default_socket);
+        let text = status(&socket)?;
+        let status: serde_json::Value =
+            serde_json::from_str(&text).context("the stack's status is no JSON")?;
+        if self.json {
+            output::json(&status)?;
+            return Ok(Outcome::Done);
+        }
+        let number = |value: &serde_json::Value| value.as_u64().unwrap_or_default();
+        let text = |value: &serde_json::Value| {
+            let parts = value.as_array().into_iter().flatten();
+            let parts: Vec<&str> = parts.filter_map(serde_json::Value::as_str).collect();
+            parts.join(" ")
+        };
+        let (stack, engine) = (&status["stack"], &status["engine"]);
+        output::line(&format!("addresses      {}", text(&status["addresses"])))?;
+        output::line(&format!(
+            "sessions       {} live, {} opened, {} segments sent again, {} resets received",
+            number(&status["sessions"]),
+            number(&stack["opened"]),
+            number(&stack["retransmitted"]),
+            number(&stack["resets_received"]),
+        ))?;
+        output::line(&format!(
+            "frames         {} received, {} segments sent, {} malformed, {} wrong checksums",
+            number(&stack["frames_received"]),
+            number(&stack["segments_sent"]),
+            number(&stack["malformed"]),
+            number(&stack["bad_checksums"]),
+        ))?;
+        let rounds = number(&engine["rounds"]).max(1);
+        output::line(&format!(
+            "rounds         {rounds} with work, {} idle, {} sleeps; cycles a round: receive {}, \
+             applications {}, transmit {}",
+            number(&engine["idle_rounds"]),
+            number(&engine["sleeps"]),
+            number(&engine["receive_cycles"]) / rounds,
+            number(&engine["applications_cycles"]) / rounds,
+            number(&engine["transmit_cycles"]) / rounds,
+        ))?;
+        for application in status["applications"].as_array().into_iter().flatten() {
+            output::line(&format!(
+                "application    pid {}, {} sockets, {} bytes sent, {} received",
+                application["pid"],
+                number(&application["sockets"]),
+                number(&application["sent_bytes"]),
+                number(&application["received_bytes"]),
+            ))?;
+        }
+        Ok(Outcome::Done)
+    }
+}

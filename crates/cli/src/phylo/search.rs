@@ -1,0 +1,246 @@
+//! `sidecore phylo search`.
+
+mod place;
+mod progress;
+mod setup;
+
+use super::support::Support;
+use crate::signals::{SIGINT, SIGTERM, raise_on};
+use crate::{Outcome, output};
+use anyhow::{Context, Result};
+use place::Place;
+use progress::Progress;
+use setup::Setup;
+use sidecore_offload::{Pool, PoolConfig};
+use sidecore_phylo::analysis::foreman::Ended;
+use sidecore_phylo::analysis::plan::{Kind, Ledger};
+use sidecore_phylo::newick::Newick;
+use sidecore_phylo::support::Reference;
+use sidecore_phylo::ways::files::{Files, SUPPORT, SUPPORT_TBE};
+use sidecore_phylo::ways::ranks::Member;
+use sidecore_phylo::ways::run::Run;
+use sidecore_sched::Policy;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Arguments of `phylo search`.
+#[derive(clap::Args)]
+#[command(after_help = "\
+One seed, one result: engines, policy and interruptions change nothing but the time. A run that was \
+ended by a signal, or killed, goes on where it was when the same command is given again; more starts \
+or bootstraps may be asked for then. PREFIX.bestTree, .bestModel, .mlTrees, .startTrees, .bootstraps, \
+.support, .supportTBE, .log and .ckp are written. Exit status: 0 done, 2 something cannot be read, \
+written or does not go together, 130 stopped by a signal.")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    setup: setup::Options,
+    /// Engines that searches and their loops share; one for each core unless given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    engines: Option<u16>,
+    /// Who runs where and how wide: edtlp, llp(N), hybrid(N), mgps, equi
+    #[arg(long, value_name = "POLICY", default_value = "equi")]
+    policy: String,
+    /// Begin anew, in place of what an earlier run left under the prefix
+    #[arg(long)]
+    redo: bool,
+    /// Seconds after which the state of a search under way is kept
+    #[arg(long, value_name = "SECONDS", default_value = "120", value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    save_every: u32,
+    /// Report in JSON on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+impl Args {
+    /// Runs the command.
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let began = Instant::now();
+        let policy = sidecore_sched::by_name(&self.policy)?;
+        let setup = Setup::read(&self.setup)?;
+        let stop = raise_on(&[SIGINT, SIGTERM])?;
+        let Place {
+            cpus,
+            job_size,
+            others,
+            member,
+        } = Place::here(&setup)?;
+        let engines = self.engines.map_or(cpus.len().min(64), usize::from);
+        if let Some(member) = member {
+            return self.work(&member, &setup, &cpus, engines, policy);
+        }
+        let (mut files, ledger) = Files::open(
+            &setup.prefix,
+            setup.settings.clone(),
+            setup.goal,
+            self.redo,
+            setup.bytes_about(),
+        )?;
+        files.log(&setup.describe(engines, &self.policy))?;
+        if job_size > 1 {
+            files.log(&format!("rank 0 of {job_size}"))?;
+        }
+        let resumed = ledger.all_done().count();
+        if resumed > 0 || ledger.all_saved().next().is_some() {
+            tracing::warn!(
+                "going on with {}.ckp: {resumed} results are there",
+                setup.prefix.display()
+            );
+            files.log(&format!("going on: {resumed} results are there"))?;
+        }
+        let pool = Pool::start(PoolConfig {
+            engines,
+            cpus: cpus.clone(),
+            policy,
+            ..PoolConfig::default()
+        })?;
+        let mut progress = Progress::new(&ledger);
+        let job = setup.searches(&pool);
+        let run = Run {
+            pool: &pool,
+            cpus: &cpus,
+            job: &job,
+            others,
+            seed: setup.seed,
+            save_every: Duration::from_secs(self.save_every.into()),
+            stop: &stop,
+            watch: &mut |ledger, finished| progress.show(ledger, finished),
+        };
+        let (ended, ledger) = run.go(&mut files, ledger)?;
+        progress.end();
+        if ended == Ended::Stopped {
+            files.log("stopped by a signal; all states are kept")?;
+            eprintln!(
+                "sidecore: stopped; everything is kept in {}.ckp: give the same command again to go on",
+                setup.prefix.display()
+            );
+            return Ok(Outcome::Stopped);
+        }
+        let mut written = files.write_trees(&ledger, &setup.best_models(&ledger))?;
+        written.extend(support(&files, &ledger, &setup.supports, &pool)?);
+        let wall_s = began.elapsed().as_secs_f64();
+        files.log(&format!("done in {wall_s:.2} s"))?;
+        let report = Json::new(&ledger, wall_s, engines, &self.policy, written);
+        if self.json {
+            output::json(&report)?;
+        } else {
+            report.print()?;
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+impl Args {
+    /// Works for rank 0.
+    fn work(
+        &self,
+        member: &Member,
+        setup: &Setup,
+        cpus: &[usize],
+        engines: usize,
+        policy: Box<dyn Policy>,
+    ) -> Result<Outcome> {
+        let pool = Pool::start(PoolConfig {
+            engines,
+            cpus: cpus.to_vec(),
+            policy,
+            ..PoolConfig::default()
+        })?;
+        let save_every = Duration::from_secs(self.save_every.into());
+        member.work(&pool, cpus, &setup.searches(&pool), save_every)?;
+        Ok(Outcome::Done)
+    }
+}
+
+/// Writes the best tree with what the bootstraps say of it.
+fn support(files: &Files, ledger: &Ledger, kinds: &[Support], pool: &Pool) -> Result<Vec<PathBuf>> {
+    let trees = ledger
+        .outcomes_of(Kind::Bootstrap)
+        .map(|one| Newick::parse(&one.tree));
+    let trees: Vec<Newick> = trees
+        .collect::<Result<_, _>>()
+        .context("a bootstrap's tree")?;
+    let mut written = Vec::new();
+    let Some(best) = ledger.best().filter(|_| !trees.is_empty()) else {
+        return Ok(written);
+    };
+    let best = Newick::parse(&best.tree).context("the best tree")?;
+    let reference = Reference::new(&best)?;
+    for &kind in kinds {
+        let tally = reference.tally_all(&trees, kind.kind(), pool)?;
+        let suffix = match kind {
+            Support::Fbp => SUPPORT,
+            Support::Tbe => SUPPORT_TBE,
+        };
+        let text = format!("{}\n", reference.labelled(&tally));
+        written.push(files.write(suffix, &text)?);
+    }
+    Ok(written)
+}
+
+#[derive(serde::Serialize)]
+struct Json {
+    best_lnl: Option<f64>,
+    wall_s: f64,
+    engines: usize,
+    policy: String,
+    bootstraps: usize,
+    /// Whether the bootstraps have converged; nothing where that was not tested.
+    converged: Option<bool>,
+    tasks: Vec<Task>,
+    files: Vec<PathBuf>,
+}
+
+#[derive(serde::Serialize)]
+struct Task {
+    kind: Kind,
+    index: u32,
+    lnl: f64,
+    wall_s: f64,
+}
+
+impl Json {
+    fn new(
+        ledger: &Ledger,
+        wall_s: f64,
+        engines: usize,
+        policy: &str,
+        files: Vec<PathBuf>,
+    ) -> Self {
+        let tasks = ledger.outcomes().map(|outcome| Task {
+            kind: outcome.kind,
+            index: outcome.index,
+            lnl: outcome.lnl,
+            wall_s: outcome.wall_s,
+        });
+        Self {
+            best_lnl: ledger.best().map(|best| best.lnl),
+            wall_s,
+            engines,
+            policy: policy.to_owned(),
+            bootstraps: ledger.outcomes_of(Kind::Bootstrap).count(),
+            converged: ledger.verdicts().last().map(|verdict| verdict.converged),
+            tasks: tasks.collect(),
+            files,
+        }
+    }
+
+    fn print(&self) -> Result<()> {
+        if let Some(lnl) = self.best_lnl {
+            output::line(&format!("best log-likelihood  {lnl:.6}"))?;
+        }
+        let searches = self.tasks.len() - self.bootstraps;
+        let converged = match self.converged {
+            Some(true) => " (converged)",
+            Some(false) => " (not converged)",
+            None => "",
+        };
+        output::line(&format!(
+            "done                 {searches} searches, {} bootstraps{converged}, {:.2} s on {} engines",
+            self.bootstraps, self.wall_s, self.engines
+        ))?;
+        for path in &self.files {
+            output::line(&format!("written              {}", path.display()))?;
+        }
+        Ok(())
+    }
+}

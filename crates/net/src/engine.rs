@@ -1,0 +1,326 @@
+//! The polling loop: a NIC, a stack, and the applications, on one core.
+//!
+//! A round: a batch of frames in, what follows from them, the applications' requests, timers, frames
+//! out. It never waits in a round. After a round in which nothing happened it polls again at once, for
+//! as long as [`EngineOptions::grace`] says; then it sleeps on the NIC's descriptor and the
+//! applications' bell until something comes or a timer is due, if the NIC can wake it.
+//!
+//! Why here: `net up`, tests and benches run the same loop. Must stay true: one thread; everything
+//! that could wait is somebody else's (`sock::control`).
+
+mod loopback;
+
+use crate::nic::{Nic, NicError};
+use crate::sock::server::{ClientStatus, Server};
+use crate::stack::Stack;
+use crate::stack::counters::Counters;
+use loopback::Loopback;
+use serde::Serialize;
+use sidecore_sys::{SysError, clock, local_socket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How the loop runs.
+#[derive(Debug, Clone, Copy)]
+pub struct EngineOptions {
+    /// Frames that one round takes in.
+    pub batch: usize,
+    /// How long it polls without work before it sleeps; none: it never sleeps.
+    pub grace: Option<Duration>,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        Self {
+            batch: 64,
+            grace: Some(Duration::from_millis(2)),
+        }
+    }
+}
+
+/// What ends the loop but being told to.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// The NIC is gone.
+    #[error(transparent)]
+    Nic(#[from] NicError),
+    /// The operating system refuses to let us sleep.
+    #[error(transparent)]
+    Sys(#[from] SysError),
+}
+
+/// What the loop did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct EngineStatus {
+    /// Rounds in which something happened.
+    pub rounds: u64,
+    /// Rounds in which nothing did.
+    pub idle_rounds: u64,
+    /// Times that it slept.
+    pub sleeps: u64,
+    /// Cycles of taking frames in and what followed from them.
+    pub receive_cycles: u64,
+    /// Cycles of the applications' requests.
+    pub applications_cycles: u64,
+    /// Cycles of timers and of sending.
+    pub transmit_cycles: u64,
+}
+
+/// Everything that a round works on.
+#[derive(Debug)]
+pub struct Engine<N> {
+    nic: N,
+    /// The NIC's hardware address.
+    address: [u8; 6],
+    stack: Stack,
+    server: Option<Server>,
+    options: EngineOptions,
+    epoch: Instant,
+    status: EngineStatus,
+    idle_since: Option<Instant>,
+    loopback: Loopback,
+}
+
+/// All that `sidecore net status` shows.
+#[derive(Debug, Serialize)]
+struct Report {
+    version: u32,
+    uptime_seconds: f64,
+    addresses: Vec<String>,
+    sessions: usize,
+    buffer_bytes: usize,
+    buffers_in_use: usize,
+    engine: EngineStatus,
+    stack: StackReport,
+    applications: Vec<ClientStatus>,
+    applications_cut_off: u64,
+}
+
+/// The stack's counters by name.
+#[derive(Debug, Serialize)]
+struct StackReport {
+    frames_received: u64,
+    control_sent: u64,
+    segments_sent: u64,
+    malformed: u64,
+    bad_checksums: u64,
+    fragments: u64,
+    not_ours: u64,
+    out_of_order: u64,
+    no_memory: u64,
+    resets_received: u64,
+    resets_sent: u64,
+    opened: u64,
+    retransmitted: u64,
+    timeouts: u64,
+    tail_probes: u64,
+    listen_overflows: u64,
+    cookies_sent: u64,
+    cookies_accepted: u64,
+    datagrams_received: u64,
+    datagrams_sent: u64,
+    datagrams_dropped: u64,
+    searches: u64,
+    search_hits: u64,
+}
+
+impl<N: Nic> Engine<N> {
+    /// A loop over `nic` and `stack`; `server`: for applications in other processes.
+    pub fn new(nic: N, stack: Stack, server: Option<Server>, options: EngineOptions) -> Self {
+        Self {
+            address: nic.capabilities().address,
+            nic,
+            stack,
+            server,
+            options,
+            epoch: Instant::now(),
+            status: EngineStatus::default(),
+            idle_since: None,
+            loopback: Loopback::default(),
+        }
+    }
+
+    /// The stack, for sockets of this process.
+    pub fn stack(&mut self) -> &mut Stack {
+        &mut self.stack
+    }
+
+    /// What the loop did.
+    #[must_use]
+    pub fn status(&self) -> EngineStatus {
+        self.status
+    }
+
+    /// Runs until `stop`, with `local` called in every round for sockets of this process: it returns how
+    /// much it did. To be woken from a sleep, `stop`'s setter waits at most [`NAP_MAX`].
+    ///
+    /// # Errors
+    /// [`EngineError`] when the NIC is gone.
+    pub fn run(
+        &mut self,
+        stop: &AtomicBool,
+        mut local: impl FnMut(&mut Stack) -> usize,
+    ) -> Result<(), EngineError> {
+        while !stop.load(Ordering::Acquire) {
+            let work = self.round(&mut local)?;
+            self.rest(work)?;
+        }
+        Ok(())
+    }
+
+    /// One round; how much was done.
+    ///
+    /// # Errors
+    /// [`EngineError`] when the NIC is gone.
+    pub fn round(
+        &mut self,
+        local: &mut impl FnMut(&mut Stack) -> usize,
+    ) -> Result<usize, EngineError> {
+        let begin = clock::cycles();
+        let now_ns = self.now_ns();
+        let stack = &mut self.stack;
+        let mut work = self.loopback.receive(now_ns, stack);
+        work += self.nic.receive(self.options.batch, &mut |frame| {
+            stack.receive(now_ns, frame);
+        })?;
+        stack.settle();
+        let received = clock::cycles();
+        work += local(stack);
+        if let Some(server) = &mut self.server {
+            work += server.poll(stack);
+        }
+        let served = clock::cycles();
+        let (nic, mut failed, mut sent) = (&mut self.nic, None, 0);
+        let (loopback, own) = (&mut self.loopback, self.address);
+        stack.transmit(now_ns, &mut |frame| {
+            let taken = if frame.header.starts_with(&own) {
+                Ok(loopback.transmit(frame))
+            } else {
+                nic.transmit(frame)
+            };
+            match taken {
+                Ok(taken) => {
+                    sent += usize::from(taken);
+                    taken
+                }
+                Err(error) => {
+                    failed = Some(error);
+                    false
+                }
+            }
+        });
+        nic.flush()?;
+        if let Some(error) = failed {
+            return Err(error.into());
+        }
+        work += sent;
+        if work > 0 {
+            let end = clock::cycles();
+            self.status.rounds += 1;
+            self.status.receive_cycles += received.saturating_sub(begin);
+            self.status.applications_cycles += served.saturating_sub(received);
+            self.status.transmit_cycles += end.saturating_sub(served);
+        } else {
+            self.status.idle_rounds += 1;
+        }
+        self.answer();
+        Ok(work)
+    }
+
+    /// Polls on, or sleeps where nothing happened for long enough and somebody can wake us.
+    fn rest(&mut self, work: usize) -> Result<(), EngineError> {
+        if work > 0 {
+            self.idle_since = None;
+            return Ok(());
+        }
+        let Some(grace) = self.options.grace else {
+            std::hint::spin_loop();
+            return Ok(());
+        };
+        let idle_since = *self.idle_since.get_or_insert_with(Instant::now);
+        if idle_since.elapsed() < grace {
+            std::hint::spin_loop();
+            return Ok(());
+        }
+        let now_ns = self.now_ns();
+        let nap = self.stack.next_timer().map_or(NAP_MAX, |at_ns| {
+            Duration::from_nanos(at_ns.saturating_sub(now_ns)).min(NAP_MAX)
+        });
+        if nap < NAP_MIN {
+            return Ok(());
+        }
+        let armed = self.nic.arm()? && self.server.as_ref().is_none_or(Server::arm);
+        if armed && let Some(descriptor) = self.nic.descriptor() {
+            let mut descriptors = vec![descriptor];
+            descriptors.extend(self.server.as_ref().map(Server::bell));
+            self.status.sleeps += 1;
+            local_socket::poll(&descriptors, &mut Vec::new(), nap)?;
+        }
+        if let Some(server) = &self.server {
+            server.disarm();
+        }
+        Ok(())
+    }
+
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn answer(&mut self) {
+        let Some(server) = self.server.as_ref().filter(|server| server.is_asked()) else {
+            return;
+        };
+        let (buffer_bytes, buffers_in_use) = self.stack.buffers();
+        let addresses = self.stack.own_addresses().into_iter();
+        let report = Report {
+            version: 1,
+            uptime_seconds: self.epoch.elapsed().as_secs_f64(),
+            addresses: addresses.map(|(ip, bits)| format!("{ip}/{bits}")).collect(),
+            sessions: self.stack.sessions(),
+            buffer_bytes,
+            buffers_in_use,
+            engine: self.status,
+            stack: StackReport::from(self.stack.counters()),
+            applications: server.status().collect(),
+            applications_cut_off: server.violations(),
+        };
+        // Numbers and addresses: nothing in it can fail to be written.
+        server.answer(serde_json::to_string(&report).unwrap_or_default());
+    }
+}
+
+impl From<Counters> for StackReport {
+    fn from(counters: Counters) -> Self {
+        Self {
+            frames_received: counters.frames_received,
+            control_sent: counters.control_sent,
+            segments_sent: counters.segments_sent,
+            malformed: counters.malformed,
+            bad_checksums: counters.bad_checksums,
+            fragments: counters.fragments,
+            not_ours: counters.not_ours,
+            out_of_order: counters.out_of_order,
+            no_memory: counters.no_memory,
+            resets_received: counters.resets_received,
+            resets_sent: counters.resets_sent,
+            opened: counters.opened,
+            retransmitted: counters.retransmitted,
+            timeouts: counters.timeouts,
+            tail_probes: counters.tail_probes,
+            listen_overflows: counters.listen_overflows,
+            cookies_sent: counters.cookies_sent,
+            cookies_accepted: counters.cookies_accepted,
+            datagrams_received: counters.datagrams_received,
+            datagrams_sent: counters.datagrams_sent,
+            datagrams_dropped: counters.datagrams_dropped,
+            searches: counters.searches,
+            search_hits: counters.search_hits,
+        }
+    }
+}
+
+/// The longest sleep: so long a word to stop may take to be heard.
+pub const NAP_MAX: Duration = Duration::from_millis(100);
+/// A shorter one is not worth two system calls.
+const NAP_MIN: Duration = Duration::from_micros(20);

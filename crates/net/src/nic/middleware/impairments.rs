@@ -1,0 +1,212 @@
+//! What can happen to a frame on its way.
+
+use super::{Frame, Impairment, Queue, Random};
+use crate::nic::ReceivedChecksum;
+
+/// Frames are lost.
+#[derive(Debug, Clone)]
+pub struct Loss {
+    random: Random,
+    probability: f64,
+    lost: u64,
+}
+
+impl Loss {
+    /// A share `probability` of all frames, 0 to 1, is lost.
+    #[must_use]
+    pub fn new(seed: u64, probability: f64) -> Self {
+        Self {
+            random: Random::new(seed),
+            probability,
+            lost: 0,
+        }
+    }
+
+    /// Frames that were.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+}
+
+impl Impairment for Loss {
+    fn pass(&mut self, frame: Frame, now_ns: u64, queue: &mut Queue) {
+        if self.random.happens(self.probability) {
+            self.lost += 1;
+        } else {
+            queue.put(now_ns, frame);
+        }
+    }
+}
+
+/// Frames are overtaken by later ones.
+#[derive(Debug, Clone)]
+pub struct Reorder {
+    random: Random,
+    probability: f64,
+    late_ns: u64,
+}
+
+impl Reorder {
+    /// A share `probability` of all frames, 0 to 1, comes `late_ns` nanoseconds later.
+    #[must_use]
+    pub fn new(seed: u64, probability: f64, late_ns: u64) -> Self {
+        Self {
+            random: Random::new(seed),
+            probability,
+            late_ns,
+        }
+    }
+}
+
+impl Impairment for Reorder {
+    fn pass(&mut self, frame: Frame, now_ns: u64, queue: &mut Queue) {
+        let late = self.random.happens(self.probability);
+        queue.put(now_ns + if late { self.late_ns } else { 0 }, frame);
+    }
+}
+
+/// Frames come twice.
+#[derive(Debug, Clone)]
+pub struct Duplicate {
+    random: Random,
+    probability: f64,
+}
+
+impl Duplicate {
+    /// A share `probability` of all frames, 0 to 1, does.
+    #[must_use]
+    pub fn new(seed: u64, probability: f64) -> Self {
+        Self {
+            random: Random::new(seed),
+            probability,
+        }
+    }
+}
+
+impl Impairment for Duplicate {
+    fn pass(&mut self, frame: Frame, now_ns: u64, queue: &mut Queue) {
+        if self.random.happens(self.probability) {
+            queue.put(now_ns, frame.clone());
+        }
+        queue.put(now_ns, frame);
+    }
+}
+
+/// Frames take time.
+#[derive(Debug, Clone)]
+pub struct Delay {
+    random: Random,
+    delay_ns: u64,
+    jitter_ns: u64,
+    last_due_ns: u64,
+}
+
+impl Delay {
+    /// Each takes `delay_ns` nanoseconds and up to `jitter_ns` more, and none overtakes another.
+    #[must_use]
+    pub fn new(seed: u64, delay_ns: u64, jitter_ns: u64) -> Self {
+        Self {
+            random: Random::new(seed),
+            delay_ns,
+            jitter_ns,
+            last_due_ns: 0,
+        }
+    }
+}
+
+impl Impairment for Delay {
+    fn pass(&mut self, frame: Frame, now_ns: u64, queue: &mut Queue) {
+        let due_ns = now_ns + self.delay_ns + self.random.below(self.jitter_ns.saturating_add(1));
+        self.last_due_ns = self.last_due_ns.max(due_ns);
+        queue.put(self.last_due_ns, frame);
+    }
+}
+
+/// Bits flip.
+#[derive(Debug, Clone)]
+pub struct Corrupt {
+    random: Random,
+    probability: f64,
+    corrupted: u64,
+}
+
+impl Corrupt {
+    /// In a share `probability` of all frames, 0 to 1, one bit past the Ethernet header does. Those
+    /// whose checksum was left incomplete are spared: no stack could notice.
+    #[must_use]
+    pub fn new(seed: u64, probability: f64) -> Self {
+        Self {
+            random: Random::new(seed),
+            probability,
+            corrupted: 0,
+        }
+    }
+
+    /// Frames in which one did.
+    #[must_use]
+    pub fn corrupted(&self) -> u64 {
+        self.corrupted
+    }
+}
+
+impl Impairment for Corrupt {
+    fn pass(&mut self, mut frame: Frame, now_ns: u64, queue: &mut Queue) {
+        let body_bytes = frame.bytes.len().saturating_sub(ETHERNET_BYTES) as u64;
+        let checked = frame.checksum != ReceivedChecksum::Partial;
+        if self.random.happens(self.probability) && checked && body_bytes > 0 {
+            let at = ETHERNET_BYTES + self.random.below(body_bytes) as usize;
+            frame.bytes[at] ^= 1 << self.random.below(8);
+            frame.checksum = ReceivedChecksum::Unknown;
+            self.corrupted += 1;
+        }
+        queue.put(now_ns, frame);
+    }
+}
+
+/// Frames come no faster than a wire carries them, and those that find its queue full are lost.
+#[derive(Debug, Clone)]
+pub struct RateLimit {
+    bits_per_second: u64,
+    queue_bytes_max: u64,
+    free_at_ns: u64,
+    lost: u64,
+}
+
+impl RateLimit {
+    /// A wire of `bits_per_second` (at least 1) with a queue of `queue_bytes_max` bytes in front.
+    #[must_use]
+    pub fn new(bits_per_second: u64, queue_bytes_max: u64) -> Self {
+        Self {
+            bits_per_second: bits_per_second.max(1),
+            queue_bytes_max,
+            free_at_ns: 0,
+            lost: 0,
+        }
+    }
+
+    /// Frames that were.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    fn time_ns(&self, bytes: u64) -> u64 {
+        let ns = u128::from(bytes) * 8_000_000_000 / u128::from(self.bits_per_second);
+        u64::try_from(ns).unwrap_or(u64::MAX)
+    }
+}
+
+impl Impairment for RateLimit {
+    fn pass(&mut self, frame: Frame, now_ns: u64, queue: &mut Queue) {
+        let begins_ns = self.free_at_ns.max(now_ns);
+        if begins_ns - now_ns > self.time_ns(self.queue_bytes_max) {
+            self.lost += 1;
+            return;
+        }
+        self.free_at_ns = begins_ns.saturating_add(self.time_ns(frame.bytes.len() as u64));
+        queue.put(self.free_at_ns, frame);
+    }
+}
+
+const ETHERNET_BYTES: usize = 14;

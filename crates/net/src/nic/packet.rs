@@ -1,0 +1,218 @@
+//! Packet sockets (AF_PACKET): a network interface beside the kernel's stack.
+//!
+//! Why here: works on every interface and needs only CAP_NET_RAW. Super-segments and incomplete
+//! checksums cross (PACKET_VNET_HDR). The kernel still sees every frame: give our stack a hardware
+//! address and IP addresses of its own, and it ignores them; where it has ours,
+//! [`PacketOptions::shield`] keeps what comes in from it. Must stay true: small frames wait for one
+//! call in [`Nic::flush`] and leave in order. Source: packet(7).
+
+use super::vnet::{self, HEADER_BYTES};
+use super::{Capabilities, FRAME_BYTES_MAX, Nic, NicError, Outgoing, Received};
+use sidecore_sys::bpf::Shield;
+use sidecore_sys::interface;
+use sidecore_sys::packet_socket::{BATCH_MAX, PacketSocket};
+use std::io::IoSlice;
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// How to use an interface.
+#[derive(Debug, Clone)]
+pub struct PacketOptions {
+    /// The interface.
+    pub name: String,
+    /// Our hardware address; none for the interface's own.
+    pub address: Option<[u8; 6]>,
+    /// Whether super-segments are handed over to be cut; incomplete checksums are in any case.
+    pub offload: bool,
+    /// Whether the kernel's own stack is kept from what comes in, as long as this NIC lives. Needs
+    /// CAP_NET_ADMIN, CAP_BPF and Linux 6.6; before that, `tc qdisc add dev NAME clsact` and a filter
+    /// that drops at ingress do the same.
+    pub shield: bool,
+}
+
+/// A packet socket on an interface.
+#[derive(Debug)]
+pub struct Packet {
+    socket: PacketSocket,
+    name: String,
+    capabilities: Capabilities,
+    received: Box<[u8]>,
+    lengths: [usize; BATCH_MAX],
+    /// Small frames with their headers that wait for [`Nic::flush`]: `STAGED_BYTES` bytes each.
+    staged: Box<[u8]>,
+    staged_lengths: [usize; BATCH_MAX],
+    staged_count: usize,
+    _shield: Option<Shield>,
+}
+
+impl Packet {
+    /// Opens the interface and sets it up where it is down and that is allowed.
+    ///
+    /// # Errors
+    /// [`NicError::Sys`] with the remedy.
+    pub fn open(options: &PacketOptions) -> Result<Self, NicError> {
+        let name = &options.name;
+        let unknown = |error| {
+            NicError::sys(
+                format!("no interface `{name}`; `ip link` lists them"),
+                error,
+            )
+        };
+        let index = interface::index(name).map_err(unknown)?;
+        let own = interface::hardware_address(name).map_err(unknown)?;
+        let mtu_bytes = interface::mtu_bytes(name).map_err(unknown)?;
+        interface::set_up(name).ok();
+        let address = options.address.unwrap_or(own);
+        let shield = options.shield.then(|| Shield::raise(name)).transpose();
+        let shield = shield.map_err(|error| {
+            let what = format!(
+                "cannot keep the kernel from what comes in on `{name}`; root (or CAP_NET_ADMIN and \
+                 CAP_BPF) and Linux 6.6 are needed"
+            );
+            NicError::sys(what, error)
+        })?;
+        let socket = PacketSocket::open(index, address != own).map_err(|error| {
+            let what = format!(
+                "cannot open a packet socket on `{name}`; root or CAP_NET_RAW is needed, and the \
+                 interface must be up (`ip link set {name} up`)"
+            );
+            NicError::sys(what, error)
+        })?;
+        Ok(Self {
+            socket,
+            name: name.clone(),
+            capabilities: Capabilities {
+                address,
+                mtu_bytes,
+                super_segment_bytes: if options.offload { 65_535 } else { 0 },
+                completes_checksums: true,
+                merges_received: true,
+            },
+            received: vec![0; BATCH_MAX * SLOT_BYTES].into(),
+            lengths: [0; BATCH_MAX],
+            staged: vec![0; BATCH_MAX * STAGED_BYTES].into(),
+            staged_lengths: [0; BATCH_MAX],
+            staged_count: 0,
+            _shield: shield,
+        })
+    }
+
+    /// Whether what is sent goes straight to the device, past the queueing discipline.
+    #[must_use]
+    pub fn bypasses_queue(&self) -> bool {
+        self.socket.bypasses_queue()
+    }
+
+    /// Sends what is staged; false where something is left.
+    fn send_staged(&mut self) -> Result<bool, NicError> {
+        let mut done = 0;
+        while done < self.staged_count {
+            let mut frames = [&[][..]; BATCH_MAX];
+            let lengths = &self.staged_lengths[..self.staged_count];
+            for (frame, (slot, &length)) in frames
+                .iter_mut()
+                .zip(self.staged.chunks_exact(STAGED_BYTES).zip(lengths))
+            {
+                *frame = &slot[..length];
+            }
+            let sent = self.socket.send(&frames[done..self.staged_count]);
+            let sent = sent.map_err(|error| NicError::gone(&self.name, error))?;
+            if sent == 0 {
+                break;
+            }
+            done += sent;
+        }
+        self.staged
+            .copy_within(done * STAGED_BYTES..self.staged_count * STAGED_BYTES, 0);
+        self.staged_lengths.copy_within(done..self.staged_count, 0);
+        self.staged_count -= done;
+        Ok(self.staged_count == 0)
+    }
+}
+
+impl Nic for Packet {
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    fn receive(
+        &mut self,
+        budget: usize,
+        sink: &mut dyn FnMut(Received<'_>),
+    ) -> Result<usize, NicError> {
+        let mut count = 0;
+        while count < budget {
+            let wanted = (budget - count).min(BATCH_MAX);
+            let received =
+                self.socket
+                    .receive(&mut self.received, SLOT_BYTES, &mut self.lengths[..wanted]);
+            let received = received.map_err(|error| NicError::gone(&self.name, error))?;
+            let slots = self.received.chunks_exact_mut(SLOT_BYTES);
+            for (slot, &length) in slots.zip(&self.lengths[..received]) {
+                let slot = &mut slot[..length.min(SLOT_BYTES)];
+                if let Some((header, bytes)) = slot.split_first_chunk_mut::<HEADER_BYTES>() {
+                    let (checksum, segment_bytes) = vnet::decode(header);
+                    sink(Received {
+                        bytes,
+                        checksum,
+                        segment_bytes,
+                    });
+                }
+            }
+            count += received;
+            if received < wanted {
+                break;
+            }
+        }
+        Ok(count)
+    }
+
+    fn transmit(&mut self, frame: &Outgoing<'_>) -> Result<bool, NicError> {
+        if frame.len() > self.capabilities.frame_bytes_max() {
+            return Ok(true);
+        }
+        let header = vnet::encode(frame);
+        let length = HEADER_BYTES + frame.len();
+        if length > STAGED_BYTES {
+            if !self.send_staged()? {
+                return Ok(false);
+            }
+            let pieces = [
+                IoSlice::new(&header),
+                IoSlice::new(frame.header),
+                IoSlice::new(frame.payload[0]),
+                IoSlice::new(frame.payload[1]),
+            ];
+            let sent = self.socket.send_pieces(&pieces);
+            return sent.map_err(|error| NicError::gone(&self.name, error));
+        }
+        if self.staged_count == BATCH_MAX {
+            self.send_staged()?;
+            if self.staged_count == BATCH_MAX {
+                return Ok(false);
+            }
+        }
+        let at = self.staged_count * STAGED_BYTES;
+        let mut slot = &mut self.staged[at..at + length];
+        for piece in [&header, frame.header, frame.payload[0], frame.payload[1]] {
+            let (target, rest) = slot.split_at_mut(piece.len());
+            target.copy_from_slice(piece);
+            slot = rest;
+        }
+        self.staged_lengths[self.staged_count] = length;
+        self.staged_count += 1;
+        Ok(true)
+    }
+
+    fn flush(&mut self) -> Result<(), NicError> {
+        self.send_staged().map(drop)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.socket.as_fd())
+    }
+}
+
+/// A slot of a received frame.
+const SLOT_BYTES: usize = (HEADER_BYTES + FRAME_BYTES_MAX).next_multiple_of(64);
+/// A frame up to this size, its header included, is copied and sent with others.
+const STAGED_BYTES: usize = 2048;

@@ -1,0 +1,453 @@
+//! A link between two stacks: two rings in shared memory, in one process or across two.
+//!
+//! Why here: tests and benches of the stack against itself without a kernel in between, and the fast
+//! way between two engines of one machine. A frame is copied in by its sender and out by its receiver;
+//! what the stack sees is private memory.
+//!
+//! Layout of one direction: the sender's position, the receiver's position, and the receiver's
+//! *asleep* word, each on lines of its own, then `ring_bytes` of records: 16 bytes that describe the
+//! frame, the frame, padding to 16. A record does not wrap; one that would is preceded by a skip.
+//!
+//! Must stay true: positions only grow and are published with Release (partner: the Acquire of the
+//! other side); every length is copied once and checked, so that a hostile other side ends the link
+//! and no more. One thread at a time on each side.
+
+use super::checksum;
+use super::{
+    Capabilities, FRAME_BYTES_MAX, Nic, NicError, Outgoing, Received, ReceivedChecksum,
+    TransmitChecksum,
+};
+use sidecore_sys::local_socket;
+use sidecore_sys::{SharedMap, SharedSlice, Sharing, SysError};
+use std::num::NonZeroU16;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+/// How to make a link.
+#[derive(Debug, Clone)]
+pub struct PairOptions {
+    /// The hardware addresses of the first and the second side.
+    pub addresses: [[u8; 6]; 2],
+    /// The largest IP packet that is one frame, in bytes.
+    pub mtu_bytes: usize,
+    /// Whether super-segments cross whole and checksums are left incomplete.
+    pub offload: bool,
+    /// Of each direction; a power of two from 128 KiB to 1 GiB.
+    pub ring_bytes: usize,
+}
+
+impl Default for PairOptions {
+    fn default() -> Self {
+        Self {
+            addresses: [
+                [0x02, 0x51, 0xde, 0xc0, 0x4e, 0xa1],
+                [0x02, 0x51, 0xde, 0xc0, 0x4e, 0xa2],
+            ],
+            mtu_bytes: 1500,
+            offload: false,
+            ring_bytes: 512 << 10,
+        }
+    }
+}
+
+/// One side of a link.
+#[derive(Debug)]
+pub struct Pair {
+    memory: Arc<SharedMap>,
+    /// Rung for the first side, for the second.
+    bells: Arc<[OwnedFd; 2]>,
+    side: usize,
+    capabilities: Capabilities,
+    ring_bytes: usize,
+    buffer: Box<[u8]>,
+    /// Our position as a sender, published at the end of a round, and what is published.
+    written: u64,
+    published: u64,
+    /// The other side's position as a receiver, as last seen.
+    taken: u64,
+    /// Our position as a receiver, and the other side's as a sender as last seen.
+    read: u64,
+    available: u64,
+    asleep: bool,
+}
+
+/// Makes a link; both sides are in this process.
+///
+/// # Errors
+/// [`NicError::Options`] for a ring that is no power of two or out of range; [`NicError::Sys`].
+pub fn link(options: &PairOptions) -> Result<(Pair, Pair), NicError> {
+    if !options.ring_bytes.is_power_of_two() || !RING_BYTES.contains(&options.ring_bytes) {
+        return Err(NicError::Options(format!(
+            "a ring of {} bytes is not allowed; a power of two from 131072 (128 KiB) to 1 GiB is",
+            options.ring_bytes
+        )));
+    }
+    let failed = |error| NicError::sys("cannot make a link between two stacks".to_owned(), error);
+    let bytes = 2 * (HEAD_BYTES + options.ring_bytes);
+    let memory = SharedMap::create("sidecore-pair", bytes, Sharing::ReadWrite).map_err(failed)?;
+    let bells = [
+        local_socket::bell().map_err(failed)?,
+        local_socket::bell().map_err(failed)?,
+    ];
+    let first = Pair::new(Arc::new(memory), Arc::new(bells), 0, options);
+    let second = Pair::new(
+        Arc::clone(&first.memory),
+        Arc::clone(&first.bells),
+        1,
+        options,
+    );
+    Ok((first, second))
+}
+
+impl Pair {
+    /// The second side, in another process: from the descriptors that [`Self::descriptors`] of the
+    /// first gave, and the same options.
+    ///
+    /// # Errors
+    /// [`NicError::Sys`] where the memory is not what the options say.
+    pub fn open(
+        memory: OwnedFd,
+        bells: [OwnedFd; 2],
+        options: &PairOptions,
+    ) -> Result<Self, NicError> {
+        let bytes = 2 * (HEAD_BYTES + options.ring_bytes);
+        let memory = SharedMap::open(memory, bytes, Sharing::ReadWrite).map_err(|error| {
+            NicError::sys(
+                "cannot open a link between two stacks; both sides need the same options"
+                    .to_owned(),
+                error,
+            )
+        })?;
+        Ok(Self::new(Arc::new(memory), Arc::new(bells), 1, options))
+    }
+
+    /// The memory and the two bells, to be sent to the process that will [`Self::open`] it.
+    #[must_use]
+    pub fn descriptors(&self) -> [BorrowedFd<'_>; 3] {
+        [
+            self.memory.file(),
+            self.bells[0].as_fd(),
+            self.bells[1].as_fd(),
+        ]
+    }
+
+    fn new(
+        memory: Arc<SharedMap>,
+        bells: Arc<[OwnedFd; 2]>,
+        side: usize,
+        options: &PairOptions,
+    ) -> Self {
+        Self {
+            memory,
+            bells,
+            side,
+            capabilities: Capabilities {
+                address: options.addresses[side],
+                mtu_bytes: options.mtu_bytes,
+                super_segment_bytes: if options.offload { 65_535 } else { 0 },
+                completes_checksums: options.offload,
+                merges_received: options.offload,
+            },
+            ring_bytes: options.ring_bytes,
+            buffer: vec![0; FRAME_BYTES_MAX].into(),
+            written: 0,
+            published: 0,
+            taken: 0,
+            read: 0,
+            available: 0,
+            asleep: false,
+        }
+    }
+
+    /// The direction that side `sender` writes.
+    #[inline]
+    fn ring(&self, sender: usize) -> Option<RingView<'_>> {
+        let start = sender * (HEAD_BYTES + self.ring_bytes);
+        let all = self
+            .memory
+            .slice()
+            .range(start..start + HEAD_BYTES + self.ring_bytes)?;
+        Some(RingView {
+            sender: all.overlay(0)?,
+            receiver: all.overlay(128)?,
+            asleep: all.overlay(256)?,
+            records: all.range(HEAD_BYTES..HEAD_BYTES + self.ring_bytes)?,
+        })
+    }
+
+    /// Room for a record of `bytes`, contiguous: where it begins. Writes a skip if need be.
+    #[inline]
+    fn reserve(&mut self, bytes: usize) -> Option<usize> {
+        let mask = self.ring_bytes - 1;
+        let at = self.written as usize & mask;
+        let to_end = self.ring_bytes - at;
+        let needed = if bytes > to_end {
+            to_end + bytes
+        } else {
+            bytes
+        };
+        let ring = self.ring(self.side)?;
+        let room = |taken: u64| self.ring_bytes - (self.written.wrapping_sub(taken)) as usize;
+        let mut taken = self.taken;
+        if room(taken) < needed {
+            // Acquire: partner of the receiver's Release; it has read what we write over.
+            taken = ring.receiver.load(Ordering::Acquire);
+            // A hostile position is as good as none.
+            if self.written.wrapping_sub(taken) > self.ring_bytes as u64 || room(taken) < needed {
+                return None;
+            }
+        }
+        if bytes > to_end {
+            ring.records.write_at(at, &Record::skip(to_end).encode());
+            self.taken = taken;
+            self.written += to_end as u64;
+            return Some(0);
+        }
+        self.taken = taken;
+        Some(at)
+    }
+
+    fn publish(&mut self) {
+        let (written, published) = (self.written, self.published);
+        let Some(ring) = self.ring(self.side).filter(|_| written != published) else {
+            return;
+        };
+        ring.sender.store(written, Ordering::Release);
+        // Either we see that the other side is asleep, or it sees our frames before it sleeps;
+        // partner: the fence in `arm`.
+        fence(Ordering::SeqCst);
+        if ring.asleep.load(Ordering::Relaxed) != 0 {
+            ring.asleep.store(0, Ordering::Relaxed);
+            local_socket::poke(self.bells[1 - self.side].as_fd());
+        }
+        self.published = written;
+    }
+
+    /// Whether a frame waits; looks at the other side's position only where none is known.
+    #[inline]
+    fn look(&mut self) -> Result<bool, NicError> {
+        if self.available != self.read {
+            return Ok(true);
+        }
+        let ring = self.ring(1 - self.side).ok_or_else(nonsense)?;
+        // Acquire: partner of the sender's Release; the records are there.
+        let available = ring.sender.load(Ordering::Acquire);
+        if available.wrapping_sub(self.read) > self.ring_bytes as u64 {
+            return Err(nonsense());
+        }
+        self.available = available;
+        Ok(self.available != self.read)
+    }
+
+    /// Takes the next record's frame into the buffer.
+    #[inline]
+    fn take(&mut self) -> Result<Option<Record>, NicError> {
+        let at = self.read as usize & (self.ring_bytes - 1);
+        let waiting = (self.available - self.read) as usize;
+        let start = (1 - self.side) * (HEAD_BYTES + self.ring_bytes) + HEAD_BYTES;
+        let records = self
+            .memory
+            .slice()
+            .range(start..start + self.ring_bytes)
+            .ok_or_else(nonsense)?;
+        let record = Record::decode([records.load_u64(at), records.load_u64(at + 8)]);
+        let bytes = record.bytes as usize;
+        let whole = if record.is_skip {
+            bytes
+        } else {
+            record_bytes(bytes)
+        };
+        let fits = whole <= waiting && whole <= self.ring_bytes - at && whole % ALIGN == 0;
+        if whole == 0 || !fits || (!record.is_skip && bytes > self.buffer.len()) {
+            return Err(nonsense());
+        }
+        self.read += whole as u64;
+        if record.is_skip {
+            return Ok(None);
+        }
+        records.read_at(at + RECORD_BYTES, &mut self.buffer[..bytes]);
+        Ok(Some(record))
+    }
+}
+
+impl Nic for Pair {
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    fn receive(
+        &mut self,
+        budget: usize,
+        sink: &mut dyn FnMut(Received<'_>),
+    ) -> Result<usize, NicError> {
+        if self.asleep {
+            self.asleep = false;
+            if let Some(ring) = self.ring(1 - self.side) {
+                ring.asleep.store(0, Ordering::Relaxed);
+            }
+            local_socket::hush(self.bells[self.side].as_fd());
+        }
+        let begun = self.read;
+        let mut count = 0;
+        while count < budget && self.look()? {
+            if let Some(record) = self.take()? {
+                sink(Received {
+                    bytes: &mut self.buffer[..record.bytes as usize],
+                    checksum: if record.is_partial {
+                        ReceivedChecksum::Partial
+                    } else {
+                        ReceivedChecksum::Unknown
+                    },
+                    segment_bytes: NonZeroU16::new(record.segment_bytes),
+                });
+                count += 1;
+            }
+        }
+        if self.read != begun {
+            let read = self.read;
+            if let Some(ring) = self.ring(1 - self.side) {
+                ring.receiver.store(read, Ordering::Release);
+            }
+        }
+        Ok(count)
+    }
+
+    fn transmit(&mut self, frame: &Outgoing<'_>) -> Result<bool, NicError> {
+        let bytes = frame.len();
+        let capabilities = &self.capabilities;
+        if bytes > capabilities.frame_bytes_max() {
+            return Ok(true);
+        }
+        if let (TransmitChecksum::Partial { start, offset }, false) =
+            (frame.checksum, capabilities.completes_checksums)
+        {
+            // Not what our capabilities ask for; a stack that does it anyway is served.
+            let whole = checksum::complete(frame, start, offset);
+            return self.transmit(&Outgoing {
+                header: &whole,
+                payload: [&[], &[]],
+                checksum: TransmitChecksum::Complete,
+                segment_bytes: None,
+            });
+        }
+        let whole = record_bytes(bytes);
+        let Some(at) = self.reserve(whole) else {
+            // What is not published cannot be taken.
+            self.publish();
+            return Ok(false);
+        };
+        let Some(ring) = self.ring(self.side) else {
+            return Err(nonsense());
+        };
+        let record = Record {
+            bytes: bytes as u32,
+            is_skip: false,
+            is_partial: frame.checksum != TransmitChecksum::Complete,
+            segment_bytes: frame.segment_bytes.map_or(0, NonZeroU16::get),
+        };
+        ring.records.write_at(at, &record.encode());
+        let mut to = at + RECORD_BYTES;
+        for piece in [frame.header, frame.payload[0], frame.payload[1]] {
+            ring.records.write_at(to, piece);
+            to += piece.len();
+        }
+        self.written += whole as u64;
+        if self.written - self.published >= PUBLISH_BYTES as u64 {
+            self.publish();
+        }
+        Ok(true)
+    }
+
+    fn flush(&mut self) -> Result<(), NicError> {
+        self.publish();
+        Ok(())
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.bells[self.side].as_fd())
+    }
+
+    fn arm(&mut self) -> Result<bool, NicError> {
+        self.asleep = true;
+        if let Some(ring) = self.ring(1 - self.side) {
+            ring.asleep.store(1, Ordering::Relaxed);
+        }
+        // Partner: the fence in `publish`.
+        fence(Ordering::SeqCst);
+        Ok(!self.look()?)
+    }
+}
+
+/// One direction's words and records.
+struct RingView<'m> {
+    sender: &'m AtomicU64,
+    receiver: &'m AtomicU64,
+    asleep: &'m AtomicU32,
+    records: SharedSlice<'m>,
+}
+
+/// What stands in front of a frame in the ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Record {
+    /// Of the frame; for a skip, of the whole record.
+    bytes: u32,
+    is_skip: bool,
+    is_partial: bool,
+    segment_bytes: u16,
+}
+
+impl Record {
+    fn skip(bytes: usize) -> Self {
+        Self {
+            bytes: bytes as u32,
+            is_skip: true,
+            is_partial: false,
+            segment_bytes: 0,
+        }
+    }
+
+    #[inline]
+    fn encode(self) -> [u8; RECORD_BYTES] {
+        let flags = u64::from(self.is_skip) | u64::from(self.is_partial) << 1;
+        let word = u64::from(self.bytes) | u64::from(self.segment_bytes) << 32 | flags << 48;
+        let mut bytes = [0; RECORD_BYTES];
+        bytes[..8].copy_from_slice(&word.to_ne_bytes());
+        bytes
+    }
+
+    #[inline]
+    fn decode([word, _]: [u64; 2]) -> Self {
+        Self {
+            bytes: word as u32,
+            is_skip: word >> 48 & 1 != 0,
+            is_partial: word >> 49 & 1 != 0,
+            segment_bytes: (word >> 32) as u16,
+        }
+    }
+}
+
+#[inline]
+fn record_bytes(frame_bytes: usize) -> usize {
+    (RECORD_BYTES + frame_bytes).next_multiple_of(ALIGN)
+}
+
+fn nonsense() -> NicError {
+    NicError::sys(
+        "the other side of a link between two stacks wrote what makes no sense".to_owned(),
+        SysError::Size {
+            what: "a record of the link",
+            value: 0,
+            rule: "within what the sender announced",
+        },
+    )
+}
+
+/// The three words of a direction, each on two lines of its own (processors fetch lines in pairs), in a
+/// page.
+const HEAD_BYTES: usize = 4096;
+const RECORD_BYTES: usize = 16;
+const ALIGN: usize = 16;
+const RING_BYTES: std::ops::RangeInclusive<usize> = 128 << 10..=1 << 30;
+/// So much is announced at once; the rest at the end of the round.
+const PUBLISH_BYTES: usize = 32 << 10;

@@ -1,0 +1,207 @@
+//! TAP: the local kernel at the other end of the wire.
+//!
+//! Why here: the best way to programs of this machine that use the kernel's sockets. Super-segments
+//! of up to 64 KiB cross in one call each way, and nobody sums their bytes. Must stay true: the
+//! interface at the kernel's end has an address of its own, different from ours. Source:
+//! Documentation/networking/tuntap.rst.
+
+use super::vnet::{self, HEADER_BYTES};
+use super::{Capabilities, FRAME_BYTES_MAX, Nic, NicError, Outgoing, Received};
+use sidecore_sys::tun::{Tap as TapFile, Written};
+use sidecore_sys::{SysError, interface};
+use std::io::IoSlice;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+/// How to make or take a TAP.
+#[derive(Debug, Clone)]
+pub struct TapOptions {
+    /// What the kernel calls it; at most 15 bytes. `%d` in it becomes a number.
+    pub name: String,
+    /// Our hardware address.
+    pub address: [u8; 6],
+    /// The largest IP packet on the wire, in bytes.
+    pub mtu_bytes: usize,
+    /// Whether super-segments and incomplete checksums cross.
+    pub offload: bool,
+    /// The address and prefix length at the kernel's end; none where somebody else sets it up.
+    pub host: Vec<(IpAddr, u8)>,
+}
+
+impl Default for TapOptions {
+    fn default() -> Self {
+        Self {
+            name: "sidecore%d".to_owned(),
+            address: [0x02, 0x51, 0xde, 0xc0, 0x4e, 0x01],
+            mtu_bytes: 1500,
+            offload: true,
+            host: Vec::new(),
+        }
+    }
+}
+
+/// A TAP.
+#[derive(Debug)]
+pub struct Tap {
+    file: TapFile,
+    capabilities: Capabilities,
+    buffer: Box<[u8]>,
+    /// Frames that the kernel did not take because its end is down or they are malformed.
+    refused: u64,
+}
+
+impl Tap {
+    /// Makes the interface, or takes one that was made to stay; waits up to 2 s for one that was just
+    /// closed. Sets the kernel's end up where that is allowed.
+    ///
+    /// # Errors
+    /// [`NicError::Sys`] with the remedy.
+    pub fn open(options: &TapOptions) -> Result<Self, NicError> {
+        let file = open_patiently(options)?;
+        let name = file.name().to_owned();
+        let failed = |what: &str| {
+            let what = format!("cannot {what} the TAP `{name}`; root or CAP_NET_ADMIN is needed");
+            move |error| NicError::sys(what, error)
+        };
+        if interface::mtu_bytes(&name).is_ok_and(|now| now != options.mtu_bytes) {
+            interface::set_mtu(&name, options.mtu_bytes).map_err(failed("set the MTU of"))?;
+        }
+        for &(address, prefix_bits) in &options.host {
+            interface::add_address(&name, address, prefix_bits)
+                .map_err(failed(&format!("give {address}/{prefix_bits} to")))?;
+        }
+        interface::set_up(&name).map_err(failed("set up"))?;
+        Ok(Self {
+            file,
+            capabilities: Capabilities {
+                address: options.address,
+                mtu_bytes: options.mtu_bytes,
+                super_segment_bytes: if options.offload { 65_535 } else { 0 },
+                completes_checksums: true,
+                merges_received: options.offload,
+            },
+            buffer: vec![0; HEADER_BYTES + FRAME_BYTES_MAX].into(),
+            refused: 0,
+        })
+    }
+
+    /// What the kernel calls it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.file.name()
+    }
+
+    /// Frames that the kernel did not take because its end is down or they are malformed.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+}
+
+impl Nic for Tap {
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    fn receive(
+        &mut self,
+        budget: usize,
+        sink: &mut dyn FnMut(Received<'_>),
+    ) -> Result<usize, NicError> {
+        for count in 0..budget {
+            let read = self.file.read(&mut self.buffer);
+            let Some(length) = read.map_err(|error| NicError::gone(self.file.name(), error))?
+            else {
+                return Ok(count);
+            };
+            let read = self.buffer[..length].split_first_chunk_mut::<HEADER_BYTES>();
+            if let Some((header, bytes)) = read {
+                let (checksum, segment_bytes) = vnet::decode(header);
+                sink(Received {
+                    bytes,
+                    checksum,
+                    segment_bytes,
+                });
+            }
+        }
+        Ok(budget)
+    }
+
+    fn transmit(&mut self, frame: &Outgoing<'_>) -> Result<bool, NicError> {
+        if frame.len() > self.capabilities.frame_bytes_max() {
+            self.refused += 1;
+            return Ok(true);
+        }
+        let header = vnet::encode(frame);
+        let pieces = [
+            IoSlice::new(&header),
+            IoSlice::new(frame.header),
+            IoSlice::new(frame.payload[0]),
+            IoSlice::new(frame.payload[1]),
+        ];
+        let used = 2
+            + usize::from(!frame.payload[0].is_empty() || !frame.payload[1].is_empty())
+            + usize::from(!frame.payload[1].is_empty());
+        let written = self.file.write(&pieces[..used]);
+        match written.map_err(|error| NicError::gone(self.file.name(), error))? {
+            Written::Sent => Ok(true),
+            Written::NoRoom => Ok(false),
+            Written::Refused => {
+                self.refused += 1;
+                Ok(true)
+            }
+        }
+    }
+
+    fn flush(&mut self) -> Result<(), NicError> {
+        Ok(())
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.file.as_fd())
+    }
+}
+
+/// A TAP that was closed a moment ago is busy for a while.
+fn open_patiently(options: &TapOptions) -> Result<TapFile, NicError> {
+    let begun = Instant::now();
+    loop {
+        let error = match TapFile::open(&options.name, HEADER_BYTES as u8, options.offload) {
+            Ok(file) => return Ok(file),
+            Err(error) => error,
+        };
+        let kind = match &error {
+            SysError::Call { source, .. } => source.raw_os_error(),
+            _ => None,
+        };
+        let name = &options.name;
+        let remedy = match kind {
+            Some(EBUSY) if begun.elapsed() < BUSY_WAIT_MAX => {
+                std::thread::sleep(Duration::from_millis(5));
+                continue;
+            }
+            Some(EBUSY) => "another program has it; end that one, or choose another name",
+            Some(EPERM | EACCES) => {
+                "root or CAP_NET_ADMIN is needed; or let root make it once: `ip tuntap add dev NAME \
+                 mode tap vnet_hdr user USER`"
+            }
+            Some(ENOENT | ENODEV | ENXIO) => "the kernel has no TAP; try `modprobe tun`",
+            Some(EINVAL) => "an interface of another kind has that name; choose another",
+            _ => "see `ip link`",
+        };
+        return Err(NicError::sys(
+            format!("cannot open the TAP `{name}`: {remedy}"),
+            error,
+        ));
+    }
+}
+
+const BUSY_WAIT_MAX: Duration = Duration::from_secs(2);
+const EPERM: i32 = 1;
+const ENOENT: i32 = 2;
+const ENXIO: i32 = 6;
+const EACCES: i32 = 13;
+const EBUSY: i32 = 16;
+const ENODEV: i32 = 19;
+const EINVAL: i32 = 22;

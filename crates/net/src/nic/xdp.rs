@@ -1,0 +1,155 @@
+//! AF_XDP: one queue of a network interface, through memory shared with the kernel.
+//!
+//! Why here: for users' real NICs; the most small packets a second. No segmentation, and nothing is
+//! known of a received checksum. On veth the sender's kernel leaves checksums incomplete without
+//! saying so: turn that off (`ethtool -K PEER tx off`), or say so by [`XdpOptions::checksum`]. Must
+//! stay true: frames of other queues stay with the kernel. Source: Documentation/networking/af_xdp.rst.
+
+use super::checksum;
+use super::{
+    Capabilities, ETHERNET_BYTES_MAX, Nic, NicError, Outgoing, Received, ReceivedChecksum,
+    TransmitChecksum,
+};
+use sidecore_sys::xdp::{FRAME_BYTES_MAX, XdpSocket};
+use sidecore_sys::{SysError, interface};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+pub use sidecore_sys::xdp::Mode;
+
+/// How to use a queue.
+#[derive(Debug, Clone)]
+pub struct XdpOptions {
+    /// The interface.
+    pub name: String,
+    /// The queue, counted from 0.
+    pub queue: u32,
+    /// How frames come to us.
+    pub mode: Mode,
+    /// Our hardware address; none for the interface's own. Another one needs the interface to be
+    /// promiscuous (`ip link set NAME promisc on`) on NICs that filter.
+    pub address: Option<[u8; 6]>,
+    /// What received checksums are: [`ReceivedChecksum::Unknown`] unless the only senders are kernels
+    /// of this machine that leave them incomplete.
+    pub checksum: ReceivedChecksum,
+}
+
+/// A queue.
+#[derive(Debug)]
+pub struct Xdp {
+    socket: XdpSocket,
+    name: String,
+    capabilities: Capabilities,
+    checksum: ReceivedChecksum,
+}
+
+impl Xdp {
+    /// Takes the queue; waits up to 2 s for one that was just given back.
+    ///
+    /// # Errors
+    /// [`NicError::Sys`] with the remedy.
+    pub fn open(options: &XdpOptions) -> Result<Self, NicError> {
+        let name = &options.name;
+        let unknown = |error| {
+            NicError::sys(
+                format!("no interface `{name}`; `ip link` lists them"),
+                error,
+            )
+        };
+        let own = interface::hardware_address(name).map_err(unknown)?;
+        let mtu_bytes = interface::mtu_bytes(name).map_err(unknown)?;
+        interface::set_up(name).ok();
+        let socket = open_patiently(options)?;
+        Ok(Self {
+            socket,
+            name: name.clone(),
+            capabilities: Capabilities {
+                address: options.address.unwrap_or(own),
+                mtu_bytes: mtu_bytes.min(FRAME_BYTES_MAX - ETHERNET_BYTES_MAX),
+                super_segment_bytes: 0,
+                completes_checksums: false,
+                merges_received: options.checksum == ReceivedChecksum::Partial,
+            },
+            checksum: options.checksum,
+        })
+    }
+}
+
+impl Nic for Xdp {
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    fn receive(
+        &mut self,
+        budget: usize,
+        sink: &mut dyn FnMut(Received<'_>),
+    ) -> Result<usize, NicError> {
+        let checksum = self.checksum;
+        Ok(self.socket.receive(budget, |bytes| {
+            sink(Received {
+                bytes,
+                checksum,
+                segment_bytes: None,
+            });
+        }))
+    }
+
+    fn transmit(&mut self, frame: &Outgoing<'_>) -> Result<bool, NicError> {
+        if frame.len() > self.capabilities.frame_bytes_max().min(FRAME_BYTES_MAX) {
+            return Ok(true);
+        }
+        let pieces = [frame.header, frame.payload[0], frame.payload[1]];
+        if let TransmitChecksum::Partial { start, offset } = frame.checksum {
+            // Not what our capabilities ask for; a stack that does it anyway is served.
+            let whole = checksum::complete(frame, start, offset);
+            return Ok(self.socket.transmit(&[&whole]));
+        }
+        Ok(self.socket.transmit(&pieces))
+    }
+
+    fn flush(&mut self) -> Result<(), NicError> {
+        let flushed = self.socket.flush();
+        flushed.map_err(|error| NicError::gone(&self.name, error))
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.socket.as_fd())
+    }
+}
+
+/// A queue whose last user ended a moment ago is busy for a while.
+fn open_patiently(options: &XdpOptions) -> Result<XdpSocket, NicError> {
+    let begun = Instant::now();
+    let name = &options.name;
+    loop {
+        let error = match XdpSocket::open(name, options.queue, options.mode) {
+            Ok(socket) => return Ok(socket),
+            Err(error) => error,
+        };
+        let number = match &error {
+            SysError::Call { source, .. } => source.raw_os_error(),
+            _ => None,
+        };
+        let remedy = match number {
+            Some(EBUSY) if begun.elapsed() < BUSY_WAIT_MAX => {
+                std::thread::sleep(Duration::from_millis(5));
+                continue;
+            }
+            Some(EBUSY) => "another program has it (`ip link` shows `xdp`); end that one",
+            Some(EPERM | EACCES) => "root, or CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF, are needed",
+            Some(EOPNOTSUPP) => "its driver cannot; use the mode `generic`",
+            Some(EINVAL) => "it has no such queue; `ethtool -l` tells how many it has",
+            _ => "see `ip link`",
+        };
+        let what = format!("cannot take queue {} of `{name}`: {remedy}", options.queue);
+        return Err(NicError::sys(what, error));
+    }
+}
+
+const BUSY_WAIT_MAX: Duration = Duration::from_secs(2);
+const EPERM: i32 = 1;
+const EACCES: i32 = 13;
+const EBUSY: i32 = 16;
+const EINVAL: i32 = 22;
+const EOPNOTSUPP: i32 = 95;

@@ -1,0 +1,398 @@
+//! What `sidecore net up` is told: a NIC, addresses, routes, and how the loop runs, from TOML.
+//!
+//! Must stay true: an item that nobody knows is an error that names it, not a silence; every error
+//! says what to do next.
+
+use crate::engine::{Engine, EngineOptions};
+use crate::error::NetError;
+use crate::nic::packet::{Packet, PacketOptions};
+use crate::nic::tap::{Tap, TapOptions};
+use crate::nic::xdp::{Mode, Xdp, XdpOptions};
+use crate::nic::{Nic, NicError, ReceivedChecksum};
+use crate::sock::control::{Admission, Control, SockError, default_socket};
+use crate::stack::Stack;
+use crate::stack::config::{Cidr, Config, Route};
+use crate::tcp::congestion::Algorithm;
+use serde::Deserialize;
+use sidecore_sys::{SysError, cpu};
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What can go wrong before the loop runs.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SetupError {
+    /// Not TOML, or not what is expected.
+    #[error("the configuration makes no sense: {0}")]
+    Parse(#[from] toml::de::Error),
+    /// A value that is none.
+    #[error("{what} is \"{value}\"; {rule}")]
+    Value {
+        /// Which item.
+        what: &'static str,
+        /// What it was.
+        value: String,
+        /// What it may be.
+        rule: &'static str,
+    },
+    /// The NIC.
+    #[error(transparent)]
+    Nic(#[from] NicError),
+    /// The stack.
+    #[error(transparent)]
+    Stack(#[from] NetError),
+    /// The way in for applications.
+    #[error(transparent)]
+    Sock(#[from] SockError),
+    /// The core cannot be had, or randomness.
+    #[error(transparent)]
+    Sys(#[from] SysError),
+}
+
+/// A configuration.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Setup {
+    /// Where applications attach; `default_socket` unless given.
+    pub socket: Option<PathBuf>,
+    /// Users who may attach besides this one and root, by number.
+    #[serde(default)]
+    pub allow_uids: Vec<u32>,
+    /// The NIC.
+    pub nic: NicSetup,
+    /// The stack.
+    pub stack: StackSetup,
+    /// The loop.
+    #[serde(default)]
+    pub engine: EngineSetup,
+}
+
+/// A NIC.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NicSetup {
+    /// `tap`, `packet` or `xdp`.
+    pub kind: String,
+    /// The interface's name.
+    pub name: String,
+    /// Our hardware address, `02:00:00:00:00:01`; for `packet` and `xdp` the interface's own unless
+    /// given.
+    pub address: Option<String>,
+    /// `tap`: the largest IP packet, in bytes.
+    pub mtu_bytes: Option<usize>,
+    /// `tap`, `packet`: whether super-segments are handed over.
+    #[serde(default = "yes")]
+    pub offload: bool,
+    /// `tap`: addresses of the kernel's end, `10.77.0.1/24`.
+    #[serde(default)]
+    pub host: Vec<String>,
+    /// `packet`: whether the kernel is kept from what comes in.
+    #[serde(default)]
+    pub shield: bool,
+    /// `xdp`: the queue.
+    #[serde(default)]
+    pub queue: u32,
+    /// `xdp`: `generic`, `native` or `zero-copy`.
+    pub mode: Option<String>,
+}
+
+/// A stack.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StackSetup {
+    /// Ours, `10.77.0.2/24`.
+    pub addresses: Vec<String>,
+    /// Beyond our own networks.
+    #[serde(default)]
+    pub routes: Vec<RouteSetup>,
+    /// Whether router advertisements give us more (RFC 4862).
+    #[serde(default)]
+    pub autoconfigure: bool,
+    /// Sessions at once.
+    pub sessions_max: Option<usize>,
+    /// A session's send ring, in bytes.
+    pub send_bytes: Option<u32>,
+    /// A session's receive ring, in bytes.
+    pub receive_bytes: Option<u32>,
+    /// `cubic` or `reno`.
+    pub congestion: Option<String>,
+}
+
+/// A network behind a gateway.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RouteSetup {
+    /// `0.0.0.0/0`.
+    pub network: String,
+    /// `10.77.0.1`.
+    pub gateway: IpAddr,
+}
+
+/// How the loop runs.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EngineSetup {
+    /// The core; the scheduler's choice unless given.
+    pub cpu: Option<usize>,
+    /// How long it polls without work before it sleeps, in milliseconds.
+    pub grace_ms: Option<u64>,
+    /// Whether it never sleeps.
+    #[serde(default)]
+    pub always_poll: bool,
+}
+
+/// What is up: the loop, and the door for applications, which shuts when this is dropped.
+pub struct Up {
+    /// To be run.
+    pub engine: Engine<Box<dyn Nic + Send>>,
+    /// Where applications attach.
+    pub socket: PathBuf,
+    /// What the NIC is called.
+    pub nic_name: String,
+    control: Control,
+}
+
+impl Up {
+    /// The loop and the door apart, for who runs the one and keeps the other.
+    #[must_use]
+    pub fn split(self) -> (Engine<Box<dyn Nic + Send>>, Control) {
+        (self.engine, self.control)
+    }
+}
+
+impl Setup {
+    /// Reads a configuration.
+    ///
+    /// # Errors
+    /// [`SetupError::Parse`].
+    pub fn parse(text: &str) -> Result<Self, SetupError> {
+        Ok(toml::from_str(text)?)
+    }
+
+    /// Opens the NIC, makes the stack and takes the socket. Pins this thread if a core is given; it is
+    /// the one to run the loop.
+    ///
+    /// # Errors
+    /// [`SetupError`] with the remedy.
+    pub fn bring_up(&self) -> Result<Up, SetupError> {
+        if let Some(core) = self.engine.cpu {
+            cpu::pin(core)?;
+        }
+        let config = self.stack.config()?;
+        let socket = self.socket.clone().unwrap_or_else(default_socket);
+        let admission = Admission {
+            uids: self.allow_uids.clone(),
+        };
+        let (control, server) = Control::start(&socket, admission)?;
+        let (nic, nic_name) = self.nic.open()?;
+        let stack = Stack::new(config, &nic.capabilities())?;
+        let default = EngineOptions::default();
+        let grace = self.engine.grace_ms.map(Duration::from_millis);
+        let options = EngineOptions {
+            grace: (!self.engine.always_poll).then(|| {
+                let default = default.grace.unwrap_or_default();
+                grace.unwrap_or(default)
+            }),
+            ..default
+        };
+        Ok(Up {
+            engine: Engine::new(nic, stack, Some(server), options),
+            socket,
+            nic_name,
+            control,
+        })
+    }
+}
+
+impl NicSetup {
+    fn open(&self) -> Result<(Box<dyn Nic + Send>, String), SetupError> {
+        let address = self.address.as_deref().map(hardware_address).transpose()?;
+        match self.kind.as_str() {
+            "tap" => {
+                let default = TapOptions::default();
+                let host = self.host.iter().map(|text| cidr("nic.host", text));
+                let host: Result<Vec<Cidr>, _> = host.collect();
+                let tap = Tap::open(&TapOptions {
+                    name: self.name.clone(),
+                    address: address.unwrap_or(default.address),
+                    mtu_bytes: self.mtu_bytes.unwrap_or(default.mtu_bytes),
+                    offload: self.offload,
+                    host: host?
+                        .iter()
+                        .map(|cidr| (cidr.address, cidr.prefix_bits))
+                        .collect(),
+                })?;
+                let name = tap.name().to_owned();
+                Ok((Box::new(tap), name))
+            }
+            "packet" => {
+                let packet = Packet::open(&PacketOptions {
+                    name: self.name.clone(),
+                    address,
+                    offload: self.offload,
+                    shield: self.shield,
+                })?;
+                Ok((Box::new(packet), self.name.clone()))
+            }
+            "xdp" => {
+                let mode = match self.mode.as_deref() {
+                    None | Some("generic") => Mode::Generic,
+                    Some("native") => Mode::Native,
+                    Some("zero-copy") => Mode::ZeroCopy,
+                    Some(other) => {
+                        let rule = "it may be generic, native or zero-copy";
+                        return Err(value("nic.mode", other, rule));
+                    }
+                };
+                let xdp = Xdp::open(&XdpOptions {
+                    name: self.name.clone(),
+                    queue: self.queue,
+                    mode,
+                    address,
+                    checksum: ReceivedChecksum::Unknown,
+                })?;
+                Ok((Box::new(xdp), self.name.clone()))
+            }
+            other => Err(value("nic.kind", other, "it may be tap, packet or xdp")),
+        }
+    }
+}
+
+impl StackSetup {
+    fn config(&self) -> Result<Config, SetupError> {
+        let default = Config::default();
+        let addresses = self.addresses.iter();
+        let addresses: Result<Vec<Cidr>, _> = addresses
+            .map(|text| cidr("stack.addresses", text))
+            .collect();
+        let routes = self.routes.iter().map(|route| {
+            Ok(Route {
+                network: cidr("stack.routes.network", &route.network)?,
+                gateway: route.gateway,
+            })
+        });
+        let routes: Result<Vec<Route>, SetupError> = routes.collect();
+        Ok(Config {
+            addresses: addresses?,
+            routes: routes?,
+            autoconfigure: self.autoconfigure,
+            seed: seed()?,
+            sessions_max: self.sessions_max.unwrap_or(default.sessions_max),
+            send_bytes: self.send_bytes.unwrap_or(default.send_bytes),
+            receive_bytes: self.receive_bytes.unwrap_or(default.receive_bytes),
+            congestion: match self.congestion.as_deref() {
+                None => default.congestion,
+                Some("cubic") => Algorithm::Cubic,
+                Some("reno") => Algorithm::Reno,
+                Some(other) => {
+                    return Err(value("stack.congestion", other, "it may be cubic or reno"));
+                }
+            },
+            ..default
+        })
+    }
+}
+
+/// `10.77.0.1/24`.
+fn cidr(what: &'static str, text: &str) -> Result<Cidr, SetupError> {
+    let parsed = text.split_once('/').and_then(|(address, bits)| {
+        Some(Cidr {
+            address: address.parse().ok()?,
+            prefix_bits: bits.parse().ok()?,
+        })
+    });
+    parsed.ok_or_else(|| {
+        value(
+            what,
+            text,
+            "an address and its prefix are needed, like 10.77.0.2/24 or fd77::2/64",
+        )
+    })
+}
+
+/// `02:00:00:00:00:01`.
+fn hardware_address(text: &str) -> Result<[u8; 6], SetupError> {
+    let bytes = text.split(':').map(|byte| u8::from_str_radix(byte, 16));
+    let bytes: Option<Vec<u8>> = bytes.map(Result::ok).collect();
+    bytes
+        .and_then(|bytes| bytes.try_into().ok())
+        .filter(|address: &[u8; 6]| address[0] & 1 == 0)
+        .ok_or_else(|| {
+            value(
+                "nic.address",
+                text,
+                "six bytes are needed that are no group's, like 02:00:00:00:00:01",
+            )
+        })
+}
+
+fn value(what: &'static str, value: &str, rule: &'static str) -> SetupError {
+    SetupError::Value {
+        what,
+        value: value.to_owned(),
+        rule,
+    }
+}
+
+/// A secret of this run: sequence numbers and ports come from it.
+fn seed() -> Result<u64, SysError> {
+    let mut bytes = [0; 8];
+    let flags = rustix::rand::GetRandomFlags::empty();
+    rustix::rand::getrandom(&mut bytes, flags).map_err(|error| SysError::Call {
+        call: "getrandom",
+        source: error.into(),
+    })?;
+    Ok(u64::from_ne_bytes(bytes))
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"
+        [nic]
+        kind = "tap"
+        name = "sidecore0"
+        host = ["10.77.0.1/24"]
+        [stack]
+        addresses = ["10.77.0.2/24", "fd77::2/64"]
+        routes = [{ network = "0.0.0.0/0", gateway = "10.77.0.1" }]
+    "#;
+
+    #[test]
+    fn a_configuration_is_read() {
+        let setup = Setup::parse(GOOD).unwrap();
+        let config = setup.stack.config().unwrap();
+        assert_eq!(config.addresses.len(), 2);
+        assert_eq!(config.routes[0].network.prefix_bits, 0);
+        assert_eq!(config.congestion, Config::default().congestion);
+        assert_ne!(config.seed, setup.stack.config().unwrap().seed);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_named() {
+        let said = |text: &str| match Setup::parse(text) {
+            Err(error) => error.to_string(),
+            Ok(setup) => match setup.stack.config().map(|_| setup.nic.open()) {
+                Err(error) | Ok(Err(error)) => error.to_string(),
+                Ok(Ok(_)) => panic!("accepted: {text}"),
+            },
+        };
+        for (from, to, expected) in [
+            ("[stack]", "[stack]\nadresses = []", "adresses"),
+            ("10.77.0.2/24", "10.77.0.2", "like 10.77.0.2/24"),
+            ("\"tap\"", "\"dpdk\"", "tap, packet or xdp"),
+            ("[stack]", "[stack]\ncongestion = \"bbr\"", "cubic or reno"),
+            ("[nic]", "[nic]\naddress = \"01:2\"", "six bytes"),
+            ("[nic]", "[nic", "makes no sense"),
+        ] {
+            let text = GOOD.replace(from, to);
+            assert!(said(&text).contains(expected), "{}", said(&text));
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! The stack as [`Sockets`]: its own names and errors turned into those of the protocol.
+
+use super::stack::{Id, SocketError, SocketOption, Sockets, Status};
+use crate::error::{NetError, SessionError};
+use crate::stack::sockets::{Event, ListenerId, SessionId, UdpId};
+use crate::stack::{Stack, session};
+use crate::state::hot::flag;
+use std::net::SocketAddr;
+
+/// What an [`Id`] names: two bits of kind, 30 of number, 32 of generation.
+enum Name {
+    Session(SessionId),
+    Listener(ListenerId),
+    Udp(UdpId),
+}
+
+impl Name {
+    fn of(id: Id) -> Self {
+        let number = (id.0 >> 32) as u32 & NUMBER_MASK;
+        let generation = id.0 as u32;
+        match id.0 >> 62 {
+            LISTENER => Self::Listener(ListenerId { number, generation }),
+            UDP => Self::Udp(UdpId { number, generation }),
+            _ => Self::Session(SessionId { number, generation }),
+        }
+    }
+
+    fn id(&self) -> Id {
+        let (kind, number, generation) = match self {
+            Self::Session(id) => (SESSION, id.number, id.generation),
+            Self::Listener(id) => (LISTENER, id.number, id.generation),
+            Self::Udp(id) => (UDP, id.number, id.generation),
+        };
+        Id(kind << 62 | u64::from(number & NUMBER_MASK) << 32 | u64::from(generation))
+    }
+
+    fn session(id: Id) -> Result<SessionId, SocketError> {
+        match Self::of(id) {
+            Self::Session(id) => Ok(id),
+            _ => Err(SocketError::NotOpen),
+        }
+    }
+
+    fn udp(id: Id) -> Result<UdpId, SocketError> {
+        match Self::of(id) {
+            Self::Udp(id) => Ok(id),
+            _ => Err(SocketError::NotOpen),
+        }
+    }
+}
+
+impl From<SessionError> for SocketError {
+    fn from(error: SessionError) -> Self {
+        match error {
+            SessionError::Refused => Self::Refused,
+            SessionError::Reset => Self::Reset,
+            SessionError::Aborted => Self::Aborted,
+            SessionError::TimedOut => Self::TimedOut,
+            SessionError::Unreachable => Self::Unreachable,
+        }
+    }
+}
+
+impl From<NetError> for SocketError {
+    fn from(error: NetError) -> Self {
+        match error {
+            NetError::AddressInUse(_) => Self::InUse,
+            NetError::AddressNotOurs(_) => Self::NotOurs,
+            NetError::NoRoute(_) => Self::Unreachable,
+            NetError::NoPort(_) | NetError::Sessions(_) | NetError::Memory(_) => Self::Full,
+            NetError::Ended(error) => error.into(),
+            NetError::TooLong { .. } => Self::TooLong,
+            NetError::Config { .. } => Self::Invalid,
+            _ => Self::NotOpen,
+        }
+    }
+}
+
+impl Sockets for Stack {
+    fn listen(&mut self, local: SocketAddr, backlog: usize) -> Result<Id, SocketError> {
+        Ok(Name::Listener(Stack::listen(self, local, backlog)?).id())
+    }
+
+    fn connect(&mut self, peer: SocketAddr) -> Result<Id, SocketError> {
+        Ok(Name::Session(Stack::connect(self, peer, None)?).id())
+    }
+
+    fn accept(&mut self, listener: Id) -> Option<(Id, SocketAddr)> {
+        let Name::Listener(listener) = Name::of(listener) else {
+            return None;
+        };
+        loop {
+            let session = Stack::accept(self, listener).ok().flatten()?;
+            // One that ended before it was accepted is still one.
+            if let Ok((_, peer)) = self.addresses(session) {
+                return Some((Name::Session(session).id(), peer));
+            }
+        }
+    }
+
+    fn send(&mut self, session: Id, bytes: &[u8]) -> Result<usize, SocketError> {
+        Ok(self.write(Name::session(session)?, bytes)?)
+    }
+
+    fn receive(&mut self, session: Id, bytes_max: usize, sink: &mut dyn FnMut(&[u8])) -> usize {
+        let Ok(id) = Name::session(session) else {
+            return 0;
+        };
+        let Ok([first, second]) = self.peek(id) else {
+            return 0;
+        };
+        let a = first.len().min(bytes_max);
+        let b = second.len().min(bytes_max - a);
+        if a > 0 {
+            sink(&first[..a]);
+        }
+        if b > 0 {
+            sink(&second[..b]);
+        }
+        // It is there: it was just looked into.
+        self.consume(id, a + b).map_or(0, |()| a + b)
+    }
+
+    fn status(&self, session: Id) -> Status {
+        let gone = Status {
+            connected: true,
+            ended: true,
+            closed: true,
+            error: None,
+        };
+        let Ok(id) = Name::session(session) else {
+            return gone;
+        };
+        let Ok(readiness) = self.readiness(id) else {
+            return gone;
+        };
+        let unread = self.peek(id).is_ok_and(|pieces| !pieces[0].is_empty());
+        let state = self.number(id).map(|number| self.store.hot(number).state);
+        Status {
+            connected: state.is_ok_and(|state| state.is_synchronized()),
+            ended: readiness.end_of_input && !unread,
+            closed: readiness.closed && !unread,
+            error: readiness.error.map(SocketError::from),
+        }
+    }
+
+    fn shutdown(&mut self, session: Id) {
+        if let Ok(id) = Name::session(session) {
+            // One that is over has nothing to shut.
+            self.shutdown_write(id).ok();
+        }
+    }
+
+    fn close(&mut self, socket: Id) {
+        // A name that is good no longer is closed already.
+        match Name::of(socket) {
+            Name::Session(id) => Stack::close(self, id),
+            Name::Listener(id) => self.close_listener(id),
+            Name::Udp(id) => self.close_udp(id),
+        }
+        .ok();
+    }
+
+    fn abort(&mut self, socket: Id) {
+        match Name::of(socket) {
+            Name::Session(id) => Stack::abort(self, id),
+            Name::Listener(id) => self.close_listener(id),
+            Name::Udp(id) => self.close_udp(id),
+        }
+        .ok();
+    }
+
+    fn set(&mut self, session_id: Id, option: SocketOption) -> Result<(), SocketError> {
+        let number = self.number(Name::session(session_id)?)?;
+        let mut session = session(&mut self.store, &mut self.common, number);
+        match option {
+            SocketOption::NoDelay(true) => {
+                session.hot.set(flag::NO_DELAY);
+                session.make_ready();
+            }
+            SocketOption::NoDelay(false) => session.hot.clear(flag::NO_DELAY),
+            SocketOption::KeepaliveIdleSeconds(0) => {
+                session.hot.clear(flag::KEEPALIVE);
+                session.watch_keepalive();
+            }
+            SocketOption::KeepaliveIdleSeconds(seconds) => {
+                session.cold.keepalive.idle_s = seconds;
+                session.hot.set(flag::KEEPALIVE);
+                session.watch_keepalive();
+            }
+            SocketOption::UserTimeoutMs(milliseconds) => {
+                session.cold.user_timeout_ms = milliseconds;
+            }
+        }
+        Ok(())
+    }
+
+    fn bind_udp(&mut self, local: SocketAddr) -> Result<Id, SocketError> {
+        Ok(Name::Udp(Stack::bind_udp(self, local)?).id())
+    }
+
+    fn send_to(&mut self, socket: Id, peer: SocketAddr, bytes: &[u8]) -> Result<bool, SocketError> {
+        match Stack::send_to(self, Name::udp(socket)?, peer, bytes) {
+            Ok(()) => Ok(true),
+            Err(NetError::QueueFull) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn receive_from(&mut self, socket: Id, sink: &mut dyn FnMut(&[u8])) -> Option<SocketAddr> {
+        let id = Name::udp(socket).ok()?;
+        let mut bytes = [0; DATAGRAM_BYTES_MAX];
+        let (peer, _, length) = Stack::receive_from(self, id, &mut bytes).ok().flatten()?;
+        sink(&bytes[..length.min(DATAGRAM_BYTES_MAX)]);
+        Some(peer)
+    }
+
+    fn local(&self, socket: Id) -> Option<SocketAddr> {
+        match Name::of(socket) {
+            Name::Session(id) => self.addresses(id).ok().map(|(local, _)| local),
+            Name::Listener(_) | Name::Udp(_) => self.bound(socket),
+        }
+    }
+
+    fn next_happening(&mut self) -> Option<Id> {
+        Some(match self.next_event()? {
+            Event::Session(id) => Name::Session(id).id(),
+            Event::Listener(id) => Name::Listener(id).id(),
+            Event::Udp(id) => Name::Udp(id).id(),
+        })
+    }
+}
+
+impl Stack {
+    /// Where a listener or a UDP socket is bound.
+    fn bound(&self, socket: Id) -> Option<SocketAddr> {
+        match Name::of(socket) {
+            Name::Listener(id) => {
+                let listener = self.listeners.all.get(id.number as usize)?;
+                Some(SocketAddr::new(listener.address.to_std(), listener.port))
+            }
+            Name::Udp(id) => self.datagrams.address(id),
+            Name::Session(_) => None,
+        }
+    }
+}
+
+const SESSION: u64 = 0;
+const LISTENER: u64 = 1;
+const UDP: u64 = 2;
+const NUMBER_MASK: u32 = (1 << 30) - 1;
+/// What a chunk holds.
+const DATAGRAM_BYTES_MAX: usize = super::layout::CHUNK_BYTES;

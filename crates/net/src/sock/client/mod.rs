@@ -1,0 +1,597 @@
+//! The application's side: sockets of an engine in another process.
+//!
+//! A [`Client`] is one attachment. Its calls never wait, but for [`Client::poll`] and those that open a
+//! socket (a round trip to the engine). Reading and writing copy; [`Client::receive`], [`Client::buffer`]
+//! and [`Client::send`] do not. Readiness is told in the manner of an edge-triggered epoll:
+//! [`Client::next_ready`] names a socket once for each time that something happened to it. Where chunks
+//! run short because bytes lie unread, they are moved to private memory, up to 256 KiB a socket.
+//!
+//! Why here: no system call and no descriptor a socket. Must stay true: a client that is dropped, or
+//! whose process dies, has its sessions reset by the engine. One thread; several may have one each.
+
+mod attach;
+mod memory;
+mod waiting;
+
+pub use attach::status;
+pub use memory::{Buffer, Received};
+
+use super::control::SockError;
+use super::layout::{
+    CHUNK_BYTES, EVENTS, Entry, Event, KEPT, NO_CHUNK, PLACE_BITS, REQUESTS, Request,
+};
+use super::ring::{Reader, Writer};
+use super::stack::{SocketError, SocketOption};
+use sidecore_sys::SharedMap;
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How to attach.
+#[derive(Debug, Clone)]
+pub struct ClientOptions {
+    /// Chunks of 16 KiB for each direction, 1 to 4,096.
+    pub chunks: u32,
+    /// How long [`Client::poll`] spins before it sleeps.
+    pub spin: Duration,
+}
+
+impl Default for ClientOptions {
+    fn default() -> Self {
+        Self {
+            chunks: 256,
+            spin: Duration::from_micros(50),
+        }
+    }
+}
+
+/// Why a call failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// The engine is gone, or cut us off: all sockets are.
+    #[error("the engine is gone; attach again once it is back")]
+    Lost,
+    /// What the stack said.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+}
+
+/// A socket, by its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Socket(u32);
+
+/// What a socket is ready for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Readiness {
+    /// A session to accept, bytes, a datagram, or an end to see.
+    pub readable: bool,
+    /// It is connected and a buffer is free.
+    pub writable: bool,
+    /// The peer sends no more.
+    pub ended: bool,
+    /// It is over.
+    pub closed: bool,
+}
+
+/// One attachment to an engine.
+#[derive(Debug)]
+pub struct Client {
+    map: Arc<SharedMap>,
+    socket: OwnedFd,
+    bell: OwnedFd,
+    chunks: u32,
+    spin: Duration,
+    requests: Writer,
+    events: Reader,
+    /// Chunks to send from that are ours.
+    free: Vec<u32>,
+    /// Receive chunks that go back with the next requests.
+    giving: Vec<u32>,
+    /// Sockets of which bytes were read that had been moved away.
+    credits: Vec<u32>,
+    /// Receive chunks that we have.
+    held: u32,
+    sockets: Vec<Option<State>>,
+    ready: VecDeque<Socket>,
+    tag: u32,
+    lost: bool,
+}
+
+#[derive(Debug)]
+struct State {
+    number: u32,
+    is_udp: bool,
+    local: Option<SocketAddr>,
+    connected: bool,
+    ended: bool,
+    closed: Option<Option<SocketError>>,
+    received: VecDeque<(Received, SocketAddr)>,
+    accepted: VecDeque<(Socket, SocketAddr)>,
+    /// Chunks that the engine has to send.
+    sending: u32,
+    /// In the list of those that are ready.
+    queued: bool,
+}
+
+impl Client {
+    /// Attaches to the engine at `path`.
+    ///
+    /// # Errors
+    /// [`SockError`] with the remedy.
+    pub fn attach(path: &Path, options: &ClientOptions) -> Result<Self, SockError> {
+        let attached = attach::attach(path, options.chunks)?;
+        Ok(Self {
+            map: Arc::new(attached.map),
+            socket: attached.socket,
+            bell: attached.bell,
+            chunks: attached.chunks,
+            spin: options.spin,
+            requests: Writer::new(REQUESTS),
+            events: Reader::new(EVENTS),
+            free: (0..attached.chunks).rev().collect(),
+            giving: Vec::new(),
+            credits: Vec::new(),
+            held: 0,
+            sockets: Vec::new(),
+            ready: VecDeque::new(),
+            tag: 0,
+            lost: false,
+        })
+    }
+
+    /// Listens for TCP sessions at `local`; `backlog` wait at most.
+    ///
+    /// # Errors
+    /// In use, not an address of the stack, full; lost.
+    pub fn listen(&mut self, local: SocketAddr, backlog: u32) -> Result<Socket, ClientError> {
+        self.open(Request::Listen, local, backlog)
+    }
+
+    /// Begins to open a TCP session to `peer`. It is writable once it is open.
+    ///
+    /// # Errors
+    /// Unreachable, full; lost.
+    pub fn connect(&mut self, peer: SocketAddr) -> Result<Socket, ClientError> {
+        self.open(Request::Connect, peer, 0)
+    }
+
+    /// Opens a UDP socket at `local`.
+    ///
+    /// # Errors
+    /// As [`Self::listen`].
+    pub fn bind_udp(&mut self, local: SocketAddr) -> Result<Socket, ClientError> {
+        self.open(Request::BindUdp, local, 0)
+    }
+
+    /// The address that a socket has on this side.
+    #[must_use]
+    pub fn local(&self, socket: Socket) -> Option<SocketAddr> {
+        self.state(socket)?.local
+    }
+
+    /// The next session that came to a listener, and its peer.
+    pub fn accept(&mut self, listener: Socket) -> Option<(Socket, SocketAddr)> {
+        self.state_mut(listener)?.accepted.pop_front()
+    }
+
+    /// Copies received bytes of a session into `target`; 0 at their end, none where there are none
+    /// yet.
+    ///
+    /// # Errors
+    /// How the session ended if not in order; lost.
+    pub fn read(
+        &mut self,
+        socket: Socket,
+        target: &mut [u8],
+    ) -> Result<Option<usize>, ClientError> {
+        let state = self.state_mut(socket).ok_or(SocketError::NotOpen)?;
+        let mut done = 0;
+        let mut giving = Vec::new();
+        while done < target.len()
+            && let Some((piece, _)) = state.received.front_mut()
+        {
+            let count = piece.bytes().len().min(target.len() - done);
+            target[done..done + count].copy_from_slice(&piece.bytes()[..count]);
+            piece.start += count;
+            done += count;
+            if piece.start == piece.end
+                && let Some((piece, _)) = state.received.pop_front()
+            {
+                giving.push(piece);
+            }
+        }
+        if done > 0 {
+            for piece in giving {
+                self.release(piece);
+            }
+            return Ok(Some(done));
+        }
+        self.nothing(socket)
+    }
+
+    /// Received bytes of a session where they lie; none where there are none now, or none any more
+    /// ([`Readiness::ended`] tells).
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn receive(&mut self, socket: Socket) -> Result<Option<Received>, ClientError> {
+        let state = self.state_mut(socket).ok_or(SocketError::NotOpen)?;
+        if let Some((piece, _)) = state.received.pop_front() {
+            return Ok(Some(piece));
+        }
+        self.nothing(socket).map(|_| None)
+    }
+
+    /// The next datagram of a UDP socket where it lies, and from whom it is.
+    pub fn receive_from(&mut self, socket: Socket) -> Option<(Received, SocketAddr)> {
+        self.state_mut(socket)?.received.pop_front()
+    }
+
+    /// Gives received bytes back.
+    pub fn release(&mut self, received: Received) {
+        if received.moved.is_some() {
+            self.credits.push(received.socket);
+        } else {
+            self.give(received.chunk);
+        }
+    }
+
+    /// Sends a copy of `source`, as much as buffers are free for; 0 where none is.
+    ///
+    /// # Errors
+    /// Not connected, over, shut down; lost.
+    pub fn write(&mut self, socket: Socket, source: &[u8]) -> Result<usize, ClientError> {
+        let mut done = 0;
+        while done < source.len()
+            && let Some(mut buffer) = self.buffer_for(socket)?
+        {
+            let count = (source.len() - done).min(CHUNK_BYTES);
+            buffer.bytes_mut()[..count].copy_from_slice(&source[done..done + count]);
+            self.post_send(socket, buffer, count, None)?;
+            done += count;
+        }
+        Ok(done)
+    }
+
+    /// Memory to write what is sent into; none while all is in use.
+    pub fn buffer(&mut self) -> Option<Buffer> {
+        if self.free.is_empty() {
+            self.take_events();
+        }
+        let chunk = self.free.pop()?;
+        Some(Buffer {
+            map: Arc::clone(&self.map),
+            chunk,
+        })
+    }
+
+    /// Sends the first `bytes` bytes of `buffer`.
+    ///
+    /// # Errors
+    /// As [`Self::write`]; the buffer is free again.
+    pub fn send(
+        &mut self,
+        socket: Socket,
+        buffer: Buffer,
+        bytes: usize,
+    ) -> Result<(), ClientError> {
+        match self.check_open(socket) {
+            Ok(()) => self.post_send(socket, buffer, bytes.min(CHUNK_BYTES), None),
+            Err(error) => {
+                self.free.push(buffer.chunk);
+                Err(error)
+            }
+        }
+    }
+
+    /// Sends a datagram from a UDP socket; false where no buffer is free. It is lost without a word
+    /// where there is no way to `peer`.
+    ///
+    /// # Errors
+    /// Longer than a chunk; lost.
+    pub fn send_to(
+        &mut self,
+        socket: Socket,
+        peer: SocketAddr,
+        bytes: &[u8],
+    ) -> Result<bool, ClientError> {
+        if bytes.len() > CHUNK_BYTES {
+            return Err(SocketError::TooLong.into());
+        }
+        if !self.state(socket).is_some_and(|state| state.is_udp) {
+            return Err(SocketError::NotOpen.into());
+        }
+        let Some(mut buffer) = self.buffer() else {
+            return Ok(false);
+        };
+        buffer.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
+        self.post_send(socket, buffer, bytes.len(), Some(peer))?;
+        Ok(true)
+    }
+
+    /// Sends no more after what was sent before.
+    ///
+    /// # Errors
+    /// Lost.
+    pub fn shutdown(&mut self, socket: Socket) -> Result<(), ClientError> {
+        self.post(Request::Shutdown, socket, Entry::default())
+    }
+
+    /// Lets go of a socket after what was sent before.
+    ///
+    /// # Errors
+    /// Lost.
+    pub fn close(&mut self, socket: Socket) -> Result<(), ClientError> {
+        self.forget(socket);
+        self.post(Request::Close, socket, Entry::default())
+    }
+
+    /// Lets go of a socket now; a session is reset.
+    ///
+    /// # Errors
+    /// Lost.
+    pub fn abort(&mut self, socket: Socket) -> Result<(), ClientError> {
+        self.forget(socket);
+        self.post(Request::Abort, socket, Entry::default())
+    }
+
+    /// Sets an option of a session.
+    ///
+    /// # Errors
+    /// Lost.
+    pub fn set(&mut self, socket: Socket, option: SocketOption) -> Result<(), ClientError> {
+        let (argument, bytes) = option.numbers();
+        let entry = Entry {
+            argument,
+            bytes,
+            ..Entry::default()
+        };
+        self.post(Request::Option, socket, entry)
+    }
+
+    /// What a socket is ready for now.
+    #[must_use]
+    pub fn readiness(&self, socket: Socket) -> Readiness {
+        self.state(socket)
+            .map_or_else(Readiness::default, |state| Readiness {
+                readable: !state.received.is_empty()
+                    || !state.accepted.is_empty()
+                    || state.ended
+                    || state.closed.is_some(),
+                writable: (state.connected || state.is_udp)
+                    && state.closed.is_none()
+                    && !self.free.is_empty(),
+                ended: state.ended,
+                closed: state.closed.is_some(),
+            })
+    }
+
+    /// The next socket to which something happened since it was last named.
+    pub fn next_ready(&mut self) -> Option<Socket> {
+        loop {
+            let socket = self.ready.pop_front()?;
+            // One that is closed meanwhile is nobody's business.
+            if let Some(state) = self.state_mut(socket) {
+                state.queued = false;
+                return Some(socket);
+            }
+        }
+    }
+
+    /// Chunks that the engine has to send for a session.
+    #[must_use]
+    pub fn sending(&self, socket: Socket) -> u32 {
+        self.state(socket).map_or(0, |state| state.sending)
+    }
+
+    fn buffer_for(&mut self, socket: Socket) -> Result<Option<Buffer>, ClientError> {
+        self.check_open(socket)?;
+        Ok(self.buffer())
+    }
+
+    fn check_open(&self, socket: Socket) -> Result<(), ClientError> {
+        let state = self.state(socket).ok_or(SocketError::NotOpen)?;
+        match state.closed {
+            Some(error) => Err(error.unwrap_or(SocketError::NotOpen).into()),
+            None if self.lost => Err(ClientError::Lost),
+            None if state.connected => Ok(()),
+            None => Err(SocketError::NotOpen.into()),
+        }
+    }
+
+    /// What to say where nothing waits to be read: that it is over, or that there is nothing yet.
+    fn nothing(&self, socket: Socket) -> Result<Option<usize>, ClientError> {
+        let state = self.state(socket).ok_or(SocketError::NotOpen)?;
+        match state.closed {
+            Some(Some(error)) => Err(error.into()),
+            Some(None) => Ok(Some(0)),
+            None if state.ended => Ok(Some(0)),
+            None if self.lost => Err(ClientError::Lost),
+            None => Ok(None),
+        }
+    }
+
+    fn post_send(
+        &mut self,
+        socket: Socket,
+        buffer: Buffer,
+        bytes: usize,
+        peer: Option<SocketAddr>,
+    ) -> Result<(), ClientError> {
+        self.tag = self.tag.wrapping_add(1);
+        let entry = Entry {
+            bytes: bytes as u32,
+            chunk: buffer.chunk,
+            tag: self.tag,
+            ..Entry::default()
+        };
+        let entry = peer.map_or(entry, |peer| entry.at(peer));
+        if let Some(state) = self.state_mut(socket) {
+            state.sending += 1;
+        }
+        self.post(Request::Send, socket, entry)
+    }
+
+    fn open(
+        &mut self,
+        request: Request,
+        address: SocketAddr,
+        argument: u32,
+    ) -> Result<Socket, ClientError> {
+        self.tag = self.tag.wrapping_add(1);
+        let tag = self.tag;
+        let entry = Entry {
+            tag,
+            argument,
+            ..Entry::default()
+        };
+        self.post(request, Socket(NO_CHUNK), entry.at(address))?;
+        let opened = self.wait_for_opened(tag)?;
+        if let Some(error) = SocketError::from_number(opened.argument) {
+            return Err(error.into());
+        }
+        let is_udp = request == Request::BindUdp;
+        let local = Some(opened.socket_address());
+        self.insert(opened.socket, is_udp, false, local);
+        Ok(Socket(opened.socket))
+    }
+
+    fn insert(
+        &mut self,
+        number: u32,
+        is_udp: bool,
+        connected: bool,
+        local: Option<SocketAddr>,
+    ) -> &mut State {
+        let place = place(number);
+        if self.sockets.len() <= place {
+            self.sockets.resize_with(place + 1, || None);
+        }
+        self.sockets[place].insert(State {
+            number,
+            is_udp,
+            local,
+            connected,
+            ended: false,
+            closed: None,
+            received: VecDeque::new(),
+            accepted: VecDeque::new(),
+            sending: 0,
+            queued: false,
+        })
+    }
+
+    /// Forgets a socket and gives its received bytes back. Sessions that wait to be accepted are let
+    /// go with their listener.
+    fn forget(&mut self, socket: Socket) {
+        let Some(state) = self
+            .sockets
+            .get_mut(place(socket.0))
+            .and_then(|place| place.take_if(|state| state.number == socket.0))
+        else {
+            return;
+        };
+        for (piece, _) in state.received {
+            self.release(piece);
+        }
+        for (session, _) in state.accepted {
+            self.abort(session).ok();
+        }
+    }
+
+    fn state(&self, socket: Socket) -> Option<&State> {
+        self.sockets
+            .get(place(socket.0))?
+            .as_ref()
+            .filter(|state| state.number == socket.0)
+    }
+
+    fn state_mut(&mut self, socket: Socket) -> Option<&mut State> {
+        self.sockets
+            .get_mut(place(socket.0))?
+            .as_mut()
+            .filter(|state| state.number == socket.0)
+    }
+
+    /// What an event changes; the answer to an opening is given back.
+    fn hear(&mut self, entry: Entry) -> Option<Entry> {
+        let socket = Socket(entry.socket);
+        match Event::from_number(entry.kind)? {
+            Event::Opened => return Some(entry),
+            Event::Connected => self.state_mut(socket)?.connected = true,
+            Event::Accepted => {
+                let listener = Socket(entry.argument);
+                self.insert(entry.socket, false, true, None);
+                let peer = entry.socket_address();
+                match self.state_mut(listener) {
+                    Some(state) => state.accepted.push_back((socket, peer)),
+                    // Its listener was closed meanwhile.
+                    None => self.abort(socket).ok()?,
+                }
+                self.note_ready(listener);
+                return None;
+            }
+            Event::Received => {
+                let bytes = entry.bytes as usize;
+                let whole = self.chunks.checked_add(entry.chunk)?;
+                if entry.chunk >= self.chunks || !memory::check(&self.map, whole, bytes) {
+                    return None;
+                }
+                let mut piece = Received {
+                    map: Arc::clone(&self.map),
+                    chunk: entry.chunk,
+                    offset: memory::offset(whole),
+                    start: 0,
+                    end: bytes,
+                    moved: None,
+                    socket: entry.socket,
+                };
+                self.held += 1;
+                if self.held > self.chunks - self.chunks / 4 {
+                    // Or sockets that nobody reads now would keep the others from receiving.
+                    piece.moved = Some(piece.bytes().into());
+                    self.give(entry.chunk | KEPT);
+                }
+                match self.state_mut(socket) {
+                    Some(state) => state.received.push_back((piece, entry.socket_address())),
+                    None => self.release(piece),
+                }
+            }
+            Event::Sent => {
+                if entry.chunk < self.chunks {
+                    self.free.push(entry.chunk);
+                }
+                let state = self.state_mut(socket)?;
+                state.sending = state.sending.saturating_sub(1);
+            }
+            Event::Ended => self.state_mut(socket)?.ended = true,
+            Event::Closed => {
+                let error = SocketError::from_number(entry.argument);
+                self.state_mut(socket)?.closed = Some(error);
+            }
+        }
+        self.note_ready(socket);
+        None
+    }
+
+    fn give(&mut self, chunk: u32) {
+        self.held -= 1;
+        self.giving.push(chunk);
+    }
+
+    fn note_ready(&mut self, socket: Socket) {
+        if let Some(state) = self.state_mut(socket)
+            && !std::mem::replace(&mut state.queued, true)
+        {
+            self.ready.push_back(socket);
+        }
+    }
+}
+
+fn place(number: u32) -> usize {
+    (number & ((1 << PLACE_BITS) - 1)) as usize
+}

@@ -1,0 +1,180 @@
+//! The rings as the application uses them, and how it waits.
+//!
+//! Spinning first, as long as the application was told to; then asleep in a futex, from which the
+//! engine wakes it. Must stay true: an event is never slept over (the fences' partners are in
+//! `server.rs`); an engine that is gone is noticed within [`NAP`].
+
+use super::{Client, ClientError, Socket};
+use crate::sock::layout::{CLIENT_ASLEEP, ENGINE_ASLEEP, Entry, NO_CHUNK, Request};
+use sidecore_sys::{local_socket, shared_futex};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::time::{Duration, Instant};
+
+impl Client {
+    /// Takes in what happened; where nothing did, waits for it, at most for `timeout`. Returns how many
+    /// events there were.
+    ///
+    /// # Errors
+    /// [`ClientError::Lost`].
+    pub fn poll(&mut self, timeout: Duration) -> Result<usize, ClientError> {
+        let heard = self.take_events();
+        if heard > 0 || timeout.is_zero() {
+            self.give_back(GIVING_MAX.min(self.chunks as usize / 4))?;
+            return Ok(heard);
+        }
+        self.give_back(0)?;
+        let begun = Instant::now();
+        loop {
+            let heard = self.spin(self.spin.min(timeout));
+            if heard > 0 {
+                return Ok(heard);
+            }
+            if self.is_lost() {
+                return Err(ClientError::Lost);
+            }
+            let left = timeout.saturating_sub(begun.elapsed());
+            if left.is_zero() {
+                return Ok(0);
+            }
+            self.sleep(left.min(NAP));
+        }
+    }
+
+    /// Whether the engine is gone. A system call.
+    pub fn is_lost(&mut self) -> bool {
+        self.lost = self.lost || local_socket::is_hung_up(self.socket.as_fd());
+        self.lost
+    }
+
+    /// Takes in all events that wait.
+    pub(super) fn take_events(&mut self) -> usize {
+        let map = std::sync::Arc::clone(&self.map);
+        let mut count = 0;
+        while count < EVENTS_MAX
+            && let Some(entry) = self.events.read(map.slice())
+        {
+            // An answer that nobody waits for is one that was given up.
+            self.hear(entry);
+            count += 1;
+        }
+        count
+    }
+
+    /// Waits for the answer to an opening.
+    pub(super) fn wait_for_opened(&mut self, tag: u32) -> Result<Entry, ClientError> {
+        let map = std::sync::Arc::clone(&self.map);
+        loop {
+            while let Some(entry) = self.events.read(map.slice()) {
+                if let Some(opened) = self.hear(entry)
+                    && opened.tag == tag
+                {
+                    return Ok(opened);
+                }
+            }
+            if self.is_lost() {
+                return Err(ClientError::Lost);
+            }
+            self.sleep(NAP);
+        }
+    }
+
+    /// Asks the engine for something; a received chunk goes back with it.
+    pub(super) fn post(
+        &mut self,
+        request: Request,
+        socket: Socket,
+        entry: Entry,
+    ) -> Result<(), ClientError> {
+        let entry = Entry {
+            kind: request as u32,
+            socket: socket.0,
+            give: self.giving.pop().unwrap_or(NO_CHUNK),
+            ..entry
+        };
+        let map = std::sync::Arc::clone(&self.map);
+        let mut tries = 0u32;
+        loop {
+            if self.lost {
+                return Err(ClientError::Lost);
+            }
+            match self.requests.write(map.slice(), &entry) {
+                Ok(true) => break,
+                Ok(false) => {}
+                Err(_) => self.lost = true,
+            }
+            // Full: the engine is behind, or waits for us to read its events.
+            self.ring();
+            self.take_events();
+            tries += 1;
+            if tries.is_multiple_of(64) {
+                self.is_lost();
+                self.sleep(Duration::from_micros(50));
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+        self.ring();
+        Ok(())
+    }
+
+    /// Wakes the engine if it sleeps.
+    fn ring(&self) {
+        // Partner: the fence in `Server::arm`: it sees our request, or we see that it sleeps.
+        fence(Ordering::SeqCst);
+        let asleep: Option<&AtomicU32> = self.map.slice().overlay(ENGINE_ASLEEP);
+        if asleep.is_some_and(|asleep| asleep.load(Ordering::Relaxed) != 0) {
+            local_socket::poke(self.bell.as_fd());
+        }
+    }
+
+    /// Gives received chunks back until at most `keep` are left for later requests to carry.
+    fn give_back(&mut self, keep: usize) -> Result<(), ClientError> {
+        while self.giving.len() > keep {
+            self.post(Request::Give, Socket(NO_CHUNK), Entry::default())?;
+        }
+        while let Some(socket) = self.credits.pop() {
+            let one = Entry {
+                argument: 1,
+                ..Entry::default()
+            };
+            self.post(Request::Credit, Socket(socket), one)?;
+        }
+        Ok(())
+    }
+
+    fn spin(&mut self, limit: Duration) -> usize {
+        let begun = Instant::now();
+        loop {
+            for _ in 0..64 {
+                if !self.events.is_empty(self.map.slice()) {
+                    return self.take_events();
+                }
+                std::hint::spin_loop();
+            }
+            if begun.elapsed() >= limit {
+                return 0;
+            }
+        }
+    }
+
+    fn sleep(&self, limit: Duration) {
+        let Some(asleep) = self.map.slice().overlay::<AtomicU32>(CLIENT_ASLEEP) else {
+            return;
+        };
+        asleep.store(1, Ordering::Relaxed);
+        // Partner: the fence in `wake` of the engine's side.
+        fence(Ordering::SeqCst);
+        if self.events.is_empty(self.map.slice()) {
+            shared_futex::wait(asleep, 1, limit);
+        }
+        asleep.store(0, Ordering::Relaxed);
+    }
+}
+
+/// So long a sleep takes at most before a look at the engine.
+const NAP: Duration = Duration::from_millis(50);
+/// Received chunks that may wait for a request to go back with.
+const GIVING_MAX: usize = 4;
+/// Events that one look takes in.
+const EVENTS_MAX: usize = 1024;

@@ -1,0 +1,259 @@
+//! What lies where in a segment, and what a descriptor says. README.md has the same as a byte map.
+//!
+//! Must stay true: a change here changes [`VERSION`], README.md and include/sidecore_net.h; decoding
+//! takes any words.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+/// What every message and every segment starts with.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"SIDENET1");
+/// Of this layout. Both sides must have the same.
+pub const VERSION: u32 = 1;
+
+/// Offset of the word by which the engine says that it sleeps.
+pub const ENGINE_ASLEEP: usize = 128;
+/// Offset of the word by which the process says that it sleeps.
+pub const CLIENT_ASLEEP: usize = 256;
+/// Where the ring of requests begins, and what of it the engine has taken.
+pub(crate) const REQUESTS: (usize, usize) = (4096, 384);
+/// Where the ring of events begins, and what of it the process has taken.
+pub(crate) const EVENTS: (usize, usize) = (4096 + ENTRIES * ENTRY_BYTES, 512);
+/// Where the chunks begin: first those to send from, then those to receive into.
+pub const CHUNKS: usize = 4096 + 2 * ENTRIES * ENTRY_BYTES;
+
+/// Entries of each ring.
+pub const ENTRIES: usize = 2048;
+/// Bytes of an entry: one line of the cache.
+pub const ENTRY_BYTES: usize = 64;
+/// Bytes of a chunk.
+pub const CHUNK_BYTES: usize = 16 << 10;
+/// The most chunks of one direction.
+pub const CHUNKS_MAX: u32 = 4096;
+/// The lower bits of a socket's number are its place in the engine's table, small numbers first; the
+/// upper ones tell the sockets apart that had the place one after the other.
+pub const PLACE_BITS: u32 = 20;
+/// Set in `give`: the chunk goes back, but its bytes were only moved away and still count as unread.
+pub const KEPT: u32 = 1 << 31;
+/// No chunk.
+pub const NO_CHUNK: u32 = u32::MAX;
+
+/// Bytes of a segment with so many chunks for each direction.
+#[must_use]
+pub fn segment_bytes(chunks: u32) -> usize {
+    CHUNKS + 2 * chunks as usize * CHUNK_BYTES
+}
+
+/// What a process asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Request {
+    /// `address`, `argument`: the backlog. Answered by [`Event::Opened`].
+    Listen = 1,
+    /// `address`: the peer's. Answered by [`Event::Opened`], later [`Event::Connected`] or
+    /// [`Event::Closed`].
+    Connect = 2,
+    /// `address`. Answered by [`Event::Opened`].
+    BindUdp = 3,
+    /// `bytes` of `chunk`; for UDP to `address`. Answered by [`Event::Sent`].
+    Send = 4,
+    /// Gives the receive chunk `give` back. Every request may.
+    Give = 5,
+    /// Sends no more after what was asked for before.
+    Shutdown = 6,
+    /// Lets go of the socket after what was asked for before.
+    Close = 7,
+    /// Lets go of the socket now; a session is reset.
+    Abort = 8,
+    /// `argument`: the option's number; `bytes`: its value.
+    Option = 9,
+    /// `argument` chunks that were given back with [`KEPT`] are read.
+    Credit = 10,
+}
+
+impl Request {
+    /// The request of that number.
+    #[must_use]
+    pub fn from_number(number: u32) -> Option<Self> {
+        [
+            Self::Listen,
+            Self::Connect,
+            Self::BindUdp,
+            Self::Send,
+            Self::Give,
+            Self::Shutdown,
+            Self::Close,
+            Self::Abort,
+            Self::Option,
+            Self::Credit,
+        ]
+        .into_iter()
+        .find(|request| *request as u32 == number)
+    }
+}
+
+/// What the engine tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Event {
+    /// `tag` of the request, `socket`, `address`: the local one; or an error in `argument`.
+    Opened = 1,
+    /// A session is open.
+    Connected = 2,
+    /// `argument`: the listener; `socket`: its new session; `address`: the peer's.
+    Accepted = 3,
+    /// `bytes` in `chunk`; for UDP from `address`.
+    Received = 4,
+    /// `chunk` is the process's again; an error in `argument` where it was not sent.
+    Sent = 5,
+    /// The peer sends no more.
+    Ended = 6,
+    /// The session is over; an error in `argument`. The number stays valid until it is closed.
+    Closed = 7,
+}
+
+impl Event {
+    /// The event of that number.
+    #[must_use]
+    pub fn from_number(number: u32) -> Option<Self> {
+        [
+            Self::Opened,
+            Self::Connected,
+            Self::Accepted,
+            Self::Received,
+            Self::Sent,
+            Self::Ended,
+            Self::Closed,
+        ]
+        .into_iter()
+        .find(|event| *event as u32 == number)
+    }
+}
+
+/// A descriptor: what a ring carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// A [`Request`] or an [`Event`].
+    pub kind: u32,
+    /// Comes back with the answer.
+    pub tag: u32,
+    /// The number of a socket.
+    pub socket: u32,
+    /// Of payload, in the chunk.
+    pub bytes: u32,
+    /// The chunk with the payload.
+    pub chunk: u32,
+    /// A receive chunk that goes back, or [`NO_CHUNK`].
+    pub give: u32,
+    /// An address, IPv4 mapped into IPv6.
+    pub address: [u8; 16],
+    /// A port.
+    pub port: u16,
+    /// What the kind says.
+    pub argument: u32,
+}
+
+impl Default for Entry {
+    fn default() -> Self {
+        Self {
+            kind: 0,
+            tag: 0,
+            socket: 0,
+            bytes: 0,
+            chunk: NO_CHUNK,
+            give: NO_CHUNK,
+            address: [0; 16],
+            port: 0,
+            argument: 0,
+        }
+    }
+}
+
+impl Entry {
+    /// With this address.
+    #[must_use]
+    pub fn at(mut self, address: SocketAddr) -> Self {
+        self.address = match address.ip() {
+            IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+            IpAddr::V6(address) => address.octets(),
+        };
+        self.port = address.port();
+        self
+    }
+
+    /// Its address.
+    #[must_use]
+    pub fn socket_address(&self) -> SocketAddr {
+        let address = Ipv6Addr::from(self.address);
+        let address = address
+            .to_ipv4_mapped()
+            .map_or(IpAddr::V6(address), IpAddr::V4);
+        SocketAddr::new(address, self.port)
+    }
+
+    /// As seven words of memory.
+    #[inline]
+    #[must_use]
+    pub fn encode(&self) -> [u64; 7] {
+        let two = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        let (low, high) = self.address.split_at(8);
+        let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes);
+        [
+            two(self.kind, self.tag),
+            two(self.socket, self.bytes),
+            two(self.chunk, self.give),
+            word(low),
+            word(high),
+            two(self.port.into(), self.argument),
+            0,
+        ]
+    }
+
+    /// From seven words, whatever they are.
+    #[inline]
+    #[must_use]
+    pub fn decode(words: [u64; 7]) -> Self {
+        let mut address = [0; 16];
+        address[..8].copy_from_slice(&words[3].to_le_bytes());
+        address[8..].copy_from_slice(&words[4].to_le_bytes());
+        Self {
+            kind: words[0] as u32,
+            tag: (words[0] >> 32) as u32,
+            socket: words[1] as u32,
+            bytes: (words[1] >> 32) as u32,
+            chunk: words[2] as u32,
+            give: (words[2] >> 32) as u32,
+            address,
+            port: words[5] as u16,
+            argument: (words[5] >> 32) as u32,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_come_back_as_they_were() {
+        for address in ["192.0.2.7:80", "[2001:db8::1]:65535", "0.0.0.0:0"] {
+            let address: SocketAddr = address.parse().unwrap();
+            let entry = Entry {
+                kind: Event::Received as u32,
+                tag: 1,
+                socket: u32::MAX,
+                bytes: 3,
+                chunk: 4,
+                give: 5,
+                argument: 6,
+                ..Entry::default()
+            }
+            .at(address);
+            assert_eq!(entry.socket_address(), address);
+            assert_eq!(Entry::decode(entry.encode()), entry);
+        }
+        let any = Entry::decode([u64::MAX; 7]);
+        assert_eq!(Entry::decode(any.encode()), any);
+        assert_eq!(Request::from_number(any.kind), None);
+        assert_eq!(Event::from_number(0), None);
+    }
+}

@@ -1,0 +1,357 @@
+//! The engine's side: serves all attached processes in one round of the engine's loop.
+//!
+//! Why here: applications' requests become calls of the stack, and what happens in the stack becomes
+//! events. Must stay true: a process can name only its own sockets and chunks, each of which has one
+//! owner at a time, as *this* side's books say; whoever breaks that is cut off. A process that does not
+//! read its events or return its chunks stops only its own sockets. One thread: the engine's.
+
+mod books;
+mod deliver;
+mod requests;
+
+use super::control::News;
+use super::layout::{CLIENT_ASLEEP, ENGINE_ASLEEP, EVENTS, REQUESTS};
+use super::ring::{Reader, Violation, Writer};
+use super::stack::{Id, Sockets};
+use books::{Chunks, SocketTable};
+use serde::Serialize;
+use sidecore_sys::local_socket::{self, Peer};
+use sidecore_sys::{SharedMap, SharedSlice, shared_futex};
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+
+/// What the engine and the thread that lets processes in both know of one.
+#[derive(Debug)]
+pub(crate) struct Attachment {
+    pub(crate) map: SharedMap,
+    pub(crate) chunks: u32,
+    pub(crate) peer: Peer,
+    /// Set by either side when it is over.
+    pub(crate) gone: AtomicBool,
+}
+
+/// What one process has and did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct ClientStatus {
+    /// Its process.
+    pub pid: i32,
+    /// Its user.
+    pub uid: u32,
+    /// Listeners, sessions and UDP sockets that it has.
+    pub sockets: usize,
+    /// What it asked for.
+    pub requests: u64,
+    /// What it was told.
+    pub events: u64,
+    /// Payload that it sent, in bytes.
+    pub sent_bytes: u64,
+    /// Payload that it received, in bytes.
+    pub received_bytes: u64,
+}
+
+/// All attached processes.
+#[derive(Debug)]
+pub struct Server {
+    news: Arc<News>,
+    bell: Arc<OwnedFd>,
+    clients: Vec<Option<Client>>,
+    owners: Owners,
+    scratch: Box<[u8]>,
+    /// Processes that broke the rules.
+    violations: u64,
+}
+
+type Owners = HashMap<Id, (u32, u32), BuildHasherDefault<IdHasher>>;
+
+/// One process.
+#[derive(Debug)]
+struct Client {
+    attachment: Arc<Attachment>,
+    requests: Reader,
+    events: Writer,
+    sockets: SocketTable,
+    chunks: Chunks,
+    /// Sockets with something to do, by their place in the table.
+    ready: VecDeque<u32>,
+    told: bool,
+    status: ClientStatus,
+}
+
+impl Server {
+    /// Serves the processes that the thread behind `news` lets in.
+    pub(crate) fn new(news: Arc<News>, bell: Arc<OwnedFd>) -> Self {
+        Self {
+            news,
+            bell,
+            clients: Vec::new(),
+            owners: Owners::default(),
+            scratch: vec![0; super::layout::CHUNK_BYTES].into(),
+            violations: 0,
+        }
+    }
+
+    /// One round; returns how much was done (0 where nothing waited).
+    pub fn poll(&mut self, stack: &mut impl Sockets) -> usize {
+        if self.news.take_flag() {
+            self.hear_news(stack);
+        }
+        let mut work = self.hear_stack(stack);
+        for index in 0..self.clients.len() {
+            let Some(client) = &mut self.clients[index] else {
+                continue;
+            };
+            let mut round = Round {
+                stack,
+                owners: &mut self.owners,
+                scratch: &mut self.scratch,
+                index: index as u32,
+            };
+            match client.serve(&mut round) {
+                Ok(done) => work += done,
+                Err(Violation) => {
+                    self.violations += 1;
+                    self.part(index, stack);
+                }
+            }
+        }
+        work
+    }
+
+    /// Has processes ring the bell from now on; false where a request waits already.
+    pub fn arm(&self) -> bool {
+        for client in self.clients.iter().flatten() {
+            client.engine_asleep(1);
+        }
+        // Partner: the fence in the client's `tell`: it sees that we sleep, or we see its request.
+        fence(Ordering::SeqCst);
+        let waits = |client: &Client| !client.requests.is_empty(client.memory());
+        !self.news.is_flagged()
+            && !self.clients.iter().flatten().any(|client| {
+                waits(client) || !client.ready.is_empty() || client.chunks.waiting() > 0
+            })
+    }
+
+    /// Has them ring no longer.
+    pub fn disarm(&self) {
+        for client in self.clients.iter().flatten() {
+            client.engine_asleep(0);
+        }
+        local_socket::hush(self.bell.as_fd());
+    }
+
+    /// What becomes readable when a process rings.
+    #[must_use]
+    pub fn bell(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+
+    /// What each process has and did.
+    pub fn status(&self) -> impl Iterator<Item = ClientStatus> {
+        self.clients.iter().flatten().map(|client| ClientStatus {
+            sockets: client.sockets.len(),
+            ..client.status
+        })
+    }
+
+    /// Processes that were cut off because they broke the rules.
+    #[must_use]
+    pub fn violations(&self) -> u64 {
+        self.violations
+    }
+
+    /// A question for the status that waits for [`Self::answer`].
+    #[must_use]
+    pub fn is_asked(&self) -> bool {
+        self.news.is_asked()
+    }
+
+    /// Answers it.
+    pub fn answer(&self, text: String) {
+        self.news.answer(text);
+    }
+
+    fn hear_news(&mut self, stack: &mut impl Sockets) {
+        for attachment in self.news.take_arrived() {
+            let client = Client::new(attachment);
+            match self.clients.iter_mut().find(|place| place.is_none()) {
+                Some(place) => *place = Some(client),
+                None => self.clients.push(Some(client)),
+            }
+        }
+        for index in 0..self.clients.len() {
+            let gone = |client: &Client| client.attachment.gone.load(Ordering::Acquire);
+            if self.clients[index].as_ref().is_some_and(gone) {
+                self.part(index, stack);
+            }
+        }
+    }
+
+    /// Resets all that a process has, and nothing else.
+    fn part(&mut self, index: usize, stack: &mut impl Sockets) {
+        let Some(client) = self.clients[index].take() else {
+            return;
+        };
+        client.attachment.gone.store(true, Ordering::Release);
+        for id in client.sockets.ids() {
+            self.owners.remove(&id);
+            stack.abort(id);
+        }
+        self.news.poke_control();
+    }
+
+    fn hear_stack(&mut self, stack: &mut impl Sockets) -> usize {
+        let mut count = 0;
+        while count < HAPPENINGS_MAX {
+            let Some(id) = stack.next_happening() else {
+                break;
+            };
+            count += 1;
+            // One that nobody owns any more was let go of a moment ago.
+            if let Some(&(client, socket)) = self.owners.get(&id)
+                && let Some(client) = self
+                    .clients
+                    .get_mut(client as usize)
+                    .and_then(Option::as_mut)
+            {
+                client.make_ready(socket);
+            }
+        }
+        count
+    }
+}
+
+/// What serving one process needs from the others.
+struct Round<'r, S> {
+    stack: &'r mut S,
+    owners: &'r mut Owners,
+    scratch: &'r mut [u8],
+    index: u32,
+}
+
+impl Client {
+    fn new(attachment: Arc<Attachment>) -> Self {
+        Self {
+            requests: Reader::new(REQUESTS),
+            events: Writer::new(EVENTS),
+            sockets: SocketTable::default(),
+            chunks: Chunks::new(attachment.chunks),
+            ready: VecDeque::new(),
+            told: false,
+            status: ClientStatus {
+                pid: attachment.peer.pid,
+                uid: attachment.peer.uid,
+                ..ClientStatus::default()
+            },
+            attachment,
+        }
+    }
+
+    fn memory(&self) -> SharedSlice<'_> {
+        self.attachment.map.slice()
+    }
+
+    fn serve(&mut self, round: &mut Round<'_, impl Sockets>) -> Result<usize, Violation> {
+        let mut work = 0;
+        while work < REQUESTS_MAX {
+            // Every request may need an answer at once; without room for it, it waits.
+            let attachment = Arc::clone(&self.attachment);
+            let memory = attachment.map.slice();
+            if self.requests.is_empty(memory) || self.events.room(memory, 1)? == 0 {
+                break;
+            }
+            let Some(entry) = self.requests.read(memory) else {
+                break;
+            };
+            self.status.requests += 1;
+            self.request(&entry, round)?;
+            work += 1;
+        }
+        // As many as there are chunks: one that is not used is another's in the next round.
+        for _ in 0..self.chunks.waiting() {
+            if let Some(place) = self.chunks.next_starved() {
+                if let Some(socket) = self.sockets.get(place) {
+                    socket.starved = false;
+                }
+                self.make_ready(place);
+            }
+        }
+        for _ in 0..self.ready.len() {
+            let Some(place) = self.ready.pop_front() else {
+                break;
+            };
+            work += 1;
+            self.sockets.unqueue(place);
+            if !self.deliver(place, round)? {
+                // No room for events: the process is behind. This one is next, once it is not.
+                self.sockets.queue(place);
+                self.ready.push_front(place);
+                break;
+            }
+        }
+        self.wake();
+        Ok(work)
+    }
+
+    fn make_ready(&mut self, place: u32) {
+        if self.sockets.queue(place) {
+            self.ready.push_back(place);
+        }
+    }
+
+    fn tell(&mut self, entry: &super::layout::Entry) -> Result<bool, Violation> {
+        let written = self.events.write(self.attachment.map.slice(), entry)?;
+        self.told |= written;
+        self.status.events += u64::from(written);
+        Ok(written)
+    }
+
+    /// Wakes the process if it sleeps and was told something.
+    fn wake(&mut self) {
+        if !std::mem::take(&mut self.told) {
+            return;
+        }
+        // Partner: the fence before the client sleeps.
+        fence(Ordering::SeqCst);
+        if let Some(asleep) = self.memory().overlay::<AtomicU32>(CLIENT_ASLEEP)
+            && asleep.load(Ordering::Relaxed) != 0
+        {
+            asleep.store(0, Ordering::Relaxed);
+            shared_futex::wake(asleep, 1);
+        }
+    }
+
+    fn engine_asleep(&self, value: u32) {
+        if let Some(word) = self.memory().overlay::<AtomicU32>(ENGINE_ASLEEP) {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The stack's names are numbers that it chose itself, so mixing their bits a little is enough.
+#[derive(Debug, Default)]
+struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(byte.into());
+        }
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        self.0 = (self.0 ^ value)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .rotate_left(26);
+    }
+}
+
+/// Requests of one process in a round, and happenings of the stack.
+const REQUESTS_MAX: usize = 256;
+const HAPPENINGS_MAX: usize = 4096;

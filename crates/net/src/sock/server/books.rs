@@ -1,0 +1,246 @@
+//! The engine's books of one process: its sockets and who has which chunk.
+//!
+//! Must stay true: nothing in here is in shared memory; a number that a process gives means something
+//! only if these books say so.
+
+use crate::sock::layout::{NO_CHUNK, PLACE_BITS};
+use crate::sock::stack::Id;
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+/// What a socket is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Listener,
+    Session,
+    Udp,
+}
+
+/// A socket of the process.
+#[derive(Debug)]
+pub(super) struct Socket {
+    pub(super) id: Id,
+    pub(super) kind: Kind,
+    generation: u32,
+    /// In the list of those with something to do.
+    queued: bool,
+    /// Chunks to be sent, in order: a list through [`Chunks`].
+    pub(super) first: u32,
+    pub(super) last: u32,
+    /// Receive chunks of this socket that the process has.
+    pub(super) lent: u32,
+    /// In the list of those that wait for a receive chunk.
+    pub(super) starved: bool,
+    pub(super) connected_told: bool,
+    pub(super) ended_told: bool,
+    pub(super) closed_told: bool,
+    pub(super) shutdown_asked: bool,
+    pub(super) close_asked: bool,
+    /// As `close_asked`, but what waits is not sent and a session is reset.
+    pub(super) abort_asked: bool,
+}
+
+/// The sockets of one process.
+#[derive(Debug, Default)]
+pub(super) struct SocketTable {
+    sockets: Vec<Option<Socket>>,
+    generations: Vec<u32>,
+    free: Vec<u32>,
+}
+
+impl SocketTable {
+    pub(super) fn len(&self) -> usize {
+        self.sockets.len() - self.free.len()
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.free.is_empty() && self.sockets.len() >= SOCKETS_MAX
+    }
+
+    /// Adds a socket; its place, or none where there are too many.
+    pub(super) fn add(&mut self, id: Id, kind: Kind, connected: bool) -> Option<u32> {
+        let place = match self.free.pop() {
+            Some(place) => place,
+            None if self.sockets.len() < SOCKETS_MAX => {
+                self.sockets.push(None);
+                self.generations.push(0);
+                (self.sockets.len() - 1) as u32
+            }
+            None => return None,
+        };
+        self.sockets[place as usize] = Some(Socket {
+            id,
+            kind,
+            generation: self.generations[place as usize],
+            queued: false,
+            first: NO_CHUNK,
+            last: NO_CHUNK,
+            lent: 0,
+            starved: false,
+            connected_told: connected,
+            ended_told: false,
+            closed_told: false,
+            shutdown_asked: false,
+            close_asked: false,
+            abort_asked: false,
+        });
+        Some(place)
+    }
+
+    /// The number by which the process knows the socket at `place`.
+    pub(super) fn number(&self, place: u32) -> u32 {
+        let generation = self.generations.get(place as usize).copied().unwrap_or(0);
+        place | generation << PLACE_BITS
+    }
+
+    /// The place of the socket of that number, if there is one.
+    pub(super) fn find(&self, number: u32) -> Option<u32> {
+        let place = number & (SOCKETS_MAX as u32 - 1);
+        let socket = self.sockets.get(place as usize)?.as_ref()?;
+        (socket.generation == number >> PLACE_BITS && !socket.close_asked).then_some(place)
+    }
+
+    pub(super) fn get(&mut self, place: u32) -> Option<&mut Socket> {
+        self.sockets.get_mut(place as usize)?.as_mut()
+    }
+
+    pub(super) fn remove(&mut self, place: u32) -> Option<Socket> {
+        let socket = self.sockets.get_mut(place as usize)?.take()?;
+        let generation = &mut self.generations[place as usize];
+        *generation = (*generation + 1) & (u32::MAX >> PLACE_BITS);
+        self.free.push(place);
+        Some(socket)
+    }
+
+    /// Notes that it is in the list; false where it was, or is none.
+    pub(super) fn queue(&mut self, place: u32) -> bool {
+        self.get(place)
+            .is_some_and(|socket| !std::mem::replace(&mut socket.queued, true))
+    }
+
+    pub(super) fn unqueue(&mut self, place: u32) {
+        if let Some(socket) = self.get(place) {
+            socket.queued = false;
+        }
+    }
+
+    pub(super) fn ids(&self) -> impl Iterator<Item = Id> {
+        self.sockets.iter().flatten().map(|socket| socket.id)
+    }
+}
+
+/// A chunk that the process sends from, while it is with us.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sending {
+    pub(super) next: u32,
+    pub(super) start: u32,
+    pub(super) end: u32,
+    pub(super) tag: u32,
+    pub(super) peer: Option<SocketAddr>,
+    with_us: bool,
+}
+
+/// Who has which chunk.
+#[derive(Debug)]
+pub(super) struct Chunks {
+    sending: Box<[Sending]>,
+    /// Receive chunks that are ours; the last that came back is the next to go out, still cached.
+    free: Vec<u32>,
+    /// For those that the process has: the place of their socket, plus one.
+    lent: Box<[u32]>,
+    /// Places of sockets that found none free.
+    starved: VecDeque<u32>,
+}
+
+impl Chunks {
+    pub(super) fn new(count: u32) -> Self {
+        let none = Sending {
+            next: NO_CHUNK,
+            start: 0,
+            end: 0,
+            tag: 0,
+            peer: None,
+            with_us: false,
+        };
+        Self {
+            sending: vec![none; count as usize].into(),
+            free: (0..count).rev().collect(),
+            lent: vec![0; count as usize].into(),
+            starved: VecDeque::new(),
+        }
+    }
+
+    /// The process sends `bytes` of `chunk`; false where it is none, or with us already.
+    pub(super) fn take(
+        &mut self,
+        chunk: u32,
+        bytes: u32,
+        tag: u32,
+        peer: Option<SocketAddr>,
+    ) -> bool {
+        match self.sending.get_mut(chunk as usize) {
+            Some(sending) if !sending.with_us => {
+                *sending = Sending {
+                    next: NO_CHUNK,
+                    start: 0,
+                    end: bytes,
+                    tag,
+                    peer,
+                    with_us: true,
+                };
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// What is to be sent of a chunk.
+    pub(super) fn sending(&mut self, chunk: u32) -> Option<&mut Sending> {
+        self.sending.get_mut(chunk as usize)
+    }
+
+    /// A chunk to send from is the process's again.
+    pub(super) fn sent(&mut self, chunk: u32) {
+        if let Some(sending) = self.sending.get_mut(chunk as usize) {
+            sending.with_us = false;
+        }
+    }
+
+    /// A free receive chunk for the socket at `place`, which is in line for one where none is.
+    pub(super) fn lend(&mut self, place: u32, socket: &mut Socket) -> Option<u32> {
+        let Some(chunk) = self.free.pop() else {
+            if !std::mem::replace(&mut socket.starved, true) {
+                self.starved.push_back(place);
+            }
+            return None;
+        };
+        self.lent[chunk as usize] = place + 1;
+        Some(chunk)
+    }
+
+    /// One that was not needed after all.
+    pub(super) fn unlend(&mut self, chunk: u32) {
+        self.lent[chunk as usize] = 0;
+        self.free.push(chunk);
+    }
+
+    /// The process gives one back: whose it was. None where it never had it.
+    pub(super) fn give(&mut self, chunk: u32) -> Option<u32> {
+        let place = self.lent.get(chunk as usize)?.checked_sub(1)?;
+        self.unlend(chunk);
+        Some(place)
+    }
+
+    /// How many sockets wait for a receive chunk and may have one.
+    pub(super) fn waiting(&self) -> usize {
+        self.starved.len().min(self.free.len())
+    }
+
+    /// The place of a socket that is first in line, or was before it was closed.
+    pub(super) fn next_starved(&mut self) -> Option<u32> {
+        self.starved.pop_front()
+    }
+}
+
+/// The most sockets of one process.
+const SOCKETS_MAX: usize = 1 << PLACE_BITS;

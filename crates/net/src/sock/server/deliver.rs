@@ -1,0 +1,358 @@
+//! What happened to a socket, told to its process; and what waits to be sent.
+
+use super::books::Kind;
+use super::{Client, Round};
+use crate::sock::layout::{CHUNK_BYTES, CHUNKS, Entry, Event, NO_CHUNK};
+use crate::sock::ring::Violation;
+use crate::sock::stack::{SocketError, Sockets};
+
+impl Client {
+    /// Does all that can be done for the socket at `place`; false where there was no room to tell.
+    pub(super) fn deliver(
+        &mut self,
+        place: u32,
+        round: &mut Round<'_, impl Sockets>,
+    ) -> Result<bool, Violation> {
+        let Some(socket) = self.sockets.get(place) else {
+            return Ok(true);
+        };
+        if socket.abort_asked {
+            return self.abandon(place, round);
+        }
+        match socket.kind {
+            Kind::Listener => {
+                if socket.close_asked {
+                    self.let_go(place, round);
+                    return Ok(true);
+                }
+                self.accept(place, round)
+            }
+            Kind::Udp => {
+                if !self.send_waiting(place, round)? {
+                    return Ok(false);
+                }
+                if !self.finish(place, round) {
+                    return Ok(true);
+                }
+                self.look_again(place);
+                self.receive_datagrams(place, round)
+            }
+            Kind::Session => self.deliver_session(place, round),
+        }
+    }
+
+    fn deliver_session(
+        &mut self,
+        place: u32,
+        round: &mut Round<'_, impl Sockets>,
+    ) -> Result<bool, Violation> {
+        let Some(socket) = self.sockets.get(place) else {
+            return Ok(true);
+        };
+        let status = round.stack.status(socket.id);
+        if status.connected && !socket.connected_told {
+            if !self.tell_kind(Event::Connected, place, 0)? {
+                return Ok(false);
+            }
+            self.note(place, |socket| socket.connected_told = true);
+        }
+        if !self.send_waiting(place, round)? {
+            return Ok(false);
+        }
+        if !self.finish(place, round) {
+            return Ok(true);
+        }
+        if !self.receive(place, round)? {
+            return Ok(false);
+        }
+        // Looked at again: what was just received may have been the last.
+        let Some(socket) = self.sockets.get(place) else {
+            return Ok(true);
+        };
+        let (ended_told, closed_told) = (socket.ended_told, socket.closed_told);
+        let status = round.stack.status(socket.id);
+        if status.ended && !ended_told && status.error.is_none() {
+            if !self.tell_kind(Event::Ended, place, 0)? {
+                return Ok(false);
+            }
+            self.note(place, |socket| socket.ended_told = true);
+        }
+        if status.closed && !closed_told {
+            let error = status.error.map_or(0, |error| error as u32);
+            if !self.tell_kind(Event::Closed, place, error)? {
+                return Ok(false);
+            }
+            self.note(place, |socket| socket.closed_told = true);
+        }
+        Ok(true)
+    }
+
+    fn tell_kind(&mut self, event: Event, place: u32, argument: u32) -> Result<bool, Violation> {
+        self.tell(&Entry {
+            kind: event as u32,
+            socket: self.sockets.number(place),
+            argument,
+            ..Entry::default()
+        })
+    }
+
+    fn note(&mut self, place: u32, change: impl FnOnce(&mut super::books::Socket)) {
+        if let Some(socket) = self.sockets.get(place) {
+            change(socket);
+        }
+    }
+
+    /// New sessions of a listener.
+    fn accept(
+        &mut self,
+        place: u32,
+        round: &mut Round<'_, impl Sockets>,
+    ) -> Result<bool, Violation> {
+        let listener = self.sockets.number(place);
+        while let Some(id) = self.sockets.get(place).map(|socket| socket.id) {
+            if self.events.room(self.attachment.map.slice(), 1)? == 0 {
+                return Ok(false);
+            }
+            if self.sockets.is_full() {
+                break;
+            }
+            let Some((session, peer)) = round.stack.accept(id) else {
+                break;
+            };
+            let Some(new) = self.sockets.add(session, Kind::Session, true) else {
+                round.stack.abort(session);
+                break;
+            };
+            round.owners.insert(session, (round.index, new));
+            let event = Entry {
+                kind: Event::Accepted as u32,
+                socket: self.sockets.number(new),
+                argument: listener,
+                ..Entry::default()
+            };
+            self.tell(&event.at(peer))?;
+            // It may have received something before it was accepted.
+            self.make_ready(new);
+        }
+        Ok(true)
+    }
+
+    /// Sends what waits, as far as the stack takes it; false where there was no room to tell.
+    pub(super) fn send_waiting(
+        &mut self,
+        place: u32,
+        round: &mut Round<'_, impl Sockets>,
+    ) -> Result<bool, Violation> {
+        loop {
+            let Some(socket) = self.sockets.get(place) else {
+                return Ok(true);
+            };
+            let (id, chunk) = (socket.id, socket.first);
+            if chunk == NO_CHUNK {
+                return Ok(true);
+            }
+            if self.events.room(self.attachment.map.slice(), 1)? == 0 {
+                return Ok(false);
+            }
+            let Some(sending) = self.chunks.sending(chunk) else {
+                return Err(Violation);
+            };
+            let (start, end) = (sending.start as usize, sending.end as usize);
+            // One copy out of shared memory; the stack keeps its own until it is acknowledged.
+            let bytes = &mut round.scratch[..end - start];
+            let at = CHUNKS + chunk as usize * CHUNK_BYTES + start;
+            self.attachment.map.slice().read_at(at, bytes);
+            let error = match sending.peer {
+                None => match round.stack.send(id, bytes) {
+                    Ok(taken) => {
+                        self.status.sent_bytes += taken as u64;
+                        sending.start += taken as u32;
+                        if start + taken < end {
+                            return Ok(true);
+                        }
+                        0
+                    }
+                    Err(error) => error as u32,
+                },
+                Some(peer) => match round.stack.send_to(id, peer, bytes) {
+                    Ok(true) => {
+                        self.status.sent_bytes += (end - start) as u64;
+                        0
+                    }
+                    Ok(false) => return Ok(true),
+                    Err(error) => error as u32,
+                },
+            };
+            let (next, tag) = (sending.next, sending.tag);
+            self.chunks.sent(chunk);
+            self.note(place, |socket| socket.first = next);
+            self.tell_sent(place, chunk, tag, error)?;
+        }
+    }
+
+    /// A stack tells when a session has room again; for datagrams it is asked in every round.
+    pub(super) fn look_again(&mut self, place: u32) {
+        let waits = |socket: &mut super::books::Socket| {
+            socket.kind == Kind::Udp && socket.first != NO_CHUNK
+        };
+        if self.sockets.get(place).is_some_and(waits) {
+            self.make_ready(place);
+        }
+    }
+
+    /// Does what was asked for after the last chunk; false where the socket is gone by it.
+    fn finish(&mut self, place: u32, round: &mut Round<'_, impl Sockets>) -> bool {
+        let Some(socket) = self.sockets.get(place) else {
+            return false;
+        };
+        if socket.first != NO_CHUNK {
+            return true;
+        }
+        if socket.close_asked {
+            self.let_go(place, round);
+            return false;
+        }
+        if socket.shutdown_asked && socket.kind == Kind::Session {
+            round.stack.shutdown(socket.id);
+        }
+        true
+    }
+
+    /// Gives the chunks that wait back, and resets; false where there was no room to tell.
+    fn abandon(
+        &mut self,
+        place: u32,
+        round: &mut Round<'_, impl Sockets>,
+    ) -> Result<bool, Violation> {
+        while let Some((id, chunk)) = self.sockets.get(place).map(|it| (it.id, it.first)) {
+            let Some(&mut sending) = self.chunks.sending(chunk) else {
+                self.sockets.remove(place);
+                round.owners.remove(&id);
+                round.stack.abort(id);
+                break;
+            };
+            if !self.tell_sent(place, chunk, sending.tag, SocketError::Aborted as u32)? {
+                return Ok(false);
+            }
+            self.chunks.sent(chunk);
+            self.note(place, |socket| socket.first = sending.next);
+        }
+        Ok(true)
+    }
+
+    fn tell_sent(
+        &mut self,
+        place: u32,
+        chunk: u32,
+        tag: u32,
+        error: u32,
+    ) -> Result<bool, Violation> {
+        self.tell(&Entry {
+            kind: Event::Sent as u32,
+            tag,
+            socket: self.sockets.number(place),
+            chunk,
+            argument: error,
+            ..Entry::default()
+        })
+    }
+
+    fn let_go(&mut self, place: u32, round: &mut Round<'_, impl Sockets>) {
+        if let Some(socket) = self.sockets.remove(place) {
+            round.owners.remove(&socket.id);
+            round.stack.close(socket.id);
+        }
+    }
+
+    fn receive(
+        &mut self,
+        place: u32,
+        round: &mut Round<'_, impl Sockets>,
+    ) -> Result<bool, Violation> {
+        loop {
+            let Some(socket) = self.sockets.get(place).filter(|it| it.lent < LENT_MAX) else {
+                return Ok(true);
+            };
+            let memory = self.attachment.map.slice();
+            if self.events.room(memory, 1)? == 0 {
+                return Ok(false);
+            }
+            let id = socket.id;
+            let Some(chunk) = self.chunks.lend(place, socket) else {
+                return Ok(true);
+            };
+            let begin = CHUNKS + (self.attachment.chunks + chunk) as usize * CHUNK_BYTES;
+            let mut end = begin;
+            round.stack.receive(id, CHUNK_BYTES, &mut |bytes| {
+                // A stack that hands over more than it was asked for would write into another chunk.
+                let used = bytes.len().min(begin + CHUNK_BYTES - end);
+                memory.write_at(end, &bytes[..used]);
+                end += used;
+            });
+            if end == begin {
+                self.chunks.unlend(chunk);
+                return Ok(true);
+            }
+            self.received(place, chunk, end - begin, None)?;
+        }
+    }
+
+    fn receive_datagrams(
+        &mut self,
+        place: u32,
+        round: &mut Round<'_, impl Sockets>,
+    ) -> Result<bool, Violation> {
+        loop {
+            let Some(socket) = self.sockets.get(place).filter(|it| it.lent < LENT_MAX) else {
+                return Ok(true);
+            };
+            let memory = self.attachment.map.slice();
+            if self.events.room(memory, 1)? == 0 {
+                return Ok(false);
+            }
+            let id = socket.id;
+            let Some(chunk) = self.chunks.lend(place, socket) else {
+                return Ok(true);
+            };
+            let begin = CHUNKS + (self.attachment.chunks + chunk) as usize * CHUNK_BYTES;
+            let mut length = 0;
+            let peer = round.stack.receive_from(id, &mut |bytes| {
+                // What is longer than a chunk is cut, as by recvfrom(2) with a short buffer.
+                let used = bytes.len().min(CHUNK_BYTES - length);
+                memory.write_at(begin + length, &bytes[..used]);
+                length += used;
+            });
+            let Some(peer) = peer else {
+                self.chunks.unlend(chunk);
+                return Ok(true);
+            };
+            self.received(place, chunk, length, Some(peer))?;
+        }
+    }
+
+    fn received(
+        &mut self,
+        place: u32,
+        chunk: u32,
+        bytes: usize,
+        peer: Option<std::net::SocketAddr>,
+    ) -> Result<(), Violation> {
+        self.note(place, |socket| socket.lent += 1);
+        self.status.received_bytes += bytes as u64;
+        let event = Entry {
+            kind: Event::Received as u32,
+            socket: self.sockets.number(place),
+            bytes: bytes as u32,
+            chunk,
+            ..Entry::default()
+        };
+        let event = peer.map_or(event, |peer| event.at(peer));
+        self.tell(&event).map(drop)
+    }
+}
+
+/// So many chunks of received bytes a process may hold of one socket: 256 KiB; then the stack's own
+/// buffer fills up, and the peer's window closes.
+pub(super) const LENT_MAX: u32 = 16;
+
+const _: () = assert!(SocketError::Refused as u32 != 0, "0 stands for no error");

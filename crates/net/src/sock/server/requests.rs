@@ -1,0 +1,182 @@
+//! What a process asks for.
+
+use super::books::Kind;
+use super::{Client, Round};
+use crate::sock::layout::{CHUNK_BYTES, Entry, Event, KEPT, NO_CHUNK, Request};
+use crate::sock::ring::Violation;
+use crate::sock::stack::{Id, SocketError, SocketOption, Sockets};
+
+impl Client {
+    /// Does what `entry`, a copy, asks for. There is room for one event.
+    pub(super) fn request(
+        &mut self,
+        entry: &Entry,
+        round: &mut Round<'_, impl Sockets>,
+    ) -> Result<(), Violation> {
+        if entry.give != NO_CHUNK {
+            self.take_back(entry.give)?;
+        }
+        match Request::from_number(entry.kind).ok_or(Violation)? {
+            Request::Listen => {
+                let backlog = entry.argument.clamp(1, BACKLOG_MAX) as usize;
+                let opened = round.stack.listen(entry.socket_address(), backlog);
+                self.opened(entry, opened, Kind::Listener, round)
+            }
+            Request::Connect => {
+                let opened = round.stack.connect(entry.socket_address());
+                self.opened(entry, opened, Kind::Session, round)
+            }
+            Request::BindUdp => {
+                let opened = round.stack.bind_udp(entry.socket_address());
+                self.opened(entry, opened, Kind::Udp, round)
+            }
+            Request::Send => self.send(entry, round),
+            Request::Give => Ok(()),
+            Request::Shutdown => {
+                self.with_socket(entry, |socket| socket.shutdown_asked = true);
+                Ok(())
+            }
+            Request::Close => {
+                self.with_socket(entry, |socket| socket.close_asked = true);
+                Ok(())
+            }
+            Request::Abort => {
+                self.with_socket(entry, |socket| {
+                    socket.close_asked = true;
+                    socket.abort_asked = true;
+                });
+                Ok(())
+            }
+            Request::Credit => {
+                if let Some(place) = self.sockets.find(entry.socket) {
+                    self.credit(place, entry.argument);
+                }
+                Ok(())
+            }
+            Request::Option => {
+                let option = SocketOption::from_numbers(entry.argument, entry.bytes);
+                if let (Some(place), Some(option)) = (self.sockets.find(entry.socket), option)
+                    && let Some(socket) = self.sockets.get(place)
+                {
+                    // A session that is over has no use for it.
+                    round.stack.set(socket.id, option).ok();
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Changes a socket and has it looked at.
+    fn with_socket(&mut self, entry: &Entry, change: impl FnOnce(&mut super::books::Socket)) {
+        // A number that means nothing is one of a socket that is closed.
+        if let Some(place) = self.sockets.find(entry.socket)
+            && let Some(socket) = self.sockets.get(place)
+        {
+            change(socket);
+            self.make_ready(place);
+        }
+    }
+
+    fn take_back(&mut self, give: u32) -> Result<(), Violation> {
+        let place = self.chunks.give(give & !KEPT).ok_or(Violation)?;
+        if give & KEPT == 0 {
+            // Its socket may be closed by now and its place another's, who is then lent some more.
+            self.credit(place, 1);
+        }
+        Ok(())
+    }
+
+    /// So many chunks of a socket are read.
+    fn credit(&mut self, place: u32, count: u32) {
+        if let Some(socket) = self.sockets.get(place) {
+            let was_at_limit = socket.lent >= super::deliver::LENT_MAX;
+            socket.lent = socket.lent.saturating_sub(count);
+            if was_at_limit {
+                self.make_ready(place);
+            }
+        }
+    }
+
+    fn opened(
+        &mut self,
+        entry: &Entry,
+        opened: Result<Id, SocketError>,
+        kind: Kind,
+        round: &mut Round<'_, impl Sockets>,
+    ) -> Result<(), Violation> {
+        let mut answer = Entry {
+            kind: Event::Opened as u32,
+            tag: entry.tag,
+            ..Entry::default()
+        };
+        match opened {
+            Ok(id) => match self.sockets.add(id, kind, false) {
+                Some(place) => {
+                    round.owners.insert(id, (round.index, place));
+                    answer.socket = self.sockets.number(place);
+                    if let Some(local) = round.stack.local(id) {
+                        answer = answer.at(local);
+                    }
+                    self.make_ready(place);
+                }
+                None => {
+                    round.stack.abort(id);
+                    answer.argument = SocketError::Full as u32;
+                }
+            },
+            Err(error) => answer.argument = error as u32,
+        }
+        self.tell(&answer).map(drop)
+    }
+
+    fn send(
+        &mut self,
+        entry: &Entry,
+        round: &mut Round<'_, impl Sockets>,
+    ) -> Result<(), Violation> {
+        if entry.bytes as usize > CHUNK_BYTES {
+            return Err(Violation);
+        }
+        let place = self.sockets.find(entry.socket);
+        let socket = place.and_then(|place| self.sockets.get(place));
+        let Some((place, socket)) = place.zip(socket) else {
+            return self.refuse(entry, SocketError::NotOpen);
+        };
+        if socket.kind == Kind::Listener || socket.shutdown_asked {
+            return self.refuse(entry, SocketError::NotOpen);
+        }
+        let peer = (socket.kind == Kind::Udp).then(|| entry.socket_address());
+        if !self.chunks.take(entry.chunk, entry.bytes, entry.tag, peer) {
+            return Err(Violation);
+        }
+        if socket.first == NO_CHUNK {
+            socket.first = entry.chunk;
+        } else if let Some(last) = self.chunks.sending(socket.last) {
+            last.next = entry.chunk;
+        }
+        socket.last = entry.chunk;
+        // At once, while it is in the cache; what does not fit waits for the stack's word.
+        if self.sockets.queue(place) {
+            self.sockets.unqueue(place);
+            if !self.send_waiting(place, round)? {
+                self.make_ready(place);
+            }
+            self.look_again(place);
+        }
+        Ok(())
+    }
+
+    fn refuse(&mut self, entry: &Entry, error: SocketError) -> Result<(), Violation> {
+        let answer = Entry {
+            kind: Event::Sent as u32,
+            tag: entry.tag,
+            socket: entry.socket,
+            chunk: entry.chunk,
+            argument: error as u32,
+            ..Entry::default()
+        };
+        self.tell(&answer).map(drop)
+    }
+}
+
+const BACKLOG_MAX: u32 = 65_536;

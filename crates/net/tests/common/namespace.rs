@@ -1,0 +1,52 @@
+//! What tests of the network share: a network namespace of their own, and frames.
+#![allow(clippy::unwrap_used, dead_code)] // Helper functions of tests; each test uses some.
+
+use std::process::Command;
+
+/// Runs `test` on a thread in a network namespace of its own, which ends with it: nothing that it
+/// makes is seen outside or left behind.
+pub(crate) fn in_namespace(test: impl FnOnce() + Send + 'static) {
+    let thread = std::thread::spawn(move || {
+        assert!(
+            rustix::process::geteuid().is_root(),
+            "this test makes network interfaces in a namespace of its own and needs root: \
+             `sudo -E cargo test -p sidecore-net`"
+        );
+        unshare();
+        ip("link set lo up");
+        test();
+    });
+    if let Err(panic) = thread.join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+#[allow(unsafe_code)] // unshare(2) of the calling thread
+fn unshare() {
+    // SAFETY: only the network namespace is left; descriptors stay shared.
+    unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET) }
+        .expect("a network namespace of its own");
+}
+
+/// Runs `ip` with these words.
+pub(crate) fn ip(words: &str) {
+    run("ip", words);
+}
+
+/// Runs a program; it must end well.
+pub(crate) fn run(program: &str, words: &str) -> String {
+    let output = Command::new(program)
+        .args(words.split_whitespace())
+        .output()
+        .unwrap_or_else(|error| panic!("{program}: {error}; scripts/setup installs it"));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {words}: {errors}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// A wire of the kernel's: two interfaces, both up.
+pub(crate) fn veth(near: &str, far: &str) {
+    ip(&format!("link add {near} type veth peer name {far}"));
+    ip(&format!("link set {near} up"));
+    ip(&format!("link set {far} up"));
+}

@@ -1,0 +1,255 @@
+//! Pieces of work as tasks on a pool's engines.
+//!
+//! A piece is a fiber; every loop of its likelihood is an off-load point, so the pool's policy decides
+//! how many engines it gets. A fiber is there before its piece: it begins when the pool has a place
+//! for one more task, says that it is hungry, and waits for the foreman's order. Pieces are thus
+//! never in a queue here while another process has nothing to do, and when none are left the engines
+//! of those that ended join the loops of those that have not.
+//!
+//! ```text
+//!   fiber ── Event::Wanted ──► foreman's mailbox       one foreman a run, on a plain thread,
+//!   fiber ◄── Order::Work ──── Crew::deliver           perhaps in another process
+//!   fiber ── Saved …, Finished ──►
+//! ```
+//!
+//! Must stay true: whoever orders a piece hears of it once more: finished, dropped or failed.
+//! Called by: the foreman's thread, which may block; a fiber only ever parks.
+
+use super::AnalysisError;
+use super::plan::{Outcome, Piece};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use sidecore_offload::{
+    OffloadError, Pool, Scope, TaskOptions, TasksOptions,
+    task::{self, TaskRef},
+};
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// How a piece is done.
+pub trait Job: Sync {
+    /// Does a piece, from the state that was saved of it or from its beginning. Nothing where the
+    /// watch broke it off. Called in a task.
+    ///
+    /// # Errors
+    /// [`AnalysisError`]; a cancelled task ends with [`OffloadError::Cancelled`] in it.
+    fn run(
+        &self,
+        piece: &Piece,
+        saved: Option<&str>,
+        watch: &mut dyn Watch,
+    ) -> Result<Option<Vec<Outcome>>, AnalysisError>;
+}
+
+/// Looks after a piece while it is done.
+pub trait Watch {
+    /// To be called wherever the piece could go on from a saved state; `state` makes it. Whether to
+    /// go on. Quick unless the state is asked for.
+    fn step(&mut self, state: &mut dyn FnMut() -> String) -> ControlFlow<()>;
+}
+
+/// What a crew tells its foreman.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Event {
+    /// A task more could work.
+    Wanted,
+    /// A piece's state.
+    Saved(Piece, String),
+    /// A piece is done.
+    Finished(Piece, Vec<Outcome>),
+    /// A piece was broken off, as ordered.
+    Dropped(Piece),
+    /// A piece cannot be done.
+    Failed(Piece, String),
+}
+
+/// What a foreman tells a crew.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Order {
+    /// Do this, from the state saved.
+    Work(Piece, Option<String>),
+    /// Break this off: it is not needed.
+    Drop(Piece),
+    /// Save all states and break off.
+    Stop,
+    /// No more will come; what is under way is not needed.
+    Close,
+}
+
+/// A crew's side that its foreman sees.
+pub struct Crew<'j> {
+    job: &'j dyn Job,
+    tell: &'j (dyn Fn(Event) + Sync),
+    save_every: Duration,
+    desk: Mutex<Desk>,
+    stopped: AtomicBool,
+    closed: AtomicBool,
+}
+
+#[derive(Default)]
+struct Desk {
+    orders: VecDeque<(Piece, Option<String>)>,
+    hungry: Vec<TaskRef>,
+    working: BTreeMap<Piece, TaskRef>,
+}
+
+impl<'j> Crew<'j> {
+    /// Runs a crew on a pool's engines and the cores `cpus` while `lead` does, which is called on this thread and gets the crew to give it
+    /// orders; then closes it. `tell` is called from tasks: it must not block. Every `save_every` a
+    /// piece's state is asked for. Blocks until all tasks have ended.
+    ///
+    /// # Errors
+    /// [`OffloadError`] when tasks cannot be started or one panicked.
+    pub fn run<R>(
+        pool: &Pool,
+        cpus: &[usize],
+        job: &'j dyn Job,
+        save_every: Duration,
+        tell: &'j (dyn Fn(Event) + Sync),
+        lead: impl FnOnce(&Self) -> R,
+    ) -> Result<R, OffloadError> {
+        let crew = Self {
+            job,
+            tell,
+            save_every,
+            desk: Mutex::new(Desk::default()),
+            stopped: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+        };
+        let options = TasksOptions {
+            hosts: pool.engines().min(cpus.len()),
+            cpus: cpus.to_vec(),
+            stack_bytes: STACK_BYTES,
+            ..TasksOptions::default()
+        };
+        pool.tasks(options, |scope| {
+            spawn(scope, &crew);
+            let result = lead(&crew);
+            crew.deliver(Order::Close);
+            scope.cancel();
+            result
+        })
+    }
+
+    /// Gives an order. Never blocks for long.
+    pub fn deliver(&self, order: Order) {
+        let mut desk = self.desk.lock();
+        match order {
+            Order::Work(piece, saved) => {
+                desk.orders.push_back((piece, saved));
+                if let Some(task) = desk.hungry.pop() {
+                    task.wake();
+                }
+            }
+            Order::Drop(piece) => {
+                if let Some(task) = desk.working.get(&piece) {
+                    task.cancel();
+                }
+            }
+            // Partners: the looks of `work` and of `Minder::step`.
+            Order::Stop => self.stopped.store(true, Ordering::Release),
+            Order::Close => {
+                self.closed.store(true, Ordering::Release);
+                desk.hungry.drain(..).for_each(|task| task.wake());
+                desk.working.values().for_each(TaskRef::cancel);
+            }
+        }
+    }
+
+    /// Parks until there is an order that nobody else has taken; nothing when the crew is closed.
+    fn await_order(&self) -> Option<(Piece, Option<String>)> {
+        let own = task::current()?;
+        loop {
+            {
+                let mut desk = self.desk.lock();
+                desk.hungry.retain(|task| task.id() != own.id());
+                if self.is_closed() {
+                    return None;
+                }
+                if let Some(order) = desk.orders.pop_front() {
+                    desk.working.insert(order.0, own);
+                    return Some(order);
+                }
+                desk.hungry.push(own.clone());
+            }
+            let has_order = || {
+                let desk = self.desk.try_lock();
+                desk.is_some_and(|desk| !desk.orders.is_empty()) || self.is_closed()
+            };
+            task::wait_until(has_order).ok()?;
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        // Partner: the store of `deliver`.
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// A fiber's life.
+    fn work(&self) {
+        (self.tell)(Event::Wanted);
+        let Some((piece, saved)) = self.await_order() else {
+            return;
+        };
+        let mut minder = Minder {
+            crew: self,
+            piece,
+            saved_ns: task::now_ns(),
+        };
+        let result = self.job.run(&piece, saved.as_deref(), &mut minder);
+        self.desk.lock().working.remove(&piece);
+        (self.tell)(match result {
+            Ok(Some(outcomes)) => Event::Finished(piece, outcomes),
+            Ok(None) => Event::Dropped(piece),
+            Err(error) if is_cancel(&error) => Event::Dropped(piece),
+            Err(error) => Event::Failed(piece, error.to_string()),
+        });
+    }
+}
+
+/// One more fiber; it sees to the next as soon as it begins.
+fn spawn<'scope, 'env: 'scope>(scope: &'scope Scope<'scope, 'env>, crew: &'env Crew<'_>) {
+    scope.spawn(TaskOptions::default(), move |_| {
+        if !crew.is_closed() {
+            spawn(scope, crew);
+            crew.work();
+        }
+    });
+}
+
+fn is_cancel(error: &AnalysisError) -> bool {
+    use crate::likelihood::LikelihoodError;
+    matches!(
+        error,
+        AnalysisError::Offload(OffloadError::Cancelled)
+            | AnalysisError::Likelihood(LikelihoodError::Offload(OffloadError::Cancelled))
+    )
+}
+
+/// Looks after one piece.
+struct Minder<'c, 'j> {
+    crew: &'c Crew<'j>,
+    piece: Piece,
+    saved_ns: u64,
+}
+
+impl Watch for Minder<'_, '_> {
+    fn step(&mut self, state: &mut dyn FnMut() -> String) -> ControlFlow<()> {
+        // Partner: the store of `Crew::deliver`.
+        let stopped = self.crew.stopped.load(Ordering::Acquire);
+        let age_ns = task::now_ns().saturating_sub(self.saved_ns);
+        if stopped || u128::from(age_ns) >= self.crew.save_every.as_nanos() {
+            self.saved_ns = task::now_ns();
+            (self.crew.tell)(Event::Saved(self.piece, state()));
+        }
+        match stopped || task::is_cancelled() {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    }
+}
+
+/// A search keeps its values on the heap; this is room for its calls.
+const STACK_BYTES: usize = 1 << 20;

@@ -1,0 +1,188 @@
+//! How a piece is done: a search, or a chain of them on resampled alignments.
+//!
+//! Must stay true: what comes out depends on the alignment, the models, the options, the seed and the
+//! piece's kind and index alone. A rapid chain goes from replicate to replicate by the text of their
+//! trees and models, so that one that was interrupted sees the same.
+
+use super::AnalysisError;
+use super::crew::{Job, Watch};
+use super::plan::{Kind, Outcome, Piece, Stream, seed_of};
+use crate::likelihood::{Likelihood, Options, PartOptions};
+use crate::model::{Model, ModelName};
+use crate::msa::Patterns;
+use crate::newick::Newick;
+use crate::random::Random;
+use crate::runner::Runner;
+use crate::search::{self, Start, State, start_tree};
+use crate::tree::Tree;
+use serde::{Deserialize, Serialize};
+use sidecore_offload::task;
+use std::ops::ControlFlow;
+
+/// What searches begin with.
+#[derive(Debug, Clone)]
+pub enum Starts {
+    /// By parsimony for even indices, random ones for odd indices.
+    Mixed,
+    /// By parsimony.
+    Parsimony,
+    /// Random ones.
+    Random,
+    /// These, by index; there are enough of them.
+    Given(Vec<Tree>),
+}
+
+/// What all pieces of an analysis have in common.
+#[derive(Debug)]
+pub struct Searches<R> {
+    /// The taxa.
+    pub names: Vec<String>,
+    /// The partitions.
+    pub parts: Vec<PartOptions>,
+    /// How searches go.
+    pub search: search::Options,
+    /// What they begin with; bootstraps begin with parsimony trees.
+    pub starts: Starts,
+    /// Whether bootstraps are rapid: see [`crate::bootstrap`].
+    pub rapid: bool,
+    /// The seed of everything.
+    pub seed: u64,
+    /// Who runs the loops.
+    pub runner: R,
+}
+
+/// A piece under way.
+#[derive(Debug, Serialize, Deserialize)]
+struct Saved {
+    /// The replicates of its chain that are done.
+    done: Vec<Outcome>,
+    /// The search under way.
+    state: State,
+}
+
+impl<R: Runner + Clone> Job for Searches<R> {
+    fn run(
+        &self,
+        piece: &Piece,
+        saved: Option<&str>,
+        watch: &mut dyn Watch,
+    ) -> Result<Option<Vec<Outcome>>, AnalysisError> {
+        let saved = saved.map(serde_json::from_str::<Saved>).transpose();
+        let saved = saved.map_err(|error| AnalysisError::State {
+            kind: piece.kind,
+            index: piece.first,
+            why: error.to_string(),
+        })?;
+        let (mut done, mut state) = match saved {
+            Some(saved) => (saved.done, Some(saved.state)),
+            None => (Vec::new(), None),
+        };
+        for index in piece.first + done.len() as u32..piece.first + piece.count {
+            match self.one(piece.kind, index, &done, state.take(), watch)? {
+                Some(outcome) => done.push(outcome),
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(done))
+    }
+}
+
+impl<R: Runner + Clone> Searches<R> {
+    /// One search, after those of its chain that are done.
+    fn one(
+        &self,
+        kind: Kind,
+        index: u32,
+        done: &[Outcome],
+        state: Option<State>,
+        watch: &mut dyn Watch,
+    ) -> Result<Option<Outcome>, AnalysisError> {
+        let began_ns = task::now_ns();
+        let seed = |stream| seed_of(self.seed, kind, index, stream);
+        let before = done.last().filter(|_| self.rapid);
+        let parts = match kind {
+            Kind::Search => self.parts.clone(),
+            Kind::Bootstrap => self.resampled(seed(Stream::Sites), before),
+        };
+        let patterns: Vec<&Patterns> = parts.iter().map(|part| &part.patterns).collect();
+        let parsed = |text: &str| {
+            let newick = Newick::parse(text).map_err(|error| AnalysisError::State {
+                kind,
+                index,
+                why: error.to_string(),
+            })?;
+            Ok::<_, AnalysisError>(Tree::from_newick(&newick, &self.names)?)
+        };
+        let made = |start| {
+            let constraint = self.search.constraint.as_ref();
+            start_tree(start, &patterns, constraint, seed(Stream::Start))
+        };
+        let start = match (kind, &self.starts, before) {
+            (Kind::Bootstrap, _, Some(before)) => parsed(&before.tree)?,
+            (Kind::Bootstrap, _, None) | (_, Starts::Parsimony, _) => made(Start::Parsimony),
+            (_, Starts::Given(trees), _) => trees[index as usize % trees.len()].clone(),
+            (_, Starts::Mixed, _) if index.is_multiple_of(2) => made(Start::Parsimony),
+            (_, Starts::Mixed | Starts::Random, _) => made(Start::Random),
+        };
+        let start_text = start.to_newick(&self.names);
+        let state = state.unwrap_or_else(|| State::new(start.clone(), seed(Stream::Search)));
+        let options = search::Options {
+            fast_only: self.search.fast_only || (kind == Kind::Bootstrap && self.rapid),
+            ..self.search.clone()
+        };
+        let runner = self.runner.clone();
+        let mut likelihood = Likelihood::partitioned(start, parts, runner, Options::default())?;
+        let mut step = |state: &State| -> ControlFlow<()> {
+            if state.is_done() {
+                return ControlFlow::Continue(());
+            }
+            watch.step(&mut || {
+                let saved = Saved {
+                    done: done.to_vec(),
+                    state: state.clone(),
+                };
+                // Only maps with odd keys cannot be written as JSON.
+                serde_json::to_string(&saved).unwrap_or_default()
+            })
+        };
+        let state = search::run(&mut likelihood, state, &options, &mut step)?;
+        if !state.is_done() {
+            return Ok(None);
+        }
+        let models = likelihood.parts().iter();
+        Ok(Some(Outcome {
+            kind,
+            index,
+            lnl: state.lnl(),
+            tree: state.tree().to_newick(&self.names),
+            start: start_text,
+            models: models.map(|part| part.model().to_string()).collect(),
+            wall_s: task::now_ns().saturating_sub(began_ns) as f64 * 1e-9,
+        }))
+    }
+
+    /// A replicate's partitions; in a rapid chain the later ones have the first one's parameters.
+    fn resampled(&self, seed: u64, before: Option<&Outcome>) -> Vec<PartOptions> {
+        let mut random = Random::new(seed);
+        let parts = self.parts.iter().enumerate().map(|(number, part)| {
+            let patterns = part.patterns.resampled(&mut random);
+            let text = before.and_then(|before| before.models.get(number));
+            let fixed = text.and_then(|text| ModelName::parse(text, &mut no_files).ok());
+            let name = fixed.unwrap_or_else(|| part.model.name().clone());
+            PartOptions {
+                model: Model::new(name, &patterns),
+                patterns,
+                scale: part.scale,
+            }
+        });
+        parts.collect()
+    }
+}
+
+/// A model with all its values names no files.
+fn no_files(_: &str) -> std::io::Result<String> {
+    Err(std::io::ErrorKind::Unsupported.into())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,132 @@
+use super::*;
+use crate::runner::Serial;
+use crate::simulate::{numbered_names, simulate};
+use crate::tree::random_tree;
+
+fn searches(rapid: bool, seed: u64) -> Searches<Serial> {
+    let name = |text| ModelName::parse(text, &mut no_files).unwrap();
+    let truth = Model::without_alignment(name("HKY{1/3}+FU{0.3/0.2/0.2/0.3}"));
+    let names = numbered_names(8);
+    let tree = random_tree(8, 0.1, &mut Random::new(4));
+    let alignment = simulate(&tree, &names, &truth, 200, 4).unwrap();
+    let sites = [(0..120).collect(), (120..200).collect::<Vec<u32>>()];
+    let parts = sites
+        .into_iter()
+        .zip(["HKY+G", "JC"])
+        .map(|(sites, model)| {
+            let model = name(model);
+            let patterns = Patterns::of_sites(&alignment, model.alphabet(), sites).unwrap();
+            PartOptions {
+                model: Model::new(model, &patterns),
+                patterns,
+                scale: 1.0,
+            }
+        });
+    Searches {
+        parts: parts.collect(),
+        names,
+        search: search::Options::default(),
+        starts: Starts::Mixed,
+        rapid,
+        seed,
+        runner: Serial,
+    }
+}
+
+/// Breaks off after so many steps, with the state.
+struct Breaker {
+    left: usize,
+    state: Option<String>,
+    steps: usize,
+}
+
+impl Watch for Breaker {
+    fn step(&mut self, state: &mut dyn FnMut() -> String) -> ControlFlow<()> {
+        self.steps += 1;
+        if self.left > 0 {
+            self.left -= 1;
+            return ControlFlow::Continue(());
+        }
+        self.state = Some(state());
+        ControlFlow::Break(())
+    }
+}
+
+/// The outcomes, without their times; and how many steps it took.
+fn done(job: &Searches<Serial>, piece: &Piece, break_every: usize) -> (Vec<Outcome>, usize) {
+    let (mut saved, mut steps) = (None, 0);
+    loop {
+        let mut breaker = Breaker {
+            left: break_every,
+            state: None,
+            steps: 0,
+        };
+        let outcomes = job.run(piece, saved.as_deref(), &mut breaker).unwrap();
+        steps += breaker.steps;
+        match outcomes {
+            Some(mut outcomes) => {
+                outcomes.iter_mut().for_each(|outcome| outcome.wall_s = 0.0);
+                return (outcomes, steps);
+            }
+            None => saved = breaker.state,
+        }
+    }
+}
+
+#[test]
+fn broken_off_anywhere_it_goes_on_to_the_same() {
+    let search = Piece {
+        kind: Kind::Search,
+        first: 1,
+        count: 1,
+    };
+    let chain = Piece {
+        kind: Kind::Bootstrap,
+        first: 10,
+        count: 3,
+    };
+    for (rapid, piece) in [(false, search), (true, chain)] {
+        let job = searches(rapid, 1);
+        let (whole, steps) = done(&job, &piece, usize::MAX);
+        assert_eq!(whole.len(), piece.count as usize);
+        assert!(whole.iter().all(|outcome| outcome.models.len() == 2));
+        for break_every in [1, 2, steps / 2] {
+            let (outcomes, _) = done(&job, &piece, break_every);
+            assert_eq!(outcomes, whole, "every {break_every} of {steps}");
+        }
+    }
+}
+
+#[test]
+fn replicates_differ_and_follow_from_the_seed() {
+    let replicate = |job: &Searches<Serial>, first| {
+        let kind = Kind::Bootstrap;
+        let piece = Piece {
+            kind,
+            first,
+            count: 1,
+        };
+        done(job, &piece, usize::MAX).0.remove(0)
+    };
+    let job = searches(false, 1);
+    let first = replicate(&job, 0);
+    assert_eq!(replicate(&searches(false, 1), 0), first);
+    assert_ne!(replicate(&job, 1).lnl, first.lnl);
+    assert_ne!(replicate(&searches(false, 2), 0).lnl, first.lnl);
+}
+
+#[test]
+fn a_spoilt_state_is_said() {
+    let piece = Piece {
+        kind: Kind::Search,
+        first: 0,
+        count: 1,
+    };
+    let mut breaker = Breaker {
+        left: 0,
+        state: None,
+        steps: 0,
+    };
+    let error = searches(false, 1).run(&piece, Some("{}"), &mut breaker);
+    assert!(error.unwrap_err().to_string().contains("--redo"));
+}

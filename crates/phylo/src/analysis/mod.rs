@@ -1,0 +1,60 @@
+//! A whole analysis: searches from several starts, bootstraps, and what they say together.
+//!
+//! - [`plan`]: which pieces of work there are, which are done, what comes next. Pure.
+//! - [`job`]: how a piece is done: a search.
+//! - [`crew`]: pieces as tasks on a pool's engines. [`foreman`]: who hands them out, here and to
+//!   other processes.
+//!
+//! Must stay true: what a piece gives depends on the seed, its kind and its index alone; so engines,
+//! policies, ranks, interruptions and the order of things change nothing but the time.
+
+pub mod crew;
+pub mod foreman;
+pub mod job;
+pub mod plan;
+
+use crate::likelihood::LikelihoodError;
+use crate::splits::CompareError;
+use crate::tree::TreeError;
+use sidecore_offload::OffloadError;
+
+/// What ends an analysis early.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AnalysisError {
+    /// A likelihood.
+    #[error(transparent)]
+    Likelihood(#[from] LikelihoodError),
+    /// An engine.
+    #[error(transparent)]
+    Offload(#[from] OffloadError),
+    /// A tree that does not go with the alignment.
+    #[error(transparent)]
+    Tree(#[from] TreeError),
+    /// Trees that do not go together.
+    #[error(transparent)]
+    Compare(#[from] CompareError),
+    /// A state that was saved cannot be read.
+    #[error("{kind} {index}: its saved state cannot be read ({why}); begin anew with --redo")]
+    State {
+        /// Of which piece.
+        kind: plan::Kind,
+        /// Which.
+        index: u32,
+        /// What is wrong.
+        why: String,
+    },
+    /// A piece could not be done.
+    #[error("{kind} {index}: {why}")]
+    Piece {
+        /// Of what kind.
+        kind: plan::Kind,
+        /// Which.
+        index: u32,
+        /// Why not.
+        why: String,
+    },
+    /// What was to be kept could not be.
+    #[error(transparent)]
+    Keep(#[from] crate::ways::WaysError),
+}

@@ -1,0 +1,318 @@
+//! Which pieces of work an analysis has, which are done, and what comes next.
+//!
+//! Why here: one ledger serves one process and many, a first run and one that goes on. Searches come
+//! before bootstraps: they take longer, and long pieces at the end leave cores idle. Where bootstraps
+//! end by themselves, the next [`Options::every`] are handed out while the test waits for the last
+//! ones of a block, so that nobody is idle; if the test says that there are enough, what was done
+//! beyond is dropped.
+//! Must stay true: how many bootstraps there are in the end depends on their trees alone, not on
+//! when they came in. Pure: no clock, no thread, no I/O.
+
+use crate::bootstrap::convergence::{Options, Verdict};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Kinds of pieces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// A search on the alignment.
+    Search,
+    /// Searches on resampled alignments.
+    Bootstrap,
+}
+
+impl std::fmt::Display for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Search => "search",
+            Self::Bootstrap => "bootstrap",
+        })
+    }
+}
+
+/// A piece of work: one task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Piece {
+    /// Of what kind.
+    pub kind: Kind,
+    /// The index of its first result, from 0.
+    pub first: u32,
+    /// Results that it gives: 1 but for chains of bootstraps.
+    pub count: u32,
+}
+
+impl Piece {
+    fn results(self) -> impl Iterator<Item = (Kind, u32)> {
+        (self.first..self.first + self.count).map(move |index| (self.kind, index))
+    }
+}
+
+/// What one search, or one replicate, came to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Search or bootstrap.
+    pub kind: Kind,
+    /// From 0.
+    pub index: u32,
+    /// Log-likelihood, of the resampled alignment for a bootstrap.
+    pub lnl: f64,
+    /// The tree, in Newick.
+    pub tree: String,
+    /// The tree that it began with, in Newick.
+    pub start: String,
+    /// The model of each partition, all values given.
+    pub models: Vec<String>,
+    /// Seconds from its beginning to its end; time before an interruption is not in it.
+    pub wall_s: f64,
+}
+
+/// How many bootstraps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bootstraps {
+    /// So many.
+    Exactly(u32),
+    /// Until they have converged, or are [`Options::most`].
+    UntilConverged,
+}
+
+/// What an analysis is to do.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Goal {
+    /// Searches.
+    pub starts: u32,
+    /// Bootstraps.
+    pub bootstraps: Bootstraps,
+    /// Replicates of one piece, at least 1: more than 1 where one begins with another's tree.
+    pub chain: u32,
+    /// How convergence is tested.
+    pub convergence: Options,
+}
+
+/// What is to be done next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Next {
+    /// This.
+    Piece(Piece),
+    /// Nothing before something else is done.
+    Wait,
+    /// Nothing any more.
+    Done,
+}
+
+/// What is done and what is not.
+#[derive(Debug)]
+pub struct Ledger {
+    goal: Goal,
+    done: BTreeMap<(Kind, u32), Outcome>,
+    running: BTreeSet<Piece>,
+    saved: BTreeMap<Piece, String>,
+    verdicts: Vec<Verdict>,
+    /// How many bootstraps are enough, once that is known.
+    enough: Option<u32>,
+}
+
+impl Ledger {
+    /// Nothing done.
+    #[must_use]
+    pub fn new(goal: Goal) -> Self {
+        let enough = match goal.bootstraps {
+            Bootstraps::Exactly(count) => Some(count),
+            Bootstraps::UntilConverged => None,
+        };
+        Self {
+            goal,
+            done: BTreeMap::new(),
+            running: BTreeSet::new(),
+            saved: BTreeMap::new(),
+            verdicts: Vec::new(),
+            enough,
+        }
+    }
+
+    /// What is to be done.
+    #[must_use]
+    pub fn goal(&self) -> &Goal {
+        &self.goal
+    }
+
+    /// Hands out a piece.
+    pub fn take_next(&mut self) -> Next {
+        let searches = (0..self.goal.starts).map(|first| Piece {
+            kind: Kind::Search,
+            first,
+            count: 1,
+        });
+        let limit = self.limit();
+        let chain = self.goal.chain.max(1);
+        let bootstraps = (0..limit).step_by(chain as usize).map(|first| Piece {
+            kind: Kind::Bootstrap,
+            first,
+            count: chain.min(self.most() - first),
+        });
+        let free = |piece: &Piece| {
+            !self.running.contains(piece) && piece.results().any(|it| !self.done.contains_key(&it))
+        };
+        match searches.chain(bootstraps).find(free) {
+            Some(piece) => {
+                self.running.insert(piece);
+                Next::Piece(piece)
+            }
+            None if self.is_done() => Next::Done,
+            None => Next::Wait,
+        }
+    }
+
+    /// Whether all is done.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.enough.is_some() && self.wanted().all(|it| self.done.contains_key(&it))
+    }
+
+    /// Whether a piece that is being worked on is still needed.
+    #[must_use]
+    pub fn is_wanted(&self, piece: &Piece) -> bool {
+        piece.kind == Kind::Search || self.enough.is_none_or(|enough| piece.first < enough)
+    }
+
+    /// A piece is being worked on no longer, and is not done.
+    pub fn give_back(&mut self, piece: &Piece) {
+        self.running.remove(piece);
+    }
+
+    /// A piece is done.
+    pub fn finish(&mut self, piece: &Piece, outcomes: Vec<Outcome>) {
+        self.running.remove(piece);
+        self.saved.remove(piece);
+        for outcome in outcomes {
+            self.done.insert((outcome.kind, outcome.index), outcome);
+        }
+    }
+
+    /// A piece's state was saved.
+    pub fn save(&mut self, piece: Piece, state: String) {
+        if piece.results().any(|it| !self.done.contains_key(&it)) {
+            self.saved.insert(piece, state);
+        }
+    }
+
+    /// A piece's saved state.
+    #[must_use]
+    pub fn saved(&self, piece: &Piece) -> Option<&str> {
+        self.saved.get(piece).map(String::as_str)
+    }
+
+    /// The pieces that have a saved state.
+    pub fn all_saved(&self) -> impl Iterator<Item = (&Piece, &str)> {
+        self.saved
+            .iter()
+            .map(|(piece, state)| (piece, state.as_str()))
+    }
+
+    /// How many bootstraps are to be tested now, all of which are there.
+    #[must_use]
+    pub fn test_due(&self) -> Option<u32> {
+        if self.enough.is_some() {
+            return None;
+        }
+        let count = (self.tested() + self.goal.convergence.every).min(self.most());
+        let there = |index| self.done.contains_key(&(Kind::Bootstrap, index));
+        (0..count).all(there).then_some(count)
+    }
+
+    /// A test was made.
+    pub fn add_verdict(&mut self, verdict: Verdict) {
+        if self.enough.is_none() && (verdict.converged || verdict.replicates >= self.most()) {
+            self.enough = Some(verdict.replicates);
+        }
+        self.verdicts.push(verdict);
+    }
+
+    /// The tests that were made.
+    #[must_use]
+    pub fn verdicts(&self) -> &[Verdict] {
+        &self.verdicts
+    }
+
+    /// Everything that is done, searches first, by index; nothing beyond what is wanted.
+    pub fn outcomes(&self) -> impl Iterator<Item = &Outcome> {
+        self.wanted().filter_map(|it| self.done.get(&it))
+    }
+
+    /// Everything that is done, needed or not.
+    pub fn all_done(&self) -> impl Iterator<Item = &Outcome> {
+        self.done.values()
+    }
+
+    /// The outcomes of one kind.
+    pub fn outcomes_of(&self, kind: Kind) -> impl Iterator<Item = &Outcome> {
+        self.outcomes().filter(move |outcome| outcome.kind == kind)
+    }
+
+    /// The search with the best log-likelihood; the first of equals.
+    #[must_use]
+    pub fn best(&self) -> Option<&Outcome> {
+        let searches = self.outcomes_of(Kind::Search);
+        searches.reduce(|best, other| if other.lnl > best.lnl { other } else { best })
+    }
+
+    /// Results that are there, and how many are known to be needed.
+    #[must_use]
+    pub fn progress(&self) -> [u32; 2] {
+        let needed = self.goal.starts + self.enough.unwrap_or_else(|| self.next_test());
+        [self.outcomes().count() as u32, needed]
+    }
+
+    fn tested(&self) -> u32 {
+        self.verdicts.last().map_or(0, |verdict| verdict.replicates)
+    }
+
+    fn next_test(&self) -> u32 {
+        (self.tested() + self.goal.convergence.every).min(self.most())
+    }
+
+    fn most(&self) -> u32 {
+        match self.goal.bootstraps {
+            Bootstraps::Exactly(count) => count,
+            Bootstraps::UntilConverged => self.goal.convergence.most,
+        }
+    }
+
+    /// Bootstraps below this index may be handed out.
+    fn limit(&self) -> u32 {
+        let ahead = self.next_test() + self.goal.convergence.every;
+        self.enough.unwrap_or_else(|| ahead.min(self.most()))
+    }
+
+    fn wanted(&self) -> impl Iterator<Item = (Kind, u32)> + use<> {
+        let searches = (0..self.goal.starts).map(|index| (Kind::Search, index));
+        let bootstraps = (0..self.limit()).map(|index| (Kind::Bootstrap, index));
+        searches.chain(bootstraps)
+    }
+}
+
+/// The seed of one stream of random numbers.
+#[must_use]
+pub fn seed_of(seed: u64, kind: Kind, index: u32, stream: Stream) -> u64 {
+    let place = u64::from(index) << 8 | (kind as u64) << 4 | stream as u64;
+    let mut z = seed ^ place.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ z >> 31
+}
+
+/// What random numbers are for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stream {
+    /// The start tree.
+    Start = 1,
+    /// The resampled sites.
+    Sites = 2,
+    /// The search itself.
+    Search = 3,
+    /// The cuts of the convergence test.
+    Cuts = 4,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,249 @@
+//! The grain of an analysis: bootstraps in numbers that do and do not suit the engines, under each
+//! policy.
+//!
+//! Why here: the second source document's Figures 7 and 8 on real runs. Each run is what `phylo
+//! search` does, files aside: a fresh pool and a fresh policy, which has everything to learn.
+//! Must stay true: the policies' runs of a round follow each other at once, in an order that turns
+//! from round to round; a claim is a ratio within rounds, and its spread is not left out; all runs
+//! of a number of bootstraps give the same trees, or the run fails.
+//! Source: Blagojevic and others, "Dynamic multigrain parallelization on the Cell" (2007), 5.4, 5.5.
+
+use super::BenchError;
+use crate::analysis::crew::{Crew, Event};
+use crate::analysis::foreman::{Change, Desk, Ended, Foreman, Keeper, Message, lead};
+use crate::analysis::job::{Searches, Starts};
+use crate::analysis::plan::{Bootstraps, Goal, Ledger};
+use crate::analysis::{AnalysisError, plan::Outcome};
+use crate::bootstrap::convergence;
+use crate::likelihood::PartOptions;
+use crate::model::{Model, ModelName};
+use crate::msa::Patterns;
+use crate::random::Random;
+use crate::search;
+use crate::simulate::{numbered_names, simulate};
+use crate::tree::random_tree;
+use sidecore_offload::bench::stats::{self, Series};
+use sidecore_offload::{Pool, PoolConfig};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+/// The numbers of bootstraps.
+pub const BOOTSTRAPS: [u32; 10] = [1, 2, 3, 4, 5, 8, 9, 12, 16, 32];
+
+/// What is measured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GrainOptions {
+    /// Engines, one a core.
+    pub engines: usize,
+    /// The cores.
+    pub cpus: Vec<usize>,
+    /// Engines a loop of the static hybrid.
+    pub hybrid: u32,
+    /// Numbers of bootstraps.
+    pub bootstraps: Vec<u32>,
+    /// Rounds.
+    pub rounds: usize,
+    /// Taxa of the simulated alignment.
+    pub taxa: usize,
+    /// Its sites.
+    pub sites: usize,
+    /// Seed of everything.
+    pub seed: u64,
+}
+
+impl GrainOptions {
+    /// What is measured unless somebody wants otherwise.
+    #[must_use]
+    pub fn on(cpus: Vec<usize>, engines: usize, quick: bool) -> Self {
+        Self {
+            engines,
+            cpus,
+            hybrid: if engines < 4 { 2 } else { 4 },
+            bootstraps: match quick {
+                true => BOOTSTRAPS[..5].to_vec(),
+                false => BOOTSTRAPS.to_vec(),
+            },
+            rounds: if quick { 1 } else { 5 },
+            taxa: if quick { 10 } else { 16 },
+            sites: if quick { 2_000 } else { 6_000 },
+            seed: 42,
+        }
+    }
+}
+
+/// One number of bootstraps: medians of seconds, and what the claims are made of.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct GrainRow {
+    /// How many.
+    pub bootstraps: u32,
+    /// One engine a bootstrap.
+    pub edtlp_s: f64,
+    /// So many engines a loop, always.
+    pub hybrid_s: f64,
+    /// Chosen from the last off-loads.
+    pub mgps_s: f64,
+    /// Chosen at each off-load.
+    pub equi_s: f64,
+    /// The four's spreads: largest less smallest, of the median.
+    pub spreads: [f64; 4],
+    /// `mgps` over the better of edtlp and hybrid: median of the rounds' ratios, and its spread.
+    pub mgps_over_better: [f64; 2],
+    /// `equi` over the better of edtlp and hybrid.
+    pub equi_over_better: [f64; 2],
+    /// How many rounds.
+    pub rounds: usize,
+}
+
+/// The data that the runs are made on.
+struct Data {
+    names: Vec<String>,
+    parts: Vec<PartOptions>,
+    seed: u64,
+}
+
+/// Measures. Blocks for minutes. `step` is called after each run; raised, `stop` ends it early with
+/// the rows that are whole.
+///
+/// # Errors
+/// [`BenchError`].
+pub fn grain(
+    options: &GrainOptions,
+    stop: &AtomicBool,
+    step: &dyn Fn(),
+) -> Result<Vec<GrainRow>, BenchError> {
+    let data = Data::new(options)?;
+    let hybrid = format!("hybrid({})", options.hybrid);
+    let policies = ["edtlp", &hybrid, "mgps", "equi"];
+    let mut rows = Vec::new();
+    for &bootstraps in &options.bootstraps {
+        let mut seconds: [Vec<f64>; 4] = Default::default();
+        let mut first: Option<Vec<String>> = None;
+        for round in 0..options.rounds {
+            for turn in 0..policies.len() {
+                let at = (turn + round) % policies.len();
+                let (spent_s, trees) = data.run(options, policies[at], bootstraps, stop)?;
+                // Relaxed: a flag alone.
+                if stop.load(Ordering::Relaxed) {
+                    return Ok(rows);
+                }
+                seconds[at].push(spent_s);
+                if *first.get_or_insert_with(|| trees.clone()) != trees {
+                    let policy = policies[at].to_owned();
+                    return Err(BenchError::Differs { policy, bootstraps });
+                }
+                step();
+            }
+        }
+        rows.push(row(bootstraps, seconds));
+    }
+    Ok(rows)
+}
+
+fn row(bootstraps: u32, seconds: [Vec<f64>; 4]) -> GrainRow {
+    let series = seconds.map(Series::new);
+    // By medians: the better of each round's two would be lucky more often than either is.
+    let better = match series[0].median() <= series[1].median() {
+        true => &series[0],
+        false => &series[1],
+    };
+    let over = |own: &Series| {
+        let outcome = stats::Outcome::of(own, better);
+        [outcome.ratio, outcome.spread]
+    };
+    GrainRow {
+        bootstraps,
+        edtlp_s: series[0].median(),
+        hybrid_s: series[1].median(),
+        mgps_s: series[2].median(),
+        equi_s: series[3].median(),
+        mgps_over_better: over(&series[2]),
+        equi_over_better: over(&series[3]),
+        rounds: better.rounds(),
+        spreads: [0, 1, 2, 3].map(|at| series[at].spread()),
+    }
+}
+
+/// Nothing is kept.
+struct Nothing;
+
+impl Keeper for Nothing {
+    fn keep(&mut self, _: &Ledger, _: Change<'_>) -> Result<(), AnalysisError> {
+        Ok(())
+    }
+}
+
+impl Data {
+    fn new(options: &GrainOptions) -> Result<Self, BenchError> {
+        let mut random = Random::new(options.seed);
+        let tree = random_tree(options.taxa, 0.1, &mut random);
+        let name =
+            |text| ModelName::parse(text, &mut |_| Err(std::io::ErrorKind::Unsupported.into()));
+        let truth = Model::without_alignment(name(super::DNA)?);
+        let names = numbered_names(options.taxa);
+        let alignment = simulate(&tree, &names, &truth, options.sites, options.seed)?;
+        let name = name("GTR+G")?;
+        let patterns = Patterns::new(&alignment, name.alphabet())?;
+        let part = PartOptions {
+            model: Model::new(name, &patterns),
+            patterns,
+            scale: 1.0,
+        };
+        Ok(Self {
+            names,
+            parts: vec![part],
+            seed: options.seed,
+        })
+    }
+
+    /// Seconds of one run, and its trees.
+    fn run(
+        &self,
+        options: &GrainOptions,
+        policy: &str,
+        bootstraps: u32,
+        stop: &AtomicBool,
+    ) -> Result<(f64, Vec<String>), BenchError> {
+        let pool = Pool::start(PoolConfig {
+            engines: options.engines,
+            cpus: options.cpus.clone(),
+            policy: sidecore_sched::by_name(policy)?,
+            ..PoolConfig::default()
+        })?;
+        let job = Searches {
+            names: self.names.clone(),
+            parts: self.parts.clone(),
+            search: search::Options::default(),
+            starts: Starts::Parsimony,
+            rapid: false,
+            seed: self.seed,
+            runner: &pool,
+        };
+        let (sender, mailbox) = mpsc::channel();
+        let tell = |event: Event| {
+            // Nobody listens any more only when the run is over.
+            let _ = sender.send(Message::From(0, event));
+        };
+        let mut foreman = Foreman::new(Ledger::new(Goal {
+            starts: 0,
+            bootstraps: Bootstraps::Exactly(bootstraps),
+            chain: 1,
+            convergence: convergence::Options::default(),
+        }));
+        let ended = Crew::run(&pool, &options.cpus, &job, Duration::MAX, &tell, |crew| {
+            let mut desk = Desk {
+                mailbox: &mailbox,
+                deliver: &mut |_, order| crew.deliver(order),
+                keeper: &mut Nothing,
+                runner: &&pool,
+                stop,
+                seed: self.seed,
+            };
+            let began = Instant::now();
+            let ended = lead(&mut foreman, &mut desk)?;
+            Ok::<(Ended, f64), AnalysisError>((ended, began.elapsed().as_secs_f64()))
+        })??;
+        let tree = |outcome: &Outcome| outcome.tree.clone();
+        Ok((ended.1, foreman.ledger.outcomes().map(tree).collect()))
+    }
+}

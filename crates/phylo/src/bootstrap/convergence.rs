@@ -1,0 +1,238 @@
+//! Whether more replicates would still change the picture.
+//!
+//! The replicates are cut in two random halves, again and again. Of each half a consensus is made:
+//! splits by falling frequency, each that goes with those taken before (extended majority rule). Two
+//! consensuses are as far apart as their splits' frequencies differ (weighted Robinson-Foulds
+//! distance, in per cent of the sum of both when nothing were shared). There are enough replicates
+//! when that distance is small, on the mean and in nearly all cuts.
+//!
+//! Must stay true: a cut depends on the seed and its number alone; so the answer does not depend on
+//! who made which cut.
+//! Source: Pattengale and others, Journal of Computational Biology 17 (2010), 337-354: the test WC
+//! with extended majority rule, 1,000 cuts, 3 %, 99 of 100 cuts. A split that a half's trees do not
+//! have is never in its consensus; RAxML-NG fills up with such, which makes it a little more lenient.
+
+use crate::newick::Newick;
+use crate::random::Random;
+use crate::runner::{Runner, Work};
+use crate::splits::{self, CompareError, Split, Taxa};
+use sidecore_offload::OffloadError;
+use std::collections::HashMap;
+
+/// How the test is made.
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Options {
+    /// Replicates between two tests.
+    pub every: u32,
+    /// Cuts in halves.
+    pub cuts: u32,
+    /// The largest distance of two halves, as a share.
+    pub cutoff: f64,
+    /// No more replicates than these.
+    pub most: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            every: 50,
+            cuts: 1_000,
+            cutoff: 0.03,
+            most: 1_000,
+        }
+    }
+}
+
+/// What a test found.
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Verdict {
+    /// Replicates tested.
+    pub replicates: u32,
+    /// The mean distance of two halves, as a share.
+    pub distance: f64,
+    /// Cuts whose distance is within the cutoff.
+    pub within: u32,
+    /// Whether these are enough replicates.
+    pub converged: bool,
+}
+
+/// Replicates by their splits.
+#[derive(Debug)]
+pub struct Replicates {
+    taxa: Taxa,
+    by_split: HashMap<Split, u32>,
+    splits: Vec<Split>,
+    /// For each split the replicates that have it, a bit each.
+    owners: Vec<Vec<u64>>,
+    count: u32,
+}
+
+impl Replicates {
+    /// None yet; `tree` is any tree of the right taxa.
+    ///
+    /// # Errors
+    /// [`CompareError::Twice`], [`CompareError::TooSmall`].
+    pub fn new(tree: &Newick) -> Result<Self, CompareError> {
+        Ok(Self {
+            taxa: Taxa::of(tree)?,
+            by_split: HashMap::new(),
+            splits: Vec::new(),
+            owners: Vec::new(),
+            count: 0,
+        })
+    }
+
+    /// How many.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Adds one. To be called in the order of the replicates' indices: ties are broken by it.
+    ///
+    /// # Errors
+    /// [`CompareError::Tips`], [`CompareError::Twice`].
+    pub fn add(&mut self, replicate: &Newick) -> Result<(), CompareError> {
+        self.taxa.check(replicate)?;
+        let (word, bit) = (self.count as usize / 64, self.count % 64);
+        for split in splits::of(replicate, &self.taxa) {
+            if split.is_trivial(self.taxa.len()) {
+                continue;
+            }
+            let number = *self.by_split.entry(split.clone()).or_insert_with(|| {
+                self.splits.push(split);
+                self.owners.push(Vec::new());
+                self.splits.len() as u32 - 1
+            });
+            let owners = &mut self.owners[number as usize];
+            owners.resize(word + 1, 0);
+            owners[word] |= 1 << bit;
+        }
+        self.count += 1;
+        Ok(())
+    }
+
+    /// Whether these are enough. Blocks; the cuts are a loop that `runner` may spread.
+    ///
+    /// # Errors
+    /// [`OffloadError`] when an engine failed.
+    pub fn test(
+        &self,
+        seed: u64,
+        options: &Options,
+        runner: &impl Runner,
+    ) -> Result<Verdict, OffloadError> {
+        let per_item = options.cuts.div_ceil(ITEMS).max(1);
+        let starts = (0..options.cuts).step_by(per_item as usize);
+        let mut items: Vec<(u32, Vec<f64>)> = starts.map(|cut| (cut, Vec::new())).collect();
+        runner.run(Work::Cuts, &mut items, |(first, distances)| {
+            let mut halves = [Half::new(self), Half::new(self)];
+            let last = (*first + per_item).min(options.cuts);
+            distances.extend((*first..last).map(|cut| self.distance(seed, cut, &mut halves)));
+        })?;
+        let all: Vec<f64> = items.into_iter().flat_map(|(_, found)| found).collect();
+        let distance = all.iter().sum::<f64>() / all.len().max(1) as f64;
+        let within = all.iter().filter(|&&one| one <= options.cutoff).count() as u32;
+        let enough = (0.99 * f64::from(options.cuts)).ceil() as u32;
+        Ok(Verdict {
+            replicates: self.count,
+            distance,
+            within,
+            converged: self.count >= 2 && within >= enough && distance <= options.cutoff,
+        })
+    }
+
+    /// The distance of the two halves of one cut, as a share.
+    fn distance(&self, seed: u64, cut: u32, halves: &mut [Half; 2]) -> f64 {
+        let mut random = Random::new(seed ^ u64::from(cut).wrapping_mul(CUT_STREAM));
+        // The first half of a shuffle is a half.
+        let mut order: Vec<u32> = (0..self.count).collect();
+        let mut members = vec![0_u64; (self.count as usize).div_ceil(64)];
+        for k in 0..order.len() / 2 {
+            let other = k + random.below((order.len() - k) as u64) as usize;
+            order.swap(k, other);
+            members[order[k] as usize / 64] |= 1 << (order[k] % 64);
+        }
+        let [one, two] = halves;
+        for (split, owners) in self.owners.iter().enumerate() {
+            let all: u32 = owners.iter().map(|word| word.count_ones()).sum();
+            let pairs = owners.iter().zip(&members);
+            let own = pairs.map(|(word, member)| (word & member).count_ones());
+            one.support[split] = own.sum();
+            two.support[split] = all - one.support[split];
+        }
+        one.agree(self);
+        two.agree(self);
+        let (mut apart, mut taken) = (0, 0);
+        for split in 0..self.splits.len() {
+            let support = |half: &Half| u32::from(half.taken[split]) * half.support[split];
+            apart += u64::from(support(one).abs_diff(support(two)));
+            taken += u32::from(one.taken[split]) + u32::from(two.taken[split]);
+        }
+        // As much support as the splits of both would have, were they in every tree.
+        let whole = 0.5 * f64::from(self.count) * f64::from(taken);
+        match taken {
+            0 => 0.0,
+            _ => apart as f64 / whole,
+        }
+    }
+}
+
+/// One half's consensus; kept from cut to cut for what it remembers.
+struct Half {
+    /// For each split how many of the half's trees have it.
+    support: Vec<u32>,
+    /// For each split whether it is in the consensus.
+    taken: Vec<bool>,
+    /// For each split the one that kept it out the last time: it mostly does so again.
+    rival: Vec<u32>,
+}
+
+impl Half {
+    fn new(all: &Replicates) -> Self {
+        let splits = all.splits.len();
+        Self {
+            support: vec![0; splits],
+            taken: vec![false; splits],
+            rival: vec![0; splits],
+        }
+    }
+
+    /// Makes the consensus.
+    fn agree(&mut self, all: &Replicates) {
+        self.taken.fill(false);
+        let most = self.support.iter().copied().max().unwrap_or(0);
+        let mut by_support: Vec<Vec<u32>> = vec![Vec::new(); most as usize + 1];
+        for (split, &support) in self.support.iter().enumerate() {
+            by_support[support as usize].push(split as u32);
+        }
+        let inner = all.taxa.len() - 3;
+        let mut taken: Vec<u32> = Vec::with_capacity(inner);
+        // Splits that no tree of this half has stay out.
+        for &split in by_support[1..].iter().rev().flatten() {
+            if taken.len() == inner {
+                return;
+            }
+            let own = &all.splits[split as usize];
+            let rival = self.rival[split as usize];
+            let fits = |other: u32| own.is_compatible(&all.splits[other as usize]);
+            if self.taken[rival as usize] && !fits(rival) {
+                continue;
+            }
+            match taken.iter().find(|&&other| !fits(other)) {
+                Some(&other) => self.rival[split as usize] = other,
+                None => {
+                    self.taken[split as usize] = true;
+                    taken.push(split);
+                }
+            }
+        }
+    }
+}
+
+/// Pieces that the cuts are dealt in.
+const ITEMS: u32 = 64;
+const CUT_STREAM: u64 = 0x9E37_79B9_7F4A_7C15;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,199 @@
+//! Splits: what a branch does to the taxa.
+//!
+//! Why here: distances, support and convergence all count splits.
+//! Must stay true: a split is kept as the side that does not have taxon 0, so two splits are equal
+//! when their bits are; hashes only find candidates.
+
+use crate::newick::Newick;
+use std::collections::HashMap;
+
+/// What keeps trees from being compared.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CompareError {
+    /// They do not have the same tips.
+    #[error("only one of the trees has the tip `{label}`")]
+    Tips {
+        /// The tip.
+        label: String,
+    },
+    /// A tip stands twice.
+    #[error("a tree has the tip `{label}` twice")]
+    Twice {
+        /// The tip.
+        label: String,
+    },
+    /// Too few to differ.
+    #[error("trees of {taxa} taxa cannot differ: at least 4 are needed")]
+    TooSmall {
+        /// How many.
+        taxa: usize,
+    },
+}
+
+/// The taxa of a set of trees: a number for each label.
+#[derive(Debug, Clone)]
+pub struct Taxa(HashMap<String, usize>);
+
+impl Taxa {
+    /// Those of a tree, numbered as they stand in it.
+    ///
+    /// # Errors
+    /// [`CompareError::Twice`], [`CompareError::TooSmall`].
+    pub fn of(tree: &Newick) -> Result<Self, CompareError> {
+        let taxa = Self::any(tree)?;
+        match taxa.len() {
+            0..4 => Err(CompareError::TooSmall { taxa: taxa.len() }),
+            _ => Ok(taxa),
+        }
+    }
+
+    fn any(tree: &Newick) -> Result<Self, CompareError> {
+        let mut taxa = HashMap::new();
+        for tip in tree.tips() {
+            let label = tree.nodes()[tip].label.clone();
+            let number = taxa.len();
+            if taxa.insert(label.clone(), number).is_some() {
+                return Err(CompareError::Twice { label });
+            }
+        }
+        Ok(Self(taxa))
+    }
+
+    /// How many.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "never empty")]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether a tree has these tips and no other.
+    ///
+    /// # Errors
+    /// [`CompareError::Tips`], [`CompareError::Twice`].
+    pub fn check(&self, tree: &Newick) -> Result<(), CompareError> {
+        let other = Self::any(tree)?;
+        let only = |from: &Self, not: &Self| {
+            let missing = from.0.keys().filter(|label| !not.0.contains_key(*label));
+            missing.min().cloned()
+        };
+        match only(self, &other).or_else(|| only(&other, self)) {
+            Some(label) => Err(CompareError::Tips { label }),
+            None => Ok(()),
+        }
+    }
+
+    /// A label's number.
+    pub(crate) fn number(&self, label: &str) -> usize {
+        self.0[label]
+    }
+}
+
+/// The taxa on the side of a branch that does not have taxon 0.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Split(Box<[u64]>);
+
+impl Split {
+    fn new(mut set: Vec<u64>, taxa: usize) -> Self {
+        if set[0] & 1 == 1 {
+            set.iter_mut().for_each(|word| *word = !*word);
+            if !taxa.is_multiple_of(64)
+                && let Some(last) = set.last_mut()
+            {
+                *last &= (1 << (taxa % 64)) - 1;
+            }
+        }
+        Self(set.into())
+    }
+
+    /// How many taxa that side has.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "a size, not a collection")]
+    pub fn len(&self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// Whether a taxon is on that side.
+    #[must_use]
+    pub fn has(&self, taxon: usize) -> bool {
+        self.0[taxon / 64] >> (taxon % 64) & 1 == 1
+    }
+
+    /// Whether every tree has it: the branch leads to a tip, or stands above everything.
+    #[must_use]
+    pub fn is_trivial(&self, taxa: usize) -> bool {
+        let len = self.len();
+        len <= 1 || len + 1 >= taxa
+    }
+
+    /// Whether a tree can have both.
+    #[must_use]
+    pub fn is_compatible(&self, other: &Self) -> bool {
+        // Neither side has taxon 0, so that their complements always share a taxon.
+        let (mut both, mut only_self, mut only_other) = (0, 0, 0);
+        for (a, b) in self.0.iter().zip(&other.0) {
+            both |= a & b;
+            only_self |= a & !b;
+            only_other |= b & !a;
+        }
+        both == 0 || only_self == 0 || only_other == 0
+    }
+}
+
+/// For each node of a tree the split that the branch above it makes; the root's has no taxon.
+///
+/// # Panics
+/// When the tree has a tip that is none of `taxa`: see [`Taxa::check`].
+#[must_use]
+pub fn of(tree: &Newick, taxa: &Taxa) -> Vec<Split> {
+    let words = taxa.len().div_ceil(64);
+    let nodes = tree.nodes();
+    let mut below = vec![vec![0_u64; words]; nodes.len()];
+    // Children stand after their parents.
+    for node in (0..nodes.len()).rev() {
+        if nodes[node].children.is_empty() {
+            let taxon = taxa.number(&nodes[node].label);
+            below[node][taxon / 64] |= 1 << (taxon % 64);
+        }
+        if let Some(parent) = nodes[node].parent {
+            let (above, own) = below.split_at_mut(node);
+            let pairs = above[parent].iter_mut().zip(&own[0]);
+            pairs.for_each(|(to, from)| *to |= from);
+        }
+    }
+    let splits = below.into_iter().map(|set| Split::new(set, taxa.len()));
+    splits.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+    use crate::tree::random_tree;
+
+    #[test]
+    fn compatible_by_definition() {
+        let names: Vec<String> = (0..70).map(|k| format!("t{k}")).collect();
+        let mut random = Random::new(3);
+        let mut tree = || Newick::parse(&random_tree(70, 0.1, &mut random).to_newick(&names));
+        let (one, two) = (tree().unwrap(), tree().unwrap());
+        let taxa = Taxa::of(&one).unwrap();
+        let (one, two) = (of(&one, &taxa), of(&two, &taxa));
+        let sides = |split: &Split| {
+            let side = |yes| (0..70).filter(move |&k| split.has(k) == yes).collect();
+            [side(true), side(false)] as [std::collections::HashSet<usize>; 2]
+        };
+        let mut conflicts = 0;
+        for a in &one {
+            assert!(one.iter().all(|b| a.is_compatible(b)));
+            for b in &two {
+                let (a_sides, b_sides) = (sides(a), sides(b));
+                let apart = |a| b_sides.iter().any(|b| b.is_disjoint(a));
+                let expected = a_sides.iter().any(apart);
+                assert_eq!(a.is_compatible(b), expected);
+                conflicts += usize::from(!expected);
+            }
+        }
+        assert!(conflicts > 100);
+    }
+}

@@ -1,0 +1,278 @@
+//! Support of a tree's branches by replicates: how often they came out again.
+//!
+//! Felsenstein's support of a branch is the share of the replicates that have its split. The
+//! transfer bootstrap asks instead how many taxa one would have to move, at least, to turn a split of
+//! the replicate into it: with p taxa on the branch's smaller side it is at most p - 1 (a tip's split
+//! is always there), and the support is 1 minus the mean of that share. It is never below
+//! Felsenstein's, and it does not fall to 0 because one taxon of a large clade roams.
+//!
+//! Must stay true: counts are whole numbers, so a sum over replicates is the same in any order.
+//! Replicates may be of any shape, rooted or not.
+//! Sources: Felsenstein, Evolution 39 (1985), 783-791; Lemoine and others, Nature 556 (2018),
+//! 452-456. The transfer distance of a branch is found by one pass over the replicate.
+
+use crate::newick::Newick;
+use crate::runner::{Runner, Work};
+use crate::splits::{self, CompareError, Split, Taxa};
+use sidecore_offload::OffloadError;
+use std::collections::HashSet;
+
+/// What keeps support from being computed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SupportError {
+    /// A replicate of other taxa.
+    #[error(transparent)]
+    Compare(#[from] CompareError),
+    /// An engine failed.
+    #[error("the loop over replicates failed: {0}")]
+    Offload(#[from] OffloadError),
+}
+
+/// A kind of support.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Felsenstein's: the share of replicates that have the split.
+    Fbp,
+    /// Transfer bootstrap: 1 minus the mean share of taxa to be moved.
+    Tbe,
+}
+
+/// A tree whose branches are to be supported.
+#[derive(Debug)]
+pub struct Reference<'t> {
+    tree: &'t Newick,
+    taxa: Taxa,
+    branches: Vec<Branch>,
+}
+
+/// An inner branch.
+#[derive(Debug)]
+struct Branch {
+    /// The node below it.
+    node: usize,
+    split: Split,
+    /// Taxa on its smaller side, at least 2.
+    light: usize,
+}
+
+/// What replicates say, summed: for each branch one number, how far it is from being supported.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tally {
+    kind: Kind,
+    replicates: u64,
+    /// Fbp: replicates without the split; Tbe: taxa to be moved, over all replicates.
+    missing: Vec<u64>,
+}
+
+impl Tally {
+    /// Adds what other replicates say.
+    ///
+    /// # Panics
+    /// When it is of another kind or another tree.
+    pub fn add(&mut self, other: &Self) {
+        assert_eq!(self.kind, other.kind, "kinds of support");
+        assert_eq!(self.missing.len(), other.missing.len(), "branches");
+        self.replicates += other.replicates;
+        let pairs = self.missing.iter_mut().zip(&other.missing);
+        pairs.for_each(|(sum, more)| *sum += more);
+    }
+}
+
+impl<'t> Reference<'t> {
+    /// Takes a tree of any shape.
+    ///
+    /// # Errors
+    /// [`CompareError::Twice`], [`CompareError::TooSmall`].
+    pub fn new(tree: &'t Newick) -> Result<Self, CompareError> {
+        let taxa = Taxa::of(tree)?;
+        let splits = splits::of(tree, &taxa).into_iter().enumerate();
+        let inner = splits.filter(|(_, split)| !split.is_trivial(taxa.len()));
+        let branches = inner.map(|(node, split)| Branch {
+            node,
+            light: split.len().min(taxa.len() - split.len()),
+            split,
+        });
+        Ok(Self {
+            tree,
+            branches: branches.collect(),
+            taxa,
+        })
+    }
+
+    /// How many inner branches it has; the two at a root of two count both.
+    #[must_use]
+    pub fn branches(&self) -> usize {
+        self.branches.len()
+    }
+
+    /// No replicates.
+    #[must_use]
+    pub fn empty(&self, kind: Kind) -> Tally {
+        Tally {
+            kind,
+            replicates: 0,
+            missing: vec![0; self.branches.len()],
+        }
+    }
+
+    /// What one replicate says. Time: in proportion to the taxa for `Fbp`, to the taxa times the
+    /// branches that it does not have for `Tbe`.
+    ///
+    /// # Errors
+    /// [`CompareError::Tips`], [`CompareError::Twice`].
+    pub fn tally(&self, replicate: &Newick, kind: Kind) -> Result<Tally, CompareError> {
+        self.taxa.check(replicate)?;
+        let there: HashSet<Split> = splits::of(replicate, &self.taxa).into_iter().collect();
+        let mut missing = vec![0; self.branches.len()];
+        let mut transfer = Transfer::new(replicate, &self.taxa);
+        for (missing, branch) in missing.iter_mut().zip(&self.branches) {
+            if !there.contains(&branch.split) {
+                *missing = match kind {
+                    // Of two taxa one must be moved at least, and one is enough.
+                    Kind::Tbe if branch.light > 2 => transfer.distance(&branch.split) as u64,
+                    _ => 1,
+                };
+            }
+        }
+        Ok(Tally {
+            kind,
+            replicates: 1,
+            missing,
+        })
+    }
+
+    /// What all of these say, `runner` spreading them. Blocks.
+    ///
+    /// # Errors
+    /// [`SupportError`].
+    pub fn tally_all(
+        &self,
+        replicates: &[Newick],
+        kind: Kind,
+        runner: &impl Runner,
+    ) -> Result<Tally, SupportError> {
+        let per_item = replicates.len().div_ceil(ITEMS).max(1);
+        let mut items: Vec<(&[Newick], Result<Tally, CompareError>)> = replicates
+            .chunks(per_item)
+            .map(|some| (some, Ok(self.empty(kind))))
+            .collect();
+        runner.run(Work::Support, &mut items, |(some, sum)| {
+            for replicate in *some {
+                match (&mut *sum, self.tally(replicate, kind)) {
+                    (Ok(sum), Ok(one)) => sum.add(&one),
+                    (_, Err(error)) => *sum = Err(error),
+                    (Err(_), Ok(_)) => {}
+                }
+            }
+        })?;
+        let mut all = self.empty(kind);
+        for (_, sum) in items {
+            all.add(&sum?);
+        }
+        Ok(all)
+    }
+
+    /// For each inner branch the node below it and its support, from 0 to 1; nothing without
+    /// replicates.
+    #[must_use]
+    pub fn values(&self, tally: &Tally) -> Vec<(usize, f64)> {
+        if tally.replicates == 0 {
+            return Vec::new();
+        }
+        let pairs = self.branches.iter().zip(&tally.missing);
+        let value = |(branch, &missing): (&Branch, &u64)| {
+            let worst = match tally.kind {
+                Kind::Fbp => tally.replicates,
+                Kind::Tbe => tally.replicates * (branch.light as u64 - 1),
+            };
+            (branch.node, (worst - missing) as f64 / worst as f64)
+        };
+        pairs.map(value).collect()
+    }
+
+    /// The tree with the supports as labels of its inner nodes: whole per cent for `Fbp`, from 0 to 1
+    /// with six digits for `Tbe`. Labels that were there go.
+    #[must_use]
+    pub fn labelled(&self, tally: &Tally) -> Newick {
+        let mut tree = self.tree.clone();
+        let inner: Vec<usize> = (0..tree.nodes().len())
+            .filter(|&node| !tree.nodes()[node].children.is_empty())
+            .collect();
+        inner
+            .into_iter()
+            .for_each(|node| tree.set_label(node, String::new()));
+        for (node, value) in self.values(tally) {
+            let label = match tally.kind {
+                Kind::Fbp => format!("{:.0}", 100.0 * value),
+                Kind::Tbe => format!("{value:.6}"),
+            };
+            // A split that leads to a tip on the root's other side has no inner node of its own.
+            if !tree.nodes()[node].children.is_empty() {
+                tree.set_label(node, label);
+            }
+        }
+        tree
+    }
+}
+
+/// A replicate laid out for transfer distances.
+struct Transfer {
+    /// Each node's parent, the root its own; children after parents.
+    parents: Vec<u32>,
+    /// Each tip's node and taxon.
+    tips: Vec<(u32, u32)>,
+    /// Taxa below each node.
+    sizes: Vec<u32>,
+    /// Taxa below each node that are in the split asked for.
+    inside: Vec<u32>,
+}
+
+impl Transfer {
+    fn new(tree: &Newick, taxa: &Taxa) -> Self {
+        let nodes = tree.nodes();
+        let parents = nodes.iter().map(|node| node.parent.unwrap_or(0) as u32);
+        let tips = tree.tips().map(|tip| {
+            let taxon = taxa.number(&nodes[tip].label);
+            (tip as u32, taxon as u32)
+        });
+        let mut made = Self {
+            parents: parents.collect(),
+            tips: tips.collect(),
+            sizes: vec![0; nodes.len()],
+            inside: vec![0; nodes.len()],
+        };
+        for &(tip, _) in &made.tips {
+            made.sizes[tip as usize] = 1;
+        }
+        for node in (1..nodes.len()).rev() {
+            made.sizes[made.parents[node] as usize] += made.sizes[node];
+        }
+        made
+    }
+
+    /// The fewest taxa that must change sides to make some split of this tree the given one.
+    fn distance(&mut self, split: &Split) -> u32 {
+        self.inside.fill(0);
+        for &(tip, taxon) in &self.tips {
+            self.inside[tip as usize] = u32::from(split.has(taxon as usize));
+        }
+        let taxa = self.tips.len() as u32;
+        let members = split.len() as u32;
+        let mut least = taxa;
+        for node in (1..self.parents.len()).rev() {
+            let inside = self.inside[node];
+            self.inside[self.parents[node] as usize] += inside;
+            let moved = (members - inside) + (self.sizes[node] - inside);
+            least = least.min(moved).min(taxa - moved);
+        }
+        least
+    }
+}
+
+/// Pieces that replicates are dealt in.
+const ITEMS: usize = 64;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,226 @@
+//! Network interfaces of the kernel: number, MTU, hardware address, up or down, addresses.
+//!
+//! Why here: whoever makes a TAP or binds to a device must set its other end up, and the requests
+//! are untyped. Must stay true: the request has the kernel's layout, which the sizes below check;
+//! names are at most 15 bytes. Any thread; acts in the network namespace of the calling thread.
+//! Source: netdevice(7), `include/uapi/linux/if.h` and `ipv6.h`.
+#![allow(unsafe_code)] // the kernel's C surface: ioctl(2) takes an untyped argument
+
+use crate::SysError;
+use rustix::io::Errno;
+use rustix::ioctl::{Opcode, Setter, Updater, ioctl};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::OwnedFd;
+
+/// The most bytes of an interface's name.
+pub const NAME_BYTES_MAX: usize = 15;
+
+/// `struct ifreq`: a name, and what the request is about.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Request {
+    pub(crate) name: [u8; NAME_BYTES_MAX + 1],
+    pub(crate) value: [u8; 24],
+}
+
+/// `struct in6_ifreq`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Request6 {
+    address: [u8; 16],
+    prefix_bits: u32,
+    index: i32,
+}
+
+const _: () = assert!(size_of::<Request>() == 40 && size_of::<Request6>() == 24);
+
+impl Request {
+    /// # Errors
+    /// [`SysError::Size`] for a name that no interface can have.
+    pub(crate) fn new(name: &str) -> Result<Self, SysError> {
+        if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains(['\0', '/']) {
+            return Err(SysError::Size {
+                what: "the name of a network interface",
+                value: name.len(),
+                rule: "1 to 15 bytes without a slash",
+            });
+        }
+        let mut request = Self {
+            name: [0; NAME_BYTES_MAX + 1],
+            value: [0; 24],
+        };
+        request.name[..name.len()].copy_from_slice(name.as_bytes());
+        Ok(request)
+    }
+
+    /// The name that the kernel filled in.
+    pub(crate) fn name(&self) -> String {
+        let used = self.name.iter().position(|&byte| byte == 0);
+        String::from_utf8_lossy(&self.name[..used.unwrap_or(0)]).into_owned()
+    }
+
+    fn with_i32(mut self, value: i32) -> Self {
+        self.value[..4].copy_from_slice(&value.to_ne_bytes());
+        self
+    }
+
+    fn with_ipv4(mut self, address: Ipv4Addr) -> Self {
+        // `struct sockaddr_in`: family, port, address.
+        self.value[..2].copy_from_slice(&AF_INET.to_ne_bytes());
+        self.value[4..8].copy_from_slice(&address.octets());
+        self
+    }
+}
+
+/// The number of an interface.
+///
+/// # Errors
+/// [`SysError::Call`]: `ENODEV` where there is none of that name.
+pub fn index(name: &str) -> Result<u32, SysError> {
+    Request::new(name)?;
+    rustix::net::netdevice::name_to_index(socket(AddressFamily::INET)?, name)
+        .map_err(refused("SIOCGIFINDEX"))
+}
+
+/// The largest IP packet that it sends as one frame, in bytes.
+///
+/// # Errors
+/// [`SysError::Call`].
+pub fn mtu_bytes(name: &str) -> Result<usize, SysError> {
+    let request = get::<SIOCGIFMTU>(name, "SIOCGIFMTU")?;
+    let [a, b, c, d, ..] = request.value;
+    Ok(usize::try_from(i32::from_ne_bytes([a, b, c, d])).unwrap_or(0))
+}
+
+/// Sets [`mtu_bytes`].
+///
+/// # Errors
+/// [`SysError::Call`]: `EPERM` without CAP_NET_ADMIN, `EINVAL` for a size that the device refuses.
+pub fn set_mtu(name: &str, bytes: usize) -> Result<(), SysError> {
+    let value = i32::try_from(bytes).unwrap_or(i32::MAX);
+    set::<SIOCSIFMTU>(Request::new(name)?.with_i32(value), "SIOCSIFMTU")
+}
+
+/// The hardware address.
+///
+/// # Errors
+/// [`SysError::Call`].
+pub fn hardware_address(name: &str) -> Result<[u8; 6], SysError> {
+    let request = get::<SIOCGIFHWADDR>(name, "SIOCGIFHWADDR")?;
+    let [_, _, a, b, c, d, e, f, ..] = request.value;
+    Ok([a, b, c, d, e, f])
+}
+
+/// Sets the interface up; it was and stays what it is otherwise.
+///
+/// # Errors
+/// [`SysError::Call`]: `EPERM` without CAP_NET_ADMIN.
+pub fn set_up(name: &str) -> Result<(), SysError> {
+    let mut request = get::<SIOCGIFFLAGS>(name, "SIOCGIFFLAGS")?;
+    let flags = u16::from_ne_bytes([request.value[0], request.value[1]]) | IFF_UP;
+    request.value[..2].copy_from_slice(&flags.to_ne_bytes());
+    set::<SIOCSIFFLAGS>(request, "SIOCSIFFLAGS")
+}
+
+/// Gives the interface an address and the network around it. One that it has already is no error.
+///
+/// # Errors
+/// [`SysError::Call`]: `EPERM` without CAP_NET_ADMIN; [`SysError::Size`] for a prefix that is longer
+/// than the address.
+pub fn add_address(name: &str, address: IpAddr, prefix_bits: u8) -> Result<(), SysError> {
+    let bits_max = if address.is_ipv4() { 32 } else { 128 };
+    if prefix_bits > bits_max {
+        return Err(SysError::Size {
+            what: "an address's prefix",
+            value: usize::from(prefix_bits),
+            rule: "at most 32 bits for IPv4, 128 for IPv6",
+        });
+    }
+    let request = Request::new(name)?;
+    match address {
+        IpAddr::V4(address) => {
+            let mask = u32::MAX
+                .checked_shl(32 - u32::from(prefix_bits))
+                .unwrap_or(0);
+            set::<SIOCSIFADDR>(request.with_ipv4(address), "SIOCSIFADDR")?;
+            set::<SIOCSIFNETMASK>(
+                request.with_ipv4(Ipv4Addr::from_bits(mask)),
+                "SIOCSIFNETMASK",
+            )
+        }
+        IpAddr::V6(address) => {
+            let request = Request6 {
+                address: address.octets(),
+                prefix_bits: prefix_bits.into(),
+                index: index(name)?.cast_signed(),
+            };
+            let socket = socket(AddressFamily::INET6)?;
+            // SAFETY: SIOCSIFADDR on an IPv6 socket reads one `struct in6_ifreq`, which `Request6`
+            // is, byte for byte.
+            match unsafe { ioctl(socket, Setter::<SIOCSIFADDR, Request6>::new(request)) } {
+                Ok(()) | Err(Errno::EXIST) => Ok(()),
+                Err(error) => Err(refused("SIOCSIFADDR")(error)),
+            }
+        }
+    }
+}
+
+fn get<const OPCODE: Opcode>(name: &str, call: &'static str) -> Result<Request, SysError> {
+    let mut request = Request::new(name)?;
+    // SAFETY: these requests read and write one `struct ifreq`, which `Request` is, byte for byte;
+    // none of those used here puts a pointer in it.
+    unsafe {
+        ioctl(
+            socket(AddressFamily::INET)?,
+            Updater::<OPCODE, Request>::new(&mut request),
+        )
+    }
+    .map_err(refused(call))?;
+    Ok(request)
+}
+
+fn set<const OPCODE: Opcode>(request: Request, call: &'static str) -> Result<(), SysError> {
+    let socket = socket(AddressFamily::INET)?;
+    // SAFETY: these requests read one `struct ifreq`, which `Request` is, byte for byte.
+    unsafe { ioctl(socket, Setter::<OPCODE, Request>::new(request)) }.map_err(refused(call))
+}
+
+fn socket(family: AddressFamily) -> Result<OwnedFd, SysError> {
+    socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None).map_err(refused("socket"))
+}
+
+fn refused(call: &'static str) -> impl Fn(Errno) -> SysError {
+    move |source| SysError::Call {
+        call,
+        source: source.into(),
+    }
+}
+
+const AF_INET: u16 = 2;
+const IFF_UP: u16 = 1;
+const SIOCGIFFLAGS: Opcode = 0x8913;
+const SIOCSIFFLAGS: Opcode = 0x8914;
+const SIOCSIFADDR: Opcode = 0x8916;
+const SIOCSIFNETMASK: Opcode = 0x891c;
+const SIOCGIFMTU: Opcode = 0x8921;
+const SIOCSIFMTU: Opcode = 0x8922;
+const SIOCGIFHWADDR: Opcode = 0x8927;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loopback_is_found_and_nonsense_is_not() {
+        assert!(index("lo").unwrap() > 0);
+        assert!(mtu_bytes("lo").unwrap() >= 1280);
+        assert_eq!(hardware_address("lo").unwrap(), [0; 6]);
+        assert!(index("no-such-one").is_err());
+        assert!(matches!(index("").unwrap_err(), SysError::Size { .. }));
+        assert!(matches!(
+            index("sixteen-bytes-xx").unwrap_err(),
+            SysError::Size { .. }
+        ));
+    }
+}

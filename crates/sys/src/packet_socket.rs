@@ -1,0 +1,250 @@
+//! Packet sockets: frames of a network interface, past the kernel's stack.
+//!
+//! Why here: their options and their address are untyped, and many frames a call need arrays of C
+//! structs. Every frame has the header of [`crate::tun`] in front (10 bytes), so that super-segments
+//! and incomplete checksums come through. Must stay true: nothing here waits; arrays that the kernel
+//! reads point into buffers that are borrowed for the call. Source: packet(7), recvmmsg(2).
+#![allow(unsafe_code)] // the kernel's C surface: untyped options, arrays of pointers
+
+use crate::SysError;
+use rustix::io::Errno;
+use std::io::IoSlice;
+use std::mem::zeroed;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr;
+
+/// The most frames of one call.
+pub const BATCH_MAX: usize = 32;
+/// Bytes of the header in front of each frame.
+pub const HEADER_BYTES: usize = 10;
+
+/// A packet socket, bound to one interface.
+#[derive(Debug)]
+pub struct PacketSocket {
+    socket: OwnedFd,
+    bypasses_queue: bool,
+}
+
+impl PacketSocket {
+    /// Opens one on the interface of that number. `promiscuous`: frames to other addresses too.
+    ///
+    /// # Errors
+    /// [`SysError::Call`]: `EPERM` without CAP_NET_RAW; `ENODEV`, `ENETDOWN`.
+    pub fn open(interface: u32, promiscuous: bool) -> Result<Self, SysError> {
+        let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+        // Protocol 0: nothing comes in before it is bound.
+        // SAFETY: takes integers, returns a new descriptor or -1.
+        let socket = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
+        check(socket, "socket(AF_PACKET)")?;
+        // SAFETY: just opened, and nobody else's.
+        let socket = unsafe { OwnedFd::from_raw_fd(socket) };
+        let mut this = Self {
+            socket,
+            bypasses_queue: false,
+        };
+        this.set(libc::PACKET_VNET_HDR, 1, "PACKET_VNET_HDR")?;
+        // What we send is not what came in.
+        this.set(PACKET_IGNORE_OUTGOING, 1, "PACKET_IGNORE_OUTGOING")?;
+        this.bypasses_queue = this.set(PACKET_QDISC_BYPASS, 1, "").is_ok();
+        for (option, bytes) in [
+            (libc::SO_RCVBUFFORCE, BUFFER_BYTES),
+            (libc::SO_SNDBUFFORCE, BUFFER_BYTES),
+        ] {
+            // Without CAP_NET_ADMIN the default has to do.
+            this.set_of(libc::SOL_SOCKET, option, &bytes, "").ok();
+        }
+        // SAFETY: plain numbers, for which zeros are valid.
+        let mut address: libc::sockaddr_ll = unsafe { zeroed() };
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+        address.sll_ifindex = interface.cast_signed();
+        // SAFETY: points to an address of the stated size.
+        let bound = unsafe {
+            libc::bind(
+                this.socket.as_raw_fd(),
+                (&raw const address).cast(),
+                size_of::<libc::sockaddr_ll>() as u32,
+            )
+        };
+        check(bound, "bind of a packet socket")?;
+        if promiscuous {
+            let membership = libc::packet_mreq {
+                mr_ifindex: interface.cast_signed(),
+                mr_type: libc::PACKET_MR_PROMISC as u16,
+                mr_alen: 0,
+                mr_address: [0; 8],
+            };
+            this.set_of(
+                libc::SOL_PACKET,
+                libc::PACKET_ADD_MEMBERSHIP,
+                &membership,
+                "PACKET_ADD_MEMBERSHIP",
+            )?;
+        }
+        Ok(this)
+    }
+
+    /// Whether what is sent goes straight to the device, past the queueing discipline.
+    #[must_use]
+    pub fn bypasses_queue(&self) -> bool {
+        self.bypasses_queue
+    }
+
+    /// Takes waiting frames, with their headers: one into each `frame_bytes` bytes of `slots`, its
+    /// length into `lengths`. Returns how many. What is longer is cut.
+    ///
+    /// # Errors
+    /// [`SysError::Call`]: `ENETDOWN` once when the interface goes down.
+    #[inline]
+    pub fn receive(
+        &self,
+        slots: &mut [u8],
+        frame_bytes: usize,
+        lengths: &mut [usize],
+    ) -> Result<usize, SysError> {
+        // SAFETY: C structs of numbers and null pointers; only those that are filled in are used.
+        let mut pieces: [libc::iovec; BATCH_MAX] = unsafe { zeroed() };
+        // SAFETY: as above.
+        let mut messages: [libc::mmsghdr; BATCH_MAX] = unsafe { zeroed() };
+        let mut count = 0;
+        for slot in slots
+            .chunks_exact_mut(frame_bytes.max(1))
+            .take(BATCH_MAX.min(lengths.len()))
+        {
+            pieces[count].iov_base = slot.as_mut_ptr().cast();
+            pieces[count].iov_len = slot.len();
+            messages[count].msg_hdr.msg_iov = &raw mut pieces[count];
+            messages[count].msg_hdr.msg_iovlen = 1;
+            count += 1;
+        }
+        // SAFETY: the first `count` messages point to pieces that point into `slots`, disjoint and
+        // borrowed for the call.
+        let received = unsafe {
+            libc::recvmmsg(
+                self.socket.as_raw_fd(),
+                messages.as_mut_ptr(),
+                count as u32,
+                libc::MSG_DONTWAIT as _,
+                ptr::null_mut(),
+            )
+        };
+        if received < 0 {
+            return match last() {
+                Errno::AGAIN | Errno::INTR => Ok(0),
+                error => Err(call("recvmmsg")(error)),
+            };
+        }
+        let received = received as usize;
+        for (length, message) in lengths.iter_mut().zip(&messages[..received]) {
+            *length = message.msg_len as usize;
+        }
+        Ok(received)
+    }
+
+    /// Sends frames, each in one piece with its header. Returns how many the kernel took; it has no
+    /// room for the others now.
+    ///
+    /// # Errors
+    /// [`SysError::Call`].
+    #[inline]
+    pub fn send(&self, frames: &[&[u8]]) -> Result<usize, SysError> {
+        // SAFETY: C structs of numbers and null pointers; only those that are filled in are used.
+        let mut pieces: [libc::iovec; BATCH_MAX] = unsafe { zeroed() };
+        // SAFETY: as above.
+        let mut messages: [libc::mmsghdr; BATCH_MAX] = unsafe { zeroed() };
+        let mut count = 0;
+        for frame in frames.iter().take(BATCH_MAX) {
+            pieces[count].iov_base = frame.as_ptr().cast_mut().cast();
+            pieces[count].iov_len = frame.len();
+            messages[count].msg_hdr.msg_iov = &raw mut pieces[count];
+            messages[count].msg_hdr.msg_iovlen = 1;
+            count += 1;
+        }
+        // SAFETY: the first `count` messages point to pieces that point to the frames, which are only
+        // read.
+        let sent = unsafe {
+            libc::sendmmsg(
+                self.socket.as_raw_fd(),
+                messages.as_mut_ptr(),
+                count as u32,
+                libc::MSG_DONTWAIT as _,
+            )
+        };
+        if sent >= 0 {
+            return Ok(sent as usize);
+        }
+        match last() {
+            Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM | Errno::INTR => Ok(0),
+            // The device does not take this one, or is down: as if lost on the wire.
+            Errno::INVAL | Errno::MSGSIZE | Errno::NETDOWN => Ok(1.min(count)),
+            error => Err(call("sendmmsg")(error)),
+        }
+    }
+
+    /// Sends one frame in pieces, its header first; false where there is no room now.
+    ///
+    /// # Errors
+    /// [`SysError::Call`].
+    #[inline]
+    pub fn send_pieces(&self, pieces: &[IoSlice<'_>]) -> Result<bool, SysError> {
+        match rustix::io::writev(&self.socket, pieces) {
+            Ok(_) => Ok(true),
+            Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM | Errno::INTR) => Ok(false),
+            Err(Errno::INVAL | Errno::MSGSIZE | Errno::NETDOWN) => Ok(true),
+            Err(error) => Err(call("writev to a packet socket")(error)),
+        }
+    }
+
+    fn set(&self, option: i32, value: i32, what: &'static str) -> Result<(), SysError> {
+        self.set_of(libc::SOL_PACKET, option, &value, what)
+    }
+
+    fn set_of<T: Copy>(
+        &self,
+        level: i32,
+        option: i32,
+        value: &T,
+        what: &'static str,
+    ) -> Result<(), SysError> {
+        // SAFETY: points to a value of the stated size; the options used here read no pointer in it.
+        let set = unsafe {
+            libc::setsockopt(
+                self.socket.as_raw_fd(),
+                level,
+                option,
+                ptr::from_ref(value).cast(),
+                size_of::<T>() as u32,
+            )
+        };
+        check(set, what)
+    }
+}
+
+impl AsFd for PacketSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+fn check(result: i32, what: &'static str) -> Result<(), SysError> {
+    if result < 0 {
+        return Err(call(what)(last()));
+    }
+    Ok(())
+}
+
+fn last() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+}
+
+fn call(call: &'static str) -> impl Fn(Errno) -> SysError {
+    move |source| SysError::Call {
+        call,
+        source: source.into(),
+    }
+}
+
+const PACKET_QDISC_BYPASS: i32 = 20;
+const PACKET_IGNORE_OUTGOING: i32 = 23;
+/// Of the socket's queues.
+const BUFFER_BYTES: i32 = 8 << 20;

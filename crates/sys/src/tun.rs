@@ -1,0 +1,133 @@
+//! TAP: a network interface of the kernel whose wire is a file of ours.
+//!
+//! Why here: making one needs untyped requests. Every frame has a header in front that says what is
+//! left to do with its checksum and whether it is a super-segment (`include/uapi/linux/virtio_net.h`,
+//! in the machine's own byte order). Must stay true: reads and writes never wait; the interface goes
+//! with the last descriptor unless somebody made it to stay. One thread at a time reads, one writes.
+//! Source: Documentation/networking/tuntap.rst, `drivers/net/tun.c`.
+#![allow(unsafe_code)] // the kernel's C surface: ioctl(2) takes an untyped argument
+
+use crate::SysError;
+use crate::interface::Request;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::ioctl::{IntegerSetter, Opcode, Setter, Updater, ioctl};
+use std::io::IoSlice;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// A TAP.
+#[derive(Debug)]
+pub struct Tap {
+    file: OwnedFd,
+    name: String,
+}
+
+impl Tap {
+    /// Makes the interface `name`, or takes one that was made to stay. With `%d` in it the kernel
+    /// chooses a number. Each frame gets a header of `header_bytes`, 10 or 12; `offload`: super-segments
+    /// of TCP and incomplete checksums come through.
+    ///
+    /// # Errors
+    /// [`SysError::Call`]: `ENOENT` without /dev/net/tun, `EPERM` without CAP_NET_ADMIN, `EBUSY` while
+    /// another has it (also for a moment after that one closed it), `EINVAL` where an interface of
+    /// another kind has the name.
+    pub fn open(name: &str, header_bytes: u8, offload: bool) -> Result<Self, SysError> {
+        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = rustix::fs::open("/dev/net/tun", flags, Mode::empty())
+            .map_err(refused("opening /dev/net/tun"))?;
+        let mut request = Request::new(name)?;
+        let kind = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR;
+        request.value[..2].copy_from_slice(&kind.to_ne_bytes());
+        // SAFETY: TUNSETIFF reads and writes one `struct ifreq`, which `Request` is.
+        unsafe { ioctl(&file, Updater::<TUNSETIFF, Request>::new(&mut request)) }
+            .map_err(refused("TUNSETIFF"))?;
+        // SAFETY: TUNSETVNETHDRSZ reads one int.
+        unsafe {
+            ioctl(
+                &file,
+                Setter::<TUNSETVNETHDRSZ, i32>::new(header_bytes.into()),
+            )
+        }
+        .map_err(refused("TUNSETVNETHDRSZ"))?;
+        let take = if offload {
+            TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6
+        } else {
+            0
+        };
+        // SAFETY: TUNSETOFFLOAD takes an integer in the place of a pointer.
+        unsafe { ioctl(&file, IntegerSetter::<TUNSETOFFLOAD>::new_usize(take)) }
+            .map_err(refused("TUNSETOFFLOAD"))?;
+        Ok(Self {
+            file,
+            name: request.name(),
+        })
+    }
+
+    /// What the interface is called.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Reads one frame with its header; `None` where none waits. What is longer than `buffer` is cut.
+    ///
+    /// # Errors
+    /// [`SysError::Call`]: `EBADFD` where the interface was deleted.
+    #[inline]
+    pub fn read(&self, buffer: &mut [u8]) -> Result<Option<usize>, SysError> {
+        match rustix::io::read(&self.file, buffer) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+            Err(error) => Err(refused("reading from a TAP")(error)),
+        }
+    }
+
+    /// Writes one frame: header first.
+    ///
+    /// # Errors
+    /// [`SysError::Call`].
+    #[inline]
+    pub fn write(&self, pieces: &[IoSlice<'_>]) -> Result<Written, SysError> {
+        match rustix::io::writev(&self.file, pieces) {
+            Ok(_) => Ok(Written::Sent),
+            Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM | Errno::INTR) => Ok(Written::NoRoom),
+            // The interface is down, or the frame is not to its taste.
+            Err(Errno::IO | Errno::INVAL | Errno::MSGSIZE) => Ok(Written::Refused),
+            Err(error) => Err(refused("writing to a TAP")(error)),
+        }
+    }
+}
+
+impl AsFd for Tap {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// What became of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Written {
+    /// The kernel has it.
+    Sent,
+    /// It has no memory for it now.
+    NoRoom,
+    /// It does not take it: the interface is down, or the frame is malformed. As if lost on the wire.
+    Refused,
+}
+
+fn refused(call: &'static str) -> impl Fn(Errno) -> SysError {
+    move |source| SysError::Call {
+        call,
+        source: source.into(),
+    }
+}
+
+const IFF_TAP: u16 = 0x0002;
+const IFF_NO_PI: u16 = 0x1000;
+const IFF_VNET_HDR: u16 = 0x4000;
+const TUNSETIFF: Opcode = 0x4004_54CA;
+const TUNSETOFFLOAD: Opcode = 0x4004_54D0;
+const TUNSETVNETHDRSZ: Opcode = 0x4004_54D8;
+const TUN_F_CSUM: usize = 0x01;
+const TUN_F_TSO4: usize = 0x02;
+const TUN_F_TSO6: usize = 0x04;
