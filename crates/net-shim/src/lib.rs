@@ -8,7 +8,7 @@
 //!
 //! Two threads call: the one that initialised moves the clock and never waits for anything but the
 //! stack's timers; another one may be in a socket call that waits. Must stay true: before the clock
-//! moves, a call that waits has seen all that happened ([`shim::Shim::settle`]), so that a run is the
+//! moves, a call that waits has seen all that happened (`shim::Shim::settle`), so that a run is the
 //! same each time.
 
 mod abi;
