@@ -163,7 +163,7 @@ impl Learned {
             let path = directory.join(FILE);
             match std::fs::read_to_string(&path) {
                 Ok(text) => return Self::parse(&text, &path),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) if holds_nothing(error.kind()) => {}
                 Err(error) => return Err(LearnedError::File { path, error }),
             }
         }
@@ -225,6 +225,13 @@ impl Learned {
         }
         Ok((kept.cpu == machine::processor()).then_some(kept.learned))
     }
+}
+
+/// A place that is not there, or that belongs to somebody else (the home of who started us before
+/// the user was changed), holds nothing of ours.
+fn holds_nothing(kind: io::ErrorKind) -> bool {
+    use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
+    matches!(kind, NotFound | NotADirectory | PermissionDenied)
 }
 
 /// Where this user's file lies. Source: the XDG base directory specification, "state".
