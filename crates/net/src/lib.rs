@@ -10,6 +10,7 @@
 
 pub(crate) mod buffer;
 pub(crate) mod checksum;
+pub mod drill;
 pub mod engine;
 mod error;
 pub mod nic;

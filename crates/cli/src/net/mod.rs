@@ -1,5 +1,6 @@
 //! `sidecore net`: the protocol stack.
 
+mod drill;
 mod server;
 mod status;
 mod up;
@@ -20,6 +21,8 @@ pub(crate) enum Command {
     Source(server::Args),
     /// What a running stack does.
     Status(status::Args),
+    /// Play scripts of packets, calls and times against the stack, in virtual time.
+    Drill(drill::Args),
 }
 
 impl Command {
@@ -31,6 +34,7 @@ impl Command {
             Self::Discard(args) => args.run(Service::Discard),
             Self::Source(args) => args.run(Service::Source),
             Self::Status(args) => args.run(),
+            Self::Drill(args) => args.run(),
         }
     }
 }

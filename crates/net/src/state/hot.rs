@@ -127,6 +127,8 @@ pub(crate) mod flag {
     pub(crate) const FAILED: u32 = 1 << 25;
     /// Acknowledgments are due at once (out-of-order data was seen lately, or the session is young).
     pub(crate) const QUICK: u32 = 1 << 26;
+    /// The next segment of a repair goes out whatever the congestion window is.
+    pub(crate) const REPAIR_OWED: u32 = 1 << 27;
 }
 
 /// The control block. Times end in `_us` (wrap after 71 minutes); ticks are the wheel's.

@@ -144,6 +144,7 @@ impl Session<'_> {
         if duplicate {
             self.rack_duplicate();
         }
+        let grew = !self.hot.has(flag::RECOVERY) || self.cold.after_timeout;
         self.rack_delivered(&delivered);
         self.probe_acknowledged(ack, sacks, duplicate);
         self.repair(ack, newly);
@@ -151,9 +152,10 @@ impl Session<'_> {
             self.drop_board();
         }
         // Growth: RFC 5681 section 3.1; not while loss is repaired, except after a timeout, when
-        // slow start begins again (section 3.1, end).
-        let growing = !self.hot.has(flag::RECOVERY) || self.cold.after_timeout;
-        if newly > 0 && growing && self.hot.has(flag::CWND_LIMITED) {
+        // slow start begins again (section 3.1, end). What ends a repair leaves the window at its
+        // threshold (RFC 6582 section 3.2 step 3).
+        let grows = !self.hot.has(flag::RECOVERY) || self.cold.after_timeout;
+        if newly > 0 && grew && grows && self.hot.has(flag::CWND_LIMITED) {
             self.grow(newly);
         }
         self.arm_after_acknowledgment(newly > 0);
@@ -194,6 +196,11 @@ impl Session<'_> {
             srtt_us: self.hot.srtt_us,
             now_us: self.common.now_us,
         };
+        if self.hot.cwnd <= 10 * u32::from(self.hot.mss) {
+            // `restart_after_idle` looks at this only with a larger window; what was just
+            // acknowledged left before now.
+            self.cold.spoke_us = self.common.now_us;
+        }
         let window = self.cold.congestion.on_acked(self.hot.cwnd, &acked);
         // No further than what could ever be in flight.
         let most = (2 * self.path.send_bytes).max(self.hot.cwnd);

@@ -183,6 +183,24 @@ impl Board {
         flying
     }
 
+    /// Forgets what the peer said it has, if it cannot be so: it said that it has the first number
+    /// that it has not acknowledged (RFC 2018 section 8, RFC 6675 section 5.1).
+    pub(crate) fn forget_if_reneged(&mut self) {
+        if self
+            .records
+            .front()
+            .is_none_or(|first| first.fate != Fate::Sacked)
+        {
+            return;
+        }
+        for record in &mut self.records {
+            if record.fate == Fate::Sacked {
+                record.fate = Fate::Flying;
+            }
+        }
+        self.sacked_bytes = 0;
+    }
+
     /// The first lost record.
     pub(crate) fn first_lost(&self) -> Option<usize> {
         if self.lost_bytes == 0 {

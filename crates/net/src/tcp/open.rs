@@ -196,7 +196,14 @@ impl Session<'_> {
         self.hot.state = State::ESTABLISHED;
         self.hot.timer = Timer::NONE;
         self.hot.timer_at = 0;
-        // RFC 6298 section 5.7: the SYN's back-off does not last.
+        // RFC 6298 section 5.7: the SYN's back-off does not last, but data then begins with 3 s.
+        if self.path.retries > 0 && self.hot.srtt_us == 0 {
+            self.hot.rttvar_us = super::rtt::TIMEOUT_AFTER_LOST_SYN_US;
+        }
+        // RFC 6928 section 2: one segment at first where more than one SYN was lost.
+        if self.path.retries > 1 {
+            self.hot.cwnd = u32::from(self.hot.mss);
+        }
         self.path.retries = 0;
         self.hot.clear(flag::SEND_SYN);
         self.common.counters.opened += 1;

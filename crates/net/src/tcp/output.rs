@@ -129,8 +129,11 @@ impl Session<'_> {
             };
             let mss = u32::from(self.hot.mss);
             let pipe = self.pipe();
-            // RFC 6675 section 5 step 4.3 and (C): one whole segment's room, or nothing in flight.
-            if pipe > 0 && self.hot.cwnd < pipe.saturating_add(mss) {
+            // RFC 6675 section 5 step 4.3, RFC 5681 section 3.2 step 3: what tells of a loss lets one
+            // segment out whatever the window is; the others (C) need one whole segment's room, or
+            // nothing in flight.
+            let owed = self.hot.has(flag::REPAIR_OWED);
+            if !owed && pipe > 0 && self.hot.cwnd < pipe.saturating_add(mss) {
                 return Outcome::Done;
             }
             if turn == 0 {
@@ -154,6 +157,7 @@ impl Session<'_> {
                 .boards
                 .get_mut(self.hot.board)
                 .resent(index, now_us);
+            self.hot.clear(flag::REPAIR_OWED);
             turn = turn.saturating_sub(range.len() as usize);
             if self.hot.timer == Timer::NONE {
                 self.arm_retransmission();
@@ -171,7 +175,10 @@ impl Session<'_> {
             sequence: range.start,
             offset: range.start.wrapping_sub(self.hot.snd_una) as usize,
             len: len.max(0) as usize,
-            flags: ACK | if fin { FIN } else { 0 } | PSH,
+            // RFC 9293 section 3.9.1.2 (MUST-61): on what is last in the buffer.
+            flags: ACK
+                | if fin { FIN } else { 0 }
+                | if len > 0 && end == data_end { PSH } else { 0 },
         };
         let outcome = self.emit(load, &mut Options::default(), send);
         if outcome == Outcome::Done {

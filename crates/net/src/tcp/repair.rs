@@ -31,6 +31,7 @@ impl Session<'_> {
             {
                 board.cut(first.range.start.wrapping_add(mss));
                 board.lose(0);
+                self.hot.set(flag::REPAIR_OWED);
             }
         }
     }
@@ -53,7 +54,7 @@ impl Session<'_> {
         if self.hot.has(flag::RECOVERY) {
             return;
         }
-        self.hot.set(flag::RECOVERY);
+        self.hot.set(flag::RECOVERY | flag::REPAIR_OWED);
         self.cold.after_timeout = false;
         self.cold.recover = self.hot.snd_nxt;
         self.shrink();
@@ -79,7 +80,7 @@ impl Session<'_> {
     }
 
     fn leave_recovery(&mut self) {
-        self.hot.clear(flag::RECOVERY);
+        self.hot.clear(flag::RECOVERY | flag::REPAIR_OWED);
         self.cold.after_timeout = false;
         self.hot.duplicates = 0;
         self.rack_recovered();
@@ -99,6 +100,7 @@ impl Session<'_> {
                 .on_timeout(self.hot.cwnd, flight, mss, now_us);
         }
         let board = self.board();
+        board.forget_if_reneged();
         for index in 0..board.records.len() {
             board.lose(index);
         }

@@ -4,6 +4,8 @@ use super::Session;
 
 /// Before the first sample: RFC 6298 section 2.1.
 pub(crate) const TIMEOUT_FIRST_US: u32 = 1_000_000;
+/// Before the first sample where the SYN was lost: RFC 6298 section 5.7.
+pub(crate) const TIMEOUT_AFTER_LOST_SYN_US: u32 = 3_000_000;
 /// RFC 6298 section 2.4 asks for a second; like Linux (and RFC 8961's reasoning) we take 200 ms as
 /// the least *margin* over the smoothed round trip.
 const MARGIN_US: u32 = 200_000;
@@ -31,7 +33,8 @@ impl Session<'_> {
     #[inline]
     pub(crate) fn timeout_us(&self) -> u32 {
         let base = if self.hot.srtt_us == 0 {
-            TIMEOUT_FIRST_US
+            // Before a sample the variation stands for the timeout, if it was set.
+            TIMEOUT_FIRST_US.max(self.hot.rttvar_us)
         } else {
             self.hot.srtt_us + (4 * self.hot.rttvar_us).max(MARGIN_US)
         };

@@ -61,7 +61,7 @@ impl Session<'_> {
         match (timer, self.hot.state) {
             (_, State::CLOSED | State::TIME_WAIT) | (Timer::NONE, _) => {}
             (Timer::RETRANSMISSION, State::SYN_SENT | State::SYN_RECEIVED) => self.syn_timed_out(),
-            (Timer::RETRANSMISSION, _) if flying && !self.gives_up() => self.timed_out(),
+            (Timer::RETRANSMISSION, _) if flying && !self.gives_up(false) => self.timed_out(),
             (Timer::PROBE, _) if flying => {
                 self.board();
                 self.hot.set(flag::PROBE_TAIL);
@@ -78,7 +78,7 @@ impl Session<'_> {
                 self.wait_for_reordering(wait_us);
                 self.arm_after_acknowledgment(true);
             }
-            (Timer::PERSIST, _) if held_back && !self.gives_up() => {
+            (Timer::PERSIST, _) if held_back && !self.gives_up(true) => {
                 self.hot.set(flag::PROBE_WINDOW);
                 self.make_ready();
                 self.path.retries = self.path.retries.saturating_add(1);
@@ -96,16 +96,17 @@ impl Session<'_> {
     }
 
     /// Whether too much was tried in vain; then the session is over.
-    fn gives_up(&mut self) -> bool {
-        // A peer that answers probes of its shut window is alive (RFC 9293 section 3.8.6.1); one
-        // that was heard since the first of these retries is, too.
+    fn gives_up(&mut self, probing: bool) -> bool {
         let orphan = self.hot.has(flag::DETACHED);
         let limit = if orphan { ORPHAN_RETRIES } else { RETRIES };
         let user_ms = self.cold.user_timeout_ms;
         let over = if user_ms > 0 {
             self.path.retries > 0 && self.silent_ms() >= user_ms
         } else {
-            self.path.retries >= limit
+            // RFC 9293 section 3.8.6.1 (MUST-37): a peer that answers probes of its shut window is
+            // alive, however many there were.
+            let answered = probing && !orphan && self.silent_ms() < PROBES_SILENT_MS;
+            self.path.retries >= limit && !answered
         };
         if over {
             self.reset(Some(SessionError::TimedOut));
@@ -225,3 +226,6 @@ impl Session<'_> {
 
 /// Two days: the wheel's ticks wrap after 6.5.
 const WHEEL_MS_MAX: u32 = 2 * 24 * 3600 * 1000;
+/// Silence after which probes that were answered before count as unanswered: what [`RETRIES`] of them
+/// take, at least.
+const PROBES_SILENT_MS: u32 = 900_000;
