@@ -27,11 +27,14 @@ pub(crate) struct Args {
 }
 
 /// What the tour needs besides itself, and for which step.
-const TOOLS: [(&str, &str); 4] = [
+const TOOLS: [(&str, &str); 7] = [
     ("mkfs.erofs", "making a file system of a directory"),
     ("diff", "comparing the mounted tree"),
     ("zstd", "unpacking an image without Sidecore"),
     ("nbdcopy", "reading it over NBD"),
+    ("ip", "a network of the tour's own"),
+    ("ping", "asking the stack from the kernel"),
+    ("nc", "talking to the stack from the kernel"),
 ];
 
 /// How long a server may take to accept.
