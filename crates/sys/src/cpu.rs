@@ -1,7 +1,8 @@
 //! Cores: which this thread may use, is on, and must stay on; its name and niceness.
 //!
 //! Why here: an engine is a thread that stays on one core. Source: sched_setaffinity(2),
-//! setpriority(2).
+//! setpriority(2), sched(7).
+#![allow(unsafe_code)] // One system call that no safe crate offers.
 
 use crate::SysError;
 use rustix::thread::{self, CpuSet};
@@ -57,6 +58,27 @@ pub fn set_nice(nice: i32) -> Result<(), SysError> {
         call: "setpriority",
         source: source.into(),
     })
+}
+
+/// Lets this thread run at once whenever it wants to, before all ordinary threads. For threads that
+/// do very little at a time: one that does not sleep takes its core from everybody.
+///
+/// # Errors
+/// [`SysError::Call`] where the process may not (it needs `CAP_SYS_NICE`, and a control group with
+/// real-time shares).
+pub fn run_first() -> Result<(), SysError> {
+    // SAFETY: a struct of integers, for which zero is a value.
+    let mut param: libc::sched_param = unsafe { std::mem::zeroed() };
+    param.sched_priority = 1;
+    let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
+    // SAFETY: 0 is this thread; the kernel only reads the struct, which lives through the call.
+    match unsafe { libc::sched_setscheduler(0, policy, &raw const param) } {
+        0 => Ok(()),
+        _ => Err(SysError::Call {
+            call: "sched_setscheduler",
+            source: std::io::Error::last_os_error(),
+        }),
+    }
 }
 
 /// Names this thread, as `top -H` shows it; cut to the 15 bytes that the kernel keeps.

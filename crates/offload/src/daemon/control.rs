@@ -1,9 +1,8 @@
-//! The control thread: clients come and go, the heart beats, questions are answered.
+//! The control thread: clients come and go, questions are answered.
 //!
 //! Why here: everything that needs a system call for each client is done by one thread, so that
 //! engines need none. Must stay true: nothing here waits for a client; a connection that says
-//! nothing, says nonsense, or does not read its answer is closed; the heart beats at least every 20
-//! ms as long as this thread gets a core.
+//! nothing, says nonsense, or does not read its answer is closed.
 
 use super::DaemonOptions;
 use super::admit::Allow;
@@ -90,17 +89,16 @@ impl Control {
 
     /// Serves until it is poked or an engine breaks.
     pub(crate) fn run(mut self) {
-        // Where it is allowed, clients do not take us for dead on a busy machine.
+        // Where it is allowed, clients need not wait long to attach on a busy machine.
         cpu::set_nice(-10).ok();
         let tick = Duration::from_millis(TICK_MS);
-        let mut next_beat = Instant::now() + tick;
+        let mut next_tick = Instant::now() + tick;
         let mut next_sample = Instant::now();
         let mut ready = Vec::new();
         loop {
             let now = Instant::now();
-            if now >= next_beat {
-                self.board.beat();
-                next_beat = now + tick;
+            if now >= next_tick {
+                next_tick = now + tick;
                 self.sample_widths();
                 if now >= next_sample {
                     self.sample();
@@ -111,10 +109,10 @@ impl Control {
             if self.benches.iter().any(broken) {
                 break;
             }
-            let timeout = next_beat.saturating_duration_since(Instant::now());
+            let timeout = next_tick.saturating_duration_since(Instant::now());
             let polled = local_socket::poll(&self.descriptors(), &mut ready, timeout);
             if polled.is_err() {
-                // Out of memory, at worst: the heart goes on beating.
+                // Out of memory, at worst: it is tried again.
                 std::thread::sleep(timeout);
                 continue;
             }
@@ -146,7 +144,7 @@ impl Control {
     }
 
     fn accept(&mut self) {
-        // A few at a time, so that the heart goes on beating.
+        // A few at a time, so that those who are attached are looked at, too.
         for _ in 0..8 {
             let Ok(Some(socket)) = local_socket::accept(self.place.listener()) else {
                 return;

@@ -15,6 +15,7 @@ mod admit;
 mod control;
 mod engine;
 mod error;
+mod heart;
 mod place;
 mod roster;
 mod status;
@@ -31,6 +32,7 @@ use crate::served::Registry;
 use crate::shm::board::Board;
 use control::Control;
 use engine::{Bench, Server};
+use heart::Heart;
 use roster::Roster;
 use sidecore_engine::{Core, CoreOptions};
 use sidecore_sys::{cpu, local_socket, shared_futex};
@@ -138,6 +140,11 @@ impl Daemon {
         }
         let socket = options.socket.clone();
         let poker = Arc::new(local_socket::poker()?);
+        let no_thread = |source| {
+            roster.end();
+            DaemonError::Thread { source }
+        };
+        let heart = Heart::start(Arc::clone(&board)).map_err(no_thread)?;
         let control = Control::new(
             options,
             place,
@@ -149,11 +156,12 @@ impl Daemon {
         );
         let control = std::thread::Builder::new()
             .name("sidecore-daemon".to_owned())
-            .spawn(move || control.run())
-            .map_err(|source| {
-                roster.end();
-                DaemonError::Thread { source }
-            })?;
+            .spawn(move || {
+                // It beats for as long as this thread lives.
+                let _heart = heart;
+                control.run();
+            })
+            .map_err(no_thread)?;
         Ok(Self {
             socket,
             poker,

@@ -37,7 +37,7 @@ impl Board {
         self.map.slice().len()
     }
 
-    /// The heart beats. Control thread only.
+    /// The heart beats. Its thread only.
     pub(crate) fn beat(&self) {
         self.store(board::HEARTBEAT, self.load(board::HEARTBEAT) + 1);
     }
