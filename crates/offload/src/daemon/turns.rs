@@ -84,8 +84,9 @@ impl Turns {
     }
 }
 
-/// The longest look-out.
-const LOOKOUT_US_MAX: f64 = 50.0;
+/// The longest look-out: a client that slept through a long turn of another takes 60 us and more to
+/// wake up and ask again.
+const LOOKOUT_US_MAX: f64 = 250.0;
 /// A client is looked out for during this part of what it is behind.
 const LOOKOUT_PART: u64 = 8;
 
