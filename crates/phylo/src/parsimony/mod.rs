@@ -5,7 +5,7 @@
 //! Why here: a search from such a tree needs a third of the rounds that one from a random tree does.
 //! Must stay true: one seed, one tree, on every machine: all of it is whole numbers.
 //! Source: Fitch, Systematic Zoology 20 (1971), 406-416. The sets of a run of sites are bits of
-//! words, state by state, so that one operation serves many sites ([`bits`]).
+//! words, state by state, so that one operation serves many sites (`bits`).
 
 mod bits;
 mod moves;
