@@ -82,6 +82,14 @@ fn run(mut server: Server, stop: &AtomicBool) -> (Loopback, u64, Vec<ClientStatu
         }
         server.disarm();
     }
+    // What was asked for just before the end is done, too: until nothing more comes for a while.
+    let mut quiet_since = Instant::now();
+    while quiet_since.elapsed() < Duration::from_millis(100) {
+        if server.poll(&mut stack) > 0 {
+            quiet_since = Instant::now();
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
     let status = server.status().collect();
     (stack, server.violations(), status)
 }
