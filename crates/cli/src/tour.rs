@@ -372,6 +372,8 @@ impl Tour {
             .args(args)
             .stdin(Stdio::null())
             .output()?;
+        // What was interrupted did not fail, and nothing more is begun; who called cleans up.
+        self.go_on()?;
         let printed = [output.stdout, output.stderr].concat();
         for line in String::from_utf8_lossy(&printed).lines().take(LINES_MAX) {
             say(&format!("  {line}"))?;
