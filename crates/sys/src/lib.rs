@@ -34,6 +34,7 @@ pub mod machine;
 pub mod map;
 pub mod offers;
 pub mod packet_socket;
+pub mod place;
 pub mod plain;
 pub mod prefetch;
 pub mod region;

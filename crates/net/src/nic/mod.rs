@@ -18,7 +18,7 @@ pub mod tap;
 pub(crate) mod vnet;
 pub mod xdp;
 
-use sidecore_sys::SysError;
+use sidecore_sys::{SysError, interface};
 use std::num::NonZeroU16;
 use std::os::fd::BorrowedFd;
 
@@ -149,6 +149,32 @@ impl NicError {
             format!("the NIC `{name}` fails; it may have been removed or set down"),
             error,
         )
+    }
+}
+
+/// One of this machine's interfaces.
+pub(crate) struct Interface {
+    pub(crate) index: u32,
+    pub(crate) address: [u8; 6],
+    pub(crate) mtu_bytes: usize,
+}
+
+impl Interface {
+    /// Finds it, and sets it up where it is down and that is allowed.
+    pub(crate) fn find(name: &str) -> Result<Self, NicError> {
+        let unknown = |error| {
+            NicError::sys(
+                format!("no interface `{name}`; `ip link` lists them"),
+                error,
+            )
+        };
+        let found = Self {
+            index: interface::index(name).map_err(unknown)?,
+            address: interface::hardware_address(name).map_err(unknown)?,
+            mtu_bytes: interface::mtu_bytes(name).map_err(unknown)?,
+        };
+        interface::set_up(name).ok();
+        Ok(found)
     }
 }
 

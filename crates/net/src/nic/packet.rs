@@ -7,9 +7,8 @@
 //! call in [`Nic::flush`] and leave in order. Source: packet(7).
 
 use super::vnet::{self, HEADER_BYTES};
-use super::{Capabilities, FRAME_BYTES_MAX, Nic, NicError, Outgoing, Received};
+use super::{Capabilities, FRAME_BYTES_MAX, Interface, Nic, NicError, Outgoing, Received};
 use sidecore_sys::bpf::Shield;
-use sidecore_sys::interface;
 use sidecore_sys::packet_socket::{BATCH_MAX, PacketSocket};
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -51,16 +50,11 @@ impl Packet {
     /// [`NicError::Sys`] with the remedy.
     pub fn open(options: &PacketOptions) -> Result<Self, NicError> {
         let name = &options.name;
-        let unknown = |error| {
-            NicError::sys(
-                format!("no interface `{name}`; `ip link` lists them"),
-                error,
-            )
-        };
-        let index = interface::index(name).map_err(unknown)?;
-        let own = interface::hardware_address(name).map_err(unknown)?;
-        let mtu_bytes = interface::mtu_bytes(name).map_err(unknown)?;
-        interface::set_up(name).ok();
+        let Interface {
+            index,
+            address: own,
+            mtu_bytes,
+        } = Interface::find(name)?;
         let address = options.address.unwrap_or(own);
         let shield = options.shield.then(|| Shield::raise(name)).transpose();
         let shield = shield.map_err(|error| {

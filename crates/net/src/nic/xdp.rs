@@ -7,11 +7,11 @@
 
 use super::checksum;
 use super::{
-    Capabilities, ETHERNET_BYTES_MAX, Nic, NicError, Outgoing, Received, ReceivedChecksum,
-    TransmitChecksum,
+    Capabilities, ETHERNET_BYTES_MAX, Interface, Nic, NicError, Outgoing, Received,
+    ReceivedChecksum, TransmitChecksum,
 };
+use sidecore_sys::SysError;
 use sidecore_sys::xdp::{FRAME_BYTES_MAX, XdpSocket};
-use sidecore_sys::{SysError, interface};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
@@ -50,15 +50,11 @@ impl Xdp {
     /// [`NicError::Sys`] with the remedy.
     pub fn open(options: &XdpOptions) -> Result<Self, NicError> {
         let name = &options.name;
-        let unknown = |error| {
-            NicError::sys(
-                format!("no interface `{name}`; `ip link` lists them"),
-                error,
-            )
-        };
-        let own = interface::hardware_address(name).map_err(unknown)?;
-        let mtu_bytes = interface::mtu_bytes(name).map_err(unknown)?;
-        interface::set_up(name).ok();
+        let Interface {
+            address: own,
+            mtu_bytes,
+            ..
+        } = Interface::find(name)?;
         let socket = open_patiently(options)?;
         Ok(Self {
             socket,

@@ -6,10 +6,9 @@
 //! moments. Words between this thread and the engine's go through `News`.
 
 use super::layout::{CHUNKS_MAX, MAGIC, VERSION, segment_bytes};
-use super::place::Place;
-pub use super::place::default_socket;
 use super::server::{Attachment, Server};
 use sidecore_sys::local_socket::{self, Peer, Received};
+use sidecore_sys::place::{self, Place, PlaceError};
 use sidecore_sys::{SharedMap, Sharing, SysError};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -76,6 +75,25 @@ pub enum SockError {
     /// A thread cannot be had.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
+}
+
+impl SockError {
+    /// Why `socket` could not be taken.
+    fn of_place(error: PlaceError, socket: &Path) -> Self {
+        let socket = socket.to_owned();
+        match error {
+            PlaceError::InUse { .. } => Self::InUse { socket },
+            PlaceError::NotOurs { path, .. } => Self::NotOurs { socket: path },
+            PlaceError::NotASocket => Self::NotOurs { socket },
+            PlaceError::Sys(source) => Self::Place { socket, source },
+        }
+    }
+}
+
+/// Where processes attach unless told otherwise ([`place::default_socket`]).
+#[must_use]
+pub fn default_socket() -> PathBuf {
+    place::default_socket("net")
 }
 
 /// Words between the engine's thread and this one.
@@ -145,7 +163,8 @@ impl Control {
     /// # Errors
     /// [`SockError`] with the remedy.
     pub fn start(path: &Path, admission: Admission) -> Result<(Self, Server), SockError> {
-        let place = Place::take(path, !admission.uids.is_empty())?;
+        let place = place::take(path, admission.uids.is_empty())
+            .map_err(|error| SockError::of_place(error, path))?;
         let engine = Arc::new(local_socket::bell()?);
         let news = Arc::new(News {
             flag: AtomicBool::new(false),

@@ -14,7 +14,6 @@ mod adapter;
 pub mod client;
 pub mod control;
 pub mod layout;
-mod place;
 pub(crate) mod ring;
 pub mod server;
 pub mod stack;

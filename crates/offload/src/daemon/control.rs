@@ -7,7 +7,6 @@
 use super::DaemonOptions;
 use super::admit::Allow;
 use super::engine::Bench;
-use super::place::Place;
 use super::roster::Roster;
 use super::status::{ClientStatus, EngineState, EngineStatus, Status};
 use crate::shm::board::Board;
@@ -15,6 +14,7 @@ use crate::shm::hello::{Answer, Attached, KernelName, QUESTION_BYTES, Question};
 use crate::shm::layout::TICK_MS;
 use crate::shm::session::Session;
 use sidecore_sys::local_socket::{self, Peer, Received};
+use sidecore_sys::place::Place;
 use sidecore_sys::{clock, cpu};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

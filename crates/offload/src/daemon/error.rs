@@ -3,7 +3,8 @@
 use super::{CLIENTS_MAX, ENGINES_MAX};
 use sidecore_engine::KernelError;
 use sidecore_sys::SysError;
-use std::path::PathBuf;
+use sidecore_sys::place::PlaceError;
+use std::path::{Path, PathBuf};
 
 /// Why a daemon could not start.
 #[derive(Debug, thiserror::Error)]
@@ -92,4 +93,21 @@ pub enum DaemonError {
     /// The operating system refused something else.
     #[error(transparent)]
     System(#[from] SysError),
+}
+
+impl DaemonError {
+    /// Why `socket` could not be taken.
+    pub(super) fn of_place(error: PlaceError, socket: &Path) -> Self {
+        let socket = socket.to_owned();
+        match error {
+            PlaceError::InUse { pid } => Self::InUse { socket, pid },
+            PlaceError::NotOurs { path, uid, own_uid } => Self::NotOurs {
+                socket: path,
+                uid,
+                own_uid,
+            },
+            PlaceError::NotASocket => Self::NotASocket { socket },
+            PlaceError::Sys(source) => Self::Socket { socket, source },
+        }
+    }
 }

@@ -16,14 +16,12 @@ mod control;
 mod engine;
 mod error;
 mod heart;
-mod place;
 mod roster;
 mod status;
 mod turns;
 
 pub use admit::Allow;
 pub use error::DaemonError;
-pub use place::default_socket;
 pub use status::{ClientStatus, EngineState, EngineStatus, Status};
 
 pub use crate::shm::layout::{ARENA_BYTES_MAX, CLIENTS_MAX, ENGINES_MAX};
@@ -35,7 +33,7 @@ use engine::{Bench, Server};
 use heart::Heart;
 use roster::Roster;
 use sidecore_engine::{Core, CoreOptions};
-use sidecore_sys::{cpu, local_socket, shared_futex};
+use sidecore_sys::{cpu, local_socket, place, shared_futex};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -84,6 +82,12 @@ impl Default for DaemonOptions {
     }
 }
 
+/// Where daemon and clients meet unless told otherwise ([`place::default_socket`]).
+#[must_use]
+pub fn default_socket() -> PathBuf {
+    place::default_socket("daemon")
+}
+
 /// A daemon that serves. Dropping it stops it: engines end what they are running, clients that wait
 /// finish on their own cores.
 #[derive(Debug)]
@@ -110,7 +114,9 @@ impl Daemon {
             });
         }
         probe_kernel()?;
-        let place = place::take(&options.socket, options.allow.is_only_owner())?;
+        let socket = options.socket.clone();
+        let place = place::take(&socket, options.allow.is_only_owner())
+            .map_err(|error| DaemonError::of_place(error, &socket))?;
         let board = Arc::new(Board::new(engines)?);
         let roster = Arc::new(Roster::default());
         let mut benches = Vec::with_capacity(engines);
@@ -138,7 +144,6 @@ impl Daemon {
                 })?;
             threads.push(thread);
         }
-        let socket = options.socket.clone();
         let poker = Arc::new(local_socket::poker()?);
         let no_thread = |source| {
             roster.end();

@@ -4,7 +4,8 @@ use super::books::Kind;
 use super::{Client, Round};
 use crate::sock::layout::{CHUNK_BYTES, CHUNKS, Entry, Event, NO_CHUNK};
 use crate::sock::ring::Violation;
-use crate::sock::stack::{SocketError, Sockets};
+use crate::sock::stack::{Id, SocketError, Sockets};
+use std::ops::ControlFlow;
 
 impl Client {
     /// Does all that can be done for the socket at `place`; false where there was no room to tell.
@@ -270,18 +271,11 @@ impl Client {
         round: &mut Round<'_, impl Sockets>,
     ) -> Result<bool, Violation> {
         loop {
-            let Some(socket) = self.sockets.get(place).filter(|it| it.lent < LENT_MAX) else {
-                return Ok(true);
+            let (id, chunk, begin) = match self.lend(place)? {
+                ControlFlow::Break(all) => return Ok(all),
+                ControlFlow::Continue(lent) => lent,
             };
             let memory = self.attachment.map.slice();
-            if self.events.room(memory, 1)? == 0 {
-                return Ok(false);
-            }
-            let id = socket.id;
-            let Some(chunk) = self.chunks.lend(place, socket) else {
-                return Ok(true);
-            };
-            let begin = CHUNKS + (self.attachment.chunks + chunk) as usize * CHUNK_BYTES;
             let mut end = begin;
             round.stack.receive(id, CHUNK_BYTES, &mut |bytes| {
                 // A stack that hands over more than it was asked for would write into another chunk.
@@ -303,18 +297,11 @@ impl Client {
         round: &mut Round<'_, impl Sockets>,
     ) -> Result<bool, Violation> {
         loop {
-            let Some(socket) = self.sockets.get(place).filter(|it| it.lent < LENT_MAX) else {
-                return Ok(true);
+            let (id, chunk, begin) = match self.lend(place)? {
+                ControlFlow::Break(all) => return Ok(all),
+                ControlFlow::Continue(lent) => lent,
             };
             let memory = self.attachment.map.slice();
-            if self.events.room(memory, 1)? == 0 {
-                return Ok(false);
-            }
-            let id = socket.id;
-            let Some(chunk) = self.chunks.lend(place, socket) else {
-                return Ok(true);
-            };
-            let begin = CHUNKS + (self.attachment.chunks + chunk) as usize * CHUNK_BYTES;
             let mut length = 0;
             let peer = round.stack.receive_from(id, &mut |bytes| {
                 // What is longer than a chunk is cut, as by recvfrom(2) with a short buffer.
@@ -328,6 +315,23 @@ impl Client {
             };
             self.received(place, chunk, length, Some(peer))?;
         }
+    }
+
+    /// Lends a chunk for what a socket receives: its session, the chunk, and where that lies. Ends
+    /// where the socket has enough of them (true) or its process no room for an event (false).
+    fn lend(&mut self, place: u32) -> Result<ControlFlow<bool, (Id, u32, usize)>, Violation> {
+        let Some(socket) = self.sockets.get(place).filter(|it| it.lent < LENT_MAX) else {
+            return Ok(ControlFlow::Break(true));
+        };
+        if self.events.room(self.attachment.map.slice(), 1)? == 0 {
+            return Ok(ControlFlow::Break(false));
+        }
+        let id = socket.id;
+        let Some(chunk) = self.chunks.lend(place, socket) else {
+            return Ok(ControlFlow::Break(true));
+        };
+        let begin = CHUNKS + (self.attachment.chunks + chunk) as usize * CHUNK_BYTES;
+        Ok(ControlFlow::Continue((id, chunk, begin)))
     }
 
     fn received(

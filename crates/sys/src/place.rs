@@ -1,35 +1,58 @@
-//! The socket's place: finding it, taking it, and leaving it.
+//! A server's socket: finding its place, taking it, and leaving it.
 //!
-//! Two daemons must not share a socket, and a daemon that was killed leaves its socket behind. So a
-//! lock file beside the socket says who is alive: the lock ends with its holder, however that ends.
-//! Whoever holds the lock may remove a socket that is left over. Segments need no cleaning: a memfd
-//! has no name and ends with its last user.
+//! Why here: the daemon and the protocol stack both have one. Two servers must not share a socket, and
+//! one that was killed leaves its socket behind. So a lock file beside the socket says who is alive:
+//! the lock ends with its holder, however that ends. Whoever holds the lock may remove a socket that
+//! is left over. Must stay true: nothing of another user is followed, locked or removed.
+//! Source: flock(2), unix(7).
 
-use super::error::DaemonError;
-use sidecore_sys::{SysError, local_socket};
+use crate::{SysError, local_socket};
 use std::fs;
 use std::io::Write;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Where daemon and clients meet unless told otherwise: `sidecore/daemon.sock` in
+/// Why a place cannot be taken; who asked says it in its own words.
+#[derive(Debug)]
+pub enum PlaceError {
+    /// Another server is alive there; its process, where it said.
+    InUse {
+        /// The process.
+        pid: Option<u32>,
+    },
+    /// The socket, or the lock beside it, belongs to somebody else.
+    NotOurs {
+        /// Which of the two.
+        path: PathBuf,
+        /// Its owner.
+        uid: u32,
+        /// Who we are.
+        own_uid: u32,
+    },
+    /// What is there is no socket.
+    NotASocket,
+    /// The operating system refused.
+    Sys(SysError),
+}
+
+/// Where a server and its clients meet unless told otherwise: `sidecore/NAME.sock` in
 /// `$XDG_RUNTIME_DIR`, in `/run` for root, and in `/tmp/sidecore-UID` for others who have no such
 /// folder.
 #[must_use]
-pub fn default_socket() -> PathBuf {
+pub fn default_socket(name: &str) -> PathBuf {
     let uid = local_socket::effective_uid();
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty());
     match runtime {
-        _ if uid == 0 => PathBuf::from("/run/sidecore/daemon.sock"),
-        Some(folder) => Path::new(&folder).join("sidecore/daemon.sock"),
-        None => PathBuf::from(format!("/tmp/sidecore-{uid}/daemon.sock")),
+        _ if uid == 0 => PathBuf::from(format!("/run/sidecore/{name}.sock")),
+        Some(folder) => Path::new(&folder).join(format!("sidecore/{name}.sock")),
+        None => PathBuf::from(format!("/tmp/sidecore-{uid}/{name}.sock")),
     }
 }
 
 /// A socket that is ours; dropping it removes it.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub struct Place {
     socket: PathBuf,
     listener: OwnedFd,
     /// Held until the socket is gone.
@@ -37,7 +60,9 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    pub(crate) fn listener(&self) -> BorrowedFd<'_> {
+    /// Where connections come in.
+    #[must_use]
+    pub fn listener(&self) -> BorrowedFd<'_> {
         use std::os::fd::AsFd;
         self.listener.as_fd()
     }
@@ -45,17 +70,17 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // The lock file stays: removing it would let two daemons lock two files of one name.
+        // The lock file stays: removing it would let two servers lock two files of one name.
         fs::remove_file(&self.socket).ok();
     }
 }
 
-/// Takes the socket and listens.
-pub(crate) fn take(socket: &Path, only_owner: bool) -> Result<Place, DaemonError> {
-    let failed = |source| DaemonError::Socket {
-        socket: socket.to_owned(),
-        source,
-    };
+/// Takes the socket and listens; `only_owner`: other users cannot connect.
+///
+/// # Errors
+/// [`PlaceError`].
+pub fn take(socket: &Path, only_owner: bool) -> Result<Place, PlaceError> {
+    let failed = PlaceError::Sys;
     let io = |call| move |source| SysError::Call { call, source };
     if let Some(folder) = socket
         .parent()
@@ -75,19 +100,15 @@ pub(crate) fn take(socket: &Path, only_owner: bool) -> Result<Place, DaemonError
     check_ours_file(&lock_path)?;
     let lock = local_socket::lock_file(&lock_path).map_err(failed)?;
     let Some(lock) = lock else {
-        return Err(DaemonError::InUse {
-            socket: socket.to_owned(),
+        return Err(PlaceError::InUse {
             pid: fs::read_to_string(&lock_path)
                 .ok()
                 .and_then(|text| text.trim().parse().ok()),
         });
     };
-    // A daemon that keeps its lock elsewhere (another mount of the folder) still answers.
+    // A server that keeps its lock elsewhere (another mount of the folder) still answers.
     if local_socket::connect(socket).is_ok() {
-        return Err(DaemonError::InUse {
-            socket: socket.to_owned(),
-            pid: None,
-        });
+        return Err(PlaceError::InUse { pid: None });
     }
     let mut file = fs::File::from(lock);
     file.set_len(0)
@@ -113,7 +134,7 @@ pub(crate) fn take(socket: &Path, only_owner: bool) -> Result<Place, DaemonError
 }
 
 /// What is at the path, if anything, must be a socket of this user.
-fn check_ours(socket: &Path) -> Result<(), DaemonError> {
+fn check_ours(socket: &Path) -> Result<(), PlaceError> {
     let Ok(found) = fs::symlink_metadata(socket) else {
         return Ok(());
     };
@@ -121,26 +142,24 @@ fn check_ours(socket: &Path) -> Result<(), DaemonError> {
     if found.file_type().is_socket() {
         Ok(())
     } else {
-        Err(DaemonError::NotASocket {
-            socket: socket.to_owned(),
-        })
+        Err(PlaceError::NotASocket)
     }
 }
 
-fn check_ours_file(path: &Path) -> Result<(), DaemonError> {
+fn check_ours_file(path: &Path) -> Result<(), PlaceError> {
     match fs::symlink_metadata(path) {
         Ok(found) => check_owner(path, &found),
         Err(_) => Ok(()),
     }
 }
 
-fn check_owner(path: &Path, found: &fs::Metadata) -> Result<(), DaemonError> {
+fn check_owner(path: &Path, found: &fs::Metadata) -> Result<(), PlaceError> {
     let own_uid = local_socket::effective_uid();
     if found.uid() == own_uid {
         return Ok(());
     }
-    Err(DaemonError::NotOurs {
-        socket: path.to_owned(),
+    Err(PlaceError::NotOurs {
+        path: path.to_owned(),
         uid: found.uid(),
         own_uid,
     })
