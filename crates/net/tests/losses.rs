@@ -13,6 +13,7 @@ struct Outcome {
     timeouts: u64,
     resent: u64,
     recoveries: u64,
+    undone: u64,
 }
 
 fn transfer(nics: [Capabilities; 2], impairment: Impairment, seed: u64) -> Outcome {
@@ -54,6 +55,7 @@ fn transfer(nics: [Capabilities; 2], impairment: Impairment, seed: u64) -> Outco
         timeouts: counters.timeouts,
         resent: counters.retransmitted,
         recoveries: counters.recoveries,
+        undone: counters.undone,
     }
 }
 
@@ -96,10 +98,11 @@ fn reordering_is_no_loss() {
         };
         let outcome = transfer([plain(1), plain(2)], impairment, seed);
         eprintln!(
-            "reordering: {} ms, {} resent, {} recoveries",
+            "reordering: {} ms, {} resent, {} recoveries, {} undone",
             outcome.ns / MS,
             outcome.resent,
-            outcome.recoveries
+            outcome.recoveries,
+            outcome.undone
         );
         assert_eq!(outcome.timeouts, 0);
     }

@@ -189,7 +189,7 @@ impl Session<'_> {
     fn note_duplicate(&mut self, start: u32, end: u32) {
         if self.hot.has(flag::SACK) && before(start, end) && before(start, self.hot.rcv_nxt) {
             let end = super::sequence::earlier(end, self.hot.rcv_nxt);
-            self.cold.duplicate = Some(Range { start, end });
+            self.duplicate(Range { start, end });
         }
     }
 
