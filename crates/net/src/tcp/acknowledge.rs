@@ -31,7 +31,9 @@ impl Session<'_> {
         let window_before = self.hot.snd_wnd;
         self.take_window(segment);
         let sacks = segment.options.block_count > 0 && self.hot.has(flag::SACK);
-        if ack != self.hot.snd_una || sacks && self.hot.in_flight() > 0 {
+        // With nothing in flight a report may still tell that a repair was needless.
+        let told = sacks && (self.hot.in_flight() > 0 || self.cold.undo.waits());
+        if ack != self.hot.snd_una || told {
             self.acknowledged(ack, segment);
         } else if self.hot.in_flight() > 0
             && segment.len() == 0
@@ -82,7 +84,11 @@ impl Session<'_> {
     #[inline]
     pub(crate) fn acknowledged(&mut self, ack: u32, segment: &Segment<'_>) {
         let newly = ack.wrapping_sub(self.hot.snd_una);
-        if self.hot.board == NONE && ack == self.hot.snd_nxt && !self.hot.has(flag::RECOVERY) {
+        if self.hot.board == NONE
+            && ack == self.hot.snd_nxt
+            && newly > 0
+            && !self.hot.has(flag::RECOVERY)
+        {
             // All that was in flight, sent once: the usual case of a request and its answer.
             let rtt_us = self.common.now_us.wrapping_sub(self.hot.sent_us);
             self.sample_rtt(rtt_us);
@@ -141,16 +147,18 @@ impl Session<'_> {
             self.hot.duplicates = self.hot.duplicates.saturating_add(1);
         }
         debug_assert!(before_or_at(una, self.hot.snd_una));
-        let echo = segment.options.timestamps.map(|(_, echo)| echo);
+        let stamps = segment.options.timestamps;
+        let echo = stamps.filter(|_| self.hot.has(flag::TIMESTAMPS));
+        let echo = echo.map(|(_, echo)| echo);
         if newly > 0 {
-            self.undo_by_echo(ack, echo.filter(|_| self.hot.has(flag::TIMESTAMPS)));
+            self.undo_by_echo(ack, echo);
         }
         if let Some(range) = duplicate {
             self.duplicate_reported(range);
         }
         let duplicate = duplicate.is_some();
         let grew = !self.hot.has(flag::RECOVERY) || self.cold.after_timeout;
-        self.rack_delivered(&delivered);
+        self.rack_delivered(&delivered, echo);
         self.probe_acknowledged(ack, sacks, duplicate);
         self.repair(ack, newly, &delivered);
         if self.hot.in_flight() == 0 {

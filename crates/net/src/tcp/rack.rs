@@ -40,16 +40,22 @@ pub(crate) struct Rack {
 
 impl Session<'_> {
     /// RFC 8985 section 6.2, steps 1 to 3: what was delivered moves the state on.
-    pub(crate) fn rack_delivered(&mut self, delivered: &Delivered) {
+    pub(crate) fn rack_delivered(&mut self, delivered: &Delivered, echo: Option<u32>) {
         let Some((sent_us, end, again)) = delivered.newest else {
             return;
         };
+        let sent_ms = (self.common.now_ns / 1_000)
+            .wrapping_sub(u64::from(self.common.now_us.wrapping_sub(sent_us)))
+            / 1_000;
+        let stamp = (sent_ms as u32).wrapping_add(self.hot.ts_offset);
         let rack = &mut self.cold.rack;
         rack.repair_probes = 0;
         rack.reordering |= delivered.reordered;
         let rtt_us = self.common.now_us.wrapping_sub(sent_us);
-        // Step 2: an answer sooner than any round trip is to the first transmission.
-        if again && rtt_us < rack.min_rtt_us {
+        // Step 2: an answer sooner than any round trip, or with an older timestamp, is to the first
+        // transmission.
+        let older = echo.is_some_and(|echo| before(echo, stamp));
+        if again && (rtt_us < rack.min_rtt_us || older) {
             return;
         }
         if !again && (rack.min_rtt_us == 0 || rtt_us < rack.min_rtt_us) {

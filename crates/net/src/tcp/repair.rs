@@ -69,13 +69,13 @@ impl Session<'_> {
     }
 
     /// What the window was used for: RFC 9438 section 4.6. A window that held data back was used in
-    /// full, though an acknowledgment has just taken some off.
+    /// full, though an acknowledgment has just taken some off; what limited transmit added does not
+    /// count (RFC 5681 section 3.2 step 2).
     fn used(&self) -> u32 {
-        let flight = self.hot.in_flight();
         if self.hot.has(flag::CWND_LIMITED) {
-            flight.max(self.hot.cwnd)
+            self.hot.cwnd
         } else {
-            flight
+            self.hot.in_flight().min(self.hot.cwnd)
         }
     }
 

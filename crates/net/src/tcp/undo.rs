@@ -26,6 +26,13 @@ pub(crate) struct Undo {
     first: Option<(u32, u32)>,
 }
 
+impl Undo {
+    /// Whether reports of duplicates may yet undo something.
+    pub(crate) fn waits(&self) -> bool {
+        self.from.is_some() && self.resent > 0
+    }
+}
+
 impl Session<'_> {
     /// Before the window is lowered for a repair that begins now.
     pub(crate) fn undo_remember(&mut self) {
@@ -94,6 +101,10 @@ impl Session<'_> {
         std::mem::swap(&mut self.cold.congestion, &mut undo.congestion);
         self.cold.rack.reordering = true;
         self.common.counters.undone += 1;
+        if self.cold.after_timeout {
+            // So it was for the timeout's slow start alone.
+            self.hot.clear(flag::CWND_LIMITED);
+        }
         if self.hot.has(flag::RECOVERY) {
             // What was given up for lost is under way, until RACK's time for it is over.
             if self.hot.board != NONE {
