@@ -166,8 +166,9 @@ fn patience_is_learned() {
         let outcome = transfer([plain(1), plain(2)], impairment, seed);
         let segments = (BYTES / 1448) as u64;
         eprintln!(
-            "jitter: {} ms, {} resent, {} recoveries, {} undone",
+            "jitter: {} ms, {} timeouts, {} resent, {} recoveries, {} undone",
             outcome.ns / MS,
+            outcome.timeouts,
             outcome.resent,
             outcome.recoveries,
             outcome.undone

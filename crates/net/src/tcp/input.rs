@@ -89,8 +89,11 @@ impl Session<'_> {
             };
             if before(value, self.hot.ts_recent) && !self.timestamps_outdated() {
                 self.common.counters.paws += 1;
-                self.note_duplicate(segment.sequence, end);
-                self.acknowledge_now();
+                // As Linux does, a bare acknowledgment that others overtook is no reason for one.
+                if segment.len() > 0 {
+                    self.note_duplicate(segment.sequence, end);
+                    self.acknowledge_now();
+                }
                 return;
             }
         }
