@@ -176,17 +176,22 @@ impl Server {
 
     fn hear_news(&mut self, stack: &mut impl Sockets) {
         for attachment in self.news.take_arrived() {
-            let client = Client::new(attachment);
-            match self.clients.iter_mut().find(|place| place.is_none()) {
-                Some(place) => *place = Some(client),
-                None => self.clients.push(Some(client)),
-            }
+            self.admit(attachment);
         }
         for index in 0..self.clients.len() {
             let gone = |client: &Client| client.attachment.gone.load(Ordering::Acquire);
             if self.clients[index].as_ref().is_some_and(gone) {
                 self.part(index, stack);
             }
+        }
+    }
+
+    /// Serves a process from now on.
+    pub(crate) fn admit(&mut self, attachment: Arc<Attachment>) {
+        let client = Client::new(attachment);
+        match self.clients.iter_mut().find(|place| place.is_none()) {
+            Some(place) => *place = Some(client),
+            None => self.clients.push(Some(client)),
         }
     }
 
