@@ -226,7 +226,7 @@ fn the_window_follows_the_cubic_function() {
         )
     };
     let mut window = 0.0;
-    while window < 400.0 {
+    while window < 100.0 {
         window = go_on(&mut world, 10 * MS).0;
     }
     // One full segment is lost.
@@ -249,18 +249,20 @@ fn the_window_follows_the_cubic_function() {
     let w_max = at_loss;
     let k = (w_max * 0.3 / 0.4_f64).cbrt();
     assert!(k > 5.0, "W_max {w_max}, K {k}");
-    let (mut worst, mut last): (f64, f64) = (0.0, 0.0);
+    let (mut worst, mut last, mut samples): (f64, f64, u32) = (0.0, 0.0, 0);
     while last < 1.3 * w_max {
         last = go_on(&mut world, 200 * MS).0;
         let t = (world.now_ns - began_ns) as f64 / 1e9;
         let expected = 0.4 * (t - k).powi(3) + w_max;
         worst = worst.max((last / expected - 1.0).abs());
+        samples += 1;
         assert!(t < 3.0 * k, "{last} of {w_max} after {t} s");
     }
-    eprintln!(
-        "W_max {w_max:.0} segments, K {k:.1} s: at most {:.1} % off",
-        100.0 * worst
+    let per_cent = 100.0 * worst;
+    eprintln!("W_max {w_max:.0}, K {k:.1} s: {per_cent:.2} % off at most, {samples} samples");
+    assert!(
+        samples > 40 && per_cent < 4.0,
+        "{per_cent:.2} % off, {samples} samples"
     );
-    assert!(worst < 0.04, "{:.1} % off", 100.0 * worst);
     assert_eq!(world.stacks[0].counters().recoveries, 1);
 }
