@@ -87,7 +87,7 @@ impl Stack {
             now_ms: 0,
             tick: 0,
             pool: Pool::new(config.buffers_bytes),
-            boards: Slab::default(),
+            boards: Slab::with_capacity(BOARDS_FIRST),
             gaps: Slab::default(),
             wheel: Wheel::new(0),
             secrets: Secrets::new(&mut random),
@@ -293,6 +293,8 @@ pub(crate) fn session<'s>(
     }
 }
 
+/// Scoreboards that there is room for from the start.
+const BOARDS_FIRST: usize = 256;
 /// First length of lists that grow with what happens in one round.
 const LIST: usize = 4096;
 
