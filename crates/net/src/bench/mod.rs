@@ -1,0 +1,467 @@
+//! `net bench`: the paper's experiments, the kernel and other stacks, in one run.
+//!
+//! Why here: every figure that the project states must be made again by one command, as a ratio to
+//! a peer that ran in turns with it.
+//!
+//! - one module a group of measurements, each a plain function over [`Bench`]; [`GROUPS`] lists
+//!   them, and a new one is added there.
+//! - `namespace`: networks of the kernel that end with us; `programs`: other programs in them.
+//! - [`report`]: what comes out; [`markdown`]: the same, for `docs/results`.
+//!
+//! Must stay true: contestants run in turns, every round beginning with another; a peer is given
+//! its best settings; nothing outside namespaces of our own is touched; everything that is started
+//! is ended, whatever happens; nothing waits longer than its limit.
+//! Called from one thread, which blocks for minutes. Source: papers/004 (NetX on one SPE, 2009).
+
+pub mod markdown;
+mod namespace;
+mod programs;
+pub mod report;
+pub mod stats;
+
+use crate::engine::EngineError;
+use crate::error::NetError;
+use crate::nic::NicError;
+use crate::setup::SetupError;
+use crate::sock::client::ClientError;
+use crate::sock::control::SockError;
+use report::{Better, Peer, Report, Row, Sample};
+use stats::{Outcome, Series};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Runs a group: puts rows and peers into the report.
+type Run = fn(&mut Bench<'_>) -> Result<(), BenchError>;
+
+/// A set of measurements that can be asked for alone.
+#[derive(Debug, Clone, Copy)]
+pub struct Group {
+    name: &'static str,
+    run: Run,
+}
+
+/// All groups, in the order in which they run.
+const GROUPS: &[Group] = &[];
+
+impl Group {
+    /// All groups' names, in the order in which they run.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        GROUPS.iter().map(|group| group.name)
+    }
+
+    /// Its name on the command line.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+}
+
+impl std::str::FromStr for Group {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = GROUPS.iter().find(|group| group.name == text);
+        found.copied().ok_or_else(|| {
+            let names: Vec<_> = Self::names().collect();
+            format!("no group `{text}`; choose from {}", names.join(", "))
+        })
+    }
+}
+
+/// What to measure, and how.
+#[derive(Debug, Clone, Default)]
+pub struct Config {
+    /// Few rounds, short ones: a taste, not a result.
+    pub quick: bool,
+    /// Rounds; 5, or 2 where `quick`, unless given.
+    pub rounds: Option<usize>,
+    /// The groups to run; all where empty.
+    pub only: Vec<Group>,
+    /// The program that is measured, whose commit the report names.
+    pub sidecore: std::path::PathBuf,
+}
+
+/// Why a measurement, or the whole run, could not go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BenchError {
+    /// Something that this machine does not have. Said in the report, no failure.
+    #[error("{0}")]
+    Missing(String),
+    /// A program failed, or took longer than it may.
+    #[error("`{command}` {what}")]
+    Program {
+        /// The command line.
+        command: String,
+        /// How it ended, and what it said.
+        what: String,
+    },
+    /// A contestant did not do what it was measured for.
+    #[error("{0}")]
+    Wrong(String),
+    /// The operating system refused something.
+    #[error("cannot {what}: {source}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// What it said.
+        source: std::io::Error,
+    },
+    /// A NIC.
+    #[error(transparent)]
+    Nic(#[from] NicError),
+    /// A stack.
+    #[error(transparent)]
+    Stack(#[from] NetError),
+    /// An engine could not come up.
+    #[error(transparent)]
+    Setup(#[from] SetupError),
+    /// An engine ended.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// Nobody could attach to an engine.
+    #[error(transparent)]
+    Sock(#[from] SockError),
+    /// A socket of an engine.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// A core, memory or a namespace was refused.
+    #[error(transparent)]
+    System(#[from] sidecore_sys::SysError),
+    /// Somebody wants this to end.
+    #[error("interrupted; everything was ended and removed")]
+    Interrupted,
+}
+
+impl BenchError {
+    pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
+        let what = what.into();
+        move |source| Self::Io { what, source }
+    }
+}
+
+/// A run under way.
+pub(crate) struct Bench<'a> {
+    config: &'a Config,
+    rounds: usize,
+    cancel: Arc<AtomicBool>,
+    cpus: Vec<usize>,
+    report: Report,
+    progress: &'a mut dyn FnMut(&str),
+    group: &'static str,
+    began: Instant,
+}
+
+/// Runs the bench. Blocks for half a minute where `quick`, else for some minutes. `cancel` ends it
+/// within a second or so. `progress` gets a line now and then.
+///
+/// # Errors
+/// [`BenchError::Interrupted`], or what kept it from beginning. What goes wrong in one group is in
+/// [`Report::failures`], and the others still run.
+pub fn run(
+    config: &Config,
+    cancel: Arc<AtomicBool>,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Report, BenchError> {
+    let rounds = config.rounds.unwrap_or(if config.quick { 2 } else { 5 });
+    let rounds = rounds.clamp(1, ROUNDS_MAX);
+    let cpus = sidecore_sys::machine::apart(&sidecore_sys::cpu::allowed()?);
+    let machine = sidecore_sys::Machine::look(&config.sidecore);
+    let mut report = Report::new(machine, rounds, config.quick);
+    report.placement = placement(&cpus);
+    let mut bench = Bench {
+        config,
+        rounds,
+        cancel,
+        cpus,
+        report,
+        progress,
+        group: "",
+        began: Instant::now(),
+    };
+    let chosen = |group: &&Group| {
+        config.only.is_empty() || config.only.iter().any(|only| only.name == group.name)
+    };
+    for group in GROUPS.iter().filter(chosen) {
+        bench.group = group.name;
+        bench.say("starting");
+        match (group.run)(&mut bench) {
+            Ok(()) => {}
+            Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
+            Err(BenchError::Missing(reason)) => bench.missing("the group", group.name, &reason),
+            Err(error) => bench.failed(&error),
+        }
+        bench.check()?;
+    }
+    bench.report.seconds = bench.began.elapsed().as_secs_f64();
+    Ok(bench.report)
+}
+
+impl Bench<'_> {
+    /// Tells whoever watches.
+    pub(crate) fn say(&mut self, what: &str) {
+        let seconds = self.began.elapsed().as_secs();
+        (self.progress)(&format!("{seconds:4} s  {}: {what}", self.group));
+    }
+
+    /// Whether few and short rounds are wanted.
+    pub(crate) fn quick(&self) -> bool {
+        self.config.quick
+    }
+
+    /// One of two, as the run is quick or not.
+    pub(crate) fn choose<T>(&self, quick: T, full: T) -> T {
+        if self.quick() { quick } else { full }
+    }
+
+    /// How often contestants run.
+    pub(crate) fn rounds(&self) -> usize {
+        self.rounds
+    }
+
+    /// The core of engines.
+    pub(crate) fn engine_cpu(&self) -> usize {
+        self.cpus.first().copied().unwrap_or(0)
+    }
+
+    /// The core of whoever talks to an engine: the engine's, where there is only one.
+    pub(crate) fn partner_cpu(&self) -> usize {
+        self.cpus.get(1).copied().unwrap_or(self.engine_cpu())
+    }
+
+    /// Raised when the run is to end; for threads and waits of a group.
+    pub(crate) fn cancel(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.cancel)
+    }
+
+    /// Whether to go on.
+    ///
+    /// # Errors
+    /// [`BenchError::Interrupted`].
+    pub(crate) fn check(&self) -> Result<(), BenchError> {
+        interrupted(&self.cancel)
+    }
+
+    /// Runs contestants in turns, every round beginning with another one, and keeps what each
+    /// gave. A contestant that fails is out (none), with the reason in the report.
+    pub(crate) fn contest(
+        &mut self,
+        metric: &str,
+        unit: &'static str,
+        contestants: &mut [Contestant<'_>],
+    ) -> Result<Vec<Option<Series>>, BenchError> {
+        let series = self.contest_of(&[(metric, unit)], contestants)?;
+        let only = |series: Option<Vec<Series>>| series?.into_iter().next();
+        Ok(series.into_iter().map(only).collect())
+    }
+
+    /// As [`Self::contest`], of several values a round: `metrics` names them.
+    pub(crate) fn contest_of(
+        &mut self,
+        metrics: &[(&str, &'static str)],
+        contestants: &mut [Contestant<'_>],
+    ) -> Result<Vec<Option<Vec<Series>>>, BenchError> {
+        let count = contestants.len();
+        let head = metrics.first().map_or("", |(metric, _)| metric);
+        self.say(head);
+        let mut samples = vec![vec![Vec::with_capacity(self.rounds); metrics.len()]; count];
+        let mut out = vec![false; count];
+        for round in 0..self.rounds {
+            for turn in 0..count {
+                let index = (turn + round) % count;
+                if out[index] {
+                    continue;
+                }
+                self.check()?;
+                let values = match (contestants[index].measure)() {
+                    Ok(values) => values,
+                    Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
+                    Err(error) => {
+                        out[index] = true;
+                        match error {
+                            BenchError::Missing(reason) => {
+                                let name = contestants[index].name.clone();
+                                self.missing(&name, head, &reason);
+                            }
+                            error => self.failed(&error),
+                        }
+                        continue;
+                    }
+                };
+                let kept = values.into_iter().zip(&mut samples[index]);
+                for ((metric, unit), (value, series)) in metrics.iter().zip(kept) {
+                    series.push(value);
+                    self.report.samples.push(Sample {
+                        group: self.group,
+                        metric: (*metric).to_owned(),
+                        name: contestants[index].name.clone(),
+                        round,
+                        value,
+                        unit,
+                    });
+                }
+            }
+        }
+        let series = samples
+            .into_iter()
+            .zip(out)
+            .map(|(samples, out)| (!out).then(|| samples.into_iter().map(Series::new).collect()));
+        Ok(series.collect())
+    }
+
+    /// Puts a comparison into the report, if both sides were measured.
+    pub(crate) fn compare(
+        &mut self,
+        peer: &Comparison<'_>,
+        here: Option<&Series>,
+        there: Option<&Series>,
+    ) {
+        let (Some(here), Some(there)) = (here, there) else {
+            return;
+        };
+        let outcome = Outcome::of(here, there);
+        let met = peer.target.map(|target| match peer.better {
+            Better::Higher => outcome.ratio >= target,
+            Better::Lower => outcome.ratio <= target,
+        });
+        self.report.peers.push(Peer {
+            group: self.group,
+            name: peer.name.to_owned(),
+            metric: peer.metric.to_owned(),
+            here: Some(outcome.here),
+            peer: Some(outcome.peer),
+            ratio: Some(outcome.ratio),
+            spread: Some(outcome.spread),
+            unit: peer.unit,
+            rounds: outcome.rounds,
+            better: peer.better,
+            target: peer.target,
+            met,
+            note: peer.note.to_owned(),
+        });
+    }
+
+    /// Puts one of our own figures into the report, beside the paper's where it has one.
+    pub(crate) fn row(
+        &mut self,
+        name: impl Into<String>,
+        paper: Option<f64>,
+        here: &Series,
+        unit: &'static str,
+    ) -> &mut Row {
+        self.report.rows.push(Row {
+            group: self.group,
+            name: name.into(),
+            paper,
+            here: Some(here.median()),
+            unit,
+            spread: here.spread(),
+            rounds: here.rounds(),
+            target: None,
+            met: None,
+            better: Better::Lower,
+            note: String::new(),
+        });
+        let last = self.report.rows.len() - 1;
+        &mut self.report.rows[last]
+    }
+
+    /// Says that something could not be measured because this machine lacks it.
+    pub(crate) fn missing(&mut self, name: &str, metric: &str, reason: &str) {
+        self.say(&format!("not measured: {reason}"));
+        self.report.peers.push(Peer {
+            group: self.group,
+            name: name.to_owned(),
+            metric: metric.to_owned(),
+            here: None,
+            peer: None,
+            ratio: None,
+            spread: None,
+            unit: "",
+            rounds: 0,
+            better: Better::Higher,
+            target: None,
+            met: None,
+            note: format!("not measured: {reason}"),
+        });
+    }
+
+    /// Says that a measurement failed: the run's exit status is 1.
+    pub(crate) fn failed(&mut self, error: &BenchError) {
+        self.say(&format!("failed: {error}"));
+        let line = format!("{}: {error}", self.group);
+        self.report.failures.push(line);
+    }
+}
+
+/// Takes one round's values.
+type Measure<'c> = dyn FnMut() -> Result<Vec<f64>, BenchError> + 'c;
+
+/// One of those who are measured in turns.
+pub(crate) struct Contestant<'c> {
+    name: String,
+    measure: Box<Measure<'c>>,
+}
+
+impl<'c> Contestant<'c> {
+    /// One that gives one value a round.
+    pub(crate) fn new(
+        name: impl Into<String>,
+        mut measure: impl FnMut() -> Result<f64, BenchError> + 'c,
+    ) -> Self {
+        Self::of(name, move || Ok(vec![measure()?]))
+    }
+
+    /// One that gives several.
+    pub(crate) fn of(
+        name: impl Into<String>,
+        measure: impl FnMut() -> Result<Vec<f64>, BenchError> + 'c,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            measure: Box::new(measure),
+        }
+    }
+}
+
+/// What is compared.
+pub(crate) struct Comparison<'c> {
+    /// The peer.
+    pub(crate) name: &'c str,
+    /// What was measured.
+    pub(crate) metric: &'c str,
+    /// Of both.
+    pub(crate) unit: &'static str,
+    /// Which direction is better.
+    pub(crate) better: Better,
+    /// What is wanted of ours divided by the peer's.
+    pub(crate) target: Option<f64>,
+    /// Whatever else one must know.
+    pub(crate) note: &'c str,
+}
+
+fn placement(cpus: &[usize]) -> String {
+    let engine = cpus.first().copied().unwrap_or(0);
+    match cpus.get(1) {
+        Some(partner) => format!(
+            "each of two stacks, and each side of a peer's, has a core to itself: {engine} and \
+             {partner}; an engine that serves applications is on core {engine}, its applications \
+             on core {partner}; what is measured alone is on core {engine}"
+        ),
+        None => format!("everything on core {engine}, the only one"),
+    }
+}
+
+pub(crate) fn interrupted(cancel: &AtomicBool) -> Result<(), BenchError> {
+    // Nothing hangs on it but the end.
+    if cancel.load(Ordering::Relaxed) {
+        return Err(BenchError::Interrupted);
+    }
+    Ok(())
+}
+
+/// More rounds than this would take hours.
+pub const ROUNDS_MAX: usize = 1000;
+/// How often a wait looks whether the run was cancelled.
+pub(crate) const CANCEL_POLL: Duration = Duration::from_millis(20);

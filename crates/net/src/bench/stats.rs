@@ -1,0 +1,130 @@
+//! Rounds, medians and spreads.
+//!
+//! Why here: every figure of every bench goes through this one reckoning.
+//! Must stay true: a ratio is the median of the rounds' own ratios, because a round's two samples
+//! ran side by side and share what the machine was doing then; a spread is never left out.
+//! Pure. Source: own.
+
+/// One figure's samples, a round each.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Series {
+    samples: Vec<f64>,
+}
+
+impl Series {
+    /// Samples in the order of the rounds.
+    #[must_use]
+    pub fn new(samples: Vec<f64>) -> Self {
+        Self { samples }
+    }
+
+    /// The median; 0 without samples.
+    #[must_use]
+    pub fn median(&self) -> f64 {
+        median(&self.samples)
+    }
+
+    /// The largest less the smallest, divided by the median; 0 where that says nothing.
+    #[must_use]
+    pub fn spread(&self) -> f64 {
+        spread(&self.samples)
+    }
+
+    /// How many samples there are.
+    #[must_use]
+    pub fn rounds(&self) -> usize {
+        self.samples.len()
+    }
+}
+
+/// How ours stands beside a peer.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Outcome {
+    /// Our median.
+    pub here: f64,
+    /// The peer's median.
+    pub peer: f64,
+    /// The median of the rounds' ratios, ours divided by the peer's.
+    pub ratio: f64,
+    /// The spread of those ratios.
+    pub spread: f64,
+    /// Rounds that both have.
+    pub rounds: usize,
+}
+
+impl Outcome {
+    /// Compares two series of the same rounds.
+    #[must_use]
+    pub fn of(here: &Series, peer: &Series) -> Self {
+        let pairs = here.samples.iter().zip(&peer.samples);
+        let ratios: Vec<f64> = pairs.map(|(here, peer)| here / peer).collect();
+        Self {
+            here: here.median(),
+            peer: peer.median(),
+            ratio: median(&ratios),
+            spread: spread(&ratios),
+            rounds: ratios.len(),
+        }
+    }
+}
+
+/// The middle value, or the mean of the two in the middle; 0 of nothing.
+#[must_use]
+pub fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => 0.0,
+        count if count % 2 == 1 => sorted[middle],
+        _ => f64::midpoint(sorted[middle - 1], sorted[middle]),
+    }
+}
+
+fn spread(values: &[f64]) -> f64 {
+    let middle = median(values);
+    let largest = values.iter().copied().fold(f64::MIN, f64::max);
+    let smallest = values.iter().copied().fold(f64::MAX, f64::min);
+    if values.is_empty() || middle == 0.0 {
+        return 0.0;
+    }
+    (largest - smallest) / middle.abs()
+}
+
+/// A number with three digits or so.
+#[must_use]
+pub fn number(value: f64) -> String {
+    match value.abs() {
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.1}"),
+        size if size >= 1.0 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+/// A share as a percentage.
+#[must_use]
+pub fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_ratios_and_spreads_are_right() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert_eq!(median(&[]), 0.0);
+        let here = Series::new(vec![10.0, 20.0, 30.0]);
+        assert_eq!(here.spread(), 1.0);
+        // The second round was slow for both: the ratio does not see it.
+        let outcome = Outcome::of(&here, &Series::new(vec![5.0, 10.0, 15.0]));
+        assert_eq!(
+            (outcome.ratio, outcome.spread, outcome.rounds),
+            (2.0, 0.0, 3)
+        );
+        assert_eq!((outcome.here, outcome.peer), (20.0, 10.0));
+    }
+}
