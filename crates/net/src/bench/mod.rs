@@ -15,10 +15,14 @@
 
 pub mod markdown;
 mod namespace;
+mod pair;
+mod papers;
 mod programs;
 pub mod report;
 mod rpc;
 mod served;
+mod sessions;
+mod stacks;
 
 use crate::engine::EngineError;
 use crate::error::NetError;
@@ -46,7 +50,7 @@ pub struct Group {
 }
 
 /// All groups, in the order in which they run.
-const GROUPS: &[Group] = &[rpc::GROUP];
+const GROUPS: &[Group] = &[sessions::GROUP, pair::GROUP, rpc::GROUP, papers::GROUP];
 
 impl Group {
     /// All groups' names, in the order in which they run.
