@@ -214,7 +214,7 @@ impl<N: Nic> Engine<N> {
             let received = clock::cycles();
             work += local(&mut self.stack);
             if let Some(server) = &mut self.server {
-                work += server.poll(&mut self.stack);
+                work += server.serve(&mut self.stack);
             }
             if work == 0 && self.is_quiet(begin) {
                 self.status.idle_rounds += 1;
@@ -240,6 +240,9 @@ impl<N: Nic> Engine<N> {
         }
         if work > 0 {
             self.quiet = None;
+            if let Some(server) = &mut self.server {
+                server.wake();
+            }
         }
         self.answer();
         Ok(work)
