@@ -13,6 +13,7 @@
 //! is ended, whatever happens; nothing waits longer than its limit.
 //! Called from one thread, which blocks for minutes. Source: papers/004 (NetX on one SPE, 2009).
 
+mod kernel;
 pub mod markdown;
 mod namespace;
 mod programs;
@@ -42,7 +43,16 @@ pub struct Group {
 }
 
 /// All groups, in the order in which they run.
-const GROUPS: &[Group] = &[];
+const GROUPS: &[Group] = &[
+    Group {
+        name: "bulk",
+        run: kernel::bulk::run,
+    },
+    Group {
+        name: "smoltcp",
+        run: kernel::smoltcp::run,
+    },
+];
 
 impl Group {
     /// All groups' names, in the order in which they run.

@@ -1,0 +1,140 @@
+//! Our stack on a NIC, with its applications in the engine's own thread: the whole on one core.
+//!
+//! Must stay true: the engine never sleeps, as on a core that is set aside for it; an application
+//! does what a program on sockets would: it looks at every byte's place, copies what it sends.
+
+use super::super::BenchError;
+use super::super::namespace::Namespace;
+use crate::NetError;
+use crate::engine::{Engine, EngineOptions, EngineStatus};
+use crate::nic::Nic;
+use crate::nic::tap::{Tap, TapOptions};
+use crate::stack::Stack;
+use crate::stack::config::{Cidr, Config};
+use crate::stack::sockets::{Event, ListenerId, SessionId};
+use sidecore_sys::cpu;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// The kernel's end of the wire.
+pub(super) const KERNEL: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 98, 0, 1));
+/// Ours.
+pub(super) const OURS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 98, 0, 2));
+/// Where a [`Service`] is.
+pub(super) const PORT: u16 = 5001;
+
+/// Opens a TAP in a namespace, its other end at [`KERNEL`].
+pub(super) fn tap(at: &Namespace, offload: bool) -> Result<Tap, BenchError> {
+    let options = TapOptions {
+        name: "sidecore0".into(),
+        offload,
+        host: vec![(KERNEL, 24)],
+        ..TapOptions::default()
+    };
+    Ok(at.run(move || Tap::open(&options))??)
+}
+
+/// What the stack is told: [`OURS`] on the wire.
+pub(super) fn config() -> Config {
+    Config {
+        addresses: vec![Cidr {
+            address: OURS,
+            prefix_bits: 24,
+        }],
+        seed: SEED,
+        ..Config::default()
+    }
+}
+
+/// What the application in the engine does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Service {
+    /// Takes what comes, and counts it.
+    Discard,
+    /// Sends as fast as it is read.
+    Source,
+}
+
+/// Runs an engine on `core` until told to stop, with `service` at [`PORT`].
+pub(super) fn run(
+    nic: impl Nic,
+    config: Config,
+    service: Service,
+    core: usize,
+    stop: &AtomicBool,
+    count: &AtomicU64,
+) -> Result<EngineStatus, BenchError> {
+    cpu::pin(core)?;
+    let mut stack = Stack::new(config, &nic.capabilities())?;
+    let listener = stack.listen(SocketAddr::new(OURS, PORT), 64)?;
+    let options = EngineOptions {
+        grace: None,
+        ..EngineOptions::default()
+    };
+    let mut application = Application {
+        service,
+        listener,
+        block: vec![b'x'; BLOCK_BYTES],
+        count,
+    };
+    let mut engine = Engine::new(nic, stack, None, options);
+    engine.run(stop, |stack| application.round(stack))?;
+    Ok(engine.status())
+}
+
+struct Application<'c> {
+    service: Service,
+    listener: ListenerId,
+    block: Vec<u8>,
+    count: &'c AtomicU64,
+}
+
+impl Application<'_> {
+    /// Does what can be done now; how much.
+    fn round(&mut self, stack: &mut Stack) -> usize {
+        let mut work = 0;
+        while let Some(event) = stack.next_event() {
+            work += 1;
+            match event {
+                Event::Listener(_) => {
+                    while let Ok(Some(session)) = stack.accept(self.listener) {
+                        self.serve(stack, session);
+                    }
+                }
+                Event::Session(session) => self.serve(stack, session),
+                Event::Udp(_) => {}
+            }
+        }
+        work
+    }
+
+    fn serve(&mut self, stack: &mut Stack, session: SessionId) {
+        let served = match self.service {
+            Service::Discard => self.take(stack, session),
+            Service::Source => self.fill(stack, session),
+        };
+        let over = stack
+            .readiness(session)
+            .is_ok_and(|readiness| readiness.end_of_input);
+        if served.is_err() || over {
+            // One that is gone is closed.
+            stack.close(session).ok();
+        }
+    }
+
+    fn take(&self, stack: &mut Stack, session: SessionId) -> Result<(), NetError> {
+        let bytes = stack.peek(session)?.iter().map(|piece| piece.len()).sum();
+        stack.consume(session, bytes)?;
+        self.count.fetch_add(bytes as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn fill(&self, stack: &mut Stack, session: SessionId) -> Result<(), NetError> {
+        while stack.write(session, &self.block)? == self.block.len() {}
+        Ok(())
+    }
+}
+
+/// Of a block that is written at once.
+const BLOCK_BYTES: usize = 128 << 10;
+const SEED: u64 = 0x51de_c04e;
