@@ -149,7 +149,7 @@ fn schedule(seed: u64) {
             if sent < to_them.len() {
                 sent += ours.write(id, &to_them[sent..]).expect("writes");
             } else if !closed && received.len() == to_us.len() {
-                // smoltcp (0.14 too) stops its retransmission timer when a FIN comes; so ours comes last.
+                // smoltcp 0.12 stops its retransmission timer when a FIN comes; so ours comes last.
                 ours.shutdown_write(id).expect("open");
                 closed = true;
             }

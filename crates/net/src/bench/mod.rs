@@ -52,6 +52,10 @@ const GROUPS: &[Group] = &[
         name: "smoltcp",
         run: kernel::smoltcp::run,
     },
+    Group {
+        name: "losses",
+        run: kernel::losses::run,
+    },
 ];
 
 impl Group {

@@ -2,7 +2,7 @@
 //! over a veth with all its offloads on.
 
 use super::ours::{self, PORT, Service};
-use super::{Ending, gigabits, joined, plain, speed};
+use super::{Ending, gigabits, joined, plain, speed, start};
 use crate::bench::namespace::Namespace;
 use crate::bench::programs::{Running, tool};
 use crate::bench::report::Better;
@@ -45,6 +45,16 @@ pub(super) enum Way {
     In,
     /// From us to the kernel.
     Out,
+}
+
+impl Way {
+    /// For people.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::In => "in",
+            Self::Out => "out",
+        }
+    }
 }
 
 /// Runs the group.
@@ -103,20 +113,21 @@ fn compare(
 /// Bytes a second over the TAP.
 pub(super) fn ours(wires: &Wires, way: Way, cancel: &AtomicBool) -> Result<f64, BenchError> {
     let (stop, count) = (AtomicBool::new(false), AtomicU64::new(0));
-    let tap = ours::tap(&wires.near, true)?;
+    let tap = ours::tap(&wires.near, ours::KERNEL, true)?;
     let service = match way {
         Way::In => Service::Discard,
         Way::Out => Service::Source,
     };
     std::thread::scope(|scope| {
         let ending = Ending(&stop);
-        let engine =
-            scope.spawn(|| ours::run(tap, ours::config(), service, wires.engine, &stop, &count));
+        let engine = start(scope, "engine", || {
+            ours::run(tap, ours::config(), service, wires.engine, &stop, &count)
+        })?;
         let stream = plain::connect(&wires.near, SocketAddr::new(ours::OURS, PORT))?;
-        let program = scope.spawn(|| match way {
+        let program = start(scope, "program", || match way {
             Way::In => plain::send(stream, wires.partner, &stop),
             Way::Out => plain::receive(stream, wires.partner, &stop, &count),
-        });
+        })?;
         let speed = speed(&count, wires.time, cancel);
         drop(ending);
         joined(program)?;
@@ -133,8 +144,10 @@ fn kernel(wires: &Wires, cancel: &AtomicBool) -> Result<f64, BenchError> {
     let far = plain::accept(&listener)?;
     std::thread::scope(|scope| {
         let ending = Ending(&stop);
-        let sender = scope.spawn(|| plain::send(near, wires.partner, &stop));
-        let receiver = scope.spawn(|| plain::receive(far, wires.engine, &stop, &count));
+        let sender = start(scope, "sender", || plain::send(near, wires.partner, &stop))?;
+        let receiver = start(scope, "receiver", || {
+            plain::receive(far, wires.engine, &stop, &count)
+        })?;
         let speed = speed(&count, wires.time, cancel);
         drop(ending);
         joined(sender)?;

@@ -5,16 +5,19 @@
 //!
 //! - `plain`: sockets of the kernel that send and receive as fast as they can.
 //! - `ours`: our stack on a TAP, with applications in the engine's own thread.
-//! - one file a group: `bulk`, `smoltcp`.
+//! - one file a group: `bulk`, `smoltcp`, `losses`; `wire` and `pattern` are for the last.
 //!
 //! Must stay true: a kernel's socket uses CUBIC on every side of every comparison; who is compared has
 //! the same cores; every thread and interface ends with the round that it was made for.
 //! Source: papers/004 (NetX on one SPE, 2009).
 
 pub(super) mod bulk;
+pub(super) mod losses;
 mod ours;
+mod pattern;
 mod plain;
 pub(super) mod smoltcp;
+mod wire;
 
 use super::{BenchError, CANCEL_POLL, interrupted};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -55,6 +58,18 @@ fn sleep(time: Duration, cancel: &AtomicBool) -> Result<(), BenchError> {
     }
 }
 
+/// Starts a round's thread; `name` is what `ps` and `perf` show.
+fn start<'s, 'e, T: Send + 's>(
+    scope: &'s std::thread::Scope<'s, 'e>,
+    name: &str,
+    job: impl FnOnce() -> T + Send + 's,
+) -> Result<std::thread::ScopedJoinHandle<'s, T>, BenchError> {
+    let thread = std::thread::Builder::new().name(name.into());
+    thread
+        .spawn_scoped(scope, job)
+        .map_err(BenchError::io("start a thread"))
+}
+
 /// What a round's thread gave; a panic in it is passed on.
 fn joined<T>(
     thread: std::thread::ScopedJoinHandle<'_, Result<T, BenchError>>,
@@ -63,6 +78,9 @@ fn joined<T>(
         .join()
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
+
+/// What a count of arrived bytes is once one of them was not what was sent.
+const WRONG: u64 = u64::MAX;
 
 fn gigabits(bytes_per_second: f64) -> f64 {
     bytes_per_second * 8.0 / 1e9

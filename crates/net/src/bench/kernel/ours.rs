@@ -5,6 +5,8 @@
 
 use super::super::BenchError;
 use super::super::namespace::Namespace;
+use super::WRONG;
+use super::pattern::Pattern;
 use crate::NetError;
 use crate::engine::{Engine, EngineOptions, EngineStatus};
 use crate::nic::Nic;
@@ -23,12 +25,12 @@ pub(super) const OURS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 98, 0, 2));
 /// Where a [`Service`] is.
 pub(super) const PORT: u16 = 5001;
 
-/// Opens a TAP in a namespace, its other end at [`KERNEL`].
-pub(super) fn tap(at: &Namespace, offload: bool) -> Result<Tap, BenchError> {
+/// Opens a TAP in a namespace, the kernel's end at `host`.
+pub(super) fn tap(at: &Namespace, host: IpAddr, offload: bool) -> Result<Tap, BenchError> {
     let options = TapOptions {
         name: "sidecore0".into(),
         offload,
-        host: vec![(KERNEL, 24)],
+        host: vec![(host, 24)],
         ..TapOptions::default()
     };
     Ok(at.run(move || Tap::open(&options))??)
@@ -53,6 +55,10 @@ pub(super) enum Service {
     Discard,
     /// Sends as fast as it is read.
     Source,
+    /// Compares what comes with the pattern, and counts it.
+    Check,
+    /// Sends so many bytes of the pattern.
+    Stream(u64),
 }
 
 /// Runs an engine on `core` until told to stop, with `service` at [`PORT`].
@@ -75,6 +81,8 @@ pub(super) fn run(
         service,
         listener,
         block: vec![b'x'; BLOCK_BYTES],
+        pattern: Pattern::new(),
+        offset: 0,
         count,
     };
     let mut engine = Engine::new(nic, stack, None, options);
@@ -86,6 +94,9 @@ struct Application<'c> {
     service: Service,
     listener: ListenerId,
     block: Vec<u8>,
+    pattern: Pattern,
+    /// How far into the pattern its one session is.
+    offset: u64,
     count: &'c AtomicU64,
 }
 
@@ -112,6 +123,8 @@ impl Application<'_> {
         let served = match self.service {
             Service::Discard => self.take(stack, session),
             Service::Source => self.fill(stack, session),
+            Service::Check => self.check(stack, session),
+            Service::Stream(bytes) => self.stream(stack, session, bytes),
         };
         let over = stack
             .readiness(session)
@@ -127,6 +140,38 @@ impl Application<'_> {
         stack.consume(session, bytes)?;
         self.count.fetch_add(bytes as u64, Ordering::Relaxed);
         Ok(())
+    }
+
+    fn check(&mut self, stack: &mut Stack, session: SessionId) -> Result<(), NetError> {
+        let mut bytes = 0;
+        for piece in stack.peek(session)? {
+            if !self.pattern.has(self.offset + bytes as u64, piece) {
+                self.count.store(WRONG, Ordering::Relaxed);
+                return Ok(());
+            }
+            bytes += piece.len();
+        }
+        stack.consume(session, bytes)?;
+        self.offset += bytes as u64;
+        self.count.store(self.offset, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn stream(
+        &mut self,
+        stack: &mut Stack,
+        session: SessionId,
+        bytes: u64,
+    ) -> Result<(), NetError> {
+        while self.offset < bytes {
+            let most = (bytes - self.offset).min(BLOCK_BYTES as u64) as usize;
+            let taken = stack.write(session, self.pattern.from(self.offset, most))?;
+            self.offset += taken as u64;
+            if taken == 0 {
+                return Ok(());
+            }
+        }
+        stack.shutdown_write(session)
     }
 
     fn fill(&self, stack: &mut Stack, session: SessionId) -> Result<(), NetError> {

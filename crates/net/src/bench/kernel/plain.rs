@@ -5,9 +5,11 @@
 
 use super::super::BenchError;
 use super::super::namespace::Namespace;
+use super::WRONG;
+use super::pattern::Pattern;
 use sidecore_sys::cpu;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -78,6 +80,57 @@ pub(super) fn receive(
             Ok(0) => return Ok(()),
             Ok(received) => {
                 count.fetch_add(received as u64, Ordering::Relaxed);
+            }
+            Err(error) if waits(&error) => {}
+            Err(error) => return ended(error, stop, "receive"),
+        }
+    }
+    Ok(())
+}
+
+/// Sends so many bytes of the pattern and no more, on a core of its own.
+pub(super) fn send_stream(
+    mut stream: TcpStream,
+    bytes: u64,
+    core: usize,
+    stop: &AtomicBool,
+) -> Result<(), BenchError> {
+    cpu::pin(core)?;
+    let (pattern, mut offset) = (Pattern::new(), 0);
+    while offset < bytes && !stop.load(Ordering::Relaxed) {
+        let most = (bytes - offset).min(BLOCK_BYTES as u64) as usize;
+        match stream.write(pattern.from(offset, most)) {
+            Ok(sent) => offset += sent as u64,
+            Err(error) if waits(&error) => {}
+            Err(error) => return ended(error, stop, "send"),
+        }
+    }
+    // The other end may have gone by now, having all it wanted.
+    stream.shutdown(Shutdown::Write).ok();
+    // The kernel's sockets go on sending what is queued; ours must not see a reset before its end.
+    receive(stream, core, stop, &AtomicU64::new(0))
+}
+
+/// Receives, compares and counts until told to stop; the count is [`WRONG`] once a byte differs.
+pub(super) fn check_stream(
+    mut stream: TcpStream,
+    core: usize,
+    stop: &AtomicBool,
+    count: &AtomicU64,
+) -> Result<(), BenchError> {
+    cpu::pin(core)?;
+    let (pattern, mut offset) = (Pattern::new(), 0);
+    let mut bytes = vec![0; BLOCK_BYTES];
+    while !stop.load(Ordering::Relaxed) {
+        match stream.read(&mut bytes) {
+            Ok(0) => return Ok(()),
+            Ok(received) => {
+                if !pattern.has(offset, &bytes[..received]) {
+                    count.store(WRONG, Ordering::Relaxed);
+                    return Ok(());
+                }
+                offset += received as u64;
+                count.store(offset, Ordering::Relaxed);
             }
             Err(error) if waits(&error) => {}
             Err(error) => return ended(error, stop, "receive"),
