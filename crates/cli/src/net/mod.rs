@@ -1,5 +1,6 @@
 //! `sidecore net`: the protocol stack.
 
+mod bench;
 mod drill;
 mod server;
 mod status;
@@ -21,6 +22,8 @@ pub(crate) enum Command {
     Source(server::Args),
     /// What a running stack does.
     Status(status::Args),
+    /// Measure the stack beside the kernel's and beside the paper, in one run.
+    Bench(bench::Args),
     /// Play scripts of packets, calls and times against the stack, in virtual time.
     Drill(drill::Args),
 }
@@ -34,6 +37,7 @@ impl Command {
             Self::Discard(args) => args.run(Service::Discard),
             Self::Source(args) => args.run(Service::Source),
             Self::Status(args) => args.run(),
+            Self::Bench(args) => args.run(),
             Self::Drill(args) => args.run(),
         }
     }

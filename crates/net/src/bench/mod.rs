@@ -18,7 +18,8 @@ pub mod markdown;
 mod namespace;
 mod programs;
 pub mod report;
-pub mod stats;
+mod rpc;
+mod served;
 
 use crate::engine::EngineError;
 use crate::error::NetError;
@@ -26,8 +27,11 @@ use crate::nic::NicError;
 use crate::setup::SetupError;
 use crate::sock::client::ClientError;
 use crate::sock::control::SockError;
-use report::{Better, Peer, Report, Row, Sample};
-use stats::{Outcome, Series};
+use report::{Curve, Report};
+pub(crate) use sidecore_measure::Better;
+use sidecore_measure::child::ChildError;
+use sidecore_measure::stats::Series;
+use sidecore_measure::{Row, Sample, turns};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -43,20 +47,7 @@ pub struct Group {
 }
 
 /// All groups, in the order in which they run.
-const GROUPS: &[Group] = &[
-    Group {
-        name: "bulk",
-        run: kernel::bulk::run,
-    },
-    Group {
-        name: "smoltcp",
-        run: kernel::smoltcp::run,
-    },
-    Group {
-        name: "losses",
-        run: kernel::losses::run,
-    },
-];
+const GROUPS: &[Group] = &[rpc::GROUP, kernel::BULK, kernel::SMOLTCP, kernel::LOSSES];
 
 impl Group {
     /// All groups' names, in the order in which they run.
@@ -94,6 +85,8 @@ pub struct Config {
     pub only: Vec<Group>,
     /// The program that is measured, whose commit the report names.
     pub sidecore: std::path::PathBuf,
+    /// Where sockets lie; removed by the caller.
+    pub scratch: std::path::PathBuf,
 }
 
 /// Why a measurement, or the whole run, could not go on.
@@ -140,12 +133,24 @@ pub enum BenchError {
     /// A socket of an engine.
     #[error(transparent)]
     Client(#[from] ClientError),
+    /// A process of the bench's own.
+    #[error(transparent)]
+    Child(ChildError),
     /// A core, memory or a namespace was refused.
     #[error(transparent)]
     System(#[from] sidecore_sys::SysError),
     /// Somebody wants this to end.
     #[error("interrupted; everything was ended and removed")]
     Interrupted,
+}
+
+impl From<ChildError> for BenchError {
+    fn from(error: ChildError) -> Self {
+        match error {
+            ChildError::Interrupted => Self::Interrupted,
+            error => Self::Child(error),
+        }
+    }
 }
 
 impl BenchError {
@@ -182,8 +187,7 @@ pub fn run(
     let rounds = rounds.clamp(1, ROUNDS_MAX);
     let cpus = sidecore_sys::machine::apart(&sidecore_sys::cpu::allowed()?);
     let machine = sidecore_sys::Machine::look(&config.sidecore);
-    let mut report = Report::new(machine, rounds, config.quick);
-    report.placement = placement(&cpus);
+    let report = Report::new(machine, rounds, config.quick, placement(&cpus));
     let mut bench = Bench {
         config,
         rounds,
@@ -276,84 +280,50 @@ impl Bench<'_> {
         metrics: &[(&str, &'static str)],
         contestants: &mut [Contestant<'_>],
     ) -> Result<Vec<Option<Vec<Series>>>, BenchError> {
-        let count = contestants.len();
         let head = metrics.first().map_or("", |(metric, _)| metric);
         self.say(head);
-        let mut samples = vec![vec![Vec::with_capacity(self.rounds); metrics.len()]; count];
-        let mut out = vec![false; count];
-        for round in 0..self.rounds {
-            for turn in 0..count {
-                let index = (turn + round) % count;
-                if out[index] {
-                    continue;
-                }
-                self.check()?;
-                let values = match (contestants[index].measure)() {
-                    Ok(values) => values,
-                    Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
-                    Err(error) => {
-                        out[index] = true;
-                        match error {
-                            BenchError::Missing(reason) => {
-                                let name = contestants[index].name.clone();
-                                self.missing(&name, head, &reason);
-                            }
-                            error => self.failed(&error),
-                        }
-                        continue;
-                    }
-                };
-                let kept = values.into_iter().zip(&mut samples[index]);
-                for ((metric, unit), (value, series)) in metrics.iter().zip(kept) {
-                    series.push(value);
-                    self.report.samples.push(Sample {
-                        group: self.group,
-                        metric: (*metric).to_owned(),
-                        name: contestants[index].name.clone(),
-                        round,
-                        value,
-                        unit,
-                    });
-                }
+        let (began, quick, cancel) = (self.began, self.quick(), Arc::clone(&self.cancel));
+        let before = |round, _| {
+            interrupted(&cancel)?;
+            // A taste may not take longer because the machine is busy.
+            Ok(round == 0 || !quick || began.elapsed() <= QUICK_TIME)
+        };
+        let ends = |error: &BenchError| matches!(error, BenchError::Interrupted);
+        let (rounds, values) = (self.rounds, metrics.len());
+        let all = turns::take(rounds, values, &*cancel, contestants, before, ends)?;
+        let mut series = Vec::with_capacity(all.len());
+        for turns in all {
+            let name = turns.name.clone();
+            for ((metric, unit), samples) in metrics.iter().zip(&turns.samples) {
+                let samples = Sample::series(self.group, metric, &name, unit, samples);
+                self.report.figures.samples.extend(samples);
             }
+            series.push(match turns.series() {
+                Ok(series) => Some(series),
+                Err(BenchError::Missing(reason)) => {
+                    self.missing(&name, head, &reason);
+                    None
+                }
+                Err(error) => {
+                    self.failed(&error);
+                    None
+                }
+            });
         }
-        let series = samples
-            .into_iter()
-            .zip(out)
-            .map(|(samples, out)| (!out).then(|| samples.into_iter().map(Series::new).collect()));
-        Ok(series.collect())
+        Ok(series)
     }
 
-    /// Puts a comparison into the report, if both sides were measured.
+    /// Puts a comparison into the report, where both were measured.
     pub(crate) fn compare(
         &mut self,
-        peer: &Comparison<'_>,
+        what: &Comparison<'_>,
         here: Option<&Series>,
         there: Option<&Series>,
     ) {
-        let (Some(here), Some(there)) = (here, there) else {
-            return;
-        };
-        let outcome = Outcome::of(here, there);
-        let met = peer.target.map(|target| match peer.better {
-            Better::Higher => outcome.ratio >= target,
-            Better::Lower => outcome.ratio <= target,
-        });
-        self.report.peers.push(Peer {
-            group: self.group,
-            name: peer.name.to_owned(),
-            metric: peer.metric.to_owned(),
-            here: Some(outcome.here),
-            peer: Some(outcome.peer),
-            ratio: Some(outcome.ratio),
-            spread: Some(outcome.spread),
-            unit: peer.unit,
-            rounds: outcome.rounds,
-            better: peer.better,
-            target: peer.target,
-            met,
-            note: peer.note.to_owned(),
-        });
+        if let (Some(here), Some(there)) = (here, there) {
+            let what = what.of(self.group);
+            self.report.figures.compare(&what, here, there);
+        }
     }
 
     /// Puts one of our own figures into the report, beside the paper's where it has one.
@@ -364,82 +334,34 @@ impl Bench<'_> {
         here: &Series,
         unit: &'static str,
     ) -> &mut Row {
-        self.report.rows.push(Row {
-            group: self.group,
-            name: name.into(),
-            paper,
-            here: Some(here.median()),
-            unit,
-            spread: here.spread(),
-            rounds: here.rounds(),
-            target: None,
-            met: None,
-            better: Better::Lower,
-            note: String::new(),
-        });
-        let last = self.report.rows.len() - 1;
-        &mut self.report.rows[last]
+        let group = self.group;
+        self.report.figures.row(group, name, paper, here, unit)
+    }
+
+    /// Puts a curve into the report.
+    pub(crate) fn curve(&mut self, curve: Curve) {
+        self.report.curves.push(curve);
     }
 
     /// Says that something could not be measured because this machine lacks it.
     pub(crate) fn missing(&mut self, name: &str, metric: &str, reason: &str) {
         self.say(&format!("not measured: {reason}"));
-        self.report.peers.push(Peer {
-            group: self.group,
-            name: name.to_owned(),
-            metric: metric.to_owned(),
-            here: None,
-            peer: None,
-            ratio: None,
-            spread: None,
-            unit: "",
-            rounds: 0,
-            better: Better::Higher,
-            target: None,
-            met: None,
-            note: format!("not measured: {reason}"),
-        });
+        let group = self.group;
+        self.report.figures.missing(group, name, metric, reason);
     }
 
     /// Says that a measurement failed: the run's exit status is 1.
     pub(crate) fn failed(&mut self, error: &BenchError) {
         self.say(&format!("failed: {error}"));
         let line = format!("{}: {error}", self.group);
-        self.report.failures.push(line);
+        self.report.figures.failures.push(line);
     }
 }
 
-/// Takes one round's values.
-type Measure<'c> = dyn FnMut() -> Result<Vec<f64>, BenchError> + 'c;
+/// One of those who are measured in turns; each is given the flag that ends the run.
+pub(crate) type Contestant<'c> = turns::Contestant<'c, AtomicBool, BenchError>;
 
-/// One of those who are measured in turns.
-pub(crate) struct Contestant<'c> {
-    name: String,
-    measure: Box<Measure<'c>>,
-}
-
-impl<'c> Contestant<'c> {
-    /// One that gives one value a round.
-    pub(crate) fn new(
-        name: impl Into<String>,
-        mut measure: impl FnMut() -> Result<f64, BenchError> + 'c,
-    ) -> Self {
-        Self::of(name, move || Ok(vec![measure()?]))
-    }
-
-    /// One that gives several.
-    pub(crate) fn of(
-        name: impl Into<String>,
-        measure: impl FnMut() -> Result<Vec<f64>, BenchError> + 'c,
-    ) -> Self {
-        Self {
-            name: name.into(),
-            measure: Box::new(measure),
-        }
-    }
-}
-
-/// What is compared.
+/// What is compared, in the group that is running.
 pub(crate) struct Comparison<'c> {
     /// The peer.
     pub(crate) name: &'c str,
@@ -453,6 +375,20 @@ pub(crate) struct Comparison<'c> {
     pub(crate) target: Option<f64>,
     /// Whatever else one must know.
     pub(crate) note: &'c str,
+}
+
+impl<'c> Comparison<'c> {
+    fn of(&self, group: &'static str) -> sidecore_measure::report::Comparison<'c> {
+        sidecore_measure::report::Comparison {
+            group,
+            name: self.name,
+            metric: self.metric,
+            unit: self.unit,
+            better: self.better,
+            target: self.target,
+            note: self.note,
+        }
+    }
 }
 
 fn placement(cpus: &[usize]) -> String {
@@ -475,7 +411,9 @@ pub(crate) fn interrupted(cancel: &AtomicBool) -> Result<(), BenchError> {
     Ok(())
 }
 
+/// A quick run that took longer than this goes on with one round each.
+const QUICK_TIME: Duration = Duration::from_secs(20);
 /// More rounds than this would take hours.
-pub const ROUNDS_MAX: usize = 1000;
+pub const ROUNDS_MAX: usize = 101;
 /// How often a wait looks whether the run was cancelled.
 pub(crate) const CANCEL_POLL: Duration = Duration::from_millis(20);

@@ -6,6 +6,9 @@
 //! rounds is not in here.
 
 use serde::Serialize;
+use sidecore_measure::Figures;
+use sidecore_measure::report::tsv;
+use sidecore_measure::stats::Series;
 use sidecore_sys::Machine;
 
 /// A whole run.
@@ -13,191 +16,89 @@ use sidecore_sys::Machine;
 pub struct Report {
     /// Where it ran.
     pub machine: Machine,
-    /// Whether inputs were small and rounds few: a taste, not a result.
+    /// Whether rounds were few and short: a taste, not a result.
     pub quick: bool,
     /// Rounds asked for.
     pub rounds: usize,
     /// Which thread ran where.
     pub placement: String,
-    /// How often was measured, and in which state the caches were.
+    /// How often was measured, and how.
     pub method: String,
-    /// What was read.
-    pub inputs: Vec<String>,
-    /// Our figures, beside the papers'.
-    pub rows: Vec<Row>,
-    /// Our figures, beside the peers'.
-    pub peers: Vec<Peer>,
-    /// Our figures for 1 to N engines.
-    pub scaling: Vec<Scaling>,
-    /// What ran and went wrong.
-    pub failures: Vec<String>,
+    /// Our figures beside the paper's and the peers', what went wrong, every sample.
+    #[serde(flatten)]
+    pub figures: Figures,
+    /// Our figures over something that is varied.
+    pub curves: Vec<Curve>,
     /// How long it all took.
     pub seconds: f64,
-    /// Every sample, for the TSV file.
-    #[serde(skip)]
-    pub samples: Vec<Sample>,
 }
 
-/// Which direction is better.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Better {
-    /// More is better.
-    Higher,
-    /// Less is better.
-    Lower,
-}
-
-/// One of our figures.
+/// One of our figures, over something that is varied.
 #[derive(Debug, Clone, Serialize)]
-pub struct Row {
+pub struct Curve {
     /// The group that measured it.
     pub group: &'static str,
+    /// Curves of one chart are drawn together.
+    pub chart: &'static str,
     /// What it is.
     pub name: String,
-    /// The papers' figure (with one SPE where they have that), where they have one.
-    pub paper: Option<f64>,
-    /// This machine's: the median.
-    pub here: Option<f64>,
-    /// The unit of both.
+    /// What is varied, with its unit.
+    pub over: &'static str,
+    /// The unit of the figures.
     pub unit: &'static str,
-    /// Largest less smallest, divided by the median.
-    pub spread: f64,
-    /// Rounds measured.
-    pub rounds: usize,
-    /// What this project wants of `here`.
-    pub target: Option<f64>,
-    /// Whether it is so.
-    pub met: Option<bool>,
-    /// Which direction is better.
-    pub better: Better,
-    /// The papers' other machines, and whatever else one must know.
-    pub note: String,
+    /// In the order in which they are drawn.
+    pub points: Vec<Point>,
+    /// What the paper reports: where, and how much.
+    pub paper: Option<(f64, f64)>,
 }
 
-impl Row {
-    /// Adds what must be known.
-    pub(super) fn note(&mut self, note: impl Into<String>) -> &mut Self {
-        self.note = note.into();
-        self
-    }
-
-    /// Adds what the project wants.
-    pub(super) fn target(&mut self, better: Better, target: f64) -> &mut Self {
-        self.better = better;
-        self.target = Some(target);
-        self.met = self.here.map(|here| match better {
-            Better::Higher => here >= target,
-            Better::Lower => here <= target,
-        });
-        self
-    }
-}
-
-/// One of our figures beside a peer's, measured in turns.
-#[derive(Debug, Clone, Serialize)]
-pub struct Peer {
-    /// The group that measured it.
-    pub group: &'static str,
-    /// The peer.
-    pub name: String,
-    /// What was measured.
-    pub metric: String,
-    /// Our median; none where it could not be measured, and `note` says why.
-    pub here: Option<f64>,
-    /// The peer's median.
-    pub peer: Option<f64>,
-    /// The median of the rounds' ratios, `here` divided by `peer`.
-    pub ratio: Option<f64>,
-    /// Largest ratio less smallest, divided by the median.
-    pub spread: Option<f64>,
-    /// The unit of `here` and `peer`.
-    pub unit: &'static str,
-    /// Rounds measured.
-    pub rounds: usize,
-    /// Which direction is better.
-    pub better: Better,
-    /// What this project wants of `ratio`; none where the comparison is information only.
-    pub target: Option<f64>,
-    /// Whether it is so.
-    pub met: Option<bool>,
-    /// Whatever else one must know.
-    pub note: String,
-}
-
-/// Throughput with some engines.
-#[derive(Debug, Clone, Serialize)]
-pub struct Scaling {
-    /// What was read, and how.
-    pub name: String,
-    /// Engines.
-    pub engines: usize,
-    /// Median throughput.
-    pub mb_s: f64,
+/// A point of a [`Curve`].
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Point {
+    /// Where.
+    pub at: f64,
+    /// The median.
+    pub here: f64,
     /// Largest less smallest, divided by the median.
     pub spread: f64,
     /// Rounds measured.
     pub rounds: usize,
 }
 
-/// One sample.
-#[derive(Debug, Clone)]
-pub struct Sample {
-    /// The group that took it.
-    pub group: &'static str,
-    /// What was measured.
-    pub metric: String,
-    /// Who was measured.
-    pub name: String,
-    /// In which round, from 0.
-    pub round: usize,
-    /// The sample.
-    pub value: f64,
-    /// Its unit.
-    pub unit: &'static str,
+impl Point {
+    /// What was measured at `at`.
+    pub(super) fn new(at: f64, series: &Series) -> Self {
+        Self {
+            at,
+            here: series.median(),
+            spread: series.spread(),
+            rounds: series.rounds(),
+        }
+    }
 }
 
 impl Report {
-    pub(super) fn new(machine: Machine, rounds: usize, quick: bool) -> Self {
+    pub(super) fn new(machine: Machine, rounds: usize, quick: bool, placement: String) -> Self {
         Self {
-            placement: format!(
-                "engines are pinned, one to each of the {} cores, in turn; servers, clients, the \
-                 kernel's threads and the peers go where the scheduler puts them, on the same \
-                 cores; the two LZO1X programs run on the last core",
-                machine.cores
-            ),
+            machine,
+            quick,
+            rounds,
+            placement,
             method: format!(
                 "{rounds} rounds; in each round all contestants run one after another, beginning \
                  with another one each time; a ratio is the median of the rounds' ratios"
             ),
-            machine,
-            quick,
-            rounds,
-            inputs: Vec::new(),
-            rows: Vec::new(),
-            peers: Vec::new(),
-            scaling: Vec::new(),
-            failures: Vec::new(),
+            figures: Figures::default(),
+            curves: Vec::new(),
             seconds: 0.0,
-            samples: Vec::new(),
         }
     }
 
     /// Every sample, one a line: group, metric, name, round, value, unit; the machine on top.
     #[must_use]
     pub fn tsv(&self) -> String {
-        let mut out = String::new();
-        for line in self.machine.lines() {
-            out.push_str(&format!("# {line}\n"));
-        }
-        out.push_str(&format!("# placement: {}\n", self.placement));
-        out.push_str("group\tmetric\tname\tround\tvalue\tunit\n");
-        for sample in &self.samples {
-            out.push_str(&format!(
-                "{}\t{}\t{}\t{}\t{}\t{}\n",
-                sample.group, sample.metric, sample.name, sample.round, sample.value, sample.unit
-            ));
-        }
-        out
+        let mut heads = self.machine.lines();
+        heads.push(format!("placement: {}", self.placement));
+        tsv(heads.iter().map(String::as_str), &self.figures.samples)
     }
 }

@@ -5,9 +5,8 @@ use super::ours::{self, PORT, Service};
 use super::{Ending, gigabits, joined, plain, speed, start};
 use crate::bench::namespace::Namespace;
 use crate::bench::programs::{Running, tool};
-use crate::bench::report::Better;
-use crate::bench::stats::Series;
-use crate::bench::{Bench, BenchError, Comparison, Contestant};
+use crate::bench::{Bench, BenchError, Better, Comparison, Contestant};
+use sidecore_measure::stats::Series;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
@@ -61,9 +60,8 @@ impl Way {
 ///
 /// # Errors
 /// [`BenchError::Missing`] without the privilege for interfaces.
-pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
+pub(super) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     let wires = Wires::new(bench)?;
-    let cancel = bench.cancel();
     for (way, metric, target) in [
         (Way::In, "one stream, kernel to engine", 1.5),
         (Way::Out, "one stream, engine to kernel", 1.1),
@@ -73,11 +71,11 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
             metric,
             "Gb/s",
             &mut [
-                Contestant::new("ours over a TAP", || rate(ours(&wires, way, &cancel))),
-                Contestant::new("plain sockets over a veth", || {
-                    rate(kernel(&wires, &cancel))
+                Contestant::of_one("ours over a TAP", |cancel| rate(ours(&wires, way, cancel))),
+                Contestant::of_one("plain sockets over a veth", |cancel| {
+                    rate(kernel(&wires, cancel))
                 }),
-                Contestant::new("iperf3 over a veth", || rate(iperf3(&wires, &cancel))),
+                Contestant::of_one("iperf3 over a veth", |cancel| rate(iperf3(&wires, cancel))),
             ],
         )?;
         let here = series[0].as_ref();

@@ -9,9 +9,8 @@ use super::ours::{self, KERNEL, OURS, PORT, Service};
 use super::wire::{self, BadWire, DELAY_NS, LATE_NS, Weather};
 use super::{Ending, WRONG, gigabits, joined, plain, start};
 use crate::bench::namespace::Namespace;
-use crate::bench::report::Better;
-use crate::bench::stats::Series;
-use crate::bench::{Bench, BenchError, Comparison, Contestant, interrupted};
+use crate::bench::{Bench, BenchError, Better, Comparison, Contestant, interrupted};
+use sidecore_measure::stats::Series;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -45,7 +44,7 @@ struct Load {
 ///
 /// # Errors
 /// [`BenchError::Missing`] without the privilege for interfaces.
-pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
+pub(super) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     let cancel = bench.cancel();
     let places = Places {
         near: Namespace::new(&cancel)?,
@@ -71,7 +70,6 @@ fn beside_the_kernel(
     weather: Weather,
     way: Way,
 ) -> Result<(), BenchError> {
-    let cancel = bench.cancel();
     let bytes = bench.choose(4 << 20, 64 << 20);
     let metric = format!("{} MiB {}, {name}", bytes >> 20, way.name());
     let (mut here_seed, mut there_seed) = (0, 0);
@@ -88,11 +86,11 @@ fn beside_the_kernel(
         &metric,
         "Gb/s",
         &mut [
-            Contestant::new("ours", || {
-                through_ours(places, load(&mut here_seed), &cancel)
+            Contestant::of_one("ours", |cancel| {
+                through_ours(places, load(&mut here_seed), cancel)
             }),
-            Contestant::new("kernel to kernel", || {
-                through_kernels(places, load(&mut there_seed), &cancel)
+            Contestant::of_one("kernel to kernel", |cancel| {
+                through_kernels(places, load(&mut there_seed), cancel)
             }),
         ],
     )?;

@@ -11,17 +11,35 @@
 //! the same cores; every thread and interface ends with the round that it was made for.
 //! Source: papers/004 (NetX on one SPE, 2009).
 
-pub(super) mod bulk;
-pub(super) mod losses;
+mod bulk;
+mod losses;
 mod ours;
 mod pattern;
 mod plain;
-pub(super) mod smoltcp;
+mod smoltcp;
 mod wire;
 
-use super::{BenchError, CANCEL_POLL, interrupted};
+use super::{BenchError, CANCEL_POLL, Group, interrupted};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+
+/// One stream beside the kernel's.
+pub(super) const BULK: Group = Group {
+    name: "bulk",
+    run: bulk::run,
+};
+
+/// One stream beside smoltcp's.
+pub(super) const SMOLTCP: Group = Group {
+    name: "smoltcp",
+    run: smoltcp::run,
+};
+
+/// One stream through bad wires.
+pub(super) const LOSSES: Group = Group {
+    name: "losses",
+    run: losses::run,
+};
 
 /// Raises its flag when it goes, so that a round's threads end whatever happens.
 struct Ending<'s>(&'s AtomicBool);

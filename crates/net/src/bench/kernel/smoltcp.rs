@@ -9,8 +9,7 @@
 use super::bulk::{self, Way, Wires};
 use super::ours::{KERNEL, OURS, PORT};
 use super::{Ending, gigabits, joined, plain, speed, start};
-use crate::bench::report::Better;
-use crate::bench::{Bench, BenchError, Comparison, Contestant};
+use crate::bench::{Bench, BenchError, Better, Comparison, Contestant};
 use crate::nic::vnet::HEADER_BYTES;
 use sidecore_sys::tun::Tap;
 use sidecore_sys::{cpu, interface};
@@ -29,22 +28,22 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 ///
 /// # Errors
 /// [`BenchError::Missing`] without the privilege for interfaces.
-pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
+pub(super) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     let wires = Wires::new(bench)?;
-    let cancel = bench.cancel();
     for (way, metric) in [
         (Way::In, "one stream, kernel to stack"),
         (Way::Out, "one stream, stack to kernel"),
     ] {
         let rate = |speed: Result<f64, BenchError>| speed.map(gigabits);
         let mut contestants = vec![
-            Contestant::new("ours", || rate(bulk::ours(&wires, way, &cancel))),
-            Contestant::new("smoltcp", || rate(theirs(&wires, way, false, &cancel))),
+            Contestant::of_one("ours", |cancel| rate(bulk::ours(&wires, way, cancel))),
+            Contestant::of_one("smoltcp", |cancel| rate(theirs(&wires, way, false, cancel))),
         ];
         if way == Way::In {
-            contestants.push(Contestant::new("smoltcp, handed super-segments", || {
-                rate(theirs(&wires, way, true, &cancel))
-            }));
+            contestants.push(Contestant::of_one(
+                "smoltcp, handed super-segments",
+                |cancel| rate(theirs(&wires, way, true, cancel)),
+            ));
         }
         let series = bench.contest(metric, "Gb/s", &mut contestants)?;
         drop(contestants);
