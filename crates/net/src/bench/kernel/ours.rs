@@ -44,6 +44,8 @@ pub(super) fn config() -> Config {
             prefix_bits: 24,
         }],
         seed: SEED,
+        // As much as the kernel lets a socket of its own grow to (tcp_wmem).
+        send_bytes: 4 << 20,
         ..Config::default()
     }
 }
