@@ -47,7 +47,13 @@ pub struct Group {
 }
 
 /// All groups, in the order in which they run.
-const GROUPS: &[Group] = &[rpc::GROUP, kernel::BULK, kernel::SMOLTCP, kernel::LOSSES];
+const GROUPS: &[Group] = &[
+    rpc::GROUP,
+    kernel::BULK,
+    kernel::SMOLTCP,
+    kernel::FLOOD,
+    kernel::LOSSES,
+];
 
 impl Group {
     /// All groups' names, in the order in which they run.

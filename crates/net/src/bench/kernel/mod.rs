@@ -5,13 +5,14 @@
 //!
 //! - `plain`: sockets of the kernel that send and receive as fast as they can.
 //! - `ours`: our stack on a TAP, with applications in the engine's own thread.
-//! - one file a group: `bulk`, `smoltcp`, `losses`; `wire` and `pattern` are for the last.
+//! - one file a group: `bulk`, `smoltcp`, `flood`, `losses`; `wire` and `pattern` are for the last.
 //!
 //! Must stay true: a kernel's socket uses CUBIC on every side of every comparison; who is compared has
 //! the same cores; every thread and interface ends with the round that it was made for.
 //! Source: papers/004 (NetX on one SPE, 2009).
 
 mod bulk;
+mod flood;
 mod losses;
 mod ours;
 mod pattern;
@@ -33,6 +34,12 @@ pub(super) const BULK: Group = Group {
 pub(super) const SMOLTCP: Group = Group {
     name: "smoltcp",
     run: smoltcp::run,
+};
+
+/// One stream during a flood of SYNs.
+pub(super) const FLOOD: Group = Group {
+    name: "flood",
+    run: flood::run,
 };
 
 /// One stream through bad wires.

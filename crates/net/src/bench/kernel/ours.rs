@@ -8,11 +8,12 @@ use super::super::namespace::Namespace;
 use super::WRONG;
 use super::pattern::Pattern;
 use crate::NetError;
-use crate::engine::{Engine, EngineOptions, EngineStatus};
+use crate::engine::{Engine, EngineOptions};
 use crate::nic::Nic;
 use crate::nic::tap::{Tap, TapOptions};
 use crate::stack::Stack;
 use crate::stack::config::{Cidr, Config};
+use crate::stack::counters::Counters;
 use crate::stack::sockets::{Event, ListenerId, SessionId};
 use sidecore_sys::cpu;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -22,13 +23,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 pub(super) const KERNEL: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 98, 0, 1));
 /// Ours.
 pub(super) const OURS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 98, 0, 2));
+/// What the kernel calls its end.
+pub(super) const TAP: &str = "sidecore0";
 /// Where a [`Service`] is.
 pub(super) const PORT: u16 = 5001;
 
 /// Opens a TAP in a namespace, the kernel's end at `host`.
 pub(super) fn tap(at: &Namespace, host: IpAddr, offload: bool) -> Result<Tap, BenchError> {
     let options = TapOptions {
-        name: "sidecore0".into(),
+        name: TAP.into(),
         offload,
         host: vec![(host, 24)],
         ..TapOptions::default()
@@ -63,7 +66,7 @@ pub(super) enum Service {
     Stream(u64),
 }
 
-/// Runs an engine on `core` until told to stop, with `service` at [`PORT`].
+/// Runs an engine on `core` until told to stop, with `service` at [`PORT`]; what its stack counted.
 pub(super) fn run(
     nic: impl Nic,
     config: Config,
@@ -71,7 +74,7 @@ pub(super) fn run(
     core: usize,
     stop: &AtomicBool,
     count: &AtomicU64,
-) -> Result<EngineStatus, BenchError> {
+) -> Result<Counters, BenchError> {
     cpu::pin(core)?;
     let mut stack = Stack::new(config, &nic.capabilities())?;
     let listener = stack.listen(SocketAddr::new(OURS, PORT), 64)?;
@@ -89,7 +92,7 @@ pub(super) fn run(
     };
     let mut engine = Engine::new(nic, stack, None, options);
     engine.run(stop, |stack| application.round(stack))?;
-    Ok(engine.status())
+    Ok(engine.stack().counters())
 }
 
 struct Application<'c> {
