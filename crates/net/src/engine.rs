@@ -63,7 +63,8 @@ pub struct EngineStatus {
     pub idle_rounds: u64,
     /// Times that it slept.
     pub sleeps: u64,
-    /// Cycles of taking frames in and what followed from them.
+    /// Cycles of taking frames in and what followed from them; these three are reckoned from one
+    /// round in 16.
     pub receive_cycles: u64,
     /// Cycles of the applications' requests.
     pub applications_cycles: u64,
@@ -88,6 +89,36 @@ pub struct Engine<N> {
     quiet: Option<Quiet>,
     cycles_per_ns: f64,
     loopback: Loopback,
+}
+
+/// What the stages of a round cost, counted in some rounds for all: a look at the counter costs as
+/// much as a look at an application's ring.
+#[derive(Debug)]
+struct Stages {
+    mark: Option<u64>,
+    /// Of receiving, applications, sending.
+    cycles: [u64; 3],
+}
+
+impl Stages {
+    #[inline]
+    fn begin(rounds: u64) -> Self {
+        let counted = rounds.is_multiple_of(ROUNDS_A_COUNT);
+        Self {
+            mark: counted.then(clock::cycles),
+            cycles: [0; 3],
+        }
+    }
+
+    /// A stage is over.
+    #[inline]
+    fn end(&mut self, stage: usize) {
+        if let Some(mark) = &mut self.mark {
+            let now = clock::cycles();
+            self.cycles[stage] += now.saturating_sub(*mark) * ROUNDS_A_COUNT;
+            *mark = now;
+        }
+    }
 }
 
 /// A time in which nothing is to be done but to look whether something happens.
@@ -196,50 +227,51 @@ impl<N: Nic> Engine<N> {
         &mut self,
         local: &mut impl FnMut(&mut Stack) -> usize,
     ) -> Result<usize, EngineError> {
-        let begin = clock::cycles();
         // Read once somebody needs it: not in a round in which nothing happens.
         let mut now_ns = None;
         let (stack, epoch_ns) = (&mut self.stack, self.epoch_ns);
+        let mut stages = Stages::begin(self.status.rounds);
         let mut work = self.nic.receive(self.options.batch, &mut |frame| {
             let now_ns = *now_ns.get_or_insert_with(|| since_ns(epoch_ns));
             stack.receive(now_ns, frame);
         })?;
-        let mut mark = begin;
-        for pass in 0..PASSES_MAX {
+        for _ in 0..PASSES_MAX {
             if work > 0 || !self.loopback.is_empty() {
                 let now_ns = *now_ns.get_or_insert_with(|| since_ns(epoch_ns));
                 work += self.loopback.receive(now_ns, &mut self.stack);
                 self.stack.settle();
             }
-            let received = clock::cycles();
+            stages.end(0);
             work += local(&mut self.stack);
             if let Some(server) = &mut self.server {
-                work += server.poll(&mut self.stack);
+                work += server.serve(&mut self.stack);
             }
-            if work == 0 && self.is_quiet(begin) {
-                self.status.idle_rounds += 1;
+            if work == 0 && self.is_quiet() {
                 break;
             }
-            let served = clock::cycles();
+            stages.end(1);
             let now_ns = *now_ns.get_or_insert_with(|| since_ns(epoch_ns));
             work += self.transmit(now_ns)?;
-            let end = clock::cycles();
-            if work > 0 {
-                self.status.rounds += u64::from(pass == 0);
-                self.status.receive_cycles += received.saturating_sub(mark);
-                self.status.applications_cycles += served.saturating_sub(received);
-                self.status.transmit_cycles += end.saturating_sub(served);
-            } else {
-                self.status.idle_rounds += 1;
-                self.begin_quiet(end, now_ns);
+            stages.end(2);
+            if work == 0 {
+                self.begin_quiet(now_ns);
             }
-            mark = end;
             if self.loopback.is_empty() {
                 break;
             }
         }
-        if work > 0 {
+        if work == 0 {
+            self.status.idle_rounds += 1;
+        } else {
+            self.status.rounds += 1;
+            let [receive, applications, transmit] = stages.cycles;
+            self.status.receive_cycles += receive;
+            self.status.applications_cycles += applications;
+            self.status.transmit_cycles += transmit;
             self.quiet = None;
+            if let Some(server) = &mut self.server {
+                server.wake();
+            }
         }
         self.answer();
         Ok(work)
@@ -274,17 +306,17 @@ impl<N: Nic> Engine<N> {
     }
 
     /// Whether nothing happened since a moment at which nothing was to be done, and no timer is due.
-    fn is_quiet(&self, now_cycles: u64) -> bool {
+    fn is_quiet(&self) -> bool {
         let quiet = self.quiet.as_ref();
-        quiet.is_some_and(|quiet| now_cycles.wrapping_sub(quiet.from_cycles) < quiet.cycles)
+        quiet.is_some_and(|quiet| clock::cycles().wrapping_sub(quiet.from_cycles) < quiet.cycles)
     }
 
     /// Nothing is to be done now: until when, unless something happens?
-    fn begin_quiet(&mut self, from_cycles: u64, now_ns: u64) {
+    fn begin_quiet(&mut self, now_ns: u64) {
         let timer_ns = self.stack.next_timer().unwrap_or(u64::MAX);
         let ns = timer_ns.saturating_sub(now_ns).min(QUIET_NS_MAX);
         self.quiet = Some(Quiet {
-            from_cycles,
+            from_cycles: clock::cycles(),
             cycles: (ns as f64 * self.cycles_per_ns) as u64,
         });
     }
@@ -384,6 +416,8 @@ fn since_ns(epoch_ns: u64) -> u64 {
     clock::now_ns().saturating_sub(epoch_ns)
 }
 
+/// Of so many rounds, one is counted for all.
+const ROUNDS_A_COUNT: u64 = 16;
 /// How often one round deals with what the stack sent to itself.
 const PASSES_MAX: usize = 4;
 /// So long the stack's timers are not looked at, at most, while nothing happens.

@@ -16,10 +16,14 @@
 mod kernel;
 pub mod markdown;
 mod namespace;
+mod pair;
+mod papers;
 mod programs;
 pub mod report;
 mod rpc;
 mod served;
+mod sessions;
+mod stacks;
 
 use crate::engine::EngineError;
 use crate::error::NetError;
@@ -48,11 +52,14 @@ pub struct Group {
 
 /// All groups, in the order in which they run.
 const GROUPS: &[Group] = &[
+    sessions::GROUP,
+    pair::GROUP,
     rpc::GROUP,
     kernel::BULK,
     kernel::SMOLTCP,
     kernel::FLOOD,
     kernel::LOSSES,
+    papers::GROUP,
 ];
 
 impl Group {

@@ -10,6 +10,7 @@ use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,8 @@ use std::time::{Duration, Instant};
 pub(crate) struct Running {
     child: Child,
     text: String,
-    said: [Option<JoinHandle<String>>; 2],
+    said: [Arc<Mutex<String>>; 2],
+    hearing: [Option<JoinHandle<()>>; 2],
 }
 
 impl Running {
@@ -38,8 +40,42 @@ impl Running {
             None => command.spawn(),
         };
         let mut child = child.map_err(BenchError::io(format!("start `{text}`")))?;
-        let said = [child.stdout.take().map(hear), child.stderr.take().map(hear)];
-        Ok(Self { child, text, said })
+        let said: [Arc<Mutex<String>>; 2] = Default::default();
+        let hearing = [
+            child.stdout.take().map(|out| hear(out, &said[0])),
+            child.stderr.take().map(|errors| hear(errors, &said[1])),
+        ];
+        Ok(Self {
+            child,
+            text,
+            said,
+            hearing,
+        })
+    }
+
+    /// Waits until it has printed `words`.
+    pub(crate) fn wait_for_words(
+        &self,
+        words: &str,
+        cancel: &AtomicBool,
+    ) -> Result<(), BenchError> {
+        let until = Instant::now() + PROGRAM_TIME_MAX;
+        while !self.has_said(0).contains(words) {
+            interrupted(cancel)?;
+            if self.hearing[0].as_ref().is_none_or(JoinHandle::is_finished) {
+                return Err(self.fault(format!("ended and said {}", self.has_said(1).trim())));
+            }
+            if Instant::now() > until {
+                return Err(self.fault(format!("did not say `{words}`")));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    fn has_said(&self, which: usize) -> String {
+        let said = self.said[which].lock();
+        said.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Waits for its end, which must be a success; what it printed.
@@ -58,10 +94,11 @@ impl Running {
             std::thread::sleep(pause);
             pause = (pause * 2).min(CANCEL_POLL);
         };
-        let [out, errors] = self.said.each_mut().map(|said| {
-            let heard = said.take().and_then(|thread| thread.join().ok());
-            heard.unwrap_or_default()
-        });
+        for thread in self.hearing.each_mut() {
+            // All that it said is heard once its pipes are closed.
+            thread.take().map(JoinHandle::join);
+        }
+        let [out, errors] = [0, 1].map(|which| self.has_said(which));
         if status.success() {
             return Ok(out);
         }
@@ -91,12 +128,17 @@ impl Drop for Running {
     }
 }
 
-fn hear(mut from: impl Read + Send + 'static) -> JoinHandle<String> {
+fn hear(mut from: impl Read + Send + 'static, said: &Arc<Mutex<String>>) -> JoinHandle<()> {
+    let said = Arc::clone(said);
     std::thread::spawn(move || {
-        let mut bytes = Vec::new();
+        let mut bytes = [0; 4096];
         // What was said before an error is what there is.
-        from.read_to_end(&mut bytes).ok();
-        String::from_utf8_lossy(&bytes).into_owned()
+        while let Ok(count @ 1..) = from.read(&mut bytes) {
+            let text = String::from_utf8_lossy(&bytes[..count]);
+            said.lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push_str(&text);
+        }
     })
 }
 
@@ -131,4 +173,8 @@ const PROGRAM_TIME_MAX: Duration = Duration::from_secs(60);
 /// Where system programs lie though a user's path may not say so.
 const SYSTEM_PLACES: [&str; 2] = ["/usr/sbin", "/sbin"];
 /// Which Debian package has a program.
-const PACKAGES: [(&str, &str); 2] = [("ip", "iproute2"), ("taskset", "util-linux")];
+const PACKAGES: [(&str, &str); 3] = [
+    ("ip", "iproute2"),
+    ("ethtool", "ethtool"),
+    ("iperf3", "iperf3"),
+];

@@ -263,6 +263,12 @@ impl Stack {
         }
     }
 
+    /// [`Counters::frames_received`] alone.
+    #[inline]
+    pub(crate) fn frames_received(&self) -> u64 {
+        self.common.counters.frames_received
+    }
+
     /// Sessions that exist, in whatever state.
     #[must_use]
     pub fn sessions(&self) -> usize {
