@@ -10,6 +10,8 @@ use sidecore_plot::{Axis, DotRow, Mark, Series, chart, dots, dots_height, pictur
 
 /// The names of the three columns.
 pub(crate) const COLUMNS: [&str; 3] = ["paper", "model of the Cell", "this machine"];
+/// The same in a picture.
+const KINDS: [&str; 3] = ["paper", "model", "this machine"];
 
 /// All pictures of a figure, as SVG that stands inside a page.
 pub(crate) fn pictures(answers: &Answers) -> Result<Vec<String>, PapersError> {
@@ -41,7 +43,7 @@ fn dot_picture(answers: &Answers) -> Result<Option<String>, PapersError> {
     };
     let kinds = [0, 1, 2].map(|kind| {
         let any = rows.iter().any(|row| numbers(row)[kind].is_some());
-        if any { COLUMNS[kind] } else { "" }
+        if any { KINDS[kind] } else { "" }
     });
     let dot_rows: Vec<DotRow> = rows
         .iter()
@@ -75,8 +77,8 @@ fn line_picture(answers: &Answers) -> Result<String, PapersError> {
             let points = rows.filter_map(|row| Some((row.x?, numbers(row)[kind]?)));
             let points: Vec<(f64, f64)> = points.collect();
             let name = match groups.len() {
-                1 => COLUMNS[kind].to_owned(),
-                _ => format!("{group}, {}", COLUMNS[kind]),
+                1 => KINDS[kind].to_owned(),
+                _ => format!("{group}, {}", KINDS[kind]),
             };
             // One answer to two of the paper's machines is one line.
             let same = series
@@ -84,7 +86,7 @@ fn line_picture(answers: &Answers) -> Result<String, PapersError> {
                 .find(|each| each.mark == mark && each.points == points);
             match same {
                 Some(same) => {
-                    COLUMNS[kind].clone_into(&mut same.name);
+                    KINDS[kind].clone_into(&mut same.name);
                     same.colour = groups.len();
                 }
                 None if points.is_empty() => {}
@@ -141,7 +143,7 @@ fn described(answers: &Answers) -> String {
     format!("{}: the numbers are in the table below", answers.title)
 }
 
-/// Pictures are shown between 360 pixels wide, on a phone, and 600; letters stay readable in both.
-const WIDTH: u32 = 540;
-const HEIGHT: u32 = 400;
-const LETTERS: u32 = 17;
+/// Pictures are shown between 360 pixels wide, on a phone, and 480; letters stay readable in both.
+const WIDTH: u32 = 520;
+const HEIGHT: u32 = 420;
+const LETTERS: u32 = 20;

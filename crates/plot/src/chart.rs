@@ -55,8 +55,7 @@ pub fn chart(area: &Area<'_>, axis: &Axis<'_>, series: &[Series]) -> Result<(), 
         (most.0.max(point.0), most.1.max(point.1))
     });
     let letters = axis.letters;
-    // Room above the lines for the legend, which may be half as high as the chart.
-    let room = 1.12 + 0.05 * (series.len() as f64);
+    let room = room(area, axis, series.len());
     let mut builder = ChartBuilder::on(area);
     builder
         .margin(letters)
@@ -136,6 +135,15 @@ pub fn chart(area: &Area<'_>, axis: &Axis<'_>, series: &[Series]) -> Result<(), 
         .legend_area_size(36)
         .draw()
         .map_err(failed)
+}
+
+/// By how much the vertical axis is longer than the values: as much as the legend hides.
+fn room(area: &Area<'_>, axis: &Axis<'_>, series: usize) -> f64 {
+    let letters = f64::from(axis.letters);
+    let title = if axis.title.is_empty() { 0.0 } else { 2.0 };
+    let height = f64::from(area.dim_in_pixel().1) - letters * (5.0 + title);
+    let legend = letters * (1.35 * series as f64 + 0.8);
+    (height / (height - legend).max(height / 3.0)).max(1.1)
 }
 
 /// For lines behind the values.

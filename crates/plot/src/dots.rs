@@ -58,16 +58,26 @@ pub fn dots(
     };
     legend(area, letters, kinds)?;
     let (top, bottom) = (letters * 2, height - letters * 5 / 2);
+    // Where there are few powers of ten, 2 and 5 times each are marked, too.
+    let steps: &[f64] = match to - from {
+        powers if powers <= 2.0 => &[1.0, 2.0, 5.0],
+        _ => &[1.0],
+    };
     for power in from as i32..=to as i32 {
-        let value = 10f64.powi(power);
-        let x = across(value);
-        let line = PathElement::new([(x, top), (x, bottom)], RULE.stroke_width(1));
-        area.draw(&line).map_err(failed)?;
-        let label = match power {
-            0.. => format!("{value:.0}"),
-            _ => format!("{value}"),
-        };
-        text(area, &label, (x, bottom + letters), letters, HPos::Center)?;
+        for step in steps
+            .iter()
+            .filter(|step| power < to as i32 || **step == 1.0)
+        {
+            let value = step * 10f64.powi(power);
+            let x = across(value);
+            let line = PathElement::new([(x, top), (x, bottom)], RULE.stroke_width(1));
+            area.draw(&line).map_err(failed)?;
+            let label = match power {
+                0.. => format!("{value:.0}"),
+                _ => format!("{value:.0$}", power.unsigned_abs() as usize),
+            };
+            text(area, &label, (x, bottom + letters), letters, HPos::Center)?;
+        }
     }
     let end = (width - letters / 2, height - letters * 2 / 3);
     text(area, unit, end, letters, HPos::Right)?;

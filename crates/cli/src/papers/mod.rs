@@ -182,6 +182,7 @@ impl Run<'_> {
         for part in &self.catalogue.parts {
             let quick = self.args.quick;
             let kept = match self.kept(part) {
+                _ if part.command.is_none() => "known without".to_owned(),
                 Ok(_) => "kept".to_owned(),
                 Err(why) => why,
             };
@@ -231,10 +232,11 @@ impl Run<'_> {
         }
         let expected = left.iter().map(|part| part.expected_s(self.args.quick));
         let mut progress = Progress::new(left.len(), expected.sum());
-        if !left.is_empty() && left.len() + 1 < self.catalogue.parts.len() {
-            let kept = self.catalogue.parts.len() - 1 - left.len();
+        let kept = |found: &&Found| matches!(found, Found::Kept(kept) if kept.seconds > 0.0);
+        let kept = results.values().filter(kept).count();
+        if kept > 0 {
             progress.say(&format!(
-                "{kept} parts are kept in {}",
+                "results of {kept} parts are used again, from {}",
                 self.store.directory().display()
             ));
         }

@@ -31,7 +31,7 @@ impl Notes {
                         li.missing[*missing] {
                             sup { (letter(index)) } " "
                             @if *missing { "not measured: " }
-                            (why)
+                            (prose(why))
                         }
                     }
                 }
@@ -65,7 +65,7 @@ pub(super) fn cell(cell: &Cell, of: &str, notes: &mut Notes) -> Markup {
                     " " span.spread { "\u{b1}" (format!("{:.0}", 100.0 * spread)) "\u{a0}%" }
                 }
             }
-            Cell::Words { text } => span.words { (text) },
+            Cell::Words { text } => span.words { (prose(text)) },
             Cell::Claims { claims } => (list(claims)),
             Cell::None { why } => span.none { "\u{2014}" sup { (notes.letter(why, false)) } },
             Cell::Missing { why } => span.missing { "\u{2014}" sup { (notes.letter(why, true)) } },
@@ -85,6 +85,15 @@ fn list(claims: &[Claim]) -> Markup {
                     }
                 }
             }
+        }
+    }
+}
+
+/// Text whose parts between backquotes are commands.
+pub(super) fn prose(text: &str) -> Markup {
+    html! {
+        @for (index, piece) in text.split('`').enumerate() {
+            @if index % 2 == 1 { code { (piece) } } @else { (piece) }
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::charts::{COLUMNS, pictures};
 use crate::date::date;
 use crate::results::{Found, Kept, Results};
 use crate::{PapersError, answer};
-use cells::{Notes, cell, number, paper};
+use cells::{Notes, cell, number, paper, prose};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use sidecore_sys::Machine;
 
@@ -160,7 +160,7 @@ fn figure(results: &Results, answers: &Answers) -> Result<Markup, PapersError> {
                     @if index > 0 { ", " span id=(name) { (name) } } @else { (name) }
                 }
             }
-            @if let Some(about) = &answers.about { p { (about) } }
+            @if let Some(about) = &answers.about { p.about { (about) } }
             (made_by(results, answers))
             @if !pictures.is_empty() {
                 div.pictures { @for picture in &pictures { figure { (PreEscaped(picture)) } } }
@@ -171,7 +171,7 @@ fn figure(results: &Results, answers: &Answers) -> Result<Markup, PapersError> {
             (body)
             @for curve in &answers.curves { (points(curve)) }
             (notes.list())
-            @if let Some(note) = &answers.note { p.note { (note) } }
+            @if let Some(note) = &answers.note { p.note { (prose(note)) } }
         }
     })
 }
@@ -181,22 +181,32 @@ fn made_by(results: &Results, answers: &Answers) -> Markup {
     html! {
         @if !answers.parts.is_empty() {
             ul.made {
-                @for part in &answers.parts {
-                    @if let Some(Found::Kept(kept)) = results.get(part) {
-                        li {
-                            code { (kept.command) }
-                            span {
-                                (machine(&kept.machine)) "; load " (kept.machine.load_start)
-                                "; commit " (kept.machine.commit) "; " (date(kept.began_unix_s))
-                                ", " (seconds(kept.seconds))
-                                @if kept.quick { "; a short run" }
-                            }
+                @for kept in kept(results, answers) {
+                    li {
+                        code { (kept.command) }
+                        span {
+                            "load " (kept.machine.load_start)
+                            "; commit " (kept.machine.commit) "; " (date(kept.began_unix_s))
+                            ", " (seconds(kept.seconds))
+                            @if kept.quick { "; a short run" }
                         }
                     }
+                }
+                // Results are used together only if they are of one machine.
+                @if let Some(kept) = kept(results, answers).next() {
+                    li { (machine(&kept.machine)) }
                 }
             }
         }
     }
+}
+
+fn kept<'a>(results: &'a Results, answers: &'a Answers) -> impl Iterator<Item = &'a Kept> {
+    let found = answers.parts.iter().filter_map(|part| results.get(part));
+    found.filter_map(|found| match found {
+        Found::Kept(kept) => Some(&**kept),
+        Found::Missing { .. } => None,
+    })
 }
 
 fn table(answers: &Answers, notes: &mut Notes) -> Markup {

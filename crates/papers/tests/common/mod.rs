@@ -6,7 +6,7 @@ use std::path::Path;
 
 /// A machine whose name is hostile.
 #[allow(dead_code, reason = "not every test needs all")]
-pub fn machine() -> Machine {
+pub(crate) fn machine() -> Machine {
     Machine {
         cpu: "Example \"CPU\" <script>alert(1)</script> & sons".into(),
         cores: 2,
@@ -19,7 +19,7 @@ pub fn machine() -> Machine {
 
 /// A part's result.
 #[allow(dead_code, reason = "not every test needs all")]
-pub fn kept(part: &str, report: serde_json::Value) -> Kept {
+pub(crate) fn kept(part: &str, report: serde_json::Value) -> Kept {
     Kept {
         part: part.into(),
         command: format!("sidecore {part} --json"),
@@ -35,7 +35,7 @@ pub fn kept(part: &str, report: serde_json::Value) -> Kept {
 
 /// The canned results of all parts that have one; the others were not run.
 #[allow(dead_code, reason = "not every test needs all")]
-pub fn canned(catalogue: &Catalogue) -> Results {
+pub(crate) fn canned(catalogue: &Catalogue) -> Results {
     let mut results = Results::new();
     for part in &catalogue.parts {
         let path = format!("tests/canned/{}.json", part.id);
@@ -56,7 +56,7 @@ pub fn canned(catalogue: &Catalogue) -> Results {
 
 /// The page of `results`.
 #[allow(dead_code, reason = "not every test needs all")]
-pub fn made(catalogue: &Catalogue, results: &Results) -> String {
+pub(crate) fn made(catalogue: &Catalogue, results: &Results) -> String {
     let report = Report::new(catalogue, results);
     let about = About {
         version: "0.0.0".into(),
