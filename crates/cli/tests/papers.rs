@@ -78,13 +78,13 @@ fn finished_parts_are_kept_used_again_and_shown() {
         "{one_spe}"
     );
     assert_eq!(one_spe["here"]["kind"], "missing", "{one_spe}");
-    assert_eq!(row(&report, "mgps.history")["model"]["value"], 8.0);
+    assert_eq!(row(&report, "mgps.mgps.history")["model"]["value"], 8.0);
     assert_eq!(
-        row(&report, "mgps.llp_when_u_at_most")["model"]["value"],
+        row(&report, "mgps.mgps.llp_when_u_at_most")["model"]["value"],
         4.0
     );
     assert_eq!(
-        row(&report, "mgps.spes_per_loop")["model"]["text"],
+        row(&report, "mgps.mgps.spes_per_loop")["model"]["text"],
         "8, 4, 2, 2, 1, 1, 1, 1"
     );
     let html = std::fs::read_to_string(page).unwrap();

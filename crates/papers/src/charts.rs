@@ -106,7 +106,9 @@ fn line_picture(answers: &Answers) -> Result<String, PapersError> {
         y: unit,
         letters: LETTERS,
     };
-    let svg = picture((WIDTH, HEIGHT), |area| chart(area, &axis, &series))?;
+    // A long legend must not press the lines flat.
+    let height = HEIGHT + LETTERS * 3 / 2 * series.len().saturating_sub(3) as u32;
+    let svg = picture((WIDTH, height), |area| chart(area, &axis, &series))?;
     Ok(themed(&svg, &described(answers)))
 }
 

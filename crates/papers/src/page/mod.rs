@@ -10,7 +10,7 @@
 mod cells;
 
 use crate::answer::{Answers, Curve, Report, Row};
-use crate::catalogue::{Catalogue, Document};
+use crate::catalogue::{Catalogue, Document, Plot};
 use crate::charts::{COLUMNS, pictures};
 use crate::date::date;
 use crate::results::{Found, Kept, Results};
@@ -162,13 +162,15 @@ fn figure(results: &Results, answers: &Answers) -> Result<Markup, PapersError> {
             }
             @if let Some(about) = &answers.about { p.about { (about) } }
             (made_by(results, answers))
-            @if !pictures.is_empty() {
-                div.pictures { @for picture in &pictures { figure { (PreEscaped(picture)) } } }
+            div.beside[pictures.len() == 1 && answers.plot != Plot::Curves] {
+                @if !pictures.is_empty() {
+                    div.pictures { @for picture in &pictures { figure { (PreEscaped(picture)) } } }
+                }
+                div { (body) }
             }
             @for curve in &answers.curves {
                 @if let Some(why) = &curve.why { p.missing { (curve.name) ": not drawn: " (why) } }
             }
-            (body)
             @for curve in &answers.curves { (points(curve)) }
             (notes.list())
             @if let Some(note) = &answers.note { p.note { (prose(note)) } }
