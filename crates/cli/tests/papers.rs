@@ -229,3 +229,87 @@ fn every_part_is_listed_with_a_command_that_there_is() {
         assert!(count >= 15, "{text}");
     }
 }
+
+/// The catalogue's figures are the ones that the model and the benches print as the papers'.
+#[test]
+fn the_commands_quote_the_same_figures() {
+    use sidecore_block::bench::figures as block;
+    use sidecore_cell::paper as cell;
+    use sidecore_papers::Catalogue;
+    use sidecore_papers::catalogue::Paper;
+    let catalogue = Catalogue::built_in().unwrap();
+    let of = |figure: &str, series: &str| -> Vec<f64> {
+        let figure = catalogue
+            .figures
+            .iter()
+            .find(|each| each.id == figure)
+            .unwrap();
+        let series = figure.series.iter().find(|each| each.name == series);
+        match &series
+            .unwrap_or_else(|| panic!("{}: no such series", figure.id))
+            .paper
+        {
+            Paper::Number(number) => vec![*number],
+            Paper::Numbers(numbers) => numbers.clone(),
+            Paper::Words(_) => Vec::new(),
+        }
+    };
+    let same = |figure: &str, series: &[&str], numbers: &[f64]| {
+        let own: Vec<f64> = series
+            .iter()
+            .flat_map(|series| of(figure, series))
+            .collect();
+        assert_eq!(own, numbers, "{figure}");
+    };
+    same("mgps.table1", &["table1_edtlp_s"], &cell::TABLE1_EDTLP_S);
+    same("mgps.table1", &["table1_linux_s"], &cell::TABLE1_LINUX_S);
+    same("mgps.table2", &["table2_llp_s"], &cell::TABLE2_S);
+    same("mgps.one_search_s", &["ppe_only"], &[cell::PPE_ONLY_S]);
+    same(
+        "mgps.task_us",
+        &["ppe_task_us", "spe_task_us"],
+        &[cell::HOST_US, cell::ENGINE_US],
+    );
+    let slides = ["ppe", "four_spes_best", "four_spes_worst"];
+    same("spe_uio.slides_512k_us", &slides, &cell::SLIDES_512K_US);
+    let factor = "spe_uio.without_pretouch_spe_setup_factor";
+    same(factor, &["least", "most"], &cell::UIO_UNTOUCHED);
+    same(factor, &["least", "most"], &block::UNTOUCHED_FACTOR);
+    let parts = [
+        "driver_to_daemon",
+        "daemon_setup",
+        "daemon_to_spe",
+        "spe_setup",
+        "spe_decompress",
+    ];
+    same(
+        "spe_uio.breakdown_us_per_block",
+        &parts,
+        &cell::UIO_PARTS_US,
+    );
+    same(
+        "spe_uio.image_mb",
+        &["raw", "minilzo", "gzip9"],
+        &block::IMAGE_MB,
+    );
+    same("spe_uio.mmap_us", &["x86"], &block::MMAP_X86_US);
+    same("spe_uio.mmap_us", &["ppe"], &block::MMAP_PPE_US);
+    same("spe_uio.context_switch_us", &["x86"], &block::SWITCH_X86_US);
+    same("spe_uio.context_switch_us", &["ppe"], &block::SWITCH_PPE_US);
+    let three = |figure: &str, series: [&str; 3], paper: block::Three| {
+        same(figure, &series, &[paper.x86, paper.ppe, paper.spe]);
+    };
+    three("spe_uio.dd_mb_s", ["x86", "ppe", "one_spe"], block::DD_MB_S);
+    three("spe_uio.diff_ms", ["x86", "ppe", "one_spe"], block::DIFF_MS);
+    let lzo = "spe_uio.minilzo_64k_us";
+    three(
+        lzo,
+        ["binary.x86", "binary.ppe", "binary.spe"],
+        block::MINILZO_BINARY_US,
+    );
+    three(
+        lzo,
+        ["text.x86", "text.ppe", "text.spe"],
+        block::MINILZO_TEXT_US,
+    );
+}
