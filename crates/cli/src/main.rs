@@ -8,6 +8,7 @@ mod block;
 mod cell;
 mod daemon;
 mod doctor;
+mod figures;
 mod manual;
 mod net;
 mod offload;

@@ -6,8 +6,6 @@
 //! Source: papers/000 (table of one block), papers/002 (pre-touching).
 
 use super::inputs::{Corpus, open, warm_all};
-use super::report::Better;
-use super::stats::Series;
 use super::{Bench, BenchError, figures, interrupted};
 use crate::codec::{CodecId, make_deflater, make_inflater};
 use crate::device::stages::Stage;
@@ -15,6 +13,8 @@ use crate::device::{Device, DeviceConfig};
 use crate::format::Format;
 use crate::source::BlockSource;
 use crate::ways::nbd::client::split_mix;
+use sidecore_measure::Better;
+use sidecore_measure::stats::Series;
 use sidecore_sys::{HugePages, Region, RegionOptions};
 use std::path::Path;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ fn table(bench: &mut Bench<'_>, image: &Path, codec: &str, paper: bool) -> Resul
             .to_inflate
             .push(us(Stage::SetUp) + us(Stage::HandOver) + us(Stage::Get));
         whole.sort_by(f64::total_cmp);
-        table.whole.push(super::stats::median(&whole));
+        table.whole.push(sidecore_measure::stats::median(&whole));
     }
     let own = "median of the device's histogram, to 20 %; touched memory, image cached";
     for (name, figure, samples) in [
@@ -238,7 +238,7 @@ fn blocks(bench: &mut Bench<'_>) -> Result<(), BenchError> {
                 inflater.inflate(stream, &mut out)?;
                 times.push(began.elapsed().as_nanos() as f64 / 1000.0);
             }
-            medians.push(super::stats::median(&times));
+            medians.push(sidecore_measure::stats::median(&times));
         }
         let name = format!("LZO1X inflates 64 KiB of {kind}");
         bench

@@ -22,7 +22,7 @@ use crate::random::Random;
 use crate::search;
 use crate::simulate::{numbered_names, simulate};
 use crate::tree::random_tree;
-use sidecore_offload::bench::stats::{self, Series};
+use sidecore_measure::stats::{self, Series};
 use sidecore_offload::{Pool, PoolConfig};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
