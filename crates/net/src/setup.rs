@@ -25,8 +25,13 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum SetupError {
     /// Not TOML, or not what is expected.
-    #[error("the configuration makes no sense: {0}")]
-    Parse(#[from] toml::de::Error),
+    #[error("line {line}: {reason}; docs/net.md lists what may be written")]
+    Parse {
+        /// From 1; 0 where it is about the whole.
+        line: usize,
+        /// What is wrong there.
+        reason: String,
+    },
     /// A value that is none.
     #[error("{what} is \"{value}\"; {rule}")]
     Value {
@@ -170,7 +175,12 @@ impl Setup {
     /// # Errors
     /// [`SetupError::Parse`].
     pub fn parse(text: &str) -> Result<Self, SetupError> {
-        Ok(toml::from_str(text)?)
+        toml::from_str(text).map_err(|error| SetupError::Parse {
+            line: error
+                .span()
+                .map_or(0, |span| 1 + text[..span.start].matches('\n').count()),
+            reason: error.message().replace('\n', " "),
+        })
     }
 
     /// Opens the NIC, makes the stack and takes the socket. Pins this thread if a core is given; it is
