@@ -77,7 +77,7 @@ impl Args {
         ))?;
         let result = tour
             .block(&directory, self.quick)
-            .and_then(|()| tour.off_load(self.quick))
+            .and_then(|()| tour.off_load())
             .and_then(|()| tour.tlb())
             .and_then(|()| tour.phylo(self.quick))
             .and_then(|()| tour.net(self.quick));
@@ -118,7 +118,6 @@ struct Tour {
 
 /// A step, and how it went.
 struct Step {
-    title: &'static str,
     /// What it has proved where nothing failed.
     proves: &'static str,
     begun: Instant,
@@ -180,7 +179,6 @@ impl Tour {
     fn step(&mut self, title: &'static str, proves: &'static str) -> Result<()> {
         self.go_on()?;
         self.steps.push(Step {
-            title,
             proves,
             begun: Instant::now(),
             failed_before: self.failed.len(),

@@ -35,7 +35,7 @@ impl Tour {
         Ok(())
     }
 
-    pub(super) fn off_load(&mut self, quick: bool) -> Result<()> {
+    pub(super) fn off_load(&mut self) -> Result<()> {
         self.step(
             "Engines for every process: a daemon owns them, others call over shared memory",
             "100,000 calls and the hash of a file came back from another process's engine",

@@ -212,7 +212,6 @@ fn kept<'a>(results: &'a Results, answers: &'a Answers) -> impl Iterator<Item = 
 }
 
 fn table(answers: &Answers, notes: &mut Notes) -> Markup {
-    let mut group: Option<&str> = None;
     html! {
         table {
             thead {
@@ -222,12 +221,13 @@ fn table(answers: &Answers, notes: &mut Notes) -> Markup {
                 }
             }
             tbody {
-                @for row in &answers.rows {
+                @for (index, row) in answers.rows.iter().enumerate() {
+                    @let before = index.checked_sub(1).and_then(|last| answers.rows.get(last));
+                    @let group = before.and_then(|before| before.group.as_deref());
                     @if row.group.is_some() && row.group.as_deref() != group {
                         @let new = row.group.as_deref();
                         tr.group { th colspan="4" scope="rowgroup" { (new.unwrap_or_default()) } }
                     }
-                    @let _ = { group = row.group.as_deref(); };
                     tr data-key=(row.key) {
                         th scope="row" {
                             @match row.x { Some(x) => (x), None => (row.label) }
