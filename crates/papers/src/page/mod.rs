@@ -212,7 +212,7 @@ fn kept<'a>(results: &'a Results, answers: &'a Answers) -> impl Iterator<Item = 
 }
 
 fn table(answers: &Answers, notes: &mut Notes) -> Markup {
-    let mut group: Option<&str> = None;
+    let before = std::iter::once(None).chain(answers.rows.iter().map(|row| row.group.as_deref()));
     html! {
         table {
             thead {
@@ -222,12 +222,10 @@ fn table(answers: &Answers, notes: &mut Notes) -> Markup {
                 }
             }
             tbody {
-                @for row in &answers.rows {
-                    @if row.group.is_some() && row.group.as_deref() != group {
-                        @let new = row.group.as_deref();
-                        tr.group { th colspan="4" scope="rowgroup" { (new.unwrap_or_default()) } }
+                @for (row, before) in answers.rows.iter().zip(before) {
+                    @if let Some(group) = row.group.as_deref().filter(|group| before != Some(*group)) {
+                        tr.group { th colspan="4" scope="rowgroup" { (group) } }
                     }
-                    @let _ = { group = row.group.as_deref(); };
                     tr data-key=(row.key) {
                         th scope="row" {
                             @match row.x { Some(x) => (x), None => (row.label) }
