@@ -21,6 +21,7 @@ mod size;
 mod tlb;
 mod top;
 mod tour;
+mod usage;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -81,7 +82,11 @@ enum Outcome {
 
 fn main() -> ExitCode {
     output::start_logging();
-    let result = match Cli::parse().command {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage::end(&error),
+    };
+    let result = match cli.command {
         Command::Block(command) => command.run(),
         Command::Cell(command) => command.run(),
         Command::Daemon(args) => args.run(),

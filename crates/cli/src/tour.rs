@@ -54,6 +54,10 @@ impl Args {
             Some(directory) => directory.clone(),
             None => self.choose()?,
         };
+        let shown = directory.display();
+        if !directory.is_dir() {
+            bail!("there is no directory {shown} to pack; name another with --dir");
+        }
         let scratch = tempfile::Builder::new()
             .prefix("sidecore-tour-")
             .tempdir()?;
@@ -68,7 +72,7 @@ impl Args {
         say(&format!(
             "Sidecore's tour: {} cores, {}, everything in {}",
             cpu::allowed().map_or(1, |cpus| cpus.len()),
-            directory.display(),
+            shown,
             scratch.path().display()
         ))?;
         let result = tour
