@@ -1,6 +1,8 @@
 //! `papers`, from the outside: what it makes, keeps, goes on with and leaves behind. Only parts that
 //! take no time are run; what the page must hold is tested in `crates/papers`.
 
+#![allow(clippy::unwrap_used)] // Helper functions of tests.
+
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -272,6 +274,7 @@ fn the_commands_quote_the_same_figures() {
     );
     let slides = ["ppe", "four_spes_best", "four_spes_worst"];
     same("spe_uio.slides_512k_us", &slides, &cell::SLIDES_512K_US);
+    same("spe_uio.slides_512k_us", &slides, &block::SLIDES_512K_US);
     let factor = "spe_uio.without_pretouch_spe_setup_factor";
     same(factor, &["least", "most"], &cell::UIO_UNTOUCHED);
     same(factor, &["least", "most"], &block::UNTOUCHED_FACTOR);

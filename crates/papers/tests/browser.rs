@@ -4,6 +4,8 @@
 //! Where no Chromium is installed this says so and tests nothing (`scripts/setup --browser` installs
 //! it). `SIDECORE_PAGE=FILE` keeps the page for looking at it.
 
+#![allow(clippy::unwrap_used, clippy::print_stdout)] // Helper functions of tests.
+
 mod common;
 
 use common::{canned, made};

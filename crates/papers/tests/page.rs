@@ -1,5 +1,7 @@
 //! The page and the report of canned results: complete, honest about what is missing, and safe.
 
+#![allow(clippy::unwrap_used, clippy::print_stdout)] // Helper functions of tests.
+
 mod common;
 
 use common::{canned, kept, made};

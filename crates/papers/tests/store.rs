@@ -1,5 +1,7 @@
 //! Kept results: used again when they should be, never half.
 
+#![allow(clippy::unwrap_used, clippy::print_stdout)] // Helper functions of tests.
+
 mod common;
 
 use common::{kept, machine};

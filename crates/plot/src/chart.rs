@@ -92,7 +92,7 @@ pub fn chart(area: &Area<'_>, axis: &Axis<'_>, series: &[Series]) -> Result<(), 
         let colour = COLOURS[each.colour % COLOURS.len()];
         let style = colour.stroke_width(2);
         let points = || each.points.iter().copied();
-        let drawn = match each.mark {
+        match each.mark {
             Mark::Crosses => chart
                 .draw_series(points().map(|at| Cross::new(at, 6, style)))
                 .map_err(failed)?
@@ -124,7 +124,6 @@ pub fn chart(area: &Area<'_>, axis: &Axis<'_>, series: &[Series]) -> Result<(), 
                     })
             }
         };
-        let _ = drawn;
     }
     chart
         .configure_series_labels()

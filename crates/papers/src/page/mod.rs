@@ -212,6 +212,7 @@ fn kept<'a>(results: &'a Results, answers: &'a Answers) -> impl Iterator<Item = 
 }
 
 fn table(answers: &Answers, notes: &mut Notes) -> Markup {
+    let before = std::iter::once(None).chain(answers.rows.iter().map(|row| row.group.as_deref()));
     html! {
         table {
             thead {
@@ -221,12 +222,9 @@ fn table(answers: &Answers, notes: &mut Notes) -> Markup {
                 }
             }
             tbody {
-                @for (index, row) in answers.rows.iter().enumerate() {
-                    @let before = index.checked_sub(1).and_then(|last| answers.rows.get(last));
-                    @let group = before.and_then(|before| before.group.as_deref());
-                    @if row.group.is_some() && row.group.as_deref() != group {
-                        @let new = row.group.as_deref();
-                        tr.group { th colspan="4" scope="rowgroup" { (new.unwrap_or_default()) } }
+                @for (row, before) in answers.rows.iter().zip(before) {
+                    @if let Some(group) = row.group.as_deref().filter(|group| before != Some(*group)) {
+                        tr.group { th colspan="4" scope="rowgroup" { (group) } }
                     }
                     tr data-key=(row.key) {
                         th scope="row" {

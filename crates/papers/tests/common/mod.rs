@@ -1,5 +1,7 @@
 //! Results that were made once and kept as files, so that no test measures.
 
+#![allow(clippy::unwrap_used, clippy::print_stdout)] // Helper functions of tests.
+
 use sidecore_papers::{About, Catalogue, Found, Kept, Report, Results, page};
 use sidecore_sys::Machine;
 use std::path::Path;
