@@ -191,3 +191,76 @@ fn a_clean_link_sends_nothing_twice() {
         assert!(outcome.ns < 40 * MS, "{} ms", outcome.ns / MS);
     }
 }
+
+/// RFC 9438 section 4.2, figure 1: the window after one loss, over the time since the repair ended, is
+/// C (t - K)^3 + W_max; in segments and seconds. A round trip of 100 ms, so that the Reno-friendly
+/// region does not rule.
+#[test]
+fn the_window_follows_the_cubic_function() {
+    let mut world = World::with(3, [plain(1), plain(2)], |config| {
+        config.send_bytes = 8 << 20;
+        config.receive_bytes = 8 << 20;
+    });
+    world.impairment.delay_ns = 50 * MS;
+    let listener = world.stacks[1].listen(v4(2, 80), 4).expect("listens");
+    let client = world.stacks[0].connect(v4(2, 80), None).expect("connects");
+    world.run(S);
+    let server = world.stacks[1].accept(listener).expect("open");
+    let server = server.expect("one");
+    let data = vec![5; 1 << 20];
+    let mut scratch = vec![0; 1 << 20];
+    let mut go_on = |world: &mut World, ns: u64| {
+        let until = world.now_ns + ns;
+        while world.now_ns < until {
+            world.stacks[0].write(client, &data).expect("open");
+            while world.stacks[1].read(server, &mut scratch).expect("open") > 0 {}
+            let at = (world.now_ns + MS).min(until);
+            if !world.step(at) {
+                world.now_ns = at;
+            }
+        }
+        let info = world.stacks[0].info(client).expect("open");
+        (
+            f64::from(info.window) / f64::from(info.mss),
+            info.recovering,
+        )
+    };
+    let mut window = 0.0;
+    while window < 400.0 {
+        window = go_on(&mut world, 10 * MS).0;
+    }
+    // One full segment is lost.
+    let mut lost = false;
+    world.filter = Some(Box::new(move |from, bytes| {
+        let loses = from == 0 && bytes.len() > 1_000 && !lost;
+        lost |= loses;
+        !loses
+    }));
+    let mut at_loss = window;
+    loop {
+        let (now, recovering) = go_on(&mut world, MS);
+        if recovering {
+            break;
+        }
+        at_loss = now;
+    }
+    while go_on(&mut world, MS).1 {}
+    let began_ns = world.now_ns;
+    let w_max = at_loss;
+    let k = (w_max * 0.3 / 0.4_f64).cbrt();
+    assert!(k > 5.0, "W_max {w_max}, K {k}");
+    let (mut worst, mut last): (f64, f64) = (0.0, 0.0);
+    while last < 1.3 * w_max {
+        last = go_on(&mut world, 200 * MS).0;
+        let t = (world.now_ns - began_ns) as f64 / 1e9;
+        let expected = 0.4 * (t - k).powi(3) + w_max;
+        worst = worst.max((last / expected - 1.0).abs());
+        assert!(t < 3.0 * k, "{last} of {w_max} after {t} s");
+    }
+    eprintln!(
+        "W_max {w_max:.0} segments, K {k:.1} s: at most {:.1} % off",
+        100.0 * worst
+    );
+    assert!(worst < 0.04, "{:.1} % off", 100.0 * worst);
+    assert_eq!(world.stacks[0].counters().recoveries, 1);
+}

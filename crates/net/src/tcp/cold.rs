@@ -24,6 +24,10 @@ pub(crate) struct Cold {
     pub(crate) window_max: u32,
     /// What the peer's SYN said.
     pub(crate) peer_mss: u16,
+    /// No larger segments either way, as the application has it (TCP_MAXSEG); 0 for no wish.
+    pub(crate) mss_max: u16,
+    /// Window scaling is offered, and once both SYNs have gone, agreed on.
+    pub(crate) scaling: bool,
     /// Keepalive probes without an answer.
     pub(crate) alive_probes: u8,
     /// Acknowledgments that still go out at once.
@@ -82,6 +86,8 @@ impl Default for Cold {
             recover: 0,
             window_max: 0,
             peer_mss: 0,
+            mss_max: 0,
+            scaling: false,
             alive_probes: 0,
             quick: 0,
             after_timeout: false,

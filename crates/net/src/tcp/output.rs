@@ -89,10 +89,9 @@ impl Session<'_> {
         let config = &self.common.config;
         let wants = |flag| first || self.hot.has(flag);
         let mut options = Options {
-            mss: Some(self.path.mtu - ip::header_bytes(&self.path.local) as u16 - 20),
+            mss: Some(self.largest_mss()),
             sack_permitted: config.sack && wants(flag::SACK),
-            scale: (config.window_scaling && (first || self.hot.rcv_scale != 0))
-                .then_some(config.window_scale),
+            scale: self.cold.scaling.then_some(self.hot.rcv_scale),
             ..Options::default()
         };
         if config.timestamps && wants(flag::TIMESTAMPS) {
