@@ -128,7 +128,7 @@ fn round(place: &Place, beside: Beside, cancel: &AtomicBool) -> Result<Vec<f64>,
             .map(|target| {
                 let nic = open(&place.near)?;
                 start(scope, "flood", move || {
-                    send(nic, target, place.partner, &stop)
+                    send(nic, target, place.partner, stop)
                 })
             })
             .transpose()?;
