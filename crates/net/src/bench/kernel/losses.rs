@@ -6,6 +6,7 @@
 
 use super::bulk::Way;
 use super::ours::{self, KERNEL, OURS, PORT, Service};
+use super::pattern::Pattern;
 use super::wire::{self, BadWire, DELAY_NS, LATE_NS, Weather};
 use super::{Ending, WRONG, gigabits, joined, plain, start};
 use crate::bench::namespace::Namespace;
@@ -15,12 +16,42 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The wires, by name.
-const WIRES: [(&str, Weather); 4] = [
-    ("1 % lost", Weather::losing(0.01)),
-    ("5 % lost", Weather::losing(0.05)),
-    ("2 % overtaken", Weather::overtaking(0.02)),
-    ("2 % twice", Weather::doubling(0.02)),
+/// A wire by name, and how much is sent through it: less through one on which most of the time is
+/// waiting for timers, so that a run ends.
+struct Case {
+    name: &'static str,
+    weather: Weather,
+    /// In a round, where the run is quick and where not.
+    round_mib: [u64; 2],
+    /// Once, in the end.
+    whole_mib: u64,
+}
+
+const CASES: [Case; 4] = [
+    Case {
+        name: "1 % lost",
+        weather: Weather::losing(0.01),
+        round_mib: [4, 64],
+        whole_mib: 1024,
+    },
+    Case {
+        name: "5 % lost",
+        weather: Weather::losing(0.05),
+        round_mib: [1, 16],
+        whole_mib: 256,
+    },
+    Case {
+        name: "2 % overtaken",
+        weather: Weather::overtaking(0.02),
+        round_mib: [4, 64],
+        whole_mib: 1024,
+    },
+    Case {
+        name: "2 % twice",
+        weather: Weather::doubling(0.02),
+        round_mib: [4, 64],
+        whole_mib: 1024,
+    },
 ];
 
 /// What all transfers of a run share.
@@ -45,6 +76,8 @@ struct Load {
 /// # Errors
 /// [`BenchError::Missing`] without the privilege for interfaces.
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
+    // Made before any clock runs.
+    Pattern::get();
     let cancel = bench.cancel();
     let places = Places {
         near: Namespace::new(&cancel)?,
@@ -52,11 +85,11 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
         engine: bench.engine_cpu(),
         partner: bench.partner_cpu(),
     };
-    for (name, weather) in WIRES {
+    for case in &CASES {
         for way in [Way::In, Way::Out] {
-            beside_the_kernel(bench, &places, name, weather, way)?;
+            beside_the_kernel(bench, &places, case, way)?;
             if !bench.quick() {
-                whole(bench, &places, name, weather, way)?;
+                whole(bench, &places, case, way)?;
             }
         }
     }
@@ -66,19 +99,19 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
 fn beside_the_kernel(
     bench: &mut Bench<'_>,
     places: &Places,
-    name: &str,
-    weather: Weather,
+    case: &Case,
     way: Way,
 ) -> Result<(), BenchError> {
-    let bytes = bench.choose(4 << 20, 64 << 20);
-    let metric = format!("{} MiB {}, {name}", bytes >> 20, way.name());
+    let [quick, full] = case.round_mib;
+    let mib = bench.choose(quick, full);
+    let metric = format!("{mib} MiB {}, {}", way.name(), case.name);
     let (mut here_seed, mut there_seed) = (0, 0);
     let load = |seed: &mut u64| {
         *seed += 1;
         Load {
             way,
-            weather,
-            bytes,
+            weather: case.weather,
+            bytes: mib << 20,
             seed: *seed,
         }
     };
@@ -114,29 +147,19 @@ fn beside_the_kernel(
 }
 
 /// The whole amount, once.
-fn whole(
-    bench: &mut Bench<'_>,
-    places: &Places,
-    name: &str,
-    weather: Weather,
-    way: Way,
-) -> Result<(), BenchError> {
+fn whole(bench: &mut Bench<'_>, places: &Places, case: &Case, way: Way) -> Result<(), BenchError> {
     let cancel = bench.cancel();
     let load = Load {
         way,
-        weather,
-        bytes: 1 << 30,
+        weather: case.weather,
+        bytes: case.whole_mib << 20,
         seed: 0,
     };
-    bench.say(&format!("1 GiB {}, {name}", way.name()));
+    let name = format!("{} MiB {}, {}", case.whole_mib, way.name(), case.name);
+    bench.say(&name);
     let rate = through_ours(places, load, &cancel)?;
     bench
-        .row(
-            format!("1 GiB {}, {name}", way.name()),
-            None,
-            &Series::new(vec![rate]),
-            "Gb/s",
-        )
+        .row(name, None, &Series::new(vec![rate]), "Gb/s")
         .note("arrived, and every byte was compared");
     Ok(())
 }

@@ -86,7 +86,7 @@ pub(super) fn run(
         service,
         listener,
         block: vec![b'x'; BLOCK_BYTES],
-        pattern: Pattern::new(),
+        pattern: Pattern::get(),
         offset: 0,
         count,
     };
@@ -99,7 +99,7 @@ struct Application<'c> {
     service: Service,
     listener: ListenerId,
     block: Vec<u8>,
-    pattern: Pattern,
+    pattern: &'static Pattern,
     /// How far into the pattern its one session is.
     offset: u64,
     count: &'c AtomicU64,

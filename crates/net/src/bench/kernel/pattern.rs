@@ -4,14 +4,19 @@
 //! which arrive in a wrong place, twice or not at all differ from what is expected there.
 
 use crate::nic::middleware::Random;
+use std::sync::OnceLock;
 
 /// An endless stream of known bytes.
 pub(super) struct Pattern(Vec<u8>);
 
 impl Pattern {
-    pub(super) fn new() -> Self {
-        let mut random = Random::new(PERIOD as u64);
-        Self((0..PERIOD).map(|_| random.next() as u8).collect())
+    /// The one that all use; made when it is first asked for.
+    pub(super) fn get() -> &'static Self {
+        static PATTERN: OnceLock<Pattern> = OnceLock::new();
+        PATTERN.get_or_init(|| {
+            let mut random = Random::new(PERIOD as u64);
+            Self((0..PERIOD).map(|_| random.next() as u8).collect())
+        })
     }
 
     /// Some bytes of the stream from `offset` on: at least one, at most `most` where that is not 0.
@@ -44,7 +49,7 @@ mod tests {
 
     #[test]
     fn bytes_in_a_wrong_place_are_seen() {
-        let pattern = Pattern::new();
+        let pattern = Pattern::get();
         let end = PERIOD as u64 - 3;
         let mut bytes = pattern.from(end, 100).to_vec();
         assert_eq!(bytes.len(), 3);

@@ -96,7 +96,7 @@ pub(super) fn send_stream(
     stop: &AtomicBool,
 ) -> Result<(), BenchError> {
     cpu::pin(core)?;
-    let (pattern, mut offset) = (Pattern::new(), 0);
+    let (pattern, mut offset) = (Pattern::get(), 0);
     while offset < bytes && !stop.load(Ordering::Relaxed) {
         let most = (bytes - offset).min(BLOCK_BYTES as u64) as usize;
         match stream.write(pattern.from(offset, most)) {
@@ -119,7 +119,7 @@ pub(super) fn check_stream(
     count: &AtomicU64,
 ) -> Result<(), BenchError> {
     cpu::pin(core)?;
-    let (pattern, mut offset) = (Pattern::new(), 0);
+    let (pattern, mut offset) = (Pattern::get(), 0);
     let mut bytes = vec![0; BLOCK_BYTES];
     while !stop.load(Ordering::Relaxed) {
         match stream.read(&mut bytes) {
