@@ -13,6 +13,7 @@ mod manual;
 mod net;
 mod offload;
 mod output;
+mod papers;
 mod phylo;
 mod picture;
 mod signals;
@@ -62,6 +63,8 @@ enum Command {
     Man(manual::Pages),
     /// Print what completes this command's words in a shell.
     Completions(manual::Completions),
+    /// Every figure of the source documents on one page: paper, model of the Cell, this machine.
+    Papers(papers::Args),
     /// The main job, end to end, on this machine's own files.
     Tour(tour::Args),
 }
@@ -95,6 +98,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => args.run(),
         Command::Man(args) => args.run(),
         Command::Completions(args) => args.run(),
+        Command::Papers(args) => args.run(),
         Command::Tour(args) => args.run(),
     };
     match result {

@@ -8,11 +8,13 @@
 //! polling loop never waits.
 //! Source: the fifth document (NetX on one SPE, 2009), RFC 9293 and those it names.
 
+pub mod bench;
 pub(crate) mod buffer;
 pub(crate) mod checksum;
 pub mod drill;
 pub mod engine;
 mod error;
+pub mod metrics;
 pub mod nic;
 pub(crate) mod random;
 pub mod servers;

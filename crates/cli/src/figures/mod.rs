@@ -35,8 +35,15 @@ pub(crate) fn print(figures: &Figures) -> Result<()> {
     }
     for row in &figures.rows {
         let show = |value: Option<f64>| value.map_or_else(|| "-".into(), number);
+        let met = match row.met {
+            None => String::new(),
+            Some(met) => {
+                let wanted = markdown::wanted(row.better, row.target);
+                format!("  {wanted} {}", if met { "met" } else { "missed" })
+            }
+        };
         output::line(&format!(
-            "  {:<58} {:>8} / {:>8} {}",
+            "  {:<58} {:>8} / {:>8} {}{met}",
             row.name,
             show(row.paper),
             show(row.here),

@@ -10,7 +10,8 @@ mod deliver;
 mod requests;
 
 use super::control::News;
-use super::layout::{CLIENT_ASLEEP, ENGINE_ASLEEP, EVENTS, REQUESTS};
+use super::layout::{CHUNK_BYTES, CHUNKS, CLIENT_ASLEEP, ENGINE_ASLEEP, EVENTS, REQUESTS};
+use super::order;
 use super::ring::{Reader, Violation, Writer};
 use super::stack::{Id, Sockets};
 use books::{Chunks, SocketTable};
@@ -21,7 +22,7 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// What the engine and the thread that lets processes in both know of one.
 #[derive(Debug)]
@@ -93,8 +94,24 @@ impl Server {
         }
     }
 
-    /// One round; returns how much was done (0 where nothing waited).
+    /// One round; returns how much was done (0 where nothing waited). Wakes processes that sleep.
     pub fn poll(&mut self, stack: &mut impl Sockets) -> usize {
+        let work = self.serve(stack);
+        self.wake();
+        work
+    }
+
+    /// Wakes the processes that sleep and were told something since. What they were told they can see
+    /// already; to find out whether they sleep, this waits until that has left the core, so an engine
+    /// has something better to do first.
+    pub fn wake(&mut self) {
+        for client in self.clients.iter_mut().flatten() {
+            client.wake();
+        }
+    }
+
+    /// As [`Self::poll`], and leaves the waking to [`Self::wake`].
+    pub fn serve(&mut self, stack: &mut impl Sockets) -> usize {
         if self.news.take_flag() {
             self.hear_news(stack);
         }
@@ -122,11 +139,9 @@ impl Server {
 
     /// Has processes ring the bell from now on; false where a request waits already.
     pub fn arm(&self) -> bool {
-        for client in self.clients.iter().flatten() {
-            client.engine_asleep(1);
-        }
-        // Partner: the fence in the client's `tell`: it sees that we sleep, or we see its request.
-        fence(Ordering::SeqCst);
+        // Partner: the client's `ring`.
+        let clients = self.clients.iter().flatten();
+        order::announce_sleep(clients.filter_map(Client::asleep_word));
         let waits = |client: &Client| !client.requests.is_empty(client.memory());
         !self.news.is_flagged()
             && !self.clients.iter().flatten().any(|client| {
@@ -137,7 +152,9 @@ impl Server {
     /// Has them ring no longer.
     pub fn disarm(&self) {
         for client in self.clients.iter().flatten() {
-            client.engine_asleep(0);
+            if let Some(word) = client.asleep_word() {
+                word.store(0, Ordering::Relaxed);
+            }
         }
         local_socket::hush(self.bell.as_fd());
     }
@@ -175,17 +192,22 @@ impl Server {
 
     fn hear_news(&mut self, stack: &mut impl Sockets) {
         for attachment in self.news.take_arrived() {
-            let client = Client::new(attachment);
-            match self.clients.iter_mut().find(|place| place.is_none()) {
-                Some(place) => *place = Some(client),
-                None => self.clients.push(Some(client)),
-            }
+            self.admit(attachment);
         }
         for index in 0..self.clients.len() {
             let gone = |client: &Client| client.attachment.gone.load(Ordering::Acquire);
             if self.clients[index].as_ref().is_some_and(gone) {
                 self.part(index, stack);
             }
+        }
+    }
+
+    /// Serves a process from now on.
+    pub(crate) fn admit(&mut self, attachment: Arc<Attachment>) {
+        let client = Client::new(attachment);
+        match self.clients.iter_mut().find(|place| place.is_none()) {
+            Some(place) => *place = Some(client),
+            None => self.clients.push(Some(client)),
         }
     }
 
@@ -257,9 +279,14 @@ impl Client {
         let mut work = 0;
         while work < REQUESTS_MAX {
             // Every request may need an answer at once; without room for it, it waits.
-            let attachment = Arc::clone(&self.attachment);
-            let memory = attachment.map.slice();
-            if self.requests.is_empty(memory) || self.events.room(memory, 1)? == 0 {
+            let memory = self.attachment.map.slice();
+            if self.requests.is_empty(memory) {
+                // Where the next request's payload lies, most likely: a process uses the chunk that
+                // came back last. What is near already need not be fetched once it is known.
+                memory.prefetch(CHUNKS + self.chunks.last_sent() as usize * CHUNK_BYTES);
+                break;
+            }
+            if self.events.room(memory, 1)? == 0 {
                 break;
             }
             let Some(entry) = self.requests.read(memory) else {
@@ -291,7 +318,6 @@ impl Client {
                 break;
             }
         }
-        self.wake();
         Ok(work)
     }
 
@@ -313,20 +339,19 @@ impl Client {
         if !std::mem::take(&mut self.told) {
             return;
         }
-        // Partner: the fence before the client sleeps.
-        fence(Ordering::SeqCst);
-        if let Some(asleep) = self.memory().overlay::<AtomicU32>(CLIENT_ASLEEP)
-            && asleep.load(Ordering::Relaxed) != 0
+        // Partner: the client's `sleep`.
+        let word: Option<&AtomicU32> = self.memory().overlay(CLIENT_ASLEEP);
+        if order::sleeps(word)
+            && let Some(asleep) = word
         {
             asleep.store(0, Ordering::Relaxed);
             shared_futex::wake(asleep, 1);
         }
     }
 
-    fn engine_asleep(&self, value: u32) {
-        if let Some(word) = self.memory().overlay::<AtomicU32>(ENGINE_ASLEEP) {
-            word.store(value, Ordering::Relaxed);
-        }
+    /// Says that the engine sleeps.
+    fn asleep_word(&self) -> Option<&AtomicU32> {
+        self.memory().overlay(ENGINE_ASLEEP)
     }
 }
 

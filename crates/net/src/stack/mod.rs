@@ -87,7 +87,7 @@ impl Stack {
             now_ms: 0,
             tick: 0,
             pool: Pool::new(config.buffers_bytes),
-            boards: Slab::default(),
+            boards: Slab::with_capacity(BOARDS_FIRST),
             gaps: Slab::default(),
             wheel: Wheel::new(0),
             secrets: Secrets::new(&mut random),
@@ -218,7 +218,14 @@ impl Stack {
     }
 
     /// Sends questions for neighbours, and wakes who waited for answers.
+    #[inline]
     fn resolve(&mut self) {
+        if !self.common.neighbors.is_settled() || self.next_datagram_ns().is_some() {
+            self.resolve_neighbors();
+        }
+    }
+
+    fn resolve_neighbors(&mut self) {
         while let Some(question) = self.common.neighbors.questions.pop() {
             self.ask(&question);
         }
@@ -263,6 +270,12 @@ impl Stack {
         }
     }
 
+    /// [`Counters::frames_received`] alone.
+    #[inline]
+    pub(crate) fn frames_received(&self) -> u64 {
+        self.common.counters.frames_received
+    }
+
     /// Sessions that exist, in whatever state.
     #[must_use]
     pub fn sessions(&self) -> usize {
@@ -293,6 +306,8 @@ pub(crate) fn session<'s>(
     }
 }
 
+/// Scoreboards that there is room for from the start.
+const BOARDS_FIRST: usize = 256;
 /// First length of lists that grow with what happens in one round.
 const LIST: usize = 4096;
 

@@ -1,8 +1,10 @@
 //! What a session needs rarely: opening, closing, loss, options.
 
 use super::congestion::Congestion;
+use super::prr::Prr;
 use super::rack::Rack;
 use super::sequence::Range;
+use super::undo::Undo;
 use crate::buffer::slab::NONE;
 use crate::error::SessionError;
 
@@ -11,6 +13,8 @@ use crate::error::SessionError;
 pub(crate) struct Cold {
     pub(crate) congestion: Congestion,
     pub(crate) rack: Rack,
+    pub(crate) prr: Prr,
+    pub(crate) undo: Undo,
     /// Our initial sequence number, and the peer's.
     pub(crate) iss: u32,
     pub(crate) irs: u32,
@@ -24,7 +28,7 @@ pub(crate) struct Cold {
     pub(crate) alive_probes: u8,
     /// Acknowledgments that still go out at once.
     pub(crate) quick: u8,
-    /// The threshold before a repair that a timeout began.
+    /// The repair was begun by a timeout.
     pub(crate) after_timeout: bool,
     /// A duplicate to report (RFC 2883).
     pub(crate) duplicate: Option<Range>,
@@ -71,6 +75,8 @@ impl Default for Cold {
         Self {
             congestion: Congestion::default(),
             rack: Rack::default(),
+            prr: Prr::default(),
+            undo: Undo::default(),
             iss: 0,
             irs: 0,
             recover: 0,

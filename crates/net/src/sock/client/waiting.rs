@@ -6,9 +6,10 @@
 
 use super::{Client, ClientError, Socket};
 use crate::sock::layout::{CLIENT_ASLEEP, ENGINE_ASLEEP, Entry, NO_CHUNK, Request};
+use crate::sock::order;
 use sidecore_sys::{local_socket, shared_futex};
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 impl Client {
@@ -19,6 +20,10 @@ impl Client {
     /// [`ClientError::Lost`].
     pub fn poll(&mut self, timeout: Duration) -> Result<usize, ClientError> {
         let heard = self.take_events();
+        if heard == 0 {
+            // Where the next bytes lie, most likely: the engine uses the chunk that came back last.
+            self.map.slice().prefetch(self.last_received);
+        }
         if heard > 0 || timeout.is_zero() {
             self.give_back(GIVING_MAX.min(self.chunks as usize / 4))?;
             return Ok(heard);
@@ -49,10 +54,9 @@ impl Client {
 
     /// Takes in all events that wait.
     pub(super) fn take_events(&mut self) -> usize {
-        let map = std::sync::Arc::clone(&self.map);
         let mut count = 0;
         while count < EVENTS_MAX
-            && let Some(entry) = self.events.read(map.slice())
+            && let Some(entry) = self.events.read(self.map.slice())
         {
             // An answer that nobody waits for is one that was given up.
             self.hear(entry);
@@ -120,10 +124,8 @@ impl Client {
 
     /// Wakes the engine if it sleeps.
     fn ring(&self) {
-        // Partner: the fence in `Server::arm`: it sees our request, or we see that it sleeps.
-        fence(Ordering::SeqCst);
-        let asleep: Option<&AtomicU32> = self.map.slice().overlay(ENGINE_ASLEEP);
-        if asleep.is_some_and(|asleep| asleep.load(Ordering::Relaxed) != 0) {
+        // Partner: `Server::arm`.
+        if order::sleeps(self.map.slice().overlay(ENGINE_ASLEEP)) {
             local_socket::poke(self.bell.as_fd());
         }
     }
@@ -147,9 +149,11 @@ impl Client {
         let begun = Instant::now();
         loop {
             for _ in 0..64 {
-                if !self.events.is_empty(self.map.slice()) {
+                let memory = self.map.slice();
+                if !self.events.is_empty(memory) {
                     return self.take_events();
                 }
+                memory.prefetch(self.last_received);
                 std::hint::spin_loop();
             }
             if begun.elapsed() >= limit {
@@ -162,9 +166,8 @@ impl Client {
         let Some(asleep) = self.map.slice().overlay::<AtomicU32>(CLIENT_ASLEEP) else {
             return;
         };
-        asleep.store(1, Ordering::Relaxed);
-        // Partner: the fence in `wake` of the engine's side.
-        fence(Ordering::SeqCst);
+        // Partner: `wake` of the engine's side.
+        order::announce_sleep([asleep].into_iter());
         if self.events.is_empty(self.map.slice()) {
             shared_futex::wait(asleep, 1, limit);
         }
