@@ -99,7 +99,7 @@ fn run_set(arguments: &Arguments, set: &Set, peers: &Peers, folder: &Path, rows:
             } else {
                 arguments.peer_runs
             };
-            if run >= runs || !ours && !(arguments.peers && peers.has(program)) {
+            if run >= runs || !(ours || arguments.peers && peers.has(program)) {
                 continue;
             }
             let seed = arguments.seed + run;
