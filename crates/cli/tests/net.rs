@@ -135,5 +135,17 @@ fn what_cannot_come_up_says_why_in_one_line() {
             std::fs::write(folder.join("net.toml"), CONFIG.replace(from, to)).unwrap();
             refused(folder, "net up net.toml", expected);
         }
+        std::fs::write(folder.join("net.toml"), CONFIG).unwrap();
+        // Root without its privileges.
+        let output = Command::new("setpriv")
+            .args(["--bounding-set=-all", "--inh-caps=-all", SIDECORE])
+            .args(["net", "up", "net.toml"])
+            .current_dir(folder)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert_eq!(said.trim().lines().count(), 1, "{said}");
+        assert!(said.contains("CAP_NET_ADMIN is needed"), "{said}");
     });
 }

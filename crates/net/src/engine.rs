@@ -1,12 +1,16 @@
 //! The polling loop: a NIC, a stack, and the applications, on one core.
 //!
 //! A round: a batch of frames in, what follows from them, the applications' requests, timers, frames
-//! out. It never waits in a round. After a round in which nothing happened it polls again at once, for
-//! as long as [`EngineOptions::grace`] says; then it sleeps on the NIC's descriptor and the
-//! applications' bell until something comes or a timer is due, if the NIC can wake it.
+//! out; what the stack sends to itself is dealt with in the same round, so that two applications of
+//! one engine do not wait for the NIC, which may cost a system call. It never waits in a round. After
+//! a round in which nothing happened it polls again at once, for as long as [`EngineOptions::grace`]
+//! says; then it sleeps on the NIC's descriptor and the applications' bell until something comes or a
+//! timer is due, if the NIC can wake it. While nothing happens and no timer is due, a round is a look
+//! at the NIC and at each application's ring, so that a request is seen soon.
 //!
 //! Why here: `net up`, tests and benches run the same loop. Must stay true: one thread; everything
-//! that could wait is somebody else's (`sock::control`).
+//! that could wait is somebody else's (`sock::control`); the stack's state only changes by a frame, a
+//! call that is counted as work, or a timer.
 
 mod loopback;
 
@@ -18,7 +22,7 @@ use loopback::Loopback;
 use serde::Serialize;
 use sidecore_sys::{SysError, clock, local_socket};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How the loop runs.
 #[derive(Debug, Clone, Copy)]
@@ -59,7 +63,8 @@ pub struct EngineStatus {
     pub idle_rounds: u64,
     /// Times that it slept.
     pub sleeps: u64,
-    /// Cycles of taking frames in and what followed from them.
+    /// Cycles of taking frames in and what followed from them; these three are reckoned from one
+    /// round in 16.
     pub receive_cycles: u64,
     /// Cycles of the applications' requests.
     pub applications_cycles: u64,
@@ -76,10 +81,51 @@ pub struct Engine<N> {
     stack: Stack,
     server: Option<Server>,
     options: EngineOptions,
-    epoch: Instant,
+    /// When it was made.
+    epoch_ns: u64,
     status: EngineStatus,
-    idle_since: Option<Instant>,
+    /// In cycles.
+    idle_since: Option<u64>,
+    quiet: Option<Quiet>,
+    cycles_per_ns: f64,
     loopback: Loopback,
+}
+
+/// What the stages of a round cost, counted in some rounds for all: a look at the counter costs as
+/// much as a look at an application's ring.
+#[derive(Debug)]
+struct Stages {
+    mark: Option<u64>,
+    /// Of receiving, applications, sending.
+    cycles: [u64; 3],
+}
+
+impl Stages {
+    #[inline]
+    fn begin(rounds: u64) -> Self {
+        let counted = rounds.is_multiple_of(ROUNDS_A_COUNT);
+        Self {
+            mark: counted.then(clock::cycles),
+            cycles: [0; 3],
+        }
+    }
+
+    /// A stage is over.
+    #[inline]
+    fn end(&mut self, stage: usize) {
+        if let Some(mark) = &mut self.mark {
+            let now = clock::cycles();
+            self.cycles[stage] += now.saturating_sub(*mark) * ROUNDS_A_COUNT;
+            *mark = now;
+        }
+    }
+}
+
+/// A time in which nothing is to be done but to look whether something happens.
+#[derive(Debug, Clone, Copy)]
+struct Quiet {
+    from_cycles: u64,
+    cycles: u64,
 }
 
 /// All that `sidecore net status` shows.
@@ -141,15 +187,19 @@ impl<N: Nic> Engine<N> {
             stack,
             server,
             options,
-            epoch: Instant::now(),
+            epoch_ns: clock::now_ns(),
             status: EngineStatus::default(),
             idle_since: None,
+            quiet: None,
+            cycles_per_ns: clock::cycles_per_us() / 1e3,
             loopback: Loopback::default(),
         }
     }
 
     /// The stack, for sockets of this process.
     pub fn stack(&mut self) -> &mut Stack {
+        // What is done with it is to be seen at once.
+        self.quiet = None;
         &mut self.stack
     }
 
@@ -184,23 +234,61 @@ impl<N: Nic> Engine<N> {
         &mut self,
         local: &mut impl FnMut(&mut Stack) -> usize,
     ) -> Result<usize, EngineError> {
-        let begin = clock::cycles();
-        let now_ns = self.now_ns();
-        let stack = &mut self.stack;
-        let mut work = self.loopback.receive(now_ns, stack);
-        work += self.nic.receive(self.options.batch, &mut |frame| {
+        // Read once somebody needs it: not in a round in which nothing happens.
+        let mut now_ns = None;
+        let (stack, epoch_ns) = (&mut self.stack, self.epoch_ns);
+        let mut stages = Stages::begin(self.status.rounds);
+        let mut work = self.nic.receive(self.options.batch, &mut |frame| {
+            let now_ns = *now_ns.get_or_insert_with(|| since_ns(epoch_ns));
             stack.receive(now_ns, frame);
         })?;
-        stack.settle();
-        let received = clock::cycles();
-        work += local(stack);
-        if let Some(server) = &mut self.server {
-            work += server.poll(stack);
+        for _ in 0..PASSES_MAX {
+            if work > 0 || !self.loopback.is_empty() {
+                let now_ns = *now_ns.get_or_insert_with(|| since_ns(epoch_ns));
+                work += self.loopback.receive(now_ns, &mut self.stack);
+                self.stack.settle();
+            }
+            stages.end(0);
+            work += local(&mut self.stack);
+            if let Some(server) = &mut self.server {
+                work += server.serve(&mut self.stack);
+            }
+            if work == 0 && self.is_quiet() {
+                break;
+            }
+            stages.end(1);
+            let now_ns = *now_ns.get_or_insert_with(|| since_ns(epoch_ns));
+            work += self.transmit(now_ns)?;
+            stages.end(2);
+            if work == 0 {
+                self.begin_quiet(now_ns);
+            }
+            if self.loopback.is_empty() {
+                break;
+            }
         }
-        let served = clock::cycles();
+        if work == 0 {
+            self.status.idle_rounds += 1;
+        } else {
+            self.status.rounds += 1;
+            let [receive, applications, transmit] = stages.cycles;
+            self.status.receive_cycles += receive;
+            self.status.applications_cycles += applications;
+            self.status.transmit_cycles += transmit;
+            self.quiet = None;
+            if let Some(server) = &mut self.server {
+                server.wake();
+            }
+        }
+        self.answer();
+        Ok(work)
+    }
+
+    /// Timers, and frames out; how many.
+    fn transmit(&mut self, now_ns: u64) -> Result<usize, EngineError> {
         let (nic, mut failed, mut sent) = (&mut self.nic, None, 0);
         let (loopback, own) = (&mut self.loopback, self.address);
-        stack.transmit(now_ns, &mut |frame| {
+        self.stack.transmit(now_ns, &mut |frame| {
             let taken = if frame.header.starts_with(&own) {
                 Ok(loopback.transmit(frame))
             } else {
@@ -218,21 +306,26 @@ impl<N: Nic> Engine<N> {
             }
         });
         nic.flush()?;
-        if let Some(error) = failed {
-            return Err(error.into());
+        match failed {
+            Some(error) => Err(error.into()),
+            None => Ok(sent),
         }
-        work += sent;
-        if work > 0 {
-            let end = clock::cycles();
-            self.status.rounds += 1;
-            self.status.receive_cycles += received.saturating_sub(begin);
-            self.status.applications_cycles += served.saturating_sub(received);
-            self.status.transmit_cycles += end.saturating_sub(served);
-        } else {
-            self.status.idle_rounds += 1;
-        }
-        self.answer();
-        Ok(work)
+    }
+
+    /// Whether nothing happened since a moment at which nothing was to be done, and no timer is due.
+    fn is_quiet(&self) -> bool {
+        let quiet = self.quiet.as_ref();
+        quiet.is_some_and(|quiet| clock::cycles().wrapping_sub(quiet.from_cycles) < quiet.cycles)
+    }
+
+    /// Nothing is to be done now: until when, unless something happens?
+    fn begin_quiet(&mut self, now_ns: u64) {
+        let timer_ns = self.stack.next_timer().unwrap_or(u64::MAX);
+        let ns = timer_ns.saturating_sub(now_ns).min(QUIET_NS_MAX);
+        self.quiet = Some(Quiet {
+            from_cycles: clock::cycles(),
+            cycles: (ns as f64 * self.cycles_per_ns) as u64,
+        });
     }
 
     /// Polls on, or sleeps where nothing happened for long enough and somebody can wake us.
@@ -245,12 +338,13 @@ impl<N: Nic> Engine<N> {
             std::hint::spin_loop();
             return Ok(());
         };
-        let idle_since = *self.idle_since.get_or_insert_with(Instant::now);
-        if idle_since.elapsed() < grace {
+        let now_cycles = clock::cycles();
+        let idle_cycles = now_cycles.wrapping_sub(*self.idle_since.get_or_insert(now_cycles));
+        if (idle_cycles as f64) < grace.as_nanos() as f64 * self.cycles_per_ns {
             std::hint::spin_loop();
             return Ok(());
         }
-        let now_ns = self.now_ns();
+        let now_ns = since_ns(self.epoch_ns);
         let nap = self.stack.next_timer().map_or(NAP_MAX, |at_ns| {
             Duration::from_nanos(at_ns.saturating_sub(now_ns)).min(NAP_MAX)
         });
@@ -270,10 +364,6 @@ impl<N: Nic> Engine<N> {
         Ok(())
     }
 
-    fn now_ns(&self) -> u64 {
-        u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
-    }
-
     fn answer(&mut self) {
         let Some(server) = self.server.as_ref().filter(|server| server.is_asked()) else {
             return;
@@ -282,7 +372,7 @@ impl<N: Nic> Engine<N> {
         let addresses = self.stack.own_addresses().into_iter();
         let report = Report {
             version: 1,
-            uptime_seconds: self.epoch.elapsed().as_secs_f64(),
+            uptime_seconds: since_ns(self.epoch_ns) as f64 / 1e9,
             addresses: addresses.map(|(ip, bits)| format!("{ip}/{bits}")).collect(),
             sessions: self.stack.sessions(),
             buffer_bytes,
@@ -334,6 +424,18 @@ impl From<Counters> for StackReport {
     }
 }
 
+/// Nanoseconds since then.
+#[inline]
+fn since_ns(epoch_ns: u64) -> u64 {
+    clock::now_ns().saturating_sub(epoch_ns)
+}
+
+/// Of so many rounds, one is counted for all.
+const ROUNDS_A_COUNT: u64 = 16;
+/// How often one round deals with what the stack sent to itself.
+const PASSES_MAX: usize = 4;
+/// So long the stack's timers are not looked at, at most, while nothing happens.
+const QUIET_NS_MAX: u64 = 1_000_000;
 /// The longest sleep: so long a word to stop may take to be heard.
 pub const NAP_MAX: Duration = Duration::from_millis(100);
 /// A shorter one is not worth two system calls.

@@ -8,6 +8,7 @@
 //! polling loop never waits.
 //! Source: the fifth document (NetX on one SPE, 2009), RFC 9293 and those it names.
 
+pub mod bench;
 pub(crate) mod buffer;
 pub(crate) mod checksum;
 pub mod drill;

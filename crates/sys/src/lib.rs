@@ -12,7 +12,7 @@
 //! - [`shared`]: sealed memory that processes share; [`local_socket`]: where they meet.
 //! - [`loop_control`]: requests to the loop driver.
 //! - [`interface`]: the kernel's network interfaces; [`tun`], [`packet_socket`], [`xdp`]: frames
-//!   from and to them; [`bpf`]: keeping frames from the kernel.
+//!   from and to them; [`bpf`]: keeping frames from the kernel; [`namespace`]: a network of one's own.
 //! - [`clock`]: time, processor time, cycles, memory in use.
 //! - [`alias`]: few frames mapped at many pages; [`counters`]: the processor's event counters.
 //! - [`plain`]: values that are the same thing as their bytes; [`prefetch`]: hints to the cache.
@@ -32,6 +32,7 @@ pub mod local_socket;
 pub mod loop_control;
 pub mod machine;
 pub mod map;
+pub mod namespace;
 pub mod offers;
 pub mod packet_socket;
 pub mod place;

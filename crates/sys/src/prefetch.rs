@@ -13,20 +13,22 @@ pub const LINE_BYTES: usize = 64;
 #[inline]
 pub fn for_read(memory: &[u8], bytes_max: usize) {
     for line in memory[..memory.len().min(bytes_max)].chunks(LINE_BYTES) {
-        hint(line.as_ptr());
+        self::line(line.as_ptr());
     }
 }
 
+/// Asks for the line of one address.
 #[cfg(target_arch = "x86_64")]
 #[inline]
-fn hint(address: *const u8) {
+pub(crate) fn line(address: *const u8) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
     // SAFETY: a prefetch of any address is allowed and has no effect that a program can see.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
 }
 
+/// Nothing: no such instruction is known here.
 #[cfg(not(target_arch = "x86_64"))]
 #[inline]
-fn hint(address: *const u8) {
+pub(crate) fn line(address: *const u8) {
     let _ = address;
 }

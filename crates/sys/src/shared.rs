@@ -293,6 +293,15 @@ impl<'m> SharedSlice<'m> {
         self.start.as_ptr().addr()
     }
 
+    /// Asks for the line at `offset` to be brought into this core's cache; nothing where there is
+    /// none.
+    #[inline]
+    pub fn prefetch(self, offset: usize) {
+        if offset < self.len {
+            crate::prefetch::line(self.start.as_ptr().wrapping_add(offset));
+        }
+    }
+
     /// The bytes of `range`, or `None` where it reaches past the end.
     #[inline]
     #[must_use]

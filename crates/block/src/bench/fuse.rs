@@ -6,10 +6,10 @@
 //! Source: papers/002, `dd` of the device.
 
 use super::inputs::{Corpus, sidecore, warm_all, wrong};
-use super::report::Better;
 use super::tools::{Runner, Server, tool};
 use super::{Bench, BenchError, Contestant, file_bytes};
 use crate::format::Format;
+use sidecore_measure::Better;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -34,7 +34,7 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
         let program = bench.config.sidecore.clone();
         check(bench, &program, &image, &raw, name)?;
         names.push((name, target));
-        contestants.push(Contestant::new(name, move |runner| {
+        contestants.push(Contestant::of_one(name, move |runner| {
             let (_server, file) = serve_file(runner, &program, &image)?;
             let seconds = runner.time(dd(&file)?.arg("of=/dev/null"))?;
             Ok(raw_bytes as f64 / 1e6 / seconds)

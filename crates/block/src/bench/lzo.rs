@@ -8,10 +8,10 @@
 //! Source: liblzo2 2.10 as a program.
 
 use super::inputs::Corpus;
-use super::report::Better;
 use super::tools::{Runner, tool};
 use super::{Bench, BenchError, Comparison, Contestant, figures};
 use crate::codec::{CodecId, make_inflater};
+use sidecore_measure::Better;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -45,8 +45,8 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
         let mb = raw_bytes as f64 / 1e6;
         let program = &peer;
         let mut contestants = vec![
-            Contestant::new("ours", |_| Ok(mb / streams.best_s(core)?)),
-            Contestant::new(LIBLZO2, |runner: &Runner| {
+            Contestant::of_one("ours", |_| Ok(mb / streams.best_s(core)?)),
+            Contestant::of_one(LIBLZO2, |runner: &Runner| {
                 let mut command = tool("taskset")?;
                 command
                     .args(["-c", &core.to_string()])
@@ -68,6 +68,7 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
         let series = bench.contest(&metric, "MB/s", &mut contestants)?;
         drop(contestants);
         let comparison = Comparison {
+            group: bench.group,
             name: LIBLZO2,
             metric: &metric,
             unit: "MB/s",

@@ -7,9 +7,9 @@
 //! - `inputs`: images of them, in our formats and the peers', made when first needed and compared
 //!   with the source once.
 //! - `tools`: other programs: found, started, waited for, ended.
-//! - [`stats`]: medians, spreads; shared with `offload bench`.
 //! - one file a group of measurements: `lzo`, `nbd`, `scaling`, `fuse`, `mount`, `stages`, `paper`.
 //! - [`figures`]: what the papers report.
+//! - turns, medians, spreads, rows and peers are `sidecore_measure`'s.
 //! - [`report`]: what comes out; [`markdown`]: the same, for `docs/results`.
 //!
 //! Must stay true: a peer is given its best settings and the same image contents; no measurement
@@ -39,9 +39,10 @@ use crate::device::DeviceError;
 use crate::pack::PackError;
 use crate::ways::nbd::NbdError;
 use inputs::Inputs;
-use report::{Better, Peer, Report, Row, Sample};
-pub use sidecore_offload::bench::stats;
-use stats::{Outcome, Series};
+use report::Report;
+use sidecore_measure::report::Comparison;
+use sidecore_measure::stats::Series;
+use sidecore_measure::{Row, Sample, turns};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -285,46 +286,26 @@ impl Bench<'_> {
         contestants: &mut [Contestant<'c>],
     ) -> Result<Vec<Option<Series>>, BenchError> {
         self.say(metric);
-        let names: Vec<String> = contestants.iter().map(|c| c.name.clone()).collect();
-        let mut out: Vec<Option<BenchError>> = contestants.iter().map(|_| None).collect();
-        let mut samples = vec![Vec::with_capacity(self.rounds); contestants.len()];
-        for round in 0..self.rounds {
+        let (began, quick, runner) = (self.began, self.quick(), &self.runner);
+        let before = |round, _| {
+            runner.check()?;
             // A taste may not take longer because the machine is busy.
-            if round > 0 && self.quick() && self.began.elapsed() > QUICK_TIME {
-                break;
-            }
-            for turn in 0..contestants.len() {
-                let index = (turn + round) % contestants.len();
-                if out[index].is_some() {
-                    continue;
-                }
-                self.runner.check()?;
-                match (contestants[index].measure)(&self.runner) {
-                    Ok(value) => samples[index].push(value),
-                    Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
-                    Err(error) => out[index] = Some(error),
-                }
-            }
-        }
-        let mut series = Vec::new();
-        for ((samples, error), name) in samples.into_iter().zip(out).zip(names) {
-            for (round, &value) in samples.iter().enumerate() {
-                self.report.samples.push(Sample {
-                    group: self.group,
-                    metric: metric.to_owned(),
-                    name: name.clone(),
-                    round,
-                    value,
-                    unit,
-                });
-            }
-            series.push(match error {
-                None => Some(Series::new(samples)),
-                Some(BenchError::Missing(reason)) => {
+            Ok(round == 0 || !quick || began.elapsed() <= QUICK_TIME)
+        };
+        let ends = |error: &BenchError| matches!(error, BenchError::Interrupted);
+        let all = turns::take(self.rounds, 1, runner, contestants, before, ends)?;
+        let mut series = Vec::with_capacity(all.len());
+        for turns in all {
+            let name = turns.name.clone();
+            let samples = Sample::series(self.group, metric, &name, unit, &turns.samples[0]);
+            self.report.figures.samples.extend(samples);
+            series.push(match turns.series() {
+                Ok(series) => series.into_iter().next(),
+                Err(BenchError::Missing(reason)) => {
                     self.missing(&name, metric, &reason);
                     None
                 }
-                Some(error) => {
+                Err(error) => {
                     self.failed(&error);
                     None
                 }
@@ -333,31 +314,11 @@ impl Bench<'_> {
         Ok(series)
     }
 
-    /// Puts a comparison into the report.
-    fn compare(&mut self, peer: &Comparison<'_>, here: Option<&Series>, there: Option<&Series>) {
-        let (Some(here), Some(there)) = (here, there) else {
-            return;
-        };
-        let outcome = Outcome::of(here, there);
-        let met = peer.target.map(|target| match peer.better {
-            Better::Higher => outcome.ratio >= target,
-            Better::Lower => outcome.ratio <= target,
-        });
-        self.report.peers.push(Peer {
-            group: self.group,
-            name: peer.name.to_owned(),
-            metric: peer.metric.to_owned(),
-            here: Some(outcome.here),
-            peer: Some(outcome.peer),
-            ratio: Some(outcome.ratio),
-            spread: Some(outcome.spread),
-            unit: peer.unit,
-            rounds: outcome.rounds,
-            better: peer.better,
-            target: peer.target,
-            met,
-            note: peer.note.to_owned(),
-        });
+    /// Puts a comparison into the report, where both were measured.
+    fn compare(&mut self, what: &Comparison<'_>, here: Option<&Series>, there: Option<&Series>) {
+        if let (Some(here), Some(there)) = (here, there) {
+            self.report.figures.compare(what, here, there);
+        }
     }
 
     /// Puts one of our own figures into the report, beside the papers' where they have one.
@@ -368,81 +329,28 @@ impl Bench<'_> {
         here: &Series,
         unit: &'static str,
     ) -> &mut Row {
-        self.report.rows.push(Row {
-            group: self.group,
-            name: name.to_owned(),
-            paper,
-            here: Some(here.median()),
-            unit,
-            spread: here.spread(),
-            rounds: here.rounds(),
-            target: None,
-            met: None,
-            better: Better::Lower,
-            note: String::new(),
-        });
-        let last = self.report.rows.len() - 1;
-        &mut self.report.rows[last]
+        let group = self.group;
+        self.report.figures.row(group, name, paper, here, unit)
     }
 
     /// Says that something could not be measured because this machine lacks it.
     fn missing(&mut self, name: &str, metric: &str, reason: &str) {
-        self.report.peers.push(Peer {
-            group: self.group,
-            name: name.to_owned(),
-            metric: metric.to_owned(),
-            here: None,
-            peer: None,
-            ratio: None,
-            spread: None,
-            unit: "",
-            rounds: 0,
-            better: Better::Higher,
-            target: None,
-            met: None,
-            note: format!("not measured: {reason}"),
-        });
+        let group = self.group;
+        self.report.figures.missing(group, name, metric, reason);
     }
 
     /// Says that a measurement failed: the run's exit status is 1.
     fn failed(&mut self, error: &BenchError) {
         self.say(&format!("failed: {error}"));
         self.report
+            .figures
             .failures
             .push(format!("{}: {error}", self.group));
     }
 }
 
-/// Takes one sample.
-type Measure<'c> = dyn FnMut(&Runner) -> Result<f64, BenchError> + 'c;
-
 /// One of those who are measured in turns.
-pub(crate) struct Contestant<'c> {
-    name: String,
-    measure: Box<Measure<'c>>,
-}
-
-impl<'c> Contestant<'c> {
-    fn new(
-        name: impl Into<String>,
-        measure: impl FnMut(&Runner) -> Result<f64, BenchError> + 'c,
-    ) -> Self {
-        Self {
-            name: name.into(),
-            measure: Box::new(measure),
-        }
-    }
-}
-
-/// What is compared.
-pub(crate) struct Comparison<'c> {
-    name: &'c str,
-    metric: &'c str,
-    unit: &'static str,
-    better: Better,
-    target: Option<f64>,
-    note: &'c str,
-}
+pub(crate) type Contestant<'c> = turns::Contestant<'c, Runner, BenchError>;
 
 /// The size of a file in bytes.
 fn file_bytes(path: &Path) -> Result<u64, BenchError> {

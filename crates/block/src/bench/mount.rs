@@ -7,10 +7,10 @@
 //! Source: papers/002, `diff -r` of the mounted tree.
 
 use super::inputs::{Corpus, sidecore, wrong};
-use super::report::Better;
-use super::stats::Series;
 use super::tools::{KernelMount, Runner, Server, drop_caches, is_mounted, need_root, tool, warm};
 use super::{Bench, BenchError, Comparison, Contestant, figures, file_bytes};
+use sidecore_measure::Better;
+use sidecore_measure::stats::Series;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -145,7 +145,7 @@ fn large(bench: &mut Bench<'_>) -> Result<(), BenchError> {
         let mut contestants: Vec<_> = readers
             .iter()
             .map(|reader| {
-                Contestant::new(reader.name, move |runner| {
+                Contestant::of_one(reader.name, move |runner| {
                     let mounted = reader.mount_fresh(runner, warm_image)?;
                     let mut command = Command::new("sh");
                     // One process for very many files, as a backup would read them.
@@ -159,6 +159,7 @@ fn large(bench: &mut Bench<'_>) -> Result<(), BenchError> {
         drop(contestants);
         for (name, target) in [(SQUASHFUSE, 1.5), (KERNEL, 1.2)] {
             let comparison = Comparison {
+                group: bench.group,
                 name,
                 metric,
                 unit: "MB/s",
@@ -191,7 +192,7 @@ fn small(bench: &mut Bench<'_>) -> Result<(), BenchError> {
         let mut contestants: Vec<_> = readers
             .iter()
             .map(|reader| {
-                Contestant::new(reader.name, move |runner| {
+                Contestant::of_one(reader.name, move |runner| {
                     drop_caches()?;
                     if !cold {
                         warm_tree(runner, original)?;
@@ -215,6 +216,7 @@ fn small(bench: &mut Bench<'_>) -> Result<(), BenchError> {
         }
         for name in [SQUASHFUSE, KERNEL] {
             let comparison = Comparison {
+                group: bench.group,
                 name,
                 metric,
                 unit: "ms",
@@ -241,6 +243,7 @@ fn sizes(bench: &mut Bench<'_>, readers: &[Reader]) -> Result<(), BenchError> {
     let here = Series::new(vec![file_bytes(&readers[0].image)? as f64 / 1e6]);
     let there = Series::new(vec![file_bytes(&peer.image)? as f64 / 1e6]);
     let comparison = Comparison {
+        group: bench.group,
         name: "squashfs zstd (mksquashfs' defaults)",
         metric: "image size, large tree: ours zstd",
         unit: "MB",

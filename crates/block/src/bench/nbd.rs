@@ -7,12 +7,12 @@
 //! Source: nbdcopy(1), qemu-nbd(8), nbdkit(1).
 
 use super::inputs::{Corpus, sidecore, warm_all, wrong};
-use super::report::Better;
-use super::stats::Series;
 use super::tools::{Runner, Server, drop_caches, tool};
 use super::{Bench, BenchError, Comparison, Contestant, file_bytes};
 use crate::format::Format;
 use crate::ways::nbd::client::{Load, Measured, measure_random};
+use sidecore_measure::Better;
+use sidecore_measure::stats::Series;
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -264,7 +264,7 @@ fn sequential(
         .iter()
         .zip(&cpu)
         .map(|(export, cpu)| {
-            Contestant::new(&export.name, move |runner| {
+            Contestant::of_one(&export.name, move |runner| {
                 if cold {
                     drop_caches()?;
                 }
@@ -289,6 +289,7 @@ fn sequential(
         (OURS_LZ4, NBDKIT, None),
     ] {
         let comparison = Comparison {
+            group: bench.group,
             name: peer,
             metric: &format!("{metric}: {here}"),
             unit: "MB/s",
@@ -300,6 +301,7 @@ fn sequential(
     }
     for (here, peer) in [(OURS_ZSTD, QEMU_ZSTD), (OURS_ZLIB, QEMU_ZLIB)] {
         let comparison = Comparison {
+            group: bench.group,
             name: peer,
             metric: &format!("{metric}, server CPU: {here}"),
             unit: "s/GB",
@@ -349,7 +351,7 @@ fn random_load(bench: &mut Bench<'_>, exports: &[Export], load: &Load) -> Result
         .iter()
         .zip(&taken)
         .map(|(export, taken)| {
-            Contestant::new(&export.name, move |runner| {
+            Contestant::of_one(&export.name, move |runner| {
                 let (measured, cpu_s) = export.random(runner, load)?;
                 let mut taken = taken.borrow_mut();
                 taken.p99_us.push(measured.p99_us);
@@ -382,6 +384,7 @@ fn random_load(bench: &mut Bench<'_>, exports: &[Export], load: &Load) -> Result
         let mut put =
             |what: &str, unit, better, target: Option<f64>, here_s: &Series, peer_s: &Series| {
                 let comparison = Comparison {
+                    group: bench.group,
                     name: peer,
                     metric: &format!("{metric}, {what}: {here}"),
                     unit,

@@ -7,10 +7,10 @@
 use super::fuse::dd;
 use super::inputs::{Corpus, sidecore, warm_all};
 use super::nbd::Export;
-use super::stats::{Series, median};
 use super::{Bench, BenchError, Contestant, figures, file_bytes, interrupted, tools};
 use crate::format::Format;
 use crate::ways::nbd::client::Client;
+use sidecore_measure::stats::{Series, median};
 use sidecore_sys::{HugePages, Region, RegionOptions};
 use std::io::{Read, Write};
 use std::process::Stdio;
@@ -146,7 +146,7 @@ fn switch_us(core: usize) -> Result<f64, BenchError> {
 fn way_in(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     let image = bench.image(Corpus::Small, Format::CloopLzo)?;
     let export = Export::ours(bench, "ours", &image, None);
-    let mut contestants = vec![Contestant::new("ours", |runner| {
+    let mut contestants = vec![Contestant::of_one("ours", |runner| {
         let (_server, socket) = export.serve(runner)?;
         let mut client = Client::connect(&socket, "")?;
         let mut block = vec![0; 4096];
@@ -178,7 +178,7 @@ fn device(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     let mb = file_bytes(&bench.raw(Corpus::Small)?)? as f64 / 1e6;
     let program = bench.config.sidecore.clone();
     let image = &image;
-    let mut contestants = vec![Contestant::new("ours", move |runner| {
+    let mut contestants = vec![Contestant::of_one("ours", move |runner| {
         let mut command = sidecore(&program, runner.directory());
         command.arg("attach").arg(image).arg("--foreground");
         let device = |said: &str| {
@@ -197,7 +197,7 @@ fn device(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     if let Some(Some(series)) = series.first() {
         let paper = figures::DD_MB_S;
         let row = bench.row(metric, Some(paper.spe), series, "MB/s");
-        row.better = super::report::Better::Higher;
+        row.better = sidecore_measure::Better::Higher;
         row.note(format!(
             "the papers: one SPE; x86 {}, PPE {}",
             paper.x86, paper.ppe

@@ -8,13 +8,14 @@
 
 use super::inputs::{Corpus, open, warm_all};
 use super::nbd::Export;
-use super::report::{Better, Scaling};
-use super::stats::Series;
+use super::report::Scaling;
 use super::tools::Runner;
 use super::{Bench, BenchError, Comparison, Contestant, file_bytes};
 use crate::device::DeviceConfig;
 use crate::format::Format;
 use crate::source::BlockSource;
+use sidecore_measure::Better;
+use sidecore_measure::stats::Series;
 use std::path::Path;
 use std::time::Instant;
 
@@ -31,7 +32,7 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
             .iter()
             .map(|&engines| {
                 let image = image.clone();
-                Contestant::new(engines_name(engines), move |runner| {
+                Contestant::of_one(engines_name(engines), move |runner| {
                     in_process(runner, &image, engines)
                 })
             })
@@ -47,7 +48,7 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
         let mut contestants: Vec<_> = exports
             .iter()
             .map(|export| {
-                Contestant::new(&export.name, move |runner: &Runner| {
+                Contestant::of_one(&export.name, move |runner: &Runner| {
                     Ok(raw_bytes as f64 / 1e6 / export.copy(runner)?.0)
                 })
             })
@@ -99,6 +100,7 @@ fn record(
         return;
     };
     let comparison = Comparison {
+        group: bench.group,
         name: "ours, 1 engine",
         metric: &format!("sequential, 2 engines: {name}"),
         unit: "MB/s",

@@ -7,7 +7,7 @@
 mod picture;
 
 use crate::signals::{SIGHUP, SIGINT, SIGTERM, raise_on};
-use crate::{Outcome, output};
+use crate::{Outcome, figures, output};
 use anyhow::{Context, Result};
 use clap::builder::ValueParser;
 use sidecore_block::bench::report::Report;
@@ -91,7 +91,7 @@ impl Args {
         } else {
             print(&report)?;
         }
-        Ok(match report.failures.is_empty() {
+        Ok(match report.figures.failures.is_empty() {
             true => Outcome::Done,
             false => Outcome::Problem,
         })
@@ -106,37 +106,7 @@ fn print(report: &Report) -> Result<()> {
     if report.quick {
         output::line("quick run: small inputs and few rounds, a taste and no result")?;
     }
-    if !report.peers.is_empty() {
-        output::line("\nbeside the peers (here : peer = ratio, spread of the ratio)")?;
-    }
-    for peer in &report.peers {
-        let (metric, name) = (&peer.metric, &peer.name);
-        let (Some(here), Some(there), Some(ratio)) = (peer.here, peer.peer, peer.ratio) else {
-            output::line(&format!("  {metric}, {name}: {}", peer.note))?;
-            continue;
-        };
-        let (here, there) = (markdown::number(here), markdown::number(there));
-        let spread = markdown::percent(peer.spread.unwrap_or(0.0));
-        let wanted = markdown::wanted(peer.better, peer.target);
-        let standing = markdown::standing(peer).replace('*', "");
-        output::line(&format!(
-            "  {metric}\n    {here} : {there} {} ({name}) = {ratio:.2}, {spread}  {wanted} {}",
-            peer.unit, standing
-        ))?;
-    }
-    if !report.rows.is_empty() {
-        output::line("\nbeside the papers (papers / here)")?;
-    }
-    for row in &report.rows {
-        let show = |value: Option<f64>| value.map_or_else(|| "-".into(), markdown::number);
-        output::line(&format!(
-            "  {:<58} {:>8} / {:>8} {}",
-            row.name,
-            show(row.paper),
-            show(row.here),
-            row.unit
-        ))?;
-    }
+    figures::print(&report.figures)?;
     if !report.scaling.is_empty() {
         output::line("\n1 to N engines")?;
     }
@@ -147,8 +117,5 @@ fn print(report: &Report) -> Result<()> {
             "  {name}: {engines} engine{plural}, {mb_s:.0} MB/s"
         ))?;
     }
-    for failure in &report.failures {
-        output::line(&format!("FAILED: {failure}"))?;
-    }
-    Ok(())
+    figures::print_failures(&report.figures)
 }

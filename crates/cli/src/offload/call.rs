@@ -6,7 +6,7 @@
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use sidecore_block::served::InflateFrame;
-use sidecore_offload::bench::stats::median;
+use sidecore_measure::stats::median;
 use sidecore_offload::client::{Args as CallArgs, Buffer, Client, ClientOptions};
 use sidecore_offload::daemon::default_socket;
 use sidecore_offload::served::Registry;

@@ -1,8 +1,8 @@
 //! Frames from the stack to itself: they never meet the NIC.
 //!
-//! Why here: two applications of one engine talk to each other. A frame waits for the next round; its
-//! checksum is left as it is, because its bytes never leave this memory. Must stay true: a full queue
-//! says so, and the stack keeps what does not fit.
+//! Why here: two applications of one engine talk to each other. A frame waits for the end of the
+//! stack's turn; its checksum is left as it is, because its bytes never leave this memory. Must stay
+//! true: a full queue says so, and the stack keeps what does not fit.
 
 use crate::nic::{Outgoing, Received, ReceivedChecksum, TransmitChecksum};
 use crate::stack::Stack;
@@ -49,7 +49,13 @@ impl Loopback {
         true
     }
 
-    /// Hands the stack what it sent in the last round; how many frames.
+    /// Whether nothing waits.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    /// Hands the stack what it sent before; how many frames.
     #[inline]
     pub(super) fn receive(&mut self, now_ns: u64, stack: &mut Stack) -> usize {
         let count = self.frames.len();

@@ -10,7 +10,7 @@ mod deliver;
 mod requests;
 
 use super::control::News;
-use super::layout::{CLIENT_ASLEEP, ENGINE_ASLEEP, EVENTS, REQUESTS};
+use super::layout::{CHUNK_BYTES, CHUNKS, CLIENT_ASLEEP, ENGINE_ASLEEP, EVENTS, REQUESTS};
 use super::order;
 use super::ring::{Reader, Violation, Writer};
 use super::stack::{Id, Sockets};
@@ -94,8 +94,24 @@ impl Server {
         }
     }
 
-    /// One round; returns how much was done (0 where nothing waited).
+    /// One round; returns how much was done (0 where nothing waited). Wakes processes that sleep.
     pub fn poll(&mut self, stack: &mut impl Sockets) -> usize {
+        let work = self.serve(stack);
+        self.wake();
+        work
+    }
+
+    /// Wakes the processes that sleep and were told something since. What they were told they can see
+    /// already; to find out whether they sleep, this waits until that has left the core, so an engine
+    /// has something better to do first.
+    pub fn wake(&mut self) {
+        for client in self.clients.iter_mut().flatten() {
+            client.wake();
+        }
+    }
+
+    /// As [`Self::poll`], and leaves the waking to [`Self::wake`].
+    pub fn serve(&mut self, stack: &mut impl Sockets) -> usize {
         if self.news.take_flag() {
             self.hear_news(stack);
         }
@@ -263,9 +279,14 @@ impl Client {
         let mut work = 0;
         while work < REQUESTS_MAX {
             // Every request may need an answer at once; without room for it, it waits.
-            let attachment = Arc::clone(&self.attachment);
-            let memory = attachment.map.slice();
-            if self.requests.is_empty(memory) || self.events.room(memory, 1)? == 0 {
+            let memory = self.attachment.map.slice();
+            if self.requests.is_empty(memory) {
+                // Where the next request's payload lies, most likely: a process uses the chunk that
+                // came back last. What is near already need not be fetched once it is known.
+                memory.prefetch(CHUNKS + self.chunks.last_sent() as usize * CHUNK_BYTES);
+                break;
+            }
+            if self.events.room(memory, 1)? == 0 {
                 break;
             }
             let Some(entry) = self.requests.read(memory) else {
@@ -297,7 +318,6 @@ impl Client {
                 break;
             }
         }
-        self.wake();
         Ok(work)
     }
 

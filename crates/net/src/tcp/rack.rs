@@ -11,6 +11,9 @@ use crate::state::hot::flag;
 
 /// RFC 5681 section 3.2, RFC 8985 section 6.2.4.
 pub(crate) const DUPLICATES_MAX: u16 = 3;
+/// Round trips, in microseconds, up to which a repair is probed: there the timeout is a hundred of
+/// them. On longer paths what goes out and when is RFC 8985's to the letter, as Linux has it.
+const SHORT_PATH_US: u32 = 2_000;
 /// Probes of a repair before the timeout.
 const REPAIR_PROBES_MAX: u8 = 2;
 /// RFC 8985 section 6.2.4: recoveries that a widened reordering window lasts.
@@ -157,6 +160,9 @@ impl Session<'_> {
             return None;
         }
         if self.probes_repair() {
+            if self.hot.srtt_us > SHORT_PATH_US {
+                return None;
+            }
             let probes = self.cold.rack.repair_probes;
             let doubled = probes + u8::from(self.cold.rack.probe.is_some());
             // As patient as RFC 9002 section 6.2.1 where round trips vary.
@@ -171,7 +177,7 @@ impl Session<'_> {
     /// Whether a probe would be one of a repair, or the second of a tail. RFC 8985 section 7.2 has none
     /// then, and leaves what is lost a second time with nothing behind it to the timeout; the head of
     /// what is missing, sent after two round trips without a word, and four, repairs it in a hundredth
-    /// of the time on a short path. On a long one the timeout comes first.
+    /// of the time on a short path. [`SHORT_PATH_US`] says what is short.
     pub(crate) fn probes_repair(&self) -> bool {
         self.cold.rack.probe.is_some()
             || self.hot.has(flag::RECOVERY)

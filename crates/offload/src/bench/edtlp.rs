@@ -8,12 +8,13 @@
 //! than fit into the time is an error.
 //! One thread, which sleeps while others are measured. Source: papers/001, sections 4 and 5.
 
-use super::children::Peer;
+use super::children;
 use super::peers::{Role, Worker};
 use super::report::EdtlpRow;
-use super::stats::{Outcome, Series};
 use super::work::{Counted, HostWork, Window};
 use super::{Bench, BenchError, Contestant};
+use sidecore_measure::child::Speaker;
+use sidecore_measure::stats::{Outcome, Series};
 use sidecore_sys::clock;
 use std::path::Path;
 use std::sync::Arc;
@@ -45,9 +46,9 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
 }
 
 /// A process that keeps each of these cores busy, until dropped.
-fn hogs(bench: &Bench<'_>, cpus: &[usize]) -> Result<Vec<Peer>, BenchError> {
+fn hogs(bench: &Bench<'_>, cpus: &[usize]) -> Result<Vec<Speaker>, BenchError> {
     let roles: Vec<Role> = cpus.iter().map(|&cpu| Role::Hog { cpu }).collect();
-    Peer::start_all(&bench.config.sidecore, roles.iter(), &bench.cancel)
+    children::start_all(&bench.config.sidecore, roles.iter(), &bench.cancel)
 }
 
 fn row(
@@ -78,9 +79,9 @@ fn row(
         format!("{who}, {workers} workers, {} cores{hog}", cpus.len())
     };
     let mut contestants = vec![
-        Contestant::new(at("spinning"), || measure.cycle_us(&spin)),
-        Contestant::new(at("fibers"), || measure.cycle_us(&fibers)),
-        Contestant::new(at("blocking"), || measure.cycle_us(&block)),
+        Contestant::new(at("spinning"), |()| measure.cycle_us(&spin)),
+        Contestant::new(at("fibers"), |()| measure.cycle_us(&fibers)),
+        Contestant::new(at("blocking"), |()| measure.cycle_us(&block)),
     ];
     let rounds = bench.choose(2, 3);
     let metrics = [("cycle", "us"), ("cycle, p99 of the worst worker", "us")];
@@ -125,7 +126,7 @@ impl Measure<'_> {
     /// Starts processes in these roles, lets them work, and gives the microseconds of one worker's
     /// cycle and the worst worker's 99th percentile.
     fn cycle_us(&self, roles: &[Role]) -> Result<Vec<f64>, BenchError> {
-        let mut peers = Peer::start_all(self.program, roles.iter(), &self.cancel)?;
+        let mut peers = children::start_all(self.program, roles.iter(), &self.cancel)?;
         let begin_ns = clock::now_ns() + START_NS;
         let window = Window {
             begin_ns,

@@ -4,10 +4,11 @@
 //! nothing. Must stay true: work was done before, and the grace is over when the count begins.
 //! One thread, which sleeps meanwhile. Source: proc(5), `schedstat`.
 
-use super::children::Peer;
+use super::children;
 use super::peers::{Role, Served};
 use super::report::Figure;
 use super::{Bench, BenchError, Contestant, interrupted};
+use sidecore_measure::child::Speaker;
 use std::time::{Duration, Instant};
 
 /// Measures in turns.
@@ -15,14 +16,14 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     let cpus = bench.cpus.clone();
     let (program, cancel) = (bench.config.sidecore.clone(), bench.cancel.clone());
     let time = bench.choose(Duration::from_millis(500), Duration::from_secs(2));
-    let pool = Peer::start(&program, &Role::IdlePool { cpus }, &cancel)?;
+    let pool = children::start(&program, &Role::IdlePool { cpus }, &cancel)?;
     let daemon = Role::Daemon(Served {
         socket: bench.config.scratch.join("idle.sock"),
         cpus: bench.cpus.clone(),
         grace_ms: None,
     });
-    let daemon = Peer::start(&program, &daemon, &cancel)?;
-    let percent = |peer: &Peer| {
+    let daemon = children::start(&program, &daemon, &cancel)?;
+    let percent = |peer: &Speaker| {
         let begun = Instant::now();
         let before_ns = peer.cpu_ns();
         while begun.elapsed() < time {
@@ -37,8 +38,8 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     // Longer than any grace.
     std::thread::sleep(Duration::from_millis(200));
     let mut contestants = vec![
-        Contestant::new(POOL, || percent(&pool)),
-        Contestant::new(DAEMON, || percent(&daemon)),
+        Contestant::new(POOL, |()| percent(&pool)),
+        Contestant::new(DAEMON, |()| percent(&daemon)),
     ];
     bench.say("something idle");
     let rounds = bench.choose(2, 3);

@@ -4,11 +4,11 @@
 //! Why here: every figure that the project states must be made again by one command, as a ratio to
 //! a peer that ran in turns with it.
 //!
-//! - [`stats`]: rounds, medians, spreads. `block bench` uses them too.
 //! - one file a group: `trips` (round trips), `edtlp` (tasks beside processes), `throughput`,
 //!   `sharing` (two processes on the same cores), `idle`.
 //! - `children`, `peers`: other processes, from the measuring side and from their own; `work`: what
 //!   they do and count.
+//! - turns, medians and spreads are `sidecore_measure`'s.
 //! - [`report`]: what comes out; [`tables`]: the same for people and for `docs/results`.
 //!
 //! Must stay true: contestants run in turns, every round beginning with another; every process that
@@ -22,7 +22,6 @@ mod idle;
 mod peers;
 pub mod report;
 mod sharing;
-pub mod stats;
 pub mod tables;
 mod throughput;
 mod trips;
@@ -33,8 +32,10 @@ pub use peers::play;
 use crate::OffloadError;
 use crate::client::ClientError;
 use crate::daemon::DaemonError;
-use report::{Report, Sample};
-use stats::Series;
+use report::Report;
+use sidecore_measure::child::ChildError;
+use sidecore_measure::stats::Series;
+use sidecore_measure::{Sample, turns};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -155,6 +156,16 @@ pub enum BenchError {
     Interrupted,
 }
 
+impl From<ChildError> for BenchError {
+    fn from(error: ChildError) -> Self {
+        match error {
+            ChildError::Program { command, what } => Self::Program { command, what },
+            ChildError::Io { what, source } => Self::Io { what, source },
+            ChildError::Interrupted => Self::Interrupted,
+        }
+    }
+}
+
 impl BenchError {
     pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
         let what = what.into();
@@ -250,49 +261,30 @@ impl Bench<'_> {
         rounds: usize,
         contestants: &mut [Contestant<'c>],
     ) -> Result<Vec<Option<Vec<Series>>>, BenchError> {
-        let count = contestants.len();
-        let mut samples = vec![vec![Vec::with_capacity(rounds); metrics.len()]; count];
-        let mut out = vec![false; count];
-        for round in 0..rounds {
-            for turn in 0..count {
-                let index = (turn + round) % count;
-                if out[index] {
-                    continue;
-                }
-                interrupted(&self.cancel)?;
-                let values = match (contestants[index].measure)() {
-                    Ok(values) => values,
-                    Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
-                    Err(error) => {
-                        out[index] = true;
-                        match error {
-                            BenchError::Missing(reason) => self.missing(&reason),
-                            error => self.failed(&error),
-                        }
-                        continue;
-                    }
-                };
-                for ((metric, unit), (value, series)) in metrics
-                    .iter()
-                    .zip(values.into_iter().zip(&mut samples[index]))
-                {
-                    series.push(value);
-                    self.report.samples.push(Sample {
-                        group: self.group,
-                        metric: (*metric).to_owned(),
-                        name: contestants[index].name.clone(),
-                        round,
-                        value,
-                        unit,
-                    });
-                }
+        let cancel = &self.cancel;
+        let before = |_, _| interrupted(cancel).map(|()| true);
+        let ends = |error: &BenchError| matches!(error, BenchError::Interrupted);
+        let all = turns::take(rounds, metrics.len(), &(), contestants, before, ends)?;
+        let mut series = Vec::with_capacity(all.len());
+        for turns in all {
+            for ((metric, unit), values) in metrics.iter().zip(&turns.samples) {
+                let group = self.group;
+                let samples = &mut self.report.samples;
+                samples.extend(Sample::series(group, metric, &turns.name, unit, values));
             }
+            series.push(match turns.series() {
+                Ok(series) => Some(series),
+                Err(BenchError::Missing(reason)) => {
+                    self.missing(&reason);
+                    None
+                }
+                Err(error) => {
+                    self.failed(&error);
+                    None
+                }
+            });
         }
-        let series = samples
-            .into_iter()
-            .zip(out)
-            .map(|(samples, out)| (!out).then(|| samples.into_iter().map(Series::new).collect()));
-        Ok(series.collect())
+        Ok(series)
     }
 
     /// Says that something could not be measured because this machine lacks it.
@@ -310,26 +302,8 @@ impl Bench<'_> {
     }
 }
 
-/// Takes one round's values.
-type Measure<'c> = dyn FnMut() -> Result<Vec<f64>, BenchError> + 'c;
-
 /// One of those who are measured in turns.
-pub(crate) struct Contestant<'c> {
-    name: String,
-    measure: Box<Measure<'c>>,
-}
-
-impl<'c> Contestant<'c> {
-    fn new(
-        name: impl Into<String>,
-        measure: impl FnMut() -> Result<Vec<f64>, BenchError> + 'c,
-    ) -> Self {
-        Self {
-            name: name.into(),
-            measure: Box::new(measure),
-        }
-    }
-}
+pub(crate) type Contestant<'c> = turns::Contestant<'c, (), BenchError>;
 
 fn placement(cpus: &[usize]) -> String {
     let caller = cpus.first().copied().unwrap_or(0);

@@ -7,7 +7,6 @@
 //! The child's main thread. Source: own.
 
 use super::BenchError;
-use super::children::READY;
 use super::work::{Counted, HostWork, Window, count_cycles, count_loops};
 use crate::client::{Args, Client};
 use crate::daemon::{Daemon, DaemonOptions};
@@ -16,6 +15,7 @@ use crate::{Pool, PoolConfig, TaskOptions, TasksOptions};
 use rustix::thread::CpuSet;
 use rustix::time::{ClockId, Timespec};
 use serde::{Deserialize, Serialize};
+use sidecore_measure::child::READY;
 use sidecore_sched::ClassId;
 use sidecore_sys::clock;
 use std::io::{BufRead, Write};

@@ -6,9 +6,11 @@
 //! its spread and rounds is not in here; a row that could not be measured is in `missing`.
 //! Pure. Source: own.
 
-use super::stats::{Outcome, Series};
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
+use sidecore_measure::Sample;
+use sidecore_measure::report::tsv;
+use sidecore_measure::stats::{Outcome, Series};
 use sidecore_sys::Machine;
 
 /// A whole run.
@@ -155,23 +157,6 @@ pub struct Target {
     pub met: bool,
 }
 
-/// One sample.
-#[derive(Debug, Clone)]
-pub struct Sample {
-    /// The group that took it.
-    pub group: &'static str,
-    /// What was measured.
-    pub metric: String,
-    /// Who was measured.
-    pub name: String,
-    /// In which round, from 0.
-    pub round: usize,
-    /// The sample.
-    pub value: f64,
-    /// Its unit.
-    pub unit: &'static str,
-}
-
 impl Report {
     pub(super) fn new(machine: Machine, quick: bool) -> Self {
         Self {
@@ -201,19 +186,9 @@ impl Report {
     /// Every sample, one a line: group, metric, name, round, value, unit; the machine on top.
     #[must_use]
     pub fn tsv(&self) -> String {
-        let mut out = String::new();
-        for line in self.machine.lines() {
-            out.push_str(&format!("# {line}\n"));
-        }
-        out.push_str(&format!("# placement: {}\n", self.placement));
-        out.push_str("group\tmetric\tname\tround\tvalue\tunit\n");
-        for sample in &self.samples {
-            out.push_str(&format!(
-                "{}\t{}\t{}\t{}\t{}\t{}\n",
-                sample.group, sample.metric, sample.name, sample.round, sample.value, sample.unit
-            ));
-        }
-        out
+        let mut heads = self.machine.lines();
+        heads.push(format!("placement: {}", self.placement));
+        tsv(heads.iter().map(String::as_str), &self.samples)
     }
 
     /// Looks at what was measured and says which wishes are met. What was not measured has no line.

@@ -6,12 +6,13 @@
 //! alone runs in the same round.
 //! One thread, which sleeps meanwhile. Source: issue 3, "the daemon"; OpenMP 5.2, OMP_WAIT_POLICY.
 
-use super::children::Peer;
+use super::children;
 use super::peers::{Role, Served};
 use super::report::{SHARED_ENGINES, SharingRow, UNEQUAL};
-use super::stats::{Outcome, Series};
 use super::work::{Counted, HostWork, Window};
 use super::{Bench, BenchError, Contestant};
+use sidecore_measure::child::Speaker;
+use sidecore_measure::stats::{Outcome, Series};
 use sidecore_sys::clock;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -26,7 +27,7 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     let work = HostWork::calibrate(UNIT_NS);
     let pool = Role::Loops { cpus, work };
     let cancel = bench.cancel.clone();
-    let ours = || Peer::start(&program, &pool, &cancel);
+    let ours = || children::start(&program, &pool, &cancel);
     pair(
         bench,
         POOLS,
@@ -48,7 +49,7 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
                     .env("OMP_WAIT_POLICY", "active")
                     .env("OMP_PROC_BIND", "true")
                     .env("OMP_NUM_THREADS", threads.to_string());
-                let mut peer = Peer::spawn(&mut command)?;
+                let mut peer = Speaker::spawn(&mut command)?;
                 peer.expect_ready(&cancel)?;
                 Ok(peer)
             };
@@ -75,7 +76,7 @@ fn engines_of_a_daemon(bench: &mut Bench<'_>) -> Result<(), BenchError> {
         cpus: vec![engines[0]],
         grace_ms: None,
     });
-    let _daemon = Peer::start(&bench.config.sidecore, &daemon, &bench.cancel)?;
+    let _daemon = children::start(&bench.config.sidecore, &daemon, &bench.cancel)?;
     let client = |call_us| Role::Client {
         socket: socket.clone(),
         cpus: vec![host],
@@ -83,7 +84,7 @@ fn engines_of_a_daemon(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     };
     let (program, cancel) = (bench.config.sidecore.clone(), bench.cancel.clone());
     let (equal, short, long) = (client(CALL_US), client(SHORT_CALL_US), client(LONG_CALL_US));
-    let start = |role| Peer::start(&program, role, &cancel);
+    let start = |role| children::start(&program, role, &cancel);
     let note = "calls of 20 us to one engine; both clients on one core";
     pair(bench, SHARED_ENGINES, "calls/s", note, &|| start(&equal))?;
     let note = "one's calls take 10 us, the other's 10 ms; the engine's time that each gets";
@@ -110,11 +111,11 @@ fn beside(
     let counted_ns = bench.choose(300_000_000, 600_000_000);
     let used = |per_s: f64, call_us: u64| per_s * call_us as f64 / 1e3;
     let mut contestants = [
-        Contestant::new(format!("{name}, short ones alone"), || {
+        Contestant::new(format!("{name}, short ones alone"), |()| {
             let rates = rates(&cancel, counted_ns, &[short])?;
             Ok(vec![used(rates[0], short_us); 2])
         }),
-        Contestant::new(format!("{name}, both at once"), || {
+        Contestant::new(format!("{name}, both at once"), |()| {
             let rates = rates(&cancel, counted_ns, &[short, long])?;
             Ok(vec![used(rates[0], short_us), used(rates[1], long_us)])
         }),
@@ -127,7 +128,7 @@ fn beside(
 }
 
 /// Starts one of the processes.
-type Start<'a> = dyn Fn() -> Result<Peer, BenchError> + 'a;
+type Start<'a> = dyn Fn() -> Result<Speaker, BenchError> + 'a;
 
 /// One alone, then two at once, in turns.
 fn pair(
@@ -146,11 +147,11 @@ fn pair(
         Ok(per_s)
     };
     let mut contestants = [
-        Contestant::new(format!("{name}, one alone"), || {
+        Contestant::new(format!("{name}, one alone"), |()| {
             let alone = count(1)?[0];
             Ok(vec![alone, alone])
         }),
-        Contestant::new(format!("{name}, two at once"), || count(2)),
+        Contestant::new(format!("{name}, two at once"), |()| count(2)),
     ];
     let rounds = bench.choose(2, 5);
     let metrics = [("slower", unit), ("faster", unit)];
@@ -166,7 +167,7 @@ fn rates(
     counted_ns: u64,
     starts: &[&Start<'_>],
 ) -> Result<Vec<f64>, BenchError> {
-    let started: Result<Vec<Peer>, BenchError> = starts.iter().map(|start| start()).collect();
+    let started: Result<Vec<Speaker>, BenchError> = starts.iter().map(|start| start()).collect();
     let mut processes = started?;
     let begin_ns = clock::now_ns() + 3_000_000;
     let from_ns = begin_ns + WARM_NS;
@@ -182,7 +183,8 @@ fn rates(
     for process in &mut processes {
         let counted = process.answer::<Vec<Counted>>(cancel)?;
         if counted.is_empty() {
-            return Err(process.fault("did not count what was to be measured".into()));
+            let fault = process.fault("did not count what was to be measured");
+            return Err(fault.into());
         }
         let cycles: u64 = counted.iter().map(|worker| worker.cycles).sum();
         per_s.push(cycles as f64 * 1e9 / counted_ns as f64);

@@ -4,7 +4,8 @@
 //! wins. Pure. Source: own.
 
 use super::report::Report;
-use super::stats::{number, percent};
+use sidecore_measure::Table;
+use sidecore_measure::stats::{number, percent};
 
 /// The whole report.
 #[must_use]
@@ -31,7 +32,7 @@ pub fn render(report: &Report) -> String {
         ("What is wanted", targets(report)),
     ];
     for (title, table) in groups {
-        if !table.rows.is_empty() {
+        if !table.is_empty() {
             out.push_str(&format!("\n### {title}\n\n{}", table.text()));
         }
     }
@@ -152,71 +153,4 @@ fn targets(report: &Report) -> Table {
         ]
     });
     Table::new(&heads, rows.collect())
-}
-
-/// Heads and rows of the same length.
-struct Table {
-    heads: Vec<String>,
-    rows: Vec<Vec<String>>,
-}
-
-impl Table {
-    fn new(heads: &[&str], rows: Vec<Vec<String>>) -> Self {
-        let heads = heads.iter().map(ToString::to_string).collect();
-        Self { heads, rows }
-    }
-
-    /// The first column to the left, numbers to the right.
-    fn text(&self) -> String {
-        let lines = || std::iter::once(&self.heads).chain(&self.rows);
-        let width = |column: usize| {
-            let widths = lines().map(|line| line[column].chars().count());
-            widths.max().unwrap_or(0).max(3)
-        };
-        let widths: Vec<usize> = (0..self.heads.len()).map(width).collect();
-        let right = |column: usize| {
-            let numeric = |row: &Vec<String>| {
-                row[column].is_empty() || row[column].starts_with(|c: char| c.is_ascii_digit())
-            };
-            self.rows.iter().all(numeric)
-        };
-        let mut out = String::new();
-        for (number, line) in lines().enumerate() {
-            for (column, cell) in line.iter().enumerate() {
-                let width = widths[column];
-                if right(column) {
-                    out.push_str(&format!("| {cell:>width$} "));
-                } else {
-                    out.push_str(&format!("| {cell:<width$} "));
-                }
-            }
-            out.push_str("|\n");
-            if number == 0 {
-                for (column, width) in widths.iter().enumerate() {
-                    let end = if right(column) { ':' } else { '-' };
-                    out.push_str(&format!("|{}{end}", "-".repeat(width + 1)));
-                }
-                out.push_str("|\n");
-            }
-        }
-        out
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tables_are_aligned_and_numbers_stand_to_the_right() {
-        let rows = vec![
-            vec!["a".into(), "1".into()],
-            vec!["long".into(), "22".into()],
-        ];
-        let text = Table::new(&["name", "ns"], rows).text();
-        assert_eq!(
-            text,
-            "| name |  ns |\n|------|----:|\n| a    |   1 |\n| long |  22 |\n"
-        );
-    }
 }

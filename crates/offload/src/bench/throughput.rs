@@ -35,17 +35,17 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
             source: std::io::Error::other(error),
         })?;
     let mut contestants = vec![
-        Contestant::new(CALLS, || {
+        Contestant::new(CALLS, |()| {
             batch.rate(CALLS, |done| calls(&pool, batch, done))
         }),
-        Contestant::new(UNITS, || {
+        Contestant::new(UNITS, |()| {
             batch.rate(UNITS, |done| units(&pool, batch, done))
         }),
     ];
-    contestants.push(Contestant::new(FIBERS, || {
+    contestants.push(Contestant::new(FIBERS, |()| {
         batch.rate(FIBERS, |done| fibers(&pool, batch, done))
     }));
-    contestants.push(Contestant::new(RAYON, || {
+    contestants.push(Contestant::new(RAYON, |()| {
         batch.rate(RAYON, |done| {
             rayon.scope(|scope| {
                 for _ in 0..batch.tasks {
@@ -54,7 +54,7 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
             });
         })
     }));
-    contestants.push(Contestant::new(CROSSBEAM, || {
+    contestants.push(Contestant::new(CROSSBEAM, |()| {
         batch.rate(CROSSBEAM, |done| channel(&cpus, batch, done))
     }));
     bench.say("empty tasks");

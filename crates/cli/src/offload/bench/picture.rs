@@ -8,8 +8,8 @@ use crate::picture::{Area, COLOURS, GREY, failed, text};
 use anyhow::Result;
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
+use sidecore_measure::stats::number;
 use sidecore_offload::bench::report::{EdtlpRow, Report, Trip};
-use sidecore_offload::bench::stats::number;
 
 /// Draws a report.
 pub(super) fn draw(report: &Report) -> Result<String> {

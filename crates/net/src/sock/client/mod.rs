@@ -95,6 +95,8 @@ pub struct Client {
     credits: Vec<u32>,
     /// Receive chunks that we have.
     held: u32,
+    /// Where the bytes lay that came last.
+    last_received: usize,
     sockets: Vec<Option<State>>,
     ready: VecDeque<Socket>,
     tag: u32,
@@ -136,6 +138,7 @@ impl Client {
             giving: Vec::new(),
             credits: Vec::new(),
             held: 0,
+            last_received: 0,
             sockets: Vec::new(),
             ready: VecDeque::new(),
             tag: 0,
@@ -551,6 +554,7 @@ impl Client {
                     socket: entry.socket,
                 };
                 self.held += 1;
+                self.last_received = piece.offset;
                 if self.held > self.chunks - self.chunks / 4 {
                     // Or sockets that nobody reads now would keep the others from receiving.
                     piece.moved = Some(piece.bytes().into());

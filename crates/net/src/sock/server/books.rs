@@ -144,6 +144,8 @@ pub(super) struct Sending {
 #[derive(Debug)]
 pub(super) struct Chunks {
     sending: Box<[Sending]>,
+    /// The one that went back to the process last.
+    last_sent: u32,
     /// Receive chunks that are ours; the last that came back is the next to go out, still cached.
     free: Vec<u32>,
     /// For those that the process has: the place of their socket, plus one.
@@ -164,6 +166,7 @@ impl Chunks {
         };
         Self {
             sending: vec![none; count as usize].into(),
+            last_sent: 0,
             free: (0..count).rev().collect(),
             lent: vec![0; count as usize].into(),
             starved: VecDeque::new(),
@@ -203,7 +206,13 @@ impl Chunks {
     pub(super) fn sent(&mut self, chunk: u32) {
         if let Some(sending) = self.sending.get_mut(chunk as usize) {
             sending.with_us = false;
+            self.last_sent = chunk;
         }
+    }
+
+    /// The chunk to send from that went back to the process last.
+    pub(super) fn last_sent(&self) -> u32 {
+        self.last_sent
     }
 
     /// A free receive chunk for the socket at `place`, which is in line for one where none is.

@@ -33,14 +33,14 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     let same = ours::SameProcess::start(plan)?;
     let cross = ours::CrossProcess::start(bench, plan)?;
     let mut contestants = vec![
-        Contestant::new(BARE, move || others::spinning_line(plan)),
-        Contestant::new("two_lines", move || others::two_lines(plan)),
-        Contestant::new(SAME, || same.sample(plan)),
-        Contestant::new(CROSS, || cross.sample(plan)),
-        Contestant::new("futex", move || others::futex(plan)),
-        Contestant::new("eventfd", move || others::eventfd(plan)),
-        Contestant::new("crossbeam", move || others::crossbeam(plan)),
-        Contestant::new("rayon", move || others::rayon(plan)),
+        Contestant::new(BARE, move |()| others::spinning_line(plan)),
+        Contestant::new("two_lines", move |()| others::two_lines(plan)),
+        Contestant::new(SAME, |()| same.sample(plan)),
+        Contestant::new(CROSS, |()| cross.sample(plan)),
+        Contestant::new("futex", move |()| others::futex(plan)),
+        Contestant::new("eventfd", move |()| others::eventfd(plan)),
+        Contestant::new("crossbeam", move |()| others::crossbeam(plan)),
+        Contestant::new("rayon", move |()| others::rayon(plan)),
     ];
     bench.say("round trips");
     let pinned = Pinned::to(caller)?;

@@ -4,12 +4,13 @@
 //! a core of its own; engines have gone to sleep whenever another way is measured.
 //! Source: own.
 
-use super::super::children::Peer;
+use super::super::children;
 use super::super::peers::{Role, Served};
 use super::super::{Bench, BenchError};
 use super::Plan;
 use crate::client::{Args, Client, KernelId};
 use crate::{Pool, PoolConfig};
+use sidecore_measure::child::Speaker;
 use std::time::Duration;
 
 /// A pool of this process whose engine is on the partner's core.
@@ -38,7 +39,7 @@ impl SameProcess {
 pub(super) struct CrossProcess {
     client: Client,
     empty: KernelId,
-    _daemon: Peer,
+    _daemon: Speaker,
 }
 
 impl CrossProcess {
@@ -49,7 +50,7 @@ impl CrossProcess {
             cpus: vec![plan.partner],
             grace_ms: Some(GRACE_MS),
         });
-        let daemon = Peer::start(&bench.config.sidecore, &daemon, &bench.cancel)?;
+        let daemon = children::start(&bench.config.sidecore, &daemon, &bench.cancel)?;
         let client = Client::attach(&socket)?;
         let empty = client.kernel("empty")?;
         Ok(Self {

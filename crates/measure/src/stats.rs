@@ -30,6 +30,13 @@ impl Series {
         spread(&self.samples)
     }
 
+    /// Each round's sample divided by the other's of the same round.
+    #[must_use]
+    pub fn over(&self, other: &Self) -> Self {
+        let pairs = self.samples.iter().zip(&other.samples);
+        Self::new(pairs.map(|(own, other)| own / other).collect())
+    }
+
     /// How many samples there are.
     #[must_use]
     pub fn rounds(&self) -> usize {
@@ -56,14 +63,13 @@ impl Outcome {
     /// Compares two series of the same rounds.
     #[must_use]
     pub fn of(here: &Series, peer: &Series) -> Self {
-        let pairs = here.samples.iter().zip(&peer.samples);
-        let ratios: Vec<f64> = pairs.map(|(here, peer)| here / peer).collect();
+        let ratios = here.over(peer);
         Self {
             here: here.median(),
             peer: peer.median(),
-            ratio: median(&ratios),
-            spread: spread(&ratios),
-            rounds: ratios.len(),
+            ratio: ratios.median(),
+            spread: ratios.spread(),
+            rounds: ratios.rounds(),
         }
     }
 }

@@ -1,18 +1,19 @@
-//! What the stack's core costs, with nothing around it: nanoseconds of engine time for one 64-byte
-//! request and its answer, over the number of live sessions and both placements, and bytes per second
-//! between two stacks that call one another.
+//! A stack with many sessions whose clients are made by hand.
 //!
-//! `cargo run --release -p sidecore-net --example bench_core -- [--rounds 5] [--sessions N]`
-//!
-//! The clients of the first part are made by hand (a few words each), so that what is measured is
-//! one engine and its memory: receiving, finding the session, its application (read 64 bytes where
-//! they lie, write 64), and transmitting. Configurations alternate; medians and spread are printed.
-#![allow(clippy::print_stdout)] // a program for people
+//! Why here: what is measured is one engine and its memory: receiving, finding the session, its
+//! application (64 bytes read where they lie, 64 written), and sending. A client is a few words, so
+//! that a hundred thousand of them do not push the stack's state out of the cache.
+//! Must stay true: every request is answered before the next of its session.
 
-use sidecore_net::nic::{Capabilities, Outgoing, Received, ReceivedChecksum};
-use sidecore_net::{Cidr, Config, Event, Placement, SessionId, Stack};
+use super::super::served::config;
+use super::super::{BenchError, interrupted};
+use crate::nic::{Capabilities, Outgoing, Received, ReceivedChecksum};
+use crate::stack::Stack;
+use crate::stack::sockets::{Event, SessionId};
+use crate::state::store::Placement;
 use std::hint::black_box;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 /// Requests that arrive together.
@@ -21,107 +22,16 @@ const BATCH: usize = 32;
 const PAYLOAD: usize = 64;
 /// Ethernet, IPv4, TCP with timestamps.
 const HEADER: usize = 14 + 20 + 32;
-/// Requests of one sample.
-const REQUESTS: usize = 400_000;
 
-type Fault = Box<dyn std::error::Error>;
-
-fn main() -> Result<(), Fault> {
-    let option = |name: &str| {
-        let mut arguments = std::env::args().skip_while(|argument| argument != name);
-        arguments.nth(1).map(|value| value.parse::<usize>())
-    };
-    let rounds = option("--rounds").unwrap_or(Ok(5))?;
-    let all = vec![1, 64, 1_000, 10_000, 100_000];
-    let only = option("--sessions").transpose()?;
-    let counts = only.map_or(all, |count| vec![count]);
-    let mut servers = Vec::new();
-    for &count in &counts {
-        servers.push((
-            "main memory",
-            count,
-            Server::new(count, Placement::MainMemory)?,
-        ));
-        if count <= 1_024 {
-            servers.push((
-                "local store",
-                count,
-                Server::new(count, Placement::LocalStore)?,
-            ));
-        }
-    }
-    let mut samples = vec![Vec::new(); servers.len()];
-    for round in 0..=rounds {
-        for (server, samples) in servers.iter_mut().zip(&mut samples) {
-            let ns = server.2.run()?;
-            // The first round is to warm up.
-            if round > 0 {
-                samples.push(ns);
-            }
-        }
-    }
-    println!("engine time of one request of {PAYLOAD} bytes and its answer, {rounds} rounds:");
-    // The rate of few sessions that arrive in whole batches is the one to keep.
-    let median = |samples: &[f64]| {
-        let mut sorted = samples.to_vec();
-        sorted.sort_by(f64::total_cmp);
-        sorted[sorted.len() / 2]
-    };
-    let at = counts.iter().position(|&count| count == 64).unwrap_or(0);
-    let at = servers.iter().position(|server| server.1 == counts[at]);
-    let hot = median(&samples[at.unwrap_or(0)]);
-    for ((placement, count, server), samples) in servers.iter().zip(&mut samples) {
-        samples.sort_by(f64::total_cmp);
-        let median = samples[samples.len() / 2];
-        let counters = server.stack.counters();
-        println!(
-            "{count:>7} sessions, {placement}: {median:6.1} ns ({:.1} to {:.1}), {:3.0} % of the hot rate, tags hit {:3.0} %",
-            samples[0],
-            samples[samples.len() - 1],
-            100.0 * hot / median,
-            100.0 * counters.search_hits as f64 / counters.searches as f64,
-        );
-    }
-    drop(servers);
-    if only.is_some_and(|count| count > 0) {
-        return Ok(());
-    }
-    println!("bulk, one session, one thread for both stacks and the copy between them:");
-    for (name, offload, verify) in [
-        ("super-segments, no checksums", true, false),
-        ("MTU 1500, no checksums", false, false),
-        ("MTU 1500, checksums", false, true),
-    ] {
-        let mut rates = Vec::new();
-        for _ in 0..rounds {
-            rates.push(bulk(offload, verify)?);
-        }
-        rates.sort_by(f64::total_cmp);
-        let [low, median, high] = [rates[0], rates[rates.len() / 2], rates[rates.len() - 1]];
-        println!("  {name}: {median:.1} Gb/s ({low:.1} to {high:.1})");
-    }
-    Ok(())
-}
-
-fn nic(number: u8, offload: bool, checksums: bool) -> Capabilities {
+/// As a NIC that segments and checks.
+fn nic() -> Capabilities {
     Capabilities {
-        address: [2, 0, 0, 0, 0, number],
+        address: [2, 0, 0, 0, 0, 1],
         mtu_bytes: 1500,
-        super_segment_bytes: if offload { 65_535 } else { 0 },
-        completes_checksums: !checksums,
-        merges_received: offload,
+        super_segment_bytes: 65_535,
+        completes_checksums: true,
+        merges_received: true,
     }
-}
-
-fn config(number: u8) -> Config {
-    let mut config = Config::default();
-    config.addresses = vec![Cidr {
-        address: IpAddr::from([10, 0, 0, number]),
-        prefix_bits: 8,
-    }];
-    config.seed = u64::from(number);
-    config.no_delay = true;
-    config
 }
 
 /// A client's side of a session.
@@ -132,7 +42,8 @@ struct Client {
     stamp: u32,
 }
 
-struct Server {
+/// A stack with sessions, and the clients of all of them.
+pub(super) struct Server {
     stack: Stack,
     clients: Vec<Client>,
     now_ns: u64,
@@ -140,10 +51,14 @@ struct Server {
 }
 
 impl Server {
-    fn new(count: usize, placement: Placement) -> Result<Self, Fault> {
+    /// Opens `count` sessions.
+    ///
+    /// # Errors
+    /// [`BenchError::Wrong`] where the stack has no room for so many.
+    pub(super) fn new(count: usize, placement: Placement) -> Result<Self, BenchError> {
         let mut config = config(1);
         config.placement = placement;
-        let mut stack = Stack::new(config, &nic(1, true, false))?;
+        let mut stack = Stack::new(config, &nic())?;
         let listener = stack.listen(SocketAddr::from(([10, 0, 0, 1], 80)), 4096)?;
         let mut server = Self {
             clients: Vec::with_capacity(count),
@@ -177,7 +92,10 @@ impl Server {
             let mut frame = self::frame(number, &client, 0x10, 12);
             server.put(&mut frame);
             server.stack.settle();
-            server.stack.accept(listener)?.ok_or("not accepted")?;
+            server.stack.accept(listener)?.ok_or_else(|| {
+                let refused = format!("session {number} of {count} was not accepted");
+                BenchError::Wrong(refused)
+            })?;
             server.clients.push(client);
         }
         while server.stack.next_event().is_some() {}
@@ -193,8 +111,22 @@ impl Server {
         self.stack.receive(self.now_ns, received);
     }
 
-    /// One sample: nanoseconds of engine time for a request.
-    fn run(&mut self) -> Result<f64, Fault> {
+    /// Sessions that the stack still has.
+    pub(super) fn live(&self) -> usize {
+        self.stack.sessions()
+    }
+
+    /// Bytes of this structure that are the clients', not the stack's.
+    pub(super) fn client_bytes(&self) -> usize {
+        self.clients.capacity() * size_of::<Client>()
+    }
+
+    /// One sample: nanoseconds of engine time for a request. Each session is asked twice at least,
+    /// in turn; `requests` are made at least.
+    ///
+    /// # Errors
+    /// [`BenchError::Wrong`] where a request is not answered; [`BenchError::Interrupted`].
+    pub(super) fn run(&mut self, requests: usize, cancel: &AtomicBool) -> Result<f64, BenchError> {
         // The clients' hardware address, so that it need not be asked for.
         let mut arp = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 6];
         arp.extend([0, 1, 8, 0, 6, 4, 0, 2, 2, 0, 0, 0, 0, 2, 10, 1, 0, 0]);
@@ -210,10 +142,11 @@ impl Server {
         let mut frames: Vec<Vec<u8>> = (0..batch).map(|_| vec![0; HEADER + PAYLOAD]).collect();
         let mut numbers = vec![0; batch];
         // The median of batches: a batch that another program interrupted is not the engine's time.
-        let mut spent_ns = Vec::with_capacity(REQUESTS);
+        let mut spent_ns = Vec::with_capacity(requests / batch + 1);
         let mut done = 0;
         let mut answers: Vec<[u8; HEADER]> = Vec::with_capacity(batch);
-        while done < REQUESTS.max(2 * count) {
+        while done < requests.max(2 * count) {
+            interrupted(cancel)?;
             for (frame, number) in frames.iter_mut().zip(&mut numbers) {
                 self.next = (self.next + stride) % count;
                 *number = self.next;
@@ -247,7 +180,10 @@ impl Server {
             });
             spent_ns.push(began.elapsed().as_nanos() as f64);
             if answers.len() != batch {
-                return Err(format!("{} answers to {batch} requests", answers.len()).into());
+                let got = answers.len();
+                return Err(BenchError::Wrong(format!(
+                    "{got} answers to {batch} requests"
+                )));
             }
             for header in &answers {
                 let number = number_of(header);
@@ -263,7 +199,7 @@ impl Server {
     }
 }
 
-fn serve(stack: &mut Stack, id: SessionId) -> Result<(), Fault> {
+fn serve(stack: &mut Stack, id: SessionId) -> Result<(), BenchError> {
     let mut answer = [0; PAYLOAD];
     let [first, second] = stack.peek(id)?;
     if first.len() + second.len() < PAYLOAD {
@@ -346,71 +282,4 @@ fn fill(frame: &mut [u8], number: usize, client: &Client, flags: u8, more: usize
         frame[58..62].copy_from_slice(&2_u32.to_be_bytes());
         frame[62..66].copy_from_slice(&client.stamp.to_be_bytes());
     }
-}
-
-/// Gigabits a second of one session's data, over half a second at least.
-fn bulk(offload: bool, checksums: bool) -> Result<f64, Fault> {
-    let mut a = Stack::new(config(1), &nic(1, offload, checksums))?;
-    let mut b = Stack::new(config(2), &nic(2, offload, checksums))?;
-    let listener = b.listen(SocketAddr::from(([10, 0, 0, 2], 80)), 1)?;
-    let from = a.connect(SocketAddr::from(([10, 0, 0, 2], 80)), None)?;
-    let mut to = None;
-    let data = vec![7; 256 << 10];
-    let mut scratch = vec![0; 70_000];
-    let mut got = 0_u64;
-    let mut now_ns = 1_000_000_000;
-    let began = Instant::now();
-    let checksum = if checksums {
-        ReceivedChecksum::Unknown
-    } else {
-        ReceivedChecksum::Verified
-    };
-    while began.elapsed().as_millis() < 500 {
-        for _ in 0..64 {
-            now_ns += 20_000;
-            let _ = a.write(from, &data);
-            pass(&mut a, &mut b, now_ns, &mut scratch, checksum);
-            b.settle();
-            if to.is_none() {
-                to = b.accept(listener)?;
-            }
-            if let Some(id) = to {
-                let [first, second] = b.peek(id)?;
-                let len = first.len() + second.len();
-                b.consume(id, len)?;
-                got += len as u64;
-            }
-            pass(&mut b, &mut a, now_ns, &mut scratch, checksum);
-            a.settle();
-            while a.next_event().is_some() || b.next_event().is_some() {}
-        }
-    }
-    if a.counters().retransmitted > 0 {
-        return Err("something was sent twice".into());
-    }
-    Ok(got as f64 * 8.0 / began.elapsed().as_nanos() as f64)
-}
-
-/// Frames from one stack to the other, copied once, as a link does.
-fn pass(
-    from: &mut Stack,
-    to: &mut Stack,
-    now_ns: u64,
-    scratch: &mut [u8],
-    checksum: ReceivedChecksum,
-) {
-    from.transmit(now_ns, &mut |out| {
-        let mut at = 0;
-        for piece in [out.header, out.payload[0], out.payload[1]] {
-            scratch[at..at + piece.len()].copy_from_slice(piece);
-            at += piece.len();
-        }
-        let received = Received {
-            bytes: &mut scratch[..at],
-            checksum,
-            segment_bytes: out.segment_bytes,
-        };
-        to.receive(now_ns, received);
-        true
-    });
 }

@@ -1,0 +1,120 @@
+//! `sidecore net bench`.
+//!
+//! Why here: arguments, printing and the picture; what is measured, and how, is in
+//! `sidecore_net::bench`.
+//! Must stay true: results alone go to standard output; Ctrl-C ends the run in order.
+
+mod picture;
+
+use crate::signals::{SIGHUP, SIGINT, SIGTERM, raise_on};
+use crate::{Outcome, figures, output};
+use anyhow::{Context, Result};
+use clap::builder::ValueParser;
+use sidecore_measure::stats::number;
+use sidecore_net::bench::report::Report;
+use sidecore_net::bench::{self, Config, Group, ROUNDS_MAX, markdown};
+use std::path::PathBuf;
+
+/// Arguments of `net bench`.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Beside every figure stands its ratio to a peer that ran in turns with it, and the paper's figure \
+where it has one. Peers of the kernel's are in network namespaces that end with the bench: they \
+need root, iperf3 and the other packages of scripts/setup; what is missing is said, and the rest \
+runs. Two cores are kept busy meanwhile.
+
+Exit status: 0 measured (also where a target was missed), 1 something failed or \
+answered wrongly, 2 could not run.")]
+pub(crate) struct Args {
+    /// Few rounds, short ones: under a minute; a taste, not a result
+    #[arg(long)]
+    quick: bool,
+    /// Report in JSON on standard output
+    #[arg(long, conflicts_with = "markdown")]
+    json: bool,
+    /// Report as Markdown tables on standard output
+    #[arg(long)]
+    markdown: bool,
+    /// Write every sample there
+    #[arg(long, value_name = "FILE")]
+    tsv: Option<PathBuf>,
+    /// Draw bars and curves there
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Rounds; 5, with --quick 2, unless given
+    #[arg(long, value_name = "N", value_parser = rounds())]
+    rounds: Option<u16>,
+    #[arg(long, value_name = "GROUP,...", value_delimiter = ',', help = only())]
+    only: Vec<Group>,
+}
+
+fn rounds() -> ValueParser {
+    clap::value_parser!(u16).range(1..=ROUNDS_MAX as i64).into()
+}
+
+fn only() -> String {
+    let names: Vec<_> = Group::names().collect();
+    format!("Run only these: {}", names.join(", "))
+}
+
+impl Args {
+    /// Runs the command.
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let cancel = raise_on(&[SIGINT, SIGTERM, SIGHUP])?;
+        // Before minutes are spent: a place that cannot be written is said now.
+        for path in [&self.tsv, &self.svg].into_iter().flatten() {
+            output::file(path, "")?;
+        }
+        let scratch = tempfile::Builder::new()
+            .prefix("sidecore-bench-")
+            .tempdir()
+            .context("cannot make a directory for sockets")?;
+        let config = Config {
+            quick: self.quick,
+            rounds: self.rounds.map(usize::from),
+            only: self.only.clone(),
+            sidecore: std::env::current_exe().context("cannot find this program")?,
+            scratch: scratch.path().to_owned(),
+        };
+        let report = bench::run(&config, cancel, &mut |line| eprintln!("{line}"))?;
+        if let Some(path) = &self.tsv {
+            output::file(path, &report.tsv())?;
+        }
+        if let Some(path) = &self.svg {
+            output::file(path, &picture::draw(&report)?)?;
+        }
+        if self.json {
+            output::json(&report)?;
+        } else if self.markdown {
+            output::line(markdown::render(&report).trim_end())?;
+        } else {
+            print(&report)?;
+        }
+        Ok(match report.figures.failures.is_empty() {
+            true => Outcome::Done,
+            false => Outcome::Problem,
+        })
+    }
+}
+
+/// For people at a terminal.
+fn print(report: &Report) -> Result<()> {
+    for line in report.machine.lines() {
+        output::line(&line)?;
+    }
+    if report.quick {
+        output::line("quick run: few and short rounds, a taste and no result")?;
+    }
+    figures::print(&report.figures)?;
+    for curve in &report.curves {
+        output::line(&format!(
+            "\n{}, {} over {}",
+            curve.name, curve.unit, curve.over
+        ))?;
+        for point in &curve.points {
+            let (at, here) = (number(point.at), number(point.here));
+            output::line(&format!("  {at:>8}  {here:>8}"))?;
+        }
+    }
+    figures::print_failures(&report.figures)
+}

@@ -1,0 +1,226 @@
+//! Other processes of a bench that speak in lines, seen from the one that measures.
+//!
+//! Why here: processes that spin, block, keep a core busy or serve must be processes; every bench
+//! starts, asks and ends them alike.
+//! Must stay true: every child is ended and waited for when its handle goes; no wait is longer than
+//! its limit or goes on after the run was cancelled. A child of this project's own ends by itself
+//! when its standard input closes, so that it outlives nobody.
+//! One thread, and one more for each child, which reads. Source: own.
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// What went wrong with a child.
+#[derive(Debug, thiserror::Error)]
+pub enum ChildError {
+    /// It failed, or took longer than it may.
+    #[error("`{command}` {what}")]
+    Program {
+        /// The command line.
+        command: String,
+        /// How it ended, and what it said.
+        what: String,
+    },
+    /// The operating system refused something.
+    #[error("cannot {what}: {source}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// What it said.
+        source: std::io::Error,
+    },
+    /// Somebody wants the run to end.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> ChildError {
+    let what = what.into();
+    move |source| ChildError::Io { what, source }
+}
+
+/// A process that is told and tells a line at a time.
+#[derive(Debug)]
+pub struct Speaker {
+    child: Child,
+    input: Option<ChildStdin>,
+    lines: Receiver<String>,
+    text: String,
+}
+
+impl Speaker {
+    /// Starts a program.
+    ///
+    /// # Errors
+    /// [`ChildError::Io`] where it cannot be started.
+    pub fn spawn(command: &mut Command) -> Result<Self, ChildError> {
+        let text = describe(command);
+        // A group of its own: Ctrl-C reaches us alone, and we end things in order.
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .process_group(0);
+        let child = command.spawn();
+        let mut child = child.map_err(io(format!("start `{text}`")))?;
+        let input = child.stdin.take();
+        let output = child.stdout.take();
+        let (sender, lines) = channel();
+        let reader = std::thread::Builder::new().name("child-lines".into());
+        let reading = reader.spawn(move || {
+            for line in output
+                .into_iter()
+                .flat_map(|out| BufReader::new(out).lines())
+            {
+                let Ok(line) = line else { return };
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        let speaker = Self {
+            child,
+            input,
+            lines,
+            text,
+        };
+        reading.map_err(io("start a thread"))?;
+        Ok(speaker)
+    }
+
+    /// Waits for its first line, which must be [`READY`].
+    ///
+    /// # Errors
+    /// As [`Self::line`]; [`ChildError::Program`] where it is another line.
+    pub fn expect_ready(&mut self, cancel: &AtomicBool) -> Result<(), ChildError> {
+        match self.line(cancel)?.as_str() {
+            READY => Ok(()),
+            other => Err(self.fault(format!("said `{other}` instead of `{READY}`"))),
+        }
+    }
+
+    /// Sends a line of JSON. May block until it is read.
+    ///
+    /// # Errors
+    /// [`ChildError::Io`] where it does not listen any more.
+    pub fn tell<T: serde::Serialize>(&mut self, message: &T) -> Result<(), ChildError> {
+        let mut line = serde_json::to_vec(message).map_err(|error| ChildError::Io {
+            what: "write a message".into(),
+            source: error.into(),
+        })?;
+        line.push(b'\n');
+        let Some(input) = &mut self.input else {
+            return Ok(());
+        };
+        let written = input.write_all(&line);
+        written.map_err(io(format!("write to `{}`", self.text)))
+    }
+
+    /// Waits for its answer, a line of JSON.
+    ///
+    /// # Errors
+    /// As [`Self::line`]; [`ChildError::Program`] where it is something else.
+    pub fn answer<T: serde::de::DeserializeOwned>(
+        &mut self,
+        cancel: &AtomicBool,
+    ) -> Result<T, ChildError> {
+        let line = self.line(cancel)?;
+        serde_json::from_str(&line).map_err(|error| self.fault(format!("said `{line}`: {error}")))
+    }
+
+    /// Waits for a line.
+    ///
+    /// # Errors
+    /// [`ChildError::Program`] where it ended or says nothing for half a minute;
+    /// [`ChildError::Interrupted`] once `cancel` is true.
+    pub fn line(&mut self, cancel: &AtomicBool) -> Result<String, ChildError> {
+        let until = Instant::now() + ANSWER_TIME_MAX;
+        loop {
+            // Nothing hangs on it but the end.
+            if cancel.load(Ordering::Relaxed) {
+                return Err(ChildError::Interrupted);
+            }
+            match self.lines.recv_timeout(CANCEL_POLL) {
+                Ok(line) => return Ok(line),
+                Err(RecvTimeoutError::Disconnected) => {
+                    let status = self.child.wait();
+                    let status = status.map_err(io("wait for a process"))?;
+                    return Err(self.fault(format!("ended with {status}")));
+                }
+                Err(RecvTimeoutError::Timeout) if Instant::now() < until => {}
+                Err(RecvTimeoutError::Timeout) => {
+                    return Err(self.fault(format!("did not answer within {ANSWER_TIME_MAX:?}")));
+                }
+            }
+        }
+    }
+
+    /// Processor time in nanoseconds that the threads which it has now have used.
+    #[must_use]
+    pub fn cpu_ns(&self) -> u64 {
+        let directory = format!("/proc/{}/task", self.child.id());
+        let threads = std::fs::read_dir(directory).into_iter().flatten().flatten();
+        let used_ns = |thread: std::fs::DirEntry| {
+            let text = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
+            text.split(' ').next()?.parse::<u64>().ok()
+        };
+        threads.filter_map(used_ns).sum()
+    }
+
+    /// Its process's id.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// It did something that it should not.
+    #[must_use]
+    pub fn fault(&self, what: impl Into<String>) -> ChildError {
+        ChildError::Program {
+            command: self.text.clone(),
+            what: what.into(),
+        }
+    }
+}
+
+impl Drop for Speaker {
+    fn drop(&mut self) {
+        // Kindly: our roles end when their input does.
+        self.input = None;
+        let until = Instant::now() + END_TIME_MAX;
+        let mut told = false;
+        while Instant::now() < until {
+            match self.child.try_wait() {
+                Ok(None) => std::thread::sleep(END_POLL),
+                _ => return,
+            }
+            if !told && Instant::now() + END_TIME_MAX / 2 > until {
+                let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+                told = true;
+            }
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn describe(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
+    words.join(" ")
+}
+
+/// What a child says first.
+pub const READY: &str = "ready";
+/// An answer that takes longer is none.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
+/// How often to look whether the run was cancelled.
+const CANCEL_POLL: Duration = Duration::from_millis(100);
+/// A child that has not ended by then is killed; it is asked by a signal after half of it.
+const END_TIME_MAX: Duration = Duration::from_secs(4);
+/// How often to look whether it has.
+const END_POLL: Duration = Duration::from_millis(1);

@@ -1,0 +1,97 @@
+//! Figures as Markdown tables, ready for `docs/results`.
+//!
+//! Why here: figures are pasted, not retyped. Must stay true: losses are printed like wins.
+//! Pure. Source: own.
+
+use crate::Table;
+use crate::report::{Better, Peer, Row};
+use crate::stats::{number, percent};
+
+/// Our figures beside the peers'.
+#[must_use]
+pub fn peers(peers: &[Peer]) -> Table {
+    let heads = [
+        "what", "peer", "here", "peer's", "ratio", "spread", "wanted", "",
+    ];
+    Table::new(&heads, peers.iter().map(peer_cells).collect())
+}
+
+/// Our figures beside the papers'.
+#[must_use]
+pub fn rows(rows: &[Row]) -> Table {
+    let heads = ["what", "papers", "here", "unit", "spread", "wanted", "note"];
+    Table::new(&heads, rows.iter().map(row_cells).collect())
+}
+
+fn peer_cells(peer: &Peer) -> Vec<String> {
+    let (metric, name) = (peer.metric.clone(), peer.name.clone());
+    let (Some(here), Some(there), Some(ratio)) = (peer.here, peer.peer, peer.ratio) else {
+        let empty = || String::new();
+        return vec![
+            metric,
+            name,
+            empty(),
+            empty(),
+            empty(),
+            empty(),
+            empty(),
+            peer.note.clone(),
+        ];
+    };
+    let unit = peer.unit;
+    let standing = standing(peer);
+    vec![
+        metric,
+        name,
+        format!("{} {unit}", number(here)),
+        format!("{} {unit}", number(there)),
+        format!("{ratio:.2}"),
+        percent(peer.spread.unwrap_or(0.0)),
+        wanted(peer.better, peer.target),
+        match peer.note.is_empty() {
+            true => standing.into(),
+            false => format!("{standing}; {}", peer.note),
+        },
+    ]
+}
+
+fn row_cells(row: &Row) -> Vec<String> {
+    let number_or_dash = |value: Option<f64>| value.map_or_else(|| "-".into(), number);
+    vec![
+        row.name.clone(),
+        number_or_dash(row.paper),
+        number_or_dash(row.here),
+        row.unit.into(),
+        percent(row.spread),
+        match row.met {
+            None => wanted(row.better, row.target),
+            Some(true) => format!("{}, met", wanted(row.better, row.target)),
+            Some(false) => format!("{}, **missed**", wanted(row.better, row.target)),
+        },
+        row.note.clone(),
+    ]
+}
+
+/// Whether a comparison was won, and the target met.
+#[must_use]
+pub fn standing(peer: &Peer) -> &'static str {
+    let won = peer.ratio.map(|ratio| peer.better.holds(ratio, 1.0));
+    match (won, peer.met) {
+        (None, _) => "",
+        (_, Some(true)) => "met",
+        (Some(true), Some(false)) => "won, but **missed**",
+        (Some(false), Some(false)) => "lost, **missed**",
+        (Some(true), None) => "won",
+        (Some(false), None) => "lost",
+    }
+}
+
+/// What is wanted, as people write it.
+#[must_use]
+pub fn wanted(better: Better, target: Option<f64>) -> String {
+    match (better, target) {
+        (_, None) => String::new(),
+        (Better::Higher, Some(target)) => format!(">= {target}"),
+        (Better::Lower, Some(target)) => format!("<= {target}"),
+    }
+}

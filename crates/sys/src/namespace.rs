@@ -1,0 +1,45 @@
+//! A network of one's own: interfaces that nobody else sees.
+//!
+//! Why here: leaving a namespace is a system call about the calling thread alone, which needs
+//! care. Must stay true: only the network's namespace changes; descriptors and memory stay shared.
+//! The calling thread and those that it starts afterwards, and their children. Source:
+//! unshare(2), network_namespaces(7).
+#![allow(unsafe_code)] // unshare(2)
+
+use crate::SysError;
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+
+/// Gives the calling thread a network namespace of its own, in which only a loopback is, still
+/// down. It ends, with every interface in it, when its last thread and process do.
+///
+/// # Errors
+/// [`SysError::Call`] where the thread may not (it needs `CAP_SYS_ADMIN`).
+pub fn leave_network() -> Result<(), SysError> {
+    // SAFETY: the flag unshares the network namespace and nothing that memory or descriptors of
+    // other threads depend on.
+    unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.map_err(|source| SysError::Call {
+        call: "unshare",
+        source: source.into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::interface;
+
+    #[test]
+    fn a_thread_sees_other_interfaces_than_before() {
+        std::thread::spawn(|| {
+            super::leave_network().unwrap();
+            assert!(interface::index("lo").is_ok());
+            let all = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
+            assert_eq!(
+                all.lines().count(),
+                3,
+                "two lines of heads and a loopback: {all}"
+            );
+        })
+        .join()
+        .unwrap();
+    }
+}
