@@ -481,5 +481,5 @@ fn unix_s() -> u64 {
 
 const POLL: Duration = Duration::from_millis(100);
 /// A part may take so many times what it takes on an idle machine, and so much more.
-const LIMIT_TIMES: u64 = 8;
-const LIMIT_LEAST_S: u64 = 120;
+const LIMIT_TIMES: u64 = 20;
+const LIMIT_LEAST_S: u64 = 300;

@@ -19,7 +19,7 @@ use inputs::sidecore;
 use std::collections::BTreeSet;
 
 /// How each command that ends by itself is run: its name on the page, and the rest of the line.
-const RUNS: [(&str, &str); 21] = [
+const RUNS: [(&str, &str); 22] = [
     (
         "block pack",
         "raw.bin -o packed.img --format cloop --frame 64KiB --level 1 --engines 1",
@@ -68,6 +68,10 @@ const RUNS: [(&str, &str); 21] = [
     ("tlb", "--quick --levels-only --json"),
     ("doctor", "--json"),
     ("net bench", "--quick --json"),
+    (
+        "papers",
+        "--quick --only cell-table2,cell-uio --state kept -o page.html --json",
+    ),
 ];
 
 /// The tour packs what the machine has and takes a minute: `.ci/run` runs it.
@@ -150,6 +154,7 @@ fn engines_translation_and_the_machine() {
     run_group("offload");
     run_group("tlb");
     run_group("doctor");
+    run_group("papers");
 }
 
 #[test]

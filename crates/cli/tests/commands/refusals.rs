@@ -65,6 +65,7 @@ const REFUSALS: [(&str, &str, &str); 40] = [
     ),
     ("tour", "--dir /nowhere", "/nowhere"),
     ("doctor", "--loud", "--loud"),
+    ("papers", "--only everything --state kept", "everything"),
     ("blok", "pack", "blok"),
 ];
 
