@@ -11,7 +11,6 @@ use super::{Bench, BenchError, Better, Comparison, Contestant, Group};
 use crate::nic::pair::{self, PairOptions};
 use crate::sock::SocketOption;
 use crate::sock::client::{Client, ClientOptions, Socket};
-use sidecore_measure::stats::Series;
 use sidecore_sys::cpu;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -46,34 +45,39 @@ fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     let series = bench.contest_of(&metrics, &mut contestants)?;
     drop(contestants);
     served.end()?;
-    let of = |who: usize, metric: usize| series[who].as_ref().map(|series| &series[metric]);
-    let median = |who: usize| of(who, 0).map_or(f64::MAX, Series::median);
-    let (better, other) = if median(1) <= median(2) {
-        (1, 2)
-    } else {
-        (2, 1)
+    let [ours, line, first, second] = &series[..] else {
+        return Err(BenchError::Wrong("not all contestants took part".into()));
     };
-    for (who, metric, target, note) in [
+    let kernels = [(first, KERNELS[0]), (second, KERNELS[1])];
+    let median = |at: usize| {
+        kernels[at]
+            .0
+            .as_ref()
+            .map_or(f64::MAX, |all| all[0].median())
+    };
+    let better = usize::from(median(1) < median(0));
+    for (at, metric, target, note) in [
         (better, 0, Some(0.25), "the better of the kernel's two"),
         (better, 1, None, "the better of the kernel's two"),
-        (other, 0, None, ""),
+        (1 - better, 0, None, ""),
     ] {
+        let (peer, name) = kernels[at];
         bench.compare(
             &Comparison {
-                name: KERNELS[who - 2],
+                name,
                 metric: metrics[metric].0,
                 unit: "us",
                 better: Better::Lower,
                 target,
                 note,
             },
-            of(0, metric),
-            of(who, metric),
+            ours.as_ref().map(|all| &all[metric]),
+            peer.as_ref().map(|all| &all[metric]),
         );
     }
-    if let Some(line) = of(1, 0) {
+    if let Some(line) = line {
         bench
-            .row(LINE, None, line, "us")
+            .row(LINE, None, &line[0], "us")
             .note("what this machine asks for two crossings; a round trip above has four");
     }
     Ok(())
