@@ -4,83 +4,16 @@
 
 #[path = "common/namespace.rs"]
 mod namespace;
+#[path = "common/running.rs"]
+mod running;
 
 use namespace::{in_namespace, run};
-use sidecore_net::servers::{Served, Service, serve};
-use sidecore_net::setup::Setup;
-use sidecore_net::sock::client::{Client, ClientOptions, Socket};
+use running::{Running, attach};
+use sidecore_net::servers::Service;
+use sidecore_net::sock::client::{Client, Socket};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream, UdpSocket};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-
-/// A stack at 10.77.0.2 and fd77::2 on a TAP whose other end is 10.77.0.1 and fd77::1.
-struct Running {
-    folder: tempfile::TempDir,
-    stop: Arc<AtomicBool>,
-    stop_servers: Arc<AtomicBool>,
-    engine: Option<JoinHandle<()>>,
-    servers: Vec<JoinHandle<Served>>,
-}
-
-impl Running {
-    fn up(more: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let socket = folder.path().join("net.sock");
-        let text = format!(
-            "socket = {socket:?}\n{more}\n[nic]\nkind = \"tap\"\nname = \"sidecore0\"\n\
-             host = [\"10.77.0.1/24\", \"fd77::1/64\"]\n\
-             [stack]\naddresses = [\"10.77.0.2/24\", \"fd77::2/64\"]\n"
-        );
-        let (mut engine, door) = Setup::parse(&text).unwrap().bring_up().unwrap().split();
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        let engine = std::thread::spawn(move || {
-            engine.run(&stopped, |_| 0).unwrap();
-            drop(door);
-        });
-        Self {
-            folder,
-            stop,
-            stop_servers: Arc::default(),
-            engine: Some(engine),
-            servers: Vec::new(),
-        }
-    }
-
-    fn path(&self) -> PathBuf {
-        self.folder.path().join("net.sock")
-    }
-
-    fn serve(&mut self, service: Service, local: &str) {
-        let local: SocketAddr = local.parse().unwrap();
-        let mut client = attach(&self.path());
-        let stop = Arc::clone(&self.stop_servers);
-        let (ready, is_ready) = std::sync::mpsc::channel();
-        self.servers.push(std::thread::spawn(move || {
-            let listening = || ready.send(()).unwrap();
-            serve(&mut client, service, local, &stop, listening).unwrap()
-        }));
-        is_ready.recv().unwrap();
-    }
-
-    fn down(mut self) -> Vec<Served> {
-        self.stop_servers.store(true, Ordering::Release);
-        let servers = std::mem::take(&mut self.servers);
-        let served = servers.into_iter().map(|server| server.join().unwrap());
-        let served = served.collect();
-        self.stop.store(true, Ordering::Release);
-        self.engine.take().unwrap().join().unwrap();
-        served
-    }
-}
-
-fn attach(path: &Path) -> Client {
-    Client::attach(path, &ClientOptions::default()).unwrap()
-}
 
 fn connect(address: &str) -> TcpStream {
     let address: SocketAddr = address.parse().unwrap();
@@ -93,7 +26,7 @@ fn connect(address: &str) -> TcpStream {
 #[test]
 fn the_kernel_talks_to_small_servers() {
     in_namespace(|| {
-        let mut running = Running::up("");
+        let mut running = Running::up();
         running.serve(Service::Echo, "0.0.0.0:7");
         running.serve(Service::Echo, "[::]:8");
         running.serve(Service::Discard, "0.0.0.0:9");
@@ -168,7 +101,7 @@ fn datagram(address: &str) {
 #[test]
 fn applications_reach_the_kernel_and_one_another_is_told_apart() {
     in_namespace(|| {
-        let running = Running::up("");
+        let running = Running::up();
         let listener = std::net::TcpListener::bind("10.77.0.1:5000").unwrap();
         let thread = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
@@ -205,7 +138,7 @@ fn applications_reach_the_kernel_and_one_another_is_told_apart() {
 #[test]
 fn who_dies_has_its_sessions_reset_at_the_kernels_end() {
     in_namespace(|| {
-        let running = Running::up("");
+        let running = Running::up();
         let mut server = attach(&running.path());
         let listener = server.listen("0.0.0.0:7".parse().unwrap(), 10).unwrap();
         let mut stream = connect("10.77.0.2:7");
@@ -240,7 +173,7 @@ fn until<T>(client: &mut Client, mut found: impl FnMut(&mut Client) -> Option<T>
 #[test]
 fn applications_of_one_engine_talk_to_each_other() {
     in_namespace(|| {
-        let mut running = Running::up("");
+        let mut running = Running::up();
         running.serve(Service::Echo, "0.0.0.0:7");
         let mut client = attach(&running.path());
         let session = open(&mut client, "10.77.0.2:7");

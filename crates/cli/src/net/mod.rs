@@ -20,6 +20,10 @@ pub(crate) enum Command {
     Discard(server::Args),
     /// Send as fast as it is read, as an application of a running stack.
     Source(server::Args),
+    /// Answer HTTP requests, `/` and `/bytes/N`, as an application of a running stack.
+    Http(server::Args),
+    /// Let iperf3 measure a running stack, as an application of it.
+    Iperf3(server::Args),
     /// What a running stack does.
     Status(status::Args),
     /// Measure the stack beside the kernel's and beside the paper, in one run.
@@ -36,6 +40,8 @@ impl Command {
             Self::Echo(args) => args.run(Service::Echo),
             Self::Discard(args) => args.run(Service::Discard),
             Self::Source(args) => args.run(Service::Source),
+            Self::Http(args) => args.run(Service::Http),
+            Self::Iperf3(args) => args.run(Service::Iperf3),
             Self::Status(args) => args.run(),
             Self::Bench(args) => args.run(),
             Self::Drill(args) => args.run(),

@@ -1,18 +1,18 @@
-//! `sidecore net echo`, `discard` and `source`.
+//! `sidecore net echo`, `discard`, `source`, `http` and `iperf3`.
 
 use crate::{Outcome, output, signals};
 use anyhow::{Context, Result};
 use sidecore_net::servers::{Service, serve};
 use sidecore_net::sock::client::{Client, ClientOptions};
 use sidecore_net::sock::control::default_socket;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The address and port to serve at; `0.0.0.0` or `[::]` for any address of the stack.
-    #[arg(default_value = "0.0.0.0:7")]
-    address: SocketAddr,
+    /// The address and port to serve at; `0.0.0.0` or `[::]` for any address of the stack. Any
+    /// address and the service's own port unless given.
+    address: Option<SocketAddr>,
     /// Where the stack is to be found.
     #[arg(long)]
     socket: Option<PathBuf>,
@@ -20,15 +20,17 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(self, service: Service) -> Result<Outcome> {
+        let any = || SocketAddr::from((Ipv4Addr::UNSPECIFIED, service.port()));
+        let address = self.address.unwrap_or_else(any);
         let socket = self.socket.unwrap_or_else(default_socket);
         let stop = signals::raise_on(&[signals::SIGINT, signals::SIGTERM])?;
         let mut client = Client::attach(&socket, &ClientOptions::default())?;
         let listening = || {
             // Nobody may read it: the server serves all the same.
-            output::line(&format!("ready {}", self.address)).ok();
+            output::line(&format!("ready {address}")).ok();
         };
-        let served = serve(&mut client, service, self.address, &stop, listening)
-            .with_context(|| format!("cannot serve at {}", self.address))?;
+        let served = serve(&mut client, service, address, &stop, listening)
+            .with_context(|| format!("cannot serve at {address}"))?;
         output::json(&served)?;
         Ok(Outcome::Done)
     }

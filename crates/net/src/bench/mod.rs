@@ -13,6 +13,7 @@
 //! is ended, whatever happens; nothing waits longer than its limit.
 //! Called from one thread, which blocks for minutes. Source: papers/004 (NetX on one SPE, 2009).
 
+mod kernel;
 pub mod markdown;
 mod namespace;
 mod pair;
@@ -50,7 +51,16 @@ pub struct Group {
 }
 
 /// All groups, in the order in which they run.
-const GROUPS: &[Group] = &[sessions::GROUP, pair::GROUP, rpc::GROUP, papers::GROUP];
+const GROUPS: &[Group] = &[
+    sessions::GROUP,
+    pair::GROUP,
+    rpc::GROUP,
+    kernel::BULK,
+    kernel::SMOLTCP,
+    kernel::FLOOD,
+    kernel::LOSSES,
+    papers::GROUP,
+];
 
 impl Group {
     /// All groups' names, in the order in which they run.

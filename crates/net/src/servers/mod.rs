@@ -1,7 +1,10 @@
-//! Small servers for tests and measurements: echo, discard, source.
+//! Small servers for tests and measurements: echo, discard, source, HTTP, iperf3.
 //!
 //! They are applications like any other: attached to an engine, all sessions in one loop. RFC 862,
 //! RFC 863 and, in the spirit of RFC 864, a source that sends as fast as it is read.
+
+mod http;
+mod iperf3;
 
 use crate::sock::client::{Client, ClientError, Socket};
 use serde::Serialize;
@@ -19,6 +22,24 @@ pub enum Service {
     Discard,
     /// Sends until the peer goes.
     Source,
+    /// Answers requests for web pages: `/` is a short text, `/bytes/N` is so many bytes.
+    Http,
+    /// Is measured by iperf3 over TCP, either way.
+    Iperf3,
+}
+
+impl Service {
+    /// The port where clients look for it first.
+    #[must_use]
+    pub fn port(self) -> u16 {
+        match self {
+            Self::Echo => 7,
+            Self::Discard => 9,
+            Self::Source => 19,
+            Self::Http => 80,
+            Self::Iperf3 => 5201,
+        }
+    }
 }
 
 /// What a server did.
@@ -45,10 +66,15 @@ pub fn serve(
     stop: &AtomicBool,
     listening: impl FnOnce(),
 ) -> Result<Served, ClientError> {
+    match service {
+        Service::Http => return http::serve(client, local, stop, listening),
+        Service::Iperf3 => return iperf3::serve(client, local, stop, listening),
+        Service::Echo | Service::Discard | Service::Source => {}
+    }
     let listener = client.listen(local, BACKLOG)?;
     let datagrams = match service {
         Service::Echo => Some(client.bind_udp(local)?),
-        Service::Discard | Service::Source => None,
+        _ => None,
     };
     listening();
     let mut server = Server {

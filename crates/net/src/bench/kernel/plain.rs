@@ -1,0 +1,157 @@
+//! Sockets of the kernel that send and receive as fast as they can.
+//!
+//! Must stay true: CUBIC, whatever this machine's default is, because both sides of a comparison must
+//! use the same; blocks of 128 KiB, as iperf3 has them; nobody waits longer than [`PATIENCE`].
+
+use super::super::BenchError;
+use super::super::namespace::Namespace;
+use super::WRONG;
+use super::pattern::Pattern;
+use sidecore_sys::cpu;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Connects from a namespace.
+pub(super) fn connect(from: &Namespace, to: SocketAddr) -> Result<TcpStream, BenchError> {
+    let stream = from.run(move || TcpStream::connect_timeout(&to, CONNECT_TIME_MAX))?;
+    let stream = stream.map_err(BenchError::io(format!("connect to {to}")))?;
+    prepare(&stream)?;
+    Ok(stream)
+}
+
+/// Listens in a namespace.
+pub(super) fn listen(at: &Namespace, local: SocketAddr) -> Result<TcpListener, BenchError> {
+    let listener = at.run(move || TcpListener::bind(local))?;
+    listener.map_err(BenchError::io(format!("listen at {local}")))
+}
+
+/// Takes the session that was opened a moment ago.
+pub(super) fn accept(listener: &TcpListener) -> Result<TcpStream, BenchError> {
+    let (stream, _) = listener.accept().map_err(BenchError::io("accept"))?;
+    prepare(&stream)?;
+    Ok(stream)
+}
+
+fn prepare(stream: &TcpStream) -> Result<(), BenchError> {
+    let timed = stream.set_read_timeout(Some(PATIENCE));
+    timed
+        .and_then(|()| stream.set_write_timeout(Some(PATIENCE)))
+        .map_err(BenchError::io("set a socket's time limit"))?;
+    let cubic = rustix::net::sockopt::set_tcp_congestion(stream, "cubic");
+    cubic.map_err(|error| BenchError::Io {
+        what: "choose CUBIC; try `modprobe tcp_cubic`".into(),
+        source: error.into(),
+    })
+}
+
+/// Sends until told to stop, on a core of its own.
+pub(super) fn send(
+    mut stream: TcpStream,
+    core: usize,
+    stop: &AtomicBool,
+) -> Result<(), BenchError> {
+    cpu::pin(core)?;
+    let bytes = vec![b'x'; BLOCK_BYTES];
+    while !stop.load(Ordering::Relaxed) {
+        let sent = stream.write(&bytes);
+        if let Err(error) = sent
+            && !waits(&error)
+        {
+            // The other end was told to stop a moment earlier.
+            return ended(error, stop, "send");
+        }
+    }
+    Ok(())
+}
+
+/// Receives and counts until told to stop, on a core of its own.
+pub(super) fn receive(
+    mut stream: TcpStream,
+    core: usize,
+    stop: &AtomicBool,
+    count: &AtomicU64,
+) -> Result<(), BenchError> {
+    cpu::pin(core)?;
+    let mut bytes = vec![0; BLOCK_BYTES];
+    while !stop.load(Ordering::Relaxed) {
+        match stream.read(&mut bytes) {
+            Ok(0) => return Ok(()),
+            Ok(received) => {
+                count.fetch_add(received as u64, Ordering::Relaxed);
+            }
+            Err(error) if waits(&error) => {}
+            Err(error) => return ended(error, stop, "receive"),
+        }
+    }
+    Ok(())
+}
+
+/// Sends so many bytes of the pattern and no more, on a core of its own.
+pub(super) fn send_stream(
+    mut stream: TcpStream,
+    bytes: u64,
+    core: usize,
+    stop: &AtomicBool,
+) -> Result<(), BenchError> {
+    cpu::pin(core)?;
+    let (pattern, mut offset) = (Pattern::get(), 0);
+    while offset < bytes && !stop.load(Ordering::Relaxed) {
+        let most = (bytes - offset).min(BLOCK_BYTES as u64) as usize;
+        match stream.write(pattern.from(offset, most)) {
+            Ok(sent) => offset += sent as u64,
+            Err(error) if waits(&error) => {}
+            Err(error) => return ended(error, stop, "send"),
+        }
+    }
+    // The other end may have gone by now, having all it wanted.
+    stream.shutdown(Shutdown::Write).ok();
+    // The kernel's sockets go on sending what is queued; ours must not see a reset before its end.
+    receive(stream, core, stop, &AtomicU64::new(0))
+}
+
+/// Receives, compares and counts until told to stop; the count is [`WRONG`] once a byte differs.
+pub(super) fn check_stream(
+    mut stream: TcpStream,
+    core: usize,
+    stop: &AtomicBool,
+    count: &AtomicU64,
+) -> Result<(), BenchError> {
+    cpu::pin(core)?;
+    let (pattern, mut offset) = (Pattern::get(), 0);
+    let mut bytes = vec![0; BLOCK_BYTES];
+    while !stop.load(Ordering::Relaxed) {
+        match stream.read(&mut bytes) {
+            Ok(0) => return Ok(()),
+            Ok(received) => {
+                if !pattern.has(offset, &bytes[..received]) {
+                    count.store(WRONG, Ordering::Relaxed);
+                    return Ok(());
+                }
+                offset += received as u64;
+                count.store(offset, Ordering::Relaxed);
+            }
+            Err(error) if waits(&error) => {}
+            Err(error) => return ended(error, stop, "receive"),
+        }
+    }
+    Ok(())
+}
+
+fn waits(error: &std::io::Error) -> bool {
+    let kind = error.kind();
+    kind == ErrorKind::WouldBlock || kind == ErrorKind::TimedOut || kind == ErrorKind::Interrupted
+}
+
+fn ended(error: std::io::Error, stop: &AtomicBool, what: &str) -> Result<(), BenchError> {
+    if stop.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    Err(BenchError::io(format!("{what} over a plain socket"))(error))
+}
+
+const BLOCK_BYTES: usize = 128 << 10;
+/// So long a thread may take to hear that it is to stop.
+const PATIENCE: Duration = Duration::from_millis(100);
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
