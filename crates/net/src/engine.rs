@@ -209,8 +209,9 @@ impl<N: Nic> Engine<N> {
         self.status
     }
 
-    /// Runs until `stop`, with `local` called in every round for sockets of this process: it returns how
-    /// much it did. To be woken from a sleep, `stop`'s setter waits at most [`NAP_MAX`].
+    /// Runs until `stop`, with `local` called in every round, some times more than once, for sockets of
+    /// this process: it returns how much it did, 0 only where it changed nothing. To be woken from a
+    /// sleep, `stop`'s setter waits at most [`NAP_MAX`].
     ///
     /// # Errors
     /// [`EngineError`] when the NIC is gone.

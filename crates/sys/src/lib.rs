@@ -15,7 +15,8 @@
 //!   from and to them; [`bpf`]: keeping frames from the kernel; [`namespace`]: a network of one's own.
 //! - [`clock`]: time, processor time, cycles, memory in use.
 //! - [`alias`]: few frames mapped at many pages; [`counters`]: the processor's event counters.
-//! - [`plain`]: values that are the same thing as their bytes; [`prefetch`]: hints to the cache.
+//! - [`plain`]: values that are the same thing as their bytes; [`prefetch`]: hints to the cache;
+//!   [`sum`]: the loop of the Internet checksum.
 //!
 //! Must stay true: no function here can make a caller's safe code unsound; any thread may call any
 //! of them.
@@ -42,6 +43,7 @@ pub mod region;
 pub mod shared;
 pub mod shared_futex;
 pub mod slab;
+pub mod sum;
 pub mod tun;
 pub mod xdp;
 

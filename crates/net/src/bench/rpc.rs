@@ -11,12 +11,11 @@ use super::{Bench, BenchError, Better, Comparison, Contestant, Group};
 use crate::nic::pair::{self, PairOptions};
 use crate::sock::SocketOption;
 use crate::sock::client::{Client, ClientOptions, Socket};
-use sidecore_measure::stats::Series;
 use sidecore_sys::cpu;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// The group.
@@ -32,6 +31,9 @@ fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
         Contestant::new("application - engine - application", |cancel| {
             on_core(partner, || ours(&socket, trips, cancel))
         }),
+        Contestant::new(LINE, |cancel| {
+            on_core(partner, || line(trips, engine, cancel))
+        }),
         Contestant::new(KERNELS[0], |cancel| {
             on_core(partner, || kernel(trips, Some(engine), cancel))
         }),
@@ -43,32 +45,98 @@ fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     let series = bench.contest_of(&metrics, &mut contestants)?;
     drop(contestants);
     served.end()?;
-    let of = |who: usize, metric: usize| series[who].as_ref().map(|series| &series[metric]);
-    let median = |who: usize| of(who, 0).map_or(f64::MAX, Series::median);
-    let (better, other) = if median(1) <= median(2) {
-        (1, 2)
-    } else {
-        (2, 1)
+    let [ours, line, first, second] = &series[..] else {
+        return Err(BenchError::Wrong("not all contestants took part".into()));
     };
-    for (who, metric, target, note) in [
+    let kernels = [(first, KERNELS[0]), (second, KERNELS[1])];
+    let median = |at: usize| {
+        kernels[at]
+            .0
+            .as_ref()
+            .map_or(f64::MAX, |all| all[0].median())
+    };
+    let better = usize::from(median(1) < median(0));
+    for (at, metric, target, note) in [
         (better, 0, Some(0.25), "the better of the kernel's two"),
         (better, 1, None, "the better of the kernel's two"),
-        (other, 0, None, ""),
+        (1 - better, 0, None, ""),
     ] {
+        let (peer, name) = kernels[at];
         bench.compare(
             &Comparison {
-                name: KERNELS[who - 1],
+                name,
                 metric: metrics[metric].0,
                 unit: "us",
                 better: Better::Lower,
                 target,
                 note,
             },
-            of(0, metric),
-            of(who, metric),
+            ours.as_ref().map(|all| &all[metric]),
+            peer.as_ref().map(|all| &all[metric]),
         );
     }
+    if let Some(line) = line {
+        bench
+            .row(LINE, None, &line[0], "us")
+            .note("what this machine asks for two crossings; a round trip above has four");
+    }
     Ok(())
+}
+
+/// A word to `core` and back, on a line that both spin on. As [`ours`].
+fn line(trips: usize, core: usize, cancel: &AtomicBool) -> Result<Vec<f64>, BenchError> {
+    let (asked, answered) = (Line::default(), Line::default());
+    let last = trips as u64;
+    std::thread::scope(|scope| {
+        let (asked, answered) = (&asked.0, &answered.0);
+        let answering = scope.spawn(move || {
+            if let Err(error) = cpu::pin(core) {
+                answered.store(u64::MAX, Ordering::Release);
+                return Err(error.into());
+            }
+            for number in 1..=last {
+                spin_until(asked, number, cancel)?;
+                answered.store(number, Ordering::Release);
+            }
+            Ok(())
+        });
+        let ask = || {
+            let mut times = Times::new(trips);
+            for number in 1..=last {
+                let begun = Instant::now();
+                asked.store(number, Ordering::Release);
+                spin_until(answered, number, cancel)?;
+                times.add(begun.elapsed());
+            }
+            Ok(times.figures())
+        };
+        let done = ask();
+        let failed = |_| Err(BenchError::Wrong("the other core's thread failed".into()));
+        answering.join().unwrap_or_else(failed)?;
+        done
+    })
+}
+
+/// A line of the cache, and its neighbour, which processors fetch with it.
+#[derive(Default)]
+#[repr(align(128))]
+struct Line(AtomicU64);
+
+fn spin_until(word: &AtomicU64, value: u64, cancel: &AtomicBool) -> Result<(), BenchError> {
+    let mut turns = 0_u32;
+    loop {
+        // Partner: the other side's Release; nothing but the word itself is handed over.
+        match word.load(Ordering::Acquire) {
+            now if now == value => return Ok(()),
+            u64::MAX => return Err(BenchError::Wrong("the other core cannot be had".into())),
+            _ => {}
+        }
+        turns = turns.wrapping_add(1);
+        if turns.is_multiple_of(1 << 20) {
+            super::interrupted(cancel)?;
+        }
+        std::hint::spin_loop();
+    }
 }
 
 /// Does something on a thread that stays on one core.
@@ -170,7 +238,11 @@ fn kernel(trips: usize, core: Option<usize>, cancel: &AtomicBool) -> Result<Vec<
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let answering = scope.spawn(|| {
-            cpu::pin(core)?;
+            if let Err(error) = cpu::pin(core) {
+                // Its peer is not to wait for it.
+                far.shutdown(Shutdown::Both).ok();
+                return Err(error.into());
+            }
             while echo(&mut far, &stop)? {}
             Ok(())
         });
@@ -280,6 +352,7 @@ impl Times {
 
 const MEDIAN: &str = "64 B there and back, application - engine - application, median";
 const P99: &str = "64 B there and back, application - engine - application, p99";
+const LINE: &str = "a word to another core and back";
 const KERNELS: [&str; 2] = [
     "kernel's loopback, a core a side, both spin",
     "kernel's loopback, one thread drives both sides",

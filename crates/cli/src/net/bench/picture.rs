@@ -74,6 +74,7 @@ fn draw_chart(area: &Area<'_>, curves: &[&Curve]) -> Result<()> {
         .disable_x_mesh()
         .light_line_style(WHITE)
         .x_desc(first.over)
+        .x_labels(5)
         .x_label_formatter(&|x| format!("{x:.0}"))
         .y_label_formatter(&|y| number(*y))
         .draw()
@@ -93,7 +94,7 @@ fn draw_chart(area: &Area<'_>, curves: &[&Curve]) -> Result<()> {
             chart.draw_series([cross]).map_err(failed)?;
             let label = format!("paper: {}", number(paper.1));
             let font = ("sans-serif", 12).into_font().color(colour);
-            let beside = EmptyElement::at(paper) + Text::new(label, (8, -14), font);
+            let beside = EmptyElement::at(paper) + Text::new(label, (-66, -18), font);
             chart.draw_series([beside]).map_err(failed)?;
         }
     }
