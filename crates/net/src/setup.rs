@@ -12,6 +12,7 @@ use crate::nic::{Nic, NicError, ReceivedChecksum};
 use crate::sock::control::{Admission, Control, SockError, default_socket};
 use crate::stack::Stack;
 use crate::stack::config::{Cidr, Config, Route};
+use crate::state::store::Placement;
 use crate::tcp::congestion::Algorithm;
 use serde::Deserialize;
 use sidecore_sys::{SysError, cpu};
@@ -117,6 +118,8 @@ pub struct StackSetup {
     pub receive_bytes: Option<u32>,
     /// `cubic` or `reno`.
     pub congestion: Option<String>,
+    /// Where sessions lie: `main-memory` behind the local store, or `local-store` alone.
+    pub placement: Option<String>,
 }
 
 /// A network behind a gateway.
@@ -289,6 +292,15 @@ impl StackSetup {
                     return Err(value("stack.congestion", other, "it may be cubic or reno"));
                 }
             },
+            placement: match self.placement.as_deref() {
+                None => default.placement,
+                Some("main-memory") => Placement::MainMemory,
+                Some("local-store") => Placement::LocalStore,
+                Some(other) => {
+                    let rule = "it may be main-memory or local-store";
+                    return Err(value("stack.placement", other, rule));
+                }
+            },
             ..default
         })
     }
@@ -371,6 +383,10 @@ mod tests {
         assert_eq!(config.addresses.len(), 2);
         assert_eq!(config.routes[0].network.prefix_bits, 0);
         assert_eq!(config.congestion, Config::default().congestion);
+        assert_eq!(config.placement, Placement::MainMemory);
+        let local = GOOD.replace("[stack]", "[stack]\nplacement = \"local-store\"");
+        let local = Setup::parse(&local).unwrap().stack.config().unwrap();
+        assert_eq!(local.placement, Placement::LocalStore);
         assert_ne!(config.seed, setup.stack.config().unwrap().seed);
     }
 
@@ -388,6 +404,7 @@ mod tests {
             ("10.77.0.2/24", "10.77.0.2", "like 10.77.0.2/24"),
             ("\"tap\"", "\"dpdk\"", "tap, packet or xdp"),
             ("[stack]", "[stack]\ncongestion = \"bbr\"", "cubic or reno"),
+            ("[stack]", "[stack]\nplacement = \"spe\"", "local-store"),
             ("[nic]", "[nic]\naddress = \"01:2\"", "six bytes"),
             ("[nic]", "[nic", "makes no sense"),
         ] {

@@ -246,11 +246,6 @@ impl Bench<'_> {
         if self.quick() { quick } else { full }
     }
 
-    /// How often contestants run.
-    pub(crate) fn rounds(&self) -> usize {
-        self.rounds
-    }
-
     /// The core of engines.
     pub(crate) fn engine_cpu(&self) -> usize {
         self.cpus.first().copied().unwrap_or(0)

@@ -64,6 +64,8 @@ impl Way {
     fn config(&self, number: u8) -> Config {
         let mut config = Config {
             placement: self.placement,
+            send_bytes: SEND_BYTES,
+            receive_bytes: RECEIVE_BYTES,
             ..config(number)
         };
         if let Load::Tcp {
@@ -158,6 +160,11 @@ fn play(
     stop: &AtomicBool,
 ) -> Result<(), BenchError> {
     cpu::pin(cpu)?;
+    cpu::set_thread_name(if sender.is_some() {
+        "bench-send"
+    } else {
+        "bench-receive"
+    });
     let mut failed = None;
     engine.run(stop, |stack| {
         let mut work = || {
@@ -343,6 +350,11 @@ const SERVICE: u16 = 5001;
 const WRITE_BYTES: usize = 128 << 10;
 /// What the receiving program reads at once.
 const READ_BYTES: usize = 128 << 10;
+/// What a sender keeps until it is acknowledged. A round trip over the link carries less; more would
+/// only push it out of the core's own cache.
+const SEND_BYTES: u32 = 256 << 10;
+/// What a receiver keeps for a program that is behind.
+const RECEIVE_BYTES: u32 = 512 << 10;
 /// Datagrams that the sending program offers at once.
 const DATAGRAMS: usize = 64;
 /// Of each direction of the link.

@@ -218,7 +218,14 @@ impl Stack {
     }
 
     /// Sends questions for neighbours, and wakes who waited for answers.
+    #[inline]
     fn resolve(&mut self) {
+        if !self.common.neighbors.is_settled() || self.next_datagram_ns().is_some() {
+            self.resolve_neighbors();
+        }
+    }
+
+    fn resolve_neighbors(&mut self) {
         while let Some(question) = self.common.neighbors.questions.pop() {
             self.ask(&question);
         }

@@ -220,6 +220,12 @@ impl Neighbors {
         }
     }
 
+    /// Whether there is nothing to ask, and nobody to be told of an answer.
+    #[inline]
+    pub(crate) fn is_settled(&self) -> bool {
+        self.questions.is_empty() && self.resolved.is_empty() && self.failed.is_empty()
+    }
+
     /// Asks again where there was no answer.
     pub(crate) fn tick(&mut self, now_ns: u64) {
         let mut at = 0;
