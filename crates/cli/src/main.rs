@@ -13,6 +13,7 @@ mod manual;
 mod net;
 mod offload;
 mod output;
+mod papers;
 mod phylo;
 mod picture;
 mod signals;
@@ -20,6 +21,7 @@ mod size;
 mod tlb;
 mod top;
 mod tour;
+mod usage;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -61,6 +63,8 @@ enum Command {
     Man(manual::Pages),
     /// Print what completes this command's words in a shell.
     Completions(manual::Completions),
+    /// Every figure of the source documents on one page: paper, model of the Cell, this machine.
+    Papers(papers::Args),
     /// The main job, end to end, on this machine's own files.
     Tour(tour::Args),
 }
@@ -78,7 +82,11 @@ enum Outcome {
 
 fn main() -> ExitCode {
     output::start_logging();
-    let result = match Cli::parse().command {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage::end(&error),
+    };
+    let result = match cli.command {
         Command::Block(command) => command.run(),
         Command::Cell(command) => command.run(),
         Command::Daemon(args) => args.run(),
@@ -90,6 +98,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => args.run(),
         Command::Man(args) => args.run(),
         Command::Completions(args) => args.run(),
+        Command::Papers(args) => args.run(),
         Command::Tour(args) => args.run(),
     };
     match result {

@@ -18,6 +18,7 @@ pub(crate) fn start_logging() {
         .with_writer(std::io::stderr)
         .with_max_level(level)
         .with_target(false)
+        .without_time()
         .init();
 }
 

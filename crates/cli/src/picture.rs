@@ -1,14 +1,11 @@
-//! What every picture is drawn with: text at a place, colours.
+//! What the commands' pictures are drawn with: `sidecore_plot`, and a name for its errors.
 //!
-//! Why here: two commands draw. Must stay true: pure, SVG text comes out.
-//! Source: own; colours after Okabe and Ito, told apart by colour-blind people, too.
+//! Why here: the commands' errors are of one kind, the drawing crate's of another.
 
 use anyhow::{Result, anyhow};
-use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
-
-/// Where one draws.
-pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+use plotters::style::RGBColor;
+use plotters::style::text_anchor::HPos;
+pub(crate) use sidecore_plot::{Area, GREY};
 
 /// Writes a line; `at` is its left end, middle or right end, as `side` says, halfway up.
 pub(crate) fn text(
@@ -18,9 +15,7 @@ pub(crate) fn text(
     size: i32,
     side: HPos,
 ) -> Result<()> {
-    let style = ("sans-serif", size).into_font().color(&BLACK);
-    area.draw_text(text, &style.pos(Pos::new(side, VPos::Center)), at)
-        .map_err(failed)
+    Ok(sidecore_plot::text(area, text, at, size, side)?)
 }
 
 /// What the drawing library says went wrong.
@@ -28,9 +23,7 @@ pub(crate) fn failed(error: impl std::fmt::Display) -> anyhow::Error {
     anyhow!("cannot draw the picture: {error}")
 }
 
-/// For axes.
-pub(crate) const GREY: RGBColor = RGBColor(150, 150, 150);
-/// For lines, in this order.
+/// For bars, in this order.
 pub(crate) const COLOURS: [RGBColor; 4] = [
     RGBColor(0, 114, 178),
     RGBColor(230, 159, 0),

@@ -5,6 +5,8 @@
 //! Must stay true: nothing is skipped silently, what it makes is undone also when a step fails, and
 //! the exit status is 1 if any step did.
 
+mod steps;
+
 use crate::signals::{SIGINT, SIGTERM, raise_on};
 use crate::{Outcome, output};
 use anyhow::{Context, Result, bail};
@@ -18,10 +20,10 @@ use std::time::{Duration, Instant};
 /// Arguments of `tour`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A smaller directory and fewer steps: some ten seconds.
+    /// A smaller directory and fewer steps: half a minute
     #[arg(long)]
     quick: bool,
-    /// The directory to pack [default: /usr/bin; with --quick /usr/share/doc].
+    /// The directory to pack [default: the largest of this system's below 192 MiB, with --quick 32 MiB]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }
@@ -52,6 +54,10 @@ impl Args {
             Some(directory) => directory.clone(),
             None => self.choose()?,
         };
+        let shown = directory.display();
+        if !directory.is_dir() {
+            bail!("there is no directory {shown} to pack; name another with --dir");
+        }
         let scratch = tempfile::Builder::new()
             .prefix("sidecore-tour-")
             .tempdir()?;
@@ -61,35 +67,38 @@ impl Args {
             failed: Vec::new(),
             namespace: None,
             interrupted: raise_on(&[SIGINT, SIGTERM])?,
+            steps: Vec::new(),
         };
         say(&format!(
             "Sidecore's tour: {} cores, {}, everything in {}",
             cpu::allowed().map_or(1, |cpus| cpus.len()),
-            directory.display(),
+            shown,
             scratch.path().display()
         ))?;
         let result = tour
             .block(&directory, self.quick)
-            .and_then(|()| tour.off_load(self.quick))
-            .and_then(|()| tour.tlb(self.quick))
+            .and_then(|()| tour.off_load())
+            .and_then(|()| tour.tlb())
             .and_then(|()| tour.phylo(self.quick))
             .and_then(|()| tour.net(self.quick));
         tour.finish(result)
     }
 
-    /// The first directory of a useful size.
+    /// The largest directory of programs and documents that is packed within the tour's time.
     fn choose(&self) -> Result<PathBuf> {
-        let candidates: &[&str] = if self.quick {
-            &["/usr/share/doc", "/usr/share", "/usr/bin"]
-        } else {
-            &["/usr/bin", "/usr/lib/x86_64-linux-gnu", "/usr/share"]
-        };
-        let exists = |path: &&&str| Path::new(path).is_dir();
-        match candidates.iter().find(exists) {
-            Some(path) => Ok(PathBuf::from(path)),
+        let most_bytes = if self.quick { 32 << 20 } else { 192 << 20 };
+        let mut sizes: Vec<(u64, &str)> = CANDIDATES
+            .iter()
+            .filter(|path| Path::new(path).is_dir())
+            .map(|path| (bytes_under(Path::new(path), most_bytes), *path))
+            .collect();
+        sizes.sort();
+        let fits = sizes.iter().rfind(|(bytes, _)| *bytes <= most_bytes);
+        match fits.or(sizes.first()) {
+            Some((_, path)) => Ok(PathBuf::from(path)),
             None => bail!(
                 "none of {} is here; name one with --dir",
-                candidates.join(", ")
+                CANDIDATES.join(", ")
             ),
         }
     }
@@ -103,6 +112,17 @@ struct Tour {
     namespace: Option<Namespace>,
     /// Set by SIGINT and SIGTERM; what runs at the moment gets the signal from the terminal itself.
     interrupted: Arc<AtomicBool>,
+    /// Those that were begun.
+    steps: Vec<Step>,
+}
+
+/// A step, and how it went.
+struct Step {
+    /// What it has proved where nothing failed.
+    proves: &'static str,
+    begun: Instant,
+    /// How many problems there were when it began.
+    failed_before: usize,
 }
 
 /// A network namespace that ends with the tour.
@@ -143,141 +163,6 @@ impl Drop for Server {
 }
 
 impl Tour {
-    fn block(&mut self, directory: &Path, quick: bool) -> Result<()> {
-        say("\n1. Pack a directory: a file system is made of it, all engines deflate it")?;
-        let image = self.scratch.join("tour.img");
-        self.sidecore(&["block", "pack", text(directory)?, "-o", text(&image)?])?;
-        self.sidecore(&["block", "info", text(&image)?])?;
-        self.sidecore(&["block", "verify", text(&image)?])?;
-        self.go_on()?;
-        self.mounted(directory, &image)?;
-        self.go_on()?;
-        self.over_nbd(&image)?;
-        self.go_on()?;
-        self.without_us(&image)?;
-        if !quick {
-            self.go_on()?;
-            self.as_device(&image)?;
-            self.go_on()?;
-            say("\n6. The documents' own codec: LZO1X in a cloop image")?;
-            let lzo = self.scratch.join("tour.cloop");
-            let format = ["--format", "cloop-lzo", "-o", text(&lzo)?];
-            self.sidecore(&[&["block", "pack", text(directory)?][..], &format].concat())?;
-            self.sidecore(&["block", "verify", text(&lzo)?])?;
-        }
-        Ok(())
-    }
-
-    fn off_load(&mut self, quick: bool) -> Result<()> {
-        self.go_on()?;
-        let number = if quick { 5 } else { 7 };
-        say(&format!(
-            "\n{number}. Engines for every process: a daemon owns them, others call over shared memory"
-        ))?;
-        let socket = self.scratch.join("daemon.sock");
-        let socket = text(&socket)?;
-        let daemon = self.serve(&["daemon", "--socket", socket, "--engines", "1"])?;
-        let at = ["--socket", socket];
-        self.sidecore(&[&["offload", "call", "empty", "--count", "100000"][..], &at].concat())?;
-        let program = self.program.clone();
-        let hash = ["offload", "call", "xxh3", "--input", text(&program)?];
-        self.sidecore(&[&hash[..], &at].concat())?;
-        self.sidecore(&[&["top", "--once"][..], &at].concat())?;
-        drop(daemon);
-        self.go_on()?;
-        let number = number + 1;
-        say(&format!(
-            "\n{number}. What it costs to reach one, and 8 workers as fibers beside processes"
-        ))?;
-        let groups = ["--only", "trips,edtlp", "--workers", "8"];
-        self.sidecore(&[&["offload", "bench", "--quick"][..], &groups].concat())?;
-        self.go_on()?;
-        let number = number + 1;
-        say(&format!(
-            "\n{number}. The papers' table of the same, beside a model of their machine"
-        ))?;
-        self.sidecore(&["cell", "table1"])
-    }
-
-    fn tlb(&mut self, quick: bool) -> Result<()> {
-        self.go_on()?;
-        let number = if quick { 8 } else { 10 };
-        say(&format!(
-            "\n{number}. What address translation costs this machine (a quick look)"
-        ))?;
-        self.sidecore(&["tlb", "--quick"])
-    }
-
-    fn phylo(&mut self, quick: bool) -> Result<()> {
-        self.go_on()?;
-        let number = if quick { 9 } else { 11 };
-        say(&format!(
-            "\n{number}. Infer a tree: sequences evolve along one, and a search finds it again"
-        ))?;
-        let (msa, truth) = (self.scratch.join("tour.phy"), self.scratch.join("true.nwk"));
-        let prefix = self.scratch.join("tree");
-        let model = "GTR{1/3/1/1/3/1}+FU{0.3/0.2/0.2/0.3}+G4m{0.5}";
-        let taxa = [
-            "--taxa",
-            "24",
-            "--sites",
-            "2000",
-            "--model",
-            model,
-            "--tree-out",
-        ];
-        let files = [text(&truth)?, "-o", text(&msa)?];
-        self.sidecore(&[&["phylo", "simulate"][..], &taxa, &files].concat())?;
-        let [starts, bootstraps] = if quick { ["1", "10"] } else { ["4", "50"] };
-        let counts = ["--starts", starts, "--bootstraps", bootstraps];
-        let files = ["--msa", text(&msa)?, "--prefix", text(&prefix)?];
-        self.sidecore(
-            &[
-                &["phylo", "search", "--model", "GTR+G4"][..],
-                &counts,
-                &files,
-            ]
-            .concat(),
-        )?;
-        let best = prefix.with_extension("bestTree");
-        self.sidecore(&["phylo", "compare", text(&truth)?, text(&best)?])
-    }
-
-    fn net(&mut self, quick: bool) -> Result<()> {
-        self.go_on()?;
-        let number = if quick { 10 } else { 12 };
-        say(&format!(
-            "\n{number}. A TCP/IP stack on one core: the kernel's programs talk to it over TAP"
-        ))?;
-        if !rustix::process::geteuid().is_root() {
-            return self.fail("a TAP interface needs root; run the tour as root to see this step");
-        }
-        self.namespace = Some(Namespace::new()?);
-        let (config, socket) = (self.scratch.join("net.toml"), self.scratch.join("net.sock"));
-        let socket = text(&socket)?;
-        output::file(&config, &format!("socket = \"{socket}\"\n{NET_CONFIG}"))?;
-        let at = ["--socket", socket];
-        let up = self.serve(&["net", "up", text(&config)?])?;
-        let echo = self.serve(&[&["net", "echo", "0.0.0.0:7"][..], &at].concat())?;
-        let source = self.serve(&[&["net", "source", "0.0.0.0:19"][..], &at].concat())?;
-        self.tool(
-            "ping",
-            &["-q", "-c", "3", "-i", "0.2", "-w", "15", NET_ADDRESS],
-        )?;
-        let echoed = format!("echo hello, stack | timeout 20 nc -N {NET_ADDRESS} 7");
-        self.tool("sh", &["-c", &echoed])?;
-        let mib = if quick { "200" } else { "2000" };
-        let read = format!(
-            "exec 3<>/dev/tcp/{NET_ADDRESS}/19; \
-             timeout 60 dd bs=1M count={mib} iflag=fullblock of=/dev/null <&3"
-        );
-        self.tool("bash", &["-c", &read])?;
-        self.sidecore(&[&["net", "status"][..], &at].concat())?;
-        drop((source, echo, up));
-        self.namespace = None;
-        Ok(())
-    }
-
     /// A command, where the tour's commands run at the moment.
     fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         match &self.namespace {
@@ -290,55 +175,43 @@ impl Tour {
         }
     }
 
+    /// Begins the next step; an interrupted tour ends before it.
+    fn step(&mut self, title: &'static str, proves: &'static str) -> Result<()> {
+        self.go_on()?;
+        self.steps.push(Step {
+            proves,
+            begun: Instant::now(),
+            failed_before: self.failed.len(),
+        });
+        say(&format!("\n{}. {title}", self.steps.len()))
+    }
+
+    /// What each step has proved, and how long it took.
+    fn sum_up(&self) -> Result<()> {
+        let end = Instant::now();
+        let ends = self.steps.iter().skip(1);
+        let ends = ends.map(|next| (next.begun, next.failed_before));
+        let ends = ends.chain([(end, self.failed.len())]);
+        let total = self.steps.first().map_or(0.0, |first| {
+            end.saturating_duration_since(first.begun).as_secs_f64()
+        });
+        say(&format!("\nWhat was seen, in {total:.0} s:"))?;
+        for (number, (step, (end, failed))) in self.steps.iter().zip(ends).enumerate() {
+            let seconds = end.saturating_duration_since(step.begun).as_secs_f64();
+            let seen = match failed == step.failed_before {
+                true => step.proves,
+                false => "PROBLEM, see above",
+            };
+            let number = number + 1;
+            say(&format!("  {number:>2}. {seconds:>5.1} s  {seen}"))?;
+        }
+        Ok(())
+    }
+
     /// Between two steps: an interrupted tour ends here, with everything undone.
     fn go_on(&self) -> Result<()> {
         anyhow::ensure!(!self.interrupted.load(Ordering::Relaxed), "interrupted");
         Ok(())
-    }
-
-    fn mounted(&mut self, directory: &Path, image: &Path) -> Result<()> {
-        say("\n2. Mount it: programs that know nothing of Sidecore read it through the kernel")?;
-        let here = self.scratch.join("mnt");
-        std::fs::create_dir_all(&here)?;
-        if !rustix::process::geteuid().is_root() {
-            return self.fail("mounting needs root; run the tour as root to see this step");
-        }
-        self.sidecore(&["block", "mount", text(image)?, text(&here)?])?;
-        let compared = self.tool(
-            "diff",
-            &["-r", "--no-dereference", text(directory)?, text(&here)?],
-        );
-        self.sidecore(&["block", "umount", text(&here)?])?;
-        compared
-    }
-
-    fn over_nbd(&mut self, image: &Path) -> Result<()> {
-        say("\n3. Serve it over NBD: any NBD client reads it")?;
-        let socket = self.scratch.join("nbd.sock");
-        let uri = format!("nbd+unix:///?socket={}", socket.display());
-        let address = format!("unix:{}", socket.display());
-        let server = self.serve(&["block", "serve", text(image)?, "--nbd", &address])?;
-        let copied = self.tool("nbdcopy", &[&uri, "null:"]);
-        drop(server);
-        copied
-    }
-
-    fn without_us(&mut self, image: &Path) -> Result<()> {
-        say("\n4. Nothing locks you in: zstd itself unpacks the image")?;
-        self.tool("zstd", &["-q", "-t", text(image)?])
-    }
-
-    fn as_device(&mut self, image: &Path) -> Result<()> {
-        say("\n5. Attach it: a block device")?;
-        if !rustix::process::geteuid().is_root() {
-            return self.fail("attaching needs root; run the tour as root to see this step");
-        }
-        let device = self.sidecore_output(&["block", "attach", text(image)?])?;
-        let device = device.trim().to_owned();
-        let input = format!("if={device}");
-        let read = self.tool("dd", &[&input, "of=/dev/null", "bs=1M"]);
-        self.sidecore(&["block", "detach", &device])?;
-        read
     }
 
     /// Runs this program, showing the command and what it prints.
@@ -431,10 +304,11 @@ impl Tour {
                 .output();
             return Ok(Outcome::Problem);
         }
+        self.sum_up()?;
         if self.failed.is_empty() {
             say(
-                "\nEverything above worked. `sidecore block bench` and `sidecore offload bench` \
-                 measure it beside its peers.",
+                "\nEverything above worked. `sidecore papers` answers every figure of the documents; \
+                 the `bench` commands measure each part beside its peers.",
             )?;
             return Ok(Outcome::Done);
         }
@@ -449,10 +323,34 @@ impl Tour {
     }
 }
 
-/// The stack's own address in the tour's namespace.
-const NET_ADDRESS: &str = "10.77.0.2";
-const NET_CONFIG: &str = "[nic]\nkind = \"tap\"\nname = \"sidecore0\"\nhost = [\"10.77.0.1/24\"]\n\
-                          [stack]\naddresses = [\"10.77.0.2/24\"]\n";
+/// Where a Debian machine keeps what everybody has.
+const CANDIDATES: [&str; 6] = [
+    "/usr/bin",
+    "/usr/sbin",
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/include",
+    "/usr/share/doc",
+    "/usr/share",
+];
+
+/// Bytes in the files under a directory; more than `enough` is not counted on.
+fn bytes_under(directory: &Path, enough: u64) -> u64 {
+    let mut bytes = 0;
+    let mut rest = vec![directory.to_owned()];
+    while let Some(directory) = rest.pop() {
+        for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+            match entry.metadata() {
+                Ok(metadata) if metadata.is_dir() => rest.push(entry.path()),
+                Ok(metadata) => bytes += metadata.len(),
+                Err(_) => {}
+            }
+            if bytes > enough {
+                return bytes;
+            }
+        }
+    }
+    bytes
+}
 
 /// Lines of somebody else's output that are shown.
 const LINES_MAX: usize = 12;

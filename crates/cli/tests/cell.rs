@@ -49,7 +49,7 @@ fn the_keys_that_other_tools_rely_on() {
         &rows(&["uio", "--json"])[0],
         &["name", "paper", "model", "unit"],
     );
-    let figure = rows(&["fig9", "--json"]);
+    let figure = rows(&["fig9", "--bootstraps", "1,9", "--json"]);
     let of_figure = [
         "bootstraps",
         "edtlp_s",

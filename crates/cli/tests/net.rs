@@ -99,6 +99,15 @@ fn up_serves_the_kernels_programs() {
         assert_eq!(status["applications"][0]["received_bytes"], 12);
         let text = sidecore(folder, "net status --socket net.sock").stdout;
         assert!(String::from_utf8_lossy(&text).contains("12 received"));
+        let text = sidecore(folder, "net status --metrics --socket net.sock").stdout;
+        let text = String::from_utf8_lossy(&text);
+        let opened = "# TYPE sidecore_net_sessions_opened_total counter\n\
+                      sidecore_net_sessions_opened_total 1\n";
+        assert!(text.contains(opened), "{text}");
+        let received = text
+            .lines()
+            .find(|line| line.starts_with("sidecore_net_application_received_bytes_total{pid="));
+        assert!(received.is_some_and(|line| line.ends_with(" 12")), "{text}");
 
         let served: serde_json::Value = serde_json::from_str(&echo.end()).unwrap();
         assert_eq!(

@@ -31,6 +31,7 @@ impl<'j, T> In<'j, T> {
 
     /// How many values.
     #[must_use]
+    #[inline]
     pub fn len(self) -> usize {
         self.0.len()
     }
@@ -90,6 +91,7 @@ impl<'j, T> Out<'j, T> {
 
     /// How many values.
     #[must_use]
+    #[inline]
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -170,6 +172,7 @@ impl<'c, T: Copy> Area<'c, T> {
 
     /// How many values.
     #[must_use]
+    #[inline]
     pub fn len(self) -> usize {
         self.0.len()
     }
@@ -256,6 +259,7 @@ impl<'c, T> From<SharedSlice<'c>> for Target<'c, T> {
 }
 
 impl<'c, T: Plain> Readable<'c, T> {
+    #[inline]
     pub(crate) fn into_bytes(self) -> Readable<'c, u8> {
         match self {
             Self::Slice(values) => Readable::Slice(sidecore_sys::plain::bytes_of(values)),
@@ -266,6 +270,7 @@ impl<'c, T: Plain> Readable<'c, T> {
 }
 
 impl Readable<'_, u8> {
+    #[inline]
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Slice(bytes) => bytes.len(),
@@ -274,6 +279,7 @@ impl Readable<'_, u8> {
         }
     }
 
+    #[inline]
     pub(crate) fn address(&self) -> usize {
         match self {
             Self::Slice(bytes) => bytes.as_ptr().addr(),
@@ -284,6 +290,7 @@ impl Readable<'_, u8> {
 
     /// Copies from byte `offset` on into `target`. The range lies within, by the rules checked at
     /// issue.
+    #[inline]
     pub(crate) fn copy_to(&self, offset: usize, target: &mut [u8]) {
         let range = offset..offset + target.len();
         match self {
@@ -295,6 +302,7 @@ impl Readable<'_, u8> {
 }
 
 impl<'c, T: Plain> Writable<'c, T> {
+    #[inline]
     pub(crate) fn into_bytes(self) -> Writable<'c, u8> {
         match self {
             Self::Slice(values) => Writable::Slice(sidecore_sys::plain::bytes_of_mut(values)),
@@ -305,6 +313,7 @@ impl<'c, T: Plain> Writable<'c, T> {
 }
 
 impl Writable<'_, u8> {
+    #[inline]
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Slice(bytes) => bytes.len(),
@@ -313,6 +322,7 @@ impl Writable<'_, u8> {
         }
     }
 
+    #[inline]
     pub(crate) fn address(&self) -> usize {
         match self {
             Self::Slice(bytes) => bytes.as_ptr().addr(),
@@ -322,6 +332,7 @@ impl Writable<'_, u8> {
     }
 
     /// Copies `source` to byte `offset` on. The range lies within, by the rules checked at issue.
+    #[inline]
     pub(crate) fn copy_from(&mut self, offset: usize, source: &[u8]) {
         let range = offset..offset + source.len();
         match self {

@@ -176,16 +176,19 @@ impl<'c, T: Plain> Buf<'c, T> {
     }
 
     /// Brings the copy if main memory was lent.
+    #[inline]
     fn own(&mut self) {
         if let Some(view) = self.view.take() {
             self.values[..self.len].copy_from_slice(view);
         }
     }
 
+    #[inline]
     pub(crate) fn address(&self) -> usize {
         self.values.as_ptr().addr()
     }
 
+    #[inline]
     pub(crate) fn into_bytes(self) -> Buf<'c, u8> {
         Buf {
             values: plain::bytes_of_mut(self.values),
@@ -198,6 +201,7 @@ impl<'c, T: Plain> Buf<'c, T> {
 impl<'c> Buf<'c, u8> {
     /// Back to the type it was made from bytes of; a length that is no whole number of values is
     /// rounded up.
+    #[inline]
     pub(crate) fn into_values<T: Plain>(self) -> Buf<'c, T> {
         let values: &mut [T] = plain::values_of_mut(self.values).unwrap_or_default();
         Buf {
@@ -208,16 +212,19 @@ impl<'c> Buf<'c, u8> {
     }
 
     /// All bytes that fit, for a get to write.
+    #[inline]
     pub(crate) fn whole_mut(&mut self) -> &mut [u8] {
         self.view = None;
         self.values
     }
 
+    #[inline]
     pub(crate) fn lend(&mut self, view: &'c [u8]) {
         self.len = view.len();
         self.view = Some(view);
     }
 
+    #[inline]
     pub(crate) fn set_filled(&mut self, len: usize) {
         self.len = len;
     }

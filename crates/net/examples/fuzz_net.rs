@@ -1,19 +1,20 @@
-//! Damages the frames of real sessions and gives them to a stack: the bounded run that stands for
-//! fuzzing in the checks.
+//! Damages the frames of real sessions and gives them to a stack, and lets a hostile application write
+//! what it likes into its rings: the bounded run that stands for fuzzing in the checks.
 //!
 //! `cargo run --release -p sidecore-net --example fuzz_net -- --inputs 10000000 --seed 1`
 //!
 //! Fails on a panic, on a malformed frame that the stack sends and on an input that takes longer than
-//! [`HANG_S`] seconds. Inputs come in runs of [`RUN`], each with its own seed; every failure prints
-//! the seed of its run, and `--seed SEED --inputs 100000` does it again.
+//! [`HANG_S`] seconds. Inputs come in runs of [`RUN`], each with its own seed, odd ones of frames and
+//! even ones of requests; every failure prints the seed of its run, and `--seed SEED --inputs 10000`
+//! does it again.
 #![allow(clippy::print_stdout)] // a program for people
 
-use sidecore_net::fuzzing::Target;
+use sidecore_net::fuzzing::{Target, requests};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// Inputs of one run.
-const RUN: u64 = 100_000;
+const RUN: u64 = 10_000;
 /// A run that makes no progress for this long hangs, whatever the machine.
 const HANG_S: u64 = 20;
 
@@ -75,12 +76,22 @@ fn run(inputs: u64, first: u64, done: &AtomicU64, seed: &AtomicU64) {
     let mut number = first;
     while left > 0 {
         seed.store(number, Relaxed);
-        let mut target = Target::new(number);
-        for _ in 0..left.min(RUN) {
-            target.input();
-            done.fetch_add(1, Relaxed);
+        let count = left.min(RUN);
+        if number.is_multiple_of(2) {
+            let mut target = requests::Target::new(number);
+            inputs_of(count, done, || target.input());
+        } else {
+            let mut target = Target::new(number);
+            inputs_of(count, done, || target.input());
         }
         left = left.saturating_sub(RUN);
         number += 1;
+    }
+}
+
+fn inputs_of(count: u64, done: &AtomicU64, mut input: impl FnMut()) {
+    for _ in 0..count {
+        input();
+        done.fetch_add(1, Relaxed);
     }
 }

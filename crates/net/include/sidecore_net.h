@@ -706,7 +706,9 @@ static inline int sidecore_net_abort(struct sidecore_net *net, int64_t socket) {
     return sidecore_net_post_(net, 8, (uint32_t)socket, 0, 0, SIDECORE_NET_NONE_, NULL, 0);
 }
 
-/* Sets an option of a session. */
+/* Sets an option of a session, or of a listener for its sessions to come: 1 no delay, 2 seconds of
+ * silence before keepalive, 3 user timeout in milliseconds, 4 and 5 bytes of the send and the receive
+ * buffer, 6 the largest segment. */
 static inline int sidecore_net_set(struct sidecore_net *net, int64_t socket, uint32_t option,
                                    uint32_t value) {
     return sidecore_net_post_(net, 9, (uint32_t)socket, 0, value, SIDECORE_NET_NONE_, NULL,

@@ -153,6 +153,9 @@ struct StackReport {
     bad_checksums: u64,
     fragments: u64,
     not_ours: u64,
+    unacceptable: u64,
+    paws: u64,
+    challenges: u64,
     out_of_order: u64,
     no_memory: u64,
     resets_received: u64,
@@ -160,7 +163,11 @@ struct StackReport {
     opened: u64,
     retransmitted: u64,
     timeouts: u64,
+    recoveries: u64,
+    undone: u64,
     tail_probes: u64,
+    delayed_acks: u64,
+    paths_shrunk: u64,
     listen_overflows: u64,
     cookies_sent: u64,
     cookies_accepted: u64,
@@ -390,6 +397,9 @@ impl From<Counters> for StackReport {
             bad_checksums: counters.bad_checksums,
             fragments: counters.fragments,
             not_ours: counters.not_ours,
+            unacceptable: counters.unacceptable,
+            paws: counters.paws,
+            challenges: counters.challenges,
             out_of_order: counters.out_of_order,
             no_memory: counters.no_memory,
             resets_received: counters.resets_received,
@@ -397,7 +407,11 @@ impl From<Counters> for StackReport {
             opened: counters.opened,
             retransmitted: counters.retransmitted,
             timeouts: counters.timeouts,
+            recoveries: counters.recoveries,
+            undone: counters.undone,
             tail_probes: counters.tail_probes,
+            delayed_acks: counters.delayed_acks,
+            paths_shrunk: counters.paths_shrunk,
             listen_overflows: counters.listen_overflows,
             cookies_sent: counters.cookies_sent,
             cookies_accepted: counters.cookies_accepted,
@@ -426,3 +440,26 @@ const QUIET_NS_MAX: u64 = 1_000_000;
 pub const NAP_MAX: Duration = Duration::from_millis(100);
 /// A shorter one is not worth two system calls.
 const NAP_MIN: Duration = Duration::from_micros(20);
+
+/// A status with one application in it.
+#[cfg(test)]
+pub(crate) fn report_for_tests() -> String {
+    let application = ClientStatus {
+        pid: 41,
+        uid: 1000,
+        ..ClientStatus::default()
+    };
+    let report = Report {
+        version: 1,
+        uptime_seconds: 1.5,
+        addresses: vec!["10.0.0.1/24".to_owned()],
+        sessions: 0,
+        buffer_bytes: 0,
+        buffers_in_use: 0,
+        engine: EngineStatus::default(),
+        stack: StackReport::from(Counters::default()),
+        applications: vec![application],
+        applications_cut_off: 0,
+    };
+    serde_json::to_string(&report).unwrap_or_default()
+}

@@ -6,6 +6,8 @@
 //! half of the time, so that mutations reach what lies behind them. After each input the honest pair
 //! goes on talking; what must hold is in [`Target::input`].
 
+pub mod requests;
+
 use crate::checksum::{Sum, pseudo};
 use crate::nic::{Capabilities, Outgoing, Received, ReceivedChecksum};
 use crate::random::Random;

@@ -14,6 +14,7 @@ pub(crate) mod checksum;
 pub mod drill;
 pub mod engine;
 mod error;
+pub mod metrics;
 pub mod nic;
 pub(crate) mod random;
 pub mod servers;

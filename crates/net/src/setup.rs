@@ -15,6 +15,8 @@ use crate::stack::config::{Cidr, Config, Route};
 use crate::state::store::Placement;
 use crate::tcp::congestion::Algorithm;
 use serde::Deserialize;
+use sidecore_engine::learned::Learned;
+use sidecore_sys::HugePages;
 use sidecore_sys::{SysError, cpu};
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -25,8 +27,13 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum SetupError {
     /// Not TOML, or not what is expected.
-    #[error("the configuration makes no sense: {0}")]
-    Parse(#[from] toml::de::Error),
+    #[error("line {line}: {reason}; docs/net.md lists what may be written")]
+    Parse {
+        /// From 1; 0 where it is about the whole.
+        line: usize,
+        /// What is wrong there.
+        reason: String,
+    },
     /// A value that is none.
     #[error("{what} is \"{value}\"; {rule}")]
     Value {
@@ -170,7 +177,12 @@ impl Setup {
     /// # Errors
     /// [`SetupError::Parse`].
     pub fn parse(text: &str) -> Result<Self, SetupError> {
-        Ok(toml::from_str(text)?)
+        toml::from_str(text).map_err(|error| SetupError::Parse {
+            line: error
+                .span()
+                .map_or(0, |span| 1 + text[..span.start].matches('\n').count()),
+            reason: error.message().replace('\n', " "),
+        })
     }
 
     /// Opens the NIC, makes the stack and takes the socket. Pins this thread if a core is given; it is
@@ -276,12 +288,14 @@ impl StackSetup {
             })
         });
         let routes: Result<Vec<Route>, SetupError> = routes.collect();
+        let sessions_max = self.sessions_max.unwrap_or(default.sessions_max);
         Ok(Config {
             addresses: addresses?,
             routes: routes?,
             autoconfigure: self.autoconfigure,
             seed: seed()?,
-            sessions_max: self.sessions_max.unwrap_or(default.sessions_max),
+            sessions_max,
+            huge_pages: huge_pages(sessions_max, default.huge_pages),
             send_bytes: self.send_bytes.unwrap_or(default.send_bytes),
             receive_bytes: self.receive_bytes.unwrap_or(default.receive_bytes),
             congestion: match self.congestion.as_deref() {
@@ -304,6 +318,14 @@ impl StackSetup {
             ..default
         })
     }
+}
+
+/// As `sidecore tlb --learn` found it best for what so many sessions take; else the default.
+fn huge_pages(sessions_max: usize, default: HugePages) -> HugePages {
+    Learned::of_this_machine().map_or(default, |learned| {
+        let working_set_bytes = sessions_max * SESSION_BYTES;
+        learned.advise(working_set_bytes).region_options().huge
+    })
 }
 
 /// `10.77.0.1/24`.
@@ -361,6 +383,9 @@ fn seed() -> Result<u64, SysError> {
 fn yes() -> bool {
     true
 }
+
+/// What a session that works touches: its control block, its ends, the table's entries and a buffer.
+const SESSION_BYTES: usize = 1024;
 
 #[cfg(test)]
 mod tests {

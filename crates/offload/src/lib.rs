@@ -50,3 +50,8 @@ pub use task::{JoinHandle, Priority, Scope, Task, TaskOptions, TasksOptions};
 
 #[cfg(test)]
 mod tests;
+
+/// The page for who writes kernels: its code compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/users/kernels.md")]
+struct UsersPage;

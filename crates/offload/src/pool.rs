@@ -181,6 +181,12 @@ impl Pool {
         self.shared.claims.idle_count() as usize
     }
 
+    /// How many tasks the policy wants live at present.
+    #[must_use]
+    pub fn live_tasks(&self) -> usize {
+        self.shared.live_tasks() as usize
+    }
+
     /// Threads that are in the pool or wait for an engine, and tasks that wait for one; background
     /// work aside.
     #[must_use]

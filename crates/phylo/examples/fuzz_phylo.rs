@@ -1,4 +1,4 @@
-//! Damages small alignments, trees, partition files and model names and reads them: the bounded run
+//! Damages small alignments, trees, partition files, model names and checkpoints and reads them: the bounded run
 //! that stands for fuzzing in the checks.
 //!
 //! `cargo run --release -p sidecore-phylo --example fuzz_phylo -- --count 1000000 --seed 1`
@@ -9,7 +9,7 @@
 #![allow(unsafe_code)] // the counting allocator
 #![allow(clippy::print_stdout)] // a program for people
 
-use sidecore_phylo::fuzzing::{Kind, SEEDS, mutate, read};
+use sidecore_phylo::fuzzing::{KINDS, Kind, mutate, read, seeds};
 use sidecore_phylo::random::Random;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -67,7 +67,7 @@ fn main() {
     };
     let (count, seed) = (option("--count", 100_000), option("--seed", 1));
     let from = option("--from", 0);
-    for kind in [Kind::Alignment, Kind::Tree, Kind::Partitions, Kind::Model] {
+    for kind in KINDS {
         let began = Instant::now();
         let current = AtomicU64::new(from);
         let outcome = std::thread::scope(|scope| {
@@ -103,11 +103,7 @@ fn main() {
 }
 
 fn run(kind: Kind, from: u64, count: u64, seed: u64, current: &AtomicU64) -> u64 {
-    let seeds: Vec<&[u8]> = SEEDS
-        .iter()
-        .filter(|seed| seed.0 == kind)
-        .map(|seed| seed.1)
-        .collect();
+    let seeds = seeds(kind);
     let mut taken = 0;
     for number in from..from + count {
         current.store(number, Relaxed);
@@ -115,7 +111,7 @@ fn run(kind: Kind, from: u64, count: u64, seed: u64, current: &AtomicU64) -> u64
         let mut random = Random::new(seed.wrapping_mul(0x1_0000_0001) ^ number << 20);
         let input = mutate(
             kind,
-            seeds[(number % seeds.len() as u64) as usize],
+            &seeds[(number % seeds.len() as u64) as usize],
             &mut random,
         );
         taken += u64::from(read(kind, &input));

@@ -4,8 +4,9 @@
 //! engines. A chunk writes only to itself, and what the chunks found is added afterwards in a fixed
 //! tree ([`sum_in_tree`]); so the result is the same to the last bit, however they were run.
 
-use sidecore_offload::{OffloadError, Pool};
-use sidecore_sched::ClassId;
+use sidecore_offload::{OffloadError, Pool, PoolConfig};
+use sidecore_sched::{ClassId, Policy};
+use std::time::Duration;
 
 /// What kind of work a loop's chunks do; a scheduler measures each kind for itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +36,15 @@ impl Work {
     }
 }
 
+/// The class in which the policy is asked about a loop of `chunks` chunks that one core does in
+/// about `ns` nanoseconds; nothing where it is not worth asking.
+///
+/// The papers' test, `t_engine + t_code + 2 t_comm < t_host`, where its outcome is plain before
+/// anyone is asked; between that and certain gain the policy measures.
+pub(crate) fn off_load_class(work: Work, ns: u64, chunks: usize) -> Option<ClassId> {
+    (ns >= OFFLOAD_NS_MIN && chunks >= 2).then(|| work.class(ns))
+}
+
 /// Runs a loop's chunks. Blocks until all are done.
 pub trait Runner: Sync {
     /// Calls `unit` once for every item of `chunks`, which may be on several threads.
@@ -62,6 +72,23 @@ pub trait Runner: Sync {
     ) -> Result<(), OffloadError> {
         let _ = ns;
         self.run(work, chunks, unit)
+    }
+}
+
+/// A pool for likelihoods: one engine after the other on `cpus` (all that this thread may use where
+/// that is empty).
+///
+/// A search's loops of some ten microseconds follow one another after 5 to 50 microseconds; so an
+/// engine that has helped spins as long as that before it sleeps, since waking it costs its caller
+/// five microseconds and comes after fifteen.
+#[must_use]
+pub fn pool_config(engines: usize, cpus: &[usize], policy: Box<dyn Policy>) -> PoolConfig {
+    PoolConfig {
+        engines,
+        cpus: cpus.to_vec(),
+        policy,
+        grace: ENGINE_GRACE,
+        ..PoolConfig::default()
     }
 }
 
@@ -100,13 +127,13 @@ impl Runner for Pool {
         chunks: &mut [T],
         unit: impl Fn(&mut T) + Sync,
     ) -> Result<(), OffloadError> {
-        // The papers' test, `t_engine + t_code + 2 t_comm < t_host`, where its outcome is plain
-        // before anyone is asked; between that and certain gain the policy measures.
-        if ns < OFFLOAD_NS_MIN || chunks.len() < 2 || self.engines() < 2 {
-            chunks.iter_mut().for_each(unit);
-            return Ok(());
+        match off_load_class(work, ns, chunks.len()).filter(|_| self.engines() > 1) {
+            Some(class) => self.for_each(class, chunks, |_, chunk| unit(chunk)),
+            None => {
+                chunks.iter_mut().for_each(unit);
+                Ok(())
+            }
         }
-        self.for_each(work.class(ns), chunks, |_, chunk| unit(chunk))
     }
 }
 
@@ -151,6 +178,8 @@ pub fn sum_in_tree_of<I, T: std::ops::Add<Output = T> + Default>(
     }
 }
 
+/// See [`pool_config`].
+pub const ENGINE_GRACE: Duration = Duration::from_micros(50);
 const CLASS_TRAVERSE: u16 = 32;
 const CLASS_DERIVATIVES: u16 = CLASS_TRAVERSE + DOUBLINGS_MAX + 1;
 const CLASS_CUTS: u16 = CLASS_DERIVATIVES + DOUBLINGS_MAX + 1;

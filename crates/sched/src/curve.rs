@@ -9,11 +9,13 @@
 //! up for milliseconds; so a sample counts for at most four times the estimate, and an estimate
 //! rises slowly while it rests on few samples. Where tasks differ in size from one off-load to the
 //! next, single samples say little; so it becomes a mean over up to [`SAMPLES_MAX`] of them. A
-//! width that became fast again is known by [`LOW_RUN`] samples in a row below a quarter of it.
+//! width that became fast again is known by [`LOW_RUN`] samples in a row below a quarter of it; two
+//! are enough as long as it rests on few.
 //!
 //! Must stay true: with nothing measured the answer is optimistic (off-load, and as wide as asked
-//! for); nothing is ruled out for good; and trying things that look worse costs at most one part in
-//! [`TRIAL_SHARE`] of the class's time and one task on the host beyond it.
+//! for); nothing is ruled out for good; and once each width that comes near the best was seen a few
+//! times, trying things that look worse costs at most one part in [`TRIAL_SHARE`] of the class's
+//! time and one task on the host beyond it.
 //!
 //! Source: the multigrain scheduling paper of 2007, section 5.2 (granularity test).
 
@@ -93,6 +95,9 @@ impl Curve {
             return Decision::engines(width);
         }
         let best = self.best_width(limit);
+        if let Some(width) = self.contender(limit, best) {
+            return Decision::engines(width);
+        }
         let decision = match self.offload_pays(best) {
             true => Decision::engines(best),
             false => Decision::Host,
@@ -128,6 +133,18 @@ impl Curve {
             .clone()
             .find(|&width| self.at(width).unit_ns <= least * ABOUT_AS_GOOD)
             .unwrap_or(limit)
+    }
+
+    /// A width that may be the best and was seen too seldom to say; the one seen least first.
+    fn contender(&self, limit: u32, best: u32) -> Option<u32> {
+        let close = self.at(best).unit_ns * CLOSE;
+        let unsure = |&width: &u32| {
+            let entry = self.at(width);
+            entry.samples < 2 || entry.is_young() && entry.unit_ns <= close
+        };
+        widths(limit)
+            .filter(unsure)
+            .min_by_key(|&width| self.at(width).samples)
     }
 
     /// The paper's off-load test at this width: whether the engines' measured time, code loading
@@ -202,6 +219,11 @@ impl Entry {
         }
     }
 
+    /// Whether it rests on few samples.
+    fn is_young(&self) -> bool {
+        u32::from(self.samples) < FIRST_SAMPLES
+    }
+
     fn learn(&mut self, sample: f32) {
         if self.samples == 0 {
             self.unit_ns = sample;
@@ -215,7 +237,12 @@ impl Entry {
                 self.low_ns.max(sample)
             };
             self.low_run += 1;
-            if u32::from(self.low_run) >= LOW_RUN {
+            let enough = if self.is_young() {
+                YOUNG_LOW_RUN
+            } else {
+                LOW_RUN
+            };
+            if u32::from(self.low_run) >= enough {
                 self.unit_ns = self.low_ns;
                 self.samples = 1;
                 self.low_run = 0;
@@ -257,6 +284,14 @@ fn place(on_host: bool, width: u32) -> usize {
 fn decided(decision: Decision) -> usize {
     place(decision == Decision::Host, decision.width())
 }
+
+/// Tasks of one class differ in size, and the first one of all often does more than those that come
+/// after it. So so many samples are taken of what is within this factor of the best, and a first
+/// sample that so many after it were far below counts no more. (With one sample each, a search's
+/// loops of a class were never split again where the first had been the long one.)
+const FIRST_SAMPLES: u32 = 4;
+const CLOSE: f32 = 2.0;
+const YOUNG_LOW_RUN: u32 = 2;
 
 /// Weight of a sample above the estimate, at most.
 const RISE_GAIN_MAX: f32 = 1.0 / 16.0;

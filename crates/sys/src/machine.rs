@@ -3,13 +3,13 @@
 //! Why here: no figure without its machine, load and commit. Reads `/proc` and asks git; what
 //! cannot be found out is said to be unknown. Source: proc(5).
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// What is known of the machine, when the run began.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// The processor's name.
     pub cpu: String,

@@ -27,6 +27,7 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     let zstd = bench.image(Corpus::Small, Format::Zstd)?;
     table(bench, &zstd, "zstd", false)?;
     touching(bench, &lzo)?;
+    requests(bench, &lzo)?;
     blocks(bench)
 }
 
@@ -106,6 +107,30 @@ fn table(bench: &mut Bench<'_>, image: &Path, codec: &str, paper: bool) -> Resul
     bench
         .row(&name, all, &Series::new(table.whole), "us")
         .note("exact, from outside");
+    Ok(())
+}
+
+/// Requests of eight blocks, as the slides estimate them: on one engine, and on all, in turns.
+fn requests(bench: &mut Bench<'_>, image: &Path) -> Result<(), BenchError> {
+    bench.say("requests of 512 KiB");
+    let [ppe, best, _] = figures::SLIDES_512K_US;
+    let mut contestants = Vec::new();
+    for (name, engines, paper) in [("one engine", 1, ppe), ("all engines", cores()?, best)] {
+        let device = open(image, engines, quiet_config())?;
+        let request = vec![0; REQUEST_BLOCKS * frame_bytes(&device)];
+        contestants.push((name, paper, device, request, Vec::new()));
+    }
+    for round in 0..bench.rounds {
+        for (_, _, device, request, medians) in &mut contestants {
+            let times = read_shuffled(device, request, round as u64, bench.runner.cancel())?;
+            medians.push(sidecore_measure::stats::median(&times));
+        }
+    }
+    for (name, paper, _, _, medians) in contestants {
+        let name = format!("512 KiB in one request, LZO1X: {name}");
+        let row = bench.row(&name, Some(paper), &Series::new(medians), "us");
+        row.note("the papers: the PPE; four SPEs at best");
+    }
     Ok(())
 }
 
@@ -329,5 +354,7 @@ fn cores() -> Result<usize, BenchError> {
     Ok(sidecore_sys::cpu::allowed()?.len())
 }
 
+/// The slides' request, in blocks.
+const REQUEST_BLOCKS: usize = 8;
 /// Enough for a median.
 const BLOCKS_BYTES_MAX: usize = 8 << 20;

@@ -12,6 +12,8 @@ mod umount;
 mod unpack;
 mod verify;
 
+pub(crate) use pack::FRAME_BYTES;
+
 use crate::Outcome;
 use anyhow::Result;
 use clap::Subcommand;

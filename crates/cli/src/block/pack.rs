@@ -82,7 +82,7 @@ impl Args {
         let frame = self.frame.unwrap_or(if is_tree && !is_cloop {
             128 << 10
         } else {
-            64 << 10
+            FRAME_BYTES
         });
         let frame_bytes = u32::try_from(frame)
             .ok()
@@ -160,3 +160,6 @@ struct Json {
     engines: usize,
     seconds: f64,
 }
+
+/// Of a frame, unless told otherwise: the papers' block.
+pub(crate) const FRAME_BYTES: u64 = 64 << 10;

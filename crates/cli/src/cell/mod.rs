@@ -28,11 +28,11 @@ pub(crate) enum Command {
     /// Seconds for one task whose loops are split over 1 to 8 engines (an input of the model)
     Table2(Options),
     /// EDTLP beside the static hybrid, 1 to 128 tasks
-    Fig7(Options),
+    Fig7(Figure),
     /// MGPS and equi beside both, and equi on other hosts
-    Fig8(Options),
+    Fig8(Figure),
     /// The same on two Cells
-    Fig9(Options),
+    Fig9(Figure),
     /// The block device whose blocks SPEs inflate
     Uio(Options),
     /// Any policies on any machine and task mix
@@ -54,6 +54,17 @@ pub(crate) struct Options {
     /// Begins the model's random times
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+}
+
+/// What the figures take.
+#[derive(clap::Args)]
+pub(crate) struct Figure {
+    #[command(flatten)]
+    options: Options,
+    /// Only these numbers of bootstraps, instead of 24 from 1 to 128; what the paper says of all of
+    /// them is then not judged
+    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
+    bootstraps: Vec<u32>,
 }
 
 /// A table and what must hold of it.
@@ -81,9 +92,9 @@ impl Command {
         match self {
             Self::Table1(options) => options.table1(),
             Self::Table2(options) => options.table2(),
-            Self::Fig7(options) => options.figure(7),
-            Self::Fig8(options) => options.figure(8),
-            Self::Fig9(options) => options.figure(9),
+            Self::Fig7(args) => args.run(7),
+            Self::Fig8(args) => args.run(8),
+            Self::Fig9(args) => args.run(9),
             Self::Uio(options) => options.uio(),
             Self::Run(args) => args.run(),
         }
@@ -135,47 +146,6 @@ impl Options {
         self.finish(&report, print::uio)
     }
 
-    fn figure(&self, number: u32) -> Result<Outcome> {
-        let (mut machine, papers) = self.start()?;
-        if papers && number == 9 {
-            machine = machine.with_cells(2);
-        }
-        let others = match (papers, number) {
-            (true, 8) => vec![
-                machine.clone().with_switch_us(SWITCH_TODAY_US),
-                machine.clone().with_contention(&CONTENTION),
-            ],
-            _ => Vec::new(),
-        };
-        let bar = progress((1 + others.len()) * BOOTSTRAPS.len());
-        let points =
-            |machine: &Machine| figures::points(machine, &BOOTSTRAPS, self.seed, &|| bar.inc(1));
-        let rows = points(&machine);
-        let properties = match (papers, number) {
-            (false, _) => Vec::new(),
-            (true, 7) => figures::figure7_properties(&rows),
-            (true, 8) => figures::figure8_properties(&rows),
-            (true, _) => figures::figure9_properties(&rows),
-        };
-        let variants = others.iter().enumerate().map(|(index, machine)| {
-            let rows = points(machine);
-            Variant {
-                machine: machine.name.clone(),
-                properties: match index {
-                    0 => figures::switch_properties(&rows),
-                    _ => figures::contention_properties(&rows),
-                },
-                rows,
-            }
-        });
-        let variants = variants.collect();
-        bar.finish_and_clear();
-        self.draw(|| picture::figure(number, &machine.name, &rows))?;
-        let mut report = self.report(&machine, rows, properties);
-        report.variants = variants;
-        self.finish(&report, |report| print::figure(number, report))
-    }
-
     fn report<R: Serialize>(
         &self,
         machine: &Machine,
@@ -212,6 +182,57 @@ impl Options {
                 false => Outcome::Problem,
             },
         )
+    }
+}
+
+impl Figure {
+    fn run(&self, number: u32) -> Result<Outcome> {
+        let (mut machine, cell) = self.options.start()?;
+        if cell && number == 9 {
+            machine = machine.with_cells(2);
+        }
+        let papers = cell && self.bootstraps.is_empty();
+        let bootstraps: &[u32] = match self.bootstraps.is_empty() {
+            true => &BOOTSTRAPS,
+            false => &self.bootstraps,
+        };
+        let others = match (papers, number) {
+            (true, 8) => vec![
+                machine.clone().with_switch_us(SWITCH_TODAY_US),
+                machine.clone().with_contention(&CONTENTION),
+            ],
+            _ => Vec::new(),
+        };
+        let bar = progress((1 + others.len()) * bootstraps.len());
+        let points = |machine: &Machine| {
+            figures::points(machine, bootstraps, self.options.seed, &|| bar.inc(1))
+        };
+        let rows = points(&machine);
+        let properties = match (papers, number) {
+            (false, _) => Vec::new(),
+            (true, 7) => figures::figure7_properties(&rows),
+            (true, 8) => figures::figure8_properties(&rows),
+            (true, _) => figures::figure9_properties(&rows),
+        };
+        let variants = others.iter().enumerate().map(|(index, machine)| {
+            let rows = points(machine);
+            Variant {
+                machine: machine.name.clone(),
+                properties: match index {
+                    0 => figures::switch_properties(&rows),
+                    _ => figures::contention_properties(&rows),
+                },
+                rows,
+            }
+        });
+        let variants = variants.collect();
+        bar.finish_and_clear();
+        self.options
+            .draw(|| picture::figure(number, &machine.name, &rows))?;
+        let mut report = self.options.report(&machine, rows, properties);
+        report.variants = variants;
+        self.options
+            .finish(&report, |report| print::figure(number, report))
     }
 }
 

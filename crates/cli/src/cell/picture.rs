@@ -13,14 +13,7 @@ use plotters::prelude::*;
 use sidecore_cell::figures::Point;
 use sidecore_cell::tables::{Table1Row, Table2Row};
 use sidecore_cell::uio::Row;
-
-/// One line or one set of points.
-struct Series {
-    name: String,
-    points: Vec<(f64, f64)>,
-    /// Points alone: something measured. Otherwise a line.
-    measured: bool,
-}
+use sidecore_plot::{Axis, COLOURS, Mark, Series};
 
 pub(super) fn table1(machine: &str, rows: &[Table1Row]) -> Result<String> {
     let at = |row: &Table1Row| f64::from(row.workers);
@@ -90,7 +83,7 @@ pub(super) fn figure(number: u32, machine: &str, points: &[Point]) -> Result<Str
                     .copied()
                     .filter(|p| p.0 <= 16.0)
                     .collect(),
-                measured: each.measured,
+                ..each.clone()
             })
             .collect();
         chart(
@@ -165,18 +158,19 @@ pub(super) fn uio(rows: &[Row]) -> Result<String> {
 }
 
 fn line(name: &str, points: Vec<(f64, f64)>) -> Series {
-    Series {
-        name: name.into(),
-        points,
-        measured: false,
-    }
+    series(name, points, Mark::Line)
 }
 
 fn measured(name: &str, points: Vec<(f64, f64)>) -> Series {
+    series(name, points, Mark::Crosses)
+}
+
+fn series(name: &str, points: Vec<(f64, f64)>, mark: Mark) -> Series {
     Series {
         name: name.into(),
         points,
-        measured: true,
+        mark,
+        colour: 0,
     }
 }
 
@@ -185,83 +179,28 @@ fn one_chart(title: &str, x: &str, series: &[Series]) -> Result<String> {
 }
 
 fn draw(inside: impl FnOnce(&Area<'_>) -> Result<()>) -> Result<String> {
-    let mut svg = String::new();
-    {
-        let size = (WIDTH as u32, HEIGHT as u32);
-        let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
-        root.fill(&WHITE).map_err(failed)?;
-        inside(&root)?;
-        root.present().map_err(failed)?;
-    }
-    Ok(svg)
+    sidecore_plot::picture((WIDTH as u32, HEIGHT as u32), inside)
 }
 
 fn chart(area: &Area<'_>, title: &str, x: &str, series: &[Series]) -> Result<()> {
-    let all = || series.iter().flat_map(|each| &each.points);
-    let most = all().fold((1.0_f64, 0.0_f64), |most, point| {
-        (most.0.max(point.0), most.1.max(point.1))
-    });
-    let mut chart = ChartBuilder::on(area)
-        .caption(title, ("sans-serif", 20))
-        .margin(18)
-        .x_label_area_size(45)
-        .y_label_area_size(70)
-        .build_cartesian_2d(0.0..most.0 * 1.04, 0.0..most.1 * 1.12)
-        .map_err(failed)?;
-    chart
-        .configure_mesh()
-        .light_line_style(WHITE)
-        .x_desc(x)
-        .y_desc("seconds")
-        .axis_desc_style(("sans-serif", 15))
-        .x_labels(9)
-        .x_label_formatter(&|at| format!("{at:.0}"))
-        .y_label_formatter(&|at| format!("{at:.0}"))
-        .draw()
-        .map_err(failed)?;
     // Points take the colour of the line that they belong to: the same order.
-    let lines = series.iter().filter(|each| !each.measured).count().max(1);
-    for (index, each) in series.iter().enumerate() {
-        let colour = COLOURS[index % lines % COLOURS.len()];
-        let style = colour.stroke_width(2);
-        if each.measured {
-            let crosses = each.points.iter().map(|&at| Cross::new(at, 6, style));
-            chart
-                .draw_series(crosses)
-                .map_err(failed)?
-                .label(&each.name)
-                .legend(move |(x, y)| Cross::new((x + 12, y), 6, style));
-            continue;
-        }
-        chart
-            .draw_series(LineSeries::new(each.points.iter().copied(), style))
-            .map_err(failed)?
-            .label(&each.name)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 24, y)], style));
-        let dots = each
-            .points
-            .iter()
-            .map(|&at| Circle::new(at, 3, colour.filled()));
-        chart.draw_series(dots).map_err(failed)?;
-    }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
-        .background_style(WHITE.filled())
-        .border_style(GREY)
-        .label_font(("sans-serif", 14))
-        .legend_area_size(36)
-        .draw()
-        .map_err(failed)
+    let lines = series.iter().filter(|each| each.mark == Mark::Line).count();
+    let coloured = series.iter().cloned().enumerate();
+    let coloured: Vec<Series> = coloured
+        .map(|(index, each)| Series {
+            colour: index % lines.max(1),
+            ..each
+        })
+        .collect();
+    let axis = Axis {
+        title,
+        x,
+        y: "seconds",
+        letters: 15,
+    };
+    Ok(sidecore_plot::chart(area, &axis, &coloured)?)
 }
 
 const WIDTH: i32 = 1200;
 const HEIGHT: i32 = 560;
 const UIO_RATIO_MAX: f64 = 1.5;
-const COLOURS: [RGBColor; 5] = [
-    RGBColor(0, 114, 178),
-    RGBColor(213, 94, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-    RGBColor(90, 90, 90),
-];

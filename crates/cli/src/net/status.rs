@@ -14,6 +14,9 @@ pub(crate) struct Args {
     /// Everything, as one JSON object.
     #[arg(long)]
     json: bool,
+    /// Everything, in the text format of Prometheus.
+    #[arg(long, conflicts_with = "json")]
+    metrics: bool,
 }
 
 impl Args {
@@ -26,6 +29,10 @@ impl Args {
             output::json(&status)?;
             return Ok(Outcome::Done);
         }
+        if self.metrics {
+            output::line(sidecore_net::metrics::text(&status).trim_end())?;
+            return Ok(Outcome::Done);
+        }
         let number = |value: &serde_json::Value| value.as_u64().unwrap_or_default();
         let text = |value: &serde_json::Value| {
             let parts = value.as_array().into_iter().flatten();
@@ -35,11 +42,21 @@ impl Args {
         let (stack, engine) = (&status["stack"], &status["engine"]);
         output::line(&format!("addresses      {}", text(&status["addresses"])))?;
         output::line(&format!(
-            "sessions       {} live, {} opened, {} segments sent again, {} resets received",
+            "sessions       {} live, {} opened, {} resets received; {} of {} searches found in the \
+             local store",
             number(&status["sessions"]),
             number(&stack["opened"]),
-            number(&stack["retransmitted"]),
             number(&stack["resets_received"]),
+            number(&stack["search_hits"]),
+            number(&stack["searches"]),
+        ))?;
+        output::line(&format!(
+            "losses         {} segments sent again, {} repairs ({} needless), {} timeouts, {} probes",
+            number(&stack["retransmitted"]),
+            number(&stack["recoveries"]),
+            number(&stack["undone"]),
+            number(&stack["timeouts"]),
+            number(&stack["tail_probes"]),
         ))?;
         output::line(&format!(
             "frames         {} received, {} segments sent, {} malformed, {} wrong checksums",

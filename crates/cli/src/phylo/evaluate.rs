@@ -3,10 +3,11 @@
 use super::common;
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
-use sidecore_offload::{Pool, PoolConfig};
+use sidecore_offload::Pool;
 use sidecore_phylo::likelihood::{LENGTH_MIN, Lengths, Likelihood, Options};
-use sidecore_phylo::runner::{Runner, Serial};
+use sidecore_phylo::runner::{Runner, Serial, pool_config};
 use sidecore_phylo::tree::Tree;
+use sidecore_sched::Equi;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -82,10 +83,7 @@ impl Args {
         if engines == 1 {
             return self.with(Serial, 1);
         }
-        let pool = Pool::start(PoolConfig {
-            engines,
-            ..PoolConfig::default()
-        })?;
+        let pool = Pool::start(pool_config(engines, &[], Box::new(Equi::default())))?;
         self.with(&pool, engines)
     }
 

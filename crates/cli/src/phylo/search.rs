@@ -11,10 +11,11 @@ use anyhow::{Context, Result};
 use place::Place;
 use progress::Progress;
 use setup::Setup;
-use sidecore_offload::{Pool, PoolConfig};
+use sidecore_offload::Pool;
 use sidecore_phylo::analysis::foreman::Ended;
 use sidecore_phylo::analysis::plan::{Kind, Ledger};
 use sidecore_phylo::newick::Newick;
+use sidecore_phylo::runner::pool_config;
 use sidecore_phylo::support::Reference;
 use sidecore_phylo::ways::files::{Files, SUPPORT, SUPPORT_TBE};
 use sidecore_phylo::ways::ranks::Member;
@@ -87,12 +88,7 @@ impl Args {
             );
             files.log(&format!("going on: {resumed} results are there"))?;
         }
-        let pool = Pool::start(PoolConfig {
-            engines,
-            cpus: cpus.clone(),
-            policy,
-            ..PoolConfig::default()
-        })?;
+        let pool = Pool::start(pool_config(engines, &cpus, policy))?;
         let mut progress = Progress::new(&ledger);
         let job = setup.searches(&pool);
         let run = Run {
@@ -139,12 +135,7 @@ impl Args {
         engines: usize,
         policy: Box<dyn Policy>,
     ) -> Result<Outcome> {
-        let pool = Pool::start(PoolConfig {
-            engines,
-            cpus: cpus.to_vec(),
-            policy,
-            ..PoolConfig::default()
-        })?;
+        let pool = Pool::start(pool_config(engines, cpus, policy))?;
         let save_every = Duration::from_secs(self.save_every.into());
         member.work(&pool, cpus, &setup.searches(&pool), save_every)?;
         Ok(Outcome::Done)

@@ -14,14 +14,10 @@ use std::path::PathBuf;
 #[command(after_help = "\
 The same arguments make the same alignment on every machine. Parameters without a value in braces \
 are at their start: rates and frequencies equal, shape 1. Exit status: 0 written, 2 could not.")]
+#[command(group(clap::ArgGroup::new("along").required(true).args(["tree", "taxa"])))]
 pub(crate) struct Args {
     /// Tree in Newick to evolve along
-    #[arg(
-        long,
-        value_name = "FILE",
-        required_unless_present = "taxa",
-        conflicts_with = "taxa"
-    )]
+    #[arg(long, value_name = "FILE")]
     tree: Option<PathBuf>,
     /// Make a random tree of this many taxa instead, named t1 to tN
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(4..=100_000))]

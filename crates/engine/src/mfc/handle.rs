@@ -26,6 +26,7 @@ struct Flight<'c> {
 }
 
 impl<'c> Flight<'c> {
+    #[inline]
     fn land<T: Plain>(mut self, wait: bool) -> Buf<'c, T> {
         let buffer = match self.held.take() {
             Some(Held::Here(buffer)) => Some(buffer),
@@ -79,6 +80,7 @@ impl<'c, T: Plain> Get<'c, T> {
     }
 
     /// Waits until the bytes are there, and gives them.
+    #[inline]
     pub fn wait(self) -> Buf<'c, T> {
         self.flight.land(true)
     }
@@ -110,6 +112,7 @@ impl<'c, T: Plain> Put<'c, T> {
     }
 
     /// Waits until the bytes are in main memory, and gives the buffer back.
+    #[inline]
     pub fn wait(self) -> Buf<'c, T> {
         self.flight.land(true)
     }

@@ -349,16 +349,19 @@ impl<'c> Mfc<'c> {
         counters
     }
 
+    #[inline]
     fn clock(&self) -> u64 {
         if self.timed { clock::cycles() } else { 0 }
     }
 
+    #[inline]
     fn count(&self, change: impl FnOnce(&mut DmaCounters)) {
         let mut counters = self.counters.get();
         change(&mut counters);
         self.counters.set(counters);
     }
 
+    #[inline]
     fn count_time(&self, begun: u64) {
         if self.timed {
             let cycles = clock::cycles().wrapping_sub(begun);
@@ -366,6 +369,7 @@ impl<'c> Mfc<'c> {
         }
     }
 
+    #[inline]
     fn count_get(&self, bytes: usize, begun: u64) {
         self.count(|counters| {
             counters.gets += 1;
@@ -374,6 +378,7 @@ impl<'c> Mfc<'c> {
         self.count_time(begun);
     }
 
+    #[inline]
     fn count_put(&self, bytes: usize, begun: u64) {
         self.count(|counters| {
             counters.puts += 1;
@@ -495,6 +500,7 @@ impl<'c> Issue<'c> {
         self.issue_put(buffer, Kind::Put(target), Plan::List(list))
     }
 
+    #[inline]
     fn issue_get<T: Plain>(
         self,
         buffer: Buf<'c, T>,
@@ -517,7 +523,13 @@ impl<'c> Issue<'c> {
                 buffer.lend(source);
                 Held::Here(buffer)
             }
-            _ => {
+            // The usual case by the short way: no command is made of what is done at once.
+            (DmaMode::Copy | DmaMode::Borrow, source, Plan::Whole) => {
+                source.copy_to(0, &mut buffer.whole_mut()[..local_bytes]);
+                buffer.set_filled(local_bytes);
+                Held::Here(buffer)
+            }
+            (_, source, plan) => {
                 if self.mfc.mode == DmaMode::Checked {
                     buffer.whole_mut()[..local_bytes].fill(POISON);
                 }
@@ -529,6 +541,7 @@ impl<'c> Issue<'c> {
         Ok(Get::new(self.mfc, held))
     }
 
+    #[inline]
     fn issue_put<T: Plain>(
         self,
         buffer: Buf<'c, T>,
@@ -544,7 +557,13 @@ impl<'c> Issue<'c> {
                 buffer_bytes: buffer.len(),
             });
         }
-        let held = self.enqueue(kind, plan, buffer)?;
+        let held = match (self.mfc.mode, kind, plan) {
+            (DmaMode::Copy | DmaMode::Borrow, Kind::Put(mut target), Plan::Whole) => {
+                target.copy_from(0, &buffer[..local_bytes]);
+                Held::Here(buffer)
+            }
+            (_, kind, plan) => self.enqueue(kind, plan, buffer)?,
+        };
         self.mfc.count_put(bytes, begun);
         Ok(Put::new(self.mfc, held))
     }

@@ -16,6 +16,7 @@ pub struct ListElement {
 }
 
 /// Checks one transfer.
+#[inline]
 pub(crate) fn check(bytes: usize, local: usize, main: usize) -> Result<(), DmaError> {
     let alignment = match bytes {
         1 | 2 | 4 | 8 => bytes,
@@ -32,6 +33,7 @@ pub(crate) fn check(bytes: usize, local: usize, main: usize) -> Result<(), DmaEr
 }
 
 /// Checks a transfer of any size: as a list of 16 KiB elements it must not be too long.
+#[inline]
 pub(crate) fn check_large(bytes: usize) -> Result<(), DmaError> {
     let elements = bytes.div_ceil(TRANSFER_BYTES_MAX);
     if elements <= LIST_ELEMENTS_MAX {

@@ -50,6 +50,7 @@ pub(crate) struct Pool {
     classes: [Class; CLASS_BYTES.len()],
     bytes: usize,
     bytes_max: usize,
+    huge: HugePages,
 }
 
 #[derive(Debug, Default)]
@@ -61,11 +62,12 @@ struct Class {
 
 impl Pool {
     /// A pool that grows up to `bytes_max`.
-    pub(crate) fn new(bytes_max: usize) -> Self {
+    pub(crate) fn new(bytes_max: usize, huge: HugePages) -> Self {
         Self {
             classes: Default::default(),
             bytes: 0,
             bytes_max,
+            huge,
         }
     }
 
@@ -97,7 +99,7 @@ impl Pool {
         }
         // Huge pages where they can be had; memory counts when it is first used.
         let options = RegionOptions {
-            huge: HugePages::Transparent,
+            huge: self.huge,
             lock: false,
             touch: false,
         };

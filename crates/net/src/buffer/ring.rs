@@ -154,12 +154,13 @@ impl Ring {
 mod tests {
     use super::*;
     use crate::random::Random;
+    use sidecore_sys::HugePages;
     use std::collections::VecDeque;
 
     #[test]
     fn does_what_a_queue_does() {
         let mut random = Random::new(5);
-        let mut pool = Pool::new(64 << 20);
+        let mut pool = Pool::new(64 << 20, HugePages::None);
         let mut ring = Ring::EMPTY;
         let mut model: VecDeque<u8> = VecDeque::new();
         let mut next = 0_u8;
@@ -194,7 +195,7 @@ mod tests {
 
     #[test]
     fn bytes_written_ahead_survive_growth_and_consumption() {
-        let mut pool = Pool::new(64 << 20);
+        let mut pool = Pool::new(64 << 20, HugePages::None);
         let mut ring = Ring::EMPTY;
         ring.append(&mut pool, &[1; 100], 1 << 20);
         assert!(ring.write_at(&mut pool, 150, &[3; 50]));
@@ -209,7 +210,7 @@ mod tests {
 
     #[test]
     fn an_exhausted_pool_refuses() {
-        let mut pool = Pool::new(2 << 20);
+        let mut pool = Pool::new(2 << 20, HugePages::None);
         let mut rings = vec![Ring::EMPTY; 8193];
         let taken = rings
             .iter_mut()

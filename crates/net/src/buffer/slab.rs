@@ -12,6 +12,14 @@ pub(crate) struct Slab<T> {
 }
 
 impl<T: Default> Slab<T> {
+    /// One that does not allocate before more than `count` are in use at once.
+    pub(crate) fn with_capacity(count: usize) -> Self {
+        Self {
+            items: Vec::with_capacity(count),
+            free: Vec::with_capacity(count),
+        }
+    }
+
     /// Takes one, in the state that the last owner left it in.
     pub(crate) fn take(&mut self) -> u32 {
         self.free.pop().unwrap_or_else(|| {

@@ -129,6 +129,7 @@ fn counter(counters: &Counters, name: &str) -> Option<i64> {
         "timeouts" => counters.timeouts,
         "recoveries" => counters.recoveries,
         "tail_probes" => counters.tail_probes,
+        "undone" => counters.undone,
         "delayed_acks" => counters.delayed_acks,
         "cookies_sent" => counters.cookies_sent,
         "cookies_accepted" => counters.cookies_accepted,

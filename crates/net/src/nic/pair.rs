@@ -8,21 +8,28 @@
 //! *asleep* word, each on lines of its own, then `ring_bytes` of records: 16 bytes that describe the
 //! frame, the frame, padding to 16. A record does not wrap; one that would is preceded by a skip.
 //!
-//! Must stay true: positions only grow and are published with Release (partner: the Acquire of the
-//! other side); every length is copied once and checked, so that a hostile other side ends the link
-//! and no more. One thread at a time on each side.
+//! Must stay true: positions only grow, and are published as `order` says; every length is copied once
+//! and checked, so that a hostile other side ends the link and no more. One thread at a time on each
+//! side.
+
+mod order;
+
+/// What `order` works on; loom has its own.
+mod atomic {
+    pub(super) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+}
 
 use super::checksum;
 use super::{
     Capabilities, FRAME_BYTES_MAX, Nic, NicError, Outgoing, Received, ReceivedChecksum,
     TransmitChecksum,
 };
+use order::Words;
 use sidecore_sys::local_socket;
 use sidecore_sys::{SharedMap, SharedSlice, Sharing, SysError};
 use std::num::NonZeroU16;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// How to make a link.
 #[derive(Debug, Clone)]
@@ -169,9 +176,11 @@ impl Pair {
             .slice()
             .range(start..start + HEAD_BYTES + self.ring_bytes)?;
         Some(RingView {
-            sender: all.overlay(0)?,
-            receiver: all.overlay(128)?,
-            asleep: all.overlay(256)?,
+            words: Words {
+                sender: all.overlay(0)?,
+                receiver: all.overlay(128)?,
+                asleep: all.overlay(256)?,
+            },
             records: all.range(HEAD_BYTES..HEAD_BYTES + self.ring_bytes)?,
         })
     }
@@ -191,10 +200,9 @@ impl Pair {
         let room = |taken: u64| self.ring_bytes - (self.written.wrapping_sub(taken)) as usize;
         let mut taken = self.taken;
         if room(taken) < needed {
-            // Acquire: partner of the receiver's Release; it has read what we write over.
-            taken = ring.receiver.load(Ordering::Acquire);
             // A hostile position is as good as none.
-            if self.written.wrapping_sub(taken) > self.ring_bytes as u64 || room(taken) < needed {
+            taken = ring.words.read(self.written, self.ring_bytes as u64)?;
+            if room(taken) < needed {
                 return None;
             }
         }
@@ -213,12 +221,7 @@ impl Pair {
         let Some(ring) = self.ring(self.side).filter(|_| written != published) else {
             return;
         };
-        ring.sender.store(written, Ordering::Release);
-        // Either we see that the other side is asleep, or it sees our frames before it sleeps;
-        // partner: the fence in `arm`.
-        fence(Ordering::SeqCst);
-        if ring.asleep.load(Ordering::Relaxed) != 0 {
-            ring.asleep.store(0, Ordering::Relaxed);
+        if ring.words.publish(written) {
             local_socket::poke(self.bells[1 - self.side].as_fd());
         }
         self.published = written;
@@ -231,12 +234,8 @@ impl Pair {
             return Ok(true);
         }
         let ring = self.ring(1 - self.side).ok_or_else(nonsense)?;
-        // Acquire: partner of the sender's Release; the records are there.
-        let available = ring.sender.load(Ordering::Acquire);
-        if available.wrapping_sub(self.read) > self.ring_bytes as u64 {
-            return Err(nonsense());
-        }
-        self.available = available;
+        let written = ring.words.written(self.read, self.ring_bytes as u64);
+        self.available = written.ok_or_else(nonsense)?;
         Ok(self.available != self.read)
     }
 
@@ -284,7 +283,7 @@ impl Nic for Pair {
         if self.asleep {
             self.asleep = false;
             if let Some(ring) = self.ring(1 - self.side) {
-                ring.asleep.store(0, Ordering::Relaxed);
+                ring.words.wake_up();
             }
             local_socket::hush(self.bells[self.side].as_fd());
         }
@@ -307,7 +306,7 @@ impl Nic for Pair {
         if self.read != begun {
             let read = self.read;
             if let Some(ring) = self.ring(1 - self.side) {
-                ring.receiver.store(read, Ordering::Release);
+                ring.words.release(read);
             }
         }
         Ok(count)
@@ -371,19 +370,15 @@ impl Nic for Pair {
     fn arm(&mut self) -> Result<bool, NicError> {
         self.asleep = true;
         if let Some(ring) = self.ring(1 - self.side) {
-            ring.asleep.store(1, Ordering::Relaxed);
+            ring.words.fall_asleep();
         }
-        // Partner: the fence in `publish`.
-        fence(Ordering::SeqCst);
         Ok(!self.look()?)
     }
 }
 
 /// One direction's words and records.
 struct RingView<'m> {
-    sender: &'m AtomicU64,
-    receiver: &'m AtomicU64,
-    asleep: &'m AtomicU32,
+    words: Words<'m>,
     records: SharedSlice<'m>,
 }
 

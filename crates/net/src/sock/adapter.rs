@@ -2,9 +2,10 @@
 
 use super::stack::{Id, SocketError, SocketOption, Sockets, Status};
 use crate::error::{NetError, SessionError};
+use crate::stack::Stack;
+use crate::stack::options::SessionOption;
 use crate::stack::sockets::{Event, ListenerId, SessionId, UdpId};
-use crate::stack::{Stack, session};
-use crate::state::hot::flag;
+use crate::tcp::cold::Keepalive;
 use std::net::SocketAddr;
 
 /// What an [`Id`] names: two bits of kind, 30 of number, 32 of generation.
@@ -170,27 +171,26 @@ impl Sockets for Stack {
         .ok();
     }
 
-    fn set(&mut self, session_id: Id, option: SocketOption) -> Result<(), SocketError> {
-        let number = self.number(Name::session(session_id)?)?;
-        let mut session = session(&mut self.store, &mut self.common, number);
-        match option {
-            SocketOption::NoDelay(true) => {
-                session.hot.set(flag::NO_DELAY);
-                session.make_ready();
+    fn set(&mut self, socket: Id, option: SocketOption) -> Result<(), SocketError> {
+        let option = match option {
+            SocketOption::NoDelay(on) => SessionOption::NoDelay(on),
+            SocketOption::KeepaliveIdleSeconds(0) => SessionOption::Keepalive(None),
+            SocketOption::KeepaliveIdleSeconds(idle_s) => {
+                let keepalive = self.common.config.keepalive;
+                SessionOption::Keepalive(Some(Keepalive {
+                    idle_s,
+                    ..keepalive
+                }))
             }
-            SocketOption::NoDelay(false) => session.hot.clear(flag::NO_DELAY),
-            SocketOption::KeepaliveIdleSeconds(0) => {
-                session.hot.clear(flag::KEEPALIVE);
-                session.watch_keepalive();
-            }
-            SocketOption::KeepaliveIdleSeconds(seconds) => {
-                session.cold.keepalive.idle_s = seconds;
-                session.hot.set(flag::KEEPALIVE);
-                session.watch_keepalive();
-            }
-            SocketOption::UserTimeoutMs(milliseconds) => {
-                session.cold.user_timeout_ms = milliseconds;
-            }
+            SocketOption::UserTimeoutMs(milliseconds) => SessionOption::UserTimeout(milliseconds),
+            SocketOption::SendBytes(bytes) => SessionOption::SendBytes(bytes),
+            SocketOption::ReceiveBytes(bytes) => SessionOption::ReceiveBytes(bytes),
+            SocketOption::SegmentBytesMax(bytes) => SessionOption::SegmentBytesMax(bytes),
+        };
+        match Name::of(socket) {
+            Name::Session(id) => self.set_option(id, option)?,
+            Name::Listener(id) => self.set_listener_option(id, option)?,
+            Name::Udp(_) => return Err(SocketError::NotOpen),
         }
         Ok(())
     }

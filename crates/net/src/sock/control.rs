@@ -108,6 +108,20 @@ pub(crate) struct News {
 }
 
 impl News {
+    /// Nothing yet; and the engine's bell.
+    pub(crate) fn new() -> Result<(Arc<Self>, Arc<OwnedFd>), SysError> {
+        let engine = Arc::new(local_socket::bell()?);
+        let news = Self {
+            flag: AtomicBool::new(false),
+            arrived: Mutex::new(Vec::new()),
+            asked: AtomicBool::new(false),
+            answer: Mutex::new(None),
+            control: local_socket::bell()?,
+            engine: Arc::clone(&engine),
+        };
+        Ok((Arc::new(news), engine))
+    }
+
     pub(crate) fn take_flag(&self) -> bool {
         // Looked at first: a load of a line that nobody writes costs nothing.
         self.is_flagged() && self.flag.swap(false, Ordering::AcqRel)
@@ -165,15 +179,7 @@ impl Control {
     pub fn start(path: &Path, admission: Admission) -> Result<(Self, Server), SockError> {
         let place = place::take(path, admission.uids.is_empty())
             .map_err(|error| SockError::of_place(error, path))?;
-        let engine = Arc::new(local_socket::bell()?);
-        let news = Arc::new(News {
-            flag: AtomicBool::new(false),
-            arrived: Mutex::new(Vec::new()),
-            asked: AtomicBool::new(false),
-            answer: Mutex::new(None),
-            control: local_socket::bell()?,
-            engine: Arc::clone(&engine),
-        });
+        let (news, engine) = News::new()?;
         let stop = Arc::new(AtomicBool::new(false));
         let doorkeeper = Doorkeeper {
             place,

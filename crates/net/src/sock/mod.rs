@@ -14,8 +14,14 @@ mod adapter;
 pub mod client;
 pub mod control;
 pub mod layout;
+pub(crate) mod order;
 pub(crate) mod ring;
 pub mod server;
 pub mod stack;
+
+/// What `order` works on; loom has its own.
+mod atomic {
+    pub(super) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+}
 
 pub use stack::{Id, SocketError, SocketOption, Sockets, Status};

@@ -2,49 +2,54 @@
 //!
 //! An entry is one line: seven words, and an eighth that says which turn of the ring they belong to.
 //! So a message moves one line from core to core; the reader's position is only looked at when the
-//! writer believes that the ring is full.
+//! writer believes that the ring is full. How is in `order`; here is where it lies.
 //!
 //! Must stay true: what is read out of shared memory is copied once and means nothing until it was
-//! checked; a position that makes no sense is a [`Violation`]. Partners: the Release of the eighth
-//! word and its Acquire; the Release of the reader's position and its Acquire.
+//! checked; a position that makes no sense is a [`Violation`].
 #![allow(unsafe_code)] // says that an entry is made of atomics
 
 use super::layout::{ENTRIES, ENTRY_BYTES, Entry};
+use super::order::{self, Line, Lines};
 use sidecore_sys::{Overlay, SharedSlice};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
-/// The other side broke the rules.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Violation;
-
-/// An entry as it lies in memory.
-#[repr(C, align(64))]
-struct Line {
-    words: [AtomicU64; 7],
-    turn: AtomicU64,
-}
+pub(crate) use super::order::Violation;
 
 const _: () = assert!(size_of::<Line>() == ENTRY_BYTES);
 
 // SAFETY: `repr(C)`, eight atomics that fill its 64 bytes, so no padding; any bytes are valid.
 unsafe impl Overlay for Line {}
 
-/// The writing side's state. What it knows it keeps to itself.
+/// A ring in shared memory: where its entries lie, and the reader's position.
+struct Place<'m> {
+    memory: SharedSlice<'m>,
+    place: (usize, usize),
+}
+
+impl Lines<ENTRIES> for Place<'_> {
+    #[inline]
+    fn line(&self, index: usize) -> Option<&Line> {
+        self.memory.overlay(self.place.0 + index * ENTRY_BYTES)
+    }
+
+    #[inline]
+    fn position(&self) -> Option<&AtomicU64> {
+        self.memory.overlay(self.place.1)
+    }
+}
+
+/// The writing side's state.
 #[derive(Debug)]
 pub(crate) struct Writer {
-    /// Where the entries and the reader's position lie.
     place: (usize, usize),
-    next: u64,
-    /// What the reader has taken, as last seen.
-    taken: u64,
+    state: order::Writer<ENTRIES>,
 }
 
 impl Writer {
     pub(crate) fn new(place: (usize, usize)) -> Self {
         Self {
             place,
-            next: 0,
-            taken: 0,
+            state: order::Writer::default(),
         }
     }
 
@@ -55,17 +60,8 @@ impl Writer {
         memory: SharedSlice<'_>,
         wanted: usize,
     ) -> Result<usize, Violation> {
-        let known = ENTRIES - (self.next - self.taken) as usize;
-        if known >= wanted {
-            return Ok(known);
-        }
-        let position: &AtomicU64 = memory.overlay(self.place.1).ok_or(Violation)?;
-        let taken = position.load(Ordering::Acquire);
-        if taken < self.taken || taken > self.next {
-            return Err(Violation);
-        }
-        self.taken = taken;
-        Ok(ENTRIES - (self.next - taken) as usize)
+        let place = self.place;
+        self.state.room(&Place { memory, place }, wanted)
     }
 
     /// Writes an entry; false where there is no room.
@@ -75,17 +71,8 @@ impl Writer {
         memory: SharedSlice<'_>,
         entry: &Entry,
     ) -> Result<bool, Violation> {
-        if self.room(memory, 1)? == 0 {
-            return Ok(false);
-        }
-        let at = self.place.0 + (self.next as usize % ENTRIES) * ENTRY_BYTES;
-        let line: &Line = memory.overlay(at).ok_or(Violation)?;
-        for (word, value) in line.words.iter().zip(entry.encode()) {
-            word.store(value, Ordering::Relaxed);
-        }
-        self.next += 1;
-        line.turn.store(self.next, Ordering::Release);
-        Ok(true)
+        let place = self.place;
+        self.state.write(&Place { memory, place }, &entry.encode())
     }
 }
 
@@ -93,66 +80,38 @@ impl Writer {
 #[derive(Debug)]
 pub(crate) struct Reader {
     place: (usize, usize),
-    next: u64,
-    released: u64,
+    state: order::Reader<ENTRIES>,
 }
 
 impl Reader {
     pub(crate) fn new(place: (usize, usize)) -> Self {
         Self {
             place,
-            next: 0,
-            released: 0,
+            state: order::Reader::default(),
         }
     }
 
     /// Whether an entry waits.
     #[inline]
     pub(crate) fn is_empty(&self, memory: SharedSlice<'_>) -> bool {
-        self.line(memory)
-            .is_none_or(|line| line.turn.load(Ordering::Acquire) != self.next + 1)
+        let place = self.place;
+        self.state.is_empty(&Place { memory, place })
     }
 
     /// Takes the next entry.
     #[inline]
     pub(crate) fn read(&mut self, memory: SharedSlice<'_>) -> Option<Entry> {
-        let line = self.line(memory)?;
-        // Any other turn is an old entry, or nonsense of which nothing comes.
-        if line.turn.load(Ordering::Acquire) != self.next + 1 {
-            return None;
-        }
-        let mut words = [0; 7];
-        for (value, word) in words.iter_mut().zip(&line.words) {
-            *value = word.load(Ordering::Relaxed);
-        }
-        self.next += 1;
-        if self.next - self.released >= RELEASE_EVERY {
-            self.release(memory);
-        }
-        Some(Entry::decode(words))
-    }
-
-    fn release(&mut self, memory: SharedSlice<'_>) {
-        if let Some(position) = memory.overlay::<AtomicU64>(self.place.1) {
-            position.store(self.next, Ordering::Release);
-        }
-        self.released = self.next;
-    }
-
-    #[inline]
-    fn line<'m>(&self, memory: SharedSlice<'m>) -> Option<&'m Line> {
-        memory.overlay(self.place.0 + (self.next as usize % ENTRIES) * ENTRY_BYTES)
+        let place = self.place;
+        self.state.read(&Place { memory, place }).map(Entry::decode)
     }
 }
-
-/// The writer hears of so many free places at once.
-const RELEASE_EVERY: u64 = (ENTRIES / 8) as u64;
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::sock::layout::{CHUNKS, REQUESTS};
     use sidecore_sys::{SharedMap, Sharing};
+    use std::sync::atomic::Ordering;
 
     #[test]
     fn a_million_entries_cross_two_threads_in_order() {

@@ -11,6 +11,7 @@ mod requests;
 
 use super::control::News;
 use super::layout::{CHUNK_BYTES, CHUNKS, CLIENT_ASLEEP, ENGINE_ASLEEP, EVENTS, REQUESTS};
+use super::order;
 use super::ring::{Reader, Violation, Writer};
 use super::stack::{Id, Sockets};
 use books::{Chunks, SocketTable};
@@ -21,7 +22,7 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// What the engine and the thread that lets processes in both know of one.
 #[derive(Debug)]
@@ -138,11 +139,9 @@ impl Server {
 
     /// Has processes ring the bell from now on; false where a request waits already.
     pub fn arm(&self) -> bool {
-        for client in self.clients.iter().flatten() {
-            client.engine_asleep(1);
-        }
-        // Partner: the fence in the client's `tell`: it sees that we sleep, or we see its request.
-        fence(Ordering::SeqCst);
+        // Partner: the client's `ring`.
+        let clients = self.clients.iter().flatten();
+        order::announce_sleep(clients.filter_map(Client::asleep_word));
         let waits = |client: &Client| !client.requests.is_empty(client.memory());
         !self.news.is_flagged()
             && !self.clients.iter().flatten().any(|client| {
@@ -153,7 +152,9 @@ impl Server {
     /// Has them ring no longer.
     pub fn disarm(&self) {
         for client in self.clients.iter().flatten() {
-            client.engine_asleep(0);
+            if let Some(word) = client.asleep_word() {
+                word.store(0, Ordering::Relaxed);
+            }
         }
         local_socket::hush(self.bell.as_fd());
     }
@@ -191,17 +192,22 @@ impl Server {
 
     fn hear_news(&mut self, stack: &mut impl Sockets) {
         for attachment in self.news.take_arrived() {
-            let client = Client::new(attachment);
-            match self.clients.iter_mut().find(|place| place.is_none()) {
-                Some(place) => *place = Some(client),
-                None => self.clients.push(Some(client)),
-            }
+            self.admit(attachment);
         }
         for index in 0..self.clients.len() {
             let gone = |client: &Client| client.attachment.gone.load(Ordering::Acquire);
             if self.clients[index].as_ref().is_some_and(gone) {
                 self.part(index, stack);
             }
+        }
+    }
+
+    /// Serves a process from now on.
+    pub(crate) fn admit(&mut self, attachment: Arc<Attachment>) {
+        let client = Client::new(attachment);
+        match self.clients.iter_mut().find(|place| place.is_none()) {
+            Some(place) => *place = Some(client),
+            None => self.clients.push(Some(client)),
         }
     }
 
@@ -333,20 +339,19 @@ impl Client {
         if !std::mem::take(&mut self.told) {
             return;
         }
-        // Partner: the fence before the client sleeps.
-        fence(Ordering::SeqCst);
-        if let Some(asleep) = self.memory().overlay::<AtomicU32>(CLIENT_ASLEEP)
-            && asleep.load(Ordering::Relaxed) != 0
+        // Partner: the client's `sleep`.
+        let word: Option<&AtomicU32> = self.memory().overlay(CLIENT_ASLEEP);
+        if order::sleeps(word)
+            && let Some(asleep) = word
         {
             asleep.store(0, Ordering::Relaxed);
             shared_futex::wake(asleep, 1);
         }
     }
 
-    fn engine_asleep(&self, value: u32) {
-        if let Some(word) = self.memory().overlay::<AtomicU32>(ENGINE_ASLEEP) {
-            word.store(value, Ordering::Relaxed);
-        }
+    /// Says that the engine sleeps.
+    fn asleep_word(&self) -> Option<&AtomicU32> {
+        self.memory().overlay(ENGINE_ASLEEP)
     }
 }
 

@@ -71,7 +71,7 @@ impl SocketError {
     }
 }
 
-/// What can be set on a session. The numbers are part of the protocol.
+/// What can be set on a session, or on a listener for the sessions that come to it. The numbers are part of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SocketOption {
@@ -81,6 +81,13 @@ pub enum SocketOption {
     KeepaliveIdleSeconds(u32),
     /// 3: how long data may stay unacknowledged, in milliseconds; 0 for the default.
     UserTimeoutMs(u32),
+    /// 4: bytes that may be queued and not yet acknowledged, 4,096 to 8 MiB.
+    SendBytes(u32),
+    /// 5: bytes that may be received and not yet read, 4,096 to 8 MiB: the window, and where the SYN
+    /// has not gone its scale.
+    ReceiveBytes(u32),
+    /// 6: no larger segments than this either way, 88 to 32,767; where the SYN has not gone.
+    SegmentBytesMax(u16),
 }
 
 impl SocketOption {
@@ -91,6 +98,9 @@ impl SocketOption {
             1 => Some(Self::NoDelay(value != 0)),
             2 => Some(Self::KeepaliveIdleSeconds(value)),
             3 => Some(Self::UserTimeoutMs(value)),
+            4 => Some(Self::SendBytes(value)),
+            5 => Some(Self::ReceiveBytes(value)),
+            6 => value.try_into().ok().map(Self::SegmentBytesMax),
             _ => None,
         }
     }
@@ -102,6 +112,9 @@ impl SocketOption {
             Self::NoDelay(on) => (1, on.into()),
             Self::KeepaliveIdleSeconds(seconds) => (2, seconds),
             Self::UserTimeoutMs(milliseconds) => (3, milliseconds),
+            Self::SendBytes(bytes) => (4, bytes),
+            Self::ReceiveBytes(bytes) => (5, bytes),
+            Self::SegmentBytesMax(bytes) => (6, bytes.into()),
         }
     }
 }
@@ -158,11 +171,11 @@ pub trait Sockets {
     /// Lets go of one and resets a session. The name is not valid any more.
     fn abort(&mut self, socket: Id);
 
-    /// Sets an option of a session.
+    /// Sets an option of a session, or of a listener for sessions to come.
     ///
     /// # Errors
-    /// Not open.
-    fn set(&mut self, session: Id, option: SocketOption) -> Result<(), SocketError>;
+    /// Not open, invalid.
+    fn set(&mut self, socket: Id, option: SocketOption) -> Result<(), SocketError>;
 
     /// Opens a UDP socket.
     ///

@@ -5,6 +5,7 @@ use crate::error::NetError;
 use crate::state::store::Placement;
 use crate::tcp::cold::Keepalive;
 use crate::tcp::congestion::Algorithm;
+use sidecore_sys::HugePages;
 use std::net::IpAddr;
 
 /// An address and the length of its network's prefix.
@@ -43,6 +44,9 @@ pub struct Config {
     pub placement: Placement,
     /// All buffers together, in bytes.
     pub buffers_bytes: usize,
+    /// Which huge pages control blocks, the table and buffers try for. What a machine wants is the
+    /// caller's to know (`sidecore tlb --learn`): the core looks at no file.
+    pub huge_pages: HugePages,
     /// A session's send ring, in bytes.
     pub send_bytes: u32,
     /// A session's receive ring, in bytes: its window.
@@ -77,6 +81,7 @@ impl Default for Config {
             sessions_max: 131_072,
             placement: Placement::default(),
             buffers_bytes: 1 << 30,
+            huge_pages: HugePages::Transparent,
             send_bytes: 1 << 20,
             receive_bytes: 1 << 20,
             window_scale: 8,

@@ -40,6 +40,8 @@ pub struct Counters {
     pub timeouts: u64,
     /// Times that loss was found without a timeout.
     pub recoveries: u64,
+    /// Windows that had been lowered for what was only late, and are as before (RFC 3708, RFC 4015).
+    pub undone: u64,
     /// Tail-loss probes (RFC 8985).
     pub tail_probes: u64,
     /// Delayed acknowledgments whose time ran out.

@@ -79,15 +79,15 @@ impl Stack {
             });
         }
         let mut random = Random::new(config.seed);
-        let store = Store::new(config.placement, config.sessions_max)?;
+        let store = Store::new(config.placement, config.sessions_max, config.huge_pages)?;
         let interface = Interface::new(nic, &config.addresses, &config.routes);
         let common = Common {
             now_ns: 0,
             now_us: 0,
             now_ms: 0,
             tick: 0,
-            pool: Pool::new(config.buffers_bytes),
-            boards: Slab::default(),
+            pool: Pool::new(config.buffers_bytes, config.huge_pages),
+            boards: Slab::with_capacity(BOARDS_FIRST),
             gaps: Slab::default(),
             wheel: Wheel::new(0),
             secrets: Secrets::new(&mut random),
@@ -107,7 +107,7 @@ impl Stack {
             config,
         };
         let mut stack = Self {
-            table: Table::new(common.config.sessions_max)?,
+            table: Table::new(common.config.sessions_max, common.config.huge_pages)?,
             listeners: Listeners::default(),
             datagrams: Datagrams::default(),
             staging: Staging::new(common.config.placement),
@@ -306,6 +306,8 @@ pub(crate) fn session<'s>(
     }
 }
 
+/// Scoreboards that there is room for from the start.
+const BOARDS_FIRST: usize = 256;
 /// First length of lists that grow with what happens in one round.
 const LIST: usize = 4096;
 

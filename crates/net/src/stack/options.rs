@@ -1,11 +1,12 @@
 //! What can be set on a session, and what can be asked about it.
 
-use super::sockets::SessionId;
+use super::sockets::{ListenerId, SessionId};
 use super::{Stack, session};
 use crate::buffer::pool::BUFFER_BYTES_MAX;
 use crate::buffer::slab::NONE;
 use crate::error::NetError;
 use crate::state::hot::{State, flag};
+use crate::tcp::Session;
 use crate::tcp::cold::Keepalive;
 use crate::tcp::congestion::{Algorithm, Congestion, Control};
 
@@ -21,8 +22,12 @@ pub enum SessionOption {
     Keepalive(Option<Keepalive>),
     /// Bytes that may be written and not yet acknowledged, 4,096 to 8 MiB.
     SendBytes(u32),
-    /// Bytes that may be received and not yet read; more than before, 8 MiB at most.
+    /// Bytes that may be received and not yet read, 4,096 to 8 MiB. Of a listener, or before the SYN has
+    /// gone: also the window scale that goes with it. Later: only more than before.
     ReceiveBytes(u32),
+    /// No larger segments than this either way (TCP_MAXSEG), 88 to 32,767 bytes. It counts for sessions
+    /// whose SYN has not gone.
+    SegmentBytesMax(u16),
     /// Which congestion control; starts anew.
     Congestion(Algorithm),
     /// Milliseconds that data may stay unacknowledged while the peer is silent (RFC 5482); 0 for
@@ -101,48 +106,25 @@ impl Stack {
     /// [`NetError::Gone`], [`NetError::Config`] for a value outside its range.
     pub fn set_option(&mut self, id: SessionId, option: SessionOption) -> Result<(), NetError> {
         let number = self.number(id)?;
-        let mut session = session(&mut self.store, &mut self.common, number);
-        let mut switch = |flags, on| {
-            if on {
-                session.hot.set(flags);
-            } else {
-                session.hot.clear(flags);
-            }
-        };
-        match option {
-            SessionOption::NoDelay(on) => {
-                switch(flag::NO_DELAY, on);
-                session.make_ready();
-            }
-            SessionOption::Cork(on) => {
-                switch(flag::CORKED, on);
-                session.make_ready();
-            }
-            SessionOption::Keepalive(keepalive) => {
-                switch(flag::KEEPALIVE, keepalive.is_some());
-                session.cold.keepalive = keepalive.unwrap_or_default();
-                let waits = matches!(session.hot.state, State::TIME_WAIT | State::FIN_WAIT_2);
-                if !waits {
-                    session.watch_keepalive();
-                }
-            }
-            SessionOption::SendBytes(bytes) => session.path.send_bytes = ring_bytes(bytes)?,
-            SessionOption::ReceiveBytes(bytes) => {
-                // A window that was told is never taken back.
-                let bytes = ring_bytes(bytes)?;
-                session.path.receive_bytes = session.path.receive_bytes.max(bytes);
-            }
-            SessionOption::Congestion(algorithm) => {
-                if session.cold.congestion.algorithm() != algorithm {
-                    session.cold.congestion = Congestion::new(algorithm);
-                }
-            }
-            SessionOption::UserTimeout(ms) => session.cold.user_timeout_ms = ms,
-            SessionOption::QuickAck => {
-                session.hot.set(flag::QUICK);
-                session.cold.quick = u8::MAX;
-            }
-        }
+        option.check()?;
+        session(&mut self.store, &mut self.common, number).set_option(option);
+        Ok(())
+    }
+
+    /// Sets something on all sessions that will come to a listener, before their SYN is answered.
+    ///
+    /// # Errors
+    /// As [`Stack::set_option`].
+    pub fn set_listener_option(
+        &mut self,
+        id: ListenerId,
+        option: SessionOption,
+    ) -> Result<(), NetError> {
+        option.check()?;
+        let options = &mut self.listener(id)?.options;
+        let kind = std::mem::discriminant(&option);
+        options.retain(|one| std::mem::discriminant(one) != kind);
+        options.push(option);
         Ok(())
     }
 
@@ -184,15 +166,80 @@ impl Stack {
     }
 }
 
-fn ring_bytes(bytes: u32) -> Result<u32, NetError> {
-    if (4096..=BUFFER_BYTES_MAX as u32).contains(&bytes) {
-        return Ok(bytes);
+impl Session<'_> {
+    fn switch(&mut self, flags: u32, on: bool) {
+        if on {
+            self.hot.set(flags);
+        } else {
+            self.hot.clear(flags);
+        }
     }
-    Err(NetError::Config {
-        what: "a session's buffer",
-        value: bytes.to_string(),
-        rule: "4096 to 8388608 bytes",
-    })
+
+    /// Sets what was checked.
+    pub(crate) fn set_option(&mut self, option: SessionOption) {
+        match option {
+            SessionOption::NoDelay(on) => {
+                self.switch(flag::NO_DELAY, on);
+                self.make_ready();
+            }
+            SessionOption::Cork(on) => {
+                self.switch(flag::CORKED, on);
+                self.make_ready();
+            }
+            SessionOption::Keepalive(keepalive) => {
+                self.switch(flag::KEEPALIVE, keepalive.is_some());
+                self.cold.keepalive = keepalive.unwrap_or_default();
+                let waits = matches!(self.hot.state, State::TIME_WAIT | State::FIN_WAIT_2);
+                if !waits {
+                    self.watch_keepalive();
+                }
+            }
+            SessionOption::SendBytes(bytes) => self.path.send_bytes = bytes,
+            SessionOption::ReceiveBytes(bytes) if self.is_unsaid() => self.set_first_window(bytes),
+            SessionOption::SegmentBytesMax(bytes) => self.cold.mss_max = bytes,
+            SessionOption::ReceiveBytes(bytes) => {
+                // A window that was told is never taken back.
+                self.path.receive_bytes = self.path.receive_bytes.max(bytes);
+            }
+            SessionOption::Congestion(algorithm) => {
+                if self.cold.congestion.algorithm() != algorithm {
+                    self.cold.congestion = Congestion::new(algorithm);
+                }
+            }
+            SessionOption::UserTimeout(ms) => self.cold.user_timeout_ms = ms,
+            SessionOption::QuickAck => {
+                self.hot.set(flag::QUICK);
+                self.cold.quick = u8::MAX;
+            }
+        }
+    }
+}
+
+impl SessionOption {
+    /// Refuses a value outside its range.
+    fn check(self) -> Result<(), NetError> {
+        let (what, value, rule, range) = match self {
+            Self::SendBytes(bytes) | Self::ReceiveBytes(bytes) => {
+                let rule = "4096 to 8388608 bytes";
+                (
+                    "a session's buffer",
+                    bytes,
+                    rule,
+                    4096..=BUFFER_BYTES_MAX as u32,
+                )
+            }
+            Self::SegmentBytesMax(bytes) => {
+                let rule = "88 to 32767 bytes";
+                ("the largest segment", bytes.into(), rule, 88..=32_767)
+            }
+            _ => return Ok(()),
+        };
+        if range.contains(&value) {
+            return Ok(());
+        }
+        let value = value.to_string();
+        Err(NetError::Config { what, value, rule })
+    }
 }
 
 fn state(state: State) -> SessionState {

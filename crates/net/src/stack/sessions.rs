@@ -3,6 +3,7 @@
 //! Source: RFC 9293 sections 3.10.7.1 and 3.10.7.2, RFC 4987, RFC 6191 (TIME-WAIT reuse).
 
 use super::arrival::Arrival;
+use super::options::SessionOption;
 use super::{Stack, session};
 use crate::buffer::slab::NONE;
 use crate::random::Ends;
@@ -10,6 +11,7 @@ use crate::state::hot::{State, flag};
 use crate::tcp::Happening;
 use crate::tcp::cookie::{self, Told};
 use crate::tcp::listener::Listener;
+use crate::tcp::open::scale_for;
 use crate::tcp::sequence::before;
 use crate::wire::tcp::{self, ACK, Options, RST, SYN, Segment, Tcp};
 use crate::wire::{Ip, ip};
@@ -123,19 +125,22 @@ impl Stack {
             return;
         }
         if !of.takes_embryo() {
-            self.answer_with_cookie(arrival, segment);
+            self.answer_with_cookie(listener, arrival, segment);
             return;
         }
         self.common
             .neighbors
             .suppose_hop(&self.common.interface, arrival, self.common.now_ns);
         let Some(number) = self.open_session(&arrival.ends, arrival.hash) else {
-            self.answer_with_cookie(arrival, segment);
+            self.answer_with_cookie(listener, arrival, segment);
             return;
         };
         self.listeners.all[listener as usize].embryos += 1;
         let mut session = session(&mut self.store, &mut self.common, number);
         session.cold.listener = listener;
+        for &option in &self.listeners.all[listener as usize].options {
+            session.set_option(option);
+        }
         session.begin_accept(segment);
     }
 
@@ -185,7 +190,7 @@ impl Stack {
     }
 
     /// RFC 4987 section 3.6: answers a SYN and keeps nothing.
-    fn answer_with_cookie(&mut self, arrival: &Arrival, segment: &Segment<'_>) {
+    fn answer_with_cookie(&mut self, listener: u32, arrival: &Arrival, segment: &Segment<'_>) {
         let ends = &arrival.ends;
         let common = &mut self.common;
         let options = &segment.options;
@@ -196,6 +201,16 @@ impl Stack {
             mss: Some(self.mtu_bytes as u16 - ip::header_bytes(&ends.local) as u16 - 20),
             ..Options::default()
         };
+        let (mut receive_bytes, mut window_scale) = (config.receive_bytes, config.window_scale);
+        for option in &self.listeners.all[listener as usize].options {
+            match *option {
+                SessionOption::ReceiveBytes(bytes) => {
+                    (receive_bytes, window_scale) = (bytes, scale_for(bytes));
+                }
+                SessionOption::SegmentBytesMax(bytes) => answer.mss = answer.mss.min(Some(bytes)),
+                _ => {}
+            }
+        }
         if let Some((value, _)) = options.timestamps
             && config.timestamps
         {
@@ -208,7 +223,7 @@ impl Stack {
             };
             answer.timestamps = Some((cookie::stamp(clock, told), value));
             answer.sack_permitted = told.sack;
-            answer.scale = told.scale.map(|_| config.window_scale);
+            answer.scale = told.scale.map(|_| window_scale);
         }
         let fields = Tcp {
             source: U16::new(0),
@@ -217,7 +232,7 @@ impl Stack {
             acknowledgment: U32::new(segment.sequence.wrapping_add(1)),
             offset: 0,
             flags: SYN | ACK,
-            window: U16::new(config.receive_bytes.min(0xffff) as u16),
+            window: U16::new(receive_bytes.min(0xffff) as u16),
             checksum: [0; 2],
             urgent: U16::new(0),
         };
@@ -265,6 +280,9 @@ impl Stack {
         self.listeners.all[listener as usize].embryos += 1;
         let mut session = session(&mut self.store, &mut self.common, number);
         session.cold.listener = listener;
+        for &option in &self.listeners.all[listener as usize].options {
+            session.set_option(option);
+        }
         session.begin_cookie(&options, segment);
         session.input(segment);
         self.sweep_sessions();

@@ -87,12 +87,14 @@ impl Stack {
                 waiting: VecDeque::new(),
                 embryos: 0,
                 listed: false,
+                options: Vec::new(),
             });
             self.listeners.all.len() as u32 - 1
         });
         let listener = &mut self.listeners.all[number as usize];
         listener.generation = listener.generation.wrapping_add(1);
         listener.open = true;
+        listener.options.clear();
         listener.address = ip;
         listener.port = address.port();
         listener.backlog = backlog.max(1);
@@ -101,7 +103,7 @@ impl Stack {
         Ok(ListenerId { number, generation })
     }
 
-    fn listener(&mut self, id: ListenerId) -> Result<&mut Listener, NetError> {
+    pub(crate) fn listener(&mut self, id: ListenerId) -> Result<&mut Listener, NetError> {
         self.listeners
             .all
             .get_mut(id.number as usize)

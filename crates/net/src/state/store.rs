@@ -30,15 +30,22 @@ pub(crate) struct Store {
 
 impl Store {
     /// For up to `sessions_max` sessions (1,024 in the local store alone).
-    pub(crate) fn new(placement: Placement, sessions_max: usize) -> Result<Self, NetError> {
+    pub(crate) fn new(
+        placement: Placement,
+        sessions_max: usize,
+        huge: HugePages,
+    ) -> Result<Self, NetError> {
         let sessions_max = match placement {
             Placement::LocalStore => sessions_max.min(LOCAL_SESSIONS),
             Placement::MainMemory => sessions_max,
         };
         // The local store is there before the first packet; main memory comes as it is used.
-        let touched = RegionOptions::default();
+        let touched = RegionOptions {
+            huge,
+            ..RegionOptions::default()
+        };
         let lazily = RegionOptions {
-            huge: HugePages::Transparent,
+            huge,
             lock: false,
             touch: false,
         };

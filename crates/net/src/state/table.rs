@@ -44,10 +44,10 @@ impl Table {
     ///
     /// # Errors
     /// [`NetError::Memory`].
-    pub(crate) fn new(sessions_max: usize) -> Result<Self, NetError> {
+    pub(crate) fn new(sessions_max: usize, huge: HugePages) -> Result<Self, NetError> {
         let size = (sessions_max * 2).next_power_of_two().max(1024);
         let lazily = RegionOptions {
-            huge: HugePages::Transparent,
+            huge,
             lock: false,
             touch: false,
         };
@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn finds_what_a_map_finds() {
         let mut random = Random::new(2);
-        let mut table = Table::new(512).expect("memory");
+        let mut table = Table::new(512, HugePages::None).expect("memory");
         let mut model: HashMap<u32, u32> = HashMap::new();
         for session in 0..20_000_u32 {
             // Few homes, so that runs grow long; hashes differ so that the model can be a map.

@@ -31,7 +31,9 @@ impl Session<'_> {
         let window_before = self.hot.snd_wnd;
         self.take_window(segment);
         let sacks = segment.options.block_count > 0 && self.hot.has(flag::SACK);
-        if ack != self.hot.snd_una || sacks && self.hot.in_flight() > 0 {
+        // With nothing in flight a report may still tell that a repair was needless.
+        let told = sacks && (self.hot.in_flight() > 0 || self.cold.undo.waits());
+        if ack != self.hot.snd_una || told {
             self.acknowledged(ack, segment);
         } else if self.hot.in_flight() > 0
             && segment.len() == 0
@@ -82,7 +84,11 @@ impl Session<'_> {
     #[inline]
     pub(crate) fn acknowledged(&mut self, ack: u32, segment: &Segment<'_>) {
         let newly = ack.wrapping_sub(self.hot.snd_una);
-        if self.hot.board == NONE && ack == self.hot.snd_nxt && !self.hot.has(flag::RECOVERY) {
+        if self.hot.board == NONE
+            && ack == self.hot.snd_nxt
+            && newly > 0
+            && !self.hot.has(flag::RECOVERY)
+        {
             // All that was in flight, sent once: the usual case of a request and its answer.
             let rtt_us = self.common.now_us.wrapping_sub(self.hot.sent_us);
             self.sample_rtt(rtt_us);
@@ -104,7 +110,7 @@ impl Session<'_> {
         let board = self.board();
         board.acknowledge(ack, &mut delivered);
         let cumulative = delivered;
-        let mut duplicate = false;
+        let mut duplicate = None;
         let mut sacks = false;
         for (index, block) in segment.options.blocks[..segment.options.block_count]
             .iter()
@@ -112,7 +118,7 @@ impl Session<'_> {
         {
             if index == 0 && is_duplicate(block, ack, segment) {
                 // RFC 2883: the peer got something twice.
-                duplicate = true;
+                duplicate = Some(*block);
                 continue;
             }
             // Only what is in flight, and makes sense.
@@ -141,13 +147,20 @@ impl Session<'_> {
             self.hot.duplicates = self.hot.duplicates.saturating_add(1);
         }
         debug_assert!(before_or_at(una, self.hot.snd_una));
-        if duplicate {
-            self.rack_duplicate();
+        let stamps = segment.options.timestamps;
+        let echo = stamps.filter(|_| self.hot.has(flag::TIMESTAMPS));
+        let echo = echo.map(|(_, echo)| echo);
+        if newly > 0 {
+            self.undo_by_echo(ack, echo);
         }
+        if let Some(range) = duplicate {
+            self.duplicate_reported(range);
+        }
+        let duplicate = duplicate.is_some();
         let grew = !self.hot.has(flag::RECOVERY) || self.cold.after_timeout;
-        self.rack_delivered(&delivered);
+        self.rack_delivered(&delivered, echo);
         self.probe_acknowledged(ack, sacks, duplicate);
-        self.repair(ack, newly);
+        self.repair(ack, newly, &delivered);
         if self.hot.in_flight() == 0 {
             self.drop_board();
         }
@@ -162,6 +175,24 @@ impl Session<'_> {
         if self.hot.tx.len() > 0 || self.hot.board != NONE {
             self.make_ready();
         }
+    }
+
+    /// RFC 2883: the peer got something twice.
+    fn duplicate_reported(&mut self, range: Range) {
+        // A tail-loss probe (RFC 8985 section 7.4) says nothing about patience.
+        let of_probe = self
+            .cold
+            .rack
+            .probe
+            .is_some_and(|(end, _)| end == range.end);
+        if of_probe {
+            return;
+        }
+        if self.undo_by_duplicate(range) {
+            // It was sent again, and the first had only been late.
+            self.cold.rack.reordering = true;
+        }
+        self.rack_duplicate();
     }
 
     /// Takes acknowledged bytes from the send ring; the FIN has none there.
@@ -225,7 +256,7 @@ impl Session<'_> {
                 board.cut(una.wrapping_add(mss));
                 board.lose(0);
             }
-            self.enter_recovery();
+            self.enter_recovery(&Delivered::default());
         }
         self.make_ready();
     }

@@ -183,6 +183,23 @@ impl Board {
         flying
     }
 
+    /// Calls nothing lost any more.
+    pub(crate) fn hope(&mut self) {
+        for record in &mut self.records {
+            if record.fate == Fate::Lost {
+                record.fate = Fate::Flying;
+            }
+        }
+        self.lost_bytes = 0;
+    }
+
+    /// The first record that the peer is not known to have.
+    pub(crate) fn first_missing(&self) -> Option<usize> {
+        self.records
+            .iter()
+            .position(|record| record.fate != Fate::Sacked)
+    }
+
     /// Forgets what the peer said it has, if it cannot be so: it said that it has the first number
     /// that it has not acknowledged (RFC 2018 section 8, RFC 6675 section 5.1).
     pub(crate) fn forget_if_reneged(&mut self) {

@@ -1,8 +1,10 @@
 //! What a session needs rarely: opening, closing, loss, options.
 
 use super::congestion::Congestion;
+use super::prr::Prr;
 use super::rack::Rack;
 use super::sequence::Range;
+use super::undo::Undo;
 use crate::buffer::slab::NONE;
 use crate::error::SessionError;
 
@@ -11,6 +13,8 @@ use crate::error::SessionError;
 pub(crate) struct Cold {
     pub(crate) congestion: Congestion,
     pub(crate) rack: Rack,
+    pub(crate) prr: Prr,
+    pub(crate) undo: Undo,
     /// Our initial sequence number, and the peer's.
     pub(crate) iss: u32,
     pub(crate) irs: u32,
@@ -20,11 +24,15 @@ pub(crate) struct Cold {
     pub(crate) window_max: u32,
     /// What the peer's SYN said.
     pub(crate) peer_mss: u16,
+    /// No larger segments either way, as the application has it (TCP_MAXSEG); 0 for no wish.
+    pub(crate) mss_max: u16,
+    /// Window scaling is offered, and once both SYNs have gone, agreed on.
+    pub(crate) scaling: bool,
     /// Keepalive probes without an answer.
     pub(crate) alive_probes: u8,
     /// Acknowledgments that still go out at once.
     pub(crate) quick: u8,
-    /// The threshold before a repair that a timeout began.
+    /// The repair was begun by a timeout.
     pub(crate) after_timeout: bool,
     /// A duplicate to report (RFC 2883).
     pub(crate) duplicate: Option<Range>,
@@ -71,11 +79,15 @@ impl Default for Cold {
         Self {
             congestion: Congestion::default(),
             rack: Rack::default(),
+            prr: Prr::default(),
+            undo: Undo::default(),
             iss: 0,
             irs: 0,
             recover: 0,
             window_max: 0,
             peer_mss: 0,
+            mss_max: 0,
+            scaling: false,
             alive_probes: 0,
             quick: 0,
             after_timeout: false,

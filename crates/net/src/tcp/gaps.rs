@@ -6,8 +6,9 @@
 use super::sequence::{Range, before, before_or_at, earlier, later};
 use crate::wire::tcp::BLOCKS_MAX;
 
-/// Blocks that are kept; what would make more is dropped and comes again.
-pub(crate) const GAPS_MAX: usize = 64;
+/// Blocks that are kept; what would make more is dropped and comes again. A window of 700 segments in
+/// random order makes 175 at most, mostly.
+pub(crate) const GAPS_MAX: usize = 256;
 
 /// A block, and when it was last touched.
 #[derive(Debug, Clone, Copy, Default)]

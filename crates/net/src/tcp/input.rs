@@ -89,8 +89,11 @@ impl Session<'_> {
             };
             if before(value, self.hot.ts_recent) && !self.timestamps_outdated() {
                 self.common.counters.paws += 1;
-                self.note_duplicate(segment.sequence, end);
-                self.acknowledge_now();
+                // As Linux does, a bare acknowledgment that others overtook is no reason for one.
+                if segment.len() > 0 {
+                    self.note_duplicate(segment.sequence, end);
+                    self.acknowledge_now();
+                }
                 return;
             }
         }
@@ -189,7 +192,7 @@ impl Session<'_> {
     fn note_duplicate(&mut self, start: u32, end: u32) {
         if self.hot.has(flag::SACK) && before(start, end) && before(start, self.hot.rcv_nxt) {
             let end = super::sequence::earlier(end, self.hot.rcv_nxt);
-            self.cold.duplicate = Some(Range { start, end });
+            self.duplicate(Range { start, end });
         }
     }
 

@@ -1,5 +1,6 @@
 //! A listener: RFC 9293's LISTEN, with a bound on embryos and on sessions that wait to be accepted.
 
+use crate::stack::options::SessionOption;
 use crate::wire::Ip;
 use std::collections::VecDeque;
 
@@ -21,6 +22,8 @@ pub(crate) struct Listener {
     pub(crate) embryos: usize,
     /// A happening is listed.
     pub(crate) listed: bool,
+    /// What its sessions start with, before the SYN is answered; each option once.
+    pub(crate) options: Vec<SessionOption>,
 }
 
 impl Listener {

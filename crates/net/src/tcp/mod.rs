@@ -14,12 +14,14 @@ pub(crate) mod input;
 pub(crate) mod listener;
 pub(crate) mod open;
 pub(crate) mod output;
+pub(crate) mod prr;
 pub(crate) mod rack;
 pub(crate) mod receive;
 pub(crate) mod repair;
 pub(crate) mod rtt;
 pub(crate) mod sequence;
 pub(crate) mod timers;
+pub(crate) mod undo;
 
 use crate::buffer::pool::Pool;
 use crate::buffer::slab::{NONE, Slab};

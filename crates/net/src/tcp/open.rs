@@ -33,11 +33,8 @@ impl Session<'_> {
         self.cold.iss = self.common.secrets.isn(&ends, self.common.now_ns);
         self.hot.snd_una = self.cold.iss;
         self.hot.snd_nxt = self.cold.iss.wrapping_add(1);
-        self.hot.rcv_scale = if config.window_scaling {
-            config.window_scale
-        } else {
-            0
-        };
+        self.cold.scaling = config.window_scaling;
+        self.hot.rcv_scale = config.window_scale;
         self.hot.set(flag::QUICK);
         if config.no_delay {
             self.hot.set(flag::NO_DELAY);
@@ -47,9 +44,31 @@ impl Session<'_> {
         self.hot.cwnd = initial_window(u32::from(self.hot.mss));
     }
 
-    /// What our side of the path takes.
-    fn largest_mss(&self) -> u16 {
-        self.path.mtu - ip::header_bytes(&self.path.local) as u16 - HEADER_BYTES as u16
+    /// What our side of the path takes, or the application wants.
+    pub(crate) fn largest_mss(&self) -> u16 {
+        let path = self.path.mtu - ip::header_bytes(&self.path.local) as u16 - HEADER_BYTES as u16;
+        match self.cold.mss_max {
+            0 => path,
+            wish => path.min(wish),
+        }
+    }
+
+    /// Before our SYN has gone: the receive buffer, and a window scale that is just enough for it, as
+    /// Linux has it.
+    pub(crate) fn set_first_window(&mut self, bytes: u32) {
+        self.path.receive_bytes = bytes;
+        self.hot.rcv_scale = scale_for(bytes);
+        if self.hot.state == State::SYN_SENT {
+            self.hot.rcv_edge = bytes.min(0xffff);
+        }
+    }
+
+    /// Whether our SYN, with what it says of us, has not been sent.
+    pub(crate) fn is_unsaid(&self) -> bool {
+        self.hot.state == State::CLOSED
+            || self.hot.state == State::SYN_SENT
+                && self.hot.has(flag::SEND_SYN)
+                && self.path.retries == 0
     }
 
     /// The payload of a full segment, from the path, the peer's MSS and our options: RFC 6691.
@@ -78,11 +97,9 @@ impl Session<'_> {
         let timestamps = options.timestamps.filter(|_| config.timestamps);
         let sack = options.sack_permitted && config.sack;
         match options.scale.filter(|_| config.window_scaling) {
-            Some(scale) => {
-                self.hot.snd_scale = scale;
-                self.hot.rcv_scale = config.window_scale;
-            }
+            Some(scale) => self.hot.snd_scale = scale,
             None => {
+                self.cold.scaling = false;
                 self.hot.snd_scale = 0;
                 self.hot.rcv_scale = 0;
             }
@@ -244,4 +261,10 @@ impl Session<'_> {
         }
         self.common.counters.paths_shrunk += 1;
     }
+}
+
+/// The least window scale with which all of a buffer can be offered: RFC 7323 section 2.
+pub(crate) fn scale_for(bytes: u32) -> u8 {
+    let bits = u32::BITS - bytes.leading_zeros();
+    bits.saturating_sub(16).min(14) as u8
 }

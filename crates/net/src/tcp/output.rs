@@ -89,10 +89,9 @@ impl Session<'_> {
         let config = &self.common.config;
         let wants = |flag| first || self.hot.has(flag);
         let mut options = Options {
-            mss: Some(self.path.mtu - ip::header_bytes(&self.path.local) as u16 - 20),
+            mss: Some(self.largest_mss()),
             sack_permitted: config.sack && wants(flag::SACK),
-            scale: (config.window_scaling && (first || self.hot.rcv_scale != 0))
-                .then_some(config.window_scale),
+            scale: self.cold.scaling.then_some(self.hot.rcv_scale),
             ..Options::default()
         };
         if config.timestamps && wants(flag::TIMESTAMPS) {
@@ -159,9 +158,21 @@ impl Session<'_> {
                 .resent(index, now_us);
             self.hot.clear(flag::REPAIR_OWED);
             turn = turn.saturating_sub(range.len() as usize);
-            if self.hot.timer == Timer::NONE {
-                self.arm_retransmission();
-            }
+            self.arm_after_sending();
+        }
+    }
+
+    /// RFC 6298 section 5.1 leaves a timer that runs alone; RFC 8985 section 7.2 has a probe's, where
+    /// one makes sense, start again with each segment.
+    #[inline]
+    fn arm_after_sending(&mut self) {
+        let start = match self.hot.timer {
+            Timer::NONE | Timer::PROBE | Timer::PERSIST => true,
+            Timer::RETRANSMISSION => self.probe_after_us().is_some(),
+            _ => false,
+        };
+        if start {
+            self.arm_retransmission();
         }
     }
 
@@ -184,12 +195,44 @@ impl Session<'_> {
         if outcome == Outcome::Done {
             self.cold.resent = self.cold.resent.saturating_add(1);
             self.common.counters.retransmitted += 1;
+            self.prr_sent(range.len());
+            self.undo_resent(range, self.timestamp());
         }
         outcome
     }
 
+    /// The head of what is missing once more: see [`Session::probes_repair`].
+    fn send_repair_probe(&mut self, send: &mut Send<'_>) -> Outcome {
+        let mss = u32::from(self.hot.mss);
+        let board = self.common.boards.get_mut(self.hot.board);
+        let Some(index) = board.first_missing() else {
+            return Outcome::Done;
+        };
+        let start = board.records[index].range.start;
+        if board.records[index].range.len() > mss {
+            board.cut(start.wrapping_add(mss));
+        }
+        let range = board.records[index].range;
+        match self.send_again(range, send) {
+            Outcome::Done => {}
+            other => return other,
+        }
+        let now_us = self.common.now_us;
+        self.common
+            .boards
+            .get_mut(self.hot.board)
+            .resent(index, now_us);
+        self.cold.rack.repair_probes += 1;
+        self.common.counters.tail_probes += 1;
+        self.arm_retransmission();
+        Outcome::Done
+    }
+
     /// RFC 8985 section 7.3: new data if there is some, else the last segment again.
     fn send_tail_probe(&mut self, send: &mut Send<'_>) -> Outcome {
+        if self.probes_repair() {
+            return self.send_repair_probe(send);
+        }
         let unsent = self.unsent();
         let window = self.window_left();
         if unsent > 0 && window > 0 {
@@ -372,22 +415,14 @@ impl Session<'_> {
             self.board().push(Range { start: from, end }, now_us);
         }
         self.hot.snd_nxt = end;
+        self.prr_sent(len as u32);
         if fin {
             self.hot.set(flag::FIN_SENT);
         }
         if self.hot.cwnd > 10 * u32::from(self.hot.mss) {
             self.cold.spoke_us = now_us;
         }
-        // RFC 6298 section 5.1 leaves a timer that runs alone; RFC 8985 section 7.2 has a probe's, where
-        // one makes sense, start again with each segment.
-        let start = match self.hot.timer {
-            Timer::NONE | Timer::PROBE | Timer::PERSIST => true,
-            Timer::RETRANSMISSION => self.probe_after_us().is_some(),
-            _ => false,
-        };
-        if start {
-            self.arm_retransmission();
-        }
+        self.arm_after_sending();
         Outcome::Done
     }
 

@@ -11,6 +11,8 @@ use crate::state::hot::flag;
 
 /// RFC 5681 section 3.2, RFC 8985 section 6.2.4.
 pub(crate) const DUPLICATES_MAX: u16 = 3;
+/// Probes of a repair before the timeout.
+const REPAIR_PROBES_MAX: u8 = 2;
 /// RFC 8985 section 6.2.4: recoveries that a widened reordering window lasts.
 const WIDE_ROUNDS: u8 = 16;
 
@@ -25,24 +27,35 @@ pub(crate) struct Rack {
     pub(crate) min_rtt_us: u32,
     /// RACK.reordering_seen.
     pub(crate) reordering: bool,
-    /// RACK.reo_wnd_mult less 1, and how long it lasts.
+    /// RACK.reo_wnd_mult less 1, and RACK.reo_wnd_persist.
     pub(crate) widened: u8,
     pub(crate) widened_rounds: u8,
+    /// RACK.dsack_round: until this is acknowledged the window is not widened again.
+    pub(crate) widened_until: Option<u32>,
+    /// Probes of a repair since something arrived.
+    pub(crate) repair_probes: u8,
     /// TLP.end_seq and TLP.is_retrans.
     pub(crate) probe: Option<(u32, bool)>,
 }
 
 impl Session<'_> {
     /// RFC 8985 section 6.2, steps 1 to 3: what was delivered moves the state on.
-    pub(crate) fn rack_delivered(&mut self, delivered: &Delivered) {
+    pub(crate) fn rack_delivered(&mut self, delivered: &Delivered, echo: Option<u32>) {
         let Some((sent_us, end, again)) = delivered.newest else {
             return;
         };
+        let sent_ms = (self.common.now_ns / 1_000)
+            .wrapping_sub(u64::from(self.common.now_us.wrapping_sub(sent_us)))
+            / 1_000;
+        let stamp = (sent_ms as u32).wrapping_add(self.hot.ts_offset);
         let rack = &mut self.cold.rack;
+        rack.repair_probes = 0;
         rack.reordering |= delivered.reordered;
         let rtt_us = self.common.now_us.wrapping_sub(sent_us);
-        // Step 2: an answer sooner than any round trip is to the first transmission.
-        if again && rtt_us < rack.min_rtt_us {
+        // Step 2: an answer sooner than any round trip, or with an older timestamp, is to the first
+        // transmission.
+        let older = echo.is_some_and(|echo| before(echo, stamp));
+        if again && (rtt_us < rack.min_rtt_us || older) {
             return;
         }
         if !again && (rack.min_rtt_us == 0 || rtt_us < rack.min_rtt_us) {
@@ -109,9 +122,17 @@ impl Session<'_> {
         (lost, wait)
     }
 
-    /// RFC 8985 section 6.2.4: the peer had what we sent again; the window was too narrow.
+    /// RFC 8985 section 6.2.4: the peer had what we sent again; the window was too narrow. Once in a
+    /// round trip.
     pub(crate) fn rack_duplicate(&mut self) {
         let rack = &mut self.cold.rack;
+        if rack
+            .widened_until
+            .is_some_and(|end| before(self.hot.snd_una, end))
+        {
+            return;
+        }
+        rack.widened_until = Some(self.hot.snd_nxt);
         rack.widened = rack.widened.saturating_add(1).min(15);
         rack.widened_rounds = WIDE_ROUNDS;
     }
@@ -131,16 +152,30 @@ impl Session<'_> {
         if self.hot.srtt_us == 0
             || self.hot.board == NONE
             || !self.hot.has(flag::SACK)
-            || self.hot.has(flag::RECOVERY)
             || self.path.retries > 0
-            || self.cold.rack.probe.is_some()
-            || self.common.boards.get(self.hot.board).sacked_bytes > 0
         {
             return None;
+        }
+        if self.probes_repair() {
+            let probes = self.cold.rack.repair_probes;
+            let doubled = probes + u8::from(self.cold.rack.probe.is_some());
+            // As patient as RFC 9002 section 6.2.1 where round trips vary.
+            let us = self.hot.srtt_us + self.hot.srtt_us.max(4 * self.hot.rttvar_us);
+            return (probes < REPAIR_PROBES_MAX).then(|| us << doubled);
         }
         // With one segment in flight the peer may delay its acknowledgment; the retransmission
         // timer is no later then (`board` is none).
         Some(2 * self.hot.srtt_us)
+    }
+
+    /// Whether a probe would be one of a repair, or the second of a tail. RFC 8985 section 7.2 has none
+    /// then, and leaves what is lost a second time with nothing behind it to the timeout; the head of
+    /// what is missing, sent after two round trips without a word, and four, repairs it in a hundredth
+    /// of the time on a short path. On a long one the timeout comes first.
+    pub(crate) fn probes_repair(&self) -> bool {
+        self.cold.rack.probe.is_some()
+            || self.hot.has(flag::RECOVERY)
+            || self.hot.board != NONE && self.common.boards.get(self.hot.board).sacked_bytes > 0
     }
 
     /// RFC 8985 section 7.4.2: what an acknowledgment says about a probe.

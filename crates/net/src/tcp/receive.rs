@@ -79,7 +79,7 @@ impl Session<'_> {
             data = &data[old as usize..];
             if self.hot.has(flag::SACK) {
                 let end = from.wrapping_add(old);
-                self.cold.duplicate = Some(Range { start: from, end });
+                self.duplicate(Range { start: from, end });
             }
             from = from.wrapping_add(old);
             self.acknowledge_now();
@@ -168,8 +168,10 @@ impl Session<'_> {
             return;
         }
         if gaps.has(&range) {
+            // RFC 2883 section 4: the block that it lies in comes next in the report.
+            gaps.insert(range);
             if self.hot.has(flag::SACK) {
-                self.cold.duplicate = Some(range);
+                self.duplicate(range);
             }
             return;
         }
@@ -253,6 +255,18 @@ impl Session<'_> {
         }
         let window = self.hot.rcv_edge.wrapping_sub(self.hot.rcv_nxt);
         (window >> self.hot.rcv_scale).min(0xffff) as u16
+    }
+
+    /// Remembers a duplicate for the next acknowledgment: RFC 2883 section 4. What follows one that was
+    /// not reported yet joins it, as if both had come in one segment.
+    pub(crate) fn duplicate(&mut self, range: Range) {
+        self.cold.duplicate = Some(match self.cold.duplicate {
+            Some(last) if last.end == range.start => Range {
+                start: last.start,
+                end: range.end,
+            },
+            _ => range,
+        });
     }
 
     /// Adds what is to be reported of gaps and duplicates: RFC 2018 section 4, RFC 2883 section 4.

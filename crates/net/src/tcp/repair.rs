@@ -4,7 +4,7 @@
 //! section 5.
 
 use super::Session;
-use super::board::Fate;
+use super::board::{Delivered, Fate};
 use super::congestion::Control;
 use super::sequence::before;
 use crate::buffer::slab::NONE;
@@ -12,16 +12,12 @@ use crate::state::hot::{Timer, flag};
 
 impl Session<'_> {
     /// After an acknowledgment: what is lost now, and is the repair over?
-    pub(crate) fn repair(&mut self, ack: u32, newly: u32) {
+    pub(crate) fn repair(&mut self, ack: u32, newly: u32, delivered: &Delivered) {
         if self.hot.has(flag::RECOVERY) && !before(ack, self.cold.recover) {
             self.leave_recovery();
         }
         if self.hot.has(flag::SACK) {
-            let (lost, wait_us) = self.rack_detect();
-            if lost {
-                self.enter_recovery();
-            }
-            self.wait_for_reordering(wait_us);
+            self.detect(delivered, newly > 0);
         } else if self.hot.has(flag::RECOVERY) && newly > 0 && self.hot.board != NONE {
             // RFC 6582 section 3.2 step 3: a partial acknowledgment tells of the next loss.
             let mss = u32::from(self.hot.mss);
@@ -34,6 +30,16 @@ impl Session<'_> {
                 self.hot.set(flag::REPAIR_OWED);
             }
         }
+    }
+
+    /// RFC 8985 section 6.2, step 5, and what follows from it; also when the reordering timer is due.
+    pub(crate) fn detect(&mut self, delivered: &Delivered, advanced: bool) {
+        let (lost, wait_us) = self.rack_detect();
+        if lost {
+            self.enter_recovery(delivered);
+        }
+        self.prr_delivered(delivered.bytes, advanced, lost);
+        self.wait_for_reordering(wait_us);
     }
 
     /// RFC 8985 section 6.2 step 5: looks again when what may only be late has had its time.
@@ -49,37 +55,52 @@ impl Session<'_> {
     }
 
     /// RFC 6675 section 5 step 4, once for each window of data.
-    pub(crate) fn enter_recovery(&mut self) {
+    pub(crate) fn enter_recovery(&mut self, delivered: &Delivered) {
         self.make_ready();
         if self.hot.has(flag::RECOVERY) {
             return;
         }
+        self.undo_remember();
         self.hot.set(flag::RECOVERY | flag::REPAIR_OWED);
         self.cold.after_timeout = false;
         self.cold.recover = self.hot.snd_nxt;
         self.shrink();
+        self.prr_begin(delivered);
+    }
+
+    /// What the window was used for: RFC 9438 section 4.6. A window that held data back was used in
+    /// full, though an acknowledgment has just taken some off; what limited transmit added does not
+    /// count (RFC 5681 section 3.2 step 2).
+    fn used(&self) -> u32 {
+        if self.hot.has(flag::CWND_LIMITED) {
+            self.hot.cwnd
+        } else {
+            self.hot.in_flight().min(self.hot.cwnd)
+        }
     }
 
     /// The window's answer to one loss.
     fn shrink(&mut self) {
-        let flight = self.hot.in_flight();
+        let used = self.used();
         let mss = u32::from(self.hot.mss);
         let now_us = self.common.now_us;
         self.hot.cwnd = self
             .cold
             .congestion
-            .on_loss(self.hot.cwnd, flight, mss, now_us);
+            .on_loss(self.hot.cwnd, used, mss, now_us);
         self.common.counters.recoveries += 1;
     }
 
     /// RFC 8985 section 7.4.2: a loss that a probe repaired counts for the window all the same.
     pub(crate) fn shrink_once(&mut self) {
         if !self.hot.has(flag::RECOVERY) {
+            self.undo_forget();
             self.shrink();
         }
     }
 
-    fn leave_recovery(&mut self) {
+    pub(crate) fn leave_recovery(&mut self) {
+        self.prr_end();
         self.hot.clear(flag::RECOVERY | flag::REPAIR_OWED);
         self.cold.after_timeout = false;
         self.hot.duplicates = 0;
@@ -90,14 +111,15 @@ impl Session<'_> {
     /// lost, and slow start begins.
     pub(crate) fn timed_out(&mut self) {
         self.common.counters.timeouts += 1;
-        let flight = self.hot.in_flight();
         let mss = u32::from(self.hot.mss);
-        let now_us = self.common.now_us;
-        // RFC 5681 section 3.1: not lowered again for the same segment.
-        if self.path.retries == 0 {
+        // RFC 5681 section 3.1: not lowered again for the same segment; nor, section 4.3, for the same
+        // window of data.
+        if self.path.retries == 0 && !self.hot.has(flag::RECOVERY) {
+            self.undo_remember();
+            let used = self.used();
             self.cold
                 .congestion
-                .on_timeout(self.hot.cwnd, flight, mss, now_us);
+                .on_timeout(self.hot.cwnd, used, mss, self.common.now_us);
         }
         let board = self.board();
         board.forget_if_reneged();

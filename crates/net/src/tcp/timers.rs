@@ -4,6 +4,7 @@
 //! 3.8.4 (keepalive), 3.8.6.1 (zero window) and 3.6.1 (TIME-WAIT).
 
 use super::Session;
+use super::board::Delivered;
 use crate::error::SessionError;
 use crate::state::hot::{State, Timer, flag};
 use crate::timer::{Tick, is_due, sooner, tick_after};
@@ -71,11 +72,7 @@ impl Session<'_> {
                 self.hot.timer_at = self.common.tick_in_us(self.timeout_us());
             }
             (Timer::REORDERING, _) => {
-                let (lost, wait_us) = self.rack_detect();
-                if lost {
-                    self.enter_recovery();
-                }
-                self.wait_for_reordering(wait_us);
+                self.detect(&Delivered::default(), false);
                 self.arm_after_acknowledgment(true);
             }
             (Timer::PERSIST, _) if held_back && !self.gives_up(true) => {

@@ -16,6 +16,8 @@ const SLOT_BITS: u32 = 8;
 const SLOTS: usize = 1 << SLOT_BITS;
 const LEVELS: usize = 4;
 const CHUNK: usize = 14;
+/// Chunks that there is room for from the start: of the timers of some thousands of sessions.
+const CHUNKS_FIRST: usize = 1024;
 
 /// A point in time of the wheel; 0 stands for never.
 pub(crate) type Tick = u32;
@@ -96,7 +98,7 @@ impl Wheel {
         Self {
             slots: [[NONE; SLOTS]; LEVELS],
             used: [[0; SLOTS / 64]; LEVELS],
-            chunks: Slab::default(),
+            chunks: Slab::with_capacity(CHUNKS_FIRST),
             now,
             count: 0,
         }

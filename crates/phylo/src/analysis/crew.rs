@@ -6,6 +6,11 @@
 //! never in a queue here while another process has nothing to do, and when none are left the engines
 //! of those that ended join the loops of those that have not.
 //!
+//! A search never waits for anything but engines; so more of them than hosts gain nothing, and two
+//! on one host leave another with none at the end. Hence no more are live than there are hosts,
+//! and a fiber makes the next one only when it has its order: while it waits, its host would take
+//! that one too.
+//!
 //! ```text
 //!   fiber ── Event::Wanted ──► foreman's mailbox       one foreman a run, on a plain thread,
 //!   fiber ◄── Order::Work ──── Crew::deliver           perhaps in another process
@@ -96,8 +101,8 @@ struct Desk {
 }
 
 impl<'j> Crew<'j> {
-    /// Runs a crew on a pool's engines and the cores `cpus` while `lead` does, which is called on this thread and gets the crew to give it
-    /// orders; then closes it. `tell` is called from tasks: it must not block. Every `save_every` a
+    /// Runs a crew on a pool's engines and the cores `cpus` while `lead` does, which is called on
+    /// this thread and gets the crew to give it orders; then closes it. `tell` is called from tasks: it must not block. Every `save_every` a
     /// piece's state is asked for. Blocks until all tasks have ended.
     ///
     /// # Errors
@@ -118,8 +123,10 @@ impl<'j> Crew<'j> {
             stopped: AtomicBool::new(false),
             closed: AtomicBool::new(false),
         };
+        let hosts = pool.engines().min(cpus.len());
         let options = TasksOptions {
-            hosts: pool.engines().min(cpus.len()),
+            hosts,
+            live_max: Some(pool.live_tasks().min(hosts)),
             cpus: cpus.to_vec(),
             stack_bytes: STACK_BYTES,
             ..TasksOptions::default()
@@ -187,18 +194,14 @@ impl<'j> Crew<'j> {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// A fiber's life.
-    fn work(&self) {
-        (self.tell)(Event::Wanted);
-        let Some((piece, saved)) = self.await_order() else {
-            return;
-        };
+    /// A fiber's piece.
+    fn work(&self, piece: Piece, saved: Option<&str>) {
         let mut minder = Minder {
             crew: self,
             piece,
             saved_ns: task::now_ns(),
         };
-        let result = self.job.run(&piece, saved.as_deref(), &mut minder);
+        let result = self.job.run(&piece, saved, &mut minder);
         self.desk.lock().working.remove(&piece);
         (self.tell)(match result {
             Ok(Some(outcomes)) => Event::Finished(piece, outcomes),
@@ -209,12 +212,16 @@ impl<'j> Crew<'j> {
     }
 }
 
-/// One more fiber; it sees to the next as soon as it begins.
+/// One more fiber.
 fn spawn<'scope, 'env: 'scope>(scope: &'scope Scope<'scope, 'env>, crew: &'env Crew<'_>) {
     scope.spawn(TaskOptions::default(), move |_| {
-        if !crew.is_closed() {
+        if crew.is_closed() {
+            return;
+        }
+        (crew.tell)(Event::Wanted);
+        if let Some((piece, saved)) = crew.await_order() {
             spawn(scope, crew);
-            crew.work();
+            crew.work(piece, saved.as_deref());
         }
     });
 }

@@ -43,6 +43,11 @@ pub struct Piece {
 }
 
 impl Piece {
+    /// Whether there can be such a piece: it gives something, and its results have numbers.
+    pub(crate) fn is_sound(self) -> bool {
+        self.count >= 1 && self.first.checked_add(self.count).is_some()
+    }
+
     fn results(self) -> impl Iterator<Item = (Kind, u32)> {
         (self.first..self.first + self.count).map(move |index| (self.kind, index))
     }

@@ -8,28 +8,38 @@
 //! of a number of bootstraps give the same trees, or the run fails.
 //! Source: Blagojevic and others, "Dynamic multigrain parallelization on the Cell" (2007), 5.4, 5.5.
 
+mod replay;
+mod trace;
+
 use super::BenchError;
-use crate::analysis::crew::{Crew, Event};
+use crate::analysis::AnalysisError;
+use crate::analysis::crew::{Crew, Event, Job, Watch};
 use crate::analysis::foreman::{Change, Desk, Ended, Foreman, Keeper, Message, lead};
 use crate::analysis::job::{Searches, Starts};
-use crate::analysis::plan::{Bootstraps, Goal, Ledger};
-use crate::analysis::{AnalysisError, plan::Outcome};
+use crate::analysis::plan::{Bootstraps, Goal, Kind, Ledger, Outcome, Piece};
 use crate::bootstrap::convergence;
 use crate::likelihood::PartOptions;
 use crate::model::{Model, ModelName};
 use crate::msa::Patterns;
 use crate::random::Random;
+use crate::runner::pool_config;
 use crate::search;
 use crate::simulate::{numbered_names, simulate};
 use crate::tree::random_tree;
+use replay::Costs;
 use sidecore_measure::stats::{self, Series};
-use sidecore_offload::{Pool, PoolConfig};
+use sidecore_offload::Pool;
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
+use trace::{Recorder, Trace};
 
 /// The numbers of bootstraps.
 pub const BOOTSTRAPS: [u32; 10] = [1, 2, 3, 4, 5, 8, 9, 12, 16, 32];
+
+/// No fewer rounds than these, unless fewer are asked for.
+pub const ROUNDS_MIN: usize = 3;
 
 /// What is measured.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,8 +52,10 @@ pub struct GrainOptions {
     pub hybrid: u32,
     /// Numbers of bootstraps.
     pub bootstraps: Vec<u32>,
-    /// Rounds.
+    /// Rounds for each number, at most; fewer where the time is over, but [`ROUNDS_MIN`].
     pub rounds: usize,
+    /// About how long all of it may take; each number has a share of it.
+    pub time: Duration,
     /// Taxa of the simulated alignment.
     pub taxa: usize,
     /// Its sites.
@@ -64,11 +76,22 @@ impl GrainOptions {
                 true => BOOTSTRAPS[..5].to_vec(),
                 false => BOOTSTRAPS.to_vec(),
             },
-            rounds: if quick { 1 } else { 5 },
+            rounds: if quick { 3 } else { 21 },
+            time: Duration::from_secs(if quick { 40 } else { 400 }),
             taxa: if quick { 10 } else { 16 },
             sites: if quick { 2_000 } else { 6_000 },
             seed: 42,
         }
+    }
+}
+
+impl GrainOptions {
+    /// How much of the time one number of bootstraps has: a run takes longer the more there are,
+    /// and short runs need more rounds.
+    fn share_of(&self, bootstraps: u32) -> Duration {
+        let part = |count: u32| f64::from(count) + 8.0;
+        let all: f64 = self.bootstraps.iter().map(|&count| part(count)).sum();
+        self.time.mul_f64(part(bootstraps) / all)
     }
 }
 
@@ -93,6 +116,8 @@ pub struct GrainRow {
     pub equi_over_better: [f64; 2],
     /// How many rounds.
     pub rounds: usize,
+    /// The four in virtual time: the tasks' own recorded times replayed under each policy.
+    pub replayed_s: [f64; 4],
 }
 
 /// The data that the runs are made on.
@@ -115,11 +140,18 @@ pub fn grain(
     let data = Data::new(options)?;
     let hybrid = format!("hybrid({})", options.hybrid);
     let policies = ["edtlp", &hybrid, "mgps", "equi"];
+    let most = options.bootstraps.iter().copied().max().unwrap_or(0);
+    let traces = data.traces(most, stop)?;
+    step();
     let mut rows = Vec::new();
     for &bootstraps in &options.bootstraps {
         let mut seconds: [Vec<f64>; 4] = Default::default();
         let mut first: Option<Vec<String>> = None;
+        let began = Instant::now();
         for round in 0..options.rounds {
+            if round >= ROUNDS_MIN && began.elapsed() > options.share_of(bootstraps) {
+                break;
+            }
             for turn in 0..policies.len() {
                 let at = (turn + round) % policies.len();
                 let (spent_s, trees) = data.run(options, policies[at], bootstraps, stop)?;
@@ -135,12 +167,18 @@ pub fn grain(
                 step();
             }
         }
-        rows.push(row(bootstraps, seconds));
+        let mut replayed_s = [0.0; 4];
+        for (own, policy) in replayed_s.iter_mut().zip(policies) {
+            let tasks = traces.get(..bootstraps as usize).unwrap_or(&traces);
+            let policy = sidecore_sched::by_name(policy)?;
+            *own = replay::replay(tasks, options.engines, policy, Costs::default());
+        }
+        rows.push(row(bootstraps, seconds, replayed_s));
     }
     Ok(rows)
 }
 
-fn row(bootstraps: u32, seconds: [Vec<f64>; 4]) -> GrainRow {
+fn row(bootstraps: u32, seconds: [Vec<f64>; 4], replayed_s: [f64; 4]) -> GrainRow {
     let series = seconds.map(Series::new);
     // By medians: the better of each round's two would be lucky more often than either is.
     let better = match series[0].median() <= series[1].median() {
@@ -161,6 +199,16 @@ fn row(bootstraps: u32, seconds: [Vec<f64>; 4]) -> GrainRow {
         equi_over_better: over(&series[3]),
         rounds: better.rounds(),
         spreads: [0, 1, 2, 3].map(|at| series[at].spread()),
+        replayed_s,
+    }
+}
+
+/// Goes on whatever happens.
+struct Unwatched;
+
+impl Watch for Unwatched {
+    fn step(&mut self, _: &mut dyn FnMut() -> String) -> ControlFlow<()> {
+        ControlFlow::Continue(())
     }
 }
 
@@ -196,6 +244,41 @@ impl Data {
         })
     }
 
+    fn searches<R>(&self, runner: R) -> Searches<R> {
+        Searches {
+            names: self.names.clone(),
+            parts: self.parts.clone(),
+            search: search::Options::default(),
+            starts: Starts::Parsimony,
+            rapid: false,
+            seed: self.seed,
+            runner,
+        }
+    }
+
+    /// What the first `count` bootstraps do, each on this thread. Raised, `stop` ends it early.
+    fn traces(&self, count: u32, stop: &AtomicBool) -> Result<Vec<Trace>, BenchError> {
+        let recorder = Recorder::new();
+        let job = self.searches(recorder.clone());
+        let mut traces = Vec::new();
+        for first in 0..count {
+            // Relaxed: a flag alone.
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let kind = Kind::Bootstrap;
+            let piece = Piece {
+                kind,
+                first,
+                count: 1,
+            };
+            let _ = recorder.take();
+            job.run(&piece, None, &mut Unwatched)?;
+            traces.push(recorder.take());
+        }
+        Ok(traces)
+    }
+
     /// Seconds of one run, and its trees.
     fn run(
         &self,
@@ -204,21 +287,9 @@ impl Data {
         bootstraps: u32,
         stop: &AtomicBool,
     ) -> Result<(f64, Vec<String>), BenchError> {
-        let pool = Pool::start(PoolConfig {
-            engines: options.engines,
-            cpus: options.cpus.clone(),
-            policy: sidecore_sched::by_name(policy)?,
-            ..PoolConfig::default()
-        })?;
-        let job = Searches {
-            names: self.names.clone(),
-            parts: self.parts.clone(),
-            search: search::Options::default(),
-            starts: Starts::Parsimony,
-            rapid: false,
-            seed: self.seed,
-            runner: &pool,
-        };
+        let policy = sidecore_sched::by_name(policy)?;
+        let pool = Pool::start(pool_config(options.engines, &options.cpus, policy))?;
+        let job = self.searches(&pool);
         let (sender, mailbox) = mpsc::channel();
         let tell = |event: Event| {
             // Nobody listens any more only when the run is over.

@@ -1,4 +1,4 @@
-//! Reading alignments, trees, partition files and model names that are damaged or hostile: what the
+//! Reading alignments, trees, partition files, model names and checkpoints that are damaged or hostile: what the
 //! bounded runner calls.
 //!
 //! Why here: parsers of outside bytes are fuzzed where they live. [`read`] takes any bytes as any
@@ -7,14 +7,21 @@
 
 mod seeds;
 
-pub use seeds::{Kind, SEEDS};
+pub use seeds::{KINDS, Kind, seeds};
 
+use crate::analysis::plan::{Bootstraps, Goal};
+use crate::bootstrap::convergence;
 use crate::compare::compare;
+use crate::likelihood::{Likelihood, Options};
 use crate::model::{Model, ModelName};
 use crate::msa::{Alignment, Alphabet, Patterns, partitions};
 use crate::newick::Newick;
 use crate::random::Random;
-use crate::tree::Tree;
+use crate::runner::Serial;
+use crate::search::{self, State};
+use crate::tree::{Tree, random_tree};
+use crate::ways::checkpoint::{Settings, line_of, replay};
+use std::ops::ControlFlow;
 
 /// Takes bytes as a kind of input; whether they were taken.
 ///
@@ -27,6 +34,8 @@ pub fn read(kind: Kind, bytes: &[u8]) -> bool {
         Kind::Tree => tree(bytes),
         Kind::Partitions => partition_file(bytes),
         Kind::Model => model(bytes),
+        Kind::Checkpoint => checkpoint(bytes),
+        Kind::State => state(bytes),
     }
 }
 
@@ -119,6 +128,55 @@ fn model(bytes: &[u8]) -> bool {
     true
 }
 
+/// Both as it is, and with the check sums that somebody who means harm would write.
+fn checkpoint(bytes: &[u8]) -> bool {
+    let mut settings = Settings::default();
+    settings.add("--seed", "1");
+    let goal = Goal {
+        starts: 2,
+        bootstraps: Bootstraps::UntilConverged,
+        chain: 10,
+        convergence: convergence::Options::default(),
+    };
+    let _ = replay(bytes, &settings, goal);
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return false;
+    };
+    let signed: String = text.lines().map(line_of).collect();
+    let Ok(mut replayed) = replay(signed.as_bytes(), &settings, goal) else {
+        return false;
+    };
+    let ledger = &mut replayed.ledger;
+    let [done, needed] = ledger.progress();
+    assert!(done <= needed.max(done), "{done} of {needed}");
+    assert_eq!(ledger.outcomes().count(), done as usize, "results are lost");
+    let _ = (ledger.take_next(), ledger.test_due(), ledger.is_done());
+    true
+}
+
+/// One step of a search from the state: what it must survive is a step that trusts it.
+fn state(bytes: &[u8]) -> bool {
+    let Ok(state) = serde_json::from_slice::<State>(bytes) else {
+        return false;
+    };
+    let tree = random_tree(seeds::STATE_TAXA, 0.1, &mut Random::new(7));
+    let read = |text| ModelName::parse(text, &mut |_| Err(std::io::ErrorKind::NotFound.into()));
+    let (Ok(name), Ok(alignment)) = (read("JC"), Alignment::parse(STATE_ALIGNMENT)) else {
+        return false;
+    };
+    let Ok(patterns) = Patterns::new(&alignment, Alphabet::Dna) else {
+        return false;
+    };
+    let model = Model::new(name, &patterns);
+    let Ok(mut likelihood) = Likelihood::new(tree, patterns, model, Serial, Options::default())
+    else {
+        return false;
+    };
+    let options = search::Options::default();
+    let mut once = |_: &State| ControlFlow::Break(());
+    search::run(&mut likelihood, state, &options, &mut once).is_ok()
+}
+
 /// Damages a seed in one to four places: bits, cuts, moves, doublings, numbers, other seeds' parts.
 #[must_use]
 pub fn mutate(kind: Kind, seed: &[u8], random: &mut Random) -> Vec<u8> {
@@ -165,12 +223,8 @@ fn damage(kind: Kind, data: &mut Vec<u8>, random: &mut Random) {
             data.splice(at..at, std::iter::repeat_n(letter, 1 + run * run));
         }
         7 => {
-            let of_kind: Vec<&[u8]> = SEEDS
-                .iter()
-                .filter(|seed| seed.0 == kind)
-                .map(|seed| seed.1)
-                .collect();
-            let other = of_kind[random.below(of_kind.len() as u64) as usize];
+            let of_kind = seeds(kind);
+            let other = &of_kind[random.below(of_kind.len() as u64) as usize];
             let from = random.below(other.len() as u64) as usize;
             let upto = from + (random.below(48) as usize).min(other.len() - from);
             data.splice(at..at, other[from..upto].iter().copied());
@@ -198,6 +252,8 @@ const WORDS: [&str; 16] = [
     "\t",
     "0.0000000000000000000000001",
 ];
+/// What states are read for.
+const STATE_ALIGNMENT: &[u8] = b"5 4\na ACGT\nb ACGA\nc AC?T\nd ACTT\ne CCTT\n";
 const PARTITION_SITES: usize = 60;
 const INPUT_BYTES_MAX: usize = 8 << 10;
 
@@ -208,11 +264,12 @@ mod tests {
     #[test]
     fn seeds_are_taken_and_damage_is_survived() {
         let mut taken = 0;
-        for (number, (kind, seed)) in SEEDS.iter().enumerate() {
-            assert!(read(*kind, seed), "{}", String::from_utf8_lossy(seed));
+        let all = KINDS.map(|kind| seeds(kind).iter().map(move |seed| (kind, seed)));
+        for (number, (kind, seed)) in all.into_iter().flatten().enumerate() {
+            assert!(read(kind, seed), "{}", String::from_utf8_lossy(seed));
             let mut random = Random::new(number as u64);
             for _ in 0..300 {
-                taken += u32::from(read(*kind, &mutate(*kind, seed, &mut random)));
+                taken += u32::from(read(kind, &mutate(kind, seed, &mut random)));
             }
         }
         assert!(taken > 100, "{taken}");

@@ -1,5 +1,10 @@
 //! What damage starts from: small inputs of every kind that are right.
 
+use crate::random::Random;
+use crate::search::State;
+use crate::tree::random_tree;
+use std::sync::LazyLock;
+
 /// A kind of input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -11,6 +16,10 @@ pub enum Kind {
     Partitions,
     /// A model's name.
     Model,
+    /// A run's checkpoint, without the lines' check sums: who reads it adds them.
+    Checkpoint,
+    /// A search's state, as a checkpoint has it in a string.
+    State,
 }
 
 impl Kind {
@@ -21,12 +30,51 @@ impl Kind {
             Self::Tree => b"(),:;'[] .0123456789eE+-abc",
             Self::Partitions => b",=-\\/{}+ \n0123456789aGTR#",
             Self::Model => b"+{}/.,0123456789GIRFOUCEMATLWJ",
+            Self::Checkpoint | Self::State => b"{}[]:,\"\\ \n0123456789-.eEnulltruefals",
         }
     }
 }
 
-/// Right inputs, and what they are.
-pub const SEEDS: [(Kind, &[u8]); 19] = [
+/// All kinds.
+pub const KINDS: [Kind; 6] = [
+    Kind::Alignment,
+    Kind::Tree,
+    Kind::Partitions,
+    Kind::Model,
+    Kind::Checkpoint,
+    Kind::State,
+];
+
+/// Right inputs of a kind.
+#[must_use]
+pub fn seeds(kind: Kind) -> &'static [Vec<u8>] {
+    static ALL: LazyLock<Vec<Vec<Vec<u8>>>> = LazyLock::new(|| {
+        let of = |kind| match kind {
+            Kind::State => states(),
+            _ => {
+                let own = WRITTEN.iter().filter(|seed| seed.0 == kind);
+                own.map(|seed| seed.1.to_vec()).collect()
+            }
+        };
+        KINDS.map(of).into()
+    });
+    let at = KINDS.iter().position(|&own| own == kind);
+    at.map_or(&[], |at| &ALL[at])
+}
+
+/// States of searches of [`STATE_TAXA`] taxa at their beginning.
+fn states() -> Vec<Vec<u8>> {
+    let state = |seed| {
+        let tree = random_tree(STATE_TAXA, 0.1, &mut Random::new(seed));
+        serde_json::to_vec(&State::new(tree, seed)).unwrap_or_default()
+    };
+    (1..=3).map(state).collect()
+}
+
+/// Taxa of the search whose states are read.
+pub(super) const STATE_TAXA: usize = 5;
+
+const WRITTEN: [(Kind, &[u8]); 25] = [
     (Kind::Alignment, b"4 6\na ACGTNA\nb AC-TRA\nc ACGTAA\nd TTGTAA\n"),
     (Kind::Alignment, b"5 8\na ACGT\nb ACGA\nc AC?T\nd ACTT\ne ACTT\n\nGGGG\nGGGA\nGGTA\nTGGG\nGGGC\n"),
     (Kind::Alignment, b"4 9\na\nARNDC\nQEGH\nb ARNDC\nQEGH\nc ARNDCQEGH\nd XBZJC\n-?*H\n"),
@@ -46,4 +94,17 @@ pub const SEEDS: [(Kind, &[u8]); 19] = [
     (Kind::Model, b"DNA012230+FO+R3{0.1/1/2}{0.3/0.4/0.3}"),
     (Kind::Model, b"LG+FE+IC+R4"),
     (Kind::Model, b"Dayhoff+G4{0.02}"),
+    (Kind::Alignment, b" 5 9 \r\na  ACG TTA\r\nb  ACGTTA\r\nc  ACGTTC\r\nd  AC-TTA\r\ne  ACGNTA\r\n\r\n a GGG\r\n b GGG\r\n c GG-\r\n d AGG\r\n e GGG\r\n"),
+    (Kind::Alignment, b"4 12\na\nACGT\nACGT\nACGT\nb\nACGTACGTACGA\nc ACGTAC GTACGT\nd\nTCGTACGT\nACGT\n"),
+    (Kind::Alignment, b">a\nARNDCQEGHILKMFPSTWYV\n>b\nARNDCQEGHILKMFPSTWYX\n>c desc\nARND-QEGHILKMFPSTWYB\n\n>d\nARNDCQEGHILK*FPSTWYV\n"),
+    (Kind::Alignment, b"#NEXUS\nbegin taxa; dimensions ntax=4; taxlabels a b c d; end;\nbegin characters; dimensions nchar=4;\nformat datatype=protein missing=? gap=-;\nmatrix a ARND b ARN- c A?ND d XRND ; end; begin trees; tree x=(a,b,(c,d)); end;"),
+    (Kind::Checkpoint, br#"{"Begin":{"format":"sidecore phylo checkpoint","version":1,"settings":[["--seed","1"]]}}
+{"Finished":{"piece":{"kind":"search","first":0,"count":1},"outcomes":[{"kind":"search","index":0,"lnl":-12.5,"tree":"(a,b,c);","start":"(a,b,c);","models":["JC"],"wall_s":0.5}]}}
+{"Saved":{"piece":{"kind":"bootstrap","first":0,"count":10},"state":"{\"done\":[],\"state\":1}"}}
+"#),
+    (Kind::Checkpoint, br#"{"Begin":{"format":"sidecore phylo checkpoint","version":1,"settings":[["--seed","1"]]}}
+{"Tested":{"replicates":50,"distance":0.5,"within":3,"converged":false}}
+{"Finished":{"piece":{"kind":"bootstrap","first":2,"count":2},"outcomes":[]}}
+{"Tested":{"replicates":100,"distance":0.01,"within":999,"converged":true}}
+"#),
 ];

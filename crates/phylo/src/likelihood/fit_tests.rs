@@ -152,3 +152,18 @@ fn a_second_fit_has_nothing_to_do() {
         "{first} {second}"
     );
 }
+
+#[test]
+fn a_rate_that_overshot_comes_back() {
+    // Rates far above the one that all are relative to: from a small value the fourth has to rise
+    // a hundredfold, where its logarithm changes hardly anything at first.
+    let tree = random_tree(12, 0.15, &mut Random::new(5));
+    let truth = "GTR{4/24/2.4/1.2/25/1}+FU{0.32/0.3/0.11/0.27}+G4m{0.45}";
+    let patterns = evolved(&tree, truth, 900, 4);
+    let mut own = likelihood(&tree, vec![part(&patterns, "GTR+F+G4")]);
+    let top = own.optimise(0.1).unwrap();
+    own.set_parameter(0, crate::model::Parameter::Exchange(3), 0.01);
+    assert!(own.evaluate().unwrap() < top - 1.0);
+    let again = own.optimise(0.1).unwrap();
+    assert!((again - top).abs() < 0.1, "{top}, and again {again}");
+}

@@ -1,8 +1,11 @@
 //! A model's free parameters as a point: what a search along all of them at once moves in.
 //!
 //! Every coordinate is a logarithm: of a parameter, or of one share of a whole relative to the last.
-//! So any point within the bounds is a valid model, and a step means the same near 0 as far from
-//! it.
+//! So any point within the bounds is a valid model, and a step means the same for small values as for
+//! large ones. But for those that data may leave near 0 (rates of exchange, the share of invariable
+//! sites) a little is added first: what a rate far below the others changes is in proportion to the
+//! rate itself, so along its plain logarithm the likelihood is flat there, and a climb that once
+//! overshot would take that for a top.
 
 use super::{FREQUENCY_MIN, Model, Parameter};
 
@@ -45,15 +48,29 @@ impl Model {
                 // The last share is what the others leave.
                 Parameter::Frequency(_) | Parameter::FreeWeight(_) => {}
                 _ => {
-                    let range = self.range(parameter);
-                    point.push(Coordinate::of(self.value(parameter), range));
+                    let shift = self.shift(parameter);
+                    let range = self.range(parameter).map(|end| end + shift);
+                    point.push(Coordinate::of(self.value(parameter) + shift, range));
                 }
             }
         }
         point
     }
 
-    /// Moves the model to a point of as many coordinates as [`Model::coordinates`] has.
+    /// What is added to a parameter before its logarithm is taken.
+    fn shift(&self, parameter: Parameter) -> f64 {
+        match parameter {
+            Parameter::Exchange(_) => {
+                let sum: f64 = self.exchange.iter().sum();
+                EXCHANGE_SHIFT * sum / self.exchange.len() as f64
+            }
+            Parameter::Invariant => INVARIANT_SHIFT,
+            _ => 0.0,
+        }
+    }
+
+    /// Moves the model to a point of as many coordinates as [`Model::coordinates`] has. A point means
+    /// the same only to the model that gave it and to its copies, before they move.
     ///
     /// # Panics
     /// When there are fewer.
@@ -66,7 +83,11 @@ impl Model {
             next.next()
                 .unwrap_or_else(|| panic!("{} coordinates", point.len()))
         };
-        for parameter in self.fitted() {
+        let fitted = self.fitted().into_iter();
+        let shifted: Vec<(Parameter, f64)> = fitted
+            .map(|parameter| (parameter, self.shift(parameter)))
+            .collect();
+        for (parameter, shift) in shifted {
             match parameter {
                 Parameter::Frequency(state) => {
                     moved[0] = true;
@@ -82,7 +103,7 @@ impl Model {
                 }
                 // Normalised below, when all are there.
                 Parameter::FreeRate(category) => self.free_rates[category] = take(),
-                _ => self.set(parameter, take()),
+                _ => self.set(parameter, take() - shift),
             }
         }
         if moved[0] {
@@ -109,3 +130,8 @@ fn to_whole(mut shares: Vec<f64>) -> Vec<f64> {
 
 /// The logarithm of how many times larger or smaller than the last a share may be.
 const SHARE_MAX: f64 = 7.0;
+/// What is added to a rate of exchange, as a share of the rates' mean: about what two steps by way of a
+/// third state bring in its place.
+const EXCHANGE_SHIFT: f64 = 0.1;
+/// What is added to the share of invariable sites.
+const INVARIANT_SHIFT: f64 = 0.1;

@@ -33,32 +33,30 @@ impl<R: Runner> Search<'_, R> {
             .collect();
         places.sort_by(|&a, &b| found.tried[b].lnl.total_cmp(&found.tried[a].lnl));
         places.truncate(if slow { SLOW_PLACES } else { FAST_PLACES });
-        let mut best: Option<Refined> = None;
+        let mut refined = Vec::with_capacity(places.len());
         for k in places {
-            let refined = self.likelihood.refine_insertion(&found, k, 1)?;
-            if best.is_none_or(|best| refined.lnl > best.lnl) {
-                best = Some(refined);
-            }
+            refined.push(self.likelihood.refine_insertion(&found, k, 1)?);
         }
         self.found = found;
-        let Some(best) = best else {
+        let best = refined.iter().max_by(|a, b| a.lnl.total_cmp(&b.lnl));
+        let Some(&best) = best else {
             self.state.seconds[half.index()] = None;
             return Ok(());
         };
         if best.lnl > lnl + GAIN_MIN {
             return self.go(half, &best);
         }
-        self.state.seconds[half.index()] = Some(Close {
+        let close = |place: &Refined, lnl| Close {
             half,
-            edge: best.edge,
-            lnl: Exact(lnl - best.lnl),
-        });
-        if slow && best.lnl > lnl - CLOSE_MARGIN {
-            self.remember(Close {
-                half,
-                edge: best.edge,
-                lnl: Exact(best.lnl),
-            });
+            edge: place.edge,
+            lnl: Exact(lnl),
+        };
+        self.state.seconds[half.index()] = Some(close(&best, lnl - best.lnl));
+        if slow {
+            // All of them: with more lengths fitted, another than the best may turn out to gain.
+            for place in refined.iter().filter(|near| near.lnl > lnl - CLOSE_MARGIN) {
+                self.remember(close(place, place.lnl));
+            }
         }
         Ok(())
     }
@@ -135,7 +133,7 @@ impl<R: Runner> Search<'_, R> {
         let list = &mut self.state.close;
         let at = list.partition_point(|other| other.lnl < close.lnl);
         list.insert(at, close);
-        if list.len() > CLOSE_MAX {
+        if list.len() > self.likelihood.tree().taxa().max(CLOSE_MIN) {
             list.remove(0);
         }
     }
@@ -196,9 +194,10 @@ const FAST_MARGIN: f64 = 10.0;
 const SLOW_MARGIN: f64 = 30.0;
 const FAST_PLACES: usize = 2;
 const SLOW_PLACES: usize = 6;
-/// Moves that lose less get a second chance at the end of the round, so many of them.
-const CLOSE_MARGIN: f64 = 2.0;
-const CLOSE_MAX: usize = 20;
+/// Moves that lose less get a second chance at the end of the round, as many as there are taxa or so.
+/// What an insertion gains when lengths around it are fitted, too, is seldom more than this.
+const CLOSE_MARGIN: f64 = 4.0;
+const CLOSE_MIN: usize = 20;
 const CLOSE_RADIUS: usize = 2;
 const CLOSE_ROUNDS: usize = 2;
 /// How far a change is felt.

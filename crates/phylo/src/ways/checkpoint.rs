@@ -121,52 +121,11 @@ impl Checkpoint {
         lock(&file, path)?;
         let mut text = Vec::new();
         file.read_to_end(&mut text).map_err(io("read", path))?;
-        let damaged = |line: usize, why: String| WaysError::Damaged {
-            path: path.to_owned(),
-            line: line + 1,
-            why,
-        };
-        let (mut ledger, mut whole, mut state_bytes) = (Ledger::new(goal), 0, 0);
-        let lines: Vec<&[u8]> = text.split_inclusive(|&byte| byte == b'\n').collect();
-        for (number, line) in lines.iter().enumerate() {
-            let record = match parse(line) {
-                Ok(record) => record,
-                // Being written when the run was killed.
-                Err(_) if number + 1 == lines.len() && number > 0 => break,
-                Err(why) => return Err(damaged(number, why)),
-            };
-            match record {
-                Record::Begin {
-                    format,
-                    version,
-                    settings: was,
-                } => {
-                    if format != FORMAT || number > 0 {
-                        return Err(damaged(number, "not a checkpoint of sidecore phylo".into()));
-                    }
-                    if version != VERSION {
-                        let why = format!("version {version}, {VERSION} is supported");
-                        return Err(damaged(number, why));
-                    }
-                    if let Some((what, was, is)) = settings.difference(&was) {
-                        let path = path.to_owned();
-                        return Err(WaysError::OtherRun {
-                            path,
-                            what,
-                            was,
-                            is,
-                        });
-                    }
-                }
-                Record::Finished { piece, outcomes } => ledger.finish(&piece, outcomes),
-                Record::Saved { piece, state } => {
-                    state_bytes += line.len() as u64;
-                    ledger.save(piece, state);
-                }
-                Record::Tested(verdict) => ledger.add_verdict(verdict),
-            }
-            whole += line.len() as u64;
-        }
+        let Replayed {
+            ledger,
+            whole,
+            state_bytes,
+        } = replay(&text, &settings, goal).map_err(|flaw| flaw.of(path))?;
         file.set_len(whole).map_err(io("write", path))?;
         file.seek(SeekFrom::End(0)).map_err(io("write", path))?;
         let made = Self {
@@ -244,7 +203,7 @@ impl Checkpoint {
     fn write(&mut self, record: &Record) -> Result<(), WaysError> {
         let text = serde_json::to_string(record).map_err(std::io::Error::from);
         let text = text.map_err(io("write", &self.path))?;
-        let line = format!("{:016x} {text}\n", xxh3_64(text.as_bytes()));
+        let line = line_of(&text);
         let written = self.file.write_all(line.as_bytes());
         written.map_err(io("write", &self.path))?;
         self.bytes += line.len() as u64;
@@ -290,6 +249,101 @@ fn lock(file: &File, path: &Path) -> Result<(), WaysError> {
     }
 }
 
+/// What a checkpoint's bytes say.
+#[derive(Debug)]
+pub(crate) struct Replayed {
+    /// What was done when they were written.
+    pub(crate) ledger: Ledger,
+    /// Bytes of whole lines: what lies beyond was being written.
+    whole: u64,
+    /// Bytes of states among them.
+    state_bytes: u64,
+}
+
+/// What is wrong with a checkpoint's bytes.
+#[derive(Debug)]
+pub(crate) enum Flaw {
+    /// Where, from 0, and what.
+    Damaged(usize, String),
+    /// Another run's: the setting's name, its value then and now.
+    Other([String; 3]),
+}
+
+impl Flaw {
+    fn of(self, path: &Path) -> WaysError {
+        let path = path.to_owned();
+        match self {
+            Self::Damaged(line, why) => WaysError::Damaged {
+                path,
+                line: line + 1,
+                why,
+            },
+            Self::Other([what, was, is]) => WaysError::OtherRun {
+                path,
+                what,
+                was,
+                is,
+            },
+        }
+    }
+}
+
+/// Goes through a checkpoint's lines. Pure.
+pub(crate) fn replay(text: &[u8], settings: &Settings, goal: Goal) -> Result<Replayed, Flaw> {
+    let (mut ledger, mut whole, mut state_bytes) = (Ledger::new(goal), 0, 0);
+    let lines: Vec<&[u8]> = text.split_inclusive(|&byte| byte == b'\n').collect();
+    for (number, line) in lines.iter().enumerate() {
+        let damaged = |why: &str| Err(Flaw::Damaged(number, why.to_owned()));
+        let record = match parse(line) {
+            Ok(record) => record,
+            // Being written when the run was killed.
+            Err(_) if number + 1 == lines.len() && number > 0 => break,
+            Err(why) => return damaged(&why),
+        };
+        match record {
+            Record::Begin {
+                format,
+                version,
+                settings: was,
+            } => {
+                if format != FORMAT || number > 0 {
+                    return damaged("not a checkpoint of sidecore phylo");
+                }
+                if version != VERSION {
+                    return damaged(&format!("version {version}, {VERSION} is supported"));
+                }
+                if let Some((what, was, is)) = settings.difference(&was) {
+                    return Err(Flaw::Other([what, was, is]));
+                }
+            }
+            _ if number == 0 => return damaged("the first line does not say which run it is"),
+            Record::Finished { piece, .. } | Record::Saved { piece, .. } if !piece.is_sound() => {
+                return damaged("a piece of work that no run has");
+            }
+            Record::Finished { piece, outcomes } => ledger.finish(&piece, outcomes),
+            Record::Saved { piece, state } => {
+                state_bytes += line.len() as u64;
+                ledger.save(piece, state);
+            }
+            Record::Tested(verdict) if verdict.replicates > REPLICATES_MAX => {
+                return damaged("a test of more bootstraps than a run can have");
+            }
+            Record::Tested(verdict) => ledger.add_verdict(verdict),
+        }
+        whole += line.len() as u64;
+    }
+    Ok(Replayed {
+        ledger,
+        whole,
+        state_bytes,
+    })
+}
+
+/// A line's bytes: its text with the check sum before it.
+pub(crate) fn line_of(text: &str) -> String {
+    format!("{:016x} {text}\n", xxh3_64(text.as_bytes()))
+}
+
 /// One whole line.
 fn parse(line: &[u8]) -> Result<Record, String> {
     let text = line.strip_suffix(b"\n").ok_or("the line is cut off")?;
@@ -304,6 +358,8 @@ fn parse(line: &[u8]) -> Result<Record, String> {
 const FORMAT: &str = "sidecore phylo checkpoint";
 /// To be raised whenever the same settings would give other results, or the lines mean otherwise.
 const VERSION: u32 = 1;
+/// No run has more bootstraps.
+const REPLICATES_MAX: u32 = 1 << 20;
 /// Longer values of settings are hashed.
 const VALUE_MAX: usize = 80;
 /// Bytes of replaced states that are not worth a new file.

@@ -100,7 +100,10 @@ fn equi_stops_at_the_width_that_was_measured_best() {
     // Table 2 of the paper, seconds: five engines are the fastest, eight are slower.
     let seconds = [28.71, 20.83, 19.37, 18.28, 18.10, 20.52, 18.27, 24.4];
     for (index, s) in seconds.iter().enumerate() {
-        equi.depart(0, &departure(1, index as u32 + 1, false, (s * 1e6) as u64));
+        // As often as it takes to be sure.
+        for _ in 0..4 {
+            equi.depart(0, &departure(1, index as u32 + 1, false, (s * 1e6) as u64));
+        }
     }
     // Four are a hundredth slower than five: as good, and one engine is left for others.
     assert_eq!(equi.arrive(0, &arrival(228, 8, 8, 0)).width(), 4);
@@ -119,6 +122,21 @@ fn the_offload_test_is_optimistic_until_measured() {
         curve.learn(&departure(1, 1, false, 50));
     }
     assert!(curve.offload_pays(1));
+}
+
+#[test]
+fn a_first_task_that_does_more_than_the_others_rules_no_width_out() {
+    let mut curve = Curve::default();
+    let mut wide = 0;
+    for at in 0..200 {
+        // What only the first one has to do takes sixteen times as long.
+        let serial = if at == 0 { 1_600_000 } else { 100_000 };
+        let width = curve.choose(2, 13).width();
+        wide += u32::from(width == 2);
+        let ns = serial / u64::from(width) + 5_000;
+        curve.learn(&departure(13, width, false, ns));
+    }
+    assert!(wide > 180, "split {wide} times of 200");
 }
 
 #[test]

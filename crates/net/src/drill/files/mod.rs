@@ -196,8 +196,10 @@ impl Files {
             (Kind::Fresh, Some(address)) => {
                 let backlog = usize::try_from(backlog).unwrap_or(0);
                 let listener = self.host.stack().listen(address, backlog).map_err(errno)?;
-                self.socket_mut(fd)?.kind = Kind::Listener(listener);
-                Ok(())
+                let socket = self.socket_mut(fd)?;
+                socket.kind = Kind::Listener(listener);
+                let wishes = socket.wishes.clone();
+                wishes.apply_to_listener(self.host.stack(), listener)
             }
             (Kind::Udp(_), _) => fail(libc::EOPNOTSUPP),
             _ => fail(libc::EINVAL),

@@ -3,7 +3,7 @@
 use super::{Answer, Errno, Files, Kind, errno, fail};
 use crate::stack::Stack;
 use crate::stack::options::SessionOption;
-use crate::stack::sockets::SessionId;
+use crate::stack::sockets::{ListenerId, SessionId};
 use crate::tcp::cold::Keepalive;
 use crate::tcp::congestion::Algorithm;
 
@@ -28,6 +28,7 @@ pub(super) struct Wishes {
     keepalive: Keepalive,
     send_bytes: Option<u32>,
     receive_bytes: Option<u32>,
+    segment_bytes_max: Option<u16>,
     user_timeout_ms: Option<u32>,
     congestion: Option<Algorithm>,
     linger: Option<(bool, i32)>,
@@ -43,6 +44,16 @@ impl Wishes {
     }
 
     pub(super) fn apply(&self, stack: &mut Stack, id: SessionId) -> Answer<()> {
+        self.options()
+            .try_for_each(|option| stack.set_option(id, option).map_err(errno))
+    }
+
+    pub(super) fn apply_to_listener(&self, stack: &mut Stack, id: ListenerId) -> Answer<()> {
+        self.options()
+            .try_for_each(|option| stack.set_listener_option(id, option).map_err(errno))
+    }
+
+    fn options(&self) -> impl Iterator<Item = SessionOption> {
         let keepalive = self.keep_alive.map(|on| on.then_some(self.keepalive));
         let options = [
             self.no_delay.map(SessionOption::NoDelay),
@@ -50,13 +61,11 @@ impl Wishes {
             keepalive.map(SessionOption::Keepalive),
             self.send_bytes.map(SessionOption::SendBytes),
             self.receive_bytes.map(SessionOption::ReceiveBytes),
+            self.segment_bytes_max.map(SessionOption::SegmentBytesMax),
             self.user_timeout_ms.map(SessionOption::UserTimeout),
             self.congestion.map(SessionOption::Congestion),
         ];
-        for option in options.into_iter().flatten() {
-            stack.set_option(id, option).map_err(errno)?;
-        }
-        Ok(())
+        options.into_iter().flatten()
     }
 }
 
@@ -102,6 +111,10 @@ impl Files {
             }
             (libc::IPPROTO_TCP, libc::TCP_NODELAY) => wishes.no_delay = Some(on),
             (libc::IPPROTO_TCP, libc::TCP_CORK) => wishes.cork = Some(on),
+            (libc::IPPROTO_TCP, libc::TCP_MAXSEG) if (88..=32_767).contains(&number) => {
+                wishes.segment_bytes_max = Some(number as u16);
+            }
+            (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => return fail(libc::EINVAL),
             (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) if number > 0 => {
                 wishes.keepalive.idle_s = size()?;
             }
@@ -136,10 +149,14 @@ impl Files {
             }
             _ => return fail(libc::ENOPROTOOPT),
         }
-        if let Kind::Session(id) = kind {
-            let wishes = wishes.clone();
-            wishes.apply(self.host.stack(), id)?;
-            self.host.flush();
+        let wishes = wishes.clone();
+        match kind {
+            Kind::Session(id) => {
+                wishes.apply(self.host.stack(), id)?;
+                self.host.flush();
+            }
+            Kind::Listener(id) => wishes.apply_to_listener(self.host.stack(), id)?,
+            _ => {}
         }
         Ok(())
     }
@@ -179,7 +196,8 @@ impl Files {
             (libc::IPPROTO_TCP, libc::TCP_NODELAY) => i32::from(wishes.no_delay == Some(true)),
             (libc::IPPROTO_TCP, libc::TCP_CORK) => i32::from(wishes.cork == Some(true)),
             (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => {
-                info.map_or(MSS_DEFAULT, |info| i32::from(info.mss))
+                let wish = wishes.segment_bytes_max.map_or(MSS_DEFAULT, i32::from);
+                info.map_or(wish, |info| i32::from(info.mss))
             }
             (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => wishes.keepalive.idle_s as i32,
             (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL) => wishes.keepalive.interval_s as i32,

@@ -6,9 +6,10 @@
 
 use super::{Client, ClientError, Socket};
 use crate::sock::layout::{CLIENT_ASLEEP, ENGINE_ASLEEP, Entry, NO_CHUNK, Request};
+use crate::sock::order;
 use sidecore_sys::{local_socket, shared_futex};
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 impl Client {
@@ -123,10 +124,8 @@ impl Client {
 
     /// Wakes the engine if it sleeps.
     fn ring(&self) {
-        // Partner: the fence in `Server::arm`: it sees our request, or we see that it sleeps.
-        fence(Ordering::SeqCst);
-        let asleep: Option<&AtomicU32> = self.map.slice().overlay(ENGINE_ASLEEP);
-        if asleep.is_some_and(|asleep| asleep.load(Ordering::Relaxed) != 0) {
+        // Partner: `Server::arm`.
+        if order::sleeps(self.map.slice().overlay(ENGINE_ASLEEP)) {
             local_socket::poke(self.bell.as_fd());
         }
     }
@@ -167,9 +166,8 @@ impl Client {
         let Some(asleep) = self.map.slice().overlay::<AtomicU32>(CLIENT_ASLEEP) else {
             return;
         };
-        asleep.store(1, Ordering::Relaxed);
-        // Partner: the fence in `wake` of the engine's side.
-        fence(Ordering::SeqCst);
+        // Partner: `wake` of the engine's side.
+        order::announce_sleep([asleep].into_iter());
         if self.events.is_empty(self.map.slice()) {
             shared_futex::wait(asleep, 1, limit);
         }

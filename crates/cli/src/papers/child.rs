@@ -1,0 +1,264 @@
+//! This program, run once more with other words.
+//!
+//! Why here: a part's result must be what a person gets who types its command, and a part that
+//! crashes must not take the page with it.
+//! Must stay true: whatever it says is read to the end, so that it never waits for us; it is told to
+//! end by SIGINT, so that it undoes what it did, and is killed only if it does not; it has a process
+//! group of its own, so that Ctrl-C reaches it once, from here.
+//! Called from one thread.
+
+use anyhow::{Context, Result};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How it ended.
+pub(super) enum Ended {
+    /// With a result.
+    Answered {
+        /// What went wrong though there is one.
+        problem: Option<String>,
+        /// The JSON object.
+        report: Value,
+    },
+    /// Without, and why.
+    Failed(String),
+    /// Because this program is told to end.
+    Stopped,
+}
+
+/// Running.
+pub(super) struct Child {
+    process: std::process::Child,
+    said: Receiver<String>,
+    readers: (JoinHandle<std::io::Result<Vec<u8>>>, JoinHandle<()>),
+}
+
+impl Child {
+    pub(super) fn start(program: &Path, words: &str) -> Result<Self> {
+        let mut process = Command::new(program)
+            .args(words.split_whitespace())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("cannot start `sidecore {words}`"))?;
+        let (stdout, stderr) = (process.stdout.take(), process.stderr.take());
+        let (sender, said) = channel();
+        let output = std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            if let Some(stdout) = stdout {
+                stdout.take(OUTPUT_BYTES_MAX).read_to_end(&mut bytes)?;
+            }
+            Ok(bytes)
+        });
+        let errors = std::thread::spawn(move || {
+            if let Some(stderr) = stderr {
+                lines(BufReader::new(stderr), &sender);
+            }
+        });
+        Ok(Self {
+            process,
+            said,
+            readers: (output, errors),
+        })
+    }
+
+    /// Waits for its end. `say` gets what it says, and is called now and then without.
+    pub(super) fn wait(
+        mut self,
+        limit: Duration,
+        stop: &AtomicBool,
+        say: &mut dyn FnMut(Option<&str>),
+    ) -> Result<Ended> {
+        let began = Instant::now();
+        let mut told: Option<Instant> = None;
+        let mut killed = false;
+        let mut last = String::new();
+        let status = loop {
+            match self.said.recv_timeout(POLL) {
+                Ok(line) => {
+                    say(Some(&line));
+                    if !line.trim().is_empty() {
+                        last = line;
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => say(None),
+                // It closed its standard error, but may still run.
+                Err(RecvTimeoutError::Disconnected) => std::thread::sleep(POLL),
+            }
+            if let Some(status) = self.process.try_wait().context("cannot wait for a part")? {
+                break status;
+            }
+            // Relaxed: a flag alone.
+            let over = stop.load(Ordering::Relaxed) || began.elapsed() > limit;
+            match told {
+                None if over => {
+                    told = Some(Instant::now());
+                    self.signal(Signal::INT);
+                }
+                Some(told) if told.elapsed() > GRACE && !killed => {
+                    killed = true;
+                    self.signal(Signal::KILL);
+                }
+                _ => {}
+            }
+        };
+        // Whoever it left behind would keep its pipes open.
+        if told.is_some() {
+            self.signal(Signal::KILL);
+        }
+        for line in self.said.try_iter().filter(|line| !line.trim().is_empty()) {
+            last = line;
+        }
+        let output = self.readers.0.join();
+        if stop.load(Ordering::Relaxed) {
+            return Ok(Ended::Stopped);
+        }
+        if told.is_some() {
+            let why = format!("it took longer than {} s", limit.as_secs());
+            return Ok(Ended::Failed(why));
+        }
+        let output = match output {
+            Ok(output) => output.context("cannot read a part's result")?,
+            Err(panic) => std::panic::resume_unwind(panic),
+        };
+        let _ = self.readers.1.join();
+        last = self.said.try_iter().last().unwrap_or(last);
+        Ok(judge(status, &output, &last))
+    }
+
+    /// The child alone; with KILL all that it started and left in its group.
+    fn signal(&self, signal: Signal) {
+        let Some(pid) = Pid::from_raw(self.process.id() as i32) else {
+            return;
+        };
+        // It may have ended meanwhile: there is nothing to tell.
+        let _ = match signal {
+            Signal::KILL => kill_process_group(pid, signal),
+            _ => kill_process(pid, signal),
+        };
+    }
+}
+
+/// What an ended process came to. `last` is the last that it said.
+fn judge(status: ExitStatus, output: &[u8], last: &str) -> Ended {
+    let said = match last.trim() {
+        "" => String::new(),
+        last => format!(": {}", short(last)),
+    };
+    let report = serde_json::from_slice::<Value>(output);
+    match (status.code(), report) {
+        (Some(0 | 1), Ok(report)) if report.is_object() => {
+            let problem = failures(&report).or_else(|| {
+                let text = "something that it states does not hold";
+                (status.code() == Some(1)).then(|| text.to_owned())
+            });
+            Ended::Answered { problem, report }
+        }
+        (Some(0), _) => Ended::Failed(format!("it printed no JSON object{said}")),
+        (Some(code), _) => Ended::Failed(format!("it ended with status {code}{said}")),
+        (None, _) => {
+            let signal = status.signal().unwrap_or(0);
+            Ended::Failed(format!("signal {signal} ended it{said}"))
+        }
+    }
+}
+
+/// What a command says of itself that failed.
+pub(super) fn failures(report: &Value) -> Option<String> {
+    let failures = report["failures"].as_array()?;
+    let failures: Vec<&str> = failures.iter().filter_map(Value::as_str).collect();
+    (!failures.is_empty()).then(|| short(&failures.join("; ")))
+}
+
+fn short(text: &str) -> String {
+    match text.char_indices().nth(SAID_CHARACTERS_MAX) {
+        None => text.to_owned(),
+        Some((at, _)) => format!("{} ...", &text[..at]),
+    }
+}
+
+/// Hands on lines; a carriage return ends one, too, and what is no UTF-8 is replaced.
+fn lines(mut reader: impl BufRead, to: &Sender<String>) {
+    let mut bytes = Vec::new();
+    while let Ok(count @ 1..) = reader
+        .by_ref()
+        .take(LINE_BYTES_MAX)
+        .read_until(b'\n', &mut bytes)
+    {
+        let _ = count;
+        let text = String::from_utf8_lossy(&bytes);
+        let line = text.trim_end().rsplit('\r').next().unwrap_or_default();
+        // Nobody listens any more once the process has ended; it is read to its end all the same.
+        let _ = to.send(line.to_owned());
+        bytes.clear();
+    }
+}
+
+const POLL: Duration = Duration::from_millis(100);
+/// Unmounting and ending servers takes a moment.
+const GRACE: Duration = Duration::from_secs(30);
+const OUTPUT_BYTES_MAX: u64 = 64 << 20;
+const LINE_BYTES_MAX: u64 = 64 << 10;
+const SAID_CHARACTERS_MAX: usize = 300;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(script: &str, stop: &AtomicBool, limit: Duration) -> Ended {
+        let words = format!("-c {}", script.replace(' ', "${IFS}"));
+        let child = Child::start(Path::new("/bin/sh"), &words).unwrap();
+        child.wait(limit, stop, &mut |_| {}).unwrap()
+    }
+
+    fn ended(script: &str) -> Ended {
+        run(script, &AtomicBool::new(false), Duration::from_secs(20))
+    }
+
+    #[test]
+    fn a_result_a_problem_and_a_failure_are_told_apart() {
+        let Ended::Answered { problem, report } = ended("echo {}") else {
+            panic!("a result is one");
+        };
+        assert_eq!((problem, report), (None, serde_json::json!({})));
+        let said = "echo '{\"failures\":[\"x\",\"y\"]}';exit 1";
+        let Ended::Answered { problem, .. } = ended(said) else {
+            panic!("status 1 with a result is a result");
+        };
+        assert_eq!(problem.as_deref(), Some("x; y"));
+        for (script, words) in [
+            ("echo {", "no JSON object"),
+            ("echo []", "no JSON object"),
+            ("echo a >&2;echo oops >&2;exit 2", "status 2: oops"),
+            ("echo {};exit 3", "status 3"),
+            ("kill -SEGV $$", "signal 11"),
+        ] {
+            match ended(script) {
+                Ended::Failed(why) => assert!(why.contains(words), "{script}: {why}"),
+                _ => panic!("{script} is no result"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_takes_too_long_or_is_stopped_ends() {
+        let began = Instant::now();
+        let long = Duration::from_secs(20);
+        let short = Duration::from_millis(300);
+        let slow = run("sleep 60", &AtomicBool::new(false), short);
+        assert!(matches!(slow, Ended::Failed(why) if why.contains("longer than")));
+        let stopped = run("sleep 60", &AtomicBool::new(true), long);
+        assert!(matches!(stopped, Ended::Stopped));
+        assert!(began.elapsed() < long);
+    }
+}

@@ -1,0 +1,115 @@
+//! What this program is built with, where a document has a figure for it.
+//!
+//! Why here: these are asked of the code itself, so that the page cannot say what is no longer so.
+//! Must stay true: nothing is measured here; each row names what it was asked of.
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+use sidecore_cell::Machine;
+use sidecore_sched::{Arrival, ClassId, Departure, Mgps, Policy, TaskId};
+
+/// The rows, in the shape of a bench's.
+pub(super) fn report() -> Result<Value> {
+    let cell = Machine::cell()?;
+    let each = cell.task.loops.first().context("the Cell has no task")?;
+    let offloads = cell.task.offloads as f64;
+    let mut rows = vec![
+        row("cell: bytes in a block", sidecore_cell::paper::BLOCK_BYTES),
+        row(
+            "block: bytes in a frame unless told otherwise",
+            crate::block::FRAME_BYTES as f64,
+        ),
+        row("cell: host work between off-loads", each.host_us),
+        row("cell: an off-load", each.engine_us),
+        row(
+            "cell: a bootstrap on the host alone",
+            offloads * each.host_version_us.unwrap_or(0.0) * 1e-6,
+        ),
+        row("cell: a switch", cell.host.switch_us),
+        row("cell: time slice", cell.host.quantum_ms),
+    ];
+    let net = sidecore_net::Config::default();
+    rows.push(row("net: sessions at once", net.sessions_max as f64));
+    rows.push(row(
+        "net: a session's receive window",
+        f64::from(net.receive_bytes),
+    ));
+    rows.extend(mgps());
+    rows.push(match base_slice_ms() {
+        Some(ms) => row("this kernel: base slice", ms),
+        None => json!({
+            "name": "this kernel: base slice",
+            "here": null,
+            "note": "the kernel tells only root, below /sys/kernel/debug/sched, and only where debugfs is mounted",
+        }),
+    });
+    Ok(json!({ "rows": rows }))
+}
+
+fn row(name: &str, here: f64) -> Value {
+    json!({ "name": name, "here": here })
+}
+
+/// The rules of MGPS, asked of it with eight engines.
+fn mgps() -> [Value; 3] {
+    let widths: Vec<u32> = (1..=ENGINES).map(|tasks| settled(tasks).0).collect();
+    let most = widths.iter().rposition(|width| *width > 1);
+    let text = widths.iter().map(u32::to_string).collect::<Vec<_>>();
+    [
+        row(
+            "mgps: departures until it decides, 8 engines",
+            f64::from(settled(1).1),
+        ),
+        row(
+            "mgps: most tasks with which loops are split, 8 engines",
+            most.map_or(0.0, |index| (index + 1) as f64),
+        ),
+        json!({ "name": "mgps: engines a loop for 1 to 8 tasks", "text": text.join(", ") }),
+    ]
+}
+
+/// The width that MGPS comes to with so many tasks, and after how many departures it changed.
+fn settled(tasks: u32) -> (u32, u32) {
+    let mut policy = Mgps::default();
+    let begins = policy.width();
+    let mut changed = 0;
+    for departures in 1..=ROUNDS * ENGINES {
+        let (task, class) = (TaskId(u64::from(departures % tasks)), ClassId(0));
+        let arrival = Arrival {
+            task,
+            class,
+            units: UNITS,
+            engines_idle: ENGINES,
+            engines: ENGINES,
+            ready: tasks - 1,
+            live: tasks,
+            waiting: 0,
+        };
+        let now = u64::from(departures);
+        let decision = policy.arrive(now, &arrival);
+        let departure = Departure {
+            task,
+            class,
+            units: UNITS,
+            width: decision.width(),
+            on_host: false,
+            elapsed_ns: 1,
+        };
+        policy.depart(now, &departure);
+        if changed == 0 && policy.width() != begins {
+            changed = departures;
+        }
+    }
+    (policy.width(), changed)
+}
+
+/// The kernel's share of time before it looks for another process, where it says so.
+fn base_slice_ms() -> Option<f64> {
+    let text = std::fs::read_to_string("/sys/kernel/debug/sched/base_slice_ns").ok()?;
+    Some(text.trim().parse::<f64>().ok()? * 1e-6)
+}
+
+const ENGINES: u32 = 8;
+/// Iterations of the papers' loops.
+const UNITS: u32 = 228;
+const ROUNDS: u32 = 4;

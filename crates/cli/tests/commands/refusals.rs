@@ -1,0 +1,99 @@
+//! What is wrong is refused alike everywhere: exit status 2, nothing on standard output, one line on
+//! standard error that names the program and what was wrong.
+
+use crate::inputs::sidecore;
+use std::collections::BTreeSet;
+
+/// The command, what is wrong about the rest, and a word that the message must have.
+const REFUSALS: [(&str, &str, &str); 40] = [
+    ("block pack", "nowhere -o x.img", "nowhere"),
+    ("block pack", "raw.bin -o x.img --format zsdt", "zstd"),
+    ("block pack", "raw.bin -o x.img --frame 64XB", "64KiB"),
+    ("block pack", "raw.bin", "--output"),
+    ("block unpack", "bad.img -o x.bin", "bad.img"),
+    ("block info", "nowhere.img --json", "nowhere.img"),
+    ("block info", "made.img --jsn", "--jsn"),
+    ("block verify", "bad.img --json", "bad.img"),
+    ("block mount", "nowhere.img tree", "nowhere.img"),
+    ("block umount", "tree", "tree"),
+    ("block attach", "bad.img", "bad.img"),
+    ("block detach", "/dev/null", "/dev/null"),
+    ("block serve", "made.img --nbd nonsense", "unix:PATH"),
+    ("block bench", "--only everything", "everything"),
+    ("cell table1", "--machine bad.toml", "bad.toml"),
+    ("cell table2", "--machine nowhere.toml", "nowhere.toml"),
+    ("cell fig7", "--svg /nowhere/x.svg", "/nowhere/x.svg"),
+    ("cell fig8", "--machine bad.toml", "bad.toml"),
+    ("cell fig9", "--seed many", "many"),
+    ("cell uio", "--machine cell.toml", "--machine"),
+    ("daemon", "--engines 0", "1 engine"),
+    ("daemon", "--grace-ms long", "long"),
+    ("top", "--once --socket nowhere.sock", "nowhere.sock"),
+    ("offload bench", "--only nonsense", "nonsense"),
+    (
+        "phylo evaluate",
+        "--msa made.phy --tree bad.nwk --model JC",
+        "bad.nwk",
+    ),
+    (
+        "phylo evaluate",
+        "--msa made.phy --tree made.nwk --model NOPE",
+        "NOPE",
+    ),
+    (
+        "phylo search",
+        "--msa nowhere.phy --model JC --prefix x",
+        "nowhere.phy",
+    ),
+    ("phylo simulate", "--sites 10 --model JC -o x.phy", "--taxa"),
+    ("phylo compare", "made.nwk bad.nwk", "bad.nwk"),
+    ("phylo bench kernels", "--msa made.phy", "--tree"),
+    ("phylo bench grain", "--rounds 0", "0"),
+    ("tlb", "--core 9999", "9999"),
+    ("net up", "bad.toml", "line 1"),
+    ("net status", "--socket nowhere.sock", "nowhere.sock"),
+    ("net echo", "10.77.0.2", "10.77.0.2"),
+    (
+        "net discard",
+        "0.0.0.0:7 --socket nowhere.sock",
+        "nowhere.sock",
+    ),
+    (
+        "net source",
+        "0.0.0.0:7 --socket nowhere.sock",
+        "nowhere.sock",
+    ),
+    ("tour", "--dir /nowhere", "/nowhere"),
+    ("doctor", "--loud", "--loud"),
+    ("blok", "pack", "blok"),
+];
+
+/// The commands that have something wrong in the list.
+pub(crate) fn names() -> BTreeSet<String> {
+    REFUSALS
+        .iter()
+        .map(|(name, _, _)| (*name).to_owned())
+        .collect()
+}
+
+#[test]
+fn what_is_wrong_is_one_line_and_exit_status_2() {
+    let problems: Vec<String> = REFUSALS.iter().filter_map(|case| problem(*case)).collect();
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+fn problem((name, rest, word): (&str, &str, &str)) -> Option<String> {
+    let output = sidecore(&format!("{name} {rest}"));
+    let said = String::from_utf8_lossy(&output.stderr)
+        .trim_end()
+        .to_owned();
+    let good = output.status.code() == Some(2)
+        && output.stdout.is_empty()
+        && said.lines().count() == 1
+        && said.starts_with("sidecore: ")
+        && said.contains(word)
+        // Each cause is said once.
+        && said.matches("os error").count() <= 1;
+    let status = output.status;
+    (!good).then(|| format!("{name} {rest} ({word}): {status}: {said}"))
+}

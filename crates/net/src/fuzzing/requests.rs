@@ -1,0 +1,477 @@
+//! A hostile application: whatever it writes into its segment, the engine does not panic, others are
+//! served as before, and what it had is given back when it is cut off.
+//!
+//! A [`Target`] is a stack with sockets for other processes, an honest application on them, and a peer
+//! stack that echoes. Each input is a request with fields of the hostile one's choice, or words that it
+//! writes anywhere into its segment. What must hold is in [`Target::input`].
+
+use crate::buffer::slab::NONE;
+use crate::nic::{Capabilities, Outgoing, Received, ReceivedChecksum};
+use crate::random::Random;
+use crate::sock::control::News;
+use crate::sock::layout::{
+    CHUNK_BYTES, CHUNKS, EVENTS, Entry, Event, NO_CHUNK, REQUESTS, Request, segment_bytes,
+};
+use crate::sock::ring::{Reader, Writer};
+use crate::sock::server::{Attachment, Server};
+use crate::{Cidr, Config, Event as StackEvent, ListenerId, Stack};
+use sidecore_sys::local_socket::Peer;
+use sidecore_sys::{SharedMap, Sharing};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const SESSIONS: usize = 64;
+const CHUNKS_EACH: u32 = 8;
+/// Bytes of an honest request.
+const REQUEST_BYTES: usize = 200;
+/// Inputs within which the honest application gets on by one request at least.
+const PATIENCE: u64 = 4_000;
+
+/// An engine's sockets under fire.
+pub struct Target {
+    stack: Stack,
+    peer: Stack,
+    echo: ListenerId,
+    server: Server,
+    hostile: Hostile,
+    honest: Honest,
+    random: Random,
+    now_ns: u64,
+    inputs: u64,
+    /// How often the hostile one was cut off.
+    cut_off: u64,
+    scratch: Vec<u8>,
+}
+
+struct Hostile {
+    attachment: Arc<Attachment>,
+    requests: Writer,
+    events: Reader,
+    /// Numbers of sockets that it was told.
+    sockets: Vec<u32>,
+    /// Receive chunks that it holds.
+    held: Vec<u32>,
+}
+
+struct Honest {
+    attachment: Arc<Attachment>,
+    requests: Writer,
+    events: Reader,
+    socket: Option<u32>,
+    connected: bool,
+    /// Of the current request: bytes that came back, and whether its chunk has.
+    got: usize,
+    sent: bool,
+    give: u32,
+    done: u64,
+    done_at_input: u64,
+}
+
+#[expect(clippy::expect_used, reason = "a broken set-up is to be seen at once")]
+fn attach(server: &mut Server, pid: i32) -> Arc<Attachment> {
+    let bytes = segment_bytes(CHUNKS_EACH);
+    let attachment = Arc::new(Attachment {
+        map: SharedMap::create("sidecore-fuzz", bytes, Sharing::ReadWrite).expect("memory"),
+        chunks: CHUNKS_EACH,
+        peer: Peer {
+            pid,
+            uid: 0,
+            gid: 0,
+        },
+        gone: AtomicBool::new(false),
+    });
+    server.admit(Arc::clone(&attachment));
+    attachment
+}
+
+impl Target {
+    /// A target whose every step follows from `seed`.
+    ///
+    /// # Panics
+    /// Where no memory is left.
+    #[must_use]
+    #[expect(clippy::expect_used, reason = "a broken set-up is to be seen at once")]
+    pub fn new(seed: u64) -> Self {
+        let stack = |number: u8| {
+            let config = Config {
+                addresses: vec![Cidr {
+                    address: IpAddr::from([10, 0, 0, number]),
+                    prefix_bits: 24,
+                }],
+                seed: seed ^ u64::from(number) << 56,
+                sessions_max: SESSIONS * usize::from(number),
+                buffers_bytes: 256 << 20,
+                send_bytes: 32 << 10,
+                receive_bytes: 32 << 10,
+                window_scale: 2,
+                time_wait_ms: 50,
+                ..Config::default()
+            };
+            let nic = Capabilities {
+                address: [2, 0, 0, 0, 0, number],
+                mtu_bytes: 1500,
+                super_segment_bytes: 0,
+                completes_checksums: false,
+                merges_received: false,
+            };
+            Stack::new(config, &nic).expect("memory for a stack")
+        };
+        let mut peer = stack(2);
+        let echo = peer.listen(SocketAddr::from(([10, 0, 0, 2], 7)), 64);
+        let (news, bell) = News::new().expect("descriptors");
+        let mut server = Server::new(news, bell);
+        let hostile = Hostile::new(attach(&mut server, 1));
+        let honest = Honest::new(attach(&mut server, 2));
+        Self {
+            stack: stack(1),
+            peer,
+            echo: echo.expect("a listener"),
+            server,
+            hostile,
+            honest,
+            random: Random::new(seed),
+            now_ns: 1_000_000_000,
+            inputs: 0,
+            cut_off: 0,
+            scratch: vec![0; 32 << 10],
+        }
+    }
+
+    /// One thing that the hostile application does, and what the engine and the others do then.
+    ///
+    /// # Panics
+    /// When something does not hold that must: that is what it is for.
+    pub fn input(&mut self) {
+        self.inputs += 1;
+        match self.random.below(64) {
+            0 => self.hostile.scribble(&mut self.random),
+            _ => self.hostile.ask(&mut self.random),
+        }
+        if self.random.below(4) > 0 {
+            return;
+        }
+        self.honest.go_on();
+        self.server.poll(&mut self.stack);
+        self.carry();
+        self.hostile.hear();
+        if self.honest.hear() {
+            self.honest.done_at_input = self.inputs;
+        }
+        assert!(
+            !self.honest.attachment.gone.load(Ordering::Acquire),
+            "an honest application was cut off"
+        );
+        assert!(
+            self.inputs - self.honest.done_at_input < PATIENCE,
+            "an honest application does not get on: {} requests done",
+            self.honest.done
+        );
+        if self.hostile.attachment.gone.load(Ordering::Acquire) {
+            self.cut_off += 1;
+            // Nothing of it is left: the honest one's session, and what is still being closed.
+            assert_eq!(self.server.status().count(), 1);
+            self.hostile = Hostile::new(attach(&mut self.server, 1));
+        }
+        assert_eq!(self.server.violations(), self.cut_off);
+    }
+
+    /// How often the hostile application was cut off, and what the honest one got done.
+    #[must_use]
+    pub fn progress(&self) -> (u64, u64) {
+        (self.cut_off, self.honest.done)
+    }
+
+    /// Frames both ways, and what the engine's stack sends to itself; the peer echoes.
+    fn carry(&mut self) {
+        self.now_ns += 20_000;
+        if self.random.below(64) == 0 {
+            self.now_ns += self.random.below(2_000_000_000);
+        }
+        for _ in 0..2 {
+            let mut frames = Vec::new();
+            self.stack.transmit(self.now_ns, &mut |frame| {
+                frames.push(whole(frame));
+                frames.len() < 256
+            });
+            for mut bytes in frames {
+                let to = if bytes[5] == 1 {
+                    &mut self.stack
+                } else {
+                    &mut self.peer
+                };
+                to.receive(self.now_ns, received(&mut bytes));
+            }
+            self.stack.settle();
+            self.peer.settle();
+            self.echo();
+            let mut frames = Vec::new();
+            self.peer.transmit(self.now_ns, &mut |frame| {
+                frames.push(whole(frame));
+                true
+            });
+            for mut bytes in frames {
+                self.stack.receive(self.now_ns, received(&mut bytes));
+            }
+            self.stack.settle();
+        }
+    }
+
+    #[expect(clippy::expect_used, reason = "what fails here is what is looked for")]
+    fn echo(&mut self) {
+        let peer = &mut self.peer;
+        while peer.accept(self.echo).expect("listens").is_some() {}
+        while let Some(event) = peer.next_event() {
+            let StackEvent::Session(id) = event else {
+                continue;
+            };
+            while let Ok(count @ 1..) = peer.read(id, &mut self.scratch) {
+                // What does not fit is the hostile one's, who reads nothing.
+                let _ = peer.write(id, &self.scratch[..count]);
+            }
+            if peer.readiness(id).expect("open").end_of_input {
+                peer.close(id).expect("open");
+            }
+        }
+        while peer.accept(self.echo).expect("listens").is_some() {}
+    }
+}
+
+fn whole(frame: &Outgoing<'_>) -> Vec<u8> {
+    [frame.header, frame.payload[0], frame.payload[1]].concat()
+}
+
+fn received(bytes: &mut [u8]) -> Received<'_> {
+    Received {
+        bytes,
+        checksum: ReceivedChecksum::Unknown,
+        segment_bytes: None,
+    }
+}
+
+impl Hostile {
+    fn new(attachment: Arc<Attachment>) -> Self {
+        Self {
+            attachment,
+            requests: Writer::new(REQUESTS),
+            events: Reader::new(EVENTS),
+            sockets: Vec::new(),
+            held: Vec::new(),
+        }
+    }
+
+    /// A request that may make sense.
+    fn ask(&mut self, random: &mut Random) {
+        let odd = random.below(200) == 0;
+        let any = random.bits() as u32;
+        let pick = |list: &[u32], random: &mut Random| match list.len() {
+            0 => any & 3,
+            count => list[random.below(count as u64) as usize],
+        };
+        let kind = match random.below(24) {
+            0 => Request::Listen as u32,
+            1..4 => Request::Connect as u32,
+            4 => Request::BindUdp as u32,
+            5..14 => Request::Send as u32,
+            14 => Request::Shutdown as u32,
+            15 => Request::Close as u32,
+            16 => Request::Abort as u32,
+            17 => Request::Option as u32,
+            18 => Request::Credit as u32,
+            _ => Request::Give as u32,
+        };
+        let give = match self.held.len() {
+            0 => NO_CHUNK,
+            count if random.below(2) == 0 => {
+                self.held.swap_remove(random.below(count as u64) as usize)
+            }
+            _ => NO_CHUNK,
+        };
+        let host = [1, 2, 2, 3, 255][random.below(5) as usize];
+        let port = [7, 7, 80, 0, any as u16][random.below(5) as usize];
+        let entry = Entry {
+            kind: if odd { any } else { kind },
+            tag: any,
+            socket: if random.below(20) == 0 {
+                any
+            } else {
+                pick(&self.sockets, random)
+            },
+            bytes: if odd {
+                any
+            } else {
+                any % (CHUNK_BYTES as u32 + 1)
+            },
+            chunk: if odd {
+                any
+            } else {
+                random.below(CHUNKS_EACH.into()) as u32
+            },
+            give: if odd { any } else { give },
+            argument: if random.below(4) == 0 { any } else { any % 12 },
+            ..Entry::default()
+        };
+        let entry = entry.at(SocketAddr::from(([10, 0, 0, host], port)));
+        // A chunk that is under way already, or a full ring: the engine's answer to that is looked for.
+        let _ = self.requests.write(self.attachment.map.slice(), &entry);
+    }
+
+    /// Words anywhere: entries, turns, positions, flags, chunks.
+    fn scribble(&mut self, random: &mut Random) {
+        let memory = self.attachment.map.slice();
+        let near = [0, 128, 256, 384, 512, REQUESTS.0, EVENTS.0, CHUNKS];
+        let at = match random.below(2) {
+            0 => near[random.below(near.len() as u64) as usize] + 8 * random.below(32) as usize,
+            _ => random.below(segment_bytes(CHUNKS_EACH) as u64 / 8) as usize * 8,
+        };
+        let word = match random.below(3) {
+            0 => random.bits(),
+            1 => random.below(4096),
+            _ => u64::MAX,
+        };
+        memory.write_at(at.min(memory.len() - 8), &word.to_ne_bytes());
+    }
+
+    /// Takes its events, as far as it can make sense of what it has scribbled over.
+    fn hear(&mut self) {
+        while let Some(entry) = self.events.read(self.attachment.map.slice()) {
+            match Event::from_number(entry.kind) {
+                Some(Event::Opened) if entry.argument == 0 => self.sockets.push(entry.socket),
+                Some(Event::Accepted) => self.sockets.push(entry.socket),
+                Some(Event::Received) => self.held.push(entry.chunk),
+                _ => {}
+            }
+        }
+        if self.sockets.len() > SESSIONS {
+            self.sockets.remove(0);
+        }
+    }
+}
+
+impl Honest {
+    fn new(attachment: Arc<Attachment>) -> Self {
+        Self {
+            attachment,
+            requests: Writer::new(REQUESTS),
+            events: Reader::new(EVENTS),
+            socket: None,
+            connected: false,
+            got: REQUEST_BYTES,
+            sent: true,
+            give: NONE,
+            done: 0,
+            done_at_input: 0,
+        }
+    }
+
+    fn pattern(&self) -> [u8; REQUEST_BYTES] {
+        std::array::from_fn(|at| (at as u64 * 7 + self.done) as u8)
+    }
+
+    /// Its next request, where one is due.
+    #[expect(clippy::expect_used, reason = "what fails here is what is looked for")]
+    fn go_on(&mut self) {
+        let due = self.sent && self.got == REQUEST_BYTES;
+        if self.socket.is_some() && (!self.connected || !due) {
+            return;
+        }
+        let memory = self.attachment.map.slice();
+        let entry = match self.socket {
+            None => {
+                // Asked for once; the answer is what it waits for now.
+                self.socket = Some(NONE);
+                Entry {
+                    kind: Request::Connect as u32,
+                    ..Entry::default()
+                }
+                .at(SocketAddr::from(([10, 0, 0, 2], 7)))
+            }
+            Some(socket) => {
+                memory.write_at(CHUNKS, &self.pattern());
+                (self.got, self.sent) = (0, false);
+                Entry {
+                    kind: Request::Send as u32,
+                    socket,
+                    bytes: REQUEST_BYTES as u32,
+                    chunk: 0,
+                    give: std::mem::replace(&mut self.give, NO_CHUNK),
+                    ..Entry::default()
+                }
+            }
+        };
+        let written = self.requests.write(memory, &entry);
+        assert!(written.expect("an honest engine"), "room for a request");
+    }
+
+    /// Takes its events; true if a request was answered.
+    fn hear(&mut self) -> bool {
+        let mut answered = false;
+        while let Some(entry) = self.events.read(self.attachment.map.slice()) {
+            match Event::from_number(entry.kind) {
+                Some(Event::Opened) => {
+                    assert_eq!(entry.argument, 0, "it was first");
+                    self.socket = Some(entry.socket);
+                }
+                Some(Event::Connected) => self.connected = true,
+                Some(Event::Sent) => {
+                    assert_eq!((entry.chunk, entry.argument), (0, 0));
+                    self.sent = true;
+                }
+                Some(Event::Received) => {
+                    assert!(entry.chunk < CHUNKS_EACH);
+                    let chunk = (CHUNKS_EACH + entry.chunk) as usize;
+                    let mut bytes = vec![0; entry.bytes as usize];
+                    let at = CHUNKS + chunk * CHUNK_BYTES;
+                    self.attachment.map.slice().read_at(at, &mut bytes);
+                    assert_eq!(
+                        bytes,
+                        self.pattern()[self.got..][..bytes.len()],
+                        "other bytes"
+                    );
+                    self.got += bytes.len();
+                    self.give_back(entry.chunk);
+                    if self.got == REQUEST_BYTES {
+                        self.done += 1;
+                        answered = true;
+                    }
+                }
+                other => panic!("an honest session was told {other:?}, {entry:?}"),
+            }
+        }
+        answered
+    }
+
+    fn give_back(&mut self, chunk: u32) {
+        if self.give != NO_CHUNK {
+            let entry = Entry {
+                kind: Request::Give as u32,
+                give: self.give,
+                ..Entry::default()
+            };
+            let _ = self.requests.write(self.attachment.map.slice(), &entry);
+        }
+        self.give = chunk;
+    }
+}
+
+impl std::fmt::Debug for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Target after {} inputs", self.inputs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hostile_application_hurts_itself_alone() {
+        let mut target = Target::new(1);
+        for _ in 0..40_000 {
+            target.input();
+        }
+        let (cut_off, done) = target.progress();
+        assert!(cut_off > 50, "{cut_off} times cut off");
+        assert!(done > 1_000, "{done} requests done");
+    }
+}

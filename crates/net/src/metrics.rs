@@ -1,0 +1,322 @@
+//! An engine's status in the text format that Prometheus reads.
+//!
+//! Why here: names, units and help are part of what the engine promises; the binary only prints.
+//! Must stay true: every number of the status is here (a test compares), counters end in `_total`,
+//! units are in the names, and no name changes its meaning.
+//! Source: the Prometheus documentation, "Exposition formats", text format version 0.0.4, and "Metric
+//! and label naming".
+
+use serde_json::Value;
+use std::fmt::Write;
+
+/// How a value behaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Grows until the engine ends.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+}
+
+/// One metric: its name behind `sidecore_net_`, what it is, and its samples: labels, and where in the
+/// status each lies.
+struct Family {
+    name: &'static str,
+    kind: Kind,
+    help: &'static str,
+    samples: &'static [(&'static str, &'static str)],
+}
+
+/// The status (the JSON of [`crate::sock::client::status`]) as metrics. What it lacks is left out.
+#[must_use]
+pub fn text(status: &Value) -> String {
+    let mut out = String::new();
+    for family in FAMILIES {
+        let samples = family.samples.iter();
+        let found = samples.filter_map(|(labels, at)| {
+            let value = status.pointer(at)?;
+            value
+                .is_number()
+                .then(|| (labels.to_string(), value.to_string()))
+        });
+        write_family(&mut out, family, found.collect());
+    }
+    hit_ratio(&mut out, status);
+    let applications = status["applications"].as_array();
+    for family in APPLICATION_FAMILIES {
+        let samples = applications.into_iter().flatten().flat_map(|application| {
+            family.samples.iter().filter_map(|(_, at)| {
+                let labels = format!(
+                    "pid=\"{}\",uid=\"{}\"",
+                    application["pid"], application["uid"]
+                );
+                Some((labels, application.pointer(at)?.to_string()))
+            })
+        });
+        write_family(&mut out, family, samples.collect());
+    }
+    out
+}
+
+/// Of all searches for a session, how many ended in the local store.
+fn hit_ratio(out: &mut String, status: &Value) {
+    let number = |at: &str| status.pointer(at).and_then(Value::as_f64);
+    let (Some(all), Some(hits)) = (number("/stack/searches"), number("/stack/search_hits")) else {
+        return;
+    };
+    let ratio = if all > 0.0 { hits / all } else { 0.0 };
+    write_family(out, &HIT_RATIO, vec![(String::new(), ratio.to_string())]);
+}
+
+fn write_family(out: &mut String, family: &Family, samples: Vec<(String, String)>) {
+    if samples.is_empty() {
+        return;
+    }
+    let total = if family.kind == Kind::Counter {
+        "_total"
+    } else {
+        ""
+    };
+    let name = format!("sidecore_net_{}{total}", family.name);
+    let kind = if family.kind == Kind::Counter {
+        "counter"
+    } else {
+        "gauge"
+    };
+    // Writing to a string cannot fail.
+    let _ = writeln!(out, "# HELP {name} {}\n# TYPE {name} {kind}", family.help);
+    for (labels, value) in samples {
+        let _ = match labels.as_str() {
+            "" => writeln!(out, "{name} {value}"),
+            labels => writeln!(out, "{name}{{{labels}}} {value}"),
+        };
+    }
+}
+
+const fn counter(
+    name: &'static str,
+    help: &'static str,
+    samples: &'static [(&'static str, &'static str)],
+) -> Family {
+    Family {
+        name,
+        kind: Kind::Counter,
+        help,
+        samples,
+    }
+}
+
+const fn gauge(
+    name: &'static str,
+    help: &'static str,
+    samples: &'static [(&'static str, &'static str)],
+) -> Family {
+    Family {
+        kind: Kind::Gauge,
+        ..counter(name, help, samples)
+    }
+}
+
+const HIT_RATIO: Family = gauge(
+    "session_cache_hit_ratio",
+    "Searches for a session that the local store answered, of all; 0 to 1.",
+    &[],
+);
+
+const FAMILIES: &[Family] = &[
+    gauge(
+        "uptime_seconds",
+        "Since the engine came up.",
+        &[("", "/uptime_seconds")],
+    ),
+    gauge(
+        "sessions",
+        "TCP sessions in any state.",
+        &[("", "/sessions")],
+    ),
+    gauge(
+        "buffer_bytes",
+        "Memory taken for buffers.",
+        &[("", "/buffer_bytes")],
+    ),
+    gauge(
+        "buffers_in_use",
+        "Buffers that hold something.",
+        &[("", "/buffers_in_use")],
+    ),
+    counter(
+        "rounds",
+        "Rounds of the polling loop.",
+        &[
+            ("kind=\"work\"", "/engine/rounds"),
+            ("kind=\"idle\"", "/engine/idle_rounds"),
+        ],
+    ),
+    counter(
+        "sleeps",
+        "Times that the loop slept.",
+        &[("", "/engine/sleeps")],
+    ),
+    counter(
+        "stage_cycles",
+        "Cycles of rounds with work, by stage.",
+        &[
+            ("stage=\"receive\"", "/engine/receive_cycles"),
+            ("stage=\"applications\"", "/engine/applications_cycles"),
+            ("stage=\"transmit\"", "/engine/transmit_cycles"),
+        ],
+    ),
+    counter(
+        "frames_received",
+        "Frames that the NIC handed over.",
+        &[("", "/stack/frames_received")],
+    ),
+    counter(
+        "frames_sent",
+        "Frames handed to the NIC; a super-segment counts once.",
+        &[
+            ("kind=\"segment\"", "/stack/segments_sent"),
+            ("kind=\"control\"", "/stack/control_sent"),
+        ],
+    ),
+    counter(
+        "frames_dropped",
+        "Frames that led to nothing.",
+        &[
+            ("reason=\"malformed\"", "/stack/malformed"),
+            ("reason=\"checksum\"", "/stack/bad_checksums"),
+            ("reason=\"fragment\"", "/stack/fragments"),
+            ("reason=\"not_ours\"", "/stack/not_ours"),
+            ("reason=\"outside_window\"", "/stack/unacceptable"),
+            ("reason=\"old_timestamp\"", "/stack/paws"),
+            ("reason=\"no_memory\"", "/stack/no_memory"),
+        ],
+    ),
+    counter(
+        "segments_out_of_order",
+        "Segments kept until what is missing came.",
+        &[("", "/stack/out_of_order")],
+    ),
+    counter(
+        "segments_retransmitted",
+        "Segments sent again.",
+        &[("", "/stack/retransmitted")],
+    ),
+    counter(
+        "retransmission_timeouts",
+        "Retransmission timeouts (RFC 6298).",
+        &[("", "/stack/timeouts")],
+    ),
+    counter(
+        "recoveries",
+        "Repairs of losses that no timeout began.",
+        &[("", "/stack/recoveries")],
+    ),
+    counter(
+        "recoveries_undone",
+        "Reductions of a window that turned out needless.",
+        &[("", "/stack/undone")],
+    ),
+    counter(
+        "tail_probes",
+        "Probes for a loss at the end of a flight (RFC 8985).",
+        &[("", "/stack/tail_probes")],
+    ),
+    counter(
+        "delayed_acknowledgments",
+        "Delayed acknowledgments whose time ran out.",
+        &[("", "/stack/delayed_acks")],
+    ),
+    counter(
+        "challenge_acknowledgments",
+        "Challenges (RFC 5961).",
+        &[("", "/stack/challenges")],
+    ),
+    counter(
+        "sessions_opened",
+        "Sessions that were established.",
+        &[("", "/stack/opened")],
+    ),
+    counter(
+        "resets",
+        "Resets that ended a session, and resets sent.",
+        &[
+            ("direction=\"received\"", "/stack/resets_received"),
+            ("direction=\"sent\"", "/stack/resets_sent"),
+        ],
+    ),
+    counter(
+        "listen_overflows",
+        "SYNs dropped because a listener's queue was full.",
+        &[("", "/stack/listen_overflows")],
+    ),
+    counter(
+        "syn_cookies",
+        "SYN cookies sent, and those that came back good.",
+        &[
+            ("event=\"sent\"", "/stack/cookies_sent"),
+            ("event=\"accepted\"", "/stack/cookies_accepted"),
+        ],
+    ),
+    counter(
+        "paths_shrunk",
+        "Paths that turned out to take smaller packets (RFC 8201).",
+        &[("", "/stack/paths_shrunk")],
+    ),
+    counter(
+        "datagrams",
+        "UDP datagrams, by what became of them.",
+        &[
+            ("event=\"received\"", "/stack/datagrams_received"),
+            ("event=\"sent\"", "/stack/datagrams_sent"),
+            ("event=\"dropped\"", "/stack/datagrams_dropped"),
+        ],
+    ),
+    counter(
+        "session_searches",
+        "Searches for a segment's session.",
+        &[("", "/stack/searches")],
+    ),
+    counter(
+        "session_search_hits",
+        "Those that the local store's tags answered.",
+        &[("", "/stack/search_hits")],
+    ),
+    counter(
+        "applications_cut_off",
+        "Applications cut off because they broke the protocol.",
+        &[("", "/applications_cut_off")],
+    ),
+];
+
+/// Of each application, labelled with its process and user.
+const APPLICATION_FAMILIES: &[Family] = &[
+    gauge(
+        "application_sockets",
+        "Sockets that an application has.",
+        &[("", "/sockets")],
+    ),
+    counter(
+        "application_requests",
+        "What an application asked for.",
+        &[("", "/requests")],
+    ),
+    counter(
+        "application_events",
+        "What an application was told.",
+        &[("", "/events")],
+    ),
+    counter(
+        "application_sent_bytes",
+        "Payload that an application sent.",
+        &[("", "/sent_bytes")],
+    ),
+    counter(
+        "application_received_bytes",
+        "Payload that an application received.",
+        &[("", "/received_bytes")],
+    ),
+];
+
+#[cfg(test)]
+mod tests;

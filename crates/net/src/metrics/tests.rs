@@ -1,0 +1,130 @@
+//! The metrics against the status, and against a strict reader.
+
+use super::*;
+use std::collections::HashSet;
+
+fn status() -> Value {
+    let report = crate::engine::report_for_tests();
+    serde_json::from_str(&report).expect("the engine's own status")
+}
+
+/// Every place of the status that holds a number.
+fn numbers(value: &Value, at: &str, out: &mut Vec<String>) {
+    match value {
+        Value::Number(_) => out.push(at.to_owned()),
+        Value::Object(items) => {
+            for (name, value) in items {
+                numbers(value, &format!("{at}/{name}"), out);
+            }
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn every_number_of_the_status_is_a_metric() {
+    let mut all = Vec::new();
+    numbers(&status(), "", &mut all);
+    assert!(all.len() > 30, "{all:?}");
+    let samples = FAMILIES.iter().flat_map(|family| family.samples);
+    let known: HashSet<&str> = samples.map(|(_, at)| *at).collect();
+    for at in &all {
+        assert!(at == "/version" || known.contains(at.as_str()), "{at}");
+    }
+    for at in known {
+        assert!(
+            all.iter().any(|one| one == at),
+            "{at} is no number of the status"
+        );
+    }
+    let mut application = Vec::new();
+    numbers(&status()["applications"][0], "", &mut application);
+    for at in application {
+        let of = |family: &Family| family.samples[0].1 == at;
+        let label = at == "/pid" || at == "/uid";
+        assert!(label || APPLICATION_FAMILIES.iter().any(of), "{at}");
+    }
+}
+
+#[test]
+fn a_strict_reader_takes_it() {
+    let text = text(&status());
+    let families = read(&text).expect("good text");
+    assert_eq!(
+        families["sidecore_net_segments_retransmitted_total"],
+        [("".into(), 0.0)]
+    );
+    assert_eq!(families["sidecore_net_stage_cycles_total"].len(), 3);
+    let sent = &families["sidecore_net_application_sent_bytes_total"];
+    assert_eq!(sent[0].0, "pid=\"41\",uid=\"1000\"");
+    assert_eq!(families["sidecore_net_session_cache_hit_ratio"][0].1, 0.0);
+    for broken in [
+        "a 1\n",
+        "# HELP a b\n# TYPE a gauge\na 1",
+        "# HELP a b\n# TYPE a counter\na 1\n",
+        "# HELP a b\n# TYPE a gauge\na{x=1} 1\n",
+        "# HELP a b\n# TYPE a gauge\na 1\na 2\n",
+        "# HELP a b\n# TYPE a gauge\na one\n",
+        "# TYPE a gauge\na 1\n",
+    ] {
+        assert!(read(broken).is_err(), "{broken}");
+    }
+}
+
+type Families = std::collections::HashMap<String, Vec<(String, f64)>>;
+
+fn is_name(name: &str) -> bool {
+    let good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    name.starts_with(|c: char| c.is_ascii_lowercase()) && name.chars().all(good)
+}
+
+/// Reads the text format as strictly as its document allows: HELP, TYPE and all samples of a
+/// family together, each sample once, counters named as such, a line feed at the end.
+fn read(text: &str) -> Result<Families, String> {
+    let body = text.strip_suffix('\n').ok_or("no line feed at the end")?;
+    let mut families = Families::new();
+    let (mut helped, mut family) = (String::new(), None);
+    for line in body.split('\n') {
+        let bad = |what: &str| format!("{what}: {line}");
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            let (name, help) = rest.split_once(' ').ok_or(bad("no help"))?;
+            if !is_name(name) || help.is_empty() || families.contains_key(name) {
+                return Err(bad("name or help"));
+            }
+            helped = name.to_owned();
+            family = None;
+        } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').ok_or(bad("no type"))?;
+            let named = name.ends_with("_total") == (kind == "counter");
+            if name != helped || !named || !["counter", "gauge"].contains(&kind) {
+                return Err(bad("type"));
+            }
+            families.insert(name.to_owned(), Vec::new());
+            family = Some(name.to_owned());
+        } else {
+            let (series, value) = line.rsplit_once(' ').ok_or(bad("no value"))?;
+            let (name, labels) = match series.split_once('{') {
+                Some((name, labels)) => (name, labels.strip_suffix('}').ok_or(bad("}"))?),
+                None => (series, ""),
+            };
+            for label in labels.split(',').filter(|_| !labels.is_empty()) {
+                let (key, value) = label.split_once('=').ok_or(bad("label"))?;
+                let quoted = value.len() >= 2 && value.starts_with('"') && value.ends_with('"');
+                if !is_name(key) || !quoted || value[1..value.len() - 1].contains(['"', '\\']) {
+                    return Err(bad("label"));
+                }
+            }
+            let value: f64 = value.parse().map_err(|_| bad("value"))?;
+            let samples = families.get_mut(name).ok_or(bad("no family"))?;
+            let again = samples.iter().any(|(known, _)| known == labels);
+            if family.as_deref() != Some(name) || again || value.is_nan() || value < 0.0 {
+                return Err(bad("sample"));
+            }
+            samples.push((labels.to_owned(), value));
+        }
+    }
+    match families.values().all(|samples| !samples.is_empty()) {
+        true => Ok(families),
+        false => Err("a family without samples".to_owned()),
+    }
+}

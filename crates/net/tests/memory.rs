@@ -1,0 +1,255 @@
+//! What the stack takes of memory: nothing per packet once a session is under way, and at most 1 KiB
+//! for one that is idle.
+//!
+//! Two stacks over the shared-memory link, in one thread and in virtual time; an allocator that counts
+//! what this thread asks for.
+#![allow(unsafe_code, clippy::unwrap_used)] // An allocator; helper functions of tests.
+
+use sidecore_net::nic::Nic;
+use sidecore_net::nic::pair::{Pair, PairOptions, link};
+use sidecore_net::{Cidr, Config, Event, ListenerId, SessionId, Stack};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::net::IpAddr;
+use std::sync::Mutex;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+// SAFETY: every call goes to the system's allocator as it is; counting allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller's promise, handed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: as above.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// One at a time: the resident set is the whole process's.
+static ALONE: Mutex<()> = Mutex::new(());
+
+struct End {
+    stack: Stack,
+    nic: Pair,
+}
+
+struct Both {
+    ends: [End; 2],
+    listener: ListenerId,
+    now_ns: u64,
+}
+
+impl Both {
+    fn new(offload: bool, sessions_max: usize) -> Self {
+        let options = PairOptions {
+            offload,
+            ..PairOptions::default()
+        };
+        let (first, second) = link(&options).unwrap();
+        let end = |nic: Pair, number: u8| {
+            let mut config = Config::default();
+            let address = IpAddr::from([10, 0, 0, number]);
+            config.addresses = vec![Cidr {
+                address,
+                prefix_bits: 24,
+            }];
+            config.sessions_max = sessions_max;
+            config.seed = number.into();
+            End {
+                stack: Stack::new(config, &nic.capabilities()).unwrap(),
+                nic,
+            }
+        };
+        let mut ends = [end(first, 1), end(second, 2)];
+        let at = ([10, 0, 0, 2], 80).into();
+        let listener = ends[1].stack.listen(at, 1 << 16).unwrap();
+        Self {
+            ends,
+            listener,
+            now_ns: 1_000_000_000,
+        }
+    }
+
+    /// A round of each loop, 10 us apart.
+    fn round(&mut self) {
+        for End { stack, nic } in &mut self.ends {
+            self.now_ns += 10_000;
+            let now_ns = self.now_ns;
+            nic.receive(64, &mut |frame| stack.receive(now_ns, frame))
+                .unwrap();
+            stack.settle();
+            stack.transmit(now_ns, &mut |frame| nic.transmit(frame).unwrap());
+            nic.flush().unwrap();
+        }
+    }
+
+    /// Opens sessions; both ends' names of each.
+    fn open(&mut self, count: usize) -> Vec<[SessionId; 2]> {
+        let to = ([10, 0, 0, 2], 80).into();
+        let mut all = Vec::new();
+        while all.len() < count {
+            let batch = (count - all.len()).min(32);
+            let clients: Vec<_> = (0..batch)
+                .map(|_| self.ends[0].stack.connect(to, None).unwrap())
+                .collect();
+            let mut servers = Vec::new();
+            for _ in 0..200 {
+                self.round();
+                while let Some(id) = self.ends[1].stack.accept(self.listener).unwrap() {
+                    servers.push(id);
+                }
+                if servers.len() == batch {
+                    break;
+                }
+            }
+            // In the order of their ports, as both ends know them.
+            let port = |stack: &Stack, id, remote: bool| {
+                let (ours, theirs) = stack.addresses(id).unwrap();
+                if remote { theirs.port() } else { ours.port() }
+            };
+            let mut clients = clients;
+            clients.sort_by_key(|&id| port(&self.ends[0].stack, id, false));
+            servers.sort_by_key(|&id| port(&self.ends[1].stack, id, true));
+            assert_eq!(clients.len(), servers.len(), "sessions opened");
+            all.extend(clients.into_iter().zip(servers).map(|(a, b)| [a, b]));
+        }
+        all
+    }
+
+    /// Answers what the server's sessions receive; how many.
+    fn answer(&mut self) -> usize {
+        let (mut scratch, mut count) = ([0; 64], 0);
+        let stack = &mut self.ends[1].stack;
+        while let Some(event) = stack.next_event() {
+            if let Event::Session(id) = event
+                && stack.read(id, &mut scratch).unwrap() == 64
+            {
+                assert_eq!(stack.write(id, &scratch).unwrap(), 64);
+                count += 1;
+            }
+        }
+        count
+    }
+
+    /// One request of each session, and its answer.
+    fn exchange(&mut self, sessions: &[[SessionId; 2]]) {
+        for [client, _] in sessions {
+            assert_eq!(self.ends[0].stack.write(*client, &[7; 64]).unwrap(), 64);
+        }
+        let (mut scratch, mut got) = ([0; 64], 0);
+        for _ in 0..100 {
+            self.round();
+            self.answer();
+            while let Some(event) = self.ends[0].stack.next_event() {
+                if let Event::Session(id) = event {
+                    got += self.ends[0].stack.read(id, &mut scratch).unwrap();
+                }
+            }
+            if got == 64 * sessions.len() {
+                return;
+            }
+        }
+        panic!("{got} bytes of {} answers", sessions.len());
+    }
+
+    /// So many bytes through one session.
+    fn carry(&mut self, [from, to]: [SessionId; 2], bytes: usize, scratch: &mut [u8]) {
+        let (mut written, mut got) = (0, 0);
+        while got < bytes {
+            let most = scratch.len().min(bytes - written);
+            written += self.ends[0].stack.write(from, &scratch[..most]).unwrap();
+            self.round();
+            got += self.ends[1].stack.read(to, scratch).unwrap();
+            for end in &mut self.ends {
+                while end.stack.next_event().is_some() {}
+            }
+        }
+    }
+}
+
+fn allocations(work: impl FnOnce()) -> u64 {
+    let before = ALLOCATIONS.get();
+    work();
+    ALLOCATIONS.get() - before
+}
+
+#[test]
+fn a_request_and_its_answer_allocate_nothing() {
+    let _alone = ALONE.lock();
+    for count in [1, 100, 3_000] {
+        let mut both = Both::new(false, 4096);
+        let sessions = both.open(count);
+        // Buffers, and lists as long as they will ever be.
+        let warm_ns = both.now_ns + 500_000_000;
+        while both.now_ns < warm_ns {
+            both.exchange(&sessions);
+        }
+        let allocated = allocations(|| {
+            for _ in 0..20_000 / count + 1 {
+                both.exchange(&sessions);
+            }
+        });
+        assert_eq!(allocated, 0, "with {count} sessions");
+    }
+    // That the allocator counts at all.
+    assert_eq!(allocations(|| drop(std::hint::black_box(Box::new(1)))), 1);
+}
+
+#[test]
+fn a_bulk_transfer_allocates_nothing() {
+    let _alone = ALONE.lock();
+    for offload in [false, true] {
+        let mut both = Both::new(offload, 64);
+        let session = both.open(1)[0];
+        let mut scratch = vec![3; 256 << 10];
+        both.carry(session, 64 << 20, &mut scratch);
+        let allocated = allocations(|| both.carry(session, 64 << 20, &mut scratch));
+        assert_eq!(allocated, 0, "offload {offload}");
+    }
+}
+
+/// The process's resident memory, in bytes.
+fn resident_bytes() -> usize {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = text
+        .lines()
+        .find(|line| line.starts_with("VmRSS:"))
+        .unwrap();
+    let kib: usize = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+    kib << 10
+}
+
+#[test]
+fn an_idle_session_costs_at_most_a_kibibyte() {
+    let _alone = ALONE.lock();
+    let count = 30_000;
+    let mut both = Both::new(false, 32_768);
+    // What is there once, whatever the number of sessions.
+    let few = both.open(64);
+    both.exchange(&few);
+    let before = resident_bytes();
+    let sessions = both.open(count);
+    // After some use, too: what a request took is given back.
+    both.exchange(&sessions[..1_000]);
+    let idle = resident_bytes() - before;
+    let each = idle / (2 * count);
+    assert!(each <= 1024, "{each} bytes");
+    assert!(each >= 256, "{each} bytes: not all of it was measured");
+}

@@ -1,0 +1,366 @@
+//! Every figure with its answers: a row for each, with a value or why there is none.
+//!
+//! Why here: the page and `--json` say the same, because both are made of this.
+//! Must stay true: pure; the same results make the same report.
+
+use crate::catalogue::{Catalogue, Curves, Figure, Paper, Plot, Series};
+use crate::results::{Found, Results};
+use crate::rule::{self, Rule};
+use serde::Serialize;
+use std::collections::BTreeSet;
+
+/// All of it.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// How many rows there are, and how many of them are answered by what.
+    pub counts: Counts,
+    /// The figures, in the documents' order.
+    pub figures: Vec<Answers>,
+}
+
+/// Of the rows that a document has a figure for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// All.
+    pub rows: usize,
+    /// With an answer by the model.
+    pub model: usize,
+    /// With an answer by this machine.
+    pub here: usize,
+    /// Without one that could be had: a part was not run, failed or lacked the row.
+    pub missing: usize,
+}
+
+/// One table or figure.
+#[derive(Debug, Clone, Serialize)]
+pub struct Answers {
+    /// `section.name`.
+    pub id: String,
+    /// The documents' names of all that it answers.
+    pub names: Vec<String>,
+    /// For people.
+    pub title: String,
+    /// What it is of.
+    pub about: Option<String>,
+    /// How to read it.
+    pub note: Option<String>,
+    /// The parts that its answers come from, in the order in which they ran.
+    pub parts: Vec<String>,
+    /// What is across, for groups of rows.
+    pub across: Option<String>,
+    /// How it is drawn.
+    pub plot: Plot,
+    /// Its rows.
+    pub rows: Vec<Row>,
+    /// Its curves.
+    pub curves: Vec<Curve>,
+}
+
+/// One figure of a document with its answers.
+#[derive(Debug, Clone, Serialize)]
+pub struct Row {
+    /// Names the value: `spe_uio.mmap_us.ppe.64`.
+    pub key: String,
+    /// For people.
+    pub label: String,
+    /// The group that it is of, where there are several rows for each label.
+    pub group: Option<String>,
+    /// Its place across.
+    pub x: Option<f64>,
+    /// Of all three.
+    pub unit: String,
+    /// What the document says; none in rows that only this machine has.
+    pub paper: Option<Paper>,
+    /// What the model of the Cell says.
+    pub model: Cell,
+    /// What this machine says.
+    pub here: Cell,
+}
+
+/// An answer.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum Cell {
+    /// A number.
+    Number {
+        /// It.
+        value: f64,
+        /// Largest less smallest of its rounds, divided by the median.
+        spread: Option<f64>,
+        /// Whether a model's value was put in or fitted, rather than predicted.
+        fitted: bool,
+    },
+    /// What is so by construction.
+    Words {
+        /// In words.
+        text: String,
+    },
+    /// Statements that hold or do not.
+    Claims {
+        /// Each of them.
+        claims: Vec<Claim>,
+    },
+    /// There is no such figure.
+    None {
+        /// Why.
+        why: String,
+    },
+    /// There is one, but it could not be had this time.
+    Missing {
+        /// Why.
+        why: String,
+    },
+}
+
+/// A statement with the value that it rests on.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Claim {
+    /// What is stated.
+    pub text: String,
+    /// The value.
+    pub value: Option<f64>,
+    /// It may be at most this.
+    pub limit: Option<f64>,
+    /// Whether it holds.
+    pub holds: bool,
+}
+
+/// Lines of one command over one axis.
+#[derive(Debug, Clone, Serialize)]
+pub struct Curve {
+    /// Whose they are.
+    pub name: String,
+    /// What is across.
+    pub across: String,
+    /// The lines' names.
+    pub lines: Vec<String>,
+    /// A number across, and one for each line where it has one.
+    pub points: Vec<(f64, Vec<Option<f64>>)>,
+    /// Why there are none.
+    pub why: Option<String>,
+}
+
+impl Report {
+    /// Answers every figure of `catalogue` from `results`.
+    #[must_use]
+    pub fn new(catalogue: &Catalogue, results: &Results) -> Self {
+        let figures: Vec<Answers> = catalogue
+            .figures
+            .iter()
+            .map(|figure| answers(catalogue, figure, results))
+            .collect();
+        let mut counts = Counts::default();
+        let rows = figures.iter().flat_map(|figure| &figure.rows);
+        for row in rows.filter(|row| row.paper.is_some()) {
+            counts.rows += 1;
+            counts.model += usize::from(row.model.answers());
+            counts.here += usize::from(row.here.answers());
+            let missing = |cell: &Cell| matches!(cell, Cell::Missing { .. });
+            counts.missing += usize::from(missing(&row.model) || missing(&row.here));
+        }
+        Self { counts, figures }
+    }
+
+    /// Whether all statements of the model hold, as far as they could be had.
+    #[must_use]
+    pub fn model_holds(&self) -> bool {
+        let rows = self.figures.iter().flat_map(|figure| &figure.rows);
+        rows.map(|row| &row.model).all(|cell| match cell {
+            Cell::Claims { claims } => claims.iter().all(|claim| claim.holds),
+            _ => true,
+        })
+    }
+}
+
+impl Cell {
+    /// Whether it is an answer, rather than why there is none.
+    #[must_use]
+    pub fn answers(&self) -> bool {
+        !matches!(self, Self::None { .. } | Self::Missing { .. })
+    }
+
+    /// Its number, if it is one.
+    #[must_use]
+    pub fn number(&self) -> Option<f64> {
+        match self {
+            Self::Number { value, .. } => Some(*value),
+            _ => None,
+        }
+    }
+
+    fn of(rule: Option<&Rule>, results: &Results, x: Option<f64>) -> Self {
+        let missing = |why| Self::Missing { why };
+        match rule {
+            None => missing("no answer is known".into()),
+            Some(Rule::Why(why)) => Self::None { why: why.clone() },
+            Some(Rule::Says(text)) => Self::Words { text: text.clone() },
+            Some(Rule::Number(lookup)) => match lookup.find(results, x) {
+                Err(why) => missing(why),
+                Ok(found) => Self::Number {
+                    value: found.value,
+                    spread: found.spread,
+                    fitted: found.fitted,
+                },
+            },
+            Some(Rule::Words { part, row }) => {
+                words(results, part, row).map_or_else(missing, |text| Self::Words {
+                    text: text.to_owned(),
+                })
+            }
+            Some(Rule::Claims { part, list }) => {
+                claims(results, part, list).map_or_else(missing, |claims| Self::Claims { claims })
+            }
+        }
+    }
+}
+
+fn answers(catalogue: &Catalogue, figure: &Figure, results: &Results) -> Answers {
+    let answer = catalogue.answers.get(&figure.id);
+    let mut rows = Vec::new();
+    for series in &figure.series {
+        match (&figure.x, &series.paper) {
+            (Some(across), Paper::Numbers(numbers)) => {
+                for (&x, &number) in across.values.iter().zip(numbers) {
+                    let paper = Paper::Number(number);
+                    rows.push(row(catalogue, figure, series, Some(x), paper, results));
+                }
+            }
+            _ => rows.push(row(
+                catalogue,
+                figure,
+                series,
+                None,
+                series.paper.clone(),
+                results,
+            )),
+        }
+    }
+    for (index, extra) in answer.iter().flat_map(|answer| &answer.extra).enumerate() {
+        rows.push(Row {
+            key: format!("{}.extra{index}", figure.id),
+            label: extra.label.clone(),
+            group: None,
+            x: None,
+            unit: figure.unit.clone(),
+            paper: None,
+            model: Cell::None {
+                why: "This machine alone.".into(),
+            },
+            here: Cell::of(Some(&extra.here), results, None),
+        });
+    }
+    let needed: BTreeSet<&str> = answer.map(|answer| answer.parts()).unwrap_or_default();
+    let parts = catalogue.parts.iter().map(|part| &part.id);
+    Answers {
+        id: figure.id.clone(),
+        names: figure.names(),
+        title: figure.title.clone(),
+        about: figure.about.clone(),
+        note: answer.and_then(|answer| answer.note.clone()),
+        parts: parts
+            .filter(|id| needed.contains(id.as_str()))
+            .cloned()
+            .collect(),
+        across: figure.x.as_ref().map(|x| x.name.clone()),
+        plot: figure.plot,
+        rows,
+        curves: answer
+            .iter()
+            .flat_map(|answer| &answer.curves)
+            .map(|curves| curve(curves, results))
+            .collect(),
+    }
+}
+
+fn row(
+    catalogue: &Catalogue,
+    figure: &Figure,
+    series: &Series,
+    x: Option<f64>,
+    paper: Paper,
+    results: &Results,
+) -> Row {
+    let [model, here] = catalogue.rules(&figure.id, &series.name, x);
+    let name = match figure.names().iter().find(|name| {
+        let last = name.rsplit('.').next();
+        last == Some(&series.name)
+    }) {
+        Some(name) => name.clone(),
+        None => format!("{}.{}", figure.id, series.name),
+    };
+    let key = x.map_or_else(|| name.clone(), |x| format!("{name}.{x}"));
+    let across = figure.x.as_ref().map_or("", |across| &across.name);
+    Row {
+        key,
+        label: x.map_or_else(|| series.label.clone(), |x| format!("{x} {across}")),
+        group: x.is_some().then(|| series.label.clone()),
+        x,
+        unit: series.unit.as_ref().unwrap_or(&figure.unit).clone(),
+        paper: Some(paper),
+        model: Cell::of(model, results, x),
+        here: Cell::of(here, results, x),
+    }
+}
+
+fn words<'a>(results: &'a Results, part: &str, name: &str) -> Result<&'a str, String> {
+    let report = rule::report(results, part)?;
+    let row = rule::list(report, "rows").find(|row| row["name"] == name);
+    let text = row.and_then(|row| row["text"].as_str());
+    text.ok_or_else(|| format!("the command gave no words for \u{201c}{name}\u{201d}"))
+}
+
+fn claims(results: &Results, part: &str, list: &str) -> Result<Vec<Claim>, String> {
+    let report = rule::report(results, part)?;
+    let claims: Vec<Claim> = rule::list(report, list)
+        .filter_map(|claim| {
+            Some(Claim {
+                text: claim["text"].as_str()?.to_owned(),
+                value: claim["value"].as_f64(),
+                limit: claim["limit"].as_f64(),
+                holds: claim["holds"].as_bool()?,
+            })
+        })
+        .collect();
+    match claims.is_empty() {
+        true => Err("the command stated nothing".into()),
+        false => Ok(claims),
+    }
+}
+
+fn curve(curves: &Curves, results: &Results) -> Curve {
+    let empty = Curve {
+        name: curves.name.clone(),
+        across: curves.x.clone(),
+        lines: curves.lines.keys().cloned().collect(),
+        points: Vec::new(),
+        why: None,
+    };
+    let report = match rule::report(results, &curves.part) {
+        Ok(report) => report,
+        Err(why) => {
+            return Curve {
+                why: Some(why),
+                ..empty
+            };
+        }
+    };
+    let inside = |x: &f64| curves.x_max.is_none_or(|most| *x <= most);
+    let points = rule::list(report, "rows").filter_map(|row| {
+        let x = row[&curves.x].as_f64().filter(inside)?;
+        let values = curves.lines.values().map(|field| row[field].as_f64());
+        Some((x, values.collect()))
+    });
+    let points: Vec<_> = points.collect();
+    let why = points.is_empty().then(|| "the command gave no rows".into());
+    Curve {
+        points,
+        why,
+        ..empty
+    }
+}
+
+/// Whether a part came to a result.
+#[must_use]
+pub fn is_there(results: &Results, part: &str) -> bool {
+    matches!(results.get(part), Some(Found::Kept(_)))
+}

@@ -1,0 +1,151 @@
+//! The pictures of the page.
+//!
+//! Why here: which of a figure's answers are drawn, and how. Must stay true: what a picture shows
+//! stands in the table below it, too; shapes tell paper, model and machine apart, not colour alone.
+
+use crate::PapersError;
+use crate::answer::{Answers, Curve, Row};
+use crate::catalogue::{Paper, Plot};
+use sidecore_plot::{Axis, DotRow, Mark, Series, chart, dots, dots_height, picture, themed};
+
+/// The names of the three columns.
+pub(crate) const COLUMNS: [&str; 3] = ["paper", "model of the Cell", "this machine"];
+/// The same in a picture.
+const KINDS: [&str; 3] = ["paper", "model", "this machine"];
+
+/// All pictures of a figure, as SVG that stands inside a page.
+pub(crate) fn pictures(answers: &Answers) -> Result<Vec<String>, PapersError> {
+    match answers.plot {
+        Plot::None => Ok(Vec::new()),
+        Plot::Dots => Ok(dot_picture(answers)?.into_iter().collect()),
+        Plot::Lines => Ok(vec![line_picture(answers)?]),
+        Plot::Curves => {
+            let drawn = answers.curves.iter().filter(|curve| curve.why.is_none());
+            drawn.map(|curve| curve_picture(answers, curve)).collect()
+        }
+    }
+}
+
+/// Paper, model, machine.
+fn numbers(row: &Row) -> [Option<f64>; 3] {
+    let paper = match row.paper {
+        Some(Paper::Number(number)) => Some(number),
+        _ => None,
+    };
+    [paper, row.model.number(), row.here.number()]
+}
+
+fn dot_picture(answers: &Answers) -> Result<Option<String>, PapersError> {
+    let with_numbers = |row: &&Row| numbers(row).iter().any(Option::is_some);
+    let rows: Vec<&Row> = answers.rows.iter().filter(with_numbers).collect();
+    let Some(first) = rows.first() else {
+        return Ok(None);
+    };
+    let kinds = [0, 1, 2].map(|kind| {
+        let any = rows.iter().any(|row| numbers(row)[kind].is_some());
+        if any { KINDS[kind] } else { "" }
+    });
+    let dot_rows: Vec<DotRow> = rows
+        .iter()
+        .map(|row| DotRow {
+            label: row.label.clone(),
+            values: numbers(row).to_vec(),
+        })
+        .collect();
+    let size = (WIDTH, dots_height(dot_rows.len(), LETTERS));
+    let svg = picture(size, |area| {
+        dots(area, size, LETTERS, &first.unit, &kinds, &dot_rows)
+    })?;
+    Ok(Some(themed(&svg, &described(answers))))
+}
+
+fn line_picture(answers: &Answers) -> Result<String, PapersError> {
+    let mut groups: Vec<&str> = Vec::new();
+    for group in answers.rows.iter().filter_map(|row| row.group.as_deref()) {
+        if !groups.contains(&group) {
+            groups.push(group);
+        }
+    }
+    let mut series: Vec<Series> = Vec::new();
+    for (kind, mark) in [Mark::Crosses, Mark::Line, Mark::Dashed]
+        .into_iter()
+        .enumerate()
+    {
+        for (colour, group) in groups.iter().enumerate() {
+            let rows = answers.rows.iter();
+            let rows = rows.filter(|row| row.group.as_deref() == Some(group));
+            let points = rows.filter_map(|row| Some((row.x?, numbers(row)[kind]?)));
+            let points: Vec<(f64, f64)> = points.collect();
+            let name = match groups.len() {
+                1 => KINDS[kind].to_owned(),
+                _ => format!("{group}, {}", KINDS[kind]),
+            };
+            // One answer to two of the paper's machines is one line.
+            let same = series
+                .iter_mut()
+                .find(|each| each.mark == mark && each.points == points);
+            match same {
+                Some(same) => {
+                    KINDS[kind].clone_into(&mut same.name);
+                    same.colour = groups.len();
+                }
+                None if points.is_empty() => {}
+                None => series.push(Series {
+                    name,
+                    points,
+                    mark,
+                    colour,
+                }),
+            }
+        }
+    }
+    let unit = answers.rows.first().map_or("", |row| &row.unit);
+    let axis = Axis {
+        title: "",
+        x: answers.across.as_deref().unwrap_or_default(),
+        y: unit,
+        letters: LETTERS,
+    };
+    // A long legend must not press the lines flat.
+    let height = HEIGHT + LETTERS * 3 / 2 * series.len().saturating_sub(3) as u32;
+    let svg = picture((WIDTH, height), |area| chart(area, &axis, &series))?;
+    Ok(themed(&svg, &described(answers)))
+}
+
+fn curve_picture(answers: &Answers, curve: &Curve) -> Result<String, PapersError> {
+    let series: Vec<Series> = curve
+        .lines
+        .iter()
+        .enumerate()
+        .map(|(line, name)| Series {
+            name: name.clone(),
+            points: curve
+                .points
+                .iter()
+                .filter_map(|(x, values)| Some((*x, values[line]?)))
+                .collect(),
+            mark: Mark::Line,
+            colour: line,
+        })
+        .collect();
+    let axis = Axis {
+        title: &curve.name,
+        x: &curve.across,
+        y: "seconds",
+        letters: LETTERS,
+    };
+    let svg = picture((WIDTH, HEIGHT), |area| chart(area, &axis, &series))?;
+    Ok(themed(
+        &svg,
+        &format!("{}; {}", described(answers), curve.name),
+    ))
+}
+
+fn described(answers: &Answers) -> String {
+    format!("{}: the numbers are in the table below", answers.title)
+}
+
+/// Pictures are shown between 360 pixels wide, on a phone, and 480; letters stay readable in both.
+const WIDTH: u32 = 520;
+const HEIGHT: u32 = 420;
+const LETTERS: u32 = 20;

@@ -1,0 +1,356 @@
+//! The answers as one HTML file.
+//!
+//! Why here: everything is in the file, so that it can be sent, kept and printed: no network, no
+//! script, no font of its own.
+//! Must stay true: whatever comes from a command or the machine is escaped (the templates do it);
+//! only pictures and the style sheet, both made here, go in as they are. Every name of a figure is
+//! an `id`, once. A cell's `data-value` is the number as it is, whatever is printed.
+//! Source: own.
+
+mod cells;
+
+use crate::answer::{Answers, Curve, Report, Row};
+use crate::catalogue::{Catalogue, Document, Plot};
+use crate::charts::{COLUMNS, pictures};
+use crate::date::date;
+use crate::results::{Found, Kept, Results};
+use crate::{PapersError, answer};
+use cells::{Notes, cell, number, paper, prose};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use sidecore_sys::Machine;
+
+/// What the page says of itself.
+#[derive(Debug, Clone)]
+pub struct About {
+    /// The program's version.
+    pub version: String,
+    /// Where it was made; the commit is the program's.
+    pub machine: Machine,
+    /// Whether short runs were asked for.
+    pub quick: bool,
+    /// When, in seconds since 1970.
+    pub made_unix_s: u64,
+}
+
+/// The page.
+///
+/// # Errors
+/// [`PapersError::Plot`].
+pub fn page(
+    catalogue: &Catalogue,
+    results: &Results,
+    report: &Report,
+    about: &About,
+) -> Result<String, PapersError> {
+    let mut documents = Vec::new();
+    for document in &catalogue.documents {
+        let mut figures = Vec::new();
+        for answers in of(catalogue, document, report) {
+            figures.push(figure(results, answers)?);
+        }
+        documents.push((document, figures));
+    }
+    let markup = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                meta name="generator" content={ "sidecore " (about.version) };
+                // Without it a browser asks the server for one.
+                link rel="icon" href="data:,";
+                title { "Sidecore: the papers' figures, a model of the Cell, and this machine" }
+                style { (PreEscaped(include_str!("style.css"))) }
+            }
+            body {
+                (head(report, about))
+                (contents(catalogue, report))
+                main {
+                    @for (document, figures) in &documents {
+                        section {
+                            h2 id={ "document-" (document.section) } { (document.title) }
+                            p { (document.source) }
+                            @for figure in figures { (figure) }
+                        }
+                    }
+                    (commands(catalogue, results, about.quick))
+                }
+            }
+        }
+    };
+    Ok(markup.into_string())
+}
+
+fn head(report: &Report, about: &About) -> Markup {
+    let counts = report.counts;
+    html! {
+        header {
+            h1 { "The papers' figures, a model of the Cell, and this machine" }
+            p {
+                "Every table and figure of the five documents that Sidecore follows, beside what a model of "
+                "their machine says and what this machine does today. Machines of 2007 and of today: a \
+                 smaller time here says little; how the parts of a figure stand to each other says much."
+            }
+            dl.machine {
+                dt { "machine" } dd { (machine(&about.machine)) }
+                dt { "program" } dd { "sidecore " (about.version) ", commit " (about.machine.commit) }
+                dt { "made" } dd {
+                    (date(about.made_unix_s))
+                    @if about.quick { ", from short runs: a taste, no result" }
+                }
+                dt { "answered" } dd {
+                    "of " (counts.rows) " rows, " (counts.model) " by the model and "
+                    (counts.here) " by this machine; "
+                    @if counts.missing == 0 { "the others say why not." }
+                    @else {
+                        (counts.missing) " could not be had this time, and the others have no such \
+                         figure; both say why."
+                    }
+                }
+            }
+            ul.key {
+                li { b { "*" } " put into the model, or fitted on; everything else of the model is predicted." }
+                li { b { "\u{2014}" } " no figure; the letter leads to the reason below the table." }
+                li { b { "\u{b1}" } " the largest round less the smallest, as a part of the median." }
+            }
+        }
+    }
+}
+
+fn contents(catalogue: &Catalogue, report: &Report) -> Markup {
+    html! {
+        nav aria-label="Figures" {
+            @for document in &catalogue.documents {
+                details open[true] {
+                    summary { (document.title) }
+                    ol {
+                        @for answers in of(catalogue, document, report) {
+                            li { a href={ "#" (answers.names[0]) } { (answers.title) } }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn of<'a>(
+    catalogue: &'a Catalogue,
+    document: &'a Document,
+    report: &'a Report,
+) -> impl Iterator<Item = &'a Answers> {
+    let figures = catalogue.figures.iter().zip(&report.figures);
+    let own = figures.filter(|(figure, _)| figure.is_of(document));
+    own.map(|(_, answers)| answers)
+}
+
+fn figure(results: &Results, answers: &Answers) -> Result<Markup, PapersError> {
+    let pictures = pictures(answers)?;
+    let mut notes = Notes::default();
+    let body = match answers.rows.iter().any(|row| row.is_of_words()) {
+        true => columns(answers, &mut notes),
+        false => table(answers, &mut notes),
+    };
+    Ok(html! {
+        article data-figure=(answers.id) {
+            h3 id=(answers.names[0]) { (answers.title) }
+            p.names {
+                @for (index, name) in answers.names.iter().enumerate() {
+                    @if index > 0 { ", " span id=(name) { (name) } } @else { (name) }
+                }
+            }
+            @if let Some(about) = &answers.about { p.about { (about) } }
+            (made_by(results, answers))
+            div.beside[pictures.len() == 1 && answers.plot != Plot::Curves] {
+                @if !pictures.is_empty() {
+                    div.pictures { @for picture in &pictures { figure { (PreEscaped(picture)) } } }
+                }
+                div { (body) }
+            }
+            @for curve in &answers.curves {
+                @if let Some(why) = &curve.why { p.missing { (curve.name) ": not drawn: " (why) } }
+            }
+            @for curve in &answers.curves { (points(curve)) }
+            (notes.list())
+            @if let Some(note) = &answers.note { p.note { (prose(note)) } }
+        }
+    })
+}
+
+/// Machine, load, commit and command of what follows.
+fn made_by(results: &Results, answers: &Answers) -> Markup {
+    html! {
+        @if !answers.parts.is_empty() {
+            ul.made {
+                @for kept in kept(results, answers) {
+                    li {
+                        code { (kept.command) }
+                        span {
+                            "load " (kept.machine.load_start)
+                            "; commit " (kept.machine.commit) "; " (date(kept.began_unix_s))
+                            ", " (seconds(kept.seconds))
+                            @if kept.quick { "; a short run" }
+                        }
+                    }
+                }
+                // Results are used together only if they are of one machine.
+                @if let Some(kept) = kept(results, answers).next() {
+                    li { (machine(&kept.machine)) }
+                }
+            }
+        }
+    }
+}
+
+fn kept<'a>(results: &'a Results, answers: &'a Answers) -> impl Iterator<Item = &'a Kept> {
+    let found = answers.parts.iter().filter_map(|part| results.get(part));
+    found.filter_map(|found| match found {
+        Found::Kept(kept) => Some(&**kept),
+        Found::Missing { .. } => None,
+    })
+}
+
+fn table(answers: &Answers, notes: &mut Notes) -> Markup {
+    let before = std::iter::once(None).chain(answers.rows.iter().map(|row| row.group.as_deref()));
+    html! {
+        table {
+            thead {
+                tr {
+                    th scope="col" { (answers.across.as_deref().unwrap_or_default()) }
+                    @for column in COLUMNS { th scope="col" { (column) } }
+                }
+            }
+            tbody {
+                @for (row, before) in answers.rows.iter().zip(before) {
+                    @if let Some(group) = row.group.as_deref().filter(|group| before != Some(*group)) {
+                        tr.group { th colspan="4" scope="rowgroup" { (group) } }
+                    }
+                    tr data-key=(row.key) {
+                        th scope="row" {
+                            @match row.x { Some(x) => (x), None => (row.label) }
+                        }
+                        td { (paper(row)) }
+                        td { (cell(&row.model, &row.unit, notes)) }
+                        td { (cell(&row.here, &row.unit, notes)) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What is said rather than counted: three columns, or one below the other on a phone.
+fn columns(answers: &Answers, notes: &mut Notes) -> Markup {
+    html! {
+        @for row in &answers.rows {
+            div.columns data-key=(row.key) {
+                div { h4 { (COLUMNS[0]) } (paper(row)) }
+                div { h4 { (COLUMNS[1]) } (cell(&row.model, &row.unit, notes)) }
+                div { h4 { (COLUMNS[2]) } (cell(&row.here, &row.unit, notes)) }
+            }
+        }
+    }
+}
+
+impl Row {
+    /// Whether a table's cells would be too narrow for it.
+    fn is_of_words(&self) -> bool {
+        let claims = |cell: &answer::Cell| matches!(cell, answer::Cell::Claims { .. });
+        let long = match &self.paper {
+            Some(crate::catalogue::Paper::Words(words)) => words.len() > WORDS_IN_A_CELL_MAX,
+            _ => false,
+        };
+        long || claims(&self.model) || claims(&self.here)
+    }
+}
+
+/// The numbers of a picture of curves.
+fn points(curve: &Curve) -> Markup {
+    html! {
+        @if curve.why.is_none() {
+            details {
+                summary { "The numbers: " (curve.name) ", seconds" }
+                table {
+                    thead {
+                        tr {
+                            th scope="col" { (curve.across) }
+                            @for line in &curve.lines { th scope="col" { (line) } }
+                        }
+                    }
+                    tbody {
+                        @for (x, values) in &curve.points {
+                            tr {
+                                th scope="row" { (x) }
+                                @for value in values {
+                                    td { @match value {
+                                        Some(value) => (number(*value)),
+                                        None => "\u{2014}",
+                                    } }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Every command, and what came of it.
+fn commands(catalogue: &Catalogue, results: &Results, quick: bool) -> Markup {
+    html! {
+        section {
+            h2 id="commands" { "The commands" }
+            p {
+                "Each of them makes its figures again. Results are kept and used again; "
+                code { "sidecore papers --fresh" } " measures anew."
+            }
+            @for part in &catalogue.parts {
+                article.part {
+                    h4 { (part.what) }
+                    @match results.get(&part.id) {
+                        Some(Found::Kept(kept)) => (ran(kept)),
+                        Some(Found::Missing { why }) => {
+                            @if let Some(words) = part.words(quick) { p { code { "sidecore " (words) } } }
+                            p.missing { "no result: " (why) }
+                        }
+                        None => { p.missing { "no result: not run" } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn ran(kept: &Kept) -> Markup {
+    html! {
+        p { code { (kept.command) } }
+        p.note {
+            (date(kept.began_unix_s)) ", " (seconds(kept.seconds))
+            "; load " (kept.machine.load_start)
+            "; commit " (kept.machine.commit)
+            @if kept.quick { "; a short run" }
+        }
+        @if let Some(problem) = &kept.problem { p.missing { "it found a problem: " (problem) } }
+    }
+}
+
+fn machine(machine: &Machine) -> String {
+    let gib = machine.memory_bytes as f64 / f64::from(1 << 30);
+    format!(
+        "{}, {} cores, {gib:.1} GiB, Linux {}",
+        machine.cpu, machine.cores, machine.kernel
+    )
+}
+
+fn seconds(seconds: f64) -> String {
+    match seconds {
+        seconds if seconds < 0.95 => "less than a second".into(),
+        seconds if seconds < 120.0 => format!("{seconds:.0} s"),
+        seconds => format!("{:.0} min", seconds / 60.0),
+    }
+}
+
+/// Longer words do not go into a table of four columns.
+const WORDS_IN_A_CELL_MAX: usize = 60;

@@ -1,0 +1,187 @@
+//! What the commands came to, and where results of finished ones are kept.
+//!
+//! Why here: a run of twenty minutes that is stopped must not begin again, and a page is made of
+//! results, not of runs.
+//! Must stay true: a result is used again only where the same program measured the same machine, not
+//! too long ago; a file that is damaged is no result; a file is whole or not there (written beside
+//! it, then renamed), so that two runs at once cannot mix theirs. A lock keeps them from *measuring*
+//! at once; it ends with its process, however that ends.
+//! Source: own; flock(2).
+
+use crate::PapersError;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sidecore_sys::Machine;
+use std::collections::BTreeMap;
+use std::fs::{self, File, TryLockError};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// What each part came to, by its id; a part that is not there was not run.
+pub type Results = BTreeMap<String, Found>;
+
+/// What a part came to.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Found {
+    /// A result.
+    Kept(Box<Kept>),
+    /// None.
+    Missing {
+        /// Why, in words.
+        why: String,
+    },
+}
+
+/// A finished part's result, and all that one must know of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Kept {
+    /// The part's id.
+    pub part: String,
+    /// The command line, as a person would type it.
+    pub command: String,
+    /// Whether it was a quick run; also false where there is no difference.
+    pub quick: bool,
+    /// Names the program that made it: its version, and its file.
+    pub program: String,
+    /// Where and at what load; the load is that of its own beginning.
+    pub machine: Machine,
+    /// When it began, in seconds since 1970.
+    pub began_unix_s: u64,
+    /// How long it took.
+    pub seconds: f64,
+    /// What the command itself says went wrong though it gave a result, or that it ended with 1.
+    pub problem: Option<String>,
+    /// The JSON object that the command printed.
+    pub report: Value,
+}
+
+/// What a kept result must agree with to be used again.
+#[derive(Debug, Clone)]
+pub struct Now {
+    /// Names the program that runs.
+    pub program: String,
+    /// The machine.
+    pub machine: Machine,
+    /// The time, in seconds since 1970.
+    pub unix_s: u64,
+    /// Results may be so old, in seconds.
+    pub age_s_max: u64,
+}
+
+impl Kept {
+    /// Whether it may be used again.
+    ///
+    /// # Errors
+    /// Why not, in words.
+    pub fn usable(&self, now: &Now) -> Result<(), &'static str> {
+        let (then, here) = (&self.machine, &now.machine);
+        let same_machine = then.cpu == here.cpu
+            && then.cores == here.cores
+            && then.memory_bytes == here.memory_bytes
+            && then.kernel == here.kernel;
+        if self.program != now.program {
+            return Err("made by another version of this program");
+        }
+        if !same_machine {
+            return Err("made on another machine");
+        }
+        // A clock that was put back says nothing of its age.
+        match now.unix_s.checked_sub(self.began_unix_s) {
+            Some(age_s) if age_s <= now.age_s_max => Ok(()),
+            Some(_) => Err("too old"),
+            None => Err("made in the future"),
+        }
+    }
+}
+
+/// A directory of kept results.
+#[derive(Debug)]
+pub struct Store {
+    directory: PathBuf,
+}
+
+/// Held while a run measures; ends when dropped.
+#[derive(Debug)]
+pub struct Lock(#[expect(dead_code, reason = "it is held, not read")] File);
+
+impl Store {
+    /// The store in `directory`, which is made if it is not there.
+    ///
+    /// # Errors
+    /// [`PapersError::Keep`].
+    pub fn open(directory: &Path) -> Result<Self, PapersError> {
+        fs::create_dir_all(directory).map_err(keep("make", directory))?;
+        Ok(Self {
+            directory: directory.to_owned(),
+        })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The right to measure, or none while another run has it. Does not wait.
+    ///
+    /// # Errors
+    /// [`PapersError::Keep`].
+    pub fn lock(&self) -> Result<Option<Lock>, PapersError> {
+        let path = self.directory.join("lock");
+        let mut options = File::options();
+        let file = options.create(true).truncate(false).write(true).open(&path);
+        let file = file.map_err(keep("open", &path))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Lock(file))),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(keep("lock", &path)(error)),
+        }
+    }
+
+    /// The kept result of `part`, of a quick or a full run; none where there is none that can be
+    /// read.
+    #[must_use]
+    pub fn load(&self, part: &str, quick: bool) -> Option<Kept> {
+        let text = fs::read(self.path(part, quick)).ok()?;
+        let kept: Kept = serde_json::from_slice(&text).ok()?;
+        (kept.part == part && kept.quick == quick).then_some(kept)
+    }
+
+    /// Keeps a result in the place of any before.
+    ///
+    /// # Errors
+    /// [`PapersError::Keep`].
+    pub fn save(&self, kept: &Kept) -> Result<(), PapersError> {
+        let path = self.path(&kept.part, kept.quick);
+        let text = serde_json::to_vec_pretty(kept).map_err(std::io::Error::from);
+        write_whole(&path, &text.map_err(keep("write", &path))?).map_err(keep("write", &path))
+    }
+
+    fn path(&self, part: &str, quick: bool) -> PathBuf {
+        let mode = if quick { "quick" } else { "full" };
+        self.directory.join(format!("{part}.{mode}.json"))
+    }
+}
+
+/// Writes a file that is whole or not there.
+///
+/// # Errors
+/// The system's.
+pub fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let directory = match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    let mut file = tempfile::Builder::new()
+        .prefix(".sidecore-papers-")
+        .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))
+        .tempfile_in(directory)?;
+    file.write_all(bytes)?;
+    file.persist(path).map_err(|error| error.error)?;
+    Ok(())
+}
+
+fn keep(what: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> PapersError {
+    let path = path.to_owned();
+    move |source| PapersError::Keep { what, path, source }
+}

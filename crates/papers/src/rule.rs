@@ -1,0 +1,277 @@
+//! What answers a figure: a field of a command's result, statements, or words.
+//!
+//! Why here: which row of which bench stands beside which figure is data, not code.
+//! Must stay true: a rule that says two things, or none, does not parse.
+
+use crate::results::{Found, Results};
+use serde::Deserialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// One answer, as it is written in `data/answers.toml`.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(try_from = "Written")]
+pub enum Rule {
+    /// There is no figure, and why.
+    Why(String),
+    /// What is so by construction, in words.
+    Says(String),
+    /// Words that a command gives: the field `text` of a row.
+    Words {
+        /// Which command.
+        part: String,
+        /// Which row.
+        row: String,
+    },
+    /// Statements that hold or do not.
+    Claims {
+        /// Which command.
+        part: String,
+        /// Which list of its result.
+        list: String,
+    },
+    /// A number.
+    Number(Lookup),
+}
+
+/// Where a number stands in a command's result.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Lookup {
+    /// Which command.
+    pub part: String,
+    /// Which list of its result.
+    pub list: String,
+    /// What the rows' fields must be: one row for each entry; their values are added up.
+    pub rows: Vec<BTreeMap<String, Value>>,
+    /// The field that holds the number.
+    pub field: String,
+    /// A field that it is divided by.
+    pub over: Option<String>,
+    /// The field that holds its spread.
+    pub spread: String,
+    /// What it is multiplied by.
+    pub scale: f64,
+    /// Whether one over it is meant.
+    pub reciprocal: bool,
+    /// Whether the value was put in or fitted, rather than predicted.
+    pub fitted: Fitted,
+}
+
+/// Whether a model's value was put in or fitted.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(untagged)]
+pub enum Fitted {
+    /// It was, or was not.
+    Always(bool),
+    /// This field of the row says it.
+    Field(String),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum OneOrMore {
+    One(String),
+    More(Vec<String>),
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Written {
+    why: Option<String>,
+    says: Option<String>,
+    words: Option<String>,
+    claims: Option<String>,
+    part: Option<String>,
+    row: Option<OneOrMore>,
+    list: Option<String>,
+    #[serde(rename = "where")]
+    fields: Option<BTreeMap<String, Value>>,
+    field: Option<String>,
+    over: Option<String>,
+    spread: Option<String>,
+    scale: Option<f64>,
+    reciprocal: bool,
+    fitted: Option<Fitted>,
+}
+
+impl TryFrom<Written> for Rule {
+    type Error = String;
+
+    fn try_from(written: Written) -> Result<Self, String> {
+        if let (Some(why), None) = (&written.why, &written.part) {
+            return Ok(Self::Why(why.clone()));
+        }
+        if let (Some(says), None) = (&written.says, &written.part) {
+            return Ok(Self::Says(says.clone()));
+        }
+        let part = written
+            .part
+            .ok_or("an answer needs `part`, `says` or `why`")?;
+        match (written.words, written.claims, written.row, written.fields) {
+            (Some(row), None, None, None) => Ok(Self::Words { part, row }),
+            (None, Some(list), None, None) => Ok(Self::Claims { part, list }),
+            (None, None, row, fields) if row.is_some() != fields.is_some() => {
+                let named = |name: String| BTreeMap::from([("name".to_owned(), name.into())]);
+                Ok(Self::Number(Lookup {
+                    part,
+                    list: written.list.unwrap_or_else(|| "rows".into()),
+                    rows: match (row, fields) {
+                        (Some(OneOrMore::One(name)), _) => vec![named(name)],
+                        (Some(OneOrMore::More(names)), _) => names.into_iter().map(named).collect(),
+                        (None, fields) => fields.into_iter().collect(),
+                    },
+                    field: written.field.unwrap_or_else(|| "here".into()),
+                    over: written.over,
+                    spread: written.spread.unwrap_or_else(|| "spread".into()),
+                    scale: written.scale.unwrap_or(1.0),
+                    reciprocal: written.reciprocal,
+                    fitted: written.fitted.unwrap_or(Fitted::Always(false)),
+                }))
+            }
+            _ => Err("an answer from a part needs one of `row`, `where`, `claims`, `words`".into()),
+        }
+    }
+}
+
+impl Rule {
+    /// The command that it needs, if any.
+    #[must_use]
+    pub fn part(&self) -> Option<&str> {
+        match self {
+            Self::Why(_) | Self::Says(_) => None,
+            Self::Words { part, .. } | Self::Claims { part, .. } => Some(part),
+            Self::Number(lookup) => Some(&lookup.part),
+        }
+    }
+}
+
+/// A number that was found.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Figure {
+    pub(crate) value: f64,
+    pub(crate) spread: Option<f64>,
+    pub(crate) fitted: bool,
+}
+
+impl Lookup {
+    /// The number, for the place `x` of a series.
+    ///
+    /// # Errors
+    /// Why there is none, in words.
+    pub(crate) fn find(&self, results: &Results, x: Option<f64>) -> Result<Figure, String> {
+        let kept = report(results, &self.part)?;
+        let mut sum = 0.0;
+        let mut spread: Option<f64> = None;
+        let mut fitted = matches!(self.fitted, Fitted::Always(true));
+        for wanted in &self.rows {
+            let wanted: BTreeMap<&String, Value> = wanted
+                .iter()
+                .map(|(key, value)| (key, filled(value, x)))
+                .collect();
+            let row = list(kept, &self.list)
+                .find(|row| wanted.iter().all(|(key, value)| same(&row[key], value)))
+                .ok_or_else(|| absent(kept, &wanted))?;
+            sum += self.number(row).ok_or_else(|| {
+                let note = row["note"].as_str().filter(|note| !note.is_empty());
+                note.map_or_else(|| absent(kept, &wanted), ToOwned::to_owned)
+            })?;
+            spread = [spread, row[&self.spread].as_f64()]
+                .into_iter()
+                .flatten()
+                .reduce(f64::max);
+            fitted |= match &self.fitted {
+                Fitted::Field(field) => row[field].as_bool() == Some(true),
+                Fitted::Always(_) => false,
+            };
+            // The model's own word for it.
+            fitted |= matches!(row["kind"].as_str(), Some("input" | "fitted"));
+        }
+        let value = match self.reciprocal {
+            true => self.scale / sum,
+            false => self.scale * sum,
+        };
+        match value.is_finite() {
+            true => Ok(Figure {
+                value,
+                spread,
+                fitted,
+            }),
+            false => Err("what the command gave is no finite number".into()),
+        }
+    }
+
+    fn number(&self, row: &Value) -> Option<f64> {
+        let value = row[&self.field].as_f64()?;
+        match &self.over {
+            None => Some(value),
+            Some(over) => Some(value / row[over].as_f64()?),
+        }
+    }
+}
+
+/// What a part came to.
+///
+/// # Errors
+/// Why there is nothing, in words.
+pub(crate) fn report<'a>(results: &'a Results, part: &str) -> Result<&'a Value, String> {
+    match results.get(part) {
+        Some(Found::Kept(kept)) => Ok(&kept.report),
+        Some(Found::Missing { why }) => Err(why.clone()),
+        None => Err("not run".into()),
+    }
+}
+
+/// The rows of a list; none where it is no list.
+pub(crate) fn list<'a>(report: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
+    report[name].as_array().into_iter().flatten()
+}
+
+/// `{x}` in a wanted value stands for the place: a number where it stands alone.
+fn filled(value: &Value, x: Option<f64>) -> Value {
+    match (value.as_str(), x) {
+        (Some("{x}"), Some(x)) => x.into(),
+        (Some(text), Some(x)) => text.replace("{x}", &format!("{x}")).into(),
+        _ => value.clone(),
+    }
+}
+
+/// Numbers are the same if their values are, however they are written.
+fn same(found: &Value, wanted: &Value) -> bool {
+    match (found.as_f64(), wanted.as_f64()) {
+        (Some(found), Some(wanted)) => found == wanted,
+        _ => found == wanted,
+    }
+}
+
+/// Why a row is not there: what the command itself says is missing or failed, or that it is not.
+fn absent(report: &Value, wanted: &BTreeMap<&String, Value>) -> String {
+    let named = wanted.iter().find(|(key, _)| key.as_str() == "name");
+    let name = named.and_then(|(_, value)| value.as_str());
+    let peer = list(report, "peers").find(|peer| name.is_some_and(|name| peer["metric"] == name));
+    let note = peer.and_then(|peer| peer["note"].as_str());
+    if let Some(note) = note.filter(|note| !note.is_empty()) {
+        return note.to_owned();
+    }
+    let mut said: Vec<&str> = Vec::new();
+    for key in ["failures", "missing"] {
+        said.extend(list(report, key).filter_map(|each| each.as_str().or(each["reason"].as_str())));
+    }
+    said.extend(
+        list(report, "peers")
+            .filter(|peer| peer["here"].is_null())
+            .filter_map(|peer| peer["note"].as_str()),
+    );
+    said.dedup();
+    said.truncate(SAID_MAX);
+    let row = match name {
+        Some(name) => format!("the command gave no row \u{201c}{name}\u{201d}"),
+        None => "the command gave no row for it".to_owned(),
+    };
+    match said.is_empty() {
+        true => row,
+        false => format!("{row}; it said: {}", said.join("; ")),
+    }
+}
+
+/// So many of a command's own reasons are repeated for a row that is not there.
+const SAID_MAX: usize = 2;

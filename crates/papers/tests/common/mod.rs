@@ -1,0 +1,70 @@
+//! Results that were made once and kept as files, so that no test measures.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout)] // Helper functions of tests.
+
+use sidecore_papers::{About, Catalogue, Found, Kept, Report, Results, page};
+use sidecore_sys::Machine;
+use std::path::Path;
+
+/// A machine whose name is hostile.
+#[allow(dead_code, reason = "not every test needs all")]
+pub(crate) fn machine() -> Machine {
+    Machine {
+        cpu: "Example \"CPU\" <script>alert(1)</script> & sons".into(),
+        cores: 2,
+        memory_bytes: 24 << 30,
+        kernel: "6.18.0".into(),
+        load_start: "0.10 0.20 0.30".into(),
+        commit: "0123456789ab".into(),
+    }
+}
+
+/// A part's result.
+#[allow(dead_code, reason = "not every test needs all")]
+pub(crate) fn kept(part: &str, report: serde_json::Value) -> Kept {
+    Kept {
+        part: part.into(),
+        command: format!("sidecore {part} --json"),
+        quick: false,
+        program: "a test".into(),
+        machine: machine(),
+        began_unix_s: 1_790_000_000,
+        seconds: 12.3,
+        problem: None,
+        report,
+    }
+}
+
+/// The canned results of all parts that have one; the others were not run.
+#[allow(dead_code, reason = "not every test needs all")]
+pub(crate) fn canned(catalogue: &Catalogue) -> Results {
+    let mut results = Results::new();
+    for part in &catalogue.parts {
+        let path = format!("tests/canned/{}.json", part.id);
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+        let found = match std::fs::read(&path) {
+            Err(_) => Found::Missing {
+                why: "it ended with status 2: no such command".into(),
+            },
+            Ok(bytes) => {
+                let report = serde_json::from_slice(&bytes).unwrap();
+                Found::Kept(Box::new(kept(&part.id, report)))
+            }
+        };
+        results.insert(part.id.clone(), found);
+    }
+    results
+}
+
+/// The page of `results`.
+#[allow(dead_code, reason = "not every test needs all")]
+pub(crate) fn made(catalogue: &Catalogue, results: &Results) -> String {
+    let report = Report::new(catalogue, results);
+    let about = About {
+        version: "0.0.0".into(),
+        machine: machine(),
+        quick: true,
+        made_unix_s: 1_790_000_000,
+    };
+    page(catalogue, results, &report, &about).unwrap()
+}

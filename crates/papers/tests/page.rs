@@ -1,0 +1,277 @@
+//! The page and the report of canned results: complete, honest about what is missing, and safe.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout)] // Helper functions of tests.
+
+mod common;
+
+use common::{canned, kept, made};
+use serde_json::{Value, json};
+use sidecore_papers::answer::{Cell, Row};
+use sidecore_papers::catalogue::Paper;
+use sidecore_papers::{Catalogue, Found, Report, Results};
+
+fn row<'a>(report: &'a Report, key: &str) -> &'a Row {
+    let rows = report.figures.iter().flat_map(|figure| &figure.rows);
+    rows.into_iter()
+        .find(|row| row.key == key)
+        .unwrap_or_else(|| panic!("no row {key}"))
+}
+
+fn number(cell: &Cell) -> f64 {
+    cell.number()
+        .unwrap_or_else(|| panic!("no number: {cell:?}"))
+}
+
+#[test]
+fn every_figure_has_an_answer_and_every_answer_a_figure() {
+    // The catalogue itself refuses both; what is left is that it holds what it should.
+    let catalogue = Catalogue::built_in().unwrap();
+    let names: Vec<String> = catalogue
+        .figures
+        .iter()
+        .flat_map(|figure| figure.names())
+        .collect();
+    assert_eq!(catalogue.documents.len(), 4);
+    assert!(names.len() >= 45, "{}", names.len());
+    for part in &catalogue.parts {
+        let used = catalogue.answers.values().any(|answer| {
+            let report = format!("{answer:?}");
+            report.contains(&format!("{:?}", part.id))
+        });
+        assert!(used, "nothing needs part {}", part.id);
+    }
+}
+
+#[test]
+fn no_row_is_left_without_an_answer_or_a_reason() {
+    let catalogue = Catalogue::built_in().unwrap();
+    for results in [canned(&catalogue), Results::new()] {
+        let report = Report::new(&catalogue, &results);
+        for row in report.figures.iter().flat_map(|figure| &figure.rows) {
+            for cell in [&row.model, &row.here] {
+                match cell {
+                    Cell::Number { value, .. } => assert!(value.is_finite(), "{row:?}"),
+                    Cell::Words { text } => assert!(!text.is_empty(), "{row:?}"),
+                    Cell::Claims { claims } => assert!(!claims.is_empty(), "{row:?}"),
+                    Cell::None { why } | Cell::Missing { why } => {
+                        assert!(!why.is_empty(), "{row:?}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn numbers_stand_where_they_belong() {
+    let catalogue = Catalogue::built_in().unwrap();
+    let report = Report::new(&catalogue, &canned(&catalogue));
+    let mapping = row(&report, "spe_uio.mmap_us.ppe.128");
+    assert_eq!(mapping.paper, Some(Paper::Number(391.0)));
+    assert_eq!(number(&mapping.here), 59.349);
+    // Table 1: fitted rows are marked, others not; seconds are scaled to the papers' bootstrap.
+    let table1 = row(&report, "mgps.table1_edtlp_s.8");
+    assert!(
+        matches!(table1.model, Cell::Number { fitted: true, .. }),
+        "{table1:?}"
+    );
+    assert!((number(&table1.here) - 368.85 * 0.266).abs() < 1e-9);
+    let predicted = row(&report, "mgps.table1_edtlp_s.4");
+    assert!(matches!(
+        predicted.model,
+        Cell::Number { fitted: false, .. }
+    ));
+    // A row at one place has its own rule, its neighbours a reason.
+    assert!(row(&report, "mgps.table2_llp_s.2").here.answers());
+    assert!(matches!(
+        row(&report, "mgps.table2_llp_s.3").here,
+        Cell::None { .. }
+    ));
+    // Products, quotients, one over it.
+    let four = number(&row(&report, "spe_uio.estimate_us.x86_four_blocks").here);
+    let one = number(&row(&report, "spe_uio.estimate_us.four_spes.decompress").here);
+    assert!((four - 4.0 * one).abs() < 1e-9);
+    let speedup = number(&row(&report, "mgps.max_speedup_over_linux").model);
+    assert!((2.4..2.9).contains(&speedup), "{speedup}");
+    let off_load = number(&row(&report, "mgps.spe_task_us").here);
+    assert!((1.0..10.0).contains(&off_load), "{off_load}");
+    // The model's own word for what was put in.
+    let input = row(&report, "spe_uio.slides_512k_us.ppe");
+    assert!(matches!(input.model, Cell::Number { fitted: true, .. }));
+    let share = number(&row(&report, "mgps.spe_share_of_time").model);
+    assert!((share - 0.897).abs() < 0.01, "{share}");
+}
+
+#[test]
+fn the_page_names_every_figure_once_and_every_paper_number() {
+    let catalogue = Catalogue::built_in().unwrap();
+    let results = canned(&catalogue);
+    let page = made(&catalogue, &results);
+    for name in catalogue.figures.iter().flat_map(|figure| figure.names()) {
+        assert_eq!(page.matches(&format!("id=\"{name}\"")).count(), 1, "{name}");
+    }
+    for row in Report::new(&catalogue, &results)
+        .figures
+        .iter()
+        .flat_map(|figure| &figure.rows)
+    {
+        if let Some(Paper::Number(value)) = row.paper {
+            assert!(page.contains(&format!("data-value=\"{value}\"")), "{row:?}");
+        }
+        if row.paper.is_some() {
+            assert_eq!(
+                page.matches(&format!("data-key=\"{}\"", row.key)).count(),
+                1,
+                "{}",
+                row.key
+            );
+        }
+    }
+    let drawn = catalogue.figures.iter();
+    let drawn = drawn.filter(|figure| figure.plot != Default::default());
+    assert!(
+        page.matches("<svg").count() >= drawn.count(),
+        "every plot is drawn"
+    );
+}
+
+#[test]
+fn the_page_needs_nothing_but_itself() {
+    let catalogue = Catalogue::built_in().unwrap();
+    let page = made(&catalogue, &canned(&catalogue));
+    // The name of SVG is an address that nobody asks.
+    let page = page.replace("http://www.w3.org/2000/svg", "");
+    for outside in ["http:", "https:", "<script", "@import", "src=", "url("] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+}
+
+#[test]
+fn missing_and_failed_parts_say_so_and_the_rest_stands() {
+    let catalogue = Catalogue::built_in().unwrap();
+    let mut results = canned(&catalogue);
+    results.remove("tlb");
+    let why = "it ended with status 2: the <inputs> need 6 GB";
+    results.insert("block-stages".into(), Found::Missing { why: why.into() });
+    // A result that has nothing in it, and one that is of another shape.
+    results.insert(
+        "cell-fig9".into(),
+        Found::Kept(Box::new(kept("cell-fig9", json!({})))),
+    );
+    let odd = json!({ "rows": { "name": 3 }, "peers": [1, null], "failures": "no" });
+    results.insert(
+        "block-mount".into(),
+        Found::Kept(Box::new(kept("block-mount", odd))),
+    );
+    let report = Report::new(&catalogue, &results);
+    let missing = |key: &str| match &row(&report, key).here {
+        Cell::Missing { why } => why.clone(),
+        other => panic!("{key}: {other:?}"),
+    };
+    assert_eq!(missing("tlb.entries.ppe"), "not run");
+    assert_eq!(missing("spe_uio.minilzo_64k_us.binary.spe"), why);
+    assert!(missing("spe_uio.diff_ms.one_spe").contains("gave no row"));
+    assert!(row(&report, "spe_uio.mmap_us.x86.64").here.answers());
+    assert!(matches!(
+        row(&report, "mgps.figure9").model,
+        Cell::Missing { .. }
+    ));
+    assert!(report.counts.missing > 10);
+    let page = made(&catalogue, &results);
+    assert!(
+        page.contains("the &lt;inputs&gt; need 6 GB"),
+        "escaped, and said"
+    );
+    assert!(!page.contains("<inputs>"));
+}
+
+#[test]
+fn a_command_s_own_reason_is_handed_on() {
+    let catalogue = Catalogue::built_in().unwrap();
+    let mut results = canned(&catalogue);
+    let name = "dd of the device, cloop with LZO1X";
+    let report = json!({
+        "rows": [{ "name": "map, lock, touch and unmap 64 KiB", "here": null, "note": "needs root" }],
+        "peers": [{ "name": "ours", "metric": name, "here": null, "note": "no loop devices here" }],
+        "failures": ["cat died"],
+    });
+    results.insert(
+        "block-paper".into(),
+        Found::Kept(Box::new(kept("block-paper", report))),
+    );
+    let report = Report::new(&catalogue, &results);
+    let why = |key: &str| match &row(&report, key).here {
+        Cell::Missing { why } => why.clone(),
+        other => panic!("{key}: {other:?}"),
+    };
+    assert_eq!(why("spe_uio.mmap_us.x86.64"), "needs root");
+    assert_eq!(why("spe_uio.dd_mb_s.one_spe"), "no loop devices here");
+    assert!(why("spe_uio.image_mb.raw").contains("cat died"));
+}
+
+#[test]
+fn hostile_strings_stay_text() {
+    let catalogue = Catalogue::built_in().unwrap();
+    let hostile =
+        "</script><script>alert(1)</script>\"'><img src=x onerror=alert(2)>&\u{0}\u{202e}";
+    let mut results = Results::new();
+    for part in &catalogue.parts {
+        let path = format!(
+            "{}/tests/canned/{}.json",
+            env!("CARGO_MANIFEST_DIR"),
+            part.id
+        );
+        let mut report: Value = std::fs::read(path)
+            .map(|bytes| serde_json::from_slice(&bytes).unwrap())
+            .unwrap_or(json!({}));
+        poison(&mut report, hostile);
+        let mut kept = kept(&part.id, report);
+        kept.command = hostile.into();
+        kept.problem = Some(hostile.into());
+        kept.machine.kernel = hostile.into();
+        kept.machine.load_start = hostile.into();
+        results.insert(part.id.clone(), Found::Kept(Box::new(kept)));
+    }
+    let page = made(&catalogue, &results);
+    for bad in ["<script", "<img", "onerror=alert(2)>"] {
+        assert!(!page.contains(bad), "{bad}");
+    }
+    assert!(page.contains("&lt;script&gt;alert(1)"));
+}
+
+/// Puts `hostile` behind every text of claims and notes.
+fn poison(value: &mut Value, hostile: &str) {
+    match value {
+        Value::Array(values) => values.iter_mut().for_each(|value| poison(value, hostile)),
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                match (key.as_str(), &value) {
+                    ("text" | "note" | "reason", Value::String(text)) => {
+                        *value = format!("{text}{hostile}").into();
+                    }
+                    _ => poison(value, hostile),
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn numbers_that_are_none_are_no_answers() {
+    let catalogue = Catalogue::built_in().unwrap();
+    let mut results = canned(&catalogue);
+    let zero = json!({ "rows": [
+        { "kernel": "newview inner-inner", "model": "DNA", "patterns": 512, "site_nodes_per_s": 0.0 },
+    ] });
+    results.insert(
+        "phylo-kernels".into(),
+        Found::Kept(Box::new(kept("phylo-kernels", zero))),
+    );
+    let report = Report::new(&catalogue, &results);
+    let cell = &row(&report, "mgps.spe_task_us").here;
+    assert!(
+        matches!(cell, Cell::Missing { why } if why.contains("finite")),
+        "{cell:?}"
+    );
+}

@@ -1,0 +1,80 @@
+//! What every picture is drawn with: text at a place, colours, charts of lines and of dots.
+//!
+//! - this file: the canvas, text, colours.
+//! - [`chart`]: lines over a number.
+//! - [`dots`]: values of one thing a line, on a logarithmic axis.
+//! - [`themed`]: the same picture inside a page that may be dark.
+//!
+//! Why here: several commands draw, and the page of the papers' figures does. Must stay true: pure,
+//! SVG text comes out; whatever is written is escaped (the drawing library does it).
+//! Source: own; colours after Okabe and Ito, told apart by colour-blind people, too.
+
+mod chart;
+mod dots;
+mod themed;
+
+pub use chart::{Axis, Mark, Series, chart};
+pub use dots::{DotRow, dots, dots_height};
+pub use themed::themed;
+
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+/// What the drawing library says went wrong.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot draw the picture: {0}")]
+pub struct PlotError(String);
+
+/// Where one draws.
+pub type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+
+/// Draws a picture of so many pixels on white.
+///
+/// # Errors
+/// [`PlotError`].
+pub fn picture<E: From<PlotError>>(
+    size: (u32, u32),
+    inside: impl FnOnce(&Area<'_>) -> Result<(), E>,
+) -> Result<String, E> {
+    let mut svg = String::new();
+    {
+        let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+        root.fill(&WHITE).map_err(failed)?;
+        inside(&root)?;
+        root.present().map_err(failed)?;
+    }
+    Ok(svg)
+}
+
+/// Writes a line; `at` is its left end, middle or right end, as `side` says, halfway up.
+///
+/// # Errors
+/// [`PlotError`].
+pub fn text(
+    area: &Area<'_>,
+    text: &str,
+    at: (i32, i32),
+    size: i32,
+    side: HPos,
+) -> Result<(), PlotError> {
+    let style = ("sans-serif", size).into_font().color(&BLACK);
+    area.draw_text(text, &style.pos(Pos::new(side, VPos::Center)), at)
+        .map_err(failed)
+}
+
+/// Of an error of the drawing library.
+#[must_use]
+pub fn failed(error: impl std::fmt::Display) -> PlotError {
+    PlotError(error.to_string())
+}
+
+/// For axes.
+pub const GREY: RGBColor = RGBColor(150, 150, 150);
+/// For lines, in this order.
+pub const COLOURS: [RGBColor; 5] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(90, 90, 90),
+];
