@@ -62,7 +62,7 @@ impl Args {
             .as_ref()
             .map_or(0, Vec::len)
             .saturating_add(output_bytes);
-        options.arena_bytes = options.arena_bytes.max(2 * needed as u64);
+        options.arena_bytes = options.arena_bytes.max((needed as u64).saturating_mul(2));
         let client = Client::attach_with(&socket, options)?;
         let kernel = client.kernel(&self.kernel)?;
         let input = bytes.map(|bytes| {
