@@ -46,6 +46,7 @@ pub fn ask() -> Vec<Offer> {
             "echo 1 > /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages",
         ),
         locking(),
+        running_first(),
         counting(),
         device(
             "FUSE",
@@ -218,11 +219,35 @@ fn locking() -> Offer {
     }
 }
 
+/// sched(7).
+fn running_first() -> Offer {
+    let there = may(CAP_SYS_NICE);
+    let found = if there {
+        "cap_sys_nice"
+    } else {
+        "no cap_sys_nice"
+    };
+    Offer {
+        name: "real-time priority",
+        there,
+        found: found.to_owned(),
+        used_for: "the daemon's heart, so that a busy machine does not look like a dead daemon",
+        remedy: (!there).then_some("run as root, or setcap cap_sys_nice+ep on the binary"),
+    }
+}
+
 /// perf_event_open(2).
 fn counting() -> Offer {
     let opened = EventCounter::open(Event::LoadTranslationMisses);
-    let paranoid = line("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
-    let forbidden = paranoid.parse::<i32>().is_ok_and(|level| level > 2);
+    let paranoid = line("/proc/sys/kernel/perf_event_paranoid");
+    let remedy = match (&opened, paranoid.and_then(|text| text.parse::<i32>().ok())) {
+        (Ok(_), _) => None,
+        (Err(_), Some(level)) if level > 2 => Some("sysctl kernel.perf_event_paranoid=2"),
+        (Err(_), Some(_)) => Some(
+            "in a virtual machine: have the host pass its counters on (QEMU: -cpu host,pmu=on)",
+        ),
+        (Err(_), None) => Some("a kernel with CONFIG_PERF_EVENTS"),
+    };
     Offer {
         name: "event counters",
         there: opened.is_ok(),
@@ -231,7 +256,7 @@ fn counting() -> Offer {
             Err(error) => format!("none ({error})"),
         },
         used_for: "tlb checks its penalties by them",
-        remedy: forbidden.then_some("sysctl kernel.perf_event_paranoid=2"),
+        remedy,
     }
 }
 
@@ -330,6 +355,7 @@ const LOCK_ENOUGH_BYTES: u64 = 64 << 20;
 /// linux/capability.h.
 const CAP_NET_ADMIN: u32 = 12;
 const CAP_IPC_LOCK: u32 = 14;
+const CAP_SYS_NICE: u32 = 23;
 
 #[cfg(test)]
 mod tests {

@@ -10,7 +10,7 @@ use super::common::{OpenArgs, open_device};
 use crate::{Outcome, size};
 use anyhow::{Context, Result};
 use background::Starter;
-use sidecore_block::ways::fuse::{FuseOptions, READ_AHEAD_BYTES_DEFAULT, THREADS_MAX};
+use sidecore_block::ways::fuse::{FuseOptions, THREADS_MAX};
 use sidecore_block::ways::mount::{Ready, Target, serve};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -45,7 +45,7 @@ pub(crate) struct FuseArgs {
     threads: Option<usize>,
     /// How far the kernel reads ahead of a sequential reader.
     #[arg(long, value_name = "SIZE", value_parser = parse_read_ahead)]
-    #[arg(default_value_t = READ_AHEAD_BYTES_DEFAULT)]
+    #[arg(default_value = "1MiB")]
     read_ahead: u32,
     /// Read a raw image through the server even where the kernel could read its file itself.
     #[arg(long)]
@@ -134,3 +134,14 @@ fn parse_read_ahead(text: &str) -> Result<u32, String> {
 
 /// More would only push other files out of memory.
 const READ_AHEAD_BYTES_MAX: u64 = 64 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_read_ahead_that_the_help_names_is_the_default() {
+        let default = sidecore_block::ways::fuse::READ_AHEAD_BYTES_DEFAULT;
+        assert_eq!(parse_read_ahead("1MiB"), Ok(default));
+    }
+}

@@ -14,7 +14,7 @@ pub(crate) struct Args {
     /// address and the service's own port unless given.
     address: Option<SocketAddr>,
     /// Where the stack is to be found.
-    #[arg(long)]
+    #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 }
 

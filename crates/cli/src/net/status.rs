@@ -9,7 +9,7 @@ use std::path::PathBuf;
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Where the stack is to be found.
-    #[arg(long)]
+    #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
     /// Everything, as one JSON object.
     #[arg(long)]

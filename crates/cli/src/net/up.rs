@@ -13,7 +13,7 @@ pub(crate) struct Args {
     /// The configuration.
     config: PathBuf,
     /// Where applications attach, instead of where the configuration says.
-    #[arg(long)]
+    #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 }
 

@@ -31,8 +31,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     input: Option<PathBuf>,
     /// Bytes of output that it may put; they are thrown away
-    #[arg(long, value_name = "BYTES", default_value_t = 0)]
-    output: usize,
+    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = crate::size::parse)]
+    output: u64,
     /// Call so often
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     count: u64,
@@ -57,8 +57,12 @@ impl Args {
             ..ClientOptions::default()
         };
         // Room for both, and for what the arena keeps of itself.
-        let needed = bytes.as_ref().map_or(0, Vec::len) + self.output;
-        options.arena_bytes = options.arena_bytes.max(2 * needed as u64);
+        let output_bytes = usize::try_from(self.output).unwrap_or(usize::MAX);
+        let needed = bytes
+            .as_ref()
+            .map_or(0, Vec::len)
+            .saturating_add(output_bytes);
+        options.arena_bytes = options.arena_bytes.max((needed as u64).saturating_mul(2));
         let client = Client::attach_with(&socket, options)?;
         let kernel = client.kernel(&self.kernel)?;
         let input = bytes.map(|bytes| {
@@ -66,7 +70,7 @@ impl Args {
             buffer.bytes_mut().copy_from_slice(&bytes);
             buffer
         });
-        let mut out = (self.output > 0).then(|| client.buffer(self.output));
+        let mut out = (output_bytes > 0).then(|| client.buffer(output_bytes));
         let mut reply = None;
         let mut taken_us = Vec::with_capacity(TIMES_KEPT_MAX.min(self.count as usize));
         for _ in 0..self.count {

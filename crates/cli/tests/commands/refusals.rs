@@ -5,7 +5,7 @@ use crate::inputs::sidecore;
 use std::collections::BTreeSet;
 
 /// The command, what is wrong about the rest, and a word that the message must have.
-const REFUSALS: [(&str, &str, &str); 40] = [
+const REFUSALS: [(&str, &str, &str); 42] = [
     ("block pack", "nowhere -o x.img", "nowhere"),
     ("block pack", "raw.bin -o x.img --format zsdt", "zstd"),
     ("block pack", "raw.bin -o x.img --frame 64XB", "64KiB"),
@@ -63,6 +63,8 @@ const REFUSALS: [(&str, &str, &str); 40] = [
         "0.0.0.0:7 --socket nowhere.sock",
         "nowhere.sock",
     ),
+    ("net bench", "--only nonsense", "nonsense"),
+    ("papers", "--only nonsense", "--list"),
     ("tour", "--dir /nowhere", "/nowhere"),
     ("doctor", "--loud", "--loud"),
     ("papers", "--only everything --state kept", "everything"),
