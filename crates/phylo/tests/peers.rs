@@ -5,7 +5,7 @@
 //! optimum its rounding of the parameters does not show.
 #![allow(clippy::unwrap_used)] // Functions that tests call.
 
-use sidecore_phylo::likelihood::{Likelihood, Options};
+use sidecore_phylo::likelihood::{Lengths, Likelihood, Options, PartOptions};
 use sidecore_phylo::model::{Model, ModelName};
 use sidecore_phylo::msa::{Alignment, Patterns};
 use sidecore_phylo::newick::Newick;
@@ -60,8 +60,44 @@ impl Case {
         }
     }
 
+    /// Every third site from `first` on has a model of its own.
+    fn codons(&self, models: [&str; 3]) -> Vec<PartOptions> {
+        let sites = self.alignment.sites() as u32;
+        let part = |(first, model): (u32, &str)| {
+            let name = name(model);
+            let own = (first..sites).step_by(3).collect();
+            let patterns = Patterns::of_sites(&self.alignment, name.alphabet(), own).unwrap();
+            PartOptions {
+                model: Model::new(name, &patterns),
+                patterns,
+                scale: 1.0,
+            }
+        };
+        (0..).zip(models).map(part).collect()
+    }
+
+    /// What IQ-TREE finds for these partitions and models; `how` says how they share lengths.
+    fn iqtree_codons(&self, how: &str, models: [&str; 3], more: &[&str]) -> f64 {
+        let sites = self.alignment.sites();
+        let mut text = "#nexus\nbegin sets;\n".to_owned();
+        for first in 1..=3 {
+            text += &format!("charset p{first} = {first}-{sites}\\3;\n");
+        }
+        let [a, b, c] = models;
+        text += &format!("charpartition all = {a}:p1, {b}:p2, {c}:p3;\nend;\n");
+        std::fs::write(self.folder.path().join("p.nex"), text).unwrap();
+        let fixed = [
+            "-s", "a.phy", "-te", "a.nwk", "-nt", "1", "--redo", "-pre", "p",
+        ];
+        self.run("iqtree2", &[&fixed[..], &[how, "p.nex"], more].concat());
+        after(&self.read("p.iqtree"), "Log-likelihood of the tree: ")
+    }
+
     fn likelihood(&self, tree: Tree, model: &str) -> Likelihood<Serial> {
-        let name = name(model);
+        let name = ModelName::parse(model, &mut |file| {
+            std::fs::read_to_string(self.folder.path().join(file))
+        });
+        let name = name.unwrap();
         let patterns = Patterns::new(&self.alignment, name.alphabet()).unwrap();
         let model = Model::new(name, &patterns);
         Likelihood::new(tree, patterns, model, Serial, Options::default()).unwrap()
@@ -175,6 +211,116 @@ fn iqtree_agrees_on_fixed_parameters() {
             );
         }
     }
+}
+
+#[test]
+fn iqtree_agrees_on_partitions_however_they_share_lengths() {
+    let case = Case::new("GTR{1/3/1/1/4/1}+G4m{0.5}", 12, 900, b"RYN-", 21);
+    let ours = [
+        "GTR{1/2/1/1/3/1}+FU{0.3/0.2/0.2/0.3}+G4m{0.4}",
+        "HKY{1/2.5}+FU{0.27/0.2/0.24/0.29}",
+        "JC+G4m{0.9}",
+    ];
+    let theirs = [
+        "GTR{1,2,1,1,3,1}+F{0.3,0.2,0.2,0.3}+G4{0.4}",
+        "HKY{2.5}+F{0.27,0.2,0.24,0.29}",
+        "JC+G4{0.9}",
+    ];
+    let made = || {
+        let parts = case.codons(ours);
+        Likelihood::partitioned(case.tree.clone(), parts, Serial, Options::default()).unwrap()
+    };
+    let found = case.iqtree_codons("-q", theirs, &["-blfix"]);
+    agree(made().evaluate().unwrap(), found, "linked, nothing fitted");
+
+    let found = case.iqtree_codons("-q", theirs, &[]);
+    let own = made().optimise_lengths(1e-4, 100).unwrap();
+    agree(own, found, "linked, lengths fitted");
+
+    let found = case.iqtree_codons("-p", theirs, &[]);
+    let mut scaled = made();
+    scaled.set_lengths(Lengths::Scaled);
+    agree(scaled.optimise(1e-4).unwrap(), found, "scaled");
+
+    let found = case.iqtree_codons("-Q", theirs, &[]);
+    let parts = case.codons(ours).into_iter();
+    let own = parts.map(|part| {
+        let tree = case.tree.clone();
+        let mut own =
+            Likelihood::partitioned(tree, vec![part], Serial, Options::default()).unwrap();
+        own.optimise_lengths(1e-4, 100).unwrap()
+    });
+    agree(own.sum(), found, "each its own lengths");
+}
+
+#[test]
+fn iqtree_agrees_on_a_given_matrix_and_on_two_thousand_taxa() {
+    let case = Case::new("LG+G4m{0.6}", 14, 200, b"BZX-", 31);
+    // PAML's form: 190 rates, row by row, and 20 frequencies.
+    let mut random = Random::new(3);
+    let mut text = String::new();
+    for row in 1..20 {
+        let rates = (0..row).map(|_| format!("{:.4} ", 0.1 + 5.0 * random.unit()));
+        text += &rates.collect::<String>();
+        text.push('\n');
+    }
+    let weights: Vec<f64> = (0..20).map(|_| 0.5 + random.unit()).collect();
+    let sum: f64 = weights.iter().sum();
+    let mut left = 1.0;
+    for (k, weight) in weights.iter().enumerate() {
+        let share = (1e4 * weight / sum).round() / 1e4;
+        let share = if k == 19 { left } else { share };
+        left -= share;
+        text += &format!("{share:.4} ");
+    }
+    std::fs::write(case.folder.path().join("own.dat"), text).unwrap();
+    let large = Case::new("GTR{1/3/1/1/4/1}+G4m{0.5}", 2_000, 120, b"RYN-", 41);
+    for (case, ours, theirs) in [
+        (&case, "PROTGTR{own.dat}+G4m{0.6}", "own.dat+G4{0.6}"),
+        (
+            &large,
+            "GTR{1/3/1/1/4/1}+FU{0.3/0.2/0.2/0.3}+G4m{0.5}",
+            "GTR{1,3,1,1,4,1}+F{0.3,0.2,0.2,0.3}+G4{0.5}",
+        ),
+    ] {
+        let arguments = [
+            "-s", "a.phy", "-te", "a.nwk", "-m", theirs, "-blfix", "-safe", "-nt", "1", "--redo",
+            "-pre", "out",
+        ];
+        case.run("iqtree2", &arguments);
+        let lnl = case.likelihood(case.tree.clone(), ours).evaluate().unwrap();
+        let found = after(&case.read("out.iqtree"), "Log-likelihood of the tree: ");
+        agree(lnl, found, ours);
+    }
+}
+
+#[test]
+fn frequencies_are_fitted_as_well_as_by_iqtree() {
+    let truth = "HKY{1/3}+FU{0.4/0.1/0.15/0.35}+G4m{0.5}";
+    let case = Case::new(truth, 10, 600, b"RYN-", 51);
+    let arguments = [
+        "-s",
+        "a.phy",
+        "-te",
+        "a.nwk",
+        "-m",
+        "HKY+FO+G4",
+        "-nt",
+        "1",
+        "--redo",
+        "-pre",
+        "out",
+    ];
+    case.run("iqtree2", &arguments);
+    let found = after(&case.read("out.iqtree"), "Log-likelihood of the tree: ");
+    let mut own = case.likelihood(case.tree.clone(), "HKY+FO+G4m");
+    let lnl = own.optimise(1e-4).unwrap();
+    // Theirs stops a little below the top.
+    assert!(
+        lnl > found - 1e-6 * found.abs(),
+        "ours {lnl}, theirs {found}"
+    );
+    assert!(lnl < found + 0.1, "ours {lnl}, theirs {found}");
 }
 
 #[test]

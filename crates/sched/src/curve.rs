@@ -140,7 +140,7 @@ impl Curve {
         let close = self.at(best).unit_ns * CLOSE;
         let unsure = |&width: &u32| {
             let entry = self.at(width);
-            entry.samples < 2 || entry.is_young() && entry.unit_ns <= close
+            entry.samples < 2 || entry.is_young() && entry.lately() <= close
         };
         widths(limit)
             .filter(unsure)

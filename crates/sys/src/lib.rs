@@ -5,7 +5,7 @@
 //! is in this one, which knows nothing of engines or images.
 //!
 //! - [`region`]: page-aligned memory in huge pages where it can be, locked and touched; [`slab`]:
-//!   one cut in slots.
+//!   one cut in slots; [`arena`]: memory for many runs that live together.
 //! - [`map`]: a file mapped read-only that survives truncation and I/O errors.
 //! - [`cpu`]: which core this thread is on, may be on, and must stay on.
 //! - [`futex`]: waiting on a word, and waking who waits; [`shared_futex`]: across processes.
@@ -22,6 +22,7 @@
 //! of them.
 
 pub mod alias;
+pub mod arena;
 pub mod bpf;
 pub mod clock;
 pub mod counters;

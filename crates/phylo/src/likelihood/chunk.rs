@@ -16,6 +16,9 @@ use crate::kernel::{
 };
 use crate::model::Process;
 use crate::tree::EdgeId;
+use sidecore_engine::learned::Learned;
+use sidecore_sys::arena::Arena;
+use sidecore_sys::{HugePages, region::page_bytes};
 use std::ops::Range;
 
 /// One side of a step or of a branch.
@@ -65,6 +68,8 @@ pub(super) struct Chunk {
     classes: Vec<Classes>,
     /// Likewise, then [`SCRATCH_PLACES`] for values that nobody asks for again.
     values: Vec<Values>,
+    /// Where these are.
+    arena: Arena,
     /// Each pattern's own number.
     identity: Vec<u16>,
     pairs: Pairs,
@@ -90,11 +95,11 @@ struct Values {
 
 impl Values {
     /// Makes room for `count` classes of at most `patterns`.
-    fn reserve(&mut self, count: usize, patterns: usize, shape: Shape) {
+    fn reserve(&mut self, count: usize, patterns: usize, shape: Shape, arena: &mut Arena) {
         if count * shape.rates > self.scalers.len() {
             // By powers of two, so that a few topologies need all that any will.
             let room = count.next_power_of_two().min(patterns);
-            self.quads.resize(room * shape.quads());
+            self.quads.resize_in(room * shape.quads(), arena);
             self.scalers.resize(room * shape.rates, 0);
         }
         self.quads.resize(count * shape.quads());
@@ -131,6 +136,7 @@ impl Chunk {
             values: std::iter::repeat_with(Values::default)
                 .take(directions + SCRATCH_PLACES)
                 .collect(),
+            arena: Arena::new(huge_pages()),
             identity: (0..len).map(|pattern| pattern as u16).collect(),
             pairs: Pairs::default(),
             table: Buffer::new(len * shape.quads()),
@@ -185,7 +191,8 @@ impl Chunk {
         let mut target = std::mem::take(&mut self.values[step.place]);
         let classes = &self.classes[step.target];
         let shape = part.process().shape;
-        target.reserve(classes.count(), self.patterns(), shape);
+        let patterns = self.weights.len();
+        target.reserve(classes.count(), patterns, shape, &mut self.arena);
         let [a, b] = match classes.children() {
             Some(indices) => indices,
             None => [step.left, step.right].map(|child| self.index_by_pattern(child).0),
@@ -307,6 +314,19 @@ impl Chunk {
     }
 }
 
+/// Which pages large trees' values are to lie on: by what `sidecore tlb --learn` kept of this
+/// machine; where it kept nothing, transparent huge pages. Never reserved ones, which others have
+/// reserved them for.
+fn huge_pages() -> HugePages {
+    let advice = Learned::of_this_machine().map(|known| known.advise(WORKING_SET_BYTES));
+    match advice {
+        Some(advice) if advice.page_bytes <= page_bytes() => HugePages::None,
+        _ => HugePages::Transparent,
+    }
+}
+
+/// The values of a tree that is large enough for pages to matter.
+const WORKING_SET_BYTES: usize = 64 << 20;
 /// A walk in post-order, larger child first, needs as many places as the tree's number of taxa has
 /// binary digits; and one for the other end of the branch.
 pub(super) const SCRATCH_PLACES: usize = 24;
