@@ -431,7 +431,7 @@ mod tests {
             ("[stack]", "[stack]\ncongestion = \"bbr\"", "cubic or reno"),
             ("[stack]", "[stack]\nplacement = \"spe\"", "local-store"),
             ("[nic]", "[nic]\naddress = \"01:2\"", "six bytes"),
-            ("[nic]", "[nic", "makes no sense"),
+            ("[nic]", "[nic", "docs/net.md lists"),
         ] {
             let text = GOOD.replace(from, to);
             assert!(said(&text).contains(expected), "{}", said(&text));

@@ -253,6 +253,12 @@ impl Server<'_> {
                     }
                     test.step = Step::Results;
                     test.seconds = test.begun.elapsed().as_secs_f64();
+                    if test.parameters.reverse {
+                        // A client that is in the middle of reading a block waits for its end.
+                        for stream in &test.streams {
+                            self.client.close(stream.socket)?;
+                        }
+                    }
                     self.tell(control, &[EXCHANGE_RESULTS])?;
                 }
                 Step::Results => {
