@@ -214,7 +214,7 @@ pub(crate) struct Bench<'a> {
 ///
 /// # Errors
 /// [`BenchError::Space`], [`BenchError::Interrupted`], or what kept the inputs from
-/// being made. What goes wrong in one group is in [`Report::failures`], and the others still run.
+/// being made. What goes wrong in one group is in the report, and the others still run.
 pub fn run(
     config: &Config,
     cancel: Arc<AtomicBool>,

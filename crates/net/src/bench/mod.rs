@@ -3,7 +3,7 @@
 //! Why here: every figure that the project states must be made again by one command, as a ratio to
 //! a peer that ran in turns with it.
 //!
-//! - one module a group of measurements, each a plain function over [`Bench`]; [`GROUPS`] lists
+//! - one module a group of measurements, each a plain function over `Bench`; `GROUPS` lists
 //!   them, and a new one is added there.
 //! - `namespace`: networks of the kernel that end with us; `programs`: other programs in them.
 //! - [`report`]: what comes out; [`markdown`]: the same, for `docs/results`.
@@ -190,7 +190,7 @@ pub(crate) struct Bench<'a> {
 ///
 /// # Errors
 /// [`BenchError::Interrupted`], or what kept it from beginning. What goes wrong in one group is in
-/// [`Report::failures`], and the others still run.
+/// the report, and the others still run.
 pub fn run(
     config: &Config,
     cancel: Arc<AtomicBool>,
