@@ -289,7 +289,7 @@ fn decided(decision: Decision) -> usize {
 /// after it. So so many samples are taken of what is within this factor of the best, and a first
 /// sample that so many after it were far below counts no more. (With one sample each, a search's
 /// loops of a class were never split again where the first had been the long one.)
-const FIRST_SAMPLES: u32 = 4;
+const FIRST_SAMPLES: u32 = 3;
 const CLOSE: f32 = 2.0;
 const YOUNG_LOW_RUN: u32 = 2;
 

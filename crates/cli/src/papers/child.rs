@@ -3,8 +3,9 @@
 //! Why here: a part's result must be what a person gets who types its command, and a part that
 //! crashes must not take the page with it.
 //! Must stay true: whatever it says is read to the end, so that it never waits for us; it is told to
-//! end by SIGINT, so that it undoes what it did, and is killed only if it does not; it has a process
-//! group of its own, so that Ctrl-C reaches it once, from here.
+//! end by SIGTERM (SIGINT may be ignored where jobs run in the background), so that it undoes what it
+//! did, and is killed only if it does not; it has a process group of its own, so that Ctrl-C reaches it
+//! once, from here.
 //! Called from one thread.
 
 use anyhow::{Context, Result};
@@ -103,7 +104,7 @@ impl Child {
             match told {
                 None if over => {
                     told = Some(Instant::now());
-                    self.signal(Signal::INT);
+                    self.signal(Signal::TERM);
                 }
                 Some(told) if told.elapsed() > GRACE && !killed => {
                     killed = true;

@@ -75,7 +75,7 @@ fn draw_chart(area: &Area<'_>, curves: &[&Curve]) -> Result<()> {
         .light_line_style(WHITE)
         .x_desc(first.over)
         .x_labels(5)
-        .x_label_formatter(&|x| format!("{x:.0}"))
+        .x_label_formatter(&|x| round_number(*x))
         .y_label_formatter(&|y| number(*y))
         .draw()
         .map_err(failed)?;
@@ -106,6 +106,16 @@ fn draw_chart(area: &Area<'_>, curves: &[&Curve]) -> Result<()> {
         .legend_area_size(36)
         .draw()
         .map_err(failed)
+}
+
+/// 1, 2 and 5 with zeros; the numbers between would cover each other on an axis by powers.
+fn round_number(x: f64) -> String {
+    let text = format!("{x:.0}");
+    let leading = text.trim_end_matches('0');
+    match leading {
+        "1" | "2" | "5" => text,
+        _ => String::new(),
+    }
 }
 
 const CHART_HEIGHT: i32 = 380;
