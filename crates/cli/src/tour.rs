@@ -10,7 +10,7 @@ mod steps;
 use crate::signals::{SIGINT, SIGTERM, raise_on};
 use crate::{Outcome, output};
 use anyhow::{Context, Result, bail};
-use sidecore_sys::cpu;
+use sidecore_sys::{cpu, program};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -46,7 +46,7 @@ impl Args {
     /// Runs the tour.
     pub(crate) fn run(self) -> Result<Outcome> {
         for (tool, purpose) in TOOLS {
-            if !in_path(tool) {
+            if program::find(tool).is_none() {
                 bail!("`{tool}` is missing ({purpose}); run scripts/setup, then this again");
             }
         }
@@ -366,12 +366,4 @@ fn text(path: &Path) -> Result<&str> {
 
 fn seconds(begun: Instant) -> String {
     format!("{:.2} s", begun.elapsed().as_secs_f64())
-}
-
-fn in_path(tool: &str) -> bool {
-    let paths = std::env::var_os("PATH").unwrap_or_default();
-    let sbin = ["/usr/sbin", "/sbin"].map(PathBuf::from);
-    std::env::split_paths(&paths)
-        .chain(sbin)
-        .any(|directory| directory.join(tool).is_file())
 }

@@ -208,7 +208,24 @@ impl Drop for Speaker {
     }
 }
 
-fn describe(command: &Command) -> String {
+/// A command that starts `name`, if this machine has it.
+///
+/// # Errors
+/// What to say: which of `packages` (program, Debian package) to install; one that is not among them
+/// is in the package of its own name.
+pub fn tool(name: &str, packages: &[(&str, &str)]) -> Result<Command, String> {
+    sidecore_sys::program::find(name)
+        .map(Command::new)
+        .ok_or_else(|| {
+            let package = packages.iter().find(|(program, _)| *program == name);
+            let package = package.map_or(name, |(_, package)| package);
+            format!("{name} is not installed; run scripts/setup, or install the package {package}")
+        })
+}
+
+/// A command as one would type it, without quotes.
+#[must_use]
+pub fn describe(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
     words.join(" ")

@@ -325,10 +325,7 @@ fn may(capability: u32) -> bool {
 }
 
 fn mpi() -> Offer {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path)
-        .map(|directory| directory.join("mpirun"))
-        .find(|program| program.is_file());
+    let found = crate::program::find("mpirun");
     Offer {
         name: "MPI",
         there: found.is_some(),

@@ -10,6 +10,7 @@ use super::{BenchError, interrupted};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::mount::UnmountFlags;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use sidecore_measure::child;
 use std::cell::Cell;
 use std::fs::{self, File};
 use std::os::fd::OwnedFd;
@@ -75,7 +76,7 @@ impl Runner {
     /// Runs a program to its end, which must be a success. Its wall-clock time in seconds.
     pub(crate) fn time(&self, command: &mut Command) -> Result<f64, BenchError> {
         let log = self.fresh("log");
-        let text = describe(command);
+        let text = child::describe(command);
         let errors = File::create(&log).map_err(BenchError::io("make a log"))?;
         command
             .stdin(Stdio::null())
@@ -118,7 +119,7 @@ impl Runner {
         mut ready: impl FnMut(&str) -> bool,
     ) -> Result<Server, BenchError> {
         let log = self.fresh("log");
-        let text = describe(command);
+        let text = child::describe(command);
         let out = File::create(&log).map_err(BenchError::io("make a log"))?;
         let errors = out.try_clone().map_err(BenchError::io("share a log"))?;
         command.stdin(Stdio::null()).stdout(out).stderr(errors);
@@ -391,19 +392,7 @@ impl Drop for Process {
 /// # Errors
 /// [`BenchError::Missing`] with the package to install.
 pub(crate) fn tool(name: &str) -> Result<Command, BenchError> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let places = std::env::split_paths(&path).chain(SYSTEM_PLACES.map(PathBuf::from));
-    for place in places {
-        let candidate = place.join(name);
-        if candidate.is_file() {
-            return Ok(Command::new(candidate));
-        }
-    }
-    let package = PACKAGES.iter().find(|(program, _)| *program == name);
-    let package = package.map_or(name, |(_, package)| package);
-    Err(BenchError::Missing(format!(
-        "{name} is not installed; run scripts/setup, or install the package {package}"
-    )))
+    child::tool(name, &PACKAGES).map_err(BenchError::Missing)
 }
 
 /// Forgets every cached page, entry and inode.
@@ -437,18 +426,6 @@ pub(crate) fn warm(path: &Path) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// A command line for people, without the directories of the run.
-pub(crate) fn describe(command: &Command) -> String {
-    let mut text = String::new();
-    for word in std::iter::once(command.get_program()).chain(command.get_args()) {
-        if !text.is_empty() {
-            text.push(' ');
-        }
-        text.push_str(&word.to_string_lossy());
-    }
-    text
-}
-
 fn last_words(log: &Path) -> String {
     let text = fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<_> = text
@@ -475,8 +452,6 @@ const CANCEL_POLL: Duration = Duration::from_millis(200);
 const END_TIME_MAX: Duration = Duration::from_secs(5);
 /// Tries before a mount is detached lazily.
 const UNMOUNT_TRIES_MAX: usize = 200;
-/// Where system programs lie though a user's path may not say so.
-const SYSTEM_PLACES: [&str; 2] = ["/usr/sbin", "/sbin"];
 /// Which Debian package has a program.
 const PACKAGES: [(&str, &str); 13] = [
     ("cc", "build-essential"),

@@ -6,6 +6,7 @@
 
 use super::namespace::Namespace;
 use super::{BenchError, CANCEL_POLL, interrupted};
+use sidecore_measure::child;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -28,7 +29,7 @@ impl Running {
         namespace: Option<&Namespace>,
         mut command: Command,
     ) -> Result<Self, BenchError> {
-        let text = describe(&command);
+        let text = child::describe(&command);
         // A group of its own: Ctrl-C reaches us alone, and we end things in order.
         command
             .stdin(Stdio::null())
@@ -147,31 +148,11 @@ fn hear(mut from: impl Read + Send + 'static, said: &Arc<Mutex<String>>) -> Join
 /// # Errors
 /// [`BenchError::Missing`] with the package to install.
 pub(crate) fn tool(name: &str) -> Result<Command, BenchError> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let places = std::env::split_paths(&path).chain(SYSTEM_PLACES.map(Into::into));
-    for place in places {
-        let candidate = place.join(name);
-        if candidate.is_file() {
-            return Ok(Command::new(candidate));
-        }
-    }
-    let package = PACKAGES.iter().find(|(program, _)| *program == name);
-    let package = package.map_or(name, |(_, package)| package);
-    Err(BenchError::Missing(format!(
-        "{name} is not installed; run scripts/setup, or install the package {package}"
-    )))
-}
-
-fn describe(command: &Command) -> String {
-    let words = std::iter::once(command.get_program()).chain(command.get_args());
-    let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
-    words.join(" ")
+    child::tool(name, &PACKAGES).map_err(BenchError::Missing)
 }
 
 /// No program that is measured may take longer.
 const PROGRAM_TIME_MAX: Duration = Duration::from_secs(60);
-/// Where system programs lie though a user's path may not say so.
-const SYSTEM_PLACES: [&str; 2] = ["/usr/sbin", "/sbin"];
 /// Which Debian package has a program.
 const PACKAGES: [(&str, &str); 3] = [
     ("ip", "iproute2"),
