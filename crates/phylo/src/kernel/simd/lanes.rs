@@ -19,6 +19,8 @@ pub(super) trait Lanes: Copy {
     /// `self * other + more`.
     fn mul_add(self, other: Self, more: Self) -> Self;
     fn max(self, other: Self) -> Self;
+    /// Lane by lane the lesser; `other` where `self` is no number.
+    fn min(self, other: Self) -> Self;
     /// Whether all lanes are below `limit`.
     fn all_below(self, limit: Self) -> bool;
     /// The lanes where `other` is above 0; 0 elsewhere, also where it is no number.
@@ -100,6 +102,10 @@ impl Lanes for Portable {
         self.zip(other, |a, b| if a > b { a } else { b })
     }
     #[inline(always)]
+    fn min(self, other: Self) -> Self {
+        self.zip(other, |a, b| if a < b { a } else { b })
+    }
+    #[inline(always)]
     fn all_below(self, limit: Self) -> bool {
         (0..4).all(|i| self.0[i] < limit.0[i])
     }
@@ -177,6 +183,11 @@ mod avx2 {
         fn max(self, other: Self) -> Self {
             // SAFETY: see above.
             Self(unsafe { _mm256_max_pd(self.0, other.0) })
+        }
+        #[inline(always)]
+        fn min(self, other: Self) -> Self {
+            // SAFETY: see above.
+            Self(unsafe { _mm256_min_pd(self.0, other.0) })
         }
         #[inline(always)]
         fn all_below(self, limit: Self) -> bool {

@@ -375,6 +375,8 @@ fn groups<V: Lanes, S: States, A: Side<S>, B: Side<S>>(
         for rate in 0..rates {
             let (a_held, b_held) = (a.hold::<V>(rate), b.hold::<V>(rate));
             let offset = rate * S::QUADS;
+            // Lane by lane the least of the group: where it is not below, none of the group is.
+            let mut least = V::splat(f64::INFINITY);
             for k in 0..count {
                 // SAFETY: `k` is below GROUP; Starts::new has checked that a whole span follows
                 // each start, and `offset` is within a span.
@@ -382,14 +384,21 @@ fn groups<V: Lanes, S: States, A: Side<S>, B: Side<S>>(
                     let (from, other) = (a_at.at(k) + offset, b_at.at(k) + offset);
                     (a.take(&a_held, rate, from), b.take(&b_held, rate, other))
                 };
-                let mut product = S::times(x, y);
-                if scale && below::<V>(product.as_ref(), limit) {
-                    product = S::times(product, raised::<V, S>());
-                    count_scaling(scalers, (first + k) * rates + rate, &mut scaled);
+                let product = S::times(x, y);
+                if scale {
+                    least = largest(product.as_ref()).min(least);
                 }
                 for (i, lanes) in product.as_ref().iter().enumerate() {
                     // SAFETY: `out` holds `count` spans.
                     lanes.store(unsafe { out.get_unchecked_mut(k * span + offset + i) });
+                }
+            }
+            if scale && least.all_below(limit) {
+                for (k, span) in out.chunks_exact_mut(span).enumerate() {
+                    let values = &mut span[offset..offset + S::QUADS];
+                    if raise::<V, S>(values, limit) {
+                        count_scaling(scalers, (first + k) * rates + rate, &mut scaled);
+                    }
                 }
             }
         }
@@ -456,13 +465,28 @@ pub(super) fn join_counts<V: Lanes>(
     true
 }
 
+/// Lane by lane the largest of a rate's values.
 #[inline(always)]
-fn below<V: Lanes>(lanes: &[V], limit: V) -> bool {
+fn largest<V: Lanes>(lanes: &[V]) -> V {
     let mut largest = lanes[0];
     for more in &lanes[1..] {
         largest = largest.max(*more);
     }
-    largest.all_below(limit)
+    largest
+}
+
+/// Scales one rate's values where all are below the limit; whether they were.
+#[inline(always)]
+fn raise<V: Lanes, S: States>(values: &mut [Quad], limit: V) -> bool {
+    let lanes = S::load::<V>(values);
+    let below = largest(lanes.as_ref()).all_below(limit);
+    if below {
+        let raised = S::times(lanes, raised::<V, S>());
+        for (to, lanes) in values.iter_mut().zip(raised.as_ref()) {
+            lanes.store(to);
+        }
+    }
+    below
 }
 
 /// The scale in every lane.
