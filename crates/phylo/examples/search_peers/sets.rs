@@ -128,7 +128,7 @@ const REAL: [Real; 5] = [
 /// Name, taxa, sites, mean length of branches, seed; fresh ones.
 const SIMULATED: [(&str, usize, usize, f64, u64); 4] = [
     ("fresh12", 12, 900, 0.1, 2026),
-    ("fresh101", 101, 1_600, 0.04, 2026),
+    ("fresh101", 101, 1_600, 0.04, 2611),
     ("fresh200", 200, 1_200, 0.04, 2026),
     ("fresh500", 500, 1_400, 0.03, 2026),
 ];
