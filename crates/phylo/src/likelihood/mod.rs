@@ -15,6 +15,7 @@
 //! One thread at a time calls it; only the [`Runner`] spreads work.
 
 mod branches;
+mod changes;
 mod chunk;
 mod climb;
 mod fit;
@@ -28,10 +29,10 @@ pub use insertion::{Insertion, Insertions, Refined};
 pub use part::{Part, PartOptions};
 
 use crate::kernel::{Derivatives, Isa};
-use crate::model::{Model, Parameter};
+use crate::model::Model;
 use crate::msa::Patterns;
 use crate::runner::{Runner, Work, sum_in_tree_of};
-use crate::tree::{EdgeId, Grafted, HalfId, Nni, Pruned, Tree, Walk};
+use crate::tree::{EdgeId, HalfId, Tree, Walk};
 use chunk::{Chunk, Step};
 use sidecore_offload::OffloadError;
 use std::ops::Range;
@@ -297,158 +298,6 @@ impl<R: Runner> Likelihood<R> {
             }
         }
         kept
-    }
-
-    /// Sets a branch's length, brought into [`LENGTH_MIN`] to [`LENGTH_MAX`].
-    pub fn set_length(&mut self, edge: EdgeId, length: f64) {
-        let length = length.clamp(LENGTH_MIN, LENGTH_MAX);
-        if length == self.tree.length(edge) {
-            return;
-        }
-        self.tree.set_length(edge, length);
-        self.parts
-            .iter_mut()
-            .for_each(|part| part.forget_edge(edge));
-        self.mark_around(edge, false);
-    }
-
-    /// As [`Tree::nni`].
-    pub fn nni(&mut self, edge: EdgeId, second: bool) -> Option<Nni> {
-        let nni = self.tree.nni(edge, second)?;
-        self.after_nni(nni);
-        Some(nni)
-    }
-
-    /// As [`Tree::undo_nni`].
-    pub fn undo_nni(&mut self, nni: Nni) {
-        self.tree.undo_nni(nni);
-        self.after_nni(nni);
-    }
-
-    /// As [`Tree::prune`]. Until it is regrafted or restored nothing may be evaluated.
-    pub fn prune(&mut self, half: HalfId) -> Pruned {
-        // Marked while the walk can still pass through the node that is about to go.
-        self.mark_node(half);
-        let pruned = self.tree.prune(half);
-        self.after_move(&pruned.edges);
-        self.mark_around(pruned.edges[0], true);
-        pruned
-    }
-
-    /// As [`Tree::unprune`].
-    pub fn unprune(&mut self, pruned: Pruned) {
-        self.mark_around(pruned.edges[0], true);
-        self.tree.unprune(pruned);
-        self.after_move(&pruned.edges);
-        self.mark_node(pruned.half);
-    }
-
-    /// As [`Tree::regraft`].
-    pub fn regraft(&mut self, pruned: Pruned, target: EdgeId) -> Grafted {
-        self.mark_around(target, true);
-        let grafted = self.tree.regraft(pruned, target);
-        self.after_move(&[target, pruned.edges[1]]);
-        self.mark_node(pruned.half);
-        grafted
-    }
-
-    /// As [`Tree::ungraft`].
-    pub fn ungraft(&mut self, grafted: Grafted) -> Pruned {
-        self.mark_node(grafted.half());
-        let target = grafted.target;
-        let pruned = self.tree.ungraft(grafted);
-        self.after_move(&[target, pruned.edges[1]]);
-        self.mark_around(target, true);
-        pruned
-    }
-
-    /// Sets a parameter of a partition's model.
-    pub fn set_parameter(&mut self, part: usize, parameter: Parameter, value: f64) {
-        self.parts[part].set_parameter(parameter, value);
-        self.refresh_fixed(part);
-        // Chunks of other partitions would stay valid; their flags are shared.
-        self.forget_values();
-    }
-
-    /// Gives a partition another model of the same alphabet and number of categories.
-    pub fn set_model(&mut self, part: usize, model: Model) {
-        self.parts[part].set_model(model);
-        self.refresh_fixed(part);
-        self.forget_values();
-    }
-
-    fn refresh_fixed(&mut self, part: usize) {
-        let own = self.chunks.iter_mut().filter(|chunk| chunk.part() == part);
-        own.for_each(|chunk| chunk.set_fixed(self.parts[part].process()));
-    }
-
-    fn after_nni(&mut self, nni: Nni) {
-        for half in nni.halves() {
-            self.mark_node(half);
-        }
-        // The inner branch's own two directions see other subtrees now.
-        let _ = self.sum_table.take();
-    }
-
-    fn after_move(&mut self, edges: &[EdgeId]) {
-        for part in &mut self.parts {
-            edges.iter().for_each(|&edge| part.forget_edge(edge));
-        }
-        self.sum_table = None;
-    }
-
-    /// Marks what sees a branch from either side.
-    fn mark_around(&mut self, edge: EdgeId, topology: bool) {
-        for end in self.tree.ends(edge) {
-            self.mark_beyond(end, topology);
-        }
-        self.sum_table = None;
-    }
-
-    /// Marks a node's three directions, and all that see the node.
-    fn mark_node(&mut self, half: HalfId) {
-        let [b, c] = self.tree.others(half);
-        for own in [half, b, c] {
-            self.mark(own, true);
-            let back = self.tree.back(own);
-            if back != own {
-                self.mark_beyond(back, true);
-            }
-        }
-        self.sum_table = None;
-    }
-
-    /// Marks what sees the branch of `half` from the side of `half`'s node.
-    fn mark_beyond(&mut self, half: HalfId, topology: bool) {
-        let mut path = std::mem::take(&mut self.scratch.path);
-        path.push(half);
-        while let Some(half) = path.pop() {
-            if self.tree.is_tip(half) {
-                continue;
-            }
-            for other in self.tree.others(half) {
-                if self.mark(other, topology) {
-                    let back = self.tree.back(other);
-                    if back != other {
-                        path.push(back);
-                    }
-                }
-            }
-        }
-        self.scratch.path = path;
-    }
-
-    /// Marks one direction; whether it was not marked before.
-    fn mark(&mut self, half: HalfId, topology: bool) -> bool {
-        let Some(at) = half.index().checked_sub(self.tree.taxa()) else {
-            return false;
-        };
-        let values = std::mem::replace(&mut self.values_valid[at], false);
-        if topology {
-            std::mem::replace(&mut self.classes_valid[at], false)
-        } else {
-            values
-        }
     }
 
     /// The log-likelihood, without keeping what is made for it: the right way where all values are

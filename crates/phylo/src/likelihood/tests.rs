@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::kernel::Isa;
-use crate::model::ModelName;
+use crate::model::{ModelName, Parameter};
 use crate::msa::Alignment;
 use crate::newick::Newick;
 use crate::random::Random;

@@ -1,0 +1,424 @@
+//! The parser of model names.
+//!
+//! Parse, don't validate: what comes out has all values in range and of the right number. Files that
+//! braces name are read through a function that the caller gives; nothing here does I/O.
+
+use super::{
+    CategoryRate, ExchangeName, FrequencyName, InvariantName, ModelName, RatesName, ReadFile,
+    class_count, upper_triangle,
+};
+use crate::model::dna::{ALIASES, NAMED};
+use crate::model::protein::PUBLISHED;
+use crate::model::{ALPHA_RANGE, CATEGORIES_MAX, INVARIANT_MAX, ModelError};
+use crate::msa::Alphabet;
+
+impl ModelName {
+    /// Parses a name. `read` is asked for the text of a file where a brace holds no number.
+    ///
+    /// # Errors
+    /// [`ModelError`]; it names the part that it is about.
+    pub fn parse(text: &str, read: ReadFile<'_>) -> Result<Self, ModelError> {
+        let text = text.trim();
+        let mut parser = Parser { model: text, read };
+        let mut parts = split_parts(text).into_iter();
+        let head = parts.next().unwrap_or_default();
+        let (exchange, default) = parser.exchange(head)?;
+        let mut name = Self {
+            exchange,
+            frequencies: default,
+            invariant: InvariantName::None,
+            rates: RatesName::Uniform,
+        };
+        let (mut frequencies, mut invariant, mut rates) = (false, false, false);
+        for part in parts {
+            let (what, seen) = match part.as_bytes().first().map(u8::to_ascii_uppercase) {
+                Some(b'F') => {
+                    name.frequencies = parser.frequencies(part, name.alphabet(), &name.exchange)?;
+                    ("+F", &mut frequencies)
+                }
+                Some(b'I') => {
+                    name.invariant = parser.invariant(part)?;
+                    ("+I", &mut invariant)
+                }
+                Some(b'G') => {
+                    name.rates = parser.gamma(part)?;
+                    ("the distribution of rates", &mut rates)
+                }
+                Some(b'R') => {
+                    name.rates = parser.free(part)?;
+                    ("the distribution of rates", &mut rates)
+                }
+                _ => return Err(parser.unknown_part(part)),
+            };
+            if std::mem::replace(seen, true) {
+                return Err(ModelError::Twice {
+                    model: shown(text),
+                    what,
+                });
+            }
+        }
+        Ok(name)
+    }
+}
+
+struct Parser<'a, 'r> {
+    model: &'a str,
+    read: ReadFile<'r>,
+}
+
+impl Parser<'_, '_> {
+    fn exchange(&mut self, part: &str) -> Result<(ExchangeName, FrequencyName), ModelError> {
+        let (label, braces) = self.braces(part)?;
+        let canonical = ALIASES
+            .iter()
+            .find(|(alias, _)| alias.eq_ignore_ascii_case(label))
+            .map_or(label, |(_, name)| name);
+        if let Some(named) = NAMED
+            .iter()
+            .find(|named| named.name.eq_ignore_ascii_case(canonical))
+        {
+            let label = named.name.to_owned();
+            return self.classes(label, named.classes, named.equal, &braces);
+        }
+        if let Some(classes) = digits(label) {
+            return self.classes(format!("DNA{}", &label[3..]), classes, false, &braces);
+        }
+        let is = |name: &str| name.eq_ignore_ascii_case(label);
+        if let Some(at) = PUBLISHED.iter().position(|published| is(published.name)) {
+            self.count("the matrix", 0, braces.len())?;
+            return Ok((ExchangeName::Published(at), FrequencyName::Matrix));
+        }
+        if is("PROTGTR") || is("GTR20") {
+            return self.protein(&braces);
+        }
+        Err(ModelError::Unknown { name: shown(label) })
+    }
+
+    fn classes(
+        &mut self,
+        label: String,
+        classes: [u8; 6],
+        equal: bool,
+        braces: &[&str],
+    ) -> Result<(ExchangeName, FrequencyName), ModelError> {
+        let given = match braces {
+            [] => None,
+            [values] => {
+                let values = self.numbers(values, "rate", [0.0, 1e6], "0 to 1,000,000")?;
+                self.count("the matrix", class_count(&classes), values.len())?;
+                self.some_above_zero(&values)?;
+                Some(values)
+            }
+            more => return Err(self.miscount("the matrix", 1, more.len())),
+        };
+        let frequencies = if equal {
+            FrequencyName::Equal
+        } else {
+            FrequencyName::Fitted
+        };
+        Ok((
+            ExchangeName::Classes {
+                label,
+                classes,
+                given,
+            },
+            frequencies,
+        ))
+    }
+
+    /// Twenty states of its own: lower triangle by rows, 190 numbers, then perhaps 20 frequencies,
+    /// as in PAML's files.
+    fn protein(&mut self, braces: &[&str]) -> Result<(ExchangeName, FrequencyName), ModelError> {
+        let [values] = braces else {
+            self.count("the matrix", 0, braces.len())?;
+            return Ok((ExchangeName::Protein { given: None }, FrequencyName::Fitted));
+        };
+        let numbers = self.numbers(values, "rate", [0.0, 1e6], "0 to 1,000,000")?;
+        if numbers.len() != 190 {
+            self.count("the matrix", 210, numbers.len())?;
+        }
+        let (rates, frequencies) = numbers.split_at(190);
+        self.some_above_zero(rates)?;
+        let own = match frequencies {
+            [] => None,
+            own => Some(self.shares(own.to_vec())?),
+        };
+        let default = if own.is_some() {
+            FrequencyName::Matrix
+        } else {
+            FrequencyName::Fitted
+        };
+        let given = Some((upper_triangle(rates), own));
+        Ok((ExchangeName::Protein { given }, default))
+    }
+
+    fn frequencies(
+        &mut self,
+        part: &str,
+        alphabet: Alphabet,
+        exchange: &ExchangeName,
+    ) -> Result<FrequencyName, ModelError> {
+        let (label, braces) = self.braces(part)?;
+        let kind = label.to_ascii_uppercase();
+        if kind == "FU" {
+            self.count("+FU", 1, braces.len())?;
+            let values = self.numbers(braces[0], "frequency", [0.0, 1e6], "above 0")?;
+            self.count("+FU", alphabet.states(), values.len())?;
+            return Ok(FrequencyName::Given(self.shares(values)?));
+        }
+        self.count("+F", 0, braces.len())?;
+        match kind.as_str() {
+            "F" | "FC" => Ok(FrequencyName::Empirical),
+            "FO" => Ok(FrequencyName::Fitted),
+            "FE" | "FQ" => Ok(FrequencyName::Equal),
+            "FM" if !matches!(exchange, ExchangeName::Classes { .. }) => Ok(FrequencyName::Matrix),
+            _ => Err(self.unknown_part(part)),
+        }
+    }
+
+    fn invariant(&mut self, part: &str) -> Result<InvariantName, ModelError> {
+        let (label, braces) = self.braces(part)?;
+        match (label.to_ascii_uppercase().as_str(), braces.as_slice()) {
+            ("I" | "IO", []) => Ok(InvariantName::Fitted),
+            ("IC", []) => Ok(InvariantName::Empirical),
+            ("I" | "IU", [share]) => {
+                let range = "0 to 0.99";
+                let values = self.numbers(share, "share", [0.0, INVARIANT_MAX], range)?;
+                self.count("+I", 1, values.len())?;
+                Ok(InvariantName::Given(values[0]))
+            }
+            ("IU", []) => Err(self.miscount("+IU", 1, 0)),
+            _ => Err(self.unknown_part(part)),
+        }
+    }
+
+    fn gamma(&mut self, part: &str) -> Result<RatesName, ModelError> {
+        let (label, braces) = self.braces(part)?;
+        let upper = label.to_ascii_uppercase();
+        let rest = &upper[1..];
+        let (digits, by) = match rest.as_bytes().last() {
+            Some(b'A') => (&rest[..rest.len() - 1], CategoryRate::Median),
+            Some(b'M') => (&rest[..rest.len() - 1], CategoryRate::Mean),
+            _ => (rest, CategoryRate::Mean),
+        };
+        let categories = self.categories(digits)?;
+        let alpha = match braces.as_slice() {
+            [] => None,
+            [alpha] => {
+                let values = self.numbers(alpha, "shape", ALPHA_RANGE, "0.02 to 100")?;
+                self.count("+G", 1, values.len())?;
+                Some(values[0])
+            }
+            more => return Err(self.miscount("+G", 1, more.len())),
+        };
+        Ok(RatesName::Gamma {
+            categories,
+            alpha,
+            by,
+        })
+    }
+
+    fn free(&mut self, part: &str) -> Result<RatesName, ModelError> {
+        let (label, braces) = self.braces(part)?;
+        let categories = self.categories(&label[1..])?;
+        let given = match braces.as_slice() {
+            [] => None,
+            [rates, weights] => {
+                let rates = self.numbers(rates, "rate", [0.0, 1e6], "0 to 1,000,000")?;
+                let weights = self.numbers(weights, "weight", [0.0, 1e6], "above 0")?;
+                self.count("+R", categories, rates.len())?;
+                self.count("+R", categories, weights.len())?;
+                self.some_above_zero(&rates)?;
+                Some((rates, self.shares(weights)?))
+            }
+            more => return Err(self.miscount("+R", 2, more.len())),
+        };
+        Ok(RatesName::Free { categories, given })
+    }
+
+    /// How many categories; four where nothing is said.
+    fn categories(&self, digits: &str) -> Result<usize, ModelError> {
+        if digits.is_empty() {
+            return Ok(4);
+        }
+        digits
+            .parse()
+            .ok()
+            .filter(|count| (1..=CATEGORIES_MAX).contains(count))
+            .ok_or_else(|| ModelError::Value {
+                model: shown(self.model),
+                value: shown(digits),
+                what: "number of categories",
+                range: "1 to 16",
+            })
+    }
+
+    /// A part's label and the texts in its braces.
+    fn braces<'t>(&self, part: &'t str) -> Result<(&'t str, Vec<&'t str>), ModelError> {
+        let bad = || ModelError::Braces {
+            model: shown(self.model),
+            part: shown(part),
+        };
+        let start = part.find('{').unwrap_or(part.len());
+        let (label, mut rest) = part.split_at(start);
+        if label.contains('}') {
+            return Err(bad());
+        }
+        let mut texts = Vec::new();
+        while !rest.is_empty() {
+            let inside = rest.strip_prefix('{').ok_or_else(bad)?;
+            let (text, more) = inside.split_once('}').ok_or_else(bad)?;
+            if text.contains('{') || texts.len() == BRACES_MAX {
+                return Err(bad());
+            }
+            texts.push(text);
+            rest = more;
+        }
+        Ok((label, texts))
+    }
+
+    /// Numbers with `/` or `,` between them, or those of the file that the text names.
+    fn numbers(
+        &mut self,
+        text: &str,
+        what: &'static str,
+        [least, most]: [f64; 2],
+        range: &'static str,
+    ) -> Result<Vec<f64>, ModelError> {
+        let text = text.trim();
+        let inline = text.bytes().all(|b| b"0123456789.eE+-/, \t".contains(&b));
+        let owned;
+        let (text, from_file) = if inline {
+            (text, false)
+        } else {
+            owned = (self.read)(text).map_err(|error| ModelError::File {
+                model: shown(self.model),
+                path: shown(text),
+                reason: error.to_string(),
+            })?;
+            (owned.as_str(), true)
+        };
+        let separator = |c: char| c == '/' || c == ',' || c.is_whitespace();
+        let mut values = Vec::new();
+        for word in text.split(separator).filter(|word| !word.is_empty()) {
+            let value: Option<f64> = word.parse().ok();
+            match value.filter(|value| (least..=most).contains(value)) {
+                Some(value) if values.len() < VALUES_MAX => values.push(value),
+                // PAML's files end in prose.
+                None if from_file && value.is_none() && values.len() >= 190 => break,
+                _ if from_file && values.len() >= VALUES_MAX => break,
+                _ => {
+                    return Err(ModelError::Value {
+                        model: shown(self.model),
+                        value: shown(word),
+                        what,
+                        range,
+                    });
+                }
+            }
+        }
+        Ok(values)
+    }
+
+    /// Shares of a whole: above 0, brought to a sum of 1.
+    fn shares(&self, mut values: Vec<f64>) -> Result<Vec<f64>, ModelError> {
+        let sum: f64 = values.iter().sum();
+        let bad = values.iter().find(|value| **value <= 0.0);
+        if bad.is_some() || !(0.98..=1.02).contains(&sum) {
+            return Err(ModelError::Value {
+                model: shown(self.model),
+                value: bad.map_or_else(|| format!("sum {sum}"), ToString::to_string),
+                what: "share",
+                range: "above 0; all of them sum to 1",
+            });
+        }
+        values.iter_mut().for_each(|value| *value /= sum);
+        Ok(values)
+    }
+
+    fn some_above_zero(&self, rates: &[f64]) -> Result<(), ModelError> {
+        if rates.iter().any(|rate| *rate > 0.0) {
+            return Ok(());
+        }
+        Err(ModelError::Value {
+            model: shown(self.model),
+            value: "0".to_owned(),
+            what: "set of rates",
+            range: "one of them above 0",
+        })
+    }
+
+    fn count(&self, what: &'static str, expected: usize, found: usize) -> Result<(), ModelError> {
+        if expected == found {
+            Ok(())
+        } else {
+            Err(self.miscount(what, expected, found))
+        }
+    }
+
+    fn miscount(&self, what: &'static str, expected: usize, found: usize) -> ModelError {
+        ModelError::Count {
+            model: shown(self.model),
+            what,
+            expected,
+            found,
+        }
+    }
+
+    fn unknown_part(&self, part: &str) -> ModelError {
+        ModelError::Part {
+            model: shown(self.model),
+            part: shown(part),
+        }
+    }
+}
+
+/// Cuts at the `+` that stand outside braces: a value may be 1e+3.
+fn split_parts(text: &str) -> Vec<&str> {
+    let mut parts = Vec::new();
+    let (mut start, mut depth) = (0, 0_usize);
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            b'{' => depth += 1,
+            b'}' => depth = depth.saturating_sub(1),
+            b'+' if depth == 0 => {
+                parts.push(&text[start..at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(&text[start..]);
+    parts
+}
+
+/// `DNA010020`: six digits that name classes, numbered from 0 without a gap.
+fn digits(label: &str) -> Option<[u8; 6]> {
+    let (head, digits) = label.split_at_checked(3)?;
+    let digits: &[u8; 6] = digits.as_bytes().try_into().ok()?;
+    if !head.eq_ignore_ascii_case("DNA") {
+        return None;
+    }
+    let mut next = b'0';
+    for &digit in digits {
+        if digit > next || digit < b'0' {
+            return None;
+        }
+        next = next.max(digit + 1);
+    }
+    Some(digits.map(|digit| digit - b'0'))
+}
+
+/// A text short enough for a message.
+fn shown(text: &str) -> String {
+    let end = text
+        .char_indices()
+        .nth(SHOWN_MAX)
+        .map_or(text.len(), |(at, _)| at);
+    let more = if end < text.len() { "…" } else { "" };
+    format!("{}{more}", text[..end].escape_debug())
+}
+
+const BRACES_MAX: usize = 4;
+const VALUES_MAX: usize = 210;
+const SHOWN_MAX: usize = 120;
