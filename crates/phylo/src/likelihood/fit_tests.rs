@@ -167,3 +167,22 @@ fn a_rate_that_overshot_comes_back() {
     let again = own.optimise(0.1).unwrap();
     assert!((again - top).abs() < 0.1, "{top}, and again {again}");
 }
+
+#[test]
+fn lengths_that_begin_too_long_do_not_end_on_a_lower_top() {
+    let truth = "GTR{0.9/4.5/0.4/1.1/6.2/1}+FU{0.31/0.18/0.22/0.29}+G4m{0.6}";
+    let tree = random_tree(200, 0.05, &mut Random::new(6 ^ 0x7472_6565));
+    let patterns = evolved(&tree, truth, 300, 6);
+    let fit_from = |lengths: Option<f64>| {
+        let mut tree = tree.clone();
+        lengths.inspect(|&length| tree.set_all_lengths(length));
+        likelihood(&tree, vec![part(&patterns, "GTR+F+G4")])
+    };
+    let right = fit_from(None).optimise(0.1).unwrap();
+    let trapped = fit_from(Some(1.0)).optimise_from_here(0.1).unwrap();
+    assert!(trapped < right - 100.0, "no trap: {trapped}, {right}");
+    let found = fit_from(Some(1.0)).optimise(0.1).unwrap();
+    assert!((found - right).abs() < 0.5, "{found}, {right}");
+    // And where a tree is right, nothing is reconsidered.
+    assert_eq!(fit_from(None).reconsider_lengths().unwrap(), None);
+}

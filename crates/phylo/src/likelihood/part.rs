@@ -88,11 +88,7 @@ impl Part {
     /// How many sites it has.
     #[must_use]
     pub fn sites(&self) -> usize {
-        self.patterns
-            .weights()
-            .iter()
-            .map(|&weight| weight as usize)
-            .sum()
+        self.patterns.sites()
     }
 
     /// Its model.

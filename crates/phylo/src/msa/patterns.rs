@@ -173,6 +173,12 @@ impl Patterns {
         &self.weights
     }
 
+    /// How many sites there are.
+    #[must_use]
+    pub fn sites(&self) -> usize {
+        self.weights().iter().map(|&weight| weight as usize).sum()
+    }
+
     /// For each site of this set its place in the alignment (from 0) and its pattern.
     pub fn site_patterns(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         self.sites

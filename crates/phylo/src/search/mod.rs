@@ -26,7 +26,7 @@ pub use state::{Phase, State};
 
 use crate::likelihood::{Insertions, Likelihood, LikelihoodError};
 use crate::msa::Patterns;
-use crate::parsimony::parsimony_tree;
+use crate::parsimony::{mean_length, parsimony_tree};
 use crate::random::Random;
 use crate::runner::Runner;
 use crate::tree::{HalfId, LENGTH_DEFAULT, Tree, random_tree};
@@ -94,19 +94,14 @@ pub fn start_tree(
     seed: u64,
 ) -> Tree {
     let mut random = Random::new(seed);
-    match (kind, constraint) {
-        (Start::Parsimony, _) => parsimony_tree(parts, constraint, &mut random),
-        (Start::Random, None) => {
-            let mut tree = random_tree(parts[0].taxa(), LENGTH_DEFAULT, &mut random);
-            for edge in tree.edges() {
-                tree.set_length(edge, LENGTH_DEFAULT);
-            }
-            tree
-        }
-        (Start::Random, Some(constraint)) => {
-            constraint::random_tree(parts[0].taxa(), constraint, &mut random)
-        }
-    }
+    let taxa = parts[0].taxa();
+    let mut tree = match (kind, constraint) {
+        (Start::Parsimony, _) => return parsimony_tree(parts, constraint, &mut random),
+        (Start::Random, None) => random_tree(taxa, LENGTH_DEFAULT, &mut random),
+        (Start::Random, Some(constraint)) => constraint::random_tree(taxa, constraint, &mut random),
+    };
+    tree.set_all_lengths(mean_length(&tree, parts));
+    tree
 }
 
 /// Who is told how far a search is, and may stop it.
@@ -267,6 +262,10 @@ impl<'a, R: Runner> Search<'a, R> {
             lnl if lnl.is_finite() => lnl,
             _ => self.likelihood.evaluate()?,
         };
+        if self.state.phase == Phase::Middle && self.state.round == 0 {
+            // The tree that the search began with had its lengths fitted to wrong branches.
+            self.likelihood.reconsider_lengths()?;
+        }
         self.likelihood.optimise_lengths(epsilon, LENGTH_ROUNDS)?;
         for part in 0..self.likelihood.parts().len() {
             self.likelihood.optimise_model(part, 0.1 * epsilon)?;

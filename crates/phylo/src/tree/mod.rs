@@ -379,6 +379,17 @@ impl Tree {
         self.length[edge.index()] = length;
     }
 
+    /// Sets the lengths of all branches.
+    pub fn set_all_lengths(&mut self, length: f64) {
+        self.length.fill(length);
+    }
+
+    /// The sum of all branches' lengths.
+    #[must_use]
+    pub fn total_length(&self) -> f64 {
+        self.length.iter().sum()
+    }
+
     /// Joins two half-edges by a branch.
     fn join(&mut self, a: HalfId, b: HalfId, edge: EdgeId) {
         self.back[a.index()] = b;
