@@ -82,7 +82,8 @@ pub fn chart(area: &Area<'_>, axis: &Axis<'_>, series: &[Series]) -> Result<(), 
         .map_err(failed)?;
     let digits = match highest {
         top if top >= 10.0 => 0,
-        top if top >= 1.0 => 1,
+        top if top >= 0.5 => 1,
+        top if top >= 0.05 => 2,
         _ => 3,
     };
     chart
@@ -212,7 +213,7 @@ impl Ranged for Across {
             Self::Powers(range) => range,
         };
         let steps: &[f64] = match range.end / range.start {
-            few if few <= 400.0 => &[1.0, 2.0, 5.0],
+            few if few <= 60.0 => &[1.0, 2.0, 5.0],
             _ => &[1.0],
         };
         let powers = range.start.log10().floor() as i32..=range.end.log10().ceil() as i32;
@@ -288,8 +289,8 @@ mod tests {
 
     #[test]
     fn an_axis_by_powers_is_marked_by_powers() {
-        let svg = drawn(true, &[(64.0, 3.0), (8972.0, 14.0)]);
-        for mark in ["100", "200", "500", "1000", "2000", "5000"] {
+        let svg = drawn(true, &[(536.0, 3.0), (8972.0, 14.0)]);
+        for mark in ["500", "1000", "2000", "5000", "10,000"] {
             assert!(numbers(&svg).contains(&mark), "{mark}: {:?}", numbers(&svg));
         }
         let svg = drawn(true, &[(16.0, 0.5), (100_000.0, 1.0)]);
