@@ -167,7 +167,7 @@ fn a_killed_run_leaves_nothing_running_and_is_gone_on_with() {
         let children = std::fs::read_to_string(path).unwrap_or_default();
         let fig8 = |id: &&str| {
             let words = std::fs::read_to_string(format!("/proc/{id}/cmdline"));
-            words.is_ok_and(|words| words.contains("fig8"))
+            words.is_ok_and(|words| words.contains("cell\0fig8\0"))
         };
         children
             .split_whitespace()
