@@ -28,7 +28,14 @@ use std::process::ExitCode;
 
 /// Gives programs that know nothing of it dedicated cores to lean on.
 #[derive(Parser)]
-#[command(name = "sidecore", version, about, arg_required_else_help = true)]
+#[command(
+    name = "sidecore",
+    version,
+    arg_required_else_help = true,
+    after_help = "\
+Begin with `sidecore doctor`, which says what this machine offers, and `sidecore tour`, which shows \
+the main job on its own files in about two minutes."
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -38,9 +38,26 @@ fn one_line(text: &str) -> String {
         .filter_map(|mark| message.find(mark))
         .min()
         .unwrap_or(message.len());
-    let words: Vec<&str> = message[..end].split_whitespace().collect();
-    words.join(" ")
+    let message = message[..end].replace("\n\n  tip:", "; tip:");
+    let words: Vec<&str> = message.split_whitespace().collect();
+    let mut said = words.join(" ");
+    for (its, ours) in PLAIN {
+        said = said.replace(its, ours);
+    }
+    said
 }
+
+/// What the parser's numbers and addresses say of themselves, and what people understand.
+const PLAIN: [(&str, &str); 5] = [
+    ("invalid digit found in string", "it is no whole number"),
+    ("invalid float literal", "it is no number"),
+    ("cannot parse integer from empty string", "it is no number"),
+    ("number too large to fit in target type", "it is too large"),
+    (
+        "invalid socket address syntax",
+        "write it as 10.0.0.2:7, with the port",
+    ),
+];
 
 /// The command that was meant: as many words as name one.
 fn command(words: impl Iterator<Item = String>) -> String {
@@ -78,9 +95,13 @@ mod tests {
         assert!(wrong.contains("'zsdt'") && wrong.contains("lz4"), "{wrong}");
         let unknown = said(&["sidecore", "blok"]);
         assert!(
-            unknown.contains("blok") && !unknown.contains('\n'),
+            unknown.contains("'blok'; tip:") && !unknown.contains('\n'),
             "{unknown}"
         );
+        let number = said(&["sidecore", "tlb", "--core", "x"]);
+        assert!(number.ends_with("it is no whole number"), "{number}");
+        let address = said(&["sidecore", "net", "echo", "10.0.0.2"]);
+        assert!(address.ends_with("with the port"), "{address}");
     }
 
     #[test]

@@ -2,6 +2,9 @@
 //!
 //! No figure is judged here. Needs the packages of `scripts/setup`.
 
+mod common;
+
+use common::refused;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -101,18 +104,17 @@ fn a_signal_ends_it_in_order() {
 #[test]
 fn what_cannot_run_is_refused_before_minutes_are_spent() {
     let scratch = tempfile::tempdir().unwrap();
-    for (arguments, words) in [
+    let cases = [
         (["--tsv", "/nonexistent/samples.tsv"], "cannot write"),
         (["--only", "everything"], "no group"),
         (["--rounds", "0"], "0"),
         (["--quick", "/nonexistent/image"], "cannot open"),
-    ] {
-        let output = bench(scratch.path(), &arguments).output().unwrap();
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {errors}");
-        assert!(errors.contains(words), "{arguments:?}: {errors}");
-    }
-    assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 0);
+    ];
+    refused(
+        scratch.path(),
+        |arguments| bench(scratch.path(), arguments),
+        &cases,
+    );
 }
 
 fn wait_for(child: &mut Child, mut seen: impl FnMut() -> bool) {

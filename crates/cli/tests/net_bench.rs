@@ -2,6 +2,13 @@
 //!
 //! No figure is judged here. Groups that need no interfaces of the kernel's.
 
+#![allow(clippy::unwrap_used)] // Helper functions of tests.
+
+mod common;
+
+use common::refused;
+use sidecore_papers::Catalogue;
+use sidecore_papers::catalogue::{CurvesOf, Paper};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -60,13 +67,87 @@ fn a_quick_run_reports_rows_peers_curves_samples_and_a_picture() {
         }
         assert!(peer["spread"].as_f64().unwrap() >= 0.0, "{peer}");
     }
-    assert!(report["curves"].as_array().unwrap().len() >= 7);
+    the_page_finds_its_curves(&report);
     assert_eq!(report["failures"].as_array().unwrap().len(), 0);
     let samples = std::fs::read_to_string(&tsv).unwrap();
     assert!(samples.starts_with("# machine: "), "{samples}");
     assert!(samples.contains("\npapers\t"), "{samples}");
     assert!(std::fs::read_to_string(&svg).unwrap().contains("<svg"));
     assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 0);
+}
+
+/// `sidecore papers` draws these beside the document's points, which it has from its own table.
+fn the_page_finds_its_curves(report: &serde_json::Value) {
+    let catalogue = Catalogue::built_in().unwrap();
+    let curves = report["curves"].as_array().unwrap();
+    let find = |chart: &str, name: Option<&str>| {
+        let same = |curve: &&serde_json::Value| {
+            curve["chart"] == chart && name.is_none_or(|name| curve["name"] == name)
+        };
+        let found = curves.iter().find(same);
+        found.unwrap_or_else(|| panic!("no curve {chart}, {name:?}"))
+    };
+    let mut wanted = 0;
+    for answer in catalogue.answers.values() {
+        for each in &answer.curves {
+            if let CurvesOf::Chart { chart, only, .. } = &each.of
+                && !chart.starts_with("requests of 64 bytes")
+            {
+                let curve = find(chart, only.as_deref());
+                assert!(curve["points"].as_array().unwrap().len() >= 4, "{curve}");
+                wanted += 1;
+            }
+        }
+    }
+    assert_eq!(wanted, 5);
+    let paper = |figure: &str, series: &str| {
+        let figure = catalogue.figures.iter().find(|each| each.id == figure);
+        let series = figure
+            .unwrap()
+            .series
+            .iter()
+            .find(|each| each.name == series);
+        match series.unwrap().paper {
+            Paper::Number(number) => number,
+            _ => panic!("no number"),
+        }
+    };
+    for (chart, name, at, value) in [
+        (
+            "TCP, end to end",
+            "main memory, window 60,000",
+            "main_memory.mss",
+            "end_to_end_main_memory",
+        ),
+        (
+            "TCP, end to end",
+            "local store only, window 23,360",
+            "local_store.mss",
+            "end_to_end_local_store",
+        ),
+        (
+            "TCP over the window",
+            "main memory, segments of 5,000",
+            "main_memory.window",
+            "end_to_end_main_memory",
+        ),
+        (
+            "TCP over the window",
+            "local store only, segments of 1,460",
+            "local_store.window",
+            "end_to_end_local_store",
+        ),
+        (
+            "looped back",
+            "TCP, window 26,280",
+            "loopback.mss",
+            "loopback",
+        ),
+    ] {
+        let drawn = &find(chart, Some(name))["paper"];
+        let own = [paper("net.tcp_at", at), paper("net.tcp_gbps", value)];
+        assert_eq!(*drawn, serde_json::json!(own), "{chart}, {name}");
+    }
 }
 
 #[test]
@@ -94,15 +175,14 @@ fn a_signal_ends_it_in_order() {
 #[test]
 fn what_cannot_run_is_refused_before_minutes_are_spent() {
     let scratch = tempfile::tempdir().unwrap();
-    for (arguments, words) in [
+    let cases = [
         (["--tsv", "/nonexistent/samples.tsv"], "cannot write"),
         (["--only", "everything"], "no group"),
         (["--rounds", "0"], "0"),
-    ] {
-        let output = bench(scratch.path(), &arguments).output().unwrap();
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {errors}");
-        assert!(errors.contains(words), "{arguments:?}: {errors}");
-    }
-    assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 0);
+    ];
+    refused(
+        scratch.path(),
+        |arguments| bench(scratch.path(), arguments),
+        &cases,
+    );
 }

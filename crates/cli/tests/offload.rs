@@ -5,6 +5,9 @@
 // A test's helpers may fail it too.
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
+use common::refused;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -124,21 +127,20 @@ fn a_signal_ends_it_and_its_processes() {
 #[test]
 fn what_cannot_run_is_refused_at_once() {
     let scratch = tempfile::tempdir().unwrap();
-    for (arguments, words) in [
+    let cases = [
         (["--tsv", "/nonexistent/samples.tsv"], "cannot write"),
         (["--only", "everything"], "no group"),
-    ] {
-        let output = bench(scratch.path(), &arguments).output().unwrap();
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {errors}");
-        assert!(errors.contains(words), "{arguments:?}: {errors}");
-    }
+    ];
+    refused(
+        scratch.path(),
+        |arguments| bench(scratch.path(), arguments),
+        &cases,
+    );
     let output = Command::new(env!("CARGO_BIN_EXE_sidecore"))
         .args(["offload", "peer", "nothing"])
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(2));
-    assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 0);
 }
 
 /// Processes of ours whose temporary files go there: the bench and those that it started.

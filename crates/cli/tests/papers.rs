@@ -148,6 +148,47 @@ fn a_stopped_run_is_gone_on_with() {
     assert!(page.exists());
 }
 
+/// Nobody can catch SIGKILL: the part that was running must end all the same.
+#[test]
+fn a_killed_run_leaves_nothing_running_and_is_gone_on_with() {
+    let state = tempfile::tempdir().unwrap();
+    // Not below `timeout`, which would be the one that is killed.
+    let mut first = Command::new(env!("CARGO_BIN_EXE_sidecore"))
+        .args(["papers", "--json", "--only", "cell-table2,cell-fig8"])
+        .arg("--state")
+        .arg(state.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let of_first = || {
+        let path = format!("/proc/{0}/task/{0}/children", first.id());
+        let children = std::fs::read_to_string(path).unwrap_or_default();
+        let fig8 = |id: &&str| {
+            let words = std::fs::read_to_string(format!("/proc/{id}/cmdline"));
+            words.is_ok_and(|words| words.contains("cell\0fig8\0"))
+        };
+        children
+            .split_whitespace()
+            .find(fig8)
+            .map(ToOwned::to_owned)
+    };
+    wait_until("the second part", || of_first().is_some());
+    let part = of_first().unwrap();
+    first.kill().unwrap();
+    first.wait().unwrap();
+    // It may be nobody's to wait for; a zombie has ended, too.
+    wait_until("the part's end", || {
+        let state = std::fs::read_to_string(format!("/proc/{part}/stat"));
+        state.map_or(true, |state| state.contains(") Z "))
+    });
+    let again = run(state.path(), &["--only", "cell-table2,cell-uio", "--json"]);
+    assert_eq!(again.status.code(), Some(0), "{}", errors(&again));
+    assert!(!errors(&again).contains("waiting"), "{}", errors(&again));
+    assert!(errors(&again).contains("[1/1]"), "{}", errors(&again));
+}
+
 #[test]
 fn a_second_run_waits_for_the_first() {
     let state = tempfile::tempdir().unwrap();

@@ -1,11 +1,52 @@
 //! Figures as Markdown tables, ready for `docs/results`.
 //!
-//! Why here: figures are pasted, not retyped. Must stay true: losses are printed like wins.
+//! Why here: figures are pasted, not retyped. Must stay true: losses are printed like wins; what one
+//! must know of a run stands above its figures.
 //! Pure. Source: own.
 
 use crate::Table;
 use crate::report::{Better, Peer, Row};
 use crate::stats::{number, percent};
+use sidecore_sys::Machine;
+
+/// What one must know of a run.
+#[derive(Debug, Clone, Copy)]
+pub struct Head<'r> {
+    /// Where it ran.
+    pub machine: &'r Machine,
+    /// What was less than in a full run, where it was none.
+    pub quick: Option<&'r str>,
+    /// How often was measured, and how.
+    pub method: &'r str,
+    /// Which thread ran where.
+    pub placement: &'r str,
+    /// On what, a line each.
+    pub inputs: &'r [String],
+    /// How long it all took.
+    pub seconds: f64,
+}
+
+impl Head<'_> {
+    /// As a list.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut lines = self.machine.lines();
+        let taste = |less| format!("**quick run**: {less}, a taste and no result");
+        lines.extend(self.quick.map(taste));
+        lines.push(format!("method: {}", self.method));
+        lines.push(format!("placement: {}", self.placement));
+        lines.extend_from_slice(self.inputs);
+        lines.push(format!("it took {:.0} s", self.seconds));
+        lines.iter().map(|line| format!("- {line}\n")).collect()
+    }
+}
+
+/// What ran and went wrong, below the figures.
+#[must_use]
+pub fn failures(failures: &[String]) -> String {
+    let line = |failure: &String| format!("\n**Failed:** {failure}\n");
+    failures.iter().map(line).collect()
+}
 
 /// Our figures beside the peers'.
 #[must_use]

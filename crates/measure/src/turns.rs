@@ -6,6 +6,7 @@
 //! one; who fails is out and keeps its reason, the others go on.
 //! Source: own.
 
+use crate::report::Sample;
 use crate::stats::Series;
 
 /// Takes one round's values, one for each metric.
@@ -55,16 +56,40 @@ pub struct Turns<E> {
     pub error: Option<E>,
 }
 
-impl<E> Turns<E> {
-    /// One series a metric, or why there is none.
-    ///
-    /// # Errors
-    /// What put the contestant out.
-    pub fn series(self) -> Result<Vec<Series>, E> {
-        match self.error {
-            Some(error) => Err(error),
-            None => Ok(self.samples.into_iter().map(Series::new).collect()),
+/// What all contestants' turns gave, sorted for a report.
+#[derive(Debug)]
+pub struct Collected<E> {
+    /// For each contestant, in their order: one series a metric; none where it is out.
+    pub series: Vec<Option<Vec<Series>>>,
+    /// Every sample, also of those who are out.
+    pub samples: Vec<Sample>,
+    /// Who is out, and why.
+    pub out: Vec<(String, E)>,
+}
+
+impl<E> Collected<E> {
+    /// Sorts what the turns of a group gave; `metrics` names each value and its unit.
+    #[must_use]
+    pub fn of(group: &'static str, metrics: &[(&str, &'static str)], all: Vec<Turns<E>>) -> Self {
+        let mut collected = Self {
+            series: Vec::with_capacity(all.len()),
+            samples: Vec::new(),
+            out: Vec::new(),
+        };
+        for turns in all {
+            for ((metric, unit), values) in metrics.iter().zip(&turns.samples) {
+                let samples = Sample::series(group, metric, &turns.name, unit, values);
+                collected.samples.extend(samples);
+            }
+            collected.series.push(match turns.error {
+                None => Some(turns.samples.into_iter().map(Series::new).collect()),
+                Some(error) => {
+                    collected.out.push((turns.name, error));
+                    None
+                }
+            });
         }
+        collected
     }
 }
 
@@ -146,6 +171,12 @@ mod tests {
         assert_eq!(turns[0].samples, [[1.0, 2.0, 3.0]]);
         assert_eq!(turns[1].error, Some("broken"));
         assert_eq!(turns[1].samples, [[1.0]]);
+        let collected = Collected::of("g", &[("speed", "MB/s")], turns);
+        assert_eq!(collected.out, [("b".to_owned(), "broken")]);
+        assert!(collected.series[1].is_none());
+        assert_eq!(collected.series[0].as_ref().unwrap()[0].median(), 2.0);
+        assert_eq!(collected.samples.len(), 3 + 1 + 3, "b's first one, too");
+        assert_eq!(collected.samples[3].name, "b");
     }
 
     #[test]

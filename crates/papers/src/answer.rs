@@ -3,10 +3,11 @@
 //! Why here: the page and `--json` say the same, because both are made of this.
 //! Must stay true: pure; the same results make the same report.
 
-use crate::catalogue::{Catalogue, Curves, Figure, Paper, Plot, Series};
+use crate::catalogue::{Catalogue, Curves, CurvesOf, Figure, Paper, Plot, Series};
 use crate::results::{Found, Results};
 use crate::rule::{self, Rule};
 use serde::Serialize;
+use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// All of it.
@@ -128,12 +129,18 @@ pub struct Claim {
 /// Lines of one command over one axis.
 #[derive(Debug, Clone, Serialize)]
 pub struct Curve {
-    /// Whose they are.
+    /// What or whose they are.
     pub name: String,
     /// What is across.
     pub across: String,
+    /// Whether that is drawn by powers.
+    pub by_powers: bool,
+    /// Of what is up.
+    pub unit: String,
     /// The lines' names.
     pub lines: Vec<String>,
+    /// The document's point beside each line: a number across, and one up.
+    pub papers: Vec<Option<(f64, f64)>>,
     /// A number across, and one for each line where it has one.
     pub points: Vec<(f64, Vec<Option<f64>>)>,
     /// Why there are none.
@@ -328,34 +335,78 @@ fn claims(results: &Results, part: &str, list: &str) -> Result<Vec<Claim>, Strin
 }
 
 fn curve(curves: &Curves, results: &Results) -> Curve {
-    let empty = Curve {
+    let mut curve = Curve {
         name: curves.name.clone(),
-        across: curves.x.clone(),
-        lines: curves.lines.keys().cloned().collect(),
+        across: String::new(),
+        by_powers: false,
+        unit: String::new(),
+        lines: Vec::new(),
+        papers: Vec::new(),
         points: Vec::new(),
         why: None,
     };
-    let report = match rule::report(results, &curves.part) {
-        Ok(report) => report,
-        Err(why) => {
-            return Curve {
-                why: Some(why),
-                ..empty
-            };
+    match rule::report(results, &curves.part) {
+        Ok(report) => {
+            curve.read(&curves.of, report);
+            if curve.points.is_empty() {
+                curve.why = Some("the command gave no rows".into());
+            }
         }
-    };
-    let inside = |x: &f64| curves.x_max.is_none_or(|most| *x <= most);
-    let points = rule::list(report, "rows").filter_map(|row| {
-        let x = row[&curves.x].as_f64().filter(inside)?;
-        let values = curves.lines.values().map(|field| row[field].as_f64());
-        Some((x, values.collect()))
-    });
-    let points: Vec<_> = points.collect();
-    let why = points.is_empty().then(|| "the command gave no rows".into());
-    Curve {
-        points,
-        why,
-        ..empty
+        Err(why) => curve.why = Some(why),
+    }
+    curve
+}
+
+impl Curve {
+    fn read(&mut self, of: &CurvesOf, report: &Value) {
+        match of {
+            CurvesOf::Rows { x, x_max, lines } => {
+                self.across.clone_from(x);
+                self.unit = "seconds".into();
+                self.lines = lines.keys().cloned().collect();
+                self.papers = vec![None; lines.len()];
+                let inside = |x: &f64| x_max.is_none_or(|most| *x <= most);
+                let points = rule::list(report, "rows").filter_map(|row| {
+                    let x = row[x].as_f64().filter(inside)?;
+                    let values = lines.values().map(|field| row[field].as_f64());
+                    Some((x, values.collect()))
+                });
+                self.points = points.collect();
+            }
+            CurvesOf::Chart { chart, only, x } => {
+                self.by_powers = true;
+                let wanted = |curve: &&Value| {
+                    let named = only.as_ref().is_none_or(|only| curve["name"] == *only);
+                    curve["chart"] == *chart && named
+                };
+                let found: Vec<&Value> = rule::list(report, "curves").filter(wanted).collect();
+                for (line, curve) in found.iter().enumerate() {
+                    let text = |key: &str| curve[key].as_str().unwrap_or_default().to_owned();
+                    self.across = x.clone().unwrap_or_else(|| text("over"));
+                    self.unit = text("unit");
+                    self.lines.push(text("name"));
+                    let [at, value] = [0, 1].map(|index| curve["paper"][index].as_f64());
+                    self.papers.push(at.zip(value));
+                    for point in rule::list(curve, "points") {
+                        self.add(line, found.len(), &point["at"], &point["here"]);
+                    }
+                }
+                self.points.sort_by(|one, other| one.0.total_cmp(&other.0));
+            }
+        }
+    }
+
+    /// Adds a point of the line `line` of so many.
+    fn add(&mut self, line: usize, lines: usize, at: &Value, here: &Value) {
+        let (Some(at), here) = (at.as_f64(), here.as_f64()) else {
+            return;
+        };
+        let index = self.points.iter().position(|point| point.0 == at);
+        let index = index.unwrap_or_else(|| {
+            self.points.push((at, vec![None; lines]));
+            self.points.len() - 1
+        });
+        self.points[index].1[line] = here;
     }
 }
 

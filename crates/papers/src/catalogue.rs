@@ -71,7 +71,7 @@ pub enum Plot {
     Dots,
     /// Lines over `x`.
     Lines,
-    /// The curves that its answer names.
+    /// Only by the curves that its answer names.
     Curves,
 }
 
@@ -155,18 +155,67 @@ pub struct Extra {
 
 /// Curves of one command, drawn in one chart.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(try_from = "WrittenCurves")]
 pub struct Curves {
-    /// Whose they are.
+    /// What or whose they are.
     pub name: String,
     /// The command.
     pub part: String,
-    /// The field of `rows[]` that is across.
-    pub x: String,
-    /// Where they are cut off.
-    pub x_max: Option<f64>,
-    /// The fields that are up, by the lines' names.
-    pub lines: BTreeMap<String, String>,
+    /// Which curves.
+    pub of: CurvesOf,
+}
+
+/// Where curves stand in a command's result.
+#[derive(Debug, Clone)]
+pub enum CurvesOf {
+    /// In `rows[]`, in seconds.
+    Rows {
+        /// The field that is across.
+        x: String,
+        /// Where they are cut off.
+        x_max: Option<f64>,
+        /// The fields that are up, by the lines' names.
+        lines: BTreeMap<String, String>,
+    },
+    /// In `curves[]`: those of one chart, which know their units and the document's point.
+    Chart {
+        /// The chart.
+        chart: String,
+        /// Only the curve of that name.
+        only: Option<String>,
+        /// What is across, if not in the command's words.
+        x: Option<String>,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenCurves {
+    name: String,
+    part: String,
+    x: Option<String>,
+    x_max: Option<f64>,
+    lines: Option<BTreeMap<String, String>>,
+    chart: Option<String>,
+    only: Option<String>,
+}
+
+impl TryFrom<WrittenCurves> for Curves {
+    type Error = &'static str;
+
+    fn try_from(written: WrittenCurves) -> Result<Self, Self::Error> {
+        let WrittenCurves { x, x_max, only, .. } = written;
+        let of = match (written.chart, written.lines, x, x_max, only) {
+            (Some(chart), None, x, None, only) => CurvesOf::Chart { chart, only, x },
+            (None, Some(lines), Some(x), x_max, None) => CurvesOf::Rows { x, x_max, lines },
+            _ => return Err("curves need `x` and `lines`, or `chart`"),
+        };
+        Ok(Self {
+            name: written.name,
+            part: written.part,
+            of,
+        })
+    }
 }
 
 /// A command whose result answers figures.

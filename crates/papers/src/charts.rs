@@ -15,15 +15,15 @@ const KINDS: [&str; 3] = ["paper", "model", "this machine"];
 
 /// All pictures of a figure, as SVG that stands inside a page.
 pub(crate) fn pictures(answers: &Answers) -> Result<Vec<String>, PapersError> {
-    match answers.plot {
-        Plot::None => Ok(Vec::new()),
-        Plot::Dots => Ok(dot_picture(answers)?.into_iter().collect()),
-        Plot::Lines => Ok(vec![line_picture(answers)?]),
-        Plot::Curves => {
-            let drawn = answers.curves.iter().filter(|curve| curve.why.is_none());
-            drawn.map(|curve| curve_picture(answers, curve)).collect()
-        }
+    let mut pictures: Vec<String> = match answers.plot {
+        Plot::None | Plot::Curves => Vec::new(),
+        Plot::Dots => dot_picture(answers)?.into_iter().collect(),
+        Plot::Lines => vec![line_picture(answers)?],
+    };
+    for curve in answers.curves.iter().filter(|curve| curve.why.is_none()) {
+        pictures.push(curve_picture(answers, curve)?);
     }
+    Ok(pictures)
 }
 
 /// Paper, model, machine.
@@ -105,6 +105,7 @@ fn line_picture(answers: &Answers) -> Result<String, PapersError> {
         x: answers.across.as_deref().unwrap_or_default(),
         y: unit,
         letters: LETTERS,
+        by_powers: false,
     };
     // A long legend must not press the lines flat.
     let height = HEIGHT + LETTERS * 3 / 2 * series.len().saturating_sub(3) as u32;
@@ -113,26 +114,37 @@ fn line_picture(answers: &Answers) -> Result<String, PapersError> {
 }
 
 fn curve_picture(answers: &Answers, curve: &Curve) -> Result<String, PapersError> {
-    let series: Vec<Series> = curve
-        .lines
-        .iter()
-        .enumerate()
-        .map(|(line, name)| Series {
+    // Measured over sizes, or computed.
+    let mark = if curve.by_powers {
+        Mark::Dashed
+    } else {
+        Mark::Line
+    };
+    let mut series = Vec::new();
+    for (line, name) in curve.lines.iter().enumerate() {
+        let points = curve.points.iter();
+        let points = points.filter_map(|(x, values)| Some((*x, values[line]?)));
+        series.push(Series {
             name: name.clone(),
-            points: curve
-                .points
-                .iter()
-                .filter_map(|(x, values)| Some((*x, values[line]?)))
-                .collect(),
-            mark: Mark::Line,
+            points: points.collect(),
+            mark,
             colour: line,
-        })
-        .collect();
+        });
+        if let Some(paper) = curve.papers[line] {
+            series.push(Series {
+                name: format!("paper: {}", paper.1),
+                points: vec![paper],
+                mark: Mark::Crosses,
+                colour: line,
+            });
+        }
+    }
     let axis = Axis {
         title: &curve.name,
         x: &curve.across,
-        y: "seconds",
+        y: &curve.unit,
         letters: LETTERS,
+        by_powers: curve.by_powers,
     };
     let svg = picture((WIDTH, HEIGHT), |area| chart(area, &axis, &series))?;
     Ok(themed(

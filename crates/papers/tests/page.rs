@@ -103,6 +103,50 @@ fn numbers_stand_where_they_belong() {
 }
 
 #[test]
+fn curves_are_drawn_with_the_documents_points_and_stand_in_tables() {
+    let catalogue = Catalogue::built_in().unwrap();
+    let results = canned(&catalogue);
+    let report = Report::new(&catalogue, &results);
+    let figure = |id: &str| report.figures.iter().find(|each| each.id == id).unwrap();
+    let tcp = &figure("net.tcp_gbps").curves;
+    assert_eq!(tcp.len(), 3);
+    let over_segment = &tcp[0];
+    assert_eq!(over_segment.across, "segment bytes");
+    assert_eq!(over_segment.unit, "Gb/s");
+    assert_eq!(
+        over_segment.papers,
+        [Some((5000.0, 8.5)), Some((1460.0, 5.9))]
+    );
+    let at_1460 = over_segment.points.iter().find(|point| point.0 == 1460.0);
+    assert_eq!(at_1460.unwrap().1, [Some(13.0), Some(8.55)]);
+    let at_5000 = over_segment.points.iter().find(|point| point.0 == 5000.0);
+    assert_eq!(at_5000.unwrap().1, [Some(14.1), None]);
+    assert!(over_segment.points.is_sorted_by_key(|point| point.0));
+    // Only the one that was asked for.
+    assert_eq!(figure("net.udp_loopback_gbps").curves[0].lines, ["UDP"]);
+    assert_eq!(figure("net.sessions").curves[0].papers, [None, None]);
+    let page = made(&catalogue, &results);
+    for words in [
+        "paper: 8.5",
+        "paper, 5000",
+        "TCP over the window",
+        "100,000",
+    ] {
+        assert!(page.contains(words), "{words}");
+    }
+    // A command that gave none, or nonsense, says so.
+    for report in [
+        json!({}),
+        json!({ "curves": [{ "chart": "looped back", "name": "UDP", "points": [3, {}] }] }),
+    ] {
+        let mut results = canned(&catalogue);
+        results.insert("net".into(), Found::Kept(Box::new(kept("net", report))));
+        let page = made(&catalogue, &results);
+        assert!(page.contains("UDP, looped back (figure 6): not drawn"));
+    }
+}
+
+#[test]
 fn the_page_names_every_figure_once_and_every_paper_number() {
     let catalogue = Catalogue::built_in().unwrap();
     let results = canned(&catalogue);

@@ -1,12 +1,16 @@
 //! Lines over a number.
 //!
 //! Why here: drawing is the same for every table that has an axis of numbers.
-//! Must stay true: axes are named; both begin at 0; kinds of series are told apart by shape, not by
-//! colour alone; series of one colour belong together.
+//! Must stay true: axes are named; both begin at 0, but for a horizontal one by powers, which has no
+//! 0; kinds of series are told apart by shape, not by colour alone; series of one colour belong
+//! together.
 
 use crate::{Area, COLOURS, GREY, PlotError, failed};
+use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint};
+use plotters::coord::types::RangedCoordf64;
 use plotters::element::DashedPathElement;
 use plotters::prelude::*;
+use std::ops::Range;
 
 /// How a series is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +26,7 @@ pub enum Mark {
 /// One line or one set of points.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
-    /// For the legend.
+    /// For the legend, which it stays out of where this is empty.
     pub name: String,
     /// Across and up.
     pub points: Vec<(f64, f64)>,
@@ -43,6 +47,9 @@ pub struct Axis<'a> {
     pub y: &'a str,
     /// The height of letters in pixels.
     pub letters: u32,
+    /// Whether the horizontal axis is by powers: sizes and counts that double are as far apart
+    /// wherever they stand; what is not above 0 is drawn at the edge.
+    pub by_powers: bool,
 }
 
 /// Draws `series` in all of `area`.
@@ -50,12 +57,18 @@ pub struct Axis<'a> {
 /// # Errors
 /// [`PlotError`].
 pub fn chart(area: &Area<'_>, axis: &Axis<'_>, series: &[Series]) -> Result<(), PlotError> {
-    let all = || series.iter().flat_map(|each| &each.points);
-    let most = all().fold((1e-9_f64, 1e-9_f64), |most, point| {
-        (most.0.max(point.0), most.1.max(point.1))
-    });
+    let label = |at: &f64| match axis.by_powers {
+        true => grouped(*at),
+        false if most(series, |point| point.0) < 4.0 => format!("{at:.1}"),
+        false => format!("{at:.0}"),
+    };
+    let across = match axis.by_powers {
+        true => Across::by_powers(series),
+        false => Across::from(0.0..most(series, |point| point.0) * 1.04),
+    };
+    let highest = most(series, |point| point.1);
     let letters = axis.letters;
-    let room = room(area, axis, series.len());
+    let room = room(area, axis, named(series));
     let mut builder = ChartBuilder::on(area);
     builder
         .margin(letters)
@@ -65,14 +78,14 @@ pub fn chart(area: &Area<'_>, axis: &Axis<'_>, series: &[Series]) -> Result<(), 
         builder.caption(axis.title, ("sans-serif", letters * 4 / 3));
     }
     let mut chart = builder
-        .build_cartesian_2d(0.0..most.0 * 1.04, 0.0..most.1 * room)
+        .build_cartesian_2d(across, 0.0..highest * room)
         .map_err(failed)?;
-    let digits = |top: f64| match top {
+    let digits = match highest {
         top if top >= 10.0 => 0,
-        top if top >= 1.0 => 1,
+        top if top >= 0.5 => 1,
+        top if top >= 0.05 => 2,
         _ => 3,
     };
-    let (x_digits, y_digits) = (if most.0 < 4.0 { 1 } else { 0 }, digits(most.1));
     chart
         .configure_mesh()
         .light_line_style(WHITE)
@@ -84,46 +97,46 @@ pub fn chart(area: &Area<'_>, axis: &Axis<'_>, series: &[Series]) -> Result<(), 
         .axis_desc_style(("sans-serif", letters))
         .x_labels(9)
         .y_labels(7)
-        .x_label_formatter(&|at| format!("{at:.x_digits$}"))
-        .y_label_formatter(&|at| format!("{at:.y_digits$}"))
+        .x_label_formatter(&label)
+        .y_label_formatter(&|at| format!("{at:.digits$}"))
         .draw()
         .map_err(failed)?;
     for each in series {
         let colour = COLOURS[each.colour % COLOURS.len()];
         let style = colour.stroke_width(2);
         let points = || each.points.iter().copied();
-        match each.mark {
+        let drawn = match each.mark {
             Mark::Crosses => chart
                 .draw_series(points().map(|at| Cross::new(at, 6, style)))
-                .map_err(failed)?
-                .label(&each.name)
-                .legend(move |(x, y)| Cross::new((x + 12, y), 6, style).into_dyn()),
+                .map_err(failed)?,
             Mark::Line => {
-                let line = LineSeries::new(points(), style);
                 let dots = points().map(|at| Circle::new(at, 3, colour.filled()));
                 chart.draw_series(dots).map_err(failed)?;
-                chart
-                    .draw_series(line)
-                    .map_err(failed)?
-                    .label(&each.name)
-                    .legend(move |(x, y)| PathElement::new([(x, y), (x + 24, y)], style).into_dyn())
+                let line = LineSeries::new(points(), style);
+                chart.draw_series(line).map_err(failed)?
             }
             Mark::Dashed => {
-                let line = DashedLineSeries::new(points(), 6, 4, style);
                 let squares = points().map(|at| {
                     let square = [(-4, -4), (4, 4)];
                     EmptyElement::at(at) + Rectangle::new(square, colour.filled())
                 });
                 chart.draw_series(squares).map_err(failed)?;
-                chart
-                    .draw_series(line)
-                    .map_err(failed)?
-                    .label(&each.name)
-                    .legend(move |(x, y)| {
-                        DashedPathElement::new([(x, y), (x + 24, y)], 6, 4, style).into_dyn()
-                    })
+                let line = DashedLineSeries::new(points(), 6, 4, style);
+                chart.draw_series(line).map_err(failed)?
             }
         };
+        if each.name.is_empty() {
+            continue;
+        }
+        let mark = each.mark;
+        drawn.label(&each.name).legend(move |(x, y)| match mark {
+            Mark::Crosses => Cross::new((x + 12, y), 6, style).into_dyn(),
+            Mark::Line => PathElement::new([(x, y), (x + 24, y)], style).into_dyn(),
+            Mark::Dashed => DashedPathElement::new([(x, y), (x + 24, y)], 6, 4, style).into_dyn(),
+        });
+    }
+    if named(series) == 0 {
+        return Ok(());
     }
     chart
         .configure_series_labels()
@@ -134,6 +147,103 @@ pub fn chart(area: &Area<'_>, axis: &Axis<'_>, series: &[Series]) -> Result<(), 
         .legend_area_size(36)
         .draw()
         .map_err(failed)
+}
+
+/// The largest of what `of` takes from the points.
+fn most(series: &[Series], of: impl Fn(&(f64, f64)) -> f64) -> f64 {
+    let points = series.iter().flat_map(|each| &each.points);
+    points.fold(1e-9_f64, |most, point| most.max(of(point)))
+}
+
+/// The horizontal axis.
+enum Across {
+    Plain(RangedCoordf64),
+    /// By powers, between two numbers above 0.
+    Powers(Range<f64>),
+}
+
+impl Across {
+    fn by_powers(series: &[Series]) -> Self {
+        let points = series.iter().flat_map(|each| &each.points);
+        let above = points.map(|point| point.0).filter(|at| *at > 0.0);
+        let (least, most) = above.fold((f64::INFINITY, 0.0_f64), |(least, most), at| {
+            (least.min(at), most.max(at))
+        });
+        match least.is_finite() {
+            // So that a point at an end is seen whole.
+            true => {
+                let room = (most / least).powf(0.05).max(1.3);
+                Self::Powers(least / room..most * room)
+            }
+            false => Self::Powers(1.0..10.0),
+        }
+    }
+}
+
+impl From<Range<f64>> for Across {
+    fn from(range: Range<f64>) -> Self {
+        Self::Plain(range.into())
+    }
+}
+
+impl Ranged for Across {
+    type FormatOption = DefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
+        match self {
+            Self::Plain(plain) => plain.map(value, limit),
+            Self::Powers(range) => {
+                let share = (value / range.start).ln() / (range.end / range.start).ln();
+                // What is not above 0 has no place; it ends at the edge.
+                let share = if share.is_finite() {
+                    share.clamp(0.0, 1.0)
+                } else {
+                    0.0
+                };
+                limit.0 + (share * f64::from(limit.1 - limit.0)).round() as i32
+            }
+        }
+    }
+
+    /// Of powers: powers of ten, and 2 and 5 times each where there is room for their numbers.
+    fn key_points<H: KeyPointHint>(&self, hint: H) -> Vec<f64> {
+        let range = match self {
+            Self::Plain(plain) => return plain.key_points(hint),
+            Self::Powers(range) => range,
+        };
+        let steps: &[f64] = match range.end / range.start {
+            few if few <= 60.0 => &[1.0, 2.0, 5.0],
+            _ => &[1.0],
+        };
+        let powers = range.start.log10().floor() as i32..=range.end.log10().ceil() as i32;
+        let marks = powers.flat_map(|power| steps.iter().map(move |step| step * 10f64.powi(power)));
+        marks.filter(|mark| range.contains(mark)).collect()
+    }
+
+    fn range(&self) -> Range<f64> {
+        match self {
+            Self::Plain(plain) => plain.range(),
+            Self::Powers(range) => range.clone(),
+        }
+    }
+}
+
+/// A whole number with its thousands set apart, from five digits on.
+fn grouped(value: f64) -> String {
+    if value < 1.0 {
+        return format!("{value:.2}");
+    }
+    let digits = format!("{value:.0}");
+    match digits.len() {
+        ..5 => digits,
+        count => format!("{},{}", &digits[..count - 3], &digits[count - 3..]),
+    }
+}
+
+/// How many lines the legend has.
+fn named(series: &[Series]) -> usize {
+    series.iter().filter(|each| !each.name.is_empty()).count()
 }
 
 /// By how much the vertical axis is longer than the values: as much as the legend hides.
@@ -147,3 +257,60 @@ fn room(area: &Area<'_>, axis: &Axis<'_>, series: usize) -> f64 {
 
 /// For lines behind the values.
 pub(crate) const RULE: RGBColor = RGBColor(221, 221, 221);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::picture;
+
+    fn drawn(by_powers: bool, points: &[(f64, f64)]) -> String {
+        let series = [Series {
+            name: String::new(),
+            points: points.to_vec(),
+            mark: Mark::Line,
+            colour: 0,
+        }];
+        let axis = Axis {
+            title: "",
+            x: "bytes",
+            y: "Gb/s",
+            letters: 20,
+            by_powers,
+        };
+        picture((520, 420), |area| chart(area, &axis, &series)).unwrap()
+    }
+
+    /// The numbers that an SVG's texts say.
+    fn numbers(svg: &str) -> Vec<&str> {
+        svg.lines()
+            .filter(|line| line.chars().all(|c| c.is_ascii_digit() || c == ','))
+            .collect()
+    }
+
+    #[test]
+    fn an_axis_by_powers_is_marked_by_powers() {
+        let svg = drawn(true, &[(536.0, 3.0), (8972.0, 14.0)]);
+        for mark in ["500", "1000", "2000", "5000", "10,000"] {
+            assert!(numbers(&svg).contains(&mark), "{mark}: {:?}", numbers(&svg));
+        }
+        let svg = drawn(true, &[(16.0, 0.5), (100_000.0, 1.0)]);
+        for mark in ["100", "1000", "10,000", "100,000"] {
+            assert!(numbers(&svg).contains(&mark), "{mark}: {:?}", numbers(&svg));
+        }
+        assert!(!numbers(&svg).contains(&"200"));
+    }
+
+    #[test]
+    fn odd_numbers_are_drawn_without_harm() {
+        for points in [
+            &[][..],
+            &[(0.0, 1.0)],
+            &[(-3.0, 1.0), (5.0, 0.0)],
+            &[(7.0, 7.0)],
+        ] {
+            for by_powers in [false, true] {
+                assert!(drawn(by_powers, points).contains("<svg"), "{points:?}");
+            }
+        }
+    }
+}

@@ -55,6 +55,7 @@ mod tests {
             x: "x",
             y: "y",
             letters: 16,
+            by_powers: false,
         };
         let svg = picture((400, 300), |area| chart(area, &axis, &series)).unwrap();
         let out = themed(&svg, "a \"<b>\" & c");

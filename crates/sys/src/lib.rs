@@ -13,7 +13,8 @@
 //! - [`loop_control`]: requests to the loop driver.
 //! - [`interface`]: the kernel's network interfaces; [`tun`], [`packet_socket`], [`xdp`]: frames
 //!   from and to them; [`bpf`]: keeping frames from the kernel; [`namespace`]: a network of one's own.
-//! - [`clock`]: time, processor time, cycles, memory in use; [`program`]: where other programs are.
+//! - [`clock`]: time, processor time, cycles, memory in use; [`program`]: where other programs are,
+//!   and that they end with us.
 //! - [`alias`]: few frames mapped at many pages; [`counters`]: the processor's event counters.
 //! - [`plain`]: values that are the same thing as their bytes; [`prefetch`]: hints to the cache;
 //!   [`sum`]: the loop of the Internet checksum.

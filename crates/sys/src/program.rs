@@ -1,10 +1,15 @@
-//! Where other programs are.
+//! Where other programs are, and that they end with whoever started them.
 //!
 //! Why here: peers, the tour and the list of what this machine offers look for programs; they must
 //! agree. Must stay true: a program that a system's administrator would find is found, though a
-//! user's path may not say so. Source: environ(7), hier(7).
+//! user's path may not say so. Source: environ(7), hier(7), PR_SET_PDEATHSIG(2const).
+#![allow(unsafe_code)] // What a child does between fork and exec.
 
+use rustix::io::Errno;
+use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
+use std::process::Command;
 
 /// The file that `name` starts, in the directories of `PATH` and then in those of the system's own
 /// programs. Looks at file systems.
@@ -17,16 +22,51 @@ pub fn find(name: &str) -> Option<PathBuf> {
         .find(|candidate| candidate.is_file())
 }
 
+/// Lets what `command` starts be told to end (SIGTERM) when the thread that starts it ends, however
+/// that ends: also by a signal that nobody can catch. To be called in the process that starts it.
+///
+/// A program that changes its user or group when it starts is not told.
+pub fn end_with_starter(command: &mut Command) {
+    let starter = getpid();
+    let tie = move || -> std::io::Result<()> {
+        set_parent_process_death_signal(Some(Signal::TERM))?;
+        // Nothing tells of a starter that ended before.
+        match getppid() == Some(starter) {
+            true => Ok(()),
+            false => Err(Errno::SRCH.into()),
+        }
+    };
+    // SAFETY: between fork and exec only what is safe in a signal handler may be done: `tie` makes
+    // two system calls and neither allocates nor locks.
+    unsafe {
+        command.pre_exec(tie);
+    }
+}
+
 /// Where system programs lie though a user's path may not say so.
 const SYSTEM_PLACES: [&str; 2] = ["/usr/sbin", "/sbin"];
 
 #[cfg(test)]
 mod tests {
-    use super::find;
+    use super::{end_with_starter, find};
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::{Command, Stdio};
 
     #[test]
     fn the_shell_is_found_and_what_is_not_there_is_not() {
         assert!(find("sh").is_some_and(|path| path.is_absolute()));
         assert_eq!(find("no-program-has-this-name"), None);
+    }
+
+    #[test]
+    fn what_a_thread_started_is_told_to_end_when_the_thread_ends() {
+        let start = || {
+            let mut command = Command::new("sleep");
+            command.arg("60").stdin(Stdio::null());
+            end_with_starter(&mut command);
+            command.spawn().unwrap()
+        };
+        let mut child = std::thread::spawn(start).join().unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(15));
     }
 }

@@ -4,25 +4,21 @@
 //! Pure. Source: own.
 
 use super::report::Report;
-use sidecore_measure::markdown;
+use sidecore_measure::markdown::{self, Head};
 use sidecore_measure::stats::percent;
 
 /// The whole report.
 #[must_use]
 pub fn render(report: &Report) -> String {
-    let mut out = String::new();
-    for line in report.machine.lines() {
-        out.push_str(&format!("- {line}\n"));
-    }
-    if report.quick {
-        out.push_str("- **quick run**: small inputs and few rounds, a taste and no result\n");
-    }
-    out.push_str(&format!("- method: {}\n", report.method));
-    out.push_str(&format!("- placement: {}\n", report.placement));
-    for line in &report.inputs {
-        out.push_str(&format!("- {line}\n"));
-    }
-    out.push_str(&format!("- it took {:.0} s\n", report.seconds));
+    let head = Head {
+        machine: &report.machine,
+        quick: report.quick.then_some("small inputs and few rounds"),
+        method: &report.method,
+        placement: &report.placement,
+        inputs: &report.inputs,
+        seconds: report.seconds,
+    };
+    let mut out = head.text();
     let figures = &report.figures;
     out.push_str("\n### Beside the peers\n\n");
     out.push_str(&markdown::peers(&figures.peers).text());
@@ -40,8 +36,6 @@ pub fn render(report: &Report) -> String {
             point.mb_s
         ));
     }
-    for failure in &figures.failures {
-        out.push_str(&format!("\n**Failed:** {failure}\n"));
-    }
+    out.push_str(&markdown::failures(&figures.failures));
     out
 }

@@ -40,9 +40,10 @@ use crate::pack::PackError;
 use crate::ways::nbd::NbdError;
 use inputs::Inputs;
 use report::Report;
+use sidecore_measure::Row;
 use sidecore_measure::report::Comparison;
 use sidecore_measure::stats::Series;
-use sidecore_measure::{Row, Sample, turns};
+use sidecore_measure::turns::{self, Collected};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -294,24 +295,16 @@ impl Bench<'_> {
         };
         let ends = |error: &BenchError| matches!(error, BenchError::Interrupted);
         let all = turns::take(self.rounds, 1, runner, contestants, before, ends)?;
-        let mut series = Vec::with_capacity(all.len());
-        for turns in all {
-            let name = turns.name.clone();
-            let samples = Sample::series(self.group, metric, &name, unit, &turns.samples[0]);
-            self.report.figures.samples.extend(samples);
-            series.push(match turns.series() {
-                Ok(series) => series.into_iter().next(),
-                Err(BenchError::Missing(reason)) => {
-                    self.missing(&name, metric, &reason);
-                    None
-                }
-                Err(error) => {
-                    self.failed(&error);
-                    None
-                }
-            });
+        let collected = Collected::of(self.group, &[(metric, unit)], all);
+        self.report.figures.samples.extend(collected.samples);
+        for (name, error) in collected.out {
+            match error {
+                BenchError::Missing(reason) => self.missing(&name, metric, &reason),
+                error => self.failed(&error),
+            }
         }
-        Ok(series)
+        let only = |series: Option<Vec<Series>>| series?.into_iter().next();
+        Ok(collected.series.into_iter().map(only).collect())
     }
 
     /// Puts a comparison into the report, where both were measured.

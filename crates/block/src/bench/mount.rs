@@ -185,9 +185,6 @@ fn small(bench: &mut Bench<'_>) -> Result<(), BenchError> {
             false,
         ),
     ] {
-        if bench.quick() && cold {
-            continue;
-        }
         let original = &tree.directory;
         let mut contestants: Vec<_> = readers
             .iter()

@@ -20,6 +20,11 @@ pub enum FormatError {
         /// What the operating system said.
         source: io::Error,
     },
+    /// It is no file.
+    #[error(
+        "it is a directory, not an image; `sidecore block pack DIRECTORY -o IMAGE` makes one of it"
+    )]
+    Directory,
     /// The file ends before something that its head promises.
     #[error(
         "{format}: the image is cut short: {what} would end at byte {needs}, the file ends at byte \

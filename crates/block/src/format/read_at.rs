@@ -30,6 +30,9 @@ impl ReadAt for File {
         if metadata.is_file() {
             return Ok(metadata.len());
         }
+        if metadata.is_dir() {
+            return Err(io::ErrorKind::IsADirectory.into());
+        }
         // A block device says its size only by its end. All other reads are by offset, so moving
         // the cursor is harmless.
         Ok(rustix::fs::seek(self, rustix::fs::SeekFrom::End(0))?)
@@ -67,12 +70,15 @@ impl<'a> Bytes<'a> {
     /// Asks for the size.
     ///
     /// # Errors
-    /// [`FormatError::Io`].
+    /// [`FormatError::Directory`], [`FormatError::Io`].
     pub(super) fn new(source: &'a dyn ReadAt) -> Result<Self, FormatError> {
-        let size = source.size_bytes().map_err(|source| FormatError::Io {
-            doing: "read",
-            offset: 0,
-            source,
+        let size = source.size_bytes().map_err(|source| match source.kind() {
+            io::ErrorKind::IsADirectory => FormatError::Directory,
+            _ => FormatError::Io {
+                doing: "read",
+                offset: 0,
+                source,
+            },
         })?;
         Ok(Self { source, size })
     }

@@ -96,6 +96,11 @@ impl Args {
         let scratch = scratch_directory(&self.output);
         let began = Instant::now();
         let source = Source::open(&self.source, self.inner, &scratch)?;
+        anyhow::ensure!(
+            source.size_bytes != Some(0),
+            "{} holds no bytes: there is nothing to pack; name another source",
+            self.source.display()
+        );
         let bar = output::byte_progress(source.size_bytes.unwrap_or(0));
         bar.set_message("packing");
         let known = source.size_bytes.is_some();

@@ -197,6 +197,7 @@ fn chart(area: &Area<'_>, title: &str, x: &str, series: &[Series]) -> Result<()>
         x,
         y: "seconds",
         letters: 15,
+        by_powers: false,
     };
     Ok(sidecore_plot::chart(area, &axis, &coloured)?)
 }

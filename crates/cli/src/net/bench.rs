@@ -6,6 +6,7 @@
 
 mod picture;
 
+use crate::figures::Outputs;
 use crate::signals::{SIGHUP, SIGINT, SIGTERM, raise_on};
 use crate::{Outcome, figures, output};
 use anyhow::{Context, Result};
@@ -13,7 +14,6 @@ use clap::builder::ValueParser;
 use sidecore_measure::stats::number;
 use sidecore_net::bench::report::Report;
 use sidecore_net::bench::{self, Config, Group, ROUNDS_MAX, markdown};
-use std::path::PathBuf;
 
 /// Arguments of `net bench`.
 #[derive(clap::Args)]
@@ -29,18 +29,8 @@ pub(crate) struct Args {
     /// Few rounds, short ones: under a minute; a taste, not a result
     #[arg(long)]
     quick: bool,
-    /// Report in JSON on standard output
-    #[arg(long, conflicts_with = "markdown")]
-    json: bool,
-    /// Report as Markdown tables on standard output
-    #[arg(long)]
-    markdown: bool,
-    /// Write every sample there
-    #[arg(long, value_name = "FILE")]
-    tsv: Option<PathBuf>,
-    /// Draw bars and curves there
-    #[arg(long, value_name = "FILE")]
-    svg: Option<PathBuf>,
+    #[command(flatten)]
+    outputs: Outputs,
     /// Rounds; 5, with --quick 2, unless given
     #[arg(long, value_name = "N", value_parser = rounds())]
     rounds: Option<u16>,
@@ -61,10 +51,7 @@ impl Args {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let cancel = raise_on(&[SIGINT, SIGTERM, SIGHUP])?;
-        // Before minutes are spent: a place that cannot be written is said now.
-        for path in [&self.tsv, &self.svg].into_iter().flatten() {
-            output::file(path, "")?;
-        }
+        self.outputs.files.begin()?;
         let scratch = tempfile::Builder::new()
             .prefix("sidecore-bench-")
             .tempdir()
@@ -77,23 +64,10 @@ impl Args {
             scratch: scratch.path().to_owned(),
         };
         let report = bench::run(&config, cancel, &mut |line| eprintln!("{line}"))?;
-        if let Some(path) = &self.tsv {
-            output::file(path, &report.tsv())?;
-        }
-        if let Some(path) = &self.svg {
-            output::file(path, &picture::draw(&report)?)?;
-        }
-        if self.json {
-            output::json(&report)?;
-        } else if self.markdown {
-            output::line(markdown::render(&report).trim_end())?;
-        } else {
-            print(&report)?;
-        }
-        Ok(match report.figures.failures.is_empty() {
-            true => Outcome::Done,
-            false => Outcome::Problem,
-        })
+        let files = &self.outputs.files;
+        files.write(|| report.tsv(), || picture::draw(&report))?;
+        self.outputs.print(&report, markdown::render, print)?;
+        Ok(figures::outcome(&report.figures.failures))
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The configuration is TOML: a NIC, addresses, routes; docs/net.md explains all of it.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The configuration.
+    /// The configuration, a TOML file; docs/net.md lists what may be written in it
     config: PathBuf,
     /// Where applications attach, instead of where the configuration says.
     #[arg(long, value_name = "PATH")]

@@ -6,11 +6,11 @@
 
 mod picture;
 
+use crate::figures::{self, Files};
 use crate::signals::{SIGHUP, SIGINT, SIGTERM, raise_on};
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use sidecore_offload::bench::{self, Config, Group, tables};
-use std::path::PathBuf;
 
 /// Arguments of `offload bench`.
 #[derive(clap::Args)]
@@ -34,22 +34,15 @@ pub(crate) struct Args {
     /// Numbers of workers in group edtlp, 1 to 64 [default: 1 to 8; with --quick 1, 4, 8]
     #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=64))]
     workers: Vec<u16>,
-    /// Draw round trips and cycles there
-    #[arg(long, value_name = "FILE")]
-    svg: Option<PathBuf>,
-    /// Write every sample there
-    #[arg(long, value_name = "FILE")]
-    tsv: Option<PathBuf>,
+    #[command(flatten)]
+    files: Files,
 }
 
 impl Args {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let cancel = raise_on(&[SIGINT, SIGTERM, SIGHUP])?;
-        // Before minutes are spent: a place that cannot be written is said now.
-        for path in [&self.tsv, &self.svg].into_iter().flatten() {
-            output::file(path, "")?;
-        }
+        self.files.begin()?;
         let scratch = tempfile::Builder::new()
             .prefix("sidecore-bench-")
             .tempdir()
@@ -62,20 +55,13 @@ impl Args {
             scratch: scratch.path().to_owned(),
         };
         let report = bench::run(&config, cancel, &mut |line| eprintln!("{line}"))?;
-        if let Some(path) = &self.tsv {
-            output::file(path, &report.tsv())?;
-        }
-        if let Some(path) = &self.svg {
-            output::file(path, &picture::draw(&report)?)?;
-        }
+        let draw = || picture::draw(&report);
+        self.files.write(|| report.tsv(), draw)?;
         if self.json {
             output::json(&report)?;
         } else {
             output::line(tables::render(&report).trim_end())?;
         }
-        Ok(match report.failures.is_empty() {
-            true => Outcome::Done,
-            false => Outcome::Problem,
-        })
+        Ok(figures::outcome(&report.failures))
     }
 }

@@ -5,12 +5,13 @@
 //! Must stay true: whatever it says is read to the end, so that it never waits for us; it is told to
 //! end by SIGTERM (SIGINT may be ignored where jobs run in the background), so that it undoes what it
 //! did, and is killed only if it does not; it has a process group of its own, so that Ctrl-C reaches it
-//! once, from here.
-//! Called from one thread.
+//! once, from here; where this program is killed, the kernel tells it to end.
+//! Called from one thread, which lives until the program ends.
 
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::Value;
+use sidecore_sys::program::end_with_starter;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
@@ -44,12 +45,15 @@ pub(super) struct Child {
 
 impl Child {
     pub(super) fn start(program: &Path, words: &str) -> Result<Self> {
-        let mut process = Command::new(program)
+        let mut command = Command::new(program);
+        command
             .args(words.split_whitespace())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            .process_group(0)
+            .process_group(0);
+        end_with_starter(&mut command);
+        let mut process = command
             .spawn()
             .with_context(|| format!("cannot start `sidecore {words}`"))?;
         let (stdout, stderr) = (process.stdout.take(), process.stderr.take());

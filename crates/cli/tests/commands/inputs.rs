@@ -14,6 +14,7 @@ static INPUTS: LazyLock<PathBuf> = LazyLock::new(|| {
         .flat_map(|n| (n / 7).to_le_bytes())
         .collect();
     std::fs::write(folder.join("raw.bin"), text).unwrap();
+    std::fs::write(folder.join("empty"), "").unwrap();
     std::fs::create_dir_all(folder.join("tree")).unwrap();
     std::fs::write(folder.join("tree/hello"), "hello\n").unwrap();
     let cell = include_str!("../../../cell/machines/cell.toml");

@@ -5,14 +5,22 @@ use crate::inputs::sidecore;
 use std::collections::BTreeSet;
 
 /// The command, what is wrong about the rest, and a word that the message must have.
-const REFUSALS: [(&str, &str, &str); 43] = [
+const REFUSALS: [(&str, &str, &str); 51] = [
     ("block pack", "nowhere -o x.img", "nowhere"),
     ("block pack", "raw.bin -o x.img --format zsdt", "zstd"),
     ("block pack", "raw.bin -o x.img --frame 64XB", "64KiB"),
     ("block pack", "raw.bin", "--output"),
+    ("block pack", "empty -o x.img", "empty holds no bytes"),
     ("block unpack", "bad.img -o x.bin", "bad.img"),
     ("block info", "nowhere.img --json", "nowhere.img"),
     ("block info", "made.img --jsn", "--jsn"),
+    ("block info", "tree", "tree: it is a directory"),
+    ("block verify", "tree", "tree: it is a directory"),
+    ("block attach", "tree", "tree: it is a directory"),
+    ("block mount", "tree tree", "tree: it is a directory"),
+    ("block mount", "made-tree.img nowhere", "name a directory"),
+    ("block bench", "--rounds x", "no whole number"),
+    ("net echo", "10.77.0.2", "with the port"),
     ("block verify", "bad.img --json", "bad.img"),
     ("block mount", "nowhere.img tree", "nowhere.img"),
     ("block umount", "tree", "tree"),
@@ -52,7 +60,7 @@ const REFUSALS: [(&str, &str, &str); 43] = [
     ("tlb", "--core 9999", "9999"),
     ("net up", "bad.toml", "line 1"),
     ("net status", "--socket nowhere.sock", "nowhere.sock"),
-    ("net echo", "10.77.0.2", "10.77.0.2"),
+    ("net echo", "nowhere:7", "nowhere:7"),
     (
         "net discard",
         "0.0.0.0:7 --socket nowhere.sock",

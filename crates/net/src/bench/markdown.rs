@@ -5,22 +5,21 @@
 
 use super::report::Report;
 use sidecore_measure::Table;
-use sidecore_measure::markdown;
+use sidecore_measure::markdown::{self, Head};
 use sidecore_measure::stats::{number, percent};
 
 /// The whole report.
 #[must_use]
 pub fn render(report: &Report) -> String {
-    let mut out = String::new();
-    for line in report.machine.lines() {
-        out.push_str(&format!("- {line}\n"));
-    }
-    if report.quick {
-        out.push_str("- **quick run**: few and short rounds, a taste and no result\n");
-    }
-    out.push_str(&format!("- method: {}\n", report.method));
-    out.push_str(&format!("- placement: {}\n", report.placement));
-    out.push_str(&format!("- it took {:.0} s\n", report.seconds));
+    let head = Head {
+        machine: &report.machine,
+        quick: report.quick.then_some("few and short rounds"),
+        method: &report.method,
+        placement: &report.placement,
+        inputs: &[],
+        seconds: report.seconds,
+    };
+    let mut out = head.text();
     let figures = &report.figures;
     out.push_str("\n### Beside the peers\n\n");
     out.push_str(&markdown::peers(&figures.peers).text());
@@ -30,9 +29,7 @@ pub fn render(report: &Report) -> String {
         out.push_str("\n### Curves\n\n");
         out.push_str(&curves(report).text());
     }
-    for failure in &figures.failures {
-        out.push_str(&format!("\n**Failed:** {failure}\n"));
-    }
+    out.push_str(&markdown::failures(&figures.failures));
     out
 }
 

@@ -33,9 +33,10 @@ use crate::sock::client::ClientError;
 use crate::sock::control::SockError;
 use report::{Curve, Report};
 pub(crate) use sidecore_measure::Better;
+use sidecore_measure::Row;
 use sidecore_measure::child::ChildError;
 use sidecore_measure::stats::Series;
-use sidecore_measure::{Row, Sample, turns};
+use sidecore_measure::turns::{self, Collected};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -299,26 +300,15 @@ impl Bench<'_> {
         let ends = |error: &BenchError| matches!(error, BenchError::Interrupted);
         let (rounds, values) = (self.rounds, metrics.len());
         let all = turns::take(rounds, values, &*cancel, contestants, before, ends)?;
-        let mut series = Vec::with_capacity(all.len());
-        for turns in all {
-            let name = turns.name.clone();
-            for ((metric, unit), samples) in metrics.iter().zip(&turns.samples) {
-                let samples = Sample::series(self.group, metric, &name, unit, samples);
-                self.report.figures.samples.extend(samples);
+        let collected = Collected::of(self.group, metrics, all);
+        self.report.figures.samples.extend(collected.samples);
+        for (name, error) in collected.out {
+            match error {
+                BenchError::Missing(reason) => self.missing(&name, head, &reason),
+                error => self.failed(&error),
             }
-            series.push(match turns.series() {
-                Ok(series) => Some(series),
-                Err(BenchError::Missing(reason)) => {
-                    self.missing(&name, head, &reason);
-                    None
-                }
-                Err(error) => {
-                    self.failed(&error);
-                    None
-                }
-            });
         }
-        Ok(series)
+        Ok(collected.series)
     }
 
     /// Puts a comparison into the report, where both were measured.

@@ -28,13 +28,7 @@ pub(super) const GROUP: Group = Group {
 
 fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     for figure in FIGURES {
-        let points = bench.choose(figure.points.len().min(2), figure.points.len());
-        // The last points hold the paper's own.
-        draw(
-            bench,
-            figure,
-            &figure.points[figure.points.len() - points..],
-        )?;
+        draw(bench, figure)?;
     }
     round_robin(bench)
 }
@@ -46,8 +40,8 @@ struct Figure {
     over: &'static str,
     /// What lies on the horizontal axis; the last is where the paper's figure is.
     points: &'static [u32],
-    /// The paper's, in Gb/s.
-    paper: f64,
+    /// The paper's, in Gb/s, where its text has one.
+    paper: Option<f64>,
     placement: Placement,
     /// Whether two stacks take part, or one that talks to itself.
     end_to_end: bool,
@@ -65,7 +59,7 @@ const FIGURES: &[Figure] = &[
         name: "main memory, window 60,000",
         over: "segment bytes",
         points: &[536, 1024, 1460, 3000, 8960, 5000],
-        paper: 8.5,
+        paper: Some(8.5),
         placement: Placement::MainMemory,
         end_to_end: true,
         load: |mss| (tcp(60_000), mss),
@@ -76,7 +70,7 @@ const FIGURES: &[Figure] = &[
         name: "local store only, window 23,360",
         over: "segment bytes",
         points: &[536, 750, 1024, 1460],
-        paper: 5.9,
+        paper: Some(5.9),
         placement: Placement::LocalStore,
         end_to_end: true,
         load: |mss| (tcp(23_360), mss),
@@ -87,7 +81,7 @@ const FIGURES: &[Figure] = &[
         name: "main memory, segments of 5,000",
         over: "window bytes",
         points: &[10_000, 20_000, 30_000, 40_000, 60_000],
-        paper: 8.5,
+        paper: Some(8.5),
         placement: Placement::MainMemory,
         end_to_end: true,
         load: |window| (tcp(window), 5000),
@@ -98,7 +92,7 @@ const FIGURES: &[Figure] = &[
         name: "local store only, segments of 1,460",
         over: "window bytes",
         points: &[5_840, 11_680, 46_720, 23_360],
-        paper: 5.9,
+        paper: Some(5.9),
         placement: Placement::LocalStore,
         end_to_end: true,
         load: |window| (tcp(window), 1460),
@@ -109,7 +103,7 @@ const FIGURES: &[Figure] = &[
         name: "TCP, window 26,280",
         over: "segment or payload bytes",
         points: &[536, 750, 1024, 1460],
-        paper: 4.6,
+        paper: Some(4.6),
         placement: Placement::LocalStore,
         end_to_end: false,
         load: |mss| (tcp(26_280), mss),
@@ -120,7 +114,7 @@ const FIGURES: &[Figure] = &[
         name: "UDP",
         over: "segment or payload bytes",
         points: &[64, 256, 512, 1024, 1472],
-        paper: 7.5,
+        paper: Some(7.5),
         placement: Placement::LocalStore,
         end_to_end: false,
         load: |bytes| (udp(bytes), 1460),
@@ -131,11 +125,22 @@ const FIGURES: &[Figure] = &[
         name: "main memory",
         over: "payload bytes",
         points: &[64, 256, 512, 1024, 1472, 4096, 8972],
-        paper: 10.0,
+        paper: Some(10.0),
         placement: Placement::MainMemory,
         end_to_end: true,
         load: |bytes| (udp(bytes), 8960),
         note: "payloads of 8,972 bytes; there the wire's speed, almost",
+    },
+    Figure {
+        chart: "UDP, end to end",
+        name: "local store only",
+        over: "payload bytes",
+        points: &[64, 256, 512, 1024, 1472],
+        paper: None,
+        placement: Placement::LocalStore,
+        end_to_end: true,
+        load: |bytes| (udp(bytes), 1460),
+        note: "payloads of 1,472 bytes; there less than the wire's speed",
     },
 ];
 
@@ -151,8 +156,9 @@ fn udp(bytes: u32) -> Load {
     }
 }
 
-/// Measures a figure at `points`, and reports it as a curve and a row.
-fn draw(bench: &mut Bench<'_>, figure: &Figure, points: &[u32]) -> Result<(), BenchError> {
+/// Measures a figure at its points, and reports it as a curve and a row.
+fn draw(bench: &mut Bench<'_>, figure: &Figure) -> Result<(), BenchError> {
+    let points = figure.points;
     let time = Duration::from_millis(bench.choose(40, 200));
     let cpus = [bench.engine_cpu(), bench.partner_cpu()];
     let contestant = |&point: &u32| {
@@ -178,10 +184,11 @@ fn draw(bench: &mut Bench<'_>, figure: &Figure, points: &[u32]) -> Result<(), Be
     let series = bench.contest(&metric, "Gb/s", &mut contestants)?;
     drop(contestants);
     if let Some(Some(last)) = series.last() {
-        bench
-            .row(&metric, Some(figure.paper), last, "Gb/s")
-            .target(Better::Higher, figure.paper)
-            .note(figure.note);
+        let row = bench.row(&metric, figure.paper, last, "Gb/s");
+        row.note(figure.note);
+        if let Some(paper) = figure.paper {
+            row.target(Better::Higher, paper);
+        }
     }
     let measured = points.iter().zip(&series);
     let measured = measured.filter_map(|(&at, series)| Some((at, series.as_ref()?)));
@@ -197,7 +204,7 @@ fn draw(bench: &mut Bench<'_>, figure: &Figure, points: &[u32]) -> Result<(), Be
         over: figure.over,
         unit: "Gb/s",
         points: curve,
-        paper: Some((f64::from(at), figure.paper)),
+        paper: figure.paper.map(|paper| (f64::from(at), paper)),
     });
     Ok(())
 }

@@ -213,6 +213,10 @@ impl Count {
         sleep(time / 10, cancel)?;
         let (bytes, packets, begun) = self.now();
         sleep(time, cancel)?;
+        // On a machine that is busy with others, a short time may pass without our turn.
+        while self.now().0 <= bytes && begun.elapsed() < FIRST_TIME_MAX {
+            sleep(Duration::from_millis(1), cancel)?;
+        }
         let (bytes_later, packets_later, ended) = self.now();
         let seconds = ended.duration_since(begun).as_secs_f64();
         let (bytes, packets) = (bytes_later - bytes, packets_later - packets);

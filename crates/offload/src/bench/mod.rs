@@ -35,7 +35,7 @@ use crate::daemon::DaemonError;
 use report::Report;
 use sidecore_measure::child::ChildError;
 use sidecore_measure::stats::Series;
-use sidecore_measure::{Sample, turns};
+use sidecore_measure::turns::{self, Collected};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -265,26 +265,15 @@ impl Bench<'_> {
         let before = |_, _| interrupted(cancel).map(|()| true);
         let ends = |error: &BenchError| matches!(error, BenchError::Interrupted);
         let all = turns::take(rounds, metrics.len(), &(), contestants, before, ends)?;
-        let mut series = Vec::with_capacity(all.len());
-        for turns in all {
-            for ((metric, unit), values) in metrics.iter().zip(&turns.samples) {
-                let group = self.group;
-                let samples = &mut self.report.samples;
-                samples.extend(Sample::series(group, metric, &turns.name, unit, values));
+        let collected = Collected::of(self.group, metrics, all);
+        self.report.samples.extend(collected.samples);
+        for (_, error) in collected.out {
+            match error {
+                BenchError::Missing(reason) => self.missing(&reason),
+                error => self.failed(&error),
             }
-            series.push(match turns.series() {
-                Ok(series) => Some(series),
-                Err(BenchError::Missing(reason)) => {
-                    self.missing(&reason);
-                    None
-                }
-                Err(error) => {
-                    self.failed(&error);
-                    None
-                }
-            });
         }
-        Ok(series)
+        Ok(collected.series)
     }
 
     /// Says that something could not be measured because this machine lacks it.

@@ -5,21 +5,21 @@
 
 use super::report::Report;
 use sidecore_measure::Table;
+use sidecore_measure::markdown::{self, Head};
 use sidecore_measure::stats::{number, percent};
 
 /// The whole report.
 #[must_use]
 pub fn render(report: &Report) -> String {
-    let mut out = String::new();
-    for line in report.machine.lines() {
-        out.push_str(&format!("- {line}\n"));
-    }
-    if report.quick {
-        out.push_str("- **quick run**: few rounds, short ones, a taste and no result\n");
-    }
-    out.push_str(&format!("- method: {}\n", report.method));
-    out.push_str(&format!("- placement: {}\n", report.placement));
-    out.push_str(&format!("- it took {:.0} s\n", report.seconds));
+    let head = Head {
+        machine: &report.machine,
+        quick: report.quick.then_some("few rounds, short ones"),
+        method: &report.method,
+        placement: &report.placement,
+        inputs: &[],
+        seconds: report.seconds,
+    };
+    let mut out = head.text();
     let groups = [
         ("Round trips", trips(report)),
         (
@@ -39,9 +39,7 @@ pub fn render(report: &Report) -> String {
     for line in &report.missing {
         out.push_str(&format!("\nNot measured: {line}\n"));
     }
-    for line in &report.failures {
-        out.push_str(&format!("\n**Failed:** {line}\n"));
-    }
+    out.push_str(&markdown::failures(&report.failures));
     out
 }
 

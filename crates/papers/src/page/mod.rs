@@ -270,7 +270,7 @@ fn points(curve: &Curve) -> Markup {
     html! {
         @if curve.why.is_none() {
             details {
-                summary { "The numbers: " (curve.name) ", seconds" }
+                summary { "The numbers: " (curve.name) ", " (curve.unit) }
                 table {
                     thead {
                         tr {
@@ -281,12 +281,17 @@ fn points(curve: &Curve) -> Markup {
                     tbody {
                         @for (x, values) in &curve.points {
                             tr {
-                                th scope="row" { (x) }
-                                @for value in values {
-                                    td { @match value {
-                                        Some(value) => (number(*value)),
-                                        None => "\u{2014}",
-                                    } }
+                                th scope="row" { (number(*x)) }
+                                @for value in values { td { (number_or_dash(*value)) } }
+                            }
+                        }
+                        @for (line, paper) in curve.papers.iter().enumerate() {
+                            @if let Some((at, value)) = paper {
+                                tr {
+                                    th scope="row" { "paper, " (number(*at)) }
+                                    @for each in 0..curve.lines.len() {
+                                        td { (number_or_dash((each == line).then_some(*value))) }
+                                    }
                                 }
                             }
                         }
@@ -295,6 +300,10 @@ fn points(curve: &Curve) -> Markup {
             }
         }
     }
+}
+
+fn number_or_dash(value: Option<f64>) -> String {
+    value.map_or_else(|| "\u{2014}".into(), number)
 }
 
 /// Every command, and what came of it.

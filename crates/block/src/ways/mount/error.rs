@@ -18,7 +18,7 @@ pub enum WayError {
     )]
     NotRoot,
     /// The mount point is not there or not a directory.
-    #[error("cannot mount on {path}: {source}", path = dir.display())]
+    #[error("cannot mount on {path}: {source}; name a directory that is there", path = dir.display())]
     Directory {
         /// The path given.
         dir: PathBuf,

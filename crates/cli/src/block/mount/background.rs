@@ -107,7 +107,7 @@ impl Starter {
     pub(crate) fn end(&self, result: Result<Outcome>) -> Result<Outcome> {
         match result {
             Err(error) if self.in_background && !self.told.get() => {
-                output::json(&Message::Failed(format!("{error:#}")))?;
+                output::json(&Message::Failed(output::chain(&error)))?;
                 std::process::exit(2)
             }
             result => result,
