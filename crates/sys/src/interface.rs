@@ -186,11 +186,11 @@ fn set<const OPCODE: Opcode>(request: Request, call: &'static str) -> Result<(),
     unsafe { ioctl(socket, Setter::<OPCODE, Request>::new(request)) }.map_err(refused(call))
 }
 
-fn socket(family: AddressFamily) -> Result<OwnedFd, SysError> {
+pub(crate) fn socket(family: AddressFamily) -> Result<OwnedFd, SysError> {
     socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None).map_err(refused("socket"))
 }
 
-fn refused(call: &'static str) -> impl Fn(Errno) -> SysError {
+pub(crate) fn refused(call: &'static str) -> impl Fn(Errno) -> SysError {
     move |source| SysError::Call {
         call,
         source: source.into(),

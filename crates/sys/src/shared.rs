@@ -428,7 +428,7 @@ impl std::fmt::Debug for SharedSlice<'_> {
 /// # Safety
 /// Both ranges are mapped (`to` writable) for the whole call and do not overlap.
 #[inline]
-unsafe fn copy_racing(from: *const u8, to: *mut u8, len: usize) {
+pub(crate) unsafe fn copy_racing(from: *const u8, to: *mut u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
     if len >= STRING_COPY_BYTES_MIN {
         // SAFETY: the caller's promise; the direction flag is clear by the calling convention. The

@@ -6,7 +6,9 @@
 //!
 //! Layout of one direction: the sender's position, the receiver's position, and the receiver's
 //! *asleep* word, each on lines of its own, then `ring_bytes` of records: 16 bytes that describe the
-//! frame, the frame, padding to 16. A record does not wrap; one that would is preceded by a skip.
+//! frame, the frame, padding to a whole line. A record does not wrap; one that would is preceded by a
+//! skip. Records are streamed past the sender's cache: on a machine whose cores share none, every line
+//! would otherwise be asked back from the receiver's before it is written again.
 //!
 //! Must stay true: positions only grow, and are published as `order` says; every length is copied once
 //! and checked, so that a hostile other side ends the link and no more. One thread at a time on each
@@ -26,6 +28,8 @@ use super::{
 };
 use order::Words;
 use sidecore_sys::local_socket;
+use sidecore_sys::prefetch::LINE_BYTES;
+use sidecore_sys::stream::fence_streamed;
 use sidecore_sys::{SharedMap, SharedSlice, Sharing, SysError};
 use std::num::NonZeroU16;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -207,7 +211,8 @@ impl Pair {
             }
         }
         if bytes > to_end {
-            ring.records.write_at(at, &Record::skip(to_end).encode());
+            ring.records
+                .stream_at(at, &[&Record::skip(to_end).encode()]);
             self.taken = taken;
             self.written += to_end as u64;
             return Some(0);
@@ -221,6 +226,7 @@ impl Pair {
         let Some(ring) = self.ring(self.side).filter(|_| written != published) else {
             return;
         };
+        fence_streamed();
         if ring.words.publish(written) {
             local_socket::poke(self.bells[1 - self.side].as_fd());
         }
@@ -264,6 +270,11 @@ impl Pair {
         self.read += whole as u64;
         if record.is_skip {
             return Ok(None);
+        }
+        // The next one is on its way while this one is dealt with; it is probably as long.
+        let ahead = whole.min(waiting - whole);
+        for line in (0..ahead).step_by(ALIGN) {
+            records.prefetch(at + whole + line);
         }
         records.read_at(at + RECORD_BYTES, &mut self.buffer[..bytes]);
         Ok(Some(record))
@@ -345,12 +356,9 @@ impl Nic for Pair {
             is_partial: frame.checksum != TransmitChecksum::Complete,
             segment_bytes: frame.segment_bytes.map_or(0, NonZeroU16::get),
         };
-        ring.records.write_at(at, &record.encode());
-        let mut to = at + RECORD_BYTES;
-        for piece in [frame.header, frame.payload[0], frame.payload[1]] {
-            ring.records.write_at(to, piece);
-            to += piece.len();
-        }
+        let [first, second] = frame.payload;
+        let pieces = [&record.encode()[..], frame.header, first, second];
+        ring.records.stream_at(at, &pieces);
         self.written += whole as u64;
         if self.written - self.published >= PUBLISH_BYTES as u64 {
             self.publish();
@@ -442,7 +450,8 @@ fn nonsense() -> NicError {
 /// page.
 const HEAD_BYTES: usize = 4096;
 const RECORD_BYTES: usize = 16;
-const ALIGN: usize = 16;
+/// Of records: a line, so that none is written by two of them.
+const ALIGN: usize = LINE_BYTES;
 const RING_BYTES: std::ops::RangeInclusive<usize> = 128 << 10..=1 << 30;
 /// So much is announced at once; the rest at the end of the round.
 const PUBLISH_BYTES: usize = 32 << 10;

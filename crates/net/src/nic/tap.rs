@@ -7,6 +7,7 @@
 
 use super::vnet::{self, HEADER_BYTES};
 use super::{Capabilities, FRAME_BYTES_MAX, Nic, NicError, Outgoing, Received};
+use sidecore_sys::interface_features::set_feature;
 use sidecore_sys::tun::{Tap as TapFile, Written};
 use sidecore_sys::{SysError, interface};
 use std::io::IoSlice;
@@ -71,6 +72,10 @@ impl Tap {
             interface::add_address(&name, address, prefix_bits)
                 .map_err(failed(&format!("give {address}/{prefix_bits} to")))?;
         }
+        // What the kernel's programs send is read next by the engine, on another core: a copy through
+        // their own core's cache would have every line asked back from ours when its memory is used
+        // again. Where this is refused (no privilege, an older kernel), it is only slower.
+        set_feature(&name, "tx-nocache-copy", true).ok();
         interface::set_up(&name).map_err(failed("set up"))?;
         Ok(Self {
             file,
