@@ -7,6 +7,7 @@
 //! - [`turns`]: contestants that run one after another, every round beginning with another one.
 //! - [`report`]: a figure beside a paper's ([`Row`]), beside a peer's ([`Peer`]), a [`Sample`].
 //! - [`markdown`], [`Table`]: the same for people and for `docs/results`.
+//! - [`distance`]: how far apart two cores are, which changes on virtual machines.
 //! - [`child`]: other processes that speak in lines, ended whatever happens.
 //!
 //! Must stay true: no figure without its spread and rounds; losses and misses are written like
@@ -14,6 +15,7 @@
 //! Source: DESIGN, "how we prove things"; own.
 
 pub mod child;
+pub mod distance;
 pub mod markdown;
 pub mod report;
 pub mod stats;

@@ -35,6 +35,7 @@ use report::{Curve, Report};
 pub(crate) use sidecore_measure::Better;
 use sidecore_measure::Row;
 use sidecore_measure::child::ChildError;
+use sidecore_measure::distance::word_round_trip_ns;
 use sidecore_measure::stats::Series;
 use sidecore_measure::turns::{self, Collected};
 use std::sync::Arc;
@@ -183,6 +184,8 @@ pub(crate) struct Bench<'a> {
     report: Report,
     progress: &'a mut dyn FnMut(&str),
     group: &'static str,
+    /// How far apart the two cores were before the group's turns, in nanoseconds.
+    distances: Vec<f64>,
     began: Instant,
 }
 
@@ -210,6 +213,7 @@ pub fn run(
         report,
         progress,
         group: "",
+        distances: Vec::new(),
         began: Instant::now(),
     };
     let chosen = |group: &&Group| {
@@ -224,6 +228,7 @@ pub fn run(
             Err(BenchError::Missing(reason)) => bench.missing("the group", group.name, &reason),
             Err(error) => bench.failed(&error),
         }
+        bench.tell_distance();
         bench.check()?;
     }
     bench.report.seconds = bench.began.elapsed().as_secs_f64();
@@ -292,14 +297,21 @@ impl Bench<'_> {
         let head = metrics.first().map_or("", |(metric, _)| metric);
         self.say(head);
         let (began, quick, cancel) = (self.began, self.quick(), Arc::clone(&self.cancel));
+        let cores = [self.engine_cpu(), self.partner_cpu()];
+        let mut distances = std::mem::take(&mut self.distances);
         let before = |round, _| {
             interrupted(&cancel)?;
+            if cores[0] != cores[1] {
+                distances.extend(word_round_trip_ns(cores[0], cores[1])?);
+            }
             // A taste may not take longer because the machine is busy.
             Ok(round == 0 || !quick || began.elapsed() <= QUICK_TIME)
         };
         let ends = |error: &BenchError| matches!(error, BenchError::Interrupted);
         let (rounds, values) = (self.rounds, metrics.len());
-        let all = turns::take(rounds, values, &*cancel, contestants, before, ends)?;
+        let all = turns::take(rounds, values, &*cancel, contestants, before, ends);
+        self.distances = distances;
+        let all = all?;
         let collected = Collected::of(self.group, metrics, all);
         self.report.figures.samples.extend(collected.samples);
         for (name, error) in collected.out {
@@ -334,6 +346,20 @@ impl Bench<'_> {
     ) -> &mut Row {
         let group = self.group;
         self.report.figures.row(group, name, paper, here, unit)
+    }
+
+    /// Says how far apart the cores were while the group ran: what passes between them runs at
+    /// another speed where a virtual machine's cores are moved.
+    fn tell_distance(&mut self) {
+        let distances = std::mem::take(&mut self.distances);
+        if !distances.is_empty() {
+            let name = "the machine: a word from one core to the other and back";
+            let least = distances.iter().copied().fold(f64::INFINITY, f64::min);
+            let largest = distances.iter().copied().fold(0.0, f64::max);
+            let note = format!("before each turn, from {least:.0} to {largest:.0}");
+            self.row(name, None, &Series::new(distances), "ns")
+                .note(note);
+        }
     }
 
     /// Puts a curve into the report.
