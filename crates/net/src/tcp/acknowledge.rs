@@ -9,7 +9,7 @@ use super::rack::DUPLICATES_MAX;
 use super::sequence::{Range, before, before_or_at};
 use crate::buffer::slab::NONE;
 use crate::state::hot::{Timer, flag};
-use crate::wire::tcp::Segment;
+use crate::wire::tcp::{BLOCKS_MAX, Segment};
 
 impl Session<'_> {
     /// The acknowledgment field of an acceptable segment; false if the segment is to be dropped.
@@ -111,7 +111,7 @@ impl Session<'_> {
         board.acknowledge(ack, &mut delivered);
         let cumulative = delivered;
         let mut duplicate = None;
-        let mut sacks = false;
+        let (mut blocks, mut count) = ([Range::default(); BLOCKS_MAX], 0);
         for (index, block) in segment.options.blocks[..segment.options.block_count]
             .iter()
             .enumerate()
@@ -127,13 +127,16 @@ impl Session<'_> {
                 && before_or_at(block.end, nxt)
             {
                 let start = super::sequence::later(block.start, ack);
-                let block = Range {
+                blocks[count] = Range {
                     start,
                     end: block.end,
                 };
-                board.sack(block, &mut delivered);
-                sacks = true;
+                count += 1;
             }
+        }
+        let sacks = count > 0;
+        if sacks {
+            board.sack(&blocks[..count], &mut delivered);
         }
         if newly > 0 {
             // Karn (RFC 6298 section 3): only from what was sent once.

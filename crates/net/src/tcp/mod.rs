@@ -13,6 +13,7 @@ pub(crate) mod gaps;
 pub(crate) mod input;
 pub(crate) mod listener;
 pub(crate) mod open;
+pub(crate) mod order;
 pub(crate) mod output;
 pub(crate) mod prr;
 pub(crate) mod rack;
