@@ -138,11 +138,19 @@ impl Session<'_> {
         if sacks {
             board.sack(&blocks[..count], &mut delivered);
         }
+        let stamps = segment.options.timestamps;
+        let echo = stamps.filter(|_| self.hot.has(flag::TIMESTAMPS));
+        let echo = echo.map(|(_, echo)| echo);
         if newly > 0 {
-            // Karn (RFC 6298 section 3): only from what was sent once.
-            if let Some((sent_us, _, false)) = cumulative.newest {
-                let rtt_us = self.common.now_us.wrapping_sub(sent_us);
-                self.sample_rtt(rtt_us);
+            match (cumulative.newest, echo) {
+                // Karn (RFC 6298 section 3): only from what was sent once,
+                (Some((sent_us, _, false)), _) => {
+                    let rtt_us = self.common.now_us.wrapping_sub(sent_us);
+                    self.sample_rtt(rtt_us);
+                }
+                // or by what tells the two apart (RFC 7323 section 4.1).
+                (Some((sent_us, _, true)), Some(echo)) => self.sample_again(sent_us, echo),
+                _ => {}
             }
             self.leave_ring(ack, newly);
             self.hot.duplicates = 0;
@@ -150,9 +158,6 @@ impl Session<'_> {
             self.hot.duplicates = self.hot.duplicates.saturating_add(1);
         }
         debug_assert!(before_or_at(una, self.hot.snd_una));
-        let stamps = segment.options.timestamps;
-        let echo = stamps.filter(|_| self.hot.has(flag::TIMESTAMPS));
-        let echo = echo.map(|(_, echo)| echo);
         if newly > 0 {
             self.undo_by_echo(ack, echo);
         }

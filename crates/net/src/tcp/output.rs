@@ -440,7 +440,7 @@ impl Session<'_> {
 
     /// Our clock as the peer sees it: RFC 7323 section 5.4.
     #[inline]
-    fn timestamp(&self) -> u32 {
+    pub(crate) fn timestamp(&self) -> u32 {
         self.common.now_ms.wrapping_add(self.hot.ts_offset)
     }
 

@@ -47,10 +47,7 @@ impl Session<'_> {
         let Some((sent_us, end, again)) = delivered.newest else {
             return;
         };
-        let sent_ms = (self.common.now_ns / 1_000)
-            .wrapping_sub(u64::from(self.common.now_us.wrapping_sub(sent_us)))
-            / 1_000;
-        let stamp = (sent_ms as u32).wrapping_add(self.hot.ts_offset);
+        let stamp = self.stamp_at(sent_us);
         let rack = &mut self.cold.rack;
         rack.repair_probes = 0;
         rack.reordering |= delivered.reordered;
