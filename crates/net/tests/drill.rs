@@ -61,7 +61,7 @@ cases! {
     open_passive open_refused open_simultaneous open_syn_retransmits open_synack_retransmits
     open_unacceptable_ack open_v6 open_without_options open_wrong_final_ack paws peek pmtu
     pmtu_floor pmtu_v6 rack_duplicate_patience rack_lost_retransmission rack_reordered
-    rack_reordering_timer rack_three_sacked rate_reduction reno_growth reset_exact
+    rack_reordering_timer rack_three_sacked rate_reduction reno_growth reset_exact reset_unread
     reset_in_window rto rto_gives_up rto_slow_start rto_timestamps rtt_echo rtt_echo_syn sack_receiver
     sack_receiver_timestamps sack_reneged sack_several_holes shutdown_read slow_start
     small_window_sender stray_segments super_segments syn_cookies syn_in_session

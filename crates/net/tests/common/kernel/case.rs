@@ -101,6 +101,8 @@ pub(crate) enum Kind {
     CloseAfterWriting,
     /// One resets when the other has read all.
     Reset,
+    /// One resets while the other has bytes to read, which it still gets.
+    ResetUnread,
     /// One closes with bytes unread.
     Unread,
     /// One writes on when the other has closed.
@@ -109,13 +111,14 @@ pub(crate) enum Kind {
     Refused,
 }
 
-const KINDS: [Kind; 11] = [
+const KINDS: [Kind; 12] = [
     Kind::Streams,
     Kind::HalfClose,
     Kind::Turns,
     Kind::FullWindow,
     Kind::CloseAfterWriting,
     Kind::Reset,
+    Kind::ResetUnread,
     Kind::Streams,
     Kind::Unread,
     Kind::WriteOn,
@@ -129,7 +132,7 @@ impl Case {
         let kind = KINDS[seed as usize % KINDS.len()];
         let v6 = random.happens(500_000);
         let delay_ns = 50_000 + random.below(3_000_000);
-        let weather = Weather {
+        let mut weather = Weather {
             loss: pick(&mut random, &[0, 0, 10_000, 30_000, 80_000]),
             late: pick(&mut random, &[0, 0, 0, 20_000, 100_000]),
             twice: pick(&mut random, &[0, 0, 30_000]),
@@ -137,6 +140,10 @@ impl Case {
             delay_ns,
             late_ns: random.below(4 * delay_ns) + 100_000,
         };
+        if kind == Kind::ResetUnread {
+            // It is to have arrived by then.
+            (weather.loss, weather.late, weather.corrupt) = (0, 0, 0);
+        }
         let mut plan = Plan {
             bad: weather.loss + weather.corrupt > 0,
             segment_bytes: 1448,
@@ -165,6 +172,12 @@ impl Case {
             scripts,
             listens: kind != Kind::Refused,
         }
+    }
+
+    /// The largest segment that either wants, in bytes.
+    pub(crate) fn segment_bytes(&self) -> u16 {
+        let wishes = self.scripts.iter().filter_map(|it| it.segment_bytes);
+        wishes.min().unwrap_or(1460)
     }
 }
 
@@ -294,6 +307,12 @@ impl Plan {
                 let (ask, answer) = (self.volume(), self.volume());
                 let one = [self.writes(ask), vec![Read(answer), Step::Reset]].concat();
                 let two = [vec![Read(ask)], self.writes(answer), vec![UntilBroken]].concat();
+                [[one, Vec::new()], [two, Vec::new()]]
+            }
+            Kind::ResetUnread => {
+                let bytes = 1 + self.random.below(3_000) as usize;
+                let one = vec![Write(bytes), Step::Pause(150), Step::Reset];
+                let two = vec![Step::Pause(400), Read(bytes), UntilBroken];
                 [[one, Vec::new()], [two, Vec::new()]]
             }
             Kind::Unread => {

@@ -21,7 +21,15 @@ pub(crate) fn judge(case: &Case, runs: &[Run; 3]) -> Vec<String> {
                     run.logs[side], runs[0].logs[side]
                 ));
             }
-            let mut end = End::default();
+            let ours = match pairing {
+                Pairing::Kernels => false,
+                Pairing::OursServes => side == 1,
+                Pairing::OursConnects => side == 0,
+            };
+            let mut end = End {
+                ours,
+                ..End::default()
+            };
             for complaint in end.follow(&run.flow, side) {
                 wrong.push(format!("{pairing:?}: the {name}: {complaint}"));
             }
@@ -46,7 +54,9 @@ fn beside(case: &Case, run: &Run, kernels: &Run, pairing: Pairing) -> Vec<String
         ));
     }
     let most = 2 * theirs.again + 2 * ours.unlucky + AGAIN_MORE;
-    if ours.again > most {
+    // In a buffer that small segments fill with their overhead, the kernel drops what has arrived.
+    let drops = case.segment_bytes() < SEGMENT_BYTES_MIN;
+    if ours.again > most && !drops {
         let (ours, theirs) = (ours.again, theirs.again);
         complain(format!(
             "{ours} segments were sent again, {most} at most expected; by the kernel {theirs}"
@@ -103,6 +113,9 @@ impl Tally {
 /// One end, as far as the wire tells.
 #[derive(Default)]
 struct End {
+    /// Judged more strictly than the kernel judges itself: under pressure for memory it takes back
+    /// windows, and after that reports what it has acknowledged.
+    ours: bool,
     /// The peer's SYN: its number, MSS and scale.
     peer: Option<(u32, u16, u8)>,
     /// Our own: number and scale.
@@ -281,7 +294,7 @@ impl End {
             let scale = if scale == NO_SCALE { 0 } else { scale };
             let edge = ack.wrapping_add(u32::from(segment.window) << scale);
             // RFC 9293 section 3.8.6: not taken back, but for what the scale rounds off.
-            if let Some(offered) = self.offered
+            if let Some(offered) = self.offered.filter(|_| self.ours)
                 && before(edge.wrapping_add(1 << scale), offered)
             {
                 wrong.push(format!("takes back a window that ended at {offered}"));
@@ -299,7 +312,7 @@ impl End {
             }
             // RFC 2883: a duplicate comes first.
             let (start, end) = (distance(block.0), distance(block.1));
-            if index > 0 && start <= distance(ack) {
+            if self.ours && index > 0 && start <= distance(ack) {
                 wrong.push(format!("reports {block:?}, which it acknowledges"));
             }
             let others = segment.blocks[..index].iter().skip(1);
@@ -318,5 +331,6 @@ const NO_SCALE: u8 = u8::MAX;
 /// draws that the shorter run never came to.
 const AGAIN_MORE: usize = 12;
 const SENT_MORE: usize = 40;
+const SEGMENT_BYTES_MIN: u16 = 500;
 /// Of one end.
 const COMPLAINTS_MAX: usize = 4;

@@ -13,7 +13,7 @@ pub(crate) mod segment;
 pub(crate) mod wire;
 
 use crate::common::{Frame, plain};
-use case::{Case, Kind};
+use case::Case;
 use party::{Kernels, Ours, Party};
 use rustix::thread::LinkNameSpaceType;
 use script::{Application, Event};
@@ -329,13 +329,6 @@ impl Session {
             self.over = true;
             flow.cut = true;
         }
-    }
-}
-
-impl Kind {
-    /// Whether anything is opened.
-    pub(crate) fn opens(self) -> bool {
-        self != Self::Refused
     }
 }
 
