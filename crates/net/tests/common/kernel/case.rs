@@ -132,7 +132,7 @@ impl Case {
         let kind = KINDS[seed as usize % KINDS.len()];
         let v6 = random.happens(500_000);
         let delay_ns = 50_000 + random.below(3_000_000);
-        let mut weather = Weather {
+        let weather = Weather {
             loss: pick(&mut random, &[0, 0, 10_000, 30_000, 80_000]),
             late: pick(&mut random, &[0, 0, 0, 20_000, 100_000]),
             twice: pick(&mut random, &[0, 0, 30_000]),
@@ -140,10 +140,6 @@ impl Case {
             delay_ns,
             late_ns: random.below(4 * delay_ns) + 100_000,
         };
-        if kind == Kind::ResetUnread {
-            // It is to have arrived by then.
-            (weather.loss, weather.late, weather.corrupt) = (0, 0, 0);
-        }
         let mut plan = Plan {
             bad: weather.loss + weather.corrupt > 0,
             segment_bytes: 1448,
@@ -310,9 +306,11 @@ impl Plan {
                 [[one, Vec::new()], [two, Vec::new()]]
             }
             Kind::ResetUnread => {
-                let bytes = 1 + self.random.below(3_000) as usize;
-                let one = vec![Write(bytes), Step::Pause(150), Step::Reset];
-                let two = vec![Step::Pause(400), Read(bytes), UntilBroken];
+                // One segment: with its first byte all of it has come.
+                let bytes = 2 + self.random.below(self.segment_bytes as u64 / 2) as usize;
+                let one = vec![Write(bytes), Read(1), Step::Reset];
+                let two = vec![Read(1), Write(1), Step::Pause(100)];
+                let two = [two, vec![Read(bytes - 1), UntilBroken]].concat();
                 [[one, Vec::new()], [two, Vec::new()]]
             }
             Kind::Unread => {
