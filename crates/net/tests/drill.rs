@@ -68,7 +68,7 @@ cases! {
     syn_received_reset syn_with_data tail_loss_probe tail_loss_probe_needless
     tail_loss_probe_new_data time_wait_old_syn time_wait_reuse timestamps_echo
     timestamps_missing udp udp_v6 undo_duplicate undo_no_echo undo_not_all undo_timeout urgent
-    user_timeout window_edges window_scale window_scale_too_large window_shrinks window_update
+    user_timeout window_edges window_of_old_segment window_scale window_scale_too_large window_shrinks window_update
     write_blocking zero_window_long zero_window_probe zero_window_unanswered
 }
 

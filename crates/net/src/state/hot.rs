@@ -121,8 +121,6 @@ pub(crate) mod flag {
     pub(crate) const KEEPALIVE: u32 = 1 << 21;
     /// Waits for its neighbour's hardware address.
     pub(crate) const UNRESOLVED: u32 = 1 << 22;
-    /// Less than a full segment has gone since nothing was in flight.
-    pub(crate) const SMALL_SENT: u32 = 1 << 23;
     /// The peer will send no more that we take: the application has shut its reading side.
     pub(crate) const DEAF: u32 = 1 << 24;
     /// An error waits to be told to the application.

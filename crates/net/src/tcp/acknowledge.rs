@@ -45,11 +45,14 @@ impl Session<'_> {
         true
     }
 
-    /// RFC 9293 section 3.10.7.4: the send window moves with the newest segment.
+    /// RFC 9293 section 3.10.7.4: the send window moves with the newest segment; as Linux has it, also
+    /// with one that was sent again, if it acknowledges more. An old window behind a new acknowledgment
+    /// would end where the peer never said.
     #[inline]
     pub(crate) fn take_window(&mut self, segment: &Segment<'_>) {
         let hot = &mut *self.hot;
-        let newer = before(hot.snd_wl1, segment.sequence)
+        let newer = before(hot.snd_una, segment.acknowledgment)
+            || before(hot.snd_wl1, segment.sequence)
             || hot.snd_wl1 == segment.sequence && before_or_at(hot.snd_wl2, segment.acknowledgment);
         if !newer {
             return;

@@ -355,12 +355,8 @@ impl Session<'_> {
         if self.hot.has(flag::CORKED) {
             return false;
         }
-        // RFC 9293 section 3.7.4: nothing small while something is unacknowledged; as Linux has it
-        // (Minshall's variant), something small: the rest of a long write does not wait for the peer's
-        // delayed acknowledgment.
-        self.hot.has(flag::NO_DELAY)
-            || self.hot.in_flight() == 0
-            || !self.hot.has(flag::SMALL_SENT)
+        // RFC 9293 section 3.7.4: nothing small while something is unacknowledged.
+        self.hot.has(flag::NO_DELAY) || self.hot.in_flight() == 0
     }
 
     /// RFC 5681 section 4.1: after a pause of a timeout the window starts anew.
@@ -397,13 +393,6 @@ impl Session<'_> {
             // It rode on data: from now on acknowledgments may wait for that.
             self.hot.set(flag::INTERACTIVE);
             self.hot.clear(flag::QUICK);
-        }
-        if self.hot.in_flight() == 0 {
-            self.hot.clear(flag::SMALL_SENT);
-        }
-        let mss = usize::from(self.hot.mss);
-        if len < mss || len > mss && !len.is_multiple_of(mss) {
-            self.hot.set(flag::SMALL_SENT);
         }
         let from = self.hot.snd_nxt;
         let end = from.wrapping_add(len as u32 + u32::from(fin));
