@@ -61,14 +61,14 @@ cases! {
     open_passive open_refused open_simultaneous open_syn_retransmits open_synack_retransmits
     open_unacceptable_ack open_v6 open_without_options open_wrong_final_ack paws peek pmtu
     pmtu_floor pmtu_v6 rack_duplicate_patience rack_lost_retransmission rack_reordered
-    rack_reordering_timer rack_three_sacked rate_reduction reno_growth reset_exact
-    reset_in_window rto rto_gives_up rto_slow_start rto_timestamps sack_receiver
+    rack_reordering_timer rack_three_sacked rate_reduction reno_growth reset_exact reset_unread
+    reset_in_window rto rto_gives_up rto_slow_start rto_timestamps rtt_echo rtt_echo_syn sack_receiver
     sack_receiver_timestamps sack_reneged sack_several_holes shutdown_read slow_start
     small_window_sender stray_segments super_segments syn_cookies syn_in_session
     syn_received_reset syn_with_data tail_loss_probe tail_loss_probe_needless
     tail_loss_probe_new_data time_wait_old_syn time_wait_reuse timestamps_echo
     timestamps_missing udp udp_v6 undo_duplicate undo_no_echo undo_not_all undo_timeout urgent
-    user_timeout window_edges window_scale window_scale_too_large window_shrinks window_update
+    user_timeout window_edges window_of_old_segment window_scale window_scale_too_large window_shrinks window_update
     write_blocking zero_window_long zero_window_probe zero_window_unanswered
 }
 

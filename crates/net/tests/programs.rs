@@ -80,6 +80,51 @@ fn iperf3_measures_either_way() {
             assert!(received > 1 << 20, "{words}: {received} of {sent} bytes");
             assert!(received <= sent, "{words}: {received} of {sent} bytes");
         }
+        for (target, more) in [
+            ("10.77.0.2", "--bidir"),
+            ("fd77::2 --port 5202", "--bidir --parallel 2"),
+        ] {
+            let words = format!("--client {target} --time 1 --json {more}");
+            let report: Value = serde_json::from_str(&run("iperf3", &words)).unwrap();
+            for way in ["", "_bidir_reverse"] {
+                let bytes = |side: &str| {
+                    let sum = &report["end"][format!("sum_{side}{way}")]["bytes"];
+                    sum.as_u64().unwrap_or_else(|| panic!("{words}: {report}"))
+                };
+                let (sent, received) = (bytes("sent"), bytes("received"));
+                assert!(received > 1 << 20 && received <= sent, "{words}: {report}");
+            }
+        }
+        // Datagrams come at the rate that was asked for, and nothing is lost on an idle TAP.
+        for (target, more, streams) in [
+            ("10.77.0.2", "", 1),
+            ("10.77.0.2", "--reverse --parallel 3", 3),
+            (
+                "fd77::2 --port 5202",
+                "--parallel 2 --udp-counters-64bit",
+                2,
+            ),
+            ("fd77::2 --port 5202", "--reverse", 1),
+            ("10.77.0.2", "--bidir", 2),
+        ] {
+            let words = format!(
+                "--client {target} --udp --bitrate 8M --length 1000 --time 1 --json {more}"
+            );
+            let report: Value = serde_json::from_str(&run("iperf3", &words)).unwrap();
+            let all = report["end"]["streams"].as_array().unwrap();
+            assert_eq!(all.len(), streams, "{words}: {report}");
+            for stream in all {
+                let number = |name: &str| stream["udp"][name].as_f64().unwrap();
+                let packets = number("packets");
+                assert!((700.0..=1100.0).contains(&packets), "{words}: {stream}");
+                assert!(number("lost_packets") < 0.2 * packets, "{words}: {stream}");
+                assert!(number("jitter_ms") < 100.0, "{words}: {stream}");
+            }
+        }
+        // What it cannot do it says.
+        let words = "--client 10.77.0.2 --udp --reverse --length 60000 --time 1";
+        let refused = Command::new("iperf3").args(words.split(' ')).output();
+        assert!(!refused.unwrap().status.success());
         // A client that goes away in the middle leaves the server to the next one.
         let mut client = Command::new("iperf3")
             .args(["--client", "10.77.0.2", "--time", "30"])

@@ -5,11 +5,12 @@
 //! bounded, whatever it is; a session that cannot send now waits without holding up others.
 //! Source: RFC 9110, RFC 9112.
 
-use super::{BACKLOG, NAP, SHORT_NAP, Served};
+use super::Served;
+use super::attend::{self, attend};
 use crate::sock::client::{Client, ClientError, Socket};
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 /// Serves at `local` until `stop`.
 pub(super) fn serve(
@@ -18,38 +19,14 @@ pub(super) fn serve(
     stop: &AtomicBool,
     listening: impl FnOnce(),
 ) -> Result<Served, ClientError> {
-    let listener = client.listen(local, BACKLOG)?;
-    listening();
-    let mut server = Server {
+    let server = Server {
         client,
         sessions: HashMap::new(),
         blocked: Vec::new(),
         lines: LINE.repeat(BLOCK_BYTES / LINE.len() + 2),
         served: Served::default(),
     };
-    while !stop.load(Ordering::Acquire) {
-        let nap = if server.blocked.is_empty() {
-            NAP
-        } else {
-            SHORT_NAP
-        };
-        server.client.poll(nap)?;
-        for socket in std::mem::take(&mut server.blocked) {
-            server.go_on(socket)?;
-        }
-        while let Some(socket) = server.client.next_ready() {
-            if socket == listener {
-                while let Some((session, _)) = server.client.accept(listener) {
-                    server.served.sessions += 1;
-                    server.sessions.insert(session, Session::default());
-                    server.go_on(session)?;
-                }
-            } else {
-                server.go_on(socket)?;
-            }
-        }
-    }
-    Ok(server.served)
+    attend(server, local, stop, listening)
 }
 
 struct Server<'c> {
@@ -81,9 +58,25 @@ enum Sent {
     Some,
 }
 
-impl Server<'_> {
+impl attend::Server for Server<'_> {
+    fn client(&mut self) -> &mut Client {
+        self.client
+    }
+
+    fn served(&mut self) -> &mut Served {
+        &mut self.served
+    }
+
+    fn is_pressed(&self) -> bool {
+        !self.blocked.is_empty()
+    }
+
+    fn opened(&mut self, session: Socket) {
+        self.sessions.insert(session, Session::default());
+    }
+
     /// Does all that can be done for a session now; one that broke off is let go.
-    fn go_on(&mut self, socket: Socket) -> Result<(), ClientError> {
+    fn look(&mut self, socket: Socket) -> Result<(), ClientError> {
         let Some(mut session) = self.sessions.remove(&socket) else {
             return Ok(());
         };
@@ -97,6 +90,15 @@ impl Server<'_> {
         }
     }
 
+    fn go_on(&mut self) -> Result<(), ClientError> {
+        for socket in std::mem::take(&mut self.blocked) {
+            self.look(socket)?;
+        }
+        Ok(())
+    }
+}
+
+impl Server<'_> {
     /// Whether the session goes on.
     fn exchange(&mut self, socket: Socket, session: &mut Session) -> Result<bool, ClientError> {
         loop {

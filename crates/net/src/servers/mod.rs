@@ -3,14 +3,16 @@
 //! They are applications like any other: attached to an engine, all sessions in one loop. RFC 862,
 //! RFC 863 and, in the spirit of RFC 864, a source that sends as fast as it is read.
 
+mod attend;
 mod http;
 mod iperf3;
 
 use crate::sock::client::{Client, ClientError, Socket};
+use attend::attend;
 use serde::Serialize;
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// What a server does.
@@ -24,7 +26,7 @@ pub enum Service {
     Source,
     /// Answers requests for web pages: `/` is a short text, `/bytes/N` is so many bytes.
     Http,
-    /// Is measured by iperf3 over TCP, either way.
+    /// Is measured by iperf3 over TCP and UDP, either way or both.
     Iperf3,
 }
 
@@ -71,49 +73,54 @@ pub fn serve(
         Service::Iperf3 => return iperf3::serve(client, local, stop, listening),
         Service::Echo | Service::Discard | Service::Source => {}
     }
-    let listener = client.listen(local, BACKLOG)?;
     let datagrams = match service {
         Service::Echo => Some(client.bind_udp(local)?),
         _ => None,
     };
-    listening();
-    let mut server = Server {
+    let server = Server {
         client,
         service,
+        datagrams,
         waiting: HashMap::new(),
         served: Served::default(),
     };
-    while !stop.load(Ordering::Acquire) {
-        // What could not be sent for want of a buffer is tried again soon.
-        let nap = if server.waiting.is_empty() {
-            NAP
-        } else {
-            SHORT_NAP
-        };
-        server.client.poll(nap)?;
-        server.send_waiting()?;
-        while let Some(socket) = server.client.next_ready() {
-            if socket == listener {
-                while let Some((session, _)) = server.client.accept(listener) {
-                    server.served.sessions += 1;
-                    server.session(session)?;
-                }
-            } else if Some(socket) == datagrams {
-                server.datagrams(socket)?;
-            } else {
-                server.session(socket)?;
-            }
-        }
-    }
-    Ok(server.served)
+    attend(server, local, stop, listening)
 }
 
 struct Server<'c> {
     client: &'c mut Client,
     service: Service,
+    datagrams: Option<Socket>,
     /// What could not be sent yet.
     waiting: HashMap<Socket, Vec<u8>>,
     served: Served,
+}
+
+impl attend::Server for Server<'_> {
+    fn client(&mut self) -> &mut Client {
+        self.client
+    }
+
+    fn served(&mut self) -> &mut Served {
+        &mut self.served
+    }
+
+    /// What could not be sent for want of a buffer is tried again soon.
+    fn is_pressed(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    fn look(&mut self, socket: Socket) -> Result<(), ClientError> {
+        if Some(socket) == self.datagrams {
+            self.datagrams(socket)
+        } else {
+            self.session(socket)
+        }
+    }
+
+    fn go_on(&mut self) -> Result<(), ClientError> {
+        self.send_waiting()
+    }
 }
 
 impl Server<'_> {

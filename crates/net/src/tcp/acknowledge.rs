@@ -9,7 +9,7 @@ use super::rack::DUPLICATES_MAX;
 use super::sequence::{Range, before, before_or_at};
 use crate::buffer::slab::NONE;
 use crate::state::hot::{Timer, flag};
-use crate::wire::tcp::Segment;
+use crate::wire::tcp::{BLOCKS_MAX, Segment};
 
 impl Session<'_> {
     /// The acknowledgment field of an acceptable segment; false if the segment is to be dropped.
@@ -45,11 +45,14 @@ impl Session<'_> {
         true
     }
 
-    /// RFC 9293 section 3.10.7.4: the send window moves with the newest segment.
+    /// RFC 9293 section 3.10.7.4: the send window moves with the newest segment; as Linux has it, also
+    /// with one that was sent again, if it acknowledges more. An old window behind a new acknowledgment
+    /// would end where the peer never said.
     #[inline]
     pub(crate) fn take_window(&mut self, segment: &Segment<'_>) {
         let hot = &mut *self.hot;
-        let newer = before(hot.snd_wl1, segment.sequence)
+        let newer = before(hot.snd_una, segment.acknowledgment)
+            || before(hot.snd_wl1, segment.sequence)
             || hot.snd_wl1 == segment.sequence && before_or_at(hot.snd_wl2, segment.acknowledgment);
         if !newer {
             return;
@@ -111,7 +114,7 @@ impl Session<'_> {
         board.acknowledge(ack, &mut delivered);
         let cumulative = delivered;
         let mut duplicate = None;
-        let mut sacks = false;
+        let (mut blocks, mut count) = ([Range::default(); BLOCKS_MAX], 0);
         for (index, block) in segment.options.blocks[..segment.options.block_count]
             .iter()
             .enumerate()
@@ -127,19 +130,30 @@ impl Session<'_> {
                 && before_or_at(block.end, nxt)
             {
                 let start = super::sequence::later(block.start, ack);
-                let block = Range {
+                blocks[count] = Range {
                     start,
                     end: block.end,
                 };
-                board.sack(block, &mut delivered);
-                sacks = true;
+                count += 1;
             }
         }
+        let sacks = count > 0;
+        if sacks {
+            board.sack(&blocks[..count], &mut delivered);
+        }
+        let stamps = segment.options.timestamps;
+        let echo = stamps.filter(|_| self.hot.has(flag::TIMESTAMPS));
+        let echo = echo.map(|(_, echo)| echo);
         if newly > 0 {
-            // Karn (RFC 6298 section 3): only from what was sent once.
-            if let Some((sent_us, _, false)) = cumulative.newest {
-                let rtt_us = self.common.now_us.wrapping_sub(sent_us);
-                self.sample_rtt(rtt_us);
+            match (cumulative.newest, echo) {
+                // Karn (RFC 6298 section 3): only from what was sent once,
+                (Some((sent_us, _, false)), _) => {
+                    let rtt_us = self.common.now_us.wrapping_sub(sent_us);
+                    self.sample_rtt(rtt_us);
+                }
+                // or by what tells the two apart (RFC 7323 section 4.1).
+                (Some((sent_us, _, true)), Some(echo)) => self.sample_again(sent_us, echo),
+                _ => {}
             }
             self.leave_ring(ack, newly);
             self.hot.duplicates = 0;
@@ -147,9 +161,6 @@ impl Session<'_> {
             self.hot.duplicates = self.hot.duplicates.saturating_add(1);
         }
         debug_assert!(before_or_at(una, self.hot.snd_una));
-        let stamps = segment.options.timestamps;
-        let echo = stamps.filter(|_| self.hot.has(flag::TIMESTAMPS));
-        let echo = echo.map(|(_, echo)| echo);
         if newly > 0 {
             self.undo_by_echo(ack, echo);
         }

@@ -2,10 +2,14 @@
 //!
 //! Why here: SACK (RFC 2018), RACK-TLP (RFC 8985) and the pipe of RFC 6675 all ask the same list. One
 //! record is what left at once, a super-segment perhaps; it is cut where an acknowledgment cuts it.
+//! A look costs what has changed: losses are looked for in the order of time ([`Order`]), blocks that
+//! were reported before are passed over, and the first lost record is looked for where one may be.
 //! Must stay true: records lie in the order of their sequence numbers, without holes, from `snd_una`
 //! to `snd_nxt`; the byte counts are the sums over the records.
 
-use super::sequence::{Range, before, before_or_at};
+use super::order::{Left, Order};
+use super::sequence::{Range, before, before_or_at, earlier, later};
+use crate::wire::tcp::BLOCKS_MAX;
 use std::collections::VecDeque;
 
 /// Records of one session. Beyond it nothing is cut any more, and nothing new is sent.
@@ -67,6 +71,11 @@ pub(crate) struct Board {
     pub(crate) lost_bytes: u32,
     /// The highest that the peer is known to have.
     pub(crate) highest: u32,
+    order: Order,
+    /// Blocks of the last report, all of which the peer is known to have.
+    seen: [Range; BLOCKS_MAX],
+    /// Nothing before it is lost.
+    lost_from: u32,
 }
 
 impl Board {
@@ -79,10 +88,14 @@ impl Board {
         self.sacked_bytes = 0;
         self.lost_bytes = 0;
         self.highest = una;
+        self.order.clear();
+        self.seen = Default::default();
+        self.lost_from = una;
     }
 
     /// Notes what leaves now.
     pub(crate) fn push(&mut self, range: Range, sent_us: u32) {
+        self.order.push(range, sent_us);
         self.records.push_back(Record {
             range,
             sent_us,
@@ -124,16 +137,43 @@ impl Board {
         if before(self.highest, ack) {
             self.highest = ack;
         }
+        self.lost_from = later(self.lost_from, ack);
+        self.order.acknowledge(ack);
     }
 
-    /// Notes a block that the peer reports to have.
-    pub(crate) fn sack(&mut self, block: Range, delivered: &mut Delivered) {
+    /// Notes the blocks that the peer reports to have: they lie behind what it acknowledges.
+    pub(crate) fn sack(&mut self, blocks: &[Range], delivered: &mut Delivered) {
+        let seen = self.seen;
+        let mut next = [Range::default(); BLOCKS_MAX];
+        for (&block, next) in blocks.iter().zip(&mut next) {
+            // What the last report had grows at an end, as a rule.
+            let known = seen
+                .iter()
+                .find(|seen| seen.len() > 0 && block.contains(seen));
+            match known {
+                Some(known) => {
+                    self.sack_new(block.start, known.start, delivered);
+                    self.sack_new(known.end, block.end, delivered);
+                }
+                None => self.sack_new(block.start, block.end, delivered),
+            }
+            *next = block;
+        }
+        self.seen = next;
+    }
+
+    fn sack_new(&mut self, start: u32, end: u32, delivered: &mut Delivered) {
+        if start == end {
+            return;
+        }
+        let block = Range { start, end };
         self.cut(block.start);
         self.cut(block.end);
         let mut at = self
             .records
             .partition_point(|record| before(record.range.start, block.start));
         while let Some(record) = self.records.get_mut(at) {
+            self.order.step();
             if before(block.end, record.range.end) {
                 break;
             }
@@ -179,8 +219,79 @@ impl Board {
         if flying {
             record.fate = Fate::Lost;
             self.lost_bytes += record.range.len();
+            self.lost_from = earlier(self.lost_from, record.range.start);
         }
         flying
+    }
+
+    /// RFC 8985 section 6.2, step 5: calls lost what left before `newest`, which has arrived, and is
+    /// `patience_us` old; `newest`: when it left, and its end. Returns whether anything newly is lost,
+    /// and after how many microseconds all that left before may be.
+    pub(crate) fn overdue(
+        &mut self,
+        newest: (u32, u32),
+        now_us: u32,
+        patience_us: u32,
+    ) -> (bool, Option<u32>) {
+        self.order.arrived(newest.0, newest.1);
+        let mut lost = false;
+        while let Some(&left) = self.order.waiting.front() {
+            self.order.step();
+            if now_us.wrapping_sub(left.sent_us) < patience_us {
+                break;
+            }
+            self.order.waiting.pop_front();
+            lost |= self.lose_left(left);
+        }
+        while let Some(&left) = self.order.waiting.back() {
+            self.order.step();
+            if let Some(end) = self.last_flying(left) {
+                // What lies behind it needs no second look.
+                if let Some(last) = self.order.waiting.back_mut() {
+                    last.range.end = end;
+                }
+                return (lost, Some(patience_us - now_us.wrapping_sub(left.sent_us)));
+            }
+            self.order.waiting.pop_back();
+        }
+        (lost, None)
+    }
+
+    /// Calls lost what is still under way of what left then.
+    fn lose_left(&mut self, left: Left) -> bool {
+        let mut at = self
+            .records
+            .partition_point(|record| before_or_at(record.range.end, left.range.start));
+        let mut lost = false;
+        while let Some(record) = self.records.get(at) {
+            self.order.step();
+            if !before(record.range.start, left.range.end) {
+                break;
+            }
+            if record.sent_us == left.sent_us {
+                lost |= self.lose(at);
+            }
+            at += 1;
+        }
+        lost
+    }
+
+    /// The end of the last record that is still under way of what left then.
+    fn last_flying(&mut self, left: Left) -> Option<u32> {
+        let behind = self
+            .records
+            .partition_point(|record| before(record.range.start, left.range.end));
+        for at in (0..behind).rev() {
+            self.order.step();
+            let record = &self.records[at];
+            if before_or_at(record.range.end, left.range.start) {
+                return None;
+            }
+            if record.fate == Fate::Flying && record.sent_us == left.sent_us {
+                return Some(record.range.end);
+            }
+        }
+        None
     }
 
     /// Calls nothing lost any more.
@@ -191,6 +302,13 @@ impl Board {
             }
         }
         self.lost_bytes = 0;
+        self.order.clear();
+        let flying = |record: &&Record| record.fate == Fate::Flying;
+        let mut all: Vec<&Record> = self.records.iter().filter(flying).collect();
+        all.sort_by(|a, b| (a.sent_us.wrapping_sub(b.sent_us) as i32).cmp(&0));
+        for record in all {
+            self.order.push(record.range, record.sent_us);
+        }
     }
 
     /// The first record that the peer is not known to have.
@@ -216,24 +334,37 @@ impl Board {
             }
         }
         self.sacked_bytes = 0;
+        self.seen = Default::default();
     }
 
     /// The first lost record.
-    pub(crate) fn first_lost(&self) -> Option<usize> {
+    pub(crate) fn first_lost(&mut self) -> Option<usize> {
         if self.lost_bytes == 0 {
             return None;
         }
-        self.records
-            .iter()
-            .position(|record| record.fate == Fate::Lost)
+        let from = self
+            .records
+            .partition_point(|record| before_or_at(record.range.end, self.lost_from));
+        for at in from..self.records.len() {
+            self.order.step();
+            let record = &self.records[at];
+            if record.fate == Fate::Lost {
+                self.lost_from = record.range.start;
+                return Some(at);
+            }
+        }
+        None
     }
 
-    /// Notes that a record left again.
+    /// Notes that a record left again; one that the peer has stays what it is.
     pub(crate) fn resent(&mut self, index: usize, sent_us: u32) {
         let record = &mut self.records[index];
-        if record.fate == Fate::Lost {
-            self.lost_bytes -= record.range.len();
+        match record.fate {
+            Fate::Sacked => return,
+            Fate::Lost => self.lost_bytes -= record.range.len(),
+            Fate::Flying => {}
         }
+        self.order.push(record.range, sent_us);
         record.fate = Fate::Flying;
         record.again = true;
         record.sent_us = sent_us;
@@ -241,81 +372,4 @@ impl Board {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::random::Random;
-
-    fn range(start: u32, end: u32) -> Range {
-        Range { start, end }
-    }
-
-    fn check(board: &Board) {
-        let sum = |fate| -> u32 {
-            let of = board.records.iter().filter(|record| record.fate == fate);
-            of.map(|record| record.range.len()).sum()
-        };
-        assert_eq!(board.sacked_bytes, sum(Fate::Sacked));
-        assert_eq!(board.lost_bytes, sum(Fate::Lost));
-        let pairs = board.records.iter().zip(board.records.iter().skip(1));
-        for (a, b) in pairs {
-            assert_eq!(a.range.end, b.range.start);
-            assert!(before(a.range.start, a.range.end));
-        }
-    }
-
-    #[test]
-    fn counts_stay_the_sums_whatever_comes() {
-        let mut random = Random::new(9);
-        for _ in 0..300 {
-            let start = random.bits() as u32;
-            let mut board = Board::default();
-            board.clear(start);
-            let (mut una, mut end) = (start, start);
-            for step in 0..60_u32 {
-                let size = random.below(5000) as u32 + 1;
-                board.push(range(end, end.wrapping_add(size)), step);
-                end = end.wrapping_add(size);
-                let flight = end.wrapping_sub(una);
-                let mut delivered = Delivered::default();
-                let a = una.wrapping_add(random.below(u64::from(flight)) as u32);
-                let b = a.wrapping_add(random.below(u64::from(end.wrapping_sub(a))) as u32 + 1);
-                match random.below(4) {
-                    0 => {
-                        una = a;
-                        board.acknowledge(una, &mut delivered);
-                    }
-                    1 => board.sack(range(a, b), &mut delivered),
-                    2 => {
-                        let index = random.below(board.records.len() as u64) as usize;
-                        board.lose(index);
-                    }
-                    _ => {
-                        if let Some(index) = board.first_lost() {
-                            board.resent(index, step);
-                        }
-                    }
-                }
-                assert!(delivered.bytes <= flight);
-                check(&board);
-                assert_eq!(board.records.front().expect("some").range.start, una);
-            }
-        }
-    }
-
-    #[test]
-    fn a_block_cuts_a_super_segment() {
-        let mut board = Board::default();
-        board.clear(0);
-        board.push(range(0, 10_000), 1);
-        let mut delivered = Delivered::default();
-        board.sack(range(3000, 4000), &mut delivered);
-        assert_eq!((delivered.bytes, board.records.len()), (1000, 3));
-        // Again: nothing new.
-        let mut delivered = Delivered::default();
-        board.sack(range(3000, 4000), &mut delivered);
-        assert_eq!(delivered.bytes, 0);
-        board.acknowledge(10_000, &mut delivered);
-        assert_eq!((delivered.bytes, board.sacked_bytes), (9000, 0));
-        assert!(delivered.reordered, "0..3000 came after 3000..4000");
-    }
-}
+mod tests;

@@ -13,6 +13,7 @@ pub(crate) mod gaps;
 pub(crate) mod input;
 pub(crate) mod listener;
 pub(crate) mod open;
+pub(crate) mod order;
 pub(crate) mod output;
 pub(crate) mod prr;
 pub(crate) mod rack;
@@ -163,15 +164,15 @@ impl Session<'_> {
         }
     }
 
-    /// Ends the session: nothing more goes out or in. What was received stays to be read if there
-    /// was no error.
+    /// Ends the session: nothing more goes out or in. What was received in order stays to be read,
+    /// also before an error, as Linux has it.
     pub(crate) fn finish(&mut self, error: Option<SessionError>) {
         if self.hot.state == State::CLOSED {
             return;
         }
         self.hot.state = State::CLOSED;
         self.hot.tx.release(&mut self.common.pool);
-        if error.is_some() || self.hot.has(flag::DETACHED | flag::EMBRYO) {
+        if self.hot.has(flag::DETACHED | flag::EMBRYO) {
             self.hot.rx.release(&mut self.common.pool);
         }
         self.drop_board();

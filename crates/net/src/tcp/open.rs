@@ -172,9 +172,7 @@ impl Session<'_> {
         self.hot.snd_wl1 = segment.sequence;
         self.hot.snd_wl2 = ack;
         if segment.has(ACK) {
-            if self.path.retries == 0 {
-                self.sample_rtt(self.common.now_us.wrapping_sub(self.hot.sent_us));
-            }
+            self.sample_opening(segment);
             self.hot.snd_una = ack;
             self.established();
             self.acknowledge_now();
@@ -196,8 +194,9 @@ impl Session<'_> {
             self.common.send_reset(&ends, hop, ack, None);
             return false;
         }
-        if self.path.retries == 0 && self.hot.sent_us != 0 {
-            self.sample_rtt(self.common.now_us.wrapping_sub(self.hot.sent_us));
+        // One made from a cookie has not sent anything.
+        if self.hot.sent_us != 0 {
+            self.sample_opening(segment);
         }
         self.hot.snd_una = ack;
         self.hot.snd_wnd = u32::from(segment.window) << self.hot.snd_scale;
@@ -206,6 +205,17 @@ impl Session<'_> {
         self.hot.snd_wl2 = ack;
         self.established();
         true
+    }
+
+    /// The first round trip: of our SYN, or by its echo where it went more than once.
+    fn sample_opening(&mut self, segment: &Segment<'_>) {
+        let stamps = segment.options.timestamps;
+        let stamps = stamps.filter(|_| self.hot.has(flag::TIMESTAMPS));
+        match (self.path.retries, stamps) {
+            (0, _) => self.sample_rtt(self.common.now_us.wrapping_sub(self.hot.sent_us)),
+            (_, Some((_, echo))) => self.sample_echo(echo),
+            _ => {}
+        }
     }
 
     fn established(&mut self) {

@@ -5,7 +5,7 @@
 //! (silly windows) and 3.8.2, RFC 6675 section 5, RFC 8985 section 7.3, RFC 9293 section 3.10.
 
 use super::Session;
-use super::board::{Fate, RECORDS_MAX};
+use super::board::RECORDS_MAX;
 use super::congestion::Control;
 use super::sequence::{Range, before, earlier};
 use crate::buffer::slab::NONE;
@@ -123,7 +123,8 @@ impl Session<'_> {
         }
         let mut turn = TURN_BYTES;
         loop {
-            let Some(index) = self.common.boards.get(self.hot.board).first_lost() else {
+            let board = self.common.boards.get_mut(self.hot.board);
+            let Some(index) = board.first_lost() else {
                 return Outcome::Done;
             };
             let mss = u32::from(self.hot.mss);
@@ -146,18 +147,13 @@ impl Session<'_> {
             if before(limit, record.range.end) {
                 board.cut(limit);
             }
-            let range = board.records[index].range;
-            match self.send_again(range, send) {
+            let len = board.records[index].range.len();
+            match self.send_again(index, send) {
                 Outcome::Done => {}
                 other => return other,
             }
-            let now_us = self.common.now_us;
-            self.common
-                .boards
-                .get_mut(self.hot.board)
-                .resent(index, now_us);
             self.hot.clear(flag::REPAIR_OWED);
-            turn = turn.saturating_sub(range.len() as usize);
+            turn = turn.saturating_sub(len as usize);
             self.arm_after_sending();
         }
     }
@@ -176,8 +172,9 @@ impl Session<'_> {
         }
     }
 
-    /// One range of what was sent before.
-    fn send_again(&mut self, range: Range, send: &mut Send<'_>) -> Outcome {
+    /// A record of the board once more, and what follows from that.
+    fn send_again(&mut self, index: usize, send: &mut Send<'_>) -> Outcome {
+        let range = self.common.boards.get(self.hot.board).records[index].range;
         let data_end = self.hot.snd_una.wrapping_add(self.hot.tx.len() as u32);
         let end = earlier(range.end, data_end);
         let len = end.wrapping_sub(range.start) as i32;
@@ -197,6 +194,9 @@ impl Session<'_> {
             self.common.counters.retransmitted += 1;
             self.prr_sent(range.len());
             self.undo_resent(range, self.timestamp());
+            let now_us = self.common.now_us;
+            let board = self.common.boards.get_mut(self.hot.board);
+            board.resent(index, now_us);
         }
         outcome
     }
@@ -212,16 +212,10 @@ impl Session<'_> {
         if board.records[index].range.len() > mss {
             board.cut(start.wrapping_add(mss));
         }
-        let range = board.records[index].range;
-        match self.send_again(range, send) {
+        match self.send_again(index, send) {
             Outcome::Done => {}
             other => return other,
         }
-        let now_us = self.common.now_us;
-        self.common
-            .boards
-            .get_mut(self.hot.board)
-            .resent(index, now_us);
         self.cold.rack.repair_probes += 1;
         self.common.counters.tail_probes += 1;
         self.arm_retransmission();
@@ -252,15 +246,9 @@ impl Session<'_> {
                 board.cut(last.range.end.wrapping_sub(mss));
             }
             let index = board.records.len() - 1;
-            let range = board.records[index].range;
-            match self.send_again(range, send) {
+            match self.send_again(index, send) {
                 Outcome::Done => {}
                 other => return other,
-            }
-            let now_us = self.common.now_us;
-            let board = self.common.boards.get_mut(self.hot.board);
-            if board.records[index].fate != Fate::Sacked {
-                board.resent(index, now_us);
             }
             self.cold.rack.probe = Some((self.hot.snd_nxt, true));
         }
@@ -452,7 +440,7 @@ impl Session<'_> {
 
     /// Our clock as the peer sees it: RFC 7323 section 5.4.
     #[inline]
-    fn timestamp(&self) -> u32 {
+    pub(crate) fn timestamp(&self) -> u32 {
         self.common.now_ms.wrapping_add(self.hot.ts_offset)
     }
 

@@ -4,7 +4,7 @@
 //! 3.2) and partial ones (RFC 6582) find the loss instead.
 
 use super::Session;
-use super::board::{Delivered, Fate};
+use super::board::Delivered;
 use super::sequence::before;
 use crate::buffer::slab::NONE;
 use crate::state::hot::flag;
@@ -47,10 +47,7 @@ impl Session<'_> {
         let Some((sent_us, end, again)) = delivered.newest else {
             return;
         };
-        let sent_ms = (self.common.now_ns / 1_000)
-            .wrapping_sub(u64::from(self.common.now_us.wrapping_sub(sent_us)))
-            / 1_000;
-        let stamp = (sent_ms as u32).wrapping_add(self.hot.ts_offset);
+        let stamp = self.stamp_at(sent_us);
         let rack = &mut self.cold.rack;
         rack.repair_probes = 0;
         rack.reordering |= delivered.reordered;
@@ -99,30 +96,7 @@ impl Session<'_> {
         let patience_us = self.cold.rack.rtt_us + self.reordering_window_us();
         let now_us = self.common.now_us;
         let board = self.common.boards.get_mut(self.hot.board);
-        let (mut lost, mut wait) = (false, None);
-        for index in 0..board.records.len() {
-            let record = board.records[index];
-            let earlier = before(record.sent_us, newest_us)
-                || record.sent_us == newest_us && before(record.range.end, newest_end);
-            if !earlier {
-                // What follows and was sent once left later still.
-                if !record.again && !before(record.range.start, board.highest) {
-                    break;
-                }
-                continue;
-            }
-            if record.fate != Fate::Flying {
-                continue;
-            }
-            let age_us = now_us.wrapping_sub(record.sent_us);
-            if age_us >= patience_us {
-                lost |= board.lose(index);
-            } else {
-                let left = patience_us - age_us;
-                wait = Some(wait.map_or(left, |wait: u32| wait.max(left)));
-            }
-        }
-        (lost, wait)
+        board.overdue((newest_us, newest_end), now_us, patience_us)
     }
 
     /// RFC 8985 section 6.2.4: the peer had what we sent again; the window was too narrow. Once in a

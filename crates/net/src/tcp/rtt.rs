@@ -1,6 +1,12 @@
-//! Round trips and the retransmission timeout. Source: RFC 6298; Linux's bounds.
+//! Round trips and the retransmission timeout.
+//!
+//! What was sent once is timed to the microsecond. Of what was sent again Karn's rule takes no sample
+//! (RFC 6298 section 3), because nobody knows which of the two is acknowledged; the echo of a timestamp
+//! knows (RFC 7323 section 4.1), to the millisecond. Source: those; Linux's bounds.
 
 use super::Session;
+use super::sequence::before;
+use crate::state::hot::flag;
 
 /// Before the first sample: RFC 6298 section 2.1.
 pub(crate) const TIMEOUT_FIRST_US: u32 = 1_000_000;
@@ -9,6 +15,8 @@ pub(crate) const TIMEOUT_AFTER_LOST_SYN_US: u32 = 3_000_000;
 /// RFC 6298 section 2.4 asks for a second; like Linux (and RFC 8961's reasoning) we take 200 ms as
 /// the least *margin* over the smoothed round trip.
 const MARGIN_US: u32 = 200_000;
+/// Older echoes are none: the retransmission timeout's bound, in milliseconds.
+const ECHO_MS_MAX: u32 = TIMEOUT_MAX_US / 1_000;
 /// RFC 6298 section 2.5 allows 60 s or more; Linux has 120.
 pub(crate) const TIMEOUT_MAX_US: u32 = 120_000_000;
 
@@ -26,6 +34,47 @@ impl Session<'_> {
             let error = hot.srtt_us.abs_diff(rtt_us);
             hot.rttvar_us = hot.rttvar_us - hot.rttvar_us / 4 + error / 4;
             hot.srtt_us = (hot.srtt_us - hot.srtt_us / 8 + rtt_us / 8).max(1);
+        }
+    }
+
+    /// Our timestamp in what left at `sent_us`.
+    pub(crate) fn stamp_at(&self, sent_us: u32) -> u32 {
+        let age_us = u64::from(self.common.now_us.wrapping_sub(sent_us));
+        let sent_ms = (self.common.now_ns / 1_000).wrapping_sub(age_us) / 1_000;
+        (sent_ms as u32).wrapping_add(self.hot.ts_offset)
+    }
+
+    /// A sample from an acknowledgment of what left last at `sent_us` and not for the first time.
+    ///
+    /// An older echo tells of an earlier time, or only that acknowledgments in between were lost; that
+    /// makes round trips look longer, and the timeout later. After a timeout it is wanted, because the
+    /// round trip may be longer than the timeout; elsewhere RACK and probes know better what is lost.
+    pub(crate) fn sample_again(&mut self, sent_us: u32, echo: u32) {
+        let rtt_us = self.common.now_us.wrapping_sub(sent_us);
+        if !before(echo, self.stamp_at(sent_us)) {
+            // Sooner than any answer was: to one that left within the same millisecond.
+            if rtt_us >= self.cold.rack.min_rtt_us {
+                self.sample_rtt(rtt_us);
+            }
+        } else if self.hot.has(flag::RECOVERY) && self.cold.after_timeout {
+            self.sample_echo(echo);
+        }
+    }
+
+    /// A sample from an echo alone. The clock of milliseconds tells only between which bounds the round
+    /// trip lies: where what is believed lies between them too, it says nothing new.
+    pub(crate) fn sample_echo(&mut self, echo: u32) {
+        let ms = self.timestamp().wrapping_sub(echo);
+        if ms > ECHO_MS_MAX {
+            // Of no clock of ours.
+            return;
+        }
+        let srtt_us = self.hot.srtt_us;
+        let (least, most) = (ms.saturating_sub(1) * 1_000 + 1, (ms + 1) * 1_000 - 1);
+        if srtt_us == 0 {
+            self.sample_rtt(ms.max(1) * 1_000);
+        } else if !(least..=most).contains(&srtt_us) {
+            self.sample_rtt(srtt_us.clamp(least, most));
         }
     }
 

@@ -2,17 +2,28 @@
 //!
 //! One test at a time: a control session on which both sides tell their state, a byte each, and
 //! parameters and results as JSON behind their length (big-endian, 32 bits); and data sessions, which
-//! name their test by the 37 bytes that its control session began with. TCP only, either way.
+//! name their test by the 37 bytes that its control session began with, or datagrams, which begin with
+//! a greeting that is answered. Either way, or both at once.
 //! Must stay true: what a client sends is bounded, whatever it is; a client that goes away ends its
 //! test and nothing else. Source: the protocol as iperf 3.12 speaks it, observed.
 
-use super::{BACKLOG, NAP, SHORT_NAP, Served};
+mod protocol;
+mod stream;
+
+use super::attend::{self, attend};
+use super::{SHORT_NAP, Served};
 use crate::sock::client::{Client, ClientError, Socket};
-use serde::{Deserialize, Serialize};
+use crate::sock::layout::CHUNK_BYTES;
+use protocol::{
+    ACCESS_DENIED, COOKIE_BYTES, CREATE_STREAMS, DISPLAY_RESULTS, EXCHANGE_RESULTS,
+    MESSAGE_BYTES_MAX, PARAM_EXCHANGE, Parameters, Results, SERVER_ERROR, StreamResults, TEST_END,
+    TEST_RUNNING, TEST_START, message,
+};
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+use stream::{Place, Stream};
 
 /// Serves at `local` until `stop`.
 pub(super) fn serve(
@@ -21,37 +32,24 @@ pub(super) fn serve(
     stop: &AtomicBool,
     listening: impl FnOnce(),
 ) -> Result<Served, ClientError> {
-    let listener = client.listen(local, BACKLOG)?;
-    listening();
-    let mut server = Server {
+    let datagrams = client.bind_udp(local)?;
+    let server = Server {
         client,
+        datagrams,
         strangers: HashMap::new(),
         test: None,
         served: Served::default(),
     };
-    while !stop.load(Ordering::Acquire) {
-        let sends = server.test.as_ref().is_some_and(Test::sends);
-        server.client.poll(if sends { SHORT_NAP } else { NAP })?;
-        while let Some(socket) = server.client.next_ready() {
-            if socket == listener {
-                while let Some((session, _)) = server.client.accept(listener) {
-                    server.served.sessions += 1;
-                    server.strangers.insert(session, Vec::new());
-                    server.hear(session)?;
-                }
-            } else {
-                server.hear(socket)?;
-            }
-        }
-        server.send()?;
-    }
-    Ok(server.served)
+    attend(server, local, stop, listening)
 }
 
 struct Server<'c> {
     client: &'c mut Client,
-    /// Sessions that have not said yet which test they belong to, and what they said so far.
-    strangers: HashMap<Socket, Vec<u8>>,
+    /// Of all streams of datagrams.
+    datagrams: Socket,
+    /// Sessions that have not said yet which test they belong to: which one they are, and what they
+    /// said so far.
+    strangers: HashMap<Socket, (u64, Vec<u8>)>,
     test: Option<Test>,
     served: Served,
 }
@@ -69,11 +67,6 @@ struct Test {
     seconds: f64,
 }
 
-struct Stream {
-    socket: Socket,
-    bytes: u64,
-}
-
 /// What the test waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
@@ -84,45 +77,42 @@ enum Step {
     Farewell,
 }
 
-/// What a client asks for; iperf3 leaves out what is 0 or false.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Parameters {
-    tcp: bool,
-    parallel: Option<usize>,
-    reverse: bool,
-    bidirectional: bool,
-}
-
-/// What each side tells the other in the end.
-#[derive(Serialize)]
-struct Results {
-    cpu_util_total: f64,
-    cpu_util_user: f64,
-    cpu_util_system: f64,
-    /// 0: retransmissions are not told; -1: this side does not send.
-    sender_has_retransmits: i32,
-    congestion_used: &'static str,
-    streams: Vec<StreamResults>,
-}
-
-#[derive(Serialize)]
-struct StreamResults {
-    id: usize,
-    bytes: u64,
-    retransmits: i32,
-    jitter: f64,
-    errors: u32,
-    packets: u32,
-    start_time: f64,
-    end_time: f64,
-}
-
 /// Whether a session goes on.
 #[derive(PartialEq, Eq)]
 enum Then {
     GoOn,
     End,
+}
+
+impl attend::Server for Server<'_> {
+    fn client(&mut self) -> &mut Client {
+        self.client
+    }
+
+    fn served(&mut self) -> &mut Served {
+        &mut self.served
+    }
+
+    fn is_pressed(&self) -> bool {
+        self.test.as_ref().is_some_and(Test::sends)
+    }
+
+    fn opened(&mut self, session: Socket) {
+        let which = self.served.sessions;
+        self.strangers.insert(session, (which, Vec::new()));
+    }
+
+    fn look(&mut self, socket: Socket) -> Result<(), ClientError> {
+        if socket == self.datagrams {
+            self.hear_datagrams()
+        } else {
+            self.hear(socket)
+        }
+    }
+
+    fn go_on(&mut self) -> Result<(), ClientError> {
+        self.send()
+    }
 }
 
 impl Server<'_> {
@@ -153,14 +143,14 @@ impl Server<'_> {
     }
 
     fn take(&mut self, socket: Socket, bytes: Vec<u8>) -> Result<Then, ClientError> {
-        if let Some(mut said) = self.strangers.remove(&socket) {
+        if let Some((which, mut said)) = self.strangers.remove(&socket) {
             said.extend(bytes);
             if said.len() < COOKIE_BYTES {
-                self.strangers.insert(socket, said);
+                self.strangers.insert(socket, (which, said));
                 return Ok(Then::GoOn);
             }
             let rest = said.split_off(COOKIE_BYTES);
-            return self.introduce(socket, said, rest);
+            return self.introduce(socket, which, said, rest);
         }
         let Some(test) = &mut self.test else {
             return Ok(Then::End);
@@ -169,18 +159,75 @@ impl Server<'_> {
             test.said.extend(bytes);
             return self.advance();
         }
-        if let Some(stream) = test.streams.iter_mut().find(|it| it.socket == socket)
-            && !test.parameters.reverse
+        if let Some(stream) = test.stream(Place::Session(socket))
+            && !stream.sends
         {
             stream.bytes += bytes.len() as u64;
         }
         Ok(Then::GoOn)
     }
 
+    /// Takes what datagrams there are.
+    fn hear_datagrams(&mut self) -> Result<(), ClientError> {
+        while let Some((received, peer)) = self.client.receive_from(self.datagrams) {
+            let heard = self.take_datagram(peer, received.bytes());
+            self.client.release(received);
+            heard?;
+        }
+        Ok(())
+    }
+
+    fn take_datagram(&mut self, peer: SocketAddr, bytes: &[u8]) -> Result<(), ClientError> {
+        self.served.datagrams += 1;
+        self.served.received_bytes += bytes.len() as u64;
+        let Some(test) = self.test.as_mut().filter(|test| test.parameters.udp) else {
+            return Ok(());
+        };
+        let wide = test.parameters.counts_wide();
+        let known = test.stream(Place::Peer(peer));
+        if let Some(answer) = stream::greeting(bytes) {
+            let new = known.is_none();
+            if new && test.step != Step::Streams {
+                return Ok(());
+            }
+            // No buffer free: lost, as datagrams are; the client waits for it, and gives up.
+            self.client.send_to(self.datagrams, peer, &answer)?;
+            if new {
+                let serial = self.served.datagrams;
+                self.join(Stream::new(Place::Peer(peer), serial))?;
+            }
+        } else if let Some(stream) = known
+            && !stream.sends
+        {
+            stream.take(bytes, wide);
+        }
+        Ok(())
+    }
+
+    /// One more stream of the test; with the last it begins.
+    fn join(&mut self, stream: Stream) -> Result<(), ClientError> {
+        let Some(test) = &mut self.test else {
+            return Ok(());
+        };
+        test.streams.push(stream);
+        if test.streams.len() < test.parameters.streams() {
+            return Ok(());
+        }
+        test.streams.sort_by_key(|stream| stream.serial);
+        for (index, stream) in test.streams.iter_mut().enumerate() {
+            stream.sends = test.parameters.sends_on(index);
+        }
+        test.step = Step::End;
+        test.begun = Instant::now();
+        let control = test.control;
+        self.tell(control, &[TEST_START, TEST_RUNNING])
+    }
+
     /// A session has said which test it belongs to.
     fn introduce(
         &mut self,
         socket: Socket,
+        which: u64,
         cookie: Vec<u8>,
         rest: Vec<u8>,
     ) -> Result<Then, ClientError> {
@@ -199,17 +246,12 @@ impl Server<'_> {
                 self.tell(socket, &[PARAM_EXCHANGE])?;
                 self.advance()
             }
-            Some(test) if test.cookie == cookie && test.step == Step::Streams => {
-                test.streams.push(Stream {
-                    socket,
-                    bytes: rest.len() as u64,
-                });
-                if test.streams.len() == test.parallel() {
-                    test.step = Step::End;
-                    test.begun = Instant::now();
-                    let control = test.control;
-                    self.tell(control, &[TEST_START, TEST_RUNNING])?;
-                }
+            Some(test)
+                if test.cookie == cookie && test.step == Step::Streams && test.parameters.tcp =>
+            {
+                let mut stream = Stream::new(Place::Session(socket), which);
+                stream.bytes = rest.len() as u64;
+                self.join(stream)?;
                 Ok(Then::GoOn)
             }
             Some(_) => {
@@ -232,10 +274,7 @@ impl Server<'_> {
                         return Ok(test.patience());
                     };
                     let parameters: Option<Parameters> = serde_json::from_slice(&text).ok();
-                    let can = |it: &Parameters| {
-                        it.tcp && !it.bidirectional && it.parallel.unwrap_or(1) <= STREAMS_MAX
-                    };
-                    let Some(parameters) = parameters.filter(can) else {
+                    let Some(parameters) = parameters.filter(Parameters::is_possible) else {
                         // Two numbers follow: iperf3's own, and errno's.
                         self.tell(control, &[SERVER_ERROR, 0, 0, 0, 0, 0, 0, 0, 0])?;
                         return Ok(Then::End);
@@ -253,10 +292,11 @@ impl Server<'_> {
                     }
                     test.step = Step::Results;
                     test.seconds = test.begun.elapsed().as_secs_f64();
-                    if test.parameters.reverse {
-                        // A client that is in the middle of reading a block waits for its end.
-                        for stream in &test.streams {
-                            self.client.close(stream.socket)?;
+                    // A client that is in the middle of reading a block waits for its end.
+                    for stream in test.streams.iter_mut().filter(|stream| stream.sends) {
+                        if let Place::Session(socket) = stream.place {
+                            self.client.close(socket)?;
+                            stream.place = Place::None;
                         }
                     }
                     self.tell(control, &[EXCHANGE_RESULTS])?;
@@ -285,22 +325,20 @@ impl Server<'_> {
         let Some(test) = self.test.as_mut().filter(|test| test.sends()) else {
             return Ok(());
         };
-        for stream in &mut test.streams {
-            while self.client.sending(stream.socket) < CHUNKS_MAX {
-                let Some(mut buffer) = self.client.buffer() else {
-                    return Ok(());
-                };
-                let count = buffer.bytes_mut().len();
-                match self.client.send(stream.socket, buffer, count) {
-                    Ok(()) => {
-                        stream.bytes += count as u64;
-                        self.served.sent_bytes += count as u64;
-                    }
-                    Err(ClientError::Lost) => return Err(ClientError::Lost),
-                    // Its end is told by the control session.
-                    Err(ClientError::Socket(_)) => break,
+        let parameters = &test.parameters;
+        let elapsed = test.begun.elapsed();
+        for stream in test.streams.iter_mut().filter(|stream| stream.sends) {
+            let sent = match stream.place {
+                Place::Session(socket) => {
+                    send_bytes(self.client, stream, socket, elapsed, parameters)?
                 }
-            }
+                Place::Peer(peer) => {
+                    let to = (self.datagrams, peer);
+                    send_datagrams(self.client, stream, to, elapsed, parameters)?
+                }
+                Place::None => 0,
+            };
+            self.served.sent_bytes += sent;
         }
         Ok(())
     }
@@ -325,11 +363,13 @@ impl Server<'_> {
         self.strangers.remove(&socket);
         if let Some(test) = self.test.take_if(|test| test.control == socket) {
             for stream in test.streams {
-                // What is still to be sent there, nobody wants.
-                self.client.abort(stream.socket)?;
+                if let Place::Session(socket) = stream.place {
+                    // What is still to be sent there, nobody wants.
+                    self.client.abort(socket)?;
+                }
             }
         } else if let Some(test) = &mut self.test
-            && test.streams.iter().any(|stream| stream.socket == socket)
+            && test.stream(Place::Session(socket)).is_some()
         {
             // Its count is still to be told; the client closes it before it asks.
             return Ok(());
@@ -339,12 +379,12 @@ impl Server<'_> {
 }
 
 impl Test {
-    fn parallel(&self) -> usize {
-        self.parameters.parallel.unwrap_or(1).max(1)
+    fn sends(&self) -> bool {
+        self.parameters.sends() && self.step == Step::End
     }
 
-    fn sends(&self) -> bool {
-        self.parameters.reverse && self.step == Step::End
+    fn stream(&mut self, place: Place) -> Option<&mut Stream> {
+        self.streams.iter_mut().find(|stream| stream.place == place)
     }
 
     /// Whether to wait for the rest of a message.
@@ -363,75 +403,77 @@ impl Test {
             id: if index == 0 { 1 } else { index + 2 },
             bytes: stream.bytes,
             retransmits: -1,
-            jitter: 0.0,
-            errors: 0,
-            packets: 0,
+            jitter: stream.jitter,
+            errors: stream.lost,
+            packets: stream.packets,
             start_time: 0.0,
             end_time: self.seconds,
         });
-        let results = Results {
+        Results {
             cpu_util_total: 0.0,
             cpu_util_user: 0.0,
             cpu_util_system: 0.0,
-            sender_has_retransmits: if self.parameters.reverse { 0 } else { -1 },
+            sender_has_retransmits: if self.parameters.sends() { 0 } else { -1 },
             congestion_used: "cubic",
             streams: streams.collect(),
+        }
+        .message()
+    }
+}
+
+/// Keeps some chunks on their way, as far as they are due; how many bytes.
+fn send_bytes(
+    client: &mut Client,
+    stream: &mut Stream,
+    socket: Socket,
+    elapsed: Duration,
+    parameters: &Parameters,
+) -> Result<u64, ClientError> {
+    let before = stream.bytes;
+    while client.sending(socket) < CHUNKS_MAX
+        && stream.is_due(CHUNK_BYTES, elapsed, parameters.bandwidth)
+    {
+        let Some(mut buffer) = client.buffer() else {
+            break;
         };
-        // Numbers and short texts: nothing in it can fail to be written.
-        let text = serde_json::to_vec(&results).unwrap_or_default();
-        let mut bytes = (text.len() as u32).to_be_bytes().to_vec();
-        bytes.extend(text);
-        bytes
+        let count = buffer.bytes_mut().len();
+        match client.send(socket, buffer, count) {
+            Ok(()) => stream.bytes += count as u64,
+            Err(ClientError::Lost) => return Err(ClientError::Lost),
+            // Its end is told by the control session.
+            Err(ClientError::Socket(_)) => break,
+        }
     }
+    Ok(stream.bytes - before)
 }
 
-/// Takes a message from the front of what was said, if all of it is there.
-fn message(said: &mut Vec<u8>) -> Option<Vec<u8>> {
-    let length = u32::from_be_bytes(*said.first_chunk()?) as usize;
-    let end = length.checked_add(4).filter(|&end| end <= said.len())?;
-    let rest = said.split_off(end);
-    let mut message = std::mem::replace(said, rest);
-    message.drain(..4);
-    Some(message)
+/// The same with datagrams to a peer.
+fn send_datagrams(
+    client: &mut Client,
+    stream: &mut Stream,
+    (socket, peer): (Socket, SocketAddr),
+    elapsed: Duration,
+    parameters: &Parameters,
+) -> Result<u64, ClientError> {
+    let before = stream.bytes;
+    let mut datagram = vec![0; parameters.datagram_bytes()];
+    while client.sending(socket) < CHUNKS_MAX
+        && stream.is_due(datagram.len(), elapsed, parameters.bandwidth)
+    {
+        let numbered = stream.packets;
+        stream.head(&mut datagram, parameters.counts_wide());
+        match client.send_to(socket, peer, &datagram) {
+            Ok(true) => stream.bytes += datagram.len() as u64,
+            Err(ClientError::Lost) => return Err(ClientError::Lost),
+            Ok(false) | Err(ClientError::Socket(_)) => {
+                // It has not gone.
+                stream.packets = numbered;
+                break;
+            }
+        }
+    }
+    Ok(stream.bytes - before)
 }
 
-const TEST_START: u8 = 1;
-const TEST_RUNNING: u8 = 2;
-const TEST_END: u8 = 4;
-const PARAM_EXCHANGE: u8 = 9;
-const CREATE_STREAMS: u8 = 10;
-const EXCHANGE_RESULTS: u8 = 13;
-const DISPLAY_RESULTS: u8 = 14;
-const ACCESS_DENIED: u8 = 0xff;
-const SERVER_ERROR: u8 = 0xfe;
-/// 36 letters and a zero.
-const COOKIE_BYTES: usize = 37;
-/// The longest message that a client may send, in bytes.
-const MESSAGE_BYTES_MAX: usize = 64 << 10;
-/// As many as iperf3 itself allows.
-const STREAMS_MAX: usize = 128;
-/// Chunks of 16 KiB on their way for one stream.
+/// Chunks on their way for one stream, or datagrams for all.
 const CHUNKS_MAX: u32 = 32;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn messages_are_taken_whole_or_not_at_all() {
-        let mut said = vec![0, 0, 0, 3, b'a', b'b'];
-        assert_eq!(message(&mut said), None);
-        said.extend(b"cd");
-        assert_eq!(message(&mut said).unwrap(), b"abc");
-        assert_eq!(said, b"d");
-        let mut said = vec![0xff; 8];
-        assert_eq!(message(&mut said), None, "a length that nobody keeps");
-    }
-
-    #[test]
-    fn what_a_client_leaves_out_is_its_default() {
-        let text = br#"{"tcp":true,"omit":0,"time":1,"len":131072,"pacing_timer":1000}"#;
-        let parameters: Parameters = serde_json::from_slice(text).unwrap();
-        assert!(parameters.tcp && !parameters.reverse && parameters.parallel.is_none());
-    }
-}

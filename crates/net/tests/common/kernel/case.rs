@@ -1,0 +1,333 @@
+//! What is done to a session and by its two applications, from a seed.
+//!
+//! Must stay true: what each application sees follows from the case alone, whatever the timing: a
+//! reset, for example, comes only when the peer has read all that it can read before.
+
+use crate::common::Random;
+
+/// What a wire does to the frames of one session; shares in millionths.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Weather {
+    pub(crate) loss: u64,
+    pub(crate) late: u64,
+    pub(crate) twice: u64,
+    pub(crate) corrupt: u64,
+    /// Each way takes so long.
+    pub(crate) delay_ns: u64,
+    /// Those that are overtaken take so much longer.
+    pub(crate) late_ns: u64,
+}
+
+/// What becomes of one frame.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Fate {
+    pub(crate) lost: bool,
+    pub(crate) late: bool,
+    pub(crate) twice: bool,
+    /// Which bit flips, taken modulo how many there are.
+    pub(crate) corrupt: Option<u64>,
+}
+
+impl Weather {
+    /// The fate of the `number`th frame of a direction: the same for whoever sends it.
+    pub(crate) fn fate(&self, seed: u64, direction: usize, number: u64) -> Fate {
+        let mut random = Random(seed ^ (number << 20) ^ ((direction as u64 + 1) << 60));
+        random.bits();
+        Fate {
+            lost: random.happens(self.loss),
+            late: random.happens(self.late),
+            twice: random.happens(self.twice),
+            corrupt: random.happens(self.corrupt).then(|| random.bits()),
+        }
+    }
+}
+
+/// One thing that an application does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// One write of so many bytes, gone on with where only a part was taken.
+    Write(usize),
+    /// Reads so many bytes.
+    Read(usize),
+    /// Reads until the end.
+    ReadToEnd,
+    /// Does nothing for so many milliseconds.
+    Pause(u64),
+    /// Waits until the other lane is done.
+    AfterOther,
+    ShutDown,
+    Close,
+    Reset,
+    /// Reads, and now and then writes a byte, until it fails.
+    UntilBroken,
+}
+
+/// One of the two applications: its two lanes go on side by side; when both are done it closes.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Script {
+    pub(crate) lanes: [Vec<Step>; 2],
+    pub(crate) no_delay: bool,
+    /// TCP_MAXSEG; none for no wish.
+    pub(crate) segment_bytes: Option<u16>,
+    pub(crate) receive_bytes: u32,
+    pub(crate) send_bytes: u32,
+}
+
+/// All of it.
+#[derive(Debug, Clone)]
+pub(crate) struct Case {
+    pub(crate) seed: u64,
+    pub(crate) kind: Kind,
+    pub(crate) v6: bool,
+    pub(crate) weather: Weather,
+    /// Of the client and of the server.
+    pub(crate) scripts: [Script; 2],
+    /// Without it the client finds nobody.
+    pub(crate) listens: bool,
+}
+
+/// What the case is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Both send a stream at once.
+    Streams,
+    /// One answers when the other has said all.
+    HalfClose,
+    /// Question and answer in turn.
+    Turns,
+    /// A reader that lets the window fill.
+    FullWindow,
+    /// Writes and closes without a word.
+    CloseAfterWriting,
+    /// One resets when the other has read all.
+    Reset,
+    /// One resets while the other has bytes to read, which it still gets.
+    ResetUnread,
+    /// One closes with bytes unread.
+    Unread,
+    /// One writes on when the other has closed.
+    WriteOn,
+    /// Nobody listens.
+    Refused,
+}
+
+const KINDS: [Kind; 12] = [
+    Kind::Streams,
+    Kind::HalfClose,
+    Kind::Turns,
+    Kind::FullWindow,
+    Kind::CloseAfterWriting,
+    Kind::Reset,
+    Kind::ResetUnread,
+    Kind::Streams,
+    Kind::Unread,
+    Kind::WriteOn,
+    Kind::Turns,
+    Kind::Refused,
+];
+
+impl Case {
+    pub(crate) fn of(seed: u64) -> Self {
+        let mut random = Random(seed.wrapping_mul(0x5851_f42d_4c95_7f2d));
+        let kind = KINDS[seed as usize % KINDS.len()];
+        let v6 = random.happens(500_000);
+        let delay_ns = 50_000 + random.below(3_000_000);
+        let weather = Weather {
+            loss: pick(&mut random, &[0, 0, 10_000, 30_000, 80_000]),
+            late: pick(&mut random, &[0, 0, 0, 20_000, 100_000]),
+            twice: pick(&mut random, &[0, 0, 30_000]),
+            corrupt: pick(&mut random, &[0, 0, 0, 10_000]),
+            delay_ns,
+            late_ns: random.below(4 * delay_ns) + 100_000,
+        };
+        let mut plan = Plan {
+            bad: weather.loss + weather.corrupt > 0,
+            segment_bytes: 1448,
+            random,
+        };
+        let mut scripts = [plan.script(), plan.script()];
+        let wish = |script: &Script| usize::from(script.segment_bytes.unwrap_or(1460));
+        plan.segment_bytes = wish(&scripts[0]).min(wish(&scripts[1]));
+        let lanes = plan.lanes(kind);
+        if kind == Kind::FullWindow {
+            let small = 4096 + plan.random.below(12_000) as u32;
+            scripts[1].receive_bytes = small;
+        }
+        for (script, lanes) in scripts.iter_mut().zip(lanes) {
+            script.lanes = lanes;
+        }
+        // Either may begin.
+        if kind != Kind::Refused && plan.random.happens(500_000) {
+            scripts.swap(0, 1);
+        }
+        Self {
+            seed,
+            kind,
+            v6,
+            weather,
+            scripts,
+            listens: kind != Kind::Refused,
+        }
+    }
+
+    /// The largest segment that either wants, in bytes.
+    pub(crate) fn segment_bytes(&self) -> u16 {
+        let wishes = self.scripts.iter().filter_map(|it| it.segment_bytes);
+        wishes.min().unwrap_or(1460)
+    }
+}
+
+fn pick<T: Copy>(random: &mut Random, of: &[T]) -> T {
+    of[random.below(of.len() as u64) as usize]
+}
+
+/// What scripts are drawn from.
+struct Plan {
+    random: Random,
+    /// Whether frames get lost: less is sent then.
+    bad: bool,
+    segment_bytes: usize,
+}
+
+impl Plan {
+    fn script(&mut self) -> Script {
+        let random = &mut self.random;
+        Script {
+            lanes: Default::default(),
+            no_delay: random.happens(500_000),
+            segment_bytes: pick(random, &[None, None, None, Some(88), Some(536), Some(1200)]),
+            receive_bytes: pick(random, &[8192, 40_000, 200_000, 1 << 20]),
+            send_bytes: pick(random, &[16_384, 100_000, 1 << 20]),
+        }
+    }
+
+    /// How much is sent in one go, in all.
+    fn volume(&mut self) -> usize {
+        let segments = if self.bad { 120 } else { 600 };
+        let most = segments * self.segment_bytes as u64;
+        1 + match self.random.below(4) {
+            0 => self.random.below(self.segment_bytes as u64 * 3),
+            _ => self.random.below(most),
+        } as usize
+    }
+
+    /// Writes of many sizes that are `bytes` in all.
+    fn writes(&mut self, mut bytes: usize) -> Vec<Step> {
+        let mut steps = Vec::new();
+        while bytes > 0 {
+            let mss = self.segment_bytes;
+            let size = match self.random.below(8) {
+                0 if steps.len() < 40 => 1,
+                1 if steps.len() < 40 => mss - 1,
+                2 if steps.len() < 40 => mss + 1,
+                3 => mss * 4,
+                4 => 1 + self.random.below(20_000) as usize,
+                5 => 1 + self.random.below(3_000) as usize,
+                _ => 65_536,
+            };
+            let size = size.min(bytes);
+            steps.push(Step::Write(size));
+            bytes -= size;
+            if self.random.happens(60_000) && steps.len() < 100 {
+                steps.push(Step::Pause(1 + self.random.below(30)));
+            }
+        }
+        steps
+    }
+
+    fn pause(&mut self) -> Vec<Step> {
+        match self.random.below(3) {
+            0 => vec![Step::Pause(1 + self.random.below(60))],
+            _ => Vec::new(),
+        }
+    }
+
+    /// Both applications' lanes.
+    fn lanes(&mut self, kind: Kind) -> [[Vec<Step>; 2]; 2] {
+        use Step::{AfterOther, Close, Read, ReadToEnd, ShutDown, UntilBroken, Write};
+        match kind {
+            Kind::Streams => [(); 2].map(|()| {
+                let volume = self.volume();
+                let writes = [self.pause(), self.writes(volume), vec![ShutDown]].concat();
+                [writes, [self.pause(), vec![ReadToEnd]].concat()]
+            }),
+            Kind::HalfClose => {
+                let volumes = [self.volume(), self.volume()];
+                let first = [self.writes(volumes[0]), vec![ShutDown]].concat();
+                let answer = [vec![AfterOther], self.writes(volumes[1])].concat();
+                [[first, vec![ReadToEnd]], [answer, vec![ReadToEnd]]]
+            }
+            Kind::Turns => {
+                let (mut one, mut two) = (Vec::new(), Vec::new());
+                for _ in 0..1 + self.random.below(30) {
+                    let [ask, answer] = [(); 2].map(|()| match self.random.below(4) {
+                        0 => 1,
+                        1 => self.segment_bytes,
+                        2 => 1 + self.random.below(200) as usize,
+                        _ => 1 + self.random.below(3 * self.segment_bytes as u64) as usize,
+                    });
+                    one.extend([Write(ask), Read(answer)]);
+                    two.extend([Read(ask), Write(answer)]);
+                }
+                if self.random.happens(500_000) {
+                    one.extend([ShutDown, ReadToEnd]);
+                    two.push(ReadToEnd);
+                } else {
+                    two.push(Close);
+                    one.push(ReadToEnd);
+                }
+                [[one, Vec::new()], [two, Vec::new()]]
+            }
+            Kind::FullWindow => {
+                let volume = 60_000 + self.volume();
+                let pause = Step::Pause(100 + self.random.below(500));
+                let writes = [self.writes(volume), vec![ShutDown]].concat();
+                let mut reads = vec![pause];
+                if self.random.happens(500_000) {
+                    reads.extend([Read(1 + self.random.below(9_000) as usize), pause]);
+                }
+                reads.push(ReadToEnd);
+                [[writes, vec![ReadToEnd]], [reads, Vec::new()]]
+            }
+            Kind::CloseAfterWriting => {
+                let volume = self.volume();
+                let writes = [self.writes(volume), vec![Close]].concat();
+                let end = if self.random.happens(500_000) {
+                    vec![ReadToEnd]
+                } else {
+                    vec![Read(volume), Close]
+                };
+                [[writes, Vec::new()], [end, Vec::new()]]
+            }
+            Kind::Reset => {
+                let (ask, answer) = (self.volume(), self.volume());
+                let one = [self.writes(ask), vec![Read(answer), Step::Reset]].concat();
+                let two = [vec![Read(ask)], self.writes(answer), vec![UntilBroken]].concat();
+                [[one, Vec::new()], [two, Vec::new()]]
+            }
+            Kind::ResetUnread => {
+                // One segment: with its first byte all of it has come.
+                let bytes = 2 + self.random.below(self.segment_bytes as u64 / 2) as usize;
+                let one = vec![Write(bytes), Read(1), Step::Reset];
+                let two = vec![Read(1), Write(1), Step::Pause(100)];
+                let two = [two, vec![Read(bytes - 1), UntilBroken]].concat();
+                [[one, Vec::new()], [two, Vec::new()]]
+            }
+            Kind::Unread => {
+                // The answer is one segment: with its first byte all of it has come.
+                let answer = 2 + self.random.below(self.segment_bytes as u64 / 2) as usize;
+                let ask = self.volume();
+                let one = [self.writes(ask), vec![Read(1), Close]].concat();
+                let two = vec![Read(ask), Write(answer), UntilBroken];
+                [[one, Vec::new()], [two, Vec::new()]]
+            }
+            Kind::WriteOn => {
+                let ask = self.volume();
+                let one = [self.writes(ask), vec![ReadToEnd, UntilBroken]].concat();
+                let two = vec![Read(ask), Close];
+                [[one, Vec::new()], [two, Vec::new()]]
+            }
+            Kind::Refused => [[vec![Write(1)], Vec::new()], Default::default()],
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! The wire between two ends: what it does to frames, and a record of what passed.
+//!
+//! Why here: each session has weather of its own, and its `n`th frame each way suffers what the seed
+//! says, whoever sends it. Frames of anything but TCP pass. Must stay true: a frame is noted when an
+//! end sent it, and again when the other gets it.
+
+use super::case::{Case, Weather};
+use super::segment::{self, Segment};
+use sidecore_net::nic::middleware::{Frame, Impairment, Queue};
+use sidecore_net::nic::{
+    Capabilities, Nic, NicError, Outgoing, Received, ReceivedChecksum, TransmitChecksum,
+};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
+
+/// A segment that was sent, or that arrived.
+#[derive(Debug, Clone)]
+pub(crate) struct Passed {
+    pub(crate) at_ns: u64,
+    /// 0 from the client, 1 from the server.
+    pub(crate) direction: usize,
+    pub(crate) arrived: bool,
+    /// What became of it, where it was sent.
+    pub(crate) fate: &'static str,
+    pub(crate) segment: Segment,
+}
+
+/// What is known of one session on the wire.
+#[derive(Debug, Default)]
+pub(crate) struct Flow {
+    weather: Option<(Weather, u64)>,
+    counts: [u64; 2],
+    pub(crate) passed: Vec<Passed>,
+    /// Nothing passes any more.
+    pub(crate) cut: bool,
+}
+
+/// All sessions, by the server's port.
+#[derive(Debug, Default)]
+pub(crate) struct Flows {
+    first_port: u16,
+    pub(crate) all: Vec<Flow>,
+}
+
+impl Flows {
+    /// Sessions of these cases, `each` of them one after the other at ports from `first_port` on.
+    pub(crate) fn of(cases: &[Case], each: usize, first_port: u16) -> Self {
+        let flow = |case: &Case| Flow {
+            weather: Some((case.weather, case.seed)),
+            ..Flow::default()
+        };
+        let all = cases.iter().flat_map(|case| (0..each).map(|_| flow(case)));
+        Self {
+            first_port,
+            all: all.collect(),
+        }
+    }
+
+    /// The session of a segment, and its direction.
+    fn find(&mut self, ports: [u16; 2]) -> Option<(&mut Flow, usize)> {
+        let number = |port: u16| usize::from(port.checked_sub(self.first_port)?).into();
+        let known = |port| -> Option<usize> {
+            let number: Option<usize> = number(port);
+            number.filter(|&number| number < self.all.len())
+        };
+        let (number, direction) = match (known(ports[1]), known(ports[0])) {
+            (Some(number), _) => (number, 0),
+            (None, Some(number)) => (number, 1),
+            (None, None) => return None,
+        };
+        Some((&mut self.all[number], direction))
+    }
+
+    /// Notes that a frame arrives; false if it is not to.
+    fn arrives(&mut self, bytes: &[u8], now_ns: u64) -> bool {
+        let Some(segment) = Segment::parse(bytes) else {
+            return true;
+        };
+        let Some((flow, direction)) = self.find(segment.ports) else {
+            return true;
+        };
+        if !flow.cut {
+            flow.passed.push(Passed {
+                at_ns: now_ns,
+                direction,
+                arrived: true,
+                fate: if segment.intact { "" } else { "damaged" },
+                segment,
+            });
+        }
+        !flow.cut
+    }
+}
+
+/// What happens to frames that leave one end.
+pub(crate) struct Fates(pub(crate) Rc<RefCell<Flows>>);
+
+impl Impairment for Fates {
+    fn pass(&mut self, mut frame: Frame, now_ns: u64, queue: &mut Queue) {
+        let mut flows = self.0.borrow_mut();
+        let segment = Segment::parse(&frame.bytes);
+        let ports = segment.as_ref().map_or([0; 2], |segment| segment.ports);
+        let (Some(segment), Some((flow, direction))) = (segment, flows.find(ports)) else {
+            return queue.put(now_ns, frame);
+        };
+        let Some((weather, seed)) = flow.weather.filter(|_| !flow.cut) else {
+            return;
+        };
+        let fate = weather.fate(seed, direction, flow.counts[direction]);
+        flow.counts[direction] += 1;
+        let said = match (fate.lost, fate.corrupt, fate.late, fate.twice) {
+            (true, ..) => "lost",
+            (_, Some(_), ..) => "damaged",
+            (_, _, true, _) => "late",
+            (.., true) => "twice",
+            _ => "",
+        };
+        flow.passed.push(Passed {
+            at_ns: now_ns,
+            direction,
+            arrived: false,
+            fate: said,
+            segment,
+        });
+        if fate.lost {
+            return;
+        }
+        if let Some(bits) = fate.corrupt {
+            // No sum protects IPv6's header.
+            let v4 = frame.bytes[12] == 8;
+            let from = if v4 {
+                14
+            } else {
+                segment::transport_at(&frame.bytes).unwrap_or(14)
+            };
+            let bit = bits % ((frame.bytes.len() - from) as u64 * 8);
+            frame.bytes[from + (bit / 8) as usize] ^= 1 << (bit % 8);
+        }
+        let late_ns = if fate.late { weather.late_ns } else { 0 };
+        let due_ns = now_ns + weather.delay_ns + late_ns;
+        if fate.twice {
+            queue.put(due_ns, frame.clone());
+        }
+        queue.put(due_ns, frame);
+    }
+}
+
+/// Hands what has come out of one end's wire to `to`; how many frames.
+pub(crate) fn forward(
+    from: &mut impl Nic,
+    flows: &RefCell<Flows>,
+    now_ns: u64,
+    to: &mut dyn FnMut(&mut [u8]),
+) -> usize {
+    let taken = from.receive(BATCH, &mut |frame| {
+        if flows.borrow_mut().arrives(frame.bytes, now_ns) {
+            to(frame.bytes);
+        }
+    });
+    taken.expect("a NIC")
+}
+
+/// Sends a whole frame; one for which there is no room is lost, as in any switch.
+pub(crate) fn send(to: &mut impl Nic, bytes: &[u8]) {
+    let frame = Outgoing {
+        header: bytes,
+        payload: [&[], &[]],
+        checksum: TransmitChecksum::Complete,
+        segment_bytes: None,
+    };
+    to.transmit(&frame).expect("a NIC");
+}
+
+/// A NIC that hands in what was put into it: our stack's end of the wire.
+pub(crate) struct Store {
+    pub(crate) capabilities: Capabilities,
+    pub(crate) frames: Rc<RefCell<VecDeque<Vec<u8>>>>,
+}
+
+impl Nic for Store {
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    fn receive(
+        &mut self,
+        budget: usize,
+        sink: &mut dyn FnMut(Received<'_>),
+    ) -> Result<usize, NicError> {
+        for count in 0..budget {
+            let Some(mut bytes) = self.frames.borrow_mut().pop_front() else {
+                return Ok(count);
+            };
+            sink(Received {
+                bytes: &mut bytes,
+                checksum: ReceivedChecksum::Unknown,
+                segment_bytes: None,
+            });
+        }
+        Ok(budget)
+    }
+
+    fn transmit(&mut self, _: &Outgoing<'_>) -> Result<bool, NicError> {
+        Ok(true)
+    }
+
+    fn flush(&mut self) -> Result<(), NicError> {
+        Ok(())
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+const BATCH: usize = 256;
