@@ -370,3 +370,27 @@ fn the_grain_is_measured() {
     let svg = std::fs::read_to_string(folder.path().join("grain.svg")).expect("a picture");
     assert!(svg.starts_with("<svg") && svg.contains("MGPS"));
 }
+
+#[test]
+fn as_many_rounds_of_the_grain_as_are_asked_for_are_made() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let arguments = [
+        "bench",
+        "grain",
+        "--quick",
+        "--bootstraps",
+        "1",
+        "--taxa",
+        "5",
+        "--sites",
+        "100",
+        "--rounds",
+        "5",
+        "--json",
+    ];
+    let output = sidecore(folder.path(), &arguments);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{error}");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    assert_eq!(report["rows"][0]["rounds"], 5, "{report}");
+}

@@ -54,8 +54,8 @@ pub struct GrainOptions {
     pub bootstraps: Vec<u32>,
     /// Rounds for each number, at most; fewer where the time is over, but [`ROUNDS_MIN`].
     pub rounds: usize,
-    /// About how long all of it may take; each number has a share of it.
-    pub time: Duration,
+    /// About how long all of it may take, if that is bounded; each number has a share of it.
+    pub time: Option<Duration>,
     /// Taxa of the simulated alignment.
     pub taxa: usize,
     /// Its sites.
@@ -77,7 +77,7 @@ impl GrainOptions {
                 false => BOOTSTRAPS.to_vec(),
             },
             rounds: if quick { 3 } else { 21 },
-            time: Duration::from_secs(if quick { 40 } else { 400 }),
+            time: Some(Duration::from_secs(if quick { 40 } else { 400 })),
             taxa: if quick { 10 } else { 16 },
             sites: if quick { 2_000 } else { 6_000 },
             seed: 42,
@@ -88,10 +88,10 @@ impl GrainOptions {
 impl GrainOptions {
     /// How much of the time one number of bootstraps has: a run takes longer the more there are,
     /// and short runs need more rounds.
-    fn share_of(&self, bootstraps: u32) -> Duration {
+    fn share_of(&self, bootstraps: u32) -> Option<Duration> {
         let part = |count: u32| f64::from(count) + 8.0;
         let all: f64 = self.bootstraps.iter().map(|&count| part(count)).sum();
-        self.time.mul_f64(part(bootstraps) / all)
+        Some(self.time?.mul_f64(part(bootstraps) / all))
     }
 }
 
@@ -149,7 +149,8 @@ pub fn grain(
         let mut first: Option<Vec<String>> = None;
         let began = Instant::now();
         for round in 0..options.rounds {
-            if round >= ROUNDS_MIN && began.elapsed() > options.share_of(bootstraps) {
+            let is_over = |share| began.elapsed() > share;
+            if round >= ROUNDS_MIN && options.share_of(bootstraps).is_some_and(is_over) {
                 break;
             }
             for turn in 0..policies.len() {

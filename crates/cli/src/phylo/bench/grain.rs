@@ -14,7 +14,6 @@ use sidecore_sys::cpu;
 use sidecore_sys::machine::Machine;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 /// Arguments of `phylo bench grain`.
 #[derive(clap::Args)]
@@ -67,7 +66,7 @@ impl Args {
         options.hybrid = self.hybrid.unwrap_or(options.hybrid);
         options.bootstraps = self.bootstraps.unwrap_or(options.bootstraps);
         if let Some(rounds) = self.rounds {
-            (options.rounds, options.time) = (rounds.into(), Duration::MAX);
+            (options.rounds, options.time) = (rounds.into(), None);
         }
         options.taxa = self.taxa.map_or(options.taxa, usize::from);
         options.sites = self.sites.map_or(options.sites, |sites| sites as usize);
