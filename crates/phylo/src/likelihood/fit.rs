@@ -212,8 +212,8 @@ impl<R: Runner> Likelihood<R> {
     pub fn optimise(&mut self, epsilon: f64) -> Result<f64, LikelihoodError> {
         let lnl = self.optimise_from_here(epsilon)?;
         match self.reconsider_lengths()? {
-            Some(_) => self.optimise_from_here(epsilon),
-            None => Ok(lnl),
+            true => self.optimise_from_here(epsilon),
+            false => Ok(lnl),
         }
     }
 
@@ -232,21 +232,19 @@ impl<R: Runner> Likelihood<R> {
         }
         Ok(lnl)
     }
-}
 
-impl<R: Runner> Likelihood<R> {
     /// Fits lengths and parameters from the lengths that parsimony gives, where those that there are
-    /// have more than [`LONG`] times its changes: they may be on a lower top. What is better stays; the
-    /// log-likelihood, if that is another than before. Blocks.
+    /// have more than [`LONG`] times its changes: they may be on a lower top. What is better stays;
+    /// whether that is what was found here. Blocks.
     ///
     /// # Errors
     /// As [`Likelihood::evaluate`].
-    pub fn reconsider_lengths(&mut self) -> Result<Option<f64>, LikelihoodError> {
+    pub fn reconsider_lengths(&mut self) -> Result<bool, LikelihoodError> {
         let patterns: Vec<_> = self.parts.iter().map(Part::patterns).collect();
         let length = mean_length(&self.tree, &patterns);
         let branches = self.tree.edges().count() as f64;
         if self.tree.total_length() <= LONG * length * branches {
-            return Ok(None);
+            return Ok(false);
         }
         let before = self.evaluate()?;
         let (tree, parts) = (self.tree.clone(), self.parts.len());
@@ -263,7 +261,7 @@ impl<R: Runner> Likelihood<R> {
             }
             let better = self.evaluate()?;
             if better > before + RECONSIDERED_EPSILON {
-                return Ok(Some(better));
+                return Ok(true);
             }
             if better - lnl < RECONSIDERED_EPSILON {
                 break;
@@ -275,7 +273,7 @@ impl<R: Runner> Likelihood<R> {
             self.set_model(part, model);
             self.set_scale(part, scale);
         }
-        Ok(None)
+        Ok(false)
     }
 }
 
