@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Nanoseconds that a word takes from core `here` to core `there` and back: the least mean of a few
-/// short runs. None where the other core did not answer within [`TIME_MAX`]. Blocks for about a
+/// short runs. None where the other core did not answer within 0.2 s. Blocks for about a
 /// millisecond.
 ///
 /// # Errors

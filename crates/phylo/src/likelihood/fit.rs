@@ -234,7 +234,7 @@ impl<R: Runner> Likelihood<R> {
     }
 
     /// Fits lengths and parameters from the lengths that parsimony gives, where those that there are
-    /// have more than [`LONG`] times its changes: they may be on a lower top. What is better stays;
+    /// have more than three times its changes: they may be on a lower top. What is better stays;
     /// whether that is what was found here. Blocks.
     ///
     /// # Errors
