@@ -191,7 +191,7 @@ pub(crate) fn write(
     }
 }
 
-/// Bytes of the header that [`write`] makes between addresses of this one's family.
+/// Bytes of the header that [`write()`] makes between addresses of this one's family.
 #[inline]
 pub(crate) fn header_bytes(address: &Ip) -> usize {
     if address.is_v4() { V4_BYTES } else { V6_BYTES }
