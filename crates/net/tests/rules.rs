@@ -27,6 +27,34 @@ struct Segment {
     payload: Vec<u8>,
 }
 
+impl Segment {
+    /// From the peer to the stack.
+    fn frame(&self) -> Vec<u8> {
+        let len = 40 + self.options.len() + self.payload.len();
+        let mut bytes = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
+        let [high, low] = (len as u16).to_be_bytes();
+        bytes.extend([0x45, 0, high, low, 0, 0, 0x40, 0, 64, 6, 0, 0]);
+        bytes.extend([10, 0, 0, 2, 10, 0, 0, 1]);
+        let sum: u32 = bytes[14..34]
+            .chunks(2)
+            .map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]))
+            .sum();
+        let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+        bytes[24..26].copy_from_slice(&sum.to_be_bytes());
+        bytes.extend(self.port.to_be_bytes());
+        bytes.extend(80_u16.to_be_bytes());
+        bytes.extend(self.sequence.to_be_bytes());
+        bytes.extend(self.acknowledgment.to_be_bytes());
+        bytes.push((20 + self.options.len() as u8) / 4 * 16);
+        bytes.push(self.flags);
+        bytes.extend(self.window.to_be_bytes());
+        bytes.extend([0; 4]);
+        bytes.extend(&self.options);
+        bytes.extend(&self.payload);
+        bytes
+    }
+}
+
 /// A stack at 10.0.0.1 and a peer, 10.0.0.2, whose every segment is written here.
 struct Peer {
     stack: Stack,
@@ -85,28 +113,21 @@ impl Peer {
     }
 
     fn send(&mut self, segment: &Segment) {
-        let len = 40 + segment.options.len() + segment.payload.len();
-        let mut bytes = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
-        let [high, low] = (len as u16).to_be_bytes();
-        bytes.extend([0x45, 0, high, low, 0, 0, 0x40, 0, 64, 6, 0, 0]);
-        bytes.extend([10, 0, 0, 2, 10, 0, 0, 1]);
-        let sum: u32 = bytes[14..34]
-            .chunks(2)
-            .map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]))
-            .sum();
-        let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
-        bytes[24..26].copy_from_slice(&sum.to_be_bytes());
-        bytes.extend(segment.port.to_be_bytes());
-        bytes.extend(80_u16.to_be_bytes());
-        bytes.extend(segment.sequence.to_be_bytes());
-        bytes.extend(segment.acknowledgment.to_be_bytes());
-        bytes.push((20 + segment.options.len() as u8) / 4 * 16);
-        bytes.push(segment.flags);
-        bytes.extend(segment.window.to_be_bytes());
-        bytes.extend([0; 4]);
-        bytes.extend(&segment.options);
-        bytes.extend(&segment.payload);
-        self.put(bytes);
+        self.put(segment.frame());
+    }
+
+    /// All of them in one batch.
+    fn send_together(&mut self, segments: &[Segment]) {
+        for segment in segments {
+            let mut bytes = segment.frame();
+            let received = Received {
+                bytes: &mut bytes,
+                checksum: ReceivedChecksum::Verified,
+                segment_bytes: None,
+            };
+            self.stack.receive(self.now_ns, received);
+        }
+        self.flush();
     }
 
     /// The next segment of this session.
@@ -257,6 +278,35 @@ fn rfc_9293_3_8_6_3_every_second_segment_is_acknowledged_at_once_others_after_40
     assert_eq!(out.len(), 1);
     assert_eq!(out[0].acknowledgment, peer.sequence);
     assert_eq!(peer.stack.info(id).expect("open").unread, 22_100);
+}
+
+/// A sender without SACK needs three to repair a loss without a timeout.
+#[test]
+fn rfc_5681_4_2_segments_behind_a_gap_are_answered_though_they_come_in_one_batch() {
+    for options in [&PLAIN[..], &SACK] {
+        let mut peer = Peer::new(|_| {});
+        let id = peer.open(options);
+        peer.take();
+        let base = peer.sequence;
+        for (count, answers) in [(1, 1), (2, 2), (5, 3)] {
+            let ahead = (1..=count).map(|number| Segment {
+                sequence: base + 1000 * number,
+                ..peer.segment(ACK, &[1; 1000])
+            });
+            let ahead: Vec<Segment> = ahead.collect();
+            peer.send_together(&ahead);
+            let out = peer.take();
+            assert_eq!(out.len(), answers, "{count} segments");
+            let same = |it: &Segment| it.acknowledgment == base && it.payload.is_empty();
+            assert!(out.iter().all(same), "{out:?}");
+        }
+        // What fills the gap is answered once.
+        peer.data(&[1; 1000]);
+        let out = peer.take();
+        assert_eq!(out.len(), 1);
+        assert_eq!(out[0].acknowledgment, base + 6000);
+        assert_eq!(peer.stack.read(id, &mut [0; 9000]).expect("open"), 6000);
+    }
 }
 
 #[test]

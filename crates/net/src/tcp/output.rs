@@ -446,6 +446,10 @@ impl Session<'_> {
         let outcome = self.emit(load, &mut Options::default(), send);
         if outcome == Outcome::Done {
             self.hot.clear(flag::PROBE_WINDOW | flag::PROBE_ALIVE);
+            for _ in 0..self.more_duplicates() {
+                // Where the NIC has no room, one is enough.
+                self.emit(load, &mut Options::default(), send);
+            }
         }
         outcome
     }
