@@ -301,3 +301,75 @@ impl Common {
 
 /// Counters of identifications: RFC 7739 section 5.3.
 pub(crate) const IDENTIFICATIONS: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nic::{Capabilities, Received};
+    use crate::wire::Ip;
+    use crate::{Cidr, Config};
+    use std::net::IpAddr;
+
+    /// The wheel forgets nothing before its time: 200,000 packets that became whole must not be in it.
+    #[test]
+    fn packets_that_become_whole_leave_no_timers() {
+        let own = [IpAddr::from([10, 0, 0, 1]), IpAddr::from([0xfd; 16])];
+        let config = Config {
+            addresses: own
+                .map(|address| Cidr {
+                    address,
+                    prefix_bits: 24,
+                })
+                .to_vec(),
+            sessions_max: 16,
+            ..Config::default()
+        };
+        let nic = Capabilities {
+            address: [2; 6],
+            mtu_bytes: 1500,
+            super_segment_bytes: 0,
+            completes_checksums: false,
+            merges_received: false,
+        };
+        let mut stack = Stack::new(config, &nic).expect("a stack");
+        let peers = [Ip::v4([10, 0, 0, 2]), Ip([0xfd; 16])];
+        for identification in 0..200_000_u32 {
+            let which = identification as usize % 2;
+            let (source, destination) = (peers[which], Ip::from(own[which]));
+            for (offset, more) in [(8, false), (0, true)] {
+                // Now and then one is lost.
+                if identification.is_multiple_of(1000) && more {
+                    continue;
+                }
+                let piece = Piece {
+                    identification,
+                    offset,
+                    more,
+                    len: 8,
+                };
+                let head = ethernet::HEADER_BYTES + fragment::head_bytes(&source);
+                let mut bytes = vec![0; head + piece.len];
+                let kind = [ethernet::IPV4, ethernet::IPV6][which];
+                let link = Ethernet::new([2; 6], [4; 6], kind);
+                bytes[..ethernet::HEADER_BYTES].copy_from_slice(link.as_bytes());
+                let before = &mut bytes[ethernet::HEADER_BYTES..head];
+                fragment::write(before, (&source, &destination), ip::UDP, 64, &piece);
+                let received = Received {
+                    bytes: &mut bytes,
+                    checksum: ReceivedChecksum::Unknown,
+                    segment_bytes: None,
+                };
+                let now_ns = 1_000_000_000 + u64::from(identification) * 1_000_000;
+                stack.receive(now_ns, received);
+            }
+            stack.transmit(
+                1_000_000_000 + u64::from(identification) * 1_000_000,
+                &mut |_| true,
+            );
+            assert!(stack.common.wheel.entries() <= 4, "{identification}");
+        }
+        let counters = stack.counters();
+        assert_eq!(counters.packets_reassembled, 200_000 - 200);
+        assert!(counters.reassemblies_late > 100, "{counters:?}");
+    }
+}

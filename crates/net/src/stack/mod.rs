@@ -58,7 +58,6 @@ pub struct Stack {
     /// When the wheel looks at it.
     pub(crate) reassembly_armed: Tick,
     due: Vec<(u32, Tick)>,
-    mtu_bytes: usize,
 }
 
 impl std::fmt::Debug for Stack {
@@ -126,7 +125,6 @@ impl Stack {
             reassembly: Reassembly::default(),
             reassembly_armed: 0,
             due: Vec::with_capacity(LIST),
-            mtu_bytes: nic.mtu_bytes,
             store,
             common,
         };

@@ -249,18 +249,26 @@ impl Stack {
             };
             let now_ns = self.common.now_ns;
             match self.common.neighbors.known(&hop, now_ns) {
-                Some(mac) => {
-                    for mut frame in frames {
-                        frame[..6].copy_from_slice(&mac);
-                        if let Some(room) = self.common.control.push(frame.len()) {
-                            room.copy_from_slice(&frame);
-                        }
-                    }
-                }
+                Some(mac) => self.push_waiting(&mac, frames),
                 None if now_ns < until_ns => {
                     self.datagrams.waiting.push_back((until_ns, hop, frames));
                 }
                 None => self.common.counters.datagrams_dropped += 1,
+            }
+        }
+    }
+
+    /// All frames of a datagram, or none.
+    fn push_waiting(&mut self, mac: &Mac, frames: Vec<Vec<u8>>) {
+        let bytes = frames.iter().map(Vec::len).sum();
+        if !self.common.control.has_room(frames.len(), bytes) {
+            self.common.counters.datagrams_dropped += 1;
+            return;
+        }
+        for mut frame in frames {
+            frame[..6].copy_from_slice(mac);
+            if let Some(room) = self.common.control.push(frame.len()) {
+                room.copy_from_slice(&frame);
             }
         }
     }
