@@ -14,7 +14,7 @@ use crate::tcp::Common;
 use crate::timer::{Tick, sooner, tick_after};
 use crate::wire::BROADCAST;
 use crate::wire::ethernet::{self, Ethernet};
-use crate::wire::fragment::{self, Bad, Fragment, PACKET_BYTES_MAX, Piece};
+use crate::wire::fragment::{self, Bad, Fragment, Key, PACKET_BYTES_MAX, Piece};
 use crate::wire::ip::{self, Packet};
 use zerocopy::IntoBytes;
 
@@ -39,18 +39,18 @@ impl Stack {
             fragment::parse_v6(bytes)
         };
         match fragment {
-            Ok(fragment) if self.is_for_us(&fragment) => {
+            Ok(fragment) if self.is_for_us(&fragment.key) => {
                 self.take_in_fragment(header, unicast, &fragment, bytes);
             }
             Ok(_) => self.common.counters.not_ours += 1,
+            Err(Bad::Hostile(key)) if !self.is_for_us(&key) => self.common.counters.not_ours += 1,
             Err(bad) => self.refuse_fragment(header, unicast, &bad, bytes),
         }
     }
 
-    fn is_for_us(&self, fragment: &Fragment) -> bool {
-        let to = &fragment.key.destination;
+    fn is_for_us(&self, key: &Key) -> bool {
         let interface = &self.common.interface;
-        interface.is_ours(to) || interface.is_for_us_too(to)
+        interface.is_ours(&key.destination) || interface.is_for_us_too(&key.destination)
     }
 
     fn take_in_fragment(
