@@ -24,6 +24,34 @@ pub(crate) struct Segment {
     pub(crate) payload: Vec<u8>,
 }
 
+impl Segment {
+    /// From the peer to the stack.
+    pub(crate) fn frame(&self) -> Vec<u8> {
+        let len = 40 + self.options.len() + self.payload.len();
+        let mut bytes = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
+        let [high, low] = (len as u16).to_be_bytes();
+        bytes.extend([0x45, 0, high, low, 0, 0, 0x40, 0, 64, 6, 0, 0]);
+        bytes.extend([10, 0, 0, 2, 10, 0, 0, 1]);
+        let sum: u32 = bytes[14..34]
+            .chunks(2)
+            .map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]))
+            .sum();
+        let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+        bytes[24..26].copy_from_slice(&sum.to_be_bytes());
+        bytes.extend(self.port.to_be_bytes());
+        bytes.extend(80_u16.to_be_bytes());
+        bytes.extend(self.sequence.to_be_bytes());
+        bytes.extend(self.acknowledgment.to_be_bytes());
+        bytes.push((20 + self.options.len() as u8) / 4 * 16);
+        bytes.push(self.flags);
+        bytes.extend(self.window.to_be_bytes());
+        bytes.extend([0; 4]);
+        bytes.extend(&self.options);
+        bytes.extend(&self.payload);
+        bytes
+    }
+}
+
 /// A stack at 10.0.0.1 and a peer, 10.0.0.2, whose every segment is written here.
 pub(crate) struct Peer {
     pub(crate) stack: Stack,
@@ -82,28 +110,21 @@ impl Peer {
     }
 
     pub(crate) fn send(&mut self, segment: &Segment) {
-        let len = 40 + segment.options.len() + segment.payload.len();
-        let mut bytes = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
-        let [high, low] = (len as u16).to_be_bytes();
-        bytes.extend([0x45, 0, high, low, 0, 0, 0x40, 0, 64, 6, 0, 0]);
-        bytes.extend([10, 0, 0, 2, 10, 0, 0, 1]);
-        let sum: u32 = bytes[14..34]
-            .chunks(2)
-            .map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]))
-            .sum();
-        let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
-        bytes[24..26].copy_from_slice(&sum.to_be_bytes());
-        bytes.extend(segment.port.to_be_bytes());
-        bytes.extend(80_u16.to_be_bytes());
-        bytes.extend(segment.sequence.to_be_bytes());
-        bytes.extend(segment.acknowledgment.to_be_bytes());
-        bytes.push((20 + segment.options.len() as u8) / 4 * 16);
-        bytes.push(segment.flags);
-        bytes.extend(segment.window.to_be_bytes());
-        bytes.extend([0; 4]);
-        bytes.extend(&segment.options);
-        bytes.extend(&segment.payload);
-        self.put(bytes);
+        self.put(segment.frame());
+    }
+
+    /// All of them in one batch.
+    pub(crate) fn send_together(&mut self, segments: &[Segment]) {
+        for segment in segments {
+            let mut bytes = segment.frame();
+            let received = Received {
+                bytes: &mut bytes,
+                checksum: ReceivedChecksum::Verified,
+                segment_bytes: None,
+            };
+            self.stack.receive(self.now_ns, received);
+        }
+        self.flush();
     }
 
     /// The next segment of this session.

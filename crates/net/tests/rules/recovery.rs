@@ -3,6 +3,35 @@
 use crate::common::{MS, S};
 use crate::peer::{ACK, PLAIN, Peer, RST, SACK, Segment, blocks, sack_option};
 use sidecore_net::{NetError, SessionError};
+/// A sender without SACK needs three to repair a loss without a timeout.
+#[test]
+fn rfc_5681_4_2_segments_behind_a_gap_are_answered_though_they_come_in_one_batch() {
+    for options in [&PLAIN[..], &SACK] {
+        let mut peer = Peer::new(|_| {});
+        let id = peer.open(options);
+        peer.take();
+        let base = peer.sequence;
+        for (count, answers) in [(1, 1), (2, 2), (5, 3)] {
+            let ahead = (1..=count).map(|number| Segment {
+                sequence: base + 1000 * number,
+                ..peer.segment(ACK, &[1; 1000])
+            });
+            let ahead: Vec<Segment> = ahead.collect();
+            peer.send_together(&ahead);
+            let out = peer.take();
+            assert_eq!(out.len(), answers, "{count} segments");
+            let same = |it: &Segment| it.acknowledgment == base && it.payload.is_empty();
+            assert!(out.iter().all(same), "{out:?}");
+        }
+        // What fills the gap is answered once.
+        peer.data(&[1; 1000]);
+        let out = peer.take();
+        assert_eq!(out.len(), 1);
+        assert_eq!(out[0].acknowledgment, base + 6000);
+        assert_eq!(peer.stack.read(id, &mut [0; 9000]).expect("open"), 6000);
+    }
+}
+
 #[test]
 fn rfc_2018_4_gaps_are_reported_newest_first_and_rfc_2883_duplicates_before_them() {
     let mut peer = Peer::new(|_| {});

@@ -115,6 +115,9 @@ impl Place {
             let tap = tap.expect("a TAP");
             ip(&format!("address add {v4}/24 dev {name}"));
             ip(&format!("address add {v6}/64 dev {name} nodad"));
+            // On a busy machine nobody looks for a while; what the kernel then dropped would be a loss
+            // that no wire knows of.
+            ip(&format!("link set {name} txqueuelen {QUEUE_FRAMES}"));
             tap
         })
     }
@@ -331,6 +334,8 @@ fn cidr(address: &str, prefix_bits: u8) -> Cidr {
     }
 }
 
+/// Frames that wait in a TAP, on their way out of the kernel.
+const QUEUE_FRAMES: u32 = 50_000;
 /// The clock does not begin with 0, which stands for no time here and there.
 const EPOCH_NS: u64 = 1_000_000_000;
 /// Servers' ports: below those that either stack chooses for clients.
