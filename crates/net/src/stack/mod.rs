@@ -12,6 +12,7 @@ pub(crate) mod counters;
 pub(crate) mod frames;
 pub(crate) mod icmp;
 pub(crate) mod interface;
+pub(crate) mod landing;
 pub(crate) mod link;
 pub(crate) mod neighbors;
 pub(crate) mod options;
@@ -49,6 +50,7 @@ pub struct Stack {
     pub(crate) datagrams: Datagrams,
     pub(crate) staging: Staging,
     pub(crate) autoconfiguration: link::Autoconfiguration,
+    pub(crate) landing: landing::Landing,
     due: Vec<(u32, Tick)>,
     mtu_bytes: usize,
 }
@@ -112,6 +114,7 @@ impl Stack {
             datagrams: Datagrams::default(),
             staging: Staging::new(common.config.placement),
             autoconfiguration: link::Autoconfiguration::default(),
+            landing: landing::Landing::default(),
             due: Vec::with_capacity(LIST),
             mtu_bytes: nic.mtu_bytes,
             store,
