@@ -14,7 +14,7 @@
 
 mod loopback;
 
-use crate::nic::{Nic, NicError};
+use crate::nic::{Intake, Nic, NicError, Received, Room};
 use crate::sock::server::{ClientStatus, Server};
 use crate::stack::Stack;
 use crate::stack::counters::Counters;
@@ -78,6 +78,8 @@ pub struct Engine<N> {
     nic: N,
     /// The NIC's hardware address.
     address: [u8; 6],
+    /// Whether the NIC can put payload where the stack wants it.
+    splits: bool,
     stack: Stack,
     server: Option<Server>,
     options: EngineOptions,
@@ -118,6 +120,35 @@ impl Stages {
             self.cycles[stage] += now.saturating_sub(*mark) * ROUNDS_A_COUNT;
             *mark = now;
         }
+    }
+}
+
+/// The stack, as a NIC sees it that splits what it receives.
+struct StackIntake<'s> {
+    stack: &'s mut Stack,
+    epoch_ns: u64,
+    now_ns: &'s mut Option<u64>,
+}
+
+impl StackIntake<'_> {
+    fn now_ns(&mut self) -> u64 {
+        *self.now_ns.get_or_insert_with(|| since_ns(self.epoch_ns))
+    }
+}
+
+impl Intake for StackIntake<'_> {
+    fn room(&mut self) -> Option<Room<'_>> {
+        self.stack.room()
+    }
+
+    fn take(&mut self, frame: Received<'_>) {
+        let now_ns = self.now_ns();
+        self.stack.receive(now_ns, frame);
+    }
+
+    fn take_split(&mut self, frame: Received<'_>) {
+        let now_ns = self.now_ns();
+        self.stack.receive_split(now_ns, frame);
     }
 }
 
@@ -165,6 +196,7 @@ struct StackReport {
     paws: u64,
     challenges: u64,
     out_of_order: u64,
+    landed: u64,
     no_memory: u64,
     resets_received: u64,
     resets_sent: u64,
@@ -191,6 +223,7 @@ impl<N: Nic> Engine<N> {
     pub fn new(nic: N, stack: Stack, server: Option<Server>, options: EngineOptions) -> Self {
         Self {
             address: nic.capabilities().address,
+            splits: nic.splits(),
             nic,
             stack,
             server,
@@ -247,10 +280,19 @@ impl<N: Nic> Engine<N> {
         let mut now_ns = None;
         let (stack, epoch_ns) = (&mut self.stack, self.epoch_ns);
         let mut stages = Stages::begin(self.status.rounds);
-        let mut work = self.nic.receive(self.options.batch, &mut |frame| {
-            let now_ns = *now_ns.get_or_insert_with(|| since_ns(epoch_ns));
-            stack.receive(now_ns, frame);
-        })?;
+        let mut work = if self.splits {
+            let mut intake = StackIntake {
+                stack,
+                epoch_ns,
+                now_ns: &mut now_ns,
+            };
+            self.nic.receive_split(self.options.batch, &mut intake)?
+        } else {
+            self.nic.receive(self.options.batch, &mut |frame| {
+                let now_ns = *now_ns.get_or_insert_with(|| since_ns(epoch_ns));
+                stack.receive(now_ns, frame);
+            })?
+        };
         for _ in 0..PASSES_MAX {
             if work > 0 || !self.loopback.is_empty() {
                 let now_ns = *now_ns.get_or_insert_with(|| since_ns(epoch_ns));
@@ -360,6 +402,7 @@ impl<N: Nic> Engine<N> {
         if nap < NAP_MIN {
             return Ok(());
         }
+        self.stack.retract();
         let armed = self.nic.arm()? && self.server.as_ref().is_none_or(Server::arm);
         if armed && let Some(descriptor) = self.nic.descriptor() {
             let mut descriptors = vec![descriptor];
@@ -419,6 +462,7 @@ impl From<Counters> for StackReport {
             paws: counters.paws,
             challenges: counters.challenges,
             out_of_order: counters.out_of_order,
+            landed: counters.landed,
             no_memory: counters.no_memory,
             resets_received: counters.resets_received,
             resets_sent: counters.resets_sent,

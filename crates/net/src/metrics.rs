@@ -234,6 +234,11 @@ const FAMILIES: &[Family] = &[
         &[("", "/stack/out_of_order")],
     ),
     counter(
+        "segments_landed",
+        "Segments whose payload the NIC put where it is read.",
+        &[("", "/stack/landed")],
+    ),
+    counter(
         "segments_retransmitted",
         "Segments sent again.",
         &[("", "/stack/retransmitted")],

@@ -12,7 +12,7 @@ use crate::interface::Request;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::ioctl::{IntegerSetter, Opcode, Setter, Updater, ioctl};
-use std::io::IoSlice;
+use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// A TAP.
@@ -76,6 +76,19 @@ impl Tap {
     #[inline]
     pub fn read(&self, buffer: &mut [u8]) -> Result<Option<usize>, SysError> {
         match rustix::io::read(&self.file, buffer) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+            Err(error) => Err(refused("reading from a TAP")(error)),
+        }
+    }
+
+    /// As [`Tap::read`], into several pieces one after the other.
+    ///
+    /// # Errors
+    /// As [`Tap::read`].
+    #[inline]
+    pub fn read_pieces(&self, pieces: &mut [IoSliceMut<'_>]) -> Result<Option<usize>, SysError> {
+        match rustix::io::readv(&self.file, pieces) {
             Ok(bytes) => Ok(Some(bytes)),
             Err(Errno::AGAIN | Errno::INTR) => Ok(None),
             Err(error) => Err(refused("reading from a TAP")(error)),

@@ -108,6 +108,34 @@ impl Ring {
         true
     }
 
+    /// The `bytes` that follow what is in it, to be written, in up to two pieces; none where there is no
+    /// memory. Whoever does not [`Self::extend`] it then must [`Self::retract`].
+    #[inline]
+    pub(crate) fn room<'p>(
+        &mut self,
+        pool: &'p mut Pool,
+        bytes: usize,
+    ) -> Option<[&'p mut [u8]; 2]> {
+        let buffer = self.reserve(pool, self.len() + bytes)?;
+        let all = pool.bytes_mut(buffer);
+        let at = (self.head + self.len) as usize & (all.len() - 1);
+        let (before, behind) = all.split_at_mut(at);
+        let first = bytes.min(behind.len());
+        Some([&mut behind[..first], &mut before[..bytes - first]])
+    }
+
+    /// Gives the buffer back where nothing came into the room that was asked for.
+    #[inline]
+    pub(crate) fn retract(&mut self, pool: &mut Pool) {
+        if self.len == 0
+            && let Some(buffer) = self.held()
+        {
+            pool.give(buffer);
+            self.buffer |= NO_NUMBER;
+            self.head = 0;
+        }
+    }
+
     /// Counts in bytes that were written ahead.
     #[inline]
     pub(crate) fn extend(&mut self, bytes: usize) {

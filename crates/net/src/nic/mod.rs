@@ -73,6 +73,31 @@ pub struct Received<'f> {
     pub segment_bytes: Option<NonZeroU16>,
 }
 
+/// Where a frame that is on its way in may be put, so that its payload need not be copied again.
+#[derive(Debug)]
+pub struct Room<'r> {
+    /// Bytes of the headers that are expected in front of the payload, from Ethernet's on. They stay
+    /// with the NIC.
+    pub header_bytes: usize,
+    /// For what follows, in up to two pieces: together, and with the headers, as long as the longest
+    /// frame.
+    pub payload: [&'r mut [u8]; 2],
+}
+
+/// Who takes frames in, and may say where the payload of the next one is wanted.
+pub trait Intake {
+    /// Where the next frame's payload is wanted; none where nothing is expected.
+    fn room(&mut self) -> Option<Room<'_>>;
+
+    /// Takes a frame.
+    fn take(&mut self, frame: Received<'_>);
+
+    /// Takes a frame of which all that is longer than [`Room::header_bytes`] lies in the room that was
+    /// asked for last. `frame.bytes` is as long as the frame; behind the headers, what is in it means
+    /// nothing, and is the taker's to overwrite.
+    fn take_split(&mut self, frame: Received<'_>);
+}
+
 /// What is to happen to the transport checksum of a frame on its way out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TransmitChecksum {
@@ -193,6 +218,19 @@ pub trait Nic {
         sink: &mut dyn FnMut(Received<'_>),
     ) -> Result<usize, NicError>;
 
+    /// Whether it can put headers and payload into different places: [`Nic::receive_split`].
+    fn splits(&self) -> bool {
+        false
+    }
+
+    /// As [`Nic::receive`], asking before each frame where its payload is wanted.
+    ///
+    /// # Errors
+    /// As [`Nic::receive`].
+    fn receive_split(&mut self, budget: usize, intake: &mut dyn Intake) -> Result<usize, NicError> {
+        self.receive(budget, &mut |frame| intake.take(frame))
+    }
+
     /// Takes a frame to send; false when there is no room now (the stack keeps it and asks again).
     /// It may stay queued until [`Nic::flush`]. One that is longer than the capabilities allow is
     /// taken and lost, as on a wire.
@@ -232,6 +270,14 @@ impl<N: Nic + ?Sized> Nic for Box<N> {
         sink: &mut dyn FnMut(Received<'_>),
     ) -> Result<usize, NicError> {
         (**self).receive(budget, sink)
+    }
+
+    fn splits(&self) -> bool {
+        (**self).splits()
+    }
+
+    fn receive_split(&mut self, budget: usize, intake: &mut dyn Intake) -> Result<usize, NicError> {
+        (**self).receive_split(budget, intake)
     }
 
     fn transmit(&mut self, frame: &Outgoing<'_>) -> Result<bool, NicError> {

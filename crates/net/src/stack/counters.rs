@@ -38,6 +38,8 @@ pub struct Counters {
     pub challenges: u64,
     /// Segments kept out of order.
     pub out_of_order: u64,
+    /// Segments whose payload the NIC put where the application reads it.
+    pub landed: u64,
     /// Segments dropped because no buffer was left.
     pub no_memory: u64,
     /// Resets that ended a session.

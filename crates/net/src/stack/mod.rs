@@ -13,6 +13,7 @@ pub(crate) mod fragments;
 pub(crate) mod frames;
 pub(crate) mod icmp;
 pub(crate) mod interface;
+pub(crate) mod landing;
 pub(crate) mod link;
 pub(crate) mod neighbors;
 pub(crate) mod options;
@@ -57,6 +58,7 @@ pub struct Stack {
     pub(crate) reassembly: Reassembly,
     /// When the wheel looks at it.
     pub(crate) reassembly_armed: Tick,
+    pub(crate) landing: landing::Landing,
     due: Vec<(u32, Tick)>,
 }
 
@@ -124,6 +126,7 @@ impl Stack {
             autoconfiguration: link::Autoconfiguration::default(),
             reassembly: Reassembly::default(),
             reassembly_armed: 0,
+            landing: landing::Landing::default(),
             due: Vec::with_capacity(LIST),
             store,
             common,

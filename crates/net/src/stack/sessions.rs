@@ -3,6 +3,7 @@
 //! Source: RFC 9293 sections 3.10.7.1 and 3.10.7.2, RFC 4987, RFC 6191 (TIME-WAIT reuse).
 
 use super::arrival::Arrival;
+use super::landing::LARGE_BYTES;
 use super::options::SessionOption;
 use super::{Stack, session};
 use crate::buffer::slab::NONE;
@@ -64,6 +65,9 @@ impl Stack {
                     return;
                 }
                 session.input(&segment);
+                if segment.payload.len() >= LARGE_BYTES {
+                    self.expect_more(number, arrival, &segment);
+                }
                 if !self.common.born.is_empty() || !self.common.closed.is_empty() {
                     self.sweep_sessions();
                 }

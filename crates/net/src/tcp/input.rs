@@ -25,7 +25,7 @@ impl Session<'_> {
     /// Header prediction (Jacobson, RFC 1144 appendix A in spirit): true if the segment was what was
     /// expected next, and has been dealt with.
     #[inline]
-    fn input_predicted(&mut self, segment: &Segment<'_>) -> bool {
+    pub(crate) fn input_predicted(&mut self, segment: &Segment<'_>) -> bool {
         let hot = &mut *self.hot;
         let ack = segment.acknowledgment;
         let len = segment.payload.len() as u32;
@@ -63,7 +63,9 @@ impl Session<'_> {
         if ack != self.hot.snd_una {
             self.acknowledged(ack, segment);
         }
-        if len > 0 {
+        if segment.landed {
+            self.received_in_order(segment.payload.len());
+        } else if len > 0 {
             self.receive_in_order(segment.payload);
         }
         true

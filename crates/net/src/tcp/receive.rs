@@ -25,13 +25,19 @@ impl Session<'_> {
             self.common.counters.no_memory += 1;
             return;
         }
-        hot.rx.extend(data.len());
-        hot.rcv_nxt = hot.rcv_nxt.wrapping_add(data.len() as u32);
+        self.received_in_order(data.len());
+    }
+
+    /// The same where the data lies in the ring already.
+    #[inline]
+    pub(crate) fn received_in_order(&mut self, len: usize) {
+        let hot = &mut *self.hot;
+        hot.rx.extend(len);
+        hot.rcv_nxt = hot.rcv_nxt.wrapping_add(len as u32);
         let first = hot.unacked_bytes == 0;
-        hot.unacked_bytes += data.len() as u32;
+        hot.unacked_bytes += len as u32;
         // RFC 9293 section 3.8.6.3: at least every second full-sized segment.
-        let enough =
-            hot.unacked_bytes >= 2 * u32::from(hot.mss) || !first && data.len() >= FULL_BYTES;
+        let enough = hot.unacked_bytes >= 2 * u32::from(hot.mss) || !first && len >= FULL_BYTES;
         if enough || hot.has(flag::QUICK) {
             self.quick_used();
             self.acknowledge_now();

@@ -74,6 +74,9 @@ pub(crate) struct Segment<'p> {
     pub(crate) window: u16,
     pub(crate) options: Options,
     pub(crate) payload: &'p [u8],
+    /// Only the payload's length is true: the bytes lie in the receive ring already, behind what is in
+    /// it.
+    pub(crate) landed: bool,
 }
 
 impl Segment<'_> {
@@ -117,6 +120,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<Segment<'_>> {
             others => parse_options(others),
         },
         payload: &bytes[start..],
+        landed: false,
     })
 }
 

@@ -255,7 +255,7 @@ impl World {
             }
             let (to, mut frame) = entry.remove();
             self.delivered += 1;
-            self.stacks[to].receive(self.now_ns, frame.received());
+            deliver(&mut self.stacks[to], self.now_ns, &mut frame);
         }
         for stack in &mut self.stacks {
             stack.settle();
@@ -269,6 +269,28 @@ impl World {
         let until = self.now_ns + ns;
         while self.step(until) {}
         self.now_ns = until;
+    }
+}
+
+/// Hands a frame over as a NIC does that puts payload where it is wanted.
+pub fn deliver(stack: &mut Stack, now_ns: u64, frame: &mut Frame) {
+    let split = match stack.room() {
+        Some(room) if frame.bytes.len() > room.header_bytes => {
+            let behind = &mut frame.bytes[room.header_bytes..];
+            let [first, second] = room.payload;
+            let count = behind.len().min(first.len());
+            first[..count].copy_from_slice(&behind[..count]);
+            second[..behind.len() - count].copy_from_slice(&behind[count..]);
+            // What a NIC's memory has there is of another frame.
+            behind.fill(0xee);
+            true
+        }
+        _ => false,
+    };
+    if split {
+        stack.receive_split(now_ns, frame.received());
+    } else {
+        stack.receive(now_ns, frame.received());
     }
 }
 

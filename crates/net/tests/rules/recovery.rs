@@ -3,6 +3,7 @@
 use crate::common::{MS, S};
 use crate::peer::{ACK, PLAIN, Peer, RST, SACK, Segment, blocks, sack_option};
 use sidecore_net::{NetError, SessionError};
+
 /// A sender without SACK needs three to repair a loss without a timeout.
 #[test]
 fn rfc_5681_4_2_segments_behind_a_gap_are_answered_though_they_come_in_one_batch() {

@@ -7,40 +7,60 @@ use super::super::BenchError;
 use super::super::namespace::Namespace;
 use super::WRONG;
 use super::pattern::Pattern;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use sidecore_sys::cpu;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Connects from a namespace.
 pub(super) fn connect(from: &Namespace, to: SocketAddr) -> Result<TcpStream, BenchError> {
-    let stream = from.run(move || TcpStream::connect_timeout(&to, CONNECT_TIME_MAX))?;
-    let stream = stream.map_err(BenchError::io(format!("connect to {to}")))?;
-    prepare(&stream)?;
+    let failed = || format!("connect to {to}");
+    let family = match to {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let flags = SocketFlags::CLOEXEC;
+    let socket = from.run(move || socket_with(family, SocketType::STREAM, flags, None))?;
+    let socket = socket.map_err(|error| BenchError::io(failed())(error.into()))?;
+    choose_cubic(&socket)?;
+    let stream = TcpStream::from(socket);
+    // The limit of connecting, too: socket(7).
+    let limited = stream.set_write_timeout(Some(CONNECT_TIME_MAX));
+    limited.map_err(BenchError::io(failed()))?;
+    rustix::net::connect(&stream, &to).map_err(|error| BenchError::io(failed())(error.into()))?;
+    limit(&stream)?;
     Ok(stream)
 }
 
 /// Listens in a namespace.
 pub(super) fn listen(at: &Namespace, local: SocketAddr) -> Result<TcpListener, BenchError> {
     let listener = at.run(move || TcpListener::bind(local))?;
-    listener.map_err(BenchError::io(format!("listen at {local}")))
+    let listener = listener.map_err(BenchError::io(format!("listen at {local}")))?;
+    choose_cubic(&listener)?;
+    Ok(listener)
 }
 
 /// Takes the session that was opened a moment ago.
 pub(super) fn accept(listener: &TcpListener) -> Result<TcpStream, BenchError> {
     let (stream, _) = listener.accept().map_err(BenchError::io("accept"))?;
-    prepare(&stream)?;
+    limit(&stream)?;
     Ok(stream)
 }
 
-fn prepare(stream: &TcpStream) -> Result<(), BenchError> {
+fn limit(stream: &TcpStream) -> Result<(), BenchError> {
     let timed = stream.set_read_timeout(Some(PATIENCE));
     timed
         .and_then(|()| stream.set_write_timeout(Some(PATIENCE)))
-        .map_err(BenchError::io("set a socket's time limit"))?;
-    let cubic = rustix::net::sockopt::set_tcp_congestion(stream, "cubic");
-    cubic.map_err(|error| BenchError::Io {
+        .map_err(BenchError::io("set a socket's time limit"))
+}
+
+/// Must come before the session does: one that was BBR's for a moment is paced for good, with a timer
+/// for each super-segment, and half of the sender's time goes there in a virtual machine.
+fn choose_cubic(socket: &impl AsFd) -> Result<(), BenchError> {
+    rustix::net::sockopt::set_tcp_congestion(socket, "cubic").map_err(|error| BenchError::Io {
         what: "choose CUBIC; try `modprobe tcp_cubic`".into(),
         source: error.into(),
     })
