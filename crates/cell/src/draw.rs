@@ -5,41 +5,11 @@
 //! order, again and again: over each full deal the mean is exactly 1.
 //! Must stay true: the same seed deals the same times on every machine.
 
+use sidecore_random::SplitMix;
 use std::rc::Rc;
 
 /// Quantiles in one deal.
 pub const STRATA: usize = 1024;
-
-/// A small generator: SplitMix64 (Steele, Lea, Flood 2014).
-#[derive(Debug, Clone)]
-pub struct Random(u64);
-
-impl Random {
-    /// Begins a sequence.
-    #[must_use]
-    pub fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    /// The next 64 bits.
-    pub fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number from 0 up to but not including `limit`, which is not 0.
-    pub fn below(&mut self, limit: u32) -> u32 {
-        (((self.bits() >> 32) * u64::from(limit)) >> 32) as u32
-    }
-
-    /// A number from 0 up to but not including 1.
-    pub fn unit(&mut self) -> f64 {
-        (self.bits() >> 11) as f64 / (1u64 << 53) as f64
-    }
-}
 
 /// The quantiles that all streams deal.
 #[derive(Debug, Clone)]
@@ -59,7 +29,7 @@ pub struct Stream {
     quantiles: Quantiles,
     order: Box<[u16]>,
     at: usize,
-    random: Random,
+    random: SplitMix,
 }
 
 impl Stream {
@@ -70,7 +40,7 @@ impl Stream {
             quantiles: quantiles.clone(),
             order: (0..STRATA as u16).collect(),
             at: 0,
-            random: Random::new(seed),
+            random: SplitMix::new(seed),
         }
     }
 
@@ -78,10 +48,15 @@ impl Stream {
     pub fn next_time(&mut self) -> f64 {
         // Shuffled as it is dealt: Fisher and Yates, one step a time.
         let left = (STRATA - self.at) as u32;
-        let other = self.at + self.random.below(left) as usize;
+        let other = self.at + below(&mut self.random, left) as usize;
         self.order.swap(self.at, other);
         let time = self.quantiles.0[usize::from(self.order[self.at])];
         self.at = (self.at + 1) % STRATA;
         time
     }
+}
+
+/// A number from 0 up to but not including `limit`, which is not 0, by the upper half of the bits.
+fn below(random: &mut SplitMix, limit: u32) -> u32 {
+    (((random.bits() >> 32) * u64::from(limit)) >> 32) as u32
 }

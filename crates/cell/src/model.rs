@@ -15,9 +15,10 @@
 //!
 //! Source: the multigrain scheduling paper of 2007, sections 5.2 to 5.4; own for cold resumes.
 
-use crate::draw::{Quantiles, Random, STRATA, Stream};
+use crate::draw::{Quantiles, STRATA, Stream};
 use crate::host::{Hosts, Leave};
 use crate::machine::{Loop, Machine};
+use sidecore_random::SplitMix;
 use sidecore_sched::{Arrival, ClassId, Decision, Departure, Policy, TaskId, Waiting};
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, VecDeque};
@@ -122,7 +123,7 @@ struct TaskState {
     class: usize,
     host_times: Stream,
     engine_times: Stream,
-    random: Random,
+    random: SplitMix,
     /// The size of the off-load under way, of mean 1.
     size: f64,
     /// Engines decided, then taken.
@@ -223,7 +224,7 @@ impl<'a> Model<'a> {
 
     fn begin_task(&mut self) -> usize {
         self.waiting_tasks -= 1;
-        let mut random = Random::new(self.seed ^ (u64::from(self.begun) << 32));
+        let mut random = SplitMix::new(self.seed ^ (u64::from(self.begun) << 32));
         self.begun += 1;
         self.tasks.push(TaskState {
             left: self.offloads_each,

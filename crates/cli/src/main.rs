@@ -61,7 +61,7 @@ enum Command {
     /// The protocol stack on one engine: run it, serve on it, look at it.
     #[command(subcommand)]
     Net(net::Command),
-    /// Phylogenies by maximum likelihood: evaluate, simulate, compare, measure.
+    /// Phylogenies by maximum likelihood: search, evaluate, simulate, compare, measure.
     #[command(subcommand)]
     Phylo(phylo::Command),
     /// What this machine offers, and the command that would provide what it lacks.

@@ -1,54 +1,15 @@
-//! Random numbers for ports, jitter and tests, and keyed hashes for what must not be guessed.
+//! Keyed hashes for what must not be guessed, and the random numbers that their keys come from.
 //!
 //! Why here: the core draws nothing from the system, so that a run can be made again from its seed.
 //! What an outsider must not guess (initial sequence numbers, SYN cookies) goes through SipHash under
 //! a key drawn from the seed; the caller gives a secret seed where outsiders are about.
-//! Source: Blackman and Vigna, "Scrambled linear pseudorandom number generators" (2021);
-//! Aumasson and Bernstein, "SipHash" (2012); RFC 6528.
+//! Source: Aumasson and Bernstein, "SipHash" (2012); RFC 6528.
 
 use crate::wire::Ip;
+use sidecore_random::GAMMA;
+pub(crate) use sidecore_random::Random;
 use siphasher::sip::SipHasher13;
 use std::hash::Hasher;
-
-/// A stream of random numbers: xoshiro256++, seeded by SplitMix64.
-#[derive(Debug, Clone)]
-pub(crate) struct Random {
-    state: [u64; 4],
-}
-
-impl Random {
-    /// The stream of a seed.
-    pub(crate) fn new(seed: u64) -> Self {
-        let mut at = seed;
-        let state = std::array::from_fn(|_| {
-            at = at.wrapping_add(0x9E37_79B9_7F4A_7C15);
-            let mut z = at;
-            z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-            z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-            z ^ z >> 31
-        });
-        Self { state }
-    }
-
-    /// 64 random bits.
-    pub(crate) fn bits(&mut self) -> u64 {
-        let s = &mut self.state;
-        let result = s[0].wrapping_add(s[3]).rotate_left(23).wrapping_add(s[0]);
-        let t = s[1] << 17;
-        s[2] ^= s[0];
-        s[3] ^= s[1];
-        s[1] ^= s[2];
-        s[0] ^= s[3];
-        s[2] ^= t;
-        s[3] = s[3].rotate_left(45);
-        result
-    }
-
-    /// A whole number below `limit`, which is above 0; each as likely.
-    pub(crate) fn below(&mut self, limit: u64) -> u64 {
-        ((u128::from(self.bits()) * u128::from(limit)) >> 64) as u64
-    }
-}
 
 /// The two ends of a session, as its lookups and secrets see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,7 +108,7 @@ impl Secrets {
 /// The two halves of a product, folded: every bit of both depends on every bit of them.
 #[inline]
 fn mix(a: u64, b: u64) -> u64 {
-    let product = u128::from(a ^ 0x9E37_79B9_7F4A_7C15) * u128::from(b ^ 0xD6E8_FEB8_6659_FD93);
+    let product = u128::from(a ^ GAMMA) * u128::from(b ^ 0xD6E8_FEB8_6659_FD93);
     product as u64 ^ (product >> 64) as u64
 }
 

@@ -5,7 +5,7 @@
 
 use crate::model::Model;
 use crate::msa::{Alignment, MsaError};
-use crate::random::Random;
+use crate::random::{Random, index};
 use crate::tree::{HalfId, Tree};
 
 /// Evolves `sites` sites along a tree, from a state drawn at the node beside the first taxon.
@@ -49,8 +49,8 @@ pub fn simulate(
     kinds.push(process.invariant);
     let mut row = vec![0.0; n];
     for site in 0..sites {
-        let kind = random.index(&kinds);
-        states[tree.node(root).index()] = random.index(&process.frequencies);
+        let kind = index(&mut random, &kinds);
+        states[tree.node(root).index()] = index(&mut random, &process.frequencies);
         for &(from, to) in &walk {
             let state: usize = states[tree.node(from).index()];
             let next = if kind == process.rates.len() {
@@ -60,7 +60,7 @@ pub fn simulate(
                 row.iter_mut()
                     .enumerate()
                     .for_each(|(j, entry)| *entry = block[j * n + state]);
-                random.index(&row)
+                index(&mut random, &row)
             };
             states[tree.node(to).index()] = next;
         }

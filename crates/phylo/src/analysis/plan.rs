@@ -10,6 +10,7 @@
 
 use crate::bootstrap::convergence::{Options, Verdict};
 use serde::{Deserialize, Serialize};
+use sidecore_random::{GAMMA, mix};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Kinds of pieces.
@@ -300,10 +301,7 @@ impl Ledger {
 #[must_use]
 pub fn seed_of(seed: u64, kind: Kind, index: u32, stream: Stream) -> u64 {
     let place = u64::from(index) << 8 | (kind as u64) << 4 | stream as u64;
-    let mut z = seed ^ place.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ z >> 31
+    mix(seed ^ place.wrapping_add(1).wrapping_mul(GAMMA))
 }
 
 /// What random numbers are for.

@@ -222,7 +222,7 @@ proptest! {
             let tree = own.tree().clone();
             let edge = EdgeId(random.below(edges) as u32);
             match random.below(3) {
-                0 => own.set_length(edge, random.exponential(0.3)),
+                0 => own.set_length(edge, crate::random::exponential(&mut random, 0.3)),
                 1 => {
                     if let Some(nni) = own.nni(edge, random.below(2) == 0) {
                         own.evaluate_at(edge).unwrap();

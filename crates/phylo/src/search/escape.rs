@@ -10,6 +10,7 @@ use super::moves::around;
 use super::state::{Best, Close, Exact};
 use super::{Phase, Search};
 use crate::likelihood::LikelihoodError;
+use crate::random::index;
 use crate::runner::Runner;
 
 impl<R: Runner> Search<'_, R> {
@@ -77,7 +78,7 @@ impl<R: Runner> Search<'_, R> {
             .iter()
             .map(|close| libm::exp(-close.lnl.0.max(0.0) / TEMPERATURE) + 1e-9)
             .collect();
-        from[self.state.random.index(&weights)]
+        from[index(&mut self.state.random, &weights)]
     }
 
     /// Makes a move, whatever it costs.

@@ -1,7 +1,7 @@
 //! Random trees.
 
 use super::{EdgeId, HalfId, Tree};
-use crate::random::Random;
+use crate::random::{Random, exponential};
 
 /// A tree made by putting taxa, in their order, into branches that are drawn evenly; lengths are
 /// exponential with the given mean. The same numbers make the same tree on every machine.
@@ -17,7 +17,7 @@ pub fn random_tree(taxa: usize, length_mean: f64, random: &mut Random) -> Tree {
         tree.insert_tip(tip, tip, target);
     }
     for edge in tree.edges() {
-        tree.set_length(edge, random.exponential(length_mean));
+        tree.set_length(edge, exponential(random, length_mean));
     }
     tree
 }

@@ -14,6 +14,7 @@ use super::wire::{
     self, CHUNK_BYTES, Fields, OPTION_REPLY_BYTES, REQUEST_BYTES, Request, chunk, command, info,
     option, reply,
 };
+use sidecore_random::split_mix;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -446,15 +447,6 @@ fn measured(mut latencies_ns: Vec<u32>, bytes: u64, wall_s: f64) -> Measured {
         p99_us: at(0.99),
         p999_us: at(0.999),
     }
-}
-
-/// The next of a sequence of well mixed numbers (SplitMix64, Steele, Lea and Flood 2014).
-pub(crate) fn split_mix(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 /// The most requests under way.

@@ -30,7 +30,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     hybrid: Option<u32>,
     /// Numbers of bootstraps
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1000))]
     bootstraps: Option<Vec<u32>>,
     /// Rounds for each number; as many as go into seven minutes (one, with --quick) unless given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=100))]

@@ -3,7 +3,7 @@
 //! Must stay true: the pattern repeats with a prime period far longer than any window, so that bytes
 //! which arrive in a wrong place, twice or not at all differ from what is expected there.
 
-use crate::nic::middleware::Random;
+use sidecore_random::SplitMix;
 use std::sync::OnceLock;
 
 /// An endless stream of known bytes.
@@ -14,8 +14,8 @@ impl Pattern {
     pub(super) fn get() -> &'static Self {
         static PATTERN: OnceLock<Pattern> = OnceLock::new();
         PATTERN.get_or_init(|| {
-            let mut random = Random::new(PERIOD as u64);
-            Self((0..PERIOD).map(|_| random.next() as u8).collect())
+            let mut random = SplitMix::new(PERIOD as u64);
+            Self((0..PERIOD).map(|_| random.bits() as u8).collect())
         })
     }
 

@@ -5,9 +5,10 @@
 //! Must stay true: no super-segments, or one draw would decide over 44 frames at once.
 
 use super::super::BenchError;
-use crate::nic::middleware::{Clock, Frame, Impaired, Impairment, Loopback, Queue, Random};
+use crate::nic::middleware::{Clock, Frame, Impaired, Impairment, Loopback, Queue};
 use crate::nic::tap::Tap;
 use crate::nic::{Capabilities, Nic, NicError, Outgoing, Received, TransmitChecksum};
+use sidecore_random::SplitMix;
 use sidecore_sys::cpu;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,14 +52,14 @@ impl Weather {
 /// One direction of the wire.
 struct Direction {
     weather: Weather,
-    random: Random,
+    random: SplitMix,
 }
 
 impl Direction {
     fn new(weather: Weather, seed: u64) -> Self {
         Self {
             weather,
-            random: Random::new(seed),
+            random: SplitMix::new(seed),
         }
     }
 }

@@ -1,12 +1,13 @@
 //! What can happen to a frame on its way.
 
-use super::{Frame, Impairment, Queue, Random};
+use super::{Frame, Impairment, Queue};
 use crate::nic::ReceivedChecksum;
+use sidecore_random::SplitMix;
 
 /// Frames are lost.
 #[derive(Debug, Clone)]
 pub struct Loss {
-    random: Random,
+    random: SplitMix,
     probability: f64,
     lost: u64,
 }
@@ -16,7 +17,7 @@ impl Loss {
     #[must_use]
     pub fn new(seed: u64, probability: f64) -> Self {
         Self {
-            random: Random::new(seed),
+            random: SplitMix::new(seed),
             probability,
             lost: 0,
         }
@@ -42,7 +43,7 @@ impl Impairment for Loss {
 /// Frames are overtaken by later ones.
 #[derive(Debug, Clone)]
 pub struct Reorder {
-    random: Random,
+    random: SplitMix,
     probability: f64,
     late_ns: u64,
 }
@@ -52,7 +53,7 @@ impl Reorder {
     #[must_use]
     pub fn new(seed: u64, probability: f64, late_ns: u64) -> Self {
         Self {
-            random: Random::new(seed),
+            random: SplitMix::new(seed),
             probability,
             late_ns,
         }
@@ -69,7 +70,7 @@ impl Impairment for Reorder {
 /// Frames come twice.
 #[derive(Debug, Clone)]
 pub struct Duplicate {
-    random: Random,
+    random: SplitMix,
     probability: f64,
 }
 
@@ -78,7 +79,7 @@ impl Duplicate {
     #[must_use]
     pub fn new(seed: u64, probability: f64) -> Self {
         Self {
-            random: Random::new(seed),
+            random: SplitMix::new(seed),
             probability,
         }
     }
@@ -96,7 +97,7 @@ impl Impairment for Duplicate {
 /// Frames take time.
 #[derive(Debug, Clone)]
 pub struct Delay {
-    random: Random,
+    random: SplitMix,
     delay_ns: u64,
     jitter_ns: u64,
     last_due_ns: u64,
@@ -107,7 +108,7 @@ impl Delay {
     #[must_use]
     pub fn new(seed: u64, delay_ns: u64, jitter_ns: u64) -> Self {
         Self {
-            random: Random::new(seed),
+            random: SplitMix::new(seed),
             delay_ns,
             jitter_ns,
             last_due_ns: 0,
@@ -126,7 +127,7 @@ impl Impairment for Delay {
 /// Bits flip.
 #[derive(Debug, Clone)]
 pub struct Corrupt {
-    random: Random,
+    random: SplitMix,
     probability: f64,
     corrupted: u64,
 }
@@ -137,7 +138,7 @@ impl Corrupt {
     #[must_use]
     pub fn new(seed: u64, probability: f64) -> Self {
         Self {
-            random: Random::new(seed),
+            random: SplitMix::new(seed),
             probability,
             corrupted: 0,
         }

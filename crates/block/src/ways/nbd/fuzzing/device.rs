@@ -4,8 +4,8 @@
 //! Must stay true: it is the same every time, or failures could not be run again.
 //! Any thread may call it. Source: own.
 
-use super::super::client::split_mix;
 use crate::source::{BlockSource, Deliver, Extent, MemorySource, ReadError, check_range};
+use sidecore_random::split_mix;
 
 /// A device of [`SIZE_BYTES`] with data, zeros, two bad frames and small limits, so that short
 /// dialogues reach everything.

@@ -4,9 +4,9 @@
 //! Must stay true: the same state of the random numbers gives the same dialogue.
 //! Any thread may call it. Source: own; the layouts are the NBD protocol document's.
 
-use super::super::client::split_mix;
 use super::super::wire::{self, REQUEST_BYTES, Request, command, command_flag, option};
 use super::{FRAME_BYTES, NAME, SIZE_BYTES};
+use sidecore_random::split_mix;
 
 /// Valid dialogues, each a beginning for mutations.
 #[must_use]

@@ -1,0 +1,144 @@
+//! Random numbers: the same from one seed on every machine.
+//!
+//! Why here: services never import one another, and all of them make runs again from a seed, some of
+//! them years later; no library promises its stream for that long.
+//!
+//! - [`Random`]: xoshiro256++, for whatever draws much.
+//! - [`SplitMix`]: one word of state, for schedules and impairments; [`split_mix`], its step.
+//!
+//! Must stay true: no stream ever changes; what is kept of one ([`Random`] in a checkpoint) goes on
+//! with it. Not for secrets by itself: whoever needs keys gives a secret seed. Pure.
+//! Source: Blackman and Vigna, "Scrambled linear pseudorandom number generators" (2021); Steele, Lea
+//! and Flood, "Fast splittable pseudorandom number generators" (2014).
+
+/// A stream of random numbers: xoshiro256++, seeded by SplitMix64.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Random {
+    state: [u64; 4],
+}
+
+impl Random {
+    /// The stream of a seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        let mut at = seed;
+        let state = std::array::from_fn(|_| split_mix(&mut at));
+        Self { state }
+    }
+
+    /// 64 random bits.
+    pub fn bits(&mut self) -> u64 {
+        let s = &mut self.state;
+        let result = s[0].wrapping_add(s[3]).rotate_left(23).wrapping_add(s[0]);
+        let t = s[1] << 17;
+        s[2] ^= s[0];
+        s[3] ^= s[1];
+        s[1] ^= s[2];
+        s[0] ^= s[3];
+        s[2] ^= t;
+        s[3] = s[3].rotate_left(45);
+        result
+    }
+
+    /// From 0 up to but not 1.
+    pub fn unit(&mut self) -> f64 {
+        unit(self.bits())
+    }
+
+    /// A whole number below `limit`, each as likely; 0 where that is 0.
+    pub fn below(&mut self, limit: u64) -> u64 {
+        below(self.bits(), limit)
+    }
+}
+
+/// A stream of one word: SplitMix64.
+#[derive(Debug, Clone)]
+pub struct SplitMix(u64);
+
+impl SplitMix {
+    /// The stream of a seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// 64 random bits.
+    pub fn bits(&mut self) -> u64 {
+        split_mix(&mut self.0)
+    }
+
+    /// From 0 up to but not 1.
+    pub fn unit(&mut self) -> f64 {
+        unit(self.bits())
+    }
+
+    /// A whole number below `limit`, each as likely; 0 where that is 0.
+    pub fn below(&mut self, limit: u64) -> u64 {
+        below(self.bits(), limit)
+    }
+
+    /// True in a share `probability` of all calls.
+    pub fn happens(&mut self, probability: f64) -> bool {
+        self.unit() < probability
+    }
+}
+
+/// The next number of SplitMix64; `state` is its seed, then wherever it is.
+pub fn split_mix(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(GAMMA);
+    mix(*state)
+}
+
+/// Mixes bits well: of two numbers that differ in one, half of the bits differ.
+#[must_use]
+pub fn mix(value: u64) -> u64 {
+    let value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ value >> 31
+}
+
+/// 53 of the bits as a share.
+fn unit(bits: u64) -> f64 {
+    (bits >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+fn below(bits: u64, limit: u64) -> u64 {
+    ((u128::from(bits) * u128::from(limit)) >> 64) as u64
+}
+
+/// What SplitMix64 goes on by: odd, and near 2^64 divided by the golden ratio.
+pub const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_streams_never_change() {
+        // From the authors' programs.
+        let mut random = Random::new(42);
+        assert_eq!(random.bits(), 15_021_278_609_987_233_951);
+        assert_eq!(random.bits(), 5_881_210_131_331_364_753);
+        let mut random = SplitMix::new(1_234_567);
+        assert_eq!(random.bits(), 6_457_827_717_110_365_317);
+        assert_eq!(random.bits(), 3_203_168_211_198_807_973);
+    }
+
+    #[test]
+    fn shares_are_right() {
+        let (mut random, mut small) = (Random::new(1), SplitMix::new(1));
+        let count = 100_000;
+        let mean = (0..count).map(|_| random.unit()).sum::<f64>() / f64::from(count);
+        assert!((mean - 0.5).abs() < 0.005, "{mean}");
+        let seen = (0..count).filter(|_| small.happens(0.1)).count();
+        assert!((9_500..10_500).contains(&seen), "{seen}");
+        assert!((0..count).all(|_| random.below(7) < 7 && small.below(3) < 3));
+    }
+
+    #[test]
+    fn a_stream_that_was_kept_goes_on() {
+        let mut random = Random::new(3);
+        random.bits();
+        assert_eq!(random.clone().bits(), random.bits());
+    }
+}
