@@ -163,20 +163,20 @@ fn fragments_pass_both_ways() {
             ("fd77::2 --port 5202", "--reverse"),
         ] {
             let words = format!(
-                "--client {target} --udp --bitrate 32M --length 8000 --time 1 --json {more}"
+                "--client {target} --udp --bitrate 8M --length 8000 --time 1 --json {more}"
             );
             let report: Value = serde_json::from_str(&run("iperf3", &words)).unwrap();
             let stream = &report["end"]["streams"][0]["udp"];
             let number = |name: &str| stream[name].as_f64().unwrap();
             let packets = number("packets");
-            assert!((350.0..=550.0).contains(&packets), "{words}: {stream}");
+            assert!((80.0..=140.0).contains(&packets), "{words}: {stream}");
             assert!(number("lost_packets") < 0.2 * packets, "{words}: {stream}");
         }
         let stack: Value = serde_json::from_str(&status(&running.path()).unwrap()).unwrap();
         let number = |name: &str| stack["stack"][name].as_u64().unwrap();
-        assert!(number("packets_reassembled") > 24 + 2 * 250, "{stack}");
-        assert!(number("packets_fragmented") > 24 + 2 * 350, "{stack}");
-        assert!(number("fragments_received") > 3000 && number("fragments_sent") > 3000);
+        assert!(number("packets_reassembled") > 24 + 2 * 60, "{stack}");
+        assert!(number("packets_fragmented") > 24 + 2 * 80, "{stack}");
+        assert!(number("fragments_received") > 1000 && number("fragments_sent") > 1000);
         assert_eq!(number("reassemblies_refused"), 0, "{stack}");
         assert_eq!(number("malformed") + number("bad_checksums"), 0, "{stack}");
         running.down();

@@ -129,6 +129,14 @@ pub(crate) mod flag {
     pub(crate) const QUICK: u32 = 1 << 26;
     /// The next segment of a repair goes out whatever the congestion window is.
     pub(crate) const REPAIR_OWED: u32 = 1 << 27;
+    /// Beside `ACK_NOW`: it is for a segment behind a gap,
+    pub(crate) const AHEAD: u32 = 1 << 28;
+    /// for two,
+    pub(crate) const AHEAD_TWICE: u32 = 1 << 29;
+    /// for three or more: so many go out.
+    pub(crate) const AHEAD_THRICE: u32 = 1 << 30;
+    /// All of these.
+    pub(crate) const AHEAD_ALL: u32 = AHEAD | AHEAD_TWICE | AHEAD_THRICE;
 }
 
 /// The control block. Times end in `_us` (wrap after 71 minutes); ticks are the wheel's.

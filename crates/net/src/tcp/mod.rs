@@ -164,6 +164,21 @@ impl Session<'_> {
         self.make_ready();
     }
 
+    /// One for each segment of a batch, up to three. RFC 5681 section 4.2 wants it of all that come behind a
+    /// gap, section 3.2 has a sender without SACK wait for three, and what tells of a loss may be lost
+    /// itself; Linux, too, answers the first three one by one and those after them together.
+    pub(crate) fn acknowledge_each(&mut self) {
+        let another = if self.hot.has(flag::AHEAD_TWICE) {
+            flag::AHEAD_THRICE
+        } else if self.hot.has(flag::AHEAD) {
+            flag::AHEAD_TWICE
+        } else {
+            flag::AHEAD
+        };
+        self.hot.set(another);
+        self.acknowledge_now();
+    }
+
     /// RFC 5961: a challenge, if there may be one.
     pub(crate) fn challenge(&mut self) {
         if self.common.may_challenge() {

@@ -443,10 +443,11 @@ impl Session<'_> {
             }
             return Outcome::Done;
         }
+        let more = [flag::AHEAD_TWICE, flag::AHEAD_THRICE].map(|flag| self.hot.has(flag));
         let outcome = self.emit(load, &mut Options::default(), send);
         if outcome == Outcome::Done {
             self.hot.clear(flag::PROBE_WINDOW | flag::PROBE_ALIVE);
-            for _ in 0..self.more_duplicates() {
+            for _ in more.into_iter().filter(|&more| more) {
                 // Where the NIC has no room, one is enough.
                 self.emit(load, &mut Options::default(), send);
             }
@@ -576,7 +577,7 @@ impl Session<'_> {
         self.common.counters.segments_sent += 1;
         let hot = &mut *self.hot;
         if load.flags & ACK != 0 {
-            hot.clear(flag::ACK_NOW | flag::ACK_LATER);
+            hot.clear(flag::ACK_NOW | flag::ACK_LATER | flag::AHEAD_ALL);
             hot.ack_at = 0;
             hot.unacked_bytes = 0;
             hot.rcv_acked = hot.rcv_nxt;

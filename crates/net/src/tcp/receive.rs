@@ -143,7 +143,9 @@ impl Session<'_> {
         if done {
             self.drop_gaps();
         }
-        // RFC 5681 section 4.2: at once when a gap is filled, in part or whole.
+        // RFC 5681 section 4.2: at once when a gap is filled, in part or whole. What says more than the last
+        // one is said once.
+        self.hot.clear(flag::AHEAD_ALL);
         self.acknowledge_now();
         if !data.is_empty() {
             self.notify();
@@ -155,7 +157,7 @@ impl Session<'_> {
 
     fn receive_ahead(&mut self, from: u32, data: &[u8], fin_at: Option<u32>) {
         // RFC 5681 section 4.2: an acknowledgment at once, so that the sender learns of the gap.
-        self.acknowledge_now();
+        self.acknowledge_each();
         self.hot.set(flag::QUICK);
         self.cold.quick = self.cold.quick.max(QUICK_AFTER_GAP);
         let range = Range {
@@ -167,7 +169,6 @@ impl Session<'_> {
             self.common.gaps.get_mut(self.hot.gaps).clear();
         }
         let gaps: &mut Gaps = self.common.gaps.get_mut(self.hot.gaps);
-        gaps.unanswered = gaps.unanswered.saturating_add(1);
         if fin_at.is_some() {
             gaps.fin = fin_at;
         }
@@ -276,16 +277,6 @@ impl Session<'_> {
         });
     }
 
-    /// How many acknowledgments more are owed than the one that went out without data.
-    pub(crate) fn more_duplicates(&mut self) -> u8 {
-        if self.hot.gaps == NONE {
-            return 0;
-        }
-        let gaps = self.common.gaps.get_mut(self.hot.gaps);
-        let segments = std::mem::take(&mut gaps.unanswered);
-        segments.min(ANSWERS_MAX).saturating_sub(1)
-    }
-
     /// Adds what is to be reported of gaps and duplicates: RFC 2018 section 4, RFC 2883 section 4.
     #[inline]
     pub(crate) fn report(&mut self, options: &mut Options) {
@@ -308,9 +299,5 @@ impl Session<'_> {
     }
 }
 
-/// Of segments behind a gap that came in one batch, so many are answered one by one. RFC 5681 section 4.2
-/// wants it of all, section 3.2 has a sender without SACK wait for three, and what tells of a loss may be lost
-/// itself; Linux, too, answers the first three at once and those after them together.
-const ANSWERS_MAX: u8 = 3;
 /// Acknowledgments at once after data came out of order.
 const QUICK_AFTER_GAP: u8 = 8;

@@ -53,7 +53,7 @@ fn beside(case: &Case, run: &Run, kernels: &Run, pairing: Pairing) -> Vec<String
             "options of our SYN: {ours:?}; the kernel's {theirs:?}"
         ));
     }
-    let most = 2 * theirs.again + 2 * ours.unlucky + AGAIN_MORE;
+    let most = 2 * theirs.again + 2 * (ours.unlucky + run.flow.stalls) + AGAIN_MORE;
     // In a buffer that small segments fill with their overhead, the kernel drops what has arrived.
     let drops = case.segment_bytes() < SEGMENT_BYTES_MIN;
     if ours.again > most && !drops {

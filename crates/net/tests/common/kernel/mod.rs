@@ -135,6 +135,8 @@ type Wired<N> = Impaired<N, Fates>;
 /// All there is.
 struct Lab {
     begun: Instant,
+    /// When it was last looked at everything.
+    last_ns: u64,
     clock: Clock,
     flows: Rc<RefCell<Flows>>,
     /// Of kernel to kernel; of kernel to ours.
@@ -175,6 +177,7 @@ impl Lab {
         let stack = Rc::new(RefCell::new(stack));
         let mut lab = Self {
             begun: Instant::now(),
+            last_ns: EPOCH_NS,
             clock,
             flows,
             near,
@@ -264,6 +267,12 @@ impl Lab {
     fn round(&mut self) -> usize {
         let now_ns = EPOCH_NS + self.begun.elapsed().as_nanos() as u64;
         self.clock.set_ns(now_ns);
+        if now_ns - self.last_ns > STALL_NS {
+            for flow in &mut self.flows.borrow_mut().all {
+                flow.stalls += 1;
+            }
+        }
+        self.last_ns = now_ns;
         let flows = &self.flows;
         let (near, far) = (&mut self.near, &mut self.far);
         let mut moved = 0;
@@ -340,6 +349,8 @@ const QUEUE_FRAMES: u32 = 50_000;
 const EPOCH_NS: u64 = 1_000_000_000;
 /// Servers' ports: below those that either stack chooses for clients.
 const FIRST_PORT: u16 = 20_000;
+/// A pause between two looks that senders take for a loss: more than a tail-loss probe waits.
+const STALL_NS: u64 = 3_000_000;
 /// Between looks at wires on which nothing moves.
 const PAUSE: Duration = Duration::from_micros(50);
 /// So long nothing passes when a session is over.

@@ -31,6 +31,8 @@ pub(crate) struct Flow {
     pub(crate) passed: Vec<Passed>,
     /// Nothing passes any more.
     pub(crate) cut: bool,
+    /// Times that everything on the wire was late, because the machine had other things to do.
+    pub(crate) stalls: usize,
 }
 
 /// All sessions, by the server's port.
