@@ -5,7 +5,7 @@
 //! Must stay true: the same count and seed run the same dialogues.
 //! Source: own.
 
-#![allow(clippy::print_stdout)]
+#![allow(clippy::print_stdout)] // A program for people.
 
 use sidecore_block::ways::nbd::fuzzing::{fuzz_dialogue, mutate, seeds};
 use std::time::Instant;

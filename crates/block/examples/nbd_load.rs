@@ -4,7 +4,7 @@
 //! Why here: the client that `block bench` measures with, on its own.
 //! Source: own.
 
-#![allow(clippy::print_stdout)]
+#![allow(clippy::print_stdout)] // A program for people.
 
 use sidecore_block::ways::nbd::client::{Load, REQUESTS_MAX, measure_random, measure_sequential};
 use std::path::PathBuf;

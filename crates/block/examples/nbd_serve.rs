@@ -4,7 +4,7 @@
 //! `cargo run --release -p sidecore-block --example nbd_serve -- unix:/tmp/x.sock FILE`.
 //! Source: own.
 
-#![allow(clippy::print_stdout)]
+#![allow(clippy::print_stdout)] // A program for people.
 
 use sidecore_block::source::{BlockSource, Deliver, Extent, MemorySource, ReadError};
 use sidecore_block::ways::nbd::{Address, Options, Server};

@@ -9,6 +9,7 @@
 //! - [`codec`]: inflating and deflating one frame, on an engine.
 //! - [`pack`]: making an image, all engines deflating.
 //! - [`inner`]: making a file system out of a directory before it is packed.
+//! - [`served`]: one frame inflated for another process, by the daemon.
 //! - [`mod@bench`]: the papers' experiments and the peers, measured on this machine.
 //!
 //! Source: the user-mode SPE driver of 2007 (a compressed loop device whose 64 KiB blocks were inflated by SPEs).

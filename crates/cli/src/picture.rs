@@ -2,7 +2,7 @@
 //!
 //! Why here: the commands' errors are of one kind, the drawing crate's of another.
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use plotters::style::RGBColor;
 use plotters::style::text_anchor::HPos;
 pub(crate) use sidecore_plot::{Area, GREY};
@@ -20,7 +20,7 @@ pub(crate) fn text(
 
 /// What the drawing library says went wrong.
 pub(crate) fn failed(error: impl std::fmt::Display) -> anyhow::Error {
-    anyhow!("cannot draw the picture: {error}")
+    sidecore_plot::failed(error).into()
 }
 
 /// For bars, in this order.

@@ -26,22 +26,6 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("`{text}` is more than this machine can count"))
 }
 
-/// Prints a number of bytes for people, with three significant digits or so.
-pub(crate) fn show(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let mut value = bytes as f64;
-    let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    if unit == 0 {
-        format!("{bytes} B")
-    } else {
-        format!("{value:.1} {}", UNITS[unit])
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

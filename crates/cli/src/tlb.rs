@@ -6,14 +6,15 @@
 
 mod picture;
 
+use crate::figures::Outputs;
 use crate::signals::{SIGHUP, SIGINT, SIGTERM, raise_on};
 use crate::{Outcome, output};
 use anyhow::Result;
 use sidecore_engine::learned::Learned;
+use sidecore_tlb::markdown::{self, number};
 use sidecore_tlb::report::{Level, Report, bytes};
 use sidecore_tlb::{Config, run};
 use std::io::IsTerminal;
-use std::path::PathBuf;
 
 /// Arguments of `tlb`.
 #[derive(clap::Args)]
@@ -27,18 +28,8 @@ pub(crate) struct Args {
     /// Fewer points: under ten seconds; a taste
     #[arg(long)]
     quick: bool,
-    /// Report in JSON on standard output
-    #[arg(long)]
-    json: bool,
-    /// Report as Markdown tables on standard output
-    #[arg(long, conflicts_with = "json")]
-    markdown: bool,
-    /// Write every point there
-    #[arg(long, value_name = "FILE")]
-    tsv: Option<PathBuf>,
-    /// Draw the curves there, with their knees marked
-    #[arg(long, value_name = "FILE")]
-    svg: Option<PathBuf>,
+    #[command(flatten)]
+    outputs: Outputs,
     /// Get huge pages that the machine's settings do not provide now: changes the settings for a
     /// moment and puts them back (needs root)
     #[arg(long)]
@@ -70,9 +61,7 @@ impl Args {
         }
         let cancel = raise_on(&[SIGINT, SIGTERM, SIGHUP])?;
         // Before a minute is spent: a place that cannot be written is said now.
-        for path in [&self.tsv, &self.svg].into_iter().flatten() {
-            output::file(path, "")?;
-        }
+        self.outputs.files.begin()?;
         let config = Config {
             quick: self.quick,
             reserve: self.reserve,
@@ -86,12 +75,8 @@ impl Args {
                 eprintln!("{line}");
             }
         })?;
-        if let Some(path) = &self.tsv {
-            output::file(path, &report.tsv())?;
-        }
-        if let Some(path) = &self.svg {
-            output::file(path, &picture::draw(&report)?)?;
-        }
+        let files = &self.outputs.files;
+        files.write(|| report.tsv(), || picture::draw(&report))?;
         if self.learn {
             let path = report.learned.save()?;
             eprintln!(
@@ -99,13 +84,7 @@ impl Args {
                 path.display()
             );
         }
-        if self.json {
-            output::json(&report)?;
-        } else if self.markdown {
-            markdown(&report)?;
-        } else {
-            print(&report)?;
-        }
+        self.outputs.print(&report, markdown::render, print)?;
         Ok(match report.levels.is_empty() {
             false => Outcome::Done,
             true => Outcome::Problem,
@@ -167,43 +146,6 @@ fn print(report: &Report) -> Result<()> {
     output::line(&format!("\n{:.1} s, core {}", report.seconds, report.core))
 }
 
-/// For `docs/results`.
-fn markdown(report: &Report) -> Result<()> {
-    for line in report.machine.lines() {
-        output::line(&format!("- {line}"))?;
-    }
-    output::line(
-        "\n| path | pages | level | entries | reach | cycles on a hit | a miss costs | confidence |",
-    )?;
-    output::line("|---|---|---:|---:|---:|---:|---:|---:|")?;
-    for level in &report.levels {
-        output::line(&format!(
-            "| {} | {} | {} | {} | {} | {:.1} | +{:.1} | {:.2} |",
-            level.path,
-            level.pages,
-            level.level,
-            level.entries,
-            bytes(level.reach_bytes),
-            level.base_cycles,
-            level.penalty_cycles,
-            level.confidence
-        ))?;
-    }
-    output::line("")?;
-    for line in &report.meaning {
-        output::line(&format!("- {line}"))?;
-    }
-    output::line("\n| what | paper | here | unit | |\n|---|---:|---:|---|---|")?;
-    for row in &report.rows {
-        let (paper, here) = (number(Some(row.paper)), number(row.here));
-        output::line(&format!(
-            "| {} | {paper} | {here} | {} | {} |",
-            row.name, row.unit, row.note
-        ))?;
-    }
-    Ok(())
-}
-
 /// How the levels for loads were checked; all the same way, mostly.
 fn checked(report: &Report) -> Option<&str> {
     let level: &Level = report.levels.first()?;
@@ -211,12 +153,4 @@ fn checked(report: &Report) -> Option<&str> {
         .corroboration
         .as_ref()
         .map(|checked| checked.how.as_str())
-}
-
-fn number(value: Option<f64>) -> String {
-    match value {
-        None => "-".to_owned(),
-        Some(value) if value >= 100.0 || value.fract() == 0.0 => format!("{value:.0}"),
-        Some(value) => format!("{value:.1}"),
-    }
 }

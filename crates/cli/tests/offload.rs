@@ -75,7 +75,7 @@ fn a_quick_run_reports_trips_rows_samples_and_a_picture() {
         }
         assert!(row["ratio"].as_f64().unwrap() > 0.0, "{row}");
     }
-    for group in ["throughput", "sharing", "idle", "targets"] {
+    for group in ["throughput", "sharing", "idle", "slice", "targets"] {
         assert!(
             !report[group].as_array().unwrap().is_empty(),
             "{group}: {report}"

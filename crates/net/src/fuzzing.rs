@@ -11,7 +11,9 @@ pub mod requests;
 use crate::checksum::{Sum, pseudo};
 use crate::nic::{Capabilities, Outgoing, Received, ReceivedChecksum};
 use crate::random::Random;
-use crate::wire::ip;
+use crate::stack::reassembly::{BYTES_MAX, DATAGRAMS_MAX};
+use crate::wire::fragment;
+use crate::wire::ip::{self, Bad};
 use crate::{Cidr, Config, ListenerId, SessionId, Stack, UdpId};
 use std::net::{IpAddr, SocketAddr};
 
@@ -26,6 +28,8 @@ pub struct Target {
     peer: Stack,
     listener: ListenerId,
     udp: UdpId,
+    /// Of the honest peer.
+    peer_udp: UdpId,
     sessions: Vec<SessionId>,
     clients: Vec<SessionId>,
     seeds: Vec<Vec<u8>>,
@@ -79,13 +83,16 @@ impl Target {
         let any = SocketAddr::from(([0_u16; 8], 80));
         let listener = fuzzed.listen(any, 8).expect("a listener");
         let udp = fuzzed.bind_udp(any).expect("a socket");
+        let mut peer = stack(2);
+        let peer_udp = peer.bind_udp(any).expect("a socket");
         let group = IpAddr::from([224, 0, 0, 99]);
         fuzzed.join(group).expect("a group");
         Self {
             stack: fuzzed,
-            peer: stack(2),
+            peer,
             listener,
             udp,
+            peer_udp,
             sessions: Vec::new(),
             clients: Vec::new(),
             seeds: Vec::new(),
@@ -123,6 +130,8 @@ impl Target {
             });
         }
         assert!(self.stack.sessions() <= SESSIONS);
+        let (datagrams, bytes) = self.stack.fragments_held();
+        assert!(datagrams <= DATAGRAMS_MAX && bytes <= BYTES_MAX, "{bytes}");
     }
 
     /// The honest peer opens, writes, closes; what both say becomes seeds.
@@ -148,6 +157,9 @@ impl Target {
                 self.clients.retain(|&other| other != client);
                 self.peer.close(client).expect("was open");
             }
+        }
+        if r >> 44 & 3 == 0 {
+            self.talk_in_datagrams(r >> 48);
         }
         for _ in 0..4 {
             self.now_ns += 20_000;
@@ -241,6 +253,20 @@ impl Target {
         }
     }
 
+    /// Some are longer than a packet of the link.
+    fn talk_in_datagrams(&mut self, r: u64) {
+        let to = if r & 1 == 0 {
+            SocketAddr::from(([10, 0, 0, 1], 80))
+        } else {
+            SocketAddr::from(([0xfd00, 0, 0, 0, 0, 0, 0, 1], 80))
+        };
+        let len = (r >> 1 & 0xfff) as usize;
+        // The queue may be full.
+        let _ = self.peer.send_to(self.peer_udp, to, &self.scratch[..len]);
+        let peer = &mut self.peer;
+        while let Ok(Some(_)) = peer.receive_from(self.peer_udp, &mut self.scratch) {}
+    }
+
     fn keep(&mut self, bytes: &[u8]) {
         if self.seeds.len() < SEEDS_MAX {
             self.seeds.push(bytes.to_vec());
@@ -276,7 +302,7 @@ impl Target {
         }
         let datagram = self.stack.receive_from(self.udp, &mut self.scratch);
         if let Ok(Some((from, _, len))) = datagram {
-            let len = len.min(1000);
+            let len = len.min(self.scratch.len());
             let _ = self.stack.send_to(self.udp, from, &self.scratch[..len]);
         }
         while self.stack.next_event().is_some() {}
@@ -301,10 +327,19 @@ fn check(frame: &Outgoing<'_>) {
     let bytes = [frame.header, frame.payload[0], frame.payload[1]].concat();
     assert!(bytes.len() <= 14 + 1500, "a frame of {} bytes", bytes.len());
     let packet = match bytes[12..14] {
-        [8, 0] => ip::parse_v4(&bytes[14..]).expect("an IPv4 packet"),
-        [0x86, 0xdd] => ip::parse_v6(&bytes[14..]).expect("an IPv6 packet"),
+        [8, 0] => ip::parse_v4(&bytes[14..]),
+        [0x86, 0xdd] => ip::parse_v6(&bytes[14..]),
         _ => return,
     };
+    if packet == Err(Bad::Fragment) {
+        if bytes[12] == 8 {
+            fragment::parse_v4(&bytes[14..]).expect("a fragment");
+        } else {
+            fragment::parse_v6(&bytes[14..]).expect("a fragment");
+        }
+        return;
+    }
+    let packet = packet.expect("a packet");
     if packet.protocol == ip::TCP || packet.protocol == ip::UDP {
         let payload = &bytes[14 + packet.start..14 + packet.end];
         let sum = pseudo(&packet.source, &packet.destination, packet.protocol)
@@ -343,7 +378,7 @@ fn mutate(bytes: &mut Vec<u8>, random: &mut Random) {
         } else {
             at
         };
-        match random.below(9) {
+        match random.below(10) {
             0 => bytes[at] ^= 1 << random.below(8),
             1 => bytes[at] = random.bits() as u8,
             2 => bytes[at] = [0, 1, 0x7f, 0x80, 0xff][random.below(5) as usize],
@@ -361,6 +396,13 @@ fn mutate(bytes: &mut Vec<u8>, random: &mut Random) {
                 bytes[to..to + room].copy_from_slice(&part[..room]);
             }
             7 => {
+                // Where a fragment lies, and whether it is the last.
+                let field = if bytes.get(12) == Some(&8) { 20 } else { 56 };
+                if let Some(two) = bytes.get_mut(field..field + 2) {
+                    two[random.below(2) as usize] ^= 1 << random.below(8);
+                }
+            }
+            8 => {
                 // A sequence or acknowledgment number, near where it was.
                 let field = 14 + 20 + 4 + 4 * random.below(2) as usize;
                 if let Some(four) = bytes.get_mut(field..field + 4) {
@@ -443,5 +485,8 @@ mod tests {
         assert!(counters.opened > 50, "{counters:?}");
         assert!(counters.unacceptable > 100, "{counters:?}");
         assert!(counters.bad_checksums > 100, "{counters:?}");
+        assert!(counters.packets_reassembled > 50, "{counters:?}");
+        assert!(counters.reassemblies_refused > 100, "{counters:?}");
+        assert!(counters.fragments_sent > 50, "{counters:?}");
     }
 }

@@ -4,6 +4,15 @@
 //! time of the next timer come out, so that it can be fuzzed, simulated and replayed from a seed.
 //! The ways in are thin: the network's side ([`nic`]) and the applications' side ([`sock`]).
 //!
+//! Top-down, the way a packet travels:
+//!
+//! - [`engine`]: the polling loop on its core, put together by [`setup`] from a configuration.
+//! - [`nic`]: where frames come from and go to; a bad network in front of one, for tests.
+//! - `stack`: one round's work ([`Stack`]); under it `wire` (headers), `tcp` (one session's
+//!   machine), `state` (where sessions lie), `buffer`, `timer`, `checksum`, `random`.
+//! - [`sock`]: sockets for other processes; [`servers`]: small applications on them.
+//! - [`drill`]: scripts in virtual time; [`metrics`]: an engine's status; [`mod@bench`]: the figures.
+//!
 //! Must stay true: no step walks all sessions; after start-up the data path does not allocate; the
 //! polling loop never waits.
 //! Source: the fifth document (NetX on one SPE, 2009), RFC 9293 and those it names.

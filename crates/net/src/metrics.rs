@@ -185,12 +185,48 @@ const FAMILIES: &[Family] = &[
         &[
             ("reason=\"malformed\"", "/stack/malformed"),
             ("reason=\"checksum\"", "/stack/bad_checksums"),
-            ("reason=\"fragment\"", "/stack/fragments"),
             ("reason=\"not_ours\"", "/stack/not_ours"),
             ("reason=\"outside_window\"", "/stack/unacceptable"),
             ("reason=\"old_timestamp\"", "/stack/paws"),
             ("reason=\"no_memory\"", "/stack/no_memory"),
         ],
+    ),
+    counter(
+        "fragments",
+        "IP fragments.",
+        &[
+            ("direction=\"received\"", "/stack/fragments_received"),
+            ("direction=\"sent\"", "/stack/fragments_sent"),
+        ],
+    ),
+    counter(
+        "packets_fragmented",
+        "Packets sent in fragments.",
+        &[("", "/stack/packets_fragmented")],
+    ),
+    counter(
+        "packets_reassembled",
+        "Packets put together from fragments.",
+        &[("", "/stack/packets_reassembled")],
+    ),
+    counter(
+        "reassemblies_failed",
+        "Packets in fragments that never became whole.",
+        &[
+            ("reason=\"late\"", "/stack/reassemblies_late"),
+            ("reason=\"refused\"", "/stack/reassemblies_refused"),
+            ("reason=\"evicted\"", "/stack/reassemblies_evicted"),
+        ],
+    ),
+    gauge(
+        "packets_in_fragments",
+        "Packets that wait for fragments.",
+        &[("", "/packets_in_fragments")],
+    ),
+    gauge(
+        "packets_in_fragments_bytes",
+        "Memory that packets take which wait for fragments.",
+        &[("", "/packets_in_fragments_bytes")],
     ),
     counter(
         "segments_out_of_order",

@@ -106,6 +106,20 @@ impl Secrets {
         keyed(self.port, ends, 0) as u32
     }
 
+    /// Where identifications of fragmented packets between two hosts begin, and which counter they go on
+    /// with: RFC 7739 section 5.3, its functions F and G.
+    pub(crate) fn identification(&self, from: &Ip, to: &Ip, protocol: u8) -> (u32, u32) {
+        let ends = Ends {
+            local: *from,
+            remote: *to,
+            local_port: 0,
+            remote_port: 0,
+        };
+        // The key of ports, which hashes 0 with its ends.
+        let hash = keyed(self.port, &ends, 1 << 8 | u64::from(protocol));
+        (hash as u32, (hash >> 32) as u32)
+    }
+
     /// What a session's timestamp clock starts from: RFC 7323 section 5.4. It depends on the
     /// addresses alone, so that clocks of successive sessions between two hosts never go back and
     /// TIME-WAIT can be reused safely.

@@ -175,7 +175,7 @@ fn datagrams_arrive() {
             assert_eq!(source, world_address(&mut world, from, sender));
             assert_eq!(&bytes[..len], text);
         }
-        let long = vec![0; 2000];
+        let long = vec![0; 65_528];
         let error = world.stacks[0]
             .send_to(sender, to, &long)
             .expect_err("long");

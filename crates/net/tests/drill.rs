@@ -53,7 +53,8 @@ cases! {
     ack_out_of_range backlog close_active close_data_after close_fin_out_of_order
     close_fin_retransmit close_fin_with_data close_half close_linger_zero close_passive
     close_peer_resets close_simultaneous close_unread connect_options cork cubic_loss
-    cwnd_not_used data_overlap delayed_ack ecn_not_offered fin_wait_2_timeout half_open_reset
+    cwnd_not_used data_overlap delayed_ack ecn_not_offered fin_wait_2_timeout fragments fragments_v6
+    half_open_reset
     icmp_echo icmp_echo_v6 icmp_unreachable icmp_unreachable_open idle_restart initial_window
     initial_window_jumbo keepalive keepalive_answered limited_transmit listener_closed
     listener_options listener_segments nagle newreno nodelay open_active open_active_v6

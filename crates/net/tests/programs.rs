@@ -139,6 +139,50 @@ fn iperf3_measures_either_way() {
     });
 }
 
+/// Datagrams and echo requests that are longer than the link's packets, both ways.
+#[test]
+fn fragments_pass_both_ways() {
+    if !have("iperf3") {
+        return;
+    }
+    in_namespace(|| {
+        let mut running = Running::up();
+        running.serve(Service::Iperf3, "0.0.0.0:5201");
+        running.serve(Service::Iperf3, "[::]:5202");
+        wait_for_ipv6();
+        for target in ["-4 10.77.0.2", "-6 fd77::2"] {
+            for len in [1473, 8000, 20_000, 65_507] {
+                let said = run("ping", &format!("-c 3 -i 0.2 -w 15 -s {len} {target}"));
+                assert!(said.contains("3 received"), "{target} {len}: {said}");
+            }
+        }
+        for (target, more) in [
+            ("10.77.0.2", ""),
+            ("10.77.0.2", "--reverse"),
+            ("fd77::2 --port 5202", ""),
+            ("fd77::2 --port 5202", "--reverse"),
+        ] {
+            let words = format!(
+                "--client {target} --udp --bitrate 32M --length 8000 --time 1 --json {more}"
+            );
+            let report: Value = serde_json::from_str(&run("iperf3", &words)).unwrap();
+            let stream = &report["end"]["streams"][0]["udp"];
+            let number = |name: &str| stream[name].as_f64().unwrap();
+            let packets = number("packets");
+            assert!((350.0..=550.0).contains(&packets), "{words}: {stream}");
+            assert!(number("lost_packets") < 0.2 * packets, "{words}: {stream}");
+        }
+        let stack: Value = serde_json::from_str(&status(&running.path()).unwrap()).unwrap();
+        let number = |name: &str| stack["stack"][name].as_u64().unwrap();
+        assert!(number("packets_reassembled") > 24 + 2 * 250, "{stack}");
+        assert!(number("packets_fragmented") > 24 + 2 * 350, "{stack}");
+        assert!(number("fragments_received") > 3000 && number("fragments_sent") > 3000);
+        assert_eq!(number("reassemblies_refused"), 0, "{stack}");
+        assert_eq!(number("malformed") + number("bad_checksums"), 0, "{stack}");
+        running.down();
+    });
+}
+
 #[test]
 fn load_generators_find_no_failed_request() {
     in_namespace(|| {

@@ -1,9 +1,12 @@
 //! Sockets for other processes, over a stack without a network.
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // Helper functions of tests; seeds.
 
+#[path = "../../offload/tests/common/c.rs"]
+mod c;
 #[path = "common/loopback.rs"]
 mod loopback;
 
+use c::{LANGUAGES, compile};
 use loopback::{BUFFER_BYTES, Loopback};
 use sidecore_net::sock::client::{Client, ClientError, ClientOptions, Socket};
 use sidecore_net::sock::control::{Admission, Control, SockError};
@@ -566,36 +569,12 @@ fn messages_that_make_no_sense_end_their_connection_only() {
     good.listen(service(), 1).unwrap();
 }
 
-fn compile(compiler: &str, language: &str, folder: &Path) -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let program = folder.join(format!("client-{language}"));
-    let output = Command::new(compiler)
-        .args([
-            "-Wall",
-            "-Wextra",
-            "-Wpedantic",
-            "-Werror",
-            "-O2",
-            "-x",
-            language,
-        ])
-        .arg("-I")
-        .arg(root.join("include"))
-        .arg(root.join("tests/sidecore_net_h.c"))
-        .arg("-o")
-        .arg(&program)
-        .output()
-        .unwrap_or_else(|error| panic!("{compiler}: {error}; scripts/setup installs it"));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{compiler}: {said}");
-    program
-}
-
 #[test]
 fn a_c_client_has_sockets_and_notices_the_end() {
-    for (compiler, language) in [("cc", "c"), ("c++", "c++")] {
+    for language in LANGUAGES {
         let engine = Engine::start();
-        let program = compile(compiler, language, engine.folder.path());
+        let root = env!("CARGO_MANIFEST_DIR");
+        let program = compile(root, "sidecore_net_h.c", language, engine.folder.path());
         let mut child = Command::new(program)
             .arg(engine.path())
             .stdout(Stdio::piped())

@@ -81,7 +81,10 @@ impl<'a, T> Deal<'a, T> {
     }
 
     /// The next item for this engine, or `None` when all are dealt or [`Self::stop`] was called.
-    #[allow(clippy::mut_from_ref)]
+    #[expect(
+        clippy::mut_from_ref,
+        reason = "each item is dealt once, to one engine"
+    )]
     pub(crate) fn next(&self, hand: &mut Hand) -> Option<&mut T> {
         for _ in 0..self.count {
             let share = &self.shares[hand.share];

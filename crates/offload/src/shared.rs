@@ -4,13 +4,16 @@
 //! Must stay true: a claim is passed on, never copied; a release is followed by a look at who waits
 //! and at the backlog, so that no work is left lying while an engine is idle (README.md).
 
+mod place;
+
+pub(crate) use place::{Driver, Place, add, engine_thread, guarded};
+
 use crate::claims::Claims;
-use crate::error::{Cancelled, OffloadError, message_of};
+use crate::error::{Cancelled, OffloadError};
 use crate::job::{JOBS_MAX, Jobs};
 use crate::mission::{Doorbell, Mission};
 use crate::packet;
 use crate::pool::{Background, PoolConfig};
-use crate::stalls::Stalls;
 use crate::task::{self, Counts, Priority, WaitPoint};
 use crossbeam_queue::ArrayQueue;
 use crossbeam_utils::CachePadded;
@@ -19,37 +22,9 @@ use sidecore_engine::{Core, CoreOptions};
 use sidecore_sched::policy::CLASSES_MAX;
 use sidecore_sched::{Arrival, ClassId, Decision, Departure, Policy, Split};
 use sidecore_sys::{clock, cpu};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
-
-/// What an engine works with.
-pub(crate) struct Driver {
-    pub(crate) core: Core,
-    /// Units of loops that it has done since its counters were last brought up to date.
-    pub(crate) units: u64,
-}
-
-/// What one engine has done, written by whoever drives it.
-#[derive(Default)]
-pub(crate) struct Counters {
-    pub(crate) called: AtomicU64,
-    pub(crate) missions: AtomicU64,
-    pub(crate) background: AtomicU64,
-    pub(crate) panics: AtomicU64,
-    pub(crate) units: AtomicU64,
-    pub(crate) busy_cycles: AtomicU64,
-    pub(crate) stalls: AtomicU64,
-    pub(crate) stalled_ns: AtomicU64,
-}
-
-pub(crate) struct Place {
-    driver: CachePadded<Mutex<Driver>>,
-    pub(crate) doorbell: Doorbell,
-    cpu: usize,
-    pub(crate) counters: CachePadded<Counters>,
-}
 
 pub(crate) struct Posted {
     pub(crate) job: Arc<dyn Background>,
@@ -503,40 +478,6 @@ impl Drop for Claim<'_> {
     }
 }
 
-impl Place {
-    /// Runs `work` on this engine; the caller has its claim.
-    fn drive<R>(&self, work: impl FnOnce(&mut Driver) -> R) -> R {
-        struct Count<'a> {
-            counters: &'a Counters,
-            begun: u64,
-            driver: parking_lot::MutexGuard<'a, Driver>,
-        }
-        impl Drop for Count<'_> {
-            fn drop(&mut self) {
-                task::count_drives(-1);
-                let busy = clock::cycles().wrapping_sub(self.begun);
-                add(&self.counters.busy_cycles, busy);
-                let units = std::mem::take(&mut self.driver.units);
-                if units > 0 {
-                    add(&self.counters.units, units);
-                }
-            }
-        }
-        let mut count = Count {
-            counters: &self.counters,
-            driver: self.driver.lock(),
-            begun: clock::cycles(),
-        };
-        task::count_drives(1);
-        work(&mut count.driver)
-    }
-}
-
-/// Adds to a counter that only the holder of the claim writes: no locked instruction needed.
-pub(crate) fn add(counter: &AtomicU64, more: u64) {
-    counter.store(counter.load(Ordering::Relaxed) + more, Ordering::Relaxed);
-}
-
 /// Counted among those who wait for an engine, until dropped.
 struct Waits<'a> {
     shared: &'a Shared,
@@ -564,66 +505,6 @@ impl Drop for Ready<'_> {
             self.shared.threads.fetch_sub(1, Ordering::Relaxed);
         }
     }
-}
-
-/// The body of an engine's thread.
-pub(crate) fn engine_thread(shared: &Shared, engine: usize, pin: bool) {
-    let place = &shared.places[engine];
-    if pin {
-        // A refusal is not fatal: an engine that wanders is slower, not wrong.
-        let _ = cpu::pin(place.cpu);
-    }
-    let (grace, mut seen, mut stalls) = (shared.grace, 0, Stalls::new());
-    loop {
-        let mission = place.doorbell.take(grace, &mut seen, &mut stalls);
-        match mission {
-            Mission::Exit => return,
-            Mission::Help(ticket) => {
-                place.drive(|driver| shared.jobs.help(ticket, driver));
-                add(&place.counters.missions, 1);
-            }
-            Mission::Run(packet) => {
-                add(&place.counters.missions, 1);
-                place.drive(|driver| {
-                    packet.run(&place.doorbell, driver);
-                    // Before the accounts are done: somebody waits for it.
-                    place.doorbell.reply();
-                });
-                count_stall(place, &mut stalls);
-                if packet.keeps_claim {
-                    // The engine is the sender's, who releases it; nothing here is ours to look at.
-                    continue;
-                }
-            }
-            Mission::Drain => add(&place.counters.missions, 1),
-        }
-        while !shared.has_waiters()
-            && let Some(posted) = shared.backlog.pop()
-        {
-            add(&place.counters.background, 1);
-            let run = |driver: &mut Driver| posted.job.run(&mut driver.core, posted.token);
-            if guarded(|| place.drive(run)).is_err() {
-                add(&place.counters.panics, 1);
-            }
-        }
-        count_stall(place, &mut stalls);
-        shared.claims.release(engine);
-        shared.after_release();
-    }
-}
-
-fn count_stall(place: &Place, stalls: &mut Stalls) {
-    if let Some(lost_ns) = stalls.look() {
-        add(&place.counters.stalls, 1);
-        add(&place.counters.stalled_ns, lost_ns);
-    }
-}
-
-/// Runs `work`, turning a panic into an error.
-pub(crate) fn guarded<R>(work: impl FnOnce() -> R) -> Result<R, OffloadError> {
-    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| OffloadError::Panicked {
-        message: message_of(panic.as_ref()),
-    })
 }
 
 /// How often a caller looks for an idle engine before it sleeps: about a microsecond.

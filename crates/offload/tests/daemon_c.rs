@@ -2,44 +2,21 @@
 //! daemon's death.
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 
+#[path = "common/c.rs"]
+mod c;
+
+use c::{LANGUAGES, compile};
 use sidecore_offload::daemon::{Daemon, DaemonOptions};
 use std::io::{BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
-
-fn compile(compiler: &str, language: &str, folder: &Path) -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let program = folder.join(format!("client-{language}"));
-    let output = Command::new(compiler)
-        .args([
-            "-Wall",
-            "-Wextra",
-            "-Wpedantic",
-            "-Werror",
-            "-O2",
-            "-x",
-            language,
-        ])
-        .arg("-I")
-        .arg(root.join("include"))
-        .arg(root.join("tests/sidecore_h.c"))
-        .arg("-o")
-        .arg(&program)
-        .output()
-        .unwrap_or_else(|error| panic!("{compiler}: {error}; scripts/setup installs it"));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{compiler}: {said}");
-    program
-}
 
 #[test]
 fn a_c_client_calls_and_survives_the_daemon() {
     let folder = tempfile::tempdir().unwrap();
-    for program in [
-        compile("cc", "c", folder.path()),
-        compile("c++", "c++", folder.path()),
-    ] {
+    for language in LANGUAGES {
+        let root = env!("CARGO_MANIFEST_DIR");
+        let program = compile(root, "sidecore_h.c", language, folder.path());
         let options = DaemonOptions {
             socket: folder.path().join("daemon.sock"),
             engines: 2,

@@ -10,7 +10,9 @@
 //! - [`kernel`]: the loops that all time goes into; [`runner`]: who runs them, on how many engines.
 //! - [`bootstrap`], [`support`]: how sure a tree is; [`splits`]: what they count.
 //! - [`analysis`]: all of it as tasks, handed out by one foreman; [`ways`]: files, other processes.
-//! - [`simulate`]: alignments along a tree; [`compare`]: how far two trees are apart.
+//! - [`simulate`]: alignments along a tree; [`compare`]: how far two trees are apart; [`random`]:
+//!   what both, and searches, draw from a seed.
+//! - [`mod@bench`]: kernels and the grain, measured; [`fuzzing`]: what fuzzers call.
 //!
 //! Must stay true: one seed, one result, whatever the number of engines; unsafe code only in
 //! `kernel/simd`. Source: Blagojevic and others, "RAxML-Cell: Parallel phylogenetic tree inference

@@ -1,6 +1,5 @@
 //! The data path allocates nothing: a search's steps, once a few of them have been made.
-#![allow(unsafe_code)] // the counting allocator
-#![allow(clippy::unwrap_used)]
+#![allow(unsafe_code, clippy::unwrap_used)] // The counting allocator; helper functions of tests.
 
 use sidecore_offload::{Pool, PoolConfig};
 use sidecore_phylo::likelihood::{Likelihood, Options};

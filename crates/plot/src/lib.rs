@@ -1,9 +1,9 @@
 //! What every picture is drawn with: text at a place, colours, charts of lines and of dots.
 //!
 //! - this file: the canvas, text, colours.
-//! - [`chart`]: lines over a number.
-//! - [`dots`]: values of one thing a line, on a logarithmic axis.
-//! - [`themed`]: the same picture inside a page that may be dark.
+//! - [`chart()`]: lines over a number.
+//! - [`dots()`]: values of one thing a line, on a logarithmic axis.
+//! - [`themed()`]: the same picture inside a page that may be dark.
 //!
 //! Why here: several commands draw, and the page of the papers' figures does. Must stay true: pure,
 //! SVG text comes out; whatever is written is escaped (the drawing library does it).

@@ -47,7 +47,7 @@ struct Trial {
     departures: u32,
     began: Nanos,
     work: f64,
-    /// Work and time of this round: the accepted number's [0], the candidate's [1].
+    /// Work and time of this round: the accepted number's first, the candidate's second.
     work_sums: [f64; 2],
     time_sums: [f64; 2],
     /// Logarithms of the rounds' ratios of throughput, candidate over accepted: how many, their

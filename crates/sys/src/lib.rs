@@ -9,15 +9,18 @@
 //! - [`map`]: a file mapped read-only that survives truncation and I/O errors.
 //! - [`cpu`]: which core this thread is on, may be on, and must stay on.
 //! - [`futex`]: waiting on a word, and waking who waits; [`shared_futex`]: across processes.
-//! - [`shared`]: sealed memory that processes share; [`local_socket`]: where they meet.
+//! - [`shared`]: sealed memory that processes share; [`local_socket`]: where they meet; [`place`]: a
+//!   socket's place, and who holds it.
 //! - [`loop_control`]: requests to the loop driver.
-//! - [`interface`]: the kernel's network interfaces; [`tun`], [`packet_socket`], [`xdp`]: frames
+//! - [`interface`]: the kernel's network interfaces; [`interface_features`]: what they do to what is
+//!   sent; [`tun`], [`packet_socket`], [`xdp`]: frames
 //!   from and to them; [`bpf`]: keeping frames from the kernel; [`namespace`]: a network of one's own.
+//! - [`machine`]: which machine a run was made on; [`offers`]: what it has, and how to get the rest.
 //! - [`clock`]: time, processor time, cycles, memory in use; [`program`]: where other programs are,
 //!   and that they end with us.
 //! - [`alias`]: few frames mapped at many pages; [`counters`]: the processor's event counters.
 //! - [`plain`]: values that are the same thing as their bytes; [`prefetch`]: hints to the cache;
-//!   [`sum`]: the loop of the Internet checksum.
+//!   [`stream`]: copies past it; [`sum`]: the loop of the Internet checksum.
 //!
 //! Must stay true: no function here can make a caller's safe code unsound; any thread may call any
 //! of them.

@@ -3,7 +3,7 @@
 //! Top-down:
 //!
 //! - [`measure`]: the measuring part: memory of every page size, chases over it, curves.
-//! - [`report`]: what comes out.
+//! - [`report`]: what comes out; [`markdown`]: the same, for `docs/results`.
 //! - The pure core: [`curve`], [`detect`] (from a curve to levels), [`sets`] (from knees against
 //!   strides to sets and ways), [`chain`] (where a chase's nodes lie).
 //!
@@ -13,6 +13,7 @@
 pub mod chain;
 pub mod curve;
 pub mod detect;
+pub mod markdown;
 pub mod measure;
 pub mod report;
 pub mod sets;

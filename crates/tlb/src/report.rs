@@ -143,27 +143,5 @@ impl Report {
 /// Bytes for people: `288 KiB`, `12 MiB`.
 #[must_use]
 pub fn bytes(count: usize) -> String {
-    for (shift, unit) in [(30, "GiB"), (20, "MiB"), (10, "KiB")] {
-        if count >= 1 << shift {
-            let value = count as f64 / f64::from(1u32 << shift);
-            return match value {
-                value if value >= 100.0 || value.fract() < 0.05 => format!("{value:.0} {unit}"),
-                value => format!("{value:.1} {unit}"),
-            };
-        }
-    }
-    format!("{count} B")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bytes_are_short() {
-        assert_eq!(bytes(72 * 4096), "288 KiB");
-        assert_eq!(bytes(3072 * 4096), "12 MiB");
-        assert_eq!(bytes(3 << 19), "1.5 MiB");
-        assert_eq!(bytes(5), "5 B");
-    }
+    sidecore_measure::stats::bytes(count as u64)
 }

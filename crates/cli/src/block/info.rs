@@ -1,8 +1,9 @@
 //! `sidecore block info`.
 
-use crate::{Outcome, output, size};
+use crate::{Outcome, output};
 use anyhow::Result;
 use sidecore_block::format::Index;
+use sidecore_measure::stats::bytes;
 use std::path::PathBuf;
 
 /// Arguments of `block info`.
@@ -27,9 +28,9 @@ impl Args {
         }
         output::line(&format!("format        {} ({})", info.format, info.variant))?;
         output::line(&format!("codec         {}", info.codec))?;
-        let raw = size::show(info.raw_bytes);
+        let raw = bytes(info.raw_bytes);
         output::line(&format!("contents      {raw} ({} bytes)", info.raw_bytes))?;
-        let stored = size::show(info.stored_bytes);
+        let stored = bytes(info.stored_bytes);
         output::line(&format!(
             "image         {stored} ({} bytes)",
             info.stored_bytes
@@ -38,14 +39,11 @@ impl Args {
         output::line(&format!(
             "frames        {} of {}, {} all zeros",
             info.frames,
-            size::show(info.frame_bytes.into()),
+            bytes(info.frame_bytes.into()),
             info.zero_frames
         ))?;
         output::line(&format!("checksums     {}", info.checksums))?;
-        output::line(&format!(
-            "index memory  {}",
-            size::show(info.index_memory_bytes)
-        ))?;
+        output::line(&format!("index memory  {}", bytes(info.index_memory_bytes)))?;
         Ok(Outcome::Done)
     }
 }

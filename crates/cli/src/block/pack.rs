@@ -6,6 +6,7 @@ use sidecore_block::codec::Tune;
 use sidecore_block::format::Format;
 use sidecore_block::inner::Kind;
 use sidecore_block::pack::{Options, Report, Source, pack};
+use sidecore_measure::stats::bytes;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -133,9 +134,9 @@ impl Args {
             output::line(&format!(
                 "{}: {} in {} frames, {} stored ({:.2}:1) as {} in {seconds:.1} s",
                 self.output.display(),
-                size::show(report.raw_bytes),
+                bytes(report.raw_bytes),
                 report.frames,
-                size::show(report.stored_bytes),
+                bytes(report.stored_bytes),
                 report.raw_bytes as f64 / report.stored_bytes as f64,
                 report.format,
             ))?;

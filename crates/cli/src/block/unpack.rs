@@ -1,8 +1,9 @@
 //! `sidecore block unpack`.
 
-use crate::{Outcome, output, size};
+use crate::{Outcome, output};
 use anyhow::Result;
 use sidecore_block::pack::{Unpacked, unpack};
+use sidecore_measure::stats::bytes;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -58,7 +59,7 @@ impl Args {
                 seconds,
             })?;
         } else if !to_stdout {
-            let (path, bytes) = (self.output.display(), size::show(unpacked.raw_bytes));
+            let (path, bytes) = (self.output.display(), bytes(unpacked.raw_bytes));
             output::line(&format!("{path}: {bytes} in {seconds:.1} s"))?;
         }
         Ok(Outcome::Done)

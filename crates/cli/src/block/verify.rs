@@ -1,8 +1,9 @@
 //! `sidecore block verify`.
 
-use crate::{Outcome, output, size};
+use crate::{Outcome, output};
 use anyhow::Result;
 use sidecore_block::pack::{BadFrame, verify};
+use sidecore_measure::stats::bytes;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -61,7 +62,7 @@ impl Args {
             self.image.display(),
             verified.bad_frames_total,
             verified.frames,
-            size::show(verified.raw_bytes),
+            bytes(verified.raw_bytes),
             verified.checksums,
         ))?;
         Ok(outcome)

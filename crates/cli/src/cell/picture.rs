@@ -121,11 +121,7 @@ pub(super) fn uio(rows: &[Row]) -> Result<String> {
         .filter(|(_, ratio)| *ratio < UIO_RATIO_MAX)
         .collect();
     let height = 90 + 30 * rows.len() as i32;
-    let mut svg = String::new();
-    {
-        let size = (WIDTH as u32, height as u32);
-        let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
-        root.fill(&WHITE).map_err(failed)?;
+    sidecore_plot::picture((WIDTH as u32, height as u32), |root| {
         let text = |at: (i32, i32), text: &str, size: i32| {
             let style = ("sans-serif", size).into_font().color(&BLACK);
             root.draw_text(text, &style, at).map_err(failed)
@@ -151,10 +147,8 @@ pub(super) fn uio(rows: &[Row]) -> Result<String> {
         }
         let one = [(scale(1.0), 70), (scale(1.0), height - 15)];
         root.draw(&PathElement::new(one, BLACK.stroke_width(2)))
-            .map_err(failed)?;
-        root.present().map_err(failed)?;
-    }
-    Ok(svg)
+            .map_err(failed)
+    })
 }
 
 fn line(name: &str, points: Vec<(f64, f64)>) -> Series {

@@ -32,12 +32,8 @@ impl Picture<'_> {
         let measured = |peer: &&Peer| peer.ratio.is_some();
         let bars: Vec<_> = self.peers.iter().filter(measured).collect();
         let bars_height = HEAD_HEIGHT + bars.len() as i32 * ROW_HEIGHT;
-        let mut svg = String::new();
-        {
-            let height = bars_height + self.lower_height + MARGIN;
-            let size = (WIDTH as u32, height as u32);
-            let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
-            root.fill(&WHITE).map_err(failed)?;
+        let height = bars_height + self.lower_height + MARGIN;
+        sidecore_plot::picture((WIDTH as u32, height as u32), |root| {
             let (upper, below) = root.split_vertically(bars_height);
             self.draw_head(&upper)?;
             for (row, peer) in bars.iter().enumerate() {
@@ -46,9 +42,8 @@ impl Picture<'_> {
             if self.lower_height > 0 {
                 lower(&below)?;
             }
-            root.present().map_err(failed)?;
-        }
-        Ok(svg)
+            Ok(())
+        })
     }
 
     fn draw_head(&self, area: &Area<'_>) -> Result<()> {

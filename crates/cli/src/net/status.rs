@@ -65,6 +65,17 @@ impl Args {
             number(&stack["malformed"]),
             number(&stack["bad_checksums"]),
         ))?;
+        output::line(&format!(
+            "fragments      {} received, {} packets put together, {} not ({} late); {} packets sent in {}",
+            number(&stack["fragments_received"]),
+            number(&stack["packets_reassembled"]),
+            number(&stack["reassemblies_late"])
+                + number(&stack["reassemblies_refused"])
+                + number(&stack["reassemblies_evicted"]),
+            number(&stack["reassemblies_late"]),
+            number(&stack["packets_fragmented"]),
+            number(&stack["fragments_sent"]),
+        ))?;
         let rounds = number(&engine["rounds"]).max(1);
         output::line(&format!(
             "rounds         {rounds} with work, {} idle, {} sleeps; cycles a round: receive {}, \

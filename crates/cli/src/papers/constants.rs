@@ -35,14 +35,6 @@ pub(super) fn report() -> Result<Value> {
         f64::from(net.receive_bytes),
     ));
     rows.extend(mgps());
-    rows.push(match base_slice_ms() {
-        Some(ms) => row("this kernel: base slice", ms),
-        None => json!({
-            "name": "this kernel: base slice",
-            "here": null,
-            "note": "the kernel tells only root, below /sys/kernel/debug/sched, and only where debugfs is mounted",
-        }),
-    });
     Ok(json!({ "rows": rows }))
 }
 
@@ -101,12 +93,6 @@ fn settled(tasks: u32) -> (u32, u32) {
         }
     }
     (policy.width(), changed)
-}
-
-/// The kernel's share of time before it looks for another process, where it says so.
-fn base_slice_ms() -> Option<f64> {
-    let text = std::fs::read_to_string("/sys/kernel/debug/sched/base_slice_ns").ok()?;
-    Some(text.trim().parse::<f64>().ok()? * 1e-6)
 }
 
 const ENGINES: u32 = 8;

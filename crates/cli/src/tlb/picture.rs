@@ -25,11 +25,8 @@ pub(super) fn draw(report: &Report) -> Result<String> {
     .into_iter()
     .filter(|(_, curves)| !curves.is_empty())
     .collect();
-    let mut svg = String::new();
-    {
-        let height = HEAD_HEIGHT + panels.len() as u32 * PANEL_HEIGHT;
-        let root = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
-        root.fill(&WHITE).map_err(failed)?;
+    let height = HEAD_HEIGHT + panels.len() as u32 * PANEL_HEIGHT;
+    sidecore_plot::picture((WIDTH, height), |root| {
         let (head, mut rest) = root.split_vertically(HEAD_HEIGHT);
         draw_head(&head, report)?;
         for (title, curves) in &panels {
@@ -37,9 +34,8 @@ pub(super) fn draw(report: &Report) -> Result<String> {
             draw_panel(&panel, title, curves, report)?;
             rest = below;
         }
-        root.present().map_err(failed)?;
-    }
-    Ok(svg)
+        Ok(())
+    })
 }
 
 fn draw_head(area: &Area<'_>, report: &Report) -> Result<()> {

@@ -1,4 +1,4 @@
-//! An engine: a thread on one core that drives a [`Core`](crate::Core).
+//! An engine: a thread on one core that drives a [`Core`].
 //!
 //! Why here: services that poll, and measurements of one engine, want a core of their own. (The
 //! off-load pool has its own way to lend cores to callers; it builds on `Core`, not on this.)

@@ -54,19 +54,20 @@
 
 mod command;
 mod handle;
+mod issue;
 mod line;
 mod queue;
 mod rules;
 
 pub use handle::{Get, Put, View, Window};
+pub use issue::Issue;
 pub use line::{Line, LineWords};
 pub use rules::ListElement;
 
 use crate::error::DmaError;
-use crate::memory::{In, Out, Readable, Source, Target};
+use crate::memory::{In, Out, Source, Target};
 use crate::store::{Arena, Buf};
-use command::{Command, Kind, Order, Plan};
-use handle::Held;
+use command::Order;
 use queue::Queue;
 use sidecore_sys::{Plain, clock, prefetch};
 use std::cell::{Cell, RefCell};
@@ -84,6 +85,10 @@ pub const QUEUE_COMMANDS: usize = 16;
 pub const IN_FLIGHT_MAX: usize = 32;
 /// What a get's buffer is full of, in `Checked` mode, until the get was waited for.
 pub const POISON: u8 = 0xd5;
+
+/// Up to how much of a block is prefetched by hand; the processor's own prefetcher follows from
+/// there.
+const PREFETCH_BYTES_MAX: usize = 2048;
 
 /// How transfers are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -387,211 +392,3 @@ impl<'c> Mfc<'c> {
         self.count_time(begun);
     }
 }
-
-/// A command about to be issued: its tag group and order are chosen, its kind is not.
-#[derive(Debug, Clone, Copy)]
-pub struct Issue<'c> {
-    mfc: &'c Mfc<'c>,
-    tag: Tag,
-    order: Order,
-}
-
-impl<'c> Issue<'c> {
-    /// After all earlier commands of its group.
-    #[must_use]
-    pub fn fence(mut self) -> Self {
-        self.order = Order::Fence;
-        self
-    }
-
-    /// After all earlier commands of its group and before all later ones.
-    #[must_use]
-    pub fn barrier(mut self) -> Self {
-        self.order = Order::Barrier;
-        self
-    }
-
-    /// Brings all of `source` into `buffer`, which has its length afterwards.
-    ///
-    /// # Errors
-    /// [`DmaError::Size`], [`DmaError::Alignment`], [`DmaError::BufferTooShort`],
-    /// [`DmaError::TooManyInFlight`]. The buffer is lost to this run then.
-    pub fn get<T: Plain>(
-        self,
-        buffer: Buf<'c, T>,
-        source: impl Into<Source<'c, T>>,
-    ) -> Result<Get<'c, T>, DmaError> {
-        let source = source.into().0.into_bytes();
-        rules::check(source.len(), buffer.address(), source.address())?;
-        self.issue_get(buffer, source, Plan::Whole)
-    }
-
-    /// As [`Self::get`], for any size up to 32 MiB and any alignment.
-    ///
-    /// # Errors
-    /// [`DmaError::ListLength`], [`DmaError::BufferTooShort`], [`DmaError::TooManyInFlight`].
-    pub fn get_large<T: Plain>(
-        self,
-        buffer: Buf<'c, T>,
-        source: impl Into<Source<'c, T>>,
-    ) -> Result<Get<'c, T>, DmaError> {
-        let source = source.into().0.into_bytes();
-        rules::check_large(source.len())?;
-        self.issue_get(buffer, source, Plan::Whole)
-    }
-
-    /// Gathers the stretches of `source` that `list` names into `buffer`, one after another, each
-    /// from a 16-byte boundary on (one below 16 bytes at the place within it that main memory has).
-    ///
-    /// # Errors
-    /// As [`Self::get`] for each element; [`DmaError::ListLength`], [`DmaError::ListElement`].
-    pub fn get_list<T: Plain>(
-        self,
-        buffer: Buf<'c, T>,
-        list: &'c [ListElement],
-        source: impl Into<Source<'c, T>>,
-    ) -> Result<Get<'c, T>, DmaError> {
-        let source = source.into().0.into_bytes();
-        rules::check_list(list, source.address(), source.len())?;
-        self.issue_get(buffer, source, Plan::List(list))
-    }
-
-    /// Takes the first values of `buffer` out to all of `target`.
-    ///
-    /// # Errors
-    /// As [`Self::get`].
-    pub fn put<T: Plain>(
-        self,
-        buffer: Buf<'c, T>,
-        target: impl Into<Target<'c, T>>,
-    ) -> Result<Put<'c, T>, DmaError> {
-        let target = target.into().0.into_bytes();
-        rules::check(target.len(), buffer.address(), target.address())?;
-        self.issue_put(buffer, Kind::Put(target), Plan::Whole)
-    }
-
-    /// As [`Self::put`], for any size up to 32 MiB and any alignment.
-    ///
-    /// # Errors
-    /// As [`Self::get_large`].
-    pub fn put_large<T: Plain>(
-        self,
-        buffer: Buf<'c, T>,
-        target: impl Into<Target<'c, T>>,
-    ) -> Result<Put<'c, T>, DmaError> {
-        let target = target.into().0.into_bytes();
-        rules::check_large(target.len())?;
-        self.issue_put(buffer, Kind::Put(target), Plan::Whole)
-    }
-
-    /// Scatters `buffer`, laid out as [`Self::get_list`] leaves it, over the stretches of `target`
-    /// that `list` names.
-    ///
-    /// # Errors
-    /// As [`Self::get_list`].
-    pub fn put_list<T: Plain>(
-        self,
-        buffer: Buf<'c, T>,
-        list: &'c [ListElement],
-        target: impl Into<Target<'c, T>>,
-    ) -> Result<Put<'c, T>, DmaError> {
-        let target = target.into().0.into_bytes();
-        rules::check_list(list, target.address(), target.len())?;
-        self.issue_put(buffer, Kind::Put(target), Plan::List(list))
-    }
-
-    #[inline]
-    fn issue_get<T: Plain>(
-        self,
-        buffer: Buf<'c, T>,
-        source: Readable<'c, u8>,
-        plan: Plan<'c>,
-    ) -> Result<Get<'c, T>, DmaError> {
-        let begun = self.mfc.clock();
-        let (local_bytes, bytes) = plan.bytes(source.address(), source.len());
-        let mut buffer = buffer.into_bytes();
-        let buffer_bytes = buffer.whole_mut().len();
-        if local_bytes > buffer_bytes {
-            return Err(DmaError::BufferTooShort {
-                bytes: local_bytes,
-                buffer_bytes,
-            });
-        }
-        let held = match (self.mfc.mode, source, plan) {
-            (DmaMode::Borrow, Readable::Slice(source), Plan::Whole) => {
-                prefetch::for_read(source, PREFETCH_BYTES_MAX);
-                buffer.lend(source);
-                Held::Here(buffer)
-            }
-            // The usual case by the short way: no command is made of what is done at once.
-            (DmaMode::Copy | DmaMode::Borrow, source, Plan::Whole) => {
-                source.copy_to(0, &mut buffer.whole_mut()[..local_bytes]);
-                buffer.set_filled(local_bytes);
-                Held::Here(buffer)
-            }
-            (_, source, plan) => {
-                if self.mfc.mode == DmaMode::Checked {
-                    buffer.whole_mut()[..local_bytes].fill(POISON);
-                }
-                buffer.set_filled(local_bytes);
-                self.enqueue(Kind::Get(source), plan, buffer)?
-            }
-        };
-        self.mfc.count_get(bytes, begun);
-        Ok(Get::new(self.mfc, held))
-    }
-
-    #[inline]
-    fn issue_put<T: Plain>(
-        self,
-        buffer: Buf<'c, T>,
-        kind: Kind<'c>,
-        plan: Plan<'c>,
-    ) -> Result<Put<'c, T>, DmaError> {
-        let begun = self.mfc.clock();
-        let (local_bytes, bytes) = plan.bytes(kind.main_address(), kind.main_bytes());
-        let buffer = buffer.into_bytes();
-        if local_bytes > buffer.len() {
-            return Err(DmaError::BufferTooShort {
-                bytes: local_bytes,
-                buffer_bytes: buffer.len(),
-            });
-        }
-        let held = match (self.mfc.mode, kind, plan) {
-            (DmaMode::Copy | DmaMode::Borrow, Kind::Put(mut target), Plan::Whole) => {
-                target.copy_from(0, &buffer[..local_bytes]);
-                Held::Here(buffer)
-            }
-            (_, kind, plan) => self.enqueue(kind, plan, buffer)?,
-        };
-        self.mfc.count_put(bytes, begun);
-        Ok(Put::new(self.mfc, held))
-    }
-
-    /// Does the command now, or queues it where that is checked.
-    fn enqueue(
-        self,
-        kind: Kind<'c>,
-        plan: Plan<'c>,
-        buffer: Buf<'c, u8>,
-    ) -> Result<Held<'c>, DmaError> {
-        let mut command = Command {
-            tag: self.tag,
-            order: self.order,
-            kind,
-            plan,
-            buffer,
-        };
-        if self.mfc.mode == DmaMode::Checked {
-            let slot = self.mfc.queue.borrow_mut().push(command)?;
-            Ok(Held::Queued(slot))
-        } else {
-            command.perform();
-            Ok(Held::Here(command.buffer))
-        }
-    }
-}
-
-/// Up to how much of a block is prefetched by hand; the processor's own prefetcher follows from
-/// there.
-const PREFETCH_BYTES_MAX: usize = 2048;

@@ -435,6 +435,19 @@ pub(crate) fn interrupted(cancel: &AtomicBool) -> Result<(), BenchError> {
     Ok(())
 }
 
+/// Sleeps; cancelled, it ends soon, as [`BenchError::Interrupted`].
+pub(crate) fn sleep(time: Duration, cancel: &AtomicBool) -> Result<(), BenchError> {
+    let until = Instant::now() + time;
+    loop {
+        interrupted(cancel)?;
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        std::thread::sleep(left.min(CANCEL_POLL));
+    }
+}
+
 /// A quick run that took longer than this goes on with one round each.
 const QUICK_TIME: Duration = Duration::from_secs(20);
 /// More rounds than this would take hours.

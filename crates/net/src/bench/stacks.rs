@@ -6,7 +6,7 @@
 //! have ended when the call returns. Source: papers/004, section 4.1.
 
 use super::served::config;
-use super::{BenchError, CANCEL_POLL, interrupted};
+use super::{BenchError, interrupted, sleep};
 use crate::engine::{Engine, EngineOptions};
 use crate::error::NetError;
 use crate::nic::Nic;
@@ -333,19 +333,6 @@ impl<'c> Receiver<'c> {
         self.count.bytes.store(self.bytes, Ordering::Relaxed);
         self.count.packets.store(self.packets, Ordering::Relaxed);
         Ok(1)
-    }
-}
-
-/// Sleeps, unless the run is cancelled.
-fn sleep(time: Duration, cancel: &AtomicBool) -> Result<(), BenchError> {
-    let until = Instant::now() + time;
-    loop {
-        interrupted(cancel)?;
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Ok(());
-        }
-        std::thread::sleep(left.min(CANCEL_POLL));
     }
 }
 

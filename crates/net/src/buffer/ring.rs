@@ -48,6 +48,11 @@ impl Ring {
         }
     }
 
+    /// Bytes of the buffer that it holds.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.held().map_or(0, Buffer::capacity)
+    }
+
     /// Makes room for `bytes` in all, where the pool has it and a buffer of that size exists.
     #[inline]
     fn reserve(&mut self, pool: &mut Pool, bytes: usize) -> Option<Buffer> {
@@ -148,6 +153,15 @@ impl Ring {
         let at = (self.head as usize + offset) & (bytes.len() - 1);
         let first = len.min(bytes.len() - at);
         [&bytes[at..at + first], &bytes[..len - first]]
+    }
+
+    /// `len` bytes from `offset` on, which may have been written ahead, of a ring from which nothing was
+    /// dropped: they lie in one piece. None where there is no such room.
+    pub(crate) fn ahead<'p>(&self, pool: &'p Pool, offset: usize, len: usize) -> &'p [u8] {
+        let bytes = self.held().map(|buffer| pool.bytes(buffer));
+        bytes
+            .and_then(|bytes| bytes.get(offset..offset + len))
+            .unwrap_or(&[])
     }
 
     /// Drops `count` bytes from the front. An empty ring gives its buffer back unless bytes were

@@ -160,7 +160,7 @@ fn message(icmp: &Icmp, v4: bool, quoted: &[u8]) -> Vec<u8> {
     }
 }
 
-/// RFC 792, RFC 1191 section 4; RFC 4443 sections 3.1 and 3.2.
+/// RFC 792, RFC 1191 section 4; RFC 4443 sections 3.1 to 3.3.
 fn code(reason: Reason, v4: bool) -> [u8; 2] {
     match (reason, v4) {
         (Reason::Net, true) => [3, 0],
@@ -168,11 +168,13 @@ fn code(reason: Reason, v4: bool) -> [u8; 2] {
         (Reason::Protocol, true) => [3, 2],
         (Reason::Port, true) => [3, 3],
         (Reason::TooBig, true) => [3, 4],
+        (Reason::Late, true) => [11, 1],
         (Reason::Net, false) => [1, 0],
         (Reason::Host, false) => [1, 3],
         (Reason::Protocol, false) => [4, 1],
         (Reason::Port, false) => [1, 4],
         (Reason::TooBig, false) => [2, 0],
+        (Reason::Late, false) => [3, 1],
     }
 }
 

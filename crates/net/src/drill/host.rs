@@ -183,7 +183,7 @@ fn concerns_a_script(frame: &[u8]) -> bool {
             matches!(packet.get(9), Some(&(ip::TCP | ip::UDP | ip::ICMP)))
         }
         (Some([0x86, 0xdd]), Some(packet)) => match packet.get(6) {
-            Some(&(ip::TCP | ip::UDP)) => true,
+            Some(&(ip::TCP | ip::UDP | ip::FRAGMENT)) => true,
             Some(&ip::ICMPV6) => packet
                 .get(ip::V6_BYTES)
                 .is_some_and(|kind| !(130..=143).contains(kind)),

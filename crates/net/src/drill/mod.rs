@@ -22,6 +22,7 @@ mod names;
 mod notation;
 mod packet;
 mod parse;
+mod pieces;
 mod result;
 mod run;
 mod script;

@@ -2,6 +2,7 @@
 
 use super::cursor::{Cursor, Read};
 use super::packet::{FLAGS, Icmp, Packet, REASONS, Reason, Tcp, TcpOption};
+use super::pieces::Cut;
 use super::script::Flow;
 
 /// Flows that a script may have.
@@ -29,6 +30,24 @@ pub(crate) fn packet(at: &mut Cursor<'_>) -> Read<(Flow, Packet)> {
         Packet::Tcp(tcp(at)?)
     };
     Ok((flow, packet))
+}
+
+/// What may stand behind a packet: that it is in fragments, of which one may be lost on its way to us.
+pub(crate) fn cut(at: &mut Cursor<'_>, may_lose: bool) -> Read<Option<Cut>> {
+    if !at.eat_word("cut") {
+        return Ok(None);
+    }
+    let before = *at;
+    let each: usize = at.small()?;
+    if each == 0 || !each.is_multiple_of(8) || each > LEN_MAX as usize {
+        return Err(before.wrong("a multiple of 8 bytes, at most 65000"));
+    }
+    let without = if may_lose && at.eat_word("without") {
+        Some(at.small()?)
+    } else {
+        None
+    };
+    Ok(Some(Cut { each, without }))
 }
 
 /// `(LEN)`

@@ -61,15 +61,18 @@ pub(crate) enum Reason {
     Protocol,
     Port,
     TooBig,
+    /// Fragments that did not come in time.
+    Late,
 }
 
 /// Names of reasons, as scripts write them.
-pub(crate) const REASONS: [(&str, Reason); 5] = [
+pub(crate) const REASONS: [(&str, Reason); 6] = [
     ("net_unreachable", Reason::Net),
     ("host_unreachable", Reason::Host),
     ("protocol_unreachable", Reason::Protocol),
     ("port_unreachable", Reason::Port),
     ("frag_needed", Reason::TooBig),
+    ("frag_time_exceeded", Reason::Late),
 ];
 
 /// Letters of flags, in the order in which they are printed.

@@ -5,7 +5,7 @@
 use super::cursor::{Cursor, Read};
 use super::error::{DrillError, Problem};
 use super::names;
-use super::notation::packet;
+use super::notation::{cut, packet};
 use super::script::{
     Action, Base, Call, Check, Event, Operand, Relation, Script, Settings, Span, Term, Value, When,
 };
@@ -107,11 +107,11 @@ fn event(text: &str) -> Read<(When, Action)> {
     let when = when(&mut at)?;
     let action = if at.eat("<") {
         let (flow, packet) = packet(&mut at)?;
-        Action::Inject(flow, packet)
+        Action::Inject(flow, packet, cut(&mut at, true)?)
     } else if at.rest().starts_with('>') {
         at.expect(">")?;
         let (flow, packet) = packet(&mut at)?;
-        Action::Expect(flow, packet)
+        Action::Expect(flow, packet, cut(&mut at, false)?)
     } else if at.eat("%{") {
         Action::Assert(checks(&mut at)?)
     } else {

@@ -8,8 +8,9 @@ use super::call::{Progress, Returned};
 use super::error::{DrillError, Problem};
 use super::files::Files;
 use super::flow::Flows;
-use super::host::Host;
+use super::host::{Host, Sent};
 use super::packet::Packet;
+use super::pieces::{self, Cut, Join};
 use super::script::{Action, Base, Call, Event, Flow, Script, Settings, Span, When};
 use super::values;
 use std::collections::BTreeMap;
@@ -119,16 +120,22 @@ impl<'s> Run<'s> {
             let what = "this time is before that of the event before";
             return Err(Problem::Syntax(what.to_owned()));
         }
-        if let Action::Expect(flow, packet) = &event.action {
-            return self.expect(*flow, packet, event.when, at_ns);
+        if let Action::Expect(flow, packet, cut) = &event.action {
+            return self.expect(*flow, packet, cut.as_ref(), event.when, at_ns);
         }
         self.before_ns = at_ns;
         self.advance(self.begin_ns + at_ns)?;
         self.nothing_left((self.begin_ns + at_ns).saturating_sub(self.tolerance_ns()))?;
         match &event.action {
-            Action::Inject(flow, packet) => {
+            Action::Inject(flow, packet, cut) => {
                 let bytes = self.flows.build(self.settings, *flow, packet);
-                self.files.host().inject(&bytes);
+                let all = match cut {
+                    Some(cut) => pieces::split(&bytes, cut, event.line as u32),
+                    None => vec![bytes],
+                };
+                for bytes in all {
+                    self.files.host().inject(&bytes);
+                }
                 self.retry()
             }
             Action::Call(call) => self.call_event(event, call),
@@ -182,6 +189,7 @@ impl<'s> Run<'s> {
         &mut self,
         flow: Flow,
         packet: &Packet,
+        cut: Option<&Cut>,
         when: When,
         at_ns: u64,
     ) -> Result<(), Problem> {
@@ -206,6 +214,7 @@ impl<'s> Run<'s> {
                 until_s: self.seconds(until_ns),
             });
         };
+        let sent = self.whole(sent, cut)?;
         let (found, mut got) = self.look(&sent.packet)?;
         let tolerance_ms = (self.settings.tolerance_us / 1_000 + 1) as u32;
         let differs = if found.is_some_and(|found| found != flow) {
@@ -232,6 +241,29 @@ impl<'s> Run<'s> {
             _ => at_ns,
         };
         Ok(())
+    }
+
+    /// The packet whose first fragment was taken, with all the others; or what is whole already.
+    fn whole(&mut self, first: Sent, cut: Option<&Cut>) -> Result<Sent, Problem> {
+        let Some(cut) = cut else { return Ok(first) };
+        let mut join = Join::new(cut);
+        let (at_ns, mut next) = (first.at_ns, Some(first));
+        while let Some(sent) = next {
+            let joined = join.take(&sent.packet).map_err(|differs| Problem::Packet {
+                differs,
+                expected: format!("a packet in fragments of {} bytes", cut.each),
+                got: format!("{} bytes", sent.packet.len()),
+            })?;
+            if let Some(packet) = joined {
+                return Ok(Sent { at_ns, packet });
+            }
+            // All of them leave together.
+            next = self.files.host().take_sent();
+        }
+        Err(Problem::Silence {
+            expected: "the last fragment".to_owned(),
+            until_s: self.seconds(at_ns),
+        })
     }
 
     fn call_event(&mut self, event: &Event, call: &Call) -> Result<(), Problem> {

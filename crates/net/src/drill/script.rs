@@ -1,6 +1,7 @@
 //! A script as the parser leaves it: settings, then events in order.
 
 use super::packet::Packet;
+use super::pieces::Cut;
 use crate::stack::config::{Cidr, Config, Route};
 use crate::tcp::congestion::Algorithm;
 use std::net::IpAddr;
@@ -208,10 +209,10 @@ pub(crate) struct When {
 /// What happens.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Action {
-    /// The peer sends it.
-    Inject(Flow, Packet),
-    /// The stack sends it.
-    Expect(Flow, Packet),
+    /// The peer sends it, whole or in fragments.
+    Inject(Flow, Packet, Option<Cut>),
+    /// The stack sends it, whole or in fragments.
+    Expect(Flow, Packet, Option<Cut>),
     /// The application calls.
     Call(Call),
     /// What must hold.

@@ -135,6 +135,13 @@ fn counter(counters: &Counters, name: &str) -> Option<i64> {
         "cookies_accepted" => counters.cookies_accepted,
         "listen_overflows" => counters.listen_overflows,
         "paths_shrunk" => counters.paths_shrunk,
+        "fragments_received" => counters.fragments_received,
+        "fragments_sent" => counters.fragments_sent,
+        "packets_fragmented" => counters.packets_fragmented,
+        "packets_reassembled" => counters.packets_reassembled,
+        "reassemblies_late" => counters.reassemblies_late,
+        "reassemblies_refused" => counters.reassemblies_refused,
+        "reassemblies_evicted" => counters.reassemblies_evicted,
         _ => return None,
     };
     i64::try_from(value).ok()

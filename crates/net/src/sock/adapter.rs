@@ -210,9 +210,15 @@ impl Sockets for Stack {
     fn receive_from(&mut self, socket: Id, sink: &mut dyn FnMut(&[u8])) -> Option<SocketAddr> {
         let id = Name::udp(socket).ok()?;
         let mut bytes = [0; DATAGRAM_BYTES_MAX];
-        let (peer, _, length) = Stack::receive_from(self, id, &mut bytes).ok().flatten()?;
-        sink(&bytes[..length.min(DATAGRAM_BYTES_MAX)]);
-        Some(peer)
+        loop {
+            let (peer, _, length) = Stack::receive_from(self, id, &mut bytes).ok().flatten()?;
+            if let Some(datagram) = bytes.get(..length) {
+                sink(datagram);
+                return Some(peer);
+            }
+            // Put together from fragments, and longer than a chunk: a part of it is no datagram.
+            self.common.counters.datagrams_dropped += 1;
+        }
     }
 
     fn local(&self, socket: Id) -> Option<SocketAddr> {

@@ -94,12 +94,15 @@ impl Stack {
             }
             Err(Bad::Malformed) => self.common.counters.malformed += 1,
             Err(Bad::Checksum) => self.common.counters.bad_checksums += 1,
-            Err(Bad::Fragment) => self.common.counters.fragments += 1,
+            Err(Bad::Fragment) => {
+                let bytes = &frame.bytes[ethernet::HEADER_BYTES..];
+                self.arrive_fragment(&header, bytes);
+            }
         }
     }
 
     #[inline]
-    fn arrive_packet(
+    pub(crate) fn arrive_packet(
         &mut self,
         packet: &Packet,
         bytes: &[u8],

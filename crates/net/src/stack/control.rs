@@ -40,19 +40,36 @@ impl Control {
         Some(&mut self.bytes[start..])
     }
 
-    /// Takes the frame that was pushed last out again.
-    pub(crate) fn take_back(&mut self) -> Vec<u8> {
-        let Some(range) = self.frames.pop_back() else {
+    /// Whether so many frames of so many bytes together may wait.
+    pub(crate) fn has_room(&self, frames: usize, bytes: usize) -> bool {
+        let held = if self.frames.is_empty() {
+            0
+        } else {
+            self.bytes.len()
+        };
+        held + bytes <= BYTES_MAX && self.room() >= frames
+    }
+
+    /// Takes the frames that were pushed last out again, all but the first `kept` of the queue; in their
+    /// order.
+    pub(crate) fn take_back(&mut self, kept: usize) -> Vec<Vec<u8>> {
+        let Some(first) = self.frames.get(kept).map(|range| range.start) else {
             return Vec::new();
         };
-        let frame = self.bytes[range.clone()].to_vec();
-        self.bytes.truncate(range.start);
-        frame
+        let taken = self.frames.drain(kept..);
+        let taken = taken.map(|range| self.bytes[range].to_vec()).collect();
+        self.bytes.truncate(first);
+        taken
     }
 
     /// Whether nothing waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.frames.is_empty()
+    }
+
+    /// How many frames wait.
+    pub(crate) fn len(&self) -> usize {
+        self.frames.len()
     }
 
     /// How many frames more may wait.

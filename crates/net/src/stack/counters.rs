@@ -14,8 +14,20 @@ pub struct Counters {
     pub malformed: u64,
     /// Packets with a wrong checksum.
     pub bad_checksums: u64,
-    /// Fragments, which are not put together.
-    pub fragments: u64,
+    /// Fragments received.
+    pub fragments_received: u64,
+    /// Packets that were put together from fragments.
+    pub packets_reassembled: u64,
+    /// Packets that were not whole in time.
+    pub reassemblies_late: u64,
+    /// Packets whose fragments contradicted one another, or that no honest sender makes.
+    pub reassemblies_refused: u64,
+    /// Packets that made room for fragments of others before they were whole.
+    pub reassemblies_evicted: u64,
+    /// Packets sent in fragments.
+    pub packets_fragmented: u64,
+    /// Fragments sent.
+    pub fragments_sent: u64,
     /// Packets for others.
     pub not_ours: u64,
     /// Segments outside the window.

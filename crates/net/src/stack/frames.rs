@@ -21,6 +21,16 @@ pub(crate) struct Address {
 }
 
 impl Address {
+    /// The header in front of it.
+    pub(crate) fn ethernet(&self, own: Mac) -> Ethernet {
+        let kind = if self.source.is_v4() {
+            ethernet::IPV4
+        } else {
+            ethernet::IPV6
+        };
+        Ethernet::new(self.mac, own, kind)
+    }
+
     /// Back to where a packet came from.
     pub(crate) fn answer(packet: &Packet, mac: Mac) -> Self {
         Self {
@@ -34,8 +44,8 @@ impl Address {
 }
 
 impl Common {
-    /// Puts a packet of `len` payload bytes into the queue, filled by `fill`; false where the queue
-    /// is full.
+    /// Puts a packet of `len` payload bytes into the queue, filled by `fill`; in fragments where it is
+    /// longer than the link or the way takes. False where the queue is full.
     pub(crate) fn push_packet(
         &mut self,
         address: &Address,
@@ -43,17 +53,17 @@ impl Common {
         fill: impl FnOnce(&mut [u8]),
     ) -> bool {
         let ip_bytes = ip::header_bytes(&address.source);
-        let own = self.interface.mac;
+        let link = self.interface.mtu_bytes;
+        let mtu = self.paths.mtu(&address.destination, link, self.now_ns);
+        if ip_bytes + len > mtu {
+            return self.push_fragments(address, len, mtu, fill);
+        }
+        let header = address.ethernet(self.interface.mac);
         let Some(frame) = self.control.push(ethernet::HEADER_BYTES + ip_bytes + len) else {
             return false;
         };
-        let kind = if address.source.is_v4() {
-            ethernet::IPV4
-        } else {
-            ethernet::IPV6
-        };
         let (head, packet) = frame.split_at_mut(ethernet::HEADER_BYTES);
-        head.copy_from_slice(Ethernet::new(address.mac, own, kind).as_bytes());
+        head.copy_from_slice(header.as_bytes());
         let at = ip::write(
             packet,
             &address.source,

@@ -11,6 +11,7 @@ use crate::error::{NetError, SessionError};
 use crate::random::Ends;
 use crate::state::hot::State;
 use crate::tcp::sequence::{before, before_or_at};
+use crate::wire::fragment;
 use crate::wire::ip::{self, Packet};
 use crate::wire::{Ip, Mac, group_mac};
 use smoltcp::phy::ChecksumCapabilities;
@@ -20,7 +21,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 const HEADER_BYTES: usize = 8;
 /// RFC 1812 section 4.3.2.3 allows 576 bytes in all; RFC 4443 section 2.4 the minimum MTU.
 const QUOTED_V4: usize = 576 - ip::V4_BYTES - HEADER_BYTES;
-const QUOTED_V6: usize = 1280 - ip::V6_BYTES - HEADER_BYTES;
+const QUOTED_V6: usize = ip::V6_MTU_MIN - ip::V6_BYTES - HEADER_BYTES;
 /// Errors that may go out while this many frames still have room in the queue: RFC 1812 section
 /// 4.3.2.8, RFC 4443 section 2.4 (f).
 const ROOM_FOR_ERRORS: usize = 512;
@@ -116,7 +117,13 @@ impl Stack {
 
     /// An error about a packet of ours: `about` is its header, `ports` what follows.
     fn arrive_error(&mut self, about: &Packet, ports: &[u8], mtu: Option<u32>, hard: bool) {
-        if about.protocol != ip::TCP || ports.len() < 8 {
+        if ports.len() < 8 {
+            return;
+        }
+        if about.protocol != ip::TCP {
+            if let Some(mtu) = mtu {
+                self.path_shrank(about, ports, mtu);
+            }
             return;
         }
         let ends = Ends {
@@ -148,6 +155,29 @@ impl Stack {
         self.sweep_sessions();
     }
 
+    /// A packet that belongs to no session was too large for a router. RFC 8201 section 4: it must be one
+    /// that we may have sent.
+    fn path_shrank(&mut self, about: &Packet, start: &[u8], mtu: u32) {
+        let sent = match about.protocol {
+            ip::UDP => {
+                let port = u16::from_be_bytes([start[0], start[1]]);
+                self.datagrams.find(&about.source, port).is_some()
+            }
+            // Our answers to echo requests.
+            ip::ICMP => start[0] == 0,
+            ip::ICMPV6 => start[0] == 129,
+            _ => false,
+        };
+        if !sent || !self.common.interface.is_ours(&about.source) {
+            return;
+        }
+        let (link, now_ns) = (self.common.interface.mtu_bytes, self.common.now_ns);
+        let paths = &mut self.common.paths;
+        if paths.shrink(&about.destination, mtu as usize, link, now_ns) {
+            self.common.counters.paths_shrunk += 1;
+        }
+    }
+
     /// RFC 1122 section 3.2.2.1: nobody here speaks that protocol.
     pub(crate) fn refuse_protocol(&mut self, packet: &Packet, bytes: &[u8], from: Mac) {
         if packet.source.is_v4() {
@@ -164,6 +194,17 @@ impl Stack {
             self.push_error_v6(packet, bytes, from, [1, 4], 0);
             return;
         }
+        self.push_error_v4(packet, bytes, from, [3, code]);
+    }
+
+    /// An error of this type and code.
+    pub(crate) fn push_error_v4(
+        &mut self,
+        packet: &Packet,
+        bytes: &[u8],
+        from: Mac,
+        kind: [u8; 2],
+    ) {
         if self.common.control.room() < ROOM_FOR_ERRORS || !answers(&packet.source) {
             return;
         }
@@ -172,15 +213,15 @@ impl Stack {
         address.protocol = ip::ICMP;
         self.common
             .push_packet(&address, HEADER_BYTES + quoted.len(), |message| {
-                message[0] = 3;
-                message[1] = code;
+                message[..2].copy_from_slice(&kind);
                 message[HEADER_BYTES..].copy_from_slice(quoted);
                 let field = Sum::of(message).field();
                 message[2..4].copy_from_slice(&field);
             });
     }
 
-    fn push_error_v6(
+    /// The same for IPv6; `pointer` is what follows the checksum.
+    pub(crate) fn push_error_v6(
         &mut self,
         packet: &Packet,
         bytes: &[u8],
@@ -380,13 +421,23 @@ fn quoted_v6(bytes: &[u8]) -> Option<(Packet, &[u8])> {
         return None;
     }
     let address = |at: usize| <[u8; 16]>::try_from(&bytes[at..at + 16]).ok().map(Ip);
+    let (mut start, mut protocol) = (ip::V6_BYTES, bytes[6]);
+    if protocol == ip::FRAGMENT {
+        // The first of a packet's fragments has what is needed.
+        let header = bytes.get(start..start + fragment::HEADER_BYTES)?;
+        if u16::from_be_bytes([header[2], header[3]]) >> 3 != 0 {
+            return None;
+        }
+        start += header.len();
+        protocol = header[0];
+    }
     let packet = Packet {
         source: address(8)?,
         destination: address(24)?,
-        protocol: bytes[6],
+        protocol,
         hops: bytes[7],
-        start: ip::V6_BYTES,
+        start,
         end: bytes.len(),
     };
-    Some((packet, &bytes[ip::V6_BYTES..]))
+    Some((packet, &bytes[start..]))
 }

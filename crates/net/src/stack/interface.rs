@@ -20,6 +20,7 @@ pub(crate) struct Network {
 #[derive(Debug)]
 pub(crate) struct Interface {
     pub(crate) mac: Mac,
+    pub(crate) mtu_bytes: usize,
     pub(crate) super_bytes: usize,
     pub(crate) completes_checksums: bool,
     pub(crate) networks: Vec<Network>,
@@ -36,6 +37,7 @@ impl Interface {
         };
         Self {
             mac: nic.address,
+            mtu_bytes: nic.mtu_bytes,
             super_bytes: nic.super_segment_bytes.min(0xffff),
             completes_checksums: nic.completes_checksums,
             networks: addresses.iter().map(network).collect(),

@@ -9,6 +9,7 @@ pub(crate) mod arrival;
 pub(crate) mod config;
 pub(crate) mod control;
 pub(crate) mod counters;
+pub(crate) mod fragments;
 pub(crate) mod frames;
 pub(crate) mod icmp;
 pub(crate) mod interface;
@@ -16,6 +17,8 @@ pub(crate) mod landing;
 pub(crate) mod link;
 pub(crate) mod neighbors;
 pub(crate) mod options;
+pub(crate) mod paths;
+pub(crate) mod reassembly;
 pub(crate) mod sessions;
 pub(crate) mod sockets;
 pub(crate) mod udp;
@@ -37,6 +40,8 @@ use control::Control;
 use counters::Counters;
 use interface::Interface;
 use neighbors::Neighbors;
+use paths::Paths;
+use reassembly::Reassembly;
 use sessions::Listeners;
 use std::collections::VecDeque;
 use udp::Datagrams;
@@ -50,9 +55,11 @@ pub struct Stack {
     pub(crate) datagrams: Datagrams,
     pub(crate) staging: Staging,
     pub(crate) autoconfiguration: link::Autoconfiguration,
+    pub(crate) reassembly: Reassembly,
+    /// When the wheel looks at it.
+    pub(crate) reassembly_armed: Tick,
     pub(crate) landing: landing::Landing,
     due: Vec<(u32, Tick)>,
-    mtu_bytes: usize,
 }
 
 impl std::fmt::Debug for Stack {
@@ -106,6 +113,9 @@ impl Stack {
             challenges_left: 0,
             challenge_second: u64::MAX,
             next_port: 0,
+            paths: Paths::default(),
+            identifications: [0; fragments::IDENTIFICATIONS],
+            long: Vec::new(),
             config,
         };
         let mut stack = Self {
@@ -114,9 +124,10 @@ impl Stack {
             datagrams: Datagrams::default(),
             staging: Staging::new(common.config.placement),
             autoconfiguration: link::Autoconfiguration::default(),
+            reassembly: Reassembly::default(),
+            reassembly_armed: 0,
             landing: landing::Landing::default(),
             due: Vec::with_capacity(LIST),
-            mtu_bytes: nic.mtu_bytes,
             store,
             common,
         };
@@ -208,6 +219,10 @@ impl Stack {
         self.common.wheel.advance(tick, &mut self.due);
         for at in 0..self.due.len() {
             let (number, tick) = self.due[at];
+            if number == fragments::TIMER {
+                self.expire_fragments(tick);
+                continue;
+            }
             let mut session = session(&mut self.store, &mut self.common, number);
             // An entry of an earlier wish, or of another session under this number.
             if session.hot.armed == tick {

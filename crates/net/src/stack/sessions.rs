@@ -159,7 +159,7 @@ impl Stack {
                 self.store.take()?
             }
         };
-        let mtu = self.mtu_bytes.min(0xffff) as u16;
+        let mtu = self.common.interface.mtu_bytes.min(0xffff) as u16;
         let headers = ip::header_bytes(&ends.local) + tcp::HEADER_BYTES + tcp::OPTIONS_BYTES_MAX;
         let super_bytes = self.common.interface.super_bytes.saturating_sub(headers) as u16;
         let (hot, path, cold) = self.store.session(number);
@@ -202,7 +202,9 @@ impl Stack {
         let isn = cookie::make(&common.secrets, ends, segment.sequence, mss, common.now_ns);
         let config = &common.config;
         let mut answer = Options {
-            mss: Some(self.mtu_bytes as u16 - ip::header_bytes(&ends.local) as u16 - 20),
+            mss: Some(
+                common.interface.mtu_bytes as u16 - ip::header_bytes(&ends.local) as u16 - 20,
+            ),
             ..Options::default()
         };
         let (mut receive_bytes, mut window_scale) = (config.receive_bytes, config.window_scale);

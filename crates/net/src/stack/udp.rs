@@ -10,6 +10,7 @@ use crate::buffer::ring::Ring;
 use crate::checksum::{Sum, pseudo};
 use crate::error::NetError;
 use crate::tcp::Happening;
+use crate::wire::fragment::PACKET_BYTES_MAX;
 use crate::wire::ip::{self, Packet};
 use crate::wire::udp::{self, HEADER_BYTES, Udp};
 use crate::wire::{BROADCAST, Ip, Mac, group_mac};
@@ -44,7 +45,8 @@ pub(crate) struct Datagrams {
     sockets: Vec<Socket>,
     by_port: HashMap<(Ip, u16), u32>,
     free: Vec<u32>,
-    waiting: VecDeque<(u64, Ip, Vec<u8>)>,
+    /// Until when, for whom, and the frames of each.
+    waiting: VecDeque<(u64, Ip, Vec<Vec<u8>>)>,
     next_port: u16,
 }
 
@@ -70,7 +72,8 @@ impl Datagrams {
             .then(|| SocketAddr::new(socket.address.to_std(), socket.port))
     }
 
-    fn find(&self, local: &Ip, port: u16) -> Option<u32> {
+    /// The socket that gets what comes to this address and port.
+    pub(crate) fn find(&self, local: &Ip, port: u16) -> Option<u32> {
         let of = |address: &Ip| self.by_port.get(&(*address, port)).copied();
         let any = if local.is_v4() {
             of(&sessions::ANY_V4)
@@ -149,11 +152,11 @@ impl Stack {
         Ok(SocketAddr::new(socket.address.to_std(), socket.port))
     }
 
-    /// Sends a datagram. It leaves at the next [`Stack::transmit`].
+    /// Sends a datagram of at most 65,507 bytes, over IPv6 65,527; in fragments where the link or the way
+    /// takes less. It leaves at the next [`Stack::transmit`].
     ///
     /// # Errors
-    /// [`NetError::NoRoute`], [`NetError::TooLong`] (fragments are not made),
-    /// [`NetError::QueueFull`], [`NetError::Gone`].
+    /// [`NetError::NoRoute`], [`NetError::TooLong`], [`NetError::QueueFull`], [`NetError::Gone`].
     pub fn send_to(&mut self, id: UdpId, to: SocketAddr, payload: &[u8]) -> Result<(), NetError> {
         let socket = self.datagrams.socket(id)?;
         let (own, port) = (socket.address, socket.port);
@@ -172,7 +175,8 @@ impl Stack {
         let (Some(source), Some(hop)) = (source, hop) else {
             return Err(NetError::NoRoute(to.ip()));
         };
-        let limit = self.mtu_bytes - ip::header_bytes(&source) - HEADER_BYTES;
+        let head = if source.is_v4() { ip::V4_BYTES } else { 0 };
+        let limit = PACKET_BYTES_MAX - head - HEADER_BYTES;
         if payload.len() > limit {
             return Err(NetError::TooLong {
                 bytes: payload.len(),
@@ -219,15 +223,16 @@ impl Stack {
             };
             bytes[6..8].copy_from_slice(&field);
         };
+        let queued = self.common.control.len();
         if !self.common.push_packet(&address, len, fill) {
             return Err(NetError::QueueFull);
         }
         if mac.is_none() {
             // Taken out of the queue again, until the neighbour is known (RFC 1122 section 2.3.2.2).
-            let frame = self.common.control.take_back();
+            let frames = self.common.control.take_back(queued);
             if self.datagrams.waiting.len() < WAITING_MAX {
                 let until_ns = self.common.now_ns + WAITING_NS;
-                self.datagrams.waiting.push_back((until_ns, hop, frame));
+                self.datagrams.waiting.push_back((until_ns, hop, frames));
             } else {
                 return Err(NetError::QueueFull);
             }
@@ -239,21 +244,31 @@ impl Stack {
     /// Sends datagrams whose neighbour is known now, and forgets those that waited too long.
     pub(crate) fn resolve_datagrams(&mut self) {
         for _ in 0..self.datagrams.waiting.len() {
-            let Some((until_ns, hop, mut frame)) = self.datagrams.waiting.pop_front() else {
+            let Some((until_ns, hop, frames)) = self.datagrams.waiting.pop_front() else {
                 return;
             };
             let now_ns = self.common.now_ns;
             match self.common.neighbors.known(&hop, now_ns) {
-                Some(mac) => {
-                    frame[..6].copy_from_slice(&mac);
-                    if let Some(room) = self.common.control.push(frame.len()) {
-                        room.copy_from_slice(&frame);
-                    }
-                }
+                Some(mac) => self.push_waiting(&mac, frames),
                 None if now_ns < until_ns => {
-                    self.datagrams.waiting.push_back((until_ns, hop, frame));
+                    self.datagrams.waiting.push_back((until_ns, hop, frames));
                 }
                 None => self.common.counters.datagrams_dropped += 1,
+            }
+        }
+    }
+
+    /// All frames of a datagram, or none.
+    fn push_waiting(&mut self, mac: &Mac, frames: Vec<Vec<u8>>) {
+        let bytes = frames.iter().map(Vec::len).sum();
+        if !self.common.control.has_room(frames.len(), bytes) {
+            self.common.counters.datagrams_dropped += 1;
+            return;
+        }
+        for mut frame in frames {
+            frame[..6].copy_from_slice(mac);
+            if let Some(room) = self.common.control.push(frame.len()) {
+                room.copy_from_slice(&frame);
             }
         }
     }

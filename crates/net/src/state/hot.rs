@@ -284,9 +284,11 @@ pub(crate) struct Path {
     /// Bounds of the two rings, in bytes.
     pub(crate) send_bytes: u32,
     pub(crate) receive_bytes: u32,
+    /// Where the last segment ended that was sent and not full; what is sent again does not count.
+    pub(crate) small_end: u32,
     /// Timeouts in a row, or probes.
     pub(crate) retries: u8,
-    pub(crate) reserved: [u8; 7],
+    pub(crate) reserved: [u8; 3],
 }
 
 const _: () = assert!(size_of::<Path>() == 64, "a session's ends are one line");

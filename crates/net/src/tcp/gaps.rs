@@ -25,6 +25,8 @@ pub(crate) struct Gaps {
     clock: u32,
     /// Where the peer's FIN lies, if it has come.
     pub(crate) fin: Option<u32>,
+    /// Segments behind a gap that came since an acknowledgment without data last went out.
+    pub(crate) unanswered: u8,
 }
 
 impl Default for Gaps {
@@ -34,6 +36,7 @@ impl Default for Gaps {
             count: 0,
             clock: 0,
             fin: None,
+            unanswered: 0,
         }
     }
 }
@@ -44,6 +47,7 @@ impl Gaps {
         self.count = 0;
         self.clock = 0;
         self.fin = None;
+        self.unanswered = 0;
     }
 
     /// Whether nothing is kept.

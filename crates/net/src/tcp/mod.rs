@@ -31,8 +31,10 @@ use crate::random::{Random, Secrets};
 use crate::stack::config::Config;
 use crate::stack::control::Control;
 use crate::stack::counters::Counters;
+use crate::stack::fragments::IDENTIFICATIONS;
 use crate::stack::interface::Interface;
 use crate::stack::neighbors::Neighbors;
+use crate::stack::paths::Paths;
 use crate::state::hot::{Hot, Path, State, Timer, flag};
 use crate::timer::{Tick, Wheel};
 use board::Board;
@@ -84,6 +86,12 @@ pub(crate) struct Common {
     pub(crate) challenge_second: u64,
     /// Moves on with each port that is chosen (RFC 6056).
     pub(crate) next_port: u32,
+    /// The largest packets on ways that are narrower than the link.
+    pub(crate) paths: Paths,
+    /// Of packets in fragments: see [`Common::identify`].
+    pub(crate) identifications: [u32; IDENTIFICATIONS],
+    /// A packet on its way into fragments; between two it holds nothing that counts.
+    pub(crate) long: Vec<u8>,
 }
 
 impl Common {

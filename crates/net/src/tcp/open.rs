@@ -32,6 +32,7 @@ impl Session<'_> {
         self.hot.ts_offset = self.common.secrets.timestamp_offset(&ends);
         self.cold.iss = self.common.secrets.isn(&ends, self.common.now_ns);
         self.hot.snd_una = self.cold.iss;
+        self.path.small_end = self.cold.iss;
         self.hot.snd_nxt = self.cold.iss.wrapping_add(1);
         self.cold.scaling = config.window_scaling;
         self.hot.rcv_scale = config.window_scale;
@@ -138,6 +139,7 @@ impl Session<'_> {
     pub(crate) fn begin_cookie(&mut self, options: &Options, segment: &Segment<'_>) {
         self.cold.iss = segment.acknowledgment.wrapping_sub(1);
         self.hot.snd_una = self.cold.iss;
+        self.path.small_end = self.cold.iss;
         self.hot.snd_nxt = segment.acknowledgment;
         self.agree(options, segment.sequence.wrapping_sub(1));
         self.hot.state = State::SYN_RECEIVED;

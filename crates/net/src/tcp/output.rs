@@ -7,7 +7,7 @@
 use super::Session;
 use super::board::RECORDS_MAX;
 use super::congestion::Control;
-use super::sequence::{Range, before, earlier};
+use super::sequence::{Range, before, before_or_at, earlier};
 use crate::buffer::slab::NONE;
 use crate::checksum::{Sum, pseudo};
 use crate::nic::{Outgoing, TransmitChecksum};
@@ -304,12 +304,11 @@ impl Session<'_> {
             let mss = usize::from(self.hot.mss);
             let window = self.window_left();
             let mut len = unsent.min(window).min(self.chunk_bytes());
-            let full = len >= mss;
-            if full {
-                let whole = len - len % mss;
-                // What is behind the last full segment goes out by itself, if at all.
-                if len != unsent || !len.is_multiple_of(mss) {
-                    len = whole;
+            if len >= mss {
+                // What is behind the last full segment goes with it where it may go at all.
+                let rest = len % mss;
+                if len != unsent || !self.may_send_small(rest, rest, fin) {
+                    len -= rest;
                 }
             } else if !self.may_send_small(len, unsent, fin) {
                 if window < unsent && self.hot.in_flight() == 0 && self.hot.timer == Timer::NONE {
@@ -355,8 +354,17 @@ impl Session<'_> {
         if self.hot.has(flag::CORKED) {
             return false;
         }
-        // RFC 9293 section 3.7.4: nothing small while something is unacknowledged.
-        self.hot.has(flag::NO_DELAY) || self.hot.in_flight() == 0
+        self.hot.has(flag::NO_DELAY) || !self.small_in_flight()
+    }
+
+    /// Whether a segment is unacknowledged that was not full: nothing small goes out meanwhile. RFC
+    /// 9293 section 3.7.4 says so of any segment; with Minshall's change ("A Proposed Modification to
+    /// Nagle's Algorithm", 1999, section 3), which Linux has too, the rest of a long write does not
+    /// wait for the peer's delayed acknowledgment.
+    #[inline]
+    fn small_in_flight(&self) -> bool {
+        let end = self.path.small_end;
+        before(self.hot.snd_una, end) && before_or_at(end, self.hot.snd_nxt)
     }
 
     /// RFC 5681 section 4.1: after a pause of a timeout the window starts anew.
@@ -403,6 +411,10 @@ impl Session<'_> {
             self.board().push(Range { start: from, end }, now_us);
         }
         self.hot.snd_nxt = end;
+        let mss = usize::from(self.hot.mss);
+        if len < mss || len > mss && !len.is_multiple_of(mss) {
+            self.path.small_end = end;
+        }
         self.prr_sent(len as u32);
         if fin {
             self.hot.set(flag::FIN_SENT);
@@ -434,6 +446,10 @@ impl Session<'_> {
         let outcome = self.emit(load, &mut Options::default(), send);
         if outcome == Outcome::Done {
             self.hot.clear(flag::PROBE_WINDOW | flag::PROBE_ALIVE);
+            for _ in 0..self.more_duplicates() {
+                // Where the NIC has no room, one is enough.
+                self.emit(load, &mut Options::default(), send);
+            }
         }
         outcome
     }

@@ -167,6 +167,7 @@ impl Session<'_> {
             self.common.gaps.get_mut(self.hot.gaps).clear();
         }
         let gaps: &mut Gaps = self.common.gaps.get_mut(self.hot.gaps);
+        gaps.unanswered = gaps.unanswered.saturating_add(1);
         if fin_at.is_some() {
             gaps.fin = fin_at;
         }
@@ -275,6 +276,16 @@ impl Session<'_> {
         });
     }
 
+    /// How many acknowledgments more are owed than the one that went out without data.
+    pub(crate) fn more_duplicates(&mut self) -> u8 {
+        if self.hot.gaps == NONE {
+            return 0;
+        }
+        let gaps = self.common.gaps.get_mut(self.hot.gaps);
+        let segments = std::mem::take(&mut gaps.unanswered);
+        segments.min(ANSWERS_MAX).saturating_sub(1)
+    }
+
     /// Adds what is to be reported of gaps and duplicates: RFC 2018 section 4, RFC 2883 section 4.
     #[inline]
     pub(crate) fn report(&mut self, options: &mut Options) {
@@ -297,5 +308,9 @@ impl Session<'_> {
     }
 }
 
+/// Of segments behind a gap that came in one batch, so many are answered one by one. RFC 5681 section 4.2
+/// wants it of all, section 3.2 has a sender without SACK wait for three, and what tells of a loss may be lost
+/// itself; Linux, too, answers the first three at once and those after them together.
+const ANSWERS_MAX: u8 = 3;
 /// Acknowledgments at once after data came out of order.
 const QUICK_AFTER_GAP: u8 = 8;

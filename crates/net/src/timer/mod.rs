@@ -219,6 +219,12 @@ impl Wheel {
         }
     }
 
+    /// Entries in it, with those that count no more.
+    #[cfg(test)]
+    pub(crate) fn entries(&self) -> usize {
+        self.count
+    }
+
     /// When to look again, in nanoseconds on the clock that `now_ns` is of: no entry is due before,
     /// though there may be none then either.
     pub(crate) fn next_ns(&self, now_ns: u64) -> Option<u64> {

@@ -1,7 +1,7 @@
 //! IPv4 and IPv6 headers: what a packet of either carries, and how ours are written.
 //!
-//! Fragments are not put together: TCP never makes them (every packet of ours says "do not
-//! fragment"), and the counters tell of those that others make.
+//! A fragment is told from a packet here and no more: what follows is [`super::fragment`]'s. TCP never
+//! makes them: every packet of ours that is none says "do not fragment".
 //! Source: RFC 791, RFC 6864 (identification), RFC 8200.
 
 use super::Ip;
@@ -19,12 +19,18 @@ pub(crate) const TCP: u8 = 6;
 pub(crate) const UDP: u8 = 17;
 /// ICMP for IPv6.
 pub(crate) const ICMPV6: u8 = 58;
+/// Nothing follows (RFC 8200 section 4.7).
+pub(crate) const NO_NEXT: u8 = 59;
 /// Bytes of an IPv4 header without options.
 pub(crate) const V4_BYTES: usize = 20;
 /// Bytes of an IPv6 header.
 pub(crate) const V6_BYTES: usize = 40;
+/// The longest packet that every IPv6 link takes (RFC 8200 section 5).
+pub(crate) const V6_MTU_MIN: usize = 1280;
 /// Hops that our packets may take (RFC 1700's default).
 pub(crate) const HOPS: u8 = 64;
+/// IPv6's fragment header.
+pub(crate) const FRAGMENT: u8 = 44;
 /// Extension headers that are looked through in one packet.
 const EXTENSIONS_MAX: usize = 8;
 
@@ -115,28 +121,9 @@ pub(crate) fn parse_v6(bytes: &[u8]) -> Result<Packet, Bad> {
     if header.version_class_label.get() >> 28 != 6 || end > bytes.len() {
         return Err(Bad::Malformed);
     }
-    let mut start = V6_BYTES;
-    let mut protocol = header.next;
-    for _ in 0..EXTENSIONS_MAX {
-        match protocol {
-            // RFC 8200 sections 4.3, 4.4 and 4.6: hop-by-hop, routing, destination options.
-            0 | 43 | 60 => {
-                let Some(&[next, units]) = bytes[..end].get(start..start + 2) else {
-                    return Err(Bad::Malformed);
-                };
-                // RFC 8200 section 4.4: segments left must be 0 for a packet that has arrived.
-                if protocol == 43 && bytes[..end].get(start + 3) != Some(&0) {
-                    return Err(Bad::Malformed);
-                }
-                start += (usize::from(units) + 1) * 8;
-                protocol = next;
-            }
-            44 => return Err(Bad::Fragment),
-            _ => break,
-        }
-    }
-    if start > end {
-        return Err(Bad::Malformed);
+    let (start, protocol) = chain(&bytes[..end], V6_BYTES, header.next)?;
+    if protocol == FRAGMENT {
+        return Err(Bad::Fragment);
     }
     Ok(Packet {
         source: header.source,
@@ -146,6 +133,31 @@ pub(crate) fn parse_v6(bytes: &[u8]) -> Result<Packet, Bad> {
         start,
         end,
     })
+}
+
+/// Looks through the headers from `start` on, of which the first is a `protocol`, up to the first that is
+/// none of RFC 8200's options or routing: where it starts, and what it is.
+#[inline]
+pub(crate) fn chain(bytes: &[u8], mut start: usize, mut protocol: u8) -> Result<(usize, u8), Bad> {
+    for _ in 0..EXTENSIONS_MAX {
+        // RFC 8200 sections 4.3, 4.4 and 4.6: hop-by-hop, routing, destination options.
+        if !matches!(protocol, 0 | 43 | 60) {
+            break;
+        }
+        let Some(&[next, units]) = bytes.get(start..start + 2) else {
+            return Err(Bad::Malformed);
+        };
+        // RFC 8200 section 4.4: segments left must be 0 for a packet that has arrived.
+        if protocol == 43 && bytes.get(start + 3) != Some(&0) {
+            return Err(Bad::Malformed);
+        }
+        start += (usize::from(units) + 1) * 8;
+        protocol = next;
+    }
+    if start > bytes.len() {
+        return Err(Bad::Malformed);
+    }
+    Ok((start, protocol))
 }
 
 /// Writes the header that carries `payload_bytes` from `source` to `destination`, of the family
@@ -191,7 +203,18 @@ pub(crate) fn write(
     }
 }
 
-/// Bytes of the header that [`write`] makes between addresses of this one's family.
+/// The ends of a packet and its hops; `header` is IPv4's of 20 bytes or IPv6's of 40.
+pub(crate) fn ends(header: &[u8]) -> Option<(Ip, Ip, u8)> {
+    if header.len() == V4_BYTES {
+        let fields = Ipv4::ref_from_bytes(header).ok()?;
+        let (source, destination) = (Ip::v4(fields.source), Ip::v4(fields.destination));
+        return Some((source, destination, fields.hops));
+    }
+    let fields = Ipv6::ref_from_bytes(header).ok()?;
+    Some((fields.source, fields.destination, fields.hops))
+}
+
+/// Bytes of the header that [`write()`] makes between addresses of this one's family.
 #[inline]
 pub(crate) fn header_bytes(address: &Ip) -> usize {
     if address.is_v4() { V4_BYTES } else { V6_BYTES }

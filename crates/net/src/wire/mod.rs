@@ -6,6 +6,7 @@
 //! Must stay true: nothing here panics, whatever the bytes.
 
 pub(crate) mod ethernet;
+pub(crate) mod fragment;
 pub(crate) mod ip;
 pub(crate) mod tcp;
 pub(crate) mod udp;

@@ -5,7 +5,7 @@
 //! a peer that ran in turns with it.
 //!
 //! - one file a group: `trips` (round trips), `edtlp` (tasks beside processes), `throughput`,
-//!   `sharing` (two processes on the same cores), `idle`.
+//!   `sharing` (two processes on the same cores), `idle`, `slice` (the kernel's time slice).
 //! - `children`, `peers`: other processes, from the measuring side and from their own; `work`: what
 //!   they do and count.
 //! - turns, medians and spreads are `sidecore_measure`'s.
@@ -22,6 +22,7 @@ mod idle;
 mod peers;
 pub mod report;
 mod sharing;
+mod slice;
 pub mod tables;
 mod throughput;
 mod trips;
@@ -54,15 +55,18 @@ pub enum Group {
     Sharing,
     /// What costs something that has nothing to do.
     Idle,
+    /// How long the kernel leaves a core to one of two.
+    Slice,
 }
 
 impl Group {
     /// All groups, in the order in which they run.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Trips,
         Self::Throughput,
         Self::Sharing,
         Self::Idle,
+        Self::Slice,
         Self::Edtlp,
     ];
 
@@ -75,6 +79,7 @@ impl Group {
             Self::Throughput => "throughput",
             Self::Sharing => "sharing",
             Self::Idle => "idle",
+            Self::Slice => "slice",
         }
     }
 }
@@ -222,6 +227,7 @@ pub fn run(
             Group::Throughput => throughput::run(&mut bench),
             Group::Sharing => sharing::run(&mut bench),
             Group::Idle => idle::run(&mut bench),
+            Group::Slice => slice::run(&mut bench),
         };
         match result {
             Ok(()) => {}

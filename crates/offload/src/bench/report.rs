@@ -35,6 +35,8 @@ pub struct Report {
     pub sharing: Vec<SharingRow>,
     /// Processor time that something idle takes, in percent of a core.
     pub idle: Vec<Figure>,
+    /// How long a process keeps a core that another wants as much.
+    pub slice: Vec<Figure>,
     /// What this project wants, and whether it is so.
     pub targets: Vec<Target>,
     /// What could not be measured on this machine, and why.
@@ -169,6 +171,7 @@ impl Report {
             throughput: Vec::new(),
             sharing: Vec::new(),
             idle: Vec::new(),
+            slice: Vec::new(),
             targets: Vec::new(),
             missing: Vec::new(),
             failures: Vec::new(),

@@ -29,6 +29,7 @@ pub fn render(report: &Report) -> String {
         ("Empty tasks", figures(&report.throughput)),
         ("Two processes on the same cores", sharing(report)),
         ("Idle", figures(&report.idle)),
+        ("The kernel's time slice", figures(&report.slice)),
         ("What is wanted", targets(report)),
     ];
     for (title, table) in groups {

@@ -1,3 +1,5 @@
+//! Names as RAxML-NG writes them, and matrices against what is known by hand.
+
 use super::*;
 
 fn parse(text: &str) -> Result<ModelName, ModelError> {

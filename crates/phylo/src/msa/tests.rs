@@ -1,3 +1,5 @@
+//! Alignments of every format, what is wrong with them, and their patterns.
+
 use super::partitions::{PartitionError, parse as parse_partitions};
 use super::*;
 

@@ -1,3 +1,5 @@
+//! Support by hand and by its definitions.
+
 use super::*;
 use crate::random::Random;
 use crate::runner::Serial;

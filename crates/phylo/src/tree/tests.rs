@@ -1,3 +1,5 @@
+//! Trees from texts and back, and edits that are undone to the last bit.
+
 use super::*;
 use crate::random::Random;
 use crate::simulate::numbered_names;

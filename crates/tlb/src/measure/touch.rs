@@ -7,6 +7,7 @@
 use super::TlbError;
 use serde::Serialize;
 use sidecore_engine::{Core, CoreOptions, Ctx, In, Kernel, KernelError};
+use sidecore_measure::stats::median;
 use sidecore_sys::{HugePages, RegionOptions, Slab, SysError, clock};
 
 /// One kind of first use.
@@ -84,7 +85,7 @@ fn source(bytes: usize, touched: bool, rounds: usize) -> Result<f64, TlbError> {
         }
         times.push(time(&mut core, &block[..bytes])?);
     }
-    Ok(median(times))
+    Ok(median(&times))
 }
 
 /// Median time of the first get into a local store.
@@ -99,7 +100,7 @@ fn store(touched: bool, rounds: usize) -> Result<f64, TlbError> {
         core.prepare::<Bring>().map_err(TlbError::Engine)?;
         times.push(time(&mut core, &block)?);
     }
-    Ok(median(times))
+    Ok(median(&times))
 }
 
 fn memory(touch: bool) -> RegionOptions {
@@ -116,11 +117,6 @@ fn time(core: &mut Core, block: &[u8]) -> Result<f64, TlbError> {
         .map_err(TlbError::Engine)?;
     let counted = clock::cycles().wrapping_sub(begun);
     Ok(counted as f64 * 1000.0 / clock::cycles_per_us())
-}
-
-fn median(mut times: Vec<f64>) -> f64 {
-    times.sort_by(f64::total_cmp);
-    times.get(times.len() / 2).copied().unwrap_or(0.0)
 }
 
 const BLOCK_BYTES: usize = 64 << 10;

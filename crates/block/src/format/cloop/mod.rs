@@ -5,7 +5,7 @@
 //! holds, and in the codecs; which one an image is follows from its signature and, for the old
 //! ones, from the first words of its table.
 //! Must stay true: the device's size is blocks times block size (the last block is padded), save
-//! for the CLOOP3 tail format, which knows the size. Writing is in [`write`].
+//! for the CLOOP3 tail format, which knows the size. Writing is in [`mod@write`].
 //! Source: the heads of the drivers from 0.68 to 5.3; `docs/formats/cloop.md` is the map.
 
 pub(super) mod write;

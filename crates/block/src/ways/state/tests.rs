@@ -1,3 +1,5 @@
+//! Records of mounts: written, found again, cleaned up; what is not ours is left alone.
+
 use super::*;
 
 fn record() -> Record {

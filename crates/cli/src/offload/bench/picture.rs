@@ -22,12 +22,8 @@ pub(super) fn draw(report: &Report) -> Result<String> {
     let charts_height = charts.len().div_ceil(2) as i32 * CHART_HEIGHT;
     let longest = |row: &EdtlpRow| row.spin_us.max(row.block_us).max(row.edtlp_us);
     let most_us = report.edtlp.iter().map(longest).fold(200.0, f64::max);
-    let mut svg = String::new();
-    {
-        let height = bars_height + charts_height + MARGIN;
-        let root =
-            SVGBackend::with_string(&mut svg, (WIDTH as u32, height as u32)).into_drawing_area();
-        root.fill(&WHITE).map_err(failed)?;
+    let height = bars_height + charts_height + MARGIN;
+    sidecore_plot::picture((WIDTH as u32, height as u32), |root| {
         let (upper, lower) = root.split_vertically(bars_height);
         draw_head(&upper, report)?;
         if !trips.is_empty() {
@@ -38,9 +34,8 @@ pub(super) fn draw(report: &Report) -> Result<String> {
         for (area, (title, rows)) in lower.split_evenly((rows, 2)).iter().zip(&charts) {
             draw_cycles(area, title, rows, most_us)?;
         }
-        root.present().map_err(failed)?;
-    }
-    Ok(svg)
+        Ok(())
+    })
 }
 
 fn draw_head(area: &Area<'_>, report: &Report) -> Result<()> {

@@ -111,17 +111,29 @@ fn compare(
 
 /// Bytes a second over the TAP.
 pub(super) fn ours(wires: &Wires, way: Way, cancel: &AtomicBool) -> Result<f64, BenchError> {
-    let (stop, count) = (AtomicBool::new(false), AtomicU64::new(0));
     let tap = ours::tap(&wires.near, ours::KERNEL, true)?;
     let service = match way {
         Way::In => Service::Discard,
         Way::Out => Service::Source,
     };
+    through(wires, way, cancel, "engine", |stop, count| {
+        ours::run(tap, ours::config(), service, wires.engine, stop, count).map(drop)
+    })
+}
+
+/// Bytes a second between a plain socket of the kernel and `stack`, which runs on the engine's core
+/// in a thread of that name until its flag is raised, and counts what it takes in.
+pub(super) fn through(
+    wires: &Wires,
+    way: Way,
+    cancel: &AtomicBool,
+    name: &str,
+    stack: impl FnOnce(&AtomicBool, &AtomicU64) -> Result<(), BenchError> + Send,
+) -> Result<f64, BenchError> {
+    let (stop, count) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
         let ending = Ending(&stop);
-        let engine = start(scope, "engine", || {
-            ours::run(tap, ours::config(), service, wires.engine, &stop, &count)
-        })?;
+        let stack = start(scope, name, || stack(&stop, &count))?;
         let stream = plain::connect(&wires.near, SocketAddr::new(ours::OURS, PORT))?;
         let program = start(scope, "program", || match way {
             Way::In => plain::send(stream, wires.partner, &stop),
@@ -130,7 +142,7 @@ pub(super) fn ours(wires: &Wires, way: Way, cancel: &AtomicBool) -> Result<f64, 
         let speed = speed(&count, wires.time, cancel);
         drop(ending);
         joined(program)?;
-        joined(engine)?;
+        joined(stack)?;
         speed
     })
 }

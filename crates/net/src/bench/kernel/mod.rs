@@ -20,7 +20,7 @@ mod plain;
 mod smoltcp;
 mod wire;
 
-use super::{BenchError, CANCEL_POLL, Group, interrupted};
+use super::{BenchError, Group, sleep};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -69,18 +69,6 @@ fn speed(count: &AtomicU64, time: Duration, cancel: &AtomicBool) -> Result<f64, 
         return Err(BenchError::Wrong(format!("no byte arrived in {time:?}")));
     }
     Ok(speed)
-}
-
-fn sleep(time: Duration, cancel: &AtomicBool) -> Result<(), BenchError> {
-    let until = Instant::now() + time;
-    loop {
-        interrupted(cancel)?;
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Ok(());
-        }
-        std::thread::sleep(left.min(CANCEL_POLL));
-    }
 }
 
 /// Starts a round's thread; `name` is what `ps` and `perf` show.

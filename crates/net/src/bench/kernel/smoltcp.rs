@@ -7,8 +7,8 @@
 //! Source: smoltcp's documentation (`phy::Device`, `socket::tcp`).
 
 use super::bulk::{self, Way, Wires};
+use super::gigabits;
 use super::ours::{KERNEL, OURS, PORT};
-use super::{Ending, gigabits, joined, plain, speed, start};
 use crate::bench::{Bench, BenchError, Better, Comparison, Contestant};
 use crate::nic::vnet::HEADER_BYTES;
 use sidecore_sys::tun::Tap;
@@ -21,7 +21,6 @@ use smoltcp::socket::tcp;
 use smoltcp::time::Instant;
 use smoltcp::wire::{EthernetAddress, HardwareAddress, IpCidr};
 use std::io::IoSlice;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Runs the group.
@@ -69,23 +68,9 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
 
 /// Bytes a second of smoltcp over the TAP.
 fn theirs(wires: &Wires, way: Way, offload: bool, cancel: &AtomicBool) -> Result<f64, BenchError> {
-    let (stop, count) = (AtomicBool::new(false), AtomicU64::new(0));
     let tap = wires.near.run(move || open(offload))??;
-    std::thread::scope(|scope| {
-        let ending = Ending(&stop);
-        let stack = start(scope, "smoltcp", || {
-            serve(tap, way, wires.engine, &stop, &count)
-        })?;
-        let stream = plain::connect(&wires.near, SocketAddr::new(OURS, PORT))?;
-        let program = start(scope, "program", || match way {
-            Way::In => plain::send(stream, wires.partner, &stop),
-            Way::Out => plain::receive(stream, wires.partner, &stop, &count),
-        })?;
-        let speed = speed(&count, wires.time, cancel);
-        drop(ending);
-        joined(program)?;
-        joined(stack)?;
-        speed
+    bulk::through(wires, way, cancel, "smoltcp", |stop, count| {
+        serve(tap, way, wires.engine, stop, count)
     })
 }
 

@@ -5,13 +5,10 @@
 //! Must stay true: no super-segments, or one draw would decide over 44 frames at once.
 
 use super::super::BenchError;
-use crate::nic::middleware::{Clock, Frame, Impaired, Impairment, Queue, Random};
+use crate::nic::middleware::{Clock, Frame, Impaired, Impairment, Loopback, Queue, Random};
 use crate::nic::tap::Tap;
-use crate::nic::{
-    Capabilities, Nic, NicError, Outgoing, Received, ReceivedChecksum, TransmitChecksum,
-};
+use crate::nic::{Capabilities, Nic, NicError, Outgoing, Received, TransmitChecksum};
 use sidecore_sys::cpu;
-use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -84,7 +81,7 @@ impl Impairment for Direction {
 pub(super) struct BadWire {
     incoming: Impaired<Tap, Direction>,
     /// What was sent and is on its way; it then goes into the TAP's.
-    outgoing: Impaired<Store, Direction>,
+    outgoing: Impaired<Loopback, Direction>,
     clock: Clock,
     begun: Instant,
 }
@@ -92,17 +89,14 @@ pub(super) struct BadWire {
 impl BadWire {
     pub(super) fn new(tap: Tap, weather: Weather, seed: u64) -> Self {
         let clock = Clock::default();
-        let store = Store {
-            capabilities: tap.capabilities(),
-            frames: VecDeque::new(),
-        };
+        let sent = Loopback::new(tap.capabilities(), BATCH);
         let (here, there) = (
             Direction::new(weather, seed),
             Direction::new(weather, !seed),
         );
         Self {
             incoming: Impaired::new(tap, here, clock.clone()),
-            outgoing: Impaired::new(store, there, clock.clone()),
+            outgoing: Impaired::new(sent, there, clock.clone()),
             clock,
             begun: Instant::now(),
         }
@@ -180,53 +174,6 @@ fn forward(from: &mut impl Nic, to: &mut impl Nic) -> Result<usize, NicError> {
         }
     })?;
     failed.map_or(Ok(count), Err)
-}
-
-/// A NIC that hands in what was sent over it.
-struct Store {
-    capabilities: Capabilities,
-    frames: VecDeque<Vec<u8>>,
-}
-
-impl Nic for Store {
-    fn capabilities(&self) -> Capabilities {
-        self.capabilities
-    }
-
-    fn receive(
-        &mut self,
-        budget: usize,
-        sink: &mut dyn FnMut(Received<'_>),
-    ) -> Result<usize, NicError> {
-        for count in 0..budget {
-            let Some(mut bytes) = self.frames.pop_front() else {
-                return Ok(count);
-            };
-            sink(Received {
-                bytes: &mut bytes,
-                checksum: ReceivedChecksum::Unknown,
-                segment_bytes: None,
-            });
-        }
-        Ok(budget)
-    }
-
-    fn transmit(&mut self, frame: &Outgoing<'_>) -> Result<bool, NicError> {
-        if self.frames.len() >= BATCH {
-            return Ok(false);
-        }
-        let pieces = [frame.header, frame.payload[0], frame.payload[1]];
-        self.frames.push_back(pieces.concat());
-        Ok(true)
-    }
-
-    fn flush(&mut self) -> Result<(), NicError> {
-        Ok(())
-    }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
 }
 
 /// Each way takes so long: a round trip of a small data centre.

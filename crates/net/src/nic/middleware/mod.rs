@@ -2,15 +2,18 @@
 //!
 //! [`Impaired`] does to the frames that come *in* what its [`Impairment`] says: [`Loss`], [`Reorder`],
 //! [`Duplicate`], [`Delay`], [`Corrupt`], [`RateLimit`]. It is a NIC itself, so they stack up in any
-//! order; both ends of a link wrapped make both directions bad. [`Trace`] writes down what passes.
+//! order; both ends of a link wrapped make both directions bad. [`Trace`] writes down what passes;
+//! [`Loopback`] is a wire without a NIC.
 //!
 //! Must stay true: everything is drawn from a seed and no time is read but the [`Clock`] that is
 //! given, so that a run can be replayed; a frame that is held is a copy in a queue with a bound.
 
 mod impairments;
+mod loopback;
 mod trace;
 
 pub use impairments::{Corrupt, Delay, Duplicate, Loss, RateLimit, Reorder};
+pub use loopback::Loopback;
 pub use trace::Trace;
 
 use super::{Capabilities, Nic, NicError, Outgoing, Received, ReceivedChecksum};

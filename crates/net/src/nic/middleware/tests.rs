@@ -1,3 +1,5 @@
+//! Each impairment does what it says, the same each time from one seed.
+
 use super::*;
 use crate::nic::TransmitChecksum;
 use crate::nic::pair::{self, Pair, PairOptions};

@@ -7,12 +7,8 @@
 use super::case::{Case, Weather};
 use super::segment::{self, Segment};
 use sidecore_net::nic::middleware::{Frame, Impairment, Queue};
-use sidecore_net::nic::{
-    Capabilities, Nic, NicError, Outgoing, Received, ReceivedChecksum, TransmitChecksum,
-};
+use sidecore_net::nic::{Nic, Outgoing, TransmitChecksum};
 use std::cell::RefCell;
-use std::collections::VecDeque;
-use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 
 /// A segment that was sent, or that arrived.
@@ -171,48 +167,6 @@ pub(crate) fn send(to: &mut impl Nic, bytes: &[u8]) {
         segment_bytes: None,
     };
     to.transmit(&frame).expect("a NIC");
-}
-
-/// A NIC that hands in what was put into it: our stack's end of the wire.
-pub(crate) struct Store {
-    pub(crate) capabilities: Capabilities,
-    pub(crate) frames: Rc<RefCell<VecDeque<Vec<u8>>>>,
-}
-
-impl Nic for Store {
-    fn capabilities(&self) -> Capabilities {
-        self.capabilities
-    }
-
-    fn receive(
-        &mut self,
-        budget: usize,
-        sink: &mut dyn FnMut(Received<'_>),
-    ) -> Result<usize, NicError> {
-        for count in 0..budget {
-            let Some(mut bytes) = self.frames.borrow_mut().pop_front() else {
-                return Ok(count);
-            };
-            sink(Received {
-                bytes: &mut bytes,
-                checksum: ReceivedChecksum::Unknown,
-                segment_bytes: None,
-            });
-        }
-        Ok(budget)
-    }
-
-    fn transmit(&mut self, _: &Outgoing<'_>) -> Result<bool, NicError> {
-        Ok(true)
-    }
-
-    fn flush(&mut self) -> Result<(), NicError> {
-        Ok(())
-    }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
 }
 
 const BATCH: usize = 256;

@@ -1,3 +1,5 @@
+//! One result, whatever engines, crews, losses and interruptions there are.
+
 use super::*;
 use crate::analysis::crew::{Crew, Job, Watch};
 use crate::analysis::plan::{Bootstraps, Goal};

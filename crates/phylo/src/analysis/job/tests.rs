@@ -1,3 +1,5 @@
+//! Pieces that are broken off and go on; replicates; states that are spoilt.
+
 use super::*;
 use crate::runner::Serial;
 use crate::simulate::{numbered_names, simulate};

@@ -1,3 +1,5 @@
+//! The ledger: every piece once, tests in time, streams that never meet.
+
 use super::*;
 use crate::random::Random;
 use std::collections::HashSet;

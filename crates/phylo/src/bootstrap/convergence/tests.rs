@@ -1,3 +1,5 @@
+//! When bootstraps have converged; the same on engines, with and without memory.
+
 use super::*;
 use crate::runner::Serial;
 use crate::tree::{Tree, random_tree};

@@ -1,3 +1,5 @@
+//! Checkpoints that are cut, changed and replaced.
+
 use super::*;
 use crate::analysis::plan::{Bootstraps, Kind};
 use crate::bootstrap::convergence::Options;

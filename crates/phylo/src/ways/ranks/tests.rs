@@ -1,3 +1,5 @@
+//! Members and their leader: shared pieces, deaths, strangers.
+
 use super::*;
 use crate::analysis::AnalysisError;
 use crate::analysis::crew::{Event, Job, Watch};

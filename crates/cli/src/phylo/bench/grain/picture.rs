@@ -19,10 +19,7 @@ pub(super) fn draw(
     rows: &[GrainRow],
     model: &[Point],
 ) -> Result<String> {
-    let mut svg = String::new();
-    {
-        let root = SVGBackend::with_string(&mut svg, (WIDTH, HEIGHT)).into_drawing_area();
-        root.fill(&WHITE).map_err(failed)?;
+    sidecore_plot::picture((WIDTH, HEIGHT), |root| {
         let (head, charts) = root.split_vertically(HEAD);
         let title = "Bootstraps under four policies, relative to the better of EDTLP and hybrid";
         text(&head, title, (MARGIN, 20), 20, HPos::Left)?;
@@ -53,10 +50,8 @@ pub(super) fn draw(
         let title = format!("This machine, hybrid({})", options.hybrid);
         chart(&right, &title, &relative(here))?;
         let virtually = rows.iter().map(|row| (row.bootstraps, row.replayed_s));
-        chart(&replayed, "Replayed in virtual time", &relative(virtually))?;
-        root.present().map_err(failed)?;
-    }
-    Ok(svg)
+        chart(&replayed, "Replayed in virtual time", &relative(virtually))
+    })
 }
 
 /// Seconds over the better of the first two.

@@ -1,0 +1,69 @@
+//! A NIC that hands in what was sent over it.
+//!
+//! Why here: between a stack and an [`Impaired`](super::Impaired) it is one direction of a wire whose
+//! far end is something else. Must stay true: frames come in as they went out, in order, within a bound.
+
+use crate::nic::{Capabilities, Nic, NicError, Outgoing, Received, ReceivedChecksum};
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+
+/// Frames that were sent and have not come in yet.
+#[derive(Debug)]
+pub struct Loopback {
+    capabilities: Capabilities,
+    frames: VecDeque<Vec<u8>>,
+    frames_max: usize,
+}
+
+impl Loopback {
+    /// One that says that it can do this, and takes no frame while `frames_max` wait.
+    #[must_use]
+    pub fn new(capabilities: Capabilities, frames_max: usize) -> Self {
+        Self {
+            capabilities,
+            frames: VecDeque::new(),
+            frames_max,
+        }
+    }
+}
+
+impl Nic for Loopback {
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    fn receive(
+        &mut self,
+        budget: usize,
+        sink: &mut dyn FnMut(Received<'_>),
+    ) -> Result<usize, NicError> {
+        for count in 0..budget {
+            let Some(mut bytes) = self.frames.pop_front() else {
+                return Ok(count);
+            };
+            sink(Received {
+                bytes: &mut bytes,
+                checksum: ReceivedChecksum::Unknown,
+                segment_bytes: None,
+            });
+        }
+        Ok(budget)
+    }
+
+    fn transmit(&mut self, frame: &Outgoing<'_>) -> Result<bool, NicError> {
+        if self.frames.len() >= self.frames_max {
+            return Ok(false);
+        }
+        let pieces = [frame.header, frame.payload[0], frame.payload[1]];
+        self.frames.push_back(pieces.concat());
+        Ok(true)
+    }
+
+    fn flush(&mut self) -> Result<(), NicError> {
+        Ok(())
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}

@@ -1,0 +1,34 @@
+//! Compiles a program in C, as C and as C++, without a warning.
+//!
+//! Why here: each C header of the workspace is tested so: this crate's, and others' by this file's
+//! path. Must stay true: what a strict compiler says is a failed test.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A compiler and the language that it takes sources for.
+pub(crate) const LANGUAGES: [(&str, &str); 2] = [("cc", "c"), ("c++", "c++")];
+
+/// Compiles `tests/SOURCE` of the crate at `root` against its `include/`; the program is in `folder`.
+pub(crate) fn compile(
+    root: &str,
+    source: &str,
+    (compiler, language): (&str, &str),
+    folder: &Path,
+) -> PathBuf {
+    let root = Path::new(root);
+    let program = folder.join(format!("client-{language}"));
+    let output = Command::new(compiler)
+        .args(["-Wall", "-Wextra", "-Wpedantic", "-Werror"])
+        .args(["-O2", "-x", language])
+        .arg("-I")
+        .arg(root.join("include"))
+        .arg(root.join("tests").join(source))
+        .arg("-o")
+        .arg(&program)
+        .output()
+        .unwrap_or_else(|error| panic!("{compiler}: {error}; scripts/setup installs it"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{compiler}: {said}");
+    program
+}

@@ -1,0 +1,84 @@
+//! A run as Markdown tables, ready for `docs/results`.
+//!
+//! Why here: figures are pasted, not retyped. Must stay true: what was not measured is said.
+//! Pure. Source: own.
+
+use crate::report::{Report, bytes};
+use sidecore_measure::Table;
+use sidecore_measure::markdown::Head;
+
+/// The whole report.
+#[must_use]
+pub fn render(report: &Report) -> String {
+    let head = Head {
+        machine: &report.machine,
+        quick: report.quick.then_some("few points"),
+        method: "chases over ever more pages; steps in the curve of cycles per access",
+        placement: &format!("core {}", report.core),
+        inputs: &[],
+        seconds: report.seconds,
+    };
+    let mut out = head.text();
+    out.push_str(&format!("\n{}\n", levels(report).text()));
+    for line in &report.meaning {
+        out.push_str(&format!("- {line}\n"));
+    }
+    if !report.rows.is_empty() {
+        out.push_str(&format!("\n{}", rows(report).text()));
+    }
+    for missing in &report.missing {
+        let (pages, reason) = (missing.pages, &missing.reason);
+        out.push_str(&format!("\nNot measured: {pages}: {reason}\n"));
+    }
+    out
+}
+
+fn levels(report: &Report) -> Table {
+    let heads = [
+        "path",
+        "pages",
+        "level",
+        "entries",
+        "reach",
+        "cycles on a hit",
+        "a miss costs",
+        "confidence",
+    ];
+    let rows = report.levels.iter().map(|level| {
+        vec![
+            level.path.into(),
+            level.pages.into(),
+            level.level.to_string(),
+            level.entries.to_string(),
+            bytes(level.reach_bytes),
+            format!("{:.1}", level.base_cycles),
+            format!("+{:.1}", level.penalty_cycles),
+            format!("{:.2}", level.confidence),
+        ]
+    });
+    Table::new(&heads, rows.collect())
+}
+
+fn rows(report: &Report) -> Table {
+    let heads = ["what", "paper", "here", "unit", "note"];
+    let rows = report.rows.iter().map(|row| {
+        vec![
+            row.name.into(),
+            number(Some(row.paper)),
+            number(row.here),
+            row.unit.into(),
+            row.note.into(),
+        ]
+    });
+    Table::new(&heads, rows.collect())
+}
+
+/// A figure or a dash; counts and what is large without decimals.
+#[must_use]
+pub fn number(value: Option<f64>) -> String {
+    match value {
+        None => "-".to_owned(),
+        Some(value) if value >= 100.0 || value.fract() == 0.0 => format!("{value:.0}"),
+        Some(value) => format!("{value:.1}"),
+    }
+}
