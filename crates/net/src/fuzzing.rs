@@ -119,12 +119,7 @@ impl Target {
         if self.random.below(16) == 0 {
             self.now_ns += self.random.below(hop[(self.inputs % 4) as usize]);
         }
-        let received = Received {
-            bytes: &mut frame,
-            checksum: ReceivedChecksum::Unknown,
-            segment_bytes: None,
-        };
-        self.stack.receive(self.now_ns, received);
+        self.put(&mut frame);
         if self.random.below(8) == 0 {
             self.serve();
             let mut out = 0;
@@ -175,12 +170,7 @@ impl Target {
             });
             for mut bytes in frames {
                 self.keep(&bytes);
-                let received = Received {
-                    bytes: &mut bytes,
-                    checksum: ReceivedChecksum::Unknown,
-                    segment_bytes: None,
-                };
-                self.stack.receive(self.now_ns, received);
+                self.put(&mut bytes);
             }
             self.serve();
             let mut frames: Vec<Vec<u8>> = Vec::new();
@@ -212,6 +202,55 @@ impl Target {
             open
         });
         while self.peer.next_event().is_some() {}
+    }
+
+    /// A frame comes in, from one kind of NIC or another.
+    fn put(&mut self, frame: &mut [u8]) {
+        if self.random.below(4) == 0 {
+            self.put_split(frame);
+            return;
+        }
+        let received = Received {
+            bytes: frame,
+            checksum: ReceivedChecksum::Unknown,
+            segment_bytes: None,
+        };
+        self.stack.receive(self.now_ns, received);
+    }
+
+    /// A frame as a NIC hands it in that puts what lies behind some headers into a session's ring, whether
+    /// it belongs there or not.
+    fn put_split(&mut self, frame: &mut [u8]) {
+        let r = self.random.bits();
+        if let Some(&session) = self.sessions.get(r as usize % self.sessions.len().max(1)) {
+            let header_bytes = [66, 66, 86, 86, 54, 67][(r >> 32) as usize % 6];
+            self.stack.expect_at(session, header_bytes);
+        }
+        let mut split = false;
+        if let Some(room) = self.stack.room()
+            && let Some(behind) = frame.get_mut(room.header_bytes..)
+            && !behind.is_empty()
+        {
+            let [first, second] = room.payload;
+            let count = behind.len().min(first.len());
+            first[..count].copy_from_slice(&behind[..count]);
+            second[..behind.len() - count].copy_from_slice(&behind[count..]);
+            behind.fill(0xee);
+            split = true;
+        }
+        let received = Received {
+            bytes: frame,
+            checksum: match r >> 48 & 1 {
+                0 => ReceivedChecksum::Unknown,
+                _ => ReceivedChecksum::Verified,
+            },
+            segment_bytes: None,
+        };
+        if split {
+            self.stack.receive_split(self.now_ns, received);
+        } else {
+            self.stack.receive(self.now_ns, received);
+        }
     }
 
     /// Some are longer than a packet of the link.

@@ -11,6 +11,7 @@
 //! Source: header-data split as NICs have it.
 
 use super::arrival::Arrival;
+use super::sockets::SessionId;
 use super::{Stack, session};
 use crate::buffer::slab::NONE;
 use crate::nic::{FRAME_BYTES_MAX, Received, ReceivedChecksum, Room};
@@ -65,8 +66,12 @@ impl Stack {
     }
 
     /// Takes a frame whose headers are in `frame.bytes` and of which all that is longer lies in the
-    /// room that was offered last. Otherwise as [`Stack::receive`].
+    /// room that was offered a moment ago. Otherwise, and where none was, as [`Stack::receive`].
     pub fn receive_split(&mut self, now_ns: u64, frame: Received<'_>) {
+        if !self.landing.offered {
+            self.receive(now_ns, frame);
+            return;
+        }
         self.common.set_now(now_ns);
         if self.takes_landed(&frame) {
             self.common.counters.frames_received += 1;
@@ -108,6 +113,18 @@ impl Stack {
             self.retract();
             self.landing = next;
         }
+    }
+
+    /// Lets the next payload of a session be expected, whatever came before: for the fuzzer.
+    pub(crate) fn expect_at(&mut self, session: SessionId, header_bytes: usize) {
+        self.retract();
+        self.landing = Landing {
+            number: session.number,
+            generation: session.generation,
+            header_bytes,
+            streak: STREAK,
+            offered: false,
+        };
     }
 
     /// Takes back what was offered and not used: before the engine sleeps, and before another is

@@ -103,7 +103,8 @@ fn compare(
         target: Some(target),
         note: "MTU 1500; super-segments and incomplete checksums pass on both wires; CUBIC; our \
                engine and its application on one core, the kernel's program on the other; kernel to \
-               kernel: each end on one of the two",
+               kernel: each end on one of the two; our application takes what came where it lies \
+               (peek and consume), the kernel's programs read into a block of 128 KiB",
     };
     bench.compare(&comparison, here, peer);
 }

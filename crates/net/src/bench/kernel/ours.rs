@@ -1,7 +1,8 @@
 //! Our stack on a NIC, with its applications in the engine's own thread: the whole on one core.
 //!
 //! Must stay true: the engine never sleeps, as on a core that is set aside for it; an application
-//! does what a program on sockets would: it looks at every byte's place, copies what it sends.
+//! does what a program on this API would: it takes what came where it lies (`peek`, `consume`), and
+//! copies what it sends.
 
 use super::super::BenchError;
 use super::super::namespace::Namespace;
