@@ -17,6 +17,7 @@ pub(crate) mod neighbors;
 pub(crate) mod options;
 pub(crate) mod sessions;
 pub(crate) mod sockets;
+pub(crate) mod successor;
 pub(crate) mod udp;
 
 use crate::buffer::pool::Pool;
@@ -38,6 +39,7 @@ use interface::Interface;
 use neighbors::Neighbors;
 use sessions::Listeners;
 use std::collections::VecDeque;
+use successor::Predecessor;
 use udp::Datagrams;
 
 /// A protocol stack on one NIC. Does no I/O: see the crate's documentation for the round.
@@ -48,6 +50,7 @@ pub struct Stack {
     pub(crate) listeners: Listeners,
     pub(crate) datagrams: Datagrams,
     pub(crate) staging: Staging,
+    pub(crate) predecessor: Predecessor,
     pub(crate) autoconfiguration: link::Autoconfiguration,
     due: Vec<(u32, Tick)>,
     mtu_bytes: usize,
@@ -111,6 +114,7 @@ impl Stack {
             listeners: Listeners::default(),
             datagrams: Datagrams::default(),
             staging: Staging::new(common.config.placement),
+            predecessor: Predecessor::new(),
             autoconfiguration: link::Autoconfiguration::default(),
             due: Vec::with_capacity(LIST),
             mtu_bytes: nic.mtu_bytes,
