@@ -20,7 +20,7 @@ use zerocopy::FromBytes;
 /// Segments that are put off together.
 const STAGED_MAX: usize = 64;
 /// Bytes of a segment that is put off: 64 of them and what belongs to them take 32 KiB.
-const STAGED_BYTES: usize = 448;
+pub(crate) const STAGED_BYTES: usize = 448;
 /// How far behind a segment's entry in the table its control block is fetched.
 const BLOCKS_BEHIND: usize = 4;
 /// How far ahead of its segment a session's buffer is fetched.
@@ -62,6 +62,9 @@ impl Stack {
     /// One frame.
     #[inline]
     pub(crate) fn arrive(&mut self, frame: Received<'_>) {
+        if self.arrive_successor(&frame) {
+            return;
+        }
         let Ok((header, _)) = Ethernet::ref_from_prefix(frame.bytes) else {
             self.common.counters.malformed += 1;
             return;
@@ -90,7 +93,11 @@ impl Stack {
         match packet {
             Ok(packet) => {
                 let unicast = header.destination != BROADCAST && header.destination[0] & 1 == 0;
-                self.arrive_packet(&packet, bytes, &header, unicast, frame.checksum);
+                if let Some(number) =
+                    self.arrive_packet(&packet, bytes, &header, unicast, frame.checksum)
+                {
+                    self.note_predecessor(number, &packet, frame.bytes);
+                }
             }
             Err(Bad::Malformed) => self.common.counters.malformed += 1,
             Err(Bad::Checksum) => self.common.counters.bad_checksums += 1,
@@ -101,6 +108,7 @@ impl Stack {
         }
     }
 
+    /// One packet; the session that took a large segment of it.
     #[inline]
     pub(crate) fn arrive_packet(
         &mut self,
@@ -109,11 +117,11 @@ impl Stack {
         header: &Ethernet,
         unicast: bool,
         checksum: ReceivedChecksum,
-    ) {
+    ) -> Option<u32> {
         let ours = self.common.interface.is_ours(&packet.destination);
         if !ours && !self.common.interface.is_for_us_too(&packet.destination) {
             self.common.counters.not_ours += 1;
-            return;
+            return None;
         }
         let payload = &bytes[packet.start..packet.end];
         let verify = checksum == ReceivedChecksum::Unknown;
@@ -121,7 +129,7 @@ impl Stack {
             ip::TCP => {
                 // RFC 9293 section 3.9.2.3 (MUST-57): never to a group.
                 if ours && unicast {
-                    self.arrive_tcp(packet, payload, header.source, verify);
+                    return self.arrive_tcp(packet, payload, header.source, verify);
                 }
             }
             ip::UDP => {
@@ -150,13 +158,21 @@ impl Stack {
                 }
             }
         }
+        None
     }
 
+    /// One segment; the session that took it, where it is large.
     #[inline]
-    fn arrive_tcp(&mut self, packet: &Packet, payload: &[u8], mac: Mac, verify: bool) {
+    fn arrive_tcp(
+        &mut self,
+        packet: &Packet,
+        payload: &[u8],
+        mac: Mac,
+        verify: bool,
+    ) -> Option<u32> {
         let Ok((header, _)) = Tcp::ref_from_prefix(payload) else {
             self.common.counters.malformed += 1;
-            return;
+            return None;
         };
         if verify {
             // RFC 9293 section 3.1 (MUST-3).
@@ -165,12 +181,12 @@ impl Stack {
                 .plus(Sum::of(payload));
             if !sum.is_right() {
                 self.common.counters.bad_checksums += 1;
-                return;
+                return None;
             }
         }
         if !is_peer(&packet.source) {
             self.common.counters.malformed += 1;
-            return;
+            return None;
         }
         let ends = Ends {
             local: packet.destination,
@@ -189,8 +205,8 @@ impl Stack {
             && payload.len() <= STAGED_BYTES;
         if !staged {
             self.settle_staged();
-            self.arrive_segment(&arrival, payload);
-            return;
+            let taken_by = self.arrive_segment(&arrival, payload);
+            return taken_by.filter(|_| payload.len() > STAGED_BYTES);
         }
         if self.staging.arrivals.len() == STAGED_MAX {
             self.settle_staged();
@@ -205,6 +221,7 @@ impl Stack {
         if let Some(earlier) = at.checked_sub(BLOCKS_BEHIND) {
             self.prefetch_session(self.staging.arrivals[earlier].hash);
         }
+        None
     }
 
     /// Brings near what is probably the session of this hash.

@@ -21,6 +21,7 @@ pub(crate) mod paths;
 pub(crate) mod reassembly;
 pub(crate) mod sessions;
 pub(crate) mod sockets;
+pub(crate) mod successor;
 pub(crate) mod udp;
 
 use crate::buffer::pool::Pool;
@@ -44,6 +45,7 @@ use paths::Paths;
 use reassembly::Reassembly;
 use sessions::Listeners;
 use std::collections::VecDeque;
+use successor::Predecessor;
 use udp::Datagrams;
 
 /// A protocol stack on one NIC. Does no I/O: see the crate's documentation for the round.
@@ -54,6 +56,7 @@ pub struct Stack {
     pub(crate) listeners: Listeners,
     pub(crate) datagrams: Datagrams,
     pub(crate) staging: Staging,
+    pub(crate) predecessor: Predecessor,
     pub(crate) autoconfiguration: link::Autoconfiguration,
     pub(crate) reassembly: Reassembly,
     /// When the wheel looks at it.
@@ -123,6 +126,7 @@ impl Stack {
             listeners: Listeners::default(),
             datagrams: Datagrams::default(),
             staging: Staging::new(common.config.placement),
+            predecessor: Predecessor::new(),
             autoconfiguration: link::Autoconfiguration::default(),
             reassembly: Reassembly::default(),
             reassembly_armed: 0,

@@ -49,12 +49,12 @@ impl Stack {
             .find(hash, |number| store.path(number).ends() == *ends)
     }
 
-    /// A segment whose checksum is right.
+    /// A segment whose checksum is right; the session that it was for.
     #[inline]
-    pub(crate) fn arrive_segment(&mut self, arrival: &Arrival, bytes: &[u8]) {
+    pub(crate) fn arrive_segment(&mut self, arrival: &Arrival, bytes: &[u8]) -> Option<u32> {
         let Some(segment) = tcp::parse(bytes) else {
             self.common.counters.malformed += 1;
-            return;
+            return None;
         };
         match self.find_session(&arrival.ends, arrival.hash) {
             Some(number) => {
@@ -62,7 +62,7 @@ impl Stack {
                 if session.hot.state == State::TIME_WAIT && segment.flags & (SYN | RST | ACK) == SYN
                 {
                     self.arrive_in_time_wait(number, arrival, &segment);
-                    return;
+                    return None;
                 }
                 session.input(&segment);
                 if segment.payload.len() >= LARGE_BYTES {
@@ -71,8 +71,12 @@ impl Stack {
                 if !self.common.born.is_empty() || !self.common.closed.is_empty() {
                     self.sweep_sessions();
                 }
+                Some(number)
             }
-            None => self.arrive_stray(arrival, &segment),
+            None => {
+                self.arrive_stray(arrival, &segment);
+                None
+            }
         }
     }
 
