@@ -9,7 +9,6 @@ mod common;
 
 use common::{Frame, MS, Random, S, offloading, plain, v4, v6};
 use proptest::prelude::{Just, ProptestConfig, any, prop_assert, prop_oneof, proptest};
-use proptest::strategy::Strategy as _;
 use sidecore_net::nic::{Capabilities, ReceivedChecksum};
 use sidecore_net::{Counters, ListenerId, SessionId, Stack};
 use std::collections::BTreeMap;
