@@ -209,7 +209,9 @@ proptest! {
     ) {
         let nic = if offload { offloading } else { plain };
         let [short, long] = run(seed, per_million, [nic(1), nic(2)]);
-        prop_assert!(short < long, "nothing went the short way: {short} and {long} searches");
+        prop_assert!(short <= long, "more searches, not fewer: {short} and {long}");
+        // Super-segments have a way of their own.
+        prop_assert!(offload || short < long, "nothing went the short way: {short} and {long} searches");
     }
 }
 

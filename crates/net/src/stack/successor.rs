@@ -12,6 +12,7 @@
 //! Source: the fields that Linux compares before it merges (inet_gro_receive and ipv6_gro_receive).
 
 use super::arrival::STAGED_BYTES;
+use super::landing::LARGE_BYTES;
 use super::{Stack, session};
 use crate::buffer::slab::NONE;
 use crate::checksum::{Sum, pseudo};
@@ -77,7 +78,8 @@ impl Predecessor {
             (ip::V6_BYTES, ip::V6_BYTES + number(4))
         };
         let segment = packet.get(start..end)?;
-        if segment.len() <= STAGED_BYTES {
+        // Small ones are put off together; super-segments may land where they are read.
+        if segment.len() <= STAGED_BYTES || segment.len() >= LARGE_BYTES {
             return None;
         }
         // RFC 9293 section 3.1 (MUST-3).
