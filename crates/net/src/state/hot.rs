@@ -135,7 +135,9 @@ pub(crate) mod flag {
     pub(crate) const AHEAD_TWICE: u32 = 1 << 29;
     /// for three or more: so many go out.
     pub(crate) const AHEAD_THRICE: u32 = 1 << 30;
-    /// All of these.
+    /// A few segments came in order in this batch: half of them are acknowledged before all.
+    pub(crate) const HALVED: u32 = 1 << 31;
+    /// All of those for segments ahead.
     pub(crate) const AHEAD_ALL: u32 = AHEAD | AHEAD_TWICE | AHEAD_THRICE;
 }
 

@@ -37,7 +37,11 @@ impl Session<'_> {
         let first = hot.unacked_bytes == 0;
         hot.unacked_bytes += len as u32;
         // RFC 9293 section 3.8.6.3: at least every second full-sized segment.
-        let enough = hot.unacked_bytes >= 2 * u32::from(hot.mss) || !first && len >= FULL_BYTES;
+        let mss = u32::from(hot.mss);
+        if hot.unacked_bytes >= HALVED_SEGMENTS_MIN * mss && !first && len as u32 <= mss {
+            hot.set(flag::HALVED);
+        }
+        let enough = hot.unacked_bytes >= 2 * mss || !first && len >= FULL_BYTES;
         if enough || hot.has(flag::QUICK) {
             self.quick_used();
             self.acknowledge_now();
@@ -299,5 +303,7 @@ impl Session<'_> {
     }
 }
 
+/// From so many segments of a batch on, one acknowledgment for all is preceded by one for half of them.
+const HALVED_SEGMENTS_MIN: u32 = 4;
 /// Acknowledgments at once after data came out of order.
 const QUICK_AFTER_GAP: u8 = 8;

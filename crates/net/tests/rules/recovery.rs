@@ -33,6 +33,33 @@ fn rfc_5681_4_2_segments_behind_a_gap_are_answered_though_they_come_in_one_batch
     }
 }
 
+/// One answer to a whole window would stop the sender if it were lost.
+#[test]
+fn rfc_5681_4_2_a_few_segments_in_one_batch_are_acknowledged_in_two_steps() {
+    for (count, wanted) in [(1, vec![]), (3, vec![3000]), (8, vec![4000, 8000])] {
+        let mut peer = Peer::new(|_| {});
+        peer.open(&PLAIN);
+        // The first ones of a session are answered one by one.
+        for _ in 0..40 {
+            peer.data(&[1; 1000]);
+            peer.run(100 * MS);
+        }
+        peer.take();
+        let base = peer.sequence;
+        let batch = (0..count).map(|number| Segment {
+            sequence: base + 1000 * number,
+            ..peer.segment(ACK, &[1; 1000])
+        });
+        let batch: Vec<Segment> = batch.collect();
+        peer.send_together(&batch);
+        let out = peer.take();
+        let acknowledged: Vec<u32> = out.iter().map(|it| it.acknowledgment - base).collect();
+        assert_eq!(acknowledged, wanted, "{count} segments");
+        let edge = |it: &Segment| it.acknowledgment + u32::from(it.window);
+        assert!(out.is_sorted_by_key(edge), "{out:?}");
+    }
+}
+
 #[test]
 fn rfc_2018_4_gaps_are_reported_newest_first_and_rfc_2883_duplicates_before_them() {
     let mut peer = Peer::new(|_| {});
