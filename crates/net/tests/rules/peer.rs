@@ -88,14 +88,19 @@ impl Peer {
         self.put(arp);
     }
 
-    pub(crate) fn put(&mut self, mut bytes: Vec<u8>) {
+    pub(crate) fn put(&mut self, bytes: Vec<u8>) {
+        self.hand_in(bytes);
+        self.flush();
+    }
+
+    /// Without an answer yet.
+    fn hand_in(&mut self, mut bytes: Vec<u8>) {
         let received = Received {
             bytes: &mut bytes,
             checksum: ReceivedChecksum::Verified,
             segment_bytes: None,
         };
         self.stack.receive(self.now_ns, received);
-        self.flush();
     }
 
     pub(crate) fn flush(&mut self) {
@@ -116,13 +121,7 @@ impl Peer {
     /// All of them in one batch.
     pub(crate) fn send_together(&mut self, segments: &[Segment]) {
         for segment in segments {
-            let mut bytes = segment.frame();
-            let received = Received {
-                bytes: &mut bytes,
-                checksum: ReceivedChecksum::Verified,
-                segment_bytes: None,
-            };
-            self.stack.receive(self.now_ns, received);
+            self.hand_in(segment.frame());
         }
         self.flush();
     }
