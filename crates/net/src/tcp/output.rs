@@ -430,6 +430,8 @@ impl Session<'_> {
 
     /// A segment without data, where one is owed.
     fn send_bare(&mut self, send: &mut Send<'_>) -> Outcome {
+        // Read before anything goes out, which forgets it.
+        let more = [flag::AHEAD_TWICE, flag::AHEAD_THRICE].map(|flag| self.hot.has(flag));
         let mut load = Load {
             sequence: self.hot.snd_nxt,
             flags: ACK,
@@ -450,7 +452,6 @@ impl Session<'_> {
                 return outcome;
             }
         }
-        let more = [flag::AHEAD_TWICE, flag::AHEAD_THRICE].map(|flag| self.hot.has(flag));
         let outcome = self.emit(load, &mut Options::default(), send);
         if outcome == Outcome::Done {
             self.hot.clear(flag::PROBE_WINDOW | flag::PROBE_ALIVE);

@@ -60,6 +60,26 @@ fn rfc_5681_4_2_a_few_segments_in_one_batch_are_acknowledged_in_two_steps() {
     }
 }
 
+/// Segments in order and segments behind a gap, in one batch: neither answer takes the other's place.
+#[test]
+fn rfc_5681_4_2_a_batch_with_a_gap_in_it_is_answered_for_both_of_its_parts() {
+    let mut peer = Peer::new(|_| {});
+    peer.open(&PLAIN);
+    peer.take();
+    let base = peer.sequence;
+    let batch = [0, 1, 2, 3, 4, 5, 7, 8, 9].map(|number| Segment {
+        sequence: base + 1000 * number,
+        ..peer.segment(ACK, &[1; 1000])
+    });
+    peer.send_together(&batch);
+    let acknowledged: Vec<u32> = peer
+        .take()
+        .iter()
+        .map(|it| it.acknowledgment - base)
+        .collect();
+    assert_eq!(acknowledged, [3000, 6000, 6000, 6000]);
+}
+
 #[test]
 fn rfc_2018_4_gaps_are_reported_newest_first_and_rfc_2883_duplicates_before_them() {
     let mut peer = Peer::new(|_| {});
