@@ -19,13 +19,14 @@
  *
  * Readiness is told as by an edge-triggered epoll: sidecore_net_next_ready names a socket once for
  * each time that something happened to it. Copying calls are read, write, send_to; without a copy
- * are receive (release what it gave), buffer and send.
+ * are receive (release what it gave), buffer and send. A datagram longer than a chunk is copied on its
+ * way in, too.
  *
  * Threads: one at a time uses an attachment; several may have one each. A child process must not use
  * its parent's. A process that ends has its sessions reset.
  *
  * Link with nothing. Needs Linux and GCC or Clang. Include it before other headers, or define
- * _GNU_SOURCE. The protocol is crates/net/src/sock/README.md, version 1.
+ * _GNU_SOURCE. The protocol is crates/net/src/sock/README.md, version 2.
  */
 #ifndef SIDECORE_NET_H
 #define SIDECORE_NET_H
@@ -54,7 +55,7 @@
 extern "C" {
 #endif
 
-/* Bytes of a chunk: the most that one buffer or one datagram holds. */
+/* Bytes of a chunk: the most that one buffer holds. */
 #define SIDECORE_NET_CHUNK 16384u
 
 /* An address: IPv6, or IPv4 mapped into it. The port is in host order. */
@@ -68,7 +69,7 @@ struct sidecore_net_piece {
     unsigned char *data;
     size_t bytes;
     struct sidecore_net_address peer; /* of a datagram */
-    uint32_t chunk;                   /* nobody's business from here on */
+    uint32_t chunk, chunks;           /* nobody's business from here on */
     int64_t socket;
     void *moved;
 };
@@ -91,8 +92,11 @@ enum {
 /* ---- what follows is how it is done --------------------------------------------------------- */
 
 #define SIDECORE_NET_MAGIC_ UINT64_C(0x3154454e45444953) /* "SIDENET1" */
+#define SIDECORE_NET_VERSION_ 2u
 #define SIDECORE_NET_NONE_ UINT32_C(0xffffffff)
 #define SIDECORE_NET_MOVED_ UINT32_C(0x80000000)
+#define SIDECORE_NET_MORE_ 1u /* the next entry goes on with this datagram */
+#define SIDECORE_NET_DATAGRAM_CHUNKS_ 4u
 #define SIDECORE_NET_ENTRIES_ 2048u
 #define SIDECORE_NET_REQUESTS_ 4096u
 #define SIDECORE_NET_EVENTS_ (4096u + 2048u * 64u)
@@ -108,6 +112,9 @@ struct sidecore_net_state_ {
     int used, udp, connected, ended, closed, error, queued;
     uint32_t number;
     struct sidecore_net_address local;
+    unsigned char *begun; /* what has come of a datagram of which more is to come */
+    size_t begun_bytes;
+    uint32_t begun_chunks;
     struct sidecore_net_node_ *first, *last;
 };
 
@@ -222,22 +229,27 @@ static inline void sidecore_net_give_(struct sidecore_net *net, uint32_t give) {
     net->giving[net->giving_count++] = give;
 }
 
+/* Says that moved bytes were read. */
+static inline void sidecore_net_release_moved_(struct sidecore_net *net,
+                                               struct sidecore_net_piece *piece) {
+    free(piece->moved);
+    for (uint32_t i = 0; i < piece->chunks; i++) {
+        if (net->credit_count == net->credit_room) {
+            size_t room = net->credit_room ? 2 * net->credit_room : 64;
+            void *more = realloc(net->credits, room * sizeof *net->credits);
+            if (!more) return; /* the socket may be told less; others are well */
+            net->credits = (uint32_t *)more;
+            net->credit_room = room;
+        }
+        net->credits[net->credit_count++] = (uint32_t)piece->socket;
+    }
+}
+
 /* Gives received bytes back. */
 static inline void sidecore_net_release(struct sidecore_net *net,
                                         struct sidecore_net_piece *piece) {
-    if (!piece->moved) {
-        sidecore_net_give_(net, piece->chunk);
-        return;
-    }
-    free(piece->moved);
-    if (net->credit_count == net->credit_room) {
-        size_t room = net->credit_room ? 2 * net->credit_room : 64;
-        void *more = realloc(net->credits, room * sizeof *net->credits);
-        if (!more) return; /* the socket may be told less; others are well */
-        net->credits = (uint32_t *)more;
-        net->credit_room = room;
-    }
-    net->credits[net->credit_count++] = (uint32_t)piece->socket;
+    if (piece->moved) sidecore_net_release_moved_(net, piece);
+    else sidecore_net_give_(net, piece->chunk);
 }
 
 static inline int sidecore_net_post_(struct sidecore_net *net, uint32_t kind, uint32_t socket,
@@ -258,31 +270,70 @@ static inline void sidecore_net_forget_(struct sidecore_net *net, int64_t number
             if (!state) return;
         }
     }
+    free(state->begun);
+    state->begun = NULL;
     state->used = 0;
 }
 
-static inline void sidecore_net_received_(struct sidecore_net *net, uint32_t socket,
-                                          uint32_t chunk, uint32_t bytes,
-                                          const struct sidecore_net_address *peer) {
-    if (chunk >= net->chunks || bytes > SIDECORE_NET_CHUNK) return;
+/* Keeps a part of a long datagram in private memory; where it was the last, `piece` is all of it then.
+ * 0, or -ENOMEM: that datagram is lost. */
+static inline int sidecore_net_part_(struct sidecore_net_state_ *state,
+                                     struct sidecore_net_piece *piece, int is_last) {
+    if (!state->begun_chunks)
+        state->begun = (unsigned char *)malloc(SIDECORE_NET_DATAGRAM_CHUNKS_ * SIDECORE_NET_CHUNK);
+    if (state->begun && state->begun_chunks < SIDECORE_NET_DATAGRAM_CHUNKS_) {
+        memcpy(state->begun + state->begun_bytes, piece->data, piece->bytes);
+        state->begun_bytes += piece->bytes;
+    }
+    state->begun_chunks++;
+    if (!is_last) return 0;
+    piece->data = state->begun;
+    piece->bytes = state->begun_bytes;
+    piece->chunks = state->begun_chunks;
+    piece->moved = state->begun;
+    state->begun = NULL;
+    state->begun_bytes = 0;
+    state->begun_chunks = 0;
+    return piece->moved ? 0 : -ENOMEM;
+}
+
+/* Whether the rest of a datagram is still to come. */
+static inline int sidecore_net_received_(struct sidecore_net *net, uint32_t socket, uint32_t chunk,
+                                         uint32_t bytes, const struct sidecore_net_address *peer,
+                                         uint32_t argument) {
+    if (chunk >= net->chunks || bytes > SIDECORE_NET_CHUNK) return 0;
     net->held++;
     struct sidecore_net_state_ *state = sidecore_net_state_(net, socket);
+    int is_part = state && state->udp && argument == SIDECORE_NET_MORE_;
+    struct sidecore_net_piece whole;
+    memset(&whole, 0, sizeof whole);
+    whole.data = net->map + SIDECORE_NET_CHUNKS_ +
+                 (size_t)(net->chunks + chunk) * SIDECORE_NET_CHUNK;
+    whole.bytes = bytes;
+    whole.peer = *peer;
+    whole.chunk = chunk;
+    whole.chunks = 1;
+    whole.socket = socket;
+    if (is_part || (state && state->begun_chunks)) {
+        int failed = sidecore_net_part_(state, &whole, !is_part);
+        sidecore_net_give_(net, chunk | SIDECORE_NET_MOVED_);
+        if (is_part) return 1;
+        if (failed) { /* as one that was read */
+            sidecore_net_release_moved_(net, &whole);
+            return 0;
+        }
+    }
     struct sidecore_net_node_ *node =
         state ? (struct sidecore_net_node_ *)malloc(sizeof *node) : NULL;
     if (!node) {
-        sidecore_net_give_(net, chunk);
+        sidecore_net_release(net, &whole);
         if (state) state->closed = 1, state->error = ENOMEM;
-        return;
+        return 0;
     }
     struct sidecore_net_piece *piece = &node->piece;
-    piece->data = net->map + SIDECORE_NET_CHUNKS_ +
-                  (size_t)(net->chunks + chunk) * SIDECORE_NET_CHUNK;
-    piece->bytes = bytes;
-    piece->peer = *peer;
-    piece->chunk = chunk;
-    piece->socket = socket;
-    piece->moved = NULL;
-    if (net->held > net->chunks - net->chunks / 4) {
+    *piece = whole;
+    uint32_t kept = net->chunks / 4 > 4 ? net->chunks / 4 : 4;
+    if (!piece->moved && net->held + kept > net->chunks) {
         /* Or sockets that nobody reads now would keep the others from receiving. */
         piece->moved = malloc(bytes ? bytes : 1);
         if (piece->moved) {
@@ -292,6 +343,7 @@ static inline void sidecore_net_received_(struct sidecore_net *net, uint32_t soc
         }
     }
     sidecore_net_append_(state, node);
+    return 0;
 }
 
 /* Takes in one event; 0 where there is none. */
@@ -346,7 +398,7 @@ static inline int sidecore_net_hear_(struct sidecore_net *net) {
         break;
     }
     case 4: /* received */
-        sidecore_net_received_(net, socket, chunk, bytes, &address);
+        if (sidecore_net_received_(net, socket, chunk, bytes, &address, argument)) return 1;
         break;
     case 5: /* sent */
         if (chunk < net->chunks && net->free_count < net->chunks)
@@ -440,6 +492,7 @@ static inline void sidecore_net_detach(struct sidecore_net *net) {
         struct sidecore_net_piece piece;
         while (net->sockets[place].used && sidecore_net_take_(&net->sockets[place], &piece))
             free(piece.moved);
+        free(net->sockets[place].begun);
     }
     if (net->map) munmap(net->map, net->map_bytes);
     if (net->bell >= 0) close(net->bell);
@@ -479,7 +532,7 @@ static inline int sidecore_net_attach(struct sidecore_net **out, const char *pat
             failed = -errno;
             break;
         }
-        uint32_t question[8] = {0, 0, 1, 1, chunks, 0, 0, 0};
+        uint32_t question[8] = {0, 0, 1, SIDECORE_NET_VERSION_, chunks, 0, 0, 0};
         uint64_t magic = SIDECORE_NET_MAGIC_;
         memcpy(question, &magic, sizeof magic);
         /* Who refuses us may have hung up by now, and left its reason for us to read. */
@@ -509,7 +562,7 @@ static inline int sidecore_net_attach(struct sidecore_net **out, const char *pat
         net->map_bytes = SIDECORE_NET_CHUNKS_ + 2 * (size_t)chunks * SIDECORE_NET_CHUNK;
         struct stat about;
         if (length == 32 && answer[0] == SIDECORE_NET_MAGIC_ &&
-            answer[1] == (1 | (uint64_t)1 << 32) && answer[2] == chunks &&
+            answer[1] == (1 | (uint64_t)SIDECORE_NET_VERSION_ << 32) && answer[2] == chunks &&
             answer[3] == net->map_bytes && files[0] >= 0 && fstat(files[0], &about) == 0 &&
             (uint64_t)about.st_size == net->map_bytes &&
             (fcntl(files[0], F_GET_SEALS) & F_SEAL_SHRINK)) {
@@ -677,16 +730,30 @@ static inline ssize_t sidecore_net_write(struct sidecore_net *net, int64_t socke
     return done ? (ssize_t)done : failed;
 }
 
-/* Sends a datagram; it is lost without a word where there is no way. */
+/* Sends a datagram of up to 65,507 bytes (IPv6: 65,527); it is lost without a word where there is no
+ * way. It takes a buffer for each SIDECORE_NET_CHUNK bytes. */
 static inline int sidecore_net_send_to(struct sidecore_net *net, int64_t socket,
                                        struct sidecore_net_address peer, const void *source,
                                        size_t bytes) {
-    struct sidecore_net_piece piece;
-    int failed = bytes > SIDECORE_NET_CHUNK ? -EMSGSIZE : sidecore_net_check_(net, socket, 1);
-    if (!failed) failed = sidecore_net_buffer(net, &piece);
-    if (failed) return failed;
-    memcpy(piece.data, source, bytes);
-    return sidecore_net_post_(net, 4, (uint32_t)socket, 0, (uint32_t)bytes, piece.chunk, &peer, 0);
+    static const unsigned char mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+    size_t most = memcmp(peer.ip, mapped, sizeof mapped) ? 65527 : 65507;
+    uint32_t chunks = bytes ? (uint32_t)((bytes - 1) / SIDECORE_NET_CHUNK + 1) : 1;
+    int failed = bytes > most || chunks > net->chunks ? -EMSGSIZE
+                                                      : sidecore_net_check_(net, socket, 1);
+    for (int i = 0; net->free_count < chunks && i < 1024 && sidecore_net_hear_(net); i++) {}
+    if (!failed && net->free_count < chunks) failed = -EAGAIN;
+    for (uint32_t i = 0; !failed && i < chunks; i++) {
+        struct sidecore_net_piece piece;
+        size_t from = (size_t)i * SIDECORE_NET_CHUNK, part = bytes - from;
+        int is_last = i + 1 == chunks;
+        if (!is_last) part = SIDECORE_NET_CHUNK;
+        failed = sidecore_net_buffer(net, &piece);
+        if (failed) break;
+        memcpy(piece.data, (const unsigned char *)source + from, part);
+        failed = sidecore_net_post_(net, 4, (uint32_t)socket, 0, (uint32_t)part, piece.chunk, &peer,
+                                    is_last ? 0 : SIDECORE_NET_MORE_);
+    }
+    return failed;
 }
 
 /* Sends no more after what was sent before. */
@@ -753,7 +820,7 @@ static inline int64_t sidecore_net_next_ready(struct sidecore_net *net) {
  * long as it takes). How many events there were. */
 static inline int sidecore_net_poll(struct sidecore_net *net, int timeout_ms) {
     int64_t until = timeout_ms < 0 ? INT64_MAX : sidecore_net_now_ms_() + timeout_ms;
-    uint32_t keep = net->chunks / 4 < 4 ? net->chunks / 4 : 4;
+    uint32_t keep = net->chunks / 32 < 4 ? net->chunks / 32 : 4;
     int spins = 0;
     for (;;) {
         int count = 0;

@@ -156,14 +156,15 @@ fn fragments_pass_both_ways() {
                 assert!(said.contains("3 received"), "{target} {len}: {said}");
             }
         }
-        for (target, more) in [
-            ("10.77.0.2", ""),
-            ("10.77.0.2", "--reverse"),
-            ("fd77::2 --port 5202", ""),
-            ("fd77::2 --port 5202", "--reverse"),
+        for (target, length, more) in [
+            ("10.77.0.2", 8000, ""),
+            ("10.77.0.2", 60_000, "--reverse"),
+            ("fd77::2 --port 5202", 60_000, ""),
+            ("fd77::2 --port 5202", 8000, "--reverse"),
         ] {
+            let megabits = length / 1000;
             let words = format!(
-                "--client {target} --udp --bitrate 8M --length 8000 --time 1 --json {more}"
+                "--client {target} --udp --bitrate {megabits}M --length {length} --time 1 --json {more}"
             );
             let report: Value = serde_json::from_str(&run("iperf3", &words)).unwrap();
             let stream = &report["end"]["streams"][0]["udp"];

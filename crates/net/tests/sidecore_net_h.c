@@ -85,6 +85,18 @@ int main(int argc, char **argv) {
         check(sidecore_net_poll(far, 1000) >= 0, "poll", 0);
     check(failed == 1 && piece.bytes == 5 && piece.peer.port == 8, "datagram", piece.peer.port);
     sidecore_net_release(far, &piece);
+    /* Longer than a chunk, more of them than there are chunks. */
+    check(sidecore_net_send_to(near, one, udp_at, sent, 65508) == -EMSGSIZE, "too long", 0);
+    for (size_t bytes = 16384; bytes <= 65507; bytes += 3275) {
+        while ((failed = sidecore_net_send_to(near, one, udp_at, sent, bytes)) == -EAGAIN)
+            check(sidecore_net_poll(near, 1000) >= 0, "poll", 0);
+        check(failed == 0, "a long datagram", failed);
+        while ((failed = sidecore_net_receive(far, other, &piece)) == -EAGAIN)
+            check(sidecore_net_poll(far, 1000) >= 0, "poll", 0);
+        check(failed == 1 && piece.bytes == bytes, "its length", (int64_t)piece.bytes);
+        check(memcmp(piece.data, sent, bytes) == 0, "its bytes", (int64_t)bytes);
+        sidecore_net_release(far, &piece);
+    }
 
     sidecore_net_shutdown(near, here);
     while ((failed = (int)sidecore_net_read(far, there, received, 1)) == -EAGAIN)

@@ -10,6 +10,7 @@ use c::{LANGUAGES, compile};
 use loopback::{BUFFER_BYTES, Loopback};
 use sidecore_net::sock::client::{Client, ClientError, ClientOptions, Socket};
 use sidecore_net::sock::control::{Admission, Control, SockError};
+use sidecore_net::sock::layout::VERSION;
 use sidecore_net::sock::server::{ClientStatus, Server};
 use sidecore_net::sock::{SocketError, SocketOption};
 use sidecore_sys::{SharedMap, Sharing, local_socket};
@@ -306,15 +307,110 @@ fn datagrams_keep_their_bounds_and_their_senders() {
     );
     let near = one.bind_udp(here).unwrap();
     let far = other.bind_udp(there).unwrap();
-    for length in [0, 1, 1472, 16 << 10] {
-        let bytes = vec![length as u8; length];
+    const CHUNK: usize = 16 << 10;
+    for length in [0, 1, 1472, CHUNK, CHUNK + 1, 2 * CHUNK, 40_000, 65_527] {
+        let bytes: Vec<u8> = (0..length).map(|at| ((at * 31) >> 7) as u8).collect();
         assert!(one.send_to(near, there, &bytes).unwrap());
         let (received, from) = until(&mut other, |other| other.receive_from(far));
-        assert_eq!((received.bytes(), from), (&bytes[..], here));
+        assert!(received.bytes() == bytes && from == here, "{length} bytes");
         other.release(received);
     }
-    let long = vec![0; (16 << 10) + 1];
-    assert!(one.send_to(near, there, &long).is_err());
+    for (to, long) in [(there, 65_528), (here, 65_508)] {
+        assert!(one.send_to(near, to, &vec![0; long]).is_err(), "{long}");
+    }
+}
+
+/// Few chunks, most of them with bytes that nobody reads; many datagrams on their way.
+#[test]
+fn long_datagrams_wait_for_chunks_and_lose_nothing() {
+    let engine = Engine::start();
+    for chunks in [4, 5, 16] {
+        let (mut one, mut other) = (engine.attach_with(chunks), engine.attach_with(chunks));
+        let listener = other.listen(service(), 10).unwrap();
+        let session = one.connect(service()).unwrap();
+        until(&mut other, |other| other.accept(listener));
+        until(&mut one, |one| {
+            one.readiness(session).writable.then_some(())
+        });
+        until(&mut one, |one| {
+            one.write(session, &[7; 40_000]).unwrap();
+            other.poll(Duration::from_millis(1)).unwrap();
+            (one.sending(session) >= chunks.min(3)).then_some(())
+        });
+        // Its chunks to send from come back; what the other side has stays unread.
+        one.abort(session).unwrap();
+        let (here, there): (SocketAddr, SocketAddr) = (
+            "192.0.2.1:7".parse().unwrap(),
+            "192.0.2.1:9".parse().unwrap(),
+        );
+        let near = one.bind_udp(here).unwrap();
+        let far = other.bind_udp(there).unwrap();
+        let datagram = |number: usize| vec![number as u8; 1 + number * 7919 % 65_507];
+        let (mut sent, mut received) = (0, 0);
+        let begun = Instant::now();
+        while received < 60 {
+            assert!(begun.elapsed() < PATIENCE, "{chunks} chunks: {received}");
+            if sent < 60 && one.send_to(near, there, &datagram(sent)).unwrap() {
+                sent += 1;
+            }
+            one.poll(Duration::from_millis(1)).unwrap();
+            other.poll(Duration::from_millis(1)).unwrap();
+            while let Some((piece, from)) = other.receive_from(far) {
+                assert!(piece.bytes() == datagram(received) && from == here);
+                other.release(piece);
+                received += 1;
+            }
+        }
+        other.close(far).unwrap();
+        one.close(near).unwrap();
+    }
+    let (_, violations, _) = engine.end();
+    assert_eq!(violations, 0);
+}
+
+#[test]
+fn who_ends_a_socket_within_a_datagram_or_goes_on_for_ever_is_cut_off() {
+    let local = u64::from_le_bytes([0, 0, 0xff, 0xff, 192, 0, 2, 1]);
+    let none = u64::from(u32::MAX);
+    let cases: [(&str, &[u64], u64); 4] = [
+        ("whole", &[1, 1, 0, 7], 0),
+        ("closed within", &[1, 1, 7], 1),
+        ("aborted within", &[1, 1, 8], 0),
+        ("five parts", &[1, 1, 1, 1, 0], 1),
+    ];
+    for (name, steps, expected) in cases {
+        let engine = Engine::start();
+        let mut raw = attach_raw(&engine.path());
+        let mut ask = |kind: u64, more: u64, chunk: u64| {
+            let memory = raw.segment.slice();
+            let at = 4096 + raw.requests as usize * 64;
+            raw.requests += 1;
+            // The process's first socket has the number 0.
+            let port = 99 | more << 32;
+            let words = [kind, 5 << 32, chunk | none << 32, 0, local, port, 0];
+            for (index, word) in words.into_iter().chain([raw.requests]).enumerate() {
+                let place: &AtomicU64 = memory.overlay(at + 8 * index).unwrap();
+                place.store(word, Ordering::Release);
+            }
+        };
+        ask(3, 0, none);
+        for (chunk, &step) in steps.iter().enumerate() {
+            match step {
+                0 | 1 => ask(4, step, chunk as u64),
+                kind => ask(kind, 0, none),
+            }
+        }
+        // The answer to a question asked later comes later.
+        let mut other = engine.attach();
+        other.bind_udp("192.0.2.1:7".parse().unwrap()).unwrap();
+        let begun = Instant::now();
+        while expected > 0 && !local_socket::is_hung_up(raw.socket.as_fd()) {
+            assert!(begun.elapsed() < PATIENCE, "{name}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let (_, violations, _) = engine.end();
+        assert_eq!(violations, expected, "{name}");
+    }
 }
 
 const CHILD: &str = "SIDECORE_TEST_NET_SOCKET";
@@ -404,7 +500,7 @@ impl Random {
 
 /// An attachment of somebody who writes what he likes, by the byte map in src/sock/README.md.
 struct Raw {
-    _socket: std::os::fd::OwnedFd,
+    socket: std::os::fd::OwnedFd,
     segment: SharedMap,
     requests: u64,
 }
@@ -412,7 +508,7 @@ struct Raw {
 fn attach_raw(path: &Path) -> Raw {
     let socket = local_socket::connect(path).unwrap();
     let mut question = b"SIDENET1".to_vec();
-    question.extend([1u32, 1, 8].map(u32::to_le_bytes).concat());
+    question.extend([1u32, VERSION, 8].map(u32::to_le_bytes).concat());
     question.extend([0; 12]);
     local_socket::send(socket.as_fd(), &question, &[]).unwrap();
     local_socket::poll(&[socket.as_fd()], &mut Vec::new(), PATIENCE).unwrap();
@@ -424,7 +520,7 @@ fn attach_raw(path: &Path) -> Raw {
     let bytes = u64::from_le_bytes(answer[24..32].try_into().unwrap()) as usize;
     let segment = files.into_iter().next().unwrap();
     Raw {
-        _socket: socket,
+        socket,
         segment: SharedMap::open(segment, bytes, Sharing::ReadWrite).unwrap(),
         requests: 0,
     }
@@ -547,7 +643,7 @@ fn messages_that_make_no_sense_end_their_connection_only() {
     for round in 0..100 {
         let socket = local_socket::connect(&engine.path()).unwrap();
         let mut message = b"SIDENET1".to_vec();
-        message.extend([1u32, 1, 8].map(u32::to_le_bytes).concat());
+        message.extend([1u32, VERSION, 8].map(u32::to_le_bytes).concat());
         message.extend([0; 12]);
         match round % 4 {
             0 => message[random.next() as usize % 16] ^= 0x80,

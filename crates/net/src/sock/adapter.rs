@@ -207,18 +207,14 @@ impl Sockets for Stack {
         }
     }
 
-    fn receive_from(&mut self, socket: Id, sink: &mut dyn FnMut(&[u8])) -> Option<SocketAddr> {
-        let id = Name::udp(socket).ok()?;
-        let mut bytes = [0; DATAGRAM_BYTES_MAX];
-        loop {
-            let (peer, _, length) = Stack::receive_from(self, id, &mut bytes).ok().flatten()?;
-            if let Some(datagram) = bytes.get(..length) {
-                sink(datagram);
-                return Some(peer);
-            }
-            // Put together from fragments, and longer than a chunk: a part of it is no datagram.
-            self.common.counters.datagrams_dropped += 1;
-        }
+    fn receive_from(
+        &mut self,
+        socket: Id,
+        from: usize,
+        bytes_max: usize,
+        sink: &mut dyn FnMut(&[u8]),
+    ) -> Option<(SocketAddr, usize)> {
+        self.receive_part(Name::udp(socket).ok()?, from, bytes_max, sink)
     }
 
     fn local(&self, socket: Id) -> Option<SocketAddr> {
@@ -255,5 +251,3 @@ const SESSION: u64 = 0;
 const LISTENER: u64 = 1;
 const UDP: u64 = 2;
 const NUMBER_MASK: u32 = (1 << 30) - 1;
-/// What a chunk holds.
-const DATAGRAM_BYTES_MAX: usize = super::layout::CHUNK_BYTES;

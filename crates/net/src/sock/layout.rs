@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 /// What every message and every segment starts with.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SIDENET1");
 /// Of this layout. Both sides must have the same.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Offset of the word by which the engine says that it sleeps.
 pub const ENGINE_ASLEEP: usize = 128;
@@ -34,6 +34,10 @@ pub const CHUNKS_MAX: u32 = 4096;
 pub const PLACE_BITS: u32 = 20;
 /// Set in `give`: the chunk goes back, but its bytes were only moved away and still count as unread.
 pub const KEPT: u32 = 1 << 31;
+/// In `argument` of a datagram that is sent or received: the next entry of this socket goes on with it.
+pub const MORE: u32 = 1;
+/// The most chunks that a datagram takes: all but the last are full.
+pub const DATAGRAM_CHUNKS_MAX: usize = (u16::MAX as usize).div_ceil(CHUNK_BYTES);
 /// No chunk.
 pub const NO_CHUNK: u32 = u32::MAX;
 
@@ -54,7 +58,8 @@ pub enum Request {
     Connect = 2,
     /// `address`. Answered by [`Event::Opened`].
     BindUdp = 3,
-    /// `bytes` of `chunk`; for UDP to `address`. Answered by [`Event::Sent`].
+    /// `bytes` of `chunk`; for UDP to `address`, and `argument` may be [`MORE`]. Answered by
+    /// [`Event::Sent`], for each chunk.
     Send = 4,
     /// Gives the receive chunk `give` back. Every request may.
     Give = 5,
@@ -101,7 +106,7 @@ pub enum Event {
     Connected = 2,
     /// `argument`: the listener; `socket`: its new session; `address`: the peer's.
     Accepted = 3,
-    /// `bytes` in `chunk`; for UDP from `address`.
+    /// `bytes` in `chunk`; for UDP from `address`, and `argument` may be [`MORE`].
     Received = 4,
     /// `chunk` is the process's again; an error in `argument` where it was not sent.
     Sent = 5,

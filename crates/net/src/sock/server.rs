@@ -10,7 +10,9 @@ mod deliver;
 mod requests;
 
 use super::control::News;
-use super::layout::{CHUNK_BYTES, CHUNKS, CLIENT_ASLEEP, ENGINE_ASLEEP, EVENTS, REQUESTS};
+use super::layout::{
+    CHUNK_BYTES, CHUNKS, CLIENT_ASLEEP, DATAGRAM_CHUNKS_MAX, ENGINE_ASLEEP, EVENTS, REQUESTS,
+};
 use super::order;
 use super::ring::{Reader, Violation, Writer};
 use super::stack::{Id, Sockets};
@@ -60,6 +62,7 @@ pub struct Server {
     bell: Arc<OwnedFd>,
     clients: Vec<Option<Client>>,
     owners: Owners,
+    /// What is sent, on its way from shared memory to the stack.
     scratch: Box<[u8]>,
     /// Processes that broke the rules.
     violations: u64,
@@ -89,7 +92,7 @@ impl Server {
             bell,
             clients: Vec::new(),
             owners: Owners::default(),
-            scratch: vec![0; super::layout::CHUNK_BYTES].into(),
+            scratch: vec![0; DATAGRAM_CHUNKS_MAX * CHUNK_BYTES].into(),
             violations: 0,
         }
     }

@@ -189,8 +189,16 @@ pub trait Sockets {
     /// Unreachable, too long.
     fn send_to(&mut self, socket: Id, peer: SocketAddr, bytes: &[u8]) -> Result<bool, SocketError>;
 
-    /// Hands the next datagram to `sink`, and says from whom it is.
-    fn receive_from(&mut self, socket: Id, sink: &mut dyn FnMut(&[u8])) -> Option<SocketAddr>;
+    /// Hands at most `bytes_max` bytes of the next datagram to `sink`, from byte `from` of it on, in one
+    /// or two pieces: who sent it, and how many bytes of it are left behind these. Where none are left,
+    /// that was all of it, and what comes next is the datagram after it.
+    fn receive_from(
+        &mut self,
+        socket: Id,
+        from: usize,
+        bytes_max: usize,
+        sink: &mut dyn FnMut(&[u8]),
+    ) -> Option<(SocketAddr, usize)>;
 
     /// The address that a socket has here.
     fn local(&self, socket: Id) -> Option<SocketAddr>;

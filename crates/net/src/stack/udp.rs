@@ -305,6 +305,33 @@ impl Stack {
         Ok(Some((from, to, len)))
     }
 
+    /// As [`Self::receive_from`], a part of the datagram at a time: at most `bytes_max` bytes from byte
+    /// `from` on. Who sent it, and how many bytes are left; the datagram is gone once none are.
+    pub(crate) fn receive_part(
+        &mut self,
+        id: UdpId,
+        from: usize,
+        bytes_max: usize,
+        sink: &mut dyn FnMut(&[u8]),
+    ) -> Option<(SocketAddr, usize)> {
+        let pool = &mut self.common.pool;
+        let socket = self.datagrams.socket(id).ok()?;
+        let &(sender, _, len) = socket.queue.front()?;
+        let from = from.min(len);
+        let part = bytes_max.min(len - from);
+        for piece in socket.ring.pieces(pool, from, part) {
+            if !piece.is_empty() {
+                sink(piece);
+            }
+        }
+        let left = len - from - part;
+        if left == 0 {
+            socket.queue.pop_front();
+            socket.ring.consume(pool, len, false);
+        }
+        Some((sender, left))
+    }
+
     pub(crate) fn arrive_udp(
         &mut self,
         packet: &Packet,

@@ -190,10 +190,22 @@ impl Sockets for Loopback {
         Ok(true)
     }
 
-    fn receive_from(&mut self, socket: Id, sink: &mut dyn FnMut(&[u8])) -> Option<SocketAddr> {
-        let (peer, bytes) = self.datagrams.get_mut(&socket)?.1.pop_front()?;
-        sink(&bytes);
-        Some(peer)
+    fn receive_from(
+        &mut self,
+        socket: Id,
+        from: usize,
+        bytes_max: usize,
+        sink: &mut dyn FnMut(&[u8]),
+    ) -> Option<(SocketAddr, usize)> {
+        let queue = &mut self.datagrams.get_mut(&socket)?.1;
+        let (peer, bytes) = queue.front()?;
+        let (peer, end) = (*peer, bytes.len().min(from + bytes_max));
+        let left = bytes.len() - end;
+        sink(&bytes[from..end]);
+        if left == 0 {
+            queue.pop_front();
+        }
+        Some((peer, left))
     }
 
     fn local(&self, socket: Id) -> Option<SocketAddr> {

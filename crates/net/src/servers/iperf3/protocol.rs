@@ -119,8 +119,8 @@ pub(super) const COOKIE_BYTES: usize = 37;
 pub(super) const MESSAGE_BYTES_MAX: usize = 64 << 10;
 /// As many as iperf3 itself allows.
 const STREAMS_MAX: usize = 128;
-/// Of datagrams that we send: a head at least, and no more than a chunk holds.
-const LENGTHS: std::ops::RangeInclusive<usize> = 16..=crate::sock::layout::CHUNK_BYTES;
+/// Of datagrams that we send: a head at least, and no more than IPv4 carries.
+const LENGTHS: std::ops::RangeInclusive<usize> = 16..=65_507;
 
 #[cfg(test)]
 mod tests {

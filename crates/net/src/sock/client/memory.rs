@@ -16,6 +16,8 @@ use std::sync::Arc;
 pub struct Received {
     pub(super) map: Arc<SharedMap>,
     pub(super) chunk: u32,
+    /// How many chunks it came in; more than one only where `moved` has the bytes.
+    pub(super) chunks: u32,
     pub(super) offset: usize,
     pub(super) start: usize,
     pub(super) end: usize,

@@ -10,6 +10,7 @@
 //! whose process dies, has its sessions reset by the engine. One thread; several may have one each.
 
 mod attach;
+mod events;
 mod memory;
 mod waiting;
 
@@ -18,10 +19,11 @@ pub use memory::{Buffer, Received};
 
 use super::control::SockError;
 use super::layout::{
-    CHUNK_BYTES, EVENTS, Entry, Event, KEPT, NO_CHUNK, PLACE_BITS, REQUESTS, Request,
+    CHUNK_BYTES, DATAGRAM_CHUNKS_MAX, EVENTS, Entry, MORE, NO_CHUNK, REQUESTS, Request,
 };
 use super::ring::{Reader, Writer};
 use super::stack::{SocketError, SocketOption};
+use events::State;
 use sidecore_sys::SharedMap;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -101,22 +103,6 @@ pub struct Client {
     ready: VecDeque<Socket>,
     tag: u32,
     lost: bool,
-}
-
-#[derive(Debug)]
-struct State {
-    number: u32,
-    is_udp: bool,
-    local: Option<SocketAddr>,
-    connected: bool,
-    ended: bool,
-    closed: Option<Option<SocketError>>,
-    received: VecDeque<(Received, SocketAddr)>,
-    accepted: VecDeque<(Socket, SocketAddr)>,
-    /// Chunks that the engine has to send.
-    sending: u32,
-    /// In the list of those that are ready.
-    queued: bool,
 }
 
 impl Client {
@@ -237,7 +223,9 @@ impl Client {
     /// Gives received bytes back.
     pub fn release(&mut self, received: Received) {
         if received.moved.is_some() {
-            self.credits.push(received.socket);
+            for _ in 0..received.chunks {
+                self.credits.push(received.socket);
+            }
         } else {
             self.give(received.chunk);
         }
@@ -254,7 +242,7 @@ impl Client {
         {
             let count = (source.len() - done).min(CHUNK_BYTES);
             buffer.bytes_mut()[..count].copy_from_slice(&source[done..done + count]);
-            self.post_send(socket, buffer, count, None)?;
+            self.post_send(socket, buffer, count, Entry::default())?;
             done += count;
         }
         Ok(done)
@@ -283,7 +271,7 @@ impl Client {
         bytes: usize,
     ) -> Result<(), ClientError> {
         match self.check_open(socket) {
-            Ok(()) => self.post_send(socket, buffer, bytes.min(CHUNK_BYTES), None),
+            Ok(()) => self.post_send(socket, buffer, bytes.min(CHUNK_BYTES), Entry::default()),
             Err(error) => {
                 self.free.push(buffer.chunk);
                 Err(error)
@@ -291,28 +279,43 @@ impl Client {
         }
     }
 
-    /// Sends a datagram from a UDP socket; false where no buffer is free. It is lost without a word
-    /// where there is no way to `peer`.
+    /// Sends a datagram from a UDP socket; false where not enough buffers are free, one for each 16 KiB.
+    /// It is lost without a word where there is no way to `peer`.
     ///
     /// # Errors
-    /// Longer than a chunk; lost.
+    /// Longer than 65,507 bytes (IPv6: 65,527), or than all buffers; lost.
     pub fn send_to(
         &mut self,
         socket: Socket,
         peer: SocketAddr,
         bytes: &[u8],
     ) -> Result<bool, ClientError> {
-        if bytes.len() > CHUNK_BYTES {
+        let chunks = bytes.len().div_ceil(CHUNK_BYTES).max(1);
+        if bytes.len() > datagram_bytes_max(peer) || chunks > self.chunks as usize {
             return Err(SocketError::TooLong.into());
         }
         if !self.state(socket).is_some_and(|state| state.is_udp) {
             return Err(SocketError::NotOpen.into());
         }
-        let Some(mut buffer) = self.buffer() else {
+        if self.free.len() < chunks {
+            self.take_events();
+        }
+        if self.free.len() < chunks {
             return Ok(false);
-        };
-        buffer.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
-        self.post_send(socket, buffer, bytes.len(), Some(peer))?;
+        }
+        for index in 0..chunks {
+            let Some(mut buffer) = self.buffer() else {
+                break; // never: they were counted
+            };
+            let (from, is_last) = (index * CHUNK_BYTES, index + 1 == chunks);
+            let part = &bytes[from..bytes.len().min(from + CHUNK_BYTES)];
+            buffer.bytes_mut()[..part.len()].copy_from_slice(part);
+            let entry = Entry {
+                argument: if is_last { 0 } else { MORE },
+                ..Entry::default()
+            };
+            self.post_send(socket, buffer, part.len(), entry.at(peer))?;
+        }
         Ok(true)
     }
 
@@ -423,16 +426,15 @@ impl Client {
         socket: Socket,
         buffer: Buffer,
         bytes: usize,
-        peer: Option<SocketAddr>,
+        entry: Entry,
     ) -> Result<(), ClientError> {
         self.tag = self.tag.wrapping_add(1);
         let entry = Entry {
             bytes: bytes as u32,
             chunk: buffer.chunk,
             tag: self.tag,
-            ..Entry::default()
+            ..entry
         };
-        let entry = peer.map_or(entry, |peer| entry.at(peer));
         if let Some(state) = self.state_mut(socket) {
             state.sending += 1;
         }
@@ -462,140 +464,11 @@ impl Client {
         self.insert(opened.socket, is_udp, false, local);
         Ok(Socket(opened.socket))
     }
-
-    fn insert(
-        &mut self,
-        number: u32,
-        is_udp: bool,
-        connected: bool,
-        local: Option<SocketAddr>,
-    ) -> &mut State {
-        let place = place(number);
-        if self.sockets.len() <= place {
-            self.sockets.resize_with(place + 1, || None);
-        }
-        self.sockets[place].insert(State {
-            number,
-            is_udp,
-            local,
-            connected,
-            ended: false,
-            closed: None,
-            received: VecDeque::new(),
-            accepted: VecDeque::new(),
-            sending: 0,
-            queued: false,
-        })
-    }
-
-    /// Forgets a socket and gives its received bytes back. Sessions that wait to be accepted are let
-    /// go with their listener.
-    fn forget(&mut self, socket: Socket) {
-        let Some(state) = self
-            .sockets
-            .get_mut(place(socket.0))
-            .and_then(|place| place.take_if(|state| state.number == socket.0))
-        else {
-            return;
-        };
-        for (piece, _) in state.received {
-            self.release(piece);
-        }
-        for (session, _) in state.accepted {
-            self.abort(session).ok();
-        }
-    }
-
-    fn state(&self, socket: Socket) -> Option<&State> {
-        self.sockets
-            .get(place(socket.0))?
-            .as_ref()
-            .filter(|state| state.number == socket.0)
-    }
-
-    fn state_mut(&mut self, socket: Socket) -> Option<&mut State> {
-        self.sockets
-            .get_mut(place(socket.0))?
-            .as_mut()
-            .filter(|state| state.number == socket.0)
-    }
-
-    /// What an event changes; the answer to an opening is given back.
-    fn hear(&mut self, entry: Entry) -> Option<Entry> {
-        let socket = Socket(entry.socket);
-        match Event::from_number(entry.kind)? {
-            Event::Opened => return Some(entry),
-            Event::Connected => self.state_mut(socket)?.connected = true,
-            Event::Accepted => {
-                let listener = Socket(entry.argument);
-                self.insert(entry.socket, false, true, None);
-                let peer = entry.socket_address();
-                match self.state_mut(listener) {
-                    Some(state) => state.accepted.push_back((socket, peer)),
-                    // Its listener was closed meanwhile.
-                    None => self.abort(socket).ok()?,
-                }
-                self.note_ready(listener);
-                return None;
-            }
-            Event::Received => {
-                let bytes = entry.bytes as usize;
-                let whole = self.chunks.checked_add(entry.chunk)?;
-                if entry.chunk >= self.chunks || !memory::check(&self.map, whole, bytes) {
-                    return None;
-                }
-                let mut piece = Received {
-                    map: Arc::clone(&self.map),
-                    chunk: entry.chunk,
-                    offset: memory::offset(whole),
-                    start: 0,
-                    end: bytes,
-                    moved: None,
-                    socket: entry.socket,
-                };
-                self.held += 1;
-                self.last_received = piece.offset;
-                if self.held > self.chunks - self.chunks / 4 {
-                    // Or sockets that nobody reads now would keep the others from receiving.
-                    piece.moved = Some(piece.bytes().into());
-                    self.give(entry.chunk | KEPT);
-                }
-                match self.state_mut(socket) {
-                    Some(state) => state.received.push_back((piece, entry.socket_address())),
-                    None => self.release(piece),
-                }
-            }
-            Event::Sent => {
-                if entry.chunk < self.chunks {
-                    self.free.push(entry.chunk);
-                }
-                let state = self.state_mut(socket)?;
-                state.sending = state.sending.saturating_sub(1);
-            }
-            Event::Ended => self.state_mut(socket)?.ended = true,
-            Event::Closed => {
-                let error = SocketError::from_number(entry.argument);
-                self.state_mut(socket)?.closed = Some(error);
-            }
-        }
-        self.note_ready(socket);
-        None
-    }
-
-    fn give(&mut self, chunk: u32) {
-        self.held -= 1;
-        self.giving.push(chunk);
-    }
-
-    fn note_ready(&mut self, socket: Socket) {
-        if let Some(state) = self.state_mut(socket)
-            && !std::mem::replace(&mut state.queued, true)
-        {
-            self.ready.push_back(socket);
-        }
-    }
 }
 
-fn place(number: u32) -> usize {
-    (number & ((1 << PLACE_BITS) - 1)) as usize
+/// What fits into a packet behind UDP's header (RFC 768), and for IPv4 its own (RFC 791).
+fn datagram_bytes_max(peer: SocketAddr) -> usize {
+    usize::from(u16::MAX) - 8 - if peer.is_ipv4() { 20 } else { 0 }
 }
+
+const _: () = assert!(DATAGRAM_CHUNKS_MAX * CHUNK_BYTES >= u16::MAX as usize);

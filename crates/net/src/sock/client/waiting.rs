@@ -25,7 +25,7 @@ impl Client {
             self.map.slice().prefetch(self.last_received);
         }
         if heard > 0 || timeout.is_zero() {
-            self.give_back(GIVING_MAX.min(self.chunks as usize / 4))?;
+            self.give_back(GIVING_MAX.min(self.chunks as usize / 32))?;
             return Ok(heard);
         }
         self.give_back(0)?;

@@ -3,7 +3,8 @@
 //! Must stay true: nothing in here is in shared memory; a number that a process gives means something
 //! only if these books say so.
 
-use crate::sock::layout::{NO_CHUNK, PLACE_BITS};
+use crate::sock::layout::{DATAGRAM_CHUNKS_MAX, Entry, MORE, NO_CHUNK, PLACE_BITS};
+use crate::sock::ring::Violation;
 use crate::sock::stack::Id;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -29,6 +30,8 @@ pub(super) struct Socket {
     pub(super) last: u32,
     /// Receive chunks of this socket that the process has.
     pub(super) lent: u32,
+    /// Of the datagram that is next, so many bytes were handed over.
+    pub(super) handed_bytes: usize,
     /// In the list of those that wait for a receive chunk.
     pub(super) starved: bool,
     pub(super) connected_told: bool,
@@ -76,6 +79,7 @@ impl SocketTable {
             first: NO_CHUNK,
             last: NO_CHUNK,
             lent: 0,
+            handed_bytes: 0,
             starved: false,
             connected_told: connected,
             ended_told: false,
@@ -137,6 +141,8 @@ pub(super) struct Sending {
     pub(super) end: u32,
     pub(super) tag: u32,
     pub(super) peer: Option<SocketAddr>,
+    /// The next chunk goes on with this datagram.
+    pub(super) more: bool,
     with_us: bool,
 }
 
@@ -162,6 +168,7 @@ impl Chunks {
             end: 0,
             tag: 0,
             peer: None,
+            more: false,
             with_us: false,
         };
         Self {
@@ -173,28 +180,45 @@ impl Chunks {
         }
     }
 
-    /// The process sends `bytes` of `chunk`; false where it is none, or with us already.
-    pub(super) fn take(
-        &mut self,
-        chunk: u32,
-        bytes: u32,
-        tag: u32,
-        peer: Option<SocketAddr>,
-    ) -> bool {
-        match self.sending.get_mut(chunk as usize) {
+    /// The process sends what `entry` says; false where its chunk is none, or with us already.
+    pub(super) fn take(&mut self, entry: &Entry, is_udp: bool) -> bool {
+        match self.sending.get_mut(entry.chunk as usize) {
             Some(sending) if !sending.with_us => {
                 *sending = Sending {
                     next: NO_CHUNK,
                     start: 0,
-                    end: bytes,
-                    tag,
-                    peer,
+                    end: entry.bytes,
+                    tag: entry.tag,
+                    peer: is_udp.then(|| entry.socket_address()),
+                    more: is_udp && entry.argument == MORE,
                     with_us: true,
                 };
                 true
             }
             _ => false,
         }
+    }
+
+    /// How many chunks the datagram takes that begins with this one; none where the process has not
+    /// asked for all of them yet.
+    pub(super) fn datagram(&self, first: u32) -> Result<Option<usize>, Violation> {
+        let mut chunk = first;
+        for count in 1..=DATAGRAM_CHUNKS_MAX {
+            match self.sending.get(chunk as usize) {
+                None if chunk == NO_CHUNK => return Ok(None),
+                None => return Err(Violation),
+                Some(sending) if !sending.more => return Ok(Some(count)),
+                Some(sending) => chunk = sending.next,
+            }
+        }
+        Err(Violation)
+    }
+
+    /// Whether the process has begun a datagram that ends with this chunk so far.
+    pub(super) fn is_begun(&self, last: u32) -> bool {
+        self.sending
+            .get(last as usize)
+            .is_some_and(|sending| sending.with_us && sending.more)
     }
 
     /// What is to be sent of a chunk.

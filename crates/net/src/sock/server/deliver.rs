@@ -1,10 +1,11 @@
 //! What happened to a socket, told to its process; and what waits to be sent.
 
-use super::books::Kind;
+use super::books::{Kind, Sending};
 use super::{Client, Round};
-use crate::sock::layout::{CHUNK_BYTES, CHUNKS, Entry, Event, NO_CHUNK};
+use crate::sock::layout::{CHUNK_BYTES, CHUNKS, Entry, Event, MORE, NO_CHUNK};
 use crate::sock::ring::Violation;
 use crate::sock::stack::{Id, SocketError, Sockets};
+use std::net::SocketAddr;
 use std::ops::ControlFlow;
 
 impl Client {
@@ -29,7 +30,7 @@ impl Client {
                 self.accept(place, round)
             }
             Kind::Udp => {
-                if !self.send_waiting(place, round)? {
+                if !self.send_datagrams(place, round)? {
                     return Ok(false);
                 }
                 if !self.finish(place, round) {
@@ -138,7 +139,7 @@ impl Client {
         Ok(true)
     }
 
-    /// Sends what waits, as far as the stack takes it; false where there was no room to tell.
+    /// Sends what waits of a session, as far as the stack takes it; false where there was no room to tell.
     pub(super) fn send_waiting(
         &mut self,
         place: u32,
@@ -163,40 +164,81 @@ impl Client {
             let bytes = &mut round.scratch[..end - start];
             let at = CHUNKS + chunk as usize * CHUNK_BYTES + start;
             self.attachment.map.slice().read_at(at, bytes);
-            let error = match sending.peer {
-                None => match round.stack.send(id, bytes) {
-                    Ok(taken) => {
-                        self.status.sent_bytes += taken as u64;
-                        sending.start += taken as u32;
-                        if start + taken < end {
-                            return Ok(true);
-                        }
-                        0
+            let error = match round.stack.send(id, bytes) {
+                Ok(taken) => {
+                    self.status.sent_bytes += taken as u64;
+                    sending.start += taken as u32;
+                    if start + taken < end {
+                        return Ok(true);
                     }
-                    Err(error) => error as u32,
-                },
-                Some(peer) => match round.stack.send_to(id, peer, bytes) {
-                    Ok(true) => {
-                        self.status.sent_bytes += (end - start) as u64;
-                        0
-                    }
-                    Ok(false) => return Ok(true),
-                    Err(error) => error as u32,
-                },
+                    0
+                }
+                Err(error) => error as u32,
             };
-            let (next, tag) = (sending.next, sending.tag);
-            self.chunks.sent(chunk);
-            self.note(place, |socket| socket.first = next);
-            self.tell_sent(place, chunk, tag, error)?;
+            self.hand_back(place, chunk, error)?;
         }
+    }
+
+    /// Sends the datagrams that wait and are whole, as far as the stack takes them; false where there
+    /// was no room to tell.
+    pub(super) fn send_datagrams(
+        &mut self,
+        place: u32,
+        round: &mut Round<'_, impl Sockets>,
+    ) -> Result<bool, Violation> {
+        loop {
+            let Some(socket) = self.sockets.get(place).filter(|it| it.first != NO_CHUNK) else {
+                return Ok(true);
+            };
+            let (id, first) = (socket.id, socket.first);
+            let Some(count) = self.chunks.datagram(first)? else {
+                return Ok(true);
+            };
+            let memory = self.attachment.map.slice();
+            if self.events.room(memory, count)? < count {
+                return Ok(false);
+            }
+            let (mut chunk, mut length, mut to) = (first, 0, None);
+            for _ in 0..count {
+                let sending = self.chunks.sending(chunk).ok_or(Violation)?;
+                let end = length + sending.end as usize;
+                let bytes = round.scratch.get_mut(length..end).ok_or(Violation)?;
+                memory.read_at(CHUNKS + chunk as usize * CHUNK_BYTES, bytes);
+                (chunk, length, to) = (sending.next, end, to.or(sending.peer));
+            }
+            let peer = to.ok_or(Violation)?;
+            let error = match round.stack.send_to(id, peer, &round.scratch[..length]) {
+                Ok(true) => {
+                    self.status.sent_bytes += length as u64;
+                    0
+                }
+                Ok(false) => return Ok(true),
+                Err(error) => error as u32,
+            };
+            for _ in 0..count {
+                let chunk = self.sockets.get(place).ok_or(Violation)?.first;
+                self.hand_back(place, chunk, error)?;
+            }
+        }
+    }
+
+    /// The first chunk of those to be sent is the process's again.
+    fn hand_back(&mut self, place: u32, chunk: u32, error: u32) -> Result<(), Violation> {
+        let &mut Sending { next, tag, .. } = self.chunks.sending(chunk).ok_or(Violation)?;
+        self.chunks.sent(chunk);
+        self.note(place, |socket| socket.first = next);
+        self.tell_sent(place, chunk, tag, error).map(drop)
     }
 
     /// A stack tells when a session has room again; for datagrams it is asked in every round.
     pub(super) fn look_again(&mut self, place: u32) {
-        let waits = |socket: &mut super::books::Socket| {
-            socket.kind == Kind::Udp && socket.first != NO_CHUNK
+        let waits = match self.sockets.get(place) {
+            Some(socket) if socket.kind == Kind::Udp && socket.first != NO_CHUNK => {
+                !self.chunks.is_begun(socket.last)
+            }
+            _ => false,
         };
-        if self.sockets.get(place).is_some_and(waits) {
+        if waits {
             self.make_ready(place);
         }
     }
@@ -301,19 +343,28 @@ impl Client {
                 ControlFlow::Break(all) => return Ok(all),
                 ControlFlow::Continue(lent) => lent,
             };
+            let from = self
+                .sockets
+                .get(place)
+                .map_or(0, |socket| socket.handed_bytes);
             let memory = self.attachment.map.slice();
-            let mut length = 0;
-            let peer = round.stack.receive_from(id, &mut |bytes| {
-                // What is longer than a chunk is cut, as by recvfrom(2) with a short buffer.
-                let used = bytes.len().min(CHUNK_BYTES - length);
-                memory.write_at(begin + length, &bytes[..used]);
-                length += used;
-            });
-            let Some(peer) = peer else {
+            let mut end = begin;
+            let part = round
+                .stack
+                .receive_from(id, from, CHUNK_BYTES, &mut |bytes| {
+                    // As for a session: nothing goes beyond the chunk.
+                    let used = bytes.len().min(begin + CHUNK_BYTES - end);
+                    memory.write_at(end, &bytes[..used]);
+                    end += used;
+                });
+            let Some((peer, left)) = part else {
                 self.chunks.unlend(chunk);
                 return Ok(true);
             };
-            self.received(place, chunk, length, Some(peer))?;
+            self.note(place, |socket| {
+                socket.handed_bytes = if left > 0 { from + end - begin } else { 0 };
+            });
+            self.received(place, chunk, end - begin, Some((peer, left > 0)))?;
         }
     }
 
@@ -339,7 +390,7 @@ impl Client {
         place: u32,
         chunk: u32,
         bytes: usize,
-        peer: Option<std::net::SocketAddr>,
+        datagram: Option<(SocketAddr, bool)>,
     ) -> Result<(), Violation> {
         self.note(place, |socket| socket.lent += 1);
         self.status.received_bytes += bytes as u64;
@@ -350,7 +401,13 @@ impl Client {
             chunk,
             ..Entry::default()
         };
-        let event = peer.map_or(event, |peer| event.at(peer));
+        let event = match datagram {
+            Some((peer, more)) => Entry {
+                argument: if more { MORE } else { 0 },
+                ..event.at(peer)
+            },
+            None => event,
+        };
         self.tell(&event).map(drop)
     }
 }

@@ -33,10 +33,12 @@ impl Client {
             Request::Send => self.send(entry, round),
             Request::Give => Ok(()),
             Request::Shutdown => {
+                self.check_whole(entry)?;
                 self.with_socket(entry, |socket| socket.shutdown_asked = true);
                 Ok(())
             }
             Request::Close => {
+                self.check_whole(entry)?;
                 self.with_socket(entry, |socket| socket.close_asked = true);
                 Ok(())
             }
@@ -74,6 +76,17 @@ impl Client {
         {
             change(socket);
             self.make_ready(place);
+        }
+    }
+
+    /// What ends a socket does not come in the middle of a datagram.
+    fn check_whole(&mut self, entry: &Entry) -> Result<(), Violation> {
+        let place = self.sockets.find(entry.socket);
+        match place.and_then(|place| self.sockets.get(place)) {
+            Some(socket) if socket.first != NO_CHUNK && self.chunks.is_begun(socket.last) => {
+                Err(Violation)
+            }
+            _ => Ok(()),
         }
     }
 
@@ -145,8 +158,8 @@ impl Client {
         if socket.kind == Kind::Listener || socket.shutdown_asked {
             return self.refuse(entry, SocketError::NotOpen);
         }
-        let peer = (socket.kind == Kind::Udp).then(|| entry.socket_address());
-        if !self.chunks.take(entry.chunk, entry.bytes, entry.tag, peer) {
+        let kind = socket.kind;
+        if !self.chunks.take(entry, kind == Kind::Udp) {
             return Err(Violation);
         }
         if socket.first == NO_CHUNK {
@@ -158,7 +171,11 @@ impl Client {
         // At once, while it is in the cache; what does not fit waits for the stack's word.
         if self.sockets.queue(place) {
             self.sockets.unqueue(place);
-            if !self.send_waiting(place, round)? {
+            let told = match kind {
+                Kind::Udp => self.send_datagrams(place, round)?,
+                _ => self.send_waiting(place, round)?,
+            };
+            if !told {
                 self.make_ready(place);
             }
             self.look_again(place);

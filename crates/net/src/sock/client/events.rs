@@ -1,0 +1,207 @@
+//! What the engine tells, and what is known of each socket by it.
+//!
+//! Must stay true: a chunk that is received is in one piece of one socket, or goes back; what of a
+//! datagram has come is kept here until all of it has.
+
+use super::memory::{self, Received};
+use super::{Client, Socket};
+use crate::sock::layout::{DATAGRAM_CHUNKS_MAX, Entry, Event, KEPT, MORE, PLACE_BITS};
+use crate::sock::stack::SocketError;
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// What is known of a socket.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) number: u32,
+    pub(super) is_udp: bool,
+    pub(super) local: Option<SocketAddr>,
+    pub(super) connected: bool,
+    pub(super) ended: bool,
+    pub(super) closed: Option<Option<SocketError>>,
+    /// What has come of a datagram of which more is to come, and how many chunks that took.
+    begun: (Vec<u8>, u32),
+    pub(super) received: VecDeque<(Received, SocketAddr)>,
+    pub(super) accepted: VecDeque<(Socket, SocketAddr)>,
+    /// Chunks that the engine has to send.
+    pub(super) sending: u32,
+    /// In the list of those that are ready.
+    pub(super) queued: bool,
+}
+
+impl Client {
+    pub(super) fn insert(
+        &mut self,
+        number: u32,
+        is_udp: bool,
+        connected: bool,
+        local: Option<SocketAddr>,
+    ) -> &mut State {
+        let place = place(number);
+        if self.sockets.len() <= place {
+            self.sockets.resize_with(place + 1, || None);
+        }
+        self.sockets[place].insert(State {
+            number,
+            is_udp,
+            local,
+            connected,
+            ended: false,
+            closed: None,
+            begun: (Vec::new(), 0),
+            received: VecDeque::new(),
+            accepted: VecDeque::new(),
+            sending: 0,
+            queued: false,
+        })
+    }
+
+    /// Forgets a socket and gives its received bytes back. Sessions that wait to be accepted are let
+    /// go with their listener.
+    pub(super) fn forget(&mut self, socket: Socket) {
+        let Some(state) = self
+            .sockets
+            .get_mut(place(socket.0))
+            .and_then(|place| place.take_if(|state| state.number == socket.0))
+        else {
+            return;
+        };
+        for (piece, _) in state.received {
+            self.release(piece);
+        }
+        for (session, _) in state.accepted {
+            self.abort(session).ok();
+        }
+    }
+
+    pub(super) fn state(&self, socket: Socket) -> Option<&State> {
+        self.sockets
+            .get(place(socket.0))?
+            .as_ref()
+            .filter(|state| state.number == socket.0)
+    }
+
+    pub(super) fn state_mut(&mut self, socket: Socket) -> Option<&mut State> {
+        self.sockets
+            .get_mut(place(socket.0))?
+            .as_mut()
+            .filter(|state| state.number == socket.0)
+    }
+
+    /// What an event changes; the answer to an opening is given back.
+    pub(super) fn hear(&mut self, entry: Entry) -> Option<Entry> {
+        let socket = Socket(entry.socket);
+        match Event::from_number(entry.kind)? {
+            Event::Opened => return Some(entry),
+            Event::Connected => self.state_mut(socket)?.connected = true,
+            Event::Accepted => {
+                let listener = Socket(entry.argument);
+                self.insert(entry.socket, false, true, None);
+                let peer = entry.socket_address();
+                match self.state_mut(listener) {
+                    Some(state) => state.accepted.push_back((socket, peer)),
+                    // Its listener was closed meanwhile.
+                    None => self.abort(socket).ok()?,
+                }
+                self.note_ready(listener);
+                return None;
+            }
+            Event::Received => {
+                let more = self.received(&entry)?;
+                if more {
+                    return None;
+                }
+            }
+            Event::Sent => {
+                if entry.chunk < self.chunks {
+                    self.free.push(entry.chunk);
+                }
+                let state = self.state_mut(socket)?;
+                state.sending = state.sending.saturating_sub(1);
+            }
+            Event::Ended => self.state_mut(socket)?.ended = true,
+            Event::Closed => {
+                let error = SocketError::from_number(entry.argument);
+                self.state_mut(socket)?.closed = Some(error);
+            }
+        }
+        self.note_ready(socket);
+        None
+    }
+
+    pub(super) fn give(&mut self, chunk: u32) {
+        self.held -= 1;
+        self.giving.push(chunk);
+    }
+
+    fn note_ready(&mut self, socket: Socket) {
+        if let Some(state) = self.state_mut(socket)
+            && !std::mem::replace(&mut state.queued, true)
+        {
+            self.ready.push_back(socket);
+        }
+    }
+
+    /// Takes in what was received; whether the rest of a datagram is still to come. None where it makes
+    /// no sense.
+    fn received(&mut self, entry: &Entry) -> Option<bool> {
+        let bytes = entry.bytes as usize;
+        let whole = self.chunks.checked_add(entry.chunk)?;
+        if entry.chunk >= self.chunks || !memory::check(&self.map, whole, bytes) {
+            return None;
+        }
+        let mut piece = Received {
+            map: Arc::clone(&self.map),
+            chunk: entry.chunk,
+            chunks: 1,
+            offset: memory::offset(whole),
+            start: 0,
+            end: bytes,
+            moved: None,
+            socket: entry.socket,
+        };
+        self.held += 1;
+        self.last_received = piece.offset;
+        let is_part = entry.argument == MORE;
+        let held_max = self
+            .chunks
+            .saturating_sub((self.chunks / 4).max(CIRCULATING_MIN));
+        let socket = Socket(entry.socket);
+        let Some(state) = self.state_mut(socket) else {
+            self.release(piece);
+            return Some(false);
+        };
+        if state.is_udp && (is_part || state.begun.1 > 0) {
+            // A long datagram is put together in private memory.
+            let (begun, chunks) = &mut state.begun;
+            if *chunks < DATAGRAM_CHUNKS_MAX as u32 {
+                begun.extend_from_slice(piece.bytes());
+                *chunks += 1;
+            }
+            if !is_part {
+                let (all, chunks) = std::mem::take(&mut state.begun);
+                (piece.end, piece.chunks) = (all.len(), chunks);
+                piece.moved = Some(all.into());
+            }
+            self.give(entry.chunk | KEPT);
+            if is_part {
+                return Some(true);
+            }
+        } else if self.held > held_max {
+            // Or sockets that nobody reads now would keep the others from receiving.
+            piece.moved = Some(piece.bytes().into());
+            self.give(entry.chunk | KEPT);
+        }
+        let state = self.state_mut(socket)?;
+        state.received.push_back((piece, entry.socket_address()));
+        Some(false)
+    }
+}
+
+fn place(number: u32) -> usize {
+    (number & ((1 << PLACE_BITS) - 1)) as usize
+}
+
+/// So many chunks at least are not kept by what nobody reads.
+const CIRCULATING_MIN: u32 = 4;
