@@ -101,7 +101,7 @@ pub(crate) fn changed(field: [u8; 2], old: [u8; 2], new: [u8; 2]) -> [u8; 2] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Random;
+    use sidecore_random::Random;
 
     /// Word by word, as RFC 1071 section 4.1 does it.
     fn plain(bytes: &[u8]) -> u16 {

@@ -10,11 +10,11 @@ pub mod requests;
 
 use crate::checksum::{Sum, pseudo};
 use crate::nic::{Capabilities, Outgoing, Received, ReceivedChecksum};
-use crate::random::Random;
 use crate::stack::reassembly::{BYTES_MAX, DATAGRAMS_MAX};
 use crate::wire::fragment;
 use crate::wire::ip::{self, Bad};
 use crate::{Cidr, Config, ListenerId, SessionId, Stack, UdpId};
+use sidecore_random::Random;
 use std::net::{IpAddr, SocketAddr};
 
 /// Frames that are kept as seeds.

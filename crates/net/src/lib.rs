@@ -9,7 +9,7 @@
 //! - [`engine`]: the polling loop on its core, put together by [`setup`] from a configuration.
 //! - [`nic`]: where frames come from and go to; a bad network in front of one, for tests.
 //! - `stack`: one round's work ([`Stack`]); under it `wire` (headers), `tcp` (one session's
-//!   machine), `state` (where sessions lie), `buffer`, `timer`, `checksum`, `random`.
+//!   machine), `state` (where sessions lie), `buffer`, `timer`, `checksum`, `secrets`.
 //! - [`sock`]: sockets for other processes; [`servers`]: small applications on them.
 //! - [`drill`]: scripts in virtual time; [`metrics`]: an engine's status; [`mod@bench`]: the figures.
 //!
@@ -25,7 +25,7 @@ pub mod engine;
 mod error;
 pub mod metrics;
 pub mod nic;
-pub(crate) mod random;
+pub(crate) mod secrets;
 pub mod servers;
 pub mod setup;
 pub mod sock;

@@ -2,6 +2,7 @@
 
 mod common;
 
+use common::segment::internet_checksum;
 use common::{MS, S, World, offloading, plain, v4, v6};
 use sidecore_net::{Event, NetError, SessionError, SessionId};
 use std::net::SocketAddr;
@@ -52,17 +53,6 @@ fn a_ping_is_answered() {
     assert_eq!(answer[34], 0, "an echo reply");
     assert_eq!(internet_checksum(&answer[34..]), 0);
     assert_eq!(&answer[38..], &frame[38..]);
-}
-
-fn internet_checksum(bytes: &[u8]) -> u16 {
-    let mut sum = 0_u32;
-    for pair in bytes.chunks(2) {
-        sum += u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
-    }
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    !(sum as u16)
 }
 
 #[test]

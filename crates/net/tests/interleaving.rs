@@ -3,6 +3,7 @@
 
 mod common;
 
+use common::segment::Segment;
 use common::{Frame, MS, S, plain, v4};
 use proptest::prelude::*;
 use sidecore_net::Stack;
@@ -13,22 +14,16 @@ const START: u32 = u32::MAX - 3_000;
 const LEN: usize = 8_000;
 
 fn frame(sequence: u32, acknowledgment: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
-    let mut bytes = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
-    let [high, low] = (40 + payload.len() as u16).to_be_bytes();
-    bytes.extend([0x45, 0, high, low, 0, 0, 0x40, 0, 64, 6, 0, 0]);
-    bytes.extend([10, 0, 0, 2, 10, 0, 0, 1]);
-    let sum: u32 = bytes[14..34]
-        .chunks(2)
-        .map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]))
-        .sum();
-    let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
-    bytes[24..26].copy_from_slice(&sum.to_be_bytes());
-    bytes.extend([0x0f, 0xa0, 0, 80]);
-    bytes.extend(sequence.to_be_bytes());
-    bytes.extend(acknowledgment.to_be_bytes());
-    bytes.extend([0x50, flags, 0xff, 0xff, 0, 0, 0, 0]);
-    bytes.extend(payload);
-    bytes
+    let segment = Segment {
+        port: 4000,
+        sequence,
+        acknowledgment,
+        flags,
+        window: u16::MAX,
+        options: Vec::new(),
+        payload: payload.to_vec(),
+    };
+    segment.frame()
 }
 
 struct Run {

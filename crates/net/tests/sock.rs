@@ -486,15 +486,12 @@ fn a_client_notices_that_its_engine_is_gone() {
     assert!(matches!(error, ClientError::Lost));
 }
 
-/// Small and good enough; the seed is printed.
+/// What rubbish is drawn from; the seed is printed.
 struct Random(u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
+        sidecore_random::split_mix(&mut self.0)
     }
 }
 

@@ -15,17 +15,13 @@ use std::time::{Duration, Instant};
 const TEST_TIME: Duration = Duration::from_secs(4);
 const CLASS: ClassId = ClassId(1);
 
-/// A small generator of random numbers (splitmix64); nobody's secrets depend on it.
+/// What a run draws its steps from.
 #[derive(Clone)]
 struct Random(u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        sidecore_random::split_mix(&mut self.0)
     }
 
     fn below(&mut self, bound: u64) -> u64 {

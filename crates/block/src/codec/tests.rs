@@ -406,15 +406,11 @@ fn pipe(program: &str, arguments: &[&str], input: &[u8]) -> Vec<u8> {
     output.stdout
 }
 
-/// A small generator of noise (SplitMix64): same seed, same tests.
+/// Noise: same seed, same tests.
 struct Noise(u64);
 
 impl Noise {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ z >> 31
+        sidecore_random::split_mix(&mut self.0)
     }
 }

@@ -195,7 +195,7 @@ impl Ring {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Random;
+    use sidecore_random::Random;
     use sidecore_sys::HugePages;
     use std::collections::VecDeque;
 

@@ -5,7 +5,7 @@
 
 use super::packet::{Icmp, Packet, REASONS, Reason, Tcp, TcpOption};
 use crate::checksum::{Sum, pseudo};
-use crate::random::Ends;
+use crate::secrets::Ends;
 use crate::wire::ip;
 
 /// A packet that came out of the stack, taken apart.

@@ -6,7 +6,7 @@
 use super::bytes::{self, Decoded, pattern};
 use super::packet::{Icmp, Packet, Tcp, TcpOption};
 use super::script::{Flow, Settings};
-use crate::random::Ends;
+use crate::secrets::Ends;
 use crate::wire::Ip;
 use std::collections::BTreeMap;
 

@@ -7,7 +7,6 @@
 
 use crate::buffer::slab::NONE;
 use crate::nic::{Capabilities, Outgoing, Received, ReceivedChecksum};
-use crate::random::Random;
 use crate::sock::control::News;
 use crate::sock::layout::{
     CHUNK_BYTES, CHUNKS, EVENTS, Entry, Event, NO_CHUNK, REQUESTS, Request, segment_bytes,
@@ -15,6 +14,7 @@ use crate::sock::layout::{
 use crate::sock::ring::{Reader, Writer};
 use crate::sock::server::{Attachment, Server};
 use crate::{Cidr, Config, Event as StackEvent, ListenerId, Stack};
+use sidecore_random::Random;
 use sidecore_sys::local_socket::Peer;
 use sidecore_sys::{SharedMap, Sharing};
 use std::net::{IpAddr, SocketAddr};

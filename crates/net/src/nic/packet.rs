@@ -143,13 +143,8 @@ impl Nic for Packet {
             let slots = self.received.chunks_exact_mut(SLOT_BYTES);
             for (slot, &length) in slots.zip(&self.lengths[..received]) {
                 let slot = &mut slot[..length.min(SLOT_BYTES)];
-                if let Some((header, bytes)) = slot.split_first_chunk_mut::<HEADER_BYTES>() {
-                    let (checksum, segment_bytes) = vnet::decode(header);
-                    sink(Received {
-                        bytes,
-                        checksum,
-                        segment_bytes,
-                    });
+                if let Some(frame) = vnet::received(slot) {
+                    sink(frame);
                 }
             }
             count += received;

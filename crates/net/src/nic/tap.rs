@@ -6,7 +6,7 @@
 //! Documentation/networking/tuntap.rst.
 
 use super::vnet::{self, HEADER_BYTES};
-use super::{Capabilities, FRAME_BYTES_MAX, Intake, Nic, NicError, Outgoing, Received};
+use super::{Capabilities, FRAME_BYTES_MAX, Intake, Nic, NicError, Outgoing, Received, Whole};
 use sidecore_sys::interface_features::set_feature;
 use sidecore_sys::tun::{Tap as TapFile, Written};
 use sidecore_sys::{SysError, interface};
@@ -102,18 +102,6 @@ impl Tap {
     pub fn refused(&self) -> u64 {
         self.refused
     }
-
-    /// What was read; none where it is too short for a frame.
-    fn frame(&mut self, length: usize) -> Option<Received<'_>> {
-        let read = self.buffer.get_mut(..length)?;
-        let (header, bytes) = read.split_first_chunk_mut::<HEADER_BYTES>()?;
-        let (checksum, segment_bytes) = vnet::decode(header);
-        Some(Received {
-            bytes,
-            checksum,
-            segment_bytes,
-        })
-    }
 }
 
 impl Nic for Tap {
@@ -126,22 +114,7 @@ impl Nic for Tap {
         budget: usize,
         sink: &mut dyn FnMut(Received<'_>),
     ) -> Result<usize, NicError> {
-        let mut bytes_read = 0;
-        for count in 0..budget {
-            if bytes_read >= ROUND_BYTES {
-                return Ok(count);
-            }
-            let read = self.file.read(&mut self.buffer);
-            let Some(length) = read.map_err(|error| NicError::gone(self.file.name(), error))?
-            else {
-                return Ok(count);
-            };
-            bytes_read += length;
-            if let Some(frame) = self.frame(length) {
-                sink(frame);
-            }
-        }
-        Ok(budget)
+        self.receive_split(budget, &mut Whole(sink))
     }
 
     fn splits(&self) -> bool {
@@ -172,7 +145,8 @@ impl Nic for Tap {
                 return Ok(count);
             };
             bytes_read += length;
-            match self.frame(length) {
+            let read = self.buffer.get_mut(..length);
+            match read.and_then(vnet::received) {
                 Some(frame) if length > head_bytes => intake.take_split(frame),
                 Some(frame) => intake.take(frame),
                 None => {}

@@ -6,14 +6,25 @@
 //! `include/uapi/linux/virtio_net.h`; segmentation types as in the virtio specification 1.2,
 //! section 5.1.6.
 
-use super::{Outgoing, ReceivedChecksum, TransmitChecksum};
+use super::{Outgoing, Received, ReceivedChecksum, TransmitChecksum};
 use std::num::NonZeroU16;
 
 /// Bytes of the short form; the long one has two more, which mean nothing here.
 pub(crate) const HEADER_BYTES: usize = 10;
 
+/// The frame behind its header in what was read; none where that is too short.
+pub(crate) fn received(read: &mut [u8]) -> Option<Received<'_>> {
+    let (header, bytes) = read.split_first_chunk_mut()?;
+    let (checksum, segment_bytes) = decode(header);
+    Some(Received {
+        bytes,
+        checksum,
+        segment_bytes,
+    })
+}
+
 /// What the header says of a received frame.
-pub(crate) fn decode(header: &[u8; HEADER_BYTES]) -> (ReceivedChecksum, Option<NonZeroU16>) {
+fn decode(header: &[u8; HEADER_BYTES]) -> (ReceivedChecksum, Option<NonZeroU16>) {
     let checksum = if header[0] & NEEDS_CHECKSUM != 0 {
         ReceivedChecksum::Partial
     } else if header[0] & DATA_VALID != 0 {

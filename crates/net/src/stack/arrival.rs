@@ -8,7 +8,7 @@
 use super::Stack;
 use crate::checksum::{Sum, pseudo};
 use crate::nic::{Received, ReceivedChecksum};
-use crate::random::Ends;
+use crate::secrets::Ends;
 use crate::state::LOCAL_SESSIONS;
 use crate::state::store::Placement;
 use crate::wire::ethernet::{self, Ethernet};

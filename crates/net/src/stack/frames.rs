@@ -1,7 +1,7 @@
 //! Frames that the stack itself builds whole: what belongs to no session's window.
 
 use crate::checksum::{Sum, pseudo};
-use crate::random::Ends;
+use crate::secrets::Ends;
 use crate::tcp::Common;
 use crate::wire::ethernet::{self, Ethernet};
 use crate::wire::ip::{self, Packet};

@@ -8,7 +8,7 @@ use super::interface::solicited_node;
 use super::{Stack, session};
 use crate::checksum::{Sum, changed, pseudo};
 use crate::error::{NetError, SessionError};
-use crate::random::Ends;
+use crate::secrets::Ends;
 use crate::state::hot::State;
 use crate::tcp::sequence::{before, before_or_at};
 use crate::wire::fragment;

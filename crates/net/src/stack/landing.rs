@@ -15,7 +15,7 @@ use super::sockets::SessionId;
 use super::{Stack, session};
 use crate::buffer::slab::NONE;
 use crate::nic::{FRAME_BYTES_MAX, Received, ReceivedChecksum, Room};
-use crate::random::Ends;
+use crate::secrets::Ends;
 use crate::state::hot::{State, flag};
 use crate::tcp::Session;
 use crate::wire::ethernet::{self, Ethernet};

@@ -7,7 +7,7 @@ use super::landing::LARGE_BYTES;
 use super::options::SessionOption;
 use super::{Stack, session};
 use crate::buffer::slab::NONE;
-use crate::random::Ends;
+use crate::secrets::Ends;
 use crate::state::hot::{State, flag};
 use crate::tcp::Happening;
 use crate::tcp::cookie::{self, Told};

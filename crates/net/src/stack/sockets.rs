@@ -7,7 +7,7 @@
 use super::{Stack, session};
 use crate::buffer::slab::NONE;
 use crate::error::{NetError, SessionError};
-use crate::random::Ends;
+use crate::secrets::Ends;
 use crate::state::hot::{State, flag};
 use crate::tcp::Happening;
 use crate::tcp::listener::Listener;

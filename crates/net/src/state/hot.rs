@@ -4,7 +4,7 @@
 
 use crate::buffer::ring::Ring;
 use crate::buffer::slab::NONE;
-use crate::random::Ends;
+use crate::secrets::Ends;
 use crate::timer::Tick;
 use crate::wire::Ip;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};

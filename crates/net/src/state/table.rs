@@ -172,7 +172,7 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Random;
+    use sidecore_random::Random;
     use std::collections::HashMap;
 
     #[test]

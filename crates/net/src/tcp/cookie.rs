@@ -4,7 +4,7 @@
 //! that only we can compute are our initial sequence number; window scale and SACK lie in the low
 //! bits of our timestamp. Source: RFC 4987 section 3.6 and appendix A; Bernstein.
 
-use crate::random::{Ends, Secrets};
+use crate::secrets::{Ends, Secrets};
 
 /// MSS that a cookie can tell, rising.
 const SIZES: [u16; 8] = [216, 536, 966, 1200, 1300, 1400, 1440, 1460];
@@ -75,8 +75,8 @@ pub(crate) fn told(echo: u32) -> Told {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Random;
     use crate::wire::Ip;
+    use sidecore_random::Random;
 
     #[test]
     fn a_cookie_is_good_for_its_session_and_a_while() {

@@ -131,7 +131,7 @@ impl Gaps {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Random;
+    use sidecore_random::Random;
 
     fn range(start: u32, end: u32) -> Range {
         Range { start, end }

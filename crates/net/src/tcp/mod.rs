@@ -27,7 +27,7 @@ pub(crate) mod undo;
 use crate::buffer::pool::Pool;
 use crate::buffer::slab::{NONE, Slab};
 use crate::error::SessionError;
-use crate::random::{Random, Secrets};
+use crate::secrets::Secrets;
 use crate::stack::config::Config;
 use crate::stack::control::Control;
 use crate::stack::counters::Counters;
@@ -40,6 +40,7 @@ use crate::timer::{Tick, Wheel};
 use board::Board;
 use cold::Cold;
 use gaps::Gaps;
+use sidecore_random::Random;
 use std::collections::VecDeque;
 
 /// What a list of happenings names.

@@ -257,7 +257,7 @@ impl Wheel {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Random;
+    use sidecore_random::Random;
 
     #[test]
     fn every_entry_comes_once_and_at_its_tick() {

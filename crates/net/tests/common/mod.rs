@@ -4,23 +4,21 @@
 //! or looks at a clock: a run is the same again from its seed.
 #![allow(dead_code, missing_docs, unreachable_pub)] // each test file uses its part
 
+pub mod segment;
+
 use sidecore_net::nic::{Capabilities, Outgoing, Received, ReceivedChecksum, TransmitChecksum};
 use sidecore_net::{Cidr, Config, Stack};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
 
-/// xoshiro would do; this is enough for schedules (Steele and Vigna's SplitMix64).
+/// What schedules are drawn from.
 #[derive(Debug, Clone)]
 pub struct Random(pub u64);
 
 impl Random {
     pub fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ z >> 31
+        sidecore_random::split_mix(&mut self.0)
     }
 
     pub fn below(&mut self, limit: u64) -> u64 {

@@ -10,6 +10,7 @@ mod lifetime;
 mod peer;
 mod recovery;
 
+use common::segment::internet_checksum;
 use common::{MS, S, World, v4};
 use peer::{ACK, PLAIN, Peer, RST, SYN};
 use sidecore_net::{Keepalive, SessionError, SessionId, SessionOption};
@@ -200,22 +201,15 @@ fn rfc_1191_a_smaller_path_is_learned_and_what_was_too_large_goes_again() {
     let mut bytes = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
     bytes.extend([0x45, 0, 0, 56, 0, 0, 0x40, 0, 64, 1, 0, 0]);
     bytes.extend([10, 0, 0, 9, 10, 0, 0, 1]);
-    let sum = |bytes: &[u8]| {
-        let sum: u32 = bytes
-            .chunks(2)
-            .map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]))
-            .sum();
-        (!((sum & 0xffff) + (sum >> 16)) as u16).to_be_bytes()
-    };
-    let field = sum(&bytes[14..34]);
-    bytes[24..26].copy_from_slice(&field);
+    let sum = internet_checksum(&bytes[14..34]);
+    bytes[24..26].copy_from_slice(&sum.to_be_bytes());
     let mut message = vec![3, 4, 0, 0, 0, 0, 3, 232];
     message.extend([0x45, 0, 5, 220, 0, 0, 0x40, 0, 64, 6, 0, 0]);
     message.extend([10, 0, 0, 1, 10, 0, 0, 2, 0, 80]);
     message.extend(peer.port.to_be_bytes());
     message.extend(sent[0].sequence.to_be_bytes());
-    let field = sum(&message);
-    message[2..4].copy_from_slice(&field);
+    let sum = internet_checksum(&message);
+    message[2..4].copy_from_slice(&sum.to_be_bytes());
     bytes.extend(message);
     peer.put(bytes);
     assert_eq!(peer.stack.info(id).expect("open").mss, 960);

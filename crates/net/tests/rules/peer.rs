@@ -6,51 +6,7 @@ use crate::common::{self, Frame, S, plain, v4};
 use sidecore_net::nic::{Received, ReceivedChecksum};
 use sidecore_net::{Config, ListenerId, SessionId, SessionState, Stack};
 
-pub(crate) const FIN: u8 = 1;
-pub(crate) const SYN: u8 = 2;
-pub(crate) const RST: u8 = 4;
-pub(crate) const PSH: u8 = 8;
-pub(crate) const ACK: u8 = 16;
-
-/// A segment of the stack's, or one for it.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Segment {
-    pub(crate) port: u16,
-    pub(crate) sequence: u32,
-    pub(crate) acknowledgment: u32,
-    pub(crate) flags: u8,
-    pub(crate) window: u16,
-    pub(crate) options: Vec<u8>,
-    pub(crate) payload: Vec<u8>,
-}
-
-impl Segment {
-    /// From the peer to the stack.
-    pub(crate) fn frame(&self) -> Vec<u8> {
-        let len = 40 + self.options.len() + self.payload.len();
-        let mut bytes = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
-        let [high, low] = (len as u16).to_be_bytes();
-        bytes.extend([0x45, 0, high, low, 0, 0, 0x40, 0, 64, 6, 0, 0]);
-        bytes.extend([10, 0, 0, 2, 10, 0, 0, 1]);
-        let sum: u32 = bytes[14..34]
-            .chunks(2)
-            .map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]))
-            .sum();
-        let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
-        bytes[24..26].copy_from_slice(&sum.to_be_bytes());
-        bytes.extend(self.port.to_be_bytes());
-        bytes.extend(80_u16.to_be_bytes());
-        bytes.extend(self.sequence.to_be_bytes());
-        bytes.extend(self.acknowledgment.to_be_bytes());
-        bytes.push((20 + self.options.len() as u8) / 4 * 16);
-        bytes.push(self.flags);
-        bytes.extend(self.window.to_be_bytes());
-        bytes.extend([0; 4]);
-        bytes.extend(&self.options);
-        bytes.extend(&self.payload);
-        bytes
-    }
-}
+pub(crate) use crate::common::segment::{ACK, FIN, PSH, RST, SYN, Segment};
 
 /// A stack at 10.0.0.1 and a peer, 10.0.0.2, whose every segment is written here.
 pub(crate) struct Peer {

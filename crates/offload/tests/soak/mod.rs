@@ -157,15 +157,12 @@ impl Drop for Process {
     }
 }
 
-/// Small and good enough; the seed is printed by who gives it.
+/// What a run draws its steps from; the seed is printed by who gives it.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % limit
+        sidecore_random::split_mix(&mut self.0) % limit
     }
 }
 

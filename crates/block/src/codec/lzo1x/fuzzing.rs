@@ -124,18 +124,14 @@ pub fn round_trip(deflate: &mut dyn Deflater, raw: &[u8], stream: &mut Vec<u8>) 
     assert!(out == raw, "{} bytes came back changed", raw.len());
 }
 
-/// A small generator of random numbers (SplitMix64), so that a seed replays a run.
+/// Random numbers, so that a seed replays a run.
 #[derive(Debug, Clone)]
 pub struct Random(pub u64);
 
 impl Random {
     /// The next 64 bits.
     pub fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.0;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        bits ^ (bits >> 31)
+        sidecore_random::split_mix(&mut self.0)
     }
 
     /// A number below `bound`, which is at least 1.

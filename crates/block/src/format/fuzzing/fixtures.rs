@@ -333,7 +333,7 @@ fn contents(bytes: usize) -> Vec<u8> {
     raw
 }
 
-/// A small generator of noise (SplitMix64): the same seed gives the same numbers.
+/// Noise: the same seed gives the same numbers.
 #[derive(Debug, Clone)]
 pub struct Noise(pub u64);
 
@@ -341,11 +341,7 @@ impl Noise {
     /// The next number.
     #[allow(clippy::should_implement_trait)] // endless: no Option
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ z >> 31
+        sidecore_random::split_mix(&mut self.0)
     }
 
     /// A number below `end`; 0 when that is 0.

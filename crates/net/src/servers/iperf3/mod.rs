@@ -17,7 +17,7 @@ use crate::sock::layout::CHUNK_BYTES;
 use protocol::{
     ACCESS_DENIED, COOKIE_BYTES, CREATE_STREAMS, DISPLAY_RESULTS, EXCHANGE_RESULTS,
     MESSAGE_BYTES_MAX, PARAM_EXCHANGE, Parameters, Results, SERVER_ERROR, StreamResults, TEST_END,
-    TEST_RUNNING, TEST_START, message,
+    TEST_RUNNING, TEST_START, UNIMPLEMENTED, message,
 };
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -275,8 +275,8 @@ impl Server<'_> {
                     };
                     let parameters: Option<Parameters> = serde_json::from_slice(&text).ok();
                     let Some(parameters) = parameters.filter(Parameters::is_possible) else {
-                        // Two numbers follow: iperf3's own, and errno's.
-                        self.tell(control, &[SERVER_ERROR, 0, 0, 0, 0, 0, 0, 0, 0])?;
+                        // Two numbers follow: iperf3's own, and errno's, which that one needs not.
+                        self.tell(control, &[SERVER_ERROR, 0, 0, 0, UNIMPLEMENTED, 0, 0, 0, 0])?;
                         return Ok(Then::End);
                     };
                     test.parameters = parameters;

@@ -113,6 +113,8 @@ pub(super) const EXCHANGE_RESULTS: u8 = 13;
 pub(super) const DISPLAY_RESULTS: u8 = 14;
 pub(super) const ACCESS_DENIED: u8 = 0xff;
 pub(super) const SERVER_ERROR: u8 = 0xfe;
+/// The client says "an option you are trying to set is not implemented yet".
+pub(super) const UNIMPLEMENTED: u8 = 13;
 /// 36 letters and a zero.
 pub(super) const COOKIE_BYTES: usize = 37;
 /// The longest message that a client may send, in bytes.
@@ -166,7 +168,7 @@ mod tests {
             r#"{"tcp":true,"udp":true}"#,
             r#"{"tcp":true,"parallel":129}"#,
             r#"{"udp":true,"reverse":true,"len":8}"#,
-            r#"{"udp":true,"reverse":true,"len":60000}"#,
+            r#"{"udp":true,"reverse":true,"len":65508}"#,
         ] {
             assert!(!parameters(text).is_possible(), "{text}");
         }

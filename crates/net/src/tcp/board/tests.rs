@@ -1,7 +1,7 @@
 //! The scoreboard under what may come, and what a look at it costs.
 
 use super::*;
-use crate::random::Random;
+use sidecore_random::Random;
 
 fn range(start: u32, end: u32) -> Range {
     Range { start, end }

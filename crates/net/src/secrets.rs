@@ -1,4 +1,4 @@
-//! Keyed hashes for what must not be guessed, and the random numbers that their keys come from.
+//! Keyed hashes for what must not be guessed.
 //!
 //! Why here: the core draws nothing from the system, so that a run can be made again from its seed.
 //! What an outsider must not guess (initial sequence numbers, SYN cookies) goes through SipHash under
@@ -6,8 +6,8 @@
 //! Source: Aumasson and Bernstein, "SipHash" (2012); RFC 6528.
 
 use crate::wire::Ip;
-use sidecore_random::GAMMA;
-pub(crate) use sidecore_random::Random;
+
+use sidecore_random::{GAMMA, Random};
 use siphasher::sip::SipHasher13;
 use std::hash::Hasher;
 
