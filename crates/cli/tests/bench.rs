@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 fn bench(scratch: &Path, arguments: &[&str]) -> Command {
     // A hang fails the test instead of stopping it.
     let mut command = Command::new("timeout");
-    command.args(["--kill-after=5", "240", env!("CARGO_BIN_EXE_sidecore")]);
+    command.args(["--kill-after=5", "300", env!("CARGO_BIN_EXE_sidecore")]);
     command
         .args(["block", "bench"])
         .args(arguments)

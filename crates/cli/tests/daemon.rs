@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 fn sidecore(arguments: &[&str]) -> Command {
     // A hang fails the test instead of stopping it.
     let mut command = Command::new("timeout");
-    command.args(["--kill-after=5", "120", env!("CARGO_BIN_EXE_sidecore")]);
+    command.args(["--kill-after=5", "300", env!("CARGO_BIN_EXE_sidecore")]);
     command.args(arguments);
     command
 }
@@ -69,7 +69,7 @@ impl Serving {
     /// Sends a signal; the exit status.
     fn end(&mut self, signal: Signal) -> Option<i32> {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
-        let until = Instant::now() + Duration::from_secs(20);
+        let until = Instant::now() + Duration::from_secs(60);
         while Instant::now() < until {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status.code();

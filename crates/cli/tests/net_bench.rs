@@ -16,7 +16,7 @@ use std::process::{Command, Stdio};
 fn bench(scratch: &Path, arguments: &[&str]) -> Command {
     // A hang fails the test instead of stopping it.
     let mut command = Command::new("timeout");
-    command.args(["--kill-after=5", "120", env!("CARGO_BIN_EXE_sidecore")]);
+    command.args(["--kill-after=5", "300", env!("CARGO_BIN_EXE_sidecore")]);
     command.args(["net", "bench"]).args(arguments);
     command.env("TMPDIR", scratch);
     command

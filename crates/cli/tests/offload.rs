@@ -17,7 +17,7 @@ fn bench(scratch: &Path, arguments: &[&str]) -> Command {
     // A hang fails the test instead of stopping it.
     let mut command = Command::new("timeout");
     command
-        .args(["--kill-after=5", "240", env!("CARGO_BIN_EXE_sidecore")])
+        .args(["--kill-after=5", "300", env!("CARGO_BIN_EXE_sidecore")])
         .args(["offload", "bench"])
         .args(arguments)
         .env("TMPDIR", scratch);

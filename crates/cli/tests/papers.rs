@@ -17,7 +17,7 @@ fn papers(state: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new("timeout");
     command.args([
         "--kill-after=5",
-        "240",
+        "300",
         env!("CARGO_BIN_EXE_sidecore"),
         "papers",
     ]);

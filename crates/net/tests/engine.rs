@@ -202,4 +202,4 @@ fn applications_of_one_engine_talk_to_each_other() {
     });
 }
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);

@@ -496,4 +496,4 @@ fn sum(begin: u32, bytes: &[u8]) -> u16 {
 const PORTS: [u8; 4] = [0x12, 0x34, 0x56, 0x78];
 const FRAMES: u32 = 5_000;
 /// So long a thing that must happen may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);

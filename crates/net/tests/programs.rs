@@ -349,4 +349,4 @@ fn have(program: &str) -> bool {
     found
 }
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);

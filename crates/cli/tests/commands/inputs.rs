@@ -55,7 +55,7 @@ pub(crate) fn sidecore(words: &str) -> Output {
 pub(crate) fn command(folder: &Path, words: &str) -> Command {
     let mut command = Command::new("timeout");
     command
-        .args(["--kill-after=5", "120", env!("CARGO_BIN_EXE_sidecore")])
+        .args(["--kill-after=5", "300", env!("CARGO_BIN_EXE_sidecore")])
         .args(words.split_whitespace())
         .current_dir(folder)
         .env("SIDECORE_STATE_DIR", folder.join("state"))

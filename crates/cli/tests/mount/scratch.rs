@@ -42,7 +42,7 @@ impl Scratch {
         let mut command = Command::new("timeout");
         command
             .arg("--kill-after=5")
-            .arg("60")
+            .arg("200")
             .arg(env!("CARGO_BIN_EXE_sidecore"))
             .arg("block");
         command

@@ -132,6 +132,12 @@ fn run_set(arguments: &Arguments, set: &Set, peers: &Peers, folder: &Path, rows:
     }
 }
 
+/// Says what is wrong with the arguments, and ends.
+fn refuse(why: &str) -> ! {
+    eprintln!("search_peers: {why}");
+    std::process::exit(2);
+}
+
 fn read_arguments() -> Arguments {
     let mut found = Arguments {
         runs: 10,
@@ -151,8 +157,14 @@ fn read_arguments() -> Arguments {
     };
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
-        let mut value = || arguments.next().expect("an option's value");
-        let number = |text: String| -> u64 { text.parse().expect("a number") };
+        let mut value = || {
+            let value = arguments.next();
+            value.unwrap_or_else(|| refuse(&format!("{argument} needs a value")))
+        };
+        let number = |text: String| -> u64 {
+            let number = text.parse();
+            number.unwrap_or_else(|_| refuse(&format!("`{text}` is not a whole number")))
+        };
         match argument.as_str() {
             "--runs" => found.runs = number(value()),
             "--peer-runs" => found.peer_runs = number(value()),
@@ -167,7 +179,9 @@ fn read_arguments() -> Arguments {
             "--one" => found.one = Some(value().into()),
             "--model" => found.model = value(),
             "--partitions" => found.partitions = Some(value().into()),
-            option if option.starts_with('-') => panic!("no such option: {option}"),
+            option if option.starts_with('-') => refuse(&format!(
+                "no option `{option}`; docs/results/phylo.md has them"
+            )),
             _ => found.files.push(argument.into()),
         }
     }

@@ -356,7 +356,7 @@ impl<'a, R: Runner> Search<'a, R> {
 const NARROW: f64 = 0.3;
 const WIDE: f64 = 3.0;
 /// Failed escapes for each hundred taxa.
-const ESCAPES: u32 = 50;
+const ESCAPES: u32 = 100;
 /// Prunings between two calls of [`Watch::step`].
 const PRUNINGS: usize = 8;
 /// Gains below which lengths and parameters are left for now.
