@@ -4,7 +4,8 @@
 //! tried anew, no others. What comes of it is kept if it is better than the best; else the search
 //! goes back. So a trial costs what its neighbourhood costs, whatever the size of the tree.
 //! Why these moves: a random one is nearly always absurd and undone by the first subtrees tried; one
-//! that costs little is what the data nearly say.
+//! that costs little is what the data nearly say. Trials begin in turns all over the tree: a subtree with
+//! which one began is drawn less often, until something is gained.
 
 use super::moves::around;
 use super::state::{Best, Close, Exact};
@@ -53,6 +54,7 @@ impl<R: Runner> Search<'_, R> {
         self.state.quiet.fill(true);
         self.state.round = 0;
         let seed = self.draw(&seeds);
+        self.state.tries[seed.half.index()] += 1;
         self.push(seed)?;
         for _ in 0..1 + self.state.random.below(MORE_MAX) {
             let tree = self.likelihood.tree();
@@ -72,11 +74,15 @@ impl<R: Runner> Search<'_, R> {
         Ok(())
     }
 
-    /// One of some moves, those that cost little more often.
+    /// One of some moves: more often those that cost little, and those that no trial began with yet.
     fn draw(&mut self, from: &[Close]) -> Close {
         let weights: Vec<f64> = from
             .iter()
-            .map(|close| libm::exp(-close.lnl.0.max(0.0) / TEMPERATURE) + 1e-9)
+            .map(|close| {
+                let tries = self.state.tries[close.half.index()];
+                let likely = libm::exp(-close.lnl.0.max(0.0) / TEMPERATURE) + 1e-9;
+                likely / f64::from(1 + tries)
+            })
             .collect();
         from[index(&mut self.state.random, &weights)]
     }
@@ -114,6 +120,7 @@ impl<R: Runner> Search<'_, R> {
             // What only smooths lengths is kept, but is no reason to go on.
             if self.state.lnl.0 > best.lnl.0 + self.options.epsilon {
                 self.state.failures = 0;
+                self.state.tries.fill(0);
             } else {
                 self.state.failures += 1;
             }

@@ -164,6 +164,7 @@ impl<'a, R: Runner> Search<'a, R> {
             seconds.len() == halves && seconds.iter().flatten().all(within)
         };
         if state.quiet.len() != halves
+            || state.tries.len() != halves
             || !state.order.iter().all(inner)
             || !state.close.iter().all(within)
             || !seconds(&state.seconds)
@@ -290,6 +291,7 @@ impl<'a, R: Runner> Search<'a, R> {
         state.order.clear();
         state.close.clear();
         state.quiet.fill(false);
+        state.tries.fill(0);
         if phase == Phase::Escape {
             state.set_cutoff(self.options.cutoff * NARROW, state.lnl.0);
         }
@@ -356,7 +358,7 @@ impl<'a, R: Runner> Search<'a, R> {
 const NARROW: f64 = 0.3;
 const WIDE: f64 = 3.0;
 /// Failed escapes for each hundred taxa.
-const ESCAPES: u32 = 100;
+const ESCAPES: u32 = 80;
 /// Prunings between two calls of [`Watch::step`].
 const PRUNINGS: usize = 8;
 /// Gains below which lengths and parameters are left for now.

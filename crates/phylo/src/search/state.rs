@@ -55,8 +55,10 @@ pub struct State {
     pub(super) seconds: Vec<Option<Close>>,
     /// The best that there was before an escape.
     pub(super) best: Option<Best>,
-    /// Escapes that came to nothing, in a row.
+    /// Escapes that came to nothing, in a row; and for each half-edge those of them that began with its
+    /// subtree.
     pub(super) failures: u32,
+    pub(super) tries: Vec<u32>,
     /// How many moves were made.
     pub(super) moves: u64,
     pub(super) random: Random,
@@ -120,6 +122,7 @@ impl State {
             seconds: vec![None; halves],
             best: None,
             failures: 0,
+            tries: vec![0; halves],
             moves: 0,
             random: Random::new(seed),
         }
