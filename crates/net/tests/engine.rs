@@ -7,7 +7,7 @@ mod namespace;
 #[path = "common/running.rs"]
 mod running;
 
-use namespace::{in_namespace, run};
+use namespace::{in_namespace, run, wait_for_ipv6};
 use running::{Running, attach};
 use sidecore_net::servers::Service;
 use sidecore_net::sock::client::{Client, Socket};
@@ -32,7 +32,7 @@ fn the_kernel_talks_to_small_servers() {
         running.serve(Service::Discard, "0.0.0.0:9");
         running.serve(Service::Source, "0.0.0.0:19");
         run("ping", "-c 3 -i 0.2 -w 15 10.77.0.2");
-        // Both ends first see whether somebody has their address.
+        wait_for_ipv6();
         run("ping", "-6 -c 3 -i 0.2 -w 15 fd77::2");
         for address in ["10.77.0.2:7", "[fd77::2]:8"] {
             round_trips(address);

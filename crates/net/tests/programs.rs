@@ -8,7 +8,7 @@ mod namespace;
 #[path = "common/running.rs"]
 mod running;
 
-use namespace::{in_namespace, run};
+use namespace::{in_namespace, run, wait_for_ipv6};
 use running::Running;
 use serde_json::Value;
 use sidecore_net::servers::Service;
@@ -328,12 +328,6 @@ fn kernels_retransmissions() -> usize {
     let found = heads.zip(values).find(|(head, _)| *head == "RetransSegs");
     found.unwrap().1.parse().unwrap()
 }
-
-/// Both ends first see whether somebody has their address.
-fn wait_for_ipv6() {
-    run("ping", "-6 -c 1 -w 15 fd77::2");
-}
-
 /// Whether a program is installed; says so if not.
 fn have(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, dead_code)] // Helper functions of tests; each test uses some.
 
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 /// Runs `test` on a thread in a network namespace of its own, which ends with it: nothing that it
 /// makes is seen outside or left behind.
@@ -49,4 +50,22 @@ pub(crate) fn veth(near: &str, far: &str) {
     ip(&format!("link add {near} type veth peer name {far}"));
     ip(&format!("link set {near} up"));
     ip(&format!("link set {far} up"));
+}
+
+/// Both ends first see whether somebody has their address.
+pub(crate) fn wait_for_ipv6() {
+    // A ping that comes before the kernel's own address may be used ends with an error.
+    let begun = Instant::now();
+    let answered = || {
+        let mut ping = Command::new("ping");
+        let output = ping.args("-6 -c 1 -w 2 fd77::2".split(' ')).output();
+        output.unwrap().status.success()
+    };
+    while !answered() {
+        assert!(
+            begun.elapsed() < Duration::from_secs(60),
+            "no answer over IPv6"
+        );
+        std::thread::sleep(Duration::from_millis(100));
+    }
 }
