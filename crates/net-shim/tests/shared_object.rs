@@ -2,8 +2,13 @@
 //! types that are declared here anew.
 #![allow(unsafe_code)] // calls through C's pointers
 
+#[path = "../../net/tests/common/segment.rs"]
+#[allow(dead_code, missing_docs, unreachable_pub)] // only the checksum is used
+mod segment;
+
 use libc::{c_char, c_int, c_longlong, c_void, sockaddr, sockaddr_in, socklen_t, ssize_t, timeval};
 use libloading::os::unix::{Library, Symbol};
+use segment::internet_checksum;
 use std::path::PathBuf;
 use std::ptr::null_mut;
 
@@ -178,27 +183,16 @@ fn segment(
     let mut pseudo = vec![192, 0, 2, 1, 192, 168, 0, 1, 0, 6];
     pseudo.extend_from_slice(&(tcp.len() as u16).to_be_bytes());
     pseudo.extend_from_slice(&tcp);
-    let sum = checksum(&pseudo);
+    let sum = internet_checksum(&pseudo);
     tcp[16..18].copy_from_slice(&sum.to_be_bytes());
     let mut ip = vec![
         0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 6, 0, 0, 192, 0, 2, 1, 192, 168, 0, 1,
     ];
     ip[2..4].copy_from_slice(&((20 + tcp.len()) as u16).to_be_bytes());
-    let sum = checksum(&ip);
+    let sum = internet_checksum(&ip);
     ip[10..12].copy_from_slice(&sum.to_be_bytes());
     ip.extend_from_slice(&tcp);
     ip
-}
-
-fn checksum(bytes: &[u8]) -> u16 {
-    let mut sum = 0_u32;
-    for pair in bytes.chunks(2) {
-        sum += u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
-    }
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    !(sum as u16)
 }
 
 fn word(packet: &[u8], at: usize) -> u32 {

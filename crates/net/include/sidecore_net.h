@@ -108,6 +108,11 @@ struct sidecore_net_node_ {
     struct sidecore_net_piece piece;
 };
 
+/* So many chunks of a socket were moved away and are read. */
+struct sidecore_net_credit_ {
+    uint32_t socket, chunks;
+};
+
 struct sidecore_net_state_ {
     int used, udp, connected, ended, closed, error, queued;
     uint32_t number;
@@ -126,7 +131,7 @@ struct sidecore_net {
     uint64_t request_next, request_taken, event_next, event_released;
     uint32_t *free_chunks, free_count; /* to send from */
     uint32_t *giving, giving_count;    /* to go back */
-    uint32_t *credits;                 /* sockets of which moved bytes were read */
+    struct sidecore_net_credit_ *credits;
     size_t credit_count, credit_room;
     struct sidecore_net_state_ *sockets;
     size_t socket_room;
@@ -233,16 +238,15 @@ static inline void sidecore_net_give_(struct sidecore_net *net, uint32_t give) {
 static inline void sidecore_net_release_moved_(struct sidecore_net *net,
                                                struct sidecore_net_piece *piece) {
     free(piece->moved);
-    for (uint32_t i = 0; i < piece->chunks; i++) {
-        if (net->credit_count == net->credit_room) {
-            size_t room = net->credit_room ? 2 * net->credit_room : 64;
-            void *more = realloc(net->credits, room * sizeof *net->credits);
-            if (!more) return; /* the socket may be told less; others are well */
-            net->credits = (uint32_t *)more;
-            net->credit_room = room;
-        }
-        net->credits[net->credit_count++] = (uint32_t)piece->socket;
+    if (net->credit_count == net->credit_room) {
+        size_t room = net->credit_room ? 2 * net->credit_room : 64;
+        void *more = realloc(net->credits, room * sizeof *net->credits);
+        if (!more) return; /* the socket may be told less; others are well */
+        net->credits = (struct sidecore_net_credit_ *)more;
+        net->credit_room = room;
     }
+    net->credits[net->credit_count].socket = (uint32_t)piece->socket;
+    net->credits[net->credit_count++].chunks = piece->chunks;
 }
 
 /* Gives received bytes back. */
@@ -477,9 +481,11 @@ static inline int sidecore_net_give_back_(struct sidecore_net *net, uint32_t kee
     int failed = 0;
     while (!failed && net->giving_count > keep)
         failed = sidecore_net_post_(net, 5, SIDECORE_NET_NONE_, 0, 0, SIDECORE_NET_NONE_, NULL, 0);
-    while (!failed && net->credit_count)
-        failed = sidecore_net_post_(net, 10, net->credits[--net->credit_count], 0, 0,
-                                    SIDECORE_NET_NONE_, NULL, 1);
+    while (!failed && net->credit_count) {
+        struct sidecore_net_credit_ credit = net->credits[--net->credit_count];
+        failed = sidecore_net_post_(net, 10, credit.socket, 0, 0, SIDECORE_NET_NONE_, NULL,
+                                    credit.chunks);
+    }
     return failed;
 }
 

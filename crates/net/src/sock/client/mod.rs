@@ -93,8 +93,8 @@ pub struct Client {
     free: Vec<u32>,
     /// Receive chunks that go back with the next requests.
     giving: Vec<u32>,
-    /// Sockets of which bytes were read that had been moved away.
-    credits: Vec<u32>,
+    /// Sockets of which bytes were read that had been moved away, and how many chunks of each.
+    credits: Vec<(u32, u32)>,
     /// Receive chunks that we have.
     held: u32,
     /// Where the bytes lay that came last.
@@ -223,9 +223,7 @@ impl Client {
     /// Gives received bytes back.
     pub fn release(&mut self, received: Received) {
         if received.moved.is_some() {
-            for _ in 0..received.chunks {
-                self.credits.push(received.socket);
-            }
+            self.credits.push((received.socket, received.chunks));
         } else {
             self.give(received.chunk);
         }

@@ -135,12 +135,12 @@ impl Client {
         while self.giving.len() > keep {
             self.post(Request::Give, Socket(NO_CHUNK), Entry::default())?;
         }
-        while let Some(socket) = self.credits.pop() {
-            let one = Entry {
-                argument: 1,
+        while let Some((socket, chunks)) = self.credits.pop() {
+            let credit = Entry {
+                argument: chunks,
                 ..Entry::default()
             };
-            self.post(Request::Credit, Socket(socket), one)?;
+            self.post(Request::Credit, Socket(socket), credit)?;
         }
         Ok(())
     }
