@@ -1,13 +1,13 @@
 //! Serves a file's bytes from memory over NBD until standard input ends.
 //!
-//! Why here: it measures the way in alone, with a device that costs nothing:
+//! Why here: it measures the export alone, with a device that costs nothing:
 //! `cargo run --release -p sidecore-block --example nbd_serve -- unix:/tmp/x.sock FILE`.
 //! Source: own.
 
 #![allow(clippy::print_stdout)] // A program for people.
 
+use sidecore_block::export::nbd::{Address, Options, Server};
 use sidecore_block::source::{BlockSource, Deliver, Extent, MemorySource, ReadError};
-use sidecore_block::ways::nbd::{Address, Options, Server};
 use std::io::Read;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -2,24 +2,26 @@
 //!
 //! Top-down, the way a read travels:
 //!
-//! - [`ways`]: how a read comes in (FUSE file, loop device, ublk, NBD). Thin; all I/O towards clients is there.
-//! - [`source`]: the one trait that the ways in see.
-//! - [`device`]: maps a read to frames, keeps a bounded cache of inflated frames, reads ahead, chooses the grain.
-//! - [`mod@format`]: where each frame lies in an image and how it is compressed; readers and writers of every format.
+//! - [`export`]: how a read comes in (FUSE file, loop device, ublk, NBD). Thin; all I/O towards
+//!   clients is there.
+//! - [`source`]: the one trait that exports see.
+//! - [`device`]: maps a read to frames, keeps a bounded cache of inflated frames, reads ahead,
+//!   chooses the grain.
+//! - [`mod@format`]: where each frame lies in an image and how it is compressed; readers and
+//!   writers of every format.
 //! - [`codec`]: inflating and deflating one frame, on an engine.
 //! - [`pack`]: making an image, all engines deflating.
 //! - [`inner`]: making a file system out of a directory before it is packed.
 //! - [`served`]: one frame inflated for another process, by the daemon.
-//! - [`mod@bench`]: the papers' experiments and the peers, measured on this machine.
 //!
-//! Source: the user-mode SPE driver of 2007 (a compressed loop device whose 64 KiB blocks were inflated by SPEs).
+//! Source: the user-mode SPE driver of 2007 (a compressed loop device whose 64 KiB blocks were
+//! inflated by SPEs).
 
-pub mod bench;
 pub mod codec;
 pub mod device;
+pub mod export;
 pub mod format;
 pub mod inner;
 pub mod pack;
 pub mod served;
 pub mod source;
-pub mod ways;

@@ -1,12 +1,14 @@
-//! What a way in (FUSE, loop, ublk, NBD) sees of a device: a flat, read-only run of bytes.
+//! A device as exports (FUSE, loop, ublk, NBD) see it: a flat, read-only run of bytes.
 //!
-//! Why here: the ways in must not know images, caches or engines, and can be tested against [`MemorySource`].
-//! Must stay true: every method may be called from any thread at any time; bytes that are delivered are right, or an
-//! error is delivered instead, never wrong bytes.
+//! Why here: exports must not know images, caches or engines, and can be tested against
+//! [`MemorySource`].
+//! Must stay true: every method may be called from any thread at any time; bytes that are delivered
+//! are right, or an error is delivered instead, never wrong bytes.
 
 use std::time::Duration;
 
-/// Why a read could not be served. The device has already logged the cause once; clients get EIO or EINVAL.
+/// Why a read could not be served. The device has already logged the cause once; clients get EIO or
+/// EINVAL.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
@@ -25,19 +27,20 @@ pub enum ReadError {
     BadFrame {
         /// Index of the frame in the image.
         frame: u64,
-        /// What was found.
+        /// The fault that was found.
         reason: String,
     },
     /// The image's bytes could not be read.
     #[error("cannot read the image: {reason}")]
     Io {
-        /// What the operating system said.
+        /// The operating system's error.
         reason: String,
     },
 }
 
 impl ReadError {
-    /// The error number that a client of a block interface gets: `EINVAL` for a bad range, else `EIO`.
+    /// The error number that a client of a block interface gets: `EINVAL` for a bad range, else
+    /// `EIO`.
     #[must_use]
     pub fn errno(&self) -> i32 {
         match self {
@@ -52,24 +55,25 @@ impl ReadError {
 pub struct Extent {
     /// Length in bytes, at least 1.
     pub len: u64,
-    /// Whether every byte in it is known to read as zero.
+    /// True when every byte in it is known to read as zero.
     pub zero: bool,
 }
 
-/// Called once with the bytes of a read, in order, as one or more pieces that add up to the length asked for; or with
-/// the error. Runs on the thread that called [`BlockSource::read_with`].
+/// Called once with the bytes of a read, in order, as one or more pieces that add up to the length
+/// asked for; or with the error. Runs on the thread that called [`BlockSource::read_with`].
 pub type Deliver<'a> = dyn FnMut(Result<&[&[u8]], &ReadError>) + 'a;
 
-/// A read-only run of bytes that ways in serve.
+/// A read-only run of bytes that exports serve.
 pub trait BlockSource: Send + Sync {
     /// Size of the device in bytes.
     fn size_bytes(&self) -> u64;
 
-    /// The request size in bytes at which this source is most efficient (an image's frame size), a power of two.
+    /// The request size in bytes at which this source is most efficient (an image's frame size), a
+    /// power of two.
     fn preferred_bytes(&self) -> u32;
 
-    /// The largest `len` that [`Self::read_with`] serves without a copy; callers split larger reads.
-    /// At least 64 KiB.
+    /// The largest `len` that [`Self::read_with`] serves without a copy; callers split larger
+    /// reads. At least 64 KiB.
     fn read_with_max_bytes(&self) -> usize;
 
     /// Fills `dst` from `offset`. Blocks until all bytes are there.
@@ -78,12 +82,13 @@ pub trait BlockSource: Send + Sync {
     /// See [`ReadError`]; the contents of `dst` are then unspecified and must not be handed out.
     fn read_into(&self, offset: u64, dst: &mut [u8]) -> Result<(), ReadError>;
 
-    /// Reads without a copy: calls `deliver` exactly once, on this thread, as soon as the wanted bytes are there, and
-    /// may then go on (finishing a frame for the cache, starting read-ahead) before it returns. The pieces borrow the
-    /// source's cache and are valid only inside `deliver`.
+    /// Reads without a copy: calls `deliver` exactly once, on this thread, as soon as the wanted
+    /// bytes are there, and may then go on (finishing a frame for the cache, starting read-ahead)
+    /// before it returns. The pieces borrow the source's cache and are valid only inside `deliver`.
     fn read_with(&self, offset: u64, len: usize, deliver: &mut Deliver<'_>);
 
-    /// The stretch that begins at `offset`: a lower bound on its length, never 0 unless `offset` is at or past the end.
+    /// The stretch that begins at `offset`: a lower bound on its length, never 0 unless `offset` is
+    /// at or past the end.
     fn extent(&self, offset: u64) -> Extent;
 
     /// A descriptor of a file whose bytes *are* the device (raw images), for kernel passthrough.
@@ -91,7 +96,7 @@ pub trait BlockSource: Send + Sync {
         None
     }
 
-    /// Gives memory back that has not been used for `idle`. Called now and then by the ways in; cheap.
+    /// Gives memory back that has not been used for `idle`. Called now and then by exports; cheap.
     fn release_idle(&self, idle: Duration) {
         let _ = idle;
     }
@@ -112,7 +117,8 @@ pub fn check_range(offset: u64, len: usize, size_bytes: u64) -> Result<(), ReadE
     }
 }
 
-/// A source that serves bytes from memory: the stand-in for a device in the tests and fuzzing of the ways in.
+/// A source that serves bytes from memory: the stand-in for a device in the tests and fuzzing of
+/// exports.
 #[derive(Debug, Default, Clone)]
 pub struct MemorySource {
     bytes: Vec<u8>,

@@ -1,6 +1,6 @@
-//! What can go wrong: only what is read from outside.
+//! Errors in input from outside: machine files and options.
 
-/// Why a machine cannot be simulated.
+/// Errors of reading a machine description.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CellError {
@@ -9,7 +9,7 @@ pub enum CellError {
     Read {
         /// The file.
         name: String,
-        /// Why.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The file is no machine description.
@@ -19,7 +19,7 @@ pub enum CellError {
         name: String,
         /// The line, from 1.
         line: usize,
-        /// What is wrong there.
+        /// The fault.
         reason: String,
     },
     /// A value is out of range.
@@ -27,7 +27,7 @@ pub enum CellError {
     Value {
         /// The file.
         name: String,
-        /// Which value, and what it may be.
+        /// The value, and its range.
         reason: String,
     },
 }

@@ -129,7 +129,7 @@ pub fn static_widths(engines: u32) -> impl Iterator<Item = u32> {
         .filter(move |&width| 2 * width <= engines.max(4))
 }
 
-/// What the paper says of Figure 7.
+/// The paper's statements about Figure 7, checked on `points`.
 #[must_use]
 pub fn figure7_properties(points: &[Point]) -> Vec<Property> {
     let hybrid = |p: &Point| p.hybrid_s / p.edtlp_s;
@@ -159,7 +159,7 @@ pub fn figure7_properties(points: &[Point]) -> Vec<Property> {
     ]
 }
 
-/// What the paper says of Figure 8, and what `equi` must do there.
+/// The paper's statements about Figure 8, and the bounds on `equi`, checked on `points`.
 #[must_use]
 pub fn figure8_properties(points: &[Point]) -> Vec<Property> {
     let all = 1..=1000;
@@ -199,7 +199,7 @@ pub fn figure8_properties(points: &[Point]) -> Vec<Property> {
     ]
 }
 
-/// What the paper says of Figure 9, and what `equi` must do there.
+/// The paper's statements about Figure 9, and the bounds on `equi`, checked on `points`.
 #[must_use]
 pub fn figure9_properties(points: &[Point]) -> Vec<Property> {
     let hybrid = |p: &Point| p.hybrid_s / p.edtlp_s;
@@ -247,7 +247,7 @@ pub fn contention_properties(points: &[Point]) -> Vec<Property> {
     )]
 }
 
-/// What `equi` takes relative to MGPS.
+/// Time of `equi` divided by that of MGPS.
 #[must_use]
 pub fn equi_over_mgps(point: &Point) -> f64 {
     point.equi_s / point.mgps_s

@@ -1,5 +1,5 @@
-//! Where the built-in machine's constants come from: each is fitted on one row of the paper, in
-//! this order, and everything else that the model says is a prediction.
+//! Fitting of the built-in machine's constants: each is fitted on one row of the paper, in this
+//! order, and everything else that the model says is a prediction.
 //!
 //! | constant | fitted on |
 //! |---|---|
@@ -25,9 +25,9 @@ use sidecore_sched::{Edtlp, Linux, Policy};
 pub struct Fit {
     /// Off-loads of one bootstrap.
     pub offloads: f64,
-    /// How much longer work takes beside a busy thread of the same core.
+    /// Factor by which work takes longer beside a busy thread of the same core.
     pub smt_factor: f64,
-    /// What a task loses when it comes back to a thread that another used, in microseconds.
+    /// Time that a task loses when it comes back to a thread that another used, in microseconds.
     pub cold_resume_us: f64,
     /// An off-load on the host, in microseconds.
     pub host_version_us: f64,

@@ -18,15 +18,15 @@ pub(crate) struct Hosts {
     keeps: bool,
     /// Tasks that want a thread (yields).
     ready: VecDeque<(usize, f64)>,
-    /// Where each task is or was (keeps: where it belongs).
+    /// Thread that each task is on or was last on (keeps: its home thread).
     places: Vec<Option<usize>>,
     next_place: usize,
     busy_us: f64,
-    /// Whether any thread became free or any task ready since the last dispatch.
+    /// True if any thread became free or any task ready since the last dispatch.
     changed: bool,
 }
 
-/// What a thread has finished.
+/// Kind of work that a thread has finished.
 pub(crate) enum Leave {
     /// The task's work.
     Work(usize),
@@ -285,7 +285,7 @@ impl Hosts {
         }
     }
 
-    /// Where a task belongs (keeps): threads in turn.
+    /// Home thread of a task (keeps), assigned round-robin.
     fn place_of(&mut self, task: usize) -> usize {
         if let Some(index) = self.places[task] {
             return index;
@@ -304,7 +304,7 @@ impl Hosts {
         self.places[task].filter(|&index| self.threads[index].task == Some(task))
     }
 
-    /// How much longer work takes on this thread now.
+    /// Factor by which work takes longer on this thread now.
     fn factor(&self, index: usize) -> f64 {
         let beside = self.busy_beside(index).saturating_sub(1);
         1.0 + (self.host.smt_factor - 1.0) * f64::from(beside)

@@ -2,8 +2,8 @@
 //! the papers' tables and figures beside it.
 //!
 //! Why here: the machine is gone, and its policies are worth keeping. What a policy does on the
-//! model is done by the very code that drives the real pool, so the model can say what would come of
-//! more engines, slower switches or another task mix.
+//! model is done by the very code that drives the real pool, so the model can say what would come
+//! of more engines, slower switches or another task mix.
 //!
 //! - [`machine`]: a host, engines and a task mix; TOML. [`fit`]: where the built-in one comes from.
 //! - [`model`]: the discrete events; [`draw`]: their random times.
@@ -38,3 +38,8 @@ pub mod uio;
 pub use error::CellError;
 pub use machine::{Contention, Machine};
 pub use model::{Options, Outcome, simulate};
+
+/// The README's example: it compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

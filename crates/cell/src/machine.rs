@@ -13,13 +13,13 @@ use std::path::Path;
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
-    /// What to call it.
+    /// Name in reports.
     pub name: String,
     /// The cores that run the tasks' serial parts.
     pub host: Host,
-    /// What they off-load to.
+    /// The accelerator cores that tasks off-load to.
     pub engines: Engines,
-    /// What each task does.
+    /// The work of each task.
     pub task: Task,
 }
 
@@ -31,17 +31,17 @@ pub struct Host {
     pub cores: u32,
     /// Hardware threads of each, 1 to 8.
     pub threads_per_core: u32,
-    /// How much longer work takes while one more thread of its core is busy, as a factor from 1.
-    /// Each further busy thread adds as much again.
+    /// Factor, from 1, by which work takes longer while one more thread of its core is busy. Each
+    /// further busy thread adds as much again.
     #[serde(default = "one")]
     pub smt_factor: f64,
     /// A switch from one task to another, in microseconds.
     pub switch_us: f64,
-    /// What a task loses when it comes back to a thread that another has used (caches, TLB), in
-    /// microseconds.
+    /// Time that a task loses when it comes back to a thread that another has used (caches, TLB),
+    /// in microseconds.
     #[serde(default)]
     pub cold_resume_us: f64,
-    /// How much host work grows with each further live task of its core, as a share. 0: not at all.
+    /// Growth of host work with each further live task of its core, as a share. 0: none.
     #[serde(default)]
     pub growth_per_live: f64,
     /// The operating system's time slice in milliseconds, for the policy `linux`.
@@ -49,19 +49,19 @@ pub struct Host {
     pub quantum_ms: f64,
 }
 
-/// What tasks off-load to (the papers' SPEs).
+/// The accelerator cores that tasks off-load to (the papers' SPEs).
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Engines {
-    /// How many there are, 1 to 64.
+    /// Number of engines, 1 to 64.
     pub count: u32,
 }
 
-/// What each task does: off-loads, each after some work on the host.
+/// The work of each task: off-loads, each after some work on the host.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Task {
-    /// What to call it.
+    /// Name in reports.
     pub name: String,
     /// Off-loads of one task.
     pub offloads: u64,
@@ -74,9 +74,9 @@ pub struct Task {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Loop {
-    /// What to call it.
+    /// Name in reports.
     pub name: String,
-    /// Which part of the off-loads it is, relative to the others' shares.
+    /// Share of the off-loads, relative to the other loops' shares.
     #[serde(default = "one")]
     pub share: f64,
     /// Host work before it, in microseconds, on average (exponential).
@@ -260,11 +260,11 @@ impl Loop {
 /// The rival explanation of Table 1: no cold resumes, but host work that grows with live tasks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Contention {
-    /// How much longer work takes beside a busy thread of the same core.
+    /// Factor by which work takes longer beside a busy thread of the same core.
     pub smt_factor: f64,
     /// A switch, in microseconds.
     pub switch_us: f64,
-    /// How much host work grows with each further live task.
+    /// Growth of host work with each further live task, as a share.
     pub growth_per_live: f64,
 }
 

@@ -1,11 +1,11 @@
 //! The machine in virtual time: discrete events, driven by a policy of `sched`.
 //!
 //! Each task does some work on a host thread, off-loads, and comes back when its engines are done.
-//! How a host thread spends time: a task's own work; a switch, when another task was there before;
-//! what that task then loses because its caches and translations are gone; all of it slower while
-//! the other threads of the core are busy. Engines take what [`Loop`] says. A loop takes what is
-//! idle of the engines that the policy gives it, one at least, and keeps them to its end; the Cell
-//! cannot add engines to a loop that runs.
+//! A host thread's time consists of a task's own work; a switch, when another task was there
+//! before; the time that the task then loses because its caches and translations are gone; all of
+//! it slower while the other threads of the core are busy. Engines take the times of [`Loop`]. A
+//! loop takes the idle ones among the engines that the policy gives it, one at least, and keeps
+//! them to its end; the Cell cannot add engines to a loop that runs.
 //!
 //! Simulated are [`Options::offloads`] of each task's off-loads, and the time is scaled up. So
 //! everything that a policy has to learn weighs more here than in a full run, never less.
@@ -23,7 +23,7 @@ use sidecore_sched::{Arrival, ClassId, Decision, Departure, Policy, TaskId, Wait
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, VecDeque};
 
-/// How much to simulate.
+/// Extent and seed of a simulation.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
     /// The order of all random times.
@@ -43,14 +43,14 @@ impl Options {
     }
 }
 
-/// How a run ended.
+/// Result of a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Outcome {
     /// Seconds until the last task ended, scaled to all its off-loads.
     pub seconds: f64,
-    /// Which part of the engines' time was used.
+    /// Utilisation of the engines, from 0 to 1.
     pub engines_busy: f64,
-    /// Which part of the host threads' time was used.
+    /// Utilisation of the host threads, from 0 to 1.
     pub hosts_busy: f64,
     /// Most tasks that were live at once.
     pub live_max: u32,
@@ -83,9 +83,9 @@ struct Model<'a> {
     /// Live and not parked.
     live: u32,
     live_max: u32,
-    /// By age, the oldest first.
+    /// Parked tasks, the oldest first.
     parked: BTreeSet<usize>,
-    /// The live ones, by age.
+    /// Live tasks, the oldest first.
     live_tasks: BTreeSet<usize>,
     /// Tasks whose off-load waits for an engine.
     queued: VecDeque<usize>,
@@ -129,7 +129,7 @@ struct TaskState {
     /// Engines decided, then taken.
     width: u32,
     began: f64,
-    /// Whether the work on the host is the off-load itself.
+    /// True if the off-load itself runs on the host.
     host_version: bool,
 }
 
@@ -347,7 +347,7 @@ impl<'a> Model<'a> {
         self.hosts.end(task, self.now);
     }
 
-    /// Whether as many as `target` live tasks are older than this one.
+    /// True if at least `target` live tasks are older than this one.
     fn is_young(&self, task: usize, target: u32) -> bool {
         let last = self.live_tasks.iter().nth(target.max(1) as usize - 1);
         last.is_some_and(|&last| last < task)

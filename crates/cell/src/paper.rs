@@ -1,4 +1,4 @@
-//! What the documents report, where a model can say something about it. Facts only.
+//! Figures of the documents that a model can be compared with. Facts only.
 //!
 //! Source: the multigrain scheduling paper of 2007 (RAxML on 42_SC, Tables 1 and 2), the paper and
 //! the slides of 2007 on block devices assisted by SPEs.
@@ -50,7 +50,8 @@ pub const UIO_X86_US: f64 = 452.0;
 /// A switch of processes with 64 KiB mapped, on the PPE, in microseconds.
 pub const UIO_SWITCH_US: f64 = 117.0;
 
-/// How many times longer the SPE's set-up took where pages were not touched before: least, most.
+/// Factor by which the SPE's set-up took longer when pages had not been touched before: least,
+/// greatest.
 pub const UIO_UNTOUCHED: [f64; 2] = [100.0, 1000.0];
 
 /// The slides: a block on the PPE; on an SPE: inflating, set-up, daemon to SPE; in microseconds.

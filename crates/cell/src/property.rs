@@ -1,4 +1,4 @@
-//! What a figure must show, and whether it does.
+//! Statements that a figure must satisfy, with the value and the verdict.
 //!
 //! Why here: the same list is printed by the command, decides its exit status, and is asserted by
 //! the tests.
@@ -8,13 +8,13 @@ use serde::Serialize;
 /// One statement with the value that it rests on.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Property {
-    /// What is stated.
+    /// The statement.
     pub text: String,
     /// The value, the worst of all points that the statement is about.
     pub value: f64,
     /// The value may be at most this.
     pub limit: f64,
-    /// Whether it holds.
+    /// True if it holds.
     pub holds: bool,
 }
 

@@ -21,13 +21,13 @@ pub struct Table1Row {
     pub paper_edtlp_s: Option<f64>,
     /// The model, EDTLP, seconds.
     pub model_edtlp_s: f64,
-    /// Whether a constant was fitted on this value.
+    /// True if a constant was fitted on this value.
     pub edtlp_fitted: bool,
     /// The paper, Linux, seconds.
     pub paper_linux_s: Option<f64>,
     /// The model, Linux, seconds.
     pub model_linux_s: f64,
-    /// Whether a constant was fitted on this value.
+    /// True if a constant was fitted on this value.
     pub linux_fitted: bool,
 }
 
@@ -40,8 +40,7 @@ pub struct Table2Row {
     pub paper_s: Option<f64>,
     /// The model, seconds.
     pub model_s: f64,
-    /// Whether the paper's value went into the model: then nothing is shown but that it came out
-    /// again.
+    /// True if the paper's value is an input of the model, so that its agreement proves nothing.
     pub input: bool,
 }
 
@@ -67,7 +66,7 @@ pub fn table1(machine: &Machine, papers: bool, seed: u64) -> Vec<Table1Row> {
     crate::parallel::map((1..=workers).collect(), row)
 }
 
-/// What must hold of Table 1 on the papers' machine.
+/// Bounds that Table 1 must satisfy on the papers' machine.
 #[must_use]
 pub fn table1_properties(rows: &[Table1Row]) -> Vec<Property> {
     let worst = |errors: &mut dyn Iterator<Item = f64>| errors.map(f64::abs).fold(0.0, f64::max);

@@ -16,7 +16,7 @@ use serde::Serialize;
 /// One figure.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
-    /// What it is.
+    /// Name of the row.
     pub name: &'static str,
     /// The documents' figure, where they have one.
     pub paper: Option<f64>,
@@ -24,11 +24,11 @@ pub struct Row {
     pub model: f64,
     /// The unit of both.
     pub unit: &'static str,
-    /// Whether the model's value was put in, fitted or predicted.
+    /// Origin of the model's value: input, fitted or predicted.
     pub kind: Kind,
 }
 
-/// Where a row's model value comes from.
+/// Origin of a row's model value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -40,7 +40,7 @@ pub enum Kind {
     Predicted,
 }
 
-/// What a request costs, in microseconds.
+/// Cost of a request, in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Costs {
     /// On the way to the daemon and in it.
@@ -53,7 +53,7 @@ pub struct Costs {
     pub inflate_us: f64,
 }
 
-/// How often something is paid.
+/// Number of times that a cost is paid in a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Paid {
     /// Once a request.
@@ -319,7 +319,7 @@ fn untouched_rows() -> Vec<Row> {
     ]
 }
 
-/// What must hold of the rows.
+/// Bounds that the rows must satisfy.
 #[must_use]
 pub fn properties(rows: &[Row]) -> Vec<Property> {
     let find = |name: &str| rows.iter().find(|row| row.name == name);

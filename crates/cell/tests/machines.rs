@@ -96,8 +96,8 @@ proptest! {
     fn every_machine_can_be_simulated(
         cores in 1u32..5, threads in 1u32..5, smt in 1.0..3.0f64, switch in 0.0..50.0f64,
         cold in 0.0..50.0f64, growth in 0.0..0.5f64, engines in 1u32..65, host_us in 0.1..100.0f64,
-        engine_us in 0.1..1000.0f64, units in 1u32..500, serial in 0.0..1.0f64, split in 0.0..5.0f64,
-        tasks in 1u32..30, seed in any::<u64>(),
+        engine_us in 0.1..1000.0f64, units in 1u32..500, serial in 0.0..1.0f64,
+        split in 0.0..5.0f64, tasks in 1u32..30, seed in any::<u64>(),
         name in prop::sample::select(vec!["linux", "edtlp", "llp(5)", "hybrid(3)", "mgps", "equi"]),
     ) {
         let text = format!(

@@ -1,5 +1,5 @@
-//! What the model must show of the papers' tables and figures. Model time is exact, so these are
-//! hard limits; another seed may be tried with `SIDECORE_SEED=N`.
+//! Bounds on the model's agreement with the papers' tables and figures. Model time is exact, so
+//! these are hard limits; another seed may be tried with `SIDECORE_SEED=N`.
 
 use sidecore_cell::figures::{self, BOOTSTRAPS, Point};
 use sidecore_cell::fit::{self, CONTENTION};

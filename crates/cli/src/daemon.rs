@@ -22,15 +22,15 @@ finish their calls on their own cores. `sidecore top` shows what it does.
 
 Exit status: 0 stopped by a signal, 2 could not run.")]
 pub(crate) struct Args {
-    /// Where clients attach [default: daemon.sock in /run/sidecore for root, else in
+    /// The socket's path [default: daemon.sock in /run/sidecore for root, else in
     /// $XDG_RUNTIME_DIR/sidecore, else in /tmp/sidecore-UID]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
     /// Engines, each with a core of its own [default: one less than there are cores]
     #[arg(long, value_name = "N")]
     engines: Option<usize>,
-    /// How long an engine with nothing to do polls before it sleeps, in milliseconds
-    #[arg(long, value_name = "N", default_value_t = DaemonOptions::default().grace.as_millis() as u64)]
+    /// Time that an engine with nothing to do polls before it sleeps, in milliseconds
+    #[arg(long, value_name = "N", default_value_t = default_grace_ms())]
     grace_ms: u64,
     /// Allow more engines than cores; they then take turns
     #[arg(long)]
@@ -41,6 +41,25 @@ pub(crate) struct Args {
     /// A group, by number, whose members may attach; may be given several times
     #[arg(long, value_name = "N")]
     allow_group: Vec<u32>,
+    /// The most clients of one user other than root and this one [default: a quarter of 64]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    user_connections: Option<u32>,
+    /// The most shared memory of one such user, that which it keeps after leaving included
+    #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = crate::size::parse)]
+    user_bytes: u64,
+    /// The most shared memory of all clients; a quarter is kept for root and this user
+    #[arg(long, value_name = "SIZE", default_value = "2GiB", value_parser = crate::size::parse)]
+    bytes: u64,
+    /// The most requests of one such user that engines serve at once [default: no limit]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    user_requests: Option<u32>,
+    /// Also serve the kernel spin_us, which keeps an engine busy for up to 1 s: for measurements
+    #[arg(long)]
+    spin_us: bool,
+}
+
+fn default_grace_ms() -> u64 {
+    DaemonOptions::default().grace.as_millis() as u64
 }
 
 impl Args {
@@ -50,6 +69,11 @@ impl Args {
             self.engines != Some(0),
             "a daemon needs at least 1 engine; leave --engines out for one less than the cores"
         );
+        let registry = if self.spin_us {
+            Registry::with_spin_us()
+        } else {
+            Registry::builtin()
+        };
         let mut options = DaemonOptions {
             engines: self.engines.unwrap_or(0),
             grace: Duration::from_millis(self.grace_ms),
@@ -58,7 +82,11 @@ impl Args {
                 uids: self.allow_uid,
                 gids: self.allow_group,
             },
-            registry: Registry::builtin().with::<InflateFrame>()?,
+            user_clients_max: self.user_connections.unwrap_or(0) as usize,
+            user_bytes_max: self.user_bytes,
+            bytes_max: self.bytes,
+            user_requests_max: self.user_requests.unwrap_or(0),
+            registry: registry.with::<InflateFrame>()?,
             core: CoreOptions::of_this_machine(),
             ..DaemonOptions::default()
         };

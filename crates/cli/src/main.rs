@@ -1,7 +1,7 @@
 //! The one binary, `sidecore`: parses, calls, prints. No logic of its own.
 //!
-//! Exit status: 0 done, 1 ran and found a problem, 2 could not run, 130 stopped by a signal with work left that the same
-//! command goes on with. `--json` writes one object to standard output and
+//! Exit status: 0 done, 1 ran and found a problem, 2 could not run, 130 stopped by a signal with
+//! work left that the same command goes on with. `--json` writes one object to standard output and
 //! nothing else there; progress and logs go to standard error. A broken pipe is quiet.
 
 mod block;
@@ -11,11 +11,14 @@ mod doctor;
 mod figures;
 mod manual;
 mod net;
+#[cfg(not(feature = "bench"))]
+mod no_bench;
 mod offload;
 mod output;
 mod papers;
 mod phylo;
 mod picture;
+mod server;
 mod signals;
 mod size;
 mod tlb;
@@ -33,8 +36,8 @@ use std::process::ExitCode;
     version,
     arg_required_else_help = true,
     after_help = "\
-Begin with `sidecore doctor`, which says what this machine offers, and `sidecore tour`, which shows \
-the main job on its own files in about two minutes."
+Begin with `sidecore doctor`, which says what this machine offers, and `sidecore tour`, which \
+shows the main job on its own files in about two minutes."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -51,12 +54,12 @@ enum Command {
     Cell(cell::Command),
     /// Own the machine's engines and serve other processes, in the foreground.
     Daemon(daemon::Args),
-    /// What a daemon's engines and clients do, live.
+    /// Live statistics of a daemon's engines and clients.
     Top(top::Args),
-    /// How work gets to engines, measured.
+    /// Off-loading to engines: benchmarks, and calls by hand.
     #[command(subcommand)]
     Offload(offload::Command),
-    /// What address translation costs here: levels, reach and penalties, for loads and DMA.
+    /// Cost of address translation on this machine: levels, reach and penalties, for loads and DMA.
     Tlb(tlb::Args),
     /// The protocol stack on one engine: run it, serve on it, look at it.
     #[command(subcommand)]
@@ -64,11 +67,12 @@ enum Command {
     /// Phylogenies by maximum likelihood: search, evaluate, simulate, compare, measure.
     #[command(subcommand)]
     Phylo(phylo::Command),
-    /// What this machine offers, and the command that would provide what it lacks.
+    /// List the devices and facilities of this machine, with the command that provides each one it
+    /// lacks.
     Doctor(doctor::Args),
     /// Write the manual's pages, one for each command.
     Man(manual::Pages),
-    /// Print what completes this command's words in a shell.
+    /// Print a completion script for a shell.
     Completions(manual::Completions),
     /// Every figure of the source documents on one page: paper, model of the Cell, this machine.
     Papers(papers::Args),
@@ -76,7 +80,7 @@ enum Command {
     Tour(tour::Args),
 }
 
-/// How a command that ran ended.
+/// Outcome of a command that ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     /// Did what it was asked: exit status 0.

@@ -17,7 +17,7 @@ pub(crate) struct Pages {
 /// Arguments of `completions`.
 #[derive(clap::Args)]
 pub(crate) struct Completions {
-    /// Whose
+    /// Shell to write it for
     shell: clap_complete::Shell,
 }
 

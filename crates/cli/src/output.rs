@@ -1,4 +1,4 @@
-//! What every command prints with: one JSON object, plain lines, logs, progress bars.
+//! Output of every command: one JSON object, plain lines, logs, progress bars.
 //!
 //! Why here: standard output carries results only; one place keeps that promise.
 
@@ -8,7 +8,8 @@ use serde::Serialize;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 
-/// Sends log lines to standard error; the level comes from `SIDECORE_LOG` (`error`, `warn`, `info`, `debug`).
+/// Sends log lines to standard error; the level comes from `SIDECORE_LOG` (`error`, `warn`, `info`,
+/// `debug`).
 pub(crate) fn start_logging() {
     let level = std::env::var("SIDECORE_LOG")
         .ok()
@@ -80,7 +81,7 @@ pub(crate) fn chain(error: &anyhow::Error) -> String {
     text
 }
 
-/// Whether an error came from a reader that closed our standard output.
+/// True if an error came from a reader that closed our standard output (`EPIPE`).
 pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         cause

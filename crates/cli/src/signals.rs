@@ -1,4 +1,4 @@
-//! What commands that run for long do with signals: end in order.
+//! Signal handling of long-running commands: an orderly end.
 //!
 //! Why here: measuring commands ask now and then whether to go on; servers are told to stop. Must
 //! stay true: a signal after the watch began is never lost, and never ends the process by itself.

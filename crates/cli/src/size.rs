@@ -1,6 +1,7 @@
 //! Sizes on the command line: `64KiB`, `1MiB`, `2G`, `65536`.
 
-/// Parses a size in bytes. Units are powers of 1024, with or without `iB` (`64K`, `64KiB`), upper or lower case.
+/// Parses a size in bytes. Units are powers of 1024, with or without `iB` (`64K`, `64KiB`), upper
+/// or lower case.
 pub(crate) fn parse(text: &str) -> Result<u64, String> {
     let digits_end = text
         .find(|c: char| !c.is_ascii_digit())

@@ -10,7 +10,7 @@ use crate::figures::Outputs;
 use crate::signals::{SIGHUP, SIGINT, SIGTERM, raise_on};
 use crate::{Outcome, output};
 use anyhow::Result;
-use sidecore_engine::learned::Learned;
+use sidecore_engine::page_advice::PageAdvice;
 use sidecore_tlb::markdown::{self, number};
 use sidecore_tlb::report::{Level, Report, bytes};
 use sidecore_tlb::{Config, run};
@@ -25,7 +25,7 @@ are changed for as long as it takes to get them, and put back.
 
 Exit status: 0 measured, 1 measured and found no level, 2 could not run.")]
 pub(crate) struct Args {
-    /// Fewer points: under ten seconds; a taste
+    /// Fewer points: under ten seconds; a smoke run
     #[arg(long)]
     quick: bool,
     #[command(flatten)]
@@ -53,7 +53,7 @@ impl Args {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         if self.forget {
-            output::line(&match Learned::forget()? {
+            output::line(&match PageAdvice::forget()? {
                 Some(path) => format!("removed {}", path.display()),
                 None => "nothing was kept".to_owned(),
             })?;
@@ -92,13 +92,13 @@ impl Args {
     }
 }
 
-/// For people at a terminal.
+/// Prints the report for a terminal.
 fn print(report: &Report) -> Result<()> {
     for line in report.machine.lines() {
         output::line(&line)?;
     }
     if report.quick {
-        output::line("quick run: few points, a taste")?;
+        output::line("quick run: few points, a smoke run")?;
     }
     output::line("\nlevels of translation")?;
     output::line("  path        pages                 entries    reach  cycles   miss  sure")?;
@@ -146,7 +146,7 @@ fn print(report: &Report) -> Result<()> {
     output::line(&format!("\n{:.1} s, core {}", report.seconds, report.core))
 }
 
-/// How the levels for loads were checked; all the same way, mostly.
+/// Method by which the levels for loads were corroborated, if it is the same for all.
 fn checked(report: &Report) -> Option<&str> {
     let level: &Level = report.levels.first()?;
     level

@@ -8,7 +8,7 @@ use crate::signals::{SIGINT, SIGTERM, raise_on};
 use crate::{Outcome, output};
 use anyhow::Result;
 use sidecore_offload::client;
-use sidecore_offload::daemon::{ClientStatus, EngineState, Status, default_socket};
+use sidecore_offload::daemon::{ClientStatus, EngineState, Status, find_socket};
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -21,9 +21,11 @@ Refreshes every second on a terminal; prints once elsewhere.
 
 Exit status: 0 shown, 2 no daemon, or it did not answer.")]
 pub(crate) struct Args {
-    /// The daemon's socket [default: as `sidecore daemon` chooses it]
+    /// The daemon's socket [default: the own user's, else /run/sidecore/daemon.sock]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
+    #[command(flatten)]
+    server: crate::server::Server,
     /// Print once and end
     #[arg(long)]
     once: bool,
@@ -35,8 +37,9 @@ pub(crate) struct Args {
 impl Args {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
-        let socket = self.socket.unwrap_or_else(default_socket);
-        let mut status = client::status(&socket)?;
+        let trust = self.server.trust();
+        let socket = self.socket.unwrap_or_else(|| find_socket(&trust));
+        let mut status = client::status(&socket, &trust)?;
         if self.json {
             output::json(&status)?;
             return Ok(Outcome::Done);
@@ -60,7 +63,7 @@ impl Args {
                 }
                 std::thread::sleep(LOOK);
             }
-            status = client::status(&socket)?;
+            status = client::status(&socket, &trust)?;
         }
     }
 }
@@ -81,7 +84,7 @@ impl Drop for Screen {
     }
 }
 
-/// What is shown, for people.
+/// The text for people.
 fn lines(status: &Status) -> Vec<String> {
     let busy = status
         .engines
@@ -182,7 +185,7 @@ fn lines(status: &Status) -> Vec<String> {
     lines
 }
 
-/// How wide a client ran: each width with its part of the looks that found it running.
+/// A client's widths: each with its part of the samples that found it running.
 fn widths(client: &ClientStatus) -> String {
     let total: u64 = client.widths.iter().sum();
     let seen = client
@@ -216,7 +219,7 @@ fn duration(ms: u64) -> String {
 
 /// Between two looks at the daemon.
 const REFRESH: Duration = Duration::from_secs(1);
-/// How soon a signal is noticed.
+/// The time within which a signal is noticed.
 const LOOK: Duration = Duration::from_millis(50);
 
 #[cfg(test)]

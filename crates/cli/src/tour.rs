@@ -23,12 +23,13 @@ pub(crate) struct Args {
     /// A smaller directory and fewer steps: half a minute
     #[arg(long)]
     quick: bool,
-    /// The directory to pack [default: the largest of this system's below 192 MiB, with --quick 32 MiB]
+    /// The directory to pack [default: the largest of this system's below 192 MiB, with --quick 32
+    /// MiB]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }
 
-/// What the tour needs besides itself, and for which step.
+/// External programs that the tour needs, with their steps.
 const TOOLS: [(&str, &str); 7] = [
     ("mkfs.erofs", "making a file system of a directory"),
     ("diff", "comparing the mounted tree"),
@@ -39,7 +40,7 @@ const TOOLS: [(&str, &str); 7] = [
     ("nc", "talking to the stack from the kernel"),
 ];
 
-/// How long a server may take to accept.
+/// Longest time that a server may take to accept.
 const READY_WAIT: Duration = Duration::from_secs(20);
 
 impl Args {
@@ -108,7 +109,7 @@ struct Tour {
     program: PathBuf,
     scratch: PathBuf,
     failed: Vec<String>,
-    /// Where commands run, if not among the machine's own interfaces.
+    /// Network namespace in which commands run; none for the machine's own.
     namespace: Option<Namespace>,
     /// Set by SIGINT and SIGTERM; what runs at the moment gets the signal from the terminal itself.
     interrupted: Arc<AtomicBool>,
@@ -118,10 +119,10 @@ struct Tour {
 
 /// A step, and how it went.
 struct Step {
-    /// What it has proved where nothing failed.
+    /// Statement that the step proves if nothing failed.
     proves: &'static str,
     begun: Instant,
-    /// How many problems there were when it began.
+    /// Number of problems before it began.
     failed_before: usize,
 }
 
@@ -186,7 +187,7 @@ impl Tour {
         say(&format!("\n{}. {title}", self.steps.len()))
     }
 
-    /// What each step has proved, and how long it took.
+    /// Prints the statement that each step has proved, and its duration.
     fn sum_up(&self) -> Result<()> {
         let end = Instant::now();
         let ends = self.steps.iter().skip(1);
@@ -307,8 +308,8 @@ impl Tour {
         self.sum_up()?;
         if self.failed.is_empty() {
             say(
-                "\nEverything above worked. `sidecore papers` answers every figure of the documents; \
-                 the `bench` commands measure each part beside its peers.",
+                "\nEverything above worked. `sidecore papers` answers every figure of the \
+                 documents; the `bench` commands measure each part beside its peers.",
             )?;
             return Ok(Outcome::Done);
         }
@@ -323,7 +324,7 @@ impl Tour {
     }
 }
 
-/// Where a Debian machine keeps what everybody has.
+/// Large directories of a Debian installation, candidates for packing.
 const CANDIDATES: [&str; 6] = [
     "/usr/bin",
     "/usr/sbin",

@@ -1,4 +1,5 @@
-//! A command line that cannot be understood: one line, as for any other error, and where its help is.
+//! A command line that cannot be understood: one line, as for any other error, and where its help
+//! is.
 //!
 //! Why here: the parser's own message takes five lines and begins in another way than ours.
 //! Must stay true: help and version that were asked for are printed as the parser prints them.
@@ -47,7 +48,7 @@ fn one_line(text: &str) -> String {
     said
 }
 
-/// What the parser's numbers and addresses say of themselves, and what people understand.
+/// Replacements for the parser's messages about numbers and addresses, in plainer words.
 const PLAIN: [(&str, &str); 5] = [
     ("invalid digit found in string", "it is no whole number"),
     ("invalid float literal", "it is no number"),

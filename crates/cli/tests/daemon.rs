@@ -6,7 +6,8 @@
 #![allow(clippy::unwrap_used)]
 
 use rustix::process::{Pid, Signal, kill_process};
-use sidecore_offload::client::{Args, Client};
+use sidecore_offload::client::{Args, Client, ClientOptions};
+use sidecore_offload::served::Registry;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -20,7 +21,7 @@ fn sidecore(arguments: &[&str]) -> Command {
     command
 }
 
-/// What it printed to standard error, on one line, when it could not run.
+/// The one line that it printed to standard error when it could not run.
 fn refusal(output: &Output) -> String {
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2), "{errors}");
@@ -91,8 +92,13 @@ impl Drop for Serving {
 fn it_serves_shows_itself_and_ends_in_order() {
     for signal in [Signal::INT, Signal::TERM] {
         let directory = tempfile::tempdir().unwrap();
-        let mut daemon = Serving::start(directory.path(), &["--engines", "1", "--grace-ms", "5"]);
-        let client = Client::attach(&daemon.socket).unwrap();
+        let options = ["--engines", "1", "--grace-ms", "5", "--spin-us"];
+        let mut daemon = Serving::start(directory.path(), &options);
+        let options = ClientOptions {
+            registry: Registry::with_spin_us(),
+            ..ClientOptions::default()
+        };
+        let client = Client::attach_with(&daemon.socket, options).unwrap();
         let spin = client.kernel("spin_us").unwrap();
         for number in 0..10 {
             let reply = client.call(spin, Args::new().words(&[1, number])).unwrap();

@@ -1,5 +1,5 @@
-//! `papers`, from the outside: what it makes, keeps, goes on with and leaves behind. Only parts that
-//! take no time are run; what the page must hold is tested in `crates/papers`.
+//! `papers`, from the outside: what it makes, keeps, goes on with and leaves behind. Only parts
+//! that take no time are run; what the page must hold is tested in `crates/papers`.
 
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 
@@ -276,7 +276,7 @@ fn every_part_is_listed_with_a_command_that_there_is() {
 /// The catalogue's figures are the ones that the model and the benches print as the papers'.
 #[test]
 fn the_commands_quote_the_same_figures() {
-    use sidecore_block::bench::figures as block;
+    use sidecore_bench::block::figures as block;
     use sidecore_cell::paper as cell;
     use sidecore_papers::Catalogue;
     use sidecore_papers::catalogue::Paper;

@@ -1,4 +1,5 @@
-//! `sidecore phylo search` from outside: results that nothing but the seed changes, runs that go on.
+//! `sidecore phylo search` from outside: results that nothing but the seed changes, runs that go
+//! on.
 
 use serde_json::Value;
 use std::collections::BTreeMap;

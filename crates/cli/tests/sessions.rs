@@ -1,13 +1,13 @@
 //! The sessions of README.md and docs/users, run as they stand: every command succeeds, and prints
 //! what the page says, but for numbers.
 //!
-//! A block that begins with ```` ```console ```` is a session: `$ ` begins a command, `> ` goes on with
-//! it, the rest is what it printed, with a line `...` for any lines. What ```` ```console measured ````
-//! printed differs from machine to machine and is not compared. `SIDECORE_WRITE_SESSIONS=yes` writes
-//! what was printed into the pages.
+//! A block that begins with ```` ```console ```` is a session: `$ ` begins a command, `> ` goes on
+//! with it, the rest is what it printed, with a line `...` for any lines. What ```` ```console
+//! measured ```` printed differs from machine to machine and is not compared.
+//! `SIDECORE_WRITE_SESSIONS=yes` writes what was printed into the pages.
 //!
-//! Must stay true: each page has mount, network and process namespaces of its own, which end with it:
-//! nothing is left behind. Needs root and the packages of `scripts/setup`.
+//! Must stay true: each page has mount, network and process namespaces of its own, which end with
+//! it: nothing is left behind. Needs root and the packages of `scripts/setup`.
 
 #![allow(clippy::unwrap_used)] // a failure here is a failed test, helpers included
 
@@ -69,7 +69,7 @@ struct Step {
     command: String,
     /// The page's lines that should be printed.
     printed: Vec<String>,
-    /// Whether they are compared.
+    /// True if the output is compared.
     compared: bool,
     /// The page's line after the command.
     line: usize,
@@ -198,7 +198,7 @@ fn run(steps: &[Step]) -> Vec<Vec<String>> {
     printed
 }
 
-/// Whether what was printed is what the page says, but for numbers and spaces.
+/// True if the output is what the page says, but for numbers and spaces.
 fn agrees(expected: &[String], printed: &[String]) -> bool {
     match (expected, printed) {
         ([], []) => true,

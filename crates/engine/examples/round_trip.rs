@@ -1,4 +1,4 @@
-//! What it costs to talk to an engine and to bring 64 KiB to it, with and without touching memory
+//! Latency of a call to an engine and of bringing 64 KiB to it, with and without touching memory
 //! beforehand.
 //!
 //! `cargo run --release -p sidecore-engine --example round_trip`

@@ -10,9 +10,9 @@
 
 use crate::error::{KernelError, StoreError};
 use crate::kernel::{Ctx, Kernel};
-use crate::learned::Learned;
 use crate::mail::{EnginePorts, HostPorts, Ports, SignalMode};
 use crate::mfc::{DmaCounters, DmaMode, Mfc};
+use crate::page_advice::PageAdvice;
 use crate::store::{LocalStore, STORE_BYTES_DEFAULT};
 use crate::wait::{WaitOptions, Waiter};
 use sidecore_sys::{RegionOptions, SysError, clock};
@@ -23,20 +23,20 @@ use std::sync::Arc;
 /// Kinds of kernels that one core keeps state for.
 pub const KERNELS_MAX: usize = 64;
 
-/// How to make a core.
+/// Options of a core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CoreOptions {
     /// Bytes of its local store.
     pub store_bytes: usize,
-    /// How the store's memory is made.
+    /// Memory of the local store.
     pub region: RegionOptions,
-    /// How transfers are made.
+    /// Mode of its transfers.
     pub mode: DmaMode,
-    /// Whether stages are timed; costs about 10 ns per stage and transfer.
+    /// True if stages are timed; costs about 10 ns per stage and transfer.
     pub timed: bool,
-    /// How the two signal registers take writes.
+    /// Write modes of the two signal registers.
     pub signal_modes: [SignalMode; 2],
-    /// How a kernel waits at its mailboxes.
+    /// Policy of a kernel's waits at its mailboxes.
     pub wait: WaitOptions,
 }
 
@@ -55,18 +55,18 @@ impl Default for CoreOptions {
 
 impl CoreOptions {
     /// The default, with the store's memory made as this machine was found to want it
-    /// ([`Learned::of_this_machine`]).
+    /// ([`PageAdvice::of_this_machine`]).
     #[must_use]
     pub fn of_this_machine() -> Self {
         let mut options = Self::default();
-        if let Some(learned) = Learned::of_this_machine() {
+        if let Some(learned) = PageAdvice::of_this_machine() {
             options.region = learned.advise(options.store_bytes).region_options();
         }
         options
     }
 }
 
-/// What a core has done since it was made, or since [`Core::take_counters`].
+/// Counters of a core since it was made, or since [`Core::take_counters`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CoreCounters {
     /// Jobs that gave a result.
@@ -75,7 +75,7 @@ pub struct CoreCounters {
     pub failures: u64,
     /// Kernels that panicked.
     pub panics: u64,
-    /// What its transfers amounted to.
+    /// Counters of its transfers.
     pub dma: DmaCounters,
     /// Cycles from the start of a run to the kernel's first instruction, where stages are timed.
     pub setup_cycles: u64,
@@ -94,7 +94,7 @@ impl CoreCounters {
         self.add_dma(&other.dma);
     }
 
-    /// Where the time of its runs went, in total. All zero where stages were not timed. The first
+    /// Times of its runs by stage, in total. All zero where stages were not timed. The first
     /// call in a process takes 5 ms, to find out how long a cycle is.
     #[must_use]
     pub fn stage_times(&self) -> StageTimes {
@@ -127,7 +127,7 @@ pub struct StageTimes {
     pub compute_ns: u64,
 }
 
-/// One engine's hardware. See the module for who may drive it.
+/// The hardware of one engine. See the module for who may drive it.
 #[derive(Debug)]
 pub struct Core {
     store: LocalStore,
@@ -159,7 +159,7 @@ impl Core {
     /// Runs one job on this thread, now, to its end.
     ///
     /// # Errors
-    /// What the kernel returned; [`StoreError::TooSmall`] where the kernel needs a larger store;
+    /// The kernel's error; [`StoreError::TooSmall`] where the kernel needs a larger store;
     /// [`KernelError::Panicked`]; [`KernelError::TooManyKernels`].
     pub fn run<'j, K: Kernel>(&mut self, args: K::Args<'j>) -> Result<K::Out, KernelError> {
         let begun = self.clock();
@@ -234,29 +234,29 @@ impl Core {
         &self.store
     }
 
-    /// How transfers are made.
+    /// Mode of its transfers.
     #[must_use]
     pub fn mode(&self) -> DmaMode {
         self.mode
     }
 
-    /// Makes transfers in another way from the next run on.
+    /// Changes the mode of transfers from the next run on.
     pub fn set_mode(&mut self, mode: DmaMode) {
         self.mode = mode;
     }
 
-    /// Times the stages of the next runs, or stops to.
+    /// Turns timing of the stages of the next runs on or off.
     pub fn set_timed(&mut self, timed: bool) {
         self.timed = timed;
     }
 
-    /// What it has done.
+    /// Its counters.
     #[must_use]
     pub fn counters(&self) -> CoreCounters {
         self.counters
     }
 
-    /// What it has done, starting anew from zero.
+    /// Returns its counters and resets them to zero.
     pub fn take_counters(&mut self) -> CoreCounters {
         std::mem::take(&mut self.counters)
     }
@@ -275,7 +275,7 @@ impl Core {
     }
 }
 
-/// What each kind of kernel keeps. Found by a search: a core runs few kinds, mostly one after
+/// State of each kind of kernel. Found by a search: a core runs few kinds, mostly one after
 /// another.
 #[derive(Default)]
 struct States {
@@ -289,7 +289,7 @@ impl std::fmt::Debug for States {
 }
 
 impl States {
-    /// Where `K`'s state is; makes it if there is none.
+    /// Index of `K`'s state, which is made if there is none.
     fn find<K: Kernel>(&mut self) -> Result<usize, KernelError> {
         let kind = TypeId::of::<K>();
         if let Some(slot) = self.kinds.iter().position(|&(other, _)| other == kind) {
@@ -326,7 +326,7 @@ fn make_state<K: Kernel>() -> Result<Box<dyn Any + Send>, String> {
         .map_err(|panic| message_of(panic.as_ref()))
 }
 
-/// What a panic said.
+/// Message of a panic.
 fn message_of(panic: &(dyn Any + Send)) -> String {
     panic
         .downcast_ref::<&str>()

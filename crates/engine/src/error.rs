@@ -1,9 +1,9 @@
-//! What can go wrong on an engine, with the rule that was broken and what to do.
+//! Errors of an engine, with the rule that was broken and what to do.
 
-use crate::mfc::{LIST_ELEMENTS_MAX, TRANSFER_BYTES_MAX};
+use crate::limits::{LIST_ELEMENTS_MAX, TRANSFER_BYTES_MAX};
 use std::borrow::Cow;
 
-/// The local store could not hold what was asked for.
+/// Errors of the local store.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -73,7 +73,7 @@ pub enum DmaError {
     /// A list, or a large transfer, of too many elements.
     #[error("a DMA list of {elements} elements is not allowed: 1 to {LIST_ELEMENTS_MAX}; split it")]
     ListLength {
-        /// How many there are.
+        /// Elements in the list.
         elements: usize,
     },
     /// A list element that reaches outside the memory that the list is based on.
@@ -81,7 +81,7 @@ pub enum DmaError {
         "list element {index} covers bytes {offset} to {end} of main memory that has {main_bytes}"
     )]
     ListElement {
-        /// Which element.
+        /// Its index.
         index: usize,
         /// Its first byte.
         offset: usize,
@@ -101,7 +101,7 @@ pub enum DmaError {
     Store(#[from] StoreError),
 }
 
-/// Why a kernel did not give a result.
+/// Errors of a kernel's run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KernelError {
@@ -114,13 +114,13 @@ pub enum KernelError {
     /// It panicked; its state on this engine has been made anew.
     #[error("the kernel panicked: {message}")]
     Panicked {
-        /// What it said.
+        /// Its message.
         message: String,
     },
     /// It failed for a reason of its own.
     #[error("the kernel failed: {reason}")]
     Failed {
-        /// What it said.
+        /// Its message.
         reason: Cow<'static, str>,
     },
     /// More kinds of kernels than an engine keeps state for.
@@ -143,14 +143,14 @@ impl KernelError {
     }
 }
 
-/// Why an engine could not be started.
+/// Errors of starting an engine.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
     /// Memory or core were refused.
     #[error("cannot start the engine: {0}")]
     System(#[from] sidecore_sys::SysError),
-    /// No thread.
+    /// The operating system refused a thread.
     #[error("cannot start the engine's thread: {0}; raise the limit on threads (`ulimit -u`)")]
     Thread(#[source] std::io::Error),
 }

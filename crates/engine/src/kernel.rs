@@ -1,4 +1,4 @@
-//! What an engine runs.
+//! Kernels: code that runs on an engine.
 //!
 //! Why here: a kernel is a type, so that its code, its arguments, its result and the state that it
 //! keeps on each engine are known to the compiler; an off-load carries only the arguments. On the
@@ -69,13 +69,13 @@ use crate::store::Arena;
 /// `'j` is the life of the memory that the host lends to a job, `'c` that of one run: of buffers in
 /// the local store and of transfers. Nothing of `'c` can leave the run.
 pub trait Kernel: Sized + 'static {
-    /// What a job is given: values, and borrows of the host's memory ([`crate::In`],
+    /// Arguments of a job: values, and borrows of the host's memory ([`crate::In`],
     /// [`crate::Out`]). It must be `Send` to go to an engine on another thread.
     type Args<'j>;
-    /// What a job gives back.
+    /// Result of a job.
     type Out: Send + 'static;
-    /// What stays on an engine between runs: tables, scratch memory, a codec. Made once on each
-    /// engine, and again after a panic. `()` for nothing.
+    /// State that stays on an engine between runs: tables, scratch memory, a codec. Made once on
+    /// each engine, and again after a panic. `()` for nothing.
     type State: Default + Send + 'static;
     /// Bytes of local store that a run needs at most; an engine with less refuses it. 0 where none
     /// is used.
@@ -92,12 +92,12 @@ pub trait Kernel: Sized + 'static {
     ) -> Result<Self::Out, KernelError>;
 }
 
-/// What a kernel works with while it runs. The parts are separate fields so that they can be used
+/// Context of a running kernel. The parts are separate fields so that they can be used
 /// at the same time.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Ctx<'c, K: Kernel> {
-    /// What this kernel keeps on this engine.
+    /// State of this kernel on this engine.
     pub state: &'c mut K::State,
     /// The local store.
     pub store: &'c Arena<'c>,

@@ -8,7 +8,7 @@
 //! - [`Kernel`]: what an engine runs; [`Ctx`]: what a kernel works with while it runs.
 //! - [`mfc`]: tagged DMA between main memory ([`In`], [`Out`], [`Area`]) and the local store.
 //! - [`store`]: the local store and its buffers.
-//! - [`learned`]: how such memory is best made on this machine.
+//! - [`page_advice`]: how such memory is best made on this machine.
 //! - [`Ring`]: a typed ring of buffers between a producer and a consumer: acquire, commit, wait,
 //!   release.
 //! - [`mail`]: mailboxes and signals between a host and an engine; [`wait`]: waiting that spins,
@@ -22,13 +22,13 @@ mod core;
 mod engine;
 mod error;
 mod kernel;
-pub mod learned;
+mod limits;
 pub mod mail;
 mod memory;
 pub mod mfc;
+pub mod page_advice;
 pub mod ring;
 pub mod store;
-mod sync;
 pub mod wait;
 
 pub use crate::core::{Core, CoreCounters, CoreOptions, KERNELS_MAX, StageTimes};
@@ -39,8 +39,14 @@ pub use mail::{HostPorts, Ports, SignalMode};
 pub use memory::{Area, In, Out, Source, Target};
 pub use mfc::{DmaMode, Get, Mfc, Put, Tag, TagMask, View, Window};
 pub use ring::Ring;
+pub use sidecore_sync::EventCount;
 pub use store::{Arena, Buf};
-pub use wait::{Doorbell, WaitOptions, Waiter};
+pub use wait::{WaitOptions, Waiter};
 
-/// What the hardware's memory can hold: values that are the same thing as their bytes.
+/// Types that the hardware's memory can hold: values that are the same thing as their bytes.
 pub use sidecore_sys::Plain;
+
+/// The README's example, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -23,26 +23,26 @@ impl<T> Clone for In<'_, T> {
 impl<T> Copy for In<'_, T> {}
 
 impl<'j, T> In<'j, T> {
-    /// Lends `values`.
+    /// Lends `values` for reading.
     #[must_use]
     pub fn new(values: &'j [T]) -> Self {
         Self(values)
     }
 
-    /// How many values.
+    /// Number of values.
     #[must_use]
     #[inline]
     pub fn len(self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.0.is_empty()
     }
 
-    /// The values of `range`, or `None` where it reaches past the end.
+    /// The values of `range`, or `None` if it reaches past the end.
     #[must_use]
     pub fn range(self, range: Range<usize>) -> Option<Self> {
         self.0.get(range).map(Self)
@@ -59,12 +59,12 @@ impl<'j, T> In<'j, T> {
     /// All chunks of `count` values, in order; the last may be shorter.
     ///
     /// # Panics
-    /// Where `count` is 0.
+    /// If `count` is 0.
     pub fn chunks(self, count: usize) -> impl ExactSizeIterator<Item = In<'j, T>> {
         self.0.chunks(count).map(In)
     }
 
-    /// The values themselves, without DMA, as a host reads them.
+    /// The values, without DMA, as a host reads them.
     #[must_use]
     pub fn as_slice(self) -> &'j [T] {
         self.0
@@ -83,20 +83,20 @@ impl<'j, T> From<&'j [T]> for In<'j, T> {
 pub struct Out<'j, T>(&'j mut [T]);
 
 impl<'j, T> Out<'j, T> {
-    /// Lends `values` to be written.
+    /// Lends `values` for writing.
     #[must_use]
     pub fn new(values: &'j mut [T]) -> Self {
         Self(values)
     }
 
-    /// How many values.
+    /// Number of values.
     #[must_use]
     #[inline]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -113,7 +113,7 @@ impl<'j, T> Out<'j, T> {
         Some(Out(front))
     }
 
-    /// Cuts in two before value number `index`. `None` where there are fewer values.
+    /// Splits in two before value number `index`. `None` if there are fewer values.
     #[must_use]
     pub fn split_at(self, index: usize) -> Option<(Self, Self)> {
         let (front, rest) = self.0.split_at_mut_checked(index)?;
@@ -123,12 +123,12 @@ impl<'j, T> Out<'j, T> {
     /// All chunks of `count` values, in order; the last may be shorter.
     ///
     /// # Panics
-    /// Where `count` is 0.
+    /// If `count` is 0.
     pub fn chunks(self, count: usize) -> impl ExactSizeIterator<Item = Out<'j, T>> {
         self.0.chunks_mut(count).map(Out)
     }
 
-    /// The values themselves, without DMA, as a host writes them.
+    /// The values, without DMA, as a host writes them.
     #[must_use]
     pub fn into_slice(self) -> &'j mut [T] {
         self.0
@@ -164,26 +164,26 @@ impl<T> Clone for Area<'_, T> {
 impl<T> Copy for Area<'_, T> {}
 
 impl<'c, T: Copy> Area<'c, T> {
-    /// Makes an area of memory that is lent to be written.
+    /// Makes an area of memory that is lent for writing.
     #[must_use]
     pub fn new(memory: Out<'c, T>) -> Self {
         Self(Cell::from_mut(memory.0).as_slice_of_cells())
     }
 
-    /// How many values.
+    /// Number of values.
     #[must_use]
     #[inline]
     pub fn len(self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.0.is_empty()
     }
 
-    /// The values of `range`, or `None` where it reaches past the end.
+    /// The values of `range`, or `None` if it reaches past the end.
     #[must_use]
     pub fn range(self, range: Range<usize>) -> Option<Self> {
         self.0.get(range).map(Self)
@@ -192,14 +192,14 @@ impl<'c, T: Copy> Area<'c, T> {
     /// The value number `index` as it stands now, without DMA.
     ///
     /// # Panics
-    /// Where there are fewer values.
+    /// If there are fewer values.
     #[must_use]
     pub fn value(self, index: usize) -> T {
         self.0[index].get()
     }
 }
 
-/// Where a get reads: an [`In`], an [`Area`], or memory that another process may write to
+/// Source of a get: an [`In`], an [`Area`], or memory that another process may write to
 /// ([`SharedSlice`]; always copied, never lent).
 #[derive(Debug, Clone, Copy)]
 pub struct Source<'c, T>(pub(crate) Readable<'c, T>);
@@ -229,7 +229,7 @@ impl<'c, T> From<SharedSlice<'c>> for Source<'c, T> {
     }
 }
 
-/// Where a put writes: an [`Out`], an [`Area`], or memory that another process may write to.
+/// Target of a put: an [`Out`], an [`Area`], or memory that another process may write to.
 #[derive(Debug)]
 pub struct Target<'c, T>(pub(crate) Writable<'c, T>);
 

@@ -30,29 +30,25 @@
 //! is there from the start. Dropping what was acquired gives it back unchanged; dropping what was
 //! waited for releases it.
 
-use crate::wait::{Doorbell, WaitOptions, Waiter};
-use crossbeam_utils::atomic::AtomicCell;
+use crate::wait::{WaitOptions, Waiter};
+use sidecore_sync::{EventCount, spsc};
 use sidecore_sys::Plain;
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A ring of `DEPTH` buffers of `N` values each; see the module. It is only made, and made of two
 /// halves.
-pub struct Ring<T, const N: usize, const DEPTH: usize = 2> {
-    /// Where the buffer number `i % DEPTH` waits for its next user; empty while somebody uses it.
-    slots: [Slot<T, N>; DEPTH],
-    committed: Doorbell,
-    released: Doorbell,
+pub struct Ring<T, const N: usize, const DEPTH: usize = 2>(PhantomData<T>);
+
+/// State that the two halves share besides the buffers.
+#[derive(Debug, Default)]
+struct Halves {
+    committed: EventCount,
+    released: EventCount,
     producer_gone: AtomicBool,
     consumer_gone: AtomicBool,
-}
-
-struct Slot<T, const N: usize> {
-    /// For the producer to acquire.
-    free: AtomicCell<Option<Box<Filled<T, N>>>>,
-    /// For the consumer to wait for.
-    full: AtomicCell<Option<Box<Filled<T, N>>>>,
 }
 
 #[derive(Debug)]
@@ -85,27 +81,21 @@ impl<T: Plain + Default, const N: usize, const DEPTH: usize> Ring<T, N, DEPTH> {
                 "a ring of at least one buffer of one value"
             )
         };
-        let ring = Arc::new(Self {
-            slots: std::array::from_fn(|_| Slot {
-                free: AtomicCell::new(Some(Box::new(Filled {
-                    values: [T::default(); N],
-                    len: 0,
-                }))),
-                full: AtomicCell::new(None),
-            }),
-            committed: Doorbell::new(),
-            released: Doorbell::new(),
-            producer_gone: AtomicBool::new(false),
-            consumer_gone: AtomicBool::new(false),
+        let (sender, receiver) = spsc::ring(DEPTH, |_| {
+            Box::new(Filled {
+                values: [T::default(); N],
+                len: 0,
+            })
         });
+        let halves = Arc::new(Halves::default());
         let producer = Producer {
-            ring: Arc::clone(&ring),
-            next: 0,
+            buffers: sender,
+            halves: Arc::clone(&halves),
             waiter: Waiter::new(wait),
         };
         let consumer = Consumer {
-            ring,
-            next: 0,
+            buffers: receiver,
+            halves,
             waiter: Waiter::new(wait),
         };
         (producer, consumer)
@@ -115,8 +105,8 @@ impl<T: Plain + Default, const N: usize, const DEPTH: usize> Ring<T, N, DEPTH> {
 /// The half that fills buffers.
 #[derive(Debug)]
 pub struct Producer<T, const N: usize, const DEPTH: usize> {
-    ring: Arc<Ring<T, N, DEPTH>>,
-    next: usize,
+    buffers: spsc::Sender<Box<Filled<T, N>>>,
+    halves: Arc<Halves>,
     waiter: Waiter,
 }
 
@@ -125,75 +115,59 @@ impl<T: Plain, const N: usize, const DEPTH: usize> Producer<T, N, DEPTH> {
     /// old buffer's.
     #[must_use]
     pub fn acquire(&mut self) -> Acquired<'_, T, N, DEPTH> {
-        loop {
-            let slot = &self.ring.slots[self.next % DEPTH];
-            let free = self
-                .ring
-                .released
-                .wait(&self.waiter, None, || slot.free.take());
-            if let Some(buffer) = free {
-                return Acquired {
-                    producer: self,
-                    buffer: Some(buffer),
-                };
-            }
+        let buffers = &mut self.buffers;
+        let has_room = || buffers.acquire().map(drop);
+        self.waiter.wait(&self.halves.released, None, has_room);
+        match self.try_acquire() {
+            Some(buffer) => buffer,
+            // Without a timeout the wait ends with room, which only this half takes.
+            None => unreachable!("room that was there is gone"),
         }
     }
 
     /// As [`Self::acquire`], but `None` where it would block.
     #[must_use]
     pub fn try_acquire(&mut self) -> Option<Acquired<'_, T, N, DEPTH>> {
-        let buffer = self.ring.slots[self.next % DEPTH].free.take()?;
+        let buffer = self.buffers.acquire()?;
         Some(Acquired {
-            producer: self,
-            buffer: Some(buffer),
+            buffer,
+            halves: &self.halves,
         })
     }
 
-    /// Whether the consumer has been dropped: what is committed then is read by nobody.
+    /// True once the consumer has been dropped: buffers committed then are never read.
     #[must_use]
     pub fn is_abandoned(&self) -> bool {
-        self.ring.consumer_gone.load(Ordering::Acquire)
+        // Acquire: partner of the Release in the consumer's `drop`.
+        self.halves.consumer_gone.load(Ordering::Acquire)
     }
 }
 
 impl<T, const N: usize, const DEPTH: usize> Drop for Producer<T, N, DEPTH> {
     fn drop(&mut self) {
-        self.ring.producer_gone.store(true, Ordering::Release);
-        self.ring.committed.ring();
+        // Release: partner of the Acquire in `Consumer::wait`; what was committed comes before.
+        self.halves.producer_gone.store(true, Ordering::Release);
+        self.halves.committed.notify_all();
     }
 }
 
 /// A buffer that the producer fills: all `N` values of it.
 #[derive(Debug)]
 pub struct Acquired<'p, T: Plain, const N: usize, const DEPTH: usize> {
-    producer: &'p mut Producer<T, N, DEPTH>,
-    buffer: Option<Box<Filled<T, N>>>,
+    buffer: spsc::Acquired<'p, Box<Filled<T, N>>>,
+    halves: &'p Halves,
 }
 
 impl<T: Plain, const N: usize, const DEPTH: usize> Acquired<'_, T, N, DEPTH> {
     /// Hands the first `len` values to the consumer.
     ///
     /// # Panics
-    /// Where `len` is more than `N`.
+    /// If `len` is more than `N`.
     pub fn commit(mut self, len: usize) {
         assert!(len <= N, "{len} values committed of a buffer of {N}");
-        if let Some(mut buffer) = self.buffer.take() {
-            buffer.len = len;
-            let slot = self.producer.next % DEPTH;
-            self.producer.next += 1;
-            self.producer.ring.slots[slot].full.store(Some(buffer));
-            self.producer.ring.committed.ring();
-        }
-    }
-}
-
-impl<T: Plain, const N: usize, const DEPTH: usize> Drop for Acquired<'_, T, N, DEPTH> {
-    fn drop(&mut self) {
-        if let Some(buffer) = self.buffer.take() {
-            let slot = self.producer.next % DEPTH;
-            self.producer.ring.slots[slot].free.store(Some(buffer));
-        }
+        self.buffer.len = len;
+        self.buffer.commit();
+        self.halves.committed.notify_all();
     }
 }
 
@@ -201,26 +175,21 @@ impl<T: Plain, const N: usize, const DEPTH: usize> Deref for Acquired<'_, T, N, 
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        self.buffer
-            .as_ref()
-            .map_or(&[], |buffer| &buffer.values[..])
+        &self.buffer.values
     }
 }
 
 impl<T: Plain, const N: usize, const DEPTH: usize> DerefMut for Acquired<'_, T, N, DEPTH> {
     fn deref_mut(&mut self) -> &mut [T] {
-        match &mut self.buffer {
-            Some(buffer) => &mut buffer.values,
-            None => &mut [],
-        }
+        &mut self.buffer.values
     }
 }
 
 /// The half that uses buffers.
 #[derive(Debug)]
 pub struct Consumer<T, const N: usize, const DEPTH: usize> {
-    ring: Arc<Ring<T, N, DEPTH>>,
-    next: usize,
+    buffers: spsc::Receiver<Box<Filled<T, N>>>,
+    halves: Arc<Halves>,
     waiter: Waiter,
 }
 
@@ -229,48 +198,40 @@ impl<T: Plain, const N: usize, const DEPTH: usize> Consumer<T, N, DEPTH> {
     /// gone and all that it committed has been taken.
     #[must_use]
     pub fn wait(&mut self) -> Option<Waited<'_, T, N, DEPTH>> {
-        let slot = &self.ring.slots[self.next % DEPTH];
-        loop {
-            let full = self.ring.committed.wait(&self.waiter, None, || {
-                // Gone is read first: what it committed before it went is seen by the look that
-                // follows.
-                let gone = self.ring.producer_gone.load(Ordering::Acquire);
-                match slot.full.take() {
-                    Some(buffer) => Some(Some(buffer)),
-                    None => gone.then_some(None),
-                }
-            });
-            if let Some(buffer) = full {
-                return buffer.map(|buffer| Waited {
-                    consumer: self,
-                    buffer: Some(buffer),
-                });
-            }
-        }
+        let (buffers, halves) = (&mut self.buffers, &self.halves);
+        self.waiter.wait(&halves.committed, None, || {
+            // Gone is read first: what the producer committed before it went is seen by the look
+            // that follows. Acquire: partner of the Release in the producer's `drop`.
+            let gone = halves.producer_gone.load(Ordering::Acquire);
+            (buffers.wait().is_some() || gone).then_some(())
+        });
+        self.try_wait()
     }
 
     /// As [`Self::wait`], but `None` also where it would block.
     #[must_use]
     pub fn try_wait(&mut self) -> Option<Waited<'_, T, N, DEPTH>> {
-        let buffer = self.ring.slots[self.next % DEPTH].full.take()?;
+        let buffer = self.buffers.wait()?;
         Some(Waited {
-            consumer: self,
             buffer: Some(buffer),
+            halves: &self.halves,
         })
     }
 }
 
 impl<T, const N: usize, const DEPTH: usize> Drop for Consumer<T, N, DEPTH> {
     fn drop(&mut self) {
-        self.ring.consumer_gone.store(true, Ordering::Release);
+        // Release: partner of the Acquire in `is_abandoned`.
+        self.halves.consumer_gone.store(true, Ordering::Release);
     }
 }
 
 /// A buffer that the consumer uses: the values that were committed.
 #[derive(Debug)]
 pub struct Waited<'p, T: Plain, const N: usize, const DEPTH: usize> {
-    consumer: &'p mut Consumer<T, N, DEPTH>,
-    buffer: Option<Box<Filled<T, N>>>,
+    /// Taken only by `drop`.
+    buffer: Option<spsc::Waited<'p, Box<Filled<T, N>>>>,
+    halves: &'p Halves,
 }
 
 impl<T: Plain, const N: usize, const DEPTH: usize> Waited<'_, T, N, DEPTH> {
@@ -281,10 +242,8 @@ impl<T: Plain, const N: usize, const DEPTH: usize> Waited<'_, T, N, DEPTH> {
 impl<T: Plain, const N: usize, const DEPTH: usize> Drop for Waited<'_, T, N, DEPTH> {
     fn drop(&mut self) {
         if let Some(buffer) = self.buffer.take() {
-            let slot = self.consumer.next % DEPTH;
-            self.consumer.next += 1;
-            self.consumer.ring.slots[slot].free.store(Some(buffer));
-            self.consumer.ring.released.ring();
+            buffer.release();
+            self.halves.released.notify_all();
         }
     }
 }

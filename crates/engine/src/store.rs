@@ -42,13 +42,13 @@ impl LocalStore {
         self.bytes
     }
 
-    /// What it is made of, and whether it is locked and touched.
+    /// Its memory region: page size, locked, touched.
     #[must_use]
     pub fn region(&self) -> &Region {
         &self.region
     }
 
-    /// All of it, free: for one run.
+    /// The whole store as free memory, for one run.
     pub(crate) fn arena(&mut self) -> Arena<'_> {
         let size = self.bytes;
         Arena {
@@ -139,7 +139,7 @@ pub struct Buf<'c, T> {
 }
 
 impl<'c, T: Plain> Buf<'c, T> {
-    /// How many values fit.
+    /// Number of values that fit.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.values.len()
@@ -148,7 +148,7 @@ impl<'c, T: Plain> Buf<'c, T> {
     /// Makes the first `len` values count; those beyond the old length hold what they held.
     ///
     /// # Panics
-    /// Where `len` is more than the capacity.
+    /// If `len` is more than the capacity.
     pub fn set_len(&mut self, len: usize) {
         assert!(
             len <= self.values.len(),
@@ -169,7 +169,7 @@ impl<'c, T: Plain> Buf<'c, T> {
         }
     }
 
-    /// Whether it reads main memory that a get lent, rather than a copy.
+    /// True if it reads main memory that a get lent, rather than a copy.
     #[must_use]
     pub fn is_lent(&self) -> bool {
         self.view.is_some()

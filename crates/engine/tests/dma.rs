@@ -79,7 +79,7 @@ fn mode() -> impl Strategy<Value = DmaMode> {
     prop::sample::select(&MODES[..])
 }
 
-/// Sizes around every rule's edge.
+/// Sizes around the limits of every rule.
 fn size() -> impl Strategy<Value = usize> {
     prop_oneof![
         0usize..40,

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// What went wrong with a child.
+/// Errors of a child process.
 #[derive(Debug, thiserror::Error)]
 pub enum ChildError {
     /// It failed, or took longer than it may.
@@ -23,18 +23,18 @@ pub enum ChildError {
     Program {
         /// The command line.
         command: String,
-        /// How it ended, and what it said.
+        /// Exit status or signal, and the last output.
         what: String,
     },
     /// The operating system refused something.
     #[error("cannot {what}: {source}")]
     Io {
-        /// What was tried.
+        /// The attempt.
         what: String,
-        /// What it said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// Somebody wants the run to end.
+    /// The run was cancelled.
     #[error("interrupted")]
     Interrupted,
 }
@@ -44,7 +44,7 @@ fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> ChildError {
     move |source| ChildError::Io { what, source }
 }
 
-/// A process that is told and tells a line at a time.
+/// A child process with a line-based protocol: one line in, one line out.
 #[derive(Debug)]
 pub struct Speaker {
     child: Child,
@@ -177,7 +177,7 @@ impl Speaker {
         self.child.id()
     }
 
-    /// It did something that it should not.
+    /// An error for a wrong answer of the child.
     #[must_use]
     pub fn fault(&self, what: impl Into<String>) -> ChildError {
         ChildError::Program {
@@ -211,8 +211,8 @@ impl Drop for Speaker {
 /// A command that starts `name`, if this machine has it.
 ///
 /// # Errors
-/// What to say: which of `packages` (program, Debian package) to install; one that is not among them
-/// is in the package of its own name.
+/// A message for the user with the package to install: that of `packages` (program, Debian
+/// package), or one of the program's own name.
 pub fn tool(name: &str, packages: &[(&str, &str)]) -> Result<Command, String> {
     sidecore_sys::program::find(name)
         .map(Command::new)
@@ -231,13 +231,13 @@ pub fn describe(command: &Command) -> String {
     words.join(" ")
 }
 
-/// What a child says first.
+/// First line of a child.
 pub const READY: &str = "ready";
-/// An answer that takes longer is none.
+/// Longest time that an answer may take.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
-/// How often to look whether the run was cancelled.
+/// Interval of checks for cancellation.
 const CANCEL_POLL: Duration = Duration::from_millis(100);
 /// A child that has not ended by then is killed; it is asked by a signal after half of it.
 const END_TIME_MAX: Duration = Duration::from_secs(4);
-/// How often to look whether it has.
+/// Interval of checks for the child's end.
 const END_POLL: Duration = Duration::from_millis(1);

@@ -1,4 +1,4 @@
-//! How far apart two cores are: how long a word takes from one to the other and back.
+//! Distance of two cores: the time of a word from one to the other and back.
 //!
 //! Why here: a virtual machine's cores are moved about. Those of one machine were 90 ns apart, or
 //! 480, and changed within seconds; what passes lines between cores then runs at two speeds, and a
@@ -77,13 +77,13 @@ fn join<T>(thread: std::thread::ScopedJoinHandle<'_, Result<T, SysError>>) -> Re
     }
 }
 
-/// A word with lines to itself.
+/// A word on cache lines of its own.
 #[repr(align(128))]
 struct Word(AtomicU64);
 
 const RUNS: u64 = 5;
 const TRIPS: u64 = 200;
-/// However busy the cores are.
+/// Longest time of a measurement, however busy the cores are.
 const TIME_MAX: Duration = Duration::from_millis(200);
 
 #[cfg(test)]

@@ -1,10 +1,12 @@
-//! What all benches share: how contestants are measured in turns, what is reckoned from the rounds,
-//! how a figure stands beside a paper's or a peer's, and how that is written down.
+//! The shared part of all benches: interleaved candidates, statistics of the rounds, figures beside
+//! a paper's or a peer's, and tables of them.
 //!
 //! Why here: the services never import one another, and a ratio must mean the same in each of them.
 //!
 //! - [`stats`]: rounds, medians, ratios, spreads.
-//! - [`turns`]: contestants that run one after another, every round beginning with another one.
+//! - [`interleave`]: interleaved candidates, every round beginning with another one; noisy rounds
+//!   repeat.
+//! - [`quiet`]: foreign load, which makes a round noisy.
 //! - [`report`]: a figure beside a paper's ([`Row`]), beside a peer's ([`Peer`]), a [`Sample`].
 //! - [`markdown`], [`Table`]: the same for people and for `docs/results`.
 //! - [`distance`]: how far apart two cores are, which changes on virtual machines.
@@ -16,11 +18,17 @@
 
 pub mod child;
 pub mod distance;
+pub mod interleave;
 pub mod markdown;
+pub mod quiet;
 pub mod report;
 pub mod stats;
 mod table;
-pub mod turns;
 
 pub use report::{Better, Figures, Peer, Row, Sample};
 pub use table::Table;
+
+/// The README's example: it compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,47 +1,51 @@
 //! Figures as Markdown tables, ready for `docs/results`.
 //!
-//! Why here: figures are pasted, not retyped. Must stay true: losses are printed like wins; what one
-//! must know of a run stands above its figures.
+//! Why here: figures are pasted, not retyped. Must stay true: losses are printed like wins; a run's
+//! machine, load, method and placement stand above its figures.
 //! Pure. Source: own.
 
 use crate::Table;
+use crate::quiet::Noise;
 use crate::report::{Better, Peer, Row};
 use crate::stats::{number, percent};
 use sidecore_sys::Machine;
 
-/// What one must know of a run.
+/// The head of a report: machine, load, method, placement.
 #[derive(Debug, Clone, Copy)]
 pub struct Head<'r> {
-    /// Where it ran.
+    /// The machine.
     pub machine: &'r Machine,
-    /// What was less than in a full run, where it was none.
+    /// For a quick run: the reductions against a full one.
     pub quick: Option<&'r str>,
-    /// How often was measured, and how.
+    /// Rounds, and the order within them.
     pub method: &'r str,
-    /// Which thread ran where.
+    /// Threads and their cores.
     pub placement: &'r str,
-    /// On what, a line each.
+    /// Foreign load, if it was watched.
+    pub noise: Option<Noise>,
+    /// Inputs, a line each.
     pub inputs: &'r [String],
-    /// How long it all took.
+    /// Seconds that the run took.
     pub seconds: f64,
 }
 
 impl Head<'_> {
-    /// As a list.
+    /// The head as a Markdown list.
     #[must_use]
     pub fn text(&self) -> String {
         let mut lines = self.machine.lines();
-        let taste = |less| format!("**quick run**: {less}, a taste and no result");
-        lines.extend(self.quick.map(taste));
+        let smoke = |less| format!("**quick run**: {less}, a smoke run and no result");
+        lines.extend(self.quick.map(smoke));
         lines.push(format!("method: {}", self.method));
         lines.push(format!("placement: {}", self.placement));
+        lines.extend(self.noise.map(|noise| noise.line()));
         lines.extend_from_slice(self.inputs);
         lines.push(format!("it took {:.0} s", self.seconds));
         lines.iter().map(|line| format!("- {line}\n")).collect()
     }
 }
 
-/// What ran and went wrong, below the figures.
+/// Failures of the run, below the figures.
 #[must_use]
 pub fn failures(failures: &[String]) -> String {
     let line = |failure: &String| format!("\n**Failed:** {failure}\n");
@@ -113,7 +117,7 @@ fn row_cells(row: &Row) -> Vec<String> {
     ]
 }
 
-/// Whether a comparison was won, and the target met.
+/// `won` or `lost`, and the target `met` or `missed`.
 #[must_use]
 pub fn standing(peer: &Peer) -> &'static str {
     let won = peer.ratio.map(|ratio| peer.better.holds(ratio, 1.0));
@@ -127,7 +131,7 @@ pub fn standing(peer: &Peer) -> &'static str {
     }
 }
 
-/// What is wanted, as people write it.
+/// The target in words: `<= 1.5`.
 #[must_use]
 pub fn wanted(better: Better, target: Option<f64>) -> String {
     match (better, target) {

@@ -9,7 +9,7 @@
 use crate::stats::{Outcome, Series};
 use serde::Serialize;
 
-/// Which direction is better.
+/// The better direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Better {
@@ -20,7 +20,7 @@ pub enum Better {
 }
 
 impl Better {
-    /// Whether `value` is at least as good as `target`.
+    /// True where `value` is at least as good as `target`.
     #[must_use]
     pub fn holds(self, value: f64, target: f64) -> bool {
         match self {
@@ -35,9 +35,9 @@ impl Better {
 pub struct Row {
     /// The group that measured it.
     pub group: &'static str,
-    /// What it is.
+    /// Its name.
     pub name: String,
-    /// The papers' figure (with one SPE where they have that), where they have one.
+    /// The papers' figure (with one SPE, if they have that), if any.
     pub paper: Option<f64>,
     /// This machine's: the median.
     pub here: Option<f64>,
@@ -47,24 +47,24 @@ pub struct Row {
     pub spread: f64,
     /// Rounds measured.
     pub rounds: usize,
-    /// What this project wants of `here`.
+    /// The target for `here`.
     pub target: Option<f64>,
-    /// Whether it is so.
+    /// True where the target is met.
     pub met: Option<bool>,
-    /// Which direction is better.
+    /// The better direction.
     pub better: Better,
-    /// The papers' other machines, and whatever else one must know.
+    /// Remarks: the papers' other machines, limits of the measurement.
     pub note: String,
 }
 
 impl Row {
-    /// Adds what must be known.
+    /// Appends a remark.
     pub fn note(&mut self, note: impl Into<String>) -> &mut Self {
         self.note = note.into();
         self
     }
 
-    /// Adds what the project wants.
+    /// Sets the project's target.
     pub fn target(&mut self, better: Better, target: f64) -> &mut Self {
         self.better = better;
         self.target = Some(target);
@@ -73,14 +73,14 @@ impl Row {
     }
 }
 
-/// One of our figures beside a peer's, measured in turns.
+/// One of our figures beside a peer's, interleaved with it.
 #[derive(Debug, Clone, Serialize)]
 pub struct Peer {
     /// The group that measured it.
     pub group: &'static str,
     /// The peer.
     pub name: String,
-    /// What was measured.
+    /// The measured quantity.
     pub metric: String,
     /// Our median; none where it could not be measured, and `note` says why.
     pub here: Option<f64>,
@@ -94,13 +94,13 @@ pub struct Peer {
     pub unit: &'static str,
     /// Rounds measured.
     pub rounds: usize,
-    /// Which direction is better.
+    /// The better direction.
     pub better: Better,
-    /// What this project wants of `ratio`; none where the comparison is information only.
+    /// The target for `ratio`; none where the comparison is information only.
     pub target: Option<f64>,
-    /// Whether it is so.
+    /// True where the target is met.
     pub met: Option<bool>,
-    /// Whatever else one must know.
+    /// Remarks.
     pub note: String,
 }
 
@@ -109,11 +109,11 @@ pub struct Peer {
 pub struct Sample {
     /// The group that took it.
     pub group: &'static str,
-    /// What was measured.
+    /// The measured quantity.
     pub metric: String,
-    /// Who was measured.
+    /// The candidate.
     pub name: String,
-    /// In which round, from 0.
+    /// Number of its round, from 0.
     pub round: usize,
     /// The sample.
     pub value: f64,
@@ -122,7 +122,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// One contestant's samples of one metric, from round 0 on.
+    /// One candidate's samples of one metric, from round 0 on.
     pub fn series<'s>(
         group: &'static str,
         metric: &'s str,
@@ -142,22 +142,22 @@ impl Sample {
     }
 }
 
-/// What is compared with a peer.
+/// A comparison with a peer.
 #[derive(Debug, Clone, Copy)]
 pub struct Comparison<'c> {
     /// The group that measured it.
     pub group: &'static str,
     /// The peer.
     pub name: &'c str,
-    /// What was measured.
+    /// The measured quantity.
     pub metric: &'c str,
     /// The unit of both.
     pub unit: &'static str,
-    /// Which direction is better.
+    /// The better direction.
     pub better: Better,
-    /// What this project wants of the ratio, if anything.
+    /// The target for the ratio, if there is one.
     pub target: Option<f64>,
-    /// Whatever else one must know.
+    /// Remarks.
     pub note: &'c str,
 }
 
@@ -168,7 +168,7 @@ pub struct Figures {
     pub rows: Vec<Row>,
     /// Our figures, beside the peers'.
     pub peers: Vec<Peer>,
-    /// What ran and went wrong.
+    /// Measurements that failed.
     pub failures: Vec<String>,
     /// Every sample, for the TSV file.
     #[serde(skip)]
@@ -197,7 +197,7 @@ impl Figures {
         });
     }
 
-    /// Adds one of our own figures, beside the papers' where they have one.
+    /// Adds one of our own figures, with the papers' if they have one.
     pub fn row(
         &mut self,
         group: &'static str,
@@ -223,7 +223,7 @@ impl Figures {
         &mut self.rows[last]
     }
 
-    /// Says that something could not be measured because this machine lacks it.
+    /// Records that something could not be measured because this machine lacks it.
     pub fn missing(&mut self, group: &'static str, name: &str, metric: &str, reason: &str) {
         self.peers.push(Peer {
             group,
@@ -297,7 +297,8 @@ mod tests {
         let text = tsv(["a machine"], &figures.samples);
         assert_eq!(
             text,
-            "# a machine\ngroup\tmetric\tname\tround\tvalue\tunit\ng\tm\tn\t0\t1.5\tus\ng\tm\tn\t1\t2\tus\n"
+            "# a machine\ngroup\tmetric\tname\tround\tvalue\tunit\n\
+             g\tm\tn\t0\t1.5\tus\ng\tm\tn\t1\t2\tus\n"
         );
     }
 }

@@ -37,14 +37,14 @@ impl Series {
         Self::new(pairs.map(|(own, other)| own / other).collect())
     }
 
-    /// How many samples there are.
+    /// The number of samples.
     #[must_use]
     pub fn rounds(&self) -> usize {
         self.samples.len()
     }
 }
 
-/// How ours stands beside a peer.
+/// Comparison of ours with a peer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Outcome {
     /// Our median.
@@ -74,7 +74,7 @@ impl Outcome {
     }
 }
 
-/// The middle value, or the mean of the two in the middle; 0 of nothing.
+/// The median; of an even number the mean of the two middle values; 0 of nothing.
 #[must_use]
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
@@ -97,7 +97,7 @@ fn spread(values: &[f64]) -> f64 {
     (largest - smallest) / middle.abs()
 }
 
-/// A number with three digits or so.
+/// Formats a number with about three significant digits.
 #[must_use]
 pub fn number(value: f64) -> String {
     match value.abs() {
@@ -114,7 +114,7 @@ pub fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
 
-/// Bytes for people, with three digits or so: `288 KiB`, `12 MiB`, `1.5 GiB`.
+/// Formats bytes with a binary unit and about three digits: `288 KiB`, `12 MiB`, `1.5 GiB`.
 #[must_use]
 pub fn bytes(count: u64) -> String {
     let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];

@@ -11,20 +11,20 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table of these; every row has as many cells as there are heads.
+    /// A table with these heads; every row has as many cells as there are heads.
     #[must_use]
     pub fn new(heads: &[&str], rows: Vec<Vec<String>>) -> Self {
         let heads = heads.iter().map(ToString::to_string).collect();
         Self { heads, rows }
     }
 
-    /// Whether there is nothing in it.
+    /// True if it has no rows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// As aligned Markdown: columns of numbers to the right, others to the left.
+    /// Aligned Markdown: columns of numbers to the right, others to the left.
     #[must_use]
     pub fn text(&self) -> String {
         let lines = || std::iter::once(&self.heads).chain(&self.rows);

@@ -11,10 +11,10 @@ use libc::{
     pollfd, size_t, sockaddr, socklen_t, ssize_t, timeval,
 };
 
-/// What every function gets first.
+/// First argument of every function: the handle that the runner was given.
 pub(crate) type User = *mut c_void;
 
-/// The structure.
+/// Table of functions that packetdrill calls (`struct packetdrill_interface`).
 #[repr(C)]
 #[derive(Debug)]
 pub struct Interface {
@@ -84,5 +84,5 @@ pub struct Interface {
 
 const _: () = assert!(size_of::<Interface>() == 33 * size_of::<*mut c_void>());
 
-/// How the runner says it.
+/// Flags as the runner passes them, as text.
 pub(crate) type Flags = *const c_char;

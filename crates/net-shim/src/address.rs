@@ -3,7 +3,7 @@
 #![allow(unsafe_code)] // the C surface: reads and writes what C's pointers point to
 
 use libc::{sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
-use sidecore_net::drill::files::{Answer, Errno};
+use sidecore_net_drill::files::{Answer, Errno};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Reads an address.

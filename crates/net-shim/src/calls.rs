@@ -3,19 +3,19 @@
 #![allow(unsafe_code)] // the C surface: reads and writes what C's pointers point to
 
 use crate::abi::User;
-use crate::shim::{self, told};
+use crate::shim::{self, c_result};
 use crate::{address, shim::Shim};
 use libc::{
     c_int, c_uint, c_ulong, c_void, epoll_event, loff_t, nfds_t, pollfd, size_t, sockaddr,
     socklen_t, ssize_t,
 };
-use sidecore_net::drill::SIOCOUTQNSD;
-use sidecore_net::drill::files::{Answer, Errno, Files};
+use sidecore_net_drill::SIOCOUTQNSD;
+use sidecore_net_drill::files::{Answer, Errno, Files};
 
 /// Descriptors that one poll(2) may look at.
 const POLL_MAX: usize = 4096;
 
-/// Whether calls of a descriptor wait.
+/// True if calls of the descriptor block.
 pub(crate) fn waits(files: &Files, fd: c_int) -> bool {
     files.is_non_blocking(fd) == Ok(false)
 }
@@ -29,7 +29,7 @@ pub(crate) unsafe extern "C" fn socket(
 ) -> c_int {
     // SAFETY: C's promise on `user`.
     let shim = unsafe { shim::of(user) };
-    told(shim.and_then(|shim| shim.lock().files.socket(domain, kind, protocol)))
+    c_result(shim.and_then(|shim| shim.lock().files.socket(domain, kind, protocol)))
 }
 
 /// bind(2).
@@ -44,14 +44,14 @@ pub(crate) unsafe extern "C" fn bind(
         let (shim, to) = unsafe { (shim::of(user)?, address::read(to, len)?) };
         shim.lock().files.bind(fd, to).map(|()| 0)
     };
-    told(done())
+    c_result(done())
 }
 
 /// listen(2).
 pub(crate) unsafe extern "C" fn listen(user: User, fd: c_int, backlog: c_int) -> c_int {
     // SAFETY: C's promise on `user`.
     let shim = unsafe { shim::of(user) };
-    told(shim.and_then(|shim| shim.lock().files.listen(fd, backlog).map(|()| 0)))
+    c_result(shim.and_then(|shim| shim.lock().files.listen(fd, backlog).map(|()| 0)))
 }
 
 /// accept(2).
@@ -71,7 +71,7 @@ pub(crate) unsafe extern "C" fn accept(
         unsafe { address::write(peer, v6, out, len) };
         Ok(accepted)
     };
-    told(done())
+    c_result(done())
 }
 
 /// connect(2).
@@ -98,14 +98,14 @@ pub(crate) unsafe extern "C" fn connect(
         );
         connected.map(|()| 0)
     };
-    told(done())
+    c_result(done())
 }
 
 /// close(2).
 pub(crate) unsafe extern "C" fn close(user: User, fd: c_int) -> c_int {
     // SAFETY: C's promise on `user`.
     let shim = unsafe { shim::of(user) };
-    told(shim.and_then(|shim| {
+    c_result(shim.and_then(|shim| {
         shim.call(|_| false, None, |files| files.close(fd))
             .map(|()| 0)
     }))
@@ -115,7 +115,7 @@ pub(crate) unsafe extern "C" fn close(user: User, fd: c_int) -> c_int {
 pub(crate) unsafe extern "C" fn shutdown(user: User, fd: c_int, how: c_int) -> c_int {
     // SAFETY: C's promise on `user`.
     let shim = unsafe { shim::of(user) };
-    told(shim.and_then(|shim| {
+    c_result(shim.and_then(|shim| {
         let shut = shim.call(|_| false, None, |files| files.shutdown(fd, how));
         shut.map(|()| 0)
     }))
@@ -147,7 +147,7 @@ pub(crate) unsafe extern "C" fn fcntl(
             _ => Err(Errno(libc::EINVAL)),
         }
     };
-    told(done())
+    c_result(done())
 }
 
 /// ioctl(2): what waits to be read, acknowledged or sent; and `FIONBIO`.
@@ -179,7 +179,7 @@ pub(crate) unsafe extern "C" fn ioctl(
         unsafe { place.write_unaligned(number as c_int) };
         Ok(0)
     };
-    told(done())
+    c_result(done())
 }
 
 /// poll(2).
@@ -204,7 +204,7 @@ pub(crate) unsafe extern "C" fn poll(
         };
         shim.poll(fds, timeout_ms)
     };
-    told(done())
+    c_result(done())
 }
 
 impl Shim {
@@ -236,17 +236,17 @@ impl Shim {
     }
 }
 
-/// Not there: the stack's own readiness has no descriptor.
+/// Answer of calls that are not supported: the stack's readiness has no descriptor.
 fn missing<R: From<i8>>() -> R {
-    told::<i8, R>(Err(Errno(libc::ENOSYS)))
+    c_result::<i8, R>(Err(Errno(libc::ENOSYS)))
 }
 
-/// Not there.
+/// epoll_create(2): not supported.
 pub(crate) unsafe extern "C" fn epoll_create(_: User, _: c_int) -> c_int {
     missing()
 }
 
-/// Not there.
+/// epoll_ctl(2): not supported.
 pub(crate) unsafe extern "C" fn epoll_ctl(
     _: User,
     _: c_int,
@@ -257,7 +257,7 @@ pub(crate) unsafe extern "C" fn epoll_ctl(
     missing()
 }
 
-/// Not there.
+/// epoll_wait(2): not supported.
 pub(crate) unsafe extern "C" fn epoll_wait(
     _: User,
     _: c_int,
@@ -268,12 +268,12 @@ pub(crate) unsafe extern "C" fn epoll_wait(
     missing()
 }
 
-/// Not there.
+/// pipe(2): not supported.
 pub(crate) unsafe extern "C" fn pipe(_: User, _: *mut c_int) -> c_int {
     missing()
 }
 
-/// Not there.
+/// splice(2): not supported.
 pub(crate) unsafe extern "C" fn splice(
     _: User,
     _: c_int,

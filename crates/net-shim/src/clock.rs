@@ -3,22 +3,22 @@
 #![allow(unsafe_code)] // the C surface: reads and writes what C's pointers point to
 
 use crate::abi::User;
-use crate::shim::{self, PATIENCE_NS, Shim, told};
+use crate::shim::{self, PATIENCE_NS, Shim, c_result};
 use libc::{c_int, c_longlong, c_uint, c_void, size_t, timeval};
-use sidecore_net::drill::files::{Answer, Errno};
+use sidecore_net_drill::files::{Answer, Errno};
 
-/// What the clock moves at each look: the runner spins until its time has come.
+/// Step of the clock at each reading, in nanoseconds: the runner spins until its time has come.
 const LOOK_NS: u64 = 1_000;
 
 impl Shim {
     fn advance(&self, ns: u64) -> u64 {
         let mut state = self.lock();
-        self.settle(&mut state);
+        self.wait_for_lookers(&mut state);
         let until_ns = state.files.host().now_ns().saturating_add(ns);
         // Timer by timer, so that a call that waits returns at its moment.
         while state.files.host().step(until_ns) {
             self.change(&mut state);
-            self.settle(&mut state);
+            self.wait_for_lookers(&mut state);
         }
         state.files.host().advance(until_ns);
         self.change(&mut state);
@@ -30,7 +30,7 @@ impl Shim {
         let mut state = self.lock();
         let until_ns = state.files.host().now_ns() + PATIENCE_NS;
         loop {
-            self.settle(&mut state);
+            self.wait_for_lookers(&mut state);
             if let Some(sent) = state.files.host().take_sent() {
                 return Some((sent.at_ns, sent.packet));
             }
@@ -42,7 +42,7 @@ impl Shim {
     }
 }
 
-/// Gives the interface back.
+/// Frees the interface.
 pub(crate) unsafe extern "C" fn free(user: User) {
     if !user.is_null() {
         // SAFETY: from `Box::into_raw`, and C calls this once, after all other calls.
@@ -50,7 +50,7 @@ pub(crate) unsafe extern "C" fn free(user: User) {
     }
 }
 
-/// The peer sends an IP packet.
+/// Delivers an IP packet of the peer to the stack.
 pub(crate) unsafe extern "C" fn netdev_send(
     user: User,
     bytes: *const c_void,
@@ -69,7 +69,7 @@ pub(crate) unsafe extern "C" fn netdev_send(
         shim.change(&mut state);
         Ok(0)
     };
-    told(done())
+    c_result(done())
 }
 
 /// The next packet of the stack; a length of 0 if none will come.
@@ -100,20 +100,20 @@ pub(crate) unsafe extern "C" fn netdev_receive(
         }
         Ok(0)
     };
-    told(done())
+    c_result(done())
 }
 
 /// Lets virtual time pass.
 pub(crate) unsafe extern "C" fn usleep(user: User, us: c_uint) -> c_int {
     // SAFETY: C's promise on `user`.
     let shim = unsafe { shim::of(user) };
-    told(shim.map(|shim| {
+    c_result(shim.map(|shim| {
         shim.advance(u64::from(us) * 1_000);
         0
     }))
 }
 
-/// The virtual time, which this moves on a little.
+/// gettimeofday(2) of the virtual clock, which each reading advances a little.
 pub(crate) unsafe extern "C" fn gettimeofday(
     user: User,
     time: *mut timeval,
@@ -121,7 +121,7 @@ pub(crate) unsafe extern "C" fn gettimeofday(
 ) -> c_int {
     // SAFETY: C's promise on `user`.
     let shim = unsafe { shim::of(user) };
-    told(shim.map(|shim| {
+    c_result(shim.map(|shim| {
         let now_ns = shim.advance(LOOK_NS);
         if !time.is_null() {
             let now = timeval {

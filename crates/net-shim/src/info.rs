@@ -1,18 +1,18 @@
-//! What is known of a session, as the kernel's structures have it.
+//! Session state in the kernel's structures.
 //!
 //! Source: the kernel's `include/uapi/linux/tcp.h` (`struct tcp_info`) and `linux/sock_diag.h`
 //! (`SK_MEMINFO`). What the stack does not count is 0.
 
-use sidecore_net::SessionInfo;
-use sidecore_net::drill::state_number;
+use sidecore_net_drill::state_number;
+use sidecore_net_stack::SessionInfo;
 
 /// Bytes of `struct tcp_info` up to and with `tcpi_snd_wnd`.
 const TCP_INFO_BYTES: usize = 232;
-/// Of `tcpi_options`.
+/// Flag of `tcpi_options`: timestamps are on.
 const TIMESTAMPS: u8 = 1;
 const SACK: u8 = 2;
 const SCALE: u8 = 4;
-/// Of `tcpi_ca_state`.
+/// Value of `tcpi_ca_state`: recovery.
 const RECOVERY: u8 = 3;
 const LOSS: u8 = 4;
 

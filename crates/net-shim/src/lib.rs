@@ -1,10 +1,10 @@
-//! The stack in virtual time behind a C interface, so that an outside script runner can drive it: the
-//! runner sends and receives raw IP packets, moves the clock, and calls sockets.
+//! The stack in virtual time behind a C interface, so that an outside script runner can drive it:
+//! the runner sends and receives raw IP packets, moves the clock, and calls sockets.
 //!
-//! `packetdrill --so_filename=libsidecore_net_shim.so SCRIPT` (Cardwell et al., USENIX ATC 2013) loads
-//! it and calls [`packetdrill_interface_init`], which fills in a structure of pointers. `--so_flags`
-//! takes what a script of ours has at its head (`docs/formats/drill.md`), joined by commas:
-//! `local_ip=192.168.0.1,mtu=1500,tso=off`.
+//! `packetdrill --so_filename=libsidecore_net_shim.so SCRIPT` (Cardwell et al., USENIX ATC 2013)
+//! loads it and calls [`packetdrill_interface_init`], which fills in a structure of pointers.
+//! `--so_flags` takes what a script of ours has at its head (`docs/formats/drill.md`), joined by
+//! commas: `local_ip=192.168.0.1,mtu=1500,tso=off`.
 //!
 //! Two threads call: the one that initialised moves the clock and never waits for anything but the
 //! stack's timers; another one may be in a socket call that waits. Must stay true: before the clock
@@ -26,8 +26,8 @@ use shim::Shim;
 use std::ffi::CStr;
 use std::ptr::null_mut;
 
-/// Fills in the interface. `flags` may be null. Where the stack cannot be set up, a line on standard
-/// error says why, and every call fails with `EIO`.
+/// Fills in the interface. `flags` may be null. Where the stack cannot be set up, a line on
+/// standard error says why, and every call fails with `EIO`.
 ///
 /// # Safety
 /// `interface` points to room for an [`Interface`]; `flags` is null or a C string.

@@ -4,9 +4,9 @@
 
 use crate::abi::User;
 use crate::info;
-use crate::shim::{self, told};
+use crate::shim::{self, c_result};
 use libc::{c_int, c_void, socklen_t};
-use sidecore_net::drill::files::{Answer, Errno, OptionValue};
+use sidecore_net_drill::files::{Answer, Errno, OptionValue};
 
 /// The kernel's `include/uapi/asm-generic/socket.h` and `linux/tcp.h`, where libc has no name.
 const SO_MEMINFO: c_int = 55;
@@ -50,7 +50,7 @@ pub(crate) unsafe extern "C" fn setsockopt(
         );
         set.map(|()| 0)
     };
-    told(done())
+    c_result(done())
 }
 
 /// getsockopt(2): numbers, and the structures of `TCP_INFO`, `TCP_CC_INFO` and `SO_MEMINFO`.
@@ -105,5 +105,5 @@ pub(crate) unsafe extern "C" fn getsockopt(
         }
         Ok(0)
     };
-    told(done())
+    c_result(done())
 }

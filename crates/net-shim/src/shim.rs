@@ -1,29 +1,29 @@
-//! What all calls share: the sockets, and who waits.
+//! State shared by all calls: the sockets, and the calls that wait.
 
 #![allow(unsafe_code)] // the C surface: a pointer that we gave out comes back
 
 use crate::abi::User;
 use libc::c_int;
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use sidecore_net::drill::files::{Answer, Errno, Files};
-use sidecore_net::drill::{Host, Settings};
+use sidecore_net_drill::files::{Answer, Errno, Files};
+use sidecore_net_drill::{Host, Settings};
 use std::thread::ThreadId;
 
-/// How far the clock goes for a call that waits on the thread that moves it, in nanoseconds.
+/// Limit of a blocking call on the thread that moves the clock, in nanoseconds of virtual time.
 pub(crate) const PATIENCE_NS: u64 = 10_000_000_000_000;
 
-/// What a lock guards.
+/// State behind the lock.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) files: Files,
-    /// Grows with everything that may end a wait.
+    /// Counter of events that may end a wait.
     changes: u64,
     /// Calls that wait, and those of them that have not looked since the last change.
     waiting: usize,
     behind: usize,
 }
 
-/// One interface.
+/// State of one interface.
 #[derive(Debug)]
 pub(crate) struct Shim {
     state: Mutex<State>,
@@ -34,7 +34,7 @@ pub(crate) struct Shim {
 }
 
 impl Shim {
-    /// A stack as the flags have it.
+    /// A stack configured by `flags`.
     pub(crate) fn new(flags: &str) -> Result<Self, String> {
         let mut settings = Settings::default();
         // Scripts for runners of this kind expect segments as the kernel hands them to a NIC.
@@ -56,26 +56,27 @@ impl Shim {
         })
     }
 
-    /// The sockets; for what neither waits nor moves the clock.
+    /// Locks the sockets; for calls that neither wait nor move the clock.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }
 
-    /// Has the calls that wait look again.
+    /// Wakes the waiting calls to check again.
     pub(crate) fn change(&self, state: &mut State) {
         state.changes += 1;
         state.behind = state.waiting;
         self.changed.notify_all();
     }
 
-    /// Waits until they have looked. Before each move of the clock.
-    pub(crate) fn settle(&self, state: &mut MutexGuard<'_, State>) {
+    /// Waits until all waiting calls have checked. Called before each move of the clock.
+    pub(crate) fn wait_for_lookers(&self, state: &mut MutexGuard<'_, State>) {
         while state.behind > 0 {
             self.looked.wait(state);
         }
     }
 
-    /// Does `attempt` until it no longer says `EAGAIN` or `EINPROGRESS`, where `waits` says so; until
+    /// Does `attempt` until it no longer says `EAGAIN` or `EINPROGRESS`, where `waits` says so;
+    /// until
     /// `until_ns` comes, if given, and then says `EAGAIN`.
     pub(crate) fn call<T>(
         &self,
@@ -96,7 +97,7 @@ impl Shim {
         loop {
             if mover {
                 // Nobody else moves the clock.
-                self.settle(&mut state);
+                self.wait_for_lookers(&mut state);
                 let host = state.files.host();
                 if !host.step(until_ns) {
                     host.advance(until_ns);
@@ -132,12 +133,13 @@ fn is_later<T>(answer: &Answer<T>) -> bool {
 /// # Safety
 /// `userdata` is null or what [`crate::packetdrill_interface_init`] gave, and not freed.
 pub(crate) unsafe fn of<'s>(userdata: User) -> Answer<&'s Shim> {
-    // SAFETY: such a pointer came from `Box::into_raw`, and is used through shared references alone.
+    // SAFETY: such a pointer came from `Box::into_raw`, and is used through shared references
+    // alone.
     unsafe { userdata.cast::<Shim>().as_ref() }.ok_or(Errno(libc::EIO))
 }
 
-/// What C gets: the value, or -1 and `errno`.
-pub(crate) fn told<T: TryInto<R>, R: From<i8>>(answer: Answer<T>) -> R {
+/// C return value of a call: the value, or -1 with `errno` set.
+pub(crate) fn c_result<T: TryInto<R>, R: From<i8>>(answer: Answer<T>) -> R {
     let value = match answer {
         Ok(value) => value.try_into().map_err(|_| libc::EOVERFLOW),
         Err(Errno(errno)) => Err(errno),

@@ -5,9 +5,9 @@
 use crate::abi::User;
 use crate::address;
 use crate::calls::waits;
-use crate::shim::{self, Shim, told};
+use crate::shim::{self, Shim, c_result};
 use libc::{c_int, c_void, iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t};
-use sidecore_net::drill::files::{Answer, Errno};
+use sidecore_net_drill::files::{Answer, Errno};
 use std::net::SocketAddr;
 use std::ptr::{null, null_mut};
 
@@ -119,7 +119,7 @@ unsafe fn scatter(mut bytes: &[u8], pieces: &[iovec]) {
     }
 }
 
-/// What all receiving calls do.
+/// Common part of the receiving calls.
 ///
 /// # Safety
 /// As C says of recvfrom(2) and readv(2).
@@ -144,10 +144,10 @@ unsafe fn receive(
         }
         Ok(count)
     };
-    told_size(done())
+    c_size(done())
 }
 
-/// What all sending calls do.
+/// Common part of the sending calls.
 ///
 /// # Safety
 /// As C says of sendto(2) and writev(2).
@@ -171,11 +171,11 @@ unsafe fn transmit(
             shim.send(fd, &bytes, flags, to)
         }
     };
-    told_size(done())
+    c_size(done())
 }
 
-fn told_size(answer: Answer<usize>) -> ssize_t {
-    told(answer.map(|size| size as i64))
+fn c_size(answer: Answer<usize>) -> ssize_t {
+    c_result(answer.map(|size| size as i64))
 }
 
 fn one(bytes: *const c_void, len: size_t) -> [iovec; 1] {
@@ -207,7 +207,7 @@ pub(crate) unsafe extern "C" fn readv(
     unsafe {
         match pieces(vector, usize::try_from(count).unwrap_or(usize::MAX)) {
             Ok(into) => receive(user, fd, into, 0, (null_mut(), null_mut())),
-            Err(error) => told_size(Err(error)),
+            Err(error) => c_size(Err(error)),
         }
     }
 }
@@ -247,7 +247,7 @@ pub(crate) unsafe extern "C" fn recvmsg(
 ) -> ssize_t {
     // SAFETY: null or a message header, says C.
     let Some(message) = (unsafe { message.as_mut() }) else {
-        return told_size(Err(Errno(libc::EFAULT)));
+        return c_size(Err(Errno(libc::EFAULT)));
     };
     let mut from_len = message.msg_namelen;
     let from = (message.msg_name.cast::<sockaddr>(), &raw mut from_len);
@@ -255,7 +255,7 @@ pub(crate) unsafe extern "C" fn recvmsg(
     let count = unsafe {
         match pieces(message.msg_iov, message.msg_iovlen) {
             Ok(into) => receive(user, fd, into, flags, from),
-            Err(error) => return told_size(Err(error)),
+            Err(error) => return c_size(Err(error)),
         }
     };
     if !message.msg_name.is_null() {
@@ -288,7 +288,7 @@ pub(crate) unsafe extern "C" fn writev(
     unsafe {
         match pieces(vector, usize::try_from(count).unwrap_or(usize::MAX)) {
             Ok(from) => transmit(user, fd, from, 0, (null(), 0)),
-            Err(error) => told_size(Err(error)),
+            Err(error) => c_size(Err(error)),
         }
     }
 }
@@ -328,7 +328,7 @@ pub(crate) unsafe extern "C" fn sendmsg(
 ) -> ssize_t {
     // SAFETY: null or a message header, says C.
     let Some(message) = (unsafe { message.as_ref() }) else {
-        return told_size(Err(Errno(libc::EFAULT)));
+        return c_size(Err(Errno(libc::EFAULT)));
     };
     let to = (
         message.msg_name.cast::<sockaddr>().cast_const(),
@@ -338,7 +338,7 @@ pub(crate) unsafe extern "C" fn sendmsg(
     unsafe {
         match pieces(message.msg_iov, message.msg_iovlen) {
             Ok(from) => transmit(user, fd, from, flags, to),
-            Err(error) => told_size(Err(error)),
+            Err(error) => c_size(Err(error)),
         }
     }
 }

@@ -2,7 +2,7 @@
 //! types that are declared here anew.
 #![allow(unsafe_code)] // calls through C's pointers
 
-#[path = "../../net/tests/common/segment.rs"]
+#[path = "../../net-stack/tests/common/segment.rs"]
 #[allow(dead_code, missing_docs, unreachable_pub)] // only the checksum is used
 mod segment;
 
@@ -113,8 +113,9 @@ impl Table {
             tv_usec: 0,
         };
         // SAFETY: this place's type; the time is good, and a zone may be null.
-        let told = unsafe { self.at::<Time>(GETTIMEOFDAY)(self.user(), &raw mut now, null_mut()) };
-        assert_eq!(told, 0);
+        let c_result =
+            unsafe { self.at::<Time>(GETTIMEOFDAY)(self.user(), &raw mut now, null_mut()) };
+        assert_eq!(c_result, 0);
         now.tv_sec * 1_000_000 + now.tv_usec
     }
 
@@ -124,7 +125,7 @@ impl Table {
     }
 }
 
-/// Where cargo puts it: beside this test.
+/// Path of the shared object that cargo builds beside this test.
 fn object() -> PathBuf {
     let test = std::env::current_exe().expect("this test's own path");
     let name = format!(
@@ -260,7 +261,7 @@ fn a_session_from_handshake_to_close() {
         let mut info = [0_u8; 232];
         let mut len = info.len() as socklen_t;
         // SAFETY: this place's type; room and length are good.
-        let told = unsafe {
+        let c_result = unsafe {
             let value = info.as_mut_ptr().cast();
             let call = table.at::<Option_>(GETSOCKOPT);
             call(
@@ -272,7 +273,7 @@ fn a_session_from_handshake_to_close() {
                 &raw mut len,
             )
         };
-        assert_eq!((told, len), (0, 232));
+        assert_eq!((c_result, len), (0, 232));
         assert_eq!(info[0], 1, "established");
         assert_eq!(
             u32::from_ne_bytes(info[16..20].try_into().expect("four")),

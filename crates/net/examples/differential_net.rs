@@ -1,13 +1,14 @@
-//! Our TCP beside the kernel's under many seeds: what `tests/against_kernel.rs` does with a handful.
+//! Our TCP beside the kernel's under many seeds: what `tests/against_kernel.rs` does with a
+//! handful.
 //!
 //! `sudo target/release/examples/differential_net --seconds 60 --seed 1`
 //!
-//! Cases run side by side, most of the time is waiting. Ends when the time is over or `--seeds` are done;
-//! every failure prints its seed, and `--seed SEED --seeds 1 --show 1` does it again and prints what passed
-//! on all three wires. Exit status 1: the stacks differ; 2: it could not run.
+//! Cases run side by side, most of the time is waiting. Ends when the time is over or `--seeds` are
+//! done; every failure prints its seed, and `--seed SEED --seeds 1 --show 1` does it again and
+//! prints what passed on all three wires. Exit status 1: the stacks differ; 2: it could not run.
 #![allow(clippy::print_stdout)] // a program for people
 
-#[path = "../tests/common/mod.rs"]
+#[path = "../../net-stack/tests/common/mod.rs"]
 mod common;
 #[path = "../tests/common/kernel/mod.rs"]
 mod kernel;
@@ -53,7 +54,8 @@ fn main() {
     }
     for (pairing, [sent, again, unlucky]) in PAIRINGS.iter().zip(sums) {
         println!(
-            "{pairing:?}: {sent} segments, {unlucky} lost, damaged, late or doubled, {again} sent again"
+            "{pairing:?}: {sent} segments, {unlucky} lost, damaged, late or doubled, \
+             {again} sent again"
         );
     }
     let seconds = begun.elapsed().as_secs_f64();

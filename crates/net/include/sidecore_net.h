@@ -17,23 +17,24 @@
  * engine is gone: detach, and attach again once it is back. No call waits but sidecore_net_poll and
  * those that open a socket (a round trip to the engine).
  *
+ * Whom it talks to: an engine of this process's own user or of root, whatever the path; any other
+ * is refused before a byte is sent (-SIDECORE_NET_UNTRUSTED). A path of NULL looks for the engine
+ * where one is by default: the own user's ($XDG_RUNTIME_DIR/sidecore/net.sock, else
+ * /tmp/sidecore-UID/net.sock), then the system's (/run/sidecore/net.sock).
+ *
  * Readiness is told as by an edge-triggered epoll: sidecore_net_next_ready names a socket once for
  * each time that something happened to it. Copying calls are read, write, send_to; without a copy
- * are receive (release what it gave), buffer and send. A datagram longer than a chunk is copied on its
- * way in, too.
+ * are receive (release what it gave), buffer and send. A datagram longer than a chunk is copied on
+ * its way in, too.
  *
- * Threads: one at a time uses an attachment; several may have one each. A child process must not use
- * its parent's. A process that ends has its sessions reset.
+ * Threads: one at a time uses an attachment; several may have one each. A child process must not
+ * use its parent's. A process that ends has its sessions reset.
  *
- * Link with nothing. Needs Linux and GCC or Clang. Include it before other headers, or define
- * _GNU_SOURCE. The protocol is crates/net/src/sock/README.md, version 2.
+ * Link with nothing. Needs Linux and GCC or Clang, C99 or C++11 or later; may be included in any
+ * order. The protocol is crates/net/src/sock/README.md, version 2.
  */
 #ifndef SIDECORE_NET_H
 #define SIDECORE_NET_H
-
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE 1
-#endif
 
 #include <errno.h>
 #include <fcntl.h>
@@ -41,12 +42,15 @@
 #include <poll.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/types.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -73,6 +77,10 @@ struct sidecore_net_piece {
     int64_t socket;
     void *moved;
 };
+
+/* What sidecore_net_attach returns, negative, where the engine is of another user; nothing was
+ * sent. */
+#define SIDECORE_NET_UNTRUSTED EKEYREJECTED
 
 /* What sidecore_net_readiness tells. */
 enum {
@@ -102,13 +110,48 @@ enum {
 #define SIDECORE_NET_EVENTS_ (4096u + 2048u * 64u)
 #define SIDECORE_NET_CHUNKS_ (4096u + 2u * 2048u * 64u)
 
+/* Strict standards hide these in headers that may have been included before this one. */
+#ifdef POLLRDHUP
+#define SIDECORE_NET_POLLRDHUP_ POLLRDHUP
+#else
+#define SIDECORE_NET_POLLRDHUP_ 0x2000
+#endif
+#ifdef MAP_POPULATE
+#define SIDECORE_NET_POPULATE_ MAP_POPULATE
+#else
+#define SIDECORE_NET_POPULATE_ 0
+#endif
+#ifdef SO_PEERCRED
+#define SIDECORE_NET_PEERCRED_ SO_PEERCRED
+#elif defined(__x86_64__) || defined(__i386__) || defined(__aarch64__) || defined(__arm__) \
+    || defined(__riscv)
+#define SIDECORE_NET_PEERCRED_ 17
+#else
+#error "define _GNU_SOURCE before the first header on this machine"
+#endif
+#ifdef __GLIBC__
+#ifdef __USE_MISC
+#define SIDECORE_NET_HAS_SYSCALL_
+#endif
+#elif defined(_GNU_SOURCE) || defined(_BSD_SOURCE)
+#define SIDECORE_NET_HAS_SYSCALL_
+#endif
+#if !defined(SIDECORE_NET_HAS_SYSCALL_) && !defined(__cplusplus)
+extern long syscall(long number, ...);
+#endif
+
+/* As the kernel has it. */
+struct sidecore_net_time_ {
+    long s, ns;
+};
+
 /* Something that waits to be read, or a session to be accepted. */
 struct sidecore_net_node_ {
     struct sidecore_net_node_ *next;
     struct sidecore_net_piece piece;
 };
 
-/* So many chunks of a socket were moved away and are read. */
+/* Chunks of a socket that were moved away and are read. */
 struct sidecore_net_credit_ {
     uint32_t socket, chunks;
 };
@@ -158,9 +201,15 @@ static inline int sidecore_net_errno_(uint32_t error) {
 }
 
 static inline int64_t sidecore_net_now_ms_(void) {
+#ifdef CLOCK_MONOTONIC
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+#else
+    struct sidecore_net_time_ t = {0, 0};
+    syscall(SYS_clock_gettime, 1 /* CLOCK_MONOTONIC */, &t);
+    return (int64_t)t.s * 1000 + t.ns / 1000000;
+#endif
 }
 
 static inline struct sidecore_net_state_ *sidecore_net_state_(struct sidecore_net *net,
@@ -279,8 +328,8 @@ static inline void sidecore_net_forget_(struct sidecore_net *net, int64_t number
     state->used = 0;
 }
 
-/* Keeps a part of a long datagram in private memory; where it was the last, `piece` is all of it then.
- * 0, or -ENOMEM: that datagram is lost. */
+/* Keeps a part of a long datagram in private memory; where it was the last, `piece` is all of it
+ * then. 0, or -ENOMEM: that datagram is lost. */
 static inline int sidecore_net_part_(struct sidecore_net_state_ *state,
                                      struct sidecore_net_piece *piece, int is_last) {
     if (!state->begun_chunks)
@@ -422,7 +471,7 @@ static inline int sidecore_net_hear_(struct sidecore_net *net) {
 }
 
 static inline int sidecore_net_is_lost_(struct sidecore_net *net) {
-    struct pollfd p = {net->socket, POLLRDHUP, 0};
+    struct pollfd p = {net->socket, SIDECORE_NET_POLLRDHUP_, 0};
     if (!net->lost && poll(&p, 1, 0) > 0) net->lost = 1;
     return net->lost;
 }
@@ -441,7 +490,7 @@ static inline void sidecore_net_ring_(struct sidecore_net *net) {
 static inline void sidecore_net_sleep_(struct sidecore_net *net, int64_t ms) {
     uint32_t *asleep = sidecore_net_u32_(net, 256);
     size_t at = SIDECORE_NET_EVENTS_ + (size_t)(net->event_next % SIDECORE_NET_ENTRIES_) * 64;
-    struct timespec limit = {(time_t)(ms / 1000), (long)(ms % 1000) * 1000000};
+    struct sidecore_net_time_ limit = {(long)(ms / 1000), (long)(ms % 1000) * 1000000};
     __atomic_store_n(asleep, 1, __ATOMIC_RELAXED);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     if (__atomic_load_n(sidecore_net_u64_(net, at + 56), __ATOMIC_ACQUIRE) != net->event_next + 1)
@@ -459,7 +508,10 @@ static inline int sidecore_net_post_(struct sidecore_net *net, uint32_t kind, ui
         if (sidecore_net_is_lost_(net)) return -ESHUTDOWN;
         /* The engine is behind, or waits for us to read its events; they may post in turn. */
         sidecore_net_ring_(net);
-        if (!sidecore_net_hear_(net)) usleep(50);
+        if (!sidecore_net_hear_(net)) {
+            struct sidecore_net_time_ pause = {0, 50000};
+            syscall(SYS_nanosleep, &pause, NULL);
+        }
     }
     uint32_t give = net->giving_count ? net->giving[--net->giving_count] : SIDECORE_NET_NONE_;
     uint64_t w[7] = {kind | (uint64_t)tag << 32, socket | (uint64_t)bytes << 32,
@@ -511,13 +563,81 @@ static inline void sidecore_net_detach(struct sidecore_net *net) {
     free(net);
 }
 
-/* Attaches to the engine at `path` with so many chunks (16 KiB) for each direction. 0, or a negative
- * errno: -ENOENT and -ECONNREFUSED where no engine serves, -EACCES where it refuses, -EPROTO where
- * it is of another version. */
-static inline int sidecore_net_attach(struct sidecore_net **out, const char *path,
-                                      uint32_t chunks) {
-    struct sidecore_net *net = (struct sidecore_net *)calloc(1, sizeof *net);
+/* One line that says what an error of sidecore_net_attach means. */
+static inline const char *sidecore_net_attach_text(int error) {
+    switch (error < 0 ? -error : error) {
+    case 0:
+        return "attached";
+    case SIDECORE_NET_UNTRUSTED:
+        return "the engine there belongs to a user who is neither this one nor root; nothing was "
+               "sent to it";
+    case ENOENT:
+    case ECONNREFUSED:
+        return "no engine serves there; start one with `sidecore net up`";
+    case EACCES:
+        return "the engine refuses this user; `sidecore net status` says why";
+    case EPROTO:
+        return "the engine is of another version; use the same release for both";
+    case ETIMEDOUT:
+        return "the engine does not answer; is it stopped?";
+    default:
+        return strerror(error < 0 ? -error : error);
+    }
+}
+
+/* Connects to the engine at `path`, and looks whose it is. A socket, or a negative errno. */
+static inline int sidecore_net_connect_to_(const char *path, int64_t trusted_uid) {
+    struct { /* struct ucred, which strict standards hide */
+        int pid;
+        unsigned uid, gid;
+    } peer = {0, 0, 0};
+    socklen_t length = sizeof peer;
+    struct timeval patience = {5, 0};
     struct sockaddr_un address;
+    int error, sock;
+    if (strlen(path) >= sizeof address.sun_path) return -ENAMETOOLONG;
+    memset(&address, 0, sizeof address);
+    address.sun_family = AF_UNIX;
+    memcpy(address.sun_path, path, strlen(path));
+    sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (sock < 0) return -errno;
+    /* For as long as connect may wait where the engine is behind. */
+    setsockopt(sock, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+    if (connect(sock, (const struct sockaddr *)(const void *)&address, sizeof address) != 0)
+        error = errno == EAGAIN ? ETIMEDOUT : errno;
+    else if (getsockopt(sock, SOL_SOCKET, SIDECORE_NET_PEERCRED_, &peer, &length) != 0)
+        error = errno;
+    else if (peer.uid != 0 && peer.uid != (unsigned)geteuid() &&
+             (int64_t)peer.uid != trusted_uid)
+        error = SIDECORE_NET_UNTRUSTED;
+    else
+        return sock;
+    close(sock);
+    return -error;
+}
+
+/* The same where engines are by default: the own user's first, then the system's. */
+static inline int sidecore_net_connect_default_(int64_t trusted_uid) {
+    char path[sizeof(((struct sockaddr_un *)0)->sun_path)];
+    const char *runtime = getenv("XDG_RUNTIME_DIR");
+    const char *system_path = "/run/sidecore/net.sock";
+    unsigned uid = (unsigned)geteuid();
+    int sock, system_sock, length;
+    if (uid == 0) return sidecore_net_connect_to_(system_path, trusted_uid);
+    if (runtime && *runtime)
+        length = snprintf(path, sizeof path, "%s/sidecore/net.sock", runtime);
+    else
+        length = snprintf(path, sizeof path, "/tmp/sidecore-%u/net.sock", uid);
+    sock = length < (int)sizeof path ? sidecore_net_connect_to_(path, trusted_uid) : -ENAMETOOLONG;
+    if (sock >= 0) return sock;
+    system_sock = sidecore_net_connect_to_(system_path, trusted_uid);
+    return system_sock >= 0 ? system_sock : sock;
+}
+
+/* As sidecore_net_attach, and trusts an engine of `trusted_uid`, too; -1: of nobody else. */
+static inline int sidecore_net_attach_trusting(struct sidecore_net **out, const char *path,
+                                               uint32_t chunks, int64_t trusted_uid) {
+    struct sidecore_net *net = (struct sidecore_net *)calloc(1, sizeof *net);
     int failed = -ENOMEM;
     if (!net) return failed;
     net->socket = net->bell = -1;
@@ -525,17 +645,12 @@ static inline int sidecore_net_attach(struct sidecore_net **out, const char *pat
     net->free_chunks = (uint32_t *)malloc(chunks * sizeof(uint32_t) + 1);
     /* Each chunk is in it at most once, but for one that was moved and is lent again. */
     net->giving = (uint32_t *)malloc(2 * (size_t)chunks * sizeof(uint32_t) + 1);
-    memset(&address, 0, sizeof address);
-    address.sun_family = AF_UNIX;
     do {
         if (!net->free_chunks || !net->giving) break;
-        failed = -ENAMETOOLONG;
-        if (strlen(path) >= sizeof address.sun_path) break;
-        strcpy(address.sun_path, path);
-        net->socket = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-        if (net->socket < 0 ||
-            connect(net->socket, (struct sockaddr *)(void *)&address, sizeof address) < 0) {
-            failed = -errno;
+        net->socket = path ? sidecore_net_connect_to_(path, trusted_uid)
+                           : sidecore_net_connect_default_(trusted_uid);
+        if (net->socket < 0) {
+            failed = net->socket;
             break;
         }
         uint32_t question[8] = {0, 0, 1, SIDECORE_NET_VERSION_, chunks, 0, 0, 0};
@@ -555,7 +670,12 @@ static inline int sidecore_net_attach(struct sidecore_net **out, const char *pat
         message.msg_iovlen = 1;
         message.msg_control = control.bytes;
         message.msg_controllen = sizeof control.bytes;
+        struct pollfd polled = {net->socket, POLLIN, 0};
+        failed = -ETIMEDOUT;
+        if (poll(&polled, 1, 5000) != 1) break;
         ssize_t length = recvmsg(net->socket, &message, MSG_CMSG_CLOEXEC);
+        if (length < 0 && errno == ECONNRESET) /* said once, before what still waits */
+            length = recvmsg(net->socket, &message, MSG_CMSG_CLOEXEC);
         int files[2] = {-1, -1};
         struct cmsghdr *header = length > 0 ? CMSG_FIRSTHDR(&message) : NULL;
         if (header && header->cmsg_type == SCM_RIGHTS &&
@@ -571,9 +691,9 @@ static inline int sidecore_net_attach(struct sidecore_net **out, const char *pat
             answer[1] == (1 | (uint64_t)SIDECORE_NET_VERSION_ << 32) && answer[2] == chunks &&
             answer[3] == net->map_bytes && files[0] >= 0 && fstat(files[0], &about) == 0 &&
             (uint64_t)about.st_size == net->map_bytes &&
-            (fcntl(files[0], F_GET_SEALS) & F_SEAL_SHRINK)) {
+            (fcntl(files[0], 1034 /* F_GET_SEALS */) & 6) == 6 /* F_SEAL_SHRINK, F_SEAL_GROW */) {
             void *map = mmap(NULL, net->map_bytes, PROT_READ | PROT_WRITE,
-                             MAP_SHARED | MAP_POPULATE, files[0], 0);
+                             MAP_SHARED | SIDECORE_NET_POPULATE_, files[0], 0);
             failed = map == MAP_FAILED ? -errno : 0;
             if (!failed) net->map = (unsigned char *)map;
         }
@@ -589,6 +709,15 @@ static inline int sidecore_net_attach(struct sidecore_net **out, const char *pat
     }
     *out = net;
     return 0;
+}
+
+/* Attaches to the engine at `path` (NULL: where one is by default) with `chunks` chunks of 16 KiB
+ * for each direction. 0, or a negative errno, which sidecore_net_attach_text puts into words:
+ * -ENOENT and -ECONNREFUSED where no engine serves, -SIDECORE_NET_UNTRUSTED where somebody else
+ * does, -EACCES where it refuses, -EPROTO where it is of another version, -ETIMEDOUT after 5 s. */
+static inline int sidecore_net_attach(struct sidecore_net **out, const char *path,
+                                      uint32_t chunks) {
+    return sidecore_net_attach_trusting(out, path, chunks, -1);
 }
 
 /* ---- sockets -------------------------------------------------------------------------------- */
@@ -736,8 +865,8 @@ static inline ssize_t sidecore_net_write(struct sidecore_net *net, int64_t socke
     return done ? (ssize_t)done : failed;
 }
 
-/* Sends a datagram of up to 65,507 bytes (IPv6: 65,527); it is lost without a word where there is no
- * way. It takes a buffer for each SIDECORE_NET_CHUNK bytes. */
+/* Sends a datagram of up to 65,507 bytes (IPv6: 65,527); it is lost without a word where there is
+ * no way. It takes a buffer for each SIDECORE_NET_CHUNK bytes. */
 static inline int sidecore_net_send_to(struct sidecore_net *net, int64_t socket,
                                        struct sidecore_net_address peer, const void *source,
                                        size_t bytes) {
@@ -780,8 +909,8 @@ static inline int sidecore_net_abort(struct sidecore_net *net, int64_t socket) {
 }
 
 /* Sets an option of a session, or of a listener for its sessions to come: 1 no delay, 2 seconds of
- * silence before keepalive, 3 user timeout in milliseconds, 4 and 5 bytes of the send and the receive
- * buffer, 6 the largest segment. */
+ * silence before keepalive, 3 user timeout in milliseconds, 4 and 5 bytes of the send and the
+ * receive buffer, 6 the largest segment. */
 static inline int sidecore_net_set(struct sidecore_net *net, int64_t socket, uint32_t option,
                                    uint32_t value) {
     return sidecore_net_post_(net, 9, (uint32_t)socket, 0, value, SIDECORE_NET_NONE_, NULL,
@@ -807,7 +936,8 @@ static inline int sidecore_net_local(struct sidecore_net *net, int64_t socket,
     return 0;
 }
 
-/* The next socket to which something happened since it was last named; -EAGAIN where there is none. */
+/* The next socket to which something happened since it was last named; -EAGAIN where there is
+ * none. */
 static inline int64_t sidecore_net_next_ready(struct sidecore_net *net) {
     while (net->ready_count) {
         int64_t number = net->ready[net->ready_first];

@@ -1,35 +1,36 @@
 //! The polling loop: a NIC, a stack, and the applications, on one core.
 //!
-//! A round: a batch of frames in, what follows from them, the applications' requests, timers, frames
-//! out; what the stack sends to itself is dealt with in the same round, so that two applications of
-//! one engine do not wait for the NIC, which may cost a system call. It never waits in a round. After
-//! a round in which nothing happened it polls again at once, for as long as [`EngineOptions::grace`]
-//! says; then it sleeps on the NIC's descriptor and the applications' bell until something comes or a
-//! timer is due, if the NIC can wake it. While nothing happens and no timer is due, a round is a look
-//! at the NIC and at each application's ring, so that a request is seen soon.
+//! A round: a batch of frames in, what follows from them, the applications' requests, timers,
+//! frames out; what the stack sends to itself is dealt with in the same round, so that two
+//! applications of one engine do not wait for the NIC, which may cost a system call. It never waits
+//! in a round. After a round in which nothing happened it polls again at once, for as long as
+//! [`EngineOptions::grace`] says; then it sleeps on the NIC's descriptor and the applications' bell
+//! until something comes or a timer is due, if the NIC can wake it. While nothing happens and no
+//! timer is due, a round is a look at the NIC and at each application's ring, so that a request is
+//! seen soon.
 //!
 //! Why here: `net up`, tests and benches run the same loop. Must stay true: one thread; everything
-//! that could wait is somebody else's (`sock::control`); the stack's state only changes by a frame, a
-//! call that is counted as work, or a timer.
+//! that could wait is somebody else's (`sock::control`); the stack's state only changes by a frame,
+//! a call that is counted as work, or a timer.
 
 mod loopback;
 
+use crate::Counters;
+use crate::Stack;
 use crate::nic::{Intake, Nic, NicError, Received, Room};
 use crate::sock::server::{ClientStatus, Server};
-use crate::stack::Stack;
-use crate::stack::counters::Counters;
 use loopback::Loopback;
 use serde::Serialize;
 use sidecore_sys::{SysError, clock, local_socket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How the loop runs.
+/// Options of the loop.
 #[derive(Debug, Clone, Copy)]
 pub struct EngineOptions {
     /// Frames that one round takes in.
     pub batch: usize,
-    /// How long it polls without work before it sleeps; none: it never sleeps.
+    /// Polling time without work before the loop sleeps; none: it never sleeps.
     pub grace: Option<Duration>,
 }
 
@@ -42,7 +43,7 @@ impl Default for EngineOptions {
     }
 }
 
-/// What ends the loop but being told to.
+/// Error that ends the loop.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
@@ -54,7 +55,7 @@ pub enum EngineError {
     Sys(#[from] SysError),
 }
 
-/// What the loop did.
+/// Counters of the loop.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct EngineStatus {
     /// Rounds in which something happened.
@@ -78,7 +79,7 @@ pub struct Engine<N> {
     nic: N,
     /// The NIC's hardware address.
     address: [u8; 6],
-    /// Whether the NIC can put payload where the stack wants it.
+    /// The NIC splits headers and payload (header-data split).
     splits: bool,
     stack: Stack,
     server: Option<Server>,
@@ -93,8 +94,8 @@ pub struct Engine<N> {
     loopback: Loopback,
 }
 
-/// What the stages of a round cost, counted in some rounds for all: a look at the counter costs as
-/// much as a look at an application's ring.
+/// Cycles spent in the stages of a round, sampled in some rounds: reading the counter costs as much
+/// as looking at an application's ring.
 #[derive(Debug)]
 struct Stages {
     mark: Option<u64>,
@@ -183,6 +184,9 @@ struct StackReport {
     control_sent: u64,
     segments_sent: u64,
     malformed: u64,
+    martians: u64,
+    source_routed: u64,
+    options_refused: u64,
     bad_checksums: u64,
     fragments_received: u64,
     packets_reassembled: u64,
@@ -244,15 +248,15 @@ impl<N: Nic> Engine<N> {
         &mut self.stack
     }
 
-    /// What the loop did.
+    /// Counters of the loop.
     #[must_use]
     pub fn status(&self) -> EngineStatus {
         self.status
     }
 
-    /// Runs until `stop`, with `local` called in every round, some times more than once, for sockets of
-    /// this process: it returns how much it did, 0 only where it changed nothing. To be woken from a
-    /// sleep, `stop`'s setter waits at most [`NAP_MAX`].
+    /// Runs until `stop`, with `local` called in every round, some times more than once, for
+    /// sockets of this process: it returns how much it did, 0 only where it changed nothing. To be
+    /// woken from a sleep, `stop`'s setter waits at most [`NAP_MAX`].
     ///
     /// # Errors
     /// [`EngineError`] when the NIC is gone.
@@ -293,11 +297,15 @@ impl<N: Nic> Engine<N> {
                 stack.receive(now_ns, frame);
             })?
         };
+        let mut looped = 0;
         for _ in 0..PASSES_MAX {
             if work > 0 || !self.loopback.is_empty() {
                 let now_ns = *now_ns.get_or_insert_with(|| since_ns(epoch_ns));
-                work += self.loopback.receive(now_ns, &mut self.stack);
-                self.stack.settle();
+                let left = LOOPED_FRAMES_MAX - looped;
+                let taken = self.loopback.receive(now_ns, &mut self.stack, left);
+                looped += taken;
+                work += taken;
+                self.stack.process_staged();
             }
             stages.end(0);
             work += local(&mut self.stack);
@@ -314,7 +322,8 @@ impl<N: Nic> Engine<N> {
             if work == 0 {
                 self.begin_quiet(now_ns);
             }
-            if self.loopback.is_empty() {
+            // What is left waits for the next round: the NIC and the applications come between.
+            if self.loopback.is_empty() || looped == LOOPED_FRAMES_MAX {
                 break;
             }
         }
@@ -363,7 +372,7 @@ impl<N: Nic> Engine<N> {
         }
     }
 
-    /// Whether nothing happened since a moment at which nothing was to be done, and no timer is due.
+    /// True within a time found to be without work, before the next timer is due.
     fn is_quiet(&self) -> bool {
         let quiet = self.quiet.as_ref();
         quiet.is_some_and(|quiet| clock::cycles().wrapping_sub(quiet.from_cycles) < quiet.cycles)
@@ -449,6 +458,9 @@ impl From<Counters> for StackReport {
             control_sent: counters.control_sent,
             segments_sent: counters.segments_sent,
             malformed: counters.malformed,
+            martians: counters.martians,
+            source_routed: counters.source_routed,
+            options_refused: counters.options_refused,
             bad_checksums: counters.bad_checksums,
             fragments_received: counters.fragments_received,
             packets_reassembled: counters.packets_reassembled,
@@ -494,11 +506,13 @@ fn since_ns(epoch_ns: u64) -> u64 {
 
 /// Of so many rounds, one is counted for all.
 const ROUNDS_A_COUNT: u64 = 16;
-/// How often one round deals with what the stack sent to itself.
+/// Loopback passes of one round, at most.
 const PASSES_MAX: usize = 4;
+/// Frames that one round takes from the loopback, over all its passes.
+const LOOPED_FRAMES_MAX: usize = 1024;
 /// So long the stack's timers are not looked at, at most, while nothing happens.
 const QUIET_NS_MAX: u64 = 1_000_000;
-/// The longest sleep: so long a word to stop may take to be heard.
+/// The longest sleep, and so the longest delay of a stop request.
 pub const NAP_MAX: Duration = Duration::from_millis(100);
 /// A shorter one is not worth two system calls.
 const NAP_MIN: Duration = Duration::from_micros(20);

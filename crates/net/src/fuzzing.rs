@@ -1,73 +1,120 @@
-//! The whole receive path under damaged and hostile frames. For the fuzzer and its bounded run; not
-//! part of the interface.
+//! A hostile application: whatever it writes into its segment, the engine does not panic, others
+//! are served as before, and what it had is given back when it is cut off.
 //!
-//! A [`Target`] is a stack with a listener, a UDP socket and an honest peer (another stack). Each
-//! input is a frame that the honest pair really exchanged, mutated, with its checksums put right again
-//! half of the time, so that mutations reach what lies behind them. After each input the honest pair
-//! goes on talking; what must hold is in [`Target::input`].
+//! A [`Target`] is a stack with sockets for other processes, an honest application on them, and a
+//! peer stack that echoes. Each input is a request with fields of the hostile one's choice, or
+//! words that it writes anywhere into its segment. What must hold is in [`Target::input`].
+//! [`fuzz_requests`] does the same with decisions from bytes, and [`fuzz_configuration`] reads what
+//! `sidecore net up` is given.
 
-pub mod requests;
-
-use crate::checksum::{Sum, pseudo};
 use crate::nic::{Capabilities, Outgoing, Received, ReceivedChecksum};
-use crate::stack::reassembly::{BYTES_MAX, DATAGRAMS_MAX};
-use crate::wire::fragment;
-use crate::wire::ip::{self, Bad};
-use crate::{Cidr, Config, ListenerId, SessionId, Stack, UdpId};
-use sidecore_random::Random;
+use crate::sock::control::Mailbox;
+use crate::sock::layout::{
+    CHUNK_BYTES, CHUNKS, EVENTS, Entry, Event, NO_CHUNK, REQUESTS, Request, segment_bytes,
+};
+use crate::sock::ring::{Reader, Writer};
+use crate::sock::server::{Attachment, Server};
+use crate::{Cidr, Config, Event as StackEvent, ListenerId, Stack};
+use sidecore_random::choices::Choices;
+use sidecore_sys::local_socket::Peer;
+use sidecore_sys::{SharedMap, Sharing};
+use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Frames that are kept as seeds.
-const SEEDS_MAX: usize = 512;
-/// Sessions of the fuzzed stack: few, so that exhaustion is reached.
 const SESSIONS: usize = 64;
+/// No session, no socket.
+const NONE: u32 = u32::MAX;
+const CHUNKS_EACH: u32 = 8;
+/// Bytes of an honest request.
+const REQUEST_BYTES: usize = 200;
+/// Inputs within which the honest application gets on by one request at least.
+const PATIENCE: u64 = 4_000;
 
-/// A stack under fire.
+/// An engine's sockets under fire.
 pub struct Target {
     stack: Stack,
     peer: Stack,
-    listener: ListenerId,
-    udp: UdpId,
-    /// Of the honest peer.
-    peer_udp: UdpId,
-    sessions: Vec<SessionId>,
-    clients: Vec<SessionId>,
-    seeds: Vec<Vec<u8>>,
-    random: Random,
+    echo: ListenerId,
+    server: Server,
+    hostile: Hostile,
+    honest: Honest,
+    choices: Choices,
     now_ns: u64,
     inputs: u64,
+    /// Times that the hostile application was cut off.
+    cut_off: u64,
     scratch: Vec<u8>,
+}
+
+struct Hostile {
+    attachment: Arc<Attachment>,
+    requests: Writer,
+    events: Reader,
+    /// Numbers of its sockets, from events.
+    sockets: Vec<u32>,
+    /// Receive chunks that it holds.
+    held: Vec<u32>,
+}
+
+struct Honest {
+    attachment: Arc<Attachment>,
+    requests: Writer,
+    events: Reader,
+    socket: Option<u32>,
+    connected: bool,
+    /// Of the current request: bytes that came back, and whether its chunk has.
+    got: usize,
+    sent: bool,
+    give: u32,
+    done: u64,
+    done_at_input: u64,
+}
+
+#[expect(clippy::expect_used, reason = "a broken set-up is to be seen at once")]
+fn attach(server: &mut Server, pid: i32) -> Arc<Attachment> {
+    let bytes = segment_bytes(CHUNKS_EACH);
+    let attachment = Arc::new(Attachment {
+        map: SharedMap::create("sidecore-fuzz", bytes, Sharing::ReadWrite).expect("memory"),
+        charge: None,
+        chunks: CHUNKS_EACH,
+        peer: Peer {
+            pid,
+            uid: 0,
+            gid: 0,
+        },
+        gone: AtomicBool::new(false),
+    });
+    server.admit(Arc::clone(&attachment));
+    attachment
 }
 
 impl Target {
     /// A target whose every step follows from `seed`.
     ///
     /// # Panics
-    /// Where no memory is left.
+    /// If memory is exhausted.
     #[must_use]
-    #[expect(clippy::expect_used, reason = "a broken set-up is to be seen at once")]
     pub fn new(seed: u64) -> Self {
+        Self::with(seed, Choices::seeded(seed))
+    }
+
+    #[expect(clippy::expect_used, reason = "a broken set-up is to be seen at once")]
+    fn with(seed: u64, choices: Choices) -> Self {
         let stack = |number: u8| {
-            let address = |address| Cidr {
-                address,
-                prefix_bits: if matches!(address, IpAddr::V4(_)) {
-                    24
-                } else {
-                    64
-                },
-            };
             let config = Config {
-                addresses: vec![
-                    address(IpAddr::from([10, 0, 0, number])),
-                    address(IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, u16::from(number)])),
-                ],
-                autoconfigure: true,
+                addresses: vec![Cidr {
+                    address: IpAddr::from([10, 0, 0, number]),
+                    prefix_bits: 24,
+                }],
                 seed: seed ^ u64::from(number) << 56,
-                sessions_max: SESSIONS,
-                buffers_bytes: 64 << 20,
-                send_bytes: 64 << 10,
-                receive_bytes: 64 << 10,
+                sessions_max: SESSIONS * usize::from(number),
+                buffers_bytes: 256 << 20,
+                send_bytes: 32 << 10,
+                receive_bytes: 32 << 10,
                 window_scale: 2,
+                time_wait_ms: 50,
                 ..Config::default()
             };
             let nic = Capabilities {
@@ -79,239 +126,406 @@ impl Target {
             };
             Stack::new(config, &nic).expect("memory for a stack")
         };
-        let mut fuzzed = stack(1);
-        let any = SocketAddr::from(([0_u16; 8], 80));
-        let listener = fuzzed.listen(any, 8).expect("a listener");
-        let udp = fuzzed.bind_udp(any).expect("a socket");
         let mut peer = stack(2);
-        let peer_udp = peer.bind_udp(any).expect("a socket");
-        let group = IpAddr::from([224, 0, 0, 99]);
-        fuzzed.join(group).expect("a group");
+        let echo = peer.listen(SocketAddr::from(([10, 0, 0, 2], 7)), 64);
+        let (mailbox, bell) = Mailbox::new().expect("descriptors");
+        let mut server = Server::new(mailbox, bell);
+        let hostile = Hostile::new(attach(&mut server, 1));
+        let honest = Honest::new(attach(&mut server, 2));
         Self {
-            stack: fuzzed,
+            stack: stack(1),
             peer,
-            listener,
-            udp,
-            peer_udp,
-            sessions: Vec::new(),
-            clients: Vec::new(),
-            seeds: Vec::new(),
-            random: Random::new(seed),
+            echo: echo.expect("a listener"),
+            server,
+            hostile,
+            honest,
+            choices,
             now_ns: 1_000_000_000,
             inputs: 0,
-            scratch: vec![0; 4096],
+            cut_off: 0,
+            scratch: vec![0; 32 << 10],
         }
     }
 
-    /// One mutated frame, and what the application and the honest peer do meanwhile.
+    /// One thing that the hostile application does, and what the engine and the others do then,
+    /// some of the time.
     ///
     /// # Panics
-    /// When something does not hold that must, whatever comes in: that is what it is for.
+    /// When something does not hold that must: that is what it is for.
     pub fn input(&mut self) {
         self.inputs += 1;
-        if self.seeds.len() < 16 || self.inputs.is_multiple_of(64) {
-            self.talk();
+        match self.choices.below(64) {
+            0 => self.hostile.scribble(&mut self.choices),
+            _ => self.hostile.ask(&mut self.choices),
         }
-        let at = self.random.below(self.seeds.len() as u64) as usize;
-        let mut frame = self.seeds[at].clone();
-        mutate(&mut frame, &mut self.random);
-        let hop = [1_000, 1_000_000, 300_000_000, 5_000_000_000];
-        if self.random.below(16) == 0 {
-            self.now_ns += self.random.below(hop[(self.inputs % 4) as usize]);
+        if self.choices.below(4) == 0 {
+            self.engine_round();
         }
-        self.put(&mut frame);
-        if self.random.below(8) == 0 {
-            self.serve();
-            let mut out = 0;
-            self.stack.transmit(self.now_ns, &mut |frame| {
-                check(frame);
-                out += 1;
-                out < 512
-            });
-        }
-        assert!(self.stack.sessions() <= SESSIONS);
-        let (datagrams, bytes) = self.stack.fragments_held();
-        assert!(datagrams <= DATAGRAMS_MAX && bytes <= BYTES_MAX, "{bytes}");
     }
 
-    /// The honest peer opens, writes, closes; what both say becomes seeds.
-    #[expect(clippy::expect_used, reason = "what fails here is what is looked for")]
-    fn talk(&mut self) {
-        let r = self.random.bits();
-        if self.clients.len() < 4 || r.is_multiple_of(8) {
-            let own = r >> 8 & 1;
-            let to = if own == 0 {
-                SocketAddr::from(([10, 0, 0, 1], 80))
-            } else {
-                SocketAddr::from(([0xfd00, 0, 0, 0, 0, 0, 0, 1], 80))
-            };
-            if let Ok(client) = self.peer.connect(to, None) {
-                self.clients.push(client);
+    /// Rounds of the engine and turns of the other parties.
+    fn engine_round(&mut self) {
+        self.honest.go_on();
+        self.server.poll(&mut self.stack);
+        self.carry();
+        self.hostile.apply_event();
+        if self.honest.apply_event() {
+            self.honest.done_at_input = self.inputs;
+        }
+        assert!(
+            !self.honest.attachment.gone.load(Ordering::Acquire),
+            "an honest application was cut off"
+        );
+        assert!(
+            self.inputs - self.honest.done_at_input < PATIENCE,
+            "an honest application does not get on: {} requests done",
+            self.honest.done
+        );
+        if self.hostile.attachment.gone.load(Ordering::Acquire) {
+            self.cut_off += 1;
+            // Nothing of it is left: the honest one's session, and what is still being closed.
+            assert_eq!(self.server.status().count(), 1);
+            self.hostile = Hostile::new(attach(&mut self.server, 1));
+        }
+        assert_eq!(self.server.violations(), self.cut_off);
+    }
+
+    /// Another hostile application in the place of the last, which may have left anything behind;
+    /// first the honest one must get an answer beside what that one still has in its rings.
+    fn begin_anew(&mut self, choices: Choices) {
+        self.choices = Choices::of(&[]);
+        let done = self.honest.done;
+        for round in 0.. {
+            assert!(round < ROUNDS, "an honest application does not get on");
+            self.engine_round();
+            if self.honest.done > done {
+                break;
+            }
+            if round > 50 {
+                // A retransmission may be due: somebody else's frames filled the queues.
+                self.now_ns += 10_000_000;
             }
         }
-        if let Some(&client) = self.clients.get(r as usize >> 16 & 7) {
-            let len = (r >> 20 & 0xfff) as usize;
-            // It may have been reset by a forged segment.
-            let _ = self.peer.write(client, &self.scratch[..len]);
-            if r >> 40 & 15 == 0 {
-                self.clients.retain(|&other| other != client);
-                self.peer.close(client).expect("was open");
+        self.hostile.attachment.gone.store(true, Ordering::Release);
+        self.server.take_control_messages(&mut self.stack);
+        assert_eq!(self.server.status().count(), 1, "it was not let go of");
+        self.hostile = Hostile::new(attach(&mut self.server, 1));
+        self.carry();
+        self.honest.done_at_input = self.inputs;
+        self.choices = choices;
+    }
+
+    /// Times that the hostile application was cut off, and bytes that the honest one echoed.
+    #[must_use]
+    pub fn progress(&self) -> (u64, u64) {
+        (self.cut_off, self.honest.done)
+    }
+
+    /// Frames both ways, and what the engine's stack sends to itself; the peer echoes.
+    fn carry(&mut self) {
+        self.now_ns += 20_000;
+        if self.choices.below(64) == 0 {
+            self.now_ns += self.choices.below(2_000_000_000);
+        }
+        for _ in 0..2 {
+            let mut frames = Vec::new();
+            self.stack.transmit(self.now_ns, &mut |frame| {
+                frames.push(whole(frame));
+                frames.len() < 256
+            });
+            for mut bytes in frames {
+                let to = if bytes[5] == 1 {
+                    &mut self.stack
+                } else {
+                    &mut self.peer
+                };
+                to.receive(self.now_ns, received(&mut bytes));
             }
-        }
-        if r >> 44 & 3 == 0 {
-            self.talk_in_datagrams(r >> 48);
-        }
-        for _ in 0..4 {
-            self.now_ns += 20_000;
-            let mut frames: Vec<Vec<u8>> = Vec::new();
+            self.stack.process_staged();
+            self.peer.process_staged();
+            self.echo();
+            let mut frames = Vec::new();
             self.peer.transmit(self.now_ns, &mut |frame| {
-                frames.push([frame.header, frame.payload[0], frame.payload[1]].concat());
+                frames.push(whole(frame));
                 true
             });
             for mut bytes in frames {
-                self.keep(&bytes);
-                self.put(&mut bytes);
+                self.stack.receive(self.now_ns, received(&mut bytes));
             }
-            self.serve();
-            let mut frames: Vec<Vec<u8>> = Vec::new();
-            self.stack.transmit(self.now_ns, &mut |frame| {
-                check(frame);
-                frames.push([frame.header, frame.payload[0], frame.payload[1]].concat());
-                frames.len() < 512
-            });
-            for mut bytes in frames {
-                let mut turned = bytes.clone();
-                turn(&mut turned);
-                self.keep(&turned);
-                let received = Received {
-                    bytes: &mut bytes,
-                    checksum: ReceivedChecksum::Unknown,
-                    segment_bytes: None,
-                };
-                self.peer.receive(self.now_ns, received);
-            }
-            self.peer.settle();
+            self.stack.process_staged();
         }
-        let peer = &mut self.peer;
-        self.clients.retain(|&client| {
-            let mut bytes = [0; 2048];
-            let open = peer.read(client, &mut bytes).is_ok();
-            if !open {
-                let _ = peer.close(client);
-            }
-            open
-        });
-        while self.peer.next_event().is_some() {}
     }
 
-    /// A frame comes in, from one kind of NIC or another.
-    fn put(&mut self, frame: &mut [u8]) {
-        if self.random.below(4) == 0 {
-            self.put_split(frame);
+    #[expect(clippy::expect_used, reason = "what fails here is what is looked for")]
+    fn echo(&mut self) {
+        let peer = &mut self.peer;
+        while peer.accept(self.echo).expect("listens").is_some() {}
+        while let Some(event) = peer.next_event() {
+            let StackEvent::Session(id) = event else {
+                continue;
+            };
+            while let Ok(count @ 1..) = peer.read(id, &mut self.scratch) {
+                // What does not fit is the hostile one's, who reads nothing.
+                let _ = peer.write(id, &self.scratch[..count]);
+            }
+            if peer.readiness(id).expect("open").end_of_input {
+                peer.close(id).expect("open");
+            }
+        }
+        while peer.accept(self.echo).expect("listens").is_some() {}
+    }
+}
+
+/// Plays what `bytes` decide against a target that is kept from one call to the next; the hostile
+/// application is another one each time.
+///
+/// # Panics
+/// When something does not hold that must.
+pub fn fuzz_requests(bytes: &[u8]) {
+    thread_local! {
+        static TARGET: RefCell<Option<Target>> = const { RefCell::new(None) };
+    }
+    TARGET.with_borrow_mut(|target| {
+        let target = target.get_or_insert_with(|| Target::new(1));
+        target.begin_anew(Choices::of(bytes));
+        for _ in 0..INPUTS_MAX {
+            if target.choices.is_over() {
+                break;
+            }
+            target.input();
+        }
+        target.engine_round();
+    });
+}
+
+/// Reads a configuration as far as it goes without a NIC: true where it was taken.
+///
+/// # Panics
+/// When a stack refuses it without an error.
+pub fn fuzz_configuration(text: &str) -> bool {
+    crate::setup::try_out(text).is_ok()
+}
+
+/// Inputs of one run from bytes.
+const INPUTS_MAX: usize = 256;
+/// Rounds of the engine within which an honest request is answered.
+const ROUNDS: usize = 2_000;
+
+fn whole(frame: &Outgoing<'_>) -> Vec<u8> {
+    [frame.header, frame.payload[0], frame.payload[1]].concat()
+}
+
+fn received(bytes: &mut [u8]) -> Received<'_> {
+    Received {
+        bytes,
+        checksum: ReceivedChecksum::Unknown,
+        segment_bytes: None,
+    }
+}
+
+impl Hostile {
+    fn new(attachment: Arc<Attachment>) -> Self {
+        Self {
+            attachment,
+            requests: Writer::new(REQUESTS),
+            events: Reader::new(EVENTS),
+            sockets: Vec::new(),
+            held: Vec::new(),
+        }
+    }
+
+    /// A request that may make sense.
+    fn ask(&mut self, choices: &mut Choices) {
+        let odd = choices.below(200) == 0;
+        let any = choices.bits() as u32;
+        let pick = |list: &[u32], choices: &mut Choices| match list.len() {
+            0 => any & 3,
+            count => list[choices.below(count as u64) as usize],
+        };
+        let kind = match choices.below(24) {
+            0 => Request::Listen as u32,
+            1..4 => Request::Connect as u32,
+            4 => Request::BindUdp as u32,
+            5..14 => Request::Send as u32,
+            14 => Request::Shutdown as u32,
+            15 => Request::Close as u32,
+            16 => Request::Abort as u32,
+            17 => Request::Option as u32,
+            18 => Request::Credit as u32,
+            _ => Request::Give as u32,
+        };
+        let give = match self.held.len() {
+            0 => NO_CHUNK,
+            count if choices.below(2) == 0 => {
+                self.held.swap_remove(choices.below(count as u64) as usize)
+            }
+            _ => NO_CHUNK,
+        };
+        let host = [1, 2, 2, 3, 255][choices.below(5) as usize];
+        let port = [7, 7, 80, 0, any as u16][choices.below(5) as usize];
+        let entry = Entry {
+            kind: if odd { any } else { kind },
+            tag: any,
+            socket: if choices.below(20) == 0 {
+                any
+            } else {
+                pick(&self.sockets, choices)
+            },
+            bytes: if odd {
+                any
+            } else {
+                any % (CHUNK_BYTES as u32 + 1)
+            },
+            chunk: if odd {
+                any
+            } else {
+                choices.below(CHUNKS_EACH.into()) as u32
+            },
+            give: if odd { any } else { give },
+            argument: if choices.below(4) == 0 { any } else { any % 12 },
+            ..Entry::default()
+        };
+        let entry = entry.at(SocketAddr::from(([10, 0, 0, host], port)));
+        // A chunk that is under way already, or a full ring: the engine's answer to that is looked
+        // for.
+        let _ = self.requests.write(self.attachment.map.slice(), &entry);
+    }
+
+    /// Words anywhere: entries, turns, positions, flags, chunks.
+    fn scribble(&mut self, choices: &mut Choices) {
+        let memory = self.attachment.map.slice();
+        let near = [0, 128, 256, 384, 512, REQUESTS.0, EVENTS.0, CHUNKS];
+        let at = match choices.below(2) {
+            0 => near[choices.below(near.len() as u64) as usize] + 8 * choices.below(32) as usize,
+            _ => choices.below(segment_bytes(CHUNKS_EACH) as u64 / 8) as usize * 8,
+        };
+        let word = match choices.below(3) {
+            0 => choices.bits(),
+            1 => choices.below(4096),
+            _ => u64::MAX,
+        };
+        memory.write_at(at.min(memory.len() - 8), &word.to_ne_bytes());
+    }
+
+    /// Takes its events, as far as it can make sense of what it has scribbled over.
+    fn apply_event(&mut self) {
+        while let Some(entry) = self.events.read(self.attachment.map.slice()) {
+            match Event::from_number(entry.kind) {
+                Some(Event::Opened) if entry.argument == 0 => self.sockets.push(entry.socket),
+                Some(Event::Accepted) => self.sockets.push(entry.socket),
+                Some(Event::Received) => self.held.push(entry.chunk),
+                _ => {}
+            }
+        }
+        if self.sockets.len() > SESSIONS {
+            self.sockets.remove(0);
+        }
+    }
+}
+
+impl Honest {
+    fn new(attachment: Arc<Attachment>) -> Self {
+        Self {
+            attachment,
+            requests: Writer::new(REQUESTS),
+            events: Reader::new(EVENTS),
+            socket: None,
+            connected: false,
+            got: REQUEST_BYTES,
+            sent: true,
+            give: NONE,
+            done: 0,
+            done_at_input: 0,
+        }
+    }
+
+    fn pattern(&self) -> [u8; REQUEST_BYTES] {
+        std::array::from_fn(|at| (at as u64 * 7 + self.done) as u8)
+    }
+
+    /// Its next request, where one is due.
+    #[expect(clippy::expect_used, reason = "what fails here is what is looked for")]
+    fn go_on(&mut self) {
+        let due = self.sent && self.got == REQUEST_BYTES;
+        if self.socket.is_some() && (!self.connected || !due) {
             return;
         }
-        let received = Received {
-            bytes: frame,
-            checksum: ReceivedChecksum::Unknown,
-            segment_bytes: None,
-        };
-        self.stack.receive(self.now_ns, received);
-    }
-
-    /// A frame as a NIC hands it in that puts what lies behind some headers into a session's ring, whether
-    /// it belongs there or not.
-    fn put_split(&mut self, frame: &mut [u8]) {
-        let r = self.random.bits();
-        if let Some(&session) = self.sessions.get(r as usize % self.sessions.len().max(1)) {
-            let header_bytes = [66, 66, 86, 86, 54, 67][(r >> 32) as usize % 6];
-            self.stack.expect_at(session, header_bytes);
-        }
-        let mut split = false;
-        if let Some(room) = self.stack.room()
-            && let Some(behind) = frame.get_mut(room.header_bytes..)
-            && !behind.is_empty()
-        {
-            let [first, second] = room.payload;
-            let count = behind.len().min(first.len());
-            first[..count].copy_from_slice(&behind[..count]);
-            second[..behind.len() - count].copy_from_slice(&behind[count..]);
-            behind.fill(0xee);
-            split = true;
-        }
-        let received = Received {
-            bytes: frame,
-            checksum: match r >> 48 & 1 {
-                0 => ReceivedChecksum::Unknown,
-                _ => ReceivedChecksum::Verified,
-            },
-            segment_bytes: None,
-        };
-        if split {
-            self.stack.receive_split(self.now_ns, received);
-        } else {
-            self.stack.receive(self.now_ns, received);
-        }
-    }
-
-    /// Some are longer than a packet of the link.
-    fn talk_in_datagrams(&mut self, r: u64) {
-        let to = if r & 1 == 0 {
-            SocketAddr::from(([10, 0, 0, 1], 80))
-        } else {
-            SocketAddr::from(([0xfd00, 0, 0, 0, 0, 0, 0, 1], 80))
-        };
-        let len = (r >> 1 & 0xfff) as usize;
-        // The queue may be full.
-        let _ = self.peer.send_to(self.peer_udp, to, &self.scratch[..len]);
-        let peer = &mut self.peer;
-        while let Ok(Some(_)) = peer.receive_from(self.peer_udp, &mut self.scratch) {}
-    }
-
-    fn keep(&mut self, bytes: &[u8]) {
-        if self.seeds.len() < SEEDS_MAX {
-            self.seeds.push(bytes.to_vec());
-        } else {
-            let at = self.random.below(SEEDS_MAX as u64) as usize;
-            self.seeds[at] = bytes.to_vec();
-        }
-    }
-
-    /// The application on the fuzzed stack: echoes, and closes now and then.
-    #[expect(clippy::expect_used, reason = "what fails here is what is looked for")]
-    fn serve(&mut self) {
-        self.stack.settle();
-        while let Some(session) = self.stack.accept(self.listener).expect("listens") {
-            self.sessions.push(session);
-        }
-        let close = self.random.below(64) as usize;
-        let mut at = 0;
-        while at < self.sessions.len() {
-            let session = self.sessions[at];
-            let read = self.stack.read(session, &mut self.scratch);
-            let readiness = self.stack.readiness(session).expect("open");
-            if let Ok(count @ 1..) = read {
-                let _ = self.stack.write(session, &self.scratch[..count]);
+        let memory = self.attachment.map.slice();
+        let entry = match self.socket {
+            None => {
+                // Asked for once; the answer is what it waits for now.
+                self.socket = Some(NONE);
+                Entry {
+                    kind: Request::Connect as u32,
+                    ..Entry::default()
+                }
+                .at(SocketAddr::from(([10, 0, 0, 2], 7)))
             }
-            self.stack.info(session).expect("open");
-            if readiness.closed || readiness.end_of_input || at == close {
-                self.stack.close(session).expect("open");
-                self.sessions.swap_remove(at);
-            } else {
-                at += 1;
+            Some(socket) => {
+                memory.write_at(CHUNKS, &self.pattern());
+                (self.got, self.sent) = (0, false);
+                Entry {
+                    kind: Request::Send as u32,
+                    socket,
+                    bytes: REQUEST_BYTES as u32,
+                    chunk: 0,
+                    give: std::mem::replace(&mut self.give, NO_CHUNK),
+                    ..Entry::default()
+                }
+            }
+        };
+        let written = self.requests.write(memory, &entry);
+        assert!(written.expect("an honest engine"), "room for a request");
+    }
+
+    /// Takes its events; true if a request was answered.
+    fn apply_event(&mut self) -> bool {
+        let mut answered = false;
+        while let Some(entry) = self.events.read(self.attachment.map.slice()) {
+            match Event::from_number(entry.kind) {
+                Some(Event::Opened) => {
+                    assert_eq!(entry.argument, 0, "it was first");
+                    self.socket = Some(entry.socket);
+                }
+                Some(Event::Connected) => self.connected = true,
+                Some(Event::Sent) => {
+                    assert_eq!((entry.chunk, entry.argument), (0, 0));
+                    self.sent = true;
+                }
+                Some(Event::Received) => {
+                    assert!(entry.chunk < CHUNKS_EACH);
+                    let chunk = (CHUNKS_EACH + entry.chunk) as usize;
+                    let mut bytes = vec![0; entry.bytes as usize];
+                    let at = CHUNKS + chunk * CHUNK_BYTES;
+                    self.attachment.map.slice().read_at(at, &mut bytes);
+                    assert_eq!(
+                        bytes,
+                        self.pattern()[self.got..][..bytes.len()],
+                        "other bytes"
+                    );
+                    self.got += bytes.len();
+                    self.give_back(entry.chunk);
+                    if self.got == REQUEST_BYTES {
+                        self.done += 1;
+                        answered = true;
+                    }
+                }
+                other => panic!("an honest session was notified {other:?}, {entry:?}"),
             }
         }
-        let datagram = self.stack.receive_from(self.udp, &mut self.scratch);
-        if let Ok(Some((from, _, len))) = datagram {
-            let len = len.min(self.scratch.len());
-            let _ = self.stack.send_to(self.udp, from, &self.scratch[..len]);
-        }
-        while self.stack.next_event().is_some() {}
+        answered
     }
 
-    /// What the stack has counted: so that the run can show how far inputs got.
-    #[must_use]
-    pub fn counters(&self) -> crate::Counters {
-        self.stack.counters()
+    fn give_back(&mut self, chunk: u32) {
+        if self.give != NO_CHUNK {
+            let entry = Entry {
+                kind: Request::Give as u32,
+                give: self.give,
+                ..Entry::default()
+            };
+            let _ = self.requests.write(self.attachment.map.slice(), &entry);
+        }
+        self.give = chunk;
     }
 }
 
@@ -321,172 +535,18 @@ impl std::fmt::Debug for Target {
     }
 }
 
-/// What we send is well-formed, whatever came in.
-#[expect(clippy::expect_used, reason = "what fails here is what is looked for")]
-fn check(frame: &Outgoing<'_>) {
-    let bytes = [frame.header, frame.payload[0], frame.payload[1]].concat();
-    assert!(bytes.len() <= 14 + 1500, "a frame of {} bytes", bytes.len());
-    let packet = match bytes[12..14] {
-        [8, 0] => ip::parse_v4(&bytes[14..]),
-        [0x86, 0xdd] => ip::parse_v6(&bytes[14..]),
-        _ => return,
-    };
-    if packet == Err(Bad::Fragment) {
-        if bytes[12] == 8 {
-            fragment::parse_v4(&bytes[14..]).expect("a fragment");
-        } else {
-            fragment::parse_v6(&bytes[14..]).expect("a fragment");
-        }
-        return;
-    }
-    let packet = packet.expect("a packet");
-    if packet.protocol == ip::TCP || packet.protocol == ip::UDP {
-        let payload = &bytes[14 + packet.start..14 + packet.end];
-        let sum = pseudo(&packet.source, &packet.destination, packet.protocol)
-            .plus_word(payload.len() as u16)
-            .plus(Sum::of(payload));
-        assert!(sum.is_right(), "a wrong checksum");
-    }
-}
-
-/// Makes a frame that we sent one that comes to us: its ends change places.
-fn turn(bytes: &mut [u8]) {
-    if bytes.len() < 54 {
-        return;
-    }
-    let (to, from) = bytes.split_at_mut(6);
-    to.swap_with_slice(&mut from[..6]);
-    if bytes[12..14] == [8, 0] {
-        let (source, destination) = bytes[26..34].split_at_mut(4);
-        source.swap_with_slice(destination);
-    } else if bytes[12..14] == [0x86, 0xdd] {
-        let (source, destination) = bytes[22..54].split_at_mut(16);
-        source.swap_with_slice(destination);
-    }
-}
-
-/// Damages a frame, and puts its checksums right again half of the time.
-fn mutate(bytes: &mut Vec<u8>, random: &mut Random) {
-    for _ in 0..=random.below(3) {
-        if bytes.is_empty() {
-            return;
-        }
-        let at = random.below(bytes.len() as u64) as usize;
-        // Headers are where it matters.
-        let at = if random.below(4) > 0 {
-            at % 74 % bytes.len()
-        } else {
-            at
-        };
-        match random.below(10) {
-            0 => bytes[at] ^= 1 << random.below(8),
-            1 => bytes[at] = random.bits() as u8,
-            2 => bytes[at] = [0, 1, 0x7f, 0x80, 0xff][random.below(5) as usize],
-            3 => bytes.truncate(at),
-            4 => bytes.insert(at, random.bits() as u8),
-            5 => {
-                bytes.remove(at);
-            }
-            6 => {
-                let len = random.below(64) as usize;
-                let end = (at + len).min(bytes.len());
-                let part = bytes[at..end].to_vec();
-                let to = random.below(bytes.len() as u64) as usize;
-                let room = part.len().min(bytes.len() - to);
-                bytes[to..to + room].copy_from_slice(&part[..room]);
-            }
-            7 => {
-                // Where a fragment lies, and whether it is the last.
-                let field = if bytes.get(12) == Some(&8) { 20 } else { 56 };
-                if let Some(two) = bytes.get_mut(field..field + 2) {
-                    two[random.below(2) as usize] ^= 1 << random.below(8);
-                }
-            }
-            8 => {
-                // A sequence or acknowledgment number, near where it was.
-                let field = 14 + 20 + 4 + 4 * random.below(2) as usize;
-                if let Some(four) = bytes.get_mut(field..field + 4) {
-                    let old = u32::from_be_bytes([four[0], four[1], four[2], four[3]]);
-                    let step = random.below(6000) as u32;
-                    let new = old.wrapping_add(step).wrapping_sub(3000);
-                    four.copy_from_slice(&new.to_be_bytes());
-                }
-            }
-            _ => {
-                // Flags.
-                if let Some(flags) = bytes.get_mut(14 + 20 + 13) {
-                    *flags ^= 1 << random.below(6);
-                }
-            }
-        }
-    }
-    if random.below(8) > 0 {
-        repair(bytes);
-    }
-}
-
-/// Puts lengths and checksums right where the headers still make sense.
-fn repair(bytes: &mut [u8]) {
-    let Some(kind) = bytes.get(12..14).map(|kind| [kind[0], kind[1]]) else {
-        return;
-    };
-    let packet_bytes = bytes.len() - 14;
-    if kind == [8, 0] && packet_bytes >= 20 {
-        let len = (packet_bytes as u16).to_be_bytes();
-        bytes[16..18].copy_from_slice(&len);
-        let header = usize::from(bytes[14] & 15) * 4;
-        if header >= 20 && header <= packet_bytes {
-            bytes[24..26].fill(0);
-            let field = Sum::of(&bytes[14..14 + header]).field();
-            bytes[24..26].copy_from_slice(&field);
-        }
-    } else if kind == [0x86, 0xdd] && packet_bytes >= 40 {
-        let len = ((packet_bytes - 40) as u16).to_be_bytes();
-        bytes[18..20].copy_from_slice(&len);
-    }
-    let packet = match kind {
-        [8, 0] => ip::parse_v4(&bytes[14..]),
-        [0x86, 0xdd] => ip::parse_v6(&bytes[14..]),
-        _ => return,
-    };
-    let Ok(packet) = packet else { return };
-    let at = match packet.protocol {
-        ip::TCP => 16,
-        ip::UDP => 6,
-        ip::ICMP | ip::ICMPV6 | ip::IGMP => 2,
-        _ => return,
-    };
-    let payload = &mut bytes[14 + packet.start..14 + packet.end];
-    if payload.len() < at + 2 {
-        return;
-    }
-    payload[at..at + 2].fill(0);
-    let len = payload.len() as u16;
-    let mut sum = Sum::of(payload);
-    if !matches!(packet.protocol, ip::ICMP | ip::IGMP) {
-        sum = sum
-            .plus(pseudo(&packet.source, &packet.destination, packet.protocol))
-            .plus_word(len);
-    }
-    payload[at..at + 2].copy_from_slice(&sum.field());
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_short_run_gets_behind_the_checksums() {
+    fn a_hostile_application_hurts_itself_alone() {
         let mut target = Target::new(1);
-        for _ in 0..20_000 {
+        for _ in 0..40_000 {
             target.input();
         }
-        let counters = target.counters();
-        assert!(counters.opened > 50, "{counters:?}");
-        assert!(counters.unacceptable > 100, "{counters:?}");
-        assert!(counters.bad_checksums > 100, "{counters:?}");
-        assert!(counters.packets_reassembled > 50, "{counters:?}");
-        assert!(counters.reassemblies_refused > 100, "{counters:?}");
-        assert!(counters.fragments_sent > 50, "{counters:?}");
+        let (cut_off, done) = target.progress();
+        assert!(cut_off > 50, "{cut_off} times cut off");
+        assert!(done > 1_000, "{done} requests done");
     }
 }

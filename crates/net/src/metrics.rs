@@ -3,13 +3,13 @@
 //! Why here: names, units and help are part of what the engine promises; the binary only prints.
 //! Must stay true: every number of the status is here (a test compares), counters end in `_total`,
 //! units are in the names, and no name changes its meaning.
-//! Source: the Prometheus documentation, "Exposition formats", text format version 0.0.4, and "Metric
-//! and label naming".
+//! Source: the Prometheus documentation, "Exposition formats", text format version 0.0.4, and
+//! "Metric and label naming".
 
 use serde_json::Value;
 use std::fmt::Write;
 
-/// How a value behaves.
+/// Prometheus type of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// Grows until the engine ends.
@@ -18,8 +18,8 @@ enum Kind {
     Gauge,
 }
 
-/// One metric: its name behind `sidecore_net_`, what it is, and its samples: labels, and where in the
-/// status each lies.
+/// One metric: its name behind `sidecore_net_`, what it is, and its samples: labels, and where in
+/// the status each lies.
 struct Family {
     name: &'static str,
     kind: Kind,
@@ -186,6 +186,9 @@ const FAMILIES: &[Family] = &[
             ("reason=\"malformed\"", "/stack/malformed"),
             ("reason=\"checksum\"", "/stack/bad_checksums"),
             ("reason=\"not_ours\"", "/stack/not_ours"),
+            ("reason=\"martian\"", "/stack/martians"),
+            ("reason=\"source_routed\"", "/stack/source_routed"),
+            ("reason=\"option_refused\"", "/stack/options_refused"),
             ("reason=\"outside_window\"", "/stack/unacceptable"),
             ("reason=\"old_timestamp\"", "/stack/paws"),
             ("reason=\"no_memory\"", "/stack/no_memory"),
@@ -344,7 +347,7 @@ const APPLICATION_FAMILIES: &[Family] = &[
     ),
     counter(
         "application_events",
-        "What an application was told.",
+        "Notifications to an application.",
         &[("", "/events")],
     ),
     counter(

@@ -1,28 +1,31 @@
-//! What `sidecore net up` is told: a NIC, addresses, routes, and how the loop runs, from TOML.
+//! Configuration of `sidecore net up`: a NIC, addresses, routes, and the loop, from TOML.
 //!
 //! Must stay true: an item that nobody knows is an error that names it, not a silence; every error
 //! says what to do next.
 
+use crate::Algorithm;
+use crate::NetError;
+use crate::Placement;
+use crate::Stack;
 use crate::engine::{Engine, EngineOptions};
-use crate::error::NetError;
+use crate::memory::Mapped;
+use crate::nic::Capabilities;
 use crate::nic::packet::{Packet, PacketOptions};
 use crate::nic::tap::{Tap, TapOptions};
 use crate::nic::xdp::{Mode, Xdp, XdpOptions};
 use crate::nic::{Nic, NicError, ReceivedChecksum};
 use crate::sock::control::{Admission, Control, SockError, default_socket};
-use crate::stack::Stack;
-use crate::stack::config::{Cidr, Config, Route};
-use crate::state::store::Placement;
-use crate::tcp::congestion::Algorithm;
+use crate::{Cidr, Config, Route};
 use serde::Deserialize;
-use sidecore_engine::learned::Learned;
+use sidecore_engine::page_advice::PageAdvice;
+use sidecore_net_stack::memory::{MemoryError, MemorySource, Use};
 use sidecore_sys::HugePages;
 use sidecore_sys::{SysError, cpu};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What can go wrong before the loop runs.
+/// Error before the loop runs.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetupError {
@@ -31,7 +34,7 @@ pub enum SetupError {
     Parse {
         /// From 1; 0 where it is about the whole.
         line: usize,
-        /// What is wrong there.
+        /// The defect.
         reason: String,
     },
     /// A value that is none.
@@ -39,9 +42,9 @@ pub enum SetupError {
     Value {
         /// Which item.
         what: &'static str,
-        /// What it was.
+        /// The value given.
         value: String,
-        /// What it may be.
+        /// The allowed values.
         rule: &'static str,
     },
     /// The NIC.
@@ -62,11 +65,14 @@ pub enum SetupError {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Setup {
-    /// Where applications attach; `default_socket` unless given.
+    /// Path of the socket at which applications attach; `default_socket` unless given.
     pub socket: Option<PathBuf>,
     /// Users who may attach besides this one and root, by number.
     #[serde(default)]
     pub allow_uids: Vec<u32>,
+    /// Limits of each application.
+    #[serde(default)]
+    pub limits: LimitsSetup,
     /// The NIC.
     pub nic: NicSetup,
     /// The stack.
@@ -74,6 +80,35 @@ pub struct Setup {
     /// The loop.
     #[serde(default)]
     pub engine: EngineSetup,
+}
+
+/// Limits of what processes take; [`Admission`] has the defaults.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LimitsSetup {
+    /// The most processes at once.
+    pub connections: Option<usize>,
+    /// Of these, the most of one user other than root and the engine's own.
+    pub user_connections: Option<usize>,
+    /// The most bytes of shared memory.
+    pub bytes: Option<u64>,
+    /// Of these, the most of one user other than root and the engine's own.
+    pub user_bytes: Option<u64>,
+}
+
+impl LimitsSetup {
+    fn admission(&self) -> Admission {
+        let default = Admission::default();
+        Admission {
+            uids: Vec::new(),
+            connections_max: self.connections.unwrap_or(default.connections_max),
+            user_connections_max: self
+                .user_connections
+                .unwrap_or(default.user_connections_max),
+            bytes_max: self.bytes.unwrap_or(default.bytes_max),
+            user_bytes_max: self.user_bytes.unwrap_or(default.user_bytes_max),
+        }
+    }
 }
 
 /// A NIC.
@@ -114,7 +149,7 @@ pub struct StackSetup {
     /// Beyond our own networks.
     #[serde(default)]
     pub routes: Vec<RouteSetup>,
-    /// Whether router advertisements give us more (RFC 4862).
+    /// Stateless address autoconfiguration (RFC 4862).
     #[serde(default)]
     pub autoconfigure: bool,
     /// Sessions at once.
@@ -125,7 +160,7 @@ pub struct StackSetup {
     pub receive_bytes: Option<u32>,
     /// `cubic` or `reno`.
     pub congestion: Option<String>,
-    /// Where sessions lie: `main-memory` behind the local store, or `local-store` alone.
+    /// Memory of the sessions: `main-memory` behind the local store, or `local-store` alone.
     pub placement: Option<String>,
 }
 
@@ -139,26 +174,26 @@ pub struct RouteSetup {
     pub gateway: IpAddr,
 }
 
-/// How the loop runs.
+/// Options of the loop.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EngineSetup {
     /// The core; the scheduler's choice unless given.
     pub cpu: Option<usize>,
-    /// How long it polls without work before it sleeps, in milliseconds.
+    /// Polling time without work before the loop sleeps, in milliseconds.
     pub grace_ms: Option<u64>,
-    /// Whether it never sleeps.
+    /// Disables sleeping.
     #[serde(default)]
     pub always_poll: bool,
 }
 
-/// What is up: the loop, and the door for applications, which shuts when this is dropped.
+/// A running setup: the loop, and the socket for applications, which closes when this is dropped.
 pub struct Up {
     /// To be run.
     pub engine: Engine<Box<dyn Nic + Send>>,
-    /// Where applications attach.
+    /// Path of the socket at which applications attach.
     pub socket: PathBuf,
-    /// What the NIC is called.
+    /// Name of the NIC.
     pub nic_name: String,
     control: Control,
 }
@@ -185,8 +220,8 @@ impl Setup {
         })
     }
 
-    /// Opens the NIC, makes the stack and takes the socket. Pins this thread if a core is given; it is
-    /// the one to run the loop.
+    /// Opens the NIC, makes the stack and takes the socket. Pins this thread if a core is given; it
+    /// is the one to run the loop.
     ///
     /// # Errors
     /// [`SetupError`] with the remedy.
@@ -198,10 +233,13 @@ impl Setup {
         let socket = self.socket.clone().unwrap_or_else(default_socket);
         let admission = Admission {
             uids: self.allow_uids.clone(),
+            ..self.limits.admission()
         };
         let (control, server) = Control::start(&socket, admission)?;
         let (nic, nic_name) = self.nic.open()?;
-        let stack = Stack::new(config, &nic.capabilities())?;
+        let huge_pages = huge_pages(config.sessions_max);
+        let stack =
+            Stack::with_memory(config, &nic.capabilities(), Box::new(Mapped { huge_pages }))?;
         let default = EngineOptions::default();
         let grace = self.engine.grace_ms.map(Duration::from_millis);
         let options = EngineOptions {
@@ -217,6 +255,38 @@ impl Setup {
             nic_name,
             control,
         })
+    }
+}
+
+/// Reads a configuration and checks all of it that needs neither a NIC nor memory, for the fuzzer.
+pub(crate) fn try_out(text: &str) -> Result<(), SetupError> {
+    /// Gives none: what comes after the checks is not tried.
+    #[derive(Debug)]
+    struct NoMemory;
+    impl MemorySource for NoMemory {
+        fn provide(&mut self, bytes: usize, _: Use) -> Result<sidecore_sys::Memory, MemoryError> {
+            let reason = "there is none here".to_owned();
+            Err(MemoryError { bytes, reason })
+        }
+    }
+
+    let setup = Setup::parse(text)?;
+    if let Some(address) = &setup.nic.address {
+        hardware_address(address)?;
+    }
+    for text in &setup.nic.host {
+        cidr("nic.host", text)?;
+    }
+    let nic = Capabilities {
+        address: [2, 0, 0, 0, 0, 1],
+        mtu_bytes: setup.nic.mtu_bytes.unwrap_or(1500),
+        super_segment_bytes: 0,
+        completes_checksums: false,
+        merges_received: false,
+    };
+    match Stack::with_memory(setup.stack.config()?, &nic, Box::new(NoMemory)) {
+        Err(error @ NetError::Config { .. }) => Err(error.into()),
+        _ => Ok(()),
     }
 }
 
@@ -288,14 +358,12 @@ impl StackSetup {
             })
         });
         let routes: Result<Vec<Route>, SetupError> = routes.collect();
-        let sessions_max = self.sessions_max.unwrap_or(default.sessions_max);
         Ok(Config {
             addresses: addresses?,
             routes: routes?,
             autoconfigure: self.autoconfigure,
             seed: seed()?,
-            sessions_max,
-            huge_pages: huge_pages(sessions_max, default.huge_pages),
+            sessions_max: self.sessions_max.unwrap_or(default.sessions_max),
             send_bytes: self.send_bytes.unwrap_or(default.send_bytes),
             receive_bytes: self.receive_bytes.unwrap_or(default.receive_bytes),
             congestion: match self.congestion.as_deref() {
@@ -321,8 +389,8 @@ impl StackSetup {
 }
 
 /// As `sidecore tlb --learn` found it best for what so many sessions take; else the default.
-fn huge_pages(sessions_max: usize, default: HugePages) -> HugePages {
-    Learned::of_this_machine().map_or(default, |learned| {
+fn huge_pages(sessions_max: usize) -> HugePages {
+    PageAdvice::of_this_machine().map_or(HugePages::default(), |learned| {
         let working_set_bytes = sessions_max * SESSION_BYTES;
         learned.advise(working_set_bytes).region_options().huge
     })
@@ -384,7 +452,8 @@ fn yes() -> bool {
     true
 }
 
-/// What a session that works touches: its control block, its ends, the table's entries and a buffer.
+/// Memory that an active session touches, in bytes: its control block, its ends, the table's
+/// entries and a buffer.
 const SESSION_BYTES: usize = 1024;
 
 #[cfg(test)]

@@ -2,9 +2,10 @@
 //! between two of its sockets and once with our stack at either end, over IPv4 and IPv6. The
 //! applications must see the same, and what passes must be right.
 //!
-//! Needs root and /dev/net/tun, or is left out with a word, unless `SIDECORE_ALL_PROGRAMS` is set. Many
-//! seeds: `cargo run --release -p sidecore-net --example differential_net`.
+//! Needs root and /dev/net/tun, or is left out with a word, unless `SIDECORE_ALL_PROGRAMS` is set.
+//! Many seeds: `cargo run --release -p sidecore-net --example differential_net`.
 
+#[path = "../../net-stack/tests/common/mod.rs"]
 mod common;
 #[path = "common/kernel/mod.rs"]
 mod kernel;
@@ -88,7 +89,7 @@ fn flow(more: Vec<Segment>) -> Flow {
     flow
 }
 
-/// What is found where our server sends these.
+/// Judgement of the wire where our server sends these segments as well.
 fn found(more: Vec<Segment>) -> String {
     let run = |more| Run {
         logs: Default::default(),

@@ -1,10 +1,11 @@
-//! What the stack takes of memory: nothing per packet once a session is under way, and at most 1 KiB
-//! for one that is idle.
+//! Memory of the stack: nothing is allocated per packet once a session is under way, and at most 1
+//! KiB for one that is idle.
 //!
-//! Two stacks over the shared-memory link, in one thread and in virtual time; an allocator that counts
-//! what this thread asks for.
+//! Two stacks over the shared-memory link, in one thread and in virtual time; an allocator that
+//! counts what this thread asks for.
 #![allow(unsafe_code, clippy::unwrap_used)] // An allocator; helper functions of tests.
 
+use sidecore_net::memory::mapped_stack;
 use sidecore_net::nic::Nic;
 use sidecore_net::nic::pair::{Pair, PairOptions, link};
 use sidecore_net::{Cidr, Config, Event, ListenerId, SessionId, Stack};
@@ -64,16 +65,18 @@ impl Both {
         };
         let (first, second) = link(&options).unwrap();
         let end = |nic: Pair, number: u8| {
-            let mut config = Config::default();
             let address = IpAddr::from([10, 0, 0, number]);
-            config.addresses = vec![Cidr {
-                address,
-                prefix_bits: 24,
-            }];
-            config.sessions_max = sessions_max;
-            config.seed = number.into();
+            let config = Config {
+                addresses: vec![Cidr {
+                    address,
+                    prefix_bits: 24,
+                }],
+                sessions_max,
+                seed: number.into(),
+                ..Config::default()
+            };
             End {
-                stack: Stack::new(config, &nic.capabilities()).unwrap(),
+                stack: mapped_stack(config, &nic.capabilities()).unwrap(),
                 nic,
             }
         };
@@ -94,7 +97,7 @@ impl Both {
             let now_ns = self.now_ns;
             nic.receive(64, &mut |frame| stack.receive(now_ns, frame))
                 .unwrap();
-            stack.settle();
+            stack.process_staged();
             stack.transmit(now_ns, &mut |frame| nic.transmit(frame).unwrap());
             nic.flush().unwrap();
         }
@@ -169,7 +172,7 @@ impl Both {
         panic!("{got} bytes of {} answers", sessions.len());
     }
 
-    /// So many bytes through one session.
+    /// Carries `bytes` through one session.
     fn carry(&mut self, [from, to]: [SessionId; 2], bytes: usize, scratch: &mut [u8]) {
         let (mut written, mut got) = (0, 0);
         while got < bytes {

@@ -24,11 +24,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+/// Counters of an engine, sampled.
+#[derive(Default)]
+struct Noticed {
+    violations: AtomicU64,
+    aborted: AtomicU64,
+}
+
 /// An engine that only has sockets.
 struct Engine {
     folder: tempfile::TempDir,
     _control: Control,
     stop: Arc<AtomicBool>,
+    noticed: Arc<Noticed>,
     thread: Option<JoinHandle<(Loopback, u64, Vec<ClientStatus>)>>,
 }
 
@@ -39,11 +47,14 @@ impl Engine {
         let (control, server) = Control::start(&path, Admission::default()).unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
-        let thread = std::thread::spawn(move || run(server, &stopped));
+        let noticed = Arc::new(Noticed::default());
+        let notes = Arc::clone(&noticed);
+        let thread = std::thread::spawn(move || run(server, &stopped, &notes));
         Self {
             folder,
             _control: control,
             stop,
+            noticed,
             thread: Some(thread),
         }
     }
@@ -70,14 +81,24 @@ impl Engine {
     }
 }
 
-fn run(mut server: Server, stop: &AtomicBool) -> (Loopback, u64, Vec<ClientStatus>) {
+fn run(
+    mut server: Server,
+    stop: &AtomicBool,
+    noticed: &Noticed,
+) -> (Loopback, u64, Vec<ClientStatus>) {
     let mut stack = Loopback::default();
     let mut ready = Vec::new();
     while !stop.load(Ordering::Acquire) {
         if server.is_asked() {
             server.answer(server.status().count().to_string());
         }
-        if server.poll(&mut stack) > 0 {
+        let done = server.poll(&mut stack);
+        let violations = server.violations();
+        noticed.violations.store(violations, Ordering::Relaxed);
+        noticed
+            .aborted
+            .store(stack.aborted as u64, Ordering::Relaxed);
+        if done > 0 {
             continue;
         }
         if server.arm() {
@@ -86,19 +107,22 @@ fn run(mut server: Server, stop: &AtomicBool) -> (Loopback, u64, Vec<ClientStatu
         }
         server.disarm();
     }
-    // What was asked for just before the end is done, too: until nothing more comes for a while.
-    let mut quiet_since = Instant::now();
-    while quiet_since.elapsed() < Duration::from_millis(100) {
-        if server.poll(&mut stack) > 0 {
-            quiet_since = Instant::now();
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    // What was asked for before the end lies in the rings, and is done, too.
+    while server.poll(&mut stack) > 0 {}
     let status = server.status().collect();
     (stack, server.violations(), status)
 }
 
-/// How many are attached, by the status's way.
+/// Until all have gone, as the engine sees it.
+fn until_all_have_gone(engine: &Engine) {
+    let begun = Instant::now();
+    while attached(engine) != "0" {
+        assert!(begun.elapsed() < PATIENCE, "{} are left", attached(engine));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Attached processes, by the status request.
 fn attached(engine: &Engine) -> String {
     sidecore_net::sock::client::status(&engine.path()).unwrap()
 }
@@ -129,9 +153,14 @@ fn connect(client: &mut Client) -> Socket {
     session
 }
 
-/// Accepts and echoes until every session that came has ended, and so many came.
-fn echo(mut client: Client, sessions: usize) {
+/// A thread that accepts and echoes until every session that came has ended, and so many came. It
+/// listens once this returns.
+fn echo(mut client: Client, sessions: usize) -> JoinHandle<()> {
     let listener = client.listen(service(), 1000).unwrap();
+    std::thread::spawn(move || echo_at(client, listener, sessions))
+}
+
+fn echo_at(mut client: Client, listener: Socket, sessions: usize) {
     let (mut came, mut live) = (0, 0);
     let mut waiting: Vec<(Socket, Vec<u8>)> = Vec::new();
     while came < sessions || live > 0 {
@@ -242,8 +271,7 @@ fn megabytes_through_few_chunks_both_ways() {
     let engine = Engine::start();
     let server = engine.attach_with(3);
     let mut client = engine.attach_with(2);
-    let thread = std::thread::spawn(move || echo(server, 1));
-    std::thread::sleep(Duration::from_millis(50));
+    let thread = echo(server, 1);
     let session = connect(&mut client);
     let bytes: Vec<u8> = (0..8 << 20u32)
         .map(|at: u32| ((at * 31) >> 7) as u8)
@@ -269,8 +297,7 @@ fn megabytes_through_few_chunks_both_ways() {
 fn many_sessions_and_numbers_used_again() {
     let engine = Engine::start();
     let server = engine.attach();
-    let thread = std::thread::spawn(move || echo(server, 600));
-    std::thread::sleep(Duration::from_millis(50));
+    let thread = echo(server, 600);
     let mut client = engine.attach();
     for round in 0..3u32 {
         let sessions: Vec<Socket> = (0..200).map(|_| connect(&mut client)).collect();
@@ -292,6 +319,7 @@ fn many_sessions_and_numbers_used_again() {
     }
     thread.join().unwrap();
     drop(client);
+    until_all_have_gone(&engine);
     let (stack, violations, _) = engine.end();
     assert_eq!((stack.sessions(), violations), (0, 0));
 }
@@ -486,7 +514,7 @@ fn a_client_notices_that_its_engine_is_gone() {
     assert!(matches!(error, ClientError::Lost));
 }
 
-/// What rubbish is drawn from; the seed is printed.
+/// Random numbers of the fuzz test; the seed is printed.
 struct Random(u64);
 
 impl Random {
@@ -600,7 +628,11 @@ fn rubbish_hurts_only_its_writer() {
         }
         let begun = Instant::now();
         let mut rounds = 0u32;
-        while rounds < 2000 || begun.elapsed() < Duration::from_secs(2) {
+        let noticed = |what: &AtomicU64| what.load(Ordering::Relaxed);
+        let is_enough =
+            || noticed(&engine.noticed.violations) > 100 && noticed(&engine.noticed.aborted) > 100;
+        while rounds < 2000 || !is_enough() {
+            assert!(begun.elapsed() < PATIENCE, "the rubbish is not noticed");
             let said = rounds.to_le_bytes();
             until(&mut client, |client| {
                 (client.write(near, &said).unwrap() > 0).then_some(())
@@ -619,14 +651,9 @@ fn rubbish_hurts_only_its_writer() {
         stop.store(true, Ordering::Relaxed);
     });
     drop((client, server));
-    let begun = Instant::now();
-    while attached(&engine) != "0" {
-        assert!(begun.elapsed() < PATIENCE, "{} are left", attached(&engine));
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    until_all_have_gone(&engine);
     let (stack, violations, left) = engine.end();
-    assert!(violations > 10, "rubbish was not noticed: {violations}");
-    assert!(stack.aborted > 0, "no rubbish came as far as the stack");
+    assert!(violations > 100 && stack.aborted > 100);
     assert_eq!((stack.sessions(), left.len()), (0, 0));
 }
 

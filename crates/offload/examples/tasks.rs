@@ -1,5 +1,5 @@
-//! A program of a hundred tasks, each serial code with off-loaded loops in between, as a user writes
-//! it.
+//! A program of a hundred tasks, each serial code with off-loaded loops in between, as a user
+//! writes it.
 //!
 //! `cargo run --release -p sidecore-offload --example tasks [TASKS]`
 //!

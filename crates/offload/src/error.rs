@@ -1,10 +1,10 @@
-//! What can go wrong with off-loaded work.
+//! Errors of off-loaded work.
 
 use sidecore_engine::KernelError;
 use sidecore_sys::SysError;
 use std::any::Any;
 
-/// The task was cancelled before what it waited for came.
+/// The task was cancelled while it waited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the task was cancelled")]
 pub struct Cancelled;
@@ -15,7 +15,7 @@ impl From<Cancelled> for OffloadError {
     }
 }
 
-/// Why off-loaded work did not end well, or the pool could not start.
+/// Errors of off-loaded work and of starting a pool.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OffloadError {
@@ -31,21 +31,21 @@ pub enum OffloadError {
     /// An engine could not be made.
     #[error("cannot start engine {engine}: {source}")]
     Engine {
-        /// Which one.
+        /// Its number.
         engine: usize,
-        /// Why.
+        /// The operating system's error.
         source: SysError,
     },
     /// There is no memory for a core on which a host does work itself.
     #[error("cannot make a core for work on the host: {source}")]
     Core {
-        /// Why.
+        /// The operating system's error.
         source: SysError,
     },
     /// The number of engines asked for is out of range.
     #[error("{engines} engines asked for; a pool has 1 to {max}")]
     EngineCount {
-        /// What was asked for.
+        /// The number asked for.
         engines: usize,
         /// The most a pool has.
         max: usize,
@@ -53,9 +53,9 @@ pub enum OffloadError {
     /// The operating system refused a thread.
     #[error("cannot start the thread of engine {engine}: {source}")]
     Thread {
-        /// Which one.
+        /// Its number.
         engine: usize,
-        /// Why.
+        /// The operating system's error.
         source: std::io::Error,
     },
     /// The task that asked was cancelled, or the task that was joined never began.
@@ -70,7 +70,7 @@ pub enum OffloadError {
     /// The number of host threads asked for is out of range, or other scopes have them.
     #[error("{hosts} hosts asked for; a process has 1 to {max} at once; ask for fewer")]
     HostCount {
-        /// What was asked for.
+        /// The number asked for.
         hosts: usize,
         /// The most a process has.
         max: usize,
@@ -78,14 +78,14 @@ pub enum OffloadError {
     /// The operating system refused a host's thread.
     #[error("cannot start the thread of host {host}: {source}")]
     Host {
-        /// Which one.
+        /// Its number.
         host: usize,
-        /// Why.
+        /// The operating system's error.
         source: std::io::Error,
     },
 }
 
-/// What a panic said.
+/// Message of a panic.
 pub(crate) fn message_of(panic: &(dyn Any + Send)) -> String {
     panic
         .downcast_ref::<&str>()

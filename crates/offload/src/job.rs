@@ -21,17 +21,17 @@ use std::time::Duration;
 /// Loop jobs that may be open at once; a caller that finds none free runs its loop alone.
 pub(crate) const JOBS_MAX: usize = 256;
 
-/// How a helper runs a job: until no unit is left.
+/// A helper's part of a job: runs until no unit is left.
 pub(crate) type Body<'a, C> = dyn Fn(&mut C) + Sync + 'a;
 
 const CLOSED: u64 = 1 << 31;
 const ACTIVE_MASK: u64 = CLOSED - 1;
 const GENERATION_SHIFT: u32 = 32;
-/// Generations wrap at 22 bits, so that a ticket fits a mission's 62 bits. A ticket lives for one
+/// Generations wrap at 22 bits, so that a ticket fits a command's 62 bits. A ticket lives for one
 /// wake-up; it would have to be delayed for four million openings of its slot to be mistaken.
 const GENERATION_MASK: u64 = (1 << 22) - 1;
 
-/// Names one opening of one slot.
+/// Identifies one opening of one slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct JobTicket {
     slot: u32,
@@ -59,7 +59,7 @@ struct Slot<C> {
     /// Generation (upper half), closed bit, helpers inside.
     gate: AtomicU64,
     body: UnsafeCell<Option<*const Body<'static, C>>>,
-    /// Where the closer of this slot waits for helpers that are still inside.
+    /// Wait point of the slot's closer for helpers that are still inside.
     departed: WaitPoint,
 }
 
@@ -105,8 +105,9 @@ impl<C: 'static> Jobs<C> {
         let generation = (place.gate.load(Ordering::Relaxed) >> GENERATION_SHIFT).wrapping_add(1)
             & GENERATION_MASK;
         let erased: *const Body<'_, C> = body;
-        // SAFETY: only the lifetime changes. `Guard` below shuts the gate and waits for every helper
-        // before this function returns or unwinds, so nobody uses the pointer after `body`'s borrow.
+        // SAFETY: only the lifetime changes. `Guard` below shuts the gate and waits for every
+        // helper before this function returns or unwinds, so nobody uses the pointer after `body`'s
+        // borrow.
         let erased: *const Body<'static, C> = unsafe { std::mem::transmute(erased) };
         // SAFETY: the slot came off the free list, so its gate is shut, nobody is inside, and no
         // other caller has it: this is the only access.
@@ -168,7 +169,8 @@ impl<C: 'static> Jobs<C> {
     }
 }
 
-/// How a thread's `close` waits for helpers: about 40 us of looking, then asleep. A task is parked.
+/// Policy of a thread's wait for helpers in `close`: about 40 us of looking, then asleep. A task is
+/// parked.
 const CLOSE_WAIT: WaitOptions = WaitOptions {
     // Loom tries all orders anyway.
     spins: if cfg!(loom) { 0 } else { 1_000 },

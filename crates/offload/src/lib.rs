@@ -1,4 +1,4 @@
-//! How work gets to engines.
+//! Off-loading: the in-process pool, its tasks, and the daemon with its clients.
 //!
 //! [`Pool`] owns the engines of one process. A caller hands it work with borrowed data in
 //! one of these ways, and a policy of `sidecore-sched` decides how wide it runs:
@@ -19,19 +19,18 @@
 //!
 //! The protocol between callers and engines is told in `README.md` beside this file.
 
-#[cfg(not(loom))]
-pub mod bench;
+mod bits;
 mod claims;
 #[cfg(not(loom))]
 pub mod client;
+mod command;
 #[cfg(not(loom))]
 pub mod daemon;
-mod deal;
 mod error;
 mod job;
 mod loops;
-mod mission;
 mod packet;
+mod partition;
 mod pool;
 mod reduce;
 #[cfg(not(loom))]
@@ -43,6 +42,7 @@ mod stalls;
 mod sync;
 pub mod task;
 
+pub use claims::ENGINES_MAX;
 pub use error::{Cancelled, OffloadError};
 pub use pool::{Background, EngineCounters, Pool, PoolConfig, Seat, Snapshot, TaskCounters};
 pub use reduce::{PIECES_MAX, Piece};
@@ -55,3 +55,8 @@ mod tests;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/users/kernels.md")]
 struct UsersPage;
+
+/// The README's example, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -8,10 +8,11 @@
 //! Must stay true: the job is closed, with every helper out, before the items' borrow ends; an
 //! engine that has no unit left is given back before anyone waits for the others.
 
-use crate::deal::{Deal, Hand};
+use crate::claims::Preferred;
+use crate::command::Command;
 use crate::error::OffloadError;
 use crate::job::JobTicket;
-use crate::mission::Mission;
+use crate::partition::{LoopPartition, Worker};
 use crate::shared::{Claim, Driver, Shared, add, guarded};
 use crate::task::WaitPoint;
 use parking_lot::Mutex;
@@ -20,14 +21,14 @@ use sidecore_sched::ClassId;
 use sidecore_sched::split::SplitRun;
 use std::time::Duration;
 
-/// A loop on its way.
+/// A loop under way.
 pub(crate) struct Loop<'a, T, F> {
     shared: &'a Shared,
     class: ClassId,
-    deal: Deal<'a, T>,
+    partition: LoopPartition<'a, T>,
     unit: &'a F,
     units: u32,
-    /// The most engines that take part.
+    /// Largest number of engines that take part.
     width: u32,
     failed: Mutex<Option<OffloadError>>,
 }
@@ -49,14 +50,14 @@ impl<'a, T: Send, F: Fn(&mut Core, &mut T) + Sync> Loop<'a, T, F> {
             shared,
             class,
             units: items.len() as u32,
-            deal: Deal::new(items, width, &split),
+            partition: LoopPartition::new(items, width, &split),
             unit,
             width,
             failed: Mutex::new(None),
         }
     }
 
-    /// How it went, when all have left.
+    /// Result of the loop, after all engines have left.
     pub(crate) fn result(self) -> Result<(), OffloadError> {
         self.failed.into_inner().map_or(Ok(()), Err)
     }
@@ -64,7 +65,7 @@ impl<'a, T: Send, F: Fn(&mut Core, &mut T) + Sync> Loop<'a, T, F> {
     /// Runs the loop on up to its width of engines, the first of which is the caller's. Returns how
     /// many took part or were asked to.
     pub(crate) fn run_here(&mut self, own: Claim<'_>) -> u32 {
-        add(&own.place().counters.called, 1);
+        add(&own.slot().counters.called, 1);
         let (this, mut taken) = (&*self, 1);
         let mut own = Some(own);
         if this.width > 1 {
@@ -73,12 +74,12 @@ impl<'a, T: Send, F: Fn(&mut Core, &mut T) + Sync> Loop<'a, T, F> {
             let body = |driver: &mut Driver| this.do_all(driver);
             this.shared.jobs.with_open(&body, |ticket| {
                 // The first to join has the first share.
-                let mut hand = this.deal.join();
+                let mut worker = this.partition.join();
                 let Some(own) = own.take() else { return };
                 // Engines that are not idle yet join as they become so.
                 this.ask(ticket, own.engine, &mut taken);
                 own.drive(|driver| {
-                    while this.do_one(driver, &mut hand) {
+                    while this.do_one(driver, &mut worker) {
                         this.ask(ticket, own.engine, &mut taken);
                     }
                 });
@@ -122,10 +123,10 @@ impl<'a, T: Send, F: Fn(&mut Core, &mut T) + Sync> Loop<'a, T, F> {
         self.shared.jobs.with_open(&body, |ticket| {
             let Some(first) = first.take() else { return };
             let engine = first.engine;
-            first.send_mission(Mission::Help(ticket));
+            first.send_command(Command::Help(ticket));
             dealt.wait(LOOP_WAIT, || {
                 self.ask(ticket, engine, &mut taken);
-                (!self.deal.has_more()).then_some(())
+                (!self.partition.has_more()).then_some(())
             });
         });
         if let Some(first) = first {
@@ -136,15 +137,15 @@ impl<'a, T: Send, F: Fn(&mut Core, &mut T) + Sync> Loop<'a, T, F> {
     }
 
     /// Does the next unit; false when none is left.
-    fn do_one(&self, driver: &mut Driver, hand: &mut Hand) -> bool {
-        let Some(item) = self.deal.next(hand) else {
+    fn do_one(&self, driver: &mut Driver, worker: &mut Worker) -> bool {
+        let Some(item) = self.partition.next(worker) else {
             return false;
         };
         driver.units += 1;
         match guarded(|| (self.unit)(&mut driver.core, item)) {
             Ok(()) => true,
             Err(error) => {
-                self.deal.stop();
+                self.partition.stop();
                 *self.failed.lock() = Some(error);
                 false
             }
@@ -152,23 +153,23 @@ impl<'a, T: Send, F: Fn(&mut Core, &mut T) + Sync> Loop<'a, T, F> {
     }
 
     fn do_all(&self, driver: &mut Driver) {
-        let mut hand = self.deal.join();
-        while self.do_one(driver, &mut hand) {}
+        let mut worker = self.partition.join();
+        while self.do_one(driver, &mut worker) {}
     }
 
     /// Asks idle engines to help until as many take part as may; those after `first` before others.
     fn ask(&self, ticket: JobTicket, first: usize, taken: &mut u32) {
-        let near = u64::MAX.checked_shl(first as u32 + 1).unwrap_or(u64::MAX);
+        let after = Preferred::After(first);
         while *taken < self.width
-            && self.deal.has_more()
+            && self.partition.has_more()
             && !self.shared.has_urgent_waiters()
-            && let Some(engine) = self.shared.claims.claim(near)
+            && let Some(engine) = self.shared.claims.claim(after)
         {
             let claim = Claim {
                 shared: self.shared,
                 engine,
             };
-            claim.send_mission(Mission::Help(ticket));
+            claim.send_command(Command::Help(ticket));
             *taken += 1;
         }
     }
@@ -179,7 +180,7 @@ impl<'a, T: Send, F: Fn(&mut Core, &mut T) + Sync> Loop<'a, T, F> {
         let ended_ns = self.shared.now_ns();
         let elapsed_ns = (ended_ns - begun_ns) as f64;
         let unit_ns = elapsed_ns * f64::from(taken) / f64::from(self.units.max(1));
-        let (first, others) = self.deal.taken_over();
+        let (first, others) = self.partition.taken_over();
         self.shared.splits.lock()[self.class.index()].learn(&SplitRun {
             units: self.units,
             width: taken,
@@ -190,7 +191,7 @@ impl<'a, T: Send, F: Fn(&mut Core, &mut T) + Sync> Loop<'a, T, F> {
     }
 }
 
-/// How a plain thread waits for a loop that runs elsewhere.
+/// Policy of a plain thread's wait for a loop that runs elsewhere.
 const LOOP_WAIT: WaitOptions = WaitOptions {
     spins: 1_000,
     grace: Duration::ZERO,

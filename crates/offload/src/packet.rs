@@ -13,8 +13,8 @@
 //! claim is given back.
 #![allow(unsafe_code)]
 
+use crate::command::{Command, CommandSlot};
 use crate::error::message_of;
-use crate::mission::{Doorbell, Mission};
 use crate::shared::{Claim, Driver};
 use sidecore_engine::WaitOptions;
 use std::cell::UnsafeCell;
@@ -27,13 +27,13 @@ pub(crate) const REQUEST_WORDS: usize = 14;
 /// Words that a reply carries.
 pub(crate) const REPLY_WORDS: usize = 13;
 
-/// Room for a value of any type that fits, next to what announces it.
+/// Room for a value of any type that fits, beside its announcing word.
 #[derive(Debug)]
 pub(crate) struct Payload<const WORDS: usize>(UnsafeCell<[MaybeUninit<u64>; WORDS]>);
 
-// SAFETY: a request's payload is written by the holder of the engine's claim before it rings and read
-// by the engine's thread after it was rung; a reply's is written by that thread before it counts
-// the reply and read by the claim's holder after that. Only values that are `Send` go in.
+// SAFETY: a request's payload is written by the holder of the engine's claim before it rings and
+// read by the engine's thread after it was rung; a reply's is written by that thread before it
+// counts the reply and read by the claim's holder after that. Only values that are `Send` go in.
 unsafe impl<const WORDS: usize> Sync for Payload<WORDS> {}
 
 impl<const WORDS: usize> Payload<WORDS> {
@@ -61,12 +61,12 @@ impl<const WORDS: usize> Payload<WORDS> {
     }
 }
 
-/// What an engine's thread does with the request before it: made by [`send`] for the types that it
-/// put there.
+/// Function that an engine's thread runs on the request before it: made by [`send`] for the types
+/// that it put there.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Packet {
-    run: unsafe fn(&Doorbell, &mut Driver),
-    /// Whether the sender waits attentively and keeps the claim; else the engine releases itself.
+    run: unsafe fn(&CommandSlot, &mut Driver),
+    /// True if the sender waits attentively and keeps the claim; else the engine releases itself.
     pub(crate) keeps_claim: bool,
 }
 
@@ -86,17 +86,17 @@ impl Packet {
         Self {
             // SAFETY: the address is that of a function of this type (`to_bits`).
             run: unsafe {
-                std::mem::transmute::<*const (), unsafe fn(&Doorbell, &mut Driver)>(address)
+                std::mem::transmute::<*const (), unsafe fn(&CommandSlot, &mut Driver)>(address)
             },
             keeps_claim: bits & KEEPS_CLAIM != 0,
         }
     }
 
-    /// Runs the packet. Only the engine's thread that took it from this doorbell, before it replies.
-    pub(crate) fn run(self, bell: &Doorbell, driver: &mut Driver) {
-        // SAFETY: `send` put into this doorbell's request what this function takes out, and rang
-        // after that; a doorbell gives a mission once.
-        unsafe { (self.run)(bell, driver) }
+    /// Runs the packet. Only the engine's thread that took it from this slot, before it replies.
+    pub(crate) fn run(self, slot: &CommandSlot, driver: &mut Driver) {
+        // SAFETY: `send` put into this slot's request what this function takes out, and sent
+        // the command after that; a slot gives each command once.
+        unsafe { (self.run)(slot, driver) }
     }
 }
 
@@ -123,21 +123,21 @@ pub(crate) fn send<R: Send>(
     }
 }
 
-/// What an engine leaves: a result, or what a panic said.
+/// Result that an engine leaves, or the message of a panic.
 type Outcome<R> = Result<R, String>;
 
 /// Request and reply both carry all there is.
 fn send_kept<R: Send, F: FnOnce(&mut Driver) -> R + Send>(claim: Claim<'_>, work: F) -> Outcome<R> {
-    let bell = claim.doorbell();
+    let slot = claim.command_slot();
     // Declared before `sent`, hence dropped after the reply came, whatever happens.
     let mut claim = Some(claim);
     // SAFETY: we hold the claim, so the request is ours to write; `run_kept` takes the work out.
-    unsafe { bell.request().put(work) };
-    let sent = Sent::ring(bell, run_kept::<F, R>, true);
-    bell.replied().wait(REPLY_WAIT, || {
+    unsafe { slot.request().put(work) };
+    let sent = Sent::send(slot, run_kept::<F, R>, true);
+    slot.replied().wait(REPLY_WAIT, || {
         sent.is_answered().then(|| {
             // SAFETY: the engine has replied, and we still hold its claim; `run_kept` put this in.
-            let outcome = unsafe { bell.reply_payload().take::<Outcome<R>>() };
+            let outcome = unsafe { slot.reply_payload().take::<Outcome<R>>() };
             drop(claim.take());
             outcome
         })
@@ -146,31 +146,31 @@ fn send_kept<R: Send, F: FnOnce(&mut Driver) -> R + Send>(claim: Claim<'_>, work
 
 /// # Safety
 /// [`Packet::run`]'s, where the request holds an `F` and the sender expects an `R`.
-unsafe fn run_kept<F: FnOnce(&mut Driver) -> R, R>(bell: &Doorbell, driver: &mut Driver) {
+unsafe fn run_kept<F: FnOnce(&mut Driver) -> R, R>(slot: &CommandSlot, driver: &mut Driver) {
     // SAFETY: `send_kept` put the work in and rang; the reply is ours until it is counted.
-    let work = unsafe { bell.request().take::<F>() };
+    let work = unsafe { slot.request().take::<F>() };
     let outcome = guarded(work, driver);
     // SAFETY: as above; whoever kept the claim before has taken out what was there.
-    unsafe { bell.reply_payload().put::<Outcome<R>>(outcome) };
+    unsafe { slot.reply_payload().put::<Outcome<R>>(outcome) };
 }
 
 /// The request carries a reference to `work`, which must not panic; the reply carries nothing.
 fn send_released<F: FnOnce(&mut Driver) + Send>(claim: Claim<'_>, work: F) {
-    let bell = claim.into_doorbell();
+    let slot = claim.into_command_slot();
     let mut work = Some(work);
     // SAFETY: we held the claim, which goes with the packet; a reference needs no dropping.
-    unsafe { bell.request().put(&raw mut work) };
-    let sent = Sent::ring(bell, run_released::<F>, false);
-    bell.replied()
+    unsafe { slot.request().put(&raw mut work) };
+    let sent = Sent::send(slot, run_released::<F>, false);
+    slot.replied()
         .wait(REPLY_WAIT, || sent.is_answered().then_some(()));
     drop(sent);
 }
 
 /// # Safety
 /// [`Packet::run`]'s, where the request holds a pointer to an `Option<F>`.
-unsafe fn run_released<F: FnOnce(&mut Driver)>(bell: &Doorbell, driver: &mut Driver) {
+unsafe fn run_released<F: FnOnce(&mut Driver)>(slot: &CommandSlot, driver: &mut Driver) {
     // SAFETY: `send_released` put the pointer in and rang.
-    let work = unsafe { bell.request().take::<*mut Option<F>>() };
+    let work = unsafe { slot.request().take::<*mut Option<F>>() };
     // SAFETY: the sender's frame holds the work, and does not touch it, until we reply.
     let work = unsafe { (*work).take() };
     if let Some(work) = work {
@@ -184,19 +184,23 @@ fn guarded<R>(work: impl FnOnce(&mut Driver) -> R, driver: &mut Driver) -> Outco
 
 /// A packet on its way; dropping it waits for the reply, so that not even a panic outruns it.
 struct Sent<'a> {
-    bell: &'a Doorbell,
+    slot: &'a CommandSlot,
     replies: u64,
 }
 
 impl<'a> Sent<'a> {
-    fn ring(bell: &'a Doorbell, run: unsafe fn(&Doorbell, &mut Driver), keeps_claim: bool) -> Self {
-        let replies = bell.replies();
-        bell.ring(Mission::Run(Packet { run, keeps_claim }));
-        Self { bell, replies }
+    fn send(
+        slot: &'a CommandSlot,
+        run: unsafe fn(&CommandSlot, &mut Driver),
+        keeps_claim: bool,
+    ) -> Self {
+        let replies = slot.replies();
+        slot.send(Command::Run(Packet { run, keeps_claim }));
+        Self { slot, replies }
     }
 
     fn is_answered(&self) -> bool {
-        self.bell.replies() != self.replies
+        self.slot.replies() != self.replies
     }
 }
 
@@ -212,7 +216,7 @@ fn fits_request<F>(_work: &F) -> bool {
     Payload::<REQUEST_WORDS>::fits::<F>()
 }
 
-/// How a plain thread waits for a packet's reply: about 40 us of looking, then asleep.
+/// Policy of a plain thread's wait for a packet's reply: about 40 us of looking, then asleep.
 const REPLY_WAIT: WaitOptions = WaitOptions {
     spins: 1_000,
     grace: Duration::ZERO,

@@ -1,7 +1,7 @@
 //! The in-process pool: the engines of this process, and who drives them.
 //!
 //! An engine here is a *seat*: a [`Core`] (local store, DMA, kernel state) with a pinned thread of
-//! its own. Whoever holds the seat's claim drives the core: its thread, when it was sent a mission,
+//! its own. Whoever holds the seat's claim drives the core: its thread, when it was sent a command,
 //! or a caller who found it idle (DESIGN: "an off-load to an idle engine on the same core is a
 //! call, one to another core is a packet"). So never more than `engines` cores inflate at once.
 //!
@@ -9,9 +9,9 @@
 //! afterwards, so that posted work is never left lying while an engine is idle.
 
 use crate::claims::ENGINES_MAX;
+use crate::command::Command;
 use crate::error::OffloadError;
 use crate::loops::Loop;
-use crate::mission::Mission;
 use crate::shared::{Claim, Driver, Posted, Shared, add, engine_thread, guarded};
 use crate::task;
 use sidecore_engine::{Core, CoreOptions, Kernel};
@@ -28,25 +28,26 @@ pub trait Background: Send + Sync {
     fn run(&self, core: &mut Core, token: u64);
 }
 
-/// How to build a pool.
+/// Options of a pool.
 pub struct PoolConfig {
-    /// Engines, 1 to 64. Default: one for each core this process may use.
+    /// Engines, 1 to [`ENGINES_MAX`]. Default: one for each core this process may use. More than
+    /// cores take turns on them.
     pub engines: usize,
     /// Each engine's core: local store, pre-touching, DMA mode.
     pub core: CoreOptions,
-    /// How long an engine with nothing to do spins before it sleeps.
+    /// Time that an engine with nothing to do spins before it sleeps.
     pub grace: Duration,
-    /// Whether engine threads are pinned, one to a core, in turn.
+    /// True if engine threads are pinned, one to a core, in turn.
     pub pin: bool,
     /// The cores that engines are put on in turn; empty for all that this thread may use.
     pub cpus: Vec<usize>,
-    /// Engines have cores of their own on which no host runs. [`Pool::run`] and loops then always go
-    /// to the engines' threads, and what the policy leaves to the host runs with a core that is no
-    /// engine's. Otherwise cores are equal: callers drive idle engines themselves.
+    /// Engines have cores of their own on which no host runs. [`Pool::run`] and loops then always
+    /// go to the engines' threads, and what the policy leaves to the host runs with a core that is
+    /// no engine's. Otherwise cores are equal: callers drive idle engines themselves.
     pub dedicated: bool,
-    /// Most pieces of background work that wait; more are dropped.
+    /// Largest number of waiting pieces of background work; more are dropped.
     pub backlog_max: usize,
-    /// Who decides how wide a loop runs.
+    /// Policy that decides how wide a loop runs.
     pub policy: Box<dyn Policy>,
 }
 
@@ -67,14 +68,14 @@ impl Default for PoolConfig {
     }
 }
 
-/// What one engine has done so far.
+/// Counters of one engine.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EngineCounters {
     /// Times that a caller drove the engine itself.
     pub called: u64,
-    /// Missions that its own thread was sent.
-    pub missions: u64,
+    /// Commands that its own thread was sent.
+    pub commands: u64,
     /// Pieces of background work done.
     pub background: u64,
     /// Pieces of background work that panicked.
@@ -89,7 +90,7 @@ pub struct EngineCounters {
     pub stalled_ns: u64,
 }
 
-/// What a pool's tasks do at one moment.
+/// Counts of a pool's tasks at one moment.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TaskCounters {
@@ -109,15 +110,15 @@ pub struct TaskCounters {
     pub ended: u64,
 }
 
-/// A pool at one moment, as `sidecore top` shows it.
+/// State of a pool at one moment, as `sidecore top` shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Snapshot {
-    /// What each engine has done.
+    /// Counters of each engine.
     pub engines: Vec<EngineCounters>,
     /// Engines that nobody drives.
     pub engines_idle: u64,
-    /// What its tasks do.
+    /// Counts of its tasks.
     pub tasks: TaskCounters,
     /// Threads in the pool and tasks that wait for an engine.
     pub callers: u64,
@@ -169,19 +170,19 @@ impl Pool {
         Ok(pool)
     }
 
-    /// How many engines there are.
+    /// Number of engines.
     #[must_use]
     pub fn engines(&self) -> usize {
-        self.shared.places.len()
+        self.shared.engines.len()
     }
 
-    /// How many are idle at this moment.
+    /// Number of idle engines at this moment.
     #[must_use]
     pub fn engines_idle(&self) -> usize {
         self.shared.claims.idle_count() as usize
     }
 
-    /// How many tasks the policy wants live at present.
+    /// Number of tasks that the policy wants live at present.
     #[must_use]
     pub fn live_tasks(&self) -> usize {
         self.shared.live_tasks() as usize
@@ -195,22 +196,22 @@ impl Pool {
         self.shared.threads.load(Ordering::Relaxed) as usize + tasks
     }
 
-    /// What each engine has done so far. The first call in a process takes 5 ms, to find out how
+    /// Counters of each engine so far. The first call in a process takes 5 ms, to find out how
     /// long a cycle is.
     #[must_use]
     pub fn counters(&self) -> Vec<EngineCounters> {
         let read = |value: &AtomicU64| value.load(Ordering::Relaxed);
-        let of = |place: &crate::shared::Place| EngineCounters {
-            called: read(&place.counters.called),
-            missions: read(&place.counters.missions),
-            background: read(&place.counters.background),
-            panics: read(&place.counters.panics),
-            units: read(&place.counters.units),
-            busy_ns: clock::cycles_to_ns(read(&place.counters.busy_cycles)),
-            stalls: read(&place.counters.stalls),
-            stalled_ns: read(&place.counters.stalled_ns),
+        let of = |slot: &crate::shared::EngineSlot| EngineCounters {
+            called: read(&slot.counters.called),
+            commands: read(&slot.counters.commands),
+            background: read(&slot.counters.background),
+            panics: read(&slot.counters.panics),
+            units: read(&slot.counters.units),
+            busy_ns: clock::cycles_to_ns(read(&slot.counters.busy_cycles)),
+            stalls: read(&slot.counters.stalls),
+            stalled_ns: read(&slot.counters.stalled_ns),
         };
-        self.shared.places.iter().map(|place| of(place)).collect()
+        self.shared.engines.iter().map(|slot| of(slot)).collect()
     }
 
     /// The pool at this moment; its parts are read one after another while it goes on.
@@ -245,23 +246,25 @@ impl Pool {
         let Ok(claim) = self.shared.acquire(false) else {
             unreachable!("this wait cannot be cancelled");
         };
-        add(&claim.place().counters.called, 1);
+        add(&claim.slot().counters.called, 1);
         Seat { claim }
     }
 
     /// Runs one piece of work on one engine (TLP), driven by this thread, and returns what it
-    /// gives. Blocks; a task is parked while no engine is idle, but not while `work` runs. Not to be
-    /// called by what runs on an engine, which would wait for another one: see [`Self::off_load`].
+    /// gives. Blocks; a task is parked while no engine is idle, but not while `work` runs. Not to
+    /// be called by what runs on an engine, which would wait for another one: see
+    /// [`Self::off_load`].
     pub fn call<R>(&self, work: impl FnOnce(&mut Core) -> R) -> R {
         let _ready = self.shared.count_ready();
         self.seat().drive(work)
     }
 
-    /// Off-loads one piece of work to one engine (TLP) and returns what it gives. In a task on equal
-    /// cores an idle engine of the same core is called, another one is sent a packet; a plain
+    /// Off-loads one piece of work to one engine (TLP) and returns what it gives. In a task on
+    /// equal cores an idle engine of the same core is called, another one is sent a packet; a plain
     /// thread drives the engine itself; with dedicated engines it is always a packet. Blocks; a
-    /// task is parked while it waits for an engine or for a reply. Called by what runs on an engine,
-    /// it takes another one if that is idle and else does the work right there; loops do the same.
+    /// task is parked while it waits for an engine or for a reply. Called by what runs on an
+    /// engine, it takes another one if that is idle and else does the work right there; loops do
+    /// the same.
     ///
     /// # Errors
     /// [`OffloadError::Panicked`] when `work` panicked; [`OffloadError::Cancelled`] in a cancelled
@@ -273,7 +276,7 @@ impl Pool {
         if task::is_cancelled() {
             return Err(OffloadError::Cancelled);
         }
-        task::await_place(&self.shared);
+        task::await_admission(&self.shared);
         self.off_load_now(work)
     }
 
@@ -289,7 +292,7 @@ impl Pool {
         if self.shared.dedicated || (task::current_bell().is_some() && !claim.is_near()) {
             claim.send(work)
         } else {
-            add(&claim.place().counters.called, 1);
+            add(&claim.slot().counters.called, 1);
             guarded(|| claim.drive(work))
         }
     }
@@ -321,7 +324,7 @@ impl Pool {
         if task::is_cancelled() {
             return Err(OffloadError::Cancelled);
         }
-        task::await_place(&self.shared);
+        task::await_admission(&self.shared);
         let ready = self.shared.count_ready();
         let (decision, arrival) = self.shared.arrive(&ready, class, 1);
         let on_host = decision == Decision::Host;
@@ -336,9 +339,9 @@ impl Pool {
     /// Runs `unit` on every item, on as many engines as the policy gives this loop (LLP); on equal
     /// cores the caller is the first of them. Each item is handed to exactly one engine: every
     /// engine has a run of neighbours, the first one's a little larger by measurement, and who is
-    /// done takes what others have left. Blocks until all are done, a task parked while it has nothing to do itself;
-    /// nothing is allocated. Where the policy leaves the loop to the host, the caller's own core
-    /// runs all of it.
+    /// done takes what others have left. Blocks until all are done, a task parked while it has
+    /// nothing to do itself; nothing is allocated. Where the policy leaves the loop to the host,
+    /// the caller's own core runs all of it.
     ///
     /// # Errors
     /// [`OffloadError::Panicked`] when `unit` panicked on any engine; items not yet begun are then
@@ -366,7 +369,7 @@ impl Pool {
             return Err(OffloadError::Cancelled);
         }
         let shared = &self.shared;
-        task::await_place(shared);
+        task::await_admission(shared);
         let ready = shared.count_ready();
         // On equal cores the caller needs an engine whatever the policy says.
         let own = match shared.dedicated {
@@ -382,7 +385,7 @@ impl Pool {
             && let Some(own) = own
         {
             // Nothing to decide: one unit has one width.
-            add(&own.place().counters.called, 1);
+            add(&own.slot().counters.called, 1);
             return guarded(|| {
                 own.drive(|driver| {
                     driver.units += 1;
@@ -437,7 +440,7 @@ impl Drop for Pool {
             while !self.shared.claims.claim_exactly(engine) {
                 std::thread::sleep(Duration::from_micros(50));
             }
-            self.shared.places[engine].doorbell.ring(Mission::Exit);
+            self.shared.engines[engine].commands.send(Command::Exit);
         }
         for thread in self.threads.drain(..) {
             let _ = thread.join();
@@ -451,7 +454,7 @@ impl Seat<'_> {
         self.claim.drive(|driver| work(&mut driver.core))
     }
 
-    /// Which engine it is.
+    /// Number of the engine.
     #[must_use]
     pub fn engine(&self) -> usize {
         self.claim.engine

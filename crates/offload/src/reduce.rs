@@ -36,9 +36,9 @@ impl<T> Piece<T> {
 }
 
 impl Pool {
-    /// Maps `0..units` in chunks of `chunk_units` (the last one shorter) and combines the values, on
-    /// as many engines as the policy gives this loop. The result has the same bits for any number
-    /// of engines, hosts and scratch places: see the module. `None` for no units. Blocks as
+    /// Maps `0..units` in chunks of `chunk_units` (the last one shorter) and combines the values,
+    /// on as many engines as the policy gives this loop. The result has the same bits for any
+    /// number of engines, hosts and scratch places: see the module. `None` for no units. Blocks as
     /// [`Self::for_each`] does; allocates nothing: [`PIECES_MAX`] values of `T` lie on the caller's
     /// stack, so a large `T` wants [`Self::reduce_with`].
     ///
@@ -81,7 +81,7 @@ impl Pool {
     /// As [`Self::for_each`].
     ///
     /// # Panics
-    /// Where the scratch is empty.
+    /// If the scratch is empty.
     pub fn reduce_with<T: Send>(
         &self,
         scratch: &mut [Piece<T>],

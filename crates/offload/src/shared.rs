@@ -4,26 +4,27 @@
 //! Must stay true: a claim is passed on, never copied; a release is followed by a look at who waits
 //! and at the backlog, so that no work is left lying while an engine is idle (README.md).
 
-mod place;
+mod slot;
 
-pub(crate) use place::{Driver, Place, add, engine_thread, guarded};
+pub(crate) use slot::{Driver, EngineSlot, add, engine_thread, guarded};
 
-use crate::claims::Claims;
+use crate::claims::{Claims, EnginesOnCpus, Preferred};
+use crate::command::{Command, CommandSlot};
 use crate::error::{Cancelled, OffloadError};
 use crate::job::{JOBS_MAX, Jobs};
-use crate::mission::{Doorbell, Mission};
 use crate::packet;
 use crate::pool::{Background, PoolConfig};
 use crate::task::{self, Counts, Priority, WaitPoint};
 use crossbeam_queue::ArrayQueue;
 use crossbeam_utils::CachePadded;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use sidecore_engine::{Core, CoreOptions};
 use sidecore_sched::policy::CLASSES_MAX;
 use sidecore_sched::{Arrival, ClassId, Decision, Departure, Policy, Split};
+use sidecore_sync::Changed;
 use sidecore_sys::{clock, cpu};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 pub(crate) struct Posted {
@@ -32,31 +33,29 @@ pub(crate) struct Posted {
 }
 
 pub(crate) struct Shared {
-    pub(crate) places: Box<[CachePadded<Place>]>,
+    /// The engines, by their number.
+    pub(crate) engines: Box<[CachePadded<EngineSlot>]>,
     pub(crate) claims: CachePadded<Claims>,
     pub(crate) jobs: Jobs<Driver>,
     pub(crate) backlog: ArrayQueue<Posted>,
     pub(crate) policy: Mutex<Box<dyn Policy>>,
-    /// How many tasks the policy wants live: its answer after the last event, so that hosts that
-    /// look all the time need not lock it.
+    /// Number of tasks that the policy wants live: its answer after the last event, so that hosts
+    /// that look all the time need not lock it.
     live_tasks: CachePadded<AtomicU32>,
-    /// Where hosts wait for more places of tasks.
+    /// Wait point of hosts for more live tasks to be allowed.
     pub(crate) room: WaitPoint,
-    /// When the policy was last told that time passes.
+    /// Time of the policy's last tick.
     ticked_ns: AtomicU64,
-    /// How loops of each class are split.
+    /// Split of the loops of each class.
     pub(crate) splits: Mutex<Box<[Split]>>,
-    /// Which engines are on a core, by the core's number.
-    on_cpu: Box<[u64]>,
-    /// Whether hosts have cores of their own: an off-load is then always a packet.
+    /// Engines on each core.
+    on_cpus: EnginesOnCpus,
+    /// True if hosts have cores of their own: an off-load is then always a packet.
     pub(crate) dedicated: bool,
-    /// Callers and tasks that wait for an idle engine, and how many of them are urgent. Threads
-    /// sleep on `freed` under `waiting`; hosts of tasks are rung through `freed_hosts`.
+    /// Callers and tasks that wait at `freed` for an idle engine, and how many of them are urgent.
     waiters: AtomicU32,
     urgent_waiters: AtomicU32,
-    waiting: Mutex<()>,
-    freed: Condvar,
-    freed_hosts: WaitPoint,
+    freed: WaitPoint,
     /// Plain threads between asking for an engine and being done.
     pub(crate) threads: CachePadded<AtomicU32>,
     pub(crate) tasks: CachePadded<Counts>,
@@ -81,7 +80,7 @@ pub(crate) struct Ready<'a> {
     threads: u32,
 }
 
-/// What a policy was told of work that is under way.
+/// Arrival of work that is under way, as it was reported to the policy.
 pub(crate) struct Arrived {
     arrival: Arrival,
     begun_ns: u64,
@@ -93,24 +92,24 @@ impl Shared {
             true => cpu::allowed().unwrap_or_default(),
             false => config.cpus,
         };
-        let mut on_cpu = vec![0_u64; cpus.iter().max().map_or(1, |&cpu| cpu + 1)];
-        let mut places = Vec::with_capacity(config.engines);
+        let mut cpu_of_engine = Vec::with_capacity(config.engines);
+        let mut engines = Vec::with_capacity(config.engines);
         for engine in 0..config.engines {
             let core =
                 Core::new(config.core).map_err(|source| OffloadError::Engine { engine, source })?;
             let cpu = cpus.get(engine % cpus.len().max(1)).copied().unwrap_or(0);
-            on_cpu[cpu] |= 1 << engine;
-            places.push(CachePadded::new(Place {
+            cpu_of_engine.push(cpu);
+            engines.push(CachePadded::new(EngineSlot {
                 driver: CachePadded::new(Mutex::new(Driver { core, units: 0 })),
-                doorbell: Doorbell::new(),
+                commands: CommandSlot::new(),
                 cpu,
                 counters: CachePadded::default(),
             }));
         }
         Ok(Self {
-            claims: CachePadded::new(Claims::new(places.len())),
-            spare: ArrayQueue::new(places.len().max(1)),
-            places: places.into(),
+            claims: CachePadded::new(Claims::new(engines.len())),
+            spare: ArrayQueue::new(engines.len().max(1)),
+            engines: engines.into(),
             jobs: Jobs::new(JOBS_MAX),
             backlog: ArrayQueue::new(config.backlog_max.max(1)),
             live_tasks: CachePadded::new(AtomicU32::new(
@@ -120,13 +119,11 @@ impl Shared {
             policy: Mutex::new(config.policy),
             ticked_ns: AtomicU64::new(0),
             splits: Mutex::new(vec![Split::default(); CLASSES_MAX].into()),
-            on_cpu: on_cpu.into(),
+            on_cpus: EnginesOnCpus::new(&cpu_of_engine),
             dedicated: config.dedicated,
             waiters: AtomicU32::new(0),
             urgent_waiters: AtomicU32::new(0),
-            waiting: Mutex::new(()),
-            freed: Condvar::new(),
-            freed_hosts: WaitPoint::new(),
+            freed: WaitPoint::new(),
             threads: CachePadded::new(AtomicU32::new(0)),
             tasks: CachePadded::default(),
             core_options: config.core,
@@ -154,13 +151,13 @@ impl Shared {
         }
     }
 
-    /// What a policy is told when a loop asks for engines.
+    /// The arrival to report to the policy when a loop asks for engines.
     fn arrival(&self, ready: &Ready<'_>, class: ClassId, units: u32) -> Arrival {
         let tasks = self.tasks.ready.load(Ordering::Relaxed) as u32;
         let held = self.tasks.held.load(Ordering::Relaxed) as u32;
         let live = (self.tasks.live.load(Ordering::Relaxed) as u32).saturating_sub(held);
         let others = (tasks + ready.threads).saturating_sub(1);
-        let engines = self.places.len() as u32;
+        let engines = self.engines.len() as u32;
         Arrival {
             task: task::id(),
             live: (live + ready.threads).max(1),
@@ -179,7 +176,7 @@ impl Shared {
         }
     }
 
-    /// Asks the policy, and says what it was told and when.
+    /// Asks the policy; returns its decision and the arrival that it was given.
     pub(crate) fn arrive(
         &self,
         ready: &Ready<'_>,
@@ -196,7 +193,7 @@ impl Shared {
         (decision, Arrived { arrival, begun_ns })
     }
 
-    /// Tells the policy how it went.
+    /// Reports the departure to the policy.
     pub(crate) fn depart(&self, arrived: &Arrived, width: u32, on_host: bool) {
         let now_ns = self.now_ns();
         let departure = Departure {
@@ -219,15 +216,15 @@ impl Shared {
         self.tell_room(rose);
     }
 
-    /// How many tasks the policy wants live.
+    /// Number of tasks that the policy wants live.
     pub(crate) fn live_tasks(&self) -> u32 {
         // Advice: who reads it late starts or holds a task too many.
         self.live_tasks.load(Ordering::Relaxed)
     }
 
-    /// Notes the policy's present answer, under its lock: whether it grew.
+    /// Stores the policy's present answer, under its lock; true if it grew.
     fn note_live_tasks(&self, policy: &dyn Policy) -> bool {
-        let now = policy.live_tasks(self.places.len() as u32).max(1);
+        let now = policy.live_tasks(self.engines.len() as u32).max(1);
         let before = self.live_tasks.load(Ordering::Relaxed);
         if now != before {
             self.live_tasks.store(now, Ordering::Relaxed);
@@ -235,21 +232,19 @@ impl Shared {
         now > before
     }
 
-    /// Has hosts look again that have tasks and no place for them.
+    /// Wakes hosts that have tasks and no place for them.
     fn tell_room(&self, rose: bool) {
         if rose {
-            // Partner: the fence in `Bell::sleep`.
-            fence(Ordering::SeqCst);
-            self.room.notify_hosts_after_fence();
+            self.room.notify_hosts_after(Changed::publish());
         }
     }
 
-    /// The engines whose threads are pinned to the core that this thread runs on.
-    pub(crate) fn near(&self) -> u64 {
+    /// Set of the engines whose threads are pinned to the core that this thread runs on.
+    pub(crate) fn near(&self) -> &[u64] {
         if self.dedicated {
-            return 0;
+            return &[];
         }
-        self.on_cpu.get(cpu::current()).copied().unwrap_or(0)
+        self.on_cpus.on(cpu::current())
     }
 
     /// Takes an idle engine, one of this core if it can; waits for one where none is idle. A task
@@ -282,22 +277,18 @@ impl Shared {
                 return Ok(claim(engine));
             }
         }
-        let mut waiting = self.waiting.lock();
         let _waits = self.count_waiter(urgent);
         loop {
+            let prepared = self.freed.threads().prepare();
             // After the count went up: a releaser that did not see it has set its bit before.
             if let Some(engine) = self.try_claim(near, &mut patience) {
                 return Ok(claim(engine));
             }
-            if patience.until.is_some() {
-                self.freed.wait_for(&mut waiting, DEFER);
-            } else {
-                self.freed.wait(&mut waiting);
-            }
+            prepared.wait(patience.until.map(|_| DEFER));
         }
     }
 
-    /// Whether an urgent caller waits for an engine: loops then ask no more of them to help.
+    /// True if an urgent caller waits for an engine: loops then ask no more of them to help.
     pub(crate) fn has_urgent_waiters(&self) -> bool {
         self.urgent_waiters.load(Ordering::Relaxed) > 0
     }
@@ -312,19 +303,19 @@ impl Shared {
             shared: self,
             engine,
         };
-        Ok(self.claims.claim(self.near()).map(claim))
+        Ok(self.claims.claim(Preferred::Of(self.near())).map(claim))
     }
 
     fn acquire_on_task(
         &self,
         bell: usize,
-        near: u64,
+        near: &[u64],
         mut patience: Patience,
         may_cancel: bool,
     ) -> Result<usize, Cancelled> {
         let _waits = self.count_waiter(patience.urgent);
         let _wants = task::want_engine(&self.tasks);
-        self.freed_hosts.expect(bell);
+        self.freed.expect(bell);
         loop {
             if let Some(engine) = self.try_claim(near, &mut patience) {
                 return Ok(engine);
@@ -348,7 +339,7 @@ impl Shared {
 
     /// Takes an idle engine, unless this is not urgent and somebody who waits is: then not before
     /// it has let them go first for a while.
-    fn try_claim(&self, near: u64, patience: &mut Patience) -> Option<usize> {
+    fn try_claim(&self, near: &[u64], patience: &mut Patience) -> Option<usize> {
         if !patience.urgent && self.urgent_waiters.load(Ordering::SeqCst) > 0 {
             let now = Instant::now();
             if now < *patience.until.get_or_insert(now + DEFER) {
@@ -357,7 +348,7 @@ impl Shared {
         } else {
             patience.until = None;
         }
-        self.claims.claim(near)
+        self.claims.claim(Preferred::Of(near))
     }
 
     fn count_waiter(&self, urgent: bool) -> Waits<'_> {
@@ -374,16 +365,12 @@ impl Shared {
     /// To be called after every release of a claim.
     pub(crate) fn after_release(&self) {
         if self.waiters.load(Ordering::SeqCst) > 0 {
-            // Partner: the fence in `Bell::sleep`.
-            fence(Ordering::SeqCst);
-            self.freed_hosts.notify_hosts_after_fence();
-            // The lock orders this after a waiter's last look at the bits.
-            drop(self.waiting.lock());
-            if self.urgent_waiters.load(Ordering::SeqCst) > 0 {
-                self.freed.notify_all();
-            } else {
-                self.freed.notify_one();
-            }
+            let changed = Changed::publish();
+            // One engine, one waiter; but the one that is woken may have to let an urgent one go
+            // first, and then that one must be awake, too.
+            let is_urgent = self.urgent_waiters.load(Ordering::SeqCst) > 0;
+            let threads = if is_urgent { u32::MAX } else { 1 };
+            self.freed.notify_after(changed, threads);
         } else if !self.backlog.is_empty() {
             self.start_drain();
         }
@@ -392,12 +379,12 @@ impl Shared {
     /// Sends an idle engine, if there is one, to work off the background queue.
     pub(crate) fn start_drain(&self) {
         // Background work prefers *another* core than the one that serves a client here.
-        if let Some(engine) = self.claims.claim(!self.near()) {
-            self.places[engine].doorbell.ring(Mission::Drain);
+        if let Some(engine) = self.claims.claim(Preferred::But(self.near())) {
+            self.engines[engine].commands.send(Command::Drain);
         }
     }
 
-    /// Whether any caller waits for an engine: they go before background work.
+    /// True if any caller waits for an engine: they go before background work.
     fn has_waiters(&self) -> bool {
         self.waiters.load(Ordering::SeqCst) > 0
     }
@@ -426,18 +413,18 @@ impl Shared {
 }
 
 impl<'p> Claim<'p> {
-    pub(crate) fn place(&self) -> &'p Place {
-        &self.shared.places[self.engine]
+    pub(crate) fn slot(&self) -> &'p EngineSlot {
+        &self.shared.engines[self.engine]
     }
 
-    /// Whether this engine's thread runs on the core that this thread is on.
+    /// True if this engine's thread runs on the core that this thread is on.
     pub(crate) fn is_near(&self) -> bool {
-        self.place().cpu == cpu::current()
+        self.slot().cpu == cpu::current()
     }
 
     /// Drives the engine from this thread.
     pub(crate) fn drive<R>(&self, work: impl FnOnce(&mut Driver) -> R) -> R {
-        self.place().drive(work)
+        self.slot().drive(work)
     }
 
     /// Sends `work` to the engine's own thread and waits for the reply; a task is parked meanwhile.
@@ -449,20 +436,20 @@ impl<'p> Claim<'p> {
             .map_err(|message| OffloadError::Panicked { message })
     }
 
-    pub(crate) fn doorbell(&self) -> &'p Doorbell {
-        &self.shared.places[self.engine].doorbell
+    pub(crate) fn command_slot(&self) -> &'p CommandSlot {
+        &self.shared.engines[self.engine].commands
     }
 
     /// Passes the claim on to the engine's thread, which will be rung.
-    pub(crate) fn into_doorbell(self) -> &'p Doorbell {
-        let doorbell = self.doorbell();
+    pub(crate) fn into_command_slot(self) -> &'p CommandSlot {
+        let slot = self.command_slot();
         std::mem::forget(self);
-        doorbell
+        slot
     }
 
-    /// Sends the engine's thread on a mission; the claim goes with it.
-    pub(crate) fn send_mission(self, mission: Mission) {
-        self.into_doorbell().ring(mission);
+    /// Sends a command to the engine's thread; the claim goes with it.
+    pub(crate) fn send_command(self, command: Command) {
+        self.into_command_slot().send(command);
     }
 }
 
@@ -470,7 +457,7 @@ impl Drop for Claim<'_> {
     fn drop(&mut self) {
         if !self.shared.backlog.is_empty() && !self.shared.has_waiters() {
             // Background work waits: pass the claim to the engine's own thread.
-            self.place().doorbell.ring(Mission::Drain);
+            self.slot().commands.send(Command::Drain);
             return;
         }
         self.shared.claims.release(self.engine);
@@ -493,7 +480,7 @@ impl Drop for Waits<'_> {
     }
 }
 
-/// How long a caller lets urgent ones go first.
+/// Patience of a caller that lets urgent ones go first.
 struct Patience {
     urgent: bool,
     until: Option<Instant>,
@@ -507,9 +494,9 @@ impl Drop for Ready<'_> {
     }
 }
 
-/// How often a caller looks for an idle engine before it sleeps: about a microsecond.
+/// Looks of a caller for an idle engine before it sleeps: about a microsecond.
 const SPINS_FOR_ENGINE: u32 = 30;
-/// How long, at most, others let urgent callers go first each time.
+/// Longest time for which others give way to urgent callers, each time.
 const DEFER: Duration = Duration::from_micros(100);
-/// How often, at most, a policy is told that time passes.
+/// Shortest time between two ticks of a policy.
 const TICK_NS: u64 = 10_000_000;

@@ -10,7 +10,7 @@
 use sidecore_sys::clock;
 use std::time::Duration;
 
-/// One thread's losses.
+/// Time that one thread lost to preemption.
 #[derive(Debug)]
 pub(crate) struct Stalls {
     looked_cycles: u64,
@@ -29,7 +29,7 @@ impl Stalls {
         }
     }
 
-    /// Runs `sleep`, whose time is not lost.
+    /// Runs `sleep`, whose time does not count as lost.
     pub(crate) fn sleeping<R>(&mut self, sleep: impl FnOnce() -> R) -> R {
         let before_ns = clock::now_ns();
         let result = sleep();
@@ -57,16 +57,16 @@ impl Stalls {
     }
 }
 
-/// What was taken from a thread that used and slept so much of the time that passed, if it is worth
+/// Time taken from a thread, given the time that passed, was used and was slept, if it is worth
 /// a word.
 fn lost(passed_ns: u64, used_ns: u64, slept_ns: u64) -> Option<u64> {
     let lost_ns = passed_ns.saturating_sub(used_ns).saturating_sub(slept_ns);
     (lost_ns > STALL_NS).then_some(lost_ns)
 }
 
-/// How often to look, at most: about a millisecond, at whatever rate the counter runs.
+/// Shortest time between two looks: about a millisecond, at whatever rate the counter runs.
 const LOOK_EVERY_CYCLES: u64 = 1 << 21;
-/// A shorter loss is an interrupt.
+/// Shortest gap that counts; a shorter one is an interrupt.
 const STALL_NS: u64 = Duration::from_micros(100).as_nanos() as u64;
 
 #[cfg(test)]

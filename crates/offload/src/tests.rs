@@ -234,7 +234,7 @@ fn everything_at_once_ends() {
 
 #[test]
 fn a_pool_of_no_or_too_many_engines_is_refused() {
-    for engines in [0, 65, 1_000] {
+    for engines in [0, ENGINES_MAX + 1, usize::MAX] {
         let result = Pool::start(PoolConfig {
             engines,
             ..PoolConfig::default()
@@ -243,10 +243,81 @@ fn a_pool_of_no_or_too_many_engines_is_refused() {
     }
 }
 
-/// What a policy was told of each piece of work.
+/// A pool of more engines than one word has bits, with small local stores.
+fn large_pool(engines: usize) -> Pool {
+    pool_with(PoolConfig {
+        engines,
+        core: sidecore_engine::CoreOptions {
+            store_bytes: 16 << 10,
+            ..sidecore_engine::CoreOptions::default()
+        },
+        policy: Box::new(Llp::new(engines as u32)),
+        ..PoolConfig::default()
+    })
+}
+
+#[test]
+fn a_pool_of_more_than_64_engines_runs_a_loop_on_all_of_them_at_once() {
+    for engines in [65, 130, ENGINES_MAX] {
+        let pool = large_pool(engines);
+        let inside = AtomicUsize::new(0);
+        let mut items: Vec<usize> = (0..engines).collect();
+        pool.for_each(CLASS, &mut items, |_, item| {
+            inside.fetch_add(1, Ordering::SeqCst);
+            // Nobody takes a second unit before everybody has one.
+            wait_until("a unit on every engine", || {
+                inside.load(Ordering::SeqCst) == engines
+            });
+            *item += 1_000_000;
+        })
+        .expect("no panic");
+        assert!(
+            items
+                .iter()
+                .enumerate()
+                .all(|(i, &item)| item == i + 1_000_000)
+        );
+        wait_until("idle engines", || pool.engines_idle() == engines);
+        // Who releases counts first.
+        assert!(pool.counters().iter().all(|engine| engine.units == 1));
+        for units in [1, 64, 5_000] {
+            let mut items: Vec<u64> = (0..units).collect();
+            pool.for_each(CLASS, &mut items, |_, item| *item *= 3)
+                .expect("no panic");
+            assert!(
+                items
+                    .iter()
+                    .enumerate()
+                    .all(|(i, &item)| item == 3 * i as u64)
+            );
+        }
+    }
+}
+
+#[test]
+fn every_engine_of_a_large_pool_is_one_seat() {
+    let pool = large_pool(130);
+    let mut seats: Vec<_> = (0..130).map(|_| pool.seat()).collect();
+    let mut engines: Vec<usize> = seats.iter().map(Seat::engine).collect();
+    engines.sort_unstable();
+    assert!(engines.iter().copied().eq(0..130));
+    assert_eq!(pool.engines_idle(), 0);
+    // A caller that waits is woken by an engine of the third word.
+    let last = seats.iter().position(|seat| seat.engine() == 129);
+    let last = seats.swap_remove(last.expect("the last engine"));
+    let waited_for = std::thread::scope(|scope| {
+        let caller = scope.spawn(|| pool.seat().engine());
+        std::thread::sleep(Duration::from_millis(2));
+        drop(last);
+        caller.join().expect("no panic")
+    });
+    assert_eq!(waited_for, 129);
+}
+
+/// Events that a policy received, for each piece of work.
 type Heard = Arc<parking_lot::Mutex<Vec<(Arrival, Option<Departure>)>>>;
 
-/// Answers as it is told and writes down what it hears.
+/// Policy that answers as configured and records its events.
 struct Spy {
     decision: Decision,
     heard: Heard,
@@ -296,8 +367,8 @@ fn what_the_policy_leaves_to_the_host_runs_on_the_callers_own_core() {
         assert!(items.iter().all(|id| *id == Some(here)));
         let ran_on = pool.off_load_as(CLASS, |_| std::thread::current().id());
         assert_eq!(ran_on.expect("no panic"), here);
-        let missions: u64 = pool.counters().iter().map(|engine| engine.missions).sum();
-        assert_eq!(missions, 0);
+        let commands: u64 = pool.counters().iter().map(|engine| engine.commands).sum();
+        assert_eq!(commands, 0);
         let heard = heard.lock();
         assert_eq!(heard.len(), 2);
         for (arrival, departure) in heard.iter() {
@@ -377,7 +448,7 @@ fn counters_say_who_did_what() {
     wait_until("accounts", || pool.engines_idle() == 2);
     let engines = pool.snapshot().engines;
     assert_eq!(engines.iter().map(|engine| engine.units).sum::<u64>(), 100);
-    assert!(engines.iter().map(|engine| engine.missions).sum::<u64>() >= 2);
+    assert!(engines.iter().map(|engine| engine.commands).sum::<u64>() >= 2);
     let busy_ns: u64 = engines.iter().map(|engine| engine.busy_ns).sum();
     assert!(busy_ns >= 3_000_000, "{busy_ns} ns");
     assert_eq!(engines.iter().map(|engine| engine.called).sum::<u64>(), 0);

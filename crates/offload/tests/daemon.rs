@@ -4,6 +4,7 @@
 
 use sidecore_offload::client::{Args, Client, ClientError, ClientOptions, Piece};
 use sidecore_offload::daemon::{Daemon, DaemonOptions};
+use sidecore_offload::served::Registry;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -13,9 +14,22 @@ fn options(folder: &Path) -> DaemonOptions {
         socket: folder.join("daemon.sock"),
         engines: 2,
         oversubscribe: true,
+        registry: Registry::with_spin_us(),
         grace: Duration::from_millis(1),
         ..DaemonOptions::default()
     }
+}
+
+fn client_options() -> ClientOptions {
+    ClientOptions {
+        registry: Registry::with_spin_us(),
+        ..ClientOptions::default()
+    }
+}
+
+/// A client that knows `spin_us`.
+fn attach(socket: &Path) -> Client {
+    Client::attach_with(socket, client_options()).unwrap()
 }
 
 /// Waits for something that is due soon; generous, for a machine under load.
@@ -31,8 +45,8 @@ fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
 fn every_kernel_answers_as_on_the_host() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(options(folder.path())).unwrap();
-    let client = Client::attach(daemon.socket()).unwrap();
-    let alone = Client::detached(folder.path().join("nobody"), ClientOptions::default());
+    let client = attach(daemon.socket());
+    let alone = Client::detached(folder.path().join("nobody"), client_options());
     for bytes in [0, 8, 4096, 16384, 16392, 1 << 20] {
         for name in ["echo", "sum_f64", "xxh3", "empty", "spin_us"] {
             let kernel = client.kernel(name).unwrap();
@@ -198,8 +212,7 @@ fn a_client_with_many_requests_does_not_starve_another() {
         ..options(folder.path())
     })
     .unwrap();
-    let greedy = Client::attach(daemon.socket()).unwrap();
-    let modest = Client::attach(daemon.socket()).unwrap();
+    let (greedy, modest) = (attach(daemon.socket()), attach(daemon.socket()));
     let spin = greedy.kernel("spin_us").unwrap();
     let stop = AtomicBool::new(false);
     let mut between = Vec::new();

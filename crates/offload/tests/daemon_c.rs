@@ -1,5 +1,5 @@
-//! The C header: compiles without a warning as C and as C++, calls kernels, and survives the
-//! daemon's death.
+//! The C headers: they compile without a warning, wherever they are included, as C and as C++; this
+//! crate's calls kernels, and survives the daemon's death.
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 
 #[path = "common/c.rs"]
@@ -8,8 +8,56 @@ mod c;
 use c::{LANGUAGES, compile};
 use sidecore_offload::daemon::{Daemon, DaemonOptions};
 use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
+
+#[test]
+fn the_headers_compile_in_any_order_in_any_standard() {
+    let folder = tempfile::tempdir().unwrap();
+    let (ours, nets, others) = (
+        "#include \"sidecore.h\"\n",
+        "#include \"sidecore_net.h\"\n",
+        // Without what _GNU_SOURCE adds, where the standard is strict.
+        "#include <stdio.h>\n#include <time.h>\n#include <fcntl.h>\n#include <sys/socket.h>\n",
+    );
+    let orders = [
+        [ours, "", ""],
+        [nets, "", ""],
+        [ours, nets, others],
+        [others, nets, ours],
+        [others, ours, ours],
+    ];
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for (number, order) in orders.iter().enumerate() {
+        let text = format!("{}int main(void) {{ return 0; }}\n", order.concat());
+        let source = folder.path().join(format!("order{number}.c"));
+        std::fs::write(&source, text).unwrap();
+        for (compiler, language, standard) in [
+            ("cc", "c", "c99"),
+            ("cc", "c", "c11"),
+            ("cc", "c", "gnu17"),
+            ("c++", "c++", "c++11"),
+            ("c++", "c++", "c++17"),
+        ] {
+            let output = Command::new(compiler)
+                .args(["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only"])
+                .args(["-x", language, &format!("-std={standard}")])
+                .arg("-I")
+                .arg(root.join("include"))
+                .arg("-I")
+                .arg(root.join("../net/include"))
+                .arg(&source)
+                .output()
+                .unwrap_or_else(|error| panic!("{compiler}: {error}; scripts/setup installs it"));
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(
+                output.status.success(),
+                "{standard}, order {number}: {said}"
+            );
+        }
+    }
+}
 
 #[test]
 fn a_c_client_calls_and_survives_the_daemon() {

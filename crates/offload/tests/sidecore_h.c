@@ -9,6 +9,70 @@ static int fail(const char *what) {
     return 1;
 }
 
+/* Buffers of all sizes, freed in another order: the arena must come back whole. */
+static int allocates(struct sidecore *sc) {
+    struct sidecore_buffer held[8], whole;
+    uint32_t seed = 1;
+    int index, round;
+    memset(held, 0, sizeof held);
+    for (round = 0; round < 10; round++) { /* more than the arena holds, one after the other */
+        struct sidecore_buffer buffer = sidecore_alloc(sc, 50000);
+        if (!buffer.data)
+            return 0;
+        memset(buffer.data, round, buffer.bytes);
+        sidecore_free(&buffer);
+        if (buffer.data || buffer.bytes)
+            return 0;
+    }
+    for (round = 0; round < 2000; round++) {
+        struct sidecore_buffer *buffer;
+        size_t at;
+        seed = seed * 1664525u + 1013904223u;
+        buffer = &held[seed >> 29];
+        for (at = 0; at < buffer->bytes; at++)
+            if (((unsigned char *)buffer->data)[at] != (unsigned char)(buffer - held))
+                return 0;
+        sidecore_free(buffer);
+        *buffer = sidecore_alloc(sc, (seed >> 8) % 12000);
+        if (buffer->data)
+            memset(buffer->data, (int)(buffer - held), buffer->bytes);
+    }
+    if (sidecore_alloc(sc, SIZE_MAX).data || sidecore_alloc(sc, SIZE_MAX - 100).data)
+        return 0;
+    for (index = 0; index < 8; index++) {
+        struct sidecore_buffer copy = held[index];
+        sidecore_free(&held[index]);
+        if (index == 0) /* of a copy, too: nothing happens */
+            sidecore_free(&copy);
+    }
+    whole = sidecore_alloc(sc, 1 << 16);
+    if (!whole.data)
+        return 0;
+    sidecore_free(&whole);
+    return 1;
+}
+
+/* A call that was given up while memory has run out says so, and can be rescued later. */
+static int rescues(struct sidecore *sc) {
+    struct sidecore_buffer out = sidecore_alloc(sc, 100);
+    struct sidecore_request rq;
+    void *was = out.data;
+    size_t bytes = out.bytes;
+    memset(&rq, 0, sizeof rq);
+    memset(out.data, 7, out.bytes);
+    rq.outputs[rq.output_count++] = &out;
+    out.bytes = (size_t)1 << 62; /* no malloc gives that */
+    if (sidecore_rescue(&rq) != SIDECORE_NO_MEMORY || out.data != was || out.own)
+        return 0;
+    out.bytes = bytes;
+    if (sidecore_rescue(&rq) != SIDECORE_LOST || out.data == was || !out.own)
+        return 0;
+    if (((unsigned char *)out.data)[99] != 7)
+        return 0;
+    sidecore_free(&out);
+    return 1;
+}
+
 int main(int argc, char **argv) {
     struct sidecore *sc;
     struct sidecore_buffer in, out;
@@ -27,6 +91,8 @@ int main(int argc, char **argv) {
     kernel_echo = sidecore_kernel(sc, "echo");
     if (kernel_sum < 0 || kernel_echo < 0 || sidecore_kernel(sc, "nothing") != -1)
         return fail("kernels");
+    if (!allocates(sc))
+        return fail("the allocator");
     in = sidecore_alloc(sc, 1000 * sizeof(double));
     out = sidecore_alloc(sc, 1000 * sizeof(double));
     if (!in.data || !out.data || sidecore_alloc(sc, 1 << 16).data)
@@ -42,7 +108,8 @@ int main(int argc, char **argv) {
         small.bytes = 1;
         rq.inputs[rq.input_count++] = &in;
         rq.outputs[rq.output_count++] = &small;
-        if (sidecore_call(sc, kernel_echo, &rq) != SIDECORE_FAILED || !strstr(rq.text, "do not fit"))
+        if (sidecore_call(sc, kernel_echo, &rq) != SIDECORE_FAILED ||
+            !strstr(rq.text, "do not fit"))
             return fail("an echo that does not fit");
     }
     while (!lost) {
@@ -76,8 +143,10 @@ int main(int argc, char **argv) {
     bytes = (unsigned char *)out.data;
     bytes[0] ^= 1;
     printf("%ld calls, then on its own\n", calls);
+    if (!rescues(sc))
+        return fail("a rescue");
     sidecore_free(&in);
-    sidecore_free(&out);
     sidecore_detach(sc);
+    sidecore_free(&out); /* after its client's end, too */
     return 0;
 }

@@ -11,11 +11,11 @@ use sidecore_sched::{ClassId, Edtlp, Equi, Llp, Policy};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long to go on; each round takes milliseconds.
+/// Duration of each test; one round takes milliseconds.
 const TEST_TIME: Duration = Duration::from_secs(4);
 const CLASS: ClassId = ClassId(1);
 
-/// What a run draws its steps from.
+/// Random numbers that choose a run's steps.
 #[derive(Clone)]
 struct Random(u64);
 
@@ -230,7 +230,7 @@ fn step(pool: &Pool, random: &mut Random) {
     }
 }
 
-/// What a reduction is defined to be: sums of chunks, combined in a binary tree.
+/// Reference of a reduction: sums of chunks, combined in a binary tree.
 fn tree(values: &[f64], chunk: usize) -> Option<f64> {
     let chunks: Vec<f64> = values.chunks(chunk).map(|part| part.iter().sum()).collect();
     fn combine(values: &[f64]) -> Option<f64> {

@@ -3,32 +3,46 @@
 //! Why here: the page and `--json` say the same, because both are made of this.
 //! Must stay true: pure; the same results make the same report.
 
-use crate::catalogue::{Catalogue, Curves, CurvesOf, Figure, Paper, Plot, Series};
+use crate::catalogue::{Catalogue, Curves, CurvesOf, Figure, Headline, Paper, Plot, Series};
 use crate::results::{Found, Results};
 use crate::rule::{self, Rule};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// All of it.
+/// Every figure of the documents with its answers; `--json` prints it.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
-    /// How many rows there are, and how many of them are answered by what.
+    /// Number of rows, and of rows answered by the model, by this machine, or not at all.
     pub counts: Counts,
+    /// The rows that sum the report up, each a copy of one in `figures`.
+    pub headlines: Vec<Summary>,
     /// The figures, in the documents' order.
     pub figures: Vec<Answers>,
 }
 
-/// Of the rows that a document has a figure for.
+/// One row of the summary.
+#[derive(Debug, Clone, Serialize)]
+pub struct Summary {
+    /// The measured quantity, in words.
+    pub says: String,
+    /// The first name of the figure that it is taken from, which is an `id` on the page.
+    pub figure: String,
+    /// The row, with its answers.
+    #[serde(flatten)]
+    pub row: Row,
+}
+
+/// Counts over the rows that a document has a figure for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
-    /// All.
+    /// Rows in total.
     pub rows: usize,
-    /// With an answer by the model.
+    /// Rows that the model answers.
     pub model: usize,
-    /// With an answer by this machine.
+    /// Rows that this machine answers.
     pub here: usize,
-    /// Without one that could be had: a part was not run, failed or lacked the row.
+    /// Rows whose answer is missing this time: a part was not run, failed, or lacked the row.
     pub missing: usize,
 }
 
@@ -37,78 +51,78 @@ pub struct Counts {
 pub struct Answers {
     /// `section.name`.
     pub id: String,
-    /// The documents' names of all that it answers.
+    /// Names (`section.name`) of all figures of the documents that it answers.
     pub names: Vec<String>,
-    /// For people.
+    /// Heading on the page.
     pub title: String,
-    /// What it is of.
+    /// Subject of the figure, in a sentence for the page.
     pub about: Option<String>,
-    /// How to read it.
+    /// Advice on reading the answers, for the page.
     pub note: Option<String>,
     /// The parts that its answers come from, in the order in which they ran.
     pub parts: Vec<String>,
-    /// What is across, for groups of rows.
+    /// Name of the x axis, for groups of rows.
     pub across: Option<String>,
-    /// How it is drawn.
+    /// Kind of picture.
     pub plot: Plot,
-    /// Its rows.
+    /// Its rows, in the document's order.
     pub rows: Vec<Row>,
-    /// Its curves.
+    /// Curves that are drawn with it.
     pub curves: Vec<Curve>,
 }
 
 /// One figure of a document with its answers.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// Names the value: `spe_uio.mmap_us.ppe.64`.
+    /// Key of the row, unique in the report: `spe_uio.mmap_us.ppe.64`.
     pub key: String,
-    /// For people.
+    /// Label on the page.
     pub label: String,
-    /// The group that it is of, where there are several rows for each label.
+    /// Name of the group, if several rows share a label.
     pub group: Option<String>,
-    /// Its place across.
+    /// Value on the x axis.
     pub x: Option<f64>,
-    /// Of all three.
+    /// Unit of the three values.
     pub unit: String,
-    /// What the document says; none in rows that only this machine has.
+    /// The document's figure; none in rows that only this machine has.
     pub paper: Option<Paper>,
-    /// What the model of the Cell says.
+    /// The figure by the model of the Cell.
     pub model: Cell,
-    /// What this machine says.
+    /// The figure measured on this machine.
     pub here: Cell,
 }
 
-/// An answer.
+/// One cell of a row: an answer, or the reason why there is none.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Cell {
     /// A number.
     Number {
-        /// It.
+        /// The number, in the row's unit.
         value: f64,
-        /// Largest less smallest of its rounds, divided by the median.
+        /// Spread of its rounds: largest less smallest, divided by the median.
         spread: Option<f64>,
-        /// Whether a model's value was put in or fitted, rather than predicted.
+        /// True if a model's value is an input or was fitted, rather than predicted.
         fitted: bool,
     },
-    /// What is so by construction.
+    /// A property that holds by construction, in words.
     Words {
-        /// In words.
+        /// The words.
         text: String,
     },
-    /// Statements that hold or do not.
+    /// Statements, each with whether it holds.
     Claims {
-        /// Each of them.
+        /// The statements.
         claims: Vec<Claim>,
     },
-    /// There is no such figure.
+    /// No such figure exists.
     None {
-        /// Why.
+        /// The reason, in words.
         why: String,
     },
-    /// There is one, but it could not be had this time.
+    /// The figure exists, but could not be obtained in this run.
     Missing {
-        /// Why.
+        /// The reason, in words.
         why: String,
     },
 }
@@ -116,34 +130,34 @@ pub enum Cell {
 /// A statement with the value that it rests on.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Claim {
-    /// What is stated.
+    /// The statement.
     pub text: String,
-    /// The value.
+    /// The value that it is about.
     pub value: Option<f64>,
-    /// It may be at most this.
+    /// Upper bound of the value.
     pub limit: Option<f64>,
-    /// Whether it holds.
+    /// True if it holds.
     pub holds: bool,
 }
 
-/// Lines of one command over one axis.
+/// One chart of curves from one command, over a common x axis.
 #[derive(Debug, Clone, Serialize)]
 pub struct Curve {
-    /// What or whose they are.
+    /// Name of the chart, or of the machine that the curves are of.
     pub name: String,
-    /// What is across.
+    /// Name of the x axis.
     pub across: String,
-    /// Whether that is drawn by powers.
+    /// True if the x axis is logarithmic.
     pub by_powers: bool,
-    /// Of what is up.
+    /// Unit of the y axis.
     pub unit: String,
-    /// The lines' names.
+    /// Names of the lines.
     pub lines: Vec<String>,
-    /// The document's point beside each line: a number across, and one up.
+    /// The document's point beside each line, (x, y).
     pub papers: Vec<Option<(f64, f64)>>,
-    /// A number across, and one for each line where it has one.
+    /// Points: x, and the y of each line that has one there.
     pub points: Vec<(f64, Vec<Option<f64>>)>,
-    /// Why there are none.
+    /// Reason why there are no curves.
     pub why: Option<String>,
 }
 
@@ -165,10 +179,16 @@ impl Report {
             let missing = |cell: &Cell| matches!(cell, Cell::Missing { .. });
             counts.missing += usize::from(missing(&row.model) || missing(&row.here));
         }
-        Self { counts, figures }
+        let headlines = catalogue.headlines.iter();
+        let headlines = headlines.filter_map(|headline| summary(headline, &figures));
+        Self {
+            counts,
+            headlines: headlines.collect(),
+            figures,
+        }
     }
 
-    /// Whether all statements of the model hold, as far as they could be had.
+    /// True if all statements about the model hold, of those that could be checked.
     #[must_use]
     pub fn model_holds(&self) -> bool {
         let rows = self.figures.iter().flat_map(|figure| &figure.rows);
@@ -180,13 +200,13 @@ impl Report {
 }
 
 impl Cell {
-    /// Whether it is an answer, rather than why there is none.
+    /// True for an answer, false for a reason why there is none.
     #[must_use]
     pub fn answers(&self) -> bool {
         !matches!(self, Self::None { .. } | Self::Missing { .. })
     }
 
-    /// Its number, if it is one.
+    /// The number, if the cell is one.
     #[must_use]
     pub fn number(&self) -> Option<f64> {
         match self {
@@ -219,6 +239,18 @@ impl Cell {
             }
         }
     }
+}
+
+/// None for a key that no row has: a mistake in the data, which a test finds.
+fn summary(headline: &Headline, figures: &[Answers]) -> Option<Summary> {
+    figures.iter().find_map(|figure| {
+        let row = figure.rows.iter().find(|row| row.key == headline.row)?;
+        Some(Summary {
+            says: headline.says.clone(),
+            figure: figure.names.first()?.clone(),
+            row: row.clone(),
+        })
+    })
 }
 
 fn answers(catalogue: &Catalogue, figure: &Figure, results: &Results) -> Answers {
@@ -396,7 +428,7 @@ impl Curve {
         }
     }
 
-    /// Adds a point of the line `line` of so many.
+    /// Adds a point to line number `line` of `lines`.
     fn add(&mut self, line: usize, lines: usize, at: &Value, here: &Value) {
         let (Some(at), here) = (at.as_f64(), here.as_f64()) else {
             return;
@@ -410,7 +442,7 @@ impl Curve {
     }
 }
 
-/// Whether a part came to a result.
+/// True if a part has a result.
 #[must_use]
 pub fn is_there(results: &Results, part: &str) -> bool {
     matches!(results.get(part), Some(Found::Kept(_)))

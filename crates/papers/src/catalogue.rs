@@ -11,28 +11,40 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// All of it.
+/// The documents, figures, rules and commands that make up the page.
 #[derive(Debug, Clone)]
 pub struct Catalogue {
     /// The documents, in the order of the page.
     pub documents: Vec<Document>,
     /// Their figures.
     pub figures: Vec<Figure>,
-    /// What answers each figure, by its id.
+    /// Answering rules of each figure, by the figure's id.
     pub answers: BTreeMap<String, FigureAnswer>,
     /// The commands, in the order in which they run.
     pub parts: Vec<Part>,
+    /// The rows that the page begins with, in its order.
+    pub headlines: Vec<Headline>,
+}
+
+/// A row of the summary at the top of the page.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Headline {
+    /// Key of the row it repeats: see [`Row::key`](crate::answer::Row::key).
+    pub row: String,
+    /// The measured quantity, for a reader who has not seen the figure yet.
+    pub says: String,
 }
 
 /// One source document, or two on the same thing.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Document {
-    /// What its figures' ids begin with.
+    /// Prefix of its figures' ids.
     pub section: String,
-    /// For people.
+    /// Heading on the page.
     pub title: String,
-    /// Which document, on which machine.
+    /// Title of the document, and the machine that it measured.
     pub source: String,
 }
 
@@ -42,32 +54,32 @@ pub struct Document {
 pub struct Figure {
     /// `section.name`.
     pub id: String,
-    /// The names of the figures, where it holds several; else the one in its id.
+    /// Names of the figures, if it holds several; else the one in its id.
     #[serde(default)]
     pub keys: Vec<String>,
-    /// For people.
+    /// Heading on the page.
     pub title: String,
-    /// What it is of.
+    /// Subject of the figure, in a sentence for the page.
     pub about: Option<String>,
-    /// Of its values, unless a series has its own.
+    /// Unit of its values, unless a series has its own.
     pub unit: String,
-    /// How it is drawn.
+    /// Kind of picture.
     #[serde(default)]
     pub plot: Plot,
-    /// What each series has a value for, where it has several.
+    /// X axis, if series have several values.
     pub x: Option<Across>,
     /// Its rows, or groups of rows.
     pub series: Vec<Series>,
 }
 
-/// How a figure is drawn.
+/// Kind of picture of a figure.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Plot {
-    /// Not at all.
+    /// None.
     #[default]
     None,
-    /// A value a line, on a logarithmic axis.
+    /// Dots on a logarithmic axis, one line for each value.
     Dots,
     /// Lines over `x`.
     Lines,
@@ -79,11 +91,11 @@ pub enum Plot {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Across {
-    /// The documents' name for it.
+    /// Key in the documents' data.
     pub key: String,
-    /// For people.
+    /// Label on the page.
     pub name: String,
-    /// The numbers.
+    /// Values along the axis.
     pub values: Vec<f64>,
 }
 
@@ -91,55 +103,55 @@ pub struct Across {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Series {
-    /// Names the value, with the figure's id.
+    /// Name of the series, unique within its figure.
     pub name: String,
-    /// For people.
+    /// Label on the page.
     pub label: String,
-    /// Where it differs from the figure's.
+    /// Unit, if it differs from the figure's.
     pub unit: Option<String>,
-    /// What the document says.
+    /// The document's figure.
     pub paper: Paper,
 }
 
-/// What a document says.
+/// A document's figure.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(untagged)]
 pub enum Paper {
     /// One number.
     Number(f64),
-    /// One for each `x`.
+    /// One for each value of `x`.
     Numbers(Vec<f64>),
-    /// Something without a number.
+    /// A statement without a number.
     Words(String),
 }
 
-/// What answers a figure.
+/// Rules that answer a figure.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FigureAnswer {
-    /// By the model, for all series that have no own.
+    /// The model's answer, for all series that have none of their own.
     pub model: Option<Rule>,
-    /// By this machine.
+    /// This machine's answer, likewise.
     pub here: Option<Rule>,
-    /// How to read it.
+    /// Advice on reading the answers, for the page.
     pub note: Option<String>,
     /// Rows that only this machine has.
     pub extra: Vec<Extra>,
     /// Curves to draw.
     pub curves: Vec<Curves>,
-    /// For single series.
+    /// Rules of single series, by name.
     pub series: BTreeMap<String, SeriesAnswer>,
 }
 
-/// What answers one series.
+/// Rules that answer one series.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SeriesAnswer {
-    /// By the model.
+    /// The model's answer.
     pub model: Option<Rule>,
-    /// By this machine.
+    /// This machine's answer.
     pub here: Option<Rule>,
-    /// For single places of `x`.
+    /// Rules of single values of `x`.
     pub at: BTreeMap<String, SeriesAnswer>,
 }
 
@@ -147,9 +159,9 @@ pub struct SeriesAnswer {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Extra {
-    /// What it is.
+    /// Label on the page.
     pub label: String,
-    /// Its value.
+    /// Rule that gives its value.
     pub here: Rule,
 }
 
@@ -157,33 +169,33 @@ pub struct Extra {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(try_from = "WrittenCurves")]
 pub struct Curves {
-    /// What or whose they are.
+    /// Name of the chart, or of the machine that the curves are of.
     pub name: String,
-    /// The command.
+    /// Id of the part whose result holds them.
     pub part: String,
-    /// Which curves.
+    /// Selection of the curves in that result.
     pub of: CurvesOf,
 }
 
-/// Where curves stand in a command's result.
+/// Location of curves in a command's result.
 #[derive(Debug, Clone)]
 pub enum CurvesOf {
     /// In `rows[]`, in seconds.
     Rows {
-        /// The field that is across.
+        /// Field of the x values.
         x: String,
-        /// Where they are cut off.
+        /// Largest x that is drawn.
         x_max: Option<f64>,
-        /// The fields that are up, by the lines' names.
+        /// Fields of the y values, by the lines' names.
         lines: BTreeMap<String, String>,
     },
     /// In `curves[]`: those of one chart, which know their units and the document's point.
     Chart {
-        /// The chart.
+        /// Name of the chart.
         chart: String,
-        /// Only the curve of that name.
+        /// Name of the only curve to draw; none draws all.
         only: Option<String>,
-        /// What is across, if not in the command's words.
+        /// Name of the x axis, if not the command's.
         x: Option<String>,
     },
 }
@@ -222,29 +234,29 @@ impl TryFrom<WrittenCurves> for Curves {
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Part {
-    /// Its name here.
+    /// Id, to which rules refer.
     pub id: String,
-    /// What it measures or computes.
+    /// Short description of what it measures or computes.
     pub what: String,
-    /// This program's words for a full run; none where nothing is run.
+    /// Arguments of this program for a full run; none if nothing is run.
     pub command: Option<String>,
-    /// For a quick one, where that differs.
+    /// Arguments of a quick run, if they differ.
     pub quick: Option<String>,
-    /// Seconds that a full run takes on two idle cores.
+    /// Duration of a full run on two idle cores, in seconds.
     pub full_s: u32,
-    /// A quick one.
+    /// Duration of a quick run, in seconds, if it differs.
     pub quick_s: Option<u32>,
 }
 
 impl Part {
-    /// The words to run.
+    /// Arguments to run it with; none if nothing is run.
     #[must_use]
     pub fn words(&self, quick: bool) -> Option<&str> {
         let shorter = self.quick.as_deref().filter(|_| quick);
         shorter.or(self.command.as_deref())
     }
 
-    /// How long it should take, in seconds.
+    /// Expected duration in seconds.
     #[must_use]
     pub fn expected_s(&self, quick: bool) -> u32 {
         self.quick_s.filter(|_| quick).unwrap_or(self.full_s)
@@ -262,6 +274,11 @@ struct PartsFile {
     part: Vec<Part>,
 }
 
+#[derive(Deserialize)]
+struct HeadlinesFile {
+    headline: Vec<Headline>,
+}
+
 impl Catalogue {
     /// The catalogue that is built in.
     ///
@@ -270,11 +287,14 @@ impl Catalogue {
     pub fn built_in() -> Result<Self, PapersError> {
         let figures: FiguresFile = read("figures.toml", include_str!("../data/figures.toml"))?;
         let parts: PartsFile = read("parts.toml", include_str!("../data/parts.toml"))?;
+        let headlines = include_str!("../data/headlines.toml");
+        let headlines: HeadlinesFile = read("headlines.toml", headlines)?;
         let catalogue = Self {
             documents: figures.document,
             figures: figures.figure,
             answers: read("answers.toml", include_str!("../data/answers.toml"))?,
             parts: parts.part,
+            headlines: headlines.headline,
         };
         catalogue.check()?;
         Ok(catalogue)
@@ -286,7 +306,7 @@ impl Catalogue {
         self.parts.iter().find(|part| part.id == id)
     }
 
-    /// What answers the series `series` of `figure` at the place `x`: the model, this machine.
+    /// Rules that answer series `series` of `figure` at `x`: the model's, this machine's.
     pub(crate) fn rules(&self, figure: &str, series: &str, x: Option<f64>) -> [Option<&Rule>; 2] {
         let Some(answer) = self.answers.get(figure) else {
             return [None, None];
@@ -357,14 +377,14 @@ impl Catalogue {
 }
 
 impl Figure {
-    /// Whether it is a figure of `document`.
+    /// True if it is a figure of `document`.
     #[must_use]
     pub fn is_of(&self, document: &Document) -> bool {
         let section = self.id.split_once('.').map(|(section, _)| section);
         section == Some(&document.section)
     }
 
-    /// The documents' names of all that it answers: `section.name`.
+    /// Names (`section.name`) of all figures of the documents that it answers.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         if self.keys.is_empty() {
@@ -383,7 +403,7 @@ impl Across {
 }
 
 impl FigureAnswer {
-    /// The parts that it needs, each once, in no order that matters.
+    /// Ids of the parts that it needs, each once.
     pub(crate) fn parts(&self) -> BTreeSet<&str> {
         let mut parts: BTreeSet<&str> = BTreeSet::new();
         let mut series: Vec<&SeriesAnswer> = self.series.values().collect();

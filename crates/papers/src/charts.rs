@@ -26,7 +26,7 @@ pub(crate) fn pictures(answers: &Answers) -> Result<Vec<String>, PapersError> {
     Ok(pictures)
 }
 
-/// Paper, model, machine.
+/// Values by paper, model, this machine.
 fn numbers(row: &Row) -> [Option<f64>; 3] {
     let paper = match row.paper {
         Some(Paper::Number(number)) => Some(number),

@@ -7,8 +7,8 @@
 //! - [`page()`]: the same as one HTML file; `charts` draws its pictures.
 //!
 //! Why here: a reader who knows the documents finds every one of their figures answered in one
-//! place; nobody who writes a bench has to know the page, and nobody who reads it which bench.
-//! Must stay true: no figure without an answer or a reason, and no answer without a figure (a test);
+//! place; nobody who writes a bench has to know the page, and nobody who reads it which bench. Must
+//! stay true: no figure without an answer or a reason, and no answer without a figure (a test);
 //! everything that comes out of a command is text to be escaped, never markup; nothing here runs a
 //! command or measures. Only [`results::Store`] touches files. Any thread may call any of it.
 //! Source: own.
@@ -26,29 +26,34 @@ pub use catalogue::{Catalogue, Part};
 pub use page::{About, page};
 pub use results::{Found, Kept, Results, Store};
 
-/// What keeps a page from being made.
+/// Errors of the page builder.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PapersError {
     /// One of the built-in files contradicts itself or another; a mistake in this program.
     #[error("data/{file}: {what}")]
     Data {
-        /// Which file.
+        /// Name of the file.
         file: &'static str,
-        /// What is wrong.
+        /// The contradiction.
         what: String,
     },
-    /// A picture.
+    /// A picture could not be drawn.
     #[error(transparent)]
     Plot(#[from] sidecore_plot::PlotError),
-    /// The place of kept results.
+    /// The directory of kept results could not be used.
     #[error("cannot {what} {}: {source}; name another place with --state DIR", .path.display())]
     Keep {
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
-        /// With what.
+        /// File or directory.
         path: std::path::PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
 }
+
+/// The README's example: it compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

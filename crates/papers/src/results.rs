@@ -1,11 +1,10 @@
-//! What the commands came to, and where results of finished ones are kept.
+//! Results of commands, and the store that keeps results of finished ones.
 //!
 //! Why here: a run of twenty minutes that is stopped must not begin again, and a page is made of
-//! results, not of runs.
-//! Must stay true: a result is used again only where the same program measured the same machine, not
-//! too long ago; a file that is damaged is no result; a file is whole or not there (written beside
-//! it, then renamed), so that two runs at once cannot mix theirs. A lock keeps them from *measuring*
-//! at once; it ends with its process, however that ends.
+//! results, not of runs. Must stay true: a result is used again only where the same program
+//! measured the same machine, not too long ago; a file that is damaged is no result; a file is
+//! whole or not there (written beside it, then renamed), so that two runs at once cannot mix
+//! theirs. A lock keeps them from *measuring* at once; it ends with its process, however that ends.
 //! Source: own; flock(2).
 
 use crate::PapersError;
@@ -17,62 +16,62 @@ use std::fs::{self, File, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// What each part came to, by its id; a part that is not there was not run.
+/// Result of each part that was run, by the part's id.
 pub type Results = BTreeMap<String, Found>;
 
-/// What a part came to.
+/// Result of a part.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Found {
     /// A result.
     Kept(Box<Kept>),
-    /// None.
+    /// No result.
     Missing {
-        /// Why, in words.
+        /// The reason, in words.
         why: String,
     },
 }
 
-/// A finished part's result, and all that one must know of it.
+/// A finished part's result with the conditions it was measured under.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Kept {
     /// The part's id.
     pub part: String,
     /// The command line, as a person would type it.
     pub command: String,
-    /// Whether it was a quick run; also false where there is no difference.
+    /// True if it was a quick run; also false if the part has no quick run.
     pub quick: bool,
-    /// Names the program that made it: its version, and its file.
+    /// Identity of the program that made it: its version, and its file.
     pub program: String,
-    /// Where and at what load; the load is that of its own beginning.
+    /// The machine, with its load at the beginning of this part.
     pub machine: Machine,
     /// When it began, in seconds since 1970.
     pub began_unix_s: u64,
-    /// How long it took.
+    /// Duration in seconds.
     pub seconds: f64,
-    /// What the command itself says went wrong though it gave a result, or that it ended with 1.
+    /// Problem that the command reported although it gave a result, or that it ended with status 1.
     pub problem: Option<String>,
     /// The JSON object that the command printed.
     pub report: Value,
 }
 
-/// What a kept result must agree with to be used again.
+/// Conditions that a kept result must match to be used again.
 #[derive(Debug, Clone)]
 pub struct Now {
-    /// Names the program that runs.
+    /// Identity of the program that runs.
     pub program: String,
     /// The machine.
     pub machine: Machine,
     /// The time, in seconds since 1970.
     pub unix_s: u64,
-    /// Results may be so old, in seconds.
+    /// Greatest age of a result, in seconds.
     pub age_s_max: u64,
 }
 
 impl Kept {
-    /// Whether it may be used again.
+    /// Checks that the result may be used again: same program, same machine, not too old.
     ///
     /// # Errors
-    /// Why not, in words.
+    /// The reason, in words, if it must not be reused.
     pub fn usable(&self, now: &Now) -> Result<(), &'static str> {
         let (then, here) = (&self.machine, &now.machine);
         let same_machine = then.cpu == here.cpu
@@ -116,7 +115,7 @@ impl Store {
         })
     }
 
-    /// Where it is.
+    /// Path of the directory.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
@@ -138,8 +137,7 @@ impl Store {
         }
     }
 
-    /// The kept result of `part`, of a quick or a full run; none where there is none that can be
-    /// read.
+    /// The kept result of `part`, of a quick or a full run; none if there is none that can be read.
     #[must_use]
     pub fn load(&self, part: &str, quick: bool) -> Option<Kept> {
         let text = fs::read(self.path(part, quick)).ok()?;
@@ -163,10 +161,10 @@ impl Store {
     }
 }
 
-/// Writes a file that is whole or not there.
+/// Writes a file atomically: the file is complete or not there.
 ///
 /// # Errors
-/// The system's.
+/// The system's error.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let directory = match path.parent() {
         Some(parent) if parent != Path::new("") => parent,

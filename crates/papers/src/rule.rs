@@ -1,4 +1,4 @@
-//! What answers a figure: a field of a command's result, statements, or words.
+//! Rules that answer a figure: a field of a command's result, statements, or words.
 //!
 //! Why here: which row of which bench stands beside which figure is data, not code.
 //! Must stay true: a rule that says two things, or none, does not parse.
@@ -12,58 +12,58 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(try_from = "Written")]
 pub enum Rule {
-    /// There is no figure, and why.
+    /// There is no figure, for this reason.
     Why(String),
-    /// What is so by construction, in words.
+    /// A property that holds by construction, in words.
     Says(String),
     /// Words that a command gives: the field `text` of a row.
     Words {
-        /// Which command.
+        /// Id of the command's part.
         part: String,
-        /// Which row.
+        /// Name of the row.
         row: String,
     },
     /// Statements that hold or do not.
     Claims {
-        /// Which command.
+        /// Id of the command's part.
         part: String,
-        /// Which list of its result.
+        /// Name of the list in its result.
         list: String,
     },
     /// A number.
     Number(Lookup),
 }
 
-/// Where a number stands in a command's result.
+/// Location of a number in a command's result.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Lookup {
-    /// Which command.
+    /// Id of the command's part.
     pub part: String,
-    /// Which list of its result.
+    /// Name of the list in its result.
     pub list: String,
-    /// What the rows' fields must be: one row for each entry; their values are added up.
+    /// Fields that select rows: one row for each entry; the values of the rows are added up.
     pub rows: Vec<BTreeMap<String, Value>>,
     /// The field that holds the number.
     pub field: String,
-    /// A field that it is divided by.
+    /// Field of the divisor, if any.
     pub over: Option<String>,
     /// The field that holds its spread.
     pub spread: String,
-    /// What it is multiplied by.
+    /// Factor that the value is multiplied by.
     pub scale: f64,
-    /// Whether one over it is meant.
+    /// True if the reciprocal of the value is the answer.
     pub reciprocal: bool,
-    /// Whether the value was put in or fitted, rather than predicted.
+    /// Origin of a model's value: input or fitted (true), or predicted.
     pub fitted: Fitted,
 }
 
-/// Whether a model's value was put in or fitted.
+/// Origin of a model's value: input or fitted, or predicted.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(untagged)]
 pub enum Fitted {
-    /// It was, or was not.
+    /// The same for all rows.
     Always(bool),
-    /// This field of the row says it.
+    /// Given by this field of the row.
     Field(String),
 }
 
@@ -134,7 +134,7 @@ impl TryFrom<Written> for Rule {
 }
 
 impl Rule {
-    /// The command that it needs, if any.
+    /// Id of the part that it needs, if any.
     #[must_use]
     pub fn part(&self) -> Option<&str> {
         match self {
@@ -145,7 +145,7 @@ impl Rule {
     }
 }
 
-/// A number that was found.
+/// A number found in a result.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Figure {
     pub(crate) value: f64,
@@ -154,7 +154,7 @@ pub(crate) struct Figure {
 }
 
 impl Lookup {
-    /// The number, for the place `x` of a series.
+    /// The number, for the value `x` of a series.
     ///
     /// # Errors
     /// Why there is none, in words.
@@ -209,10 +209,10 @@ impl Lookup {
     }
 }
 
-/// What a part came to.
+/// Report of a part.
 ///
 /// # Errors
-/// Why there is nothing, in words.
+/// The reason why there is none, in words.
 pub(crate) fn report<'a>(results: &'a Results, part: &str) -> Result<&'a Value, String> {
     match results.get(part) {
         Some(Found::Kept(kept)) => Ok(&kept.report),
@@ -243,7 +243,7 @@ fn same(found: &Value, wanted: &Value) -> bool {
     }
 }
 
-/// Why a row is not there: what the command itself says is missing or failed, or that it is not.
+/// Reason why a row is missing: the command's own list of missing or failed rows, if it has one.
 fn absent(report: &Value, wanted: &BTreeMap<&String, Value>) -> String {
     let named = wanted.iter().find(|(key, _)| key.as_str() == "name");
     let name = named.and_then(|(_, value)| value.as_str());
@@ -273,5 +273,5 @@ fn absent(report: &Value, wanted: &BTreeMap<&String, Value>) -> String {
     }
 }
 
-/// So many of a command's own reasons are repeated for a row that is not there.
+/// Number of a command's own reasons that are repeated for a missing row.
 const SAID_MAX: usize = 2;

@@ -1,8 +1,8 @@
 //! The page in a real browser: every figure is there, no error is said, and nothing is wider than a
 //! phone.
 //!
-//! Where no Chromium is installed this says so and tests nothing (`scripts/setup --browser` installs
-//! it). `SIDECORE_PAGE=FILE` keeps the page for looking at it.
+//! Without Chromium this prints so and tests nothing (`scripts/setup --browser` installs it).
+//! `SIDECORE_PAGE=FILE` keeps the page for looking at it.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // Helper functions of tests.
 

@@ -63,6 +63,25 @@ fn no_row_is_left_without_an_answer_or_a_reason() {
 }
 
 #[test]
+fn the_page_begins_with_ten_headlines_and_names_its_commit() {
+    let catalogue = Catalogue::built_in().unwrap();
+    let results = canned(&catalogue);
+    let report = Report::new(&catalogue, &results);
+    assert_eq!(catalogue.headlines.len(), 10);
+    // A headline whose key no row has would be left out.
+    assert_eq!(report.headlines.len(), 10);
+    for headline in &report.headlines {
+        let original = row(&report, &headline.row.key);
+        assert_eq!(headline.row.here, original.here);
+        assert!(headline.row.here.answers(), "{}", headline.row.key);
+    }
+    let page = made(&catalogue, &results);
+    let place = |text: &str| page.find(text).unwrap_or_else(|| panic!("no {text}"));
+    assert!(place("id=\"summary\"") < place("<nav"));
+    assert!(place(", commit ") < place("id=\"summary\""));
+}
+
+#[test]
 fn numbers_stand_where_they_belong() {
     let catalogue = Catalogue::built_in().unwrap();
     let report = Report::new(&catalogue, &canned(&catalogue));
@@ -235,7 +254,9 @@ fn a_command_s_own_reason_is_handed_on() {
     let mut results = canned(&catalogue);
     let name = "dd of the device, cloop with LZO1X";
     let report = json!({
-        "rows": [{ "name": "map, lock, touch and unmap 64 KiB", "here": null, "note": "needs root" }],
+        "rows": [
+            { "name": "map, lock, touch and unmap 64 KiB", "here": null, "note": "needs root" }
+        ],
         "peers": [{ "name": "ours", "metric": name, "here": null, "note": "no loop devices here" }],
         "failures": ["cat died"],
     });
@@ -306,7 +327,10 @@ fn numbers_that_are_none_are_no_answers() {
     let catalogue = Catalogue::built_in().unwrap();
     let mut results = canned(&catalogue);
     let zero = json!({ "rows": [
-        { "kernel": "newview inner-inner", "model": "DNA", "patterns": 512, "site_nodes_per_s": 0.0 },
+        {
+            "kernel": "newview inner-inner", "model": "DNA", "patterns": 512,
+            "site_nodes_per_s": 0.0
+        },
     ] });
     results.insert(
         "phylo-kernels".into(),

@@ -1,4 +1,4 @@
-//! How far two trees are apart.
+//! Distances of two trees.
 //!
 //! Each branch splits the taxa in two; the Robinson-Foulds distance counts the splits that only one
 //! tree has, the branch score sums over all splits the squared difference of lengths.
@@ -11,7 +11,7 @@ pub use crate::splits::CompareError;
 use crate::splits::{self, Split, Taxa};
 use std::collections::HashMap;
 
-/// How far two trees are apart.
+/// Distances of two trees.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Distance {
     /// Inner splits that only one of them has.

@@ -1,4 +1,5 @@
-//! Maximum-likelihood phylogenies: a core that is deterministic and without I/O, and the ways in to it.
+//! Maximum-likelihood phylogenies: a core that is deterministic and without I/O, and the ways in to
+//! it.
 //!
 //! Top-down, the way an analysis goes:
 //!
@@ -6,23 +7,26 @@
 //!   which model.
 //! - [`model`]: substitution models by their RAxML-NG names; [`tree`], [`newick`]: trees.
 //! - [`likelihood`]: the likelihood of a tree, its branch lengths and parameters.
-//! - [`parsimony`]: trees to start from; [`search`]: the tree of the highest likelihood.
+//! - [`parsimony`]: trees to start from; [`search`]: the tree of the highest likelihood;
+//!   [`constraint`]: splits that it must have.
 //! - [`kernel`]: the loops that all time goes into; [`runner`]: who runs them, on how many engines.
 //! - [`bootstrap`], [`support`]: how sure a tree is; [`splits`]: what they count.
-//! - [`analysis`]: all of it as tasks, handed out by one foreman; [`ways`]: files, other processes.
+//! - [`analysis`]: all of it as tasks, handed out by one coordinator; [`io`]: files, other
+//!   processes.
 //! - [`simulate`]: alignments along a tree; [`compare`]: how far two trees are apart; [`random`]:
 //!   what both, and searches, draw from a seed.
-//! - [`mod@bench`]: kernels and the grain, measured; [`fuzzing`]: what fuzzers call.
+//! - [`fuzzing`]: entry points for fuzzers.
 //!
 //! Must stay true: one seed, one result, whatever the number of engines; unsafe code only in
 //! `kernel/simd`. Source: Blagojevic and others, "RAxML-Cell: Parallel phylogenetic tree inference
 //! on the Cell Broadband Engine" (2007), and what its kernels compute (Felsenstein 1981).
 
 pub mod analysis;
-pub mod bench;
 pub mod bootstrap;
 pub mod compare;
+pub mod constraint;
 pub mod fuzzing;
+pub mod io;
 pub mod kernel;
 pub mod likelihood;
 pub mod model;
@@ -36,4 +40,8 @@ pub mod simulate;
 pub mod splits;
 pub mod support;
 pub mod tree;
-pub mod ways;
+
+/// Runs the README's example.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

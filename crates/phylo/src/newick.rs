@@ -1,13 +1,13 @@
 //! Newick: trees as text, in and out.
 //!
-//! What comes in is a rooted tree of any shape ([`Newick`]); [`crate::tree::Tree`] is made from it.
+//! The text holds a rooted tree of any shape ([`Newick`]); a `tree::Tree` is made from it.
 //! Must stay true: the parser takes any text, never recurses, and uses memory in proportion to it.
 //! Source: Olsen, "Newick's 8:45 tree format standard" (1990): quotes, comments in brackets.
 //! Underscores stay underscores, as all programs of this trade keep them.
 
 use std::fmt::Write;
 
-/// What is wrong with a tree's text.
+/// Errors of a tree's text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("Newick, character {at}: {what}")]
 pub struct NewickError {

@@ -1,4 +1,4 @@
-//! What is drawn from random numbers: lengths and choices.
+//! Draws from random numbers: lengths and choices.
 //!
 //! Why here: one seed, one result, on every machine: exponentials do not come from the system's
 //! library of mathematics. Must stay true: what is drawn from a seed never changes.

@@ -1,4 +1,4 @@
-//! Who runs the chunks of a loop over patterns.
+//! Runners of the chunks of a loop over patterns.
 //!
 //! Why here: the likelihood does not know whether its chunks run one after the other or on several
 //! engines. A chunk writes only to itself, and what the chunks found is added afterwards in a fixed
@@ -8,7 +8,7 @@ use sidecore_offload::{OffloadError, Pool, PoolConfig};
 use sidecore_sched::{ClassId, Policy};
 use std::time::Duration;
 
-/// What kind of work a loop's chunks do; a scheduler measures each kind for itself.
+/// Kind of work of a loop's chunks; a scheduler measures each kind for itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
     /// newview along a traversal, and what follows it.
@@ -17,13 +17,13 @@ pub enum Work {
     Derivatives,
     /// Consensuses of halves of the bootstraps.
     Cuts,
-    /// What replicates say of a tree's branches.
+    /// Tallies of replicates for a tree's branches.
     Support,
 }
 
 impl Work {
-    /// The class in which a scheduler measures loops of this kind that take about `ns`: one for each
-    /// doubling, since what pays for a whole traversal does not pay for one node.
+    /// The class in which a scheduler measures loops of this kind that take about `ns`: one for
+    /// each doubling, since what pays for a whole traversal does not pay for one node.
     fn class(self, ns: u64) -> ClassId {
         let first = match self {
             Self::Traverse => CLASS_TRAVERSE,
@@ -41,7 +41,7 @@ impl Work {
 ///
 /// The papers' test, `t_engine + t_code + 2 t_comm < t_host`, where its outcome is plain before
 /// anyone is asked; between that and certain gain the policy measures.
-pub(crate) fn off_load_class(work: Work, ns: u64, chunks: usize) -> Option<ClassId> {
+pub fn off_load_class(work: Work, ns: u64, chunks: usize) -> Option<ClassId> {
     (ns >= OFFLOAD_NS_MIN && chunks >= 2).then(|| work.class(ns))
 }
 
@@ -58,8 +58,8 @@ pub trait Runner: Sync {
         unit: impl Fn(&mut T) + Sync,
     ) -> Result<(), OffloadError>;
 
-    /// As [`Runner::run`], of a loop that one core does in about `ns` nanoseconds: within a factor of
-    /// a few is good enough.
+    /// As [`Runner::run`], of a loop that one core does in about `ns` nanoseconds: within a factor
+    /// of a few is good enough.
     ///
     /// # Errors
     /// As [`Runner::run`].
@@ -186,6 +186,6 @@ const CLASS_CUTS: u16 = CLASS_DERIVATIVES + DOUBLINGS_MAX + 1;
 const CLASS_SUPPORT: u16 = CLASS_CUTS + DOUBLINGS_MAX + 1;
 /// Loops of a millisecond and more are one class.
 const DOUBLINGS_MAX: u16 = 7;
-/// A loop shorter than this is not worth a packet: asking the policy, claiming an engine and waiting
-/// for it takes half a microsecond where its thread spins, and five where it sleeps.
+/// A loop shorter than this is not worth a packet: asking the policy, claiming an engine and
+/// waiting for it takes half a microsecond where its thread spins, and five where it sleeps.
 const OFFLOAD_NS_MIN: u64 = 8_000;

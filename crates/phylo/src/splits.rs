@@ -7,7 +7,7 @@
 use crate::newick::Newick;
 use std::collections::HashMap;
 
-/// What keeps trees from being compared.
+/// Errors that keep trees from being compared.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CompareError {
@@ -26,7 +26,7 @@ pub enum CompareError {
     /// Too few to differ.
     #[error("trees of {taxa} taxa cannot differ: at least 4 are needed")]
     TooSmall {
-        /// How many.
+        /// The number.
         taxa: usize,
     },
 }
@@ -60,14 +60,14 @@ impl Taxa {
         Ok(Self(taxa))
     }
 
-    /// How many.
+    /// The number.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "never empty")]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether a tree has these tips and no other.
+    /// True where a tree has these tips and no other.
     ///
     /// # Errors
     /// [`CompareError::Tips`], [`CompareError::Twice`].
@@ -106,27 +106,27 @@ impl Split {
         Self(set.into())
     }
 
-    /// How many taxa that side has.
+    /// Number of taxa of that side.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a size, not a collection")]
     pub fn len(&self) -> usize {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Whether a taxon is on that side.
+    /// True where a taxon is on that side.
     #[must_use]
     pub fn has(&self, taxon: usize) -> bool {
         self.0[taxon / 64] >> (taxon % 64) & 1 == 1
     }
 
-    /// Whether every tree has it: the branch leads to a tip, or stands above everything.
+    /// True of a split that every tree has: the branch leads to a tip, or stands above everything.
     #[must_use]
     pub fn is_trivial(&self, taxa: usize) -> bool {
         let len = self.len();
         len <= 1 || len + 1 >= taxa
     }
 
-    /// Whether a tree can have both.
+    /// True where a tree can have both.
     #[must_use]
     pub fn is_compatible(&self, other: &Self) -> bool {
         // Neither side has taxon 0, so that their complements always share a taxon.

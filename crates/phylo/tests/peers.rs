@@ -1,8 +1,8 @@
 //! Likelihoods against those of IQ-TREE 2 and RAxML 8, on alignments of our own making.
 //!
-//! Both are Debian packages that `scripts/setup` installs; without them these tests fail and say so.
-//! IQ-TREE is given everything fixed. RAxML 8 cannot be: it fits, and prints what it found; at an
-//! optimum its rounding of the parameters does not show.
+//! Both are Debian packages that `scripts/setup` installs; without them these tests fail and say
+//! so. IQ-TREE is given everything fixed. RAxML 8 cannot be: it fits, and prints what it found; at
+//! an optimum its rounding of the parameters does not show.
 #![allow(clippy::unwrap_used)] // Functions that tests call.
 
 use sidecore_phylo::likelihood::{Lengths, Likelihood, Options, PartOptions};
@@ -194,8 +194,8 @@ fn iqtree_agrees_on_fixed_parameters() {
             after(&case.read("out.iqtree"), "Log-likelihood of the tree: "),
             &ours,
         );
-        // IQ-TREE's Dayhoff has other last digits than RAxML's (and ours) in its frequencies: the sum
-        // agrees as well as any, single sites less.
+        // IQ-TREE's Dayhoff has other last digits than RAxML's (and ours) in its frequencies: the
+        // sum agrees as well as any, single sites less.
         let exact = if ours == "Dayhoff" { 5e-5 } else { 1e-5 };
         let sites = case.read("out.sitelh");
         let sites: Vec<&str> = sites.split_whitespace().skip(3).collect();

@@ -1,8 +1,8 @@
 //! Lines over a number.
 //!
 //! Why here: drawing is the same for every table that has an axis of numbers.
-//! Must stay true: axes are named; both begin at 0, but for a horizontal one by powers, which has no
-//! 0; kinds of series are told apart by shape, not by colour alone; series of one colour belong
+//! Must stay true: axes are named; both begin at 0, but for a horizontal one by powers, which has
+//! no 0; kinds of series are told apart by shape, not by colour alone; series of one colour belong
 //! together.
 
 use crate::{Area, COLOURS, GREY, PlotError, failed};
@@ -12,7 +12,7 @@ use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 use std::ops::Range;
 
-/// How a series is drawn.
+/// Style of a series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mark {
     /// A line with dots: something computed.
@@ -26,29 +26,28 @@ pub enum Mark {
 /// One line or one set of points.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
-    /// For the legend, which it stays out of where this is empty.
+    /// Name in the legend; an empty one is left out.
     pub name: String,
-    /// Across and up.
+    /// Points (x, y).
     pub points: Vec<(f64, f64)>,
-    /// How it is drawn.
+    /// Style of the series.
     pub mark: Mark,
-    /// Which of [`COLOURS`], taken round.
+    /// Index into [`COLOURS`], modulo its length.
     pub colour: usize,
 }
 
-/// What the axes say, and how large.
+/// Labels and sizes of a chart.
 #[derive(Debug, Clone, Copy)]
 pub struct Axis<'a> {
-    /// Over the chart; nothing where empty.
+    /// Title above the chart; none if empty.
     pub title: &'a str,
-    /// Below.
+    /// Label of the horizontal axis.
     pub x: &'a str,
-    /// At the side.
+    /// Label of the vertical axis.
     pub y: &'a str,
-    /// The height of letters in pixels.
+    /// Height of letters in pixels.
     pub letters: u32,
-    /// Whether the horizontal axis is by powers: sizes and counts that double are as far apart
-    /// wherever they stand; what is not above 0 is drawn at the edge.
+    /// True for a logarithmic horizontal axis; values that are not above 0 are drawn at its edge.
     pub by_powers: bool,
 }
 
@@ -158,7 +157,7 @@ fn most(series: &[Series], of: impl Fn(&(f64, f64)) -> f64) -> f64 {
 /// The horizontal axis.
 enum Across {
     Plain(RangedCoordf64),
-    /// By powers, between two numbers above 0.
+    /// Logarithmic, between two numbers above 0.
     Powers(Range<f64>),
 }
 
@@ -241,12 +240,12 @@ fn grouped(value: f64) -> String {
     }
 }
 
-/// How many lines the legend has.
+/// Number of lines of the legend.
 fn named(series: &[Series]) -> usize {
     series.iter().filter(|each| !each.name.is_empty()).count()
 }
 
-/// By how much the vertical axis is longer than the values: as much as the legend hides.
+/// Factor by which the vertical axis is longer than the values: room for the legend.
 fn room(area: &Area<'_>, axis: &Axis<'_>, series: usize) -> f64 {
     let letters = f64::from(axis.letters);
     let title = if axis.title.is_empty() { 0.0 } else { 2.0 };
@@ -255,7 +254,7 @@ fn room(area: &Area<'_>, axis: &Axis<'_>, series: usize) -> f64 {
     (height / (height - legend).max(height / 3.0)).max(1.1)
 }
 
-/// For lines behind the values.
+/// Colour of lines behind the values.
 pub(crate) const RULE: RGBColor = RGBColor(221, 221, 221);
 
 #[cfg(test)]
@@ -280,7 +279,7 @@ mod tests {
         picture((520, 420), |area| chart(area, &axis, &series)).unwrap()
     }
 
-    /// The numbers that an SVG's texts say.
+    /// The numbers in an SVG's texts.
     fn numbers(svg: &str) -> Vec<&str> {
         svg.lines()
             .filter(|line| line.chars().all(|c| c.is_ascii_digit() || c == ','))

@@ -10,16 +10,16 @@ use crate::{Area, COLOURS, PlotError, failed, text};
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
 
-/// One line: what it is, and its values, each of the kind of its place; `None` where there is none.
+/// One row: its label, and one value of each kind.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DotRow {
-    /// What it is.
+    /// Label of the row.
     pub label: String,
-    /// One for each kind, at most three.
+    /// Values, one of each kind, at most three; `None` if there is none.
     pub values: Vec<Option<f64>>,
 }
 
-/// How high a picture of so many rows is, in pixels.
+/// Height in pixels of a picture with this many rows.
 #[must_use]
 pub fn dots_height(rows: usize, letters: u32) -> u32 {
     let row = letters * 5 / 2;

@@ -1,4 +1,4 @@
-//! What every picture is drawn with: text at a place, colours, charts of lines and of dots.
+//! Drawing of pictures as SVG: placed text, colours, charts of lines and of dots.
 //!
 //! - this file: the canvas, text, colours.
 //! - [`chart()`]: lines over a number.
@@ -20,15 +20,15 @@ pub use themed::themed;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-/// What the drawing library says went wrong.
+/// Error of the drawing library.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot draw the picture: {0}")]
 pub struct PlotError(String);
 
-/// Where one draws.
+/// Drawing area of an SVG picture.
 pub type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 
-/// Draws a picture of so many pixels on white.
+/// Draws a picture of `size` pixels on white.
 ///
 /// # Errors
 /// [`PlotError`].
@@ -62,15 +62,15 @@ pub fn text(
         .map_err(failed)
 }
 
-/// Of an error of the drawing library.
+/// Turns an error of the drawing library into a [`PlotError`].
 #[must_use]
 pub fn failed(error: impl std::fmt::Display) -> PlotError {
     PlotError(error.to_string())
 }
 
-/// For axes.
+/// Colour of axes.
 pub const GREY: RGBColor = RGBColor(150, 150, 150);
-/// For lines, in this order.
+/// Colours of lines, in this order.
 pub const COLOURS: [RGBColor; 5] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -78,3 +78,8 @@ pub const COLOURS: [RGBColor; 5] = [
     RGBColor(204, 121, 167),
     RGBColor(90, 90, 90),
 ];
+
+/// The README's example: it compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

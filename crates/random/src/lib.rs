@@ -1,15 +1,18 @@
 //! Random numbers: the same from one seed on every machine.
 //!
-//! Why here: services never import one another, and all of them make runs again from a seed, some of
-//! them years later; no library promises its stream for that long.
+//! Why here: services never import one another, and all of them make runs again from a seed, some
+//! of them years later; no library promises its stream for that long.
 //!
 //! - [`Random`]: xoshiro256++, for whatever draws much.
 //! - [`SplitMix`]: one word of state, for schedules and impairments; [`split_mix`], its step.
 //!
 //! Must stay true: no stream ever changes; what is kept of one ([`Random`] in a checkpoint) goes on
-//! with it. Not for secrets by itself: whoever needs keys gives a secret seed. Pure.
-//! Source: Blackman and Vigna, "Scrambled linear pseudorandom number generators" (2021); Steele, Lea
-//! and Flood, "Fast splittable pseudorandom number generators" (2014).
+//! with it. Not for secrets by itself: whoever needs keys gives a secret seed. Pure. Source:
+//! Blackman and Vigna, "Scrambled linear pseudorandom number generators" (2021); Steele, Lea and
+//! Flood, "Fast splittable pseudorandom number generators" (2014).
+
+#[doc(hidden)]
+pub mod choices;
 
 /// A stream of random numbers: xoshiro256++, seeded by SplitMix64.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -40,12 +43,12 @@ impl Random {
         result
     }
 
-    /// From 0 up to but not 1.
+    /// A number from 0 (included) to 1 (excluded), uniformly distributed.
     pub fn unit(&mut self) -> f64 {
         unit(self.bits())
     }
 
-    /// A whole number below `limit`, each as likely; 0 where that is 0.
+    /// A whole number below `limit`, uniformly distributed; 0 if `limit` is 0.
     pub fn below(&mut self, limit: u64) -> u64 {
         below(self.bits(), limit)
     }
@@ -67,23 +70,23 @@ impl SplitMix {
         split_mix(&mut self.0)
     }
 
-    /// From 0 up to but not 1.
+    /// A number from 0 (included) to 1 (excluded), uniformly distributed.
     pub fn unit(&mut self) -> f64 {
         unit(self.bits())
     }
 
-    /// A whole number below `limit`, each as likely; 0 where that is 0.
+    /// A whole number below `limit`, uniformly distributed; 0 if `limit` is 0.
     pub fn below(&mut self, limit: u64) -> u64 {
         below(self.bits(), limit)
     }
 
-    /// True in a share `probability` of all calls.
+    /// True with the probability `probability`.
     pub fn happens(&mut self, probability: f64) -> bool {
         self.unit() < probability
     }
 }
 
-/// The next number of SplitMix64; `state` is its seed, then wherever it is.
+/// The next number of SplitMix64; advances `state`, which begins as the seed.
 pub fn split_mix(state: &mut u64) -> u64 {
     *state = state.wrapping_add(GAMMA);
     mix(*state)
@@ -97,7 +100,7 @@ pub fn mix(value: u64) -> u64 {
     value ^ value >> 31
 }
 
-/// 53 of the bits as a share.
+/// The upper 53 bits as a number from 0 to 1 (excluded).
 fn unit(bits: u64) -> f64 {
     (bits >> 11) as f64 / (1_u64 << 53) as f64
 }
@@ -106,7 +109,7 @@ fn below(bits: u64, limit: u64) -> u64 {
     ((u128::from(bits) * u128::from(limit)) >> 64) as u64
 }
 
-/// What SplitMix64 goes on by: odd, and near 2^64 divided by the golden ratio.
+/// Increment of SplitMix64: odd, and near 2^64 divided by the golden ratio.
 pub const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
 #[cfg(test)]
@@ -142,3 +145,8 @@ mod tests {
         assert_eq!(random.clone().bits(), random.bits());
     }
 }
+
+/// The README's example, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,4 +1,4 @@
-//! How many tasks to keep live, found by trying: hill climbing on measured throughput.
+//! Number of tasks to keep live, found by hill climbing on measured throughput.
 //!
 //! Why here: with as many live tasks as engines, engines idle while their tasks are on the host;
 //! and when tasks end one by one, the last wave leaves engines empty. More live tasks mend both,
@@ -19,10 +19,10 @@
 
 use crate::policy::Nanos;
 
-/// Live tasks for each engine, at most.
+/// Largest number of live tasks for each engine.
 pub const LIVE_PER_ENGINE_MAX: u32 = 4;
 
-/// The climber.
+/// Hill climber over the number of live tasks.
 #[derive(Debug, Clone, Default)]
 pub struct Climb {
     engines: u32,
@@ -78,7 +78,7 @@ impl Climb {
         }
     }
 
-    /// An off-load ended that was worth `work` (any unit, the same for all).
+    /// Records the end of an off-load that was worth `work` (any unit, the same for all).
     pub fn depart(&mut self, now: Nanos, work: f64) {
         if self.accepted == 0 {
             return;
@@ -125,13 +125,13 @@ impl Climb {
         }
     }
 
-    /// Whether a trial is under way: then equal work must go on being told as equal.
+    /// True while a trial is under way: equal amounts of work must then be reported as equal.
     #[must_use]
     pub fn trying(&self) -> bool {
         self.trial.is_some()
     }
 
-    /// How many tasks to keep live now.
+    /// Number of tasks to keep live now.
     #[must_use]
     pub fn target(&self, engines: u32) -> u32 {
         match &self.trial {
@@ -168,8 +168,8 @@ impl Climb {
     }
 
     /// The number of live tasks that makes one wave less of those that there are, where waves are
-    /// few. Any other number between would leave a last wave that fills no engines, which costs more
-    /// than all that a better throughput before it can gain.
+    /// few. Any other number between would leave a last wave that fills no engines, which costs
+    /// more than all that a better throughput before it can gain.
     fn fewer_waves(&self) -> Option<u32> {
         let tasks = self.live + self.waiting;
         let waves = tasks.div_ceil(self.accepted.max(1));
@@ -211,7 +211,7 @@ impl Climb {
 }
 
 impl Trial {
-    /// Whose window it is: 0 the accepted number's, 1 the candidate's. In the order 0 1 1 0, so
+    /// Owner of the window: 0 the accepted number, 1 the candidate. In the order 0 1 1 0, so
     /// that a steady drift favours neither.
     fn side(&self) -> usize {
         usize::from(matches!(self.window % 4, 1 | 2))
@@ -236,13 +236,13 @@ impl Trial {
     }
 }
 
-/// With so many waves of tasks or fewer, the last one counts.
+/// Number of waves of tasks up to which the last wave counts.
 const WAVES_FEW: u32 = 3;
 
 /// Departures in a window.
 const WINDOW: u32 = 512;
 
-/// Rounds before a candidate may be taken, or dropped; and at most.
+/// Least number of rounds before a candidate may be taken, or dropped; and the greatest number.
 const ROUNDS_TAKEN_MIN: u32 = 4;
 const ROUNDS_DROPPED_MIN: u32 = 2;
 const ROUNDS_MAX: u32 = 16;
@@ -251,14 +251,14 @@ const ROUNDS_MAX: u32 = 16;
 const TAKEN_EARLY: f64 = 4.0;
 const TAKEN_LAST: f64 = 2.0;
 
-/// A candidate is dropped early when so many standard errors above its mean there is still no gain
-/// of [`GAIN_MIN`].
+/// A candidate is dropped early when this many standard errors above its mean there is still no
+/// gain of [`GAIN_MIN`].
 const HOPELESS: f64 = 1.5;
 const GAIN_MIN: f64 = 0.005;
 
-/// So great a loss needs no second round.
+/// Relative loss that needs no second round.
 const DISASTER: f64 = -0.08;
 
-/// Departures between two trials.
+/// Least and greatest number of departures between two trials.
 const PAUSE_MIN: u32 = 512;
 const PAUSE_MAX: u32 = 65_536;

@@ -1,5 +1,5 @@
-//! What off-loading a class of work costs at each width, as measured; the off-load test; and when
-//! something that looked worse is tried again.
+//! Measured cost of a class of work at each width; the off-load test; and the schedule of retries
+//! of widths that looked worse.
 //!
 //! Why here: every policy that splits loops caps a width by what was measured to be useful, and
 //! falls back to the host where the paper's test says so: off-load when
@@ -21,17 +21,17 @@
 
 use crate::policy::{Decision, Departure, WIDTH_MAX};
 
-/// An estimate is a mean over at most so many samples.
+/// Largest number of samples that an estimate is a mean over.
 pub const SAMPLES_MAX: u32 = 1024;
 
 /// Samples in a row below a quarter of the estimate that start it anew. By chance, exponential
 /// times do this once in two thousand.
 pub const LOW_RUN: u32 = 5;
 
-/// Trials of what looked worse may cost one part in so many of the time that a class takes.
+/// Reciprocal of the share of a class's time that trials of worse-looking widths may cost.
 pub const TRIAL_SHARE: f64 = 256.0;
 
-/// Arrivals of a class between two trials, at least.
+/// Least number of arrivals of a class between two trials.
 pub const TRIAL_EVERY: u32 = 32;
 
 /// Measured times a unit, by width. Entry 0 is the host.
@@ -47,7 +47,7 @@ pub struct Curve {
 /// One width, or the host.
 #[derive(Debug, Clone, Copy, Default)]
 struct Entry {
-    /// Nanoseconds a unit, elapsed (all engines together count once).
+    /// Elapsed nanoseconds for each unit (engines working at the same time count once).
     unit_ns: f32,
     /// The slowest of the run of low samples.
     low_ns: f32,
@@ -108,7 +108,7 @@ impl Curve {
         self.trial(limit, units, decision).unwrap_or(decision)
     }
 
-    /// Nanoseconds a unit at this width, or `None` where nothing was measured.
+    /// Nanoseconds for each unit at this width, or `None` if nothing was measured.
     #[must_use]
     pub fn unit_ns(&self, on_host: bool, width: u32) -> Option<f64> {
         let entry = &self.entries[place(on_host, width)];
@@ -157,8 +157,8 @@ impl Curve {
         }
     }
 
-    /// What to try instead of `decision`: of all that is affordable, what was not tried for
-    /// longest.
+    /// The decision to try instead of `decision`: of all that are affordable, the one that was not
+    /// tried for longest.
     fn trial(&mut self, limit: u32, units: u32, decision: Decision) -> Option<Decision> {
         let usual = self.entries[decided(decision)].unit_ns;
         let units = f64::from(units.max(1));
@@ -211,7 +211,7 @@ impl Curve {
 }
 
 impl Entry {
-    /// The estimate, or what the last samples were, if those were all far below it.
+    /// The estimate, or the last samples if those were all far below it.
     fn lately(&self) -> f32 {
         match self.low_run {
             0 => self.unit_ns,
@@ -219,7 +219,7 @@ impl Entry {
         }
     }
 
-    /// Whether it rests on few samples.
+    /// True if it rests on few samples.
     fn is_young(&self) -> bool {
         u32::from(self.samples) < FIRST_SAMPLES
     }
@@ -285,31 +285,32 @@ fn decided(decision: Decision) -> usize {
     place(decision == Decision::Host, decision.width())
 }
 
-/// Tasks of one class differ in size, and the first one of all often does more than those that come
-/// after it. So so many samples are taken of what is within this factor of the best, and a first
-/// sample that so many after it were far below counts no more. (With one sample each, a search's
-/// loops of a class were never split again where the first had been the long one.)
+/// Number of samples that are taken of each width within the factor [`CLOSE`] of the best, since
+/// tasks of one class differ in size, and the first one of all often does more than those that come
+/// after it. A first sample is dropped when [`YOUNG_LOW_RUN`] samples after it are far below. (With
+/// one sample each, a search's loops of a class were never split again where the first had been the
+/// long one.)
 const FIRST_SAMPLES: u32 = 3;
 const CLOSE: f32 = 2.0;
 const YOUNG_LOW_RUN: u32 = 2;
 
-/// Weight of a sample above the estimate, at most.
+/// Greatest weight of a sample above the estimate.
 const RISE_GAIN_MAX: f32 = 1.0 / 16.0;
 
 /// A first look at the host waits until this many times one engine's time is affordable.
 const HOST_GUESS: f64 = 4.0;
 
-/// Slower by no more than this, a narrower width is as good.
+/// Greatest ratio of times at which a narrower width counts as equally good.
 const ABOUT_AS_GOOD: f32 = 1.015;
 
-/// Slower by so much, a trial counts as lost.
+/// Least ratio of times at which a trial counts as lost.
 const CLEARLY: f32 = 1.05;
 
-/// Fewer samples than this lose no trial.
+/// Least number of samples with which a trial can be lost.
 const LOSS_SAMPLES: u32 = 8;
 
-/// Trials get rarer up to two to this power.
+/// Largest exponent of two by which trials become rarer.
 const LOSSES_MAX: u8 = 6;
 
-/// Credit for trials is saved up to this many tasks' time.
+/// Upper bound of the saved credit for trials, in tasks' time.
 const CREDIT_TASKS_MAX: f64 = 4096.0;

@@ -5,7 +5,7 @@
 
 use crate::policy::{Arrival, Decision, Departure, Nanos, Policy};
 
-/// One engine a task, always.
+/// One engine for each task, always (event-driven task-level parallelism).
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Edtlp;
 

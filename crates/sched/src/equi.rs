@@ -19,8 +19,8 @@ use crate::share::Share;
 pub struct Equi {
     measured: Measured<Share>,
     climb: Climb,
-    /// What a unit of each class counts for as work done: the time one engine takes for it. Does
-    /// not change during a trial, because then two numbers of live tasks are compared by it.
+    /// Work that a unit of each class counts for: the time one engine takes for it. Constant during
+    /// a trial, because two numbers of live tasks are compared by it.
     unit_work: Box<[f64]>,
 }
 
@@ -35,7 +35,7 @@ impl Default for Equi {
 }
 
 impl Equi {
-    /// What was measured for a class.
+    /// Measured costs of a class.
     #[must_use]
     pub fn curve(&self, class: ClassId) -> &Curve {
         self.measured.curve(class)

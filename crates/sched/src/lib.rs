@@ -1,6 +1,7 @@
-//! Who runs where, and how wide. Pure: events in, decisions out.
+//! Scheduling policies: where off-loaded loops run, and on how many engines. Pure: events in,
+//! decisions out.
 //!
-//! A [`Policy`] is told of an *arrival* (a task asks to off-load), a *departure* (it ended, with
+//! A [`Policy`] receives an *arrival* (a task asks to off-load), a *departure* (it ended, with
 //! what was measured) and a *tick*; it answers how many engines the task gets. It has no clock, no
 //! thread and no I/O: time comes in as an argument, so that the real pool (`sidecore-offload`) and
 //! a machine in virtual time drive the same code, and a run can be replayed from a seed.
@@ -41,3 +42,8 @@ pub use split::Split;
 
 #[cfg(test)]
 mod tests;
+
+/// The README's example, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

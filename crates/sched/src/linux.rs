@@ -8,14 +8,14 @@
 
 use crate::policy::{Arrival, Decision, Departure, Nanos, Policy, Waiting};
 
-/// One engine a task; hosts are kept.
+/// One engine for each task; a task keeps its host while it waits.
 #[derive(Debug, Clone, Copy)]
 pub struct Linux {
     quantum_ns: Nanos,
 }
 
 impl Linux {
-    /// With another time slice than 10 ms.
+    /// The policy with another time slice than 10 ms.
     #[must_use]
     pub fn with_quantum(quantum_ns: Nanos) -> Self {
         Self { quantum_ns }

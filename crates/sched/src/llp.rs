@@ -5,7 +5,7 @@
 
 use crate::policy::{Arrival, Decision, Departure, Nanos, Policy};
 
-/// `n` engines a task, as far as its units and the machine go.
+/// `n` engines for each task, bounded by its units and the machine (loop-level parallelism).
 #[derive(Debug, Clone, Copy)]
 pub struct Llp {
     width: u32,

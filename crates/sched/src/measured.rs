@@ -1,5 +1,5 @@
-//! What every policy shares: widths are capped by what was measured, and work that the host does
-//! faster stays on the host.
+//! Wrapper shared by all policies: caps widths by what was measured, and keeps work on the host
+//! that the host does faster.
 //!
 //! Why here: the rule that decides who should get how many engines (EDTLP, LLP, MGPS, an even
 //! share) knows nothing of how well a loop splits. The literal `floor(8/T)` takes eight engines for
@@ -13,7 +13,7 @@
 use crate::curve::Curve;
 use crate::policy::{Arrival, CLASSES_MAX, ClassId, Decision, Departure, Nanos, Policy, Waiting};
 
-/// A rule, and the measurements that cap it.
+/// A rule, with the measurements that cap its widths.
 #[derive(Debug, Clone)]
 pub struct Measured<P> {
     rule: P,
@@ -30,7 +30,7 @@ impl<P> Measured<P> {
         }
     }
 
-    /// What was measured for a class.
+    /// Measured costs of a class.
     #[must_use]
     pub fn curve(&self, class: ClassId) -> &Curve {
         &self.curves[class.index()]

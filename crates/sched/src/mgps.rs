@@ -20,7 +20,7 @@ use crate::policy::{Arrival, Decision, Departure, Nanos, Policy, TaskId, WIDTH_M
 pub struct Mgps {
     /// Engines for each loop until the window ends. 1 is EDTLP.
     width: u32,
-    /// Engines that there are; 0 until the first arrival.
+    /// Number of engines; 0 until the first arrival.
     engines: u32,
     /// Off-loads under way, each by its task.
     under_way: Vec<TaskId>,

@@ -11,7 +11,7 @@ use crate::{Edtlp, Hybrid, Linux, Llp, Mgps};
 /// The names, `N` standing for engines a loop.
 pub const NAMES: [&str; 6] = ["linux", "edtlp", "llp(N)", "hybrid(N)", "mgps", "equi"];
 
-/// Why a name is no policy.
+/// Error in a policy's name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PolicyError {
@@ -21,7 +21,7 @@ pub enum PolicyError {
         NAMES.join(", ")
     )]
     Unknown {
-        /// What was asked for.
+        /// The requested name.
         name: String,
     },
 }

@@ -1,4 +1,4 @@
-//! The one trait that all policies speak, and the events it is told of.
+//! The trait of all policies, and the events that they receive.
 //!
 //! Why here: the pool and the model must be able to swap policies without knowing them.
 //! Must stay true: a policy's answer depends only on the events it was given, in their order.
@@ -14,19 +14,19 @@ pub const CLASSES_MAX: usize = 64;
 /// The widest decision that a policy makes.
 pub const WIDTH_MAX: u32 = 64;
 
-/// Which kind of work a task is; measurements are kept per class. Below [`CLASSES_MAX`].
+/// Id of a class (kind) of work; measurements are kept per class. Below [`CLASSES_MAX`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClassId(pub u16);
 
 impl ClassId {
-    /// The class's place in a table of [`CLASSES_MAX`] entries.
+    /// Index of the class in a table of [`CLASSES_MAX`] entries.
     #[must_use]
     pub fn index(self) -> usize {
         usize::from(self.0).min(CLASSES_MAX - 1)
     }
 }
 
-/// Which task asks: one stream of host work and off-loads (a fiber, a client, a modelled process).
+/// Id of a task: one stream of host work and off-loads (a fiber, a client, a modelled process).
 /// The driver numbers its tasks; a number is used again only when its task has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TaskId(pub u64);
@@ -34,7 +34,7 @@ pub struct TaskId(pub u64);
 /// A task asks to off-load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrival {
-    /// Who asks.
+    /// The asking task.
     pub task: TaskId,
     /// The kind of work.
     pub class: ClassId,
@@ -42,7 +42,7 @@ pub struct Arrival {
     pub units: u32,
     /// Engines that no other task uses now. Read-ahead and the like do not count as tasks.
     pub engines_idle: u32,
-    /// Engines that there are.
+    /// Number of engines of the machine.
     pub engines: u32,
     /// *Other* tasks that are ready on the host: they want engines too.
     pub ready: u32,
@@ -52,7 +52,7 @@ pub struct Arrival {
     pub waiting: u32,
 }
 
-/// What a policy decides on an arrival.
+/// Decision of a policy on an arriving off-load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
     /// Run on the host: off-loading would cost more than it saves.
@@ -69,7 +69,7 @@ impl Decision {
         Self::Engines(NonZeroU32::new(width).unwrap_or(NonZeroU32::MIN))
     }
 
-    /// How many run the work at once: 1 on the host.
+    /// Number of workers that run the work at once: 1 on the host.
     #[must_use]
     pub fn width(self) -> u32 {
         match self {
@@ -79,7 +79,7 @@ impl Decision {
     }
 }
 
-/// What a task that waits for its off-load does with the host that it ran on.
+/// Use of the host by a task that waits for its off-load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waiting {
     /// It gives the host to another task at once.
@@ -93,18 +93,18 @@ pub enum Waiting {
     },
 }
 
-/// An off-loaded task ended; what was measured.
+/// End of an off-load, with its measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Departure {
-    /// Whose work it was.
+    /// The task whose work it was.
     pub task: TaskId,
     /// The kind of work.
     pub class: ClassId,
     /// Units that it had.
     pub units: u32,
-    /// Engines that really took part (1 for the host).
+    /// Engines that took part (1 for the host).
     pub width: u32,
-    /// Whether it ran on the host.
+    /// True if it ran on the host.
     pub on_host: bool,
     /// From the decision to the end of the last unit, communication included.
     pub elapsed_ns: Nanos,
@@ -121,18 +121,18 @@ pub trait Policy: Send {
     /// A task ended at time `now`.
     fn depart(&mut self, now: Nanos, departure: &Departure);
 
-    /// Time passes; called now and then.
+    /// Passage of time; called now and then.
     fn tick(&mut self, now: Nanos);
 
-    /// How many tasks the driver should keep live at once on a machine of `engines`, where it has
-    /// that many. As many as engines unless a policy knows better. The answer may change with every
-    /// departure: a driver that has more live parks the youngest as they come back from an
-    /// off-load, and lets parked ones go on, the oldest first, before it begins new ones.
+    /// Number of tasks that the driver should keep live at once on a machine of `engines`, if it
+    /// has that many. As many as engines by default. The answer may change with every departure: a
+    /// driver that has more live parks the youngest as they come back from an off-load, and lets
+    /// parked ones go on, the oldest first, before it begins new ones.
     fn live_tasks(&self, engines: u32) -> u32 {
         engines
     }
 
-    /// What a task does with its host while its off-load is under way.
+    /// Use of the host by a task while its off-load is under way.
     fn waiting(&self) -> Waiting {
         Waiting::Yields
     }

@@ -11,7 +11,7 @@
 
 use crate::policy::{Arrival, Decision, Departure, Nanos, Policy};
 
-/// Idle engines / (1 + tasks ready on the host), or engines / live tasks.
+/// An even share: idle engines / (1 + tasks ready on the host), or engines / live tasks.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Share;
 

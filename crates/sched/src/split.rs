@@ -1,5 +1,5 @@
-//! How a loop's iterations are dealt out to the engines that it got: the first engine's share is a
-//! little larger, by as much as measured idle times say.
+//! Division of a loop's iterations among its engines: the first engine's share is a little larger,
+//! by as much as measured idle times say.
 //!
 //! Why here: the first engine has the loop's data already and begins at once; the others first get
 //! the packet and fetch. With even shares the first one waits for them at the end. How much larger
@@ -14,7 +14,7 @@
 
 use std::ops::Range;
 
-/// The first engine's share is at most so many even shares.
+/// Upper bound of the first engine's share, in even shares.
 pub const FIRST_SHARE_MAX: f64 = 2.0;
 
 /// The tuned split of one class of loops, for any width.
@@ -25,7 +25,7 @@ pub struct Split {
     late_units: f64,
 }
 
-/// What one run of a split loop measured.
+/// Measurements of one run of a split loop.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SplitRun {
     /// Iterations that it had.
@@ -34,9 +34,9 @@ pub struct SplitRun {
     pub width: u32,
     /// From the first engine's start to the end of the last engine, in nanoseconds.
     pub elapsed_ns: f64,
-    /// How long the first engine waited at the end for others, in nanoseconds.
+    /// Time that the first engine waited at the end for others, in nanoseconds.
     pub first_idle_ns: f64,
-    /// How long the others waited at the end, in nanoseconds, on average.
+    /// Time that the others waited at the end, in nanoseconds, on average.
     pub others_idle_ns: f64,
 }
 
@@ -78,7 +78,7 @@ impl Split {
         }
     }
 
-    /// Tunes the share by one run's idle times. Runs on one engine say nothing.
+    /// Tunes the share by one run's idle times. A run on one engine changes nothing.
     pub fn learn(&mut self, run: &SplitRun) {
         if run.width < 2 || run.units < run.width || run.elapsed_ns <= 0.0 {
             return;

@@ -15,7 +15,7 @@ use rustix::mm::{self, MapFlags, ProtFlags};
 use std::os::fd::OwnedFd;
 use std::ptr::{self, NonNull};
 
-/// What the frames are.
+/// Kind of memory that backs the frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Frame {
     /// Small pages.
@@ -27,7 +27,7 @@ pub enum Frame {
 }
 
 impl Frame {
-    /// Bytes of one.
+    /// Size of a frame in bytes.
     #[must_use]
     pub fn bytes(self) -> usize {
         match self {
@@ -38,26 +38,26 @@ impl Frame {
     }
 }
 
-/// How to make an aliased map.
+/// Options of an aliased map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AliasOptions {
-    /// What it is made of.
+    /// Kind of memory to back it with.
     pub frame: Frame,
-    /// How many frames there are.
+    /// Number of frames.
     pub frames: usize,
-    /// How many pages show them.
+    /// Number of pages that show the frames; `frames` or more.
     pub pages: usize,
 }
 
 /// Frames mapped at more pages than there are frames.
 #[derive(Debug)]
 pub struct AliasedMap {
-    /// All pages, one after another.
+    /// View of all pages, one after another.
     view: Mapping,
-    /// The frames once, to be written.
+    /// Writable view of the frames, each once.
     store: Mapping,
     options: AliasOptions,
-    /// Values in a page.
+    /// Numbers in a page.
     page_values: usize,
 }
 
@@ -102,7 +102,7 @@ impl AliasedMap {
         })
     }
 
-    /// All pages, one after another, as numbers.
+    /// The numbers of all pages, one page after another.
     #[must_use]
     pub fn values(&self) -> &[u32] {
         let count = self.options.pages * self.page_values;
@@ -116,7 +116,7 @@ impl AliasedMap {
     /// same frame.
     ///
     /// # Panics
-    /// Where `index` is past the end.
+    /// If `index` is past the end.
     #[inline]
     pub fn set(&mut self, index: usize, value: u32) {
         let (page, place) = (index / self.page_values, index % self.page_values);
@@ -134,13 +134,13 @@ impl AliasedMap {
         };
     }
 
-    /// Which frame page number `page` shows.
+    /// Number of the frame that page `page` shows.
     #[must_use]
     pub fn frame_of(&self, page: usize) -> usize {
         frame_of(page, self.options.frames)
     }
 
-    /// How it was made.
+    /// Options that the map was made with.
     #[must_use]
     pub fn options(&self) -> AliasOptions {
         self.options
@@ -169,7 +169,7 @@ fn maps_max() -> usize {
         .unwrap_or(MAPS_MAX_DEFAULT)
 }
 
-/// What Linux allows unless told otherwise.
+/// Linux's default for `vm.max_map_count`.
 const MAPS_MAX_DEFAULT: usize = 65_530;
 
 fn memory_file(options: AliasOptions) -> Result<OwnedFd, SysError> {
@@ -199,7 +199,7 @@ fn refused(bytes: usize, source: rustix::io::Errno) -> SysError {
 /// A mapping of its own, unmapped when dropped.
 #[derive(Debug)]
 struct Mapping {
-    /// Aligned as asked for, within what was mapped.
+    /// Start of the aligned range within the mapping.
     start: NonNull<u8>,
     map_start: NonNull<u8>,
     map_bytes: usize,
@@ -211,7 +211,7 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Addresses with nothing behind them yet.
+    /// Reserves addresses without memory behind them.
     fn reserve(bytes: usize, align: usize) -> Result<Self, SysError> {
         let map_bytes = bytes
             .checked_add(align)
@@ -238,14 +238,14 @@ impl Mapping {
         })
     }
 
-    /// All of a file, to be written.
+    /// Maps all of a file for writing.
     fn of_file(file: &OwnedFd, bytes: usize, align: usize) -> Result<Self, SysError> {
         let mapping = Self::reserve(bytes, align)?;
         mapping.place(file, 0, 0, bytes, ProtFlags::READ | ProtFlags::WRITE)?;
         Ok(mapping)
     }
 
-    /// Shows `bytes` of the file from `from` on at `offset`, to be read.
+    /// Maps `bytes` of the file, from `from` on, at `offset`, for reading.
     fn show(
         &self,
         file: &OwnedFd,

@@ -1,10 +1,10 @@
 //! Memory for many runs of doubles that live together, in huge pages once there are enough of them.
 //!
 //! Why here: what a program reads in turn should lie together. Thousands of buffers of some
-//! kilobytes each, got one by one, lie on as many small pages, and a walk over all of them waits for
-//! the page tables; in an arena they share a few huge pages.
-//! Must stay true: a run belongs to one owner and overlaps no other; what was handed out is not
-//! handed out again; a region lives as long as any of its runs. Any thread.
+//! kilobytes each, got one by one, lie on as many small pages, and a walk over all of them waits
+//! for the page tables; in an arena they share a few huge pages. Must stay true: a run belongs to
+//! one owner and overlaps no other; what was handed out is not handed out again; a region lives as
+//! long as any of its runs. Any thread.
 #![allow(unsafe_code)] // Hands out disjoint parts of regions as owned runs.
 
 use crate::SysError;
@@ -13,12 +13,12 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Hands out runs; it grows as they are asked for.
+/// Bump allocator of memory runs; it grows region by region.
 #[derive(Debug)]
 pub struct Arena {
     options: RegionOptions,
     region: Option<Arc<Region>>,
-    /// Bytes of the present region that are handed out.
+    /// Bytes of the present region that are taken.
     used: usize,
     /// Bytes of the next region, unless a run needs more.
     next_bytes: usize,
@@ -30,7 +30,7 @@ pub struct Arena {
 pub struct Run {
     start: NonNull<f64>,
     len: usize,
-    /// Keeps the memory mapped.
+    /// Holds the region, which stays mapped while the run lives.
     _region: Arc<Region>,
 }
 

@@ -1,8 +1,9 @@
 //! Small programs for the kernel, loaded and attached by bpf(2).
 //!
-//! Why by hand: they are a handful of instructions, and need neither a compiler for BPF nor a loader
-//! library. Must stay true: an attachment ends with its descriptor, so a killed process leaves nothing
-//! behind. Source: bpf(2), `include/uapi/linux/bpf.h` (whose layout the requests have).
+//! Why by hand: they are a handful of instructions, and need neither a compiler for BPF nor a
+//! loader library. Must stay true: an attachment ends with its descriptor, so a killed process
+//! leaves nothing behind. Source: bpf(2), `include/uapi/linux/bpf.h` (whose layout the requests
+//! have).
 #![allow(unsafe_code)] // bpf(2) takes untyped requests
 
 use crate::{SysError, interface};
@@ -36,7 +37,7 @@ impl Shield {
     }
 }
 
-/// One instruction. code: 8 bits, target: 4, source: 4, offset: 16, immediate: 32.
+/// Encodes one instruction. code: 8 bits, target: 4, source: 4, offset: 16, immediate: 32.
 pub(crate) fn instruction(code: u8, target: u8, source: u8, offset: i16, immediate: i32) -> u64 {
     u64::from(code)
         | u64::from(target) << 8
@@ -45,7 +46,7 @@ pub(crate) fn instruction(code: u8, target: u8, source: u8, offset: i16, immedia
         | u64::from(immediate.cast_unsigned()) << 32
 }
 
-/// Makes a table of sockets with so many entries.
+/// Creates a table of AF_XDP sockets with `entries` entries.
 pub(crate) fn socket_table(entries: u32) -> Result<OwnedFd, SysError> {
     let request = MapCreate {
         map_type: MAP_TYPE_XSKMAP,
@@ -157,7 +158,7 @@ struct LinkCreate {
 
 const _: () = assert!(size_of::<MapUpdate>() == 32 && size_of::<ProgramLoad>() == 72);
 
-/// A request whose answer is a new descriptor.
+/// Performs a bpf(2) request that returns a new descriptor.
 fn bpf<T>(command: i32, request: &T, what: &'static str) -> Result<OwnedFd, SysError> {
     // SAFETY: the callers' requests have the kernel's layout, and point to memory that outlives the
     // call: the program's instructions and its license.

@@ -42,7 +42,7 @@ pub fn cycles() -> u64 {
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
-/// The processor's own counter; here nanoseconds.
+/// The processor's cycle counter; on this architecture the clock, in nanoseconds.
 #[cfg(not(target_arch = "x86_64"))]
 #[inline]
 #[must_use]
@@ -50,7 +50,7 @@ pub fn cycles() -> u64 {
     now_ns()
 }
 
-/// How many of [`cycles`] there are in a microsecond. Measured against the clock at the first call,
+/// Frequency of [`cycles`] in ticks per microsecond. Measured against the clock at the first call,
 /// which takes 5 ms; within about 0.1 %.
 #[must_use]
 pub fn cycles_per_us() -> f64 {
@@ -64,10 +64,10 @@ pub fn cycles_per_us() -> f64 {
     })
 }
 
-/// How many additions that wait for one another this core does in one of [`cycles`], measured over
-/// [`ADDITIONS`] of them, which takes about a microsecond. Every processor does one such addition in
-/// a clock cycle, so this is the core's clock divided by the counter's. Too small where the thread
-/// was interrupted meanwhile; never too large.
+/// Dependent additions that this core does per tick of [`cycles`]: its clock frequency divided by
+/// the counter's, since every processor does one dependent addition in a clock cycle. Measured over
+/// [`ADDITIONS`] additions, about a microsecond. Too small if the thread was interrupted meanwhile;
+/// never too large.
 #[must_use]
 pub fn additions_per_cycle() -> f64 {
     let begun = cycles();

@@ -8,12 +8,12 @@ use crate::SysError;
 use perf_event::events::{Cache, CacheId, CacheOp, CacheResult, Raw, Software};
 use perf_event::{Builder, Counter};
 
-/// What to count, in user code only.
+/// Hardware event to count, in user code only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// An event by the number that the processor's maker gives it.
     Raw(u64),
-    /// Loads whose translation was not in the first level, as the kernel understands it.
+    /// Loads that missed the first-level TLB, as the kernel defines the event.
     LoadTranslationMisses,
     /// Page faults; counted by the kernel, so it is there on every machine.
     PageFaults,

@@ -1,4 +1,4 @@
-//! What the operating system refused, in words that say what to do next.
+//! Errors of system calls; each message says what to do next.
 
 use std::io;
 
@@ -6,12 +6,12 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SysError {
-    /// Memory could not be had.
+    /// Memory could not be allocated or mapped.
     #[error("cannot map {bytes} bytes of memory: {source}; ask for less or raise the memory limit")]
     Map {
         /// Bytes asked for.
         bytes: usize,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// A file could not be mapped.
@@ -21,7 +21,7 @@ pub enum SysError {
         offset: u64,
         /// Bytes asked for.
         bytes: usize,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// More guarded file maps than the fault handler's table holds.
@@ -33,27 +33,27 @@ pub enum SysError {
     /// The fault handler could not be installed.
     #[error("cannot install the handler for faults in mapped files: {0}")]
     Handler(io::Error),
-    /// A size that makes no sense where it was given.
+    /// An invalid size.
     #[error("{what} of {value} bytes is not allowed: {rule}")]
     Size {
-        /// What has the size.
+        /// The thing that has the size.
         what: &'static str,
         /// The size, in bytes.
         value: usize,
-        /// What it has to be.
+        /// The rule that the size breaks.
         rule: &'static str,
     },
-    /// The thread may not run on this core.
+    /// The thread may not run on the requested core.
     #[error(
         "cannot pin this thread to core {cpu}: {source}; allowed are the cores in `taskset -p $$`"
     )]
     Pin {
         /// The core asked for.
         cpu: usize,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// Shared memory that its maker could cut short.
+    /// Shared memory whose maker could still truncate it.
     #[error(
         "the shared memory is not sealed against shrinking and growing; its maker is not to be \
          trusted"
@@ -64,7 +64,7 @@ pub enum SysError {
     Call {
         /// The system call.
         call: &'static str,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
 }

@@ -7,12 +7,12 @@ use rustix::thread::futex::{self, Flags, Timespec};
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-/// How a wait ended.
+/// Result of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Woken {
-    /// Woken, or the word was already different, or for no reason: look at the condition again.
+    /// Woken, the word had changed, or a spurious wake-up: check the condition again.
     LookAgain,
-    /// The time was up.
+    /// The time-out expired.
     TimedOut,
 }
 
@@ -29,7 +29,7 @@ pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) -> Woken
     }
 }
 
-/// Wakes at most `count` threads that wait on `word`, and says how many it woke.
+/// Wakes at most `count` threads that wait on `word`, and returns how many it woke.
 #[inline]
 pub fn wake(word: &AtomicU32, count: u32) -> usize {
     // The kernel takes a signed count; a failure is impossible for a mapped, aligned word.

@@ -16,7 +16,7 @@ use std::os::fd::OwnedFd;
 /// The most bytes of an interface's name.
 pub const NAME_BYTES_MAX: usize = 15;
 
-/// `struct ifreq`: a name, and what the request is about.
+/// `struct ifreq`: a name, and the argument of the request.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Request {
@@ -126,8 +126,8 @@ pub fn set_up(name: &str) -> Result<(), SysError> {
 /// Gives the interface an address and the network around it. One that it has already is no error.
 ///
 /// # Errors
-/// [`SysError::Call`]: `EPERM` without CAP_NET_ADMIN; [`SysError::Size`] for a prefix that is longer
-/// than the address.
+/// [`SysError::Call`]: `EPERM` without CAP_NET_ADMIN; [`SysError::Size`] for a prefix that is
+/// longer than the address.
 pub fn add_address(name: &str, address: IpAddr, prefix_bits: u8) -> Result<(), SysError> {
     let bits_max = if address.is_ipv4() { 32 } else { 128 };
     if prefix_bits > bits_max {

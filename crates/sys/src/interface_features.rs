@@ -1,9 +1,9 @@
-//! What a network interface of the kernel does to what is sent over it: its features, by name.
+//! Offload features of a network interface (as `ethtool -k` lists them), by name.
 //!
-//! Why here: the request carries a pointer. `ethtool -k NAME` lists features and their names; the numbers
-//! behind the names differ from kernel to kernel, so they are asked for. Must stay true: each buffer has
-//! the kernel's layout and is as long as it says. Any thread; acts in the network namespace of the calling
-//! thread. Source: `include/uapi/linux/ethtool.h`, ethtool(8).
+//! Why here: the request carries a pointer. `ethtool -k NAME` lists features and their names; the
+//! numbers behind the names differ from kernel to kernel, so the kernel is asked for them. Must
+//! stay true: each buffer has the kernel's layout and is as long as it says. Any thread; acts in
+//! the network namespace of the calling thread. Source: `include/uapi/linux/ethtool.h`, ethtool(8).
 #![allow(unsafe_code)] // the kernel's C surface: ioctl(2) takes an untyped argument
 
 use crate::SysError;
@@ -11,11 +11,12 @@ use crate::interface::{Request, refused, socket};
 use rustix::ioctl::{Opcode, Setter, ioctl};
 use rustix::net::AddressFamily;
 
-/// Turns a feature on or off; one that the interface does not have, or that cannot be changed, stays.
+/// Turns a feature on or off; one that the interface does not have, or that cannot be changed,
+/// stays.
 ///
 /// # Errors
-/// [`SysError::Call`]: `EPERM` without CAP_NET_ADMIN, `ENODEV`; [`SysError::Size`] for a feature that
-/// this kernel does not know.
+/// [`SysError::Call`]: `EPERM` without CAP_NET_ADMIN, `ENODEV`; [`SysError::Size`] for a feature
+/// that this kernel does not know.
 pub fn set_feature(name: &str, feature: &str, on: bool) -> Result<(), SysError> {
     let (number, count) = number_of(name, feature)?;
     let blocks = count.div_ceil(32);
@@ -29,7 +30,7 @@ pub fn set_feature(name: &str, feature: &str, on: bool) -> Result<(), SysError> 
     ask(name, &mut words)
 }
 
-/// The kernel's number of a feature, and how many it knows.
+/// The kernel's number of a feature, and the number of features that it has.
 fn number_of(name: &str, feature: &str) -> Result<(usize, usize), SysError> {
     // Command, reserved, the set as a bit of 64, and its length as the answer.
     let mut counted = [ETHTOOL_GSSET_INFO, 0, 0, 0, 0];
@@ -61,14 +62,14 @@ fn number_of(name: &str, feature: &str) -> Result<(usize, usize), SysError> {
         })
 }
 
-/// One request; the kernel answers in the words.
+/// Performs one request; the kernel answers in `words`.
 fn ask(name: &str, words: &mut [u32]) -> Result<(), SysError> {
     let mut request = Request::new(name)?;
     let pointer = words.as_mut_ptr().expose_provenance();
     request.value[..size_of::<usize>()].copy_from_slice(&pointer.to_ne_bytes());
-    // SAFETY: SIOCETHTOOL reads one `struct ifreq`, which `Request` is, with a pointer to a request whose
-    // command says how far the kernel reads and writes: the callers above make it at least so long, and
-    // it is ours until the call returns.
+    // SAFETY: SIOCETHTOOL reads one `struct ifreq`, which `Request` is, with a pointer to a request
+    // whose command says how far the kernel reads and writes: the callers above make it at least so
+    // long, and it is ours until the call returns.
     unsafe {
         ioctl(
             socket(AddressFamily::INET)?,
@@ -85,7 +86,7 @@ const ETHTOOL_SFEATURES: u32 = 0x3b;
 const ETH_SS_FEATURES: u32 = 4;
 /// ETH_GSTRING_LEN, in words.
 const NAME_WORDS: usize = 8;
-/// Room for more than any kernel has; `netdev_features_t` is 64 bits today.
+/// Upper bound of the number of features; `netdev_features_t` is 64 bits today.
 const FEATURES_MAX: usize = 256;
 
 #[cfg(test)]

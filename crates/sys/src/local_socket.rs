@@ -22,14 +22,14 @@ use std::time::Duration;
 /// The most descriptors that one message carries.
 pub const DESCRIPTORS_MAX: usize = 4;
 
-/// Who is on the other side, as the kernel saw it when the connection was made.
+/// The credentials of the other side, as the kernel saw them when the connection was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
-    /// Its process.
+    /// Process id.
     pub pid: i32,
-    /// Its user.
+    /// User id.
     pub uid: u32,
-    /// Its group.
+    /// Group id.
     pub gid: u32,
 }
 
@@ -71,7 +71,7 @@ pub fn connect(path: &Path) -> Result<OwnedFd, SysError> {
     Ok(socket)
 }
 
-/// Who is on the other side of a connection.
+/// The credentials of the other side of a connection.
 ///
 /// # Errors
 /// [`SysError::Call`].
@@ -149,18 +149,19 @@ pub fn send(
         .map_err(refused("sendmsg"))
 }
 
-/// What [`receive`] found.
+/// The result of [`receive`].
 #[derive(Debug)]
 pub enum Received {
-    /// A message of so many bytes, with its descriptors.
+    /// A message: its length in bytes, and its descriptors.
     Message(usize, Vec<OwnedFd>),
-    /// Nothing yet.
+    /// No message is waiting.
     Nothing,
-    /// The peer is gone, or sent a message that is longer than the buffer.
+    /// The peer has closed the connection, or sent a message that is longer than the buffer.
     End,
 }
 
-/// Takes the next message into `buffer`; never waits. What the peer sent before it went comes first.
+/// Takes the next message into `buffer`; never waits. What the peer sent before it went comes
+/// first.
 ///
 /// # Errors
 /// [`SysError::Call`].
@@ -197,8 +198,8 @@ fn receive_once(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Received, E
     Ok(Received::Message(message.bytes, descriptors))
 }
 
-/// Waits until one of `descriptors` can be read or was hung up, at most for `timeout`; says for each
-/// whether it is.
+/// Waits until one of `descriptors` can be read or was hung up, at most for `timeout`; says for
+/// each whether it is.
 ///
 /// # Errors
 /// [`SysError::Call`].
@@ -224,7 +225,7 @@ pub fn poll(
     Ok(())
 }
 
-/// Whether the peer of a connection is gone. Does not wait.
+/// True if the peer of a connection is gone. Does not wait.
 #[must_use]
 pub fn is_hung_up(socket: BorrowedFd<'_>) -> bool {
     let mut polled = [PollFd::from_borrowed_fd(socket, PollFlags::RDHUP)];
@@ -248,7 +249,7 @@ pub fn poke(poker: BorrowedFd<'_>) {
     rustix::io::write(poker, &1u64.to_ne_bytes()).ok();
 }
 
-/// A descriptor that [`poke`] makes readable and [`hush`] silent again: for waking a thread in
+/// A descriptor that [`poke`] makes readable and [`drain`] silent again: for waking a thread in
 /// [`poll`] many times.
 ///
 /// # Errors
@@ -260,7 +261,7 @@ pub fn bell() -> Result<OwnedFd, SysError> {
 }
 
 /// See [`bell`]. Does not wait, whoever rings meanwhile.
-pub fn hush(bell: BorrowedFd<'_>) {
+pub fn drain(bell: BorrowedFd<'_>) {
     // It fails only where it is silent.
     rustix::io::read(bell, &mut [0; 8]).ok();
 }
@@ -281,7 +282,7 @@ pub fn lock_file(path: &Path) -> Result<Option<OwnedFd>, SysError> {
     }
 }
 
-/// The user that this process acts as.
+/// Effective user id of this process.
 #[must_use]
 pub fn effective_uid() -> u32 {
     rustix::process::geteuid().as_raw()
@@ -356,8 +357,8 @@ mod tests {
         poke(bell.as_fd());
         poll(&[bell.as_fd()], &mut ready, Duration::ZERO).unwrap();
         assert_eq!(ready, [true]);
-        hush(bell.as_fd());
-        hush(bell.as_fd());
+        drain(bell.as_fd());
+        drain(bell.as_fd());
         poll(&[bell.as_fd()], &mut ready, Duration::ZERO).unwrap();
         assert_eq!(ready, [false]);
         let mut child = std::process::Command::new("true").spawn().unwrap();

@@ -31,7 +31,7 @@ pub struct LoopInfo {
     pub encrypt_key_size: u32,
     /// `LO_FLAGS_*`.
     pub flags: u32,
-    /// A name for people.
+    /// Name shown by losetup(8).
     pub file_name: [u8; 64],
     /// No longer used by kernels.
     pub crypt_name: [u8; 64],
@@ -87,7 +87,7 @@ impl LoopConfig {
 /// Asks `/dev/loop-control` for the number of a device that was unused a moment ago.
 ///
 /// # Errors
-/// What the driver said.
+/// The driver's error.
 pub fn get_free(control: impl AsFd) -> Result<u32> {
     // SAFETY: LOOP_CTL_GET_FREE takes no argument and returns a number that is not negative.
     unsafe { ioctl(control, GetFree) }
@@ -96,7 +96,7 @@ pub fn get_free(control: impl AsFd) -> Result<u32> {
 /// Connects a loop device to a file, settings included, in one step.
 ///
 /// # Errors
-/// What the driver said.
+/// The driver's error.
 pub fn configure(device: impl AsFd, config: LoopConfig) -> Result<()> {
     // SAFETY: LOOP_CONFIGURE reads one `struct loop_config`, which `LoopConfig` is, byte for byte.
     unsafe { ioctl(device, Setter::<LOOP_CONFIGURE, LoopConfig>::new(config)) }
@@ -105,7 +105,7 @@ pub fn configure(device: impl AsFd, config: LoopConfig) -> Result<()> {
 /// Disconnects a loop device; one that is in use goes when its last user closes it.
 ///
 /// # Errors
-/// What the driver said.
+/// The driver's error.
 pub fn clear(device: impl AsFd) -> Result<()> {
     // SAFETY: LOOP_CLR_FD takes no argument.
     unsafe { ioctl(device, NoArg::<LOOP_CLR_FD>::new()) }
@@ -114,7 +114,7 @@ pub fn clear(device: impl AsFd) -> Result<()> {
 /// Switches direct I/O on or off.
 ///
 /// # Errors
-/// What the driver said.
+/// The driver's error.
 pub fn set_direct_io(device: impl AsFd, on: bool) -> Result<()> {
     // SAFETY: LOOP_SET_DIRECT_IO takes an integer in the place of a pointer.
     unsafe {

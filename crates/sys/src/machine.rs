@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What is known of the machine, when the run began.
+/// Description of the machine and its load, taken when a run begins.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// The processor's name.
@@ -26,7 +26,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Looks around. `program` is what is being measured: it may lie in a repository.
+    /// Describes this machine. `program` is the measured one: its repository's commit is looked up.
     #[must_use]
     pub fn look(program: &Path) -> Self {
         let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -49,7 +49,7 @@ impl Machine {
         Self::look(&std::env::current_exe().unwrap_or_default())
     }
 
-    /// The same for people, a line each.
+    /// Description in words, a line for each fact.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         let gib = self.memory_bytes as f64 / f64::from(1 << 30);

@@ -147,8 +147,8 @@ impl FileMap {
         true
     }
 
-    /// Whether any access to this map has found a page that could not be had, now or ever: such
-    /// bytes read as zeros.
+    /// True once any access to this map has hit a page that could not be read (truncation, I/O
+    /// error); such bytes read as zeros.
     #[must_use]
     pub fn damaged(&self) -> bool {
         // Set by the handler on the thread that read; a reader on the same thread sees it in
@@ -208,8 +208,8 @@ impl Drop for FileMap {
     }
 }
 
-/// What the handler knows of one map. `version` is 0 when free, odd while it changes, even and not
-/// 0 when it holds.
+/// One map's entry in the table that the signal handler reads. `version` is 0 when free, odd while
+/// it changes, even and not 0 when it holds.
 ///
 /// The handler may look at an entry while another thread changes it, so it reads it like a seqlock:
 /// an entry that changed meanwhile is not the one it looks for, because the faulting thread borrows
@@ -220,7 +220,7 @@ pub(crate) struct Guard {
     version: AtomicU32,
     start: AtomicUsize,
     bytes: AtomicUsize,
-    /// Whether its owner writes to the map: then the page of zeros must bear it, too.
+    /// True if the owner writes to the map: the page of zeros must then be writable, too.
     writable: AtomicBool,
     damaged: AtomicBool,
 }
@@ -249,7 +249,7 @@ impl Guard {
             .ok_or(SysError::TooManyMaps { limit: MAPS_MAX })
     }
 
-    /// Guards a map of so many bytes, whole pages, from now on.
+    /// Starts to guard a map of `bytes` bytes, whole pages.
     pub(crate) fn arm(&self, start: usize, bytes: usize, writable: bool) {
         self.writable.store(writable, Ordering::Relaxed);
         self.damaged.store(false, Ordering::Relaxed);
@@ -259,7 +259,7 @@ impl Guard {
         self.version.fetch_add(1, Ordering::Release);
     }
 
-    /// Whether a page could not be had since then.
+    /// True once a page of the map could not be read.
     pub(crate) fn damaged(&self) -> bool {
         // Acquire, from the handler's Release.
         self.damaged.load(Ordering::Acquire)
@@ -273,12 +273,12 @@ impl Guard {
         fence(Ordering::Release);
     }
 
-    /// The map is gone.
+    /// Frees the entry after the map was removed.
     pub(crate) fn free(&self) {
         self.taken.store(false, Ordering::Release);
     }
 
-    /// Whether `address` lies in this map. Async-signal-safe.
+    /// True if `address` lies in this map. Async-signal-safe.
     fn covers(&self, address: usize) -> bool {
         let before = self.version.load(Ordering::Acquire);
         if before % 2 == 1 {
@@ -292,7 +292,7 @@ impl Guard {
     }
 }
 
-/// What was installed for `SIGBUS` before us. Written before our handler is.
+/// The `SIGBUS` action that was installed before ours. Written before our handler is installed.
 static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
 /// The page size, for the handler, which may not ask for it.
 static PAGE_BYTES: AtomicUsize = AtomicUsize::new(4096);
@@ -323,7 +323,7 @@ fn install_handler() -> Result<(), SysError> {
     (*done).map_err(|errno| SysError::Handler(io::Error::from_raw_os_error(errno)))
 }
 
-/// Runs on the thread that touched a page that could not be had.
+/// Handler of `SIGBUS`; runs on the thread that touched a page that could not be read.
 extern "C" fn on_bus_error(
     signal: libc::c_int,
     info: *mut libc::siginfo_t,
@@ -339,9 +339,9 @@ extern "C" fn on_bus_error(
             true => libc::PROT_READ | libc::PROT_WRITE,
             false => libc::PROT_READ,
         };
-        // SAFETY: replaces one page of a map that this process owns and uses as the protection says,
-        // while the faulting thread keeps it alive. The raw call sets `errno` only on failure, and then the
-        // default action follows.
+        // SAFETY: replaces one page of a map that this process owns and uses as the protection
+        // says, while the faulting thread keeps it alive. The raw call sets `errno` only on
+        // failure, and then the default action follows.
         let replaced = unsafe {
             libc::mmap(
                 ptr::without_provenance_mut(address & !(page - 1)),

@@ -1,4 +1,4 @@
-//! What this machine offers: devices, sockets, huge pages, counters, cores.
+//! Devices, sockets, huge pages, counters and cores that this machine offers to this process.
 //!
 //! Why here: only the operating system knows, and a service that is refused something can say only
 //! what it needed itself; this asks for everything at once. Must stay true: nothing is changed or
@@ -14,22 +14,22 @@ use serde::Serialize;
 use std::fs;
 use std::path::Path;
 
-/// One thing that a machine may offer.
+/// A device or facility that a machine may have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Offer {
-    /// What it is.
+    /// Name of the device or facility.
     pub name: &'static str,
-    /// Whether it is there for this process.
+    /// True if this process can use it.
     pub there: bool,
-    /// What was found.
+    /// Result of the check, for the user to read.
     pub found: String,
-    /// What Sidecore does with it.
+    /// Use that Sidecore makes of it.
     pub used_for: &'static str,
-    /// The command that would provide it, where it is not there and a command would.
+    /// Command that would provide it, if it is missing and there is one.
     pub remedy: Option<&'static str>,
 }
 
-/// Asks for everything. Takes some milliseconds.
+/// Checks everything. Takes some milliseconds.
 #[must_use]
 pub fn ask() -> Vec<Offer> {
     vec![
@@ -53,6 +53,16 @@ pub fn ask() -> Vec<Offer> {
             "/dev/fuse",
             "block mount",
             "modprobe fuse; in a container: --device /dev/fuse",
+        ),
+        program(
+            "fusermount3",
+            "block mount --file-only, without root",
+            "apt-get install fuse3",
+        ),
+        program(
+            "mkfs.erofs",
+            "block pack, of a directory",
+            "apt-get install erofs-utils",
         ),
         device(
             "loop devices",
@@ -315,13 +325,27 @@ fn administers_networks() -> Offer {
     }
 }
 
-/// Whether this process has a capability.
+/// True if this process has the capability, a number of capabilities(7).
 fn may(capability: u32) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mut lines = status.lines();
     let hex = lines.find_map(|line| line.strip_prefix("CapEff:"));
     let effective = hex.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());
     effective.is_some_and(|bits| bits & 1 << capability != 0)
+}
+
+/// Checks for a program of another package.
+fn program(name: &'static str, used_for: &'static str, remedy: &'static str) -> Offer {
+    let found = crate::program::find(name);
+    Offer {
+        name,
+        there: found.is_some(),
+        used_for,
+        remedy: found.is_none().then_some(remedy),
+        found: found.map_or("not installed".to_owned(), |path| {
+            path.display().to_string()
+        }),
+    }
 }
 
 fn mpi() -> Offer {

@@ -1,9 +1,10 @@
 //! Packet sockets: frames of a network interface, past the kernel's stack.
 //!
 //! Why here: their options and their address are untyped, and many frames a call need arrays of C
-//! structs. Every frame has the header of [`crate::tun`] in front (10 bytes), so that super-segments
-//! and incomplete checksums come through. Must stay true: nothing here waits; arrays that the kernel
-//! reads point into buffers that are borrowed for the call. Source: packet(7), recvmmsg(2).
+//! structs. Every frame has the header of [`crate::tun`] in front (10 bytes), so that
+//! super-segments and incomplete checksums come through. Must stay true: nothing here waits; arrays
+//! that the kernel reads point into buffers that are borrowed for the call. Source: packet(7),
+//! recvmmsg(2).
 #![allow(unsafe_code)] // the kernel's C surface: untyped options, arrays of pointers
 
 use crate::SysError;
@@ -84,7 +85,8 @@ impl PacketSocket {
         Ok(this)
     }
 
-    /// Whether what is sent goes straight to the device, past the queueing discipline.
+    /// True if frames are sent straight to the device, past the queueing discipline
+    /// (PACKET_QDISC_BYPASS).
     #[must_use]
     pub fn bypasses_queue(&self) -> bool {
         self.bypasses_queue
@@ -160,8 +162,8 @@ impl PacketSocket {
             messages[count].msg_hdr.msg_iovlen = 1;
             count += 1;
         }
-        // SAFETY: the first `count` messages point to pieces that point to the frames, which are only
-        // read.
+        // SAFETY: the first `count` messages point to pieces that point to the frames, which are
+        // only read.
         let sent = unsafe {
             libc::sendmmsg(
                 self.socket.as_raw_fd(),
@@ -206,7 +208,8 @@ impl PacketSocket {
         value: &T,
         what: &'static str,
     ) -> Result<(), SysError> {
-        // SAFETY: points to a value of the stated size; the options used here read no pointer in it.
+        // SAFETY: points to a value of the stated size; the options used here read no pointer in
+        // it.
         let set = unsafe {
             libc::setsockopt(
                 self.socket.as_raw_fd(),
@@ -246,5 +249,5 @@ fn call(call: &'static str) -> impl Fn(Errno) -> SysError {
 
 const PACKET_QDISC_BYPASS: i32 = 20;
 const PACKET_IGNORE_OUTGOING: i32 = 23;
-/// Of the socket's queues.
+/// Size of the socket's send and receive buffers, in bytes.
 const BUFFER_BYTES: i32 = 8 << 20;

@@ -1,4 +1,4 @@
-//! Where other programs are, and that they end with whoever started them.
+//! Search for other programs, and child processes that end with the one that started them.
 //!
 //! Why here: peers, the tour and the list of what this machine offers look for programs; they must
 //! agree. Must stay true: a program that a system's administrator would find is found, though a
@@ -43,7 +43,7 @@ pub fn end_with_starter(command: &mut Command) {
     }
 }
 
-/// Where system programs lie though a user's path may not say so.
+/// Directories of system programs that a user's `PATH` may lack.
 const SYSTEM_PLACES: [&str; 2] = ["/usr/sbin", "/sbin"];
 
 #[cfg(test)]

@@ -11,12 +11,13 @@
 
 use crate::SysError;
 use rustix::mm::{self, Advice, MapFlags, ProtFlags};
+use sidecore_bare::{Memory, Owner};
 use std::ptr::{self, NonNull};
 
 /// A huge page on the machines this runs on.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Which huge pages to try for.
+/// Kinds of huge pages to try, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum HugePages {
     /// Reserved ones first (`vm.nr_hugepages`), then transparent ones, then small pages.
@@ -28,7 +29,7 @@ pub enum HugePages {
     None,
 }
 
-/// What a region is made of.
+/// Kind of pages that back a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backing {
     /// Reserved huge pages of 2 MiB.
@@ -39,14 +40,14 @@ pub enum Backing {
     Small,
 }
 
-/// How to make a region.
+/// Options of a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RegionOptions {
-    /// Which huge pages to try for.
+    /// Kinds of huge pages to try.
     pub huge: HugePages,
-    /// Keep it in memory (`mlock`); a refusal is reported, not an error.
+    /// Lock the memory (mlock(2)); a refusal is reported, not an error.
     pub lock: bool,
-    /// Have every page there before the first use.
+    /// Make every page present before the first use.
     pub touch: bool,
 }
 
@@ -65,7 +66,7 @@ impl Default for RegionOptions {
 pub struct Region {
     start: NonNull<u8>,
     len: usize,
-    /// What was mapped: at least `start..start + len`.
+    /// The mapped range, which contains `start..start + len`.
     map_start: NonNull<u8>,
     map_bytes: usize,
     backing: Backing,
@@ -104,7 +105,7 @@ impl Region {
         Ok(region)
     }
 
-    /// The memory.
+    /// The memory, for reading.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: `start..start + len` is mapped readable, initialised (zero or written), and lives
@@ -112,33 +113,33 @@ impl Region {
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 
-    /// The memory, to be written.
+    /// The memory, for writing.
     #[must_use]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `bytes`, mapped writable, and `&mut self` makes the borrow unique.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 
-    /// Bytes of usable memory: what was asked for, rounded up to whole pages.
+    /// Usable bytes: the requested size, rounded up to whole pages.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a region is never empty")]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// What it is made of.
+    /// Kind of pages that back it.
     #[must_use]
     pub fn backing(&self) -> Backing {
         self.backing
     }
 
-    /// Whether it is locked in memory.
+    /// True if it is locked in memory (mlock(2)).
     #[must_use]
     pub fn locked(&self) -> bool {
         self.locked
     }
 
-    /// Whether every page was made present when the region was made.
+    /// True if every page was made present when the region was made.
     #[must_use]
     pub fn touched(&self) -> bool {
         self.touched
@@ -250,6 +251,19 @@ impl Region {
             }
         }
         self.touched = true;
+    }
+}
+
+// SAFETY: the mapping stays where it is until the drop, and only the region has its address.
+unsafe impl Owner for Region {
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        self.bytes_mut()
+    }
+}
+
+impl From<Region> for Memory {
+    fn from(region: Region) -> Self {
+        Self::new(region)
     }
 }
 

@@ -6,9 +6,9 @@
 //! instructions that the compiler cannot look into or repeat, and its words are atomics. The file
 //! is sealed: it can be neither cut short (which would make an access a `SIGBUS`) nor grown.
 //!
-//! What no seal forbids who may write is to punch a hole. It reads as zeros, a page is taken for it
-//! at the next access, and where the machine then has none left (`vm.overcommit_memory` = 2, at its
-//! limit) that is a `SIGBUS` after all. So memory that this process made and shares for writing is
+//! No seal forbids a process that may write to punch a hole. It reads as zeros, a page is taken for
+//! it at the next access, and if the machine then has none left (`vm.overcommit_memory` = 2, at its
+//! limit), that is a `SIGBUS` after all. So memory that this process made and shares for writing is
 //! guarded as maps of files are ([`crate::FileMap`]): a page of zeros of its own takes the place,
 //! and [`SharedMap::damaged`] says so.
 //!
@@ -17,8 +17,10 @@
 //! memfd_create(2), fcntl(2) "File Sealing", mmap(2).
 #![allow(unsafe_code)] // Maps shared memory and copies to and from it.
 
+mod lent;
 mod slice;
 
+pub use lent::LentMemory;
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) use slice::copy_racing;
 pub use slice::{Overlay, SharedSlice};
@@ -31,8 +33,9 @@ use rustix::mm::{self, Advice, MapFlags, ProtFlags};
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
+use std::sync::Arc;
 
-/// What another process may do with the memory.
+/// Access that another process gets to the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sharing {
     /// Read and write it.
@@ -46,7 +49,7 @@ pub enum Sharing {
 pub struct SharedMap {
     start: NonNull<u8>,
     len: usize,
-    file: OwnedFd,
+    file: Arc<OwnedFd>,
     writable: bool,
     locked: bool,
     guard: Option<&'static Guard>,
@@ -122,13 +125,14 @@ impl SharedMap {
         Ok(map)
     }
 
-    /// The file, to be handed to another process.
+    /// The file, for another process that may have it for as long as it likes ([`Self::lend`]
+    /// else).
     #[must_use]
     pub fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 
-    /// All of its memory.
+    /// A view of all its memory.
     #[must_use]
     pub fn slice(&self) -> SharedSlice<'_> {
         SharedSlice {
@@ -139,7 +143,7 @@ impl SharedMap {
         }
     }
 
-    /// Whether it is locked in memory.
+    /// True if it is locked in memory (mlock(2)).
     #[must_use]
     pub fn locked(&self) -> bool {
         self.locked
@@ -163,14 +167,14 @@ impl SharedMap {
         Ok(Self {
             start,
             len,
-            file,
+            file: Arc::new(file),
             writable,
             locked: false,
             guard: None,
         })
     }
 
-    /// Whether a page that another process took away could not be had again. What was there is
+    /// True once a page that another process took away could not be had again. Its contents are
     /// lost, and the two processes no longer see the same memory.
     #[must_use]
     pub fn damaged(&self) -> bool {

@@ -78,31 +78,31 @@ impl Slab {
         })
     }
 
-    /// Bytes in a slot: what was asked for, rounded up to whole pages.
+    /// Bytes in a slot: the requested size, rounded up to whole pages.
     #[must_use]
     pub fn slot_bytes(&self) -> usize {
         self.shared.slot_bytes
     }
 
-    /// How many slots there are, taken or free.
+    /// Number of slots, taken or free.
     #[must_use]
     pub fn slots(&self) -> usize {
         self.shared.slots
     }
 
-    /// How many slots are free at this moment.
+    /// Number of slots that are free at this moment.
     #[must_use]
     pub fn free_slots(&self) -> usize {
         self.shared.lock_free().len()
     }
 
-    /// What its memory is made of.
+    /// Kind of pages that back it.
     #[must_use]
     pub fn backing(&self) -> Backing {
         self.shared.region.backing()
     }
 
-    /// Whether its memory is locked.
+    /// True if it is locked in memory (mlock(2)).
     #[must_use]
     pub fn locked(&self) -> bool {
         self.shared.region.locked()
@@ -133,13 +133,15 @@ unsafe impl Sync for SlotBuf {}
 
 impl SlotBuf {
     /// Makes the slot's pages present and writable, so that nobody waits for them later; its
-    /// contents stay. Costs one system call, and what the machine takes to find and clear the pages.
+    /// contents stay. Costs one system call, and what the machine takes to find and clear the
+    /// pages.
     ///
     /// # Errors
-    /// What the operating system said; before Linux 5.14 that it knows no such call.
+    /// The operating system's error; before Linux 5.14, that it knows no such call.
     pub fn populate(&self) -> io::Result<()> {
         let start = self.start.as_ptr().cast();
-        // SAFETY: the range is this slot's own whole pages; making them present changes no contents.
+        // SAFETY: the range is this slot's own whole pages; making them present changes no
+        // contents.
         unsafe { mm::madvise(start, self.shared.slot_bytes, Advice::LinuxPopulateWrite) }
             .map_err(io::Error::from)
     }
@@ -150,7 +152,7 @@ impl SlotBuf {
     /// call.
     ///
     /// # Errors
-    /// What the operating system said, other than that such pages cannot be given back.
+    /// The operating system's error, other than that such pages cannot be given back.
     pub fn release_pages(&mut self) -> io::Result<bool> {
         let start = self.start.as_ptr().cast();
         let bytes = self.shared.slot_bytes;

@@ -1,10 +1,10 @@
 //! Copies to shared memory that go past this core's cache, and the fence behind them.
 //!
-//! Why here: what one core writes and another reads next is in the wrong place in the writer's cache.
-//! Where the two share no level of it, every line that is written again must first be asked back from
-//! the reader, line by line. A streamed line goes to memory instead, whole, and nothing is fetched for
-//! it. Must stay true: lines are written whole; [`fence_streamed`] comes before the word that announces
-//! them. Any thread. Source: AMD64
+//! Why here: after an ordinary copy, what one core writes and another reads next is in the wrong
+//! place, the writer's cache. If the two share no level of it, every line that is written again
+//! must first be asked back from the reader, line by line. A streamed line goes to memory instead,
+//! whole, and nothing is fetched for it. Must stay true: lines are written whole;
+//! [`fence_streamed`] comes before the word that announces them. Any thread. Source: AMD64
 //! Architecture Programmer's Manual, volume 4, MOVNTDQ; volume 3, SFENCE.
 #![allow(unsafe_code)] // Racing copies to shared memory, and the fence instruction.
 
@@ -12,11 +12,11 @@ use crate::prefetch::LINE_BYTES;
 use crate::shared::SharedSlice;
 
 impl SharedSlice<'_> {
-    /// Copies `pieces`, one behind the other, to byte `offset` on, past this core's cache, and fills the
-    /// last line with zeros. For what another core reads next and this one does not.
+    /// Copies `pieces`, one behind the other, to byte `offset` on, past this core's cache, and
+    /// fills the last line with zeros. For what another core reads next and this one does not.
     ///
     /// # Panics
-    /// Where `offset` is not at a line's beginning, the lines reach past the end, or the memory is
+    /// If `offset` is not at a line's beginning, the lines reach past the end, or the memory is
     /// read-only.
     #[inline]
     pub fn stream_at(self, offset: usize, pieces: &[&[u8]]) {
@@ -33,9 +33,9 @@ impl SharedSlice<'_> {
             self.is_writable()
         );
         let put = |at: usize, lines: &[u8]| {
-            // SAFETY: whole lines from `offset` on up to `end`, which lie within, are writable, begin at
-            // a line (checked) and live as long as the slice; the source is plain memory of ours, apart
-            // from it as in `write_at`.
+            // SAFETY: whole lines from `offset` on up to `end`, which lie within, are writable,
+            // begin at a line (checked) and live as long as the slice; the source is plain memory
+            // of ours, apart from it as in `write_at`.
             unsafe { stream_lines(lines.as_ptr(), self.as_ptr().add(at), lines.len()) }
         };
         // A line that several pieces share is put together here first.
@@ -67,8 +67,8 @@ impl SharedSlice<'_> {
     }
 }
 
-/// Has what [`SharedSlice::stream_at`] wrote arrive before any store that follows; an ordinary one, even
-/// with Release, may otherwise arrive earlier.
+/// Store fence: writes of [`SharedSlice::stream_at`] arrive before any later store; an ordinary
+/// one, even with Release, may otherwise arrive earlier.
 #[inline]
 pub fn fence_streamed() {
     #[cfg(target_arch = "x86_64")]
@@ -81,15 +81,15 @@ pub fn fence_streamed() {
 /// Copies whole lines past this core's cache while others may read or write them.
 ///
 /// # Safety
-/// Both ranges are mapped (`to` writable) for the whole call and do not overlap; `to` is at a line's
-/// beginning and `len` a multiple of [`LINE_BYTES`].
+/// Both ranges are mapped (`to` writable) for the whole call and do not overlap; `to` is at a
+/// line's beginning and `len` a multiple of [`LINE_BYTES`].
 #[cfg(target_arch = "x86_64")]
 #[inline]
 unsafe fn stream_lines(from: *const u8, to: *mut u8, len: usize) {
     for at in (0..len).step_by(LINE_BYTES) {
-        // SAFETY: the caller's promise: 64 bytes from `at` on lie within both, and `to` is aligned. The
-        // compiler cannot see through it, so a race has no meaning but the machine's. SSE2 is part of
-        // x86-64.
+        // SAFETY: the caller's promise: 64 bytes from `at` on lie within both, and `to` is aligned.
+        // The compiler cannot see through it, so a race has no meaning but the machine's. SSE2 is
+        // part of x86-64.
         unsafe {
             std::arch::asm!(
                 "movdqu {a}, [{from}]",

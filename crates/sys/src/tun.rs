@@ -1,10 +1,11 @@
 //! TAP: a network interface of the kernel whose wire is a file of ours.
 //!
 //! Why here: making one needs untyped requests. Every frame has a header in front that says what is
-//! left to do with its checksum and whether it is a super-segment (`include/uapi/linux/virtio_net.h`,
-//! in the machine's own byte order). Must stay true: reads and writes never wait; the interface goes
-//! with the last descriptor unless somebody made it to stay. One thread at a time reads, one writes.
-//! Source: Documentation/networking/tuntap.rst, `drivers/net/tun.c`.
+//! left to do with its checksum and whether it is a super-segment
+//! (`include/uapi/linux/virtio_net.h`, in the machine's own byte order). Must stay true: reads and
+//! writes never wait; the interface goes with the last descriptor unless somebody made it to stay.
+//! One thread at a time reads, one writes. Source: Documentation/networking/tuntap.rst,
+//! `drivers/net/tun.c`.
 #![allow(unsafe_code)] // the kernel's C surface: ioctl(2) takes an untyped argument
 
 use crate::SysError;
@@ -15,7 +16,7 @@ use rustix::ioctl::{IntegerSetter, Opcode, Setter, Updater, ioctl};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// A TAP.
+/// A TAP interface.
 #[derive(Debug)]
 pub struct Tap {
     file: OwnedFd,
@@ -24,13 +25,13 @@ pub struct Tap {
 
 impl Tap {
     /// Makes the interface `name`, or takes one that was made to stay. With `%d` in it the kernel
-    /// chooses a number. Each frame gets a header of `header_bytes`, 10 or 12; `offload`: super-segments
-    /// of TCP and incomplete checksums come through.
+    /// chooses a number. Each frame gets a header of `header_bytes`, 10 or 12; `offload`:
+    /// super-segments of TCP and incomplete checksums come through.
     ///
     /// # Errors
-    /// [`SysError::Call`]: `ENOENT` without /dev/net/tun, `EPERM` without CAP_NET_ADMIN, `EBUSY` while
-    /// another has it (also for a moment after that one closed it), `EINVAL` where an interface of
-    /// another kind has the name.
+    /// [`SysError::Call`]: `ENOENT` without /dev/net/tun, `EPERM` without CAP_NET_ADMIN, `EBUSY`
+    /// while another has it (also for a moment after that one closed it), `EINVAL` where an
+    /// interface of another kind has the name.
     pub fn open(name: &str, header_bytes: u8, offload: bool) -> Result<Self, SysError> {
         let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = rustix::fs::open("/dev/net/tun", flags, Mode::empty())
@@ -63,13 +64,14 @@ impl Tap {
         })
     }
 
-    /// What the interface is called.
+    /// Name of the interface.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Reads one frame with its header; `None` where none waits. What is longer than `buffer` is cut.
+    /// Reads one frame with its header; `None` where none waits. What is longer than `buffer` is
+    /// cut.
     ///
     /// # Errors
     /// [`SysError::Call`]: `EBADFD` where the interface was deleted.
@@ -117,14 +119,15 @@ impl AsFd for Tap {
     }
 }
 
-/// What became of a frame.
+/// Result of writing a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Written {
-    /// The kernel has it.
+    /// The kernel has taken the frame.
     Sent,
-    /// It has no memory for it now.
+    /// The kernel has no memory for the frame now.
     NoRoom,
-    /// It does not take it: the interface is down, or the frame is malformed. As if lost on the wire.
+    /// It does not take it: the interface is down, or the frame is malformed. As if lost on the
+    /// wire.
     Refused,
 }
 

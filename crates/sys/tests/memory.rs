@@ -1,5 +1,5 @@
-//! What the kernel says of this process's memory; one test, alone in its process, because it counts
-//! all of it.
+//! Checks of memory against the kernel's figures for this process; one test, alone in its process,
+//! because the figures are of the whole process.
 
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 

@@ -15,7 +15,7 @@ use std::error::Error;
 use std::io::Write;
 use std::sync::atomic::AtomicBool;
 
-/// What the processor says of a level.
+/// One translation level as CPUID describes it.
 #[derive(Debug)]
 struct Truth {
     entries: usize,
@@ -103,7 +103,7 @@ fn is_near(level: &Level, truth: &Truth, bound: f64) -> bool {
     (level.entries as f64 / truth.entries as f64 - 1.0).abs() <= bound
 }
 
-/// The levels for loads from 4 KiB pages.
+/// The levels for loads from 4 KiB pages, by CPUID.
 fn truth() -> Vec<Truth> {
     let cpuid = CpuId::new();
     let mut levels: Vec<Truth> = Vec::new();
@@ -152,5 +152,5 @@ fn ways(associativity: Associativity) -> String {
     }
 }
 
-/// The first level's and the others'.
+/// Greatest relative error: of the first level, of the others.
 const BOUNDS: [f64; 2] = [0.05, 0.1];

@@ -1,4 +1,4 @@
-//! Where the nodes of a chase lie, and in which order they are visited.
+//! Layout of a pointer chase: the nodes' addresses, and the random order in which they are visited.
 //!
 //! Why here: a load whose address is the value of the load before cannot be started early, so its
 //! time is the memory's. A node is a number of four bytes: the index of the next node. What else a
@@ -8,7 +8,7 @@
 //! Must stay true: every node has a place of its own in the frame that its page shows. Pure.
 //! Source: docs/tlb.md, "Method".
 
-/// How nodes are spread over the lines of their pages.
+/// Placement of nodes on the cache lines of their pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
     /// A line for each node, all lines of a page in turn: everything stays in the nearest cache as
@@ -26,7 +26,7 @@ pub struct Ground {
     pub page_values: usize,
     /// Numbers in a block that is fetched together: 16 for a line, 32 for a DMA of 128 bytes.
     pub block_values: usize,
-    /// Frames that the pages show; as many as there are pages where each has its own.
+    /// Number of frames that back the pages; equal to the number of pages if none is shared.
     pub frames: usize,
 }
 
@@ -34,7 +34,7 @@ pub struct Ground {
 /// shows.
 ///
 /// # Panics
-/// Where a frame shows in more pages than it has places for.
+/// If a frame shows in more pages than it has places for.
 #[must_use]
 pub fn places(ground: Ground, layout: Layout, pages: &[(usize, usize)]) -> Vec<u32> {
     let Ground {

@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 
-/// What was measured at one number of pages.
+/// Measurement at one number of pages.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Point {
     /// Pages that were accessed in turn.
@@ -14,7 +14,7 @@ pub struct Point {
     pub cycles: f64,
     /// Cycles per access that a fifth of the windows stayed below.
     pub cycles_fifth: f64,
-    /// Windows.
+    /// Number of windows measured.
     pub windows: usize,
 }
 

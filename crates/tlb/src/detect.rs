@@ -30,17 +30,17 @@ pub struct Knee {
     pub base_cycles: f64,
     /// Cycles that a miss costs more.
     pub penalty_cycles: f64,
-    /// How sure it is, from 0 to 1: how little of the step is noise, how little the capacity
-    /// depends on which points are taken, and on which statistic of the windows.
+    /// Confidence from 0 to 1: how little of the step is noise, how little the capacity depends on
+    /// which points are taken, and on which statistic of the windows.
     pub confidence: f64,
 }
 
-/// What a curve shows.
+/// Levels found in a curve.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Findings {
     /// The steps, ascending.
     pub knees: Vec<Knee>,
-    /// Whether the curve ends while it still rises: a level may lie beyond.
+    /// True if the curve still rises at its end: a level may lie beyond.
     pub rises_at_end: bool,
 }
 
@@ -92,22 +92,22 @@ fn in_hierarchy(mut knees: Vec<Knee>) -> Vec<Knee> {
 struct Fit {
     shape: Shape,
     start: f64,
-    /// Where it ends, as a multiple of `start`.
+    /// End of the step, as a multiple of `start`.
     width: f64,
     base: f64,
     height: f64,
     /// Mean distance of the points from the fit, in cycles.
     miss: f64,
-    /// How much nearer the fit is to the points than a slope, in sum.
+    /// Sum of the points' distances from a slope, less the sum of their distances from the fit.
     gain: f64,
 }
 
-/// How a step rises.
+/// Shape of a step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Shape {
-    /// As the least recently used of a set is replaced.
+    /// Misses of a set-associative buffer with least-recently-used replacement.
     Lru,
-    /// In proportion to the pages.
+    /// Misses in proportion to the pages.
     Straight,
 }
 
@@ -126,7 +126,7 @@ impl Shape {
         }
     }
 
-    /// Where half of them miss.
+    /// Number of pages at which half of the accesses miss.
     fn half(self, start: f64, width: f64) -> f64 {
         match self {
             // With W = 1/(width-1) this is C(W+1)/(W+1/2).
@@ -296,7 +296,7 @@ fn line(points: impl Iterator<Item = (f64, f64)> + Clone) -> Option<(f64, f64)> 
 }
 
 impl Fit {
-    /// Whether this is a level: high enough, with level ground on both sides, and a step rather
+    /// True if this is a level: high enough, with level ground on both sides, and a step rather
     /// than a slope.
     fn is_level(&self, points: &[(f64, f64)]) -> bool {
         let window = window(points, self.start, self.width);
@@ -311,7 +311,7 @@ impl Fit {
     }
 }
 
-/// Whether the last octave rises by more than a level would have to.
+/// True if the last octave rises by more than a level would have to.
 fn rises_at_end(points: &[(f64, f64)], last: Option<&Knee>) -> bool {
     let Some(&(end, top)) = points.last() else {
         return false;
@@ -324,7 +324,7 @@ fn rises_at_end(points: &[(f64, f64)], last: Option<&Knee>) -> bool {
 }
 
 const LEVELS_MAX: usize = 4;
-/// Two levels are at least so many times apart.
+/// Least ratio of the sizes of two levels.
 const APART: f64 = 2.0;
 const CHEAPER_SHARE: f64 = 0.6;
 const NEAR_FACTOR: f64 = 1.5;
@@ -341,13 +341,13 @@ const FINE_WIDTH: f64 = 0.02;
 const OUTLIER: f64 = 3.0;
 /// Points of level ground on each side.
 const GROUND_POINTS: usize = 3;
-/// Cycles below which a step could be anything.
+/// Least height of a step, in cycles.
 const HEIGHT_MIN: f64 = 1.5;
 /// The same as a share of the ground before it.
 const HEIGHT_SHARE_MIN: f64 = 0.05;
-/// Points may lie so far off the step, on average, as a share of its height.
+/// Greatest mean distance of the points from the step, as a share of its height.
 const MISS_SHARE_MAX: f64 = 0.12;
-/// The same as a share of how far they lie off a slope.
+/// The same as a share of their distance from a slope.
 const SLOPE_SHARE_MAX: f64 = 0.5;
 const RISE_SHARE: f64 = 0.3;
 const NOISE_WEIGHT: f64 = 4.0;

@@ -5,7 +5,7 @@ use crate::chain::Random;
 use crate::curve::Point;
 use proptest::prelude::*;
 
-/// How a full set chooses what to drop.
+/// Replacement policy of a full set.
 #[derive(Clone, Copy, PartialEq)]
 enum Replacement {
     LeastRecent,

@@ -1,4 +1,4 @@
-//! What address translation costs a core and an engine.
+//! Cost of address translation (TLB levels, page walks) to a core's loads and an engine's DMA.
 //!
 //! Top-down:
 //!
@@ -20,3 +20,8 @@ pub mod sets;
 
 pub use measure::{Config, TlbError, run};
 pub use report::Report;
+
+/// The README's example: it compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -15,6 +15,7 @@ pub fn render(report: &Report) -> String {
         quick: report.quick.then_some("few points"),
         method: "chases over ever more pages; steps in the curve of cycles per access",
         placement: &format!("core {}", report.core),
+        noise: None,
         inputs: &[],
         seconds: report.seconds,
     };

@@ -1,4 +1,4 @@
-//! What a run comes to.
+//! Report of a run.
 //!
 //! Why here: the command prints it, scripts read it as JSON. Must stay true: the keys
 //! `levels[]{path page_bytes entries penalty_cycles confidence corroborated}` and
@@ -9,16 +9,16 @@ use crate::detect::Knee;
 use crate::measure::{Corroboration, FirstUse, Missing, Pages, Path};
 use crate::sets::Indexing;
 use serde::Serialize;
-use sidecore_engine::learned::Learned;
+use sidecore_engine::page_advice::PageAdvice;
 use sidecore_sys::Machine;
 use std::collections::BTreeMap;
 
-/// A whole run.
+/// Everything that a run measured and found.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
-    /// Where it ran.
+    /// The machine.
     pub machine: Machine,
-    /// Whether it was a quick run.
+    /// True if it was a quick run.
     pub quick: bool,
     /// The core that measured.
     pub core: usize,
@@ -29,29 +29,29 @@ pub struct Report {
     pub effective_granule_bytes: BTreeMap<String, usize>,
     /// Pages that the machine does not have, as it is set.
     pub missing: Vec<Missing>,
-    /// What the first DMA costs.
+    /// Cost of the first DMA to and from untouched memory.
     pub first_use: Vec<FirstUse>,
     /// The document's figures beside ours.
     pub rows: Vec<Row>,
-    /// What all this means.
+    /// Conclusions for the user of this machine, one sentence each.
     pub meaning: Vec<String>,
-    /// What memory should be made like.
-    pub learned: Learned,
+    /// Figures for choosing page sizes on this machine.
+    pub learned: PageAdvice,
     /// Every curve.
     #[serde(skip)]
     pub curves: Vec<Measured>,
-    /// How long it took.
+    /// Duration in seconds.
     pub seconds: f64,
 }
 
 /// One level, as one path over one kind of pages sees it.
 #[derive(Debug, Clone, Serialize)]
 pub struct Level {
-    /// Who accesses: `load`, `dma-copy`, `dma-borrow`.
+    /// Access path: `load`, `dma-copy`, `dma-borrow`.
     pub path: &'static str,
     /// Bytes of the pages that were asked for.
     pub page_bytes: usize,
-    /// Which pages, in words.
+    /// Kind of pages, in words.
     pub pages: &'static str,
     /// 1 for the first level of its path and pages.
     pub level: usize,
@@ -63,25 +63,25 @@ pub struct Level {
     pub base_cycles: f64,
     /// Cycles that a miss costs more.
     pub penalty_cycles: f64,
-    /// How sure it is, from 0 to 1.
+    /// Confidence from 0 to 1.
     pub confidence: f64,
-    /// Whether the processor's counters give the same penalty.
+    /// True if the processor's counters give the same penalty.
     pub corroborated: bool,
-    /// By what, or why not.
+    /// Counter that corroborates it, or the reason why none does.
     pub corroboration: Option<Corroboration>,
-    /// How it finds an entry, where that was looked for and seen.
+    /// Indexing (sets and ways), if it was measured and recognised.
     pub indexing: Option<Indexing>,
     /// The step itself.
     #[serde(skip)]
     pub knee: Knee,
 }
 
-/// A curve, and what it is of.
+/// A measured curve with its conditions.
 #[derive(Debug, Clone)]
 pub struct Measured {
-    /// Who accessed.
+    /// Access path.
     pub path: Path,
-    /// Which pages.
+    /// Kind of pages.
     pub pages: Pages,
     /// `near` or `far`: see [`crate::chain::Layout`].
     pub layout: &'static str,
@@ -91,27 +91,27 @@ pub struct Measured {
     pub curve: Curve,
     /// The steps in it, as far as they count.
     pub knees: Vec<Knee>,
-    /// Whether it still rises at the end.
+    /// True if the curve still rises at its end.
     pub rises_at_end: bool,
 }
 
 /// A figure of the document beside ours.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// What it is.
+    /// Name of the figure.
     pub name: &'static str,
-    /// The document's.
+    /// The document's figure.
     pub paper: f64,
-    /// This machine's, where it could be had.
+    /// This machine's figure, if it could be measured.
     pub here: Option<f64>,
     /// The unit of both.
     pub unit: &'static str,
-    /// What one must know.
+    /// Remark for the reader.
     pub note: &'static str,
 }
 
 impl Report {
-    /// Every point, one a line, the machine on top.
+    /// All points as TSV, one a line, below a header that describes the machine.
     #[must_use]
     pub fn tsv(&self) -> String {
         let mut out = String::new();
@@ -140,7 +140,7 @@ impl Report {
     }
 }
 
-/// Bytes for people: `288 KiB`, `12 MiB`.
+/// Bytes with a binary unit: `288 KiB`, `12 MiB`.
 #[must_use]
 pub fn bytes(count: usize) -> String {
     sidecore_measure::stats::bytes(count as u64)

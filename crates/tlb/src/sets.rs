@@ -7,7 +7,7 @@
 
 use serde::Serialize;
 
-/// How a level finds an entry.
+/// Indexing of a level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Indexing {
@@ -15,9 +15,9 @@ pub enum Indexing {
     Full,
     /// The low bits of the page's number choose the set.
     LowBits {
-        /// Sets.
+        /// Number of sets.
         sets: usize,
-        /// Entries in each.
+        /// Entries in each set.
         ways: usize,
     },
     /// The knees show sets, but not that low bits alone choose them.
@@ -68,7 +68,7 @@ pub fn indexing(entries: f64, knees: &[(usize, f64)]) -> Option<(Indexing, f64)>
     Some((indexing, entries))
 }
 
-/// So many sets, and how well that goes with the knees.
+/// A candidate number of sets, with its agreement with the knees.
 #[derive(Debug, Clone, Copy)]
 struct Hypothesis {
     sets: usize,
@@ -78,9 +78,9 @@ struct Hypothesis {
     agree: usize,
     /// Those of them whose stride leaves one set only.
     at_bottom: usize,
-    /// Whether one of the two widest strides is among them.
+    /// True if one of the two widest strides is among them.
     wide_agree: bool,
-    /// How far these are apart.
+    /// Spread of their sizes.
     spread: f64,
 }
 

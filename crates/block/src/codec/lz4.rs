@@ -236,7 +236,7 @@ impl Lz4FrameInflater {
     }
 }
 
-/// What the head of a frame says.
+/// Head of a frame, decoded.
 #[derive(Debug, Clone, Copy)]
 struct Head {
     bytes: usize,
@@ -436,7 +436,8 @@ fn cut() -> CodecError {
 /// liblz4's HC levels.
 pub const LEVELS: std::ops::RangeInclusive<i32> = 1..=12;
 
-/// How finely a frame is cut. Blocks of 16 KiB cost nothing measurable of speed and 0.1 % of ratio.
+/// Size of the blocks in a frame. Blocks of 16 KiB cost nothing measurable of speed and 0.1 % of
+/// ratio.
 pub const BLOCK_BYTES: usize = 16 << 10;
 
 /// The magic number of an LZ4 frame.

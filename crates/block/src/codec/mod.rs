@@ -21,7 +21,7 @@ use std::fmt;
 
 pub use store::{StoreDeflater, StoreInflater};
 
-/// How a frame's bytes are compressed.
+/// Compression of a frame's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum CodecId {
@@ -67,7 +67,7 @@ impl fmt::Display for CodecId {
     }
 }
 
-/// What a codec found wrong with its input, or could not do.
+/// Error of a codec.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CodecError {
@@ -76,7 +76,7 @@ pub enum CodecError {
     Corrupt {
         /// The codec that refused.
         codec: CodecId,
-        /// What it said.
+        /// Its own message.
         reason: &'static str,
     },
     /// The frame inflates to a different number of bytes than the image says.
@@ -91,7 +91,7 @@ pub enum CodecError {
         got: usize,
         /// Bytes that had to come out.
         expected: usize,
-        /// Whether `got` is only a lower bound.
+        /// True when `got` is only a lower bound.
         at_least: bool,
     },
     /// Compressing failed.
@@ -99,7 +99,7 @@ pub enum CodecError {
     Deflate {
         /// The codec.
         codec: CodecId,
-        /// What it said.
+        /// Its own message.
         reason: &'static str,
     },
 }
@@ -176,7 +176,7 @@ pub fn make_inflater(codec: CodecId) -> Box<dyn Inflater> {
     }
 }
 
-/// What an image is made for, where a codec leaves a choice at the same level.
+/// Aim of an image, where a codec leaves a choice at the same level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Tune {
     /// The smallest frames: zstd then works harder, too ([`default_level_for`]).

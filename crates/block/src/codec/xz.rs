@@ -146,5 +146,5 @@ impl Deflater for XzDeflater {
     }
 }
 
-/// What liblzma may take to inflate one frame.
+/// Memory limit for liblzma to inflate one frame.
 pub const MEMORY_BYTES_MAX: u64 = 80 << 20;

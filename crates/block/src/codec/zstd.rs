@@ -30,7 +30,7 @@ pub struct ZstdInflater {
     /// Never touched by us after start-up; `u64`s for the alignment that libzstd asks for.
     _workspace: Box<[u64]>,
     position: Position,
-    /// Whether libzstd stands inside a frame (its header has been asked for).
+    /// True when libzstd stands inside a frame (its header has been asked for).
     inside: bool,
 }
 
@@ -185,7 +185,7 @@ impl ZstdInflater {
     }
 }
 
-/// How libzstd refused.
+/// Error of libzstd.
 enum Refused {
     /// The output is full.
     Full,
@@ -290,9 +290,9 @@ impl Deflater for ZstdDeflater {
 /// libzstd's levels that make sense for images.
 pub const LEVELS: std::ops::RangeInclusive<i32> = 1..=22;
 
-/// How finely a frame is cut. At 64 KiB frames of real files, blocks of 32 KiB cost 4-8 % of the
-/// speed of inflating whole frames and nothing of the ratio, and halve the wait for a 4 KiB read of
-/// the first half; 16 KiB cost 14 % and gain no more than 3 us on average.
+/// Size of the blocks in a frame. At 64 KiB frames of real files, blocks of 32 KiB cost 4-8 % of
+/// the speed of inflating whole frames and nothing of the ratio, and halve the wait for a 4 KiB
+/// read of the first half; 16 KiB cost 14 % and gain no more than 3 us on average.
 pub const BLOCK_BYTES: u32 = 32 << 10;
 
 /// The first of the sixteen magics of skippable frames.

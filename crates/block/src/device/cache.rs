@@ -3,17 +3,19 @@
 //! Why here, apart from the slots' bytes: it is pure (no lock, no I/O, no clock but the ticks it is
 //! given), so that it can be driven from a seed. [`super::Device`] keeps it under one mutex and the
 //! bytes in locks of their own.
-//! Must stay true: a slot that is pinned or filling is never given to another frame; a frame is in
-//! at most one slot; the number of slots never changes.
+//! Must stay true: a slot that is pinned or filling is never given to another frame; a frame is
+//! found in at most one slot; the number of slots never changes; nobody has to wait for a pin to be
+//! given back: who finds no slot is told so ([`Lookup::Full`]) and reads past the cache.
 //!
 //! Replacement is a clock with one reference bit. Frames that came in by read-ahead or from a
 //! sequential reader start without the bit, so that a scan cannot push out what is read again. A
-//! frame that a sequential reader has read to its end is *spent*: its slot is taken first, so that a
-//! stream goes round in a few slots which stay in the processor's caches.
+//! frame that a sequential reader has read to its end is *spent*: its slot is taken first, so that
+//! a stream goes round in a few slots which stay in the processor's caches.
 //!
-//! Not all slots are *open* from the beginning: the clock goes round in those that are, and each time
-//! it comes round the cache wishes for more (its first use is a wish, too). Whoever grants the wish ([`Cache::open_slots`]) has
-//! touched the new slots' memory before, so that no reader waits for it.
+//! Not all slots are *open* from the beginning: the clock goes round in those that are, and each
+//! time it comes round it asks for more (as it does at its first use). Whoever grants the
+//! request ([`Cache::open_slots`]) has touched the new slots' memory before, so that no reader
+//! waits for it.
 
 use std::collections::HashMap;
 
@@ -21,7 +23,7 @@ use std::collections::HashMap;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SlotId(pub u32);
 
-/// What a slot holds.
+/// State of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// Nothing.
@@ -30,6 +32,9 @@ enum State {
     Filling,
     /// A frame of which this many bytes are valid, from its beginning.
     Ready(u32),
+    /// As `Ready`, for those who had it pinned when somebody needed more of the frame, which has
+    /// another slot since. Nobody finds this one any more.
+    Superseded(u32),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -40,13 +45,13 @@ struct Slot {
     referenced: bool,
     /// In the list of spent slots.
     spent: bool,
-    /// Whether the slot's memory has been given back to the system.
+    /// True when the slot's memory has been given back to the system.
     released: bool,
     /// The tick of the last use.
     used: u64,
 }
 
-/// What the cache answers when a frame is looked up.
+/// Result of looking a frame up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lookup {
     /// The wanted bytes are in this slot, which is now pinned.
@@ -58,10 +63,11 @@ pub enum Lookup {
     Claimed {
         /// The slot.
         slot: SlotId,
-        /// Whether the beginning of the frame was there before: it is being read again.
+        /// True when the beginning of the frame was there before: it is being read again.
         again: bool,
     },
-    /// Every slot is pinned: inflate somewhere else.
+    /// Every slot is pinned: inflate somewhere else. Not a reason to wait: the caller itself may
+    /// hold pins.
     Full,
 }
 
@@ -88,8 +94,9 @@ pub struct Cache {
     hand: usize,
     /// The slots that may be taken: the first so many.
     open: usize,
-    /// Whether the cache came into use, or the clock came round, since the wish was last asked for.
-    wish: bool,
+    /// True when the cache came into use, or the clock came round, since a request for growth was
+    /// last taken for.
+    wants_growth: bool,
     tick: u64,
     counts: CacheCounts,
 }
@@ -121,7 +128,7 @@ impl Cache {
             spent: Vec::with_capacity(slots),
             hand: 0,
             open: open.clamp(1, slots),
-            wish: true,
+            wants_growth: true,
             tick: 0,
             counts: CacheCounts::default(),
         }
@@ -130,7 +137,8 @@ impl Cache {
     /// Looks `frame` up for a reader that wants its first `want` bytes, and pins or claims a slot.
     /// `keep` is whether the frame is likely to be read again.
     pub fn look_up(&mut self, frame: u64, want: u32, keep: bool) -> Lookup {
-        if let Some(&slot) = self.by_frame.get(&frame) {
+        let found = self.by_frame.get(&frame).copied();
+        if let Some(slot) = found {
             let entry = &mut self.slots[slot as usize];
             entry.used = self.tick;
             match entry.state {
@@ -156,17 +164,21 @@ impl Cache {
                         again: true,
                     };
                 }
-                State::Ready(_) | State::Empty => return Lookup::Full,
+                // Only a beginning is there, and others read it. Waiting until they are done could
+                // take for ever: there may always be one. The frame gets another slot.
+                State::Ready(_) | State::Superseded(_) | State::Empty => {}
             }
         }
         let Some(slot) = self.find_victim() else {
             return Lookup::Full;
         };
-        let entry = &mut self.slots[slot as usize];
-        if entry.state != State::Empty {
-            self.by_frame.remove(&entry.frame);
+        if let Some(old) = found {
+            self.supersede(old);
+        }
+        if self.forget(slot) {
             self.counts.evictions += 1;
         }
+        let entry = &mut self.slots[slot as usize];
         *entry = Slot {
             frame,
             state: State::Filling,
@@ -181,11 +193,11 @@ impl Cache {
         self.counts.misses += 1;
         Lookup::Claimed {
             slot: SlotId(slot),
-            again: false,
+            again: found.is_some(),
         }
     }
 
-    /// Whether a frame is in the cache or on its way there.
+    /// True when a frame is in the cache or on its way there.
     #[must_use]
     pub fn contains(&self, frame: u64) -> bool {
         self.by_frame.contains_key(&frame)
@@ -198,6 +210,20 @@ impl Cache {
         entry.state = State::Ready(valid);
     }
 
+    /// The filler would stop after the first `valid` bytes. True when nobody else has joined: the
+    /// slot is then ready with these, and whoever needs more is told to inflate it again. False
+    /// when somebody has, who counts on the whole frame: the filler must go on. Keeps the pin.
+    #[must_use]
+    pub fn leave(&mut self, slot: SlotId, valid: u32) -> bool {
+        let entry = &mut self.slots[slot.0 as usize];
+        debug_assert_eq!(entry.state, State::Filling);
+        let alone = entry.pins == 1;
+        if alone {
+            entry.state = State::Ready(valid);
+        }
+        alone
+    }
+
     /// The filler failed: the slot holds nothing. Keeps the pin.
     pub fn failed(&mut self, slot: SlotId) {
         let entry = &mut self.slots[slot.0 as usize];
@@ -207,17 +233,14 @@ impl Cache {
         self.by_frame.remove(&frame);
     }
 
-    /// Whether a pinned slot holds at least `want` bytes of `frame`.
+    /// True when a pinned slot holds at least `want` bytes of `frame`.
     #[must_use]
     pub fn is_ready(&self, slot: SlotId, frame: u64, want: u32) -> bool {
         let entry = &self.slots[slot.0 as usize];
-        entry.frame == frame && matches!(entry.state, State::Ready(valid) if valid >= want)
-    }
-
-    /// How many others hold a pin on this slot besides the caller.
-    #[must_use]
-    pub fn others_pinned(&self, slot: SlotId) -> u32 {
-        self.slots[slot.0 as usize].pins.saturating_sub(1)
+        let (State::Ready(valid) | State::Superseded(valid)) = entry.state else {
+            return false;
+        };
+        entry.frame == frame && valid >= want
     }
 
     /// Gives a pin back. `spent` is whether a sequential reader is done with the frame.
@@ -225,9 +248,22 @@ impl Cache {
         let entry = &mut self.slots[slot.0 as usize];
         debug_assert!(entry.pins > 0);
         entry.pins -= 1;
-        if spent && !entry.referenced && !entry.spent {
+        let useless = entry.pins == 0 && matches!(entry.state, State::Superseded(_));
+        if (useless || spent && !entry.referenced) && !entry.spent {
             entry.spent = true;
             self.spent.push(slot.0);
+        }
+    }
+
+    /// Takes a look-up back, as if it had not been made; what a claim pushed out stays out.
+    pub fn undo(&mut self, lookup: &Lookup) {
+        match *lookup {
+            Lookup::Hit(slot) | Lookup::Filling(slot) => self.unpin(slot, false),
+            Lookup::Claimed { slot, .. } => {
+                self.failed(slot);
+                self.unpin(slot, false);
+            }
+            Lookup::Full => {}
         }
     }
 
@@ -241,19 +277,17 @@ impl Cache {
     pub fn release_idle(&mut self, ticks: u64, limit: usize, mut release: impl FnMut(SlotId)) {
         let now = self.tick;
         let mut left = limit;
-        for (index, entry) in self.slots.iter_mut().enumerate() {
+        for slot in 0..self.slots.len() as u32 {
             if left == 0 {
                 return;
             }
+            let entry = &self.slots[slot as usize];
             let idle = entry.pins == 0 && entry.state != State::Filling && !entry.released;
             if idle && now.saturating_sub(entry.used) >= ticks {
-                if entry.state != State::Empty {
-                    self.by_frame.remove(&entry.frame);
-                    entry.state = State::Empty;
-                }
-                entry.released = true;
+                let _ = self.forget(slot);
+                self.slots[slot as usize].released = true;
                 left -= 1;
-                release(SlotId(index as u32));
+                release(SlotId(slot));
             }
         }
     }
@@ -264,28 +298,48 @@ impl Cache {
         self.counts
     }
 
-    /// How many slots there are.
+    /// Number of slots.
     #[must_use]
     pub fn slots(&self) -> usize {
         self.slots.len()
     }
 
-    /// How many slots are open.
+    /// Number of open slots.
     #[must_use]
     pub fn open(&self) -> usize {
         self.open
     }
 
-    /// Whether the cache could do with more open slots; says so once for each time it came to wish
-    /// for them.
+    /// True when the cache could do with more open slots; says so once for each time it came to
+    /// need them.
     #[must_use]
-    pub fn take_wish(&mut self) -> bool {
-        std::mem::take(&mut self.wish)
+    pub fn take_growth_request(&mut self) -> bool {
+        std::mem::take(&mut self.wants_growth)
     }
 
     /// Opens the first `count` slots; never fewer than were open.
     pub fn open_slots(&mut self, count: usize) {
         self.open = self.open.max(count.min(self.slots.len()));
+    }
+
+    /// Empties an unpinned slot; whether it held a frame.
+    fn forget(&mut self, slot: u32) -> bool {
+        let entry = &mut self.slots[slot as usize];
+        let held = std::mem::replace(&mut entry.state, State::Empty);
+        if matches!(held, State::Ready(_)) {
+            // A superseded slot's frame is found elsewhere, and must go on being found there.
+            self.by_frame.remove(&entry.frame);
+        }
+        held != State::Empty
+    }
+
+    /// Keeps a ready slot for those who have it pinned, and for nobody else.
+    fn supersede(&mut self, slot: u32) {
+        let entry = &mut self.slots[slot as usize];
+        if let State::Ready(valid) = entry.state {
+            entry.state = State::Superseded(valid);
+            entry.referenced = false;
+        }
     }
 
     /// A spent slot, or by the clock an unpinned one without its reference bit, in at most two
@@ -305,7 +359,7 @@ impl Cache {
         for _ in 0..self.open * 2 {
             let index = self.hand;
             self.hand = (self.hand + 1) % self.open;
-            self.wish |= self.hand == 0 && self.open < self.slots.len();
+            self.wants_growth |= self.hand == 0 && self.open < self.slots.len();
             let entry = &mut self.slots[index];
             if entry.pins > 0 || entry.state == State::Filling {
                 continue;

@@ -3,7 +3,7 @@
 use super::cache::{Cache, Lookup, SlotId};
 use super::readahead::ReadAhead;
 use proptest::prelude::*;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 #[derive(Debug, Clone, Copy)]
 enum Step {
@@ -28,7 +28,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 proptest! {
     /// Against a model that remembers who pinned what: no slot serves two frames, a hit has the
-    /// bytes that its filler left, pinned slots are never taken.
+    /// bytes that its filler left, pinned slots are never taken, and only when all are is anybody
+    /// turned away.
     #[test]
     fn the_cache_never_mixes_frames(steps in steps()) {
         let mut cache = Cache::with_open(4, 1 + steps.len() % 4);
@@ -57,8 +58,9 @@ proptest! {
                         filling.push((slot, frame));
                     }
                     Lookup::Full => {
-                        let taken = filling.len() + pinned.len();
-                        prop_assert!(taken >= 4 || pinned.iter().any(|&(_, f)| f == frame));
+                        let taken: HashSet<_> =
+                            pinned.iter().chain(&filling).map(|&(slot, _)| slot).collect();
+                        prop_assert_eq!(taken.len(), 4);
                     }
                 },
                 Step::Finish { pick, valid, ok } if !filling.is_empty() => {
@@ -104,6 +106,33 @@ proptest! {
             prop_assert!(advice.ahead.end.saturating_sub(advice.ahead.start) <= window);
         }
     }
+}
+
+/// A frame of which only the beginning is there, read by others all the time: who needs more of it
+/// gets another slot, and the old one is free once they are done.
+#[test]
+fn a_pinned_beginning_does_not_keep_the_whole_frame_away() {
+    let mut cache = Cache::new(2);
+    let claim = |cache: &mut Cache, want| match cache.look_up(7, want, true) {
+        Lookup::Claimed { slot, again } => (slot, again),
+        other => panic!("{other:?}"),
+    };
+    let (first, again) = claim(&mut cache, 10);
+    assert!(!again && cache.leave(first, 10));
+    assert_eq!(cache.look_up(7, 10, true), Lookup::Hit(first));
+    let (second, again) = claim(&mut cache, 100);
+    assert!(again && second != first);
+    // Its readers keep what they have.
+    assert!(cache.is_ready(first, 7, 10));
+    assert_eq!(cache.look_up(7, 100, true), Lookup::Filling(second));
+    assert!(!cache.leave(second, 10), "somebody counts on the whole");
+    cache.filled(second, 100);
+    assert_eq!(cache.look_up(7, 100, true), Lookup::Hit(second));
+    assert_eq!(cache.look_up(8, 1, true), Lookup::Full);
+    cache.unpin(first, false);
+    cache.unpin(first, false);
+    assert!(matches!(cache.look_up(8, 1, true), Lookup::Claimed { slot, .. } if slot == first));
+    assert_eq!(cache.look_up(7, 100, true), Lookup::Hit(second));
 }
 
 #[test]
@@ -200,7 +229,7 @@ fn a_stream_goes_round_in_few_slots() {
 }
 
 #[test]
-fn the_clock_goes_round_in_open_slots_and_wishes_for_more() {
+fn the_clock_goes_round_in_open_slots_and_asks_for_more() {
     let mut cache = Cache::with_open(8, 3);
     let read = |cache: &mut Cache, frame| match cache.look_up(frame, 1, false) {
         Lookup::Claimed { slot, .. } => {
@@ -212,8 +241,8 @@ fn the_clock_goes_round_in_open_slots_and_wishes_for_more() {
     for frame in 0..30 {
         let slot = read(&mut cache, frame);
         assert!(slot.0 < 3, "frame {frame} in closed {slot:?}");
-        let wished = frame == 0 || frame % 3 == 2;
-        assert_eq!(cache.take_wish(), wished, "after frame {frame}");
+        let asked = frame == 0 || frame % 3 == 2;
+        assert_eq!(cache.take_growth_request(), asked, "after frame {frame}");
         cache.unpin(slot, false);
     }
     cache.open_slots(5);

@@ -1,12 +1,12 @@
 //! The cache's memory, touched before a reader needs it.
 //!
 //! Why here: the cache does not take its memory before it is used, and a first touch is dear: on a
-//! virtual machine 0.2 to 5.4 ms for a huge page, 0.03 ms for the sixteen small pages of a slot of 64
-//! KiB. One read in a hundred of a new device paid for it. So the cache opens with few slots, goes
-//! round in them, and this thread touches more and opens them when it wishes for them.
-//! Must stay true: a wish never waits; the thread ends with its device; slots are opened only after
-//! their memory was touched (or the kernel is too old to touch it without a write).
-//! Any thread may wish; one thread per device grants.
+//! virtual machine 0.2 to 5.4 ms for a huge page, 0.03 ms for the sixteen small pages of a slot of
+//! 64 KiB. One read in a hundred of a new device paid for it. So the cache opens with few slots,
+//! goes round in them, and this thread touches more and opens them when the cache asks.
+//! Must stay true: a request never waits; the thread ends with its device; slots are opened only
+//! after their memory was touched (or the kernel is too old to touch it without a write).
+//! Any thread may ask; one thread per device grants.
 //! Source: madvise(2), MADV_POPULATE_WRITE.
 
 use super::Device;
@@ -14,11 +14,11 @@ use parking_lot::{Condvar, Mutex};
 use std::io;
 use std::sync::{Arc, Weak};
 
-/// How the thread is told what to do.
+/// Order to the growth thread, and its wake-up.
 #[derive(Debug, Default)]
 pub(super) struct Growth {
     order: Mutex<Order>,
-    given: Condvar,
+    sent: Condvar,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -31,29 +31,29 @@ enum Order {
 
 impl Growth {
     /// Asks for more open slots. Does not wait.
-    pub(super) fn wish(&self) {
-        self.give(Order::Grow);
+    pub(super) fn request(&self) {
+        self.send(Order::Grow);
     }
 
     /// The device is going.
     pub(super) fn end(&self) {
-        self.give(Order::End);
+        self.send(Order::End);
     }
 
-    fn give(&self, new: Order) {
+    fn send(&self, new: Order) {
         let mut order = self.order.lock();
         if *order != Order::End {
             *order = new;
         }
         drop(order);
-        self.given.notify_one();
+        self.sent.notify_one();
     }
 
     /// Waits until there is something to do; false at the end.
     fn wait(&self) -> bool {
         let mut order = self.order.lock();
         while *order == Order::Wait {
-            self.given.wait(&mut order);
+            self.sent.wait(&mut order);
         }
         if *order == Order::End {
             return false;
@@ -62,7 +62,7 @@ impl Growth {
         true
     }
 
-    /// Starts the thread that grants the wishes of `device`.
+    /// Starts the thread that grants the requests of `device`.
     ///
     /// # Errors
     /// When the system gives no thread.

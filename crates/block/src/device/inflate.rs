@@ -1,17 +1,18 @@
 //! The kernel that runs on an engine: brings a frame's compressed bytes, checks them, inflates.
 //!
-//! The output is written where it is wanted (a slot or the caller's buffer), so the local store holds
-//! what the codec needs, its tables and state, and stays in the core's second-level cache.
+//! The output is written where it is wanted (a slot or the caller's buffer), so the local store
+//! holds what the codec needs, its tables and state, and stays in the core's second-level cache.
 //!
 //! **Where the compressed bytes come from.** An image that fits its share of the memory is mapped,
-//! and stays mapped: the engine's `get` is then a borrow after a prefetch. A larger one is read with
-//! `pread` into a buffer of the engine's. Mapping it would mean to let go of pages all the time: on
-//! random reads of a 380 MB image a copy of 25 KB cost 6 us, the page faults for them 9 us, and
-//! letting the pages go 4 to 6 us a frame, which one read in hundreds paid for all, 2 ms at a time.
+//! and stays mapped: the engine's `get` is then a borrow after a prefetch. A larger one is read
+//! with `pread` into a buffer of the engine's. Mapping it would mean to let go of pages all the
+//! time: on random reads of a 380 MB image a copy of 25 KB cost 6 us, the page faults for them 9
+//! us, and letting the pages go 4 to 6 us a frame, which one read in hundreds paid for all, 2 ms at
+//! a time.
 //!
 //! Must stay true: nothing is delivered from a frame whose check has not passed. With a checksum of
-//! the compressed bytes the wanted bytes may leave as soon as they are out; otherwise only the whole
-//! frame will do.
+//! the compressed bytes the wanted bytes may leave as soon as they are out; otherwise only the
+//! whole frame will do.
 
 use super::Device;
 use super::stages::Stage;
@@ -28,7 +29,7 @@ use std::time::Instant;
 use twox_hash::XxHash3_64;
 use xxhash_rust::xxh64::xxh64;
 
-/// What becomes of the rest of a frame once the wanted bytes are delivered.
+/// Choice for the rest of a frame once the wanted bytes are delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum After {
     /// Inflate it to its end.
@@ -37,18 +38,20 @@ pub enum After {
     Leave,
 }
 
-/// How many codecs there are.
+/// Number of codecs.
 const CODECS: usize = 7;
 
-/// How much of the compressed bytes is fetched ahead; the processor follows the stream from there.
+/// Compressed bytes that are prefetched; the processor follows the stream from there.
 const PREFETCH_BYTES: usize = 4096;
 
-/// What an engine keeps from frame to frame: the codecs' tables, made at first use, once.
+/// State of an engine from frame to frame: the codecs' tables, made at first use, once.
 #[derive(Default)]
 pub struct InflateState {
     inflaters: [Option<Box<dyn Inflater>>; CODECS],
     /// Compressed bytes of a frame that were read from the file; as long as the longest so far.
     stored: Vec<u8>,
+    /// One inflated frame that has no place in the cache; see [`Out::Spare`].
+    spare: Vec<u8>,
 }
 
 impl InflateState {
@@ -62,15 +65,24 @@ impl InflateState {
 /// Inflates one frame. See the module's head.
 pub struct InflateFrame;
 
-/// What [`InflateFrame`] works on.
+/// Destination of an inflated frame.
+#[derive(Debug)]
+pub enum Out<'j> {
+    /// Memory of the caller's: at least the frame's raw size.
+    Here(&'j mut [u8]),
+    /// A frame that the engine keeps for readers who found no slot; seen only by `on_wanted`.
+    Spare,
+}
+
+/// Arguments of [`InflateFrame`].
 pub struct InflateArgs<'j> {
-    /// Where the image is.
+    /// The device that has the image.
     pub device: &'j Device,
     /// Which frame.
     pub index: u64,
-    /// Where it goes; at least the frame's raw size.
-    pub out: &'j mut [u8],
-    /// How many of its bytes are waited for, at least 1.
+    /// Destination of the inflated bytes.
+    pub out: Out<'j>,
+    /// Length in bytes of the prefix waited for, at least 1.
     pub want: usize,
     /// When the caller was ready for an engine.
     pub claimed: Instant,
@@ -93,12 +105,13 @@ impl Kernel for InflateFrame {
 }
 
 impl Device {
-    /// Inflates a frame on this engine; see [`InflateArgs`]. Returns how many bytes of it are valid.
+    /// Inflates a frame on this engine; see [`InflateArgs`]. Returns how many bytes of it are
+    /// valid.
     pub(super) fn inflate(
         &self,
         core: &mut Core,
         index: u64,
-        out: &mut [u8],
+        out: Out<'_>,
         want: usize,
         claimed: Instant,
         on_wanted: &mut dyn FnMut(&[u8]) -> After,
@@ -121,7 +134,7 @@ impl Device {
     }
 }
 
-/// Where a frame's compressed bytes are taken from.
+/// Source of a frame's compressed bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Source {
     /// The mapped image, without a copy.
@@ -135,31 +148,53 @@ fn inflate(state: &mut InflateState, args: InflateArgs<'_>) -> Result<usize, Rea
     let begun = Instant::now();
     let stages = args.device.stages();
     stages.record(Stage::HandOver, nanos_between(args.claimed, begun));
+    let device = args.device;
+    let mut spare = std::mem::take(&mut state.spare);
+    let out = match args.out {
+        Out::Here(out) => out,
+        Out::Spare => {
+            spare.resize(device.index.frame_bytes() as usize, 0);
+            &mut spare
+        }
+    };
     let mut work = Work {
-        args,
+        device,
+        index: args.index,
+        out,
+        want: args.want,
+        on_wanted: args.on_wanted,
         begun,
         delivered: false,
     };
-    let device = work.args.device;
-    if let Some(map) = device.map.as_ref().filter(|map| !map.damaged()) {
-        let result = work.attempt(state, Source::Map);
-        if !map.damaged() || work.delivered {
-            return result;
-        }
-        // Somewhere in the image a page is gone; what we read may have been zeros in its place.
-    }
-    work.attempt(state, Source::File)
+    let result = work.run(state);
+    state.spare = spare;
+    result
 }
 
 struct Work<'j> {
-    args: InflateArgs<'j>,
+    device: &'j Device,
+    index: u64,
+    out: &'j mut [u8],
+    want: usize,
+    on_wanted: &'j mut dyn FnMut(&[u8]) -> After,
     begun: Instant,
     delivered: bool,
 }
 
 impl Work<'_> {
+    fn run(&mut self, state: &mut InflateState) -> Result<usize, ReadError> {
+        if let Some(map) = self.device.map.as_ref().filter(|map| !map.damaged()) {
+            let result = self.attempt(state, Source::Map);
+            if !map.damaged() || self.delivered {
+                return result;
+            }
+            // Somewhere in the image a page is gone; what we read may have been zeros in its place.
+        }
+        self.attempt(state, Source::File)
+    }
+
     fn attempt(&mut self, state: &mut InflateState, source: Source) -> Result<usize, ReadError> {
-        let (device, index) = (self.args.device, self.args.index);
+        let (device, index) = (self.device, self.index);
         let frame = device.index.frame(index);
         let raw_bytes = frame.raw_bytes as usize;
         let plain = frame.codec == CodecId::Store && frame.stored_bytes == frame.raw_bytes;
@@ -185,11 +220,11 @@ impl Work<'_> {
             let inflater = state.inflater(frame.codec);
             inflater.set_verified(early);
             let target = if early {
-                self.args.want.clamp(1, raw_bytes)
+                self.want.clamp(1, raw_bytes)
             } else {
                 raw_bytes
             };
-            let out = &mut self.args.out[..raw_bytes];
+            let out = &mut self.out[..raw_bytes];
             let valid = inflater
                 .advance(stored, out, target)
                 .map_err(|e| refused(index, &e))?;
@@ -206,7 +241,7 @@ impl Work<'_> {
                 .stages()
                 .record(Stage::Inflate, nanos_between(got, Instant::now()));
             self.delivered = true;
-            if (self.args.on_wanted)(&out[..valid]) == After::Finish && valid < raw_bytes {
+            if (self.on_wanted)(&out[..valid]) == After::Finish && valid < raw_bytes {
                 return inflater
                     .advance(stored, out, raw_bytes)
                     .map_err(|e| refused(index, &e));
@@ -219,12 +254,12 @@ impl Work<'_> {
 
     /// A frame that is not compressed and has no check: from the file to where it is wanted.
     fn read_plain(&mut self, frame: &Frame) -> Result<usize, ReadError> {
-        let out = &mut self.args.out[..frame.raw_bytes as usize];
-        self.args.device.read_file(out, frame.offset)?;
-        let stages = self.args.device.stages();
+        let out = &mut self.out[..frame.raw_bytes as usize];
+        self.device.read_file(out, frame.offset)?;
+        let stages = self.device.stages();
         stages.record(Stage::Get, nanos_between(self.begun, Instant::now()));
         self.delivered = true;
-        (self.args.on_wanted)(out);
+        (self.on_wanted)(out);
         Ok(out.len())
     }
 }

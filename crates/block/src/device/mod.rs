@@ -14,8 +14,9 @@
 //! engines, many readers one each. Read-ahead is background work of whatever is left over.
 //!
 //! **One inflates, others wait.** A slot being filled is write-locked before the cache says so;
-//! who finds it filling takes the read lock, and thus waits for exactly that frame. Nobody waits
-//! while holding an engine or a claim that is not yet filled, so there is no circle.
+//! who finds it filling takes the read lock, and thus waits for exactly that frame. Who fills it
+//! waits for an engine and nothing else, and who has an engine waits for nothing, so there is no
+//! circle. Nobody waits for a slot: a reader that finds none inflates past the cache.
 //!
 //! Must stay true: bytes are delivered only after the frame's check (its compressed bytes', or its
 //! inflated bytes' as a whole); memory stays within `memory_bytes`.
@@ -31,15 +32,17 @@ mod read;
 #[cfg(test)]
 mod core_tests;
 #[cfg(test)]
-mod tests;
+mod simulation;
+#[cfg(test)]
+pub(crate) mod tests;
 
 use crate::format::{Format, FormatError, Index};
 use crate::source::{BlockSource, Deliver, Extent, ReadError};
 use cache::{Cache, CacheCounts};
 use growth::Growth;
-use parking_lot::{Condvar, Mutex, RwLock};
+use parking_lot::{Mutex, RwLock};
 use readahead::ReadAhead;
-use sidecore_engine::learned::Learned;
+use sidecore_engine::page_advice::PageAdvice;
 use sidecore_offload::{Background, Pool};
 use sidecore_sched::ClassId;
 use sidecore_sys::{FileMap, HugePages, RegionOptions, Slab, SlotBuf, region};
@@ -64,16 +67,17 @@ const EXTENT_FRAMES_MAX: u64 = 65_536;
 /// Damaged frames that are remembered so that each is logged once.
 const LOGGED_FRAMES_MAX: usize = 1024;
 
-/// What an engine holds besides its slot: local store, kernel state, stack.
+/// Memory of an engine besides its slot: local store, kernel state, stack.
 const ENGINE_BYTES: u64 = 1 << 20;
 
-/// How to open a device.
+/// Options of [`Device::open`].
 #[derive(Debug, Clone, Copy)]
 pub struct DeviceConfig {
     /// The most memory in bytes that the device holds: index, cache, engines, and the image where
-    /// it is mapped (its pages belong to the page cache all the same).
+    /// it is mapped (its pages belong to the page cache all the same). A read of several frames
+    /// that finds too few slots holds its own length besides, until it is delivered.
     pub memory_bytes: u64,
-    /// How far to read ahead of a sequential reader, in bytes; 0 turns it off.
+    /// Read-ahead of a sequential reader in bytes; 0 turns it off.
     pub read_ahead_bytes: u64,
 }
 
@@ -113,7 +117,7 @@ pub enum DeviceError {
         slots_min: u64,
         /// Of this size.
         frame_bytes: u64,
-        /// What was allowed.
+        /// The limit given.
         memory_bytes: u64,
     },
 }
@@ -127,8 +131,6 @@ pub struct Device {
     pool: Arc<Pool>,
     cache: Mutex<Cache>,
     growth: Arc<Growth>,
-    /// Readers that found every slot pinned wait here, under the cache's lock.
-    unpinned: Condvar,
     slots: Box<[RwLock<SlotBuf>]>,
     readers: Mutex<ReadAhead>,
     read_ahead_bytes: u64,
@@ -150,7 +152,30 @@ impl Device {
         config: DeviceConfig,
     ) -> Result<Arc<Self>, DeviceError> {
         let index = Index::open(&file)?;
+        Self::open_indexed(file, index, pool, config)
+    }
+
+    /// As [`Self::open`], with the index that was read from `file`.
+    ///
+    /// # Errors
+    /// [`DeviceError`].
+    pub fn open_indexed(
+        file: File,
+        index: Index,
+        pool: Arc<Pool>,
+        config: DeviceConfig,
+    ) -> Result<Arc<Self>, DeviceError> {
         let budget = Budget::divide(&index, pool.engines() as u64, config.memory_bytes)?;
+        Self::open_divided(file, index, pool, &budget, config.read_ahead_bytes)
+    }
+
+    fn open_divided(
+        file: File,
+        index: Index,
+        pool: Arc<Pool>,
+        budget: &Budget,
+        read_ahead_bytes: u64,
+    ) -> Result<Arc<Self>, DeviceError> {
         let frame_bytes = index.frame_bytes() as usize;
         // Not touched now: a device that is never read should not take its cache's memory. Nor by
         // those who read: see `growth`.
@@ -167,16 +192,13 @@ impl Device {
             Ok(bytes) if budget.maps => Some(FileMap::new(&file, 0, bytes)?),
             _ => None,
         };
-        let read_ahead_bytes = config
-            .read_ahead_bytes
-            .min(budget.slots * frame_bytes as u64 / 4);
+        let read_ahead_bytes = read_ahead_bytes.min(budget.slots * frame_bytes as u64 / 4);
         // What the largest reads and the read-ahead of a few streams need at once.
         let ahead_slots = read_ahead_bytes as usize / frame_bytes;
         let open = budget.slots_min as usize + OPEN_STREAMS * ahead_slots;
         let device = Arc::new(Self {
             cache: Mutex::new(Cache::with_open(slots.len(), open)),
             growth: Arc::default(),
-            unpinned: Condvar::new(),
             zeros: vec![0; frame_bytes].into(),
             index,
             file,
@@ -211,13 +233,13 @@ impl Device {
         &self.pool
     }
 
-    /// What the cache has done so far.
+    /// Counters of the cache since the start.
     #[must_use]
     pub fn cache_counts(&self) -> CacheCounts {
         self.cache.lock().counts()
     }
 
-    /// Where the time of the blocks went so far.
+    /// Time per block by stage, since the start.
     #[must_use]
     pub fn stages(&self) -> &Stages {
         &self.stages
@@ -269,7 +291,8 @@ impl Device {
         let mut cache = self.cache.lock();
         cache.set_tick(self.seconds());
         cache.release_idle(idle.as_secs(), limit, |slot| {
-            // Unpinned and not filling: nobody holds this lock, nor can anyone take a pin meanwhile.
+            // Unpinned and not filling: nobody holds this lock, nor can anyone take a pin
+            // meanwhile.
             if let Some(mut bytes) = self.slots[slot.0 as usize].try_write() {
                 // A refusal only means that the memory stays ours.
                 let _ = bytes.release_pages();
@@ -349,12 +372,12 @@ impl BlockSource for Device {
     }
 }
 
-/// How `memory_bytes` is divided.
+/// Division of `memory_bytes`.
 struct Budget {
     slots: u64,
     /// The fewest with which every engine can serve a largest read.
     slots_min: u64,
-    /// Whether the whole image may be mapped in at once.
+    /// True when the whole image may be mapped in at once.
     maps: bool,
 }
 
@@ -365,8 +388,9 @@ impl Budget {
         // Enough that every engine can serve one largest read and read ahead of it.
         let per_read = (READ_WITH_BYTES_MAX as u64).div_ceil(frame_bytes) + 1;
         let slots_min = (per_read + 1) * engines.max(2);
-        // Compressed bytes on their way to an engine: one buffer each.
-        let engine_bytes = ENGINE_BYTES + u64::from(index.stored_bytes_max());
+        // Compressed bytes on their way to an engine, and a frame that has no slot: one buffer
+        // each.
+        let engine_bytes = ENGINE_BYTES + u64::from(index.stored_bytes_max()) + frame_bytes;
         let fixed_bytes = index_bytes + engines * engine_bytes + frame_bytes;
         let needed_bytes = fixed_bytes + slots_min * frame_bytes;
         if memory_bytes < needed_bytes {
@@ -396,7 +420,7 @@ impl Budget {
 /// Pages for a cache of so many bytes: small ones where this machine was found to gain nothing from
 /// larger ones; never reserved ones, which could not be given back slot by slot.
 fn cache_pages(bytes: usize) -> HugePages {
-    let learned = Learned::of_this_machine();
+    let learned = PageAdvice::of_this_machine();
     match learned.map(|learned| learned.advise(bytes).page_bytes <= region::page_bytes()) {
         Some(true) => HugePages::None,
         _ => HugePages::Transparent,

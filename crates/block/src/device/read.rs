@@ -4,13 +4,19 @@
 //! - one frame, without a copy: delivered as soon as the wanted bytes are out, from the slot;
 //! - several frames, without a copy: claimed together, inflated as one loop, delivered together;
 //! - into the caller's buffer: whole frames are inflated straight into it, past the cache (the
-//!   kernel's page cache keeps them: the way in is FUSE or ublk), edges go through the cache.
+//!   kernel's page cache keeps them: the export is FUSE or ublk), edges go through the cache.
 //!
-//! Must stay true: whoever holds a [`Claim`] fills it without waiting for another reader first;
-//! `deliver` is called exactly once, whatever happens.
+//! **Nobody waits for a slot.** A reader that finds every slot pinned inflates past the cache:
+//! whole frames into a buffer of the read's own, a part of a frame in the engine's spare frame.
+//! Pins are given back by readers, one of which may be the reader itself, so waiting for them would
+//! need an order among readers that nothing enforces.
+//!
+//! Must stay true: whoever holds a [`Claim`] waits for nothing but an engine until it is filled,
+//! and who holds an engine waits for nothing of the device's: all waits end at somebody who
+//! inflates. `deliver` is called exactly once, whatever happens.
 
 use super::cache::{Lookup, SlotId};
-use super::inflate::After;
+use super::inflate::{After, Out};
 use super::stages::Stage;
 use super::{Device, INFLATE_CLASS, PIECES_MAX};
 use crate::format::Frame;
@@ -23,8 +29,9 @@ use sidecore_sys::SlotBuf;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// How long a reader that found every slot pinned waits before it looks again unasked.
-const PINNED_WAIT: Duration = Duration::from_millis(1);
+/// Fills of a frame by others that a reader joins in vain before it inflates the frame
+/// by itself and for itself.
+const JOINS_MAX: usize = 4;
 
 /// Read-ahead stops posting when so much background work waits per engine.
 const AHEAD_BACKLOG_PER_ENGINE: usize = 32;
@@ -33,7 +40,7 @@ const AHEAD_BACKLOG_PER_ENGINE: usize = 32;
 struct Pin<'d> {
     device: &'d Device,
     slot: SlotId,
-    /// Whether this reader is done with the frame and will not come back to it.
+    /// True when this reader is done with the frame and will not come back to it.
     spent: bool,
 }
 
@@ -44,7 +51,9 @@ struct Claim<'d> {
     pin: Pin<'d>,
     frame: u64,
     again: bool,
-    /// What the engine said: bytes that are valid from the frame's beginning.
+    /// The cache was told already that only the frame's beginning will come; see [`Cache::leave`].
+    left: bool,
+    /// Result of inflating: bytes that are valid from the frame's beginning.
     result: Option<Result<usize, ReadError>>,
 }
 
@@ -57,7 +66,7 @@ enum Piece<'d> {
     Claimed(usize),
 }
 
-/// What a look-up gave, with its locks.
+/// Result of a look-up, with its locks.
 enum Taken<'d> {
     Held(Pin<'d>),
     Joined(Pin<'d>),
@@ -92,20 +101,38 @@ impl<'d> Pin<'d> {
 impl Drop for Pin<'_> {
     fn drop(&mut self) {
         self.device.cache.lock().unpin(self.slot, self.spent);
-        // Cheap where nobody waits.
-        self.device.unpinned.notify_all();
     }
 }
 
-impl Claim<'_> {
+impl<'d> Claim<'d> {
+    /// The claim of a slot that the cache has just given to `frame`.
+    ///
+    /// To be called before the cache is unlocked: nobody can then find the slot filling and take
+    /// its lock first. It was unpinned, so no reader holds that lock.
+    fn new(device: &'d Device, slot: SlotId, frame: u64, again: bool, spent: bool) -> Self {
+        Self {
+            bytes: Some(device.slots[slot.0 as usize].write()),
+            pin: Pin {
+                device,
+                slot,
+                spent,
+            },
+            frame,
+            again,
+            left: false,
+            result: None,
+        }
+    }
+
     /// Tells the cache how it went and lets readers in.
     fn publish(&mut self) {
-        let mut cache = self.pin.device.cache.lock();
-        match &self.result {
-            Some(Ok(valid)) => cache.filled(self.pin.slot, *valid as u32),
-            Some(Err(_)) | None => cache.failed(self.pin.slot),
+        if !self.left {
+            let mut cache = self.pin.device.cache.lock();
+            match &self.result {
+                Some(Ok(valid)) => cache.filled(self.pin.slot, *valid as u32),
+                Some(Err(_)) | None => cache.failed(self.pin.slot),
+            }
         }
-        drop(cache);
         self.bytes = None;
     }
 }
@@ -135,7 +162,10 @@ impl Device {
             let within = (offset - self.index.frame(first).raw_offset) as usize;
             self.read_one(first, within..within + len, !sequential, begun, deliver);
         } else if last - first < PIECES_MAX as u64 {
-            self.read_many(first..last + 1, offset, len, !sequential, begun, deliver);
+            let frames = first..last + 1;
+            if !self.read_many(frames, offset, len, !sequential, begun, deliver) {
+                self.read_buffered(offset, len, deliver);
+            }
         } else {
             self.read_buffered(offset, len, deliver);
         }
@@ -181,7 +211,7 @@ impl Device {
         }
     }
 
-    /// Whether the read is part of a stream, and which bytes to inflate ahead of it.
+    /// True when the read is part of a stream, and which bytes to inflate ahead of it.
     fn observe(&self, offset: u64, len: usize) -> (bool, Range<u64>) {
         if self.read_ahead_bytes == 0 {
             return (false, 0..0);
@@ -217,43 +247,23 @@ impl Device {
     /// Looks a frame up and takes its locks; `None` when every slot is pinned.
     fn try_take(&self, frame: u64, want: usize, keep: bool, spent: bool) -> Option<Taken<'_>> {
         let mut cache = self.cache.lock();
+        let found = cache.look_up(frame, want as u32, keep);
+        if cache.take_growth_request() {
+            self.growth.request();
+        }
         let pin = |slot| Pin {
             device: self,
             slot,
             spent,
         };
-        let found = cache.look_up(frame, want as u32, keep);
-        if cache.take_wish() {
-            self.growth.wish();
-        }
         match found {
             Lookup::Hit(slot) => Some(Taken::Held(pin(slot))),
             Lookup::Filling(slot) => Some(Taken::Joined(pin(slot))),
             Lookup::Claimed { slot, again } => {
-                // Under the cache's lock: nobody can find the slot filling and get in first. It was
-                // unpinned, so nobody holds its lock.
-                let bytes = Some(self.slots[slot.0 as usize].write());
-                let pin = pin(slot);
-                Some(Taken::Claimed(Claim {
-                    bytes,
-                    pin,
-                    frame,
-                    again,
-                    result: None,
-                }))
+                Some(Taken::Claimed(Claim::new(self, slot, frame, again, spent)))
             }
             Lookup::Full => None,
         }
-    }
-
-    fn wait_for_unpin(&self) {
-        if task::is_task() {
-            // Those who hold the slots may be tasks of this very thread.
-            let due_ns = task::now_ns() + PINNED_WAIT.as_nanos() as u64;
-            return task::wait_for(|| (task::now_ns() >= due_ns).then_some(()));
-        }
-        let mut cache = self.cache.lock();
-        self.unpinned.wait_for(&mut cache, PINNED_WAIT);
     }
 
     fn read_one(
@@ -268,20 +278,48 @@ impl Device {
             return deliver(Ok(&[&self.zeros[range]]));
         }
         let spent = !keep && range.end == self.index.frame(frame).raw_bytes as usize;
-        loop {
+        for _ in 0..JOINS_MAX {
             match self.try_take(frame, range.end, keep, spent) {
-                None => self.wait_for_unpin(),
+                None => break,
                 Some(Taken::Held(pin)) => return deliver(Ok(&[&pin.lock()[range]])),
                 Some(Taken::Joined(pin)) => {
                     let bytes = pin.lock();
                     if pin.is_ready(frame, range.end) {
                         return deliver(Ok(&[&bytes[range]]));
                     }
-                    // It failed, or stopped before our bytes: look again.
+                    // It failed: look again, the frame may be sound by now.
                 }
                 Some(Taken::Claimed(claim)) => {
                     return self.fill_one(claim, range, keep, begun, deliver);
                 }
+            }
+        }
+        self.read_aside(frame, range, begun, deliver);
+    }
+
+    /// Inflates a frame in the engine's spare frame, past the cache, and delivers from there.
+    fn read_aside(
+        &self,
+        frame: u64,
+        range: Range<usize>,
+        begun: Instant,
+        deliver: &mut Deliver<'_>,
+    ) {
+        let claimed = Instant::now();
+        self.stages.record(Stage::SetUp, nanos(claimed - begun));
+        let (want, mut delivered) = (range.end, false);
+        let mut on_wanted = |wanted: &[u8]| {
+            deliver(Ok(&[&wanted[range.clone()]]));
+            delivered = true;
+            After::Leave
+        };
+        let result = self
+            .pool
+            .call(|core| self.inflate(core, frame, Out::Spare, want, claimed, &mut on_wanted));
+        if let Err(error) = result {
+            self.log_damage(frame, &error);
+            if !delivered {
+                deliver(Err(&error));
             }
         }
     }
@@ -305,13 +343,23 @@ impl Device {
         let mut on_wanted = |wanted: &[u8]| {
             deliver(Ok(&[&wanted[range.clone()]]));
             delivered = true;
-            let finish = !keep || again || self.cache.lock().others_pinned(slot) > 0;
-            if finish { After::Finish } else { After::Leave }
+            if !keep || again {
+                return After::Finish;
+            }
+            // One step: a reader that joins from here on sees how much there is, and one that has
+            // joined before gets the whole frame.
+            claim.left = self.cache.lock().leave(slot, wanted.len() as u32);
+            if claim.left {
+                After::Leave
+            } else {
+                After::Finish
+            }
         };
         if let Some(bytes) = claim.bytes.as_mut() {
-            let result = self
-                .pool
-                .call(|core| self.inflate(core, frame, bytes, range.end, claimed, &mut on_wanted));
+            let result = self.pool.call(|core| {
+                let out = Out::Here(bytes);
+                self.inflate(core, frame, out, range.end, claimed, &mut on_wanted)
+            });
             claim.result = Some(result);
         }
         claim.publish();
@@ -323,6 +371,9 @@ impl Device {
         }
     }
 
+    /// Several frames, delivered together from their slots. False, and nothing delivered or held,
+    /// when slots ran out or another reader failed on a frame that this one had joined: the read
+    /// has to go past the cache then.
     fn read_many(
         &self,
         frames: Range<u64>,
@@ -331,20 +382,12 @@ impl Device {
         keep: bool,
         begun: Instant,
         deliver: &mut Deliver<'_>,
-    ) {
+    ) -> bool {
         let mut pieces = ArrayVec::<Piece<'_>, PIECES_MAX>::new();
         let mut claims = ArrayVec::<Claim<'_>, PIECES_MAX>::new();
-        while !self.take_all(
-            frames.clone(),
-            offset + len as u64,
-            keep,
-            &mut pieces,
-            &mut claims,
-        ) {
-            // All or nothing: whoever waits for slots holds none.
-            pieces.clear();
-            claims.clear();
-            self.wait_for_unpin();
+        let end = offset + len as u64;
+        if !self.take_all(frames.clone(), end, keep, &mut pieces, &mut claims) {
+            return false;
         }
         let claimed = Instant::now();
         self.stages.record(
@@ -366,7 +409,8 @@ impl Device {
         });
         if let Some((frame, error)) = failed {
             self.log_damage(frame, &error);
-            return deliver(Err(&error));
+            deliver(Err(&error));
+            return true;
         }
         let mut guards = ArrayVec::<Option<RwLockReadGuard<'_, SlotBuf>>, PIECES_MAX>::new();
         for (piece, frame) in pieces.iter().zip(frames.clone()) {
@@ -381,15 +425,13 @@ impl Device {
             let guard = pin.lock();
             let whole = self.index.frame(frame).raw_bytes as usize;
             if matches!(piece, Piece::Joined(_)) && !pin.is_ready(frame, whole) {
-                // The one who was inflating it failed or stopped early: start over, by ourselves.
-                drop(guard);
-                guards.clear();
-                return self.read_buffered(offset, len, deliver);
+                // The one who was inflating it failed. Our pins go before we start over: they may
+                // be all the slots there are.
+                return false;
             }
             guards.push(Some(guard));
         }
         let mut slices = ArrayVec::<&[u8], PIECES_MAX>::new();
-        let end = offset + len as u64;
         for (guard, frame) in guards.iter().zip(frames) {
             let frame = self.index.frame(frame);
             let from = offset.saturating_sub(frame.raw_offset) as usize;
@@ -398,9 +440,11 @@ impl Device {
             slices.push(&bytes[from..to]);
         }
         deliver(Ok(&slices));
+        true
     }
 
-    /// Takes every frame of a range, for a read that stops at byte `end`; false when slots ran out.
+    /// Takes every frame of a range, for a read that stops at byte `end`, in one step; false, with
+    /// nothing taken, when slots ran out.
     fn take_all<'d>(
         &'d self,
         frames: Range<u64>,
@@ -409,23 +453,44 @@ impl Device {
         pieces: &mut ArrayVec<Piece<'d>, PIECES_MAX>,
         claims: &mut ArrayVec<Claim<'d>, PIECES_MAX>,
     ) -> bool {
-        for frame in frames {
-            if self.index.is_zero(frame) {
-                pieces.push(Piece::Zero);
-                continue;
+        let mut cache = self.cache.lock();
+        let mut found = ArrayVec::<Lookup, PIECES_MAX>::new();
+        for frame in frames.clone().filter(|&frame| !self.index.is_zero(frame)) {
+            let want = self.index.frame(frame).raw_bytes;
+            let lookup = cache.look_up(frame, want, keep);
+            if lookup == Lookup::Full {
+                // The cache is still locked, so nobody has seen these claims and joined them.
+                found.iter().for_each(|lookup| cache.undo(lookup));
+                return false;
             }
+            found.push(lookup);
+        }
+        if cache.take_growth_request() {
+            self.growth.request();
+        }
+        let mut found = found.into_iter();
+        for frame in frames {
             let Frame {
                 raw_offset,
-                raw_bytes: want,
+                raw_bytes,
                 ..
             } = self.index.frame(frame);
-            let spent = !keep && raw_offset + u64::from(want) <= end;
-            pieces.push(match self.try_take(frame, want as usize, keep, spent) {
-                None => return false,
-                Some(Taken::Held(pin)) => Piece::Held(pin),
-                Some(Taken::Joined(pin)) => Piece::Joined(pin),
-                Some(Taken::Claimed(claim)) => {
-                    claims.push(claim);
+            let spent = !keep && raw_offset + u64::from(raw_bytes) <= end;
+            let pin = |slot| Pin {
+                device: self,
+                slot,
+                spent,
+            };
+            let lookup = match self.index.is_zero(frame) {
+                true => None,
+                false => found.next(),
+            };
+            pieces.push(match lookup {
+                None | Some(Lookup::Full) => Piece::Zero,
+                Some(Lookup::Hit(slot)) => Piece::Held(pin(slot)),
+                Some(Lookup::Filling(slot)) => Piece::Joined(pin(slot)),
+                Some(Lookup::Claimed { slot, again }) => {
+                    claims.push(Claim::new(self, slot, frame, again, spent));
                     Piece::Claimed(claims.len() - 1)
                 }
             });
@@ -438,12 +503,14 @@ impl Device {
         let whole = self.index.frame(claim.frame).raw_bytes as usize;
         if let Some(bytes) = claim.bytes.as_mut() {
             let finish = &mut |_: &[u8]| After::Finish;
-            claim.result = Some(self.inflate(core, claim.frame, bytes, whole, claimed, finish));
+            let out = Out::Here(bytes);
+            claim.result = Some(self.inflate(core, claim.frame, out, whole, claimed, finish));
         }
     }
 
-    /// A read that is served through a buffer of its own: more frames than fit one delivery, or a
-    /// frame that another reader failed to inflate.
+    /// A read that is served through a buffer of its own: more frames than fit one delivery, more
+    /// than there are slots, or a frame that another reader failed to inflate. The caller holds no
+    /// pins.
     fn read_buffered(&self, offset: u64, len: usize, deliver: &mut Deliver<'_>) {
         let mut buffer = vec![0; len];
         match self.read_into_buffer(offset, &mut buffer) {
@@ -510,8 +577,8 @@ impl Device {
             .for_each(INFLATE_CLASS, &mut direct, |core, direct| {
                 let whole = direct.out.len();
                 let finish = &mut |_: &[u8]| After::Finish;
-                direct.result =
-                    self.inflate(core, direct.frame, direct.out, whole, claimed, finish);
+                let out = Out::Here(direct.out);
+                direct.result = self.inflate(core, direct.frame, out, whole, claimed, finish);
             });
         for direct in direct {
             let result = match direct.result {

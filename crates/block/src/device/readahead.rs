@@ -43,17 +43,17 @@ impl Stream {
     }
 }
 
-/// What is known of the readers.
+/// Detector of sequential readers.
 #[derive(Debug, Default)]
 pub struct ReadAhead {
     streams: [Stream; STREAMS_MAX],
     clock: u64,
 }
 
-/// What a read turned out to be.
+/// Classification of a read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Advice {
-    /// Whether the read belongs to an established stream.
+    /// True when the read belongs to an established stream.
     pub sequential: bool,
     /// Bytes to inflate ahead of time; empty for random readers.
     pub ahead: Range<u64>,

@@ -1,8 +1,8 @@
-//! Where the time of a block goes: the stages of the papers' table.
+//! Time per block by stage: the rows of the papers' table.
 //!
 //! | the papers' stage | here |
 //! |---|---|
-//! | CLOOP driver -> ULD daemon | request to this device (measured by the way in) |
+//! | CLOOP driver -> ULD daemon | request to this device (measured by the export) |
 //! | set-up in ULD daemon | `set_up`: range, cache, claim of a slot |
 //! | ULD daemon -> SPE | `hand_over`: waiting for an engine, or waking one |
 //! | set-up in SPE | `get`: bringing the compressed bytes, checking them |

@@ -15,7 +15,7 @@ const FORMATS: [Format; 5] = [
     Format::CloopLzo,
     Format::Raw,
 ];
-const FRAME_BYTES: u32 = 16 << 10;
+pub(super) const FRAME_BYTES: u32 = 16 << 10;
 
 /// Text-like bytes with runs, noise and a hole of zeros, from a seed.
 fn contents(bytes: usize, seed: u64) -> Vec<u8> {
@@ -52,13 +52,13 @@ const WORDS: [&str; 8] = [
     "tag group ",
 ];
 
-struct Packed {
-    raw: Vec<u8>,
-    image: File,
+pub(crate) struct Packed {
+    pub(crate) raw: Vec<u8>,
+    pub(crate) image: File,
     _directory: tempfile::TempDir,
 }
 
-fn packed(format: Format, bytes: usize) -> Packed {
+pub(crate) fn packed(format: Format, bytes: usize) -> Packed {
     let directory = tempfile::tempdir().unwrap();
     let (source, image) = (directory.path().join("raw"), directory.path().join("image"));
     // cloop cannot say how long its last block is.
@@ -94,7 +94,7 @@ fn packed(format: Format, bytes: usize) -> Packed {
     }
 }
 
-fn pool(engines: usize) -> Arc<Pool> {
+pub(super) fn pool(engines: usize) -> Arc<Pool> {
     Arc::new(
         Pool::start(PoolConfig {
             engines,
@@ -114,7 +114,7 @@ fn open(image: &File, engines: usize) -> Arc<Device> {
 }
 
 /// With the least memory that will do, in which the image does not fit.
-fn open_least(image: &File, engines: usize) -> Arc<Device> {
+pub(crate) fn open_least(image: &File, engines: usize) -> Arc<Device> {
     let open = |memory_bytes| {
         let config = DeviceConfig {
             memory_bytes,
@@ -139,7 +139,7 @@ fn open_both(image: &File, engines: usize) -> [Arc<Device>; 2] {
     [mapped, open_least(image, engines)]
 }
 
-fn read_with(device: &Device, offset: u64, len: usize) -> Result<Vec<u8>, ReadError> {
+pub(super) fn read_with(device: &Device, offset: u64, len: usize) -> Result<Vec<u8>, ReadError> {
     let mut result = None;
     device.read_with(offset, len, &mut |pieces| {
         assert!(result.is_none(), "delivered twice");
@@ -148,7 +148,7 @@ fn read_with(device: &Device, offset: u64, len: usize) -> Result<Vec<u8>, ReadEr
     result.expect("delivered once")
 }
 
-fn read_into(device: &Device, offset: u64, len: usize) -> Result<Vec<u8>, ReadError> {
+pub(super) fn read_into(device: &Device, offset: u64, len: usize) -> Result<Vec<u8>, ReadError> {
     let mut buffer = vec![0xA5; len];
     device.read_into(offset, &mut buffer).map(|()| buffer)
 }

@@ -1,4 +1,4 @@
-//! What can be wrong with an image as a whole.
+//! Errors about an image as a whole.
 //!
 //! Why here: every message names what was found, the limit, and what to do next; one list keeps
 //! them alike.
@@ -17,7 +17,7 @@ pub enum FormatError {
         doing: &'static str,
         /// Where.
         offset: u64,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// It is no file.
@@ -25,6 +25,17 @@ pub enum FormatError {
         "it is a directory, not an image; `sidecore block pack DIRECTORY -o IMAGE` makes one of it"
     )]
     Directory,
+    /// The file holds an image in a form that is not read here.
+    #[error(
+        "this is a {kind}, which is not read as it is; run {next}, or give mount, attach or serve \
+         --raw for its bytes"
+    )]
+    Foreign {
+        /// Its kind.
+        kind: &'static str,
+        /// The commands that make an image of it.
+        next: &'static str,
+    },
     /// The file ends before something that its head promises.
     #[error(
         "{format}: the image is cut short: {what} would end at byte {needs}, the file ends at byte \
@@ -33,9 +44,9 @@ pub enum FormatError {
     CutShort {
         /// The format, as people name it.
         format: &'static str,
-        /// What is missing.
+        /// The missing part.
         what: &'static str,
-        /// Where it would end.
+        /// The end it should have, in bytes.
         needs: u64,
         /// The file's size.
         has: u64,
@@ -45,11 +56,11 @@ pub enum FormatError {
     NoIndex {
         /// The format, as people name it.
         format: &'static str,
-        /// Where an index was looked for.
+        /// Place where an index was looked for.
         at: &'static str,
-        /// What stands there instead.
+        /// The reason why there is none.
         reason: &'static str,
-        /// What to do.
+        /// The next step for the user.
         next: &'static str,
     },
     /// A field of a head or a table that no writer would write.
@@ -59,9 +70,9 @@ pub enum FormatError {
         format: &'static str,
         /// Which field.
         field: &'static str,
-        /// What stands there.
+        /// The value in the file.
         value: u64,
-        /// What may stand there.
+        /// The values allowed.
         limit: &'static str,
     },
     /// A table entry that contradicts its neighbours or the file.
@@ -73,9 +84,9 @@ pub enum FormatError {
         format: &'static str,
         /// Index of the frame.
         frame: u64,
-        /// How many frames there are.
+        /// Number of frames.
         frames: u64,
-        /// What is wrong.
+        /// The contradiction found.
         reason: &'static str,
         /// The offending value.
         value: u64,
@@ -92,7 +103,7 @@ pub enum FormatError {
         frame: u64,
         /// Its inflated size.
         bytes: u64,
-        /// What is taken at most.
+        /// The limit.
         limit: u64,
     },
     /// A compressor that this build does not know.
@@ -124,11 +135,11 @@ pub enum FormatError {
     TooManyFrames {
         /// The format, as people name it.
         format: &'static str,
-        /// What the head says.
+        /// The number in the head.
         frames: u64,
         /// The file's size.
         has: u64,
-        /// What would fit.
+        /// The number that would fit.
         room: u64,
     },
     /// The writer cannot make such an image.
@@ -136,11 +147,11 @@ pub enum FormatError {
     CannotWrite {
         /// The format, as people name it.
         format: &'static str,
-        /// What was asked for.
+        /// The value asked for.
         what: String,
         /// Why not.
         reason: &'static str,
-        /// What to do.
+        /// The next step for the user.
         next: &'static str,
     },
     /// A codec could not be set up.

@@ -1,4 +1,4 @@
-//! Where every frame of an open image lies: what parsers return and everything above works with.
+//! Offsets and sizes of every frame of an open image: the result of parsers, used by all above.
 //!
 //! Why here: formats differ in their tables, the device must not care. Images of terabytes have
 //! tens of millions of frames, so an entry takes 8 to 24 bytes: what follows from its neighbours is
@@ -29,10 +29,10 @@ pub struct Index {
     zeros: Box<[u64]>,
 }
 
-/// Where the compressed bytes are.
+/// Offsets of the compressed bytes.
 #[derive(Debug)]
 enum Places {
-    /// Where the raw bytes are (raw images).
+    /// Offsets of the raw bytes (raw images).
     Same,
     /// One after another: frame `i` ends where frame `i + 1` begins.
     Packed(Box<[Place]>),
@@ -44,7 +44,7 @@ enum Places {
 #[derive(Debug, Clone, Copy)]
 struct Place(u64);
 
-/// Where the inflated bytes are.
+/// Offsets of the inflated bytes.
 #[derive(Debug)]
 enum Raws {
     /// All frames but the last inflate to `frame_bytes`.
@@ -73,7 +73,7 @@ impl Index {
         self.variant
     }
 
-    /// How many frames there are; at least 1.
+    /// Number of frames; at least 1.
     #[must_use]
     pub fn frames(&self) -> u64 {
         self.frames
@@ -91,7 +91,7 @@ impl Index {
         self.stored_bytes
     }
 
-    /// What most frames inflate to, in bytes; none inflates to more.
+    /// Inflated size of most frames in bytes; none inflates to more.
     #[must_use]
     pub fn frame_bytes(&self) -> u32 {
         self.frame_bytes
@@ -109,18 +109,18 @@ impl Index {
         self.codec
     }
 
-    /// Whether every frame carries a checksum of its compressed or inflated bytes.
+    /// True when every frame carries a checksum of its compressed or inflated bytes.
     #[must_use]
     pub fn is_checked(&self) -> bool {
         !matches!(self.checks, Checks::None)
     }
 
-    /// Whether all frames but the last inflate to the same size.
+    /// True when all frames but the last inflate to the same size.
     pub(super) fn is_even(&self) -> bool {
         matches!(self.raws, Raws::Even)
     }
 
-    /// What frames are checked with, for people.
+    /// Checksums of the frames, for people.
     #[must_use]
     pub fn checksums(&self) -> &'static str {
         match (&self.checks, self.codec) {
@@ -132,7 +132,7 @@ impl Index {
         }
     }
 
-    /// How many frames the image says are all zeros.
+    /// Number of frames that the image declares all zeros.
     #[must_use]
     pub fn zero_frames(&self) -> u64 {
         self.zeros
@@ -229,7 +229,7 @@ impl Index {
         }
     }
 
-    /// Whether the image says that frame `i` is all zeros: it need not be read to know its
+    /// True when the image says that frame `i` is all zeros: it need not be read to know its
     /// contents.
     #[must_use]
     pub fn is_zero(&self, i: u64) -> bool {

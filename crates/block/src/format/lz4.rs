@@ -13,7 +13,7 @@ use crate::codec::{CodecId, lz4};
 
 const NAME: &str = "lz4";
 
-/// Whether the file begins as one of this format.
+/// True when the file begins as one of this format.
 pub(super) fn probe(bytes: &Bytes<'_>) -> Result<bool, FormatError> {
     Ok((bytes.array::<4>(0)?).is_some_and(|head| head == lz4::FRAME_MAGIC.to_le_bytes()))
 }

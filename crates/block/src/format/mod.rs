@@ -8,6 +8,7 @@
 
 mod cloop;
 mod error;
+pub mod foreign;
 #[doc(hidden)]
 pub mod fuzzing;
 mod index;
@@ -52,7 +53,7 @@ pub enum Format {
     Raw,
 }
 
-/// What an image carries to check a frame with.
+/// Checksum that an image carries for a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrameCheck {
     /// Nothing (the codec may still carry a checksum of its own, as zlib does).
@@ -68,17 +69,17 @@ pub enum FrameCheck {
 /// One frame of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame {
-    /// Where its compressed bytes begin in the file.
+    /// Offset of its compressed bytes in the file.
     pub offset: u64,
-    /// How many there are.
+    /// Their number.
     pub stored_bytes: u32,
-    /// How many bytes come out.
+    /// Inflated size in bytes.
     pub raw_bytes: u32,
-    /// Where those stand in the device.
+    /// Offset of the inflated bytes in the device.
     pub raw_offset: u64,
-    /// How it is compressed.
+    /// Its compression.
     pub codec: CodecId,
-    /// What to check it with.
+    /// Its checksum.
     pub check: FrameCheck,
 }
 
@@ -101,7 +102,7 @@ impl Format {
         Self::Raw,
     ];
 
-    /// What stands behind this name.
+    /// Implementation behind this name.
     fn parts(self) -> &'static dyn ImageFormat {
         match self {
             Self::Zstd => &SeekableZstd,
@@ -174,7 +175,7 @@ impl FromStr for Format {
     }
 }
 
-/// What every format can do. One conformance suite (`tests.rs`) runs over all of them.
+/// An image format. One conformance suite (`tests.rs`) runs over all of them.
 trait ImageFormat {
     /// Reads the tables if the file is of this format; `None` if it is something else.
     fn parse(&self, bytes: &Bytes<'_>) -> Result<Option<Index>, FormatError>;
@@ -254,6 +255,14 @@ impl Index {
     /// [`FormatError`], which says what is wrong and what to do. Blocks on the file.
     pub fn open(file: &File) -> Result<Self, FormatError> {
         Self::read(file)
+    }
+
+    /// Takes the bytes of `file` as they are, whatever they look like.
+    ///
+    /// # Errors
+    /// [`FormatError::Empty`], or the system's. Blocks on the file.
+    pub fn open_raw(file: &File) -> Result<Self, FormatError> {
+        raw::any(&Bytes::new(file)?)
     }
 
     /// As [`Self::open`], from anything with bytes at offsets.

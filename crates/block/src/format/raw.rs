@@ -4,11 +4,24 @@
 
 use super::read_at::Bytes;
 use super::write::{Ending, ImageWriter, Packed};
-use super::{FormatError, Index};
+use super::{FormatError, Index, foreign};
 use crate::codec::CodecId;
 
-/// Takes any bytes that no other format claimed.
+/// Takes any bytes that no other format claimed, unless they are known to be in need of another
+/// program first: whoever mounts a qcow2 image wants the disk in it, not its bytes.
 pub(super) fn parse(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
+    let head = bytes.array::<{ foreign::HEAD_BYTES }>(0)?;
+    match head.as_ref().and_then(|head| foreign::recognize(head)) {
+        Some(foreign) => Err(FormatError::Foreign {
+            kind: foreign.kind,
+            next: foreign.next,
+        }),
+        None => any(bytes),
+    }
+}
+
+/// Takes any bytes.
+pub(super) fn any(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
     if bytes.size == 0 {
         return Err(FormatError::Empty { format: "raw" });
     }

@@ -11,16 +11,16 @@ use std::os::unix::fs::FileExt;
 
 /// A run of bytes of known size that can be read from any thread.
 pub trait ReadAt: Sync {
-    /// How many bytes there are.
+    /// Number of bytes.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The operating system's answer.
     fn size_bytes(&self) -> io::Result<u64>;
 
     /// Fills `buf` from `offset`.
     ///
     /// # Errors
-    /// What the operating system says; `UnexpectedEof` when the bytes end too early.
+    /// The operating system's error; `UnexpectedEof` when the bytes end too early.
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()>;
 }
 

@@ -24,11 +24,11 @@ pub enum FrameError {
          the image says {expected:016x}"
     )]
     StoredCheck {
-        /// How many there are.
+        /// Their number.
         bytes: u32,
         /// XXH3-64 of what was read.
         found: u64,
-        /// What the image says.
+        /// The number in the image's table.
         expected: u64,
     },
     /// Its contents are not those that were written.
@@ -37,11 +37,11 @@ pub enum FrameError {
          the image says {expected:08x}"
     )]
     RawCheck {
-        /// How many there are.
+        /// Their number.
         bytes: u32,
         /// Low 32 bits of the XXH64 of what came out.
         found: u32,
-        /// What the image says.
+        /// The number in the image's table.
         expected: u32,
     },
     /// The codec refused it.

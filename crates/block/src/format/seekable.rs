@@ -17,7 +17,7 @@ use crate::codec::CodecId;
 
 pub(super) const NAME: &str = "seekable zstd";
 
-/// Whether the file begins or ends as one of this format.
+/// True when the file begins or ends as one of this format.
 pub(super) fn probe(bytes: &Bytes<'_>) -> Result<bool, FormatError> {
     let ends = (bytes.tail::<4>()?).is_some_and(|tail| tail == FOOTER_MAGIC.to_le_bytes());
     Ok(ends || (bytes.array::<4>(0)?).is_some_and(|head| head == FRAME_MAGIC.to_le_bytes()))
@@ -106,8 +106,8 @@ pub(super) fn parse(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
 
 /// The seek table carries no checksum of itself: a damaged size would move everything after it.
 /// Sizes that are all alike can only be right; others are compared with what the frames' own heads
-/// say. A writer lets all its frames say their size or none; only in the second case, or where heads
-/// are intact and agree, can the places of frames be relied on.
+/// say. A writer lets all its frames say their size or none; only in the second case, or where
+/// heads are intact and agree, can the places of frames be relied on.
 fn compare_sizes(bytes: &Bytes<'_>, index: &Index) -> Result<(), FormatError> {
     let mut head = [0; FRAME_HEAD_BYTES_MAX];
     let mut silent = None;
@@ -148,7 +148,7 @@ fn compare_sizes(bytes: &Bytes<'_>, index: &Index) -> Result<(), FormatError> {
     }
 }
 
-/// Where the seek table lies.
+/// Position of the seek table.
 struct Table {
     /// First byte of its skippable frame.
     start: u64,
@@ -271,7 +271,7 @@ impl ImageWriter for SeekableWriter {
     }
 }
 
-/// What the specification lets a table hold.
+/// Most entries that the specification lets a table hold.
 const FRAMES_MAX: u32 = 0x800_0000;
 /// The low 32 bits of the XXH64 of no bytes at all.
 const NOTHING_CHECK: u32 = 0x51D8_E999;

@@ -14,12 +14,12 @@ use super::{Builder, FRAME_BYTES_MAX, Format, FormatError, Frame, FrameCheck, In
 use crate::codec::CodecId;
 use xxhash_rust::xxh3::Xxh3Default;
 
-/// What one entry says.
+/// One entry of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Entry {
     /// Compressed bytes.
     pub stored_bytes: u32,
-    /// Whether the frame inflates to zeros only.
+    /// True when the frame inflates to zeros only.
     pub zero: bool,
     /// XXH3-64 of the compressed bytes.
     pub check: u64,
@@ -52,7 +52,7 @@ impl Writer {
         self.entries.push(entry);
     }
 
-    /// How many there are.
+    /// Their number.
     pub(super) fn frames(&self) -> usize {
         self.entries.len()
     }
@@ -83,7 +83,7 @@ impl Writer {
     }
 }
 
-/// What was found where an index frame would end.
+/// Finding at the place where an index frame would end.
 #[derive(Debug)]
 pub(super) enum Found {
     /// No index frame.

@@ -1,4 +1,4 @@
-//! What every format's writer is told, and what it gives back: bytes around the frames, no I/O.
+//! Writers of image formats: the bytes around the frames, without I/O.
 //!
 //! Why here: [`crate::pack`] moves bytes and knows no format; writers know formats and move no
 //! bytes, so that they can be tested on plain memory. The order is: the bytes of
@@ -9,14 +9,14 @@ use super::FormatError;
 use super::sidx::Entry;
 use crate::codec::CodecId;
 
-/// What is to be written.
+/// Layout of an image to be written.
 #[derive(Debug, Clone, Copy)]
 pub struct Layout {
     /// Bytes of the device per frame: a power of two, [`super::FRAME_BYTES_RANGE`].
     pub frame_bytes: u32,
     /// Size of the device, where it is known before the source has been read.
     pub raw_bytes: Option<u64>,
-    /// Whether the front of the output can still be written when all frames are out.
+    /// True when the front of the output can still be written when all frames are out.
     pub seekable: bool,
 }
 
@@ -27,7 +27,7 @@ pub struct Packed {
     pub stored_bytes: u32,
     /// Contents, in bytes.
     pub raw_bytes: u32,
-    /// Whether the contents are all zeros.
+    /// True when the contents are all zeros.
     pub zero: bool,
     /// XXH3-64 of the compressed bytes.
     pub stored_check: u64,
@@ -60,7 +60,7 @@ impl Packed {
     }
 }
 
-/// What follows the last frame.
+/// Bytes that follow the last frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ending {
     /// Comes after it.
@@ -74,7 +74,7 @@ pub trait ImageWriter: Send {
     /// The codec of its frames.
     fn codec(&self) -> CodecId;
 
-    /// Whether the last frame's contents have to be filled up with zeros to the frame size.
+    /// True when the last frame's contents have to be filled up with zeros to the frame size.
     fn pads_last_frame(&self) -> bool {
         false
     }
@@ -97,7 +97,7 @@ pub trait ImageWriter: Send {
     fn finish(&mut self) -> Result<Ending, FormatError>;
 }
 
-/// Whether all bytes are zero.
+/// True when all bytes are zero.
 #[must_use]
 pub fn is_zero(bytes: &[u8]) -> bool {
     let (words, rest) = bytes.as_chunks::<64>();

@@ -7,7 +7,15 @@
 //! without a name. Owners, modes, times, links and extended attributes are those of the directory.
 //!
 //! erofs is the default: the kernel mounts it straight from a FUSE file, without a loop device, and
-//! walks it fastest.
+//! walks it fastest. Its files are written in chunks of [`EROFS_CHUNK_BYTES`], of which equal ones
+//! are stored once: a tree with many copies (licences, translations, two versions of a package)
+//! packs to about what squashfs makes of it.
+//!
+//! With `SOURCE_DATE_EPOCH` set (<https://reproducible-builds.org/specs/source-date-epoch/>) the
+//! same tree gives the same bytes: no time is later than that one, and the UUID follows from the
+//! tree.
+
+mod tree;
 
 use crate::pack::output;
 use std::fs::{self, File};
@@ -77,7 +85,7 @@ pub enum InnerError {
     Directory {
         /// Which.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// There is no room for the file system.
@@ -88,7 +96,7 @@ pub enum InnerError {
     Scratch {
         /// Where.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// The program that makes it is not there.
@@ -98,9 +106,21 @@ pub enum InnerError {
         program: &'static str,
         /// The Debian package that has it.
         package: &'static str,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
+    /// A name that the program cuts off.
+    #[error(
+        "mkfs.erofs takes no names of 255 bytes, as {} has; take --inner squashfs or --inner ext4",
+        path.display()
+    )]
+    LongName {
+        /// Of which file.
+        path: PathBuf,
+    },
+    /// `SOURCE_DATE_EPOCH` is no time.
+    #[error("SOURCE_DATE_EPOCH is `{0}`, not a number of seconds since 1970; correct or unset it")]
+    Epoch(String),
     /// It failed.
     #[error("{program} could not make a file system of {}: {said}", path.display())]
     Failed {
@@ -129,60 +149,85 @@ pub fn make(directory: &Path, kind: Kind, scratch: &Path) -> Result<File, InnerE
         std::process::id(),
         file.as_raw_fd()
     ));
+    let epoch = source_date_epoch()?;
+    let entries = tree::entries(directory)?;
+    let uuid = epoch.map(|_| tree::uuid(directory, &entries));
     let mut command = Command::new(kind.program());
     match kind {
         Kind::Erofs => {
-            command
-                .args(["--quiet", "--preserve-mtime"])
-                .arg(&image)
-                .arg(directory);
+            // mkfs.erofs 1.5 drops the last byte, and then finds no such file, or another one.
+            if let Some(path) = entries
+                .iter()
+                .find(|path| name_bytes(path) > EROFS_NAME_BYTES)
+            {
+                let path = directory.join(path);
+                return Err(InnerError::LongName { path });
+            }
+            command.args(["--quiet", "--preserve-mtime"]);
+            command.arg(format!("--chunksize={EROFS_CHUNK_BYTES}"));
+            // Its times follow SOURCE_DATE_EPOCH by themselves.
+            command.args(uuid.iter().map(|uuid| format!("-U{uuid}")));
+            command.arg(&image).arg(directory);
         }
         Kind::Squashfs => {
+            // It has no UUID, and its times follow SOURCE_DATE_EPOCH by themselves.
             command.arg(directory).arg(&image);
-            command.args([
-                "-noappend",
-                "-no-progress",
-                "-quiet",
-                "-noI",
-                "-noD",
-                "-noF",
-                "-noX",
-            ]);
+            command.args(["-noappend", "-no-progress", "-quiet"]);
+            command.args(["-noI", "-noD", "-noF", "-noX"]);
         }
         Kind::Ext4 => {
-            let size = Size::of(directory)?;
+            let size = Size::of(directory, &entries)?;
             file.set_len(size.ext4_bytes())
                 .map_err(|source| InnerError::Scratch {
                     path: scratch.to_owned(),
                     source,
                 })?;
             // No journal, nothing reserved, tables written now: it will never be written to again.
-            command.args([
-                "-q",
-                "-F",
-                "-b",
-                "4096",
-                "-m",
-                "0",
-                "-O",
-                "^has_journal,^resize_inode",
-            ]);
-            command.args(["-E", "lazy_itable_init=0,root_owner=0:0", "-N"]);
-            command
-                .arg(size.inodes().to_string())
-                .arg("-d")
-                .arg(directory)
-                .arg(&image);
+            command.args(["-q", "-F", "-b", "4096", "-m", "0"]);
+            command.args(["-O", "^has_journal,^resize_inode"]);
+            let extended = "lazy_itable_init=0,root_owner=0:0";
+            match &uuid {
+                Some(uuid) => {
+                    let extended = format!("{extended},hash_seed={uuid}");
+                    command.args(["-U", uuid, "-E", &extended]);
+                }
+                None => drop(command.args(["-E", extended])),
+            }
+            command.arg("-N").arg(size.inodes().to_string());
+            command.arg("-d").arg(directory).arg(&image);
         }
     }
-    run(&mut command, kind, directory)?;
+    run(set_time(&mut command, epoch), kind, directory)?;
     if kind == Kind::Ext4 {
         // The tree has no such directory, and nothing will ever be found in it.
         let mut remove = Command::new("debugfs");
         remove.args(["-w", "-R", "rmdir lost+found"]).arg(&image);
-        run(&mut remove, kind, directory)?;
+        run(set_time(&mut remove, epoch), kind, directory)?;
     }
     Ok(file)
+}
+
+/// The time that `SOURCE_DATE_EPOCH` sets, in seconds since 1970.
+fn source_date_epoch() -> Result<Option<u64>, InnerError> {
+    let Some(text) = std::env::var_os("SOURCE_DATE_EPOCH").filter(|text| !text.is_empty()) else {
+        return Ok(None);
+    };
+    let text = text.to_string_lossy();
+    text.parse()
+        .map(Some)
+        .map_err(|_| InnerError::Epoch(text.into_owned()))
+}
+
+/// e2fsprogs 1.47.0 knows `SOURCE_DATE_EPOCH` under a name of its own only.
+fn set_time(command: &mut Command, epoch: Option<u64>) -> &mut Command {
+    match epoch {
+        Some(epoch) => command.env("E2FSPROGS_FAKE_TIME", epoch.to_string()),
+        None => command,
+    }
+}
+
+fn name_bytes(path: &Path) -> usize {
+    path.file_name().map_or(0, |name| name.len())
 }
 
 fn run(command: &mut Command, kind: Kind, directory: &Path) -> Result<(), InnerError> {
@@ -208,7 +253,7 @@ fn run(command: &mut Command, kind: Kind, directory: &Path) -> Result<(), InnerE
     Ok(())
 }
 
-/// What a directory holds, for the one file system that must know beforehand.
+/// Size of a directory's contents, for the one file system that must know beforehand.
 #[derive(Debug, Default, Clone, Copy)]
 struct Size {
     /// Bytes of contents, each file rounded up to a block.
@@ -217,24 +262,14 @@ struct Size {
 }
 
 impl Size {
-    fn of(directory: &Path) -> Result<Self, InnerError> {
+    fn of(directory: &Path, entries: &[PathBuf]) -> Result<Self, InnerError> {
         let mut size = Self::default();
-        // Bounded by the tree itself: symbolic links are not followed.
-        let mut waiting = vec![directory.to_owned()];
-        while let Some(path) = waiting.pop() {
-            let failed = |source| InnerError::Directory {
-                path: path.clone(),
-                source,
-            };
-            for entry in fs::read_dir(&path).map_err(failed)? {
-                let entry = entry.map_err(failed)?;
-                let metadata = entry.metadata().map_err(failed)?;
-                size.entries += 1;
-                size.bytes += metadata.len().div_ceil(BLOCK_BYTES) * BLOCK_BYTES;
-                if metadata.is_dir() {
-                    waiting.push(entry.path());
-                }
-            }
+        for entry in entries {
+            let path = directory.join(entry);
+            let metadata = fs::symlink_metadata(&path)
+                .map_err(|source| InnerError::Directory { path, source })?;
+            size.entries += 1;
+            size.bytes += metadata.len().div_ceil(BLOCK_BYTES) * BLOCK_BYTES;
         }
         Ok(size)
     }
@@ -260,3 +295,14 @@ fn last_words(text: &str) -> String {
 }
 
 const BLOCK_BYTES: u64 = 4096;
+
+/// Pieces of files of which equal ones are stored once: as long as the kernel's reads of small
+/// files, and half a frame of a packed directory, so that a file without copies lies in one piece
+/// all the same.
+pub const EROFS_CHUNK_BYTES: u32 = 64 << 10;
+
+/// The longest name that mkfs.erofs takes as it is.
+const EROFS_NAME_BYTES: usize = 254;
+
+#[cfg(test)]
+mod tests;

@@ -1,4 +1,4 @@
-//! What can go wrong while an image is made, unpacked or verified.
+//! Errors of making, unpacking and verifying an image.
 
 use crate::codec::CodecError;
 use crate::format::{FormatError, FrameError};
@@ -15,7 +15,7 @@ pub enum PackError {
     Source {
         /// Which.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// The target cannot be made or written.
@@ -23,7 +23,7 @@ pub enum PackError {
     Target {
         /// Which.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// The source and the target are one file.
@@ -37,7 +37,7 @@ pub enum PackError {
     Level {
         /// The format.
         format: &'static str,
-        /// What was asked for.
+        /// The value asked for.
         level: i32,
         /// The lowest.
         min: i32,
@@ -55,7 +55,7 @@ pub enum PackError {
     Deflate {
         /// Which.
         frame: u64,
-        /// What the codec said.
+        /// The codec's error.
         source: CodecError,
     },
     /// A frame is damaged.
@@ -66,11 +66,11 @@ pub enum PackError {
     Frame {
         /// Which.
         frame: u64,
-        /// Where its contents begin.
+        /// Offset of its contents.
         offset: u64,
-        /// Where they end.
+        /// End of its contents.
         end: u64,
-        /// What was found.
+        /// The fault that was found.
         source: FrameError,
     },
     /// No file system could be made of a directory.

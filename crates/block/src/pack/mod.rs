@@ -14,7 +14,7 @@ mod unpack;
 mod verify;
 mod workers;
 
-use crate::codec::{self, Deflater, Tune};
+use crate::codec::{self, CodecId, Deflater, Tune};
 use crate::format::write::{Layout, Packed};
 use crate::format::{Format, FormatError};
 use output::Output;
@@ -26,11 +26,12 @@ use std::path::{Path, PathBuf};
 
 pub use error::PackError;
 pub use output::Existing;
+use source::Filled;
 pub use source::Source;
 pub use unpack::{Unpacked, unpack};
 pub use verify::{BadFrame, Verified, verify};
 
-/// How an image is to be made.
+/// Options of [`pack`].
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Its format.
@@ -39,13 +40,13 @@ pub struct Options {
     pub frame_bytes: u32,
     /// The codec's level; its default where there is none.
     pub level: Option<i32>,
-    /// What it is made for.
+    /// Aim of the image.
     pub tune: Tune,
-    /// How many engines deflate.
+    /// Number of engines that deflate.
     pub engines: usize,
 }
 
-/// Where an image or its contents go.
+/// Destination of an image or of its contents.
 #[derive(Debug, Clone, Copy)]
 pub enum Target<'a> {
     /// A file of this name, or a block device.
@@ -54,7 +55,7 @@ pub enum Target<'a> {
     Stdout,
 }
 
-/// What was made.
+/// Result of [`pack`].
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Report {
     /// The format's name.
@@ -65,9 +66,9 @@ pub struct Report {
     pub stored_bytes: u64,
     /// Bytes of the device per frame.
     pub frame_bytes: u32,
-    /// How many frames there are.
+    /// Number of frames.
     pub frames: u64,
-    /// How many of them are all zeros.
+    /// Number of those that are all zeros.
     pub zero_frames: u64,
 }
 
@@ -107,27 +108,37 @@ pub fn pack(
         frame_bytes,
         Job::default,
         || {
-            codec::make_tuned_deflater(codec, options.level, options.tune)
-                .map_err(|error| FormatError::from(error).into())
+            let deflater = codec::make_tuned_deflater(codec, options.level, options.tune)
+                .map_err(FormatError::from)?;
+            Ok(Kernel {
+                deflater,
+                zeros: None,
+            })
         },
         |job: &mut Job| -> Result<bool, PackError> {
             job.number = frames;
             job.raw.resize(frame_bytes, 0);
-            let filled = source.fill(&mut job.raw)?;
+            let found = source.fill(&mut job.raw)?;
+            let (Filled::Bytes(filled) | Filled::Zeros(filled)) = found;
             job.source_bytes = filled as u64;
-            if filled < frame_bytes {
-                if pads {
-                    job.raw[filled..].fill(0);
-                } else {
-                    job.raw.truncate(filled);
-                }
+            job.hole = found == Filled::Zeros(frame_bytes);
+            match found {
+                _ if job.hole => {}
+                Filled::Zeros(_) => job.raw.fill(0),
+                Filled::Bytes(_) => job.raw[filled..].fill(0),
+            }
+            if !pads {
+                job.raw.truncate(filled);
             }
             frames += u64::from(filled > 0);
             Ok(filled > 0)
         },
         deflate,
         |job| {
-            sink.write(&job.stored)?;
+            match job.packed.zero && codec == CodecId::Store {
+                true => sink.skip_zeros(&job.stored)?,
+                false => sink.write(&job.stored)?,
+            }
             writer.push(&job.packed)?;
             raw_bytes += job.raw.len() as u64;
             zero_frames += u64::from(job.packed.zero);
@@ -161,6 +172,8 @@ pub fn pack(
 struct Job {
     number: u64,
     source_bytes: u64,
+    /// A whole frame of zeros, which `raw` has the length of and not the contents.
+    hole: bool,
     raw: Vec<u8>,
     stored: Vec<u8>,
     packed: Packed,
@@ -171,6 +184,7 @@ impl Default for Job {
         Self {
             number: 0,
             source_bytes: 0,
+            hole: false,
             raw: Vec::new(),
             stored: Vec::new(),
             packed: Packed::of(&[], &[]),
@@ -178,20 +192,39 @@ impl Default for Job {
     }
 }
 
+/// State of an engine from frame to frame.
+struct Kernel {
+    deflater: Box<dyn Deflater>,
+    /// A whole frame of zeros, once one has been deflated: all are the same.
+    zeros: Option<(Vec<u8>, Packed)>,
+}
+
 /// The kernel: deflates and describes one frame.
-fn deflate(deflater: &mut Box<dyn Deflater>, job: &mut Job) -> Result<(), PackError> {
-    (deflater.deflate(&job.raw, &mut job.stored)).map_err(|source| PackError::Deflate {
+fn deflate(kernel: &mut Kernel, job: &mut Job) -> Result<(), PackError> {
+    if job.hole {
+        if let Some((stored, packed)) = &kernel.zeros {
+            job.stored.clone_from(stored);
+            job.packed = *packed;
+            return Ok(());
+        }
+        job.raw.fill(0);
+    }
+    let deflated = kernel.deflater.deflate(&job.raw, &mut job.stored);
+    deflated.map_err(|source| PackError::Deflate {
         frame: job.number,
         source,
     })?;
     job.packed = Packed::of(&job.stored, &job.raw);
+    if job.hole {
+        kernel.zeros = Some((job.stored.clone(), job.packed));
+    }
     Ok(())
 }
 
-/// Where bytes are written in order.
+/// Destination to which bytes are written in order.
 struct Sink {
     kind: SinkKind,
-    /// How many have been.
+    /// Bytes written so far.
     offset: u64,
     path: PathBuf,
 }

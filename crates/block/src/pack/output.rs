@@ -13,7 +13,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
-/// What may be done to something that already has the target's name.
+/// Treatment of a file that already has the target's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Existing {
     /// Replace a regular file; refuse all else.
@@ -107,7 +107,7 @@ impl Output {
         &self.file
     }
 
-    /// Whether the bytes that are never written read as zeros.
+    /// True when the bytes that are never written read as zeros.
     pub(super) fn starts_empty(&self) -> bool {
         !matches!(self.kind, Kind::Straight)
     }

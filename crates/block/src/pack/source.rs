@@ -1,18 +1,23 @@
-//! What is packed: a file, a block device, standard input, or a directory (through a file system
-//! made of it).
+//! Sources of packing: a file, a block device, standard input, or a directory (through a file
+//! system made of it).
+//!
+//! Holes of a file are asked for (`SEEK_DATA`, `SEEK_HOLE` of lseek(2)), not read: a sparse disk of
+//! hundreds of gigabytes is packed in the time that its data take.
 
 use super::PackError;
 use crate::format::ReadAt;
+use crate::format::foreign::{self, Foreign};
 use crate::inner;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// Something to pack, opened.
 pub struct Source {
-    reader: Box<dyn Read + Send>,
-    /// What messages call it.
+    reader: Reader,
+    /// Name in messages.
     pub(super) path: PathBuf,
     /// Its size in bytes, where it has one.
     pub size_bytes: Option<u64>,
@@ -20,6 +25,33 @@ pub struct Source {
     pub inner: Option<inner::Kind>,
     /// Device and inode, to notice a target that is the source.
     pub(super) identity: Option<(u64, u64)>,
+}
+
+/// Source of the bytes.
+enum Reader {
+    /// In order, to the end.
+    Stream(Box<dyn Read + Send>),
+    /// A regular file, which may have holes.
+    File(Sparse),
+}
+
+/// A regular file on its way from the first byte to the last.
+struct Sparse {
+    file: File,
+    /// Offset of the next byte.
+    at: u64,
+    size_bytes: u64,
+    /// The stretch of data that `at` lies in or before; all else up to its end is a hole.
+    data: Range<u64>,
+}
+
+/// Result of [`Source::fill`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Filled {
+    /// This many bytes, now in the buffer; fewer than its length only at the end.
+    Bytes(usize),
+    /// This many zeros, which were not read; the buffer is as it was.
+    Zeros(usize),
 }
 
 impl Source {
@@ -58,8 +90,18 @@ impl Source {
         // Reading ahead helps: every byte is read once, in order. Where it is not understood
         // nothing is lost.
         let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Sequential);
+        let regular = file.metadata().map_err(failed)?.is_file();
+        let reader = match size_bytes.filter(|_| regular) {
+            Some(size_bytes) => Reader::File(Sparse {
+                file,
+                at: 0,
+                size_bytes,
+                data: 0..0,
+            }),
+            None => Reader::Stream(Box::new(file)),
+        };
         Ok(Self {
-            reader: Box::new(file),
+            reader,
             path: path.to_owned(),
             size_bytes,
             inner: made,
@@ -67,11 +109,23 @@ impl Source {
         })
     }
 
+    /// The form that the source is in, where it holds a disk in one that another program unpacks.
+    #[must_use]
+    pub fn foreign(&self) -> Option<Foreign> {
+        let Reader::File(sparse) = &self.reader else {
+            return None;
+        };
+        let mut head = [0; foreign::HEAD_BYTES];
+        // One that cannot be read now fails when it is packed.
+        let bytes = sparse.file.read_at(&mut head, 0).ok()?;
+        foreign::recognize(&head[..bytes])
+    }
+
     /// A source of unknown size that messages call `name`.
     #[must_use]
     pub fn from_reader(reader: Box<dyn Read + Send>, name: &str) -> Self {
         Self {
-            reader,
+            reader: Reader::Stream(reader),
             path: name.into(),
             size_bytes: None,
             inner: None,
@@ -79,11 +133,20 @@ impl Source {
         }
     }
 
-    /// Fills `buf` as far as there are bytes; less than its length only at the end.
-    pub(super) fn fill(&mut self, buf: &mut [u8]) -> Result<usize, PackError> {
+    /// Fills `buf` as far as there are bytes, or says that they are all zeros.
+    pub(super) fn fill(&mut self, buf: &mut [u8]) -> Result<Filled, PackError> {
+        if let Reader::File(sparse) = &mut self.reader
+            && let Some(bytes) = sparse.skip_hole(buf.len())
+        {
+            return Ok(Filled::Zeros(bytes));
+        }
         let mut done = 0;
         while done < buf.len() {
-            match self.reader.read(&mut buf[done..]) {
+            let read = match &mut self.reader {
+                Reader::Stream(reader) => reader.read(&mut buf[done..]),
+                Reader::File(sparse) => sparse.read(&mut buf[done..]),
+            };
+            match read {
                 Ok(0) => break,
                 Ok(n) => done += n,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -95,6 +158,42 @@ impl Source {
                 }
             }
         }
-        Ok(done)
+        Ok(Filled::Bytes(done))
+    }
+}
+
+impl Sparse {
+    /// Steps over the next `len` bytes, or all up to the end, if they lie in a hole; how many.
+    fn skip_hole(&mut self, len: usize) -> Option<usize> {
+        if self.at >= self.data.end {
+            self.data = self.data_from(self.at);
+        }
+        let end = self.size_bytes.min(self.at + len as u64);
+        if self.at >= end || end > self.data.start {
+            return None;
+        }
+        let bytes = (end - self.at) as usize;
+        self.at = end;
+        Some(bytes)
+    }
+
+    /// The first stretch of data at or behind `at`. Where the file system knows no holes, all is
+    /// data.
+    fn data_from(&self, at: u64) -> Range<u64> {
+        use rustix::fs::{SeekFrom, seek};
+        let start = match seek(&self.file, SeekFrom::Data(at)) {
+            Ok(start) => start,
+            // No data from here on.
+            Err(rustix::io::Errno::NXIO) => return self.size_bytes..u64::MAX,
+            Err(_) => return at..u64::MAX,
+        };
+        let end = seek(&self.file, SeekFrom::Hole(start)).unwrap_or(u64::MAX);
+        start..end.max(start + 1)
+    }
+
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let bytes = self.file.read_at(buf, self.at)?;
+        self.at += bytes as u64;
+        Ok(bytes)
     }
 }

@@ -5,7 +5,7 @@ use crate::format::{Frame, FrameReader, Index};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// What was unpacked.
+/// Result of [`unpack`].
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Unpacked {
     /// Bytes of contents.

@@ -9,28 +9,28 @@ use std::path::Path;
 pub struct BadFrame {
     /// Its number.
     pub frame: u64,
-    /// Where its contents begin in the device.
+    /// Offset of its contents in the device.
     pub raw_offset: u64,
-    /// How many bytes of contents are lost.
+    /// Bytes of contents lost.
     pub raw_bytes: u32,
-    /// What was found.
+    /// The fault that was found.
     pub reason: String,
 }
 
-/// What verifying found.
+/// Result of [`verify`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verified {
     /// The format's name.
     pub format: &'static str,
-    /// How many frames there are.
+    /// Number of frames.
     pub frames: u64,
     /// The first thousand of them that are damaged.
     pub bad_frames: Vec<BadFrame>,
-    /// How many are damaged in all.
+    /// Number of damaged frames in all.
     pub bad_frames_total: u64,
     /// Bytes of contents that were inflated and checked.
     pub raw_bytes: u64,
-    /// What frames were checked with, for people.
+    /// Checksums that frames were checked with, for people.
     pub checksums: &'static str,
 }
 

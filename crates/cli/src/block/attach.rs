@@ -5,8 +5,8 @@ use super::mount::FuseArgs;
 use super::mount::background::{self, Starter};
 use crate::{Outcome, output};
 use anyhow::Result;
-use sidecore_block::ways::attach;
-use sidecore_block::ways::mount::Ready;
+use sidecore_block::export::Ready;
+use sidecore_block::export::attach;
 use std::io;
 
 /// Arguments of `block attach`.

@@ -1,27 +1,27 @@
 //! `sidecore block bench`.
 //!
 //! Why here: arguments, printing and the picture; what is measured, and how, is in
-//! `sidecore_block::bench`.
+//! `sidecore_bench::block`.
 //! Must stay true: results alone go to standard output; Ctrl-C ends the run in order.
-
-mod picture;
 
 use crate::figures::Outputs;
 use crate::signals::{SIGHUP, SIGINT, SIGTERM, raise_on};
 use crate::{Outcome, figures, output};
 use anyhow::{Context, Result};
 use clap::builder::ValueParser;
-use sidecore_block::bench::report::Report;
-use sidecore_block::bench::{self, BenchError, Config, Group, ROUNDS_MAX, markdown};
+use sidecore_bench::block::report::Report;
+use sidecore_bench::block::{
+    self as bench, BenchError, Config, Group, ROUNDS_MAX, markdown, picture,
+};
 use std::path::PathBuf;
 
 /// Arguments of `block bench`.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Beside every figure stands its ratio to a peer that ran in turns with it, and the papers' figure \
-where they have one. Needs the packages of scripts/setup, and root for mounts and cold caches; \
-what is missing is said, and the rest runs. The kernel's caches are dropped now and then: other \
-programs slow down meanwhile.
+Beside every figure stands its ratio to a peer that was interleaved with it, and the papers' \
+figure where they have one. Needs the packages of scripts/setup, and root for mounts and cold \
+caches; what is missing is said, and the rest runs. The kernel's caches are dropped now and then: \
+other programs slow down meanwhile.
 
 Exit status: 0 measured (also where a target was missed), 1 something failed or \
 delivered wrong bytes, 2 could not run.")]
@@ -29,7 +29,7 @@ pub(crate) struct Args {
     /// Read this image over NBD and FUSE, instead of one of this machine's files
     #[arg(value_name = "IMAGE")]
     image: Option<PathBuf>,
-    /// Small inputs and few rounds: under a minute; a taste, not a result
+    /// Small inputs and few rounds: under a minute; a smoke run, not a result
     #[arg(long)]
     quick: bool,
     #[command(flatten)]
@@ -40,7 +40,7 @@ pub(crate) struct Args {
     /// Run only these: lzo, stages, paper, nbd, fuse, mount
     #[arg(long, value_name = "GROUP,...", value_delimiter = ',')]
     only: Vec<Group>,
-    /// Where the inputs are made (about 6 GB, with --quick 0.6 GB); removed at the end
+    /// Directory for the inputs (about 6 GB, with --quick 0.6 GB), which are removed at the end
     #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
 }
@@ -67,30 +67,9 @@ impl Args {
             other => other?,
         };
         let files = &self.outputs.files;
-        files.write(|| report.tsv(), || picture::draw(&report))?;
-        self.outputs.print(&report, markdown::render, print)?;
+        files.write(|| report.tsv(), || Ok(picture::draw(&report)?))?;
+        let people = |report: &Report| output::line(markdown::people(report).trim_end());
+        self.outputs.print(&report, markdown::render, people)?;
         Ok(figures::outcome(&report.figures.failures))
     }
-}
-
-/// For people at a terminal.
-fn print(report: &Report) -> Result<()> {
-    for line in report.machine.lines() {
-        output::line(&line)?;
-    }
-    if report.quick {
-        output::line("quick run: small inputs and few rounds, a taste and no result")?;
-    }
-    figures::print(&report.figures)?;
-    if !report.scaling.is_empty() {
-        output::line("\n1 to N engines")?;
-    }
-    for point in &report.scaling {
-        let (name, engines, mb_s) = (&point.name, point.engines, point.mb_s);
-        let plural = if engines == 1 { "" } else { "s" };
-        output::line(&format!(
-            "  {name}: {engines} engine{plural}, {mb_s:.0} MB/s"
-        ))?;
-    }
-    figures::print_failures(&report.figures)
 }

@@ -1,4 +1,4 @@
-//! What the commands that read and write whole images share.
+//! Arguments and helpers shared by the commands that read and write whole images.
 
 use crate::{output, size};
 use anyhow::{Context, Result};
@@ -6,16 +6,20 @@ use indicatif::ProgressBar;
 use sidecore_block::device::{Device, DeviceConfig};
 use sidecore_block::format::Index;
 use sidecore_block::pack::{Existing, Target};
-use sidecore_offload::{Pool, PoolConfig};
+use sidecore_offload::{ENGINES_MAX, Pool, PoolConfig};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// How many engines work on frames.
+/// Number of engines that work on frames.
 #[derive(clap::Args, Clone, Copy)]
 pub(crate) struct Engines {
-    /// How many engines work side by side; as many as there are cores unless given
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    /// Number of engines; one for each core unless given
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u16).range(1..=ENGINES_MAX as i64)
+    )]
     engines: Option<u16>,
 }
 
@@ -24,22 +28,27 @@ impl Engines {
     pub(crate) fn count(self) -> usize {
         match self.engines {
             Some(engines) => engines.into(),
-            None => std::thread::available_parallelism().map_or(1, usize::from),
+            None => std::thread::available_parallelism()
+                .map_or(1, usize::from)
+                .min(ENGINES_MAX),
         }
     }
 }
 
-/// Which image, and what may be spent on reading it.
+/// The image, and the resources for reading it.
 #[derive(clap::Args, Clone)]
 pub(crate) struct OpenArgs {
     /// The image
     pub(crate) image: PathBuf,
     #[command(flatten)]
     pub(crate) engines: Engines,
-    /// The most memory that is held for it: index, cache of inflated frames, engines, and pages of
-    /// the image that are mapped in
+    /// Upper bound of the memory held for it: index, cache of inflated frames, engines, and pages
+    /// of the image that are mapped in
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "128MiB")]
     pub(crate) memory: u64,
+    /// Take the file's bytes as they are, whatever they look like
+    #[arg(long)]
+    pub(crate) raw: bool,
 }
 
 /// Opens an image for reading, and starts the engines that inflate it.
@@ -55,10 +64,17 @@ pub(crate) fn open_device(args: &OpenArgs) -> Result<Arc<Device>> {
         memory_bytes: args.memory,
         ..DeviceConfig::default()
     };
-    Device::open(file, Arc::new(pool), config).with_context(|| format!("cannot open {image}"))
+    let index = if args.raw {
+        Index::open_raw(&file)
+    } else {
+        Index::open(&file)
+    };
+    let failed = || format!("cannot open {image}");
+    let index = index.with_context(failed)?;
+    Device::open_indexed(file, index, Arc::new(pool), config).with_context(failed)
 }
 
-/// Where `-o` points.
+/// Output that `-o` names: a file, a device or standard output.
 pub(super) fn target(path: &Path, no_clobber: bool, force: bool) -> Target<'_> {
     if path.as_os_str() == "-" {
         return Target::Stdout;

@@ -2,8 +2,8 @@
 
 use crate::Outcome;
 use anyhow::Result;
-use sidecore_block::ways::attach::detach;
-use sidecore_block::ways::mount::Undone;
+use sidecore_block::export::attach::detach;
+use sidecore_block::export::mount::Undone;
 use std::path::PathBuf;
 
 /// Arguments of `block detach`.

@@ -1,6 +1,7 @@
 //! `sidecore block`: one file a command.
 
 mod attach;
+#[cfg(feature = "bench")]
 mod bench;
 mod common;
 mod detach;
@@ -15,8 +16,11 @@ mod verify;
 pub(crate) use pack::FRAME_BYTES;
 
 use crate::Outcome;
+#[cfg(not(feature = "bench"))]
+use crate::no_bench as bench;
 use anyhow::Result;
 use clap::Subcommand;
+use sidecore_block::export::state::StateDir;
 
 /// The commands on compressed images.
 #[derive(Subcommand)]
@@ -46,6 +50,10 @@ pub(crate) enum Command {
 impl Command {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
+        // `umount` and `detach` look for their own first, and say so if its server was dead.
+        if !matches!(self, Self::Umount(_) | Self::Detach(_)) {
+            clean_after_the_dead();
+        }
         match self {
             Self::Pack(args) => args.run(),
             Self::Unpack(args) => args.run(),
@@ -58,5 +66,13 @@ impl Command {
             Self::Serve(args) => args.run(),
             Self::Bench(args) => args.run(),
         }
+    }
+}
+
+/// Undoes what killed servers have left, whatever the command is. What cannot be undone keeps no
+/// other command from its work.
+fn clean_after_the_dead() {
+    if let Err(error) = StateDir::of_user().clean_stale() {
+        tracing::warn!("cannot look for what dead servers have left: {error}");
     }
 }

@@ -1,7 +1,7 @@
 //! `sidecore block mount`.
 //!
 //! Why here: the arguments, the server's life in the background, and the lines that people read;
-//! all else is in `sidecore_block::ways::mount`. The image is opened by the server's process,
+//! all else is in `sidecore_block::export::mount`. The image is opened by the server's process,
 //! because its engines are threads.
 
 pub(crate) mod background;
@@ -10,8 +10,9 @@ use super::common::{OpenArgs, open_device};
 use crate::{Outcome, size};
 use anyhow::{Context, Result};
 use background::Starter;
-use sidecore_block::ways::fuse::{FuseOptions, THREADS_MAX};
-use sidecore_block::ways::mount::{Ready, Target, serve};
+use sidecore_block::export::Ready;
+use sidecore_block::export::fuse::{FuseOptions, THREADS_MAX};
+use sidecore_block::export::mount::{FileSystem, Target, serve};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
@@ -20,7 +21,7 @@ use std::path::PathBuf;
 pub(crate) struct Args {
     #[command(flatten)]
     open: OpenArgs,
-    /// Where to mount it: an existing directory.
+    /// Mount point: an existing directory.
     dir: PathBuf,
     /// Show the contents as one file, DIR/image, instead of mounting what is in them. Needs no
     /// root.
@@ -30,11 +31,22 @@ pub(crate) struct Args {
     /// you trust.
     #[arg(long, conflicts_with = "file_only")]
     trust: bool,
+    /// File systems that the kernel may be handed, of erofs, squashfs, ext4 (ext2 and ext3, too),
+    /// iso9660, xfs, btrfs and vfat. Its parsers run with all rights: name others than the default
+    /// only for images whose maker you trust.
+    #[arg(
+        long,
+        value_name = "FS,...",
+        value_delimiter = ',',
+        conflicts_with = "file_only"
+    )]
+    #[arg(value_parser = FileSystem::NAMES, default_values = FileSystem::NAMES_DEFAULT)]
+    fs: Vec<String>,
     #[command(flatten)]
     fuse: FuseArgs,
 }
 
-/// How the FUSE file is served.
+/// Options of the FUSE server.
 #[derive(clap::Args)]
 pub(crate) struct FuseArgs {
     /// Stay in the foreground; Ctrl-C undoes everything.
@@ -43,14 +55,14 @@ pub(crate) struct FuseArgs {
     /// Threads that answer the kernel; one a core, at least 2 and at most 8, unless given.
     #[arg(long, value_name = "N", value_parser = parse_threads)]
     threads: Option<usize>,
-    /// How far the kernel reads ahead of a sequential reader.
+    /// Read-ahead of the kernel for a sequential reader.
     #[arg(long, value_name = "SIZE", value_parser = parse_read_ahead)]
     #[arg(default_value = "1MiB")]
     read_ahead: u32,
     /// Read a raw image through the server even where the kernel could read its file itself.
     #[arg(long)]
     no_passthrough: bool,
-    /// Set by the command that starts the server; not for people.
+    /// Set by the command that starts the server; internal.
     #[arg(long, hide = true)]
     pub(crate) background_child: bool,
 }
@@ -76,6 +88,7 @@ impl Args {
             Target::Mount {
                 dir,
                 trusted: self.trust,
+                file_systems: self.fs,
             }
         };
         let starter = Starter::new(&self.fuse);
@@ -100,7 +113,7 @@ impl Args {
 }
 
 impl FuseArgs {
-    /// The options that the library takes; the file belongs to whoever owns the image.
+    /// Options for the library; the file belongs to the owner of the image.
     pub(crate) fn options(&self, open: &OpenArgs) -> Result<FuseOptions> {
         let image = std::fs::metadata(&open.image).context("cannot look at the image")?;
         let mut options = FuseOptions {
@@ -141,7 +154,7 @@ mod tests {
 
     #[test]
     fn the_read_ahead_that_the_help_names_is_the_default() {
-        let default = sidecore_block::ways::fuse::READ_AHEAD_BYTES_DEFAULT;
+        let default = sidecore_block::export::fuse::READ_AHEAD_BYTES_DEFAULT;
         assert_eq!(parse_read_ahead("1MiB"), Ok(default));
     }
 }

@@ -4,10 +4,11 @@ use crate::{Outcome, output, size};
 use anyhow::{Context, Result};
 use sidecore_block::codec::Tune;
 use sidecore_block::format::Format;
-use sidecore_block::inner::Kind;
-use sidecore_block::pack::{Options, Report, Source, pack};
+use sidecore_block::format::foreign::Foreign;
+use sidecore_block::inner::{InnerError, Kind};
+use sidecore_block::pack::{Options, PackError, Report, Source, pack};
 use sidecore_measure::stats::bytes;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// Arguments of `block pack`.
@@ -15,6 +16,9 @@ use std::time::Instant;
 #[command(after_help = "\
 The image appears under its name only when it is whole: Ctrl-C leaves nothing behind. A file that \
 has the name already is replaced at that moment.
+
+With SOURCE_DATE_EPOCH set, packing a directory again gives the same bytes. Holes of a sparse file \
+are not read.
 
 Examples:
   sidecore block pack disk.raw -o disk.img
@@ -35,8 +39,8 @@ pub(crate) struct Args {
     /// unless the format is cloop]
     #[arg(long, value_parser = size::parse, value_name = "SIZE")]
     frame: Option<u64>,
-    /// What zstd frames are made for: size packs several times as long, speed inflates about a
-    /// quarter faster and takes a tenth more room [default: speed; size for directories]
+    /// Goal of zstd compression: size packs several times as long, speed inflates about a quarter
+    /// faster and takes a tenth more room [default: speed; size for directories]
     #[arg(long, value_name = "speed|size", value_enum)]
     tune: Option<Tuning>,
     /// Compression level: zstd 1-22 (9, tuned for size 15), lz4 1-12 (9), cloop 1-12 (9),
@@ -45,9 +49,10 @@ pub(crate) struct Args {
     level: Option<i32>,
     #[command(flatten)]
     engines: super::common::Engines,
-    /// File system to make of a directory: erofs, squashfs or ext4
-    #[arg(long, default_value = "erofs", value_name = "FS")]
-    inner: Kind,
+    /// File system to make of a directory: erofs, squashfs or ext4 [default: erofs; squashfs for a
+    /// tree with names of 255 bytes, which mkfs.erofs does not take]
+    #[arg(long, value_name = "FS")]
+    inner: Option<Kind>,
     /// Refuse when the image exists already
     #[arg(long, conflicts_with = "force")]
     no_clobber: bool,
@@ -96,7 +101,7 @@ impl Args {
         };
         let scratch = scratch_directory(&self.output);
         let began = Instant::now();
-        let source = Source::open(&self.source, self.inner, &scratch)?;
+        let source = self.open_source(&scratch)?;
         anyhow::ensure!(
             source.size_bytes != Some(0),
             "{} holds no bytes: there is nothing to pack; name another source",
@@ -145,9 +150,31 @@ impl Args {
     }
 }
 
-/// Where the file system of a directory is put together: `TMPDIR`, or else beside the image, where
-/// there is room.
-fn scratch_directory(output: &std::path::Path) -> PathBuf {
+impl Args {
+    fn open_source(&self, scratch: &Path) -> Result<Source> {
+        let open = |kind| Source::open(&self.source, kind, scratch);
+        let source = match open(self.inner.unwrap_or_default()) {
+            Err(PackError::Inner(InnerError::LongName { path })) if self.inner.is_none() => {
+                let path = path.display();
+                eprintln!("making squashfs, for erofs takes no names of 255 bytes ({path})");
+                open(Kind::Squashfs)?
+            }
+            other => other?,
+        };
+        if let Some(foreign) = source.foreign() {
+            let Foreign { kind, next } = foreign;
+            let path = self.source.display();
+            eprintln!(
+                "{path} is a {kind}; its bytes are packed as they are. For what is in it: {next}"
+            );
+        }
+        Ok(source)
+    }
+}
+
+/// Directory in which the file system of a packed directory is built: `TMPDIR`, or else the image's
+/// own, which has room.
+fn scratch_directory(output: &Path) -> PathBuf {
     if let Some(directory) = std::env::var_os("TMPDIR").filter(|directory| !directory.is_empty()) {
         return directory.into();
     }
@@ -167,5 +194,5 @@ struct Json {
     seconds: f64,
 }
 
-/// Of a frame, unless told otherwise: the papers' block.
+/// Default frame size in bytes: the papers' block.
 pub(crate) const FRAME_BYTES: u64 = 64 << 10;

@@ -1,7 +1,7 @@
 //! `sidecore block serve`: an image over NBD, in the foreground, until it is interrupted.
 //!
 //! Why here: it only connects the command line, the device and the server in
-//! `sidecore_block::ways::nbd`.
+//! `sidecore_block::export::nbd`.
 //! Must stay true: `ready` is on standard output only once clients can connect; a signal ends the
 //! command with status 0 after replies under way, with the Unix socket removed.
 
@@ -9,7 +9,7 @@ use super::common::{OpenArgs, open_device};
 use crate::signals::Watch;
 use crate::{Outcome, output};
 use anyhow::Result;
-use sidecore_block::ways::nbd::{Address, Options, Server};
+use sidecore_block::export::nbd::{Address, Options, Server};
 use std::path::Path;
 
 /// Arguments of `block serve`.
@@ -17,8 +17,8 @@ use std::path::Path;
 pub(crate) struct Args {
     #[command(flatten)]
     open: OpenArgs,
-    /// Where to listen: unix:PATH or tcp:HOST:PORT (10809 is the protocol's port). May be given
-    /// several times.
+    /// Address to listen on: unix:PATH or tcp:HOST:PORT (10809 is the protocol's port). May be
+    /// given several times.
     #[arg(long, value_name = "ADDRESS", required = true)]
     nbd: Vec<String>,
     /// The name that clients ask for; they may also ask for none.

@@ -2,7 +2,7 @@
 
 use crate::Outcome;
 use anyhow::Result;
-use sidecore_block::ways::mount::{Undone, umount};
+use sidecore_block::export::mount::{Undone, umount};
 use std::path::PathBuf;
 
 /// Arguments of `block umount`.

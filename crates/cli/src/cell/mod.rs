@@ -39,35 +39,40 @@ pub(crate) enum Command {
     Run(run::Args),
 }
 
-/// What all of them take.
+/// Options common to all of these commands.
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
-    /// Draw a picture there
+    /// Write a picture (SVG) to this file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Another machine and task mix; docs/machines has examples
     #[arg(long, value_name = "FILE.toml")]
     machine: Option<PathBuf>,
-    /// Begins the model's random times
+    /// Seed of the model's random times
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 }
 
-/// What the figures take.
+/// Options of the figures.
 #[derive(clap::Args)]
 pub(crate) struct Figure {
     #[command(flatten)]
     options: Options,
-    /// Only these numbers of bootstraps, instead of 24 from 1 to 128; what the paper says of all of
-    /// them is then not judged
-    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
+    /// Only these numbers of bootstraps, instead of 24 from 1 to 128; the paper's statements about
+    /// all of them are then not checked
+    #[arg(
+        long,
+        value_name = "N,...",
+        value_delimiter = ',',
+        value_parser = clap::value_parser!(u32).range(1..=1024)
+    )]
     bootstraps: Vec<u32>,
 }
 
-/// A table and what must hold of it.
+/// A table with the statements that must hold of it.
 #[derive(Serialize)]
 struct Report<R: Serialize> {
     machine: String,
@@ -102,8 +107,8 @@ impl Command {
 }
 
 impl Options {
-    /// The machine, and whether it is the papers'. Before seconds are spent: a place for the picture
-    /// that cannot be written is said now.
+    /// The machine, and true if it is the papers'. Fails before seconds are spent if the picture
+    /// cannot be written.
     fn start(&self) -> Result<(Machine, bool)> {
         prepare(self.svg.as_deref())?;
         Ok(match &self.machine {

@@ -27,10 +27,10 @@ pub(crate) struct Args {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
-    /// Draw a picture there
+    /// Write a picture (SVG) to this file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Begins the model's random times
+    /// Seed of the model's random times
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 }

@@ -1,31 +1,27 @@
-//! A bench's figures: where they go, and how they are printed for people at a terminal.
+//! Files and forms that a measuring command is asked for.
 //!
-//! Why here: every bench is printed alike. Must stay true: losses and misses are printed like wins;
+//! Why here: every measuring command is asked alike. Must stay true:
 //! results alone go to standard output; a place that cannot be written is said before minutes are
 //! spent. Source: own.
 
-pub(crate) mod picture;
-
-use crate::{Outcome, output};
+use crate::output;
 use anyhow::Result;
 use serde::Serialize;
-use sidecore_measure::stats::{number, percent};
-use sidecore_measure::{Figures, markdown};
 use std::path::PathBuf;
 
 /// Files that a bench is asked for.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Files {
-    /// Write every sample there
+    /// Write every sample to this file (TSV)
     #[arg(long, value_name = "FILE")]
     tsv: Option<PathBuf>,
-    /// Draw the figures there
+    /// Draw the figures to this file (SVG)
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }
 
 impl Files {
-    /// Makes them, empty: to be called before anything is measured.
+    /// Creates the files, empty; call it before anything is measured.
     pub(crate) fn begin(&self) -> Result<()> {
         for path in [&self.tsv, &self.svg].into_iter().flatten() {
             output::file(path, "")?;
@@ -33,7 +29,7 @@ impl Files {
         Ok(())
     }
 
-    /// Fills them.
+    /// Writes the files' contents.
     pub(crate) fn write(
         &self,
         tsv: impl FnOnce() -> String,
@@ -49,7 +45,7 @@ impl Files {
     }
 }
 
-/// What a bench is asked for.
+/// Output form of a bench's report.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Outputs {
     /// Report in JSON on standard output
@@ -80,61 +76,11 @@ impl Outputs {
     }
 }
 
-/// How a bench ended with these failures.
-pub(crate) fn outcome(failures: &[String]) -> Outcome {
+/// The exit status of a bench with these failures.
+#[cfg(feature = "bench")]
+pub(crate) fn outcome(failures: &[String]) -> crate::Outcome {
     match failures.is_empty() {
-        true => Outcome::Done,
-        false => Outcome::Problem,
+        true => crate::Outcome::Done,
+        false => crate::Outcome::Problem,
     }
-}
-
-/// Prints ours beside the peers' and the papers'.
-pub(crate) fn print(figures: &Figures) -> Result<()> {
-    if !figures.peers.is_empty() {
-        output::line("\nbeside the peers (here : peer = ratio, spread of the ratio)")?;
-    }
-    for peer in &figures.peers {
-        let (metric, name) = (&peer.metric, &peer.name);
-        let (Some(here), Some(there), Some(ratio)) = (peer.here, peer.peer, peer.ratio) else {
-            output::line(&format!("  {metric}, {name}: {}", peer.note))?;
-            continue;
-        };
-        let (here, there) = (number(here), number(there));
-        let spread = percent(peer.spread.unwrap_or(0.0));
-        let wanted = markdown::wanted(peer.better, peer.target);
-        let standing = markdown::standing(peer).replace('*', "");
-        output::line(&format!(
-            "  {metric}\n    {here} : {there} {} ({name}) = {ratio:.2}, {spread}  {wanted} {}",
-            peer.unit, standing
-        ))?;
-    }
-    if !figures.rows.is_empty() {
-        output::line("\nbeside the papers (papers / here)")?;
-    }
-    for row in &figures.rows {
-        let show = |value: Option<f64>| value.map_or_else(|| "-".into(), number);
-        let met = match row.met {
-            None => String::new(),
-            Some(met) => {
-                let wanted = markdown::wanted(row.better, row.target);
-                format!("  {wanted} {}", if met { "met" } else { "missed" })
-            }
-        };
-        output::line(&format!(
-            "  {:<58} {:>8} / {:>8} {}{met}",
-            row.name,
-            show(row.paper),
-            show(row.here),
-            row.unit
-        ))?;
-    }
-    Ok(())
-}
-
-/// Prints what went wrong, if anything did.
-pub(crate) fn print_failures(figures: &Figures) -> Result<()> {
-    for failure in &figures.failures {
-        output::line(&format!("FAILED: {failure}"))?;
-    }
-    Ok(())
 }

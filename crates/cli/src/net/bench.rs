@@ -1,32 +1,29 @@
 //! `sidecore net bench`.
 //!
 //! Why here: arguments, printing and the picture; what is measured, and how, is in
-//! `sidecore_net::bench`.
+//! `sidecore_bench::net`.
 //! Must stay true: results alone go to standard output; Ctrl-C ends the run in order.
-
-mod picture;
 
 use crate::figures::Outputs;
 use crate::signals::{SIGHUP, SIGINT, SIGTERM, raise_on};
 use crate::{Outcome, figures, output};
 use anyhow::{Context, Result};
 use clap::builder::ValueParser;
-use sidecore_measure::stats::number;
-use sidecore_net::bench::report::Report;
-use sidecore_net::bench::{self, Config, Group, ROUNDS_MAX, markdown};
+use sidecore_bench::net::report::Report;
+use sidecore_bench::net::{self as bench, Config, Group, ROUNDS_MAX, markdown, picture};
 
 /// Arguments of `net bench`.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Beside every figure stands its ratio to a peer that ran in turns with it, and the paper's figure \
-where it has one. Peers of the kernel's are in network namespaces that end with the bench: they \
-need root, iperf3 and the other packages of scripts/setup; what is missing is said, and the rest \
-runs. Two cores are kept busy meanwhile.
+Beside every figure stands its ratio to a peer that was interleaved with it, and the paper's \
+figure where it has one. Peers of the kernel's are in network namespaces that end with the bench: \
+they need root, iperf3 and the other packages of scripts/setup; what is missing is said, and the \
+rest runs. Two cores are kept busy meanwhile.
 
 Exit status: 0 measured (also where a target was missed), 1 something failed or \
 answered wrongly, 2 could not run.")]
 pub(crate) struct Args {
-    /// Few rounds, short ones: under a minute; a taste, not a result
+    /// Few rounds, short ones: under a minute; a smoke run, not a result
     #[arg(long)]
     quick: bool,
     #[command(flatten)]
@@ -65,30 +62,9 @@ impl Args {
         };
         let report = bench::run(&config, cancel, &mut |line| eprintln!("{line}"))?;
         let files = &self.outputs.files;
-        files.write(|| report.tsv(), || picture::draw(&report))?;
-        self.outputs.print(&report, markdown::render, print)?;
+        files.write(|| report.tsv(), || Ok(picture::draw(&report)?))?;
+        let people = |report: &Report| output::line(markdown::people(report).trim_end());
+        self.outputs.print(&report, markdown::render, people)?;
         Ok(figures::outcome(&report.figures.failures))
     }
-}
-
-/// For people at a terminal.
-fn print(report: &Report) -> Result<()> {
-    for line in report.machine.lines() {
-        output::line(&line)?;
-    }
-    if report.quick {
-        output::line("quick run: few and short rounds, a taste and no result")?;
-    }
-    figures::print(&report.figures)?;
-    for curve in &report.curves {
-        output::line(&format!(
-            "\n{}, {} over {}",
-            curve.name, curve.unit, curve.over
-        ))?;
-        for point in &curve.points {
-            let (at, here) = (number(point.at), number(point.here));
-            output::line(&format!("  {at:>8}  {here:>8}"))?;
-        }
-    }
-    figures::print_failures(&report.figures)
 }

@@ -39,7 +39,7 @@ impl Args {
             let script = path.display().to_string();
             let text =
                 std::fs::read_to_string(path).with_context(|| format!("cannot read {script}"))?;
-            let row = match sidecore_net::drill::run(&script, &text) {
+            let row = match sidecore_net_drill::run(&script, &text) {
                 Ok(events) => Row {
                     script,
                     events,

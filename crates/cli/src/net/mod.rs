@@ -1,5 +1,6 @@
 //! `sidecore net`: the protocol stack.
 
+#[cfg(feature = "bench")]
 mod bench;
 mod drill;
 mod server;
@@ -7,6 +8,8 @@ mod status;
 mod up;
 
 use crate::Outcome;
+#[cfg(not(feature = "bench"))]
+use crate::no_bench as bench;
 use anyhow::Result;
 use clap::Subcommand;
 
@@ -24,7 +27,7 @@ pub(crate) enum Command {
     Http(server::Args),
     /// Let iperf3 measure a running stack, as an application of it.
     Iperf3(server::Args),
-    /// What a running stack does.
+    /// Statistics of a running stack.
     Status(status::Args),
     /// Measure the stack beside the kernel's and beside the paper, in one run.
     Bench(bench::Args),
@@ -34,7 +37,7 @@ pub(crate) enum Command {
 
 impl Command {
     pub(crate) fn run(self) -> Result<Outcome> {
-        use sidecore_net::servers::Service;
+        use sidecore_net_apps::Service;
         match self {
             Self::Up(args) => args.run(),
             Self::Echo(args) => args.run(Service::Echo),

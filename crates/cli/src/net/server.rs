@@ -2,9 +2,9 @@
 
 use crate::{Outcome, output, signals};
 use anyhow::{Context, Result};
-use sidecore_net::servers::{Service, serve};
 use sidecore_net::sock::client::{Client, ClientOptions};
-use sidecore_net::sock::control::default_socket;
+use sidecore_net::sock::control::find_socket;
+use sidecore_net_apps::{Service, serve};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
@@ -13,18 +13,25 @@ pub(crate) struct Args {
     /// The address and port to serve at; `0.0.0.0` or `[::]` for any address of the stack. Any
     /// address and the service's own port unless given.
     address: Option<SocketAddr>,
-    /// Where the stack is to be found.
+    /// The stack's socket.
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
+    #[command(flatten)]
+    server: crate::server::Server,
 }
 
 impl Args {
     pub(crate) fn run(self, service: Service) -> Result<Outcome> {
         let any = || SocketAddr::from((Ipv4Addr::UNSPECIFIED, service.port()));
         let address = self.address.unwrap_or_else(any);
-        let socket = self.socket.unwrap_or_else(default_socket);
+        let trust = self.server.trust();
+        let socket = self.socket.unwrap_or_else(|| find_socket(&trust));
         let stop = signals::raise_on(&[signals::SIGINT, signals::SIGTERM])?;
-        let mut client = Client::attach(&socket, &ClientOptions::default())?;
+        let options = ClientOptions {
+            trust,
+            ..ClientOptions::default()
+        };
+        let mut client = Client::attach(&socket, &options)?;
         let listening = || {
             // Nobody may read it: the server serves all the same.
             output::line(&format!("ready {address}")).ok();

@@ -2,15 +2,17 @@
 
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
-use sidecore_net::sock::client::status;
-use sidecore_net::sock::control::default_socket;
+use sidecore_net::sock::client::status_of;
+use sidecore_net::sock::control::find_socket;
 use std::path::PathBuf;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Where the stack is to be found.
+    /// The stack's socket.
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
+    #[command(flatten)]
+    server: crate::server::Server,
     /// Everything, as one JSON object.
     #[arg(long)]
     json: bool,
@@ -21,8 +23,9 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
-        let socket = self.socket.unwrap_or_else(default_socket);
-        let text = status(&socket)?;
+        let trust = self.server.trust();
+        let socket = self.socket.unwrap_or_else(|| find_socket(&trust));
+        let text = status_of(&socket, &trust)?;
         let status: serde_json::Value =
             serde_json::from_str(&text).context("the stack's status is no JSON")?;
         if self.json {
@@ -51,7 +54,8 @@ impl Args {
             number(&stack["searches"]),
         ))?;
         output::line(&format!(
-            "losses         {} segments sent again, {} repairs ({} needless), {} timeouts, {} probes",
+            "losses         {} segments sent again, {} repairs ({} needless), {} timeouts, \
+             {} probes",
             number(&stack["retransmitted"]),
             number(&stack["recoveries"]),
             number(&stack["undone"]),
@@ -66,7 +70,8 @@ impl Args {
             number(&stack["bad_checksums"]),
         ))?;
         output::line(&format!(
-            "fragments      {} received, {} packets put together, {} not ({} late); {} packets sent in {}",
+            "fragments      {} received, {} packets put together, {} not ({} late); \
+             {} packets sent in {}",
             number(&stack["fragments_received"]),
             number(&stack["packets_reassembled"]),
             number(&stack["reassemblies_late"])

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(crate) struct Args {
     /// The configuration, a TOML file; docs/net.md lists what may be written in it
     config: PathBuf,
-    /// Where applications attach, instead of where the configuration says.
+    /// Socket for applications, instead of the configuration's.
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 }

@@ -1,28 +1,26 @@
 //! `sidecore offload bench`.
 //!
 //! Why here: arguments, printing and the picture; what is measured, and how, is in
-//! `sidecore_offload::bench`.
+//! `sidecore_bench::offload`.
 //! Must stay true: results alone go to standard output; Ctrl-C ends the run in order.
-
-mod picture;
 
 use crate::figures::{self, Files};
 use crate::signals::{SIGHUP, SIGINT, SIGTERM, raise_on};
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
-use sidecore_offload::bench::{self, Config, Group, tables};
+use sidecore_bench::offload::{self as bench, Config, Group, picture, tables};
 
 /// Arguments of `offload bench`.
 #[derive(clap::Args)]
 #[command(after_help = "\
-All contestants of a group run in turns in the same rounds, so that a ratio is of one moment of one \
-machine. Engines of the scheduling rows are virtual: they take their 96 us without a core. What \
-this machine lacks (a second core, a compiler with OpenMP) is said, and the rest runs.
+The candidates of a group are interleaved in the same rounds, so that a ratio is of one moment of \
+one machine. Engines of the scheduling rows are virtual: they take their 96 us without a core. \
+What this machine lacks (a second core, a compiler with OpenMP) is said, and the rest runs.
 
 Exit status: 0 measured (also where a target was missed), 1 something failed or \
 answered wrongly, 2 could not run.")]
 pub(crate) struct Args {
-    /// Few rounds, short ones: under 20 seconds; a taste, not a result
+    /// Few rounds, short ones: under 20 seconds; a smoke run, not a result
     #[arg(long)]
     quick: bool,
     /// Report in JSON on standard output
@@ -32,7 +30,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "GROUP,...", value_delimiter = ',')]
     only: Vec<Group>,
     /// Numbers of workers in group edtlp, 1 to 64 [default: 1 to 8; with --quick 1, 4, 8]
-    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, value_name = "N,...", value_delimiter = ',')]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=64))]
     workers: Vec<u16>,
     #[command(flatten)]
     files: Files,
@@ -55,13 +54,13 @@ impl Args {
             scratch: scratch.path().to_owned(),
         };
         let report = bench::run(&config, cancel, &mut |line| eprintln!("{line}"))?;
-        let draw = || picture::draw(&report);
+        let draw = || Ok(picture::draw(&report)?);
         self.files.write(|| report.tsv(), draw)?;
         if self.json {
             output::json(&report)?;
         } else {
             output::line(tables::render(&report).trim_end())?;
         }
-        Ok(figures::outcome(&report.failures))
+        Ok(figures::outcome(&report.figures.failures))
     }
 }

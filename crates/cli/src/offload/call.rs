@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use sidecore_block::served::InflateFrame;
 use sidecore_measure::stats::median;
 use sidecore_offload::client::{Args as CallArgs, Buffer, Client, ClientOptions};
-use sidecore_offload::daemon::default_socket;
+use sidecore_offload::daemon::find_socket;
 use sidecore_offload::served::Registry;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -16,8 +16,8 @@ use std::time::Instant;
 /// Arguments of `offload call`.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Kernels: empty, echo, sum_f64, xxh3, spin_us, inflate_frame; what their words mean is in \
-docs/daemon.md.
+Kernels: empty, echo, sum_f64, xxh3, inflate_frame (and spin_us of a daemon with --spin-us); what \
+their words mean is in docs/daemon.md.
 
 Exit status: 0 called, 1 the kernel failed, 2 could not run.")]
 pub(crate) struct Args {
@@ -33,18 +33,27 @@ pub(crate) struct Args {
     /// Bytes of output that it may put; they are thrown away
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = crate::size::parse)]
     output: u64,
-    /// Call so often
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    /// Number of calls
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
     count: u64,
-    /// The daemon's socket [default: as `sidecore daemon` chooses it]
+    /// The daemon's socket [default: the own user's, else /run/sidecore/daemon.sock]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
+    #[command(flatten)]
+    server: crate::server::Server,
 }
 
 impl Args {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
-        let socket = self.socket.clone().unwrap_or_else(default_socket);
+        let trust = self.server.trust();
+        let socket = self.socket.clone();
+        let socket = socket.unwrap_or_else(|| find_socket(&trust));
         let bytes = match &self.input {
             None => None,
             Some(path) => {
@@ -53,7 +62,8 @@ impl Args {
             }
         };
         let mut options = ClientOptions {
-            registry: Registry::builtin().with::<InflateFrame>()?,
+            registry: Registry::with_spin_us().with::<InflateFrame>()?,
+            trust,
             ..ClientOptions::default()
         };
         // Room for both, and for what the arena keeps of itself.

@@ -1,10 +1,14 @@
-//! `sidecore offload …`: how work gets to engines, measured.
+//! `sidecore offload ...`: benchmarks of off-loading, and calls by hand.
 
+#[cfg(feature = "bench")]
 mod bench;
 mod call;
+#[cfg(feature = "bench")]
 mod peer;
 
 use crate::Outcome;
+#[cfg(not(feature = "bench"))]
+use crate::no_bench as bench;
 use anyhow::Result;
 use clap::Subcommand;
 
@@ -16,6 +20,7 @@ pub(crate) enum Command {
     /// Call a kernel of a daemon, to try it out.
     Call(call::Args),
     /// Another process of the bench; it starts these itself.
+    #[cfg(feature = "bench")]
     #[command(hide = true)]
     Peer(peer::Args),
 }
@@ -26,6 +31,7 @@ impl Command {
         match self {
             Self::Bench(args) => args.run(),
             Self::Call(args) => args.run(),
+            #[cfg(feature = "bench")]
             Self::Peer(args) => args.run(),
         }
     }

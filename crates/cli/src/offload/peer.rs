@@ -2,12 +2,12 @@
 
 use crate::Outcome;
 use anyhow::Result;
-use sidecore_offload::bench;
+use sidecore_bench::offload as bench;
 
 /// Arguments of `offload peer`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// What to be, as the bench writes it.
+    /// Role to play, in the bench's notation.
     #[arg(value_name = "ROLE")]
     role: String,
 }

@@ -1,12 +1,11 @@
 //! This program, run once more with other words.
 //!
 //! Why here: a part's result must be what a person gets who types its command, and a part that
-//! crashes must not take the page with it.
-//! Must stay true: whatever it says is read to the end, so that it never waits for us; it is told to
-//! end by SIGTERM (SIGINT may be ignored where jobs run in the background), so that it undoes what it
-//! did, and is killed only if it does not; it has a process group of its own, so that Ctrl-C reaches it
-//! once, from here; where this program is killed, the kernel tells it to end.
-//! Called from one thread, which lives until the program ends.
+//! crashes must not take the page with it. Must stay true: whatever it says is read to the end, so
+//! that it never waits for us; it is told to end by SIGTERM (SIGINT may be ignored where jobs run
+//! in the background), so that it undoes what it did, and is killed only if it does not; it has a
+//! process group of its own, so that Ctrl-C reaches it once, from here; where this program is
+//! killed, the kernel tells it to end. Called from one thread, which lives until the program ends.
 
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
@@ -21,22 +20,22 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How it ended.
+/// End of a child process.
 pub(super) enum Ended {
-    /// With a result.
+    /// It gave a result.
     Answered {
-        /// What went wrong though there is one.
+        /// Problem that it reported although it gave a result.
         problem: Option<String>,
         /// The JSON object.
         report: Value,
     },
-    /// Without, and why.
+    /// It gave none, for this reason.
     Failed(String),
-    /// Because this program is told to end.
+    /// It was stopped, because this program was asked to end.
     Stopped,
 }
 
-/// Running.
+/// A running child process.
 pub(super) struct Child {
     process: std::process::Child,
     said: Receiver<String>,
@@ -141,7 +140,7 @@ impl Child {
         Ok(judge(status, &output, &last))
     }
 
-    /// The child alone; with KILL all that it started and left in its group.
+    /// Signals the child alone; KILL goes to its whole process group.
     fn signal(&self, signal: Signal) {
         let Some(pid) = Pid::from_raw(self.process.id() as i32) else {
             return;
@@ -154,7 +153,7 @@ impl Child {
     }
 }
 
-/// What an ended process came to. `last` is the last that it said.
+/// Result of an ended process. `last` is the last line that it printed.
 fn judge(status: ExitStatus, output: &[u8], last: &str) -> Ended {
     let said = match last.trim() {
         "" => String::new(),
@@ -178,7 +177,7 @@ fn judge(status: ExitStatus, output: &[u8], last: &str) -> Ended {
     }
 }
 
-/// What a command says of itself that failed.
+/// Failures that a command's report lists.
 pub(super) fn failures(report: &Value) -> Option<String> {
     let failures = report["failures"].as_array()?;
     let failures: Vec<&str> = failures.iter().filter_map(Value::as_str).collect();

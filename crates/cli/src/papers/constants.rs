@@ -1,4 +1,4 @@
-//! What this program is built with, where a document has a figure for it.
+//! Constants of this program that a document has a figure for.
 //!
 //! Why here: these are asked of the code itself, so that the page cannot say what is no longer so.
 //! Must stay true: nothing is measured here; each row names what it was asked of.
@@ -60,7 +60,8 @@ fn mgps() -> [Value; 3] {
     ]
 }
 
-/// The width that MGPS comes to with so many tasks, and after how many departures it changed.
+/// Width that MGPS settles on with `tasks` tasks, and the number of departures after which it
+/// changed.
 fn settled(tasks: u32) -> (u32, u32) {
     let mut policy = Mgps::default();
     let begins = policy.width();

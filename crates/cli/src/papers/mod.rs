@@ -26,18 +26,19 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// Arguments of `papers`.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Takes up to 20 minutes on two cores, with --quick 3; `--list` names the commands that it runs, and each \
-of them can be run alone. Results of finished ones are kept below $XDG_CACHE_HOME/sidecore/papers \
-(or ~/.cache) and used again by the same program on the same machine, so that after Ctrl-C \
-the same command goes on. A run waits while another one measures. As root more can be measured.
+Takes up to 20 minutes on two cores, with --quick 3; `--list` names the commands that it runs, and \
+each of them can be run alone. Results of finished ones are kept below \
+$XDG_CACHE_HOME/sidecore/papers (or ~/.cache) and used again by the same program on the same \
+machine, so that after Ctrl-C the same command goes on. A run waits while another one measures. As \
+root more can be measured.
 
 Exit status: 0 the page is made, also where rows say why they have no figure; 1 it is made, but a \
 command failed or a statement of the model does not hold; 2 it could not be made; 130 stopped.")]
 pub(crate) struct Args {
-    /// Where the page goes; - is standard output [default: report.html, with --json nowhere]
+    /// File for the page; - is standard output [default: report.html, with --json none]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Short runs: three minutes on two cores; a taste, not a result
+    /// Short runs: three minutes on two cores; a smoke run, not a result
     #[arg(long)]
     quick: bool,
     /// Report in JSON on standard output
@@ -55,15 +56,15 @@ pub(crate) struct Args {
     /// Name the parts, their commands and what is kept, and do nothing
     #[arg(long)]
     list: bool,
-    /// Where results of finished parts are kept
+    /// Directory for results of finished parts
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// Results older than so many hours are not used again
+    /// Age in hours beyond which results are not used again
     #[arg(long, value_name = "N", default_value_t = 168)]
     max_age_hours: u64,
 }
 
-/// What a run knows and has.
+/// Options, catalogue and state of one run.
 struct Run<'a> {
     args: &'a Args,
     catalogue: &'a Catalogue,
@@ -73,7 +74,7 @@ struct Run<'a> {
     stop: Arc<AtomicBool>,
 }
 
-/// What `--json` prints.
+/// The JSON object of `--json`.
 #[derive(Serialize)]
 struct Json<'a> {
     machine: &'a Machine,
@@ -133,7 +134,7 @@ impl Args {
         run.finish(&results, target.as_deref())
     }
 
-    /// Where the page goes, if anywhere.
+    /// File for the page, if any.
     fn target(&self) -> Option<PathBuf> {
         let by_default = (!self.json && !self.list).then(|| PathBuf::from("report.html"));
         self.output.clone().or(by_default)
@@ -154,6 +155,12 @@ impl Args {
             None => bail!("neither XDG_CACHE_HOME nor HOME is set; name a place with --state DIR"),
         }
     }
+}
+
+/// False for a part that is a bench, in a program that was built without the benches.
+fn in_this_program(part: &Part) -> bool {
+    let is_bench = |words: &str| words.split(' ').nth(1) == Some("bench");
+    cfg!(feature = "bench") || !part.words(false).is_some_and(is_bench)
 }
 
 impl Run<'_> {
@@ -201,7 +208,7 @@ impl Run<'_> {
         Ok(Outcome::Done)
     }
 
-    /// What every part came to; none if it was stopped.
+    /// Results of all parts; none if the run was stopped.
     fn results(&self) -> Result<Option<Results>> {
         let mut results = Results::new();
         let _lock = match self.args.no_run {
@@ -222,6 +229,9 @@ impl Run<'_> {
                 Ok(kept) => Found::Kept(Box::new(kept)),
                 Err(why) if !self.runs(part) => Found::Missing {
                     why: format!("{why}, and this run was asked not to measure it"),
+                },
+                Err(_) if !in_this_program(part) => Found::Missing {
+                    why: "the benches are not part of this program".to_owned(),
                 },
                 Err(_) => {
                     left.push(part);
@@ -255,7 +265,7 @@ impl Run<'_> {
         Ok(Some(results))
     }
 
-    /// Whether this run may run `part`.
+    /// True if this run may run `part`.
     fn runs(&self, part: &Part) -> bool {
         let only = &self.args.only;
         !self.args.no_run && (only.is_empty() || only.contains(&part.id))
@@ -270,7 +280,8 @@ impl Run<'_> {
             }
             if !said {
                 eprintln!(
-                    "another `sidecore papers` measures and keeps its results in {}; waiting for it",
+                    "another `sidecore papers` measures and keeps its results in {}; \
+                     waiting for it",
                     self.store.directory().display()
                 );
                 said = true;
@@ -425,7 +436,7 @@ fn part_json<'a>(part: &'a Part, results: &'a Results, quick: bool) -> PartJson<
     }
 }
 
-/// Says now what would keep the page from being written in twenty minutes.
+/// Fails now if the page could not be written in twenty minutes.
 fn writable(target: &Path) -> Result<()> {
     if target == Path::new("-") || is_special(target) {
         return Ok(());
@@ -462,7 +473,7 @@ fn is_special(target: &Path) -> bool {
         .is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir())
 }
 
-/// Names the program so that another build of it has another name.
+/// Identity of the program's file: another build of it has another one.
 fn fingerprint(program: &Path) -> Result<String> {
     let metadata = program.metadata().context("cannot look at this program")?;
     let changed = metadata.modified()?.duration_since(UNIX_EPOCH);
@@ -480,6 +491,6 @@ fn unix_s() -> u64 {
 }
 
 const POLL: Duration = Duration::from_millis(100);
-/// A part may take so many times what it takes on an idle machine, and so much more.
+/// Time limit of a part: [`LIMIT_LEAST_S`] plus this many times its expected time.
 const LIMIT_TIMES: u64 = 20;
 const LIMIT_LEAST_S: u64 = 300;

@@ -1,4 +1,4 @@
-//! How far a run of `papers` is, on standard error.
+//! Progress of a run of `papers`, on standard error.
 //!
 //! Why here: twenty minutes without a word look like a hang. On a terminal a line moves; elsewhere
 //! each part is a line or two.
@@ -15,12 +15,12 @@ pub(super) struct Progress {
     what: String,
     began: Instant,
     expected_s: u32,
-    /// Of the parts after it.
+    /// Expected duration of the parts after it, in seconds.
     later_s: u32,
 }
 
 impl Progress {
-    /// Over so many parts, which should take so many seconds in all.
+    /// Progress over `parts` parts that should take `expected_s` seconds in all.
     pub(super) fn new(parts: usize, expected_s: u32) -> Self {
         let bar = output::progress(u64::from(expected_s.max(1)));
         if let Ok(style) = ProgressStyle::with_template("[{bar:24}] {wide_msg}") {
@@ -49,7 +49,7 @@ impl Progress {
         ));
     }
 
-    /// Now and then, with what the part says.
+    /// Redraws the line; called now and then, with the part's last output.
     pub(super) fn tick(&mut self, said: Option<&str>) {
         let elapsed_s = self.began.elapsed().as_secs() as u32;
         let left_s = self.later_s + self.expected_s.saturating_sub(elapsed_s);

@@ -6,15 +6,29 @@ use super::common;
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use clap::Subcommand;
-use sidecore_phylo::bench::{KernelRow, kernels, traversal};
+use sidecore_bench::phylo::{KernelRow, kernels, traversal};
 use sidecore_phylo::kernel::Isa;
 use sidecore_phylo::msa::{Alphabet, Patterns};
 use sidecore_phylo::tree::Tree;
 use std::path::PathBuf;
 
-/// What can be measured.
+/// Arguments of `phylo bench`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+impl Args {
+    /// Runs the command.
+    pub(crate) fn run(self) -> Result<Outcome> {
+        self.command.run()
+    }
+}
+
+/// The benchmarks.
 #[derive(Subcommand)]
-pub(crate) enum Command {
+enum Command {
     /// The likelihood kernels on one core.
     Kernels(Kernels),
     /// Bootstraps in numbers that do and do not suit the engines, under each policy
@@ -23,7 +37,7 @@ pub(crate) enum Command {
 
 /// Arguments of `phylo bench kernels`.
 #[derive(clap::Args)]
-pub(crate) struct Kernels {
+struct Kernels {
     /// Measure full traversals of this alignment only (DNA; proteins with --protein)
     #[arg(long, value_name = "FILE", requires = "tree")]
     msa: Option<PathBuf>,
@@ -45,8 +59,7 @@ pub(crate) struct Kernels {
 }
 
 impl Command {
-    /// Runs the command.
-    pub(crate) fn run(self) -> Result<Outcome> {
+    fn run(self) -> Result<Outcome> {
         let args = match self {
             Self::Kernels(args) => args,
             Self::Grain(args) => return args.run(),

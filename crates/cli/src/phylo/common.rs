@@ -1,28 +1,53 @@
 //! Files that the commands read: alignments, trees, models, partitions.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
+use sidecore_offload::PoolConfig;
 use sidecore_phylo::likelihood::PartOptions;
-use sidecore_phylo::model::{Model, ModelName};
-use sidecore_phylo::msa::{Alignment, Patterns, partitions};
+use sidecore_phylo::model::{ModelName, ScalerName};
+use sidecore_phylo::msa::{Alignment, Findings, MsaError, Patterns, partitions};
 use sidecore_phylo::newick::Newick;
 use std::path::Path;
 
-/// Reads an alignment and says on standard error what is odd about it.
+/// An alignment with the partitions that it is cut into.
+pub(super) struct Data {
+    /// The sequences as they were read.
+    pub(super) alignment: Alignment,
+    /// Patterns and model of each partition.
+    pub(super) parts: Vec<PartOptions>,
+    /// The partitions' names.
+    pub(super) part_names: Vec<String>,
+    /// Columns and sequences without a character, repeated sequences.
+    pub(super) findings: Findings,
+}
+
+impl Data {
+    /// Reads an alignment and cuts it into one partition of `model`, or those of the file that this
+    /// names. Oddities are warned of on standard error, a line for each kind.
+    pub(super) fn read(msa: &Path, model: &str) -> Result<Self> {
+        let shown = msa.display();
+        let alignment = alignment(msa)?;
+        let (parts, part_names) = match Path::new(model).is_file() {
+            true => parts_of_file(&alignment, msa, model)?,
+            false => (vec![whole(&alignment, msa, model)?], vec!["all".to_owned()]),
+        };
+        let findings = Findings::of(&alignment, parts.iter().map(|part| &part.patterns));
+        for warning in findings.warnings(&alignment) {
+            tracing::warn!("{shown}: {warning}");
+        }
+        Ok(Self {
+            alignment,
+            parts,
+            part_names,
+            findings,
+        })
+    }
+}
+
+/// Reads an alignment.
 pub(super) fn alignment(path: &Path) -> Result<Alignment> {
     let shown = path.display();
     let bytes = std::fs::read(path).with_context(|| format!("cannot read {shown}"))?;
-    let alignment = Alignment::parse(&bytes).with_context(|| shown.to_string())?;
-    let warnings = alignment.check();
-    for warning in warnings.iter().take(WARNINGS_MAX) {
-        tracing::warn!("{shown}: {warning}");
-    }
-    if warnings.len() > WARNINGS_MAX {
-        tracing::warn!(
-            "{shown}: {} more such warnings",
-            warnings.len() - WARNINGS_MAX
-        );
-    }
-    Ok(alignment)
+    Alignment::parse(&bytes).with_context(|| shown.to_string())
 }
 
 /// Reads a file with exactly one tree.
@@ -39,38 +64,84 @@ pub(super) fn model_name(text: &str) -> Result<ModelName> {
     })?)
 }
 
-/// The partitions of an alignment: one of `model`, or those of the file that it names.
-pub(super) fn parts(alignment: &Alignment, model: &str) -> Result<Vec<PartOptions>> {
-    let part = |patterns: Patterns, name: ModelName| PartOptions {
-        model: Model::new(name, &patterns),
-        patterns,
-        scale: 1.0,
-    };
-    if !Path::new(model).is_file() {
-        let name = model_name(model)?;
-        let patterns = Patterns::new(alignment, name.alphabet())?;
-        return Ok(vec![part(patterns, name)]);
-    }
-    let text = std::fs::read_to_string(model).with_context(|| format!("cannot read {model}"))?;
-    let lines = partitions::parse(&text, alignment.sites()).with_context(|| model.to_owned())?;
-    let made = lines.into_iter().map(|line| {
-        let name = model_name(&line.model).with_context(|| format!("{model}: {}", line.name))?;
-        let patterns = Patterns::of_sites(alignment, name.alphabet(), line.sites)
-            .with_context(|| format!("{model}: {}", line.name))?;
-        Ok(part(patterns, name))
-    });
-    made.collect()
+/// All sites under one model.
+fn whole(alignment: &Alignment, msa: &Path, model: &str) -> Result<PartOptions> {
+    let name = model_name(model).with_context(|| {
+        match model.contains(['.', '/']) && !model.contains('{') {
+            true => format!("--model {model} is no file that is there, and no model"),
+            false => format!("--model {model}"),
+        }
+    })?;
+    ensure!(
+        name.scaler == ScalerName::None,
+        "--model {model}: +B scales a partition's lengths against those of the others; \
+         leave it out, or name a file of partitions"
+    );
+    let patterns = Patterns::new(alignment, name.alphabet());
+    let patterns = patterns.with_context(|| msa.display().to_string())?;
+    Ok(PartOptions::new(name, patterns))
 }
 
-/// How many engines to start: those asked for, or one for each core.
+/// The partitions that a file's lines name, and their names.
+fn parts_of_file(
+    alignment: &Alignment,
+    msa: &Path,
+    path: &str,
+) -> Result<(Vec<PartOptions>, Vec<String>)> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
+    let lines = partitions::parse(&text, alignment.sites()).with_context(|| path.to_owned())?;
+    let (mut parts, mut names) = (Vec::new(), Vec::new());
+    for line in lines {
+        let name = model_name(&line.model).with_context(|| format!("{path}: {}", line.name))?;
+        let patterns = Patterns::of_sites(alignment, name.alphabet(), line.sites)
+            .with_context(|| format!("{}, partition {}", msa.display(), line.name))?;
+        parts.push(PartOptions::new(name, patterns));
+        names.push(line.name);
+    }
+    let has = |wanted: fn(&ScalerName) -> bool| {
+        let mut scalers = parts
+            .iter()
+            .map(|part: &PartOptions| part.model.name().scaler);
+        scalers.any(|scaler| wanted(&scaler))
+    };
+    ensure!(
+        parts.len() > 1 || !has(is_fitted) && !has(is_given),
+        "{path}: +B scales a partition's lengths against those of the others, and there are none: \
+         leave it out"
+    );
+    ensure!(
+        !has(is_fitted) || !has(is_given),
+        "{path}: some partitions have a scaler to be fitted (+B), others a given one (+B{{…}}): \
+         write one kind"
+    );
+    ensure!(
+        parts.iter().any(|part| !part.patterns.is_undetermined()),
+        "{}: {}",
+        msa.display(),
+        MsaError::Undetermined
+    );
+    Ok((parts, names))
+}
+
+/// True of `+B` without a value.
+pub(super) fn is_fitted(scaler: &ScalerName) -> bool {
+    *scaler == ScalerName::Fitted
+}
+
+/// True of `+B{…}`.
+pub(super) fn is_given(scaler: &ScalerName) -> bool {
+    matches!(scaler, ScalerName::Given(_))
+}
+
+/// Engines to start: as many as asked for, or one for each core as far as a pool goes. A pool
+/// refuses more than it can have, and says how many that is.
 pub(super) fn engines(asked: Option<u16>) -> Result<usize> {
     match asked {
         Some(engines) => Ok(engines.into()),
         None => match std::thread::available_parallelism() {
-            Ok(cores) => Ok(cores.get().min(64)),
+            // A pool's own default stops at its most.
+            Ok(cores) => Ok(cores.get().min(PoolConfig::default().engines)),
             Err(error) => bail!("cannot count this machine's cores: {error}; give --engines"),
         },
     }
 }
-
-const WARNINGS_MAX: usize = 10;

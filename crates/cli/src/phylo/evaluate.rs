@@ -1,10 +1,11 @@
 //! `sidecore phylo evaluate`.
 
-use super::common;
+use super::common::{self, Data};
 use crate::{Outcome, output};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use sidecore_offload::Pool;
-use sidecore_phylo::likelihood::{LENGTH_MIN, Lengths, Likelihood, Options};
+use sidecore_phylo::likelihood::{LENGTH_MIN, Lengths, Likelihood, Options, PartOptions};
+use sidecore_phylo::model::ScalerName;
 use sidecore_phylo::runner::{Runner, Serial, pool_config};
 use sidecore_phylo::tree::Tree;
 use sidecore_sched::Equi;
@@ -17,8 +18,9 @@ use std::time::Instant;
 #[command(after_help = "\
 A model is written as RAxML-NG writes it: `GTR+G`, `HKY+F+I`, `LG+G4`; values in braces are fixed: \
 `GTR{1/2/1/1/2/1}+FU{0.3/0.2/0.2/0.3}+G4m{0.5}`. What has no fixed value is counted (+F), fitted \
-(--opt all) or stays at its start. A file of lines `MODEL, NAME = 1-500` makes partitions. Exit \
-status: 0 done, 2 something cannot be read or does not go together.")]
+(--opt all) or stays at its start. A file of lines `MODEL, NAME = 1-500` makes partitions; `+B` \
+fits a partition's scaler, `DNA` is GTR+F+G. Exit status: 0 done, 2 something cannot be read or \
+does not go together.")]
 pub(crate) struct Args {
     /// Alignment: PHYLIP, FASTA or NEXUS
     #[arg(long, value_name = "FILE")]
@@ -29,23 +31,25 @@ pub(crate) struct Args {
     /// Model, or file of partitions
     #[arg(long, value_name = "MODEL|FILE")]
     model: String,
-    /// What is fitted: nothing, branch lengths, or these and the model's free parameters
+    /// Parameters to fit: none, branch lengths, or these and the model's free parameters
     #[arg(long, value_enum, default_value = "none")]
     opt: Fit,
-    /// How partitions share branch lengths: all alike, or each with a factor of its own
-    #[arg(long, value_enum, default_value = "linked")]
-    brlen: Share,
+    /// Branch lengths of partitions: all alike, or each with a factor of its own; linked
+    /// unless given, or a partition's model has +B
+    #[arg(long, value_enum)]
+    brlen: Option<Share>,
     /// Stop fitting when a round gains less than this in log-likelihood
     #[arg(long, value_name = "GAIN", default_value = "0.001", value_parser = gain)]
     epsilon: f64,
-    /// Write each site's log-likelihood to this file, one a line
+    /// Write each site's log-likelihood to this file: line N is column N of the alignment; 0 where
+    /// no taxon has a character
     #[arg(long, value_name = "FILE")]
     site_lnl: Option<PathBuf>,
     /// Write the tree with the lengths used to this file
     #[arg(long, value_name = "FILE")]
     tree_out: Option<PathBuf>,
-    /// How many engines share the loops; one for each core unless given
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    /// Number of engines that share the loops; one for each core unless given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     engines: Option<u16>,
     /// Report in JSON on standard output
     #[arg(long)]
@@ -89,9 +93,13 @@ impl Args {
 
     fn with(&self, runner: impl Runner, engines: usize) -> Result<Outcome> {
         let began = Instant::now();
-        let alignment = common::alignment(&self.msa)?;
-        let msa = || self.msa.display().to_string();
-        let parts = common::parts(&alignment, &self.model).with_context(msa)?;
+        let Data {
+            alignment,
+            parts,
+            findings,
+            ..
+        } = Data::read(&self.msa, &self.model)?;
+        self.check_scalers(&parts)?;
         let newick = common::newick(&self.tree)?;
         let tree = Tree::from_newick(&newick, alignment.names())
             .with_context(|| self.tree.display().to_string())?;
@@ -103,7 +111,7 @@ impl Args {
             tracing::warn!("{short} branches are shorter than {LENGTH_MIN}: set to that");
         }
         let mut likelihood = Likelihood::partitioned(tree, parts, runner, Options::default())?;
-        if self.brlen == Share::Scaled {
+        if self.brlen == Some(Share::Scaled) {
             likelihood.set_lengths(Lengths::Scaled);
         }
         let lnl = match self.opt {
@@ -126,12 +134,15 @@ impl Args {
         let models: Vec<String> = likelihood
             .parts()
             .iter()
-            .map(|part| part.model().to_string())
+            .map(|part| part.model_text())
             .collect();
         let report = Json {
             lnl,
             taxa: alignment.names().len(),
             sites: alignment.sites(),
+            undetermined_sites: findings.undetermined_sites.len(),
+            undetermined_taxa: findings.undetermined_taxa.len(),
+            identical_taxa: findings.identical_taxa.len(),
             patterns: likelihood
                 .parts()
                 .iter()
@@ -152,11 +163,8 @@ impl Args {
             return Ok(Outcome::Done);
         }
         output::line(&format!("log-likelihood  {lnl:.6}"))?;
-        for (model, scale) in report.models.iter().zip(&report.scales) {
-            output::line(&match self.brlen {
-                Share::Linked => format!("model           {model}"),
-                Share::Scaled => format!("model           {model}, lengths times {scale:.6}"),
-            })?;
+        for model in &report.models {
+            output::line(&format!("model           {model}"))?;
         }
         output::line(&format!(
             "alignment       {} taxa, {} sites, {} patterns",
@@ -167,11 +175,36 @@ impl Args {
     }
 }
 
+impl Args {
+    /// Refuses `--brlen` where it contradicts the partitions' `+B`.
+    fn check_scalers(&self, parts: &[PartOptions]) -> Result<()> {
+        let has = |wanted: fn(&ScalerName) -> bool| {
+            parts.iter().any(|part| wanted(&part.model.name().scaler))
+        };
+        ensure!(
+            self.brlen != Some(Share::Linked) || !has(common::is_fitted),
+            "{}: +B scales lengths, --brlen linked does not: leave out one of them",
+            self.model
+        );
+        ensure!(
+            self.brlen != Some(Share::Scaled) || !has(common::is_given),
+            "{}: --brlen scaled would fit the scalers that +B{{…}} gives: leave out one of them",
+            self.model
+        );
+        Ok(())
+    }
+}
+
 #[derive(serde::Serialize)]
 struct Json {
     lnl: f64,
     taxa: usize,
+    /// All columns of the file.
     sites: usize,
+    /// Of these, those in which no taxon has a character: they are left out.
+    undetermined_sites: usize,
+    undetermined_taxa: usize,
+    identical_taxa: usize,
     patterns: usize,
     models: Vec<String>,
     scales: Vec<f64>,

@@ -1,5 +1,6 @@
 //! `sidecore phylo`: one file a command.
 
+#[cfg(feature = "bench")]
 mod bench;
 mod common;
 mod compare;
@@ -9,6 +10,8 @@ mod simulate;
 mod support;
 
 use crate::Outcome;
+#[cfg(not(feature = "bench"))]
+use crate::no_bench as bench;
 use anyhow::Result;
 use clap::Subcommand;
 
@@ -23,11 +26,10 @@ pub(crate) enum Command {
     Support(support::Args),
     /// Evolve an alignment along a tree.
     Simulate(simulate::Args),
-    /// How far two trees are apart.
+    /// Distances of two trees.
     Compare(compare::Args),
     /// Measure on this machine.
-    #[command(subcommand)]
-    Bench(bench::Command),
+    Bench(bench::Args),
 }
 
 impl Command {
@@ -39,7 +41,7 @@ impl Command {
             Self::Support(args) => args.run(),
             Self::Simulate(args) => args.run(),
             Self::Compare(args) => args.run(),
-            Self::Bench(command) => command.run(),
+            Self::Bench(args) => args.run(),
         }
     }
 }

@@ -1,25 +1,27 @@
 //! `sidecore phylo search`.
 
-mod place;
 mod progress;
+mod role;
 mod setup;
 
+use super::common;
 use super::support::Support;
 use crate::signals::{SIGINT, SIGTERM, raise_on};
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
-use place::Place;
 use progress::Progress;
+use role::Role;
 use setup::Setup;
 use sidecore_offload::Pool;
-use sidecore_phylo::analysis::foreman::Ended;
+use sidecore_phylo::analysis::coordinator::Ended;
 use sidecore_phylo::analysis::plan::{Kind, Ledger};
+use sidecore_phylo::io::files::{Files, SUPPORT, SUPPORT_TBE};
+use sidecore_phylo::io::ranks::Member;
+use sidecore_phylo::io::run::Run;
+use sidecore_phylo::msa::Findings;
 use sidecore_phylo::newick::Newick;
 use sidecore_phylo::runner::pool_config;
 use sidecore_phylo::support::Reference;
-use sidecore_phylo::ways::files::{Files, SUPPORT, SUPPORT_TBE};
-use sidecore_phylo::ways::ranks::Member;
-use sidecore_phylo::ways::run::Run;
 use sidecore_sched::Policy;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -27,25 +29,30 @@ use std::time::{Duration, Instant};
 /// Arguments of `phylo search`.
 #[derive(clap::Args)]
 #[command(after_help = "\
-One seed, one result: engines, policy and interruptions change nothing but the time. A run that was \
-ended by a signal, or killed, goes on where it was when the same command is given again; more starts \
-or bootstraps may be asked for then. PREFIX.bestTree, .bestModel, .mlTrees, .startTrees, .bootstraps, \
-.support, .supportTBE, .log and .ckp are written. Exit status: 0 done, 2 something cannot be read, \
-written or does not go together, 130 stopped by a signal.")]
+One seed, one result: engines, policy and interruptions change nothing but the time. A run that \
+was ended by a signal, or killed, goes on where it was when the same command is given again; more \
+starts or bootstraps may be asked for then. PREFIX.bestTree, .bestModel, .mlTrees, .startTrees, \
+.bootstraps, .support, .supportTBE, .log and .ckp are written. Exit status: 0 done, 2 something \
+cannot be read, written or does not go together, 130 stopped by a signal.")]
 pub(crate) struct Args {
     #[command(flatten)]
     setup: setup::Options,
     /// Engines that searches and their loops share; one for each core unless given
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     engines: Option<u16>,
-    /// Who runs where and how wide: edtlp, llp(N), hybrid(N), mgps, equi
+    /// Scheduling policy: edtlp, llp(N), hybrid(N), mgps, equi
     #[arg(long, value_name = "POLICY", default_value = "equi")]
     policy: String,
     /// Begin anew, in place of what an earlier run left under the prefix
     #[arg(long)]
     redo: bool,
     /// Seconds after which the state of a search under way is kept
-    #[arg(long, value_name = "SECONDS", default_value = "120", value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value = "120",
+        value_parser = clap::value_parser!(u32).range(1..=86_400)
+    )]
     save_every: u32,
     /// Report in JSON on standard output
     #[arg(long)]
@@ -59,13 +66,17 @@ impl Args {
         let policy = sidecore_sched::by_name(&self.policy)?;
         let setup = Setup::read(&self.setup)?;
         let stop = raise_on(&[SIGINT, SIGTERM])?;
-        let Place {
+        let Role {
             cpus,
             job_size,
             others,
             member,
-        } = Place::here(&setup)?;
-        let engines = self.engines.map_or(cpus.len().min(64), usize::from);
+        } = Role::here(&setup)?;
+        let engines = match self.engines {
+            Some(engines) => engines.into(),
+            // A rank of a job has its share of the cores.
+            None => common::engines(None)?.min(cpus.len()),
+        };
         if let Some(member) = member {
             return self.work(&member, &setup, &cpus, engines, policy);
         }
@@ -106,7 +117,8 @@ impl Args {
         if ended == Ended::Stopped {
             files.log("stopped by a signal; all states are kept")?;
             eprintln!(
-                "sidecore: stopped; everything is kept in {}.ckp: give the same command again to go on",
+                "sidecore: stopped; everything is kept in {}.ckp: give the same command again to \
+                 go on",
                 setup.prefix.display()
             );
             return Ok(Outcome::Stopped);
@@ -115,7 +127,14 @@ impl Args {
         written.extend(support(&files, &ledger, &setup.supports, &pool)?);
         let wall_s = began.elapsed().as_secs_f64();
         files.log(&format!("done in {wall_s:.2} s"))?;
-        let report = Json::new(&ledger, wall_s, engines, &self.policy, written);
+        let report = Json::new(
+            &ledger,
+            wall_s,
+            engines,
+            &self.policy,
+            &setup.findings,
+            written,
+        );
         if self.json {
             output::json(&report)?;
         } else {
@@ -175,7 +194,11 @@ struct Json {
     engines: usize,
     policy: String,
     bootstraps: usize,
-    /// Whether the bootstraps have converged; nothing where that was not tested.
+    /// Columns in which no taxon has a character: they are left out.
+    undetermined_sites: usize,
+    undetermined_taxa: usize,
+    identical_taxa: usize,
+    /// Verdict of the last convergence test; nothing where none was made.
     converged: Option<bool>,
     tasks: Vec<Task>,
     files: Vec<PathBuf>,
@@ -195,6 +218,7 @@ impl Json {
         wall_s: f64,
         engines: usize,
         policy: &str,
+        findings: &Findings,
         files: Vec<PathBuf>,
     ) -> Self {
         let tasks = ledger.outcomes().map(|outcome| Task {
@@ -209,6 +233,9 @@ impl Json {
             engines,
             policy: policy.to_owned(),
             bootstraps: ledger.outcomes_of(Kind::Bootstrap).count(),
+            undetermined_sites: findings.undetermined_sites.len(),
+            undetermined_taxa: findings.undetermined_taxa.len(),
+            identical_taxa: findings.identical_taxa.len(),
             converged: ledger.verdicts().last().map(|verdict| verdict.converged),
             tasks: tasks.collect(),
             files,
@@ -226,7 +253,8 @@ impl Json {
             None => "",
         };
         output::line(&format!(
-            "done                 {searches} searches, {} bootstraps{converged}, {:.2} s on {} engines",
+            "done                 {searches} searches, {} bootstraps{converged}, {:.2} s on {} \
+             engines",
             self.bootstraps, self.wall_s, self.engines
         ))?;
         for path in &self.files {

@@ -11,9 +11,10 @@ use std::path::PathBuf;
 /// Arguments of `phylo support`.
 #[derive(clap::Args)]
 #[command(after_help = "\
-fbp: the share of the replicates that have a branch's split, in per cent (Felsenstein). tbe: 1 minus \
-the mean share of taxa to be moved until they have it, from 0 to 1 (Lemoine and others). Both are \
-written as labels of inner nodes. Exit status: 0 done, 2 a tree cannot be read or the tips differ.")]
+fbp: the share of the replicates that have a branch's split, in per cent (Felsenstein). tbe: 1 \
+minus the mean share of taxa to be moved until they have it, from 0 to 1 (Lemoine and others). \
+Both are written as labels of inner nodes. Exit status: 0 done, 2 a tree cannot be read or the \
+tips differ.")]
 pub(crate) struct Args {
     /// Tree in Newick whose branches are to be supported
     #[arg(long, value_name = "FILE")]

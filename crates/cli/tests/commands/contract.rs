@@ -16,7 +16,7 @@ pub(crate) struct Promise {
 }
 
 impl Promise {
-    /// Whether it may be asked for this option.
+    /// True if the command has this option.
     pub(crate) fn has(&self, option: &str) -> bool {
         self.options.iter().any(|own| own == option)
     }
@@ -76,7 +76,7 @@ fn parse(synopsis: &str) -> Promise {
     }
 }
 
-/// What keeps the JSON from having `path` (`rows[].unit`) wherever it should be.
+/// Complaint if the JSON lacks `path` (`rows[].unit`) anywhere it should be.
 pub(crate) fn missing(json: &serde_json::Value, path: &str) -> Option<String> {
     let (head, rest) = path
         .split_once('.')

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::LazyLock;
 
-/// Where the inputs lie; their names are used as they are in the commands of the tests.
+/// Directory of the inputs; the tests' commands use their names as they are.
 static INPUTS: LazyLock<PathBuf> = LazyLock::new(|| {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("commands");
     // What an earlier run left, if anything.

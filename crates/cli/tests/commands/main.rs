@@ -1,5 +1,6 @@
-//! Every command of docs/commands.md, run as scripts run it: exit status, one JSON object and nothing
-//! else, the promised keys with units in their names, pictures, and one line where it cannot run.
+//! Every command of docs/commands.md, run as scripts run it: exit status, one JSON object and
+//! nothing else, the promised keys with units in their names, pictures, and one line where it
+//! cannot run.
 //!
 //! Why here: the parts test what they do; this tests that they are one program. Needs root and
 //! `scripts/setup`, as they do. Must stay true: a command that is put on the page and not run here
@@ -18,7 +19,7 @@ use contract::Promise;
 use inputs::sidecore;
 use std::collections::BTreeSet;
 
-/// How each command that ends by itself is run: its name on the page, and the rest of the line.
+/// Command line of each command that ends by itself: its name on the page, and its arguments.
 const RUNS: [(&str, &str); 22] = [
     (
         "block pack",
@@ -53,7 +54,8 @@ const RUNS: [(&str, &str); 22] = [
     ),
     (
         "phylo search",
-        "--msa made.phy --model JC --starts 1 --bootstraps 1 --seed 1 --engines 1 --policy equi --prefix found --json",
+        "--msa made.phy --model JC --starts 1 --bootstraps 1 --seed 1 --engines 1 --policy equi \
+         --prefix found --json",
     ),
     (
         "phylo simulate",

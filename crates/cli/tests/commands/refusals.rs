@@ -1,5 +1,5 @@
-//! What is wrong is refused alike everywhere: exit status 2, nothing on standard output, one line on
-//! standard error that names the program and what was wrong.
+//! Bad input is refused alike everywhere: exit status 2, nothing on standard output, one line on
+//! standard error that names the program and the fault.
 
 use crate::inputs::sidecore;
 use std::collections::BTreeSet;

@@ -1,12 +1,12 @@
-//! What the tests of benches share.
+//! Helpers shared by the tests of benches.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // Helper functions of tests.
 
 use std::path::Path;
 use std::process::Command;
 
-/// Asserts that a bench refuses each of `cases` at once: exit status 2, the words in its message, and
-/// nothing left in `scratch`.
+/// Asserts that a bench refuses each of `cases` at once: exit status 2, the words in its message,
+/// and nothing left in `scratch`.
 pub(crate) fn refused(
     scratch: &Path,
     bench: impl Fn(&[&str]) -> Command,

@@ -2,8 +2,8 @@
 //! tools.
 //!
 //! Needs root, for mounts and loop devices, and the packages of `scripts/setup`. Every test has a
-//! state directory, a scratch directory and an image name of its own (`scratch`), and undoes what it
-//! has left, also when it fails.
+//! state directory, a scratch directory and an image name of its own (`scratch`), and undoes what
+//! it has left, also when it fails.
 
 #![allow(clippy::unwrap_used)] // a failure here is a failed test, helpers included
 
@@ -26,7 +26,7 @@ fn every_file_system_reads_back_twice_and_leaves_nothing() {
             &["--no-passthrough"][..],
             &["--threads", "1", "--read-ahead", "128KiB"],
         ] {
-            let mut arguments = vec!["mount", text(&image), text(&on)];
+            let mut arguments = vec!["mount", "--fs", kind, text(&image), text(&on)];
             arguments.extend(options);
             scratch.ok(&arguments);
             assert_same(&tree, &on);
@@ -165,7 +165,8 @@ fn a_killed_server_gives_readers_errors_and_umount_cleans_up() {
         }
         let image = scratch.make(kind, &tree);
         let on = scratch.path("on");
-        scratch.ok(&["mount", "--no-passthrough", text(&image), text(&on)]);
+        let options = ["--no-passthrough", "--fs", kind];
+        scratch.ok(&[&["mount"], &options[..], &[text(&image), text(&on)]].concat());
         let mut reader = cat(&on.join("read"));
         let pid = scratch.server();
         signal(pid, rustix::process::Signal::KILL);
@@ -216,6 +217,49 @@ fn the_next_command_cleans_up_after_killed_servers() {
     wait_for("only the new loop device is left", || {
         scratch.loops().len() == 1
     });
+    scratch.ok(&["umount", text(&on)]);
+    scratch.assert_nothing_left();
+}
+
+/// Not only the commands that mount and attach.
+#[test]
+fn whatever_the_next_command_is_it_cleans_up_after_a_killed_server() {
+    let scratch = Scratch::new();
+    let image = scratch.make("squashfs", &scratch.tree());
+    let (on, other) = (scratch.path("on"), scratch.path("other"));
+    std::fs::create_dir(&other).unwrap();
+    let back = scratch.path("back");
+    let commands: [&[&str]; 4] = [
+        &["info", text(&image)],
+        &["verify", text(&image)],
+        &["unpack", text(&image), "-o", text(&back)],
+        &["detach", "/dev/loop999"],
+    ];
+    for command in commands {
+        scratch.ok(&["mount", text(&image), text(&on)]);
+        let pid = scratch.server();
+        signal(pid, rustix::process::Signal::KILL);
+        wait_for("a killed server is gone", || !is_running(pid));
+        let _ = scratch.run(command);
+        assert!(scratch.mounts().is_empty(), "after {command:?}");
+        assert!(scratch.servers().is_empty(), "after {command:?}");
+    }
+    scratch.assert_nothing_left();
+}
+
+#[test]
+fn the_kernel_is_handed_only_file_systems_that_were_named() {
+    let scratch = Scratch::new();
+    let image = scratch.make("ext4", &scratch.tree());
+    let on = scratch.path("on");
+    let mount = ["mount", text(&image), text(&on)];
+    scratch.refused(&mount, "give --fs ext4");
+    scratch.refused(
+        &[&mount[..], &["--fs", "squashfs"]].concat(),
+        "give --fs ext4",
+    );
+    scratch.refused(&[&mount[..], &["--fs", "minix"]].concat(), "minix");
+    scratch.ok(&[&mount[..], &["--fs", "squashfs,ext4"]].concat());
     scratch.ok(&["umount", text(&on)]);
     scratch.assert_nothing_left();
 }

@@ -1,7 +1,8 @@
-//! Where a test works, what it starts there, and how all of it goes again.
+//! Scratch directory of a test, with the processes and mounts that the test starts; all is undone
+//! on drop.
 //!
-//! Must stay true: what a test has mounted, attached and started is undone when its scratch directory
-//! goes, also when it fails.
+//! Must stay true: what a test has mounted, attached and started is undone when its scratch
+//! directory goes, also when it fails.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -243,15 +244,13 @@ pub(crate) fn signal(pid: u32, signal: rustix::process::Signal) {
     let _ = rustix::process::kill_process(pid, signal);
 }
 
-/// Whether the process is there and not only waiting for its parent to look at its end.
+/// True if the process exists and is not a zombie.
 pub(crate) fn is_running(pid: u32) -> bool {
-    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
-        !stat
-            .rsplit(')')
-            .next()
-            .unwrap_or_default()
-            .starts_with(" Z")
-    })
+    // The first thread may be a zombie while others still end, and hold the process's files.
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit(')').next().unwrap_or_default();
+    threads > 1 || threads == 1 && !state.starts_with(" Z")
 }
 
 pub(crate) fn wait_for(what: &str, mut done: impl FnMut() -> bool) {

@@ -443,3 +443,123 @@ fn listing(root: &Path) -> Vec<String> {
     lines.sort();
     lines
 }
+
+#[test]
+fn a_tree_is_packed_to_the_same_bytes_again() {
+    let place = Place::new();
+    let tree = place.path("tree");
+    fs::create_dir_all(tree.join("deep")).unwrap();
+    for name in ["one", "deep/two"] {
+        fs::write(tree.join(name), contents(100_000)).unwrap();
+    }
+    for inner in ["erofs", "squashfs", "ext4"] {
+        let images = ["first", "second"].map(|name| {
+            let image = place.path(name);
+            let mut command = sidecore(&["block", "pack", "--inner", inner]);
+            command.env("SOURCE_DATE_EPOCH", "1700000000");
+            ok(command.arg(&tree).arg("-o").arg(&image));
+            // Whatever takes the time from the clock takes another one now.
+            std::thread::sleep(std::time::Duration::from_millis(1100));
+            fs::read(&image).unwrap()
+        });
+        assert!(images[0] == images[1], "{inner}");
+    }
+    let mut command = sidecore(&["block", "pack"]);
+    command
+        .env("SOURCE_DATE_EPOCH", "yesterday")
+        .arg(&tree)
+        .arg("-o")
+        .arg(place.path("third"));
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("SOURCE_DATE_EPOCH"));
+}
+
+#[test]
+fn a_tree_with_a_name_of_255_bytes_is_packed() {
+    let place = Place::new();
+    let tree = place.path("tree");
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("n".repeat(255)), b"x").unwrap();
+    let image = place.path("image");
+    let report = json(&pack(&tree, &image, &["--json"]));
+    assert_eq!(report["inner"], "squashfs");
+    let mut command = sidecore(&["block", "pack", "--inner", "erofs"]);
+    let output = command.arg(&tree).arg("-o").arg(&image).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--inner squashfs"));
+}
+
+/// Data between holes, a hole at the end that fills no frame, and far more holes than anybody would
+/// read.
+#[test]
+fn a_sparse_file_goes_round() {
+    let place = Place::new();
+    let (raw, image, back) = (place.path("raw"), place.path("image"), place.path("back"));
+    let file = fs::File::create(&raw).unwrap();
+    let data = contents(300_000);
+    for (format, size) in [("zstd", 8_u64 << 30), ("raw", 8 << 30), ("cloop", 1 << 30)] {
+        let size = size - 12_345;
+        file.set_len(0).unwrap();
+        file.set_len(size).unwrap();
+        let places = [0, 5_000_000, size / 2 - 1000];
+        places
+            .iter()
+            .for_each(|&at| file.write_all_at(&data, at).unwrap());
+        let report = json(&pack(
+            &raw,
+            &image,
+            &["--format", format, "--frame", "1MiB", "--json"],
+        ));
+        assert!(
+            report["zero_frames"].as_u64() > Some(0),
+            "{format}: {report}"
+        );
+        ok(sidecore(&["block", "unpack"])
+            .arg(&image)
+            .arg("-o")
+            .arg(&back));
+        let back = fs::File::open(&back).unwrap();
+        let mut part = vec![0; 400_000];
+        for at in places {
+            back.read_exact_at(&mut part, at).unwrap();
+            assert!(part[..300_000] == data[..], "{format}: at {at}");
+            assert!(
+                part[300_000..].iter().all(|&byte| byte == 0),
+                "{format}: behind {at}"
+            );
+        }
+        let whole = size.next_multiple_of(if format == "cloop" { 1 << 20 } else { 1 });
+        assert_eq!(back.metadata().unwrap().len(), whole, "{format}");
+    }
+}
+
+#[test]
+fn images_of_other_programs_are_not_taken_for_raw_ones() {
+    let place = Place::new();
+    let mut qcow2 = vec![0; 200_000];
+    qcow2[..8].copy_from_slice(b"QFI\xfb\0\0\0\x03");
+    let image = place.write("disk.qcow2", &qcow2);
+    for command in ["info", "verify"] {
+        let output = sidecore(&["block", command]).arg(&image).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(
+            (output.status.code(), errors.lines().count()),
+            (Some(2), 1),
+            "{errors}"
+        );
+        assert!(
+            errors.contains("qcow2") && errors.contains("qemu-img convert"),
+            "{errors}"
+        );
+    }
+    // Packing it is somebody's right; it is said.
+    let packed = place.path("packed");
+    let output = ok(sidecore(&["block", "pack"])
+        .arg(&image)
+        .arg("-o")
+        .arg(&packed));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("qemu-img convert"));
+    let info = json(&ok(sidecore(&["block", "info", "--json"]).arg(&packed)));
+    assert_eq!(info["raw_bytes"], 200_000);
+}

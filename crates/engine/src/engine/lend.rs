@@ -7,7 +7,8 @@
 #![allow(unsafe_code)] // Extends a lifetime; the argument is at the block.
 
 use crate::core::Core;
-use crate::wait::{Doorbell, Waiter};
+use crate::wait::Waiter;
+use sidecore_sync::EventCount;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -21,14 +22,14 @@ pub(crate) trait Job: Send + Sync {
 #[derive(Debug, Default)]
 pub(crate) struct Loans {
     lent: AtomicUsize,
-    returned: Doorbell,
+    returned: EventCount,
 }
 
 impl Loans {
     /// Waits until all that were lent are given back.
     pub(crate) fn wait(&self, waiter: &Waiter) {
         let none = || (self.lent.load(Ordering::Acquire) == 0).then_some(());
-        self.returned.wait(waiter, None, none);
+        waiter.wait(&self.returned, None, none);
     }
 }
 
@@ -68,6 +69,6 @@ impl Drop for Lent {
         self.job = None;
         // Release, to the Acquire in `wait`: all uses of the job come before.
         self.loans.lent.fetch_sub(1, Ordering::Release);
-        self.loans.returned.ring();
+        self.loans.returned.notify_all();
     }
 }

@@ -40,9 +40,10 @@ use crate::core::{Core, CoreCounters, CoreOptions};
 use crate::error::{EngineError, KernelError};
 use crate::kernel::Kernel;
 use crate::mail::HostPorts;
-use crate::wait::{Doorbell, WaitOptions, Waiter};
+use crate::wait::{WaitOptions, Waiter};
 use crossbeam_queue::ArrayQueue;
 use lend::{Job, Lent, Loans};
+use sidecore_sync::EventCount;
 use sidecore_sys::cpu;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -53,16 +54,16 @@ use std::thread::JoinHandle;
 /// Jobs that may wait for an engine.
 pub const JOBS_MAX: usize = 64;
 
-/// How to start an engine.
+/// Options of an engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineOptions {
-    /// The core to stay on; `None` for any.
+    /// Core to which the thread is pinned; `None` for any.
     pub cpu: Option<usize>,
     /// The thread's name, of which the system keeps 15 bytes.
     pub name: String,
-    /// Its hardware.
+    /// Options of its core.
     pub core: CoreOptions,
-    /// How it waits for jobs, and how its hosts wait for it.
+    /// Policy of its waits for jobs, and of its hosts' waits for it.
     pub wait: WaitOptions,
 }
 
@@ -88,10 +89,10 @@ pub struct Engine {
 
 struct Shared {
     jobs: ArrayQueue<Lent>,
-    /// Rung when there is a job or the engine shall stop.
-    work: Doorbell,
-    /// Rung when a job has been taken.
-    room: Doorbell,
+    /// Notified when there is a job or the engine shall stop.
+    work: EventCount,
+    /// Notified when a job has been taken.
+    room: EventCount,
     stop: AtomicBool,
     counters: Mutex<CoreCounters>,
 }
@@ -111,8 +112,8 @@ impl Engine {
     pub fn start(options: EngineOptions) -> Result<Self, EngineError> {
         let shared = Arc::new(Shared {
             jobs: ArrayQueue::new(JOBS_MAX),
-            work: Doorbell::new(),
-            room: Doorbell::new(),
+            work: EventCount::new(),
+            room: EventCount::new(),
             stop: AtomicBool::new(false),
             counters: Mutex::new(CoreCounters::default()),
         });
@@ -188,7 +189,7 @@ impl Engine {
         &self.ports
     }
 
-    /// What it has done up to the last job that ended.
+    /// Its counters up to the last job that ended.
     #[must_use]
     pub fn counters(&self) -> CoreCounters {
         *lock(&self.shared.counters)
@@ -198,7 +199,7 @@ impl Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
-        self.shared.work.ring();
+        self.shared.work.notify_all();
         if let Some(thread) = self.thread.take() {
             // The thread catches its jobs' panics and has none of its own to report.
             thread.join().ok();
@@ -214,13 +215,13 @@ impl Shared {
             Stop,
         }
         loop {
-            let next = self.work.wait(waiter, None, || match self.jobs.pop() {
+            let next = waiter.wait(&self.work, None, || match self.jobs.pop() {
                 Some(job) => Some(Next::Job(job)),
                 None => self.stop.load(Ordering::Acquire).then_some(Next::Stop),
             });
             match next {
                 Some(Next::Job(job)) => {
-                    self.room.ring();
+                    self.room.notify_all();
                     job.run_on(core);
                     *lock(&self.counters) = core.counters();
                 }
@@ -232,17 +233,17 @@ impl Shared {
 
     fn push(&self, job: Lent, waiter: &Waiter) {
         let mut job = Some(job);
-        self.room.wait(waiter, None, || {
+        waiter.wait(&self.room, None, || {
             if let Some(refused) = job.take() {
                 job = self.jobs.push(refused).err();
             }
             job.is_none().then_some(())
         });
-        self.work.ring();
+        self.work.notify_all();
     }
 }
 
-/// Where jobs are spawned that borrow what lives outside of it. Made by [`Engine::scope`].
+/// Scope in which jobs are spawned that borrow what lives outside of it. Made by [`Engine::scope`].
 #[derive(Debug)]
 pub struct Scope<'scope, 'env: 'scope> {
     engine: &'env Engine,
@@ -264,7 +265,7 @@ impl<'scope> Scope<'scope, '_> {
             args: Mutex::new(Some(args)),
             result: Mutex::new(None),
             done: AtomicBool::new(false),
-            ended: Doorbell::new(),
+            ended: EventCount::new(),
         });
         let job: Arc<dyn Job + 'j> = task.clone();
         #[expect(unsafe_code, reason = "the promise that `lend` asks for")]
@@ -294,7 +295,7 @@ impl<K: Kernel> std::fmt::Debug for JobHandle<'_, '_, K> {
 }
 
 impl<K: Kernel> JobHandle<'_, '_, K> {
-    /// Whether the job has ended.
+    /// True if the job has ended.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.task.done.load(Ordering::Acquire)
@@ -307,7 +308,7 @@ impl<K: Kernel> JobHandle<'_, '_, K> {
     pub fn join(self) -> Result<K::Out, KernelError> {
         loop {
             let done = || self.is_done().then_some(());
-            self.task.ended.wait(self.waiter, None, done);
+            self.waiter.wait(&self.task.ended, None, done);
             if let Some(result) = lock(&self.task.result).take() {
                 return result;
             }
@@ -322,7 +323,7 @@ struct Task<'s, K: Kernel> {
     /// Set by the engine, taken by the handle.
     result: Mutex<Option<Result<K::Out, KernelError>>>,
     done: AtomicBool,
-    ended: Doorbell,
+    ended: EventCount,
 }
 
 impl<'s, K: Kernel> Job for Task<'s, K>
@@ -335,7 +336,7 @@ where
             *lock(&self.result) = Some(result);
         }
         self.done.store(true, Ordering::Release);
-        self.ended.ring();
+        self.ended.notify_all();
     }
 }
 

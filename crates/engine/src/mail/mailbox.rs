@@ -1,8 +1,9 @@
 //! One mailbox: a queue of at most `N` words. The protocol is in `README.md`.
 
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
-use crate::wait::{Doorbell, Waiter};
+use crate::wait::Waiter;
 use crossbeam_utils::CachePadded;
+use sidecore_sync::EventCount;
+use sidecore_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// A queue of at most `N` words of 32 bits; `N` is a power of two.
@@ -17,8 +18,8 @@ pub struct Mailbox<const N: usize> {
     tail: CachePadded<AtomicU32>,
     /// Number of the next read.
     head: CachePadded<AtomicU32>,
-    written: CachePadded<Doorbell>,
-    taken: CachePadded<Doorbell>,
+    written: CachePadded<EventCount>,
+    taken: CachePadded<EventCount>,
 }
 
 impl<const N: usize> Default for Mailbox<N> {
@@ -43,17 +44,17 @@ impl<const N: usize> Mailbox<N> {
             })),
             tail: CachePadded::new(AtomicU32::new(0)),
             head: CachePadded::new(AtomicU32::new(0)),
-            written: CachePadded::new(Doorbell::new()),
-            taken: CachePadded::new(Doorbell::new()),
+            written: CachePadded::new(EventCount::new()),
+            taken: CachePadded::new(EventCount::new()),
         }
     }
 
-    /// Writes a word if there is room, and says whether there was.
+    /// Writes a word if there is room; true if it was written.
     #[inline]
     pub fn try_write(&self, word: u32) -> bool {
         let done = self.push(word);
         if done {
-            self.written.ring();
+            self.written.notify_all();
         }
         done
     }
@@ -62,12 +63,11 @@ impl<const N: usize> Mailbox<N> {
     /// written.
     #[inline]
     pub fn write(&self, word: u32, waiter: &Waiter, timeout: Option<Duration>) -> bool {
-        let done = self
-            .taken
-            .wait(waiter, timeout, || self.push(word).then_some(()))
+        let done = waiter
+            .wait(&self.taken, timeout, || self.push(word).then_some(()))
             .is_some();
         if done {
-            self.written.ring();
+            self.written.notify_all();
         }
         done
     }
@@ -77,7 +77,7 @@ impl<const N: usize> Mailbox<N> {
     pub fn try_read(&self) -> Option<u32> {
         let word = self.pop();
         if word.is_some() {
-            self.taken.ring();
+            self.taken.notify_all();
         }
         word
     }
@@ -85,14 +85,14 @@ impl<const N: usize> Mailbox<N> {
     /// Takes the oldest word; blocks while there is none, at most for `timeout`.
     #[inline]
     pub fn read(&self, waiter: &Waiter, timeout: Option<Duration>) -> Option<u32> {
-        let word = self.written.wait(waiter, timeout, || self.pop());
+        let word = waiter.wait(&self.written, timeout, || self.pop());
         if word.is_some() {
-            self.taken.ring();
+            self.taken.notify_all();
         }
         word
     }
 
-    /// How many words wait in it, at this moment.
+    /// Number of words that wait in it, at this moment.
     #[must_use]
     pub fn count(&self) -> usize {
         let head = self.head.load(Ordering::Acquire);
@@ -174,7 +174,7 @@ fn split(slot: u64) -> (u32, u32) {
     ((slot >> 32) as u32, slot as u32)
 }
 
-/// Whether a stamp lies before another, on a circle.
+/// True if a stamp lies before another, on a circle.
 fn is_before(stamp: u32, other: u32) -> bool {
     stamp.wrapping_sub(other).cast_signed() < 0
 }

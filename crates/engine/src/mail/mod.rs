@@ -17,11 +17,11 @@ pub use mailbox::Mailbox;
 pub use ports::{EnginePorts, HostPorts, INBOX_WORDS, Ports, Reader, Writer};
 pub use signal::{Signal, SignalMode};
 
-/// What fits a mailbox: a value of 32 bits.
+/// Value of 32 bits, which fits a mailbox.
 pub trait Letter: Copy {
-    /// The word that stands for this value.
+    /// The word that encodes this value.
     fn to_word(self) -> u32;
-    /// The value that a word stands for.
+    /// The value that a word encodes.
     fn from_word(word: u32) -> Self;
 }
 
@@ -52,7 +52,7 @@ impl Letter for f32 {
     }
 }
 
-/// A letter that says only that it came.
+/// A letter without contents.
 impl Letter for () {
     fn to_word(self) -> u32 {
         0

@@ -53,7 +53,7 @@ impl HostPorts {
         }
     }
 
-    /// Towards the engine, 4 deep.
+    /// Mailbox towards the engine, 4 deep.
     #[must_use]
     pub fn inbox(&self) -> Writer<'_, INBOX_WORDS> {
         Writer {
@@ -62,7 +62,7 @@ impl HostPorts {
         }
     }
 
-    /// From the engine, 1 deep.
+    /// Mailbox from the engine, 1 deep.
     #[must_use]
     pub fn outbox(&self) -> Reader<'_, 1> {
         Reader {
@@ -71,7 +71,7 @@ impl HostPorts {
         }
     }
 
-    /// From the engine, 1 deep: the one that a host waits on as on an interrupt.
+    /// Mailbox from the engine, 1 deep: the one that a host waits on as on an interrupt.
     #[must_use]
     pub fn out_interrupt(&self) -> Reader<'_, 1> {
         Reader {
@@ -83,7 +83,7 @@ impl HostPorts {
     /// Sends bits to one of the two signal registers. Never blocks.
     ///
     /// # Panics
-    /// Where `register` is neither 0 nor 1.
+    /// If `register` is neither 0 nor 1.
     pub fn signal(&self, register: usize, bits: u32) {
         self.ports.signals[register].send(bits);
     }
@@ -103,7 +103,7 @@ impl<'c> EnginePorts<'c> {
         Self { ports, waiter }
     }
 
-    /// From hosts, 4 deep.
+    /// Mailbox from hosts, 4 deep.
     #[must_use]
     pub fn inbox(&self) -> Reader<'c, INBOX_WORDS> {
         Reader {
@@ -112,7 +112,7 @@ impl<'c> EnginePorts<'c> {
         }
     }
 
-    /// Towards hosts, 1 deep.
+    /// Mailbox towards hosts, 1 deep.
     #[must_use]
     pub fn outbox(&self) -> Writer<'c, 1> {
         Writer {
@@ -121,7 +121,7 @@ impl<'c> EnginePorts<'c> {
         }
     }
 
-    /// Towards hosts, 1 deep: the one that a host waits on as on an interrupt.
+    /// Mailbox towards hosts, 1 deep: the one that a host waits on as on an interrupt.
     #[must_use]
     pub fn out_interrupt(&self) -> Writer<'c, 1> {
         Writer {
@@ -133,7 +133,7 @@ impl<'c> EnginePorts<'c> {
     /// Reads and clears a signal register; blocks until it is written.
     ///
     /// # Panics
-    /// Where `register` is neither 0 nor 1.
+    /// If `register` is neither 0 nor 1.
     #[must_use]
     pub fn read_signal(&self, register: usize) -> u32 {
         loop {
@@ -146,7 +146,7 @@ impl<'c> EnginePorts<'c> {
     /// Reads and clears a signal register if it was written since the last read.
     ///
     /// # Panics
-    /// Where `register` is neither 0 nor 1.
+    /// If `register` is neither 0 nor 1.
     #[must_use]
     pub fn try_read_signal(&self, register: usize) -> Option<u32> {
         self.ports.signals[register].try_read()
@@ -174,13 +174,13 @@ impl<const N: usize> Writer<'_, N> {
             .write(letter.to_word(), self.waiter, Some(timeout))
     }
 
-    /// Writes a letter if there is room now, and says whether there was.
+    /// Writes a letter if there is room now; true if it was written.
     #[must_use]
     pub fn try_write<L: Letter>(&self, letter: L) -> bool {
         self.mailbox.try_write(letter.to_word())
     }
 
-    /// How many more letters fit at this moment.
+    /// Number of letters that still fit, at this moment.
     #[must_use]
     pub fn room(&self) -> usize {
         N - self.mailbox.count()
@@ -219,7 +219,7 @@ impl<const N: usize> Reader<'_, N> {
         self.mailbox.try_read().map(L::from_word)
     }
 
-    /// How many letters wait at this moment.
+    /// Number of letters that wait, at this moment.
     #[must_use]
     pub fn count(&self) -> usize {
         self.mailbox.count()

@@ -1,10 +1,11 @@
 //! A signal register: written by hosts, read and cleared by the engine.
 
-use crate::sync::{AtomicU64, Ordering};
-use crate::wait::{Doorbell, Waiter};
+use crate::wait::Waiter;
+use sidecore_sync::EventCount;
+use sidecore_sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What a write does to bits that have not been read yet.
+/// Effect of a write on bits that have not been read yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SignalMode {
     /// Replaces them: one writer, one message at a time.
@@ -20,7 +21,7 @@ pub struct Signal {
     mode: SignalMode,
     /// The bits, and [`WRITTEN`].
     register: AtomicU64,
-    written: Doorbell,
+    written: EventCount,
 }
 
 impl Signal {
@@ -30,7 +31,7 @@ impl Signal {
         Self {
             mode,
             register: AtomicU64::new(0),
-            written: Doorbell::new(),
+            written: EventCount::new(),
         }
     }
 
@@ -44,7 +45,7 @@ impl Signal {
                 self.register.fetch_or(value, Ordering::Release);
             }
         }
-        self.written.ring();
+        self.written.notify_all();
     }
 
     /// Reads and clears the register if it was written since the last read.
@@ -60,10 +61,10 @@ impl Signal {
 
     /// Reads and clears the register; blocks until it is written, at most for `timeout`.
     pub fn read(&self, waiter: &Waiter, timeout: Option<Duration>) -> Option<u32> {
-        self.written.wait(waiter, timeout, || self.try_read())
+        waiter.wait(&self.written, timeout, || self.try_read())
     }
 
-    /// Whether it was written since the last read.
+    /// True if it was written since the last read.
     #[must_use]
     pub fn pending(&self) -> bool {
         self.register.load(Ordering::Acquire) & WRITTEN != 0

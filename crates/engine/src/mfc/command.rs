@@ -5,7 +5,7 @@ use super::rules::{ListElement, list_places};
 use crate::memory::{Readable, Writable};
 use crate::store::Buf;
 
-/// When a command may be done, relative to others of its tag group.
+/// Order of a command relative to others of its tag group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
     /// At any time.
@@ -16,7 +16,7 @@ pub(crate) enum Order {
     Barrier,
 }
 
-/// Where the main memory is.
+/// Main memory of a transfer.
 #[derive(Debug)]
 pub(crate) enum Kind<'c> {
     Get(Readable<'c, u8>),
@@ -39,12 +39,12 @@ impl Kind<'_> {
     }
 }
 
-/// Which parts of main memory go to which parts of the buffer.
+/// Ranges of main memory, each with its range of the buffer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Plan<'c> {
     /// All of it, to the buffer's start.
     Whole,
-    /// The stretches of a list.
+    /// The ranges of a list.
     List(&'c [ListElement]),
 }
 

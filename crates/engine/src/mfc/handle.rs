@@ -1,4 +1,4 @@
-//! What a kernel holds while a transfer is in flight, and what it gets when it is done.
+//! Handles of transfers in flight, and their results.
 
 use super::{DmaMode, Mfc};
 use crate::error::DmaError;
@@ -8,7 +8,7 @@ use sidecore_sys::Plain;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
-/// Where the buffer of a transfer is.
+/// Buffer of a transfer.
 #[derive(Debug)]
 pub(crate) enum Held<'c> {
     /// Here: the transfer is done.
@@ -79,7 +79,7 @@ impl<'c, T: Plain> Get<'c, T> {
         }
     }
 
-    /// Waits until the bytes are there, and gives them.
+    /// Waits until the transfer is done, and returns the buffer.
     #[inline]
     pub fn wait(self) -> Buf<'c, T> {
         self.flight.land(true)
@@ -111,7 +111,7 @@ impl<'c, T: Plain> Put<'c, T> {
         }
     }
 
-    /// Waits until the bytes are in main memory, and gives the buffer back.
+    /// Waits until the bytes are in main memory, and returns the buffer.
     #[inline]
     pub fn wait(self) -> Buf<'c, T> {
         self.flight.land(true)
@@ -152,7 +152,7 @@ impl<T: Plain> Deref for View<'_, T> {
 #[derive(Debug)]
 pub struct Window<'c, T> {
     mfc: &'c Mfc<'c>,
-    /// The copy, where there is one.
+    /// The copy, if there is one.
     buffer: Option<Buf<'c, T>>,
     target: Out<'c, T>,
 }
@@ -174,7 +174,7 @@ impl<'c, T: Plain> Window<'c, T> {
         }
     }
 
-    /// Whether what is written goes to main memory at once.
+    /// True if writes go to main memory at once.
     #[must_use]
     pub fn is_direct(&self) -> bool {
         self.buffer.is_none()

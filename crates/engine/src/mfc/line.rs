@@ -7,8 +7,8 @@
 //! writer lost its core). Source: Cell Broadband Engine Architecture, "MFC Atomic Update Commands"
 //! (getllar, putllc, putlluc).
 
-use crate::sync::{AtomicU64, Ordering, fence, spin};
 use crossbeam_utils::CachePadded;
+use sidecore_sync::atomic::{AtomicU64, Ordering, fence, spin};
 
 /// Words in a line; fewer where loom looks at every order of their loads and stores.
 const WORDS: usize = if cfg!(loom) { 2 } else { 16 };
@@ -41,7 +41,7 @@ impl Line {
         }
     }
 
-    /// Reads it whole.
+    /// Reads the whole line atomically.
     #[must_use]
     pub fn read(&self) -> LineWords {
         self.read_versioned().0
@@ -59,7 +59,7 @@ impl Line {
         }
     }
 
-    /// Reads it whole, with the version that was read.
+    /// Reads the whole line atomically, with its version.
     pub(crate) fn read_versioned(&self) -> (LineWords, u64) {
         loop {
             // Acquire, from the Release at the end of `write_if`: the words of that version or of a
@@ -78,7 +78,7 @@ impl Line {
         }
     }
 
-    /// Writes it whole if its version is still `version`, and says whether it was.
+    /// Writes the whole line if its version is still `version`; true if it was written.
     pub(crate) fn write_if(&self, version: u64, words: &LineWords) -> bool {
         let claimed = self.version.compare_exchange(
             version,

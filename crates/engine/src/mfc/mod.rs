@@ -65,6 +65,9 @@ pub use line::{Line, LineWords};
 pub use rules::ListElement;
 
 use crate::error::DmaError;
+pub use crate::limits::{
+    IN_FLIGHT_MAX, LIST_ELEMENTS_MAX, QUEUE_COMMANDS, TAGS, TRANSFER_BYTES_MAX,
+};
 use crate::memory::{In, Out, Source, Target};
 use crate::store::{Arena, Buf};
 use command::Order;
@@ -72,25 +75,14 @@ use queue::Queue;
 use sidecore_sys::{Plain, clock, prefetch};
 use std::cell::{Cell, RefCell};
 
-/// Bytes that one command moves at most.
-pub const TRANSFER_BYTES_MAX: usize = 16 << 10;
-/// Elements that a list has at most.
-pub const LIST_ELEMENTS_MAX: usize = 2048;
-/// Tag groups.
-pub const TAGS: u8 = 32;
-/// Commands that queue at most.
-pub const QUEUE_COMMANDS: usize = 16;
-/// Transfers that may be in flight, done or not, without having been waited for; only `Checked`
-/// mode counts them.
-pub const IN_FLIGHT_MAX: usize = 32;
-/// What a get's buffer is full of, in `Checked` mode, until the get was waited for.
+/// Byte that fills a get's buffer, in `Checked` mode, until the get was waited for.
 pub const POISON: u8 = 0xd5;
 
 /// Up to how much of a block is prefetched by hand; the processor's own prefetcher follows from
 /// there.
 const PREFETCH_BYTES_MAX: usize = 2048;
 
-/// How transfers are made.
+/// Mode of transfers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DmaMode {
     /// Copy when issued.
@@ -138,7 +130,7 @@ impl TagMask {
     /// All groups.
     pub const ALL: Self = Self(u32::MAX);
 
-    /// Whether it holds `tag`.
+    /// True if it holds `tag`.
     #[must_use]
     pub const fn holds(self, tag: Tag) -> bool {
         self.0 & 1 << tag.0 != 0
@@ -153,7 +145,7 @@ impl std::ops::BitOr for TagMask {
     }
 }
 
-/// What a run's transfers amounted to.
+/// Counters of a run's transfers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DmaCounters {
     /// Commands that brought memory in (a list counts once).
@@ -194,7 +186,7 @@ impl<'c> Mfc<'c> {
         }
     }
 
-    /// How transfers are made.
+    /// Mode of its transfers.
     #[must_use]
     pub fn mode(&self) -> DmaMode {
         self.mode
@@ -346,7 +338,7 @@ impl<'c> Mfc<'c> {
         }
     }
 
-    /// Does what is left, so that the run may end; then says what all of it amounted to.
+    /// Completes all commands, so that the run may end; returns the counters of the run.
     pub(crate) fn finish(&self) -> DmaCounters {
         self.wait_all(TagMask::ALL);
         let mut counters = self.counters.get();

@@ -16,7 +16,7 @@ struct Entry<'c> {
     /// Counts commands: smaller is earlier.
     number: u64,
     done: bool,
-    /// Its handle is gone: free the entry when done.
+    /// True if its handle was dropped: the entry is freed when done.
     abandoned: bool,
     command: Command<'c>,
 }
@@ -71,13 +71,13 @@ impl<'c> Queue<'c> {
         self.stalls
     }
 
-    /// Does a command and gives its buffer back. `None` only for an entry that does not exist.
+    /// Performs a command and returns its buffer. `None` only for an entry that does not exist.
     pub(crate) fn finish(&mut self, slot: usize) -> Option<Buf<'c, u8>> {
         self.perform(slot);
         self.take(slot)
     }
 
-    /// Gives a command's buffer back, done or not; one that is not done never will be.
+    /// Returns a command's buffer; a command that is not done will never be.
     pub(crate) fn take(&mut self, slot: usize) -> Option<Buf<'c, u8>> {
         self.entry(slot)?.take().map(|entry| entry.command.buffer)
     }

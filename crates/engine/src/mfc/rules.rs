@@ -3,8 +3,8 @@
 //! Source: Cell Broadband Engine Architecture, "MFC Commands" (transfer sizes, alignment) and "DMA
 //! List Commands".
 
-use super::{LIST_ELEMENTS_MAX, TRANSFER_BYTES_MAX};
 use crate::error::DmaError;
+use crate::limits::{LIST_ELEMENTS_MAX, TRANSFER_BYTES_MAX};
 
 /// One element of a DMA list: a stretch of the main memory that the list is based on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -71,7 +71,7 @@ pub(crate) fn check_list(
     Ok(())
 }
 
-/// Where in the buffer each element lies: from the next 16-byte boundary on, and below 16 bytes at
+/// Offset in the buffer of each element: from the next 16-byte boundary on, and below 16 bytes at
 /// the place within those 16 that its main address has.
 pub(crate) fn list_places(
     list: &[ListElement],

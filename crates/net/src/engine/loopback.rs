@@ -1,11 +1,11 @@
 //! Frames from the stack to itself: they never meet the NIC.
 //!
 //! Why here: two applications of one engine talk to each other. A frame waits for the end of the
-//! stack's turn; its checksum is left as it is, because its bytes never leave this memory. Must stay
-//! true: a full queue says so, and the stack keeps what does not fit.
+//! stack's turn; its checksum is left as it is, because its bytes never leave this memory. Must
+//! stay true: a full queue says so, and the stack keeps what does not fit.
 
+use crate::Stack;
 use crate::nic::{Outgoing, Received, ReceivedChecksum, TransmitChecksum};
-use crate::stack::Stack;
 use std::collections::VecDeque;
 use std::num::NonZeroU16;
 
@@ -49,18 +49,21 @@ impl Loopback {
         true
     }
 
-    /// Whether nothing waits.
+    /// True if no frame is queued.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.frames.is_empty()
     }
 
-    /// Hands the stack what it sent before; how many frames.
+    /// Hands the stack at most `frames_max` of the frames that it sent before; returns how many.
     #[inline]
-    pub(super) fn receive(&mut self, now_ns: u64, stack: &mut Stack) -> usize {
-        let count = self.frames.len();
-        while let Some(mut frame) = self.frames.pop_front() {
-            stack.receive(
+    pub(super) fn receive(&mut self, now_ns: u64, stack: &mut Stack, frames_max: usize) -> usize {
+        // Answers come behind what is here now, and wait for the next pass: sockets that answer one
+        // another without end do not keep this one from ending.
+        let count = self.frames.len().min(frames_max);
+        for mut frame in self.frames.drain(..count) {
+            self.bytes -= frame.bytes.len();
+            stack.receive_own(
                 now_ns,
                 Received {
                     bytes: &mut frame.bytes,
@@ -70,7 +73,6 @@ impl Loopback {
             );
             self.spare.push(frame.bytes);
         }
-        self.bytes = 0;
         count
     }
 }

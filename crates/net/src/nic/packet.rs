@@ -13,18 +13,19 @@ use sidecore_sys::packet_socket::{BATCH_MAX, PacketSocket};
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// How to use an interface.
+/// Options of a packet socket on an interface.
 #[derive(Debug, Clone)]
 pub struct PacketOptions {
     /// The interface.
     pub name: String,
     /// Our hardware address; none for the interface's own.
     pub address: Option<[u8; 6]>,
-    /// Whether super-segments are handed over to be cut; incomplete checksums are in any case.
+    /// Segmentation offload: super-segments are handed to the device; partial checksums are in any
+    /// case.
     pub offload: bool,
-    /// Whether the kernel's own stack is kept from what comes in, as long as this NIC lives. Needs
-    /// CAP_NET_ADMIN, CAP_BPF and Linux 6.6; before that, `tc qdisc add dev NAME clsact` and a filter
-    /// that drops at ingress do the same.
+    /// Drops received frames before the kernel's own stack sees them, as long as this NIC lives.
+    /// Needs CAP_NET_ADMIN, CAP_BPF and Linux 6.6; before that, `tc qdisc add dev NAME clsact` and
+    /// a filter that drops at ingress do the same.
     pub shield: bool,
 }
 
@@ -90,7 +91,7 @@ impl Packet {
         })
     }
 
-    /// Whether what is sent goes straight to the device, past the queueing discipline.
+    /// True if frames skip the queueing discipline (`PACKET_QDISC_BYPASS`).
     #[must_use]
     pub fn bypasses_queue(&self) -> bool {
         self.socket.bypasses_queue()

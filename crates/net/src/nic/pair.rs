@@ -1,32 +1,26 @@
 //! A link between two stacks: two rings in shared memory, in one process or across two.
 //!
-//! Why here: tests and benches of the stack against itself without a kernel in between, and the fast
-//! way between two engines of one machine. A frame is copied in by its sender and out by its receiver;
-//! what the stack sees is private memory.
+//! Why here: tests and benches of the stack against itself without a kernel in between, and the
+//! fast way between two engines of one machine. A frame is copied in by its sender and out by its
+//! receiver; what the stack sees is private memory.
 //!
 //! Layout of one direction: the sender's position, the receiver's position, and the receiver's
-//! *asleep* word, each on lines of its own, then `ring_bytes` of records: 16 bytes that describe the
-//! frame, the frame, padding to a whole line. A record does not wrap; one that would is preceded by a
-//! skip. Records are streamed past the sender's cache: on a machine whose cores share none, every line
-//! would otherwise be asked back from the receiver's before it is written again.
+//! *asleep* word, each on lines of its own, then `ring_bytes` of records: 16 bytes that describe
+//! the frame, the frame, padding to a whole line. A record does not wrap; one that would is
+//! preceded by a skip. Records are streamed past the sender's cache: on a machine whose cores share
+//! none, every line would otherwise be asked back from the receiver's before it is written again.
 //!
-//! Must stay true: positions only grow, and are published as `order` says; every length is copied once
-//! and checked, so that a hostile other side ends the link and no more. One thread at a time on each
-//! side.
-
-mod order;
-
-/// What `order` works on; loom has its own.
-mod atomic {
-    pub(super) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-}
+//! Must stay true: positions and sleep words are those of `sidecore-sync`, which checks every
+//! position that the other side writes; every length is copied once and checked, so that a hostile
+//! other side ends the link and no more. One thread at a time on each side.
 
 use super::checksum;
 use super::{
     Capabilities, FRAME_BYTES_MAX, Nic, NicError, Outgoing, Received, ReceivedChecksum,
     TransmitChecksum,
 };
-use order::Words;
+use sidecore_sync::spsc::{Consumer, Producer};
+use sidecore_sync::{Changed, Shared, SleepWord};
 use sidecore_sys::local_socket;
 use sidecore_sys::prefetch::LINE_BYTES;
 use sidecore_sys::stream::fence_streamed;
@@ -34,15 +28,16 @@ use sidecore_sys::{SharedMap, SharedSlice, Sharing, SysError};
 use std::num::NonZeroU16;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
-/// How to make a link.
+/// Options of a link.
 #[derive(Debug, Clone)]
 pub struct PairOptions {
     /// The hardware addresses of the first and the second side.
     pub addresses: [[u8; 6]; 2],
     /// The largest IP packet that is one frame, in bytes.
     pub mtu_bytes: usize,
-    /// Whether super-segments cross whole and checksums are left incomplete.
+    /// Segmentation and checksum offload: super-segments cross whole, checksums stay partial.
     pub offload: bool,
     /// Of each direction; a power of two from 128 KiB to 1 GiB.
     pub ring_bytes: usize,
@@ -72,14 +67,10 @@ pub struct Pair {
     capabilities: Capabilities,
     ring_bytes: usize,
     buffer: Box<[u8]>,
-    /// Our position as a sender, published at the end of a round, and what is published.
-    written: u64,
-    published: u64,
-    /// The other side's position as a receiver, as last seen.
-    taken: u64,
-    /// Our position as a receiver, and the other side's as a sender as last seen.
-    read: u64,
-    available: u64,
+    /// Our end of the ring that we send by, in bytes; published at the end of a round.
+    sender: Producer,
+    /// Our end of the ring that we receive by, in bytes.
+    receiver: Consumer,
     asleep: bool,
 }
 
@@ -162,11 +153,8 @@ impl Pair {
             },
             ring_bytes: options.ring_bytes,
             buffer: vec![0; FRAME_BYTES_MAX].into(),
-            written: 0,
-            published: 0,
-            taken: 0,
-            read: 0,
-            available: 0,
+            sender: Producer::new(options.ring_bytes as u64),
+            receiver: Consumer::new(options.ring_bytes as u64),
             asleep: false,
         }
     }
@@ -174,82 +162,63 @@ impl Pair {
     /// The direction that side `sender` writes.
     #[inline]
     fn ring(&self, sender: usize) -> Option<RingView<'_>> {
-        let start = sender * (HEAD_BYTES + self.ring_bytes);
-        let all = self
-            .memory
-            .slice()
-            .range(start..start + HEAD_BYTES + self.ring_bytes)?;
-        Some(RingView {
-            words: Words {
-                sender: all.overlay(0)?,
-                receiver: all.overlay(128)?,
-                asleep: all.overlay(256)?,
-            },
-            records: all.range(HEAD_BYTES..HEAD_BYTES + self.ring_bytes)?,
-        })
+        RingView::new(&self.memory, sender, self.ring_bytes)
     }
 
     /// Room for a record of `bytes`, contiguous: where it begins. Writes a skip if need be.
     #[inline]
     fn reserve(&mut self, bytes: usize) -> Option<usize> {
-        let mask = self.ring_bytes - 1;
-        let at = self.written as usize & mask;
+        let at = self.sender.position() as usize & (self.ring_bytes - 1);
         let to_end = self.ring_bytes - at;
         let needed = if bytes > to_end {
             to_end + bytes
         } else {
             bytes
         };
-        let ring = self.ring(self.side)?;
-        let room = |taken: u64| self.ring_bytes - (self.written.wrapping_sub(taken)) as usize;
-        let mut taken = self.taken;
-        if room(taken) < needed {
-            // A hostile position is as good as none.
-            taken = ring.words.read(self.written, self.ring_bytes as u64)?;
-            if room(taken) < needed {
-                return None;
-            }
+        let ring = RingView::new(&self.memory, self.side, self.ring_bytes)?;
+        // A hostile position is as good as none.
+        let room = self.sender.room(needed as u64, ring.receiver).ok()?;
+        if room < needed as u64 {
+            return None;
         }
         if bytes > to_end {
-            ring.records
-                .stream_at(at, &[&Record::skip(to_end).encode()]);
-            self.taken = taken;
-            self.written += to_end as u64;
+            let skip = Record::skip(to_end).encode();
+            ring.records.stream_at(at, &[&skip]);
+            self.sender.advance(to_end as u64);
             return Some(0);
         }
-        self.taken = taken;
         Some(at)
     }
 
     fn publish(&mut self) {
-        let (written, published) = (self.written, self.published);
-        let Some(ring) = self.ring(self.side).filter(|_| written != published) else {
+        if self.sender.unpublished() == 0 {
+            return;
+        }
+        let Some(ring) = RingView::new(&self.memory, self.side, self.ring_bytes) else {
             return;
         };
         fence_streamed();
-        if ring.words.publish(written) {
+        self.sender.publish(ring.sender);
+        // The other side sleeps on descriptors, so it is woken by one.
+        if ring.asleep.claim_after(Changed::publish()) {
             local_socket::poke(self.bells[1 - self.side].as_fd());
         }
-        self.published = written;
     }
 
-    /// Whether a frame waits; looks at the other side's position only where none is known.
+    /// True where a frame waits; looks at the other side's position only where none is known.
     #[inline]
     fn look(&mut self) -> Result<bool, NicError> {
-        if self.available != self.read {
-            return Ok(true);
-        }
-        let ring = self.ring(1 - self.side).ok_or_else(nonsense)?;
-        let written = ring.words.written(self.read, self.ring_bytes as u64);
-        self.available = written.ok_or_else(nonsense)?;
-        Ok(self.available != self.read)
+        let ring = RingView::new(&self.memory, 1 - self.side, self.ring_bytes);
+        let ring = ring.ok_or_else(nonsense)?;
+        let waiting = self.receiver.available(ring.sender);
+        Ok(waiting.map_err(|_| nonsense())? > 0)
     }
 
     /// Takes the next record's frame into the buffer.
     #[inline]
     fn take(&mut self) -> Result<Option<Record>, NicError> {
-        let at = self.read as usize & (self.ring_bytes - 1);
-        let waiting = (self.available - self.read) as usize;
+        let at = self.receiver.position() as usize & (self.ring_bytes - 1);
+        let waiting = self.receiver.known() as usize;
         let start = (1 - self.side) * (HEAD_BYTES + self.ring_bytes) + HEAD_BYTES;
         let records = self
             .memory
@@ -267,7 +236,7 @@ impl Pair {
         if whole == 0 || !fits || (!record.is_skip && bytes > self.buffer.len()) {
             return Err(nonsense());
         }
-        self.read += whole as u64;
+        self.receiver.advance(whole as u64);
         if record.is_skip {
             return Ok(None);
         }
@@ -294,11 +263,10 @@ impl Nic for Pair {
         if self.asleep {
             self.asleep = false;
             if let Some(ring) = self.ring(1 - self.side) {
-                ring.words.wake_up();
+                ring.asleep.cancel_sleep();
             }
-            local_socket::hush(self.bells[self.side].as_fd());
+            local_socket::drain(self.bells[self.side].as_fd());
         }
-        let begun = self.read;
         let mut count = 0;
         while count < budget && self.look()? {
             if let Some(record) = self.take()? {
@@ -314,10 +282,10 @@ impl Nic for Pair {
                 count += 1;
             }
         }
-        if self.read != begun {
-            let read = self.read;
-            if let Some(ring) = self.ring(1 - self.side) {
-                ring.words.release(read);
+        if self.receiver.unreleased() > 0 {
+            let ring = RingView::new(&self.memory, 1 - self.side, self.ring_bytes);
+            if let Some(ring) = ring {
+                self.receiver.release(ring.receiver);
             }
         }
         Ok(count)
@@ -359,8 +327,8 @@ impl Nic for Pair {
         let [first, second] = frame.payload;
         let pieces = [&record.encode()[..], frame.header, first, second];
         ring.records.stream_at(at, &pieces);
-        self.written += whole as u64;
-        if self.written - self.published >= PUBLISH_BYTES as u64 {
+        self.sender.advance(whole as u64);
+        if self.sender.unpublished() >= PUBLISH_BYTES as u64 {
             self.publish();
         }
         Ok(true)
@@ -378,7 +346,7 @@ impl Nic for Pair {
     fn arm(&mut self) -> Result<bool, NicError> {
         self.asleep = true;
         if let Some(ring) = self.ring(1 - self.side) {
-            ring.words.fall_asleep();
+            ring.asleep.announce_sleep();
         }
         Ok(!self.look()?)
     }
@@ -386,11 +354,32 @@ impl Nic for Pair {
 
 /// One direction's words and records.
 struct RingView<'m> {
-    words: Words<'m>,
+    /// Positions of the sender and the receiver.
+    sender: &'m AtomicU64,
+    receiver: &'m AtomicU64,
+    /// Sleep word of the receiver.
+    asleep: &'m SleepWord<Shared>,
     records: SharedSlice<'m>,
 }
 
-/// What stands in front of a frame in the ring.
+impl<'m> RingView<'m> {
+    /// The direction that side `sender` writes; `None` where the memory is too short for it.
+    #[inline]
+    fn new(memory: &'m SharedMap, sender: usize, ring_bytes: usize) -> Option<Self> {
+        let start = sender * (HEAD_BYTES + ring_bytes);
+        let all = memory
+            .slice()
+            .range(start..start + HEAD_BYTES + ring_bytes)?;
+        Some(Self {
+            sender: all.overlay(0)?,
+            receiver: all.overlay(128)?,
+            asleep: all.overlay(256)?,
+            records: all.range(HEAD_BYTES..HEAD_BYTES + ring_bytes)?,
+        })
+    }
+}
+
+/// Header of a frame in the ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Record {
     /// Of the frame; for a skip, of the whole record.
@@ -446,8 +435,8 @@ fn nonsense() -> NicError {
     )
 }
 
-/// The three words of a direction, each on two lines of its own (processors fetch lines in pairs), in a
-/// page.
+/// The three words of a direction, each on two lines of its own (processors fetch lines in pairs),
+/// in a page.
 const HEAD_BYTES: usize = 4096;
 const RECORD_BYTES: usize = 16;
 /// Of records: a line, so that none is written by two of them.

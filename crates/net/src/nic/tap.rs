@@ -15,16 +15,16 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-/// How to make or take a TAP.
+/// Options of a TAP.
 #[derive(Debug, Clone)]
 pub struct TapOptions {
-    /// What the kernel calls it; at most 15 bytes. `%d` in it becomes a number.
+    /// Interface name; at most 15 bytes. `%d` in it becomes a number.
     pub name: String,
     /// Our hardware address.
     pub address: [u8; 6],
     /// The largest IP packet on the wire, in bytes.
     pub mtu_bytes: usize,
-    /// Whether super-segments and incomplete checksums cross.
+    /// Offload: super-segments and partial checksums cross.
     pub offload: bool,
     /// The address and prefix length at the kernel's end; none where somebody else sets it up.
     pub host: Vec<(IpAddr, u8)>,
@@ -53,8 +53,8 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// Makes the interface, or takes one that was made to stay; waits up to 2 s for one that was just
-    /// closed. Sets the kernel's end up where that is allowed.
+    /// Makes the interface, or takes one that was made to stay; waits up to 2 s for one that was
+    /// just closed. Sets the kernel's end up where that is allowed.
     ///
     /// # Errors
     /// [`NicError::Sys`] with the remedy.
@@ -72,9 +72,9 @@ impl Tap {
             interface::add_address(&name, address, prefix_bits)
                 .map_err(failed(&format!("give {address}/{prefix_bits} to")))?;
         }
-        // What the kernel's programs send is read next by the engine, on another core: a copy through
-        // their own core's cache would have every line asked back from ours when its memory is used
-        // again. Where this is refused (no privilege, an older kernel), it is only slower.
+        // What the kernel's programs send is read next by the engine, on another core: a copy
+        // through their own core's cache would have every line asked back from ours when its memory
+        // is used again. Where this is refused (no privilege, an older kernel), it is only slower.
         set_feature(&name, "tx-nocache-copy", true).ok();
         interface::set_up(&name).map_err(failed("set up"))?;
         Ok(Self {
@@ -91,7 +91,7 @@ impl Tap {
         })
     }
 
-    /// What the kernel calls it.
+    /// The interface's name.
     #[must_use]
     pub fn name(&self) -> &str {
         self.file.name()
@@ -210,8 +210,8 @@ fn open_patiently(options: &TapOptions) -> Result<TapFile, NicError> {
             }
             Some(EBUSY) => "another program has it; end that one, or choose another name",
             Some(EPERM | EACCES) => {
-                "root or CAP_NET_ADMIN is needed; or let root make it once: `ip tuntap add dev NAME \
-                 mode tap vnet_hdr user USER`"
+                "root or CAP_NET_ADMIN is needed; or let root make it once: `ip tuntap add \
+                 dev NAME mode tap vnet_hdr user USER`"
             }
             Some(ENOENT | ENODEV | ENXIO) => "the kernel has no TAP; try `modprobe tun`",
             Some(EINVAL) => "an interface of another kind has that name; choose another",
@@ -224,10 +224,10 @@ fn open_patiently(options: &TapOptions) -> Result<TapFile, NicError> {
     }
 }
 
-/// A round takes no more frames in once it has so many bytes: what it took in is acknowledged at its
-/// end, and a kernel whose window is used up would wait for it. With two super-segments a round, the
-/// kernel's core and ours work at the same time, and what was read stays in this core's cache until
-/// the application looks at it.
+/// A round takes no more frames in once it has so many bytes: what it took in is acknowledged at
+/// its end, and a kernel whose window is used up would wait for it. With two super-segments a
+/// round, the kernel's core and ours work at the same time, and what was read stays in this core's
+/// cache until the application looks at it.
 const ROUND_BYTES: usize = 64 << 10;
 const BUSY_WAIT_MAX: Duration = Duration::from_secs(2);
 const EPERM: i32 = 1;

@@ -10,7 +10,7 @@ use super::{Outgoing, Received, ReceivedChecksum, TransmitChecksum};
 use std::num::NonZeroU16;
 
 /// Bytes of the short form; the long one has two more, which mean nothing here.
-pub(crate) const HEADER_BYTES: usize = 10;
+pub const HEADER_BYTES: usize = 10;
 
 /// The frame behind its header in what was read; none where that is too short.
 pub(crate) fn received(read: &mut [u8]) -> Option<Received<'_>> {
@@ -23,7 +23,7 @@ pub(crate) fn received(read: &mut [u8]) -> Option<Received<'_>> {
     })
 }
 
-/// What the header says of a received frame.
+/// Checksum state and segment size of a received frame, from its virtio-net header.
 fn decode(header: &[u8; HEADER_BYTES]) -> (ReceivedChecksum, Option<NonZeroU16>) {
     let checksum = if header[0] & NEEDS_CHECKSUM != 0 {
         ReceivedChecksum::Partial
@@ -70,7 +70,7 @@ const SEGMENTS_TCP4: u8 = 1;
 const SEGMENTS_TCP6: u8 = 4;
 const SEGMENTS_UDP: u8 = 5;
 const SEGMENTS_ECN: u8 = 0x80;
-/// Where UDP's checksum lies in its header; TCP's lies at 16.
+/// Offset of the checksum in UDP's header; TCP's is 16.
 const UDP_CHECKSUM_AT: u16 = 6;
 
 #[cfg(test)]

@@ -3,7 +3,8 @@
 //! Why here: for users' real NICs; the most small packets a second. No segmentation, and nothing is
 //! known of a received checksum. On veth the sender's kernel leaves checksums incomplete without
 //! saying so: turn that off (`ethtool -K PEER tx off`), or say so by [`XdpOptions::checksum`]. Must
-//! stay true: frames of other queues stay with the kernel. Source: Documentation/networking/af_xdp.rst.
+//! stay true: frames of other queues stay with the kernel. Source:
+//! Documentation/networking/af_xdp.rst.
 
 use super::checksum;
 use super::{
@@ -17,20 +18,20 @@ use std::time::{Duration, Instant};
 
 pub use sidecore_sys::xdp::Mode;
 
-/// How to use a queue.
+/// Options of an AF_XDP queue.
 #[derive(Debug, Clone)]
 pub struct XdpOptions {
     /// The interface.
     pub name: String,
     /// The queue, counted from 0.
     pub queue: u32,
-    /// How frames come to us.
+    /// Copy mode of the socket.
     pub mode: Mode,
     /// Our hardware address; none for the interface's own. Another one needs the interface to be
     /// promiscuous (`ip link set NAME promisc on`) on NICs that filter.
     pub address: Option<[u8; 6]>,
-    /// What received checksums are: [`ReceivedChecksum::Unknown`] unless the only senders are kernels
-    /// of this machine that leave them incomplete.
+    /// State of received checksums: [`ReceivedChecksum::Unknown`] unless the only senders are
+    /// kernels of this machine that leave them partial.
     pub checksum: ReceivedChecksum,
 }
 

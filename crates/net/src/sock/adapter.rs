@@ -1,14 +1,12 @@
 //! The stack as [`Sockets`]: its own names and errors turned into those of the protocol.
 
 use super::stack::{Id, SocketError, SocketOption, Sockets, Status};
-use crate::error::{NetError, SessionError};
-use crate::stack::Stack;
-use crate::stack::options::SessionOption;
-use crate::stack::sockets::{Event, ListenerId, SessionId, UdpId};
-use crate::tcp::cold::Keepalive;
+use crate::{
+    Event, Keepalive, ListenerId, NetError, SessionError, SessionId, SessionOption, Stack, UdpId,
+};
 use std::net::SocketAddr;
 
-/// What an [`Id`] names: two bits of kind, 30 of number, 32 of generation.
+/// Decoded [`Id`]: two bits of kind, 30 of number, 32 of generation.
 enum Name {
     Session(SessionId),
     Listener(ListenerId),
@@ -20,17 +18,17 @@ impl Name {
         let number = (id.0 >> 32) as u32 & NUMBER_MASK;
         let generation = id.0 as u32;
         match id.0 >> 62 {
-            LISTENER => Self::Listener(ListenerId { number, generation }),
-            UDP => Self::Udp(UdpId { number, generation }),
-            _ => Self::Session(SessionId { number, generation }),
+            LISTENER => Self::Listener(ListenerId::from_parts(number, generation)),
+            UDP => Self::Udp(UdpId::from_parts(number, generation)),
+            _ => Self::Session(SessionId::from_parts(number, generation)),
         }
     }
 
     fn id(&self) -> Id {
-        let (kind, number, generation) = match self {
-            Self::Session(id) => (SESSION, id.number, id.generation),
-            Self::Listener(id) => (LISTENER, id.number, id.generation),
-            Self::Udp(id) => (UDP, id.number, id.generation),
+        let (kind, (number, generation)) = match self {
+            Self::Session(id) => (SESSION, id.parts()),
+            Self::Listener(id) => (LISTENER, id.parts()),
+            Self::Udp(id) => (UDP, id.parts()),
         };
         Id(kind << 62 | u64::from(number & NUMBER_MASK) << 32 | u64::from(generation))
     }
@@ -58,6 +56,7 @@ impl From<SessionError> for SocketError {
             SessionError::Aborted => Self::Aborted,
             SessionError::TimedOut => Self::TimedOut,
             SessionError::Unreachable => Self::Unreachable,
+            _ => Self::NotOpen,
         }
     }
 }
@@ -136,9 +135,8 @@ impl Sockets for Stack {
             return gone;
         };
         let unread = self.peek(id).is_ok_and(|pieces| !pieces[0].is_empty());
-        let state = self.number(id).map(|number| self.store.hot(number).state);
         Status {
-            connected: state.is_ok_and(|state| state.is_synchronized()),
+            connected: self.is_synchronized(id),
             ended: readiness.end_of_input && !unread,
             closed: readiness.closed && !unread,
             error: readiness.error.map(SocketError::from),
@@ -176,7 +174,7 @@ impl Sockets for Stack {
             SocketOption::NoDelay(on) => SessionOption::NoDelay(on),
             SocketOption::KeepaliveIdleSeconds(0) => SessionOption::Keepalive(None),
             SocketOption::KeepaliveIdleSeconds(idle_s) => {
-                let keepalive = self.common.config.keepalive;
+                let keepalive = self.config().keepalive;
                 SessionOption::Keepalive(Some(Keepalive {
                     idle_s,
                     ..keepalive
@@ -220,30 +218,17 @@ impl Sockets for Stack {
     fn local(&self, socket: Id) -> Option<SocketAddr> {
         match Name::of(socket) {
             Name::Session(id) => self.addresses(id).ok().map(|(local, _)| local),
-            Name::Listener(_) | Name::Udp(_) => self.bound(socket),
+            Name::Listener(id) => self.listener_address(id),
+            Name::Udp(id) => self.udp_address(id).ok(),
         }
     }
 
-    fn next_happening(&mut self) -> Option<Id> {
+    fn next_ready(&mut self) -> Option<Id> {
         Some(match self.next_event()? {
             Event::Session(id) => Name::Session(id).id(),
             Event::Listener(id) => Name::Listener(id).id(),
             Event::Udp(id) => Name::Udp(id).id(),
         })
-    }
-}
-
-impl Stack {
-    /// Where a listener or a UDP socket is bound.
-    fn bound(&self, socket: Id) -> Option<SocketAddr> {
-        match Name::of(socket) {
-            Name::Listener(id) => {
-                let listener = self.listeners.all.get(id.number as usize)?;
-                Some(SocketAddr::new(listener.address.to_std(), listener.port))
-            }
-            Name::Udp(id) => self.datagrams.address(id),
-            Name::Session(_) => None,
-        }
     }
 }
 

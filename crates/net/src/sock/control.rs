@@ -1,72 +1,91 @@
 //! Letting processes in, and noticing when they end.
 //!
-//! Why a thread of its own: making a segment and looking after connections take system calls, of which
-//! the engine's loop makes none. Must stay true: nothing here waits for a process; who says nothing,
-//! or nonsense, is cut off; a process that ends, however it ends, has its sessions reset within
-//! moments. Words between this thread and the engine's go through `News`.
+//! It is a thread of its own because making a segment and looking after connections take system
+//! calls, of which the engine's loop makes none. Must stay true: nothing here waits for a process;
+//! who says nothing, or nonsense, is cut off; a process that ends, however it ends, has its
+//! sessions reset within moments. Words between this thread and the engine's go through `Mailbox`.
 
 use super::layout::{CHUNKS_MAX, MAGIC, VERSION, segment_bytes};
 use super::server::{Attachment, Server};
-use sidecore_sys::local_socket::{self, Peer, Received};
-use sidecore_sys::place::{self, Place, PlaceError};
-use sidecore_sys::{SharedMap, Sharing, SysError};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use sidecore_attach::door::ConnectionId;
+use sidecore_attach::protocol::{KIND_ATTACH, KIND_STATUS};
+use sidecore_attach::{
+    Allow, AttachError, Door, DoorOptions, Event, ListenError, Protocol, Quota, Trust,
+};
+use sidecore_sys::SysError;
+use sidecore_sys::local_socket::{self, Peer};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// What can go wrong while the engine's side is set up, or while a process attaches.
+/// An error of setting the engine's side up, or of attaching.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SockError {
     /// Another engine serves there.
     #[error("another engine serves at {socket}; end that one, or choose another socket")]
     InUse {
-        /// Where.
+        /// The socket.
         socket: PathBuf,
     },
-    /// The path holds something that is not ours to replace.
-    #[error("{socket} is no socket of this user; remove it, or choose another path")]
+    /// The path holds something that is not ours to replace, or others may write to its folder.
+    #[error("cannot serve at {socket}: {source}")]
     NotOurs {
-        /// Where.
+        /// The socket.
         socket: PathBuf,
+        /// The reason.
+        source: ListenError,
     },
     /// The socket cannot be made.
     #[error("cannot listen for processes at {socket}: {source}")]
-    Place {
-        /// Where.
+    Listen {
+        /// The socket.
         socket: PathBuf,
-        /// Why.
+        /// The reason.
         source: SysError,
     },
     /// No engine there.
     #[error("no engine serves at {socket} ({source}); start one with `sidecore net up`")]
     NoEngine {
-        /// Where.
+        /// The socket.
         socket: PathBuf,
-        /// What connecting said.
+        /// The error of connecting.
         source: SysError,
+    },
+    /// The engine there is of a user who is not trusted; nothing was sent to it.
+    #[error(
+        "{socket} is served by user {uid}, who is neither this user ({own_uid}) nor root; nothing \
+         was sent there; remove it, give another socket, or name the user with `--server-uid {uid}`"
+    )]
+    Untrusted {
+        /// The socket.
+        socket: PathBuf,
+        /// The engine's user.
+        uid: u32,
+        /// The user of this process.
+        own_uid: u32,
     },
     /// The engine said no.
     #[error("the engine refuses: {reason}")]
     Refused {
-        /// Why, in its words.
+        /// The reason, in its words.
         reason: String,
     },
     /// The engine said what makes no sense.
     #[error("what answers at {socket} is no engine of this version; use the same release for both")]
     Nonsense {
-        /// Where.
+        /// The socket.
         socket: PathBuf,
     },
     /// No answer in time.
     #[error("the engine at {socket} did not answer for {waited_ms} ms; is it stopped?")]
     Silent {
-        /// Where.
+        /// The socket.
         socket: PathBuf,
-        /// How long was waited.
+        /// The time waited, in milliseconds.
         waited_ms: u64,
     },
     /// The operating system refused.
@@ -78,27 +97,58 @@ pub enum SockError {
 }
 
 impl SockError {
-    /// Why `socket` could not be taken.
-    fn of_place(error: PlaceError, socket: &Path) -> Self {
+    /// The reason why `socket` could not be taken.
+    fn of_socket(error: ListenError, socket: &Path) -> Self {
         let socket = socket.to_owned();
         match error {
-            PlaceError::InUse { .. } => Self::InUse { socket },
-            PlaceError::NotOurs { path, .. } => Self::NotOurs { socket: path },
-            PlaceError::NotASocket => Self::NotOurs { socket },
-            PlaceError::Sys(source) => Self::Place { socket, source },
+            ListenError::InUse { .. } => Self::InUse { socket },
+            ListenError::System(source) => Self::Listen { socket, source },
+            source => Self::NotOurs { socket, source },
         }
     }
 }
 
-/// Where processes attach unless told otherwise ([`place::default_socket`]).
-#[must_use]
-pub fn default_socket() -> PathBuf {
-    place::default_socket("net")
+impl From<AttachError> for SockError {
+    fn from(error: AttachError) -> Self {
+        match error {
+            AttachError::Nobody { socket, source } => Self::NoEngine { socket, source },
+            AttachError::Untrusted {
+                socket,
+                uid,
+                own_uid,
+            } => Self::Untrusted {
+                socket,
+                uid,
+                own_uid,
+            },
+            AttachError::Refused { reason } => Self::Refused { reason },
+            AttachError::Silent { socket, waited_ms } => Self::Silent { socket, waited_ms },
+            AttachError::Nonsense { socket } => Self::Nonsense { socket },
+            AttachError::System(source) => Self::Sys(source),
+            other => Self::Refused {
+                reason: other.to_string(),
+            },
+        }
+    }
 }
 
-/// Words between the engine's thread and this one.
+/// The path at which an engine listens unless given another
+/// ([`sidecore_attach::default_socket`]).
+#[must_use]
+pub fn default_socket() -> PathBuf {
+    sidecore_attach::default_socket("net")
+}
+
+/// The socket that an application should use unless given another: that of the own user's engine
+/// where one serves, else of root's in `/run/sidecore` ([`sidecore_attach::find_socket`]).
+#[must_use]
+pub fn find_socket(trust: &Trust) -> PathBuf {
+    sidecore_attach::find_socket("net", trust)
+}
+
+/// Mailbox between the engine's thread and the control thread.
 #[derive(Debug)]
-pub(crate) struct News {
+pub(crate) struct Mailbox {
     flag: AtomicBool,
     arrived: Mutex<Vec<Arc<Attachment>>>,
     asked: AtomicBool,
@@ -107,11 +157,11 @@ pub(crate) struct News {
     engine: Arc<OwnedFd>,
 }
 
-impl News {
-    /// Nothing yet; and the engine's bell.
+impl Mailbox {
+    /// An empty mailbox, and the descriptor that wakes the engine.
     pub(crate) fn new() -> Result<(Arc<Self>, Arc<OwnedFd>), SysError> {
         let engine = Arc::new(local_socket::bell()?);
-        let news = Self {
+        let mailbox = Self {
             flag: AtomicBool::new(false),
             arrived: Mutex::new(Vec::new()),
             asked: AtomicBool::new(false),
@@ -119,7 +169,7 @@ impl News {
             control: local_socket::bell()?,
             engine: Arc::clone(&engine),
         };
-        Ok((Arc::new(news), engine))
+        Ok((Arc::new(mailbox), engine))
     }
 
     pub(crate) fn take_flag(&self) -> bool {
@@ -149,23 +199,69 @@ impl News {
         local_socket::poke(self.control.as_fd());
     }
 
-    fn tell_engine(&self) {
+    fn notify_engine(&self) {
         self.flag.store(true, Ordering::Release);
         local_socket::poke(self.engine.as_fd());
     }
 }
 
-/// Who may attach besides this user and root.
-#[derive(Debug, Clone, Default)]
+/// The users who may attach besides this user and root, and the limits of each.
+#[derive(Debug, Clone)]
 pub struct Admission {
     /// Users, by number.
     pub uids: Vec<u32>,
+    /// The most processes at once, those included that left and keep their memory. A quarter is
+    /// kept for root and the engine's own user.
+    pub connections_max: usize,
+    /// Of these, the most of one user other than root and the engine's own.
+    pub user_connections_max: usize,
+    /// The most bytes of all segments. A quarter is kept as above.
+    pub bytes_max: u64,
+    /// Of these, the most of one user other than root and the engine's own.
+    pub user_bytes_max: u64,
 }
+
+impl Default for Admission {
+    fn default() -> Self {
+        Self {
+            uids: Vec::new(),
+            connections_max: 256,
+            user_connections_max: 64,
+            bytes_max: 2 << 30,
+            user_bytes_max: 512 << 20,
+        }
+    }
+}
+
+impl Admission {
+    fn door(self) -> DoorOptions {
+        DoorOptions {
+            allow: Allow {
+                uids: self.uids,
+                gids: Vec::new(),
+            },
+            quota: Quota {
+                places_max: self.connections_max,
+                user_places_max: self.user_connections_max,
+                bytes_max: self.bytes_max,
+                user_bytes_max: self.user_bytes_max,
+            },
+            remedy: |_| "add it to `allow_uids` in the engine's configuration".to_owned(),
+        }
+    }
+}
+
+/// The frame of the messages.
+pub(super) const PROTOCOL: Protocol = Protocol {
+    magic: MAGIC,
+    version: VERSION,
+    server: "engine",
+};
 
 /// The thread; dropping it ends it and removes the socket.
 #[derive(Debug)]
 pub struct Control {
-    news: Arc<News>,
+    mailbox: Arc<Mailbox>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -177,31 +273,37 @@ impl Control {
     /// # Errors
     /// [`SockError`] with the remedy.
     pub fn start(path: &Path, admission: Admission) -> Result<(Self, Server), SockError> {
-        let place = place::take(path, admission.uids.is_empty())
-            .map_err(|error| SockError::of_place(error, path))?;
-        let (news, engine) = News::new()?;
+        let door = Door::open(PROTOCOL, path, admission.door())
+            .map_err(|error| SockError::of_socket(error, path))?;
+        let (mailbox, engine) = Mailbox::new()?;
         let stop = Arc::new(AtomicBool::new(false));
         let doorkeeper = Doorkeeper {
-            place,
-            admission,
-            news: Arc::clone(&news),
+            door,
+            mailbox: Arc::clone(&mailbox),
             stop: Arc::clone(&stop),
-            connections: Vec::new(),
+            asking: Vec::new(),
         };
         let thread = std::thread::Builder::new()
             .name("sidecore-net-door".to_owned())
             .spawn(move || doorkeeper.run())
             .map_err(SockError::Thread)?;
-        let server = Server::new(Arc::clone(&news), engine);
+        let server = Server::new(Arc::clone(&mailbox), engine);
         let thread = Some(thread);
-        Ok((Self { news, stop, thread }, server))
+        Ok((
+            Self {
+                mailbox,
+                stop,
+                thread,
+            },
+            server,
+        ))
     }
 }
 
 impl Drop for Control {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        self.news.poke_control();
+        self.mailbox.poke_control();
         if let Some(thread) = self.thread.take() {
             // Its panic was printed; there is nothing to undo.
             thread.join().ok();
@@ -210,251 +312,108 @@ impl Drop for Control {
 }
 
 struct Doorkeeper {
-    place: Place,
-    admission: Admission,
-    news: Arc<News>,
+    door: Door<Arc<Attachment>>,
+    mailbox: Arc<Mailbox>,
     stop: Arc<AtomicBool>,
-    connections: Vec<Connection>,
-}
-
-struct Connection {
-    socket: OwnedFd,
-    peer: Peer,
-    since: Instant,
-    /// Readable when the process ends: a child that inherited the socket does not keep it attached.
-    process_end: Option<OwnedFd>,
-    attachment: Option<Arc<Attachment>>,
-    asked: bool,
+    /// The connections that wait for the status.
+    asking: Vec<ConnectionId>,
 }
 
 impl Doorkeeper {
     fn run(mut self) {
-        let mut ready = Vec::new();
         while !self.stop.load(Ordering::Acquire) {
-            let polled = local_socket::poll(&self.descriptors(), &mut ready, TICK);
-            if polled.is_err() {
-                std::thread::sleep(TICK);
-                continue;
+            match self.door.wait(&[self.mailbox.control.as_fd()], TICK) {
+                Ok(woken) if woken == [true] => local_socket::drain(self.mailbox.control.as_fd()),
+                Ok(_) => {}
+                // Out of memory, at worst: it is tried again.
+                Err(_) => std::thread::sleep(TICK),
             }
-            if ready[0] {
-                local_socket::hush(self.news.control.as_fd());
-            }
-            self.look_at_connections(&ready[2..]);
+            self.look_at_door();
             self.pass_answer_on();
-            if ready[1] {
-                self.accept();
-            }
         }
     }
 
-    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
-        let mut all = vec![self.news.control.as_fd(), self.place.listener()];
-        for connection in &self.connections {
-            let socket = connection.socket.as_fd();
-            let end = connection.process_end.as_ref();
-            all.push(socket);
-            all.push(end.map_or(socket, |end| end.as_fd()));
-        }
-        all
-    }
-
-    fn accept(&mut self) {
-        for _ in 0..8 {
-            let Ok(Some(socket)) = local_socket::accept(self.place.listener()) else {
-                return;
-            };
-            let Ok(peer) = local_socket::peer(socket.as_fd()) else {
-                continue;
-            };
-            let refusal = if self.connections.len() >= CONNECTIONS_MAX {
-                Some(format!(
-                    "{CONNECTIONS_MAX} processes are attached, the most"
-                ))
-            } else {
-                self.admission.refusal(&peer)
-            };
-            if let Some(reason) = refusal {
-                let answer = message(KIND_REFUSED, reason.as_bytes());
-                local_socket::send(socket.as_fd(), &answer, &[]).ok();
-                continue;
-            }
-            self.connections.push(Connection {
-                socket,
-                peer,
-                since: Instant::now(),
-                process_end: local_socket::process_end(peer.pid),
-                attachment: None,
-                asked: false,
-            });
-        }
-    }
-
-    fn look_at_connections(&mut self, ready: &[bool]) {
+    fn look_at_door(&mut self) {
+        // Cut off by the engine's side because it broke the rules.
+        self.door.part_where(|it| it.gone.load(Ordering::Acquire));
         let mut parted = false;
-        let news = &self.news;
-        let mut pairs = ready.as_chunks::<2>().0.iter();
-        self.connections.retain_mut(|connection| {
-            let &[socket, end] = pairs.next().unwrap_or(&[false; 2]);
-            let gone = |it: &Arc<Attachment>| it.gone.load(Ordering::Acquire);
-            let stays = if connection.attachment.as_ref().is_some_and(gone) {
-                false
-            } else if socket {
-                !local_socket::is_hung_up(connection.socket.as_fd()) && connection.answer(news)
-            } else {
-                !end && (connection.attachment.is_some()
-                    || connection.since.elapsed() < STRANGER_TIME_MAX)
-            };
-            if let (false, Some(attachment)) = (stays, &connection.attachment) {
-                attachment.gone.store(true, Ordering::Release);
-                parted = true;
+        while let Some(event) = self.door.next_event() {
+            match event {
+                Event::Question {
+                    from,
+                    peer,
+                    is_attached,
+                    kind,
+                    body,
+                } => match kind {
+                    KIND_STATUS => {
+                        self.asking.push(from);
+                        self.mailbox.asked.store(true, Ordering::Release);
+                        local_socket::poke(self.mailbox.engine.as_fd());
+                    }
+                    KIND_ATTACH if !is_attached => {
+                        let [a, b, c, d, ..] = body;
+                        let chunks = u32::from_le_bytes([a, b, c, d]);
+                        if let Err(reason) = self.attach(from, peer, chunks) {
+                            self.door.refuse(from, &reason);
+                        }
+                    }
+                    _ => self.door.refuse(from, "an unknown question"),
+                },
+                Event::Parted(attachment) => {
+                    attachment.gone.store(true, Ordering::Release);
+                    parted = true;
+                }
             }
-            stays
-        });
-        if parted {
-            self.news.tell_engine();
         }
+        if parted {
+            self.mailbox.notify_engine();
+        }
+    }
+
+    fn attach(&mut self, from: ConnectionId, peer: Peer, chunks: u32) -> Result<(), String> {
+        if chunks == 0 || chunks > CHUNKS_MAX {
+            return Err(format!("{chunks} chunks; allowed are 1 to {CHUNKS_MAX}"));
+        }
+        let bytes = segment_bytes(chunks);
+        let (map, charge, lent) = self.door.segment(&peer, "sidecore-net", bytes)?;
+        let attachment = Arc::new(Attachment {
+            map,
+            charge: Some(charge),
+            chunks,
+            peer,
+            gone: AtomicBool::new(false),
+        });
+        let terms = [u64::from(chunks), bytes as u64];
+        let terms = terms.map(u64::to_le_bytes).concat();
+        let files = [lent.as_fd(), self.mailbox.engine.as_fd()];
+        let session = Arc::clone(&attachment);
+        if self.door.attach(from, session, &terms, &files).is_ok() {
+            let mut arrived = self
+                .mailbox
+                .arrived
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            arrived.push(attachment);
+            drop(arrived);
+            self.mailbox.notify_engine();
+        }
+        Ok(())
     }
 
     fn pass_answer_on(&mut self) {
         let mut answer = self
-            .news
+            .mailbox
             .answer
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let Some(text) = answer.take() else {
             return;
         };
-        for connection in self.connections.iter_mut().filter(|it| it.asked) {
-            let status = message(KIND_STATUS, text.as_bytes());
-            local_socket::send(connection.socket.as_fd(), &status, &[]).ok();
-            connection.asked = false;
+        for asking in self.asking.drain(..) {
+            self.door.answer(asking, KIND_STATUS, text.as_bytes());
         }
     }
 }
 
-impl Connection {
-    /// Reads and answers one question; false where the connection is to end.
-    fn answer(&mut self, news: &News) -> bool {
-        let mut question = [0; QUESTION_BYTES + 1];
-        let length = match local_socket::receive(self.socket.as_fd(), &mut question) {
-            Ok(Received::Message(length, _)) => length,
-            Ok(Received::Nothing) => return true,
-            Ok(Received::End) | Err(_) => return false,
-        };
-        match parse(&question[..length]) {
-            Ok((KIND_STATUS, _)) => {
-                self.asked = true;
-                news.asked.store(true, Ordering::Release);
-                local_socket::poke(news.engine.as_fd());
-                true
-            }
-            Ok((KIND_ATTACH, chunks)) if self.attachment.is_none() => self.attach(chunks, news),
-            Ok(_) => self.refuse("an unknown question"),
-            Err(reason) => self.refuse(&reason),
-        }
-    }
-
-    fn attach(&mut self, chunks: u32, news: &News) -> bool {
-        if chunks == 0 || chunks > CHUNKS_MAX {
-            return self.refuse(&format!("{chunks} chunks; allowed are 1 to {CHUNKS_MAX}"));
-        }
-        let bytes = segment_bytes(chunks);
-        let map = match SharedMap::create("sidecore-net", bytes, Sharing::ReadWrite) {
-            Ok(map) => map,
-            Err(error) => return self.refuse(&error.to_string()),
-        };
-        let attachment = Arc::new(Attachment {
-            map,
-            chunks,
-            peer: self.peer,
-            gone: AtomicBool::new(false),
-        });
-        let terms = [u64::from(chunks), bytes as u64]
-            .map(u64::to_le_bytes)
-            .concat();
-        let answer = message(KIND_ATTACH, &terms);
-        let files = [attachment.map.file(), news.engine.as_fd()];
-        if local_socket::send(self.socket.as_fd(), &answer, &files).is_err() {
-            return false;
-        }
-        self.attachment = Some(Arc::clone(&attachment));
-        let mut arrived = news.arrived.lock().unwrap_or_else(PoisonError::into_inner);
-        arrived.push(attachment);
-        drop(arrived);
-        news.tell_engine();
-        true
-    }
-
-    fn refuse(&self, reason: &str) -> bool {
-        let answer = message(KIND_REFUSED, reason.as_bytes());
-        local_socket::send(self.socket.as_fd(), &answer, &[]).ok();
-        false
-    }
-}
-
-impl Admission {
-    fn refusal(&self, peer: &Peer) -> Option<String> {
-        let own_uid = local_socket::effective_uid();
-        let allowed = peer.uid == own_uid || peer.uid == 0 || self.uids.contains(&peer.uid);
-        (!allowed).then(|| {
-            format!(
-                "user {} may not attach to the engine of user {own_uid}; add it to `allow_uids` in \
-                 the engine's configuration",
-                peer.uid
-            )
-        })
-    }
-}
-
-/// A question: of what kind, and for how many chunks.
-pub(super) fn question(kind: u32, chunks: u32) -> [u8; QUESTION_BYTES] {
-    let mut question = [0; QUESTION_BYTES];
-    question[..16].copy_from_slice(&message(kind, &[]));
-    question[16..20].copy_from_slice(&chunks.to_le_bytes());
-    question
-}
-
-fn parse(question: &[u8]) -> Result<(u32, u32), String> {
-    let (kind, version) = head(question).ok_or("this is no message of a sidecore process")?;
-    if version != VERSION {
-        return Err(format!(
-            "the process speaks version {version}, this engine version {VERSION}; use the same \
-             release for both"
-        ));
-    }
-    let chunks = question.get(16..20).and_then(|it| it.try_into().ok());
-    let chunks = chunks.map(u32::from_le_bytes);
-    match (question.len(), chunks) {
-        (QUESTION_BYTES, Some(chunks)) => Ok((kind, chunks)),
-        _ => Err("a question of the wrong length".to_owned()),
-    }
-}
-
-/// Kind and version of a message.
-pub(super) fn head(message: &[u8]) -> Option<(u32, u32)> {
-    let magic = u64::from_le_bytes(message.get(..8)?.try_into().ok()?);
-    let kind = u32::from_le_bytes(message.get(8..12)?.try_into().ok()?);
-    let version = u32::from_le_bytes(message.get(12..16)?.try_into().ok()?);
-    (magic == MAGIC).then_some((kind, version))
-}
-
-fn message(kind: u32, rest: &[u8]) -> Vec<u8> {
-    let mut message = MAGIC.to_le_bytes().to_vec();
-    message.extend(kind.to_le_bytes());
-    message.extend(VERSION.to_le_bytes());
-    message.extend(rest);
-    message
-}
-
-/// To attach.
-pub(super) const KIND_ATTACH: u32 = 1;
-/// For the engine's status.
-pub(super) const KIND_STATUS: u32 = 2;
-/// An answer: no, and why.
-pub(super) const KIND_REFUSED: u32 = 255;
-/// Bytes of a question.
-pub(super) const QUESTION_BYTES: usize = 32;
-const CONNECTIONS_MAX: usize = 256;
 const TICK: Duration = Duration::from_millis(50);
-/// So long a connection may stay without attaching.
-const STRANGER_TIME_MAX: Duration = Duration::from_secs(5);

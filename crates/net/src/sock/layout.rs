@@ -1,11 +1,11 @@
-//! What lies where in a segment, and what a descriptor says. README.md has the same as a byte map.
+//! Layout of a segment, and format of its descriptors. README.md has the same as a byte map.
 //!
-//! Must stay true: a change here changes [`VERSION`], README.md and include/sidecore_net.h; decoding
-//! takes any words.
+//! Must stay true: a change here changes [`VERSION`], README.md and include/sidecore_net.h;
+//! decoding takes any words.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-/// What every message and every segment starts with.
+/// First word of every message and segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SIDENET1");
 /// Of this layout. Both sides must have the same.
 pub const VERSION: u32 = 2;
@@ -14,11 +14,11 @@ pub const VERSION: u32 = 2;
 pub const ENGINE_ASLEEP: usize = 128;
 /// Offset of the word by which the process says that it sleeps.
 pub const CLIENT_ASLEEP: usize = 256;
-/// Where the ring of requests begins, and what of it the engine has taken.
+/// Ring of requests: its offset, and the offset of the engine's read position.
 pub(crate) const REQUESTS: (usize, usize) = (4096, 384);
-/// Where the ring of events begins, and what of it the process has taken.
+/// Ring of events: its offset, and the offset of the process's read position.
 pub(crate) const EVENTS: (usize, usize) = (4096 + ENTRIES * ENTRY_BYTES, 512);
-/// Where the chunks begin: first those to send from, then those to receive into.
+/// Offset of the chunks: first those to send from, then those to receive into.
 pub const CHUNKS: usize = 4096 + 2 * ENTRIES * ENTRY_BYTES;
 
 /// Entries of each ring.
@@ -29,12 +29,14 @@ pub const ENTRY_BYTES: usize = 64;
 pub const CHUNK_BYTES: usize = 16 << 10;
 /// The most chunks of one direction.
 pub const CHUNKS_MAX: u32 = 4096;
-/// The lower bits of a socket's number are its place in the engine's table, small numbers first; the
-/// upper ones tell the sockets apart that had the place one after the other.
+/// The lower bits of a socket's number are its place in the engine's table, small numbers first;
+/// the upper ones tell the sockets apart that had the place one after the other.
 pub const PLACE_BITS: u32 = 20;
-/// Set in `give`: the chunk goes back, but its bytes were only moved away and still count as unread.
+/// Set in `give`: the chunk goes back, but its bytes were only moved away and still count as
+/// unread.
 pub const KEPT: u32 = 1 << 31;
-/// In `argument` of a datagram that is sent or received: the next entry of this socket goes on with it.
+/// In `argument` of a datagram that is sent or received: the next entry of this socket goes on with
+/// it.
 pub const MORE: u32 = 1;
 /// The most chunks that a datagram takes: all but the last are full.
 pub const DATAGRAM_CHUNKS_MAX: usize = (u16::MAX as usize).div_ceil(CHUNK_BYTES);
@@ -47,7 +49,7 @@ pub fn segment_bytes(chunks: u32) -> usize {
     CHUNKS + 2 * chunks as usize * CHUNK_BYTES
 }
 
-/// What a process asks for.
+/// Request of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Request {
@@ -96,7 +98,7 @@ impl Request {
     }
 }
 
-/// What the engine tells.
+/// Event from the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Event {
@@ -153,7 +155,7 @@ pub struct Entry {
     pub address: [u8; 16],
     /// A port.
     pub port: u16,
-    /// What the kind says.
+    /// Argument, by kind.
     pub argument: u32,
 }
 

@@ -1,67 +1,54 @@
 //! One ring of descriptors between two processes: one writes, one reads.
 //!
-//! An entry is one line: seven words, and an eighth that says which turn of the ring they belong to.
-//! So a message moves one line from core to core; the reader's position is only looked at when the
-//! writer believes that the ring is full. How is in `order`; here is where it lies.
+//! An entry is one line of `sidecore_sync::spsc::lines`: seven words, and an eighth that says which
+//! turn of the ring they belong to. So a message moves one line from core to core.
 //!
 //! Must stay true: what is read out of shared memory is copied once and means nothing until it was
 //! checked; a position that makes no sense is a [`Violation`].
-#![allow(unsafe_code)] // says that an entry is made of atomics
 
 use super::layout::{ENTRIES, ENTRY_BYTES, Entry};
-use super::order::{self, Line, Lines};
-use sidecore_sys::{Overlay, SharedSlice};
-use std::sync::atomic::AtomicU64;
+use sidecore_sync::spsc::lines::{self, Line, SharedLines};
+use sidecore_sys::SharedSlice;
 
-pub(crate) use super::order::Violation;
+pub(crate) use sidecore_sync::spsc::Violation;
 
 const _: () = assert!(size_of::<Line>() == ENTRY_BYTES);
 
-// SAFETY: `repr(C)`, eight atomics that fill its 64 bytes, so no padding; any bytes are valid.
-unsafe impl Overlay for Line {}
+/// Offsets of the lines and of the reader's position, in bytes.
+type Offsets = (usize, usize);
 
-/// A ring in shared memory: where its entries lie, and the reader's position.
-struct Place<'m> {
-    memory: SharedSlice<'m>,
-    place: (usize, usize),
-}
-
-impl Lines<ENTRIES> for Place<'_> {
-    #[inline]
-    fn line(&self, index: usize) -> Option<&Line> {
-        self.memory.overlay(self.place.0 + index * ENTRY_BYTES)
-    }
-
-    #[inline]
-    fn position(&self) -> Option<&AtomicU64> {
-        self.memory.overlay(self.place.1)
+#[inline]
+fn lines(memory: SharedSlice<'_>, (lines_offset, position_offset): Offsets) -> SharedLines<'_> {
+    SharedLines {
+        memory,
+        lines_offset,
+        position_offset,
     }
 }
 
 /// The writing side's state.
 #[derive(Debug)]
 pub(crate) struct Writer {
-    place: (usize, usize),
-    state: order::Writer<ENTRIES>,
+    offsets: Offsets,
+    end: lines::Writer<ENTRIES>,
 }
 
 impl Writer {
-    pub(crate) fn new(place: (usize, usize)) -> Self {
+    pub(crate) fn new(offsets: Offsets) -> Self {
         Self {
-            place,
-            state: order::Writer::default(),
+            offsets,
+            end: lines::Writer::default(),
         }
     }
 
-    /// How many entries there is room for, without a look at the reader's position if `wanted` fit.
+    /// Free entries; the reader's position is not looked at if `wanted` are known to be free.
     #[inline]
     pub(crate) fn room(
         &mut self,
         memory: SharedSlice<'_>,
         wanted: usize,
     ) -> Result<usize, Violation> {
-        let place = self.place;
-        self.state.room(&Place { memory, place }, wanted)
+        self.end.room(&lines(memory, self.offsets), wanted)
     }
 
     /// Writes an entry; false where there is no room.
@@ -71,38 +58,37 @@ impl Writer {
         memory: SharedSlice<'_>,
         entry: &Entry,
     ) -> Result<bool, Violation> {
-        let place = self.place;
-        self.state.write(&Place { memory, place }, &entry.encode())
+        let lines = lines(memory, self.offsets);
+        self.end.write(&lines, &entry.encode())
     }
 }
 
 /// The reading side's state.
 #[derive(Debug)]
 pub(crate) struct Reader {
-    place: (usize, usize),
-    state: order::Reader<ENTRIES>,
+    offsets: Offsets,
+    end: lines::Reader<ENTRIES>,
 }
 
 impl Reader {
-    pub(crate) fn new(place: (usize, usize)) -> Self {
+    pub(crate) fn new(offsets: Offsets) -> Self {
         Self {
-            place,
-            state: order::Reader::default(),
+            offsets,
+            end: lines::Reader::default(),
         }
     }
 
-    /// Whether an entry waits.
+    /// True where no entry waits.
     #[inline]
     pub(crate) fn is_empty(&self, memory: SharedSlice<'_>) -> bool {
-        let place = self.place;
-        self.state.is_empty(&Place { memory, place })
+        self.end.is_empty(&lines(memory, self.offsets))
     }
 
     /// Takes the next entry.
     #[inline]
     pub(crate) fn read(&mut self, memory: SharedSlice<'_>) -> Option<Entry> {
-        let place = self.place;
-        self.state.read(&Place { memory, place }).map(Entry::decode)
+        let words = self.end.read(&lines(memory, self.offsets))?;
+        Some(Entry::decode(words))
     }
 }
 
@@ -111,7 +97,7 @@ mod tests {
     use super::*;
     use crate::sock::layout::{CHUNKS, REQUESTS};
     use sidecore_sys::{SharedMap, Sharing};
-    use std::sync::atomic::Ordering;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     #[test]
     fn a_million_entries_cross_two_threads_in_order() {

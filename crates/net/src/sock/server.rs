@@ -1,42 +1,47 @@
 //! The engine's side: serves all attached processes in one round of the engine's loop.
 //!
-//! Why here: applications' requests become calls of the stack, and what happens in the stack becomes
-//! events. Must stay true: a process can name only its own sockets and chunks, each of which has one
-//! owner at a time, as *this* side's books say; whoever breaks that is cut off. A process that does not
-//! read its events or return its chunks stops only its own sockets. One thread: the engine's.
+//! Why here: applications' requests become calls of the stack, and what happens in the stack
+//! becomes events. Must stay true: a process can name only its own sockets and chunks, each of
+//! which has one owner at a time, as *this* side's books say; whoever breaks that is cut off. A
+//! process that does not read its events or return its chunks stops only its own sockets. One
+//! thread: the engine's.
 
 mod books;
 mod deliver;
 mod requests;
 
-use super::control::News;
+use super::control::Mailbox;
 use super::layout::{
     CHUNK_BYTES, CHUNKS, CLIENT_ASLEEP, DATAGRAM_CHUNKS_MAX, ENGINE_ASLEEP, EVENTS, REQUESTS,
 };
-use super::order;
 use super::ring::{Reader, Violation, Writer};
 use super::stack::{Id, Sockets};
 use books::{Chunks, SocketTable};
 use serde::Serialize;
+use sidecore_attach::Charge;
+use sidecore_sync::{Shared, SleepWord};
 use sidecore_sys::local_socket::{self, Peer};
-use sidecore_sys::{SharedMap, SharedSlice, shared_futex};
+use sidecore_sys::{SharedMap, SharedSlice};
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What the engine and the thread that lets processes in both know of one.
+/// State of one attachment, shared by the engine loop and the control thread.
 #[derive(Debug)]
 pub(crate) struct Attachment {
     pub(crate) map: SharedMap,
+    /// Of the memory, to the process's user; dropped after the map. None in tests.
+    #[expect(dead_code, reason = "it is held, and counts when it is dropped")]
+    pub(crate) charge: Option<Charge>,
     pub(crate) chunks: u32,
     pub(crate) peer: Peer,
     /// Set by either side when it is over.
     pub(crate) gone: AtomicBool,
 }
 
-/// What one process has and did.
+/// Counters of one process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct ClientStatus {
     /// Its process.
@@ -45,9 +50,9 @@ pub struct ClientStatus {
     pub uid: u32,
     /// Listeners, sessions and UDP sockets that it has.
     pub sockets: usize,
-    /// What it asked for.
+    /// Requests served.
     pub requests: u64,
-    /// What it was told.
+    /// Events delivered.
     pub events: u64,
     /// Payload that it sent, in bytes.
     pub sent_bytes: u64,
@@ -58,11 +63,11 @@ pub struct ClientStatus {
 /// All attached processes.
 #[derive(Debug)]
 pub struct Server {
-    news: Arc<News>,
+    mailbox: Arc<Mailbox>,
     bell: Arc<OwnedFd>,
     clients: Vec<Option<Client>>,
     owners: Owners,
-    /// What is sent, on its way from shared memory to the stack.
+    /// Bounce buffer: payload on its way from shared memory to the stack.
     scratch: Box<[u8]>,
     /// Processes that broke the rules.
     violations: u64,
@@ -80,15 +85,15 @@ struct Client {
     chunks: Chunks,
     /// Sockets with something to do, by their place in the table.
     ready: VecDeque<u32>,
-    told: bool,
+    notified: bool,
     status: ClientStatus,
 }
 
 impl Server {
     /// Serves the processes that the thread behind `news` lets in.
-    pub(crate) fn new(news: Arc<News>, bell: Arc<OwnedFd>) -> Self {
+    pub(crate) fn new(mailbox: Arc<Mailbox>, bell: Arc<OwnedFd>) -> Self {
         Self {
-            news,
+            mailbox,
             bell,
             clients: Vec::new(),
             owners: Owners::default(),
@@ -104,9 +109,9 @@ impl Server {
         work
     }
 
-    /// Wakes the processes that sleep and were told something since. What they were told they can see
-    /// already; to find out whether they sleep, this waits until that has left the core, so an engine
-    /// has something better to do first.
+    /// Wakes the processes that sleep and have new events. Those they can
+    /// see already; to find out whether they sleep, this waits until that has left the core, so an
+    /// engine has something better to do first.
     pub fn wake(&mut self) {
         for client in self.clients.iter_mut().flatten() {
             client.wake();
@@ -115,10 +120,10 @@ impl Server {
 
     /// As [`Self::poll`], and leaves the waking to [`Self::wake`].
     pub fn serve(&mut self, stack: &mut impl Sockets) -> usize {
-        if self.news.take_flag() {
-            self.hear_news(stack);
+        if self.mailbox.take_flag() {
+            self.take_control_messages(stack);
         }
-        let mut work = self.hear_stack(stack);
+        let mut work = self.take_stack_events(stack);
         for index in 0..self.clients.len() {
             let Some(client) = &mut self.clients[index] else {
                 continue;
@@ -142,11 +147,10 @@ impl Server {
 
     /// Has processes ring the bell from now on; false where a request waits already.
     pub fn arm(&self) -> bool {
-        // Partner: the client's `ring`.
         let clients = self.clients.iter().flatten();
-        order::announce_sleep(clients.filter_map(Client::asleep_word));
+        SleepWord::announce_sleep_at(clients.filter_map(Client::sleep_word));
         let waits = |client: &Client| !client.requests.is_empty(client.memory());
-        !self.news.is_flagged()
+        !self.mailbox.is_flagged()
             && !self.clients.iter().flatten().any(|client| {
                 waits(client) || !client.ready.is_empty() || client.chunks.waiting() > 0
             })
@@ -155,20 +159,20 @@ impl Server {
     /// Has them ring no longer.
     pub fn disarm(&self) {
         for client in self.clients.iter().flatten() {
-            if let Some(word) = client.asleep_word() {
-                word.store(0, Ordering::Relaxed);
+            if let Some(word) = client.sleep_word() {
+                word.cancel_sleep();
             }
         }
-        local_socket::hush(self.bell.as_fd());
+        local_socket::drain(self.bell.as_fd());
     }
 
-    /// What becomes readable when a process rings.
+    /// Descriptor that becomes readable when a process rings.
     #[must_use]
     pub fn bell(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }
 
-    /// What each process has and did.
+    /// Counters of every process.
     pub fn status(&self) -> impl Iterator<Item = ClientStatus> {
         self.clients.iter().flatten().map(|client| ClientStatus {
             sockets: client.sockets.len(),
@@ -185,16 +189,17 @@ impl Server {
     /// A question for the status that waits for [`Self::answer`].
     #[must_use]
     pub fn is_asked(&self) -> bool {
-        self.news.is_asked()
+        self.mailbox.is_asked()
     }
 
     /// Answers it.
     pub fn answer(&self, text: String) {
-        self.news.answer(text);
+        self.mailbox.answer(text);
     }
 
-    fn hear_news(&mut self, stack: &mut impl Sockets) {
-        for attachment in self.news.take_arrived() {
+    /// Admits the attachments that arrived and releases those that ended.
+    pub(crate) fn take_control_messages(&mut self, stack: &mut impl Sockets) {
+        for attachment in self.mailbox.take_arrived() {
             self.admit(attachment);
         }
         for index in 0..self.clients.len() {
@@ -224,13 +229,13 @@ impl Server {
             self.owners.remove(&id);
             stack.abort(id);
         }
-        self.news.poke_control();
+        self.mailbox.poke_control();
     }
 
-    fn hear_stack(&mut self, stack: &mut impl Sockets) -> usize {
+    fn take_stack_events(&mut self, stack: &mut impl Sockets) -> usize {
         let mut count = 0;
-        while count < HAPPENINGS_MAX {
-            let Some(id) = stack.next_happening() else {
+        while count < READY_MAX {
+            let Some(id) = stack.next_ready() else {
                 break;
             };
             count += 1;
@@ -248,7 +253,7 @@ impl Server {
     }
 }
 
-/// What serving one process needs from the others.
+/// Parts of the engine that serving one process needs.
 struct Round<'r, S> {
     stack: &'r mut S,
     owners: &'r mut Owners,
@@ -264,7 +269,7 @@ impl Client {
             sockets: SocketTable::default(),
             chunks: Chunks::new(attachment.chunks),
             ready: VecDeque::new(),
-            told: false,
+            notified: false,
             status: ClientStatus {
                 pid: attachment.peer.pid,
                 uid: attachment.peer.uid,
@@ -330,30 +335,26 @@ impl Client {
         }
     }
 
-    fn tell(&mut self, entry: &super::layout::Entry) -> Result<bool, Violation> {
+    fn send_event(&mut self, entry: &super::layout::Entry) -> Result<bool, Violation> {
         let written = self.events.write(self.attachment.map.slice(), entry)?;
-        self.told |= written;
+        self.notified |= written;
         self.status.events += u64::from(written);
         Ok(written)
     }
 
-    /// Wakes the process if it sleeps and was told something.
+    /// Wakes the process if it sleeps and has new events.
     fn wake(&mut self) {
-        if !std::mem::take(&mut self.told) {
+        if !std::mem::take(&mut self.notified) {
             return;
         }
-        // Partner: the client's `sleep`.
-        let word: Option<&AtomicU32> = self.memory().overlay(CLIENT_ASLEEP);
-        if order::sleeps(word)
-            && let Some(asleep) = word
-        {
-            asleep.store(0, Ordering::Relaxed);
-            shared_futex::wake(asleep, 1);
+        let word: Option<&SleepWord<Shared>> = self.memory().overlay(CLIENT_ASLEEP);
+        if let Some(word) = word {
+            word.notify();
         }
     }
 
-    /// Says that the engine sleeps.
-    fn asleep_word(&self) -> Option<&AtomicU32> {
+    /// The word by which the engine tells this process that it sleeps.
+    fn sleep_word(&self) -> Option<&SleepWord<Shared>> {
         self.memory().overlay(ENGINE_ASLEEP)
     }
 }
@@ -382,4 +383,4 @@ impl Hasher for IdHasher {
 
 /// Requests of one process in a round, and happenings of the stack.
 const REQUESTS_MAX: usize = 256;
-const HAPPENINGS_MAX: usize = 4096;
+const READY_MAX: usize = 4096;

@@ -1,4 +1,4 @@
-//! What the sockets of other processes need from a stack.
+//! Interface between the sockets of other processes and a stack.
 //!
 //! Why a trait: the rings can be tested without a protocol, and the stack without rings. Must stay
 //! true: nothing here waits.
@@ -71,7 +71,7 @@ impl SocketError {
     }
 }
 
-/// What can be set on a session, or on a listener for the sessions that come to it. The numbers are part of the protocol.
+/// Options of a session, or of a listener for its sessions. The numbers are part of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SocketOption {
@@ -83,8 +83,8 @@ pub enum SocketOption {
     UserTimeoutMs(u32),
     /// 4: bytes that may be queued and not yet acknowledged, 4,096 to 8 MiB.
     SendBytes(u32),
-    /// 5: bytes that may be received and not yet read, 4,096 to 8 MiB: the window, and where the SYN
-    /// has not gone its scale.
+    /// 5: bytes that may be received and not yet read, 4,096 to 8 MiB: the window, and where the
+    /// SYN has not gone its scale.
     ReceiveBytes(u32),
     /// 6: no larger segments than this either way, 88 to 32,767; where the SYN has not gone.
     SegmentBytesMax(u16),
@@ -119,7 +119,7 @@ impl SocketOption {
     }
 }
 
-/// How a session is.
+/// Status of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Status {
     /// The handshake is done (and the session may be over since).
@@ -155,10 +155,11 @@ pub trait Sockets {
     /// Not open.
     fn send(&mut self, session: Id, bytes: &[u8]) -> Result<usize, SocketError>;
 
-    /// Hands at most `bytes_max` received bytes of a session to `sink`, in one or two pieces; how many.
+    /// Hands at most `bytes_max` received bytes of a session to `sink`, in one or two pieces; how
+    /// many.
     fn receive(&mut self, session: Id, bytes_max: usize, sink: &mut dyn FnMut(&[u8])) -> usize;
 
-    /// How a session is.
+    /// Status of a session.
     fn status(&self, session: Id) -> Status;
 
     /// Sends no more once all that is queued is sent.
@@ -189,9 +190,9 @@ pub trait Sockets {
     /// Unreachable, too long.
     fn send_to(&mut self, socket: Id, peer: SocketAddr, bytes: &[u8]) -> Result<bool, SocketError>;
 
-    /// Hands at most `bytes_max` bytes of the next datagram to `sink`, from byte `from` of it on, in one
-    /// or two pieces: who sent it, and how many bytes of it are left behind these. Where none are left,
-    /// that was all of it, and what comes next is the datagram after it.
+    /// Hands at most `bytes_max` bytes of the next datagram to `sink`, from byte `from` of it on,
+    /// in one or two pieces: who sent it, and how many bytes of it are left behind these. Where
+    /// none are left, that was all of it, and what comes next is the datagram after it.
     fn receive_from(
         &mut self,
         socket: Id,
@@ -204,7 +205,7 @@ pub trait Sockets {
     fn local(&self, socket: Id) -> Option<SocketAddr>;
 
     /// The next socket with which something happened: sessions to accept, bytes or datagrams to
-    /// receive, room to send, an end. One that is not told about again until something happens after
-    /// this.
-    fn next_happening(&mut self) -> Option<Id>;
+    /// receive, room to send, an end. One that is not told about again until something happens
+    /// after this.
+    fn next_ready(&mut self) -> Option<Id>;
 }

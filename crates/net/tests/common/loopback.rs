@@ -1,5 +1,6 @@
-//! A stack without a network: what connects, connects to a listener of its own. For testing what lies
-//! between applications and a stack.
+//! A stack without a network: what connects, connects to a listener of its own. For testing what
+//! lies between applications and a stack.
+#![allow(dead_code)] // each test file uses its part
 
 use sidecore_net::sock::{Id, SocketError, SocketOption, Sockets, Status};
 use std::collections::{BTreeMap, VecDeque};
@@ -216,7 +217,7 @@ impl Sockets for Loopback {
             .or(self.datagrams.get(&socket).map(|(local, _)| *local))
     }
 
-    fn next_happening(&mut self) -> Option<Id> {
+    fn next_ready(&mut self) -> Option<Id> {
         self.happenings.pop_front()
     }
 }

@@ -1,4 +1,4 @@
-//! What tests of the network share: a network namespace of their own, and frames.
+//! Helpers of network tests: a network namespace of their own, and frames.
 #![allow(clippy::unwrap_used, dead_code)] // Helper functions of tests; each test uses some.
 
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! What a call hands over: words, inputs, outputs. Pure.
+//! A call's arguments: words, inputs, outputs. Pure.
 
 use super::buffer::Buffer;
 use super::error::ClientError;
@@ -13,7 +13,7 @@ pub struct Args<'a> {
     pub(crate) outputs: [Option<(&'a mut Buffer, Range<usize>)>; RANGES_MAX],
     pub(crate) input_count: usize,
     pub(crate) output_count: usize,
-    /// The first limit that was broken; said when the call is made.
+    /// The first limit that was exceeded; reported when the call is made.
     broken: Option<(&'static str, usize, usize)>,
 }
 

@@ -40,13 +40,13 @@ impl Buffer {
         }
     }
 
-    /// How many bytes.
+    /// Its length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// True if it has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -61,7 +61,7 @@ impl Buffer {
         }
     }
 
-    /// The bytes, to be changed.
+    /// The bytes, for writing.
     #[must_use]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         match &mut self.home {
@@ -70,21 +70,21 @@ impl Buffer {
         }
     }
 
-    /// The bytes as values of a plain type; as many as there are whole ones.
+    /// The bytes as values of a plain type; only whole values.
     #[must_use]
     pub fn values<T: Plain>(&self) -> &[T] {
         let whole = self.len / size_of::<T>() * size_of::<T>();
         plain::values_of(&self.bytes()[..whole]).unwrap_or_default()
     }
 
-    /// The bytes as values of a plain type, to be changed.
+    /// The bytes as values of a plain type, for writing.
     #[must_use]
     pub fn values_mut<T: Plain>(&mut self) -> &mut [T] {
         let whole = self.len / size_of::<T>() * size_of::<T>();
         plain::values_of_mut(&mut self.bytes_mut()[..whole]).unwrap_or_default()
     }
 
-    /// Where it begins in that segment's arena, if it lies there.
+    /// Its offset in that segment's arena, if it is there.
     #[inline]
     pub(crate) fn offset_in(&self, segment: &Arc<Segment>) -> Option<usize> {
         match &self.home {

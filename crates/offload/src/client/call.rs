@@ -8,8 +8,8 @@ use super::{Client, KernelId};
 use crate::served::{Memory, Reply, Request};
 use crate::shm::layout::{Pair, Status};
 use crate::shm::segment::Lease;
-use crate::shm::slot::{self, Packet, RANGES_MAX};
-use sidecore_sys::{SharedSlice, clock, shared_futex};
+use crate::shm::slot::{Packet, RANGES_MAX};
+use sidecore_sys::{SharedSlice, clock};
 use std::cell::Cell;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -57,7 +57,7 @@ enum Tried {
     GivenUp,
 }
 
-/// An engine's pair, while this thread has it.
+/// An engine's pair, while this thread owns it.
 struct Engine<'a> {
     engine: usize,
     slot: &'a mut Slot,
@@ -123,9 +123,7 @@ impl<'a> Pending<'a> {
     ) -> Option<Self> {
         let pair = link.segment.pair(engine)?;
         pair.call.ring(sequence, packet);
-        if pair.sleep.engine_sleeps() {
-            shared_futex::wake(pair.sleep.engine_word(), 1);
-        }
+        pair.sleep.engine.notify();
         Some(Self {
             link,
             pair,
@@ -133,7 +131,7 @@ impl<'a> Pending<'a> {
         })
     }
 
-    /// Whether the answer is there.
+    /// True once the answer is there.
     #[inline]
     pub(super) fn is_answered(&self) -> bool {
         self.pair.call.answered(self.sequence)
@@ -164,7 +162,7 @@ impl<'a> Pending<'a> {
         false
     }
 
-    /// Looks for the answer for so many cycles; whether it came.
+    /// Looks for the answer for `cycles` cycles; true if it came.
     #[inline]
     fn spin(&self, cycles: u64) -> bool {
         let begun = clock::cycles();
@@ -184,19 +182,18 @@ impl<'a> Pending<'a> {
     /// Sleeps for the answer, not long; whether it came. `None` where the daemon is gone.
     #[cold]
     pub(super) fn nap(&self, watch: &mut Watch) -> Option<bool> {
-        self.pair.sleep.client_dozes();
-        if !self.is_answered() {
-            let word = self.pair.sleep.client_word();
-            shared_futex::wait(word, slot::ASLEEP, watch.nap());
-        }
-        self.pair.sleep.client_rouses();
+        let nap = Some(watch.nap());
+        self.pair
+            .sleep
+            .client
+            .sleep_unless(nap, || self.is_answered());
         // An answer that came before the daemon went is as good as any.
         let gone = !self.is_answered() && watch.look(self.link);
         let answered = self.is_answered();
         (answered || !gone).then_some(answered)
     }
 
-    /// What the answer says. `None` where it makes no sense.
+    /// The decoded answer. `None` if it is malformed.
     #[inline]
     pub(super) fn answer(&self) -> Option<Result<Reply, ClientError>> {
         let answer = self.pair.call.answer();
@@ -213,7 +210,7 @@ impl<'a> Pending<'a> {
     }
 }
 
-/// Copies of inputs that lay elsewhere, for the time of a call.
+/// Copies of inputs that were outside the arena, for the time of a call.
 type Staged = [Option<Lease>; RANGES_MAX];
 
 /// Writes the call's memory into the packet. Outputs move to the arena for good, inputs that are
@@ -238,7 +235,7 @@ fn place_memory(link: &Link, args: &mut Args<'_>, packet: &mut Packet) -> Option
     Some(staged)
 }
 
-/// Where an input lies in the arena, and the lease if it had to be copied there.
+/// An input's offset in the arena, and the lease if it had to be copied there.
 pub(super) fn place_input(
     link: &Link,
     buffer: &Buffer,
@@ -254,7 +251,7 @@ pub(super) fn place_input(
     Some((Some(lease), (offset, bytes)))
 }
 
-/// Runs the host version on this thread.
+/// Runs the kernel's host version on this thread.
 #[cold]
 fn on_host(client: &Client, kernel: KernelId, args: Args<'_>) -> Result<Reply, ClientError> {
     let Some(entry) = client.options.registry.entry(kernel.0) else {
@@ -275,7 +272,7 @@ fn on_host(client: &Client, kernel: KernelId, args: Args<'_>) -> Result<Reply, C
 }
 
 impl Watch {
-    /// How long to sleep before the next look: short at first, for a daemon that is gone.
+    /// The time to sleep before the next look: short at first, for a daemon that is gone.
     fn nap(&mut self) -> Duration {
         self.nap_us = (self.nap_us * 2).clamp(NAP_US_MIN, NAP_US_MAX);
         Duration::from_micros(self.nap_us)
@@ -284,9 +281,9 @@ impl Watch {
 
 /// Looks without the processor's pause.
 const TIGHT_LOOKS: u32 = 200;
-/// How much less the first look waits after one that was late enough, how much more after one that
-/// was too early (so that about one in nine is), and the longest wait: some 300 ns, which is also what
-/// a call may lose after longer ones.
+/// The change of the first look's wait: less after one that was late enough, more after one that
+/// was too early (so that about one in nine is), and the longest wait: some 300 ns, which is also
+/// what a call may lose after longer ones.
 const PATIENCE_STEP: u32 = 4;
 const PATIENCE_LEAP: u32 = 32;
 const PATIENCE_MAX: u32 = 1200;

@@ -1,14 +1,15 @@
-//! What can go wrong for a client.
+//! The errors of a client.
 
+use sidecore_attach::AttachError;
 use sidecore_engine::KernelError;
 use sidecore_sys::SysError;
 use std::path::PathBuf;
 
-/// Why a client could not attach, or a call gave no reply.
+/// An error of attaching, or of a call that gave no reply.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// Nobody serves there.
+    /// No daemon serves at the socket.
     #[error(
         "no daemon serves at {} ({source}); start one with `sidecore daemon`",
         socket.display()
@@ -16,13 +17,27 @@ pub enum ClientError {
     NoDaemon {
         /// The socket.
         socket: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: SysError,
     },
-    /// The daemon said no.
+    /// The daemon there is of a user who is not trusted; nothing was sent to it.
+    #[error(
+        "{} is served by user {uid}, who is neither this user ({own_uid}) nor root; nothing was \
+         sent there; remove it, give another socket, or name the user with `--server-uid {uid}`",
+        socket.display()
+    )]
+    Untrusted {
+        /// The socket.
+        socket: PathBuf,
+        /// The daemon's user.
+        uid: u32,
+        /// The user of this process.
+        own_uid: u32,
+    },
+    /// The daemon refused the client.
     #[error("the daemon refused: {reason}")]
     Refused {
-        /// In its words.
+        /// The daemon's reason.
         reason: String,
     },
     /// The daemon did not answer in time.
@@ -30,10 +45,10 @@ pub enum ClientError {
     Silent {
         /// The socket.
         socket: PathBuf,
-        /// How long we waited.
+        /// The time waited, in milliseconds.
         waited_ms: u64,
     },
-    /// The daemon's answer makes no sense.
+    /// The daemon's answer is malformed.
     #[error("the answer of the daemon makes no sense; use the same release for both sides")]
     Nonsense,
     /// No such kernel in this client's registry.
@@ -45,17 +60,17 @@ pub enum ClientError {
     /// More words, inputs and outputs than a request carries, or a range outside its buffer.
     #[error("{what}: {value}, the limit is {limit}")]
     Limit {
-        /// What there is too much of.
+        /// The thing that is too many.
         what: &'static str,
-        /// How much there is.
+        /// Its number.
         value: usize,
-        /// How much there may be.
+        /// The limit of its number.
         limit: usize,
     },
     /// The kernel gave an error on an engine.
     #[error("{text}")]
     Engine {
-        /// The first 64 bytes of what it said.
+        /// The first 64 bytes of the kernel's message.
         text: String,
     },
     /// The kernel gave an error on this process's own core.
@@ -64,4 +79,25 @@ pub enum ClientError {
     /// The operating system refused something.
     #[error(transparent)]
     System(#[from] SysError),
+}
+
+impl From<AttachError> for ClientError {
+    fn from(error: AttachError) -> Self {
+        match error {
+            AttachError::Nobody { socket, source } => Self::NoDaemon { socket, source },
+            AttachError::Untrusted {
+                socket,
+                uid,
+                own_uid,
+            } => Self::Untrusted {
+                socket,
+                uid,
+                own_uid,
+            },
+            AttachError::Refused { reason } => Self::Refused { reason },
+            AttachError::Silent { socket, waited_ms } => Self::Silent { socket, waited_ms },
+            AttachError::System(source) => Self::System(source),
+            _ => Self::Nonsense,
+        }
+    }
 }

@@ -1,4 +1,5 @@
-//! One attachment to a daemon: its segment, its board, its socket; from the handshake to the end.
+//! One attachment to a daemon: its segment, its activity page, its socket; from the handshake to
+//! the end.
 //!
 //! Why here: a client that lost its daemon attaches anew, and threads may still be in calls on the
 //! old attachment; so an attachment is one shared value that only ever goes from alive to dead.
@@ -7,11 +8,13 @@
 
 use super::error::ClientError;
 use crate::served::Registry;
-use crate::shm::board::BoardView;
-use crate::shm::hello::{ANSWER_BYTES_MAX, Answer, Attached, Question};
+use crate::shm::activity::ActivityView;
+use crate::shm::introduction::{ANSWER_BYTES_MAX, Attached, PROTOCOL, Question};
 use crate::shm::layout::{CLIENTS_MAX, ENGINES_MAX, STALE_MS};
 use crate::shm::segment::Segment;
-use sidecore_sys::local_socket::{self, Received};
+use sidecore_attach::protocol::KIND_ATTACH;
+use sidecore_attach::{Answer, Introduction, Trust};
+use sidecore_sys::local_socket;
 use std::cell::Cell;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -23,7 +26,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) segment: Arc<Segment>,
-    pub(crate) board: BoardView,
+    pub(crate) activity: ActivityView,
     socket: OwnedFd,
     pub(crate) client: u32,
     pub(crate) engines: usize,
@@ -40,7 +43,7 @@ pub(crate) struct Slot {
     sequence: u32,
     /// Calls that were answered.
     pub(crate) calls: u64,
-    /// How long the first look for an answer waits, in turns of an empty loop.
+    /// The wait before the first look for an answer, in turns of an empty loop.
     patience: Cell<u32>,
 }
 
@@ -61,7 +64,7 @@ impl Slot {
         self.link.as_ref()
     }
 
-    /// Lets go of a dead attachment, and so of its memory.
+    /// Drops a dead attachment, and with it its memory.
     pub(crate) fn forget_dead(&mut self) {
         self.link.take_if(|link| link.is_dead());
     }
@@ -83,14 +86,14 @@ impl Slot {
 }
 
 impl Link {
-    /// Whether it is known to be dead.
+    /// True if it is known to be dead.
     #[inline]
     pub(crate) fn is_dead(&self) -> bool {
         // Relaxed: who sees it late tries in vain and finds out.
-        self.dead.load(Ordering::Relaxed) || self.board.is_ending()
+        self.dead.load(Ordering::Relaxed) || self.activity.is_ending()
     }
 
-    /// Gives it up, for all threads.
+    /// Marks the attachment as dead, for all threads.
     pub(crate) fn give_up(&self) {
         self.dead.store(true, Ordering::Relaxed);
     }
@@ -101,11 +104,11 @@ impl Link {
         self.numbers.get(kernel).copied().flatten()
     }
 
-    /// An engine that serves nobody else, if `engine` does and the board shows one: the last call
-    /// there was slow.
+    /// An engine that serves nobody else, if `engine` does and the activity page shows one: the
+    /// last call there was slow.
     pub(crate) fn better_engine(&self, engine: usize) -> Option<usize> {
         let free = |engine: &usize| {
-            let serving = self.board.serving(*engine);
+            let serving = self.activity.serving(*engine);
             serving.is_none() || serving == Some(self.client)
         };
         if free(&engine) {
@@ -116,11 +119,11 @@ impl Link {
             .find(free)
     }
 
-    /// What clients besides this one do at this moment.
+    /// The activity of clients besides this one at this moment.
     pub(crate) fn others(&self) -> Others {
-        let heartbeat = self.board.heartbeat();
+        let heartbeat = self.activity.heartbeat();
         let mut serving: Vec<u32> = (0..self.engines)
-            .filter_map(|engine| self.board.serving(engine))
+            .filter_map(|engine| self.activity.serving(engine))
             .filter(|&client| client != self.client)
             .collect();
         let engines = serving.len() as u32;
@@ -128,7 +131,7 @@ impl Link {
         serving.dedup();
         let ready = (0..CLIENTS_MAX as u32)
             .filter(|client| *client != self.client && !serving.contains(client))
-            .filter(|&client| self.board.is_active(client as usize, heartbeat))
+            .filter(|&client| self.activity.is_active(client as usize, heartbeat))
             .count() as u32;
         Others {
             engines,
@@ -137,13 +140,13 @@ impl Link {
         }
     }
 
-    /// Whether the daemon hung up.
+    /// True once the daemon hung up.
     fn is_hung_up(&self) -> bool {
         local_socket::is_hung_up(self.socket.as_fd())
     }
 }
 
-/// What other clients do.
+/// The activity of other clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Others {
     /// Engines that serve them.
@@ -154,7 +157,7 @@ pub(crate) struct Others {
     pub(crate) clients: u32,
 }
 
-/// Watches over a daemon while a thread waits for it.
+/// Watches for the daemon's death while a thread waits for it.
 #[derive(Debug)]
 pub(crate) struct Watch {
     heartbeat: u64,
@@ -165,7 +168,7 @@ pub(crate) struct Watch {
 impl Watch {
     pub(crate) fn new(link: &Link) -> Self {
         Self {
-            heartbeat: link.board.heartbeat(),
+            heartbeat: link.activity.heartbeat(),
             beat_at: Instant::now(),
             nap_us: 0,
         }
@@ -180,7 +183,7 @@ impl Watch {
         }
         // The time first: if we are stopped between the two, the heart has gone on.
         let now = Instant::now();
-        let heartbeat = link.board.heartbeat();
+        let heartbeat = link.activity.heartbeat();
         if heartbeat != self.heartbeat {
             self.heartbeat = heartbeat;
             self.beat_at = now;
@@ -194,74 +197,48 @@ impl Watch {
     }
 }
 
-/// A handshake under way. Nothing here blocks.
-#[derive(Debug)]
-pub(crate) struct Handshake {
-    socket: OwnedFd,
+/// Connects to the daemon at `path` and sends the question. Does not block.
+pub(crate) fn ask(
+    path: &Path,
+    trust: &Trust,
+    question: Question,
+) -> Result<Introduction, ClientError> {
+    let question = question.encode();
+    Ok(Introduction::begin(
+        PROTOCOL,
+        path,
+        trust,
+        &question,
+        ANSWER_BYTES_MAX,
+    )?)
 }
 
-impl Handshake {
-    /// Connects and asks.
-    pub(crate) fn begin(path: &Path, question: Question) -> Result<Self, ClientError> {
-        let none = |source| ClientError::NoDaemon {
-            socket: path.to_owned(),
-            source,
-        };
-        let socket = local_socket::connect(path).map_err(none)?;
-        // Who refuses us may have hung up by now, and left its reason for us to read.
-        local_socket::send(socket.as_fd(), &question.encode(), &[]).ok();
-        Ok(Self { socket })
-    }
+/// The same, and waits for the answer, at most for `timeout`.
+pub(crate) fn ask_and_wait(
+    path: &Path,
+    trust: &Trust,
+    question: Question,
+    timeout: Duration,
+) -> Result<(Introduction, Answer), ClientError> {
+    let question = question.encode();
+    let asked =
+        Introduction::begin_within(PROTOCOL, path, trust, &question, ANSWER_BYTES_MAX, timeout)?;
+    let answer = asked.wait(timeout)?;
+    Ok((asked, answer))
+}
 
-    /// The answer, if it is there.
-    pub(crate) fn poll(&self) -> Result<Option<(Answer, Vec<OwnedFd>)>, ClientError> {
-        let mut bytes = vec![0; ANSWER_BYTES_MAX];
-        match local_socket::receive(self.socket.as_fd(), &mut bytes)? {
-            Received::Nothing => Ok(None),
-            Received::End => Err(ClientError::Refused {
-                reason: "it hung up".to_owned(),
-            }),
-            Received::Message(length, descriptors) => match Answer::decode(&bytes[..length]) {
-                Some(Answer::Refused(reason)) => Err(ClientError::Refused { reason }),
-                Some(answer) => Ok(Some((answer, descriptors))),
-                None => Err(ClientError::Nonsense),
-            },
-        }
-    }
-
-    /// The answer, within `timeout`.
-    pub(crate) fn wait(
-        &self,
-        path: &Path,
-        timeout: Duration,
-    ) -> Result<(Answer, Vec<OwnedFd>), ClientError> {
-        let begun = Instant::now();
-        loop {
-            if let Some(answer) = self.poll()? {
-                return Ok(answer);
-            }
-            let left = timeout.saturating_sub(begun.elapsed());
-            if left.is_zero() {
-                return Err(ClientError::Silent {
-                    socket: path.to_owned(),
-                    waited_ms: timeout.as_millis() as u64,
-                });
-            }
-            local_socket::poll(&[self.socket.as_fd()], &mut Vec::new(), left)?;
-        }
-    }
-
-    /// Makes the link that the answer describes.
-    pub(crate) fn link(
-        self,
+impl Link {
+    /// Makes the link that the answer to a question describes.
+    pub(crate) fn new(
+        asked: Introduction,
         answer: Answer,
-        descriptors: Vec<OwnedFd>,
         registry: &Registry,
-    ) -> Result<Link, ClientError> {
-        let Answer::Attached(attached) = answer else {
-            return Err(ClientError::Nonsense);
+    ) -> Result<Self, ClientError> {
+        let attached = match answer.kind {
+            KIND_ATTACH => Attached::decode(&answer.body).ok_or(ClientError::Nonsense)?,
+            _ => return Err(ClientError::Nonsense),
         };
-        let Ok([segment, board]) = <[OwnedFd; 2]>::try_from(descriptors) else {
+        let Ok([segment, activity]) = <[OwnedFd; 2]>::try_from(answer.descriptors) else {
             return Err(ClientError::Nonsense);
         };
         let engines = attached.engines as usize;
@@ -272,12 +249,12 @@ impl Handshake {
         let segment_bytes = bytes(attached.segment_bytes)?;
         let segment = Segment::open(segment, segment_bytes, engines, attached.arena_bytes)?
             .ok_or(ClientError::Nonsense)?;
-        let board = BoardView::open(board, bytes(attached.board_bytes)?, engines)?
+        let activity = ActivityView::open(activity, bytes(attached.activity_bytes)?, engines)?
             .ok_or(ClientError::Nonsense)?;
-        Ok(Link {
+        Ok(Self {
             segment,
-            board,
-            socket: self.socket,
+            activity,
+            socket: asked.into_socket(),
             client: attached.client,
             engines,
             numbers: numbers(&attached, registry),

@@ -1,4 +1,4 @@
-//! How a process asks a daemon's engines, and does the work itself where there is no daemon.
+//! A process's calls to a daemon's engines, done by the process itself where there is no daemon.
 //!
 //! ```no_run
 //! use sidecore_offload::client::{Args, Client};
@@ -14,11 +14,11 @@
 //! ```
 //!
 //! **A daemon may end at any time**, be killed, or be stopped and go on later. Whoever waits for it
-//! notices within 100 ms (by the socket, or by its heartbeat), gives the attachment up, and does the
-//! call with the host version on its own core. No call is lost. None is done twice with a visible
-//! effect either: the outputs of a call that was given up move to memory that the daemon does not
-//! map, so that whatever it still writes is seen by nobody; inputs are never written by kernels.
-//! Later calls try to attach again, now and then, and never wait for it.
+//! notices within 100 ms (by the socket, or by its heartbeat), gives the attachment up, and does
+//! the call with the host version on its own core. No call is lost. None is done twice with a
+//! visible effect either: the outputs of a call that was given up move to memory that the daemon
+//! does not map, so that whatever it still writes is seen by nobody; inputs are never written by
+//! kernels. Later calls try to attach again, now and then, and never wait for it.
 //!
 //! Must stay true: no system call on the fast path; nothing here trusts the *timing* of the daemon,
 //! but a client trusts the daemon's *writing*: it is a process of the same user or of root.
@@ -38,26 +38,30 @@ pub use spread::{PIECES_MAX, Piece, Spread};
 
 use crate::daemon::Status;
 use crate::served::{Registry, Reply};
-use crate::shm::hello::{Answer, Question};
+use crate::shm::introduction::Question;
 use crate::shm::layout::ENGINES_MAX;
 use crossbeam_utils::CachePadded;
-use link::{Handshake, Link, Slot};
+use link::{Link, Slot};
 use parking_lot::{Mutex, MutexGuard};
+use sidecore_attach::protocol::KIND_STATUS;
+use sidecore_attach::{Introduction, Trust};
 use sidecore_sched::{Equi, Policy};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// How a client behaves.
+/// Options of a client.
 #[derive(Debug, Clone)]
 pub struct ClientOptions {
     /// Bytes of the arena: how much memory calls can name at once without a copy.
     pub arena_bytes: u64,
-    /// How long a call looks for its answer before it sleeps.
+    /// Time for which a call polls for its answer before it sleeps.
     pub spin: Duration,
     /// The kernels that this client can call, and run itself.
     pub registry: Registry,
+    /// Users whose daemons it accepts besides its own user's and root's.
+    pub trust: Trust,
 }
 
 impl Default for ClientOptions {
@@ -66,6 +70,7 @@ impl Default for ClientOptions {
             arena_bytes: 16 << 20,
             spin: Duration::from_micros(50),
             registry: Registry::builtin(),
+            trust: Trust::default(),
         }
     }
 }
@@ -74,20 +79,20 @@ impl Default for ClientOptions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KernelId(usize);
 
-/// Where calls were done.
+/// Counts of calls by the place where they ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ClientCounters {
-    /// Calls that an engine of the daemon did.
+    /// Calls that ran on an engine of the daemon.
     pub on_engines: u64,
-    /// Calls that this process did itself.
+    /// Calls that ran in this process.
     pub on_host: u64,
-    /// Calls that were begun on an engine, given up, and done by this process.
+    /// Calls that began on an engine, were given up, and ran in this process.
     pub given_up: u64,
-    /// Times that it attached.
+    /// Number of attachments.
     pub attached: u64,
 }
 
-/// A process's way to a daemon's engines.
+/// A process's connection to a daemon's engines.
 pub struct Client {
     path: PathBuf,
     options: ClientOptions,
@@ -113,10 +118,10 @@ struct Counters {
     waits: AtomicU64,
 }
 
-/// Attaching again, step by step.
+/// State of re-attachment.
 #[derive(Debug)]
 struct Again {
-    handshake: Option<Handshake>,
+    asked: Option<Introduction>,
     next_look: Instant,
     give_up_at: Instant,
     pause: Duration,
@@ -140,10 +145,13 @@ impl Client {
         options: ClientOptions,
     ) -> Result<Self, ClientError> {
         let client = Self::detached(socket, options);
-        let question = client.question();
-        let handshake = Handshake::begin(&client.path, question)?;
-        let (answer, descriptors) = handshake.wait(&client.path, ATTACH_TIME_MAX)?;
-        let link = handshake.link(answer, descriptors, &client.options.registry)?;
+        let (asked, answer) = link::ask_and_wait(
+            &client.path,
+            &client.options.trust,
+            client.question(),
+            ATTACH_TIME_MAX,
+        )?;
+        let link = Link::new(asked, answer, &client.options.registry)?;
         client.install(Arc::new(link));
         Ok(client)
     }
@@ -163,7 +171,7 @@ impl Client {
             slots: (0..ENGINES_MAX).map(|_| CachePadded::default()).collect(),
             preferred: AtomicUsize::new(0),
             again: Mutex::new(Again {
-                handshake: None,
+                asked: None,
                 next_look: now,
                 give_up_at: now,
                 pause: PAUSE_MIN,
@@ -174,7 +182,7 @@ impl Client {
         }
     }
 
-    /// Decides how wide loops run with another policy than `equi` from now on.
+    /// Replaces the policy that decides how wide loops run (default: `equi`).
     pub fn set_policy(&self, policy: Box<dyn Policy>) {
         *self.policy.lock() = policy;
     }
@@ -211,7 +219,7 @@ impl Client {
         call::call(self, kernel, args)
     }
 
-    /// Whether it is attached now, as far as it knows.
+    /// True while it is attached, as far as it knows.
     #[must_use]
     pub fn is_attached(&self) -> bool {
         self.current
@@ -220,13 +228,13 @@ impl Client {
             .is_some_and(|link| !link.is_dead())
     }
 
-    /// How many engines the daemon has; 0 without one.
+    /// The number of the daemon's engines; 0 without one.
     #[must_use]
     pub fn engines(&self) -> usize {
         self.engines.load(Ordering::Relaxed)
     }
 
-    /// Where its calls were done. Waits for calls that other threads are in.
+    /// Counts of its calls. Waits for calls that other threads are in.
     #[must_use]
     pub fn counters(&self) -> ClientCounters {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -238,12 +246,12 @@ impl Client {
         }
     }
 
-    /// What the daemon is doing. Asks over a connection of its own; blocks for up to 2 s.
+    /// The daemon's status. Asks over a connection of its own; blocks for up to 2 s.
     ///
     /// # Errors
     /// As [`Self::attach`].
     pub fn status(&self) -> Result<Status, ClientError> {
-        status(&self.path)
+        status(&self.path, &self.options.trust)
     }
 
     /// The attachment, if there is one that is not known to be dead. Tries to attach again now and
@@ -311,25 +319,23 @@ impl Client {
         if now < again.next_look {
             return None;
         }
-        let link = match again.handshake.take() {
-            None => match Handshake::begin(&self.path, self.question()) {
-                Ok(handshake) => {
-                    again.handshake = Some(handshake);
+        let link = match again.asked.take() {
+            None => match link::ask(&self.path, &self.options.trust, self.question()) {
+                Ok(asked) => {
+                    again.asked = Some(asked);
                     again.give_up_at = now + ATTACH_TIME_MAX;
                     again.next_look = now + LOOK_EVERY;
                     return None;
                 }
                 Err(_) => None,
             },
-            Some(handshake) => match handshake.poll() {
+            Some(asked) => match asked.poll() {
                 Ok(None) if now < again.give_up_at => {
-                    again.handshake = Some(handshake);
+                    again.asked = Some(asked);
                     again.next_look = now + LOOK_EVERY;
                     return None;
                 }
-                Ok(Some((answer, descriptors))) => handshake
-                    .link(answer, descriptors, &self.options.registry)
-                    .ok(),
+                Ok(Some(answer)) => Link::new(asked, answer, &self.options.registry).ok(),
                 Ok(None) | Err(_) => None,
             },
         };
@@ -357,20 +363,20 @@ impl std::fmt::Debug for Client {
     }
 }
 
-/// What the daemon at `socket` is doing. Blocks for up to 2 s.
+/// The status of the daemon at `socket`. Blocks for up to 2 s.
 ///
 /// # Errors
 /// As [`Client::attach`].
-pub fn status(socket: impl AsRef<Path>) -> Result<Status, ClientError> {
-    let path = socket.as_ref();
-    let handshake = Handshake::begin(path, Question::Status)?;
-    match handshake.wait(path, ATTACH_TIME_MAX)? {
-        (Answer::Status(text), _) => serde_json::from_str(&text).map_err(|_| ClientError::Nonsense),
-        _ => Err(ClientError::Nonsense),
+pub fn status(socket: impl AsRef<Path>, trust: &Trust) -> Result<Status, ClientError> {
+    let question = Question::Status;
+    let (_, answer) = link::ask_and_wait(socket.as_ref(), trust, question, ATTACH_TIME_MAX)?;
+    if answer.kind != KIND_STATUS {
+        return Err(ClientError::Nonsense);
     }
+    serde_json::from_slice(&answer.body).map_err(|_| ClientError::Nonsense)
 }
 
-/// How long a daemon may take to answer.
+/// The longest time that a daemon may take to answer.
 const ATTACH_TIME_MAX: Duration = Duration::from_secs(2);
 /// Between two looks for the answer of a daemon to whom we attach again.
 const LOOK_EVERY: Duration = Duration::from_millis(1);

@@ -1,11 +1,11 @@
 //! Loops: many pieces of one kernel's work across several engines.
 //!
 //! **Who decides how wide.** A policy of `sidecore-sched` that lives in the client, fed with what
-//! the daemon publishes on its board: how many engines serve other clients, and how many clients
-//! were served lately but have no engine now. In the client, because what a policy measures is the
-//! client's own work, communication included, and because asking the daemon would cost a round
-//! trip. It need not be trusted: a client that takes more engines than its share still gets only
-//! every other turn at each of them (`daemon/engine.rs`).
+//! the daemon publishes on its activity page: how many engines serve other clients, and how many
+//! clients were served lately but have no engine now. In the client, because what a policy measures
+//! is the client's own work, communication included, and because asking the daemon would cost a
+//! round trip. It need not be trusted: a client that takes more engines than its share still gets
+//! only every other turn at each of them (`daemon/engine.rs`).
 //!
 //! **The order of results** is that of the pieces, whoever did them: what a caller folds over the
 //! replies has the same bits for any number of engines.
@@ -107,7 +107,7 @@ impl Piece {
     }
 }
 
-/// How one loop went.
+/// The outcome of one loop.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Spread {
     /// The replies, in the order of the pieces.
@@ -251,8 +251,8 @@ impl Client {
     /// that serve nobody; waits for one if there is none.
     fn lanes<'a>(&'a self, link: &'a Arc<Link>, width: usize) -> Vec<Lane<'a>> {
         let mut lanes = Vec::with_capacity(width);
-        let free = (0..link.engines).filter(|&engine| link.board.serving(engine).is_none());
-        let busy = (0..link.engines).filter(|&engine| link.board.serving(engine).is_some());
+        let free = (0..link.engines).filter(|&engine| link.activity.serving(engine).is_none());
+        let busy = (0..link.engines).filter(|&engine| link.activity.serving(engine).is_some());
         for engine in free.chain(busy) {
             if lanes.len() == width {
                 break;
@@ -269,7 +269,7 @@ impl Client {
         lanes
     }
 
-    /// Does the pieces that have no result on this thread; how many.
+    /// Runs the pieces that have no result on this thread; returns their number.
     fn on_host(
         &self,
         kernel: KernelId,
@@ -336,7 +336,7 @@ impl Client {
     }
 }
 
-/// An engine that takes part, and what it does now.
+/// An engine that takes part, with its present piece.
 struct Lane<'a> {
     engine: usize,
     slot: MutexGuard<'a, Slot>,
@@ -344,7 +344,7 @@ struct Lane<'a> {
 }
 
 impl<'a> Lane<'a> {
-    /// `None` where the slot is not of this attachment.
+    /// `None` if the slot is not of this attachment.
     fn new(link: &'a Arc<Link>, engine: usize, mut slot: MutexGuard<'a, Slot>) -> Option<Self> {
         let same = slot.link(engine, || Some(Arc::clone(link)));
         same.is_some_and(|slots| Arc::ptr_eq(slots, link))
@@ -416,7 +416,7 @@ fn drive<'a>(
     }
 }
 
-/// After the end of a link: answers that came before it count.
+/// After the end of a link: keeps the answers that came before it.
 fn keep_answered(lanes: &mut [Lane<'_>], results: &mut [Option<Result<Reply, ClientError>>]) {
     for (index, pending) in lanes.iter_mut().filter_map(|lane| lane.pending.take()) {
         if pending.is_answered() {

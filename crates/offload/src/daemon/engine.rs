@@ -3,8 +3,8 @@
 //!
 //! Fair share: one round looks at every client once and serves the one of those that ring that has
 //! used the least of the engine's time ([`Turns`]). Only the client that was served last is left
-//! alone for a moment while no other rings (see [`Recent`]). A kernel that runs is never interrupted:
-//! others wait for as long as it takes, which should be no longer than some 100 us.
+//! alone for a moment while no other rings (see [`Recent`]). A kernel that runs is never
+//! interrupted: others wait for as long as it takes, which should be no longer than some 100 us.
 //!
 //! Must stay true: it never waits for a client; of a packet it uses only its copy; it lets go of a
 //! session soon after the roster does (at the next round). No system call but to sleep, and to wake
@@ -15,17 +15,19 @@ use super::error::DaemonError;
 use super::roster::Roster;
 use super::turns::{Account, Turn, Turns};
 use crate::served::{Memory, Registry, Reply, Request};
-use crate::shm::board::Board;
+use crate::shm::activity::ActivityPage;
 use crate::shm::layout::{CLIENTS_MAX, Pair, Status};
 use crate::shm::session::Session;
-use crate::shm::slot::{self, Answer, Packet};
+use crate::shm::slot::{Answer, Packet};
 use sidecore_engine::Core;
+use sidecore_sync::{Shared, SleepWord};
 use sidecore_sys::{clock, cpu, shared_futex};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What an engine's thread tells the control thread. All relaxed: figures for people.
+/// Statistics that an engine's thread publishes to the control thread. All relaxed: figures for
+/// people.
 #[derive(Debug)]
 pub(crate) struct Bench {
     pub(crate) cpu: usize,
@@ -41,7 +43,7 @@ pub(crate) struct Bench {
     /// Times that it went to sleep.
     pub(crate) sleeps: AtomicU64,
     pub(crate) asleep: AtomicBool,
-    /// Set where the thread ended other than by being told to.
+    /// Set if the thread ended without being asked to.
     pub(crate) broken: AtomicBool,
 }
 
@@ -67,17 +69,17 @@ struct Seat {
     session: Arc<Session>,
     /// The number of the last request that was served.
     seen: u32,
-    /// For how many rounds it is left alone after an answer.
+    /// Number of rounds for which it is left alone after an answer.
     patience: u32,
     account: Account,
-    /// Whether it did not ring in this round.
+    /// True if it did not ring in this round.
     quiet: bool,
 }
 
-/// Who was served last. A look at a client's line right after the answer takes the line from a
-/// client that is about to ring again and then has to fetch it back; so this one is left alone for
-/// about as long as it takes to ring again. Ends as soon as another client is served: a turn that is
-/// due is never put off by other turns.
+/// The client that was served last. A look at its line right after the answer takes the line from
+/// a client that is about to ring again and then has to fetch it back; so it is left alone for
+/// about as long as it takes to ring again. Ends as soon as another client is served: a turn that
+/// is due is never put off by other turns.
 #[derive(Debug, Default)]
 struct Recent {
     seat: usize,
@@ -92,7 +94,7 @@ pub(crate) struct Server {
     engine: usize,
     core: Core,
     registry: Registry,
-    board: Arc<Board>,
+    activity: Arc<ActivityPage>,
     roster: Arc<Roster>,
     bench: Arc<Bench>,
     generation: u32,
@@ -100,7 +102,7 @@ pub(crate) struct Server {
     recent: Recent,
     turns: Turns,
     grace_cycles: u64,
-    /// Whether other engines want the same core.
+    /// True if other engines want the same core.
     shares_core: bool,
 }
 
@@ -109,7 +111,7 @@ impl Server {
         engine: usize,
         mut core: Core,
         options: &DaemonOptions,
-        board: Arc<Board>,
+        activity: Arc<ActivityPage>,
         roster: Arc<Roster>,
         bench: Arc<Bench>,
         shares_core: bool,
@@ -126,7 +128,7 @@ impl Server {
             engine,
             core,
             registry: options.registry.clone(),
-            board,
+            activity,
             roster,
             bench,
             // Never what the roster has at first, so that the first round looks at it.
@@ -180,7 +182,16 @@ impl Server {
         std::mem::forget(alarm);
     }
 
-    /// Looks at every client once and serves one; whether any had a request.
+    /// Takes over a changed roster and has one round, for the fuzzer: [`Self::run`] without a
+    /// thread.
+    pub(super) fn look(&mut self) -> bool {
+        if self.roster.generation() != self.generation {
+            self.reload();
+        }
+        self.round()
+    }
+
+    /// Looks at every client once and serves one; true if any had a request.
     #[inline]
     fn round(&mut self) -> bool {
         let mut best = None;
@@ -195,7 +206,7 @@ impl Server {
             let Some(pair) = here.session.pair(self.engine) else {
                 continue;
             };
-            if pair.call.rung(here.seen).is_some() {
+            if pair.call.rung(here.seen).is_some() && here.session.may_be_served() {
                 here.quiet = false;
                 best = Some(self.turns.better(best, seat, &here.account));
             } else if is_recent {
@@ -211,8 +222,8 @@ impl Server {
         true
     }
 
-    /// Whether somebody else than who has this turn is to be looked out for. Where other engines
-    /// want the same core, that would be at their cost.
+    /// True if the engine should look at other clients than the one whose turn it is. Where other
+    /// engines want the same core, that would be at their cost.
     fn looks_out(&self, turn: Turn) -> bool {
         let quiet = self.seats.iter().filter(|seat| seat.quiet);
         let accounts = quiet.map(|seat| &seat.account);
@@ -229,13 +240,18 @@ impl Server {
         let Some(bell) = pair.call.rung(*seen) else {
             return; // Rung, and taken back: a client that writes rubbish.
         };
+        // Counted only where the user's requests are limited; another engine may have been quicker.
+        let serving = session.load.as_ref().map(|load| load.begin());
+        if serving.as_ref().is_some_and(Option::is_none) {
+            return;
+        }
         let sequence = bell.sequence();
         *seen = sequence;
         let packet = pair.call.packet(bell);
         let session = &**session;
         let began = clock::cycles();
         self.bench.begun_cycles.store(began, Ordering::Relaxed);
-        self.board.serve(self.engine, session.client);
+        self.activity.serve(self.engine, session.client);
         let failed = serve(
             &mut self.core,
             &self.registry,
@@ -244,7 +260,8 @@ impl Server {
             sequence,
             pair,
         );
-        self.board.rest(self.engine);
+        drop(serving);
+        self.activity.rest(self.engine);
         let ended = clock::cycles();
         let account = &mut self.seats[turn.seat].account;
         self.turns.served(turn, account, began, ended);
@@ -255,8 +272,8 @@ impl Server {
         self.leave_alone(turn.seat);
     }
 
-    /// Notes who was served, and learns for how long to leave it alone: a little less if it had rung
-    /// before the first look, more if it had not but did soon.
+    /// Notes who was served, and learns for how long to leave it alone: a little less if it had
+    /// rung before the first look, more if it had not but did soon.
     #[inline]
     fn leave_alone(&mut self, seat: usize) {
         let patience = &mut self.seats[seat].patience;
@@ -340,11 +357,10 @@ impl Server {
         };
         let mut words: Vec<(&AtomicU32, u32)> = vec![(self.roster.word(), self.generation)];
         for (pair, _) in pairs() {
-            pair.sleep.engine_dozes();
-            words.push((pair.sleep.engine_word(), slot::ASLEEP));
+            let word = &pair.sleep.engine;
+            words.push((word.as_atomic(), SleepWord::<Shared>::ASLEEP));
         }
-        // Partner: the fence after a client's `ring`.
-        slot::settle();
+        SleepWord::announce_sleep_at(pairs().map(|(pair, _)| &pair.sleep.engine));
         if pairs().all(|(pair, seen)| pair.call.rung(seen).is_none()) {
             self.bench.asleep.store(true, Ordering::Relaxed);
             self.bench.sleeps.fetch_add(1, Ordering::Relaxed);
@@ -356,12 +372,12 @@ impl Server {
             self.bench.asleep.store(false, Ordering::Relaxed);
         }
         for (pair, _) in pairs() {
-            pair.sleep.engine_rouses();
+            pair.sleep.engine.cancel_sleep();
         }
     }
 }
 
-/// Serves one request; whether it failed.
+/// Runs one request on the engine; true if it failed.
 #[inline]
 fn serve(
     core: &mut Core,
@@ -402,10 +418,8 @@ fn serve(
 /// Wakes the client of a session if it sleeps, after its request was answered.
 #[inline]
 fn wake_client(session: &Session, engine: usize) {
-    if let Some(pair) = session.pair(engine)
-        && pair.sleep.client_sleeps()
-    {
-        shared_futex::wake(pair.sleep.client_word(), u32::MAX);
+    if let Some(pair) = session.pair(engine) {
+        pair.sleep.client.notify();
     }
 }
 
@@ -420,14 +434,14 @@ impl Drop for Alarm {
 
 /// Rounds without the processor's pause after the last request: the next may be on its way.
 const TIGHT_ROUNDS: u32 = 256;
-/// A client that rings again within so many looks was looked at too early.
+/// Number of looks within which a client that rings again was looked at too early.
 const LOOKS_SOON: u32 = 32;
-/// How many rounds more a client is left alone after that, and for how many at most: some 200 ns,
+/// Rounds by which the time that a client is left alone grows, and its greatest value: some 200 ns,
 /// which is also what a client may lose that rings earlier than before.
 const PATIENCE_LEAP: u32 = 8;
 const PATIENCE_MAX: u32 = 40;
 const ROUNDS_PER_CLOCK_READ: u32 = 64;
 /// A gap between two looks that is longer than this means that the core was taken away.
 const STALL_NS_MIN: u64 = 100_000;
-/// How long an engine sleeps without a look around.
+/// Longest sleep of an engine between two looks at its clients.
 const NAP_MAX: Duration = Duration::from_secs(10);

@@ -1,12 +1,12 @@
-//! Why a daemon could not start.
+//! The errors of starting a daemon.
 
 use super::{CLIENTS_MAX, ENGINES_MAX};
+use sidecore_attach::ListenError;
 use sidecore_engine::KernelError;
 use sidecore_sys::SysError;
-use sidecore_sys::place::PlaceError;
 use std::path::{Path, PathBuf};
 
-/// Why a daemon could not start.
+/// An error of starting a daemon.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DaemonError {
@@ -22,20 +22,15 @@ pub enum DaemonError {
         /// The other daemon's process, where it said.
         pid: Option<u32>,
     },
-    /// What is at the socket's path belongs to somebody else.
-    #[error(
-        "{} belongs to user {uid}, not to this one ({own_uid}); remove it or give another path",
-        socket.display()
-    )]
+    /// This user may not use the socket or its folder.
+    #[error("cannot serve at {}: {source}", socket.display())]
     NotOurs {
         /// The socket.
         socket: PathBuf,
-        /// Its owner.
-        uid: u32,
-        /// Who we are.
-        own_uid: u32,
+        /// The reason.
+        source: ListenError,
     },
-    /// What is at the socket's path is no socket.
+    /// The socket's path names something that is no socket.
     #[error("{} is there and is no socket; remove it or give another path", socket.display())]
     NotASocket {
         /// The path.
@@ -46,13 +41,13 @@ pub enum DaemonError {
     Socket {
         /// The socket.
         socket: PathBuf,
-        /// Why.
+        /// The reason.
         source: SysError,
     },
     /// The number of engines is out of range.
     #[error("{engines} engines asked for; a daemon has 1 to {ENGINES_MAX}")]
     EngineCount {
-        /// What was asked for.
+        /// The value asked for.
         engines: usize,
     },
     /// More engines than cores.
@@ -61,7 +56,7 @@ pub enum DaemonError {
          cores with --oversubscribe"
     )]
     TooManyEngines {
-        /// What was asked for.
+        /// The value asked for.
         engines: usize,
         /// Cores that this process may use.
         cores: usize,
@@ -69,7 +64,7 @@ pub enum DaemonError {
     /// The number of clients is out of range.
     #[error("room for {clients} clients asked for; a daemon has room for 1 to {CLIENTS_MAX}")]
     ClientCount {
-        /// What was asked for.
+        /// The value asked for.
         clients: usize,
     },
     /// A kernel does not fit the engines.
@@ -79,15 +74,15 @@ pub enum DaemonError {
     Kernel {
         /// Its name.
         name: &'static str,
-        /// What it needs.
+        /// The local store that it needs.
         store_bytes: usize,
-        /// Why not.
+        /// The reason.
         source: KernelError,
     },
-    /// No thread.
+    /// The operating system refused a thread.
     #[error("cannot start a thread: {source}; raise the limit on threads (`ulimit -u`)")]
     Thread {
-        /// Why.
+        /// The reason.
         source: std::io::Error,
     },
     /// The operating system refused something else.
@@ -96,18 +91,14 @@ pub enum DaemonError {
 }
 
 impl DaemonError {
-    /// Why `socket` could not be taken.
-    pub(super) fn of_place(error: PlaceError, socket: &Path) -> Self {
+    /// The reason why `socket` could not be taken.
+    pub(super) fn of_socket(error: ListenError, socket: &Path) -> Self {
         let socket = socket.to_owned();
         match error {
-            PlaceError::InUse { pid } => Self::InUse { socket, pid },
-            PlaceError::NotOurs { path, uid, own_uid } => Self::NotOurs {
-                socket: path,
-                uid,
-                own_uid,
-            },
-            PlaceError::NotASocket => Self::NotASocket { socket },
-            PlaceError::Sys(source) => Self::Socket { socket, source },
+            ListenError::InUse { pid } => Self::InUse { socket, pid },
+            ListenError::NotASocket => Self::NotASocket { socket },
+            ListenError::System(source) => Self::Socket { socket, source },
+            source => Self::NotOurs { socket, source },
         }
     }
 }

@@ -5,7 +5,7 @@
 //! beat, and runs before all others where the process may ask for that. Must stay true: it beats
 //! only while the control thread lives; it never does more than write one word.
 
-use crate::shm::board::Board;
+use crate::shm::activity::ActivityPage;
 use crate::shm::layout::TICK_MS;
 use sidecore_sys::cpu;
 use std::io;
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Beats until it is dropped.
+/// Thread that advances the heartbeat until it is dropped.
 pub(crate) struct Heart {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -22,7 +22,7 @@ pub(crate) struct Heart {
 
 impl Heart {
     /// Starts to beat.
-    pub(crate) fn start(board: Arc<Board>) -> io::Result<Self> {
+    pub(crate) fn start(activity: Arc<ActivityPage>) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let beat = move || {
@@ -32,7 +32,7 @@ impl Heart {
             }
             // Pairs with nothing: the word says only when to end.
             while !stopped.load(Ordering::Relaxed) {
-                board.beat();
+                activity.beat();
                 std::thread::park_timeout(Duration::from_millis(TICK_MS));
             }
         };

@@ -2,7 +2,7 @@
 //!
 //! Top-down: [`Daemon`] is started with [`DaemonOptions`]; `control` accepts clients, keeps the
 //! heart beating and answers status questions; `engine` is the thread of one engine, which polls
-//! the bells of all clients; `place` finds and guards the socket; `admit` says who may attach;
+//! the bells of all clients; who may attach, and what each user may take, is `sidecore_attach`'s;
 //! [`Status`] is what `sidecore top` shows.
 //!
 //! Why here: on a machine where several programs want engines, each with a pool of its own would
@@ -11,29 +11,33 @@
 //! source: the papers' ULD daemon (request packets, shared pages locked and pre-touched, results
 //! without a copy).
 
-mod admit;
 mod control;
 mod engine;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 mod heart;
 mod roster;
 mod status;
 mod turns;
 
-pub use admit::Allow;
 pub use error::DaemonError;
 pub use status::{ClientStatus, EngineState, EngineStatus, Status};
+
+pub use sidecore_attach::Allow;
 
 pub use crate::shm::layout::{ARENA_BYTES_MAX, CLIENTS_MAX, ENGINES_MAX};
 
 use crate::served::Registry;
-use crate::shm::board::Board;
+use crate::shm::activity::ActivityPage;
+use crate::shm::introduction::PROTOCOL;
 use control::Control;
 use engine::{Bench, Server};
 use heart::Heart;
 use roster::Roster;
+use sidecore_attach::{Door, DoorOptions, Quota, Trust};
 use sidecore_engine::{Core, CoreOptions};
-use sidecore_sys::{cpu, local_socket, place, shared_futex};
+use sidecore_sys::{cpu, local_socket, shared_futex};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -41,27 +45,37 @@ use std::sync::atomic::AtomicU32;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How to start a daemon.
+/// Options of a daemon.
 #[derive(Debug, Clone)]
 pub struct DaemonOptions {
-    /// Where clients find it; [`default_socket`] unless told otherwise.
+    /// The socket's path; [`default_socket`] by default.
     pub socket: PathBuf,
     /// Engines, 1 to [`ENGINES_MAX`]; 0 for one less than the cores that this process may use.
     pub engines: usize,
-    /// How long an engine without a request polls before it sleeps. Waking it costs a client a
+    /// Time that an engine without a request polls before it sleeps. Waking it costs a client a
     /// system call and some ten microseconds.
     pub grace: Duration,
     /// The kernels that it serves.
     pub registry: Registry,
-    /// Who may attach besides this user and root.
+    /// The users and groups that may attach besides this user and root.
     pub allow: Allow,
-    /// Whether there may be more engines than cores. They then share cores, and let one another run
+    /// Allows more engines than cores. They then share cores, and let one another run
     /// while they poll.
     pub oversubscribe: bool,
-    /// The most clients at once, 1 to [`CLIENTS_MAX`].
+    /// Largest number of clients at once, 1 to [`CLIENTS_MAX`].
     pub clients_max: usize,
+    /// Of these, the most of one user other than root and the daemon's own; 0 for a quarter.
+    /// Segments that a user keeps after hanging up count.
+    pub user_clients_max: usize,
     /// The largest arena that a client gets, in bytes.
     pub arena_bytes_max: u64,
+    /// The most bytes of all clients' segments. A quarter is kept for root and the daemon's user.
+    pub bytes_max: u64,
+    /// Of these, the most of one user other than root and the daemon's own.
+    pub user_bytes_max: u64,
+    /// The most requests of one user other than root and the daemon's own that engines serve at
+    /// once; 0 for as many as there are engines.
+    pub user_requests_max: u32,
     /// Each engine's core: local store, DMA mode.
     pub core: CoreOptions,
 }
@@ -76,16 +90,52 @@ impl Default for DaemonOptions {
             allow: Allow::default(),
             oversubscribe: false,
             clients_max: 64,
+            user_clients_max: 0,
             arena_bytes_max: ARENA_BYTES_MAX,
+            bytes_max: BYTES_MAX,
+            user_bytes_max: USER_BYTES_MAX,
+            user_requests_max: 0,
             core: CoreOptions::default(),
         }
     }
 }
 
-/// Where daemon and clients meet unless told otherwise ([`place::default_socket`]).
+impl DaemonOptions {
+    fn door(&self) -> DoorOptions {
+        let user_places_max = match self.user_clients_max {
+            0 => (self.clients_max / 4).max(1),
+            clients => clients,
+        };
+        DoorOptions {
+            allow: self.allow.clone(),
+            quota: Quota {
+                places_max: self.clients_max,
+                user_places_max,
+                bytes_max: self.bytes_max,
+                user_bytes_max: self.user_bytes_max,
+            },
+            remedy: |peer| {
+                format!(
+                    "start the daemon with --allow-uid {} or --allow-group {}",
+                    peer.uid, peer.gid
+                )
+            },
+        }
+    }
+}
+
+/// The path at which a daemon listens unless given another
+/// ([`sidecore_attach::default_socket`]).
 #[must_use]
 pub fn default_socket() -> PathBuf {
-    place::default_socket("daemon")
+    sidecore_attach::default_socket("daemon")
+}
+
+/// The socket that a client should use unless given another: that of the own user's daemon where
+/// one serves, else of root's in `/run/sidecore` ([`sidecore_attach::find_socket`]).
+#[must_use]
+pub fn find_socket(trust: &Trust) -> PathBuf {
+    sidecore_attach::find_socket("daemon", trust)
 }
 
 /// A daemon that serves. Dropping it stops it: engines end what they are running, clients that wait
@@ -115,9 +165,9 @@ impl Daemon {
         }
         probe_kernel()?;
         let socket = options.socket.clone();
-        let place = place::take(&socket, options.allow.is_only_owner())
-            .map_err(|error| DaemonError::of_place(error, &socket))?;
-        let board = Arc::new(Board::new(engines)?);
+        let door = Door::open(PROTOCOL, &socket, options.door())
+            .map_err(|error| DaemonError::of_socket(error, &socket))?;
+        let activity = Arc::new(ActivityPage::new(engines)?);
         let roster = Arc::new(Roster::default());
         let mut benches = Vec::with_capacity(engines);
         let mut threads = Vec::with_capacity(engines);
@@ -129,7 +179,7 @@ impl Daemon {
                 engine,
                 Core::new(options.core)?,
                 &options,
-                Arc::clone(&board),
+                Arc::clone(&activity),
                 Arc::clone(&roster),
                 Arc::clone(&bench),
                 engines > cpus.len(),
@@ -149,11 +199,11 @@ impl Daemon {
             roster.end();
             DaemonError::Thread { source }
         };
-        let heart = Heart::start(Arc::clone(&board)).map_err(no_thread)?;
+        let heart = Heart::start(Arc::clone(&activity)).map_err(no_thread)?;
         let control = Control::new(
             options,
-            place,
-            board,
+            door,
+            activity,
             Arc::clone(&roster),
             benches,
             threads,
@@ -175,26 +225,26 @@ impl Daemon {
         })
     }
 
-    /// Where clients find it.
+    /// The socket's path.
     #[must_use]
     pub fn socket(&self) -> &Path {
         &self.socket
     }
 
-    /// How many engines it has.
+    /// The number of its engines.
     #[must_use]
     pub fn engines(&self) -> usize {
         self.engines
     }
 
-    /// What stops it from another thread or a signal's handler thread, while this one is in
-    /// [`Self::wait`].
+    /// A handle that stops it from another thread or a signal's handler thread, while this one is
+    /// in [`Self::wait`].
     #[must_use]
     pub fn stopper(&self) -> Stopper {
         Stopper(Arc::clone(&self.poker))
     }
 
-    /// Waits until it was stopped.
+    /// Waits until the daemon was stopped.
     pub fn wait(mut self) {
         self.join();
     }
@@ -219,7 +269,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Stops a daemon. Any thread.
+/// Handle that stops a daemon from any thread.
 #[derive(Debug, Clone)]
 pub struct Stopper(Arc<OwnedFd>);
 
@@ -251,6 +301,10 @@ fn probe_kernel() -> Result<(), DaemonError> {
     shared_futex::wait_any(&[(&word, 1)], Duration::ZERO)?;
     Ok(())
 }
+
+/// Shared memory that all clients together get, and one user of them, unless given others.
+const BYTES_MAX: u64 = 2 << 30;
+const USER_BYTES_MAX: u64 = 512 << 20;
 
 #[cfg(test)]
 mod tests;

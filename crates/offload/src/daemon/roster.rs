@@ -1,4 +1,4 @@
-//! Who is attached now, for engines to look at.
+//! The list of attached clients, for engines to look at.
 //!
 //! Why here: engines must learn of clients that come and go without a lock on their way. The list
 //! is replaced as a whole; a generation says when, and is the word that engines sleep on besides
@@ -44,12 +44,12 @@ impl Roster {
         &self.generation
     }
 
-    /// Who is attached.
+    /// The attached clients.
     pub(crate) fn sessions(&self) -> Vec<Arc<Session>> {
         self.sessions.lock().clone()
     }
 
-    /// Whether engines are to end.
+    /// True once engines are to end.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Relaxed)
     }

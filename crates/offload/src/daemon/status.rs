@@ -1,8 +1,8 @@
-//! What the daemon says of itself: for `sidecore top`. JSON on the socket.
+//! The daemon's status, for `sidecore top`. JSON on the socket.
 
 use serde::{Deserialize, Serialize};
 
-/// One moment of a daemon.
+/// Status of a daemon at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Status {
@@ -10,13 +10,13 @@ pub struct Status {
     pub pid: u32,
     /// Milliseconds since it started.
     pub uptime_ms: u64,
-    /// Where it listens.
+    /// The path of its socket.
     pub socket: String,
     /// Microseconds that an engine without a request polls before it sleeps.
     pub grace_us: u64,
     /// Its engines.
     pub engines: Vec<EngineStatus>,
-    /// Who is attached.
+    /// The attached clients.
     pub clients: Vec<ClientStatus>,
     /// The kernels that it serves, by number.
     pub kernels: Vec<String>,
@@ -26,7 +26,7 @@ pub struct Status {
     pub refused_total: u64,
 }
 
-/// What an engine is doing.
+/// An engine's activity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
@@ -47,7 +47,7 @@ pub struct EngineStatus {
     pub engine: usize,
     /// Its core.
     pub cpu: usize,
-    /// What it is doing.
+    /// Its activity.
     pub state: EngineState,
     /// The client that it serves.
     pub client: Option<u32>,
@@ -59,7 +59,7 @@ pub struct EngineStatus {
     pub failures: u64,
     /// Times that its core was taken from it for more than 100 us while it polled.
     pub stalls: u64,
-    /// For how long in all, in microseconds.
+    /// Total time of these gaps, in microseconds.
     pub stall_us: u64,
     /// Times that it went to sleep.
     pub sleeps: u64,
@@ -79,7 +79,7 @@ pub struct ClientStatus {
     pub command: String,
     /// Bytes of its arena.
     pub arena_bytes: u64,
-    /// Whether its memory is locked in the daemon.
+    /// True if its memory is locked in the daemon.
     pub locked: bool,
     /// Requests that engines served it.
     pub calls: u64,
@@ -89,7 +89,7 @@ pub struct ClientStatus {
     pub share_percent: f64,
     /// Microseconds of engines that it used.
     pub busy_us: u64,
-    /// How wide it ran: how often it was seen on 1, 2, 3… engines at once, sampled 50 times a
+    /// Its widths: the samples that saw it on 1, 2, 3… engines at once, taken 50 times a
     /// second.
     pub widths: Vec<u64>,
 }

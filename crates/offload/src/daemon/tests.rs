@@ -1,4 +1,4 @@
-//! What needs no other process: options, the socket's place.
+//! Tests that need no other process: options, the socket's path.
 
 use super::*;
 

@@ -1,32 +1,33 @@
-//! Whose turn it is at an engine: the one who has used the least of its time.
+//! Fair queueing of an engine's clients: the one that has used the least of its time goes first.
 //!
-//! Why here: turns that are equal in number are not equal in time. A client whose kernels take 10 ms
-//! would leave one whose kernels take 10 us a thousandth of the engine.
+//! Why here: turns that are equal in number are not equal in time. A client whose kernels take 10
+//! ms would leave one whose kernels take 10 us a thousandth of the engine.
 //!
 //! Every client has an account: how much of the engine's time it has used. A request starts at its
 //! client's account, but not before the *clock*, which is the start of what was served last; the
 //! earliest start goes first. Who stays away for a while thus comes back with what is just now, not
 //! with a claim on the past. (Goyal, Vin and Cheng, "Start-time fair queueing", SIGCOMM 1996.)
 //!
-//! A client that asks again as soon as it is answered is away for that moment, and the engine cannot
-//! take back a turn that it has given. So before a turn goes to a client that is ahead, the engine
-//! looks out for one that was just answered and is behind: for an eighth at most of what it is
-//! behind, and [`LOOKOUT_US_MAX`] at most (after Iyer and Druschel's anticipatory scheduling, SOSP
-//! 2001).
+//! A client that asks again as soon as it is answered is away for that moment, and the engine
+//! cannot take back a turn that it has given. So before a turn goes to a client that is ahead, the
+//! engine looks out for one that was just answered and is behind: for an eighth at most of what it
+//! is behind, and [`LOOKOUT_US_MAX`] at most (after Iyer and Druschel's anticipatory scheduling,
+//! SOSP 2001).
 //!
 //! Must stay true: where one asks and nobody else is looked out for, it is served at once; a client
-//! alone is never looked out for. One engine's thread. Times are in cycles; nothing here reads them.
+//! alone is never looked out for. One engine's thread. Times are in cycles; nothing here reads
+//! them.
 
 /// One client's account at this engine.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Account {
     /// Engine time used, on the clock of [`Turns`].
     used: u64,
-    /// When its last answer was given.
+    /// The time of its last answer.
     answered: u64,
 }
 
-/// The clock of one engine, and the choice.
+/// The virtual clock of one engine, and the fair choice between its clients.
 #[derive(Debug)]
 pub(super) struct Turns {
     clock: u64,
@@ -41,7 +42,7 @@ pub(super) struct Turn {
 }
 
 impl Turns {
-    /// For a machine whose cycle counter makes so many a microsecond.
+    /// For a machine whose cycle counter makes `cycles_per_us` a microsecond.
     pub(super) fn new(cycles_per_us: f64) -> Self {
         Self {
             clock: 0,
@@ -49,7 +50,7 @@ impl Turns {
         }
     }
 
-    /// Takes one more client that asks into account: `best` so far, or this one.
+    /// Compares one more asking client with `best`; returns the one to serve first.
     #[inline]
     pub(super) fn better(&self, best: Option<Turn>, seat: usize, account: &Account) -> Turn {
         let start = account.used.max(self.clock);
@@ -59,7 +60,7 @@ impl Turns {
         }
     }
 
-    /// Whether that turn is to wait a little, because one of the `others`, who do not ask just now,
+    /// True if that turn is to wait a little, because one of the `others`, who do not ask just now,
     /// is behind and likely to ask at once.
     pub(super) fn looks_out<'a>(
         &self,
@@ -75,7 +76,7 @@ impl Turns {
         others.into_iter().any(is_expected)
     }
 
-    /// That turn was served, from one moment to another.
+    /// Accounts for a served turn, from `began` to `ended`.
     #[inline]
     pub(super) fn served(&mut self, turn: Turn, account: &mut Account, began: u64, ended: u64) {
         self.clock = self.clock.max(turn.start);

@@ -1,4 +1,4 @@
-//! The kernels that every daemon has: for use, for measuring, and as examples of the rules.
+//! The kernels that every daemon has, as examples of the rules; and one for measurements.
 
 use super::pairwise::{Pairwise, SUM_BLOCK_VALUES, block_sum};
 use super::{Cx, Memory, Reply, Request, Served, chunks};
@@ -6,7 +6,7 @@ use sidecore_engine::KernelError;
 use sidecore_sys::clock;
 use xxhash_rust::xxh3;
 
-/// Does nothing: what an off-load costs.
+/// Does nothing: measures the cost of an off-load.
 #[derive(Debug)]
 pub struct Empty;
 
@@ -24,8 +24,8 @@ impl Served for Empty {
     }
 }
 
-/// Copies input 0 to the beginning of output 0, which must be as long or longer. Word 0 of the reply
-/// is how many bytes; the other words of the request come back as they are.
+/// Copies input 0 to the beginning of output 0, which must be as long or longer. Word 0 of the
+/// reply is how many bytes; the other words of the request come back as they are.
 #[derive(Debug)]
 pub struct Echo;
 
@@ -123,8 +123,10 @@ impl Served for Xxh3 {
     }
 }
 
-/// Keeps its engine busy for so many microseconds (word 0, at most [`SPIN_US_MAX`]): a task of known
-/// length, for tests and measurements. Word 0 of the reply is the microseconds, word 1 comes back.
+/// Keeps its engine busy for word 0 microseconds, at most [`SPIN_US_MAX`]: a task of known length,
+/// for tests and measurements. Word 0 of the reply is the microseconds, word 1 comes back. Not
+/// among the kernels that every daemon has
+/// ([`Registry::with_spin_us`](super::Registry::with_spin_us)).
 #[derive(Debug)]
 pub struct SpinUs;
 
@@ -156,5 +158,5 @@ impl Served for SpinUs {
 /// The longest spin that [`SpinUs`] does.
 pub const SPIN_US_MAX: u64 = 1_000_000;
 
-/// What the kernels here move at once: one DMA.
+/// Size in bytes of one DMA of the kernels here.
 const CHUNK_BYTES: usize = SUM_BLOCK_VALUES * size_of::<f64>();

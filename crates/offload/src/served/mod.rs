@@ -56,19 +56,19 @@ use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-pub use crate::shm::hello::NAME_BYTES_MAX;
+pub use crate::shm::introduction::NAME_BYTES_MAX;
 
 /// Kernels that a registry holds at most: as many as an engine keeps state for.
 pub const KERNELS_MAX: usize = sidecore_engine::KERNELS_MAX;
 
-/// What a kernel is asked: six words that mean what the kernel says.
+/// Request to a kernel: six words whose meaning the kernel defines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Request {
     /// The words.
     pub words: [u64; WORDS],
 }
 
-/// What a kernel answers, besides what it put.
+/// Reply of a kernel, besides the outputs that it put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Reply {
     /// Words that mean what the kernel says.
@@ -126,20 +126,20 @@ impl<'m> Memory<'m> {
         slice.ok_or_else(|| KernelError::failed(format!("the request has no output {index}")))
     }
 
-    /// How many inputs there are.
+    /// Number of inputs.
     #[must_use]
     pub fn inputs(&self) -> usize {
         self.inputs
     }
 
-    /// How many outputs there are.
+    /// Number of outputs.
     #[must_use]
     pub fn outputs(&self) -> usize {
         self.outputs
     }
 
-    /// Whether who asked is gone, so that nobody wants the answer. A kernel that runs for more than
-    /// a millisecond looks now and then.
+    /// True if the client is gone, so that nobody wants the answer. A kernel that runs for more
+    /// than a millisecond polls it now and then.
     #[must_use]
     pub fn is_abandoned(&self) -> bool {
         // Relaxed: advice.
@@ -175,14 +175,14 @@ pub fn chunks(memory: SharedSlice<'_>, bytes: usize) -> impl Iterator<Item = Sha
 
 /// A kernel that other processes may call. See the module for the rules that it keeps.
 pub trait Served: Sized + 'static {
-    /// What clients call it; 1 to 40 bytes.
+    /// Name by which clients call it; 1 to 40 bytes.
     const NAME: &'static str;
     /// Changes when words, ranges or results change their meaning. A client whose version differs
     /// from the daemon's runs its own on the host.
     const VERSION: u32 = 1;
     /// Bytes of local store that a run needs at most.
     const LS: usize = 0;
-    /// What stays on an engine between runs.
+    /// State that stays on an engine between runs.
     type State: Default + Send + 'static;
 
     /// Runs it on an engine of the daemon.
@@ -205,7 +205,7 @@ pub trait Served: Sized + 'static {
     }
 }
 
-/// What a served kernel works with while it runs: its state, a local store, DMA.
+/// Context of a running served kernel: its state, a local store, DMA.
 pub type Cx<'c, S> = Ctx<'c, Run<S>>;
 
 /// A served kernel as an engine knows it.
@@ -242,11 +242,11 @@ pub(crate) struct Entry {
     pub(crate) prepare: PrepareFn,
 }
 
-/// Why a kernel was not taken into a registry.
+/// Error of adding a kernel to a registry.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegistryError {
-    /// Its name is taken.
+    /// Another kernel has this name.
     #[error("there is a kernel `{name}` already; give this one another name")]
     NameTaken {
         /// The name.
@@ -258,10 +258,10 @@ pub enum RegistryError {
         /// The name.
         name: &'static str,
     },
-    /// There are too many.
+    /// The registry is full.
     #[error("a registry holds {KERNELS_MAX} kernels; `{name}` is one too many")]
     Full {
-        /// The name of the one too many.
+        /// Name of the refused kernel.
         name: &'static str,
     },
 }
@@ -279,7 +279,7 @@ impl Default for Registry {
 }
 
 impl Registry {
-    /// The kernels that every daemon has: `empty`, `echo`, `sum_f64`, `xxh3`, `spin_us`.
+    /// The kernels that every daemon has: `empty`, `echo`, `sum_f64`, `xxh3`.
     #[must_use]
     pub fn builtin() -> Self {
         let entries = vec![
@@ -287,12 +287,20 @@ impl Registry {
             entry::<Echo>(),
             entry::<SumF64>(),
             entry::<Xxh3>(),
-            entry::<SpinUs>(),
         ];
         Self { entries }
     }
 
-    /// The same with one kernel more.
+    /// [`Self::builtin`] with [`SpinUs`], for tests and measurements: with it, any client can keep
+    /// an engine busy for up to a second.
+    #[must_use]
+    pub fn with_spin_us() -> Self {
+        let mut registry = Self::builtin();
+        registry.entries.push(entry::<SpinUs>());
+        registry
+    }
+
+    /// Adds a kernel.
     ///
     /// # Errors
     /// [`RegistryError`] where its name is taken or unfit, or there are too many.

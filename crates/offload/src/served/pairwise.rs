@@ -9,12 +9,12 @@
 /// Values of a block: 16 KiB, one DMA.
 pub const SUM_BLOCK_VALUES: usize = 2048;
 
-/// Adds up values that come one after another, pairwise.
+/// Pairwise summation of a stream of values.
 #[derive(Debug, Clone, Copy)]
 pub struct Pairwise {
     /// The sum of a full subtree at each level that has one pending.
     pending: [f64; LEVELS],
-    /// How many values have come; bit `n` says whether level `n` is pending.
+    /// Number of values so far; bit `n` is set if level `n` is pending.
     count: u64,
 }
 
@@ -39,7 +39,7 @@ impl Pairwise {
         self.count += 1;
     }
 
-    /// The sum of all that came; 0 of nothing.
+    /// The sum of all values; 0 of none.
     #[must_use]
     pub fn finish(&self) -> f64 {
         let mut levels = (0..LEVELS).filter(|level| self.count >> level & 1 == 1);

@@ -3,7 +3,7 @@
 use super::*;
 
 fn run(name: &str, words: [u64; WORDS], input: &[u8], output: &mut [u8]) -> Result<Reply, String> {
-    let registry = Registry::builtin();
+    let registry = Registry::with_spin_us();
     let entry = registry.entry(registry.find(name).unwrap()).unwrap();
     let gone = AtomicBool::new(false);
     let mut memory = Memory::new(&gone);
@@ -52,6 +52,12 @@ fn requests_that_make_no_sense_are_errors() {
     assert!(odd.contains("9 bytes"), "{odd}");
     let forever = run("spin_us", [u64::MAX; WORDS], &[], &mut []).unwrap_err();
     assert!(forever.contains("more than"), "{forever}");
+}
+
+#[test]
+fn a_kernel_that_only_spins_is_served_on_request_only() {
+    assert_eq!(Registry::builtin().find("spin_us"), None);
+    assert!(Registry::with_spin_us().find("spin_us").is_some());
 }
 
 struct Named;

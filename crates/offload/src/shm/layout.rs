@@ -1,35 +1,35 @@
-//! Where what lies in shared memory, and the limits. docs/daemon.md has the same as a byte map.
+//! The layout of shared memory, and the limits. docs/daemon.md has the same as a byte map.
 //!
 //! Must stay true: a change here changes [`VERSION`], docs/daemon.md and include/sidecore.h.
 
 use super::slot::{CallSlot, SleepSlot};
 use sidecore_sys::SharedSlice;
 
-/// What every message and every shared memory starts with.
+/// The first bytes of every message and every shared memory.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"SIDECOR1");
-/// Of this layout. Both sides must have the same.
+/// Version of this layout. Both sides must have the same.
 pub(crate) const VERSION: u32 = 2;
 
 /// The most engines of one daemon.
 pub const ENGINES_MAX: usize = 62;
 /// The most clients at once: an engine sleeps on a word of each, and the kernel takes 128.
 pub const CLIENTS_MAX: usize = 120;
-/// The largest arena that a client may ask for, unless the daemon is told otherwise.
+/// The largest arena that a client may ask for, unless the daemon is configured otherwise.
 pub const ARENA_BYTES_MAX: u64 = 256 << 20;
-/// What arenas, and the buffers in them, are aligned to.
+/// The alignment of arenas and of the buffers in them.
 pub(crate) const ARENA_ALIGN: usize = 128;
 
 const PAGE: usize = 4096;
 /// The lines of one engine: request and answer, sleepers.
 const LINES: usize = 256 + 128;
 
-/// Where the lines of `engine` begin in a segment.
+/// The offset of the lines of `engine` in a segment.
 #[inline]
 const fn pair_offset(engine: usize) -> usize {
     PAGE + engine * LINES
 }
 
-/// Where the arena begins in a segment.
+/// The offset of the arena in a segment.
 pub(crate) const fn arena_offset(engines: usize) -> usize {
     pair_offset(engines).next_multiple_of(PAGE)
 }
@@ -42,7 +42,7 @@ pub(crate) fn segment_bytes(engines: usize, arena_bytes: u64) -> Option<usize> {
         .checked_next_multiple_of(PAGE)
 }
 
-/// What one client and one engine have between them.
+/// The lines that one client and one engine share.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pair<'m> {
     pub(crate) call: &'m CallSlot,
@@ -59,15 +59,15 @@ pub(crate) fn pair(segment: SharedSlice<'_>, engine: usize) -> Option<Pair<'_>> 
     })
 }
 
-/// How a request ended.
+/// The outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Status {
-    /// With a reply.
+    /// Done, with a reply.
     Done = 0,
     /// There is no kernel of that number.
     UnknownKernel = 1,
-    /// A stretch of the arena that is none, or outputs that overlap.
+    /// A range outside the arena, or outputs that overlap.
     BadRange = 2,
     /// The kernel gave an error; the text says which.
     Failed = 3,
@@ -87,8 +87,8 @@ impl Status {
     }
 }
 
-/// Offsets on the board, in bytes; every field is a word of 64 bits.
-pub(crate) mod board {
+/// Offsets on the activity page, in bytes; every field is a word of 64 bits.
+pub(crate) mod activity {
     use super::CLIENTS_MAX;
 
     pub(crate) const MAGIC: usize = 0;
@@ -99,7 +99,7 @@ pub(crate) mod board {
     /// Grows every [`super::TICK_MS`] while the daemon lives and is not stopped.
     pub(crate) const HEARTBEAT: usize = 64;
 
-    /// Which client the engine serves at this moment, plus 1; 0 for none.
+    /// Offset of the client that the engine serves at this moment, plus 1; 0 for none.
     pub(crate) const fn serving(engine: usize) -> usize {
         128 + engine * 128
     }

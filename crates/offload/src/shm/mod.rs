@@ -1,22 +1,25 @@
-//! What crosses between processes: the layout of shared memory and the messages that lead to it.
+//! The data that crosses between processes: the layout of shared memory and the messages before it.
 //!
 //! - [`slot`]: one client's request packet and completion at one engine, and their protocol.
-//! - [`layout`]: where what lies in a client's segment and on the board, and the limits.
-//! - [`board`]: what the daemon publishes to all clients, read-only for them.
+//! - [`layout`]: where what lies in a client's segment and on the activity page, and the limits.
+//! - [`activity`]: what the daemon publishes to all clients, read-only for them.
 //! - [`session`]: a client's segment as the daemon sees it: hostile memory.
+//! - [`load`]: the requests of one user that engines serve at this moment.
 //! - [`segment`]: the same segment as its client sees it: an arena of buffers.
-//! - [`hello`]: the messages over the socket.
+//! - [`introduction`]: the messages over the socket.
 //!
 //! The protocol in prose, with the byte maps, is in docs/daemon.md. Must stay true: the daemon
 //! copies every index and length out of a segment once and checks the copy; no reference to plain
 //! bytes of a segment exists in the daemon.
 
 #[cfg(not(loom))]
-pub(crate) mod board;
+pub(crate) mod activity;
 #[cfg(not(loom))]
-pub(crate) mod hello;
+pub(crate) mod introduction;
 #[cfg(not(loom))]
 pub(crate) mod layout;
+#[cfg(not(loom))]
+pub(crate) mod load;
 #[cfg(not(loom))]
 pub(crate) mod segment;
 #[cfg(not(loom))]

@@ -30,6 +30,8 @@ impl Segment {
         engines: usize,
         arena_bytes: u64,
     ) -> Result<Option<Arc<Self>>, SysError> {
+        // The daemon is trusted, but maybe of another release: offsets are computed on this side,
+        // and must not lead past the end of what it made.
         if layout::segment_bytes(engines, arena_bytes) != Some(bytes) {
             return Ok(None);
         }
@@ -52,8 +54,12 @@ impl Segment {
     /// # Errors
     /// The bytes of the largest stretch that is free.
     pub(crate) fn lease(self: &Arc<Self>, bytes: usize) -> Result<Lease, usize> {
+        // Whole lines of two: no buffer shares a line with another, which an engine may be writing
+        // to while this process reads its own.
         let taken = bytes.max(1).next_multiple_of(ARENA_ALIGN);
         let mut free = self.free.lock();
+        // First fit: buffers of a program come in few sizes and go in the order they came, so that
+        // a list of stretches stays short and the front of the arena stays warm.
         let Some(place) = free.iter().position(|&(_, size)| size >= taken) else {
             return Err(free.iter().map(|&(_, size)| size).max().unwrap_or(0));
         };
@@ -73,6 +79,8 @@ impl Segment {
     fn give_back(&self, offset: usize, bytes: usize) {
         let bytes = bytes.max(1).next_multiple_of(ARENA_ALIGN);
         let mut free = self.free.lock();
+        // Joined with both neighbours at once, the later first while its index still holds: so no
+        // two free stretches ever touch, and the largest one is as large as it can be.
         let place = free.partition_point(|&(start, _)| start < offset);
         free.insert(place, (offset, bytes));
         if place + 1 < free.len() && offset + bytes == free[place + 1].0 {
@@ -95,12 +103,12 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
-    /// Where it begins in the arena.
+    /// Its offset in the arena.
     pub(crate) fn offset(&self) -> usize {
         self.offset
     }
 
-    /// Whether it lies in that segment.
+    /// True if it lies in that segment.
     pub(crate) fn is_in(&self, segment: &Arc<Segment>) -> bool {
         Arc::ptr_eq(&self.segment, segment)
     }
@@ -109,14 +117,14 @@ impl Lease {
         let memory = self.memory();
         // SAFETY: the stretch is mapped and readable as long as the segment, which this lease keeps
         // alive. Nobody writes to it while this borrow lives: in this process leases do not overlap
-        // and writing takes `&mut`; the daemon, which a client trusts, writes only to the outputs of
-        // a request in flight, whose owner is then borrowed uniquely by the call; and a lease whose
-        // request was given up is not looked at again (see the module's head).
+        // and writing takes `&mut`; the daemon, which a client trusts, writes only to the outputs
+        // of a request in flight, whose owner is then borrowed uniquely by the call; and a lease
+        // whose request was given up is not looked at again (see the module's head).
         unsafe { std::slice::from_raw_parts(memory.as_ptr(), memory.len()) }
     }
 
-    /// Copies all of it out although the daemon may be writing to it: for the outputs of a call that
-    /// was given up.
+    /// Copies all of it out although the daemon may be writing to it: for the outputs of a call
+    /// that was given up.
     pub(crate) fn copy_racing(&self, target: &mut [u8]) {
         self.memory().read_at(0, target);
     }

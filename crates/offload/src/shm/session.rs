@@ -6,67 +6,88 @@
 //! thread; a pair only by its engine.
 
 use super::layout::{self, Pair, Status};
+use super::load::UserLoad;
 use super::slot::{Packet, RANGES_MAX};
 use crate::served::Memory;
 use crossbeam_utils::CachePadded;
+use sidecore_attach::Charge;
 use sidecore_sys::local_socket::Peer;
-use sidecore_sys::{SharedMap, SharedSlice, Sharing, SysError};
-use std::os::fd::BorrowedFd;
+use sidecore_sys::{SharedMap, SharedSlice};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 /// One client, from its attachment to its end.
 #[derive(Debug)]
 pub(crate) struct Session {
     map: SharedMap,
+    /// Charge of the memory to its user. After the map: fields are dropped in their order, and
+    /// memory that is still mapped here cannot be given back.
+    _charge: Option<Charge>,
     /// Its number, below the most clients at once; used again after its end.
     pub(crate) client: u32,
-    /// Its number among all clients that ever were.
+    /// Its serial number among all clients since the daemon started.
     pub(crate) serial: u64,
     pub(crate) peer: Peer,
     pub(crate) arena_bytes: u64,
     arena_offset: usize,
-    /// Set when the client is gone: long kernels may look.
+    /// Set when the client is gone; long kernels may poll it.
     pub(crate) gone: AtomicBool,
-    /// What each engine did for it; written by that engine only.
+    /// Each engine's account of it; written by that engine only.
     pub(crate) served: Box<[CachePadded<ServedCounters>]>,
+    /// Shared by all sessions of a user whose requests in flight are limited.
+    pub(crate) load: Option<Arc<UserLoad>>,
 }
 
-/// What one engine did for one client.
+/// One engine's account of one client.
 #[derive(Debug, Default)]
 pub(crate) struct ServedCounters {
     pub(crate) calls: AtomicU64,
     pub(crate) cycles: AtomicU64,
 }
 
+/// The names of a session.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Names {
+    /// As [`Session::client`].
+    pub(crate) client: u32,
+    /// As [`Session::serial`].
+    pub(crate) serial: u64,
+    pub(crate) peer: Peer,
+}
+
 impl Session {
-    /// Makes the segment of a new client.
+    /// A session over a segment that was made for it, `layout::segment_bytes` long.
     pub(crate) fn new(
-        client: u32,
-        serial: u64,
-        peer: Peer,
+        names: Names,
         engines: usize,
         arena_bytes: u64,
-    ) -> Result<Self, SysError> {
-        let bytes = layout::segment_bytes(engines, arena_bytes).ok_or(SysError::Size {
-            what: "an arena",
-            value: usize::MAX,
-            rule: "less than the address space",
-        })?;
-        let map = SharedMap::create("sidecore-client", bytes, Sharing::ReadWrite)?;
-        Ok(Self {
+        map: SharedMap,
+        charge: Option<Charge>,
+    ) -> Self {
+        Self {
             map,
-            client,
-            serial,
-            peer,
+            _charge: charge,
+            client: names.client,
+            serial: names.serial,
+            peer: names.peer,
             arena_bytes,
             arena_offset: layout::arena_offset(engines),
             gone: AtomicBool::new(false),
             served: (0..engines).map(|_| CachePadded::default()).collect(),
-        })
+            load: None,
+        }
     }
 
-    pub(crate) fn file(&self) -> BorrowedFd<'_> {
-        self.map.file()
+    /// With a limit of its user's requests in flight.
+    pub(crate) fn limited(mut self, load: Option<Arc<UserLoad>>) -> Self {
+        self.load = load;
+        self
+    }
+
+    /// True while its user's requests leave room for one more.
+    #[inline]
+    pub(crate) fn may_be_served(&self) -> bool {
+        self.load.as_ref().is_none_or(|load| load.has_room())
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -77,9 +98,14 @@ impl Session {
         self.map.locked()
     }
 
-    /// Whether the client took memory away that could not be had again.
+    /// True if the client took memory away that could not be had again.
     pub(crate) fn damaged(&self) -> bool {
         self.map.damaged()
+    }
+
+    /// All of the segment, as its client has it: for the fuzzer, which is that client.
+    pub(crate) fn segment(&self) -> SharedSlice<'_> {
+        self.map.slice()
     }
 
     /// The pair that belongs to `engine`. It was laid out when the segment was made.
@@ -88,8 +114,8 @@ impl Session {
         layout::pair(self.map.slice(), engine)
     }
 
-    /// What a request lets its kernel touch: checked stretches of this client's arena, added to
-    /// `memory`, which is empty.
+    /// The memory that a request lets its kernel touch: checked stretches of this client's arena,
+    /// added to `memory`, which is empty.
     ///
     /// # Errors
     /// [`Status::BadRange`] for more ranges than there are, a range that is not within the arena,
@@ -100,11 +126,13 @@ impl Session {
         packet: &Packet,
         memory: &mut Memory<'m>,
     ) -> Result<(), Status> {
+        // Most small calls carry words only; their lines of ranges are not even looked at.
         if packet.inputs == 0 && packet.outputs == 0 {
             return Ok(());
         }
         let inputs = usize::from(packet.inputs);
         let used = inputs + usize::from(packet.outputs);
+        // Four bits each in the bell: their sum may be more than there is room for.
         if used > RANGES_MAX {
             return Err(Status::BadRange);
         }
@@ -115,6 +143,8 @@ impl Session {
                 memory.add_input(slice);
                 continue;
             }
+            // A kernel may put before it has got all of its inputs, and outputs move one by one
+            // when a call is given up: an overlap would make the result depend on the order.
             let overlaps = |&(other, other_bytes): &(u64, u64)| {
                 offset < other + other_bytes && other < offset + bytes
             };
@@ -128,6 +158,7 @@ impl Session {
     }
 
     fn stretch(&self, offset: u64, bytes: u64) -> Option<SharedSlice<'_>> {
+        // Against our own copy of the size, never one that lies in the segment.
         if offset.checked_add(bytes)? > self.arena_bytes {
             return None;
         }
@@ -139,6 +170,7 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sidecore_sys::Sharing;
 
     fn session() -> Session {
         let peer = Peer {
@@ -146,7 +178,14 @@ mod tests {
             uid: 0,
             gid: 0,
         };
-        Session::new(0, 0, peer, 2, 4096).unwrap()
+        let names = Names {
+            client: 0,
+            serial: 0,
+            peer,
+        };
+        let bytes = layout::segment_bytes(2, 4096).unwrap();
+        let map = SharedMap::create("test", bytes, Sharing::ReadWrite).unwrap();
+        Session::new(names, 2, 4096, map, None)
     }
 
     fn memory<'m>(session: &'m Session, packet: &Packet) -> Result<Memory<'m>, Status> {

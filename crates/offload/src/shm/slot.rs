@@ -1,10 +1,10 @@
 //! A request and its answer, and how they change hands.
 //!
-//! One [`CallSlot`] (and a line for sleepers) per client and engine. The client writes words and rings
-//! the **bell**: a word that holds the number of the request. The engine sees a number that it has
-//! not served, copies the packet out, runs the kernel, writes the answer's words over those of the
-//! request, and stores the same number in **done**.
-//! Whoever wants to sleep says so in a word of another line, which is written only then:
+//! One [`CallSlot`] (and a line for sleepers) per client and engine. The client writes words and
+//! rings the **bell**: a word that holds the number of the request. The engine sees a number that
+//! it has not served, copies the packet out, runs the kernel, writes the answer's words over those
+//! of the request, and stores the same number in **done**. Whoever wants to sleep says so in a word
+//! of another line, which is written only then:
 //!
 //! ```text
 //!             client                                  engine
@@ -17,34 +17,25 @@
 //!   done == n? then do not sleep       ◄──────►     client_asleep? then 0, wake it
 //! ```
 //!
-//! No wake-up is lost: each side writes its word, then looks at the other's, with a sequentially
-//! consistent fence between, so that at least one of the two sees the other. Whoever wakes clears
-//! the sleeper's word first, so that a sleeper who is not quite asleep does not fall asleep. Neither
+//! The protocol of the sleep words, and why no wake-up is lost, is that of `sidecore-sync`. Neither
 //! side makes a system call unless the other sleeps.
 //!
 //! Why one line for both directions: whoever answers has just fetched the line, and writes to it
 //! where it lies; it moves twice a call, once there and once back. With a line for each direction
 //! every store first calls its line back from the other side's cache, and it moves four times
 //! (measured: 1.5 to 1.7 times the round trip, the more the further apart the cores are). So what
-//! nearly all calls need fits in 64 bytes; ranges, the text of a failure, and the sleepers' words lie
-//! elsewhere and are touched only by calls that have them. A look by the other side between two
-//! stores moves the line once more: so each side stores in one go, the polled word last, and no more
-//! words than count.
+//! nearly all calls need fits in 64 bytes; ranges, the text of a failure, and the sleepers' words
+//! lie elsewhere and are touched only by calls that have them. A look by the other side between two
+//! stores moves the line once more: so each side stores in one go, the polled word last, and no
+//! more words than count.
 //!
 //! Must stay true: in a client one thread at a time uses a slot; in the daemon only the engine that
 //! it belongs to. The client writes from one answer to the next ring, the engine from a bell to its
 //! answer. What the other side wrote is copied once; nothing in a packet is trusted.
 #![allow(unsafe_code)] // Says that these types may lie over shared memory.
 
-/// Atomics, replaced by loom's under `--cfg loom`.
-mod sync {
-    #[cfg(loom)]
-    pub(super) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-    #[cfg(not(loom))]
-    pub(super) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-}
-
-use sync::{AtomicU32, AtomicU64, Ordering, fence};
+use sidecore_sync::atomic::{AtomicU64, Ordering};
+use sidecore_sync::{Shared, SleepWord};
 
 /// Words that a request or a reply carries.
 pub(crate) const WORDS: usize = 6;
@@ -53,18 +44,14 @@ pub(crate) const RANGES_MAX: usize = 4;
 /// Bytes of text that a failure says at most.
 pub(crate) const TEXT_BYTES_MAX: usize = 64;
 
-/// What a sleeper's word holds while it sleeps.
-pub(crate) const ASLEEP: u32 = 1;
-const AWAKE: u32 = 0;
-
-/// What a client asks for, as copied from its slot.
+/// Request of a client, as copied from its slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Packet {
     pub(crate) kernel: u32,
     pub(crate) words: [u64; WORDS],
-    /// How many of `ranges` are inputs; they come first.
+    /// Number of `ranges` that are inputs; they come first.
     pub(crate) inputs: u8,
-    /// How many of `ranges` are outputs; they follow.
+    /// Number of `ranges` that are outputs; they follow.
     pub(crate) outputs: u8,
     /// Offset in the arena and length, in bytes.
     pub(crate) ranges: [(u64, u64); RANGES_MAX],
@@ -74,13 +61,13 @@ pub(crate) struct Packet {
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct CallSlot {
-    /// The bell, written by the client: number (32 bits), kernel (16), inputs (4), outputs (4), words
-    /// that count (8).
+    /// The bell, written by the client: number (32 bits), kernel (16), inputs (4), outputs (4),
+    /// words that count (8).
     bell: AtomicU64,
     /// Written by the engine: the number of the request that is answered (32 bits), status (16),
     /// words that count (8), bytes of text (8).
     done: AtomicU64,
-    /// Of the request, then of its answer. The first line ends here.
+    /// Words of the request, then of its answer. The first line ends here.
     words: [AtomicU64; WORDS],
     /// Written by the client where there are any.
     ranges: [[AtomicU64; 2]; RANGES_MAX],
@@ -143,7 +130,7 @@ impl CallSlot {
     }
 
     /// Engine: writes the answer and hands it over as that to request `sequence`. `text` beyond 64
-    /// bytes is cut. [`SleepSlot::client_sleeps`] follows.
+    /// bytes is cut. [`SleepWord::notify`] of the client's word follows.
     #[inline]
     pub(crate) fn publish(&self, sequence: u32, answer: &Answer, text: &str) {
         let words = counted(&answer.words);
@@ -159,12 +146,12 @@ impl CallSlot {
         for (word, value) in self.words.iter().zip(answer.words).take(words) {
             word.store(value, Ordering::Relaxed);
         }
-        // Release: partner of the Acquire in `answered`, publishes the answer and all that the kernel
-        // put in the arena.
+        // Release: partner of the Acquire in `answered`, publishes the answer and all that the
+        // kernel put in the arena.
         self.done.store(done, Ordering::Release);
     }
 
-    /// Client: whether request `sequence` was answered.
+    /// Client: true if request `sequence` was answered.
     #[inline]
     pub(crate) fn answered(&self, sequence: u32) -> bool {
         // Acquire: partner of the Release in `publish`.
@@ -186,7 +173,7 @@ impl CallSlot {
         answer
     }
 
-    /// Client: what a failure said.
+    /// Client: text of a failure.
     pub(crate) fn text(&self) -> String {
         let bytes = (self.done.load(Ordering::Relaxed) >> 56) as usize;
         let text: Vec<u8> = self
@@ -213,7 +200,7 @@ impl CallSlot {
     }
 }
 
-/// What a bell holds, as copied.
+/// Value of a bell, as copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Bell(u64);
 
@@ -225,7 +212,7 @@ impl Bell {
     }
 }
 
-/// How many words count: those after it are 0.
+/// Number of words that count: those after it are 0.
 #[inline]
 fn counted(words: &[u64; WORDS]) -> usize {
     words
@@ -234,7 +221,7 @@ fn counted(words: &[u64; WORDS]) -> usize {
         .map_or(0, |last| last + 1)
 }
 
-/// What an engine answers, as copied from its slot.
+/// Answer of an engine, as copied from its slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Answer {
     /// A [`Status`](crate::shm::layout) number.
@@ -242,80 +229,16 @@ pub(crate) struct Answer {
     pub(crate) words: [u64; WORDS],
 }
 
-/// Who of a pair sleeps. Each side writes its word when it goes to sleep, and looks at the other's
-/// after it has handed something over.
+/// Sleep words of a pair, each written by its side when it goes to sleep, and looked at by the
+/// other after it has handed something over.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct SleepSlot {
-    client: AtomicU32,
-    engine: AtomicU32,
+    /// The client's, who sleeps until an answer.
+    pub(crate) client: SleepWord<Shared>,
+    /// The engine's, which sleeps until a request.
+    pub(crate) engine: SleepWord<Shared>,
     spare: [AtomicU64; 15],
-}
-
-impl SleepSlot {
-    /// Client: says that it sleeps. It must look for the answer again before it does.
-    pub(crate) fn client_dozes(&self) {
-        self.client.store(ASLEEP, Ordering::Relaxed);
-        // Partner: the fence in `client_sleeps`.
-        fence(Ordering::SeqCst);
-    }
-
-    /// Client: takes that back.
-    pub(crate) fn client_rouses(&self) {
-        self.client.store(AWAKE, Ordering::Relaxed);
-    }
-
-    /// Engine, after `publish`: whether the client has to be woken. Then its word is cleared.
-    #[inline]
-    #[must_use]
-    pub(crate) fn client_sleeps(&self) -> bool {
-        // Partner: the fence in `client_dozes`.
-        fence(Ordering::SeqCst);
-        let sleeps = self.client.load(Ordering::Relaxed) == ASLEEP;
-        if sleeps {
-            self.client.store(AWAKE, Ordering::Relaxed);
-        }
-        sleeps
-    }
-
-    /// Engine: says that it sleeps. It must look at the bells again, after [`settle`], before it
-    /// does.
-    pub(crate) fn engine_dozes(&self) {
-        self.engine.store(ASLEEP, Ordering::Relaxed);
-    }
-
-    /// Engine: takes that back.
-    pub(crate) fn engine_rouses(&self) {
-        self.engine.store(AWAKE, Ordering::Relaxed);
-    }
-
-    /// Client, after `ring`: whether the engine has to be woken. Then its word is cleared.
-    #[inline]
-    #[must_use]
-    pub(crate) fn engine_sleeps(&self) -> bool {
-        // Partner: `settle`, between the engine's words and its look at the bells.
-        fence(Ordering::SeqCst);
-        let sleeps = self.engine.load(Ordering::Relaxed) == ASLEEP;
-        if sleeps {
-            self.engine.store(AWAKE, Ordering::Relaxed);
-        }
-        sleeps
-    }
-
-    /// The word that the client sleeps on, while it holds [`ASLEEP`].
-    pub(crate) fn client_word(&self) -> &AtomicU32 {
-        &self.client
-    }
-
-    /// The word that the engine sleeps on, while it holds [`ASLEEP`].
-    pub(crate) fn engine_word(&self) -> &AtomicU32 {
-        &self.engine
-    }
-}
-
-/// Engine: the fence between its words in all clients' sleep slots and its look at their bells.
-pub(crate) fn settle() {
-    fence(Ordering::SeqCst);
 }
 
 #[cfg(not(loom))]
@@ -361,8 +284,8 @@ impl CallSlot {
 impl SleepSlot {
     fn new() -> Self {
         Self {
-            client: AtomicU32::new(0),
-            engine: AtomicU32::new(0),
+            client: SleepWord::new(),
+            engine: SleepWord::new(),
             spare: zeros(),
         }
     }
@@ -371,31 +294,11 @@ impl SleepSlot {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
-    use loom::sync::{Arc, Condvar, Mutex};
-
-    /// What a futex promises: sleep only while the word is unchanged.
-    #[derive(Default)]
-    struct Futex(Mutex<()>, Condvar);
-
-    impl Futex {
-        fn sleep(&self, word: &AtomicU32) {
-            let guard = self.0.lock().unwrap();
-            if word.load(Ordering::Relaxed) == ASLEEP {
-                drop(self.1.wait(guard).unwrap());
-            }
-        }
-
-        fn wake(&self) {
-            drop(self.0.lock().unwrap());
-            self.1.notify_all();
-        }
-    }
+    use loom::sync::Arc;
 
     struct Pair {
         call: CallSlot,
         sleep: SleepSlot,
-        engine: Futex,
-        client: Futex,
     }
 
     /// Two requests after another, both sides sleeping at once: no packet, answer or wake-up is
@@ -406,8 +309,6 @@ mod loom_tests {
             let pair = Arc::new(Pair {
                 call: CallSlot::new(),
                 sleep: SleepSlot::new(),
-                engine: Futex::default(),
-                client: Futex::default(),
             });
             let engine = {
                 let pair = Arc::clone(&pair);
@@ -418,20 +319,14 @@ mod loom_tests {
                             if let Some(bell) = pair.call.rung(seen) {
                                 break bell;
                             }
-                            pair.sleep.engine_dozes();
-                            settle();
-                            if pair.call.rung(seen).is_none() {
-                                pair.engine.sleep(pair.sleep.engine_word());
-                            }
-                            pair.sleep.engine_rouses();
+                            let is_rung = || pair.call.rung(seen).is_some();
+                            pair.sleep.engine.sleep_unless(None, is_rung);
                         };
                         seen = bell.sequence();
                         let mut answer = Answer::default();
                         answer.words[0] = pair.call.packet(bell).words[0] + 1;
                         pair.call.publish(seen, &answer, "");
-                        if pair.sleep.client_sleeps() {
-                            pair.client.wake();
-                        }
+                        pair.sleep.client.notify();
                     }
                 })
             };
@@ -440,15 +335,10 @@ mod loom_tests {
                 let mut packet = Packet::default();
                 packet.words[0] = 10 * u64::from(sequence);
                 pair.call.ring(sequence, &packet);
-                if pair.sleep.engine_sleeps() {
-                    pair.engine.wake();
-                }
+                pair.sleep.engine.notify();
                 while !pair.call.answered(sequence) {
-                    pair.sleep.client_dozes();
-                    if !pair.call.answered(sequence) {
-                        pair.client.sleep(pair.sleep.client_word());
-                    }
-                    pair.sleep.client_rouses();
+                    let is_answered = || pair.call.answered(sequence);
+                    pair.sleep.client.sleep_unless(None, is_answered);
                 }
                 assert_eq!(pair.call.answer().words[0], packet.words[0] + 1);
             }

@@ -1,116 +1,104 @@
-//! How a host thread sleeps, and how whoever makes something true wakes those who wait for it.
+//! Sleeping host threads, and the points at which tasks and threads wait for a change.
 //!
 //! A [`Bell`] belongs to one host thread. A [`WaitPoint`] belongs to one thing that is waited for
 //! (an engine to become idle, a loop's helpers to leave, a task to end); tasks and plain threads
 //! wait at it alike. Bells are the process's own and outlive everything, so that who rings one late
 //! rings nobody, or wakes a host for nothing, but never touches memory that is gone.
 //!
-//! Must stay true: who makes a condition true notifies afterwards; a host looks at all conditions
-//! of its parked tasks after it has said that it will sleep. The fences on both sides see to it that
-//! one of the two sees the other. README.md, "Sleeping". Any thread.
+//! Must stay true: whoever makes a condition true notifies afterwards; a host looks at all
+//! conditions of its parked tasks after it has announced its sleep. The protocol is that of
+//! `sidecore-sync`; a [`Changed`] is the proof that the notifier's fence was made. README.md,
+//! "Sleeping". Any thread.
 
 use super::fiber;
-use crate::sync::{AtomicU64, Ordering, Word, fence};
+use crate::bits::{AtomicBits, WORD_BITS, bits_of};
+use crate::sync::{AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
-use sidecore_engine::{Doorbell, WaitOptions, Waiter};
+use sidecore_engine::{WaitOptions, Waiter};
+use sidecore_sync::{Changed, EventCount, Private, SleepWord};
 use std::time::Duration;
 
-/// The most host threads that a process has at once: one bit each.
-pub const HOSTS_MAX: usize = 64;
+/// The most host threads that a process has at once.
+pub const HOSTS_MAX: usize = 1_024;
+const _: () = assert!(HOSTS_MAX.is_multiple_of(WORD_BITS), "a bell for each bit");
 
-const AWAKE: u32 = 0;
-const ASLEEP: u32 = 1;
+/// Word on which one host thread sleeps.
+pub(super) type Bell = SleepWord<Private>;
 
-/// Where one host thread sleeps.
-#[derive(Debug)]
-pub(super) struct Bell {
-    state: Word,
+/// Hosts that are rung together: bit `b` is for all bells whose number modulo 64 is `b`. A word
+/// does for any number of hosts; from the 65th on, some are woken that only look and sleep again.
+pub(super) type HostSet = u64;
+
+/// The set of the hosts with this bell.
+pub(super) fn host_set(bell: usize) -> HostSet {
+    1 << (bell % WORD_BITS)
 }
 
-impl Bell {
-    pub(super) fn new() -> Self {
-        Self {
-            state: Word::new(AWAKE),
-        }
-    }
-
-    /// Wakes the host if it sleeps, and says whether it did. To be called after whatever the host
-    /// may wait for was made true, with a sequentially consistent fence between.
-    pub(super) fn ring_after_fence(&self) -> bool {
-        // Release, to the Acquire in `sleep`: who was woken sees what came before.
-        let asleep = self.state.value.load(Ordering::Relaxed) == ASLEEP
-            && self.state.value.swap(AWAKE, Ordering::AcqRel) == ASLEEP;
-        if asleep {
-            self.state.wake();
-        }
-        asleep
-    }
-
-    /// Sleeps until rung, at most for `timeout`, unless `look` finds something. Only its own host.
-    pub(super) fn sleep(&self, timeout: Option<Duration>, look: impl FnOnce() -> bool) {
-        // A read-modify-write, as the ringers' are, so that one has its place among the others.
-        self.state.value.swap(ASLEEP, Ordering::Relaxed);
-        // Partner: the fences in `WaitPoint::notify` and `Sleepers::wake_one`.
-        fence(Ordering::SeqCst);
-        if !look() {
-            self.state.sleep(ASLEEP, timeout);
-        }
-        // Acquire, from the Release in `ring_after_fence`.
-        self.state.value.swap(AWAKE, Ordering::Acquire);
-    }
-}
-
-/// All bells, and which are some host's.
+/// All bells, with the set of those that belong to a host.
 #[derive(Debug)]
 pub(super) struct Bells {
     bells: Vec<CachePadded<Bell>>,
-    taken: AtomicU64,
+    taken: AtomicBits,
+    /// No bell of this number or a higher one was ever taken.
+    taken_end: AtomicU64,
 }
 
 impl Bells {
     fn new() -> Self {
-        // Loom has few atomics to spare.
-        let count = if cfg!(loom) { 2 } else { HOSTS_MAX };
+        // Loom has few atomics to spare; its hosts take their bells without asking.
+        let (count, taken_end) = if cfg!(loom) { (2, 2) } else { (HOSTS_MAX, 0) };
         Self {
             bells: (0..count).map(|_| CachePadded::new(Bell::new())).collect(),
-            taken: AtomicU64::new(0),
+            taken: AtomicBits::empty(count),
+            taken_end: AtomicU64::new(taken_end),
         }
     }
 
-    /// Takes a bell for a new host, or `None` when all are taken.
+    /// Takes the first free bell for a new host, or `None` when all are taken.
     pub(super) fn take(&self) -> Option<usize> {
-        let mut taken = self.taken.load(Ordering::Relaxed);
-        loop {
-            let free = taken.trailing_ones() as usize;
-            if free >= self.bells.len() {
-                return None;
-            }
-            // Relaxed: a bell carries no data.
-            match self.taken.compare_exchange_weak(
-                taken,
-                taken | 1 << free,
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => return Some(free),
-                Err(now) => taken = now,
-            }
-        }
+        let bell = (self.taken.words().enumerate())
+            .find_map(|(index, word)| Some(index * WORD_BITS + take_zero(word)?))?;
+        // Relaxed: the host is started after this, and the fence before it sleeps publishes it to
+        // who notifies after a fence of his own.
+        self.taken_end.fetch_max(bell as u64 + 1, Ordering::Relaxed);
+        Some(bell)
     }
 
     pub(super) fn give_back(&self, bell: usize) {
-        self.taken.fetch_and(!(1 << bell), Ordering::Relaxed);
+        let (word, bit) = self.taken.place(bell);
+        // Relaxed: a bell carries no data.
+        word.fetch_and(!bit, Ordering::Relaxed);
     }
 
     pub(super) fn bell(&self, bell: usize) -> &Bell {
         &self.bells[bell]
     }
 
-    /// Rings all of a set, after the caller's fence.
-    pub(super) fn ring_after_fence(&self, mut set: u64) {
-        while set != 0 {
-            self.bells[set.trailing_zeros() as usize].ring_after_fence();
-            set &= set - 1;
+    /// Wakes all of a set that sleep.
+    pub(super) fn notify_after(&self, changed: Changed, set: HostSet) {
+        // Relaxed: after the fence of `changed`; partner of the store in `take`.
+        let end = self.taken_end.load(Ordering::Relaxed) as usize;
+        for first in bits_of(set) {
+            for bell in (first..end).step_by(WORD_BITS) {
+                self.bells[bell].notify_after(changed);
+            }
+        }
+    }
+}
+
+/// Sets the lowest bit of a word that is not set, if there is one.
+fn take_zero(word: &AtomicU64) -> Option<usize> {
+    let mut taken = word.load(Ordering::Relaxed);
+    loop {
+        let free = taken.trailing_ones() as usize;
+        if free == WORD_BITS {
+            return None;
+        }
+        let (failed, now) = (Ordering::Relaxed, taken | 1 << free);
+        // Relaxed: a bell carries no data.
+        match word.compare_exchange_weak(taken, now, Ordering::Relaxed, failed) {
+            Ok(_) => return Some(free),
+            Err(now) => taken = now,
         }
     }
 }
@@ -132,61 +120,71 @@ pub(super) fn bells() -> &'static Bells {
     &BELLS
 }
 
-/// The hosts of a group that sleep or are about to: one of them is woken for a new task.
+/// The hosts of a group that sleep or are about to: one of them is woken for a new task. Here every
+/// bell has a bit of its own, since who wakes takes back only its own.
 #[derive(Debug)]
-pub(super) struct Sleepers(AtomicU64);
+pub(super) struct Sleepers(AtomicBits);
 
 impl Sleepers {
-    pub(super) fn new() -> Self {
-        Self(AtomicU64::new(0))
+    /// Of a group with these bells.
+    pub(super) fn new(bells: &[usize]) -> Self {
+        Self(AtomicBits::empty(
+            bells.iter().max().map_or(0, |&last| last + 1),
+        ))
     }
 
-    /// Sleeps at `bell` as one of these; see [`Bell::sleep`].
+    /// Sleeps at `bell` as one of these, unless `look` finds something.
     pub(super) fn sleep(
         &self,
         bell: usize,
         timeout: Option<Duration>,
         look: impl FnOnce() -> bool,
     ) {
-        // Relaxed: published by the fence in `Bell::sleep`, which partners the one in `wake_one`.
-        self.0.fetch_or(1 << bell, Ordering::Relaxed);
-        bells().bell(bell).sleep(timeout, look);
-        self.0.fetch_and(!(1 << bell), Ordering::Relaxed);
+        let (word, bit) = self.0.place(bell);
+        // Relaxed: published by the fence in `sleep_unless`, whose partner is that of a `Changed`.
+        word.fetch_or(bit, Ordering::Relaxed);
+        bells().bell(bell).sleep_unless(timeout, look);
+        word.fetch_and(!bit, Ordering::Relaxed);
     }
 
     /// Wakes one that sleeps, if `is_wanted` then. To be called after there was made work for it.
     pub(super) fn wake_one(&self, is_wanted: impl FnOnce() -> bool) {
-        // Partner: the fence in `Bell::sleep`.
-        fence(Ordering::SeqCst);
-        let mut asleep = self.0.load(Ordering::Relaxed);
-        if asleep == 0 || !is_wanted() {
-            return;
-        }
-        while asleep != 0 {
-            let bell = asleep.trailing_zeros() as usize;
-            // One that was rung meanwhile looks at everything, this work too; but it may have been
-            // rung for other work, so the next one is asked.
-            if bells().bell(bell).ring_after_fence() {
+        let changed = Changed::publish();
+        // Asked once, and only where somebody sleeps.
+        let mut is_wanted = Some(is_wanted);
+        for (index, word) in self.0.words().enumerate() {
+            // Relaxed: after the fence of `changed`.
+            let asleep = word.load(Ordering::Relaxed);
+            if asleep == 0 {
+                continue;
+            }
+            if is_wanted.take().is_some_and(|is_wanted| !is_wanted()) {
                 return;
             }
-            asleep &= asleep - 1;
+            // One that was rung meanwhile looks at everything, this work too; but it may have been
+            // rung for other work, so the next one is asked.
+            if bits_of(asleep)
+                .any(|bit| bells().bell(index * WORD_BITS + bit).notify_after(changed))
+            {
+                return;
+            }
         }
     }
 }
 
-/// Something that tasks and threads wait for.
+/// An event that tasks and threads wait for.
 #[derive(Debug)]
 pub(crate) struct WaitPoint {
-    /// Hosts that have, or once had, a parked task that waits here.
+    /// Hosts that have, or once had, a parked task that waits here: a [`HostSet`].
     hosts: AtomicU64,
-    threads: Doorbell,
+    threads: EventCount,
 }
 
 impl WaitPoint {
     pub(crate) fn new() -> Self {
         Self {
             hosts: AtomicU64::new(0),
-            threads: Doorbell::new(),
+            threads: EventCount::new(),
         }
     }
 
@@ -201,16 +199,19 @@ impl WaitPoint {
             return value;
         }
         if let Some(bell) = fiber::current_bell() {
+            // A task that is alone on its host would be resumed by the very next look: it saves two
+            // switches where the answer comes within microseconds.
             if let Some(value) = fiber::look_briefly(&mut condition) {
                 return value;
             }
             self.expect(bell);
             return fiber::park_for(condition);
         }
+        // A waiter a wait: what it learns of slow yields is not worth a place to keep it.
         let waiter = Waiter::new(thread);
         loop {
             // Without a timeout the wait ends with a value; the loop is for the compiler.
-            if let Some(value) = self.threads.wait(&waiter, None, &mut condition) {
+            if let Some(value) = waiter.wait(&self.threads, None, &mut condition) {
                 return value;
             }
         }
@@ -218,25 +219,39 @@ impl WaitPoint {
 
     /// Notes that a task of this host will be parked for what this point announces.
     pub(crate) fn expect(&self, bell: usize) {
-        // Relaxed: published by the fence in `Bell::sleep`; until then the host is awake and looks.
-        if self.hosts.load(Ordering::Relaxed) & (1 << bell) == 0 {
-            self.hosts.fetch_or(1 << bell, Ordering::Relaxed);
+        // Relaxed: published by the fence of the host's announcement; until then it is awake and
+        // looks.
+        // A look first: the line is shared by all who wait here, and the bit is never cleared.
+        let set = host_set(bell);
+        if self.hosts.load(Ordering::Relaxed) & set == 0 {
+            self.hosts.fetch_or(set, Ordering::Relaxed);
         }
     }
 
-    /// Has all who wait look at their conditions again. To be called after one was made true.
+    /// Wakes all waiters to check their conditions. To be called after one was made true.
     pub(crate) fn notify(&self) {
-        // Begins with the fence that partners those of sleeping hosts and threads.
-        self.threads.ring();
-        self.notify_hosts_after_fence();
+        self.notify_after(Changed::publish(), u32::MAX);
+    }
+
+    /// The same for a change that was published before; of the plain threads that sleep here, at
+    /// most `threads` are woken.
+    pub(crate) fn notify_after(&self, changed: Changed, threads: u32) {
+        self.threads.notify_after(changed, threads);
+        self.notify_hosts_after(changed);
     }
 
     /// The same for parked tasks alone.
-    pub(crate) fn notify_hosts_after_fence(&self) {
+    pub(crate) fn notify_hosts_after(&self, changed: Changed) {
+        // Relaxed: after the fence of `changed`.
         let hosts = self.hosts.load(Ordering::Relaxed);
         if hosts != 0 {
-            bells().ring_after_fence(hosts);
+            bells().notify_after(changed, hosts);
         }
+    }
+
+    /// Event count of the plain threads, for those that wait in a way of their own.
+    pub(crate) fn threads(&self) -> &EventCount {
+        &self.threads
     }
 }
 
@@ -284,8 +299,7 @@ mod loom_tests {
             while model.taken.load(Ordering::Acquire) == 0 {
                 if model.queued.swap(0, Ordering::AcqRel) == 1 {
                     model.taken.store(1, Ordering::Release);
-                    fence(Ordering::SeqCst);
-                    bells().ring_after_fence(0b11);
+                    bells().notify_after(Changed::publish(), 0b11);
                     return;
                 }
                 model.sleepers.sleep(bell, None, || {
@@ -302,7 +316,7 @@ mod loom_tests {
             let model = Arc::new(Model {
                 queued: AtomicU64::new(0),
                 taken: AtomicU64::new(0),
-                sleepers: Sleepers::new(),
+                sleepers: Sleepers::new(&[0, 1]),
             });
             let other = {
                 let model = Arc::clone(&model);

@@ -1,15 +1,15 @@
 //! A task's closure, then its result, in the very allocation that the task is.
 //!
 //! Why here: an empty task costs what its memory costs. With a box for the closure and a cell for
-//! the result beside the task itself, three allocations went from the spawner's core to a host's and
-//! were freed there; now it is one.
+//! the result beside the task itself, three allocations went from the spawner's core to a host's
+//! and were freed there; now it is one.
 //!
 //! Why `unsafe` is here: the type of closure and result is erased, and both may borrow from around
-//! the scope, while a [`TaskRef`](super::TaskRef) to the same allocation may outlive it.
-//! Must stay true: who has taken a task (`TaskCore::take`) is the only one to touch its body until it
-//! says that the task has ended; then the join handle is, or, where that is gone, the one who ended
-//! it. Dropping a body drops neither closure nor result: a scope ends only after both were taken out
-//! or dropped by name, so that nothing borrowed is touched later. What a forgotten handle never took
+//! the scope, while a [`TaskRef`](super::TaskRef) to the same allocation may outlive it. Must stay
+//! true: who has taken a task (`TaskCore::take`) is the only one to touch its body until it says
+//! that the task has ended; then the join handle is, or, where that is gone, the one who ended it.
+//! Dropping a body drops neither closure nor result: a scope ends only after both were taken out or
+//! dropped by name, so that nothing borrowed is touched later. What a forgotten handle never took
 //! out is leaked.
 #![allow(unsafe_code)]
 
@@ -18,7 +18,7 @@ use std::cell::UnsafeCell;
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What a task will run and what came of it, without its types.
+/// A task's closure, and later its result, without their types.
 ///
 /// # Safety
 /// Every method: only who may touch the body, as the module says.

@@ -1,23 +1,24 @@
-//! What a task is to everyone but its own closure: its identity, its state, who waits for it.
+//! A task as everyone but its own closure sees it: its identity, its state, who waits for it.
 //!
 //! Why `unsafe` is here: a task knows its scope by a pointer. Counted references would have the
-//! spawner and all hosts write to one line for every task.
-//! Must stay true: whoever takes a task runs it or drops it, says that it has ended, and then counts
-//! it at its scope, once; only then may the scope that lent the closure its borrows return. So the
-//! scope is there until its task is counted, and nobody asks for it later. Any thread.
+//! spawner and all hosts write to one line for every task. Must stay true: whoever takes a task
+//! runs it or drops it, says that it has ended, and then counts it at its scope, once; only then
+//! may the scope that lent the closure its borrows return. So the scope is there until its task is
+//! counted, and nobody asks for it later. Any thread.
 #![allow(unsafe_code)]
 
-use super::bell::{WaitPoint, bells};
+use super::bell::{HostSet, WaitPoint, bells};
 use super::body::Body;
 use super::fiber;
 use crate::shared::Shared;
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use sidecore_sched::TaskId;
+use sidecore_sync::Changed;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-/// How much a task or a call minds waiting.
+/// Urgency of a task or a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Priority {
     /// Goes before others, for hosts and for engines, though the others are never held up for good:
@@ -41,23 +42,23 @@ pub(super) struct TaskCore<B: ?Sized = dyn Body> {
     /// Alive until this task is counted there.
     scope: *const ScopeCore,
     /// The bells of all hosts that its scope's tasks may be on.
-    hosts: u64,
+    hosts: HostSet,
     body: B,
 }
 
-// SAFETY: all but the pointer is `Send` and `Sync` anyway; what that points to is, too, and outlives
-// every use of it (see the module's head).
+// SAFETY: all but the pointer is `Send` and `Sync` anyway; what that points to is, too, and
+// outlives every use of it (see the module's head).
 unsafe impl<B: ?Sized + Send + Sync> Send for TaskCore<B> {}
 // SAFETY: as above.
 unsafe impl<B: ?Sized + Send + Sync> Sync for TaskCore<B> {}
 
-/// What the tasks of one scope share.
+/// State that the tasks of one scope share.
 pub(super) struct ScopeCore {
     /// Tasks that were spawned. On a line of its own: spawners write to it.
     spawned: CachePadded<AtomicUsize>,
     /// Tasks that have ended. Hosts write to it.
     counted: CachePadded<AtomicUsize>,
-    /// Whether somebody waits for the last one.
+    /// True if somebody waits for the last one.
     awaited: AtomicBool,
     cancelled: AtomicBool,
     ended: WaitPoint,
@@ -69,16 +70,16 @@ pub(super) struct ScopeCore {
     /// The task that opened this scope, where a task did.
     parent: Option<Arc<TaskCore>>,
     /// The bells of all hosts that its tasks may be on.
-    hosts: u64,
+    hosts: HostSet,
 }
 
-/// Somebody runs it, has run it, or dropped its work.
+/// Flag: a host runs it, has run it, or its work was dropped.
 const TAKEN: u8 = 1;
-/// Its result is there.
+/// Flag: it has ended, and its result is there.
 const ENDED: u8 = 2;
-/// Its join handle was dropped: nobody asks for the result.
+/// Flag: its join handle was dropped, so its result is not needed.
 const UNASKED: u8 = 4;
-/// Somebody waits, or has waited, for its end.
+/// Flag: somebody waits, or has waited, for its end.
 const AWAITED: u8 = 8;
 
 impl<B> TaskCore<B> {
@@ -119,12 +120,12 @@ impl TaskCore {
         }
     }
 
-    /// Whether it is one of this scope's.
+    /// True if it is one of this scope's.
     pub(super) fn is_of(&self, scope: &Arc<ScopeCore>) -> bool {
         std::ptr::eq(self.scope, Arc::as_ptr(scope))
     }
 
-    /// Whether this task, its scope or a task above it was cancelled. As [`Self::scope`].
+    /// True if this task, its scope or a task above it was cancelled. As [`Self::scope`].
     pub(super) fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Relaxed) || self.scope().is_cancelled()
     }
@@ -171,9 +172,10 @@ impl TaskCore {
         }
     }
 
-    /// Has it never begin, or have it find out.
+    /// Cancels it: it never begins, or finds out when it next looks.
     pub(super) fn cancel(&self) {
         self.cancelled.store(true, Ordering::Relaxed);
+        // One of two takes it: this, or the host that begins it and then sees the flag.
         if self.take() {
             self.discard();
         } else {
@@ -182,17 +184,16 @@ impl TaskCore {
         }
     }
 
-    /// Has its host look at what it waits for.
+    /// Wakes its host to check the condition that it waits for.
     pub(super) fn wake(&self) {
-        // Partner: the fence in `Bell::sleep`.
-        fence(Ordering::SeqCst);
+        let changed = Changed::publish();
         let bell = self.bell.load(Ordering::Relaxed);
         if bell != u32::MAX {
-            bells().bell(bell as usize).ring_after_fence();
+            bells().bell(bell as usize).notify_after(changed);
         }
     }
 
-    /// Says that somebody will wait for the end. To be called before the last look.
+    /// Announces a waiter for the end. To be called before the last look.
     pub(super) fn expect_end(&self) {
         // A read-modify-write: either `finish` comes later and sees this, or it came before and is
         // seen at the next look.
@@ -220,6 +221,7 @@ impl TaskCore {
     }
 
     fn take(&self) -> bool {
+        // A look first: a joiner and the queues meet most tasks after they were taken.
         if self.state.load(Ordering::Relaxed) & TAKEN != 0 {
             return false;
         }
@@ -256,6 +258,7 @@ impl TaskCore {
                 Err(now) => state = now,
             }
         }
+        // Most tasks are not joined while they run, and a notification costs a fence.
         if state & AWAITED != 0 {
             self.ended.notify();
         }
@@ -263,7 +266,7 @@ impl TaskCore {
 }
 
 impl ScopeCore {
-    pub(super) fn new(pool: Arc<Shared>, hosts: u64, parent: Option<Arc<TaskCore>>) -> Self {
+    pub(super) fn new(pool: Arc<Shared>, hosts: HostSet, parent: Option<Arc<TaskCore>>) -> Self {
         Self {
             spawned: CachePadded::default(),
             counted: CachePadded::default(),
@@ -285,10 +288,11 @@ impl ScopeCore {
         counts.ended.fetch_add(ended as u64, Ordering::Relaxed);
         // AcqRel: partner of the Acquire in `is_done`; all that tasks did is seen.
         self.counted.fetch_add(ended, Ordering::AcqRel);
-        // Partner: the waiter's fence between `awaited` and its last look.
-        fence(Ordering::SeqCst);
+        // Relaxed: the fence of `changed` partners the waiter's, which stands between its store to
+        // `awaited` and its last look.
+        let changed = Changed::publish();
         if self.awaited.load(Ordering::Relaxed) && self.is_done() {
-            self.ended.notify();
+            self.ended.notify_after(changed, u32::MAX);
         }
     }
 
@@ -327,17 +331,17 @@ impl ScopeCore {
             .wait(super::THREAD_WAIT, || self.is_done().then_some(()));
     }
 
-    /// Notes what a task's panic said.
+    /// Records the message of a task's panic.
     fn add_panic(&self, task: TaskId, message: String) {
         self.panicked.lock().push((task, message));
     }
 
-    /// Forgets the panic of a task whose joiner is told of it.
+    /// Drops the recorded panic of a task whose joiner receives it.
     pub(super) fn forgive(&self, task: TaskId) {
         self.panicked.lock().retain(|&(other, _)| other != task);
     }
 
-    /// What the first task said that panicked and was not joined.
+    /// Message of the first task that panicked and was not joined.
     pub(super) fn take_panic(&self) -> Option<String> {
         let mut panicked = std::mem::take(&mut *self.panicked.lock());
         (!panicked.is_empty()).then(|| panicked.swap_remove(0).1)
@@ -354,10 +358,8 @@ impl ScopeCore {
     }
 }
 
-fn ring_hosts(hosts: u64) {
-    // Partner: the fence in `Bell::sleep`.
-    fence(Ordering::SeqCst);
-    bells().ring_after_fence(hosts);
+fn ring_hosts(hosts: HostSet) {
+    bells().notify_after(Changed::publish(), hosts);
 }
 
 /// A number that no task or thread had before.

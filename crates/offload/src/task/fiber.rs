@@ -13,7 +13,7 @@
 
 use super::Counts;
 use super::core::TaskCore;
-use super::places::HELD_NS_MAX;
+use super::limiter::HELD_NS_MAX;
 use crate::shared::Shared;
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
@@ -24,27 +24,27 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What the code on a fiber and its host both know of it.
+/// State of a fiber that its code and its host share.
 pub(super) struct Context {
     yielder: Cell<*const Yielder<(), ()>>,
-    /// What it waits for while parked; on its own stack.
+    /// Condition that it waits for while parked; on its own stack.
     condition: Cell<Option<*mut dyn FnMut() -> bool>>,
     /// When a parked fiber is resumed at the latest, on the clock of `sidecore_sys::clock`.
     due_ns: Cell<u64>,
-    /// Whether nobody will ring for the condition, so that the host has to look now and then.
+    /// True if nobody will ring for the condition, so that the host has to look now and then.
     unannounced: Cell<bool>,
-    /// How many engines its code is inside of.
+    /// Number of engines that its code is inside of.
     drives: Cell<u32>,
-    /// Whether it waits for an engine, and so counts as ready though it is parked.
+    /// True if it waits for an engine, and so counts as ready though it is parked.
     wants_engine: Cell<bool>,
     /// The task that runs on it: the one it was started for, or one that it joined before that had
     /// begun.
     task: RefCell<Arc<TaskCore>>,
     /// The number of the task that it was started for: what its group knows it by.
     root: Cell<u64>,
-    /// Whether its group has it on its lists ([`super::places`]).
+    /// True if its group has it on its lists ([`super::limiter`]).
     listed: Cell<bool>,
-    /// How many waits for other tasks it is in.
+    /// Number of waits for other tasks that it is in.
     aside: Cell<u32>,
     host: super::host::Link,
 }
@@ -52,7 +52,7 @@ pub(super) struct Context {
 thread_local! {
     /// The context of the fiber that this thread runs now, or null.
     static CURRENT: Cell<*const Context> = const { Cell::new(std::ptr::null()) };
-    /// What `Context::drives` is for code on no fiber.
+    /// `Context::drives` for code on no fiber.
     static THREAD_DRIVES: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -62,10 +62,10 @@ pub(super) struct Fiber {
     context: Rc<Context>,
 }
 
-/// Why a fiber gave its host back.
+/// Reason why a fiber returned to its host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// It would go on at once, but lets others run.
+    /// It yielded: it could go on at once.
     Yielded,
     /// It waits for its condition.
     Parked,
@@ -81,7 +81,7 @@ pub(super) struct Spare {
 
 impl Spare {
     /// # Errors
-    /// Where there is no memory for a stack.
+    /// If there is no memory for a stack.
     pub(super) fn new(stack_bytes: usize) -> std::io::Result<Self> {
         Ok(Self {
             stack: DefaultStack::new(stack_bytes)?,
@@ -130,6 +130,7 @@ impl Fiber {
 
     /// Switches to the fiber until it gives its host back.
     pub(super) fn resume(&mut self) -> Outcome {
+        // It points into the fiber's stack, which changes from here on.
         self.context.condition.set(None);
         let before = CURRENT.replace(Rc::as_ptr(&self.context));
         let result = self.coroutine.resume(());
@@ -141,7 +142,7 @@ impl Fiber {
         }
     }
 
-    /// Whether a parked fiber has something to go on for: its condition, its time. A condition that
+    /// True if a parked fiber has something to go on for: its condition, its time. A condition that
     /// panics counts as true; it panics again on its own fiber.
     pub(super) fn is_wanted(&self, now_ns: u64) -> bool {
         if self.context.due_ns.get() <= now_ns {
@@ -176,12 +177,12 @@ impl Fiber {
         look(&self.context.task.borrow())
     }
 
-    /// By which number its group has it on its lists, if it has.
+    /// Its number on its group's lists, if it is on them.
     pub(super) fn listed(&self) -> Option<u64> {
         self.context.listed()
     }
 
-    /// What can be used again of an ended fiber. It keeps its task's memory until then, nothing
+    /// Reusable parts of an ended fiber. It keeps its task's memory until then, nothing
     /// that the task borrowed.
     pub(super) fn into_spare(self) -> Spare {
         Spare {
@@ -199,14 +200,14 @@ impl Context {
 
 /// Runs `look` with the context of the fiber that this is called on, if it is one.
 fn with_current<R>(look: impl FnOnce(Option<&Context>) -> R) -> R {
-    // SAFETY: `CURRENT` is set by `resume` for exactly as long as the fiber runs on this thread, and
-    // its `Fiber` owns the context at least as long as its stack, on which this frame is.
+    // SAFETY: `CURRENT` is set by `resume` for exactly as long as the fiber runs on this thread,
+    // and its `Fiber` owns the context at least as long as its stack, on which this frame is.
     look(unsafe { CURRENT.get().as_ref() })
 }
 
 #[cfg(loom)]
 mod model {
-    //! What a host with one task does, for loom: it sleeps at its bell until the task may go on.
+    //! A host with one task, for loom: it sleeps at its bell until the task may go on.
 
     use crate::task::bell::bells;
     use std::cell::Cell;
@@ -241,7 +242,7 @@ mod model {
             if let Some(value) = value {
                 return value;
             }
-            bells().bell(bell).sleep(None, || {
+            bells().bell(bell).sleep_unless(None, || {
                 value = condition();
                 value.is_some()
             });
@@ -261,7 +262,7 @@ pub(crate) fn current_bell() -> Option<usize> {
         .filter(|_| !std::thread::panicking())
 }
 
-/// Whether whoever waits here has nothing else to do, and so will look soon: always on a plain
+/// True if whoever waits here has nothing else to do, and so will look soon: always on a plain
 /// thread.
 pub(crate) fn is_attentive() -> bool {
     with_current(|current| current.is_none_or(|context| !context.host.is_busy()))
@@ -284,7 +285,7 @@ pub(super) fn look_briefly<T>(condition: &mut impl FnMut() -> Option<T>) -> Opti
     None
 }
 
-/// How often a task that is alone looks before it is parked: about 2 us.
+/// Looks of a task that is alone before it is parked: about 2 us.
 #[cfg(not(loom))]
 const LOOKS: u32 = 50;
 
@@ -298,7 +299,7 @@ pub(super) fn current_host() -> Option<super::host::Link> {
     with_current(|current| current.map(|context| context.host.clone()))
 }
 
-/// What the pool wants to know of the task that calls it, without counting references.
+/// Asks the task that this is called in, without counting references.
 pub(super) fn ask_current<R>(ask: impl FnOnce(&TaskCore) -> R) -> Option<R> {
     with_current(|current| current.map(|context| ask(&context.task.borrow())))
 }
@@ -320,6 +321,7 @@ pub(crate) fn want_engine(counts: &Counts) -> impl Drop {
             }
         });
     }
+    // Only advice to the policy, so in no order with the wait itself.
     counts.wanting.fetch_add(1, Ordering::Relaxed);
     set(true);
     Wants(counts)
@@ -368,8 +370,8 @@ pub(super) fn step_aside() -> impl Drop {
             context.aside.set(after);
             let group = &context.host.group;
             match (before, after) {
-                (0, _) => group.places.step_aside(context.listed(), &group.pool.room),
-                (_, 0) => group.places.come_back(context.listed()),
+                (0, _) => group.limiter.step_aside(context.listed(), &group.pool.room),
+                (_, 0) => group.limiter.come_back(context.listed()),
                 _ => {}
             }
         });
@@ -381,12 +383,12 @@ pub(super) fn step_aside() -> impl Drop {
 /// Before an off-load: holds this task while more are at work than the policy of `pool` wants, and
 /// as many as it wants are older. Not one that is urgent, on an engine, or on other hosts than that
 /// pool's; nor a plain thread.
-pub(crate) fn await_place(pool: &Shared) {
+pub(crate) fn await_admission(pool: &Shared) {
     with_current(|current| {
         let Some(context) = current else { return };
         let group = &context.host.group;
         let limit = || group.live_limit();
-        if !group.places.is_over(limit())
+        if !group.limiter.is_over(limit())
             || !std::ptr::eq(&raw const *group.pool, pool)
             || context.drives.get() > 0
             || context.aside.get() > 0
@@ -397,25 +399,27 @@ pub(crate) fn await_place(pool: &Shared) {
         }
         let root = context.root.get();
         context.listed.set(true);
-        if !group.places.must_be_held(root, limit()) {
+        if !group.limiter.must_be_held(root, limit()) {
             return;
         }
         let counts = &group.pool.tasks;
         counts.held.fetch_add(1, Ordering::Relaxed);
         group.pool.room.expect(context.host.bell);
         let task = Arc::clone(&context.task.borrow());
+        // No host can tell every way in which tasks wait for one another, so none is held for ever.
         let due_ns = clock::now_ns() + HELD_NS_MAX;
         let mut returned = false;
         while !returned && !task.is_cancelled() && clock::now_ns() < due_ns {
             let mut look = || {
-                returned = returned || group.places.try_return(root, limit());
+                returned = returned || group.limiter.try_return(root, limit());
                 returned || task.is_cancelled()
             };
             park(&mut look, due_ns, false);
         }
-        group.places.leave(root);
+        // Whatever ended the wait; a task that returned by itself is on the list already.
+        group.limiter.leave(root);
         counts.held.fetch_sub(1, Ordering::Relaxed);
-        group.places.made_room(&group.pool.room);
+        group.limiter.made_room(&group.pool.room);
     });
 }
 
@@ -440,6 +444,7 @@ pub(super) fn park(condition: &mut dyn FnMut() -> bool, due_ns: u64, unannounced
             unsafe { std::mem::transmute(condition) };
         context.due_ns.set(due_ns);
         context.unannounced.set(unannounced);
+        // Set last before the switch: it is what tells a park from a yield.
         context.condition.set(Some(condition));
         suspend(context);
         context.due_ns.set(u64::MAX);

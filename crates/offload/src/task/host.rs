@@ -12,16 +12,17 @@
 use super::bell::{Sleepers, bells};
 use super::core::{ScopeCore, TaskCore};
 use super::fiber::{Fiber, Outcome, Spare};
-use super::places::Places;
-use super::queues::{Hand, Queues};
+use super::limiter::TaskLimiter;
+use super::queues::{HostQueue, Queues};
 use crate::shared::Shared;
+use sidecore_sync::Changed;
 use sidecore_sys::{clock, cpu};
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// The host threads of one call of `Pool::tasks`, and the tasks that wait for them.
@@ -29,7 +30,7 @@ pub(super) struct Group {
     pub(super) pool: Arc<Shared>,
     /// Tasks that nobody has begun.
     queues: Queues,
-    pub(super) places: Places,
+    pub(super) limiter: TaskLimiter,
     /// The most tasks that are live at once; the policy's answer where it is `None`.
     live_max: Option<u32>,
     /// The bells of this group's hosts.
@@ -40,12 +41,12 @@ pub(super) struct Group {
     grace_ns: u64,
 }
 
-/// A fiber's way to its host.
+/// A fiber's reference to its host.
 #[derive(Clone)]
 pub(super) struct Link {
     pub(super) group: Arc<Group>,
     pub(super) bell: usize,
-    /// What the host could do besides running this fiber.
+    /// The host's other fibers.
     others: Rc<Others>,
 }
 
@@ -57,19 +58,19 @@ struct Others {
 }
 
 impl Link {
-    /// Whether other fibers can go on.
+    /// True if other fibers can go on.
     pub(super) fn is_busy(&self) -> bool {
         self.others.ready.get() > 0
     }
 
-    /// Whether there is nothing to do for this host but to run this fiber.
+    /// True if there is nothing to do for this host but to run this fiber.
     #[cfg_attr(loom, expect(dead_code, reason = "a model's host has one task"))]
     pub(super) fn is_alone(&self) -> bool {
         self.others.ready.get() + self.others.parked.get() == 0 && !self.group.has_queued()
     }
 }
 
-/// How to make a group.
+/// Options of a group.
 pub(super) struct GroupOptions {
     pub(super) hosts: Vec<usize>,
     pub(super) live_max: Option<usize>,
@@ -79,21 +80,21 @@ pub(super) struct GroupOptions {
 
 impl Group {
     /// A group, and what its hosts each need.
-    pub(super) fn new(pool: Arc<Shared>, options: GroupOptions) -> (Self, Vec<Hand>) {
-        let (queues, hands) = Queues::new(options.hosts.len());
+    pub(super) fn new(pool: Arc<Shared>, options: GroupOptions) -> (Self, Vec<HostQueue>) {
+        let (queues, queues_of_hosts) = Queues::new(options.hosts.len());
         let live_max = options.live_max;
         let group = Self {
             pool,
             queues,
-            places: Places::new(),
+            limiter: TaskLimiter::new(),
             live_max: live_max.map(|live| u32::try_from(live).unwrap_or(u32::MAX)),
+            sleepers: Sleepers::new(&options.hosts),
             hosts: options.hosts,
-            sleepers: Sleepers::new(),
             closed: AtomicBool::new(false),
             stack_bytes: options.stack_bytes,
             grace_ns: u64::try_from(options.grace.as_nanos()).unwrap_or(u64::MAX),
         };
-        (group, hands)
+        (group, queues_of_hosts)
     }
 
     /// The bells of its hosts.
@@ -114,11 +115,11 @@ impl Group {
         self.ring_all();
     }
 
-    /// Has every host look at what its tasks wait for.
+    /// Wakes every host to check the conditions that its tasks wait for.
     pub(super) fn ring_all(&self) {
-        fence(Ordering::SeqCst);
+        let changed = Changed::publish();
         for &bell in &self.hosts {
-            bells().bell(bell).ring_after_fence();
+            bells().bell(bell).notify_after(changed);
         }
     }
 
@@ -131,12 +132,12 @@ impl Group {
         !self.queues.is_empty()
     }
 
-    /// Whether a task waits that may be started, at this moment.
+    /// True if a task waits that may be started, at this moment.
     fn may_start(&self) -> bool {
-        self.has_queued() && self.places.has_room(self.live_limit())
+        self.has_queued() && self.limiter.has_room(self.live_limit())
     }
 
-    /// How many tasks may be live now.
+    /// Number of tasks that may be live now.
     pub(super) fn live_limit(&self) -> u32 {
         self.live_max.unwrap_or_else(|| self.pool.live_tasks())
     }
@@ -146,13 +147,13 @@ impl Group {
 struct Host<'g> {
     group: &'g Group,
     link: Link,
-    hand: Hand,
+    own_queue: HostQueue,
     /// Fibers that can go on: urgent ones, others.
     ready: [VecDeque<Fiber>; 2],
     parked: Vec<Fiber>,
-    /// What ended fibers left, the warmest last.
+    /// Stacks and contexts of ended fibers, the warmest last.
     spares: Vec<Spare>,
-    /// Whether this host keeps the place of a task that ended for the next one: it is counted as
+    /// True if this host keeps the place of a task that ended for the next one: it is counted as
     /// live and ready all the while.
     keeps_place: bool,
     /// Tasks that were begun, and tasks of one scope that have ended, not yet counted: while empty
@@ -165,12 +166,12 @@ struct Host<'g> {
     urgent_run: [u32; 2],
     /// Until then waits sleep at once, because yielding was found to be slow.
     sleeps_until_ns: u64,
-    /// How long to sleep at most while a fiber waits for something that nobody announces.
+    /// Longest sleep while a fiber waits for something that nobody announces.
     look_again_ns: u64,
 }
 
 /// The body of a host thread: runs until its group is closed and nothing is left.
-pub(super) fn run_host(group: &Arc<Group>, hand: Hand, bell: usize, cpu: Option<usize>) {
+pub(super) fn run_host(group: &Arc<Group>, own_queue: HostQueue, bell: usize, cpu: Option<usize>) {
     if let Some(cpu) = cpu {
         // A refusal is not fatal: a host that wanders is slower, not wrong.
         let _ = cpu::pin(cpu);
@@ -179,7 +180,7 @@ pub(super) fn run_host(group: &Arc<Group>, hand: Hand, bell: usize, cpu: Option<
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     let mut host = Host {
         group,
-        hand,
+        own_queue,
         link: Link {
             group: Arc::clone(group),
             bell,
@@ -201,7 +202,7 @@ pub(super) fn run_host(group: &Arc<Group>, hand: Hand, bell: usize, cpu: Option<
         if host.round() {
             continue;
         }
-        host.settle();
+        host.flush_counts();
         if host.parked.is_empty() && group.closed.load(Ordering::Acquire) && !group.has_queued() {
             return;
         }
@@ -216,9 +217,11 @@ impl Host<'_> {
         // Those that are ready now, each once: who becomes ready meanwhile comes next time round.
         for _ in 0..self.ready[0].len() + self.ready[1].len() {
             let Some(fiber) = self.pick() else { break };
-            self.settle();
+            // The fiber may run for long, and a scope may wait for what has ended here.
+            self.flush_counts();
             self.run(fiber);
             worked = true;
+            // An urgent fiber must not wait for the whole round, however many fibers are ready.
             if self.urgent_parked > 0 {
                 self.look_at_parked();
             }
@@ -231,6 +234,7 @@ impl Host<'_> {
         if self.parked.is_empty() {
             return false;
         }
+        // The clock is read once a round, and only where a fiber waits for a moment in time.
         let timed = self.parked.iter().any(|fiber| fiber.due_ns() != u64::MAX);
         let now_ns = if timed { clock::now_ns() } else { 0 };
         let mut found = false;
@@ -247,6 +251,7 @@ impl Host<'_> {
             if fiber.is_urgent() {
                 self.urgent_parked -= 1;
             }
+            // One that waits for an engine was counted as ready all the while.
             if !fiber.wants_engine() {
                 self.count_ready(true);
             }
@@ -258,6 +263,7 @@ impl Host<'_> {
 
     /// The fiber that goes next.
     fn pick(&mut self) -> Option<Fiber> {
+        // Urgent ones go first, but a stream of them must not starve the others for good.
         let urgent_first = self.urgent_run[0] < URGENT_RUN_MAX || self.ready[1].is_empty();
         let first = usize::from(!urgent_first || self.ready[0].is_empty());
         self.urgent_run[0] = if first == 0 && !self.ready[1].is_empty() {
@@ -269,16 +275,18 @@ impl Host<'_> {
     }
 
     fn run(&mut self, mut fiber: Fiber) {
+        // The fiber's waits ask this: with other work at hand it switches, alone it looks itself.
         let others = &self.link.others;
         others.ready.set(self.ready[0].len() + self.ready[1].len());
         others.parked.set(self.parked.len());
         match fiber.resume() {
             Outcome::Yielded => {
-                self.settle();
+                // Whom it yields to may be waiting for the counts.
+                self.flush_counts();
                 self.ready[usize::from(!fiber.is_urgent())].push_back(fiber);
             }
             Outcome::Parked => {
-                self.settle();
+                self.flush_counts();
                 let parked = &self.group.pool.tasks.parked;
                 parked.fetch_add(1, Ordering::Relaxed);
                 if !fiber.wants_engine() {
@@ -287,19 +295,22 @@ impl Host<'_> {
                 if fiber.is_urgent() {
                     self.urgent_parked += 1;
                 }
+                // A new wait is likely to be short: look at unannounced conditions soon again.
                 self.look_again_ns = LOOK_AGAIN_NS_MIN;
                 self.parked.push(fiber);
             }
             Outcome::Ended => {
                 if let Some(task) = fiber.listed() {
-                    self.group.places.forget(task);
+                    self.group.limiter.forget(task);
                 }
                 fiber.with_task(|task| self.count_ended(task));
                 self.spares.push(fiber.into_spare());
+                // For the next task, unless somebody else needs the counts or the place now: fibers
+                // that are ready run first, and a held task must see that there is room.
                 self.keeps_place = true;
                 let has_fibers = self.ready.iter().any(|ready| !ready.is_empty());
-                if has_fibers || self.group.places.is_over(self.group.live_limit()) {
-                    self.settle();
+                if has_fibers || self.group.limiter.is_over(self.group.live_limit()) {
+                    self.flush_counts();
                 }
             }
         }
@@ -309,11 +320,12 @@ impl Host<'_> {
     fn start_one(&mut self) -> bool {
         let group = self.group;
         if !self.keeps_place {
-            if !group.has_queued() || !group.places.take(group.live_limit()) {
+            if !group.has_queued() || !group.limiter.take(group.live_limit()) {
                 return false;
             }
             group.pool.tasks.live.fetch_add(1, Ordering::Relaxed);
             self.count_ready(true);
+            // Kept until a task takes it: the queue may be empty by the time we look.
             self.keeps_place = true;
         }
         while let Some(task) = self.next_task() {
@@ -322,6 +334,7 @@ impl Host<'_> {
                 .as_ref()
                 .is_some_and(|scope| !task.is_of(scope))
             {
+                // Counts are gathered for one scope at a time.
                 self.count();
             }
             if !task.begin(self.link.bell) {
@@ -360,10 +373,11 @@ impl Host<'_> {
             return Some(task);
         }
         self.urgent_run[1] = 0;
-        let Some((task, took_more)) = queues.pop_normal(&self.hand) else {
+        let Some((task, took_more)) = queues.pop_normal(&self.own_queue) else {
             return queues.pop_urgent();
         };
         if took_more {
+            // A host may have looked between the one queue and the other, and seen neither full.
             self.group.announce();
         }
         Some(task)
@@ -393,25 +407,27 @@ impl Host<'_> {
     }
 
     /// Counts what has ended and gives back the place that was kept.
-    fn settle(&mut self) {
+    fn flush_counts(&mut self) {
         self.count();
         if self.begun > 0 {
             let begun = &self.group.pool.tasks.begun;
             begun.fetch_add(std::mem::take(&mut self.begun), Ordering::Relaxed);
         }
         if std::mem::take(&mut self.keeps_place) {
+            // Nobody is told while the place is kept, so everybody is when it is given back.
             self.count_ready(false);
             let group = self.group;
             group.pool.tasks.live.fetch_sub(1, Ordering::Relaxed);
-            group.places.give_back(&group.pool.room);
+            group.limiter.give_back(&group.pool.room);
             // Another host may take the place.
             group.announce();
         }
     }
 
-    /// Whether a round would find something to do.
+    /// True if a round would find something to do.
     fn has_work(&mut self) -> bool {
         let group = self.group;
+        // Acquire: partner of the Release in `close`; all that was spawned before is in the queues.
         let ends = group.closed.load(Ordering::Acquire) && self.parked.is_empty();
         group.may_start() || ends || self.look_at_parked()
     }
@@ -432,6 +448,8 @@ impl Host<'_> {
         while before_ns - begun_ns < self.group.grace_ns {
             std::thread::yield_now();
             let after_ns = clock::now_ns();
+            // Whoever got the core keeps it for its slice. A sleeper is put back in front when it
+            // wakes, a yielder is not.
             if after_ns - before_ns > SLOW_YIELD_NS {
                 let lost_ns = after_ns - before_ns;
                 self.sleeps_until_ns = after_ns + SLEEPS_FOR_LOST * lost_ns;
@@ -446,6 +464,7 @@ impl Host<'_> {
     }
 
     fn sleep(&mut self) {
+        // Nobody notifies a timer, so the sleep ends with the first.
         let due_ns = self.parked.iter().map(Fiber::due_ns).min();
         let mut timeout = due_ns
             .filter(|&due_ns| due_ns != u64::MAX)
@@ -482,16 +501,17 @@ impl Drop for Host<'_> {
     }
 }
 
-/// How often a host looks around while it spins: about 4 us.
+/// Looks of a host while it spins: about 4 us.
 const SPINS: u32 = 100;
 /// A yield that takes longer than this has given the core to a process that keeps it.
 const SLOW_YIELD_NS: u64 = 300_000;
-/// For how many times what was lost waits then sleep at once, before yielding is tried again: a
-/// host with several fibers waits many times in a slice, so waits are not what to count.
+/// Time for which waits then sleep at once, as a multiple of the lost time, before yielding is
+/// tried again: a host with several fibers waits many times in a slice, so waits are not what to
+/// count.
 const SLEEPS_FOR_LOST: u64 = 50;
-/// After so many urgent ones in a row, one of those that wait goes first.
+/// Number of urgent tasks in a row after which a waiting one goes first.
 const URGENT_RUN_MAX: u32 = 16;
-/// How soon a sleeping host looks at conditions that nobody announces; doubled each time.
+/// First sleep of a host whose fibers wait for what nobody announces; doubled each time.
 const LOOK_AGAIN_NS_MIN: u64 = 50_000;
-/// How late it looks at them at the latest.
+/// Longest such sleep.
 const LOOK_AGAIN_NS_MAX: u64 = 1_000_000;

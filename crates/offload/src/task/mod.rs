@@ -35,7 +35,7 @@ mod body;
 mod core;
 mod fiber;
 mod host;
-mod places;
+mod limiter;
 mod queues;
 mod scope;
 
@@ -44,7 +44,7 @@ pub(crate) use bell::WaitPoint;
 pub use core::Priority;
 #[cfg(all(test, loom))]
 pub(crate) use fiber::on_model_host;
-pub(crate) use fiber::{await_place, count_drives, current_bell, is_attentive, want_engine};
+pub(crate) use fiber::{await_admission, count_drives, current_bell, is_attentive, want_engine};
 pub use scope::{JoinHandle, Scope, Task, TaskOptions, TasksOptions};
 
 use crate::error::Cancelled;
@@ -56,13 +56,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Which task this is called in: [`None`] on a plain thread.
+/// Task that this is called in: [`None`] on a plain thread.
 #[must_use]
 pub fn current() -> Option<TaskRef> {
     fiber::current_task().map(TaskRef)
 }
 
-/// Whether the task that this is called in was cancelled, or its scope, or a task above it. False
+/// True if the task that this is called in was cancelled, or its scope, or a task above it. False
 /// on a plain thread.
 #[must_use]
 pub fn is_cancelled() -> bool {
@@ -148,7 +148,7 @@ pub fn wait_for<T>(mut condition: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Whether this is called in a task, so that a wait parks it and its host runs others.
+/// True if this is called in a task, so that a wait parks it and its host runs others.
 #[must_use]
 pub fn is_task() -> bool {
     fiber::current_bell().is_some()
@@ -214,14 +214,14 @@ pub fn with_priority<R>(priority: Priority, work: impl FnOnce() -> R) -> R {
 mod tests;
 
 thread_local! {
-    /// What `with_priority` set on this thread.
+    /// Priority that `with_priority` set on this thread.
     static PRIORITY: Cell<Option<Priority>> = const { Cell::new(None) };
     /// The number by which a policy knows this thread, where it is no task.
     static THREAD_ID: Cell<Option<TaskId>> = const { Cell::new(None) };
 }
 
-/// Parks this task until `condition` is true or `due_ns` has come; may return early. The condition's
-/// cause must be announced to this host (see [`WaitPoint`]). Must be called in a task.
+/// Parks this task until `condition` is true or `due_ns` has come; may return early. The
+/// condition's cause must be announced to this host (see [`WaitPoint`]). Must be called in a task.
 pub(crate) fn park_until(due_ns: u64, mut condition: impl FnMut() -> bool) {
     let task = fiber::current_task();
     let is_cancelled = || task.as_ref().is_some_and(|task| task.is_cancelled());
@@ -235,7 +235,7 @@ pub(crate) fn priority() -> Priority {
         .unwrap_or_default()
 }
 
-/// Whose calls these are: the task's number, or the thread's.
+/// Id under which the policy knows the caller: the task's, or the thread's.
 pub(crate) fn id() -> TaskId {
     fiber::ask_current(|task| task.id).unwrap_or_else(|| {
         THREAD_ID.get().unwrap_or_else(|| {
@@ -246,7 +246,7 @@ pub(crate) fn id() -> TaskId {
     })
 }
 
-/// A task, from anywhere: to be waked or cancelled.
+/// Reference to a task, for waking or cancelling it from any thread.
 #[derive(Clone)]
 pub struct TaskRef(Arc<core::TaskCore>);
 
@@ -257,8 +257,8 @@ impl TaskRef {
         self.0.id
     }
 
-    /// Has its host look at once at what it waits for ([`wait_until`]). Never blocks; costs a fence,
-    /// and a system call where the host sleeps.
+    /// Has its host look at once at what it waits for ([`wait_until`]). Never blocks; costs a
+    /// fence, and a system call where the host sleeps.
     pub fn wake(&self) {
         self.0.wake();
     }
@@ -268,7 +268,7 @@ impl TaskRef {
         self.0.cancel();
     }
 
-    /// Whether it has ended.
+    /// True if it has ended.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.0.has_ended()
@@ -281,7 +281,7 @@ impl std::fmt::Debug for TaskRef {
     }
 }
 
-/// What a pool counts of its tasks; read by `Pool::snapshot`.
+/// Counts of a pool's tasks; read by `Pool::snapshot`.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) spawned: AtomicU64,
@@ -308,7 +308,7 @@ impl Counts {
     }
 }
 
-/// How a plain thread waits for tasks: they are long, so it soon sleeps.
+/// Policy of a plain thread's wait for tasks: they are long, so it soon sleeps.
 const THREAD_WAIT: WaitOptions = WaitOptions {
     spins: 100,
     grace: Duration::ZERO,

@@ -3,8 +3,9 @@
 //! Why here: a queue that all hosts take from one at a time has them fight for its line at every
 //! task. So a host takes a few at a time into a deque of its own, from which others steal when they
 //! have nothing else: a long task holds up nobody behind it. Urgent tasks are taken one at a time.
-//! Must stay true: after several were taken at once, a host that sleeps is told (`Group::announce`),
-//! because it may have looked here after they left the one queue and before they were in the other.
+//! Must stay true: after several were taken at once, a host that sleeps is told
+//! (`Group::announce`), because it may have looked here after they left the one queue and before
+//! they were in the other.
 
 use super::core::TaskCore;
 use crossbeam_deque::{Injector, Steal, Stealer, Worker};
@@ -15,22 +16,22 @@ use std::sync::Arc;
 pub(super) struct Queues {
     urgent: SegQueue<Arc<TaskCore>>,
     normal: Injector<Arc<TaskCore>>,
-    hands: Vec<Stealer<Arc<TaskCore>>>,
+    hosts_queues: Vec<Stealer<Arc<TaskCore>>>,
 }
 
-/// What one host has taken.
-pub(super) struct Hand(Worker<Arc<TaskCore>>);
+/// Tasks that one host has taken and not begun.
+pub(super) struct HostQueue(Worker<Arc<TaskCore>>);
 
 impl Queues {
-    /// Queues, and a hand for each of so many hosts.
-    pub(super) fn new(hosts: usize) -> (Self, Vec<Hand>) {
-        let hands: Vec<_> = (0..hosts).map(|_| Hand(Worker::new_fifo())).collect();
+    /// Queues, with one for each of `hosts` hosts.
+    pub(super) fn new(hosts: usize) -> (Self, Vec<HostQueue>) {
+        let hosts_queues: Vec<_> = (0..hosts).map(|_| HostQueue(Worker::new_fifo())).collect();
         let queues = Self {
             urgent: SegQueue::new(),
             normal: Injector::new(),
-            hands: hands.iter().map(|hand| hand.0.stealer()).collect(),
+            hosts_queues: hosts_queues.iter().map(|own| own.0.stealer()).collect(),
         };
-        (queues, hands)
+        (queues, hosts_queues)
     }
 
     pub(super) fn push(&self, task: Arc<TaskCore>) {
@@ -42,7 +43,9 @@ impl Queues {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.urgent.is_empty() && self.normal.is_empty() && self.hands.iter().all(Stealer::is_empty)
+        self.urgent.is_empty()
+            && self.normal.is_empty()
+            && self.hosts_queues.iter().all(Stealer::is_empty)
     }
 
     pub(super) fn pop_urgent(&self) -> Option<Arc<TaskCore>> {
@@ -53,29 +56,29 @@ impl Queues {
         }
     }
 
-    /// Takes a normal task, and says whether it took more into this host's hand.
-    pub(super) fn pop_normal(&self, hand: &Hand) -> Option<(Arc<TaskCore>, bool)> {
-        if let Some(task) = hand.0.pop() {
+    /// Takes a normal task, and says whether it took more into the host's own queue.
+    pub(super) fn pop_normal(&self, own: &HostQueue) -> Option<(Arc<TaskCore>, bool)> {
+        if let Some(task) = own.0.pop() {
             return Some((task, false));
         }
         loop {
             let stolen = self
                 .normal
-                .steal_batch_with_limit_and_pop(&hand.0, HAND_TASKS)
-                .or_else(|| self.hands.iter().map(Stealer::steal).collect());
+                .steal_batch_with_limit_and_pop(&own.0, HAND_TASKS)
+                .or_else(|| self.hosts_queues.iter().map(Stealer::steal).collect());
             match stolen {
-                Steal::Success(task) => return Some((task, !hand.0.is_empty())),
+                Steal::Success(task) => return Some((task, !own.0.is_empty())),
                 Steal::Empty => return None,
                 Steal::Retry => {}
             }
         }
     }
 
-    /// Whether there are normal tasks.
+    /// True if there are normal tasks.
     pub(super) fn has_normal(&self) -> bool {
-        !self.normal.is_empty() || self.hands.iter().any(|hand| !hand.is_empty())
+        !self.normal.is_empty() || self.hosts_queues.iter().any(|own| !own.is_empty())
     }
 }
 
-/// How many a host takes at a time.
+/// Tasks that a host takes at a time.
 const HAND_TASKS: usize = 16;

@@ -1,12 +1,13 @@
 //! Scopes: tasks that borrow from around them, all of them ended when the scope is.
 //!
-//! Why `unsafe` is here: a task lies in a queue that knows nothing of its closure's borrows.
-//! Must stay true: `Pool::tasks` returns or unwinds only when every task spawned in its scope was
-//! counted as ended, that is when each closure was run or dropped; the `'scope` lifetime is invariant, so that
-//! nothing shorter can be smuggled in. Source: the shape of `std::thread::scope`.
+//! Why `unsafe` is here: a task lies in a queue that knows nothing of its closure's borrows. Must
+//! stay true: `Pool::tasks` returns or unwinds only when every task spawned in its scope was
+//! counted as ended, that is when each closure was run or dropped; the `'scope` lifetime is
+//! invariant, so that nothing shorter can be smuggled in. Source: the shape of
+//! `std::thread::scope`.
 #![allow(unsafe_code)]
 
-use super::bell::{HOSTS_MAX, bells};
+use super::bell::{HOSTS_MAX, bells, host_set};
 use super::body::{Body, Closure};
 use super::core::{Priority, ScopeCore, TaskCore};
 use super::fiber;
@@ -20,14 +21,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How a pool runs tasks.
+/// Options of [`Pool::tasks`](crate::Pool::tasks).
 #[derive(Debug, Clone)]
 pub struct TasksOptions {
     /// Host threads; 0 for one on each of `cpus`.
     pub hosts: usize,
     /// The cores that hosts are put on in turn; empty for all that this thread may use.
     pub cpus: Vec<usize>,
-    /// Whether hosts are pinned, each to its core.
+    /// True if hosts are pinned, each to its core.
     pub pin: bool,
     /// Bytes of each task's stack, rounded up to whole pages; below it lies a guard page, so that a
     /// task that overflows its stack ends the process rather than write into another's.
@@ -35,7 +36,7 @@ pub struct TasksOptions {
     /// The most tasks that are live at once; further ones wait as closures. `None`: as many as the
     /// pool's policy says.
     pub live_max: Option<usize>,
-    /// How long a host with nothing to do lets other threads run before it sleeps.
+    /// Time that a host with nothing to do lets other threads run before it sleeps.
     pub grace: Duration,
 }
 
@@ -52,15 +53,15 @@ impl Default for TasksOptions {
     }
 }
 
-/// How to run one task.
+/// Options of one task.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TaskOptions {
-    /// Whether it goes before others.
+    /// True if it goes before others.
     pub priority: Priority,
 }
 
 impl TaskOptions {
-    /// For latency-bound work.
+    /// Options for latency-bound work.
     #[must_use]
     pub fn urgent() -> Self {
         Self {
@@ -69,7 +70,7 @@ impl TaskOptions {
     }
 }
 
-/// What a task is given.
+/// A task's view of itself: passed to its closure.
 #[derive(Debug)]
 pub struct Task {
     id: TaskId,
@@ -82,14 +83,14 @@ impl Task {
         self.id
     }
 
-    /// Whether it was cancelled.
+    /// True if it was cancelled.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         super::is_cancelled()
     }
 }
 
-/// Where tasks are spawned. Shared freely by them.
+/// Scope in which tasks are spawned. Shared freely by them.
 pub struct Scope<'scope, 'env: 'scope> {
     group: Arc<Group>,
     core: Arc<ScopeCore>,
@@ -97,7 +98,7 @@ pub struct Scope<'scope, 'env: 'scope> {
     env: PhantomData<&'env mut &'env ()>,
 }
 
-/// What a task gave, when it has ended. Dropped, the task goes on.
+/// Handle of a task's result. Dropped, the task goes on.
 pub struct JoinHandle<'scope, T> {
     task: Arc<TaskCore>,
     /// The task's body has it.
@@ -116,7 +117,7 @@ impl Pool {
     /// task panicked and was not joined.
     ///
     /// # Panics
-    /// Where `body` does: the scope is then cancelled, and its tasks awaited first.
+    /// If `body` does: the scope is then cancelled, and its tasks awaited first.
     pub fn tasks<'env, R>(
         &self,
         options: TasksOptions,
@@ -133,7 +134,7 @@ impl Pool {
             0 => cpus.len().clamp(1, HOSTS_MAX),
             hosts => hosts,
         };
-        let (group, hands) = Group::new(
+        let (group, own_queues) = Group::new(
             Arc::clone(self.shared()),
             GroupOptions {
                 hosts: take_bells(hosts)?,
@@ -145,7 +146,7 @@ impl Pool {
         let group = Arc::new(group);
         let started = AssertUnwindSafe(std::thread::scope(|threads| {
             let mut spare = group.bells().to_vec();
-            for ((host, &bell), hand) in group.bells().iter().enumerate().zip(hands) {
+            for ((host, &bell), own_queue) in group.bells().iter().enumerate().zip(own_queues) {
                 let cpu = match options.pin {
                     true => cpus.get(host % cpus.len().max(1)).copied(),
                     false => None,
@@ -153,7 +154,7 @@ impl Pool {
                 let group = &group;
                 let thread = std::thread::Builder::new()
                     .name(format!("host-{host}"))
-                    .spawn_scoped(threads, move || run_host(group, hand, bell, cpu));
+                    .spawn_scoped(threads, move || run_host(group, own_queue, bell, cpu));
                 if let Err(source) = thread {
                     spare.drain(..host);
                     spare.iter().for_each(|&bell| bells().give_back(bell));
@@ -201,7 +202,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.core.cancel();
     }
 
-    /// Whether it was cancelled.
+    /// True if it was cancelled.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.core.is_cancelled()
@@ -242,13 +243,13 @@ impl<T> JoinHandle<'_, T> {
         self.task.cancel();
     }
 
-    /// Whether the task has ended: then [`Self::join`] does not wait.
+    /// True if the task has ended: then [`Self::join`] does not wait.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.task.has_ended()
     }
 
-    /// The task, for others to wake or to cancel.
+    /// Reference to the task, for waking or cancelling it.
     #[must_use]
     pub fn task(&self) -> super::TaskRef {
         super::TaskRef(Arc::clone(&self.task))
@@ -282,7 +283,10 @@ fn run_scope<'env, R>(
         group: Arc::clone(group),
         core: Arc::new(ScopeCore::new(
             Arc::clone(&group.pool),
-            group.bells().iter().fold(0, |set, bell| set | 1 << bell),
+            group
+                .bells()
+                .iter()
+                .fold(0, |set, &bell| set | host_set(bell)),
             fiber::current_task(),
         )),
         scope: PhantomData,
@@ -315,5 +319,5 @@ fn take_bells(hosts: usize) -> Result<Vec<usize>, OffloadError> {
     })
 }
 
-/// The least stack that is worth having: room for a panic's message.
+/// Least stack size: room for a panic's message.
 const STACK_BYTES_MIN: usize = 32 << 10;

@@ -26,6 +26,44 @@ fn options(hosts: usize, live_max: usize) -> TasksOptions {
 }
 
 #[test]
+fn more_than_64_hosts_sleep_and_are_woken() {
+    const HOSTS: usize = 150;
+    let pool = pool(2, false);
+    let (waiting, go) = (AtomicUsize::new(0), WaitPoint::new());
+    let sum: usize = pool
+        .tasks(options(HOSTS, HOSTS), |scope| {
+            let handles: Vec<_> = (0..HOSTS)
+                .map(|number| {
+                    let (waiting, go, pool) = (&waiting, &go, &pool);
+                    scope.spawn(TaskOptions::default(), move |_| {
+                        waiting.fetch_add(1, Ordering::SeqCst);
+                        go.notify();
+                        // The last to come wakes the others, whatever host they sleep on.
+                        go.wait(THREAD_WAIT, || {
+                            (waiting.load(Ordering::SeqCst) == HOSTS).then_some(())
+                        });
+                        pool.off_load(|_| number).expect("no panic")
+                    })
+                })
+                .collect();
+            let results = handles.into_iter().map(|handle| handle.join());
+            results.map(|result| result.expect("a result")).sum()
+        })
+        .expect("no panic");
+    assert_eq!(sum, HOSTS * (HOSTS - 1) / 2);
+}
+
+#[test]
+fn more_hosts_than_a_process_may_have_are_refused() {
+    let pool = pool(1, false);
+    let error = pool.tasks(options(HOSTS_MAX + 1, 1), |_| ());
+    let error = error.expect_err("too many hosts").to_string();
+    assert!(error.contains("1024") || error.contains("1,024"), "{error}");
+    // None was kept.
+    pool.tasks(options(2, 1), |_| ()).expect("two hosts");
+}
+
+#[test]
 fn tasks_borrow_off_load_and_give_results() {
     for (hosts, dedicated) in [(1, false), (2, false), (1, true), (3, true)] {
         let pool = pool(2, dedicated);
@@ -352,7 +390,8 @@ fn a_threads_priority_ends_with_its_closure() {
     assert_eq!(priority(), Priority::Normal);
 }
 
-/// Runs everything on one engine; how many tasks it wants live goes up and down with the departures.
+/// Runs everything on one engine; how many tasks it wants live goes up and down with the
+/// departures.
 struct Moody {
     departures: u32,
     wanted: fn(u32) -> u32,

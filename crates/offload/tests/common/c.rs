@@ -9,7 +9,8 @@ use std::process::Command;
 /// A compiler and the language that it takes sources for.
 pub(crate) const LANGUAGES: [(&str, &str); 2] = [("cc", "c"), ("c++", "c++")];
 
-/// Compiles `tests/SOURCE` of the crate at `root` against its `include/`; the program is in `folder`.
+/// Compiles `tests/SOURCE` of the crate at `root` against its `include/`; the program is in
+/// `folder`.
 pub(crate) fn compile(
     root: &str,
     source: &str,

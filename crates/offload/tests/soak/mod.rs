@@ -1,5 +1,5 @@
-//! Kills daemons and clients under load and looks at every result: the body of a test (a few rounds)
-//! and of the example `daemon_soak` (as many as one likes).
+//! Kills daemons and clients under load and looks at every result: the body of a test (a few
+//! rounds) and of the example `daemon_soak` (as many as one likes).
 //!
 //! Processes: a daemon, two clients that are killed, and this one, whose own client never is. All
 //! clients check every reply and every byte that they get, and look at outputs again some calls
@@ -15,7 +15,7 @@ use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// What came of it.
+/// Counts of a soak run.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     pub(crate) daemons_killed: u32,
@@ -157,7 +157,7 @@ impl Drop for Process {
     }
 }
 
-/// What a run draws its steps from; the seed is printed by who gives it.
+/// Random numbers that choose a run's steps; the caller prints the seed.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {

@@ -22,7 +22,7 @@ impl Notes {
         letter(index)
     }
 
-    /// Below the table.
+    /// The list of reasons below the table.
     pub(super) fn list(&self) -> Markup {
         html! {
             @if !self.0.is_empty() {
@@ -40,7 +40,7 @@ impl Notes {
     }
 }
 
-/// What the document says.
+/// Cell with the document's figure.
 pub(super) fn paper(row: &Row) -> Markup {
     html! {
         @match &row.paper {
@@ -54,7 +54,7 @@ pub(super) fn paper(row: &Row) -> Markup {
     }
 }
 
-/// An answer.
+/// Cell with an answer, or the letter of the reason why there is none.
 pub(super) fn cell(cell: &Cell, of: &str, notes: &mut Notes) -> Markup {
     html! {
         @match cell {
@@ -102,7 +102,7 @@ fn unit(unit: &str) -> Markup {
     html! { @if !unit.is_empty() { span.unit { "\u{a0}" (unit) } } }
 }
 
-/// Three digits that count; whole numbers from 100 on.
+/// Formats a number with three significant digits; whole numbers from 100 on.
 pub(super) fn number(value: f64) -> String {
     let size = value.abs();
     let text = match size {

@@ -19,20 +19,20 @@ use cells::{Notes, cell, number, paper, prose};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use sidecore_sys::Machine;
 
-/// What the page says of itself.
+/// Program, machine and options that the page states at its top.
 #[derive(Debug, Clone)]
 pub struct About {
     /// The program's version.
     pub version: String,
-    /// Where it was made; the commit is the program's.
+    /// The machine that the run measured; the commit is the program's.
     pub machine: Machine,
-    /// Whether short runs were asked for.
+    /// True if short runs were asked for.
     pub quick: bool,
-    /// When, in seconds since 1970.
+    /// Time at which it was made, in seconds since 1970.
     pub made_unix_s: u64,
 }
 
-/// The page.
+/// Renders the page.
 ///
 /// # Errors
 /// [`PapersError::Plot`].
@@ -65,6 +65,7 @@ pub fn page(
             }
             body {
                 (head(report, about))
+                (summary(report))
                 (contents(catalogue, report))
                 main {
                     @for (document, figures) in &documents {
@@ -88,13 +89,15 @@ fn head(report: &Report, about: &About) -> Markup {
         header {
             h1 { "The papers' figures, a model of the Cell, and this machine" }
             p {
-                "Every table and figure of the five documents that Sidecore follows, beside what a model of "
-                "their machine says and what this machine does today. Machines of 2007 and of today: a \
-                 smaller time here says little; how the parts of a figure stand to each other says much."
+                "Every table and figure of the five documents that Sidecore follows, beside what a \
+                 model of their machine says and what this machine does today. Machines of 2007 \
+                 and of today: a smaller time here says little; how the parts of a figure stand to \
+                 each other says much."
             }
             dl.machine {
                 dt { "machine" } dd { (machine(&about.machine)) }
-                dt { "program" } dd { "sidecore " (about.version) ", commit " (about.machine.commit) }
+                dt { "program" }
+                dd { "sidecore " (about.version) ", commit " (about.machine.commit) }
                 dt { "made" } dd {
                     (date(about.made_unix_s))
                     @if about.quick { ", from short runs: a taste, no result" }
@@ -110,10 +113,47 @@ fn head(report: &Report, about: &About) -> Markup {
                 }
             }
             ul.key {
-                li { b { "*" } " put into the model, or fitted on; everything else of the model is predicted." }
-                li { b { "\u{2014}" } " no figure; the letter leads to the reason below the table." }
-                li { b { "\u{b1}" } " the largest round less the smallest, as a part of the median." }
+                li {
+                    b { "*" }
+                    " put into the model, or fitted on; everything else of the model is predicted."
+                }
+                li {
+                    b { "\u{2014}" }
+                    " no figure; the letter leads to the reason below the table."
+                }
+                li {
+                    b { "\u{b1}" }
+                    " the largest round less the smallest, as a part of the median."
+                }
             }
+        }
+    }
+}
+
+/// The headline rows: a reader who stops after one screen has seen what the rest is about.
+fn summary(report: &Report) -> Markup {
+    let mut notes = Notes::default();
+    html! {
+        section #summary {
+            h2 { "In short" }
+            table {
+                thead {
+                    tr { th {} @for column in COLUMNS { th scope="col" { (column) } } }
+                }
+                tbody {
+                    @for headline in &report.headlines {
+                        tr data-row=(headline.row.key) {
+                            th scope="row" {
+                                a href={ "#" (headline.figure) } { (headline.says) }
+                            }
+                            td { (paper(&headline.row)) }
+                            td { (cell(&headline.row.model, &headline.row.unit, &mut notes)) }
+                            td { (cell(&headline.row.here, &headline.row.unit, &mut notes)) }
+                        }
+                    }
+                }
+            }
+            (notes.list())
         }
     }
 }
@@ -223,7 +263,8 @@ fn table(answers: &Answers, notes: &mut Notes) -> Markup {
             }
             tbody {
                 @for (row, before) in answers.rows.iter().zip(before) {
-                    @if let Some(group) = row.group.as_deref().filter(|group| before != Some(*group)) {
+                    @let group = row.group.as_deref();
+                    @if let Some(group) = group.filter(|group| before != Some(*group)) {
                         tr.group { th colspan="4" scope="rowgroup" { (group) } }
                     }
                     tr data-key=(row.key) {
@@ -240,7 +281,7 @@ fn table(answers: &Answers, notes: &mut Notes) -> Markup {
     }
 }
 
-/// What is said rather than counted: three columns, or one below the other on a phone.
+/// Rows of words rather than numbers: three columns, or one below the other on a phone.
 fn columns(answers: &Answers, notes: &mut Notes) -> Markup {
     html! {
         @for row in &answers.rows {
@@ -254,7 +295,7 @@ fn columns(answers: &Answers, notes: &mut Notes) -> Markup {
 }
 
 impl Row {
-    /// Whether a table's cells would be too narrow for it.
+    /// True if a table's cells would be too narrow for the row's words.
     fn is_of_words(&self) -> bool {
         let claims = |cell: &answer::Cell| matches!(cell, answer::Cell::Claims { .. });
         let long = match &self.paper {
@@ -306,7 +347,7 @@ fn number_or_dash(value: Option<f64>) -> String {
     value.map_or_else(|| "\u{2014}".into(), number)
 }
 
-/// Every command, and what came of it.
+/// Table of every command with its duration and outcome.
 fn commands(catalogue: &Catalogue, results: &Results, quick: bool) -> Markup {
     html! {
         section {
@@ -321,7 +362,9 @@ fn commands(catalogue: &Catalogue, results: &Results, quick: bool) -> Markup {
                     @match results.get(&part.id) {
                         Some(Found::Kept(kept)) => (ran(kept)),
                         Some(Found::Missing { why }) => {
-                            @if let Some(words) = part.words(quick) { p { code { "sidecore " (words) } } }
+                            @if let Some(words) = part.words(quick) {
+                                p { code { "sidecore " (words) } }
+                            }
                             p.missing { "no result: " (why) }
                         }
                         None => { p.missing { "no result: not run" } }

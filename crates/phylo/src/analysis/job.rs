@@ -1,14 +1,14 @@
-//! How a piece is done: a search, or a chain of them on resampled alignments.
+//! Pieces of work: a search, or a chain of them on resampled alignments.
 //!
-//! Must stay true: what comes out depends on the alignment, the models, the options, the seed and the
-//! piece's kind and index alone. A rapid chain goes from replicate to replicate by the text of their
-//! trees and models, so that one that was interrupted sees the same.
+//! Must stay true: what comes out depends on the alignment, the models, the options, the seed and
+//! the piece's kind and index alone. A rapid chain goes from replicate to replicate by the text of
+//! their trees and models, so that one that was interrupted sees the same.
 
 use super::AnalysisError;
-use super::crew::{Job, Watch};
 use super::plan::{Kind, Outcome, Piece, Stream, seed_of};
-use crate::likelihood::{Likelihood, Options, PartOptions};
-use crate::model::{Model, ModelName};
+use super::workers::{Job, Watch};
+use crate::likelihood::{Likelihood, Options, Part, PartOptions};
+use crate::model::ModelName;
 use crate::msa::Patterns;
 use crate::newick::Newick;
 use crate::random::Random;
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use sidecore_offload::task;
 use std::ops::ControlFlow;
 
-/// What searches begin with.
+/// Starting trees of searches.
 #[derive(Debug, Clone)]
 pub enum Starts {
     /// By parsimony for even indices, random ones for odd indices.
@@ -32,22 +32,22 @@ pub enum Starts {
     Given(Vec<Tree>),
 }
 
-/// What all pieces of an analysis have in common.
+/// Everything that all pieces of an analysis have in common.
 #[derive(Debug)]
 pub struct Searches<R> {
     /// The taxa.
     pub names: Vec<String>,
     /// The partitions.
     pub parts: Vec<PartOptions>,
-    /// How searches go.
+    /// Options of the searches.
     pub search: search::Options,
-    /// What they begin with; bootstraps begin with parsimony trees.
+    /// Their starting trees; bootstraps begin with parsimony trees.
     pub starts: Starts,
-    /// Whether bootstraps are rapid: see [`crate::bootstrap`].
+    /// Makes bootstraps rapid: see [`crate::bootstrap`].
     pub rapid: bool,
     /// The seed of everything.
     pub seed: u64,
-    /// Who runs the loops.
+    /// The runner of the loops.
     pub runner: R,
 }
 
@@ -156,7 +156,7 @@ impl<R: Runner + Clone> Searches<R> {
             lnl: state.lnl(),
             tree: state.tree().to_newick(&self.names),
             start: start_text,
-            models: models.map(|part| part.model().to_string()).collect(),
+            models: models.map(Part::model_text).collect(),
             wall_s: task::now_ns().saturating_sub(began_ns) as f64 * 1e-9,
         }))
     }
@@ -169,11 +169,7 @@ impl<R: Runner + Clone> Searches<R> {
             let text = before.and_then(|before| before.models.get(number));
             let fixed = text.and_then(|text| ModelName::parse(text, &mut no_files).ok());
             let name = fixed.unwrap_or_else(|| part.model.name().clone());
-            PartOptions {
-                model: Model::new(name, &patterns),
-                patterns,
-                scale: part.scale,
-            }
+            PartOptions::new(name, patterns)
         });
         parts.collect()
     }

@@ -2,23 +2,23 @@
 //!
 //! - [`plan`]: which pieces of work there are, which are done, what comes next. Pure.
 //! - [`job`]: how a piece is done: a search.
-//! - [`crew`]: pieces as tasks on a pool's engines. [`foreman`]: who hands them out, here and to
-//!   other processes.
+//! - [`workers`]: pieces as tasks on a pool's engines. [`coordinator`]: hands them out,
+//!   here and to other processes.
 //!
-//! Must stay true: what a piece gives depends on the seed, its kind and its index alone; so engines,
-//! policies, ranks, interruptions and the order of things change nothing but the time.
+//! Must stay true: what a piece gives depends on the seed, its kind and its index alone; so
+//! engines, policies, ranks, interruptions and the order of things change nothing but the time.
 
-pub mod crew;
-pub mod foreman;
+pub mod coordinator;
 pub mod job;
 pub mod plan;
+pub mod workers;
 
 use crate::likelihood::LikelihoodError;
 use crate::splits::CompareError;
 use crate::tree::TreeError;
 use sidecore_offload::OffloadError;
 
-/// What ends an analysis early.
+/// Errors that end an analysis early.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AnalysisError {
@@ -41,7 +41,7 @@ pub enum AnalysisError {
         kind: plan::Kind,
         /// Which.
         index: u32,
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
     /// A piece could not be done.
@@ -51,10 +51,10 @@ pub enum AnalysisError {
         kind: plan::Kind,
         /// Which.
         index: u32,
-        /// Why not.
+        /// The cause.
         why: String,
     },
-    /// What was to be kept could not be.
-    #[error(transparent)]
-    Keep(#[from] crate::ways::WaysError),
+    /// A change could not be kept.
+    #[error("{0}")]
+    Keep(Box<dyn std::error::Error + Send + Sync>),
 }

@@ -1,10 +1,10 @@
-//! Which pieces of work an analysis has, which are done, and what comes next.
+//! The ledger of an analysis: its pieces of work, which are done, and what comes next.
 //!
-//! Why here: one ledger serves one process and many, a first run and one that goes on. Searches come
-//! before bootstraps: they take longer, and long pieces at the end leave cores idle. Where bootstraps
-//! end by themselves, the next [`Options::every`] are handed out while the test waits for the last
-//! ones of a block, so that nobody is idle; if the test says that there are enough, what was done
-//! beyond is dropped.
+//! Why here: one ledger serves one process and many, a first run and one that goes on. Searches
+//! come before bootstraps: they take longer, and long pieces at the end leave cores idle. Where
+//! bootstraps end by themselves, the next [`Options::every`] are handed out while the test waits
+//! for the last ones of a block, so that nobody is idle; if the test says that there are enough,
+//! what was done beyond is dropped.
 //! Must stay true: how many bootstraps there are in the end depends on their trees alone, not on
 //! when they came in. Pure: no clock, no thread, no I/O.
 
@@ -44,7 +44,7 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// Whether there can be such a piece: it gives something, and its results have numbers.
+    /// True of a piece that can be: it gives something, and its results have numbers.
     pub(crate) fn is_sound(self) -> bool {
         self.count >= 1 && self.first.checked_add(self.count).is_some()
     }
@@ -54,7 +54,7 @@ impl Piece {
     }
 }
 
-/// What one search, or one replicate, came to.
+/// Result of one search or one replicate.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// Search or bootstrap.
@@ -73,16 +73,16 @@ pub struct Outcome {
     pub wall_s: f64,
 }
 
-/// How many bootstraps.
+/// Number of bootstraps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bootstraps {
-    /// So many.
+    /// This number.
     Exactly(u32),
     /// Until they have converged, or are [`Options::most`].
     UntilConverged,
 }
 
-/// What an analysis is to do.
+/// The goal of an analysis.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Goal {
     /// Searches.
@@ -91,11 +91,11 @@ pub struct Goal {
     pub bootstraps: Bootstraps,
     /// Replicates of one piece, at least 1: more than 1 where one begins with another's tree.
     pub chain: u32,
-    /// How convergence is tested.
+    /// Options of the convergence test.
     pub convergence: Options,
 }
 
-/// What is to be done next.
+/// The next thing to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
     /// This.
@@ -106,7 +106,7 @@ pub enum Next {
     Done,
 }
 
-/// What is done and what is not.
+/// Record of pieces done, running and saved.
 #[derive(Debug)]
 pub struct Ledger {
     goal: Goal,
@@ -114,7 +114,7 @@ pub struct Ledger {
     running: BTreeSet<Piece>,
     saved: BTreeMap<Piece, String>,
     verdicts: Vec<Verdict>,
-    /// How many bootstraps are enough, once that is known.
+    /// Number of bootstraps that are enough, once that is known.
     enough: Option<u32>,
 }
 
@@ -136,7 +136,7 @@ impl Ledger {
         }
     }
 
-    /// What is to be done.
+    /// The goal.
     #[must_use]
     pub fn goal(&self) -> &Goal {
         &self.goal
@@ -169,13 +169,13 @@ impl Ledger {
         }
     }
 
-    /// Whether all is done.
+    /// True once all is done.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.enough.is_some() && self.wanted().all(|it| self.done.contains_key(&it))
     }
 
-    /// Whether a piece that is being worked on is still needed.
+    /// True where a piece that is being worked on is still needed.
     #[must_use]
     pub fn is_wanted(&self, piece: &Piece) -> bool {
         piece.kind == Kind::Search || self.enough.is_none_or(|enough| piece.first < enough)
@@ -215,7 +215,7 @@ impl Ledger {
             .map(|(piece, state)| (piece, state.as_str()))
     }
 
-    /// How many bootstraps are to be tested now, all of which are there.
+    /// Number of bootstraps to be tested now, all of which are there.
     #[must_use]
     pub fn test_due(&self) -> Option<u32> {
         if self.enough.is_some() {
@@ -304,7 +304,7 @@ pub fn seed_of(seed: u64, kind: Kind, index: u32, stream: Stream) -> u64 {
     mix(seed ^ place.wrapping_add(1).wrapping_mul(GAMMA))
 }
 
-/// What random numbers are for.
+/// Use of a stream of random numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stream {
     /// The start tree.

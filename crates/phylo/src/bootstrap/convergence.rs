@@ -1,8 +1,8 @@
-//! Whether more replicates would still change the picture.
+//! Convergence of bootstraps: a test whether more replicates would still change the consensus.
 //!
 //! The replicates are cut in two random halves, again and again. Of each half a consensus is made:
-//! splits by falling frequency, each that goes with those taken before (extended majority rule). Two
-//! consensuses are as far apart as their splits' frequencies differ (weighted Robinson-Foulds
+//! splits by falling frequency, each that goes with those taken before (extended majority rule).
+//! Two consensuses are as far apart as their splits' frequencies differ (weighted Robinson-Foulds
 //! distance, in per cent of the sum of both when nothing were shared). There are enough replicates
 //! when that distance is small, on the mean and in nearly all cuts.
 //!
@@ -10,7 +10,8 @@
 //! who made which cut.
 //! Source: Pattengale and others, Journal of Computational Biology 17 (2010), 337-354: the test WC
 //! with extended majority rule, 1,000 cuts, 3 %, 99 of 100 cuts. A split that a half's trees do not
-//! have is never in its consensus; RAxML-NG fills up with such, which makes it a little more lenient.
+//! have is never in its consensus; RAxML-NG fills up with such, which makes it a little more
+//! lenient.
 
 use crate::newick::Newick;
 use crate::random::Random;
@@ -19,7 +20,7 @@ use crate::splits::{self, CompareError, Split, Taxa};
 use sidecore_offload::OffloadError;
 use std::collections::HashMap;
 
-/// How the test is made.
+/// Options of the test.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Options {
     /// Replicates between two tests.
@@ -43,7 +44,7 @@ impl Default for Options {
     }
 }
 
-/// What a test found.
+/// Result of a test.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Verdict {
     /// Replicates tested.
@@ -52,7 +53,7 @@ pub struct Verdict {
     pub distance: f64,
     /// Cuts whose distance is within the cutoff.
     pub within: u32,
-    /// Whether these are enough replicates.
+    /// True where these are enough replicates.
     pub converged: bool,
 }
 
@@ -82,7 +83,7 @@ impl Replicates {
         })
     }
 
-    /// How many.
+    /// The number.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.count
@@ -112,7 +113,7 @@ impl Replicates {
         Ok(())
     }
 
-    /// Whether these are enough. Blocks; the cuts are a loop that `runner` may spread.
+    /// Tests whether these are enough. Blocks; the cuts are a loop that `runner` may spread.
     ///
     /// # Errors
     /// [`OffloadError`] when an engine failed.

@@ -1,9 +1,19 @@
-//! Reading alignments, trees, partition files, model names and checkpoints that are damaged or hostile: what the
-//! bounded runner calls.
+//! Entry points for fuzzers: one function for each parser of outside bytes.
 //!
-//! Why here: parsers of outside bytes are fuzzed where they live. [`read`] takes any bytes as any
-//! kind of input and checks what came out: no panic, and what was taken is whole.
-//! Called from: tests and `examples/fuzz_phylo.rs`. Not part of the interface.
+//! [`alignment`], [`nexus`], [`newick`], [`partitions`], [`model`], [`checkpoint`] and
+//! [`search_state`] take any bytes, read them as their kind of input and check what came out: no
+//! panic, and what was taken is whole. They do no I/O and keep nothing between calls, so a
+//! coverage-guided fuzzer's target is one line:
+//!
+//! ```
+//! // fuzz_target!(|bytes: &[u8]| { sidecore_phylo::fuzzing::alignment(bytes); });
+//! assert!(sidecore_phylo::fuzzing::alignment(b">a\nAC\n>b\nAC\n>c\nAC\n>d\nAG\n"));
+//! assert!(!sidecore_phylo::fuzzing::alignment(b"no alignment"));
+//! ```
+//!
+//! [`seeds`] are valid inputs to begin a corpus with; [`mutate`] and [`read`] are for bounded runs
+//! without coverage (`fuzz/src/bin/seeded`).
+//! Not part of the interface that programs rely on.
 
 mod seeds;
 
@@ -12,18 +22,18 @@ pub use seeds::{KINDS, Kind, seeds};
 use crate::analysis::plan::{Bootstraps, Goal};
 use crate::bootstrap::convergence;
 use crate::compare::compare;
+use crate::io::checkpoint::{Settings, line_of, replay};
 use crate::likelihood::{Likelihood, Options};
 use crate::model::{Model, ModelName};
-use crate::msa::{Alignment, Alphabet, Patterns, partitions};
+use crate::msa::{Alignment, Alphabet, Findings, Patterns, partitions as partition_files};
 use crate::newick::Newick;
 use crate::random::Random;
 use crate::runner::Serial;
 use crate::search::{self, State};
 use crate::tree::{Tree, random_tree};
-use crate::ways::checkpoint::{Settings, line_of, replay};
 use std::ops::ControlFlow;
 
-/// Takes bytes as a kind of input; whether they were taken.
+/// Takes bytes as a kind of input; true where they were taken.
 ///
 /// # Panics
 /// When what was taken breaks a promise: that is what is looked for.
@@ -31,37 +41,59 @@ use std::ops::ControlFlow;
 pub fn read(kind: Kind, bytes: &[u8]) -> bool {
     match kind {
         Kind::Alignment => alignment(bytes),
-        Kind::Tree => tree(bytes),
-        Kind::Partitions => partition_file(bytes),
+        Kind::Tree => newick(bytes),
+        Kind::Partitions => partitions(bytes),
         Kind::Model => model(bytes),
         Kind::Checkpoint => checkpoint(bytes),
-        Kind::State => state(bytes),
+        Kind::State => search_state(bytes),
     }
 }
 
-fn alignment(bytes: &[u8]) -> bool {
+/// Reads PHYLIP, FASTA or NEXUS, whichever it is, and makes patterns of it; true where it was
+/// taken.
+///
+/// # Panics
+/// When what was taken breaks a promise: the finding that a fuzzer looks for.
+pub fn alignment(bytes: &[u8]) -> bool {
     let Ok(alignment) = Alignment::parse(bytes) else {
         return false;
     };
     let sites = alignment.sites();
     let taxa = alignment.names().len();
     assert!(taxa >= 4 && sites > 0, "{taxa} taxa, {sites} sites");
+    // A dot may stand for any character, but each character has its byte.
     assert!(
-        taxa * sites <= bytes.len() * 2,
+        taxa * sites <= bytes.len(),
         "more characters than the file has"
     );
-    let _ = alignment.check();
     for alphabet in [Alphabet::Dna, Alphabet::Protein] {
         if let Ok(patterns) = Patterns::new(&alignment, alphabet) {
-            let all: u32 = patterns.weights().iter().sum();
-            assert_eq!(all as usize, sites, "sites are lost");
+            let all = patterns.sites() + patterns.undetermined_sites().len();
+            assert_eq!(all, sites, "sites are lost");
+            let found = Findings::of(&alignment, [&patterns]);
+            let warnings = found.warnings(&alignment);
+            assert!(warnings.len() <= 3, "{warnings:?}");
             assert!(patterns.len() <= sites, "more patterns than sites");
         }
     }
     true
 }
 
-fn tree(bytes: &[u8]) -> bool {
+/// Reads the rest of a NEXUS file, so that a fuzzer need not find the first word; true where it was
+/// taken.
+///
+/// # Panics
+/// When what was taken breaks a promise: the finding that a fuzzer looks for.
+pub fn nexus(bytes: &[u8]) -> bool {
+    alignment(&[b"#NEXUS\n", bytes].concat())
+}
+
+/// Reads a tree, prints it and reads that again, and makes an unrooted tree of it; true where it
+/// was taken.
+///
+/// # Panics
+/// When what was taken breaks a promise: the finding that a fuzzer looks for.
+pub fn newick(bytes: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return false;
     };
@@ -88,11 +120,15 @@ fn tree(bytes: &[u8]) -> bool {
     true
 }
 
-fn partition_file(bytes: &[u8]) -> bool {
+/// Reads a file of partitions of 60 sites; true where it was taken.
+///
+/// # Panics
+/// When what was taken breaks a promise: the finding that a fuzzer looks for.
+pub fn partitions(bytes: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return false;
     };
-    let Ok(found) = partitions::parse(text, PARTITION_SITES) else {
+    let Ok(found) = partition_files::parse(text, PARTITION_SITES) else {
         return false;
     };
     let mut seen = [false; PARTITION_SITES];
@@ -106,7 +142,12 @@ fn partition_file(bytes: &[u8]) -> bool {
     true
 }
 
-fn model(bytes: &[u8]) -> bool {
+/// Reads a model's name and makes its transition probabilities; true where it was taken. A file in
+/// braces is never there.
+///
+/// # Panics
+/// When what was taken breaks a promise: the finding that a fuzzer looks for.
+pub fn model(bytes: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return false;
     };
@@ -128,8 +169,12 @@ fn model(bytes: &[u8]) -> bool {
     true
 }
 
-/// Both as it is, and with the check sums that somebody who means harm would write.
-fn checkpoint(bytes: &[u8]) -> bool {
+/// Replays a checkpoint, both as it is and with its lines' check sums made right; true where the
+/// second was taken.
+///
+/// # Panics
+/// When what was taken breaks a promise: the finding that a fuzzer looks for.
+pub fn checkpoint(bytes: &[u8]) -> bool {
     let mut settings = Settings::default();
     settings.add("--seed", "1");
     let goal = Goal {
@@ -154,8 +199,11 @@ fn checkpoint(bytes: &[u8]) -> bool {
     true
 }
 
-/// One step of a search from the state: what it must survive is a step that trusts it.
-fn state(bytes: &[u8]) -> bool {
+/// Reads a search's saved state and makes one step from it; true where the step was made.
+///
+/// # Panics
+/// When what was taken breaks a promise: the finding that a fuzzer looks for.
+pub fn search_state(bytes: &[u8]) -> bool {
     let Ok(state) = serde_json::from_slice::<State>(bytes) else {
         return false;
     };
@@ -252,7 +300,7 @@ const WORDS: [&str; 16] = [
     "\t",
     "0.0000000000000000000000001",
 ];
-/// What states are read for.
+/// The alignment that states are read for.
 const STATE_ALIGNMENT: &[u8] = b"5 4\na ACGT\nb ACGA\nc AC?T\nd ACTT\ne CCTT\n";
 const PARTITION_SITES: usize = 60;
 const INPUT_BYTES_MAX: usize = 8 << 10;
@@ -273,5 +321,25 @@ mod tests {
             }
         }
         assert!(taken > 100, "{taken}");
+    }
+
+    #[test]
+    fn every_entry_point_takes_its_kind() {
+        let rest = |text: &[u8]| text.strip_prefix(b"#NEXUS").map(<[u8]>::to_vec);
+        let of_nexus = seeds(Kind::Alignment).iter().filter_map(|seed| rest(seed));
+        assert!(of_nexus.map(|rest| u32::from(nexus(&rest))).sum::<u32>() >= 3);
+        type Entry = fn(&[u8]) -> bool;
+        let entries: [(Kind, Entry); 6] = [
+            (Kind::Alignment, alignment),
+            (Kind::Tree, newick),
+            (Kind::Partitions, partitions),
+            (Kind::Model, model),
+            (Kind::Checkpoint, checkpoint),
+            (Kind::State, search_state),
+        ];
+        for (kind, entry) in entries {
+            assert!(seeds(kind).iter().all(|seed| entry(seed)), "{kind:?}");
+            assert!(!entry(b"\xFF\xFE nothing of the kind"), "{kind:?}");
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! What damage starts from: small inputs of every kind that are right.
+//! Seed corpus: small valid inputs of every kind.
 
 use crate::random::Random;
 use crate::search::State;
@@ -74,7 +74,7 @@ fn states() -> Vec<Vec<u8>> {
 /// Taxa of the search whose states are read.
 pub(super) const STATE_TAXA: usize = 5;
 
-const WRITTEN: [(Kind, &[u8]); 25] = [
+const WRITTEN: [(Kind, &[u8]); 29] = [
     (Kind::Alignment, b"4 6\na ACGTNA\nb AC-TRA\nc ACGTAA\nd TTGTAA\n"),
     (Kind::Alignment, b"5 8\na ACGT\nb ACGA\nc AC?T\nd ACTT\ne ACTT\n\nGGGG\nGGGA\nGGTA\nTGGG\nGGGC\n"),
     (Kind::Alignment, b"4 9\na\nARNDC\nQEGH\nb ARNDC\nQEGH\nc ARNDCQEGH\nd XBZJC\n-?*H\n"),
@@ -86,7 +86,7 @@ const WRITTEN: [(Kind, &[u8]); 25] = [
     (Kind::Tree, b"[&U] (a:1,b:2,(c:3,d:4)[x]:5)root:0; "),
     (Kind::Tree, b"(((((((a,b),c),d),e),f),g),h,i);"),
     (Kind::Tree, b"('it''s':0.1,b:-0.2,c,d);"),
-    (Kind::Partitions, b"GTR+G, one = 1-30\nHKY, two = 31-60\n"),
+    (Kind::Partitions, b"GTR+G, one = 1-30\nHKY+B, two = 31-60\n"),
     (Kind::Partitions, b"# x\nDNA, p1 = 1-60\\3\nDNA, p2 = 2-60\\3\nLG+F, p3 = 3-60/3\n"),
     (Kind::Partitions, b"GTR{1/2/3/4/5/6}, a = 1, 2, 3-59\nJC, b=60;\n"),
     (Kind::Model, b"GTR{1.5/3.8/0.6/1.2/4.0/1.0}+FU{0.27/0.2/0.24/0.29}+IU{0.25}+G4m{0.5}"),
@@ -94,6 +94,10 @@ const WRITTEN: [(Kind, &[u8]); 25] = [
     (Kind::Model, b"DNA012230+FO+R3{0.1/1/2}{0.3/0.4/0.3}"),
     (Kind::Model, b"LG+FE+IC+R4"),
     (Kind::Model, b"Dayhoff+G4{0.02}"),
+    (Kind::Alignment, b"4 6 I\nHomo sapieACGTAC\nPan trogloACG.AA\nGorilla   ACGTAG\nPongo pygmACGTAT\n"),
+    (Kind::Alignment, b">a\r.CGT\r>b\rACG.\r>c\rACGT\r>d\rNN-?\r"),
+    (Kind::Model, b"DNA"),
+    (Kind::Model, b"GTR+FC+G4m+B{0.75}"),
     (Kind::Alignment, b" 5 9 \r\na  ACG TTA\r\nb  ACGTTA\r\nc  ACGTTC\r\nd  AC-TTA\r\ne  ACGNTA\r\n\r\n a GGG\r\n b GGG\r\n c GG-\r\n d AGG\r\n e GGG\r\n"),
     (Kind::Alignment, b"4 12\na\nACGT\nACGT\nACGT\nb\nACGTACGTACGA\nc ACGTAC GTACGT\nd\nTCGTACGT\nACGT\n"),
     (Kind::Alignment, b">a\nARNDCQEGHILKMFPSTWYV\n>b\nARNDCQEGHILKMFPSTWYX\n>c desc\nARND-QEGHILKMFPSTWYB\n\n>d\nARNDCQEGHILK*FPSTWYV\n"),

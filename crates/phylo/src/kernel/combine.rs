@@ -1,8 +1,8 @@
 //! From the terms of the rates to the logarithm of a pattern's likelihood.
 //!
-//! Why here: the rates of one pattern may be scaled differently, and invariable sites are not scaled
-//! at all; whoever adds them brings them to one scale first. Portable: a logarithm costs more than
-//! everything else in it.
+//! Why here: the rates of one pattern may be scaled differently, and invariable sites are not
+//! scaled at all; whoever adds them brings them to one scale first. Portable: a logarithm costs
+//! more than everything else in it.
 
 use super::{LN_THRESHOLD, QUAD, Quad, RATES_MAX, THRESHOLD};
 

@@ -1,8 +1,8 @@
 //! Buffers of doubles that begin on a cache line.
 //!
 //! Why here: a load of four doubles that crosses a line costs two; the allocator promises 16 bytes.
-//! And the values of a large tree are some ten thousand buffers, which a traversal goes through: from
-//! an arena they lie on huge pages, so that its walk of the page tables is short.
+//! And the values of a large tree are some ten thousand buffers, which a traversal goes through:
+//! from an arena they lie on huge pages, so that its walk of the page tables is short.
 //! Must stay true: growing keeps nothing; whoever grows a buffer fills it anew.
 
 use sidecore_sys::arena::{Arena, Run};

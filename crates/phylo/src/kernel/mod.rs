@@ -5,8 +5,8 @@
 //! slices out, no allocation, so that any engine can run them on any part of the patterns.
 //!
 //! Shapes. A *span* is one class's values: `rates` times `states` doubles, rate by rate, state by
-//! state. A *class* is a set of patterns that look alike below a node (site repeats); its values are
-//! kept once. All operands are read through an index, class by class; the identity index makes
+//! state. A *class* is a set of patterns that look alike below a node (site repeats); its values
+//! are kept once. All operands are read through an index, class by class; the identity index makes
 //! every pattern a class of its own. Matrices are `rates` blocks of `states` columns: the values
 //! that go with state `j` of the child stand together.
 //!

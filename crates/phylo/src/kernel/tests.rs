@@ -134,8 +134,8 @@ proptest! {
                         })
                         .collect();
                     let below = exact.iter().all(|value| *value < THRESHOLD);
-                    let count =
-                        a.count(shape, pattern, rate) + b.count(shape, pattern, rate) + i32::from(below);
+                    let children = a.count(shape, pattern, rate) + b.count(shape, pattern, rate);
+                    let count = children + i32::from(below);
                     let found = if scaled { counts[pattern * shape.rates + rate] } else { 0 };
                     prop_assert_eq!(i32::from(found), count);
                     for (own, exact) in own.iter().zip(&exact) {

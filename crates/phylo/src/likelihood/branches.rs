@@ -8,10 +8,7 @@ use crate::kernel::Derivatives;
 use crate::runner::Runner;
 use crate::tree::EdgeId;
 
-/// The shortest branch, in expected substitutions a site: RAxML-NG's and IQ-TREE's.
-pub const LENGTH_MIN: f64 = 1e-6;
-/// The longest branch.
-pub const LENGTH_MAX: f64 = 100.0;
+pub use crate::tree::{LENGTH_MAX, LENGTH_MIN};
 
 impl<R: Runner> Likelihood<R> {
     /// Sets one branch to its best length, the others fixed, and returns it. Blocks.
@@ -118,9 +115,9 @@ fn outside(next: f64, length: f64, low: f64, high: f64) -> f64 {
 /// A step this small, relative to the length, ends the search: what is left after it is its square,
 /// far below what a log-likelihood shows.
 const STEP_RELATIVE: f64 = 1e-3;
-/// So does a larger one where the curve says that what is left, in log-likelihood, is about this: the
-/// error after a step of `s` (relative) is about `s` squared, and it costs half the bend times that
-/// squared.
+/// So does a larger one where the curve says that what is left, in log-likelihood, is about this:
+/// the error after a step of `s` (relative) is about `s` squared, and it costs half the bend times
+/// that squared.
 const LOSS: f64 = 1e-6;
 /// Newton's method needs three to six.
 const ITERATIONS_MAX: usize = 40;

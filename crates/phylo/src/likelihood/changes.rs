@@ -1,8 +1,9 @@
 //! Changes of lengths, topology and parameters, and what each of them makes wrong.
 //!
 //! Why here: whoever changes a likelihood's tree or model marks what no longer holds, in one place.
-//! Must stay true: a direction is marked whenever anything that it sees has changed; what was marked
-//! before has nothing valid beyond it, so that a walk stops there. Nothing here computes a value.
+//! Must stay true: a direction is marked whenever anything that it sees has changed; what was
+//! marked before has nothing valid beyond it, so that a walk stops there. Nothing here computes a
+//! value.
 
 use super::{LENGTH_MAX, LENGTH_MIN, Likelihood};
 use crate::model::{Model, Parameter};

@@ -1,7 +1,8 @@
 //! A run of patterns with all its values: what one engine works on at a time.
 //!
-//! Must stay true: a chunk reads nothing that another writes. Its buffers grow when a topology needs
-//! more room than any before it, and never shrink: after the first traversals nothing is allocated.
+//! Must stay true: a chunk reads nothing that another writes. Its buffers grow when a topology
+//! needs more room than any before it, and never shrink: after the first traversals nothing is
+//! allocated.
 
 mod insertion;
 
@@ -16,7 +17,7 @@ use crate::kernel::{
 };
 use crate::model::Process;
 use crate::tree::EdgeId;
-use sidecore_engine::learned::Learned;
+use sidecore_engine::page_advice::PageAdvice;
 use sidecore_sys::arena::Arena;
 use sidecore_sys::{HugePages, region::page_bytes};
 use std::ops::Range;
@@ -318,7 +319,7 @@ impl Chunk {
 /// machine; where it kept nothing, transparent huge pages. Never reserved ones, which others have
 /// reserved them for.
 fn huge_pages() -> HugePages {
-    let advice = Learned::of_this_machine().map(|known| known.advise(WORKING_SET_BYTES));
+    let advice = PageAdvice::of_this_machine().map(|known| known.advise(WORKING_SET_BYTES));
     match advice {
         Some(advice) if advice.page_bytes <= page_bytes() => HugePages::None,
         _ => HugePages::Transparent,

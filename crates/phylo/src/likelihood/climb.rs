@@ -8,7 +8,7 @@
 
 use crate::model::Coordinate;
 
-/// What was learnt of a function's bend: the inverse of its matrix of second derivatives, negated,
+/// Estimate of a function's curvature: the inverse of its matrix of second derivatives, negated,
 /// row by row. Kept from one climb to the next, it saves measuring it anew.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Bend {
@@ -78,7 +78,7 @@ pub(super) fn climb<E>(
     Ok(value)
 }
 
-/// Where to go: what the bend makes of the slope, but not against a bound.
+/// Direction of a step: what the bend makes of the slope, but not against a bound.
 fn direction(point: &[Coordinate], x: &[f64], slope: &[f64], bend: &Bend) -> Vec<f64> {
     let n = x.len();
     let at_bound = |k: usize| {
@@ -157,7 +157,7 @@ fn bends<E>(
 }
 
 impl Bend {
-    /// Whether nothing has been learnt.
+    /// True while nothing has been learnt.
     pub(super) fn is_new(&self) -> bool {
         self.inverse.is_empty()
     }
@@ -185,7 +185,7 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-/// How far away one-sided and two-sided differences look, in a logarithm.
+/// Steps of one-sided and two-sided differences, in a logarithm.
 const NEAR: f64 = 1e-5;
 const FAR: f64 = 1e-2;
 /// The longest step along one coordinate: a factor of four and a half.

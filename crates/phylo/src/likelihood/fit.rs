@@ -8,11 +8,11 @@
 
 use super::climb::{Bend, climb};
 use super::{LENGTH_MAX, LENGTH_MIN, Likelihood, LikelihoodError, Part};
-use crate::model::{ALPHA_RANGE, Coordinate, Model, Parameter};
+use crate::model::{ALPHA_RANGE, Coordinate, Model, Parameter, SCALER_RANGE};
 use crate::parsimony::mean_length;
 use crate::runner::Runner;
 
-/// How the branch lengths of partitions go together.
+/// Linkage of the branch lengths of partitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Lengths {
     /// All have the tree's, times the scale that each was given.
@@ -65,14 +65,14 @@ impl<R: Runner> Likelihood<R> {
         self.evaluate_once()
     }
 
-    /// How partitions' lengths go together from now on; linked to begin with.
+    /// Says how partitions' lengths go together from now on.
     pub fn set_lengths(&mut self, lengths: Lengths) {
         self.lengths = lengths;
     }
 
     /// Sets the scale of a partition's branch lengths, brought into 0.01 to 100.
     pub fn set_scale(&mut self, part: usize, scale: f64) {
-        let scale = scale.clamp(SCALE_RANGE[0], SCALE_RANGE[1]);
+        let scale = scale.clamp(SCALER_RANGE[0], SCALER_RANGE[1]);
         self.parts[part].set_scale(scale);
         self.forget_values();
     }
@@ -130,7 +130,7 @@ impl<R: Runner> Likelihood<R> {
         let scale = self.parts()[part].scale();
         let mut point = model.coordinates();
         if scaled {
-            point.push(Coordinate::of(scale, SCALE_RANGE));
+            point.push(Coordinate::of(scale, SCALER_RANGE));
         }
         if point.is_empty() {
             return Ok(());
@@ -233,9 +233,9 @@ impl<R: Runner> Likelihood<R> {
         Ok(lnl)
     }
 
-    /// Fits lengths and parameters from the lengths that parsimony gives, where those that there are
-    /// have more than three times its changes: they may be on a lower top. What is better stays;
-    /// whether that is what was found here. Blocks.
+    /// Fits lengths and parameters from the lengths that parsimony gives, where those that there
+    /// are have more than three times its changes: they may be on a lower top. What is better
+    /// stays; whether that is what was found here. Blocks.
     ///
     /// # Errors
     /// As [`Likelihood::evaluate`].
@@ -346,14 +346,13 @@ fn maximise<E>(
 const GOLDEN: f64 = 0.381_966_011_250_105;
 /// Parameters need not be better known than lengths are: to this share of what these gained.
 const COARSE: f64 = 0.01;
-/// The range of a partition's scale: RAxML-NG's.
-const SCALE_RANGE: [f64; 2] = [0.01, 100.0];
 const EVALUATIONS_MAX: usize = 24;
 /// A search looks this factor up and down at first, and moves on when it ends at a side.
 const WINDOW: f64 = 2.0;
 const WINDOWS_MAX: usize = 8;
-/// How much longer than by parsimony a tree is before its lengths are doubted. Evolution hides changes
-/// from parsimony: right trees of real alignments are up to 2.2 times as long, wrong ones were 4 times.
+/// Ratio to a tree's length by parsimony above which its lengths are doubted. Evolution hides
+/// changes from parsimony: right trees of real alignments are up to 2.2 times as long, wrong ones
+/// were 4 times.
 const LONG: f64 = 3.0;
 /// A lower top is hundreds below; a gain below this is none.
 const RECONSIDERED_EPSILON: f64 = 1.0;

@@ -1,4 +1,4 @@
-//! What inserting a subtree elsewhere would give, with no change of the tree.
+//! Scores of inserting a subtree elsewhere, with no change of the tree.
 //!
 //! Why here: a search by subtree moves asks this millions of times. All three directions of every
 //! node are kept, so that everything that looks away from the pruned place is valid already; only
@@ -17,7 +17,7 @@ use crate::tree::{EdgeId, HalfId, Tree};
 pub struct Insertion {
     /// The branch.
     pub edge: EdgeId,
-    /// How many nodes lie between it and the place that the subtree comes from, from 1.
+    /// Number of nodes between it and the place that the subtree comes from, from 1.
     pub distance: u32,
     /// The log-likelihood with the subtree in the branch's middle, no length changed.
     pub lnl: f64,
@@ -159,8 +159,8 @@ impl<R: Runner> Likelihood<R> {
         })
     }
 
-    /// Moves the subtree behind `half` to where it was found to be better, lengths included. Returns
-    /// the branch that closed the gap.
+    /// Moves the subtree behind `half` to where it was found to be better, lengths included.
+    /// Returns the branch that closed the gap.
     pub fn apply_insertion(&mut self, half: HalfId, to: &Refined) -> EdgeId {
         let pruned = self.prune(half);
         let _ = self.regraft(pruned, to.edge);
@@ -276,7 +276,7 @@ impl<R: Runner> Likelihood<R> {
         })
     }
 
-    /// How an insertion's near side is made: from the slot `from`, or across the old place.
+    /// Makes an insertion's near side: from the slot `from`, or across the old place.
     fn visit_of(
         &mut self,
         half: HalfId,

@@ -1,12 +1,12 @@
 //! The likelihood of a tree: what a search asks for, with nothing computed twice.
 //!
-//! A [`Likelihood`] owns a tree and, for each of its inner half-edges, the values of the subtree that
-//! one sees when looking away from that half-edge's branch (three for an inner node). What a change
-//! of the tree makes wrong is marked, and made again when it is next asked for. Site repeats depend
-//! on the topology alone and outlive changes of lengths and parameters.
+//! A [`Likelihood`] owns a tree and, for each of its inner half-edges, the values of the subtree
+//! that one sees when looking away from that half-edge's branch (three for an inner node). What a
+//! change of the tree makes wrong is marked, and made again when it is next asked for. Site repeats
+//! depend on the topology alone and outlive changes of lengths and parameters.
 //!
-//! Patterns are cut into chunks, each with all its values: one call runs a whole traversal chunk
-//! by chunk, so that what a node's parent needs is still in the cache (the engine's local store) when
+//! Patterns are cut into chunks, each with all its values: one call runs a whole traversal chunk by
+//! chunk, so that what a node's parent needs is still in the cache (the engine's local store) when
 //! the parent is made, and so that engines share nothing but tables that are only read.
 //!
 //! Must stay true: values that are valid were made from values that are valid; so a walk that marks
@@ -29,7 +29,7 @@ pub use insertion::{Insertion, Insertions, Refined};
 pub use part::{Part, PartOptions};
 
 use crate::kernel::{Derivatives, Isa};
-use crate::model::Model;
+use crate::model::{Model, ScalerName};
 use crate::msa::Patterns;
 use crate::runner::{Runner, Work, sum_in_tree_of};
 use crate::tree::{EdgeId, HalfId, Tree, Walk};
@@ -37,7 +37,7 @@ use chunk::{Chunk, Step};
 use sidecore_offload::OffloadError;
 use std::ops::Range;
 
-/// What keeps a likelihood from being computed.
+/// Errors that keep a likelihood from being computed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LikelihoodError {
@@ -55,23 +55,23 @@ pub enum LikelihoodError {
     /// The likelihood is 0 or no number.
     #[error("the log-likelihood is {lnl}: no parameters of this model can give this alignment")]
     Impossible {
-        /// What came out.
+        /// The value.
         lnl: f64,
     },
     /// A saved search of something else.
     #[error("the saved search has {what}: it is not of this alignment and model")]
     State {
-        /// What it has.
+        /// The part that does not fit.
         what: &'static str,
     },
 }
 
-/// How likelihoods are computed; none of it changes the result but in the last bits.
+/// Options of the computation; none of them changes the result but in the last bits.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// Which instructions.
+    /// Instruction set.
     pub isa: Isa,
-    /// Whether values are computed once for patterns that look alike below a node.
+    /// Site repeats: values are computed once for patterns that look alike below a node.
     pub repeats: bool,
     /// Bytes of one node's values in a chunk, at most; the chunk's patterns follow from it.
     pub chunk_bytes: usize,
@@ -108,11 +108,11 @@ pub struct Likelihood<R> {
     scratch: Scratch,
     /// About how long one core takes for one node's values.
     newview_ns: f64,
-    /// How partitions share lengths.
+    /// Linkage of the partitions' lengths.
     lengths: Lengths,
 }
 
-/// What plans and walks are made in, kept so that they allocate nothing.
+/// Scratch memory of plans and walks, kept so that they allocate nothing.
 #[derive(Debug, Default)]
 struct Scratch {
     steps: Vec<Step>,
@@ -145,8 +145,9 @@ impl<R: Runner> Likelihood<R> {
         Self::partitioned(tree, vec![part], runner, options)
     }
 
-    /// For several partitions. Lengths below [`LENGTH_MIN`] or above [`LENGTH_MAX`] are brought into
-    /// that range, as RAxML does.
+    /// For several partitions. Lengths below [`LENGTH_MIN`] or above [`LENGTH_MAX`] are brought
+    /// into that range, as RAxML does. Where a partition's model has `+B` its lengths are scaled,
+    /// and so are those of all others; else they are linked.
     ///
     /// # Errors
     /// [`LikelihoodError::Taxa`].
@@ -173,6 +174,11 @@ impl<R: Runner> Likelihood<R> {
             tree.set_length(edge, tree.length(edge).clamp(LENGTH_MIN, LENGTH_MAX));
         }
         let mut chunks = Vec::new();
+        let scaled = |part: &PartOptions| part.model.name().scaler == ScalerName::Fitted;
+        let lengths = match parts.len() > 1 && parts.iter().any(scaled) {
+            true => Lengths::Scaled,
+            false => Lengths::Linked,
+        };
         let parts: Vec<Part> = parts
             .into_iter()
             .map(|part| Part::new(part, &tree))
@@ -200,7 +206,7 @@ impl<R: Runner> Likelihood<R> {
             sum_table: None,
             scratch: Scratch::default(),
             newview_ns: 0.0,
-            lengths: Lengths::Linked,
+            lengths,
         };
         for part in &likelihood.parts {
             let entries = (part.process().shape.matrix() * part.patterns().len()) as f64;
@@ -222,7 +228,7 @@ impl<R: Runner> Likelihood<R> {
         &self.parts
     }
 
-    /// How many chunks a loop has: the most engines that can share it.
+    /// Number of chunks of a loop: the most engines that can share it.
     #[must_use]
     pub fn chunks(&self) -> usize {
         self.chunks.len()
@@ -245,14 +251,21 @@ impl<R: Runner> Likelihood<R> {
         finite(self.evaluate_raw(edge, true)?)
     }
 
-    /// The log-likelihood of every site, in the alignment's order.
+    /// The log-likelihood of every site, in the alignment's order: one value for each of its
+    /// columns. Columns without a character, which no pattern has, are 0: every tree gives them the
+    /// likelihood 1. (So are columns that no partition has.)
     ///
     /// # Errors
     /// As [`Likelihood::evaluate`].
     pub fn site_log_likelihoods(&mut self) -> Result<Vec<f64>, LikelihoodError> {
         self.evaluate()?;
-        let sites: usize = self.parts.iter().map(|part| part.sites()).sum();
-        let mut all = vec![0.0; sites];
+        let last = |part: &Part| {
+            let kept = part.patterns().site_patterns().map(|(site, _)| site);
+            let left_out = part.patterns().undetermined_sites().iter();
+            kept.chain(left_out.map(|&site| site as usize)).max()
+        };
+        let last = self.parts.iter().filter_map(last).max();
+        let mut all = vec![0.0; last.map_or(0, |last| last + 1)];
         for (number, part) in self.parts.iter().enumerate() {
             let own = self.chunks.iter().filter(|chunk| chunk.part() == number);
             let by_pattern: Vec<f64> = own.flat_map(|chunk| chunk.site_lnl()).copied().collect();
@@ -397,8 +410,8 @@ impl<R: Runner> Likelihood<R> {
     }
 
     /// The log-likelihood that a branch of this `length` would give, by its sum table: what
-    /// [`Likelihood::evaluate_at`] finds once the length is set, but for rounding, and a third of the
-    /// work where the table is there, as after [`Likelihood::optimise_length`].
+    /// [`Likelihood::evaluate_at`] finds once the length is set, but for rounding, and a third of
+    /// the work where the table is there, as after [`Likelihood::optimise_length`].
     ///
     /// # Errors
     /// As [`Likelihood::evaluate`].
@@ -429,7 +442,7 @@ fn finite(lnl: f64) -> Result<f64, LikelihoodError> {
     }
 }
 
-/// What one entry of the matrices costs a pattern, everything counted in: DNA with four rates has 64,
+/// Cost of one entry of the matrices for a pattern, all included: DNA with four rates has 64,
 /// and takes about seven nanoseconds a node.
 const ENTRY_NS: f64 = 0.1;
 /// Patterns of a chunk: fewer cost more in calls than they gain, more have no numbers.

@@ -7,11 +7,11 @@ mod insertion;
 
 use super::chunk::Child;
 use crate::kernel::{Buffer, QUAD, Quad};
-use crate::model::{Model, Parameter, Process};
+use crate::model::{Model, ModelName, Parameter, Process, ScalerName};
 use crate::msa::Patterns;
 use crate::tree::{EdgeId, Tree};
 
-/// What a partition is made of.
+/// Patterns, model and scale of a partition.
 #[derive(Debug, Clone)]
 pub struct PartOptions {
     /// Its patterns.
@@ -20,6 +20,26 @@ pub struct PartOptions {
     pub model: Model,
     /// Its rate relative to the tree's branch lengths: 1 where they are linked.
     pub scale: f64,
+}
+
+impl PartOptions {
+    /// Values counted in the patterns where the name gives none; the scale of the name's `+B{…}`,
+    /// otherwise 1.
+    ///
+    /// # Panics
+    /// When `patterns` are of another alphabet.
+    #[must_use]
+    pub fn new(name: ModelName, patterns: Patterns) -> Self {
+        let scale = match name.scaler {
+            ScalerName::Given(scale) => scale,
+            ScalerName::None | ScalerName::Fitted => 1.0,
+        };
+        Self {
+            model: Model::new(name, &patterns),
+            patterns,
+            scale,
+        }
+    }
 }
 
 /// One partition.
@@ -85,7 +105,7 @@ impl Part {
         &self.patterns
     }
 
-    /// How many sites it has.
+    /// Number of sites.
     #[must_use]
     pub fn sites(&self) -> usize {
         self.patterns.sites()
@@ -101,6 +121,16 @@ impl Part {
     #[must_use]
     pub fn process(&self) -> &Process {
         &self.process
+    }
+
+    /// Its model with all values, its scale (`+B{…}`) among them where it has one: the text can be
+    /// given as a model again.
+    #[must_use]
+    pub fn model_text(&self) -> String {
+        match self.scale == 1.0 && self.model.name().scaler == ScalerName::None {
+            true => self.model.to_string(),
+            false => format!("{}+B{{{:.6}}}", self.model, self.scale),
+        }
     }
 
     /// Its rate relative to the tree's branch lengths.

@@ -1,7 +1,7 @@
-//! What a call has to make before its own work, and the loop that does both.
+//! Plan of a call: values to make before its own work, and the loop that does both.
 //!
-//! Must stay true: a step comes after those that make its children; values that are not kept stay in
-//! their scratch place until their parent has read them.
+//! Must stay true: a step comes after those that make its children; values that are not kept stay
+//! in their scratch place until their parent has read them.
 
 use super::chunk::{Child, Chunk, Ends, SCRATCH_PLACES, Step};
 use super::{Likelihood, LikelihoodError, Part};
@@ -11,8 +11,8 @@ use crate::tree::{EdgeId, HalfId};
 use std::ops::Range;
 
 impl<R: Runner> Likelihood<R> {
-    /// Makes the values at both ends of a branch, then does `then`, on some chunks: all of them where
-    /// values are kept.
+    /// Makes the values at both ends of a branch, then does `then`, on some chunks: all of them
+    /// where values are kept.
     pub(super) fn run(
         &mut self,
         edge: EdgeId,
@@ -67,8 +67,8 @@ impl<R: Runner> Likelihood<R> {
         Ok(result?)
     }
 
-    /// The steps that make some half-edges valid, children first, into the scratch. Where values are
-    /// kept, they are marked as done; else they go from place to place.
+    /// The steps that make some half-edges valid, children first, into the scratch. Where values
+    /// are kept, they are marked as done; else they go from place to place.
     fn plan(&mut self, ends: &[HalfId], keep: bool) {
         let taxa = self.tree.taxa();
         let mut walk = std::mem::take(&mut self.scratch.walk);

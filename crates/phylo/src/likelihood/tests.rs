@@ -110,7 +110,7 @@ fn by_definition((tree, patterns, model): &(Tree, Patterns, Model)) -> f64 {
     lnl
 }
 
-/// Whether inner node 0 is on `a`'s side of the branch between `a` and `b`.
+/// True where inner node 0 is on `a`'s side of the branch between `a` and `b`.
 fn nearer(tree: &Tree, a: HalfId, b: HalfId) -> bool {
     let root = tree.taxa();
     let _ = b;
@@ -155,12 +155,14 @@ fn the_definition_by_brute_force() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// The pulley principle: any branch gives the same likelihood; and so do all ways to compute it.
+    /// The pulley principle: any branch gives the same likelihood; and so do all ways to compute
+    /// it.
     #[test]
     fn every_branch_gives_the_same(
         seed in any::<u64>(), taxa in 4_usize..40, protein in any::<bool>(), mean in 0.01..1.0_f64
     ) {
-        let text = if protein { "LG+IU{0.1}+G4m{0.5}".to_owned() } else { format!("{GTR}+G4m{{0.5}}") };
+        let dna = format!("{GTR}+G4m{{0.5}}");
+        let text = if protein { "LG+IU{0.1}+G4m{0.5}".to_owned() } else { dna };
         let case = case(&text, taxa, 80, mean, seed);
         let mut first = likelihood(&case, Options::default());
         let once = first.evaluate_once().unwrap();
@@ -189,7 +191,8 @@ proptest! {
         seed in any::<u64>(), taxa in 4_usize..20, protein in any::<bool>(), edge in any::<u32>(),
         length in 0.005..2.0_f64
     ) {
-        let text = if protein { "JTT+G4m{0.5}".to_owned() } else { format!("{GTR}+IU{{0.2}}+G4m{{0.5}}") };
+        let dna = format!("{GTR}+IU{{0.2}}+G4m{{0.5}}");
+        let text = if protein { "JTT+G4m{0.5}".to_owned() } else { dna };
         let case = case(&text, taxa, 60, 0.2, seed);
         let mut own = likelihood(&case, Options::default());
         let edge = EdgeId(edge % (2 * taxa as u32 - 3));

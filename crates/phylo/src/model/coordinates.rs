@@ -1,18 +1,18 @@
 //! A model's free parameters as a point: what a search along all of them at once moves in.
 //!
-//! Every coordinate is a logarithm: of a parameter, or of one share of a whole relative to the last.
-//! So any point within the bounds is a valid model, and a step means the same for small values as for
-//! large ones. But for those that data may leave near 0 (rates of exchange, the share of invariable
-//! sites) a little is added first: what a rate far below the others changes is in proportion to the
-//! rate itself, so along its plain logarithm the likelihood is flat there, and a climb that once
-//! overshot would take that for a top.
+//! Every coordinate is a logarithm: of a parameter, or of one share of a whole relative to the
+//! last. So any point within the bounds is a valid model, and a step means the same for small
+//! values as for large ones. But for those that data may leave near 0 (rates of exchange, the share
+//! of invariable sites) a little is added first: what a rate far below the others changes is in
+//! proportion to the rate itself, so along its plain logarithm the likelihood is flat there, and a
+//! climb that once overshot would take that for a top.
 
 use super::{FREQUENCY_MIN, Model, Parameter};
 
 /// A coordinate and how far it may go.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Coordinate {
-    /// Where it is.
+    /// The present value.
     pub at: f64,
     /// The least and the largest that it may be.
     pub range: [f64; 2],
@@ -57,7 +57,7 @@ impl Model {
         point
     }
 
-    /// What is added to a parameter before its logarithm is taken.
+    /// Offset added to a parameter before its logarithm is taken.
     fn shift(&self, parameter: Parameter) -> f64 {
         match parameter {
             Parameter::Exchange(_) => {
@@ -69,8 +69,8 @@ impl Model {
         }
     }
 
-    /// Moves the model to a point of as many coordinates as [`Model::coordinates`] has. A point means
-    /// the same only to the model that gave it and to its copies, before they move.
+    /// Moves the model to a point of as many coordinates as [`Model::coordinates`] has. A point
+    /// means the same only to the model that gave it and to its copies, before they move.
     ///
     /// # Panics
     /// When there are fewer.
@@ -130,8 +130,8 @@ fn to_whole(mut shares: Vec<f64>) -> Vec<f64> {
 
 /// The logarithm of how many times larger or smaller than the last a share may be.
 const SHARE_MAX: f64 = 7.0;
-/// What is added to a rate of exchange, as a share of the rates' mean: about what two steps by way of a
+/// Offset of a rate of exchange, as a share of the rates' mean: about what two steps by way of a
 /// third state bring in its place.
 const EXCHANGE_SHIFT: f64 = 0.1;
-/// What is added to the share of invariable sites.
+/// Offset of the share of invariable sites.
 const INVARIANT_SHIFT: f64 = 0.1;

@@ -3,8 +3,8 @@
 //! Why here: a reversible rate matrix is similar to a symmetric one of 4 or 20 rows; rotations are
 //! as exact as doubles allow and need no library.
 
-/// A symmetric matrix's eigenvalues, and its orthonormal eigenvectors as columns: `vectors[i * n + k]`
-/// is row `i` of vector `k`.
+/// A symmetric matrix's eigenvalues, and its orthonormal eigenvectors as columns: `vectors[i * n +
+/// k]` is row `i` of vector `k`.
 pub(super) fn symmetric(mut a: Vec<f64>, n: usize) -> (Vec<f64>, Vec<f64>) {
     let mut v = vec![0.0; n * n];
     for i in 0..n {

@@ -1,4 +1,4 @@
-//! What is counted in an alignment to set a model's frequencies and its share of invariable sites.
+//! Counts in an alignment that set a model's frequencies and its share of invariable sites.
 
 use crate::msa::Patterns;
 

@@ -5,7 +5,7 @@
 //! Source: Yang, "Maximum likelihood phylogenetic estimation from DNA sequences with variable rates
 //! over sites: approximate methods", Journal of Molecular Evolution 39 (1994), 306-314.
 
-/// How a category's rate stands for its part of the distribution.
+/// The statistic by which a category's rate stands for its part of the distribution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CategoryRate {
     /// Its mean.
@@ -91,8 +91,8 @@ pub fn incomplete_gamma(a: f64, x: f64) -> f64 {
     }
 }
 
-/// The value below which a gamma distribution of shape `alpha` and mean 1 has `share` of its weight,
-/// times `alpha`: the quantile at rate 1.
+/// The value below which a gamma distribution of shape `alpha` and mean 1 has `share` of its
+/// weight, times `alpha`: the quantile at rate 1.
 fn gamma_quantile(alpha: f64, share: f64) -> f64 {
     // Bisection on the logarithm: shapes of 0.02 put quantiles at 1e-100, so no absolute bracket
     // fits. 200 halvings of 1,400 e-folds reach the last bit.

@@ -18,14 +18,16 @@ mod protein;
 pub use coordinates::Coordinate;
 pub use frequencies::{FREQUENCY_MIN, constant_share, empirical};
 pub use gamma::{CategoryRate, discrete_gamma, incomplete_gamma};
-pub use name::{ExchangeName, FrequencyName, InvariantName, ModelName, RatesName, ReadFile};
+pub use name::{
+    ExchangeName, FrequencyName, InvariantName, ModelName, RatesName, ReadFile, ScalerName,
+};
 pub use parameters::Parameter;
 pub use process::Process;
 
 use crate::kernel::RATES_MAX;
 use crate::msa::{Alphabet, Patterns};
 
-/// What is wrong with a model.
+/// Errors of a model's name or values.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModelError {
@@ -37,9 +39,18 @@ pub enum ModelError {
         /// The name.
         name: String,
     },
+    /// A data type where a model is wanted.
+    #[error("`{name}` is a data type, not a model: {hint}")]
+    DataType {
+        /// The data type.
+        name: String,
+        /// The text to write instead.
+        hint: &'static str,
+    },
     /// A modifier that is not known.
     #[error(
-        "model `{model}`: no part is called `+{part}`; there are +F +FO +FE +FU +I +IC +IU +G +R"
+        "model `{model}`: no part is called `+{part}`; there are \
+         +F +FO +FE +FU +I +IC +IU +G +R +B"
     )]
     Part {
         /// The whole name.
@@ -70,7 +81,7 @@ pub enum ModelError {
         model: String,
         /// The text of the value.
         value: String,
-        /// What it should be.
+        /// The expected kind of value.
         what: &'static str,
         /// Its range.
         range: &'static str,
@@ -82,9 +93,9 @@ pub enum ModelError {
         model: String,
         /// What.
         what: &'static str,
-        /// How many it takes.
+        /// Number of values that it takes.
         expected: usize,
-        /// How many there are.
+        /// Number found.
         found: usize,
     },
     /// A file of values that cannot be read.
@@ -173,7 +184,7 @@ impl Model {
         model
     }
 
-    /// What the user wrote.
+    /// The parsed name.
     #[must_use]
     pub fn name(&self) -> &ModelName {
         &self.name
@@ -211,7 +222,7 @@ impl Model {
         }
     }
 
-    /// Whether it has free rates that are to be fitted.
+    /// True where it has free rates that are to be fitted.
     #[must_use]
     pub fn fits_free_rates(&self) -> bool {
         matches!(self.name.rates, RatesName::Free { categories, given: None } if categories > 1)
@@ -284,6 +295,8 @@ const ALPHA_START: f64 = 1.0;
 pub const ALPHA_RANGE: [f64; 2] = [0.02, 100.0];
 /// The largest share of invariable sites.
 pub const INVARIANT_MAX: f64 = 0.99;
+/// The range of a partition's branch-length scaler: RAxML-NG's.
+pub const SCALER_RANGE: [f64; 2] = [0.01, 100.0];
 /// The range of exchangeabilities, relative to the last.
 pub const EXCHANGE_RANGE: [f64; 2] = [0.001, 1_000.0];
 /// The most categories of rates.

@@ -1,7 +1,8 @@
 //! Model names as RAxML-NG writes them: a matrix, then parts with `+`, fixed values in braces.
 //!
-//! `GTR{a/b/c/d/e/f}+FU{A/C/G/T}+G4m{alpha}`, `HKY+F+I+G`, `LG+G4`, `PROTGTR{rates.txt}+FO+R4`.
-//! What a name says once it is parsed; the parser is in `parse`.
+//! `GTR{a/b/c/d/e/f}+FU{A/C/G/T}+G4m{alpha}`, `HKY+F+I+G`, `LG+G4`, `PROTGTR{rates.txt}+FO+R4`;
+//! `DNA`, a data type that stands for `GTR+F+G`.
+//! The parsed form; the parser is in `parse`.
 //! Must stay true: all values are in range and of the right number.
 
 mod parse;
@@ -21,9 +22,11 @@ pub struct ModelName {
     pub invariant: InvariantName,
     /// Rates across sites.
     pub rates: RatesName,
+    /// Branch lengths of the model's partition relative to the tree's.
+    pub scaler: ScalerName,
 }
 
-/// Where the exchangeabilities come from.
+/// Source of the exchangeabilities.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ExchangeName {
     /// DNA: which of the six rates are equal, and their values if they are fixed.
@@ -44,7 +47,7 @@ pub enum ExchangeName {
     },
 }
 
-/// Where the frequencies come from.
+/// Source of the frequencies.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FrequencyName {
     /// All equal.
@@ -59,7 +62,7 @@ pub enum FrequencyName {
     Given(Vec<f64>),
 }
 
-/// Whether some sites never change.
+/// Share of invariable sites.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum InvariantName {
     /// None.
@@ -72,14 +75,14 @@ pub enum InvariantName {
     Given(f64),
 }
 
-/// How rates differ from site to site.
+/// Rate heterogeneity across sites.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RatesName {
     /// They do not.
     Uniform,
     /// A discrete gamma distribution.
     Gamma {
-        /// How many categories.
+        /// Number of categories.
         categories: usize,
         /// Its shape, if it is fixed.
         alpha: Option<f64>,
@@ -88,18 +91,29 @@ pub enum RatesName {
     },
     /// Free rates.
     Free {
-        /// How many categories.
+        /// Number of categories.
         categories: usize,
         /// Rates and weights, if they are fixed.
         given: Option<(Vec<f64>, Vec<f64>)>,
     },
 }
 
+/// Branch-length scaler of a partition (`+B`).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum ScalerName {
+    /// None: whatever the partitions have in common.
+    None,
+    /// Fitted.
+    Fitted,
+    /// Given, 0.01 to 100.
+    Given(f64),
+}
+
 /// Reads the file that a brace names.
 pub type ReadFile<'a> = &'a mut dyn FnMut(&str) -> std::io::Result<String>;
 
 impl ModelName {
-    /// Whether it is for DNA or for proteins.
+    /// The alphabet that it is for.
     #[must_use]
     pub fn alphabet(&self) -> Alphabet {
         match self.exchange {

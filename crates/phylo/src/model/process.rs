@@ -91,7 +91,8 @@ impl Process {
     }
 
     /// The transition probabilities over a branch of `length` for every rate, as the kernels want
-    /// them: for each rate, for each state of the far end, a column over the states of the near end.
+    /// them: for each rate, for each state of the far end, a column over the states of the near
+    /// end.
     ///
     /// # Panics
     /// When `out` is not of [`Shape::matrix`] doubles.
@@ -156,8 +157,8 @@ impl Process {
         }
     }
 
-    /// `e^(value rate length)` for each rate and value, and its two derivatives by the length: three
-    /// spans.
+    /// `e^(value rate length)` for each rate and value, and its two derivatives by the length:
+    /// three spans.
     ///
     /// # Panics
     /// When `out` is not of three spans.

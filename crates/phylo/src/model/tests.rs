@@ -80,7 +80,7 @@ fn wrong_names_say_what_is_wrong() {
         "GTR{}",
         "GTR+FU",
         "GTR+IU",
-        "DNA",
+        "DNAX",
         "DNA013000",
         "LG{1}",
     ] {
@@ -172,5 +172,38 @@ fn setting_parameters_keeps_the_model_valid() {
         assert!((process.frequencies.iter().sum::<f64>() - 1.0).abs() < 1e-12);
         model.set(parameter, -5.0);
         assert!(model.value(parameter) > 0.0, "{parameter:?}");
+    }
+}
+
+#[test]
+fn data_types_and_scalers_are_raxmls() {
+    let parse =
+        |text: &str| ModelName::parse(text, &mut |_| Err(std::io::ErrorKind::NotFound.into()));
+    assert_eq!(parse("DNA").unwrap(), parse("GTR+FC+G4m").unwrap());
+    assert_eq!(parse(" dna ").unwrap(), parse("GTR+F+G").unwrap());
+    for (text, hint) in [
+        ("PROT", "such as LG+G4"),
+        ("AA+G", "LG+G4"),
+        ("BIN", "only DNA and"),
+    ] {
+        let error = parse(text).unwrap_err().to_string();
+        assert!(error.contains(text.split('+').next().unwrap()), "{error}");
+        assert!(error.contains(hint), "{error}");
+    }
+    let scaler = |text: &str| parse(text).unwrap().scaler;
+    assert_eq!(scaler("GTR+G"), ScalerName::None);
+    assert_eq!(scaler("GTR+FC+G4m+B"), ScalerName::Fitted);
+    assert_eq!(scaler("JC+BO"), ScalerName::Fitted);
+    assert_eq!(scaler("LG+B{0.9}"), ScalerName::Given(0.9));
+    assert_eq!(scaler("LG+BU{1.25}+G"), ScalerName::Given(1.25));
+    for text in [
+        "JC+BU",
+        "JC+B{0}",
+        "JC+B{x}",
+        "JC+B+B{1}",
+        "JC+BX",
+        "JC+B{1}{2}",
+    ] {
+        assert!(parse(text).is_err(), "{text}");
     }
 }

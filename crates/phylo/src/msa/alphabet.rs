@@ -24,7 +24,7 @@ impl std::fmt::Display for Alphabet {
 }
 
 impl Alphabet {
-    /// How many states.
+    /// Number of states.
     #[must_use]
     pub fn states(self) -> usize {
         match self {

@@ -1,24 +1,27 @@
 //! Alignments: reading them, checking them, and compressing them to site patterns.
 //!
-//! Top-down: [`Alignment::parse`] takes a file's bytes in any of the formats; [`Alignment::check`]
-//! says what a user should know; [`Patterns`] is what the likelihood works on, made for one
-//! alphabet and one set of sites ([`partitions`]).
-//! Must stay true: parsers take any bytes, never panic, and use memory in proportion to them, not to
-//! the numbers that they hold.
+//! Top-down: [`Alignment::parse`] takes a file's bytes in any of the formats; [`Patterns`] is what
+//! the likelihood works on, made for one alphabet and one set of sites ([`partitions`]);
+//! [`Findings`] are what a user should know of an alignment that can be worked with.
+//! Must stay true: parsers take any bytes, never panic, and use memory in proportion to them, not
+//! to the numbers that they hold.
 
 mod alphabet;
 mod fasta;
+mod findings;
 mod nexus;
 pub mod partitions;
 mod patterns;
 mod phylip;
 
 pub use alphabet::Alphabet;
+pub use findings::{Findings, Warning, site_ranges};
 pub use patterns::Patterns;
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
-/// What is wrong with an alignment. Sites and lines are counted from 1.
+/// Errors of an alignment. Sites and lines are counted from 1.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MsaError {
@@ -32,7 +35,7 @@ pub enum MsaError {
         format: &'static str,
         /// The line.
         line: usize,
-        /// What is wrong there.
+        /// The reason.
         what: String,
     },
     /// Sequences of different lengths.
@@ -48,9 +51,9 @@ pub enum MsaError {
     /// Another number of taxa than the header says.
     #[error("{found} taxa are there, the header says {expected}")]
     TaxonCount {
-        /// How many there are.
+        /// Number found.
         found: usize,
-        /// How many there should be.
+        /// Number expected.
         expected: usize,
     },
     /// Two sequences with one name.
@@ -62,9 +65,9 @@ pub enum MsaError {
     /// Too few taxa.
     #[error("{found} taxa: a tree needs at least {min}")]
     TooFewTaxa {
-        /// How many there are.
+        /// Number found.
         found: usize,
-        /// How many are needed.
+        /// Number needed.
         min: usize,
     },
     /// More taxa or sites than this program counts.
@@ -72,16 +75,19 @@ pub enum MsaError {
     TooMany {
         /// Of what.
         what: &'static str,
-        /// How many there are.
+        /// Number found.
         found: usize,
-        /// How many there may be.
+        /// The limit.
         max: usize,
     },
     /// No columns.
     #[error("the alignment has no sites")]
     Empty,
     /// A character that the alphabet does not have.
-    #[error("`{taxon}`, site {site}: `{character}` is no {alphabet} character")]
+    #[error(
+        "`{taxon}`, site {site}: `{character}` is no {alphabet} character, \
+         the model is for {alphabet}"
+    )]
     IllegalCharacter {
         /// The sequence.
         taxon: String,
@@ -92,14 +98,20 @@ pub enum MsaError {
         /// DNA or protein.
         alphabet: Alphabet,
     },
-    /// A column of gaps.
-    #[error("site {site} has no character in any taxon ({count} such sites): remove them")]
-    GapColumn {
-        /// The first such site.
+    /// A dot whose meaning the format does not say.
+    #[error(
+        "`{taxon}`, site {site}: `.` is a gap to some programs and the first sequence's \
+         character to others; write `-` or the character"
+    )]
+    Dot {
+        /// The sequence.
+        taxon: String,
+        /// The site.
         site: usize,
-        /// How many there are.
-        count: usize,
     },
+    /// No column has a character.
+    #[error("no site has a character in any taxon: there is nothing to infer from")]
+    Undetermined,
 }
 
 /// The fewest taxa of an unrooted tree with an inner branch.
@@ -116,50 +128,23 @@ pub struct Alignment {
     rows: Vec<Vec<u8>>,
 }
 
-/// What a user should know of an alignment that can be worked with.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Warning {
-    /// Two taxa have the same sequence.
-    Identical {
-        /// The one.
-        first: String,
-        /// The other.
-        second: String,
-    },
-    /// A taxon has gaps only.
-    AllGaps {
-        /// The taxon.
-        taxon: String,
-    },
-}
-
-impl std::fmt::Display for Warning {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Identical { first, second } => {
-                write!(f, "`{first}` and `{second}` have identical sequences")
-            }
-            Self::AllGaps { taxon } => write!(f, "`{taxon}` has no character but gaps"),
-        }
-    }
-}
-
 impl Alignment {
     /// Reads PHYLIP (relaxed; sequential or interleaved), FASTA or a NEXUS data block: whichever it
     /// is.
     ///
     /// # Errors
-    /// [`MsaError`]: not in a format, unequal lengths, duplicate names, fewer than [`TAXA_MIN`] taxa.
+    /// [`MsaError`]: not in a format, unequal lengths, duplicate names, fewer than [`TAXA_MIN`]
+    /// taxa.
     pub fn parse(bytes: &[u8]) -> Result<Self, MsaError> {
         let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes);
+        let bytes = &*with_line_feeds(bytes);
         let start = bytes.trim_ascii_start();
         let (names, rows) = match start.first() {
-            Some(b'>') => fasta::parse(bytes)?,
+            Some(b'>') => without_dots(fasta::parse(bytes)?, Dots::Unclear)?,
             Some(b'#') if start.len() >= 6 && start[..6].eq_ignore_ascii_case(b"#NEXUS") => {
-                nexus::parse(bytes)?
+                without_dots(nexus::parse(bytes)?, Dots::Unclear)?
             }
-            Some(b'0'..=b'9') => phylip::parse(bytes)?,
+            Some(b'0'..=b'9') => without_dots(phylip::parse(bytes)?, Dots::Match)?,
             _ => return Err(MsaError::UnknownFormat),
         };
         Self::new(names, rows)
@@ -198,7 +183,7 @@ impl Alignment {
         &self.names
     }
 
-    /// How many columns there are.
+    /// Number of columns.
     #[must_use]
     pub fn sites(&self) -> usize {
         self.rows[0].len()
@@ -208,26 +193,6 @@ impl Alignment {
     #[must_use]
     pub fn row(&self, taxon: usize) -> &[u8] {
         &self.rows[taxon]
-    }
-
-    /// What a user should know: identical sequences, empty ones. Reads everything once.
-    #[must_use]
-    pub fn check(&self) -> Vec<Warning> {
-        let mut warnings = Vec::new();
-        let mut seen: HashMap<Vec<u8>, usize> = HashMap::new();
-        for (taxon, row) in self.rows.iter().enumerate() {
-            if row.iter().all(|c| matches!(c, b'-' | b'?' | b'.')) {
-                warnings.push(Warning::AllGaps {
-                    taxon: self.names[taxon].clone(),
-                });
-            } else if let Some(first) = seen.insert(row.to_ascii_uppercase(), taxon) {
-                warnings.push(Warning::Identical {
-                    first: self.names[first].clone(),
-                    second: self.names[taxon].clone(),
-                });
-            }
-        }
-        warnings
     }
 
     /// Writes it as relaxed PHYLIP, one line a taxon.
@@ -244,10 +209,61 @@ impl Alignment {
     }
 }
 
+/// The lines of an old Macintosh's file end with a carriage return alone.
+fn with_line_feeds(bytes: &[u8]) -> Cow<'_, [u8]> {
+    if bytes.contains(&b'\n') || !bytes.contains(&b'\r') {
+        return Cow::Borrowed(bytes);
+    }
+    let end = |&byte: &u8| if byte == b'\r' { b'\n' } else { byte };
+    Cow::Owned(bytes.iter().map(end).collect())
+}
+
+/// Meaning of `.` in a file whose first sequence has none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Dots {
+    /// The character of the first sequence: PHYLIP's definition.
+    Match,
+    /// A gap to some programs, the first sequence's character to others.
+    Unclear,
+}
+
+/// Replaces `.` by what it means. Where the first sequence has dots they are gaps, in all
+/// sequences: the first cannot refer to itself.
+fn without_dots((names, mut rows): Rows, dots: Dots) -> Result<Rows, MsaError> {
+    let Some((first, others)) = rows.split_first_mut() else {
+        return Ok((names, rows));
+    };
+    if first.contains(&b'.') {
+        let cells = first.iter_mut().chain(others.iter_mut().flatten());
+        cells
+            .filter(|cell| **cell == b'.')
+            .for_each(|cell| *cell = b'-');
+        return Ok((names, rows));
+    }
+    for (row, name) in others.iter_mut().zip(&names[1..]) {
+        for (site, cell) in row
+            .iter_mut()
+            .enumerate()
+            .filter(|(_, cell)| **cell == b'.')
+        {
+            match first.get(site).filter(|_| dots == Dots::Match) {
+                Some(&same) => *cell = same,
+                None => {
+                    return Err(MsaError::Dot {
+                        taxon: shown(name),
+                        site: site + 1,
+                    });
+                }
+            }
+        }
+    }
+    Ok((names, rows))
+}
+
 /// Names and rows, as the formats' parsers give them.
 type Rows = (Vec<String>, Vec<Vec<u8>>);
 
-/// Whether there are as many taxa, and characters of each, as the file's header says; None where it
+/// Checks the numbers of taxa and characters against those of the file's header; None where it
 /// says nothing.
 fn check_declared(
     names: &[String],

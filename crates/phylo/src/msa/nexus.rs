@@ -1,7 +1,7 @@
 //! NEXUS: the matrix of a DATA or CHARACTERS block.
 //!
-//! Understood: DIMENSIONS NTAX NCHAR, FORMAT GAP MISSING MATCHCHAR INTERLEAVE, quoted names, comments
-//! in brackets. Other blocks and commands are passed over.
+//! Understood: DIMENSIONS NTAX NCHAR, FORMAT GAP MISSING MATCHCHAR INTERLEAVE, quoted names,
+//! comments in brackets. Other blocks and commands are passed over.
 //! Source: Maddison, Swofford, Maddison, "NEXUS: an extensible file format for systematic
 //! information", Systematic Biology 46 (1997), 590-621.
 

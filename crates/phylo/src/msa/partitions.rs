@@ -5,7 +5,8 @@
 //! HKY+F+I, codon3 = 503-900\3, 1001 - 1200
 //! ```
 //! A line: model, name, ranges (from 1, both ends included, `\3` every third; `/3` as well). Blank
-//! lines and lines that begin with `#` are passed over. RAxML's `DNA` stands for GTR.
+//! lines and lines that begin with `#` are passed over. The model is any that
+//! `ModelName::parse` takes, RAxML-NG's `DNA` among them.
 //! Must stay true: every site is in exactly one partition.
 
 use super::shown;
@@ -21,7 +22,7 @@ pub struct Partition {
     pub sites: Vec<u32>,
 }
 
-/// What is wrong with a partition file.
+/// Errors of a partition file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PartitionError {
@@ -30,7 +31,7 @@ pub enum PartitionError {
     Line {
         /// The line, from 1.
         line: usize,
-        /// What is wrong.
+        /// The reason.
         what: String,
     },
     /// A site that two partitions have.
@@ -48,7 +49,7 @@ pub enum PartitionError {
     Missing {
         /// The first such site, from 1.
         site: usize,
-        /// How many there are.
+        /// Number found.
         count: usize,
     },
     /// No lines.
@@ -135,13 +136,7 @@ fn split_head(head: &str) -> Option<(&str, &str)> {
         }
     }
     let comma = comma?;
-    let model = head[..comma].trim();
-    let model = if model.eq_ignore_ascii_case("DNA") {
-        "GTR"
-    } else {
-        model
-    };
-    Some((model, head[comma + 1..].trim()))
+    Some((head[..comma].trim(), head[comma + 1..].trim()))
 }
 
 fn parse_range(range: &str) -> Option<(usize, usize, usize)> {

@@ -1,5 +1,9 @@
 //! Site patterns: equal columns are kept once, with their number as weight.
 //!
+//! Columns in which no taxon has a character (gaps, `?`, `N`, `X` only) are left out, as RAxML-NG
+//! does: their likelihood is 1 on every tree. Where a partition has no others they are kept, so
+//! that every partition has a pattern.
+//!
 //! Must stay true: patterns are sorted, so that their order (and with it every sum over them) does
 //! not depend on the columns' order, and so that similar columns are neighbours and share work.
 
@@ -17,21 +21,28 @@ pub struct Patterns {
     of_site: Vec<u32>,
     /// For each of the sites its place in the alignment.
     sites: Vec<u32>,
+    /// Places in the alignment of the columns without a character.
+    undetermined: Vec<u32>,
 }
 
 impl Patterns {
     /// All of an alignment's sites.
     ///
     /// # Errors
-    /// As [`Patterns::of_sites`].
+    /// As [`Patterns::of_sites`]; [`MsaError::Undetermined`] where no site has a character.
     pub fn new(alignment: &Alignment, alphabet: Alphabet) -> Result<Self, MsaError> {
-        Self::of_sites(alignment, alphabet, (0..alignment.sites() as u32).collect())
+        let all = (0..alignment.sites() as u32).collect();
+        let patterns = Self::of_sites(alignment, alphabet, all)?;
+        match patterns.is_undetermined() {
+            true => Err(MsaError::Undetermined),
+            false => Ok(patterns),
+        }
     }
 
     /// Some of an alignment's sites, counted from 0.
     ///
     /// # Errors
-    /// [`MsaError::IllegalCharacter`], [`MsaError::GapColumn`], [`MsaError::Empty`].
+    /// [`MsaError::IllegalCharacter`], [`MsaError::Empty`].
     ///
     /// # Panics
     /// When a site is beyond the alignment.
@@ -67,22 +78,24 @@ impl Patterns {
             }
         }
         let column = |k: u32| &columns[k as usize * taxa..][..taxa];
-        let gap = |k: &u32| column(*k).iter().all(|&code| code == alphabet.unknown());
-        let mut gaps = (0..sites.len() as u32).filter(gap);
-        if let Some(first) = gaps.next() {
-            return Err(MsaError::GapColumn {
-                site: sites[first as usize] as usize + 1,
-                count: 1 + gaps.count(),
-            });
+        let has_character = |k: &u32| column(*k).iter().any(|&code| code != alphabet.unknown());
+        let all = 0..sites.len() as u32;
+        let (mut kept, left_out): (Vec<u32>, Vec<u32>) = all.clone().partition(has_character);
+        if kept.is_empty() {
+            kept = all.collect();
         }
-        let mut order: Vec<u32> = (0..sites.len() as u32).collect();
+        // From here on `k` counts what is kept.
+        let column = |k: u32| column(kept[k as usize]);
+        let mut order: Vec<u32> = (0..kept.len() as u32).collect();
         order.sort_unstable_by(|&a, &b| column(a).cmp(column(b)).then(a.cmp(&b)));
+        let places = |list: &[u32]| list.iter().map(|&k| sites[k as usize]).collect();
         let mut patterns = Self {
             alphabet,
             codes: vec![Vec::new(); taxa],
             weights: Vec::new(),
-            of_site: vec![0; sites.len()],
-            sites,
+            of_site: vec![0; kept.len()],
+            sites: places(&kept),
+            undetermined: places(&left_out),
         };
         let mut last: Option<u32> = None;
         for &k in &order {
@@ -100,9 +113,9 @@ impl Patterns {
         Ok(patterns)
     }
 
-    /// A bootstrap's alignment: as many sites as this one has, each drawn from this one's sites with
-    /// equal chances. Patterns that no draw hit are left out; the others keep their order. The k-th
-    /// draw stands at the place of this set's k-th site.
+    /// A bootstrap's alignment: as many sites as this one has, each drawn from this one's sites
+    /// with equal chances. Patterns that no draw hit are left out; the others keep their order. The
+    /// k-th draw stands at the place of this set's k-th site.
     ///
     /// Source: Felsenstein, "Confidence limits on phylogenies: an approach using the bootstrap",
     /// Evolution 39 (1985), 783-791.
@@ -134,6 +147,7 @@ impl Patterns {
             weights: kept.iter().map(|&pattern| drawn[pattern]).collect(),
             of_site,
             sites: self.sites.clone(),
+            undetermined: self.undetermined.clone(),
         }
     }
 
@@ -143,13 +157,13 @@ impl Patterns {
         self.alphabet
     }
 
-    /// How many taxa.
+    /// Number of taxa.
     #[must_use]
     pub fn taxa(&self) -> usize {
         self.codes.len()
     }
 
-    /// How many patterns.
+    /// Number of patterns.
     #[must_use]
     pub fn len(&self) -> usize {
         self.weights.len()
@@ -167,19 +181,43 @@ impl Patterns {
         &self.codes[taxon]
     }
 
-    /// How many sites each pattern stands for.
+    /// Number of sites that each pattern stands for.
     #[must_use]
     pub fn weights(&self) -> &[u32] {
         &self.weights
     }
 
-    /// How many sites there are.
+    /// Number of sites that the patterns stand for.
     #[must_use]
     pub fn sites(&self) -> usize {
         self.weights().iter().map(|&weight| weight as usize).sum()
     }
 
-    /// For each site of this set its place in the alignment (from 0) and its pattern.
+    /// Places in the alignment (from 0) of the columns in which no taxon has a character. They are
+    /// in no pattern, unless there are no others ([`Patterns::is_undetermined`]).
+    #[must_use]
+    pub fn undetermined_sites(&self) -> &[u32] {
+        &self.undetermined
+    }
+
+    /// True where no site has a character: one pattern that every tree gives the likelihood 1.
+    #[must_use]
+    pub fn is_undetermined(&self) -> bool {
+        self.undetermined == self.sites
+    }
+
+    /// Places in the alignment (from 0) of all columns that the set was made of, in ascending
+    /// order.
+    #[must_use]
+    pub fn alignment_sites(&self) -> Vec<u32> {
+        let mut all = [&self.sites[..], &self.undetermined].concat();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// For each site of this set its place in the alignment (from 0) and its pattern. Columns
+    /// without a character are not among them, unless there are no others.
     pub fn site_patterns(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         self.sites
             .iter()

@@ -1,11 +1,13 @@
-//! Relaxed PHYLIP: `taxa sites`, then names and sequences with blanks between, either taxon by taxon
-//! over any number of lines (sequential) or all taxa in blocks (interleaved).
+//! Relaxed PHYLIP: `taxa sites`, then names and sequences with blanks between, either taxon by
+//! taxon over any number of lines (sequential) or all taxa in blocks (interleaved).
 //!
 //! Nothing in a file says which it is: it is read as sequential; where that does not come out even,
-//! as interleaved; where neither does, the error is the one of the reading that got further.
+//! as interleaved; then both again as strict PHYLIP, where a name has ten columns and may hold
+//! blanks. Where nothing does, the error is the one of the relaxed reading that got further.
 //! Source: the format's description with PHYLIP 3.6; RAxML's manual for "relaxed".
 
 use super::{MsaError, Rows, SITES_MAX, TAXA_MAX, check_declared, is_sequence, name, shown};
+use std::borrow::Cow;
 
 pub(super) fn parse(bytes: &[u8]) -> Result<Rows, MsaError> {
     let mut lines = Lines {
@@ -29,16 +31,23 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Rows, MsaError> {
     };
     let taxa = number(TAXA_MAX).ok_or_else(bad_head)?;
     let sites = number(SITES_MAX).ok_or_else(bad_head)?;
-    if words.next().is_some() {
+    // PHYLIP's options: what they say is seen from the lines.
+    let option = |word: &[u8]| word.eq_ignore_ascii_case(b"I") || word.eq_ignore_ascii_case(b"S");
+    if words.any(|word| !option(word)) {
         return Err(bad_head());
     }
-    let sequential = match sequential(lines, taxa, sites) {
+    let sequential = match sequential(lines, taxa, sites, first_word) {
         Ok(rows) => return Ok(rows),
         Err(error) => error,
     };
-    match interleaved(lines, taxa, sites) {
+    let strictly = || {
+        let sequential = self::sequential(lines, taxa, sites, first_columns).ok();
+        sequential.or_else(|| interleaved(lines, taxa, sites, first_columns).ok())
+    };
+    match interleaved(lines, taxa, sites, first_word).or_else(|error| strictly().ok_or(error)) {
         Ok(rows) => Ok(rows),
-        // The plainer reading explains itself better, unless it ran into what may be the next taxon.
+        // The plainer reading explains itself better, unless it ran into what may be the next
+        // taxon.
         Err(other) => Err(match sequential {
             MsaError::Format { .. } => other,
             MsaError::Length {
@@ -49,7 +58,12 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Rows, MsaError> {
     }
 }
 
-fn sequential(mut lines: Lines<'_>, taxa: usize, sites: usize) -> Result<Rows, MsaError> {
+fn sequential(
+    mut lines: Lines<'_>,
+    taxa: usize,
+    sites: usize,
+    head: Head,
+) -> Result<Rows, MsaError> {
     let (mut names, mut rows) = (Vec::new(), Vec::new());
     while names.len() < taxa {
         let Some(line) = lines.next_filled() else {
@@ -58,8 +72,8 @@ fn sequential(mut lines: Lines<'_>, taxa: usize, sites: usize) -> Result<Rows, M
                 expected: taxa,
             });
         };
-        let (word, rest) = first_word(line);
-        let taxon = name(word);
+        let (word, rest) = head(line);
+        let taxon = name(&word);
         let mut row = Vec::new();
         append(&mut row, rest, lines.number)?;
         while row.len() < sites {
@@ -85,13 +99,18 @@ fn sequential(mut lines: Lines<'_>, taxa: usize, sites: usize) -> Result<Rows, M
     }
 }
 
-fn interleaved(mut lines: Lines<'_>, taxa: usize, sites: usize) -> Result<Rows, MsaError> {
+fn interleaved(
+    mut lines: Lines<'_>,
+    taxa: usize,
+    sites: usize,
+    head: Head,
+) -> Result<Rows, MsaError> {
     let (mut names, mut rows) = (Vec::new(), Vec::<Vec<u8>>::new());
     let mut next = 0;
     while let Some(line) = lines.next_filled() {
         if names.len() < taxa {
-            let (word, rest) = first_word(line);
-            names.push(name(word));
+            let (word, rest) = head(line);
+            names.push(name(&word));
             rows.push(Vec::new());
             let row = rows.len() - 1;
             append(&mut rows[row], rest, lines.number)?;
@@ -99,9 +118,9 @@ fn interleaved(mut lines: Lines<'_>, taxa: usize, sites: usize) -> Result<Rows, 
         }
         let row = next;
         let mut rest = line;
-        let (word, more) = first_word(line);
+        let (word, more) = head(line);
         // Some programs repeat the names.
-        if word == names[row].as_bytes() && !more.is_empty() {
+        if *word == *names[row].as_bytes() && !more.is_empty() {
             rest = more;
         }
         append(&mut rows[row], rest, lines.number)?;
@@ -146,13 +165,30 @@ impl<'a> Lines<'a> {
     }
 }
 
-fn first_word(line: &[u8]) -> (&[u8], &[u8]) {
+/// Cuts a line into its taxon's name and characters.
+type Head = for<'l> fn(&'l [u8]) -> (Cow<'l, [u8]>, &'l [u8]);
+
+/// Relaxed: the name ends at a blank.
+fn first_word(line: &[u8]) -> (Cow<'_, [u8]>, &[u8]) {
     let end = line
         .iter()
         .position(u8::is_ascii_whitespace)
         .unwrap_or(line.len());
-    line.split_at(end)
+    let (word, rest) = line.split_at(end);
+    (Cow::Borrowed(word), rest)
 }
+
+/// Strict: the name is the first ten columns. Blanks in it become `_`, as Newick has it.
+fn first_columns(line: &[u8]) -> (Cow<'_, [u8]>, &[u8]) {
+    let (name, rest) = line.split_at(line.len().min(NAME_COLUMNS));
+    let mut name = name.trim_ascii().to_vec();
+    let blanks = name.iter_mut().filter(|byte| byte.is_ascii_whitespace());
+    blanks.for_each(|byte| *byte = b'_');
+    (Cow::Owned(name), rest)
+}
+
+/// Columns of a name in strict PHYLIP.
+const NAME_COLUMNS: usize = 10;
 
 fn append(row: &mut Vec<u8>, text: &[u8], line: usize) -> Result<(), MsaError> {
     for &byte in text {

@@ -29,7 +29,8 @@ fn error(text: &str) -> String {
 fn all_formats_read_alike() {
     same("4 10\none ACGT-ACGTN\ntwo ACGTTACGTA\nthree_3 ACGTAACGRA\n4th ACTTTACG?A\n");
     same(
-        " 4  10 \r\n\r\none  ACGT-ACGTN\r\ntwo\tACGTT ACGTA\r\nthree_3 ACGTAACGRA\r\n4th ACTTTACG?A",
+        " 4  10 \r\n\r\none  ACGT-ACGTN\r\ntwo\tACGTT ACGTA\r\n\
+         three_3 ACGTAACGRA\r\n4th ACTTTACG?A",
     );
     // Sequential over several lines.
     same("4 10\none\nACGT-\nACGTN\ntwo ACGTT\nACGTA\nthree_3 ACGTAACG\nRA\n4th\nACTTTACG?A\n");
@@ -80,28 +81,57 @@ fn characters_are_checked_with_their_place() {
     let parse = |text: &str| Alignment::parse(text.as_bytes()).unwrap();
     let bad = parse(">a\nACGT\n>b\nACET\n>c\nACGT\n>d\nACGT\n");
     let error = Patterns::new(&bad, Alphabet::Dna).unwrap_err().to_string();
-    assert_eq!(error, "`b`, site 3: `E` is no DNA character");
+    assert_eq!(
+        error,
+        "`b`, site 3: `E` is no DNA character, the model is for DNA"
+    );
     assert!(Patterns::new(&bad, Alphabet::Protein).is_ok());
-    let gaps = parse(">a\nA-GT\n>b\nANGT\n>c\nA?GT\n>d\nA-GT\n");
-    let error = Patterns::new(&gaps, Alphabet::Dna).unwrap_err().to_string();
+}
+
+#[test]
+fn columns_without_a_character_are_left_out() {
+    let parse = |text: &str| Alignment::parse(text.as_bytes()).unwrap();
+    let gaps = parse(">a\nA-GTX\n>b\nANGT-\n>c\nA?CTN\n>d\nA-GTo\n");
+    let patterns = Patterns::new(&gaps, Alphabet::Dna).unwrap();
+    assert_eq!(patterns.undetermined_sites(), [1, 4]);
+    assert_eq!((patterns.sites(), patterns.len()), (3, 3));
+    assert_eq!(patterns.alignment_sites(), [0, 1, 2, 3, 4]);
+    let places: Vec<usize> = patterns.site_patterns().map(|(site, _)| site).collect();
+    assert_eq!(places, [0, 2, 3]);
+    // To a protein an N is asparagine.
+    let proteins = Patterns::of_sites(&gaps, Alphabet::Protein, vec![1, 2]).unwrap();
+    assert!(proteins.undetermined_sites().is_empty());
+    // A partition of nothing else keeps a pattern; an alignment of nothing else is refused.
+    let only = Patterns::of_sites(&gaps, Alphabet::Dna, vec![1, 4]).unwrap();
+    assert!(only.is_undetermined() && only.len() == 1 && only.weights() == [2]);
+    assert_eq!(only.undetermined_sites(), [1, 4]);
+    let nothing = parse(">a\n-N\n>b\n--\n>c\n--\n>d\n??\n");
+    let error = Patterns::new(&nothing, Alphabet::Dna).unwrap_err();
     assert!(
-        error.starts_with("site 2 has no character in any taxon (1 such"),
+        error.to_string().contains("no site has a character"),
         "{error}"
     );
 }
 
 #[test]
-fn odd_sequences_are_warned_of() {
-    let text = ">a\nACGT\n>b\nACGA\n>c\nacgt\n>d\n----\n";
-    let warnings = Alignment::parse(text.as_bytes()).unwrap().check();
-    let texts: Vec<String> = warnings.iter().map(ToString::to_string).collect();
-    assert_eq!(
-        texts,
-        [
-            "`a` and `c` have identical sequences",
-            "`d` has no character but gaps"
-        ]
-    );
+fn each_kind_of_oddity_is_one_warning() {
+    let text = ">a\nAC-GT-\n>b\nAC-GA-\n>c\nacNgu-\n>d\n---NN?\n>e\nAC-GA-\n>f\nACNGA-\n";
+    let alignment = Alignment::parse(text.as_bytes()).unwrap();
+    let part = |sites| Patterns::of_sites(&alignment, Alphabet::Dna, sites).unwrap();
+    let expected = [
+        "columns without a character in any taxon: 2 of 6, left out: 3, 6",
+        "sequences without a character: 1, kept, may stand anywhere in a tree: `d`",
+        "sequences that repeat an earlier one: 3, kept: `c` (as `a`), `e` (as `b`), `f` (as `b`)",
+    ];
+    for parts in [
+        vec![part((0..6).collect())],
+        vec![part(vec![0, 1]), part(vec![2, 3]), part(vec![4, 5])],
+    ] {
+        let found = Findings::of(&alignment, &parts);
+        let warnings = found.warnings(&alignment);
+        let texts: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+        assert_eq!(texts, expected);
+    }
 }
 
 #[test]
@@ -159,7 +189,8 @@ fn every_code_means_its_states() {
 
 #[test]
 fn partition_files_as_raxml_has_them() {
-    let text = "# genes\nGTR+G, one = 1-4, 9\n\nHKY{1/2}+FU{0.1/0.2/0.3/0.4}, two=5-8\\2\nDNA,three=6-8/2,10\n";
+    let text = "# genes\nGTR+G, one = 1-4, 9\n\n\
+        HKY{1/2}+FU{0.1/0.2/0.3/0.4}, two=5-8\\2\nDNA,three=6-8/2,10\n";
     let found = parse_partitions(text, 10).unwrap();
     let view: Vec<_> = found
         .iter()
@@ -170,7 +201,7 @@ fn partition_files_as_raxml_has_them() {
         [
             ("GTR+G", "one", vec![0, 1, 2, 3, 8]),
             ("HKY{1/2}+FU{0.1/0.2/0.3/0.4}", "two", vec![4, 6]),
-            ("GTR", "three", vec![5, 7, 9]),
+            ("DNA", "three", vec![5, 7, 9]),
         ]
     );
     let error = |text: &str| parse_partitions(text, 10).unwrap_err();
@@ -246,4 +277,46 @@ fn a_resampled_set_has_the_sites_of_the_first_and_no_others() {
     }
     let again = |seed| all.resampled(&mut Random::new(seed)).weights().to_vec();
     assert_eq!(again(3), again(3));
+}
+
+#[test]
+fn files_of_all_ages_are_read() {
+    // Lines that end with a carriage return alone; PHYLIP's options; blanks around.
+    same("4 10\rone ACGT-ACGTN\rtwo ACGTTACGTA\rthree_3 ACGTAACGRA\r4th ACTTTACG?A\r");
+    same(">one\rACGT-ACGTN\r>two\rACGTTACGTA\r>three_3\rACGTAACGRA\r>4th\rACTTTACG?A");
+    same("4 10 I\none ACGT-\ntwo ACGTT\nthree_3 ACGTA\n4th ACTTT\n\nACGTN\nACGTA\nACGRA\nACG?A\n");
+    same(
+        "\n\t4\t10\t\n\n one\tACGT-\tACGTN \t\n two\tACGTTACGTA\n\n three_3 ACGTAACGRA\n\
+         4th ACTTTACG?A\n\n",
+    );
+    // Strict: names of ten columns, with nothing between them and the sequence.
+    same(
+        "4 10\none       ACGT-ACGTN\ntwo       ACGTTACGTA\n\
+         three 3   ACGTAACGRA\n4th       ACTTTACG?A\n",
+    );
+    let text = "4 6\nHomo sapieACGTAC\nPan trogloACGTAA\nGorilla   ACGTAG\nPongo pygmACG\nTAT\n";
+    let strict = Alignment::parse(text.as_bytes()).unwrap();
+    assert_eq!(
+        strict.names(),
+        ["Homo_sapie", "Pan_troglo", "Gorilla", "Pongo_pygm"]
+    );
+    assert_eq!(strict.row(3), b"ACGTAT");
+    let long = "x".repeat(5_000);
+    let text = format!(">{long}1 a comment\nAC\n>{long}2\nAC\n>c\nAC\n>d\nac");
+    let names = Alignment::parse(text.as_bytes()).unwrap();
+    assert_eq!(names.names()[1].len(), 5_001);
+}
+
+#[test]
+fn dots_are_what_their_format_says() {
+    // PHYLIP: the first sequence's character.
+    same("4 10\none ACGT-ACGTN\ntwo ....T....A\nthree_3 ....A...RA\n4th ..T.T...?A\n");
+    // In the first sequence it can only be a gap.
+    same(">one\nACGT.ACGTN\n>two\nACGTTACGTA\n>three_3\nACGTAACGRA\n>4th\nACTTTACG?A");
+    let text = ">a\nACGT\n>b\n.CGA\n>c\nACGT\n>d\nACGT";
+    let said = error(text);
+    assert!(
+        said.starts_with("`b`, site 1: `.` is a gap to some"),
+        "{said}"
+    );
 }

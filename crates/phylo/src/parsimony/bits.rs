@@ -70,8 +70,8 @@ impl Sites {
         self.parts.push(Run { states, blocks });
     }
 
-    /// What a pattern costs, where that is the same on every tree: at most one state stands at more
-    /// than one tip, and all others are known.
+    /// The cost of a pattern, where that is the same on every tree: at most one state stands at
+    /// more than one tip, and all others are known.
     fn fixed_cost(&self, patterns: &Patterns, pattern: usize) -> Option<u64> {
         if patterns.common_states(pattern) != 0 {
             return Some(0);
@@ -103,7 +103,7 @@ impl Sites {
         self.words
     }
 
-    /// What every tree costs.
+    /// The cost that every tree has.
     pub(super) fn always(&self) -> u64 {
         self.always
     }
@@ -128,8 +128,8 @@ impl Sites {
         changes
     }
 
-    /// How many changes a subtree with the sets `below` adds in a branch between `a` and `b`; any
-    /// number of at least `limit` where it is that many.
+    /// Number of changes that a subtree with the sets `below` adds in a branch between `a` and `b`;
+    /// any number of at least `limit` where it is that many.
     pub(super) fn insert(&self, a: &[u64], b: &[u64], below: &[u64], limit: u64) -> u64 {
         let (mut start, mut changes) = (0, 0);
         for part in &self.parts {

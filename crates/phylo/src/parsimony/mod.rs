@@ -1,9 +1,10 @@
 //! Parsimony: trees to start a search from.
 //!
-//! Top-down: [`parsimony_tree`] adds taxa in random order, each where it costs least, and then moves
-//! subtrees while that saves changes; [`score`] is the number of changes that a tree needs, and
-//! [`mean_length`] what that makes for a branch.
-//! Why here: a search from such a tree needs a third of the rounds that one from a random tree does.
+//! Top-down: [`parsimony_tree`] adds taxa in random order, each where it costs least, and then
+//! moves subtrees while that saves changes; [`score`] is the number of changes that a tree needs,
+//! and [`mean_length`] what that makes for a branch.
+//! Why here: a search from such a tree needs a third of the rounds that one from a random tree
+//! does.
 //! Must stay true: one seed, one tree, on every machine: all of it is whole numbers.
 //! Source: Fitch, Systematic Zoology 20 (1971), 406-416. The sets of a run of sites are bits of
 //! words, state by state, so that one operation serves many sites (`bits`).
@@ -11,11 +12,10 @@
 mod bits;
 mod moves;
 
-use crate::likelihood::LENGTH_MIN;
+use crate::constraint::Constraint;
 use crate::msa::Patterns;
 use crate::random::Random;
-use crate::search::Constraint;
-use crate::tree::{EdgeId, HalfId, LENGTH_DEFAULT, Tree};
+use crate::tree::{EdgeId, HalfId, LENGTH_DEFAULT, LENGTH_MIN, Tree};
 use bits::Sites;
 
 /// The fewest changes of state that explain an alignment on a tree.
@@ -32,9 +32,9 @@ pub fn score(tree: &Tree, parts: &[&Patterns]) -> u64 {
 /// The mean length of a branch, in changes a site, if a tree's branches had no more changes than it
 /// needs; from [`LENGTH_MIN`] to [`LENGTH_DEFAULT`].
 ///
-/// Lengths are fitted from here, from below: from lengths several times those that evolution had, the
-/// fit of a large tree may end on a top where inner nodes are all but independent of one another,
-/// hundreds of log-likelihoods below the best.
+/// Lengths are fitted from here, from below: from lengths several times those that evolution had,
+/// the fit of a large tree may end on a top where inner nodes are all but independent of one
+/// another, hundreds of log-likelihoods below the best.
 ///
 /// # Panics
 /// As [`score`].
@@ -203,7 +203,7 @@ impl<'a> Sets<'a> {
     }
 }
 
-/// How far a subtree is moved, in nodes.
+/// Radius of a subtree's moves, in nodes.
 pub const MOVE_RADIUS: usize = 20;
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! Moves of subtrees that save changes.
 
 use super::Sets;
-use crate::search::Constraint;
+use crate::constraint::Constraint;
 use crate::tree::{EdgeId, HalfId, Tree};
 
-/// Moves subtrees up to `radius` nodes away, each to where it costs least, until none saves anything.
+/// Moves subtrees up to `radius` nodes away, each to where it costs least, until none saves
+/// anything.
 pub(super) fn improve(
     tree: &mut Tree,
     sets: &mut Sets<'_>,
@@ -33,7 +34,7 @@ pub(super) fn improve(
     }
 }
 
-/// What a walk away from a pruned place needs, kept between walks.
+/// Scratch memory of a walk away from a pruned place, kept between walks.
 #[derive(Debug, Default)]
 struct Walk {
     /// For each depth the sets of the near side.
@@ -69,8 +70,8 @@ impl Walk {
         self.near.resize_with(radius + 1, || vec![0; sites.words()]);
         for (side, other) in [(sides[0], sides[1]), (sides[1], sides[0])] {
             self.near[0].copy_from_slice(sets.get(other));
-            // Branches to be visited: the near node's half-edge on it, the one by which the node was
-            // entered, and how deep; what is before the node stands one less deep.
+            // Branches to be visited: the near node's half-edge on it, the one by which the node
+            // was entered, and how deep; what is before the node stands one less deep.
             let mut path: Vec<(HalfId, HalfId, usize)> = Vec::new();
             let spread = |path: &mut Vec<_>, entry: HalfId, depth| {
                 if !tree.is_tip(entry) && depth < radius {

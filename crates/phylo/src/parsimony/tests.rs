@@ -67,7 +67,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn scores_are_those_of_fitchs_rule(taxa in 4_usize..40, sites in 1_usize..600, seed in 0_u64..1000) {
+    fn scores_are_those_of_fitchs_rule(
+        taxa in 4_usize..40, sites in 1_usize..600, seed in 0_u64..1000,
+    ) {
         let dna = patterns("GTR+G4", taxa, sites, seed);
         let protein = patterns("LG", taxa, sites.min(90), seed);
         let tree = random_tree(taxa, 0.1, &mut Random::new(seed + 1));

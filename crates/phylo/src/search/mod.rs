@@ -3,10 +3,11 @@
 //! Top-down: [`start_tree`] makes a tree to begin with, [`run`] improves it: lengths and parameters
 //! coarsely; fast rounds of subtree moves while they gain; parameters again; slow rounds, in which
 //! more of the places are looked at closely and near misses get a second chance; parameters to the
-//! end. A subtree is moved as soon as a better place is found for it. Before the end come escapes: moves
-//! that cost little are made near one another, and what comes of them is kept if it is better.
+//! end. A subtree is moved as soon as a better place is found for it. Before the end come
+//! perturbations: moves that cost little are made near one another, and what comes of them is kept
+//! if it is better.
 //!
-//! What makes it fast: places are scored with no change of the tree ([`Likelihood::score_insertions`]);
+//! Its speed: places are scored with no change of the tree ([`Likelihood::score_insertions`]);
 //! a walk stops where losses are above the last round's mean; only the best places get their three
 //! lengths fitted; and a subtree is tried again only after something near it changed.
 //! Must stay true: one state, one result, whatever the number of engines; running on from any
@@ -16,14 +17,14 @@
 //! Blagojevic, Nikolopoulos, Antonopoulos (2007) for rapid hill climbing and its cutoff; Kozlov and
 //! others, "RAxML-NG" (2019) for fast and slow rounds.
 
-mod constraint;
-mod escape;
 mod moves;
+mod perturbation;
 mod state;
 
-pub use constraint::Constraint;
+pub use crate::constraint::Constraint;
 pub use state::{Phase, State};
 
+use crate::constraint;
 use crate::likelihood::{Insertions, Likelihood, LikelihoodError};
 use crate::msa::Patterns;
 use crate::parsimony::{mean_length, parsimony_tree};
@@ -33,29 +34,30 @@ use crate::tree::{HalfId, LENGTH_DEFAULT, Tree, random_tree};
 use state::{Close, Exact};
 use std::ops::ControlFlow;
 
-/// How far subtrees are moved in fast rounds.
+/// Radius of subtree moves in fast rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Radius {
     /// As far as it gains.
     Auto,
-    /// So many nodes.
+    /// This number of nodes.
     Fixed(u32),
 }
 
-/// How a search goes about it.
+/// Options of a search.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// A round that gains less log-likelihood ends the search.
     pub epsilon: f64,
-    /// How far subtrees are moved in fast rounds.
+    /// Radius of subtree moves in fast rounds.
     pub radius: Radius,
     /// A walk stops where an insertion loses much more than the last round's insertions lost in the
     /// mean; a larger factor lets it go on for longer, and the search takes more time.
     pub cutoff: f64,
-    /// Whether to leave out the slow rounds.
+    /// Leaves out the slow rounds.
     pub fast_only: bool,
-    /// After how many failed escapes from the best tree, for each hundred taxa, a search ends.
-    pub escapes: u32,
+    /// After how many failed perturbations from the best tree, for each hundred taxa, a search
+    /// ends.
+    pub perturbations: u32,
     /// Splits that the tree must have. The tree that a search begins with must have them.
     pub constraint: Option<Constraint>,
 }
@@ -67,13 +69,13 @@ impl Default for Options {
             radius: Radius::Auto,
             cutoff: 1.0,
             fast_only: false,
-            escapes: ESCAPES,
+            perturbations: PERTURBATIONS,
             constraint: None,
         }
     }
 }
 
-/// Which tree a search begins with.
+/// Kind of starting tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Start {
     /// Stepwise addition by parsimony, in random order.
@@ -104,7 +106,7 @@ pub fn start_tree(
     tree
 }
 
-/// Who is told how far a search is, and may stop it.
+/// Observer of a search's progress, who may stop it.
 pub trait Watch {
     /// Called at least once a round, and every few prunings within one. What it is shown may be
     /// saved, and run on from.
@@ -160,18 +162,18 @@ impl<'a, R: Runner> Search<'a, R> {
         let inner = |half: &HalfId| half.index() < halves && !state.tree.is_tip(*half);
         let edges = state.tree.edges().count();
         let within = |close: &Close| inner(&close.half) && close.edge.index() < edges;
-        let seconds = |seconds: &[Option<Close>]| {
-            seconds.len() == halves && seconds.iter().flatten().all(within)
+        let sound = |runner_up: &[Option<Close>]| {
+            runner_up.len() == halves && runner_up.iter().flatten().all(within)
         };
         if state.quiet.len() != halves
             || state.tries.len() != halves
             || !state.order.iter().all(inner)
             || !state.close.iter().all(within)
-            || !seconds(&state.seconds)
+            || !sound(&state.runner_up)
             || !state
                 .best
                 .iter()
-                .all(|best| best.tree.taxa() == state.tree.taxa() && seconds(&best.seconds))
+                .all(|best| best.tree.taxa() == state.tree.taxa() && sound(&best.runner_up))
         {
             return wrong("branches that its tree does not have");
         }
@@ -240,7 +242,7 @@ impl<'a, R: Runner> Search<'a, R> {
                 };
                 self.fit(MIDDLE_EPSILON.max(self.options.epsilon), next)
             }
-            Phase::Escape => self.escape(),
+            Phase::Perturb => self.perturb(),
             Phase::Last => self.fit(self.options.epsilon, Phase::Done),
             Phase::Done => Ok(()),
         }
@@ -292,11 +294,11 @@ impl<'a, R: Runner> Search<'a, R> {
         state.close.clear();
         state.quiet.fill(false);
         state.tries.fill(0);
-        if phase == Phase::Escape {
+        if phase == Phase::Perturb {
             state.set_cutoff(self.options.cutoff * NARROW, state.lnl.0);
         }
         state.radius = match (phase, self.options.radius) {
-            (Phase::Slow | Phase::Escape, _) => SLOW_RADIUS,
+            (Phase::Slow | Phase::Perturb, _) => SLOW_RADIUS,
             (_, Radius::Fixed(radius)) => radius,
             (_, Radius::Auto) => FAST_RADIUS,
         };
@@ -349,16 +351,16 @@ impl<'a, R: Runner> Search<'a, R> {
                 state.quiet.fill(false);
                 state.order.clear();
             }
-            _ => self.enter(Phase::Escape),
+            _ => self.enter(Phase::Perturb),
         }
     }
 }
 
-/// How many mean losses a walk goes on for: in most rounds, and in those that go far.
+/// Mean losses that a walk goes on for: in most rounds, and in those that go far.
 const NARROW: f64 = 0.3;
 const WIDE: f64 = 3.0;
-/// Failed escapes for each hundred taxa.
-const ESCAPES: u32 = 80;
+/// Failed perturbations for each hundred taxa.
+const PERTURBATIONS: u32 = 80;
 /// Prunings between two calls of [`Watch::step`].
 const PRUNINGS: usize = 8;
 /// Gains below which lengths and parameters are left for now.
@@ -366,7 +368,7 @@ const FIRST_EPSILON: f64 = 10.0;
 const MIDDLE_EPSILON: f64 = 1.0;
 /// Gain below which fast rounds end.
 const FAST_EPSILON: f64 = 0.5;
-/// What the last rounds over all lengths gain at least.
+/// Least gain of the last rounds over all lengths.
 const LAST_EPSILON: f64 = 1e-3;
 const LENGTH_ROUNDS: usize = 2;
 const PASSES_MAX: u32 = 32;

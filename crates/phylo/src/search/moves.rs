@@ -40,7 +40,7 @@ impl<R: Runner> Search<'_, R> {
         self.found = found;
         let best = refined.iter().max_by(|a, b| a.lnl.total_cmp(&b.lnl));
         let Some(&best) = best else {
-            self.state.seconds[half.index()] = None;
+            self.state.runner_up[half.index()] = None;
             return Ok(());
         };
         if best.lnl > lnl + GAIN_MIN {
@@ -51,7 +51,7 @@ impl<R: Runner> Search<'_, R> {
             edge: place.edge,
             lnl: Exact(lnl),
         };
-        self.state.seconds[half.index()] = Some(close(&best, lnl - best.lnl));
+        self.state.runner_up[half.index()] = Some(close(&best, lnl - best.lnl));
         if slow {
             // All of them: with more lengths fitted, another than the best may turn out to gain.
             for place in refined.iter().filter(|near| near.lnl > lnl - CLOSE_MARGIN) {
@@ -117,7 +117,7 @@ impl<R: Runner> Search<'_, R> {
         Ok(())
     }
 
-    /// Whether the subtree behind `half` can go, and may go, into a branch.
+    /// True where the subtree behind `half` can go, and may go, into a branch.
     pub(super) fn is_possible(&self, half: HalfId, edge: EdgeId) -> bool {
         let tree = self.likelihood.tree();
         let [a, b] = tree.others(half);
@@ -142,7 +142,7 @@ impl<R: Runner> Search<'_, R> {
     pub(super) fn wake(&mut self, half: HalfId) {
         let tree = self.likelihood.tree();
         let wake = match self.state.phase {
-            Phase::Escape => WAKE_RADIUS_ESCAPE,
+            Phase::Perturb => WAKE_RADIUS_PERTURB,
             _ => WAKE_RADIUS,
         };
         for edge in around(tree, half, wake) {
@@ -169,7 +169,7 @@ pub(super) fn around(tree: &Tree, half: HalfId, radius: usize) -> Vec<EdgeId> {
     edges
 }
 
-/// Whether a branch is within the subtree behind a half-edge.
+/// True where a branch is within the subtree behind a half-edge.
 fn within(tree: &Tree, half: HalfId, edge: EdgeId) -> bool {
     let mut path = vec![half];
     while let Some(half) = path.pop() {
@@ -188,19 +188,19 @@ fn within(tree: &Tree, half: HalfId, edge: EdgeId) -> bool {
 
 /// The least gain for which a subtree is moved.
 const GAIN_MIN: f64 = 1e-3;
-/// How far below the present log-likelihood an insertion may score to be looked at closely, and how
+/// Margin below the present log-likelihood within which an insertion is looked at closely, and how
 /// many are.
 const FAST_MARGIN: f64 = 10.0;
 const SLOW_MARGIN: f64 = 30.0;
 const FAST_PLACES: usize = 2;
 const SLOW_PLACES: usize = 6;
-/// Moves that lose less get a second chance at the end of the round, as many as there are taxa or so.
-/// What an insertion gains when lengths around it are fitted, too, is seldom more than this.
+/// Moves that lose less get a second chance at the end of the round, as many as there are taxa or
+/// so. Margin within which lengths around an insertion are fitted, too: that seldom gains more.
 const CLOSE_MARGIN: f64 = 4.0;
 const CLOSE_MIN: usize = 20;
 const CLOSE_RADIUS: usize = 2;
 const CLOSE_ROUNDS: usize = 2;
-/// How far a change is felt.
+/// Radius in which a change has subtrees tried again, in nodes.
 const WAKE_RADIUS: usize = 5;
-/// The same in an escape, which is to stay small.
-const WAKE_RADIUS_ESCAPE: usize = 2;
+/// The same in a perturbation, which is to stay small.
+const WAKE_RADIUS_PERTURB: usize = 2;

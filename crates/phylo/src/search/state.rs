@@ -1,12 +1,14 @@
-//! Where a search is: all that is needed to go on as if it had never stopped.
+//! State of a search: all that is needed to go on as if it had never stopped.
 //!
 //! Must stay true: running on from a saved state gives the same doubles as running through; so
 //! everything that a later step depends on is here, floating-point numbers by their bits.
+//! Saved under the names of version 2 of the checkpoint's format: a perturbation is `Escape` there,
+//! a runner-up one of `seconds`.
 
 use crate::random::Random;
 use crate::tree::{EdgeId, HalfId, Tree};
 
-/// What a search does at present.
+/// Phase of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum Phase {
@@ -19,14 +21,15 @@ pub enum Phase {
     /// Subtree moves, looked at closely.
     Slow,
     /// Away from the best tree by moves that cost little, and up again: is there a better one?
-    Escape,
+    #[serde(rename = "Escape")]
+    Perturb,
     /// Lengths and parameters to the end.
     Last,
     /// Nothing: it is over.
     Done,
 }
 
-/// Where a search is.
+/// State of a search, to be saved and run on from.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct State {
     pub(super) tree: Tree,
@@ -34,38 +37,39 @@ pub struct State {
     pub(super) models: Vec<Vec<Exact>>,
     pub(super) lnl: Exact,
     pub(super) phase: Phase,
-    /// Which pass or round of the phase.
+    /// Number of the pass or round within the phase.
     pub(super) round: u32,
     /// The log-likelihood when the round began.
     pub(super) round_lnl: Exact,
-    /// How far subtrees go at present.
+    /// Present radius of subtree moves.
     pub(super) radius: u32,
     /// The half-edges whose subtrees this round moves, and how many are done.
     pub(super) order: Vec<HalfId>,
     pub(super) at: usize,
     /// For each half-edge whether its subtree was tried since anything near it changed.
     pub(super) quiet: Vec<bool>,
-    /// What an insertion costs at most for the walk to go on beyond it, and what the next round's
+    /// Largest loss of an insertion beyond which a walk goes on, and what the next round's
     /// will be made of: the sum and the number of losses.
     pub(super) cutoff: Exact,
     pub(super) losses: (Exact, u64),
     /// Moves that nearly gained something.
     pub(super) close: Vec<Close>,
     /// For each half-edge the best move of its subtree that was found to gain nothing.
-    pub(super) seconds: Vec<Option<Close>>,
-    /// The best that there was before an escape.
+    #[serde(rename = "seconds")]
+    pub(super) runner_up: Vec<Option<Close>>,
+    /// The best that there was before a perturbation.
     pub(super) best: Option<Best>,
-    /// Escapes that came to nothing, in a row; and for each half-edge those of them that began with its
-    /// subtree.
+    /// Perturbations that came to nothing, in a row; and for each half-edge those of them that
+    /// began with its subtree.
     pub(super) failures: u32,
     pub(super) tries: Vec<u32>,
-    /// How many moves were made.
+    /// Number of moves made.
     pub(super) moves: u64,
     pub(super) random: Random,
 }
 
-/// A move that nearly gained something, and the log-likelihood that it gave (in [`State::close`]) or
-/// what it lost (in [`State::seconds`]).
+/// A move that nearly gained something, and the log-likelihood that it gave (in [`State::close`])
+/// or what it lost (in [`State::runner_up`]).
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub(super) struct Close {
     pub(super) half: HalfId,
@@ -73,12 +77,13 @@ pub(super) struct Close {
     pub(super) lnl: Exact,
 }
 
-/// What to come back to from an escape that came to nothing.
+/// The tree to come back to from a perturbation that came to nothing.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub(super) struct Best {
     pub(super) tree: Tree,
     pub(super) lnl: Exact,
-    pub(super) seconds: Vec<Option<Close>>,
+    #[serde(rename = "seconds")]
+    pub(super) runner_up: Vec<Option<Close>>,
 }
 
 /// A double that is saved by its bits.
@@ -119,7 +124,7 @@ impl State {
             cutoff: Exact(0.0),
             losses: (Exact(0.0), 0),
             close: Vec::new(),
-            seconds: vec![None; halves],
+            runner_up: vec![None; halves],
             best: None,
             failures: 0,
             tries: vec![0; halves],
@@ -151,31 +156,31 @@ impl State {
         self.best.as_ref().map_or(self.lnl, |best| best.lnl).0
     }
 
-    /// What the search does at present.
+    /// The phase.
     #[must_use]
     pub fn phase(&self) -> Phase {
         self.phase
     }
 
-    /// Whether it is over.
+    /// True once the search is over.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.phase == Phase::Done
     }
 
-    /// Which round of its phase, from 0.
+    /// Number of the round within the phase, from 0.
     #[must_use]
     pub fn round(&self) -> u32 {
         self.round
     }
 
-    /// How far subtrees go at present, in nodes.
+    /// Present radius of subtree moves, in nodes.
     #[must_use]
     pub fn radius(&self) -> u32 {
         self.radius
     }
 
-    /// How much of the round is over, from 0 to 1.
+    /// Share of the round that is over, from 0 to 1.
     #[must_use]
     pub fn share(&self) -> f64 {
         if self.order.is_empty() {
@@ -185,7 +190,7 @@ impl State {
         }
     }
 
-    /// How many moves were made.
+    /// Number of moves made.
     #[must_use]
     pub fn moves(&self) -> u64 {
         self.moves

@@ -271,3 +271,14 @@ fn a_constrained_search_keeps_its_splits() {
         assert!(kept.moves() > 0 && kept.lnl() < free.lnl());
     }
 }
+
+#[test]
+fn a_saved_state_has_the_names_that_its_version_began_with() {
+    let tree = random_tree(5, 0.1, &mut Random::new(1));
+    let mut state = State::new(tree, 1);
+    state.phase = Phase::Perturb;
+    let saved = serde_json::to_value(&state).unwrap();
+    assert_eq!(saved["phase"], "Escape");
+    assert!(saved["seconds"].is_array() && saved.get("runner_up").is_none());
+    assert_eq!(serde_json::from_value::<State>(saved).unwrap(), state);
+}

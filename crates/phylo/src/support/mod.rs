@@ -1,9 +1,9 @@
 //! Support of a tree's branches by replicates: how often they came out again.
 //!
 //! Felsenstein's support of a branch is the share of the replicates that have its split. The
-//! transfer bootstrap asks instead how many taxa one would have to move, at least, to turn a split of
-//! the replicate into it: with p taxa on the branch's smaller side it is at most p - 1 (a tip's split
-//! is always there), and the support is 1 minus the mean of that share. It is never below
+//! transfer bootstrap asks instead how many taxa one would have to move, at least, to turn a split
+//! of the replicate into it: with p taxa on the branch's smaller side it is at most p - 1 (a tip's
+//! split is always there), and the support is 1 minus the mean of that share. It is never below
 //! Felsenstein's, and it does not fall to 0 because one taxon of a large clade roams.
 //!
 //! Must stay true: counts are whole numbers, so a sum over replicates is the same in any order.
@@ -17,7 +17,7 @@ use crate::splits::{self, CompareError, Split, Taxa};
 use sidecore_offload::OffloadError;
 use std::collections::HashSet;
 
-/// What keeps support from being computed.
+/// Errors that keep support from being computed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SupportError {
@@ -57,7 +57,7 @@ struct Branch {
     light: usize,
 }
 
-/// What replicates say, summed: for each branch one number, how far it is from being supported.
+/// Sums over replicates: for each branch one number, its distance from being supported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tally {
     kind: Kind,
@@ -101,7 +101,7 @@ impl<'t> Reference<'t> {
         })
     }
 
-    /// How many inner branches it has; the two at a root of two count both.
+    /// Number of inner branches; the two at a root of two count both.
     #[must_use]
     pub fn branches(&self) -> usize {
         self.branches.len()
@@ -117,7 +117,7 @@ impl<'t> Reference<'t> {
         }
     }
 
-    /// What one replicate says. Time: in proportion to the taxa for `Fbp`, to the taxa times the
+    /// The tally of one replicate. Time: in proportion to the taxa for `Fbp`, to the taxa times the
     /// branches that it does not have for `Tbe`.
     ///
     /// # Errors
@@ -143,7 +143,7 @@ impl<'t> Reference<'t> {
         })
     }
 
-    /// What all of these say, `runner` spreading them. Blocks.
+    /// The tally of all of these, spread by `runner`. Blocks.
     ///
     /// # Errors
     /// [`SupportError`].
@@ -192,8 +192,8 @@ impl<'t> Reference<'t> {
         pairs.map(value).collect()
     }
 
-    /// The tree with the supports as labels of its inner nodes: whole per cent for `Fbp`, from 0 to 1
-    /// with six digits for `Tbe`. Labels that were there go.
+    /// The tree with the supports as labels of its inner nodes: whole per cent for `Fbp`, from 0 to
+    /// 1 with six digits for `Tbe`. Labels that were there go.
     #[must_use]
     pub fn labelled(&self, tally: &Tally) -> Newick {
         let mut tree = self.tree.clone();

@@ -1,9 +1,9 @@
 //! Unrooted binary trees.
 //!
 //! An arena of half-edges: a tip has one, an inner node three in a ring; each looks across its
-//! branch to its [`Tree::back`]. Tips are `0..taxa` and so are their half-edges; inner node `k` (from
-//! 0) has the half-edges `taxa + 3k ..`. Branches have numbers of their own, which stay with what
-//! they join when a tree is edited.
+//! branch to its [`Tree::back`]. Tips are `0..taxa` and so are their half-edges; inner node `k`
+//! (from 0) has the half-edges `taxa + 3k ..`. Branches have numbers of their own, which stay with
+//! what they join when a tree is edited.
 //! Must stay true: `back(back(h)) == h` for every half-edge that is joined.
 
 mod edit;
@@ -18,7 +18,7 @@ pub use traverse::Walk;
 use crate::newick::{Newick, write_label};
 use std::collections::HashMap;
 
-/// What keeps a tree from being used.
+/// Errors that keep a tree from being used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TreeError {
@@ -39,19 +39,19 @@ pub enum TreeError {
     Missing {
         /// The first such taxon.
         label: String,
-        /// How many there are.
+        /// Number found.
         count: usize,
     },
     /// A node with more than three neighbours.
     #[error("a node of the tree has {neighbours} neighbours, 3 are needed: resolve it first")]
     NotBinary {
-        /// How many.
+        /// The number.
         neighbours: usize,
     },
     /// Too small.
     #[error("a tree of {taxa} taxa has no inner node: at least 3 are needed")]
     TooSmall {
-        /// How many.
+        /// The number.
         taxa: usize,
     },
 }
@@ -295,19 +295,19 @@ impl Tree {
         text
     }
 
-    /// How many tips.
+    /// Number of tips.
     #[must_use]
     pub fn taxa(&self) -> usize {
         self.taxa
     }
 
-    /// How many half-edges.
+    /// Number of half-edges.
     #[must_use]
     pub fn halves(&self) -> usize {
         self.back.len()
     }
 
-    /// How many half-edges inner nodes have.
+    /// Number of half-edges of inner nodes.
     #[must_use]
     pub fn inner_halves(&self) -> usize {
         self.back.len() - self.taxa
@@ -353,7 +353,7 @@ impl Tree {
         self.edge[half.index()]
     }
 
-    /// Whether it is a tip's.
+    /// True of a tip's half-edge.
     #[must_use]
     pub fn is_tip(&self, half: HalfId) -> bool {
         half.index() < self.taxa
@@ -409,6 +409,10 @@ fn short(label: &str) -> String {
         .collect()
 }
 
+/// The shortest branch, in expected substitutions a site: RAxML-NG's and IQ-TREE's.
+pub const LENGTH_MIN: f64 = 1e-6;
+/// The longest branch.
+pub const LENGTH_MAX: f64 = 100.0;
 /// The length of a branch that has none in its file: RAxML's.
 pub const LENGTH_DEFAULT: f64 = 0.1;
 

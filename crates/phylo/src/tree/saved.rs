@@ -84,7 +84,7 @@ impl TryFrom<Saved> for Tree {
 }
 
 impl Tree {
-    /// How many branches the first taxon's is connected to, cycles and all.
+    /// Number of branches that the first taxon's is connected to, cycles and all.
     fn edges_depth_first_checked(&self) -> usize {
         let mut seen = vec![false; self.end.len()];
         let mut path = vec![HalfId(0)];

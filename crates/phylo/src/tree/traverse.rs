@@ -15,8 +15,8 @@ impl Tree {
         walk.order
     }
 
-    /// As [`Tree::post_order`]; [`Walk::order`] has the answer. Allocates nothing once `walk` has been
-    /// over a tree of this size.
+    /// As [`Tree::post_order`]; [`Walk::order`] has the answer. Allocates nothing once `walk` has
+    /// been over a tree of this size.
     pub fn walk(&self, half: HalfId, mut enter: impl FnMut(HalfId) -> bool, walk: &mut Walk) {
         walk.clear();
         if !self.is_tip(half) && enter(half) {
@@ -71,8 +71,8 @@ impl Tree {
         edges
     }
 
-    /// As [`Tree::edges_depth_first`], into a list that it empties first. Allocates nothing once both
-    /// have been over a tree of this size.
+    /// As [`Tree::edges_depth_first`], into a list that it empties first. Allocates nothing once
+    /// both have been over a tree of this size.
     pub fn edges_depth_first_into(&self, walk: &mut Walk, edges: &mut Vec<EdgeId>) {
         edges.clear();
         let path = &mut walk.path;
@@ -88,7 +88,7 @@ impl Tree {
     }
 }
 
-/// What walks over a tree need, kept so that they allocate nothing.
+/// Scratch memory of walks over a tree, kept so that they allocate nothing.
 #[derive(Debug, Default)]
 pub struct Walk {
     order: Vec<HalfId>,

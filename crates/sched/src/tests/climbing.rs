@@ -1,4 +1,4 @@
-//! How many tasks are kept live: found where more is better, left alone where more is worse.
+//! Number of live tasks: raised where more is better, left alone where more is worse.
 
 use crate::climb::{Climb, LIVE_PER_ENGINE_MAX};
 

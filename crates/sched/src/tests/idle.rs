@@ -1,16 +1,17 @@
 //! A seeded simulation of random task mixes on random machines: no engine is left idle while a task
 //! that could use it waits longer than the policy's hysteresis.
 //!
-//! What is promised, and by whom:
+//! The promises, and the policies that make them:
 //! - *Waiting.* While an off-load waits for an engine, none is idle. All policies, the static ones
-//!   too, at every moment: hysteresis 0. A policy breaks it by keeping work on the host that engines
-//!   do faster; `Decision::Host` counts as waiting here, but for the bounded looks.
+//!   too, at every moment: hysteresis 0. A policy breaks it by keeping work on the host that
+//!   engines do faster; `Decision::Host` counts as waiting here, but for the bounded looks.
 //! - *Beginning.* While a task has not begun, as many are live as there are engines. EDTLP, MGPS
 //!   and `equi`; `hybrid(n)` promises one task for each group, and keeps that.
 //! - *Width.* While engines are spare, a loop that could use them gets them. `equi`: at its next
-//!   off-load all that are idle, shared with those that are ready on the host. MGPS: after three windows (three times as many off-loads as there are engines), where tasks
-//!   take half of the engines or fewer, but for the remainder of engines by tasks. EDTLP, `llp(n)`
-//!   and `hybrid(n)` promise no width but their own; `linux` promises only what it off-loads.
+//!   off-load all that are idle, shared with those that are ready on the host. MGPS: after three
+//!   windows (three times as many off-loads as there are engines), where tasks take half of the
+//!   engines or fewer, but for the remainder of engines by tasks. EDTLP, `llp(n)` and `hybrid(n)`
+//!   promise no width but their own; `linux` promises only what it off-loads.
 //!
 //! Replay one mix with `SIDECORE_SEED=N`.
 

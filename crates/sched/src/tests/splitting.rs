@@ -43,8 +43,8 @@ proptest! {
         prop_assert!(first >= even.floor() && first <= (even * FIRST_SHARE_MAX).ceil());
     }
 
-    /// Where the first engine's larger share can make up for the others' late start, it does, and
-    /// stays there.
+    /// The first engine's larger share makes up for the others' late start where it can, and stays
+    /// there.
     #[test]
     fn the_share_is_tuned_until_nobody_waits(
         units in 200u32..20_000, width in 2u32..9, part in 0.0..0.9f64, unit_ns in 1.0..1e5f64,

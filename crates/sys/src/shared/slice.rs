@@ -1,8 +1,8 @@
 //! A stretch of shared memory: an address and a length, and the ways to its bytes.
 //!
-//! Why here: what may be done to memory that others write to at any time is all in this file: racing
-//! copies, and words that are atomics. Must stay true: no reference to its plain bytes is made; every
-//! offset is checked against the length. Any thread.
+//! Why here: what may be done to memory that others write to at any time is all in this file:
+//! racing copies, and words that are atomics. Must stay true: no reference to its plain bytes is
+//! made; every offset is checked against the length. Any thread.
 
 use std::marker::PhantomData;
 use std::mem::{align_of, size_of};
@@ -22,7 +22,7 @@ unsafe impl Overlay for AtomicU32 {}
 // SAFETY: an atomic of the standard library.
 unsafe impl Overlay for AtomicU64 {}
 
-/// A stretch of memory that others may write to at any time.
+/// A range of memory that others may write to at any time.
 #[derive(Clone, Copy)]
 pub struct SharedSlice<'m> {
     pub(super) start: NonNull<u8>,
@@ -37,7 +37,7 @@ unsafe impl Send for SharedSlice<'_> {}
 unsafe impl Sync for SharedSlice<'_> {}
 
 impl<'m> SharedSlice<'m> {
-    /// No bytes.
+    /// The empty slice.
     pub const EMPTY: Self = Self {
         start: NonNull::dangling(),
         len: 0,
@@ -58,7 +58,7 @@ impl<'m> SharedSlice<'m> {
         }
     }
 
-    /// This process's own memory, to be read.
+    /// This process's own memory, read-only.
     #[must_use]
     pub fn from_ref(bytes: &'m [u8]) -> Self {
         Self {
@@ -76,21 +76,21 @@ impl<'m> SharedSlice<'m> {
         self.start.as_ptr()
     }
 
-    /// How many bytes.
+    /// Length in bytes.
     #[inline]
     #[must_use]
     pub fn len(self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// True if the length is 0.
     #[inline]
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.len == 0
     }
 
-    /// The address of the first byte, to look at its alignment.
+    /// Address of the first byte, for checks of its alignment.
     #[inline]
     #[must_use]
     pub fn address(self) -> usize {
@@ -106,7 +106,7 @@ impl<'m> SharedSlice<'m> {
         }
     }
 
-    /// The bytes of `range`, or `None` where it reaches past the end.
+    /// The bytes of `range`, or `None` if it reaches past the end.
     #[inline]
     #[must_use]
     pub fn range(self, range: Range<usize>) -> Option<Self> {
@@ -121,7 +121,7 @@ impl<'m> SharedSlice<'m> {
         })
     }
 
-    /// The same memory, not to be written through this.
+    /// A read-only view of the same memory.
     #[must_use]
     pub fn read_only(self) -> Self {
         Self {
@@ -130,7 +130,7 @@ impl<'m> SharedSlice<'m> {
         }
     }
 
-    /// Whether it may be written.
+    /// True if it may be written.
     #[must_use]
     pub fn is_writable(self) -> bool {
         self.writable
@@ -140,7 +140,7 @@ impl<'m> SharedSlice<'m> {
     /// new, or mixed.
     ///
     /// # Panics
-    /// Where the range reaches past the end.
+    /// If the range reaches past the end.
     #[inline]
     pub fn read_at(self, offset: usize, target: &mut [u8]) {
         let end = offset.checked_add(target.len());
@@ -163,7 +163,7 @@ impl<'m> SharedSlice<'m> {
     /// Copies `source` to byte `offset` on.
     ///
     /// # Panics
-    /// Where the range reaches past the end, or the memory is read-only.
+    /// If the range reaches past the end, or the memory is read-only.
     #[inline]
     pub fn write_at(self, offset: usize, source: &[u8]) {
         let end = offset.checked_add(source.len());
@@ -186,8 +186,8 @@ impl<'m> SharedSlice<'m> {
         }
     }
 
-    /// The value at byte `offset` as a type made of atomics, or `None` where it does not fit, is not
-    /// aligned, or the memory is read-only.
+    /// The value at byte `offset` as a type made of atomics, or `None` where it does not fit, is
+    /// not aligned, or the memory is read-only.
     #[inline]
     #[must_use]
     pub fn overlay<T: Overlay>(self, offset: usize) -> Option<&'m T> {
@@ -205,7 +205,7 @@ impl<'m> SharedSlice<'m> {
     /// the partner is whoever wrote it with Release.
     ///
     /// # Panics
-    /// Where it does not fit or is not aligned.
+    /// If the word does not fit or is not aligned.
     #[inline]
     #[must_use]
     pub fn load_u64(self, offset: usize) -> u64 {
@@ -250,9 +250,9 @@ pub(crate) unsafe fn copy_racing(from: *const u8, to: *mut u8, len: usize) {
     }
     let word = size_of::<u64>();
     let mut at = 0;
-    // SAFETY: offsets stay below `len` (loops' conditions); atomics of a byte need no alignment, the
-    // word loop runs only where both sides are aligned; relaxed, because order is made by the words
-    // that announce the bytes.
+    // SAFETY: offsets stay below `len` (loops' conditions); atomics of a byte need no alignment,
+    // the word loop runs only where both sides are aligned; relaxed, because order is made by the
+    // words that announce the bytes.
     unsafe {
         if (from.addr() | to.addr()).is_multiple_of(word) {
             while at + word <= len {
@@ -271,6 +271,6 @@ pub(crate) unsafe fn copy_racing(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// From how many bytes on the processor's string copy is faster than a loop of words.
+/// Size in bytes from which the processor's string copy is faster than a loop of words.
 #[cfg(target_arch = "x86_64")]
 const STRING_COPY_BYTES_MIN: usize = 128;

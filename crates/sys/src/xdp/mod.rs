@@ -1,9 +1,9 @@
 //! AF_XDP: frames of one queue of an interface, through memory that we share with the kernel.
 //!
 //! Four rings lead into one memory of chunks: *fill* (ours: chunks for frames to come), *receive*
-//! (theirs: chunks with frames), *transmit* (ours: chunks to send), *completion* (theirs: sent, ours
-//! again). Half of the chunks are for receiving, half for sending.
-//!
+//! Four rings lead into one memory of chunks: *fill* (to the kernel: chunks for frames to come),
+//! *receive* (from it: chunks with frames), *transmit* (to it: chunks to send), *completion* (from
+//! it: chunks that were sent). Half of the chunks are for receiving, half for sending.
 //! Why here: rings shared with the kernel, a memory that it writes to, and a program that redirects
 //! frames. Must stay true: a chunk has one owner at a time; a reference to its bytes exists only
 //! while it is ours; what rings say is checked against the memory's bounds. One thread at a time.
@@ -27,35 +27,35 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::slice;
 
-/// How frames come to the socket.
+/// Receive mode of the socket: who runs the program, and whether frames are copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
     /// The kernel receives and copies: works on every interface.
     #[default]
     Generic,
-    /// The driver runs the program; the kernel copies. On veth this turns the other end's segmentation
-    /// off and limits its MTU.
+    /// The driver runs the program; the kernel copies. On veth this turns the other end's
+    /// segmentation off and limits its MTU.
     Native,
     /// The device writes into our memory. Few drivers; not veth.
     ZeroCopy,
 }
 
-/// A socket and its memory.
+/// An AF_XDP socket and its memory (UMEM).
 #[derive(Debug)]
 pub struct XdpSocket {
     fill: Ring<u64>,
     receive: Ring<Descriptor>,
     transmit: Ring<Descriptor>,
     completion: Ring<u64>,
-    /// Chunks that are ours to send with.
+    /// Chunks that may be filled and sent.
     free: Vec<u64>,
-    /// Sent to the ring, not yet told to the kernel.
+    /// True if frames are in the transmit ring that the kernel was not woken for.
     unannounced: bool,
-    /// Where the chunks lie; held by `memory`, which is not touched otherwise.
+    /// Start of the chunks; owned by `memory`, which is not touched otherwise.
     chunks: NonNull<u8>,
     socket: OwnedFd,
     _program: Program,
-    /// Last: the kernel may write to it until the socket is closed.
+    /// Dropped last: the kernel may write to it until the socket is closed.
     _memory: Region,
 }
 
@@ -75,8 +75,8 @@ impl XdpSocket {
     /// Takes queue `queue` of the interface `name`: its frames no longer reach the kernel.
     ///
     /// # Errors
-    /// [`SysError::Call`]: `ENODEV`; `EPERM` without CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF; `EBUSY`
-    /// where another program or socket has it (also for a moment after that one ended);
+    /// [`SysError::Call`]: `ENODEV`; `EPERM` without CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF;
+    /// `EBUSY` where another program or socket has it (also for a moment after that one ended);
     /// `EOPNOTSUPP` where the driver cannot do what `mode` says.
     pub fn open(name: &str, queue: u32, mode: Mode) -> Result<Self, SysError> {
         let index = interface::index(name)?;
@@ -143,8 +143,9 @@ impl XdpSocket {
             // The frame may begin anywhere in its chunk; the chunk is what goes back.
             let (address, bytes) = (frame.address as usize, frame.bytes as usize);
             if address < CHUNKS * CHUNK_BYTES && bytes <= CHUNK_BYTES - address % CHUNK_BYTES {
-                // SAFETY: within a chunk (checked) that the kernel gave to us; it writes to it again
-                // only after it is in the fill ring, below. `&mut self`: there is no other reference.
+                // SAFETY: within a chunk (checked) that the kernel gave to us; it writes to it
+                // again only after it is in the fill ring, below. `&mut self`: there is no other
+                // reference.
                 let frame =
                     unsafe { slice::from_raw_parts_mut(self.chunks.as_ptr().add(address), bytes) };
                 sink(frame);
@@ -159,8 +160,8 @@ impl XdpSocket {
         count
     }
 
-    /// Puts a frame, given in pieces, into the transmit ring; false where there is no room now or it
-    /// is longer than [`FRAME_BYTES_MAX`].
+    /// Puts a frame, given in pieces, into the transmit ring; false where there is no room now or
+    /// it is longer than [`FRAME_BYTES_MAX`].
     #[inline]
     pub fn transmit(&mut self, pieces: &[&[u8]]) -> bool {
         let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
@@ -175,8 +176,8 @@ impl XdpSocket {
         };
         let mut at = address as usize;
         for piece in pieces {
-            // SAFETY: `address` is a chunk of ours in the second half, and the pieces fit (checked);
-            // they are borrowed elsewhere and cannot overlap it.
+            // SAFETY: `address` is a chunk of ours in the second half, and the pieces fit
+            // (checked); they are borrowed elsewhere and cannot overlap it.
             unsafe {
                 ptr::copy_nonoverlapping(piece.as_ptr(), self.chunks.as_ptr().add(at), piece.len());
             }

@@ -1,8 +1,8 @@
 //! One of the rings between us and the kernel.
 //!
 //! Must stay true: the kernel writes one of the two positions, we the other; ours are counted here
-//! and only ever written there; an entry is read after the Acquire of the position that covers it and
-//! written before the Release of the one that publishes it. Partners: the kernel's
+//! and only ever written there; an entry is read after the Acquire of the position that covers it
+//! and written before the Release of the one that publishes it. Partners: the kernel's
 //! `smp_store_release` and `smp_load_acquire` in `net/xdp/xsk_queue.h`.
 
 use super::call;
@@ -23,9 +23,9 @@ pub(super) struct Ring<T> {
     consumer: NonNull<AtomicU32>,
     entries: NonNull<T>,
     count: u32,
-    /// Our position, also what is not published or released yet.
+    /// Our position, entries that are not published or released included.
     ours: u32,
-    /// The other side's, as last seen.
+    /// The other side's position, as last read.
     theirs: u32,
     life: PhantomData<T>,
 }
@@ -73,7 +73,7 @@ impl<T: Copy> Ring<T> {
         }
     }
 
-    /// Whether there is no room to push.
+    /// True if there is no room to push.
     #[inline]
     pub(super) fn is_full(&mut self) -> bool {
         if self.ours.wrapping_sub(self.theirs) < self.count {
@@ -83,13 +83,13 @@ impl<T: Copy> Ring<T> {
         self.ours.wrapping_sub(self.theirs) >= self.count
     }
 
-    /// Whether the other side has taken all that was published.
+    /// True if the other side has taken everything that was published.
     #[inline]
     pub(super) fn is_idle(&self) -> bool {
         self.consumer().load(Ordering::Acquire) == self.ours
     }
 
-    /// Puts an entry in, if there is room; seen after [`Self::publish`].
+    /// Adds an entry if there is room; visible to the other side after [`Self::publish`].
     #[inline]
     pub(super) fn push(&mut self, value: T) {
         if self.is_full() {
@@ -102,7 +102,7 @@ impl<T: Copy> Ring<T> {
         self.ours = self.ours.wrapping_add(1);
     }
 
-    /// Shows the other side what was pushed.
+    /// Publishes all pushed entries to the other side.
     #[inline]
     pub(super) fn publish(&self) {
         self.producer().store(self.ours, Ordering::Release);
@@ -122,14 +122,14 @@ impl<T: Copy> Ring<T> {
             }
         }
         let index = (self.ours & (self.count - 1)) as usize;
-        // SAFETY: below `count`; covered by the producer's position, so the kernel has written it and
-        // does not until we release it.
+        // SAFETY: below `count`; covered by the producer's position, so the kernel has written it
+        // and does not until we release it.
         let value = unsafe { self.entries.add(index).read_volatile() };
         self.ours = self.ours.wrapping_add(1);
         Some(value)
     }
 
-    /// Gives the places of what was popped back.
+    /// Returns the places of popped entries to the other side.
     #[inline]
     pub(super) fn release(&self) {
         self.consumer().store(self.ours, Ordering::Release);

@@ -1,4 +1,4 @@
-//! Whether a step is translation at all.
+//! Control measurement that tells a translation step from a cache step.
 //!
 //! Why here: a step in a curve could be a cache's. Where few frames show in many pages, the very
 //! same bytes can be visited through as few pages as there are frames: the caches see no
@@ -60,7 +60,7 @@ pub(crate) fn translation(
     Ok((above - below).is_finite().then_some(above - below))
 }
 
-/// Where a level is not outgrown yet, as a multiple of its size.
+/// Size below a level at which nothing misses, as a multiple of the level's size.
 const BELOW: f64 = 0.75;
-/// Where every access misses, as a multiple of the step's end.
+/// Size above a level at which every access misses, as a multiple of the step's end.
 const ABOVE: f64 = 1.08;

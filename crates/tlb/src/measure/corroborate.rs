@@ -16,19 +16,19 @@ use crate::detect::Knee;
 use serde::Serialize;
 use sidecore_sys::counters::{Event, EventCounter};
 
-/// What the counters say of a level.
+/// Check of a level's penalty by the processor's event counters.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Corroboration {
-    /// Whether the counted misses give the same penalty within a tenth.
+    /// True if the counted misses give the same penalty within a tenth.
     pub corroborated: bool,
     /// Cycles per counted miss, where there were any.
     pub penalty_cycles: Option<f64>,
-    /// In words: with which counter, or why not.
+    /// Name of the counter, or the reason why there is none.
     pub how: String,
 }
 
 impl Corroboration {
-    /// None, because of this.
+    /// No corroboration, for this reason.
     #[must_use]
     pub fn none(reason: impl std::fmt::Display) -> Self {
         Self {

@@ -38,7 +38,7 @@ impl Kernel for Chase {
     }
 }
 
-/// Follows a chain from `from` for so many steps, on this thread.
+/// Follows a chain from `from` for `steps` steps, on this thread.
 pub(crate) fn chase(
     core: &mut Core,
     values: &[u32],

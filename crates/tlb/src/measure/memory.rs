@@ -11,7 +11,7 @@ use serde::Serialize;
 use sidecore_sys::plain::{values_of, values_of_mut};
 use sidecore_sys::{AliasOptions, AliasedMap, Frame, HugePages, Region, RegionOptions};
 
-/// Which pages.
+/// Kind of pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pages {
@@ -41,7 +41,7 @@ impl Pages {
         }
     }
 
-    /// For people.
+    /// Name in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -68,14 +68,14 @@ enum Store {
     Plain(Region),
 }
 
-/// Why there is no memory of a kind.
+/// Reason why the machine has no memory of a kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Missing {
-    /// Which pages.
+    /// Kind of pages.
     pub pages: &'static str,
-    /// Why not.
+    /// Reason, in words.
     pub reason: String,
-    /// What would provide them.
+    /// Command that would provide them.
     pub command: String,
 }
 
@@ -113,13 +113,13 @@ impl Memory {
         Ok(Ok(Self { kind, store }))
     }
 
-    /// Which pages it is made of.
+    /// Kind of pages that it is made of.
     #[must_use]
     pub fn kind(&self) -> Pages {
         self.kind
     }
 
-    /// All of it.
+    /// All of its numbers.
     #[must_use]
     pub fn values(&self) -> &[u32] {
         match &self.store {
@@ -132,7 +132,7 @@ impl Memory {
     /// Writes one number.
     ///
     /// # Panics
-    /// Where `index` is past the end.
+    /// If `index` is past the end.
     #[inline]
     pub fn set(&mut self, index: usize, value: u32) {
         match &mut self.store {
@@ -149,7 +149,7 @@ impl Memory {
         self.values().len() / SMALL_VALUES
     }
 
-    /// Which frame of 4 KiB page number `page` shows.
+    /// Number of the 4 KiB frame that page `page` shows.
     #[must_use]
     pub fn frame_of(&self, page: usize) -> usize {
         match &self.store {
@@ -170,7 +170,7 @@ impl Memory {
         }
     }
 
-    /// What a layout must know of it, for blocks of so many numbers.
+    /// Description of the memory for a layout, in blocks of `block_values` numbers.
     #[must_use]
     pub fn ground(&self, block_values: usize) -> Ground {
         Ground {

@@ -27,10 +27,10 @@ use sidecore_sys::{Machine, SysError, cpu};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// What to measure.
+/// Options of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Config {
-    /// Fewer points and windows: under ten seconds, a taste.
+    /// Fewer points and windows: under ten seconds, less certain.
     pub quick: bool,
     /// Change the machine's settings where that provides more kinds of pages; they are put back.
     pub reserve: bool,
@@ -38,11 +38,11 @@ pub struct Config {
     pub core: Option<usize>,
     /// Measure loads over small pages only.
     pub levels_only: bool,
-    /// Where random orders start.
+    /// Seed of the random orders.
     pub seed: u64,
 }
 
-/// What keeps a run from a result.
+/// Errors of a run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlbError {
@@ -57,34 +57,34 @@ pub enum TlbError {
     Setting {
         /// The setting's file.
         path: String,
-        /// What the operating system said.
+        /// The operating system's error.
         source: std::io::Error,
     },
     /// Too little memory.
     #[error("needs {needed_mib} MiB of memory, {free_mib} MiB are available; end something first")]
     Memory {
-        /// What a run needs.
+        /// Memory that a run needs, in MiB.
         needed_mib: usize,
-        /// What there is.
+        /// Memory available, in MiB.
         free_mib: usize,
     },
     /// The core may not be used.
     #[error("core {core} is not one of those that this process may use: {allowed:?}")]
     Core {
-        /// The core asked for.
+        /// The requested core.
         core: usize,
-        /// Those that are allowed.
+        /// Cores that this process may use.
         allowed: Vec<usize>,
     },
-    /// Asked to stop.
+    /// The run was cancelled.
     #[error("interrupted")]
     Interrupted,
-    /// A chase over nothing.
+    /// A chase over no pages.
     #[error("no pages to access")]
     NoPages,
 }
 
-/// How densely to measure.
+/// Sampling density of a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Plan {
     /// Points in an octave of the coarse curve.
@@ -101,12 +101,12 @@ pub(crate) struct Plan {
     pub(crate) pages_max: usize,
     /// Rounds of a first use.
     pub(crate) first_uses: usize,
-    /// For how long after the start points may have more windows, where they need them.
+    /// Time after the start for which unconfirmed points may have more windows.
     pub(crate) patience: Duration,
 }
 
 impl Plan {
-    /// For the levels themselves.
+    /// Density for the curves that levels are found in.
     fn levels(quick: bool) -> Self {
         match quick {
             false => Self {
@@ -132,7 +132,7 @@ impl Plan {
         }
     }
 
-    /// For everything that is compared with them.
+    /// Density for curves that are compared with those.
     fn compared(self) -> Self {
         Self {
             refinements: 1,
@@ -146,8 +146,8 @@ impl Plan {
     }
 }
 
-/// Measures all of it. `say` is told what is being measured; setting `cancel` ends the run with
-/// [`TlbError::Interrupted`].
+/// Measures everything that `config` asks for. Calls `say` with the name of each step; setting
+/// `cancel` ends the run with [`TlbError::Interrupted`].
 ///
 /// # Errors
 /// [`TlbError`].

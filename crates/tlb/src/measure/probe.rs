@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-/// Who accesses memory, and how.
+/// Access path to memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Path {
@@ -29,7 +29,7 @@ pub enum Path {
 }
 
 impl Path {
-    /// For people and for scripts.
+    /// Name in reports and JSON.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -39,7 +39,7 @@ impl Path {
         }
     }
 
-    /// Numbers that it fetches together.
+    /// Numbers of four bytes that one access fetches.
     #[must_use]
     pub fn block_values(self) -> usize {
         match self {
@@ -49,7 +49,7 @@ impl Path {
     }
 }
 
-/// What measures: a path, and the core that it needs.
+/// Measures chases over one access path; holds the engine that the path needs.
 #[derive(Debug)]
 pub struct Probe<'a> {
     path: Path,
@@ -57,7 +57,7 @@ pub struct Probe<'a> {
     random: Random,
     cancel: &'a AtomicBool,
     order: Vec<u32>,
-    /// The core's clock by the last windows.
+    /// Clock readings of the last windows.
     clocks: VecDeque<f64>,
     patient_until: Option<Instant>,
 }
@@ -91,7 +91,7 @@ impl<'a> Probe<'a> {
         })
     }
 
-    /// Who accesses.
+    /// The access path.
     #[must_use]
     pub fn path(&self) -> Path {
         self.path
@@ -128,7 +128,7 @@ impl<'a> Probe<'a> {
         self.patient_until = Some(until);
     }
 
-    /// Where the nodes of these pages lie.
+    /// Places of the chase's nodes on these pages.
     #[must_use]
     pub fn places(&self, memory: &Memory, layout: Layout, pages: &[usize]) -> Vec<u32> {
         let framed: Vec<_> = pages
@@ -210,18 +210,18 @@ impl<'a> Probe<'a> {
     }
 }
 
-/// What one window showed.
+/// Result of one window.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Window {
     /// Cycles per access.
     pub cycles: f64,
-    /// Whether the core's clock, before or after, was what it was lately.
+    /// True if the core's clock, before and after, agreed with recent readings.
     pub steady: bool,
-    /// Accesses.
+    /// Number of accesses.
     pub steps: u64,
 }
 
-/// Whether the fastest window was no accident: another one was as fast.
+/// True if another window was about as fast as the fastest one.
 fn is_confirmed(windows: &[Window]) -> bool {
     let steady = windows.iter().filter(|window| window.steady);
     let mut cycles: Vec<f64> = steady.map(|window| window.cycles).collect();
@@ -254,15 +254,15 @@ fn chase(values: &[u32], from: u32, steps: u64) -> u32 {
 
 /// Windows by which the clock is judged: fewer than a change of the clock would last.
 const CLOCKS: usize = 100;
-/// How many times as many windows a point may have while none is confirmed.
+/// Greatest number of windows of an unconfirmed point, as a multiple of the planned number.
 const PATIENCE: usize = 3;
-/// Two more windows are as fast as the fastest.
+/// Greatest ratio to the fastest window of two others that confirm it.
 const CONFIRMED: f64 = 1.015;
 const LINE_VALUES: usize = 16;
 const LAPS_WARM: u64 = 2;
 const LAPS: u64 = 4;
 const STEPS_MIN: u64 = 20_000;
-/// Logarithm of the ratio of two clocks that are not the same.
+/// Least logarithm of the ratio of two clocks that differ.
 const UNSTEADY: f64 = 0.05;
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use super::survey::Survey;
 use super::touch::FirstUse;
 use crate::report::{Level, Row, bytes};
 use crate::sets::Indexing;
-use sidecore_engine::learned::Learned;
+use sidecore_engine::page_advice::PageAdvice;
 
 /// One of the document's numbers of pages, measured here.
 #[derive(Debug, Clone, Copy)]
@@ -19,13 +19,13 @@ pub(super) struct DocumentPoint {
     pub(super) cycles: f64,
 }
 
-/// Who accesses how many pages.
+/// Access paths and numbers of pages that the document reports.
 pub(super) const DOCUMENT_POINTS: [(Path, usize); 3] = [
     (Path::Load, 3000),
     (Path::DmaCopy, 14),
     (Path::DmaCopy, 512),
 ];
-/// The most of them.
+/// Largest of these numbers of pages.
 pub(super) const DOCUMENT_PAGES_MAX: usize = 3072;
 
 pub(super) fn rows(
@@ -110,10 +110,10 @@ pub(super) fn rows(
     rows
 }
 
-/// What it means for who uses this machine.
+/// Conclusions for the user of this machine, one sentence each.
 pub(super) fn meaning(
     survey: &Survey<'_>,
-    learned: &Learned,
+    learned: &PageAdvice,
     first_use: &[FirstUse],
 ) -> Vec<String> {
     let mut lines = Vec::new();
@@ -138,8 +138,8 @@ pub(super) fn meaning(
     }
     for level in &small {
         lines.push(format!(
-            "A 4 KiB working set outgrows level {} at {} ({} entries{}): each access then costs {:.0} \
-             cycles more.",
+            "A 4 KiB working set outgrows level {} at {} ({} entries{}): each access then costs \
+             {:.0} cycles more.",
             level.level,
             bytes(level.reach_bytes),
             level.entries,

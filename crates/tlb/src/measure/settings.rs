@@ -12,9 +12,9 @@ use std::path::Path;
 
 /// Settings of transparent huge pages.
 pub(crate) const THP: &str = "/sys/kernel/mm/transparent_hugepage";
-/// Whether the kernel makes pages of 64 KiB.
+/// Setting for transparent huge pages of 64 KiB.
 pub(crate) const MEDIUM: &str = "/sys/kernel/mm/transparent_hugepage/hugepages-64kB/enabled";
-/// Whether the kernel makes pages of 2 MiB.
+/// Setting for transparent huge pages of 2 MiB.
 pub(crate) const LARGE: &str = "/sys/kernel/mm/transparent_hugepage/hugepages-2048kB/enabled";
 
 /// A changed setting; put back when dropped.
@@ -60,7 +60,7 @@ fn chosen(text: &str) -> &str {
         .map_or(text.trim(), |(word, _)| word)
 }
 
-/// Whether there is such a setting.
+/// True if the kernel has this setting.
 pub(crate) fn exists(path: &str) -> bool {
     Path::new(path).exists()
 }
@@ -73,12 +73,12 @@ pub(crate) fn number(path: &str) -> usize {
         .unwrap_or(0)
 }
 
-/// Where the number of reserved pages of this kind is set.
+/// File of the number of reserved pages of this kind.
 pub(crate) fn pool(kind: Pages) -> String {
     pool_file(kind, "nr_hugepages")
 }
 
-/// Reserved pages that nobody uses.
+/// Number of reserved pages that nobody uses.
 pub(crate) fn free_in_pool(kind: Pages) -> usize {
     let promised = number(&pool_file(kind, "resv_hugepages"));
     number(&pool_file(kind, "free_hugepages")).saturating_sub(promised)
@@ -94,7 +94,7 @@ pub(crate) fn medium_made() -> usize {
     number("/sys/kernel/mm/transparent_hugepage/hugepages-64kB/stats/anon_fault_alloc")
 }
 
-/// How much of this process's mapping at `address` is in huge pages.
+/// Bytes of this process's mapping at `address` that are in huge pages.
 pub(crate) fn huge_bytes(address: usize) -> usize {
     let maps = fs::read_to_string("/proc/self/smaps").unwrap_or_default();
     let mut inside = false;

@@ -1,4 +1,4 @@
-//! How a level finds an entry: its knee against the stride of the pages.
+//! Indexing of a level (sets and ways): its knee measured against the stride of the pages.
 //!
 //! Why here: sets are why a working set much smaller than a level can still miss in it. The levels
 //! before would hide small knees, so every other access of a lap goes to filler pages, as many as
@@ -111,7 +111,7 @@ const STRIDE_MAX: usize = 512;
 /// Pages that are kept for fillers.
 const FILLER_SPAN: usize = 2048;
 const FILLERS: f64 = 2.0;
-/// Up to how many times a level's size its knee is looked for.
+/// Largest number of pages at which a knee is looked for, as a multiple of the level's size.
 const REACH: f64 = 2.5;
 const PAGES_MIN: usize = 3;
 

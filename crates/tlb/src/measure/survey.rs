@@ -12,7 +12,7 @@ use super::{Config, Plan, TlbError, control, rows, settings, stride, touch};
 use crate::chain::Layout;
 use crate::detect::{self, Knee};
 use crate::report::{Level, Measured, Report};
-use sidecore_engine::learned::{Learned, PageCost};
+use sidecore_engine::page_advice::{PageAdvice, PageCost};
 use sidecore_sys::Machine;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
@@ -31,7 +31,7 @@ pub(super) struct Survey<'a> {
     missing: Vec<Missing>,
 }
 
-/// Runs all of it on this thread.
+/// Runs all measurements on this thread.
 pub(super) fn all(
     config: &Config,
     (machine, core): (Machine, usize),
@@ -231,8 +231,8 @@ impl<'a> Survey<'a> {
         Ok(())
     }
 
-    /// How much one translation covers, by how much later the known levels are outgrown in steps of
-    /// 4 KiB. `None` where none of them is.
+    /// Bytes that one translation covers, by how much later the known levels are outgrown in steps
+    /// of 4 KiB. `None` if none of them is.
     fn granule(&self, knees: &[Knee]) -> Option<usize> {
         let known = self.levels.iter().filter(|level| {
             level.path == Path::Load.name() && level.pages == Pages::SmallAliased.name()
@@ -275,7 +275,7 @@ impl<'a> Survey<'a> {
         Ok(points)
     }
 
-    /// Measures a curve, keeps it, and gives its steps.
+    /// Measures a curve, keeps it, and returns its steps.
     fn sweep(
         &mut self,
         probe: &mut Probe<'_>,
@@ -332,8 +332,8 @@ impl<'a> Survey<'a> {
         });
     }
 
-    /// What choosing pages by this machine needs to know.
-    fn learned(&self, first_use: &[touch::FirstUse]) -> Learned {
+    /// Figures for choosing page sizes on this machine.
+    fn learned(&self, first_use: &[touch::FirstUse]) -> PageAdvice {
         let of = |kind: Pages| {
             let mut curves = self.curves.iter();
             let measured = curves.find(|measured| {
@@ -355,7 +355,7 @@ impl<'a> Survey<'a> {
             })
         };
         let kinds = [Pages::SmallPlain, Pages::Transparent, Pages::Reserved];
-        Learned {
+        PageAdvice {
             pages: kinds.into_iter().filter_map(of).collect(),
             first_touch_factor: first_use.first().map(touch::FirstUse::factor),
         }
@@ -397,9 +397,10 @@ const NEAR: Range = Range {
     to: 256,
     stride: 1,
 };
-/// Up to which share of its range the near curve shows a step whole.
+/// Share of its range up to which the near curve shows a step whole.
 const NEAR_SURE: f64 = 0.7;
-/// Where lines at few places stop to fit the nearest cache.
+/// Least number of lines that no longer fit the nearest cache when they lie at few places in a
+/// page.
 const FAR_FROM: usize = 32;
 /// Pages of the map that levels and sets are measured on; a process may have 65,530 maps, and the
 /// largest stride needs this many for a few dozen pages.
@@ -407,7 +408,7 @@ const PAGES_ALIASED: usize = 32_000;
 const WHOLE_BYTES_MAX: usize = 2 << 30;
 const ALIASED_BYTES_MAX: usize = 15 << 30;
 const WHOLE_PAGES_MIN: usize = 64;
-/// Which share of a step must be left when everything else is taken away.
+/// Least share of a step that must remain in the control measurement's difference.
 const TRANSLATION_SHARE: f64 = 0.5;
 const SAME_FACTOR: f64 = 1.25;
 const SEED: u64 = 2026;

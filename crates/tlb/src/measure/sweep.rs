@@ -11,14 +11,14 @@ use crate::chain::Layout;
 use crate::curve::Curve;
 use crate::detect;
 
-/// Which pages a sweep visits.
+/// Range of pages that a sweep visits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Range {
     /// Fewest pages.
     pub(crate) from: usize,
     /// Most pages.
     pub(crate) to: usize,
-    /// How far apart neighbours are, in pages of 4 KiB.
+    /// Distance of neighbours, in pages of 4 KiB.
     pub(crate) stride: usize,
 }
 
@@ -70,7 +70,7 @@ fn close_to_knees(curve: &Curve, range: Range, plan: &Plan) -> Vec<usize> {
     pages
 }
 
-/// Numbers from `from` to `to`, so many to an octave, each once.
+/// Numbers from `from` to `to`, `per_octave` to an octave, each once.
 pub(crate) fn spread(from: f64, to: f64, per_octave: u32) -> Vec<usize> {
     let mut numbers: Vec<usize> = (0..)
         .map(|step| from * (f64::from(step) / f64::from(per_octave)).exp2())

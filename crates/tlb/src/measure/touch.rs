@@ -1,4 +1,4 @@
-//! What the first DMA costs from and to memory that nobody touched before.
+//! Cost of the first DMA from and to memory that was never touched before.
 //!
 //! Why here: the papers lost two to three orders of magnitude there; whether touching ahead is
 //! worth its time is for this to say. Medians: an interruption more or less does not matter to
@@ -13,7 +13,7 @@ use sidecore_sys::{HugePages, RegionOptions, Slab, SysError, clock};
 /// One kind of first use.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FirstUse {
-    /// What was done.
+    /// Description of the operation.
     pub name: &'static str,
     /// Nanoseconds, memory touched before.
     pub touched_ns: f64,
@@ -22,7 +22,7 @@ pub struct FirstUse {
 }
 
 impl FirstUse {
-    /// How many times longer it takes.
+    /// Ratio of the untouched time to the touched one.
     #[must_use]
     pub fn factor(&self) -> f64 {
         self.untouched_ns / self.touched_ns.max(1.0)
@@ -50,7 +50,7 @@ pub(crate) fn measure(rounds: usize) -> Result<Vec<FirstUse>, TlbError> {
     ])
 }
 
-/// Brings a block in.
+/// Kernel that gets one block into the local store.
 struct Bring;
 
 impl Kernel for Bring {

@@ -12,15 +12,15 @@
 
 use super::reference::state;
 
-/// How far back a match of two bytes reaches, which must follow one to three literals.
+/// Largest distance of a match of two bytes, which must follow one to three literals.
 pub(super) const REACH_PAIR: usize = 0x400;
-/// How far back a match of 3 to 8 bytes in two bytes of stream reaches.
+/// Largest distance of a match of 3 to 8 bytes that takes two bytes of stream.
 pub(super) const REACH_SHORT: usize = 0x800;
-/// How far back a match of three bytes reaches that follows a literal run.
+/// Largest distance of a match of three bytes that follows a literal run.
 pub(super) const REACH_AFTER_RUN: usize = 0xc00;
-/// How far back a match in three bytes reaches, of up to 33 bytes.
+/// Largest distance of a match of up to 33 bytes that takes three bytes of stream.
 pub(super) const REACH_MIDDLE: usize = 0x4000;
-/// How far back any match reaches.
+/// Largest distance of any match.
 pub(super) const REACH_FAR: usize = 0xbfff;
 
 /// The longest match that two bytes of stream spell.
@@ -132,7 +132,7 @@ impl<'a> Emitter<'a> {
     }
 }
 
-/// How many bytes at `a` equal those at `b > a`, up to the end.
+/// Length of the common run of bytes at `a` and at `b > a`, up to the end.
 pub(super) fn common_length(raw: &[u8], a: usize, b: usize) -> usize {
     let ours = &raw[b..];
     let theirs = &raw[a..][..ours.len()];

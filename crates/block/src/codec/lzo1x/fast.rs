@@ -262,18 +262,18 @@ const EXTENDED: usize = 100;
 /// slow step.
 const MARKER: usize = 0x4000;
 
-/// What a first byte says of its match. Eight bytes, read field by field: that is cheaper than
+/// Match that a first byte announces. Eight bytes, read field by field: that is cheaper than
 /// taking them apart.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Shape {
     /// Which bits of the shifted word are the distance's.
     mask: u32,
-    /// What to add to them.
+    /// Addend.
     base: u16,
     /// The length; above [`SHORT_MATCH`] it is 33, or [`EXTENDED`] was added.
     length: u8,
-    /// How far to shift the word.
+    /// Bits to shift the word by.
     shift: u8,
 }
 

@@ -1,5 +1,5 @@
 //! Holds the fast inflater to the plain one, for the fuzzer and for the bounded run of
-//! `examples/fuzz_lzo1x.rs`.
+//! `fuzz/src/bin/seeded`.
 //!
 //! Why here: both must see what is private to the codec. Not part of the crate's promises.
 //!

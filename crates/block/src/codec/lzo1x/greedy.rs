@@ -20,9 +20,9 @@ const TAIL: usize = 4;
 /// The scratch memory of one engine: where four bytes with a hash were last seen, plus one.
 pub(super) struct Greedy {
     table: Box<[u32]>,
-    /// How many literals make the stride one longer, as a power of two.
+    /// Binary logarithm of the literals after which the stride grows by one.
     patience: u32,
-    /// Whether to look one position further before taking a match.
+    /// Look one position further before taking a match.
     lazy: bool,
 }
 

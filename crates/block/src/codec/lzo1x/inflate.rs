@@ -52,13 +52,13 @@ impl Inflate {
         Ok(self.cursor.output)
     }
 
-    /// How many bytes of the output are final.
+    /// Number of output bytes that are final.
     #[must_use]
     pub const fn output(&self) -> usize {
         self.cursor.output
     }
 
-    /// Whether the end marker was met.
+    /// True when the end marker was met.
     #[must_use]
     pub const fn has_ended(&self) -> bool {
         self.ended

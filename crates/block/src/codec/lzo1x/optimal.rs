@@ -45,13 +45,13 @@ pub(super) struct Optimal {
 #[derive(Clone, Copy)]
 struct Node {
     price: [u32; STATES],
-    /// How many literals the run has that state 4 stands for.
+    /// Literals in the run that state 4 stands for.
     run: u32,
     /// The match by which state 0 was reached, and the state that it left from.
     length: u32,
     distance: u16,
     from: u8,
-    /// Whether state 4 goes on with a run, instead of making one of three literals.
+    /// True when state 4 goes on with a run, instead of making one of three literals.
     runs_on: bool,
 }
 
@@ -224,7 +224,7 @@ fn least(prices: &[u32], first: usize) -> (usize, u32) {
     best
 }
 
-/// What a match of three or more bytes costs, whatever stands before it.
+/// Cost of a match of three or more bytes, whatever stands before it.
 fn match_price(length: usize, distance: usize) -> u32 {
     if length <= LENGTH_SHORT && distance <= REACH_SHORT {
         return 2 * BYTE + 1;

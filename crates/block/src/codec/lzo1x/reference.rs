@@ -8,42 +8,42 @@
 //!
 //! Source: docs/formats/lzo1x.md.
 
-/// What is wrong with an LZO1X stream. Positions are bytes from the start of the stream.
+/// Fault of an LZO1X stream. Positions are bytes from the start of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Lzo1xError {
     /// The stream ends inside an instruction, or without its end marker.
     #[error("the stream is cut short: the instruction at byte {at} needs bytes beyond its end")]
     InputOverrun {
-        /// Where the instruction starts.
+        /// Offset of the instruction.
         at: usize,
     },
     /// The stream wants to write beyond the room given.
     #[error("the instruction at byte {at} writes up to byte {needed} of an output of {room} bytes")]
     OutputOverrun {
-        /// Where the instruction starts.
+        /// Offset of the instruction.
         at: usize,
-        /// How many bytes of output it would have made, counted from the frame's start.
+        /// End of its output, in bytes from the frame's start.
         needed: usize,
-        /// How many there may be.
+        /// The most there may be.
         room: usize,
     },
     /// A match reaches back before the first byte of the output.
     #[error("the match at byte {at} reaches back {distance} bytes where only {have} were written")]
     LookbehindOverrun {
-        /// Where the instruction starts.
+        /// Offset of the instruction.
         at: usize,
-        /// How far it reaches back.
+        /// Its distance in bytes.
         distance: usize,
-        /// How many bytes there are.
+        /// Number of bytes.
         have: usize,
     },
     /// Bytes follow the end marker.
     #[error("{count} bytes follow the end marker, which ends at byte {at}")]
     TrailingGarbage {
-        /// Where the end marker ends.
+        /// End of the end marker.
         at: usize,
-        /// How many bytes follow.
+        /// Number of bytes that follow.
         count: usize,
     },
 }
@@ -65,7 +65,7 @@ impl Lzo1xError {
     }
 }
 
-/// What an instruction byte below 16 means next: it depends on the literals just copied.
+/// Meaning of the next instruction byte below 16: it depends on the literals just copied.
 pub(super) mod state {
     /// No literal since the last match: a literal run.
     pub(in super::super) const NONE: u8 = 0;
@@ -76,7 +76,7 @@ pub(super) mod state {
     // 1, 2 and 3 stand for themselves: so many literals after a match, then a match of two bytes.
 }
 
-/// Where inflating stands, always between two instructions.
+/// Position of inflating, always between two instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Cursor {
     /// Bytes of the stream that were used.
@@ -95,7 +95,7 @@ impl Cursor {
     };
 }
 
-/// What [`step`] came to.
+/// Outcome of [`step`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     /// An instruction; more follow.

@@ -27,7 +27,7 @@ pub(super) enum Variant {
     Unsigned,
 }
 
-/// Whether the file is a cloop image.
+/// True when the file is a cloop image.
 pub(super) fn probe(bytes: &Bytes<'_>) -> Result<Option<Variant>, FormatError> {
     if bytes.tail::<8>()?.is_some_and(|tail| tail == CLOOP3_END) {
         return Ok(Some(Variant::Cloop3));
@@ -194,7 +194,7 @@ impl Head {
     }
 }
 
-/// How a table names offsets.
+/// Encoding of offsets in a table.
 #[derive(Debug, Clone, Copy)]
 enum Entry {
     Be32,

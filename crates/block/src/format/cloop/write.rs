@@ -131,7 +131,7 @@ fn too_many(blocks: u64) -> Result<(), FormatError> {
 }
 
 const NAME: &str = "cloop";
-/// What stands in front of the blocks when the head stands last.
+/// Bytes in front of the blocks when the head stands last.
 const PADDING: u64 = 512;
 const LZO_FLAG: u64 = 4;
 /// The magic of the format: qemu and `file` know a V2.0 image by these very bytes.

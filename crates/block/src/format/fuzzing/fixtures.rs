@@ -8,7 +8,7 @@ use crate::format::write::{Layout, Packed};
 /// An image, and what it holds.
 #[derive(Debug, Clone)]
 pub struct Seed {
-    /// What failures call it.
+    /// Name in failures.
     pub name: &'static str,
     /// The format that it opens as.
     pub format: Format,
@@ -18,7 +18,7 @@ pub struct Seed {
     pub raw: Vec<u8>,
     /// Bytes of contents per frame.
     pub frame_bytes: usize,
-    /// Whether its codec checks contents.
+    /// True when its codec checks contents.
     pub codec_checks: bool,
 }
 

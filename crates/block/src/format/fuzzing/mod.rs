@@ -7,7 +7,7 @@
 //! Must stay true ("never wrong bytes"): a frame that is read from a damaged image has the contents
 //! that stood at that place, as far as the format can know: formats without a checksum of their
 //! table are held to the contents of *some* frame, codecs without a checksum to nothing.
-//! Called from: tests, `examples/fuzz_images.rs`, fuzz targets. Not part of the interface.
+//! Called from: tests, the targets in `fuzz/`. Not part of the interface.
 
 mod fixtures;
 mod mutate;
@@ -22,10 +22,10 @@ pub fn fuzz_image(data: &[u8]) {
     Reader::default().walk(data, &mut |_, _, _| {});
 }
 
-/// What came of an image.
+/// Outcome for one image.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Walk {
-    /// Whether its tables were taken.
+    /// True when its tables were taken.
     pub opened: bool,
     /// Frames that were handed out.
     pub good_frames: u64,

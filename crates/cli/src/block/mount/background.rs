@@ -14,7 +14,7 @@ use super::FuseArgs;
 use crate::{Outcome, output};
 use anyhow::{Context, Result, bail};
 use rustix::fs::{Mode, OFlags};
-use sidecore_block::ways::mount::Ready;
+use sidecore_block::export::Ready;
 use std::cell::Cell;
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -23,9 +23,9 @@ use std::process::{Command, Stdio};
 /// The child's one message.
 #[derive(serde::Serialize, serde::Deserialize)]
 enum Message {
-    /// All is usable.
+    /// The server is ready.
     Ready(Ready),
-    /// It is not, for this reason.
+    /// The server could not start, for this reason.
     Failed(String),
 }
 

@@ -1,15 +1,14 @@
 //! `sidecore phylo bench grain`.
 
-mod picture;
-
 use super::super::common;
 use crate::signals::{SIGINT, SIGTERM, raise_on};
 use crate::{Outcome, output};
 use anyhow::Result;
+use sidecore_bench::phylo::grain::{Grain, GrainOptions, GrainRow, grain, picture};
 use sidecore_cell::Machine as CellMachine;
 use sidecore_cell::figures::{Point, point};
 use sidecore_cell::property::Property;
-use sidecore_phylo::bench::grain::{GrainOptions, GrainRow, grain};
+use sidecore_measure::quiet::Noise;
 use sidecore_sys::cpu;
 use sidecore_sys::machine::Machine;
 use std::path::PathBuf;
@@ -18,19 +17,21 @@ use std::sync::atomic::Ordering;
 /// Arguments of `phylo bench grain`.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Real runs on a simulated alignment, policies in turn within each round; seconds are medians, claims \
-medians of the rounds' ratios. Beside them the tasks' own processor times, recorded once on one core \
-and replayed under the same policies in virtual time: that is what to look at on a machine that others \
-use. About seven minutes, one with --quick. Exit status: 0 all claims hold, 1 one does not, 2 could not run.")]
+Real runs on a simulated alignment, policies interleaved within each round; seconds are medians, \
+claims medians of the rounds' ratios. Beside them the tasks' own processor times, recorded once on \
+one core and replayed under the same policies in virtual time: that is what to look at on a \
+machine that others use. About seven minutes, one with --quick. Exit status: 0 all claims hold, 1 \
+one does not, 2 could not run.")]
 pub(crate) struct Args {
     /// Engines; one for each core unless given
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     engines: Option<u16>,
     /// Engines a loop of the static hybrid; 2, and 4 from four engines on, unless given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     hybrid: Option<u32>,
     /// Numbers of bootstraps
-    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N,...", value_delimiter = ',')]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
     bootstraps: Option<Vec<u32>>,
     /// Rounds for each number; as many as go into seven minutes (one, with --quick) unless given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=100))]
@@ -41,10 +42,10 @@ pub(crate) struct Args {
     /// Sites of the alignment
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
     sites: Option<u32>,
-    /// Small data, few numbers, one round: a taste
+    /// Small data, few numbers, few rounds: a smoke run
     #[arg(long)]
     quick: bool,
-    /// Draw paper, model of the Cell and this machine there
+    /// Draw paper, model of the Cell and this machine to this file (SVG)
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Report in JSON on standard output
@@ -73,7 +74,7 @@ impl Args {
         let machine = Machine::of_this_program();
         let runs = 1 + 4 * options.rounds * options.bootstraps.len();
         let bar = output::progress(runs as u64).with_message("runs, at most");
-        let rows = grain(&options, &stop, &|| bar.inc(1))?;
+        let Grain { rows, noise } = grain(&options, &stop, &|| bar.inc(1))?;
         bar.finish_and_clear();
         // Relaxed: a flag alone.
         let stopped = stop.load(Ordering::Relaxed);
@@ -93,6 +94,7 @@ impl Args {
             sites: options.sites,
             quick: self.quick,
             complete: !stopped,
+            noise,
             rows,
             model,
             claims,
@@ -109,7 +111,7 @@ impl Args {
     }
 }
 
-/// What must hold of the rows, of seconds and of replays.
+/// Statements that the rows of seconds and of replays must satisfy.
 fn claims(rows: &[GrainRow], engines: usize) -> Vec<Property> {
     let measured = |row: &GrainRow| row.mgps_over_better[0].min(row.equi_over_better[0]);
     let replayed = |row: &GrainRow| {
@@ -145,6 +147,8 @@ struct Report {
     sites: usize,
     quick: bool,
     complete: bool,
+    #[serde(flatten)]
+    noise: Noise,
     rows: Vec<GrainRow>,
     model: Vec<Point>,
     claims: Vec<Property>,
@@ -155,22 +159,23 @@ impl Report {
         for line in self.machine.lines() {
             output::line(&line)?;
         }
+        output::line(&self.noise.line().replace('*', ""))?;
         output::line(&format!(
-            "{} engines, hybrid({}), {} taxa, {} sites; seconds, medians of rounds, policies in turn",
+            "{} engines, hybrid({}), {} taxa, {} sites; seconds, medians of interleaved rounds",
             self.engines, self.hybrid, self.taxa, self.sites
         ))?;
         output::line(
             "replayed: the tasks' own processor times under the same policies in virtual time; \
              what other programs take away is not in it",
         )?;
-        output::line(
-            "                                              over the better (spread)  replayed        \
-             Cell's model",
-        )?;
-        output::line(
-            "bootstraps rounds   edtlp  hybrid    mgps    equi   mgps   equi           mgps   equi   \
-             edtlp hybrid   mgps   equi",
-        )?;
+        output::line(concat!(
+            "                                              over the better (spread)",
+            "  replayed        Cell's model"
+        ))?;
+        output::line(concat!(
+            "bootstraps rounds   edtlp  hybrid    mgps    equi   mgps   equi ",
+            "          mgps   equi   edtlp hybrid   mgps   equi"
+        ))?;
         for (row, model) in self.rows.iter().zip(&self.model) {
             let [mgps, _] = row.mgps_over_better;
             let [equi, spread] = row.equi_over_better;
@@ -209,5 +214,5 @@ impl Report {
     }
 }
 
-/// Of the model's random times.
+/// Seed of the model's random times.
 const SEED: u64 = 1;

@@ -1,4 +1,4 @@
-//! How far a run is, on standard error, and how long it will still take.
+//! Progress of a run on standard error, with an estimate of the time left.
 //!
 //! The estimate takes each kind of task to last as long as those did that are done, and as many to
 //! run side by side as did so far.

@@ -1,22 +1,21 @@
-//! What a run is made of: its files read, its options checked, what identifies it.
+//! Setup of a run: its files read, its options checked, its identity.
 
-use super::super::common;
+use super::super::common::{self, Data};
 use super::Support;
 use anyhow::{Context, Result, bail, ensure};
 use sidecore_phylo::analysis::job::{Searches, Starts};
 use sidecore_phylo::analysis::plan::{Bootstraps, Goal, Ledger};
 use sidecore_phylo::bootstrap::{CHAIN, convergence};
+use sidecore_phylo::io::checkpoint::Settings;
 use sidecore_phylo::likelihood::PartOptions;
-use sidecore_phylo::msa::{Alignment, partitions};
+use sidecore_phylo::msa::{Alignment, Findings, site_ranges};
 use sidecore_phylo::newick::Newick;
 use sidecore_phylo::runner::Runner;
 use sidecore_phylo::search::{self, Constraint};
 use sidecore_phylo::tree::Tree;
-use sidecore_phylo::ways::checkpoint::Settings;
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-/// What a run's results depend on.
+/// Options that a run's results depend on.
 #[derive(clap::Args)]
 pub(super) struct Options {
     /// Alignment: PHYLIP, FASTA or NEXUS
@@ -25,13 +24,13 @@ pub(super) struct Options {
     /// Model as RAxML-NG writes it, such as GTR+G, or file of partitions
     #[arg(long, value_name = "MODEL|FILE")]
     model: String,
-    /// What the names of all written files begin with
+    /// Prefix of the names of all written files
     #[arg(long, value_name = "PREFIX")]
     prefix: PathBuf,
     /// Searches; 10 unless given, or as many as --start-trees has
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=100_000))]
     starts: Option<u32>,
-    /// What searches begin with: mixed (by parsimony and random in turn), parsimony, random, or a
+    /// Starting trees: mixed (by parsimony and random in turn), parsimony, random, or a
     /// file of trees
     #[arg(long, value_name = "KIND|FILE", default_value = "mixed")]
     start_trees: String,
@@ -42,7 +41,12 @@ pub(super) struct Options {
     #[arg(long)]
     rapid: bool,
     /// The most bootstraps of auto
-    #[arg(long, value_name = "N", default_value = "1000", value_parser = clap::value_parser!(u32).range(50..=100_000))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "1000",
+        value_parser = clap::value_parser!(u32).range(50..=100_000)
+    )]
     bootstraps_max: u32,
     /// Searches, bootstraps until they have converged, and support
     #[arg(long)]
@@ -90,6 +94,7 @@ pub(super) struct Setup {
     pub(super) seed: u64,
     names: Vec<String>,
     sites: usize,
+    pub(super) findings: Findings,
     parts: Vec<PartOptions>,
     part_names: Vec<String>,
     starts: Starts,
@@ -99,9 +104,12 @@ pub(super) struct Setup {
 
 impl Setup {
     pub(super) fn read(args: &Options) -> Result<Self> {
-        let alignment = common::alignment(&args.msa)?;
-        let shown = || args.msa.display().to_string();
-        let parts = common::parts(&alignment, &args.model).with_context(shown)?;
+        let Data {
+            alignment,
+            parts,
+            part_names,
+            findings,
+        } = Data::read(&args.msa, &args.model)?;
         let mut settings = Settings::default();
         settings.add("version of sidecore", env!("CARGO_PKG_VERSION"));
         settings.add(
@@ -157,7 +165,8 @@ impl Setup {
             seed: args.seed,
             names: alignment.names().to_vec(),
             sites: alignment.sites(),
-            part_names: part_names(&args.model, &alignment)?,
+            findings,
+            part_names,
             parts,
             starts,
             search: search::Options {
@@ -168,7 +177,7 @@ impl Setup {
         })
     }
 
-    /// How its pieces are done.
+    /// The job that does its pieces.
     pub(super) fn searches<R: Runner + Clone>(&self, runner: R) -> Searches<R> {
         Searches {
             names: self.names.clone(),
@@ -197,8 +206,8 @@ impl Setup {
     pub(super) fn describe(&self, engines: usize, policy: &str) -> String {
         let patterns: usize = self.parts.iter().map(|part| part.patterns.len()).sum();
         format!(
-            "sidecore {}: {} taxa, {} sites, {patterns} patterns, {} partitions; {} searches; seed {}; \
-             {engines} engines, policy {policy}",
+            "sidecore {}: {} taxa, {} sites, {patterns} patterns, {} partitions; {} searches; \
+             seed {}; {engines} engines, policy {policy}",
             env!("CARGO_PKG_VERSION"),
             self.names.len(),
             self.sites,
@@ -219,7 +228,7 @@ impl Setup {
     }
 }
 
-/// What searches begin with, and how many trees were given.
+/// Starting trees of searches, and how many were given.
 fn starts(
     text: &str,
     alignment: &Alignment,
@@ -257,31 +266,15 @@ fn model_text(model: &str) -> Result<String> {
     }
 }
 
-fn part_names(model: &str, alignment: &Alignment) -> Result<Vec<String>> {
-    if !Path::new(model).is_file() {
-        return Ok(vec!["all".to_owned()]);
-    }
-    let lines = partitions::parse(&model_text(model)?, alignment.sites())?;
-    Ok(lines.into_iter().map(|line| line.name).collect())
-}
-
-/// A partition's sites, counted from 1, as files of partitions have them.
+/// A partition's sites, counted from 1, as files of partitions have them: with the columns that
+/// were left out, since such a file must name each column.
 fn ranges(part: &PartOptions) -> String {
-    let mut sites: Vec<usize> = part
-        .patterns
-        .site_patterns()
-        .map(|(site, _)| site + 1)
-        .collect();
-    sites.sort_unstable();
-    let mut text = String::new();
-    for run in sites.chunk_by(|a, b| a + 1 == *b) {
-        let comma = if text.is_empty() { "" } else { ", " };
-        let _ = match run {
-            [one] => write!(text, "{comma}{one}"),
-            _ => write!(text, "{comma}{}-{}", run[0], run[run.len() - 1]),
-        };
-    }
-    text
+    let sites = part.patterns.alignment_sites();
+    let ranges = site_ranges(&sites).map(|[from, to]| match from == to {
+        true => from.to_string(),
+        false => format!("{from}-{to}"),
+    });
+    ranges.collect::<Vec<_>>().join(", ")
 }
 
 /// Searches where none are asked for.

@@ -1,4 +1,4 @@
-//! What can happen to a frame on its way.
+//! Impairments of a link: loss, delay, reordering, duplication, corruption.
 
 use super::{Frame, Impairment, Queue};
 use crate::nic::ReceivedChecksum;

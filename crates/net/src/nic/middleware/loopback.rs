@@ -1,7 +1,8 @@
 //! A NIC that hands in what was sent over it.
 //!
-//! Why here: between a stack and an [`Impaired`](super::Impaired) it is one direction of a wire whose
-//! far end is something else. Must stay true: frames come in as they went out, in order, within a bound.
+//! Why here: between a stack and an [`Impaired`](super::Impaired) it is one direction of a wire
+//! whose far end is something else. Must stay true: frames come in as they went out, in order,
+//! within a bound.
 
 use crate::nic::{Capabilities, Nic, NicError, Outgoing, Received, ReceivedChecksum};
 use std::collections::VecDeque;

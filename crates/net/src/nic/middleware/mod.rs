@@ -1,9 +1,9 @@
 //! A bad network, put between a stack and its NIC: for tests and for measuring what it costs.
 //!
-//! [`Impaired`] does to the frames that come *in* what its [`Impairment`] says: [`Loss`], [`Reorder`],
-//! [`Duplicate`], [`Delay`], [`Corrupt`], [`RateLimit`]. It is a NIC itself, so they stack up in any
-//! order; both ends of a link wrapped make both directions bad. [`Trace`] writes down what passes;
-//! [`Loopback`] is a wire without a NIC.
+//! [`Impaired`] does to the frames that come *in* what its [`Impairment`] says: [`Loss`],
+//! [`Reorder`], [`Duplicate`], [`Delay`], [`Corrupt`], [`RateLimit`]. It is a NIC itself, so they
+//! stack up in any order; both ends of a link wrapped make both directions bad. [`Trace`] writes
+//! down what passes; [`Loopback`] is a wire without a NIC.
 //!
 //! Must stay true: everything is drawn from a seed and no time is read but the [`Clock`] that is
 //! given, so that a run can be replayed; a frame that is held is a copy in a queue with a bound.
@@ -91,7 +91,7 @@ impl Queue {
     }
 }
 
-/// What happens to a frame on its way in.
+/// Impairment applied to received frames.
 pub trait Impairment {
     /// Puts `frame`, which arrives at `now_ns`, into `queue`: once, twice, later, changed, or not.
     fn pass(&mut self, frame: Frame, now_ns: u64, queue: &mut Queue);
@@ -129,12 +129,12 @@ impl<N: Nic, I: Impairment> Impaired<N, I> {
         self.queue.overflown
     }
 
-    /// What is in front.
+    /// The impairment.
     pub fn impairment(&self) -> &I {
         &self.impairment
     }
 
-    /// What is behind.
+    /// The NIC behind it.
     pub fn nic(&self) -> &N {
         &self.nic
     }

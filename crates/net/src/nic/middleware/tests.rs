@@ -29,7 +29,7 @@ fn receive(nic: &mut impl Nic) -> Vec<u32> {
     }
 }
 
-/// What arrives of 1,000 frames, one a microsecond.
+/// Numbers of the frames that arrive of 1,000, sent one a microsecond.
 fn run(impairment: impl Impairment) -> Vec<u32> {
     let (mut near, far) = pair::link(&PairOptions::default()).unwrap();
     let clock = Clock::default();

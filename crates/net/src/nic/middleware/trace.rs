@@ -1,4 +1,4 @@
-//! What passes a NIC, as a file that other programs read.
+//! Packet capture of a NIC, as a pcap file.
 //!
 //! The classic pcap format with nanoseconds, one file for both directions. Must stay true: a trace
 //! that cannot be written ends, the network does not. Source: draft-ietf-opsawg-pcap, section 4
@@ -21,11 +21,11 @@ pub struct Trace<N, W: Write> {
 }
 
 impl<N: Nic, W: Write> Trace<N, W> {
-    /// Writes the frames of `nic` to `file`, at most `frame_bytes_max` bytes of each. The caller sees
-    /// to buffering.
+    /// Writes the frames of `nic` to `file`, at most `frame_bytes_max` bytes of each. The caller
+    /// sees to buffering.
     ///
     /// # Errors
-    /// What writing the file's header said.
+    /// Errors of writing the file's header.
     pub fn new(nic: N, clock: Clock, mut file: W, frame_bytes_max: usize) -> std::io::Result<Self> {
         file.write_all(&file_header(frame_bytes_max))?;
         Ok(Self {
@@ -40,7 +40,7 @@ impl<N: Nic, W: Write> Trace<N, W> {
     /// Ends the trace.
     ///
     /// # Errors
-    /// What the first write that failed said.
+    /// The first error of writing.
     pub fn finish(mut self) -> std::io::Result<(N, W)> {
         if let Some(error) = self.error {
             return Err(error);

@@ -1,4 +1,4 @@
-//! What the engine tells, and what is known of each socket by it.
+//! Events of the engine, and the state of each socket that follows from them.
 //!
 //! Must stay true: a chunk that is received is in one piece of one socket, or goes back; what of a
 //! datagram has come is kept here until all of it has.
@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// What is known of a socket.
+/// State of a socket as the events tell it.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) number: u32,
@@ -20,7 +20,7 @@ pub(super) struct State {
     pub(super) connected: bool,
     pub(super) ended: bool,
     pub(super) closed: Option<Option<SocketError>>,
-    /// What has come of a datagram of which more is to come, and how many chunks that took.
+    /// Datagram received in part, and the chunks it took so far.
     begun: (Vec<u8>, u32),
     pub(super) received: VecDeque<(Received, SocketAddr)>,
     pub(super) accepted: VecDeque<(Socket, SocketAddr)>,
@@ -57,8 +57,8 @@ impl Client {
         })
     }
 
-    /// Forgets a socket and gives its received bytes back. Sessions that wait to be accepted are let
-    /// go with their listener.
+    /// Forgets a socket and gives its received bytes back. Sessions that wait to be accepted are
+    /// let go with their listener.
     pub(super) fn forget(&mut self, socket: Socket) {
         let Some(state) = self
             .sockets
@@ -89,8 +89,8 @@ impl Client {
             .filter(|state| state.number == socket.0)
     }
 
-    /// What an event changes; the answer to an opening is given back.
-    pub(super) fn hear(&mut self, entry: Entry) -> Option<Entry> {
+    /// Applies an event to the socket's state; returns the answer to an opening.
+    pub(super) fn apply_event(&mut self, entry: Entry) -> Option<Entry> {
         let socket = Socket(entry.socket);
         match Event::from_number(entry.kind)? {
             Event::Opened => return Some(entry),
@@ -143,8 +143,8 @@ impl Client {
         }
     }
 
-    /// Takes in what was received; whether the rest of a datagram is still to come. None where it makes
-    /// no sense.
+    /// Takes in what was received; whether the rest of a datagram is still to come. None where it
+    /// makes no sense.
     fn received(&mut self, entry: &Entry) -> Option<bool> {
         let bytes = entry.bytes as usize;
         let whole = self.chunks.checked_add(entry.chunk)?;
@@ -203,5 +203,6 @@ fn place(number: u32) -> usize {
     (number & ((1 << PLACE_BITS) - 1)) as usize
 }
 
-/// So many chunks at least are not kept by what nobody reads.
+/// Chunks kept in circulation, at least: received bytes that nobody reads are moved out of the
+/// others.
 const CIRCULATING_MIN: u32 = 4;

@@ -1,9 +1,9 @@
 //! The chunks as an application sees them: plain bytes.
 //!
-//! Why here: zero-copy calls hand out references into memory that another process maps. The engine is
-//! to its applications what the kernel is: it keeps to the protocol, by which it writes to a chunk
-//! only while it has it. (It does not trust *them*; nothing here weakens that.)
-//! Must stay true: a chunk is either with the engine or one owned value ([`Received`], [`Buffer`]) here.
+//! Why here: zero-copy calls hand out references into memory that another process maps. The engine
+//! is to its applications what the kernel is: it keeps to the protocol, by which it writes to a
+//! chunk only while it has it. (It does not trust *them*; nothing here weakens that.) Must stay
+//! true: a chunk is either with the engine or one owned value ([`Received`], [`Buffer`]) here.
 #![allow(unsafe_code)] // references into memory that the engine maps too
 
 use crate::sock::layout::{CHUNK_BYTES, CHUNKS};
@@ -16,7 +16,7 @@ use std::sync::Arc;
 pub struct Received {
     pub(super) map: Arc<SharedMap>,
     pub(super) chunk: u32,
-    /// How many chunks it came in; more than one only where `moved` has the bytes.
+    /// Chunks that it arrived in; more than one only where `moved` has the bytes.
     pub(super) chunks: u32,
     pub(super) offset: usize,
     pub(super) start: usize,
@@ -35,9 +35,9 @@ impl Received {
             return &moved[self.start..self.end];
         }
         let at = self.offset + self.start;
-        // SAFETY: `start <= end <= CHUNK_BYTES` and the chunk lies within the map (checked by `check`
-        // when it came), which lives as long as self. The engine does not write to it before it is
-        // given back, which takes this value.
+        // SAFETY: `start <= end <= CHUNK_BYTES` and the chunk lies within the map (checked by
+        // `check` when it came), which lives as long as self. The engine does not write to it
+        // before it is given back, which takes this value.
         unsafe { slice::from_raw_parts(self.map.slice().as_ptr().add(at), self.end - self.start) }
     }
 }
@@ -54,18 +54,18 @@ impl Buffer {
     #[must_use]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         let at = offset(self.chunk);
-        // SAFETY: the chunk lies within the map (checked by `check` when it was made), which lives as
-        // long as self; the engine never writes to it and this value is its only owner here.
+        // SAFETY: the chunk lies within the map (checked by `check` when it was made), which lives
+        // as long as self; the engine never writes to it and this value is its only owner here.
         unsafe { slice::from_raw_parts_mut(self.map.slice().as_ptr().add(at), CHUNK_BYTES) }
     }
 }
 
-/// Where a chunk lies, counted through both directions.
+/// Offset of a chunk in the segment, counted through both directions.
 pub(super) fn offset(chunk: u32) -> usize {
     CHUNKS + chunk as usize * CHUNK_BYTES
 }
 
-/// Whether so many bytes of a chunk, counted through both directions, are there.
+/// True if the first `bytes` of a chunk, counted through both directions, lie within the segment.
 pub(super) fn check(map: &SharedMap, chunk: u32, bytes: usize) -> bool {
     bytes <= CHUNK_BYTES
         && map

@@ -1,20 +1,22 @@
 //! The application's side: sockets of an engine in another process.
 //!
-//! A [`Client`] is one attachment. Its calls never wait, but for [`Client::poll`] and those that open a
-//! socket (a round trip to the engine). Reading and writing copy; [`Client::receive`], [`Client::buffer`]
-//! and [`Client::send`] do not. Readiness is told in the manner of an edge-triggered epoll:
-//! [`Client::next_ready`] names a socket once for each time that something happened to it. Where chunks
-//! run short because bytes lie unread, they are moved to private memory, up to 256 KiB a socket.
+//! A [`Client`] is one attachment. Its calls never wait, but for [`Client::poll`] and those that
+//! open a socket (a round trip to the engine). Reading and writing copy; [`Client::receive`],
+//! [`Client::buffer`] and [`Client::send`] do not. Readiness is reported in the manner of an
+//! edge-triggered epoll: [`Client::next_ready`] names a socket once for each time that something
+//! happened to it. Where chunks run short because bytes lie unread, they are moved to private
+//! memory, up to 256 KiB a socket.
 //!
-//! Why here: no system call and no descriptor a socket. Must stay true: a client that is dropped, or
-//! whose process dies, has its sessions reset by the engine. One thread; several may have one each.
+//! Why here: no system call and no descriptor a socket. Must stay true: a client that is dropped,
+//! or whose process dies, has its sessions reset by the engine. One thread; several may have one
+//! each.
 
 mod attach;
 mod events;
 mod memory;
 mod waiting;
 
-pub use attach::status;
+pub use attach::{status, status_of};
 pub use memory::{Buffer, Received};
 
 use super::control::SockError;
@@ -24,6 +26,7 @@ use super::layout::{
 use super::ring::{Reader, Writer};
 use super::stack::{SocketError, SocketOption};
 use events::State;
+use sidecore_attach::Trust;
 use sidecore_sys::SharedMap;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -32,13 +35,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How to attach.
+/// Options of attaching.
 #[derive(Debug, Clone)]
 pub struct ClientOptions {
     /// Chunks of 16 KiB for each direction, 1 to 4,096.
     pub chunks: u32,
-    /// How long [`Client::poll`] spins before it sleeps.
+    /// Spinning time of [`Client::poll`] before it sleeps.
     pub spin: Duration,
+    /// Whose engines it talks to besides its own user's and root's.
+    pub trust: Trust,
 }
 
 impl Default for ClientOptions {
@@ -46,6 +51,7 @@ impl Default for ClientOptions {
         Self {
             chunks: 256,
             spin: Duration::from_micros(50),
+            trust: Trust::default(),
         }
     }
 }
@@ -57,7 +63,7 @@ pub enum ClientError {
     /// The engine is gone, or cut us off: all sockets are.
     #[error("the engine is gone; attach again once it is back")]
     Lost,
-    /// What the stack said.
+    /// Error of the socket.
     #[error(transparent)]
     Socket(#[from] SocketError),
 }
@@ -66,7 +72,7 @@ pub enum ClientError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Socket(u32);
 
-/// What a socket is ready for.
+/// Readiness of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Readiness {
     /// A session to accept, bytes, a datagram, or an end to see.
@@ -97,7 +103,8 @@ pub struct Client {
     credits: Vec<(u32, u32)>,
     /// Receive chunks that we have.
     held: u32,
-    /// Where the bytes lay that came last.
+    /// Offset of the last received bytes, to prefetch the next ones, which probably reuse that
+    /// chunk.
     last_received: usize,
     sockets: Vec<Option<State>>,
     ready: VecDeque<Socket>,
@@ -111,7 +118,7 @@ impl Client {
     /// # Errors
     /// [`SockError`] with the remedy.
     pub fn attach(path: &Path, options: &ClientOptions) -> Result<Self, SockError> {
-        let attached = attach::attach(path, options.chunks)?;
+        let attached = attach::attach(path, &options.trust, options.chunks)?;
         Ok(Self {
             map: Arc::new(attached.map),
             socket: attached.socket,
@@ -171,7 +178,7 @@ impl Client {
     /// yet.
     ///
     /// # Errors
-    /// How the session ended if not in order; lost.
+    /// The session's error if it did not end in order; lost.
     pub fn read(
         &mut self,
         socket: Socket,
@@ -277,8 +284,8 @@ impl Client {
         }
     }
 
-    /// Sends a datagram from a UDP socket; false where not enough buffers are free, one for each 16 KiB.
-    /// It is lost without a word where there is no way to `peer`.
+    /// Sends a datagram from a UDP socket; false where not enough buffers are free, one for each 16
+    /// KiB. It is lost without a word where there is no way to `peer`.
     ///
     /// # Errors
     /// Longer than 65,507 bytes (IPv6: 65,527), or than all buffers; lost.
@@ -357,7 +364,7 @@ impl Client {
         self.post(Request::Option, socket, entry)
     }
 
-    /// What a socket is ready for now.
+    /// Readiness of a socket now.
     #[must_use]
     pub fn readiness(&self, socket: Socket) -> Readiness {
         self.state(socket)
@@ -407,7 +414,7 @@ impl Client {
         }
     }
 
-    /// What to say where nothing waits to be read: that it is over, or that there is nothing yet.
+    /// Result of reading where no byte waits: the end, the error, or none yet.
     fn nothing(&self, socket: Socket) -> Result<Option<usize>, ClientError> {
         let state = self.state(socket).ok_or(SocketError::NotOpen)?;
         match state.closed {
@@ -464,7 +471,8 @@ impl Client {
     }
 }
 
-/// What fits into a packet behind UDP's header (RFC 768), and for IPv4 its own (RFC 791).
+/// Largest payload of a datagram, in bytes: behind UDP's header (RFC 768) and, for IPv4, its own
+/// (RFC 791).
 fn datagram_bytes_max(peer: SocketAddr) -> usize {
     usize::from(u16::MAX) - 8 - if peer.is_ipv4() { 20 } else { 0 }
 }

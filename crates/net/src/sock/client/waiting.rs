@@ -1,39 +1,38 @@
 //! The rings as the application uses them, and how it waits.
 //!
-//! Spinning first, as long as the application was told to; then asleep in a futex, from which the
-//! engine wakes it. Must stay true: an event is never slept over (the fences' partners are in
-//! `server.rs`); an engine that is gone is noticed within [`NAP`].
+//! Spinning first, for the time in its options; then asleep in a futex, from which the
+//! engine wakes it. Must stay true: an event is never slept over (`sidecore-sync` has the
+//! protocol); an engine that is gone is noticed within [`NAP`].
 
 use super::{Client, ClientError, Socket};
 use crate::sock::layout::{CLIENT_ASLEEP, ENGINE_ASLEEP, Entry, NO_CHUNK, Request};
-use crate::sock::order;
-use sidecore_sys::{local_socket, shared_futex};
+use sidecore_sync::{Changed, Shared, SleepWord};
+use sidecore_sys::local_socket;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 impl Client {
-    /// Takes in what happened; where nothing did, waits for it, at most for `timeout`. Returns how many
-    /// events there were.
+    /// Takes in what happened; where nothing did, waits for it, at most for `timeout`. Returns how
+    /// many events there were.
     ///
     /// # Errors
     /// [`ClientError::Lost`].
     pub fn poll(&mut self, timeout: Duration) -> Result<usize, ClientError> {
-        let heard = self.take_events();
-        if heard == 0 {
+        let taken = self.take_events();
+        if taken == 0 {
             // Where the next bytes lie, most likely: the engine uses the chunk that came back last.
             self.map.slice().prefetch(self.last_received);
         }
-        if heard > 0 || timeout.is_zero() {
+        if taken > 0 || timeout.is_zero() {
             self.give_back(GIVING_MAX.min(self.chunks as usize / 32))?;
-            return Ok(heard);
+            return Ok(taken);
         }
         self.give_back(0)?;
         let begun = Instant::now();
         loop {
-            let heard = self.spin(self.spin.min(timeout));
-            if heard > 0 {
-                return Ok(heard);
+            let taken = self.spin(self.spin.min(timeout));
+            if taken > 0 {
+                return Ok(taken);
             }
             if self.is_lost() {
                 return Err(ClientError::Lost);
@@ -46,7 +45,7 @@ impl Client {
         }
     }
 
-    /// Whether the engine is gone. A system call.
+    /// True once the engine is gone. A system call.
     pub fn is_lost(&mut self) -> bool {
         self.lost = self.lost || local_socket::is_hung_up(self.socket.as_fd());
         self.lost
@@ -59,7 +58,7 @@ impl Client {
             && let Some(entry) = self.events.read(self.map.slice())
         {
             // An answer that nobody waits for is one that was given up.
-            self.hear(entry);
+            self.apply_event(entry);
             count += 1;
         }
         count
@@ -70,7 +69,7 @@ impl Client {
         let map = std::sync::Arc::clone(&self.map);
         loop {
             while let Some(entry) = self.events.read(map.slice()) {
-                if let Some(opened) = self.hear(entry)
+                if let Some(opened) = self.apply_event(entry)
                     && opened.tag == tag
                 {
                     return Ok(opened);
@@ -124,8 +123,9 @@ impl Client {
 
     /// Wakes the engine if it sleeps.
     fn ring(&self) {
-        // Partner: `Server::arm`.
-        if order::sleeps(self.map.slice().overlay(ENGINE_ASLEEP)) {
+        let word: Option<&SleepWord<Shared>> = self.map.slice().overlay(ENGINE_ASLEEP);
+        // The engine sleeps on descriptors, so it is woken by one.
+        if word.is_some_and(|word| word.claim_after(Changed::publish())) {
             local_socket::poke(self.bell.as_fd());
         }
     }
@@ -163,15 +163,10 @@ impl Client {
     }
 
     fn sleep(&self, limit: Duration) {
-        let Some(asleep) = self.map.slice().overlay::<AtomicU32>(CLIENT_ASLEEP) else {
-            return;
-        };
-        // Partner: `wake` of the engine's side.
-        order::announce_sleep([asleep].into_iter());
-        if self.events.is_empty(self.map.slice()) {
-            shared_futex::wait(asleep, 1, limit);
+        let memory = self.map.slice();
+        if let Some(word) = memory.overlay::<SleepWord<Shared>>(CLIENT_ASLEEP) {
+            word.sleep_unless(Some(limit), || !self.events.is_empty(memory));
         }
-        asleep.store(0, Ordering::Relaxed);
     }
 }
 

@@ -1,7 +1,7 @@
 //! The engine's books of one process: its sockets and who has which chunk.
 //!
-//! Must stay true: nothing in here is in shared memory; a number that a process gives means something
-//! only if these books say so.
+//! Must stay true: nothing in here is in shared memory; a number that a process gives means
+//! something only if these books say so.
 
 use crate::sock::layout::{DATAGRAM_CHUNKS_MAX, Entry, MORE, NO_CHUNK, PLACE_BITS};
 use crate::sock::ring::Violation;
@@ -9,7 +9,7 @@ use crate::sock::stack::Id;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
-/// What a socket is.
+/// Kind of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Listener,
@@ -34,9 +34,9 @@ pub(super) struct Socket {
     pub(super) handed_bytes: usize,
     /// In the list of those that wait for a receive chunk.
     pub(super) starved: bool,
-    pub(super) connected_told: bool,
-    pub(super) ended_told: bool,
-    pub(super) closed_told: bool,
+    pub(super) connected_notified: bool,
+    pub(super) ended_notified: bool,
+    pub(super) closed_notified: bool,
     pub(super) shutdown_asked: bool,
     pub(super) close_asked: bool,
     /// As `close_asked`, but what waits is not sent and a session is reset.
@@ -81,9 +81,9 @@ impl SocketTable {
             lent: 0,
             handed_bytes: 0,
             starved: false,
-            connected_told: connected,
-            ended_told: false,
-            closed_told: false,
+            connected_notified: connected,
+            ended_notified: false,
+            closed_notified: false,
             shutdown_asked: false,
             close_asked: false,
             abort_asked: false,
@@ -199,8 +199,8 @@ impl Chunks {
         }
     }
 
-    /// How many chunks the datagram takes that begins with this one; none where the process has not
-    /// asked for all of them yet.
+    /// Chunks of the datagram that begins with this one; none while the process has not posted all
+    /// of them.
     pub(super) fn datagram(&self, first: u32) -> Result<Option<usize>, Violation> {
         let mut chunk = first;
         for count in 1..=DATAGRAM_CHUNKS_MAX {
@@ -214,14 +214,14 @@ impl Chunks {
         Err(Violation)
     }
 
-    /// Whether the process has begun a datagram that ends with this chunk so far.
+    /// True if the process has begun a datagram whose last chunk, so far, is this one.
     pub(super) fn is_begun(&self, last: u32) -> bool {
         self.sending
             .get(last as usize)
             .is_some_and(|sending| sending.with_us && sending.more)
     }
 
-    /// What is to be sent of a chunk.
+    /// Pending transmission from a chunk.
     pub(super) fn sending(&mut self, chunk: u32) -> Option<&mut Sending> {
         self.sending.get_mut(chunk as usize)
     }
@@ -264,7 +264,7 @@ impl Chunks {
         Some(place)
     }
 
-    /// How many sockets wait for a receive chunk and may have one.
+    /// Sockets that wait for a receive chunk and may have one.
     pub(super) fn waiting(&self) -> usize {
         self.starved.len().min(self.free.len())
     }

@@ -1,4 +1,4 @@
-//! What happened to a socket, told to its process; and what waits to be sent.
+//! Delivery of a socket's events to its process, and of its pending data to the stack.
 
 use super::books::{Kind, Sending};
 use super::{Client, Round};
@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::ops::ControlFlow;
 
 impl Client {
-    /// Does all that can be done for the socket at `place`; false where there was no room to tell.
+    /// Does all that can be done for the socket at `place`; false where the event ring is full.
     pub(super) fn deliver(
         &mut self,
         place: u32,
@@ -52,11 +52,11 @@ impl Client {
             return Ok(true);
         };
         let status = round.stack.status(socket.id);
-        if status.connected && !socket.connected_told {
+        if status.connected && !socket.connected_notified {
             if !self.tell_kind(Event::Connected, place, 0)? {
                 return Ok(false);
             }
-            self.note(place, |socket| socket.connected_told = true);
+            self.note(place, |socket| socket.connected_notified = true);
         }
         if !self.send_waiting(place, round)? {
             return Ok(false);
@@ -71,26 +71,26 @@ impl Client {
         let Some(socket) = self.sockets.get(place) else {
             return Ok(true);
         };
-        let (ended_told, closed_told) = (socket.ended_told, socket.closed_told);
+        let (ended_notified, closed_notified) = (socket.ended_notified, socket.closed_notified);
         let status = round.stack.status(socket.id);
-        if status.ended && !ended_told && status.error.is_none() {
+        if status.ended && !ended_notified && status.error.is_none() {
             if !self.tell_kind(Event::Ended, place, 0)? {
                 return Ok(false);
             }
-            self.note(place, |socket| socket.ended_told = true);
+            self.note(place, |socket| socket.ended_notified = true);
         }
-        if status.closed && !closed_told {
+        if status.closed && !closed_notified {
             let error = status.error.map_or(0, |error| error as u32);
             if !self.tell_kind(Event::Closed, place, error)? {
                 return Ok(false);
             }
-            self.note(place, |socket| socket.closed_told = true);
+            self.note(place, |socket| socket.closed_notified = true);
         }
         Ok(true)
     }
 
     fn tell_kind(&mut self, event: Event, place: u32, argument: u32) -> Result<bool, Violation> {
-        self.tell(&Entry {
+        self.send_event(&Entry {
             kind: event as u32,
             socket: self.sockets.number(place),
             argument,
@@ -132,14 +132,15 @@ impl Client {
                 argument: listener,
                 ..Entry::default()
             };
-            self.tell(&event.at(peer))?;
+            self.send_event(&event.at(peer))?;
             // It may have received something before it was accepted.
             self.make_ready(new);
         }
         Ok(true)
     }
 
-    /// Sends what waits of a session, as far as the stack takes it; false where there was no room to tell.
+    /// Sends what waits of a session, as far as the stack takes it; false where there was no room
+    /// to tell.
     pub(super) fn send_waiting(
         &mut self,
         place: u32,
@@ -179,8 +180,8 @@ impl Client {
         }
     }
 
-    /// Sends the datagrams that wait and are whole, as far as the stack takes them; false where there
-    /// was no room to tell.
+    /// Sends the datagrams that wait and are whole, as far as the stack takes them; false where
+    /// the event ring is full.
     pub(super) fn send_datagrams(
         &mut self,
         place: u32,
@@ -261,7 +262,7 @@ impl Client {
         true
     }
 
-    /// Gives the chunks that wait back, and resets; false where there was no room to tell.
+    /// Gives the chunks that wait back, and resets; false where the event ring is full.
     fn abandon(
         &mut self,
         place: u32,
@@ -290,7 +291,7 @@ impl Client {
         tag: u32,
         error: u32,
     ) -> Result<bool, Violation> {
-        self.tell(&Entry {
+        self.send_event(&Entry {
             kind: Event::Sent as u32,
             tag,
             socket: self.sockets.number(place),
@@ -320,7 +321,8 @@ impl Client {
             let memory = self.attachment.map.slice();
             let mut end = begin;
             round.stack.receive(id, CHUNK_BYTES, &mut |bytes| {
-                // A stack that hands over more than it was asked for would write into another chunk.
+                // A stack that hands over more than it was asked for would write into another
+                // chunk.
                 let used = bytes.len().min(begin + CHUNK_BYTES - end);
                 memory.write_at(end, &bytes[..used]);
                 end += used;
@@ -408,12 +410,12 @@ impl Client {
             },
             None => event,
         };
-        self.tell(&event).map(drop)
+        self.send_event(&event).map(drop)
     }
 }
 
-/// So many chunks of received bytes a process may hold of one socket: 256 KiB; then the stack's own
-/// buffer fills up, and the peer's window closes.
+/// Receive chunks that a process may hold of one socket: 256 KiB; then the stack's own buffer fills
+/// up, and the peer's window closes.
 pub(super) const LENT_MAX: u32 = 16;
 
 const _: () = assert!(SocketError::Refused as u32 != 0, "0 stands for no error");

@@ -1,4 +1,4 @@
-//! What a process asks for.
+//! Requests of a process.
 
 use super::books::Kind;
 use super::{Client, Round};
@@ -79,7 +79,7 @@ impl Client {
         }
     }
 
-    /// What ends a socket does not come in the middle of a datagram.
+    /// Refuses a request that would end a socket in the middle of a datagram.
     fn check_whole(&mut self, entry: &Entry) -> Result<(), Violation> {
         let place = self.sockets.find(entry.socket);
         match place.and_then(|place| self.sockets.get(place)) {
@@ -99,7 +99,7 @@ impl Client {
         Ok(())
     }
 
-    /// So many chunks of a socket are read.
+    /// Takes back `count` chunks of a socket that the process has read.
     fn credit(&mut self, place: u32, count: u32) {
         if let Some(socket) = self.sockets.get(place) {
             let was_at_limit = socket.lent >= super::deliver::LENT_MAX;
@@ -139,7 +139,7 @@ impl Client {
             },
             Err(error) => answer.argument = error as u32,
         }
-        self.tell(&answer).map(drop)
+        self.send_event(&answer).map(drop)
     }
 
     fn send(
@@ -171,11 +171,11 @@ impl Client {
         // At once, while it is in the cache; what does not fit waits for the stack's word.
         if self.sockets.queue(place) {
             self.sockets.unqueue(place);
-            let told = match kind {
+            let notified = match kind {
                 Kind::Udp => self.send_datagrams(place, round)?,
                 _ => self.send_waiting(place, round)?,
             };
-            if !told {
+            if !notified {
                 self.make_ready(place);
             }
             self.look_again(place);
@@ -192,7 +192,7 @@ impl Client {
             argument: error as u32,
             ..Entry::default()
         };
-        self.tell(&answer).map(drop)
+        self.send_event(&answer).map(drop)
     }
 }
 

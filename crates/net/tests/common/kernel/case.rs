@@ -1,11 +1,11 @@
-//! What is done to a session and by its two applications, from a seed.
+//! Test case, drawn from a seed: impairments of a session, and the scripts of its two applications.
 //!
 //! Must stay true: what each application sees follows from the case alone, whatever the timing: a
 //! reset, for example, comes only when the peer has read all that it can read before.
 
 use crate::common::Random;
 
-/// What a wire does to the frames of one session; shares in millionths.
+/// Impairments of a session's frames; shares in millionths.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Weather {
     pub(crate) loss: u64,
@@ -18,7 +18,7 @@ pub(crate) struct Weather {
     pub(crate) late_ns: u64,
 }
 
-/// What becomes of one frame.
+/// Fate of one frame.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fate {
     pub(crate) lost: bool,
@@ -86,7 +86,7 @@ pub(crate) struct Case {
     pub(crate) listens: bool,
 }
 
-/// What the case is about.
+/// Subject of the case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Both send a stream at once.
@@ -146,8 +146,8 @@ impl Case {
             random,
         };
         let mut scripts = [plan.script(), plan.script()];
-        let wish = |script: &Script| usize::from(script.segment_bytes.unwrap_or(1460));
-        plan.segment_bytes = wish(&scripts[0]).min(wish(&scripts[1]));
+        let requested = |script: &Script| usize::from(script.segment_bytes.unwrap_or(1460));
+        plan.segment_bytes = requested(&scripts[0]).min(requested(&scripts[1]));
         let lanes = plan.lanes(kind);
         if kind == Kind::FullWindow {
             let small = 4096 + plan.random.below(12_000) as u32;
@@ -172,8 +172,8 @@ impl Case {
 
     /// The largest segment that either wants, in bytes.
     pub(crate) fn segment_bytes(&self) -> u16 {
-        let wishes = self.scripts.iter().filter_map(|it| it.segment_bytes);
-        wishes.min().unwrap_or(1460)
+        let requests = self.scripts.iter().filter_map(|it| it.segment_bytes);
+        requests.min().unwrap_or(1460)
     }
 }
 
@@ -181,10 +181,10 @@ fn pick<T: Copy>(random: &mut Random, of: &[T]) -> T {
     of[random.below(of.len() as u64) as usize]
 }
 
-/// What scripts are drawn from.
+/// Generator of scripts.
 struct Plan {
     random: Random,
-    /// Whether frames get lost: less is sent then.
+    /// Frames get lost: less is sent then.
     bad: bool,
     segment_bytes: usize,
 }
@@ -201,7 +201,7 @@ impl Plan {
         }
     }
 
-    /// How much is sent in one go, in all.
+    /// Total bytes of a case that is sent in one go.
     fn volume(&mut self) -> usize {
         let segments = if self.bad { 120 } else { 600 };
         let most = segments * self.segment_bytes as u64;

@@ -1,7 +1,7 @@
-//! Whether two runs of one case are alike, and whether what passed on the wire was right.
+//! Compares two runs of one case, and checks the traffic of each.
 //!
-//! What is looked at on the wire is what every stack must keep, from what it had got by then; the
-//! kernel's ends are looked at with the same eyes, so that a rule that nobody keeps is found out.
+//! The rules checked are those that every stack must keep, given the packets it had got by then;
+//! the kernel's ends are checked by the same rules, so that a rule that nobody keeps is found out.
 //! Source: RFC 9293 sections 3.4 and 3.8.6, RFC 2018, RFC 2883, RFC 7323, RFC 6691.
 
 use super::case::{Case, Kind};
@@ -41,7 +41,7 @@ pub(crate) fn judge(case: &Case, runs: &[Run; 3]) -> Vec<String> {
     wrong
 }
 
-/// What our end must have in common with the kernel's at its place.
+/// Properties that our end must share with the kernel's in its place.
 fn beside(case: &Case, run: &Run, kernels: &Run, pairing: Pairing) -> Vec<String> {
     let side = usize::from(pairing == Pairing::OursServes);
     let mut wrong = Vec::new();
@@ -71,7 +71,7 @@ fn beside(case: &Case, run: &Run, kernels: &Run, pairing: Pairing) -> Vec<String
     wrong
 }
 
-/// What a side sent, in numbers.
+/// Totals of a side's traffic.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) sent: usize,
@@ -120,11 +120,12 @@ struct End {
     peer: Option<(u32, u16, u8)>,
     /// Our own: number and scale.
     own: Option<(u32, u8)>,
-    /// What has come of the peer's numbers, as distances from its SYN: sorted, apart.
+    /// Received ranges of the peer's sequence numbers, relative to its SYN: sorted, disjoint.
     got: Vec<(u32, u32)>,
     /// The end of the largest window that we were told of.
     edge: Option<u32>,
-    /// Of what we sent: the end, the FIN, the last acknowledgment, the last clock, the window's end.
+    /// Of what we sent: the end, the FIN, the last acknowledgment, the last clock, the window's
+    /// end.
     end: Option<u32>,
     fin: Option<u32>,
     acknowledged: Option<u32>,
@@ -327,8 +328,8 @@ impl End {
 
 /// Of a SYN without a window scale.
 const NO_SCALE: u8 = u8::MAX;
-/// Segments sent again, or at all, that are let pass whatever the kernel does: probes at the tail, and
-/// draws that the shorter run never came to.
+/// Segments sent again, or at all, that are let pass whatever the kernel does: probes at the tail,
+/// and draws that the shorter run never came to.
 const AGAIN_MORE: usize = 12;
 const SENT_MORE: usize = 40;
 const SEGMENT_BYTES_MIN: u16 = 500;

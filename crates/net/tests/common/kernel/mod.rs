@@ -1,7 +1,8 @@
-//! The same session twice: once between two of the kernel's sockets, once with our stack at one end.
+//! The same session twice: once between two of the kernel's sockets, once with our stack at one
+//! end.
 //!
-//! Wires in user space join a TAP of the kernel's with one in another namespace, and a third with our
-//! stack. All sessions of many cases go over them side by side; most of the time is waiting.
+//! Wires in user space join a TAP of the kernel's with one in another namespace, and a third with
+//! our stack. All sessions of many cases go over them side by side; most of the time is waiting.
 //! Must stay true: one thread, one clock, one code for all wires, so that only the stacks differ.
 #![allow(dead_code, clippy::unwrap_used)] // each user has its part
 
@@ -40,7 +41,7 @@ pub(crate) enum Pairing {
 pub(crate) const PAIRINGS: [Pairing; 3] =
     [Pairing::Kernels, Pairing::OursServes, Pairing::OursConnects];
 
-/// What one session was like.
+/// Record of one session.
 #[derive(Debug)]
 pub(crate) struct Run {
     /// By side and lane.
@@ -76,9 +77,9 @@ pub(crate) fn run(cases: &[Case], limit: Duration) -> Vec<[Run; 3]> {
 }
 
 /// A network namespace.
-struct Place(File);
+struct Namespace(File);
 
-impl Place {
+impl Namespace {
     fn new() -> Self {
         std::thread::scope(|scope| {
             let made = scope.spawn(|| {
@@ -115,8 +116,8 @@ impl Place {
             let tap = tap.expect("a TAP");
             ip(&format!("address add {v4}/24 dev {name}"));
             ip(&format!("address add {v6}/64 dev {name} nodad"));
-            // On a busy machine nobody looks for a while; what the kernel then dropped would be a loss
-            // that no wire knows of.
+            // On a busy machine nobody looks for a while; what the kernel then dropped would be a
+            // loss that no wire knows of.
             ip(&format!("link set {name} txqueuelen {QUEUE_FRAMES}"));
             tap
         })
@@ -147,7 +148,7 @@ struct Lab {
     stack: Rc<RefCell<Stack>>,
     sessions: Vec<Session>,
     /// They end with it.
-    _places: [Place; 2],
+    _places: [Namespace; 2],
 }
 
 /// Its two applications; the server's is none where nobody listens.
@@ -159,7 +160,7 @@ struct Session {
 
 impl Lab {
     fn new(cases: &[Case]) -> Self {
-        let places = [Place::new(), Place::new()];
+        let places = [Namespace::new(), Namespace::new()];
         let flows = Rc::new(RefCell::new(Flows::of(cases, PAIRINGS.len(), FIRST_PORT)));
         let clock = Clock::default();
         clock.set_ns(EPOCH_NS);
@@ -169,10 +170,12 @@ impl Lab {
         let third = wired(places[0].tap("third", "10.79.0.1", "fd79::1"));
         let sent = Loopback::new(plain(1), QUEUE_FRAMES_MAX);
         let ours = Impaired::new(sent, Fates(Rc::clone(&flows)), clock.clone());
-        let mut config = Config::default();
-        config.addresses = vec![cidr("10.79.0.2", 24), cidr("fd79::2", 64)];
-        config.seed = cases.first().map_or(1, |case| case.seed);
-        config.sessions_max = 4096;
+        let config = Config {
+            addresses: vec![cidr("10.79.0.2", 24), cidr("fd79::2", 64)],
+            seed: cases.first().map_or(1, |case| case.seed),
+            sessions_max: 4096,
+            ..Config::default()
+        };
         let stack = Stack::new(config, &plain(1)).expect("a stack");
         let stack = Rc::new(RefCell::new(stack));
         let mut lab = Self {
@@ -216,7 +219,7 @@ impl Lab {
         };
         let [client, server] = &case.scripts;
         let kernels = |place: usize, address, script, listens| -> Box<dyn Party> {
-            let place: &Place = &self._places[place];
+            let place: &Namespace = &self._places[place];
             Box::new(place.within(|| Kernels::new(address, script, listens)))
         };
         let stack = &self.stack;
@@ -288,7 +291,7 @@ impl Lab {
             };
             stack.borrow_mut().receive(now_ns, frame.received());
         });
-        stack.borrow_mut().settle();
+        stack.borrow_mut().process_staged();
         for (session, flow) in self.sessions.iter_mut().zip(&mut flows.borrow_mut().all) {
             session.go_on(now_ns, flow);
         }

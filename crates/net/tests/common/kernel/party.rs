@@ -22,7 +22,7 @@ pub(crate) enum Failure {
     Other(String),
 }
 
-/// What a read brought.
+/// Result of a read.
 pub(crate) enum Got {
     Bytes(usize),
     Nothing,
@@ -30,9 +30,9 @@ pub(crate) enum Got {
 }
 
 pub(crate) trait Party {
-    /// Whether the session is open; none as long as that is not known.
+    /// Result of the opening; none while that is pending.
     fn opened(&mut self) -> Option<Result<(), Failure>>;
-    /// How much was taken; 0 where there is no room now.
+    /// Bytes taken; 0 where there is no room now.
     fn write(&mut self, bytes: &[u8]) -> Result<usize, Failure>;
     fn read(&mut self, bytes: &mut [u8]) -> Result<Got, Failure>;
     fn shut_down(&mut self);

@@ -4,7 +4,7 @@ use super::case::{Script, Step};
 use super::party::{Failure, Got, Party};
 use std::collections::VecDeque;
 
-/// What an application saw.
+/// Observation of an application.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Event {
     Opened,
@@ -66,7 +66,7 @@ impl Application {
         self.over
     }
 
-    /// What both lanes saw.
+    /// Observations of both lanes.
     pub(crate) fn logs(&self) -> [Vec<Event>; 2] {
         [self.lanes[0].log.clone(), self.lanes[1].log.clone()]
     }

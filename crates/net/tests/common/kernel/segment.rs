@@ -2,7 +2,7 @@
 //!
 //! Source: RFC 791, RFC 8200, RFC 9293 section 3.1, RFC 7323, RFC 2018.
 
-/// What a frame with TCP in it says.
+/// TCP segment decoded from a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Segment {
     pub(crate) ports: [u16; 2],
@@ -18,7 +18,7 @@ pub(crate) struct Segment {
     pub(crate) scale: Option<u8>,
     pub(crate) stamps: Option<(u32, u32)>,
     pub(crate) blocks: Vec<(u32, u32)>,
-    /// Whether the checksums of IPv4 and of TCP, and all lengths, are right.
+    /// True if the checksums of IPv4 and of TCP, and all lengths, are right.
     pub(crate) intact: bool,
 }
 
@@ -27,7 +27,7 @@ pub(crate) const SYN: u8 = 2;
 pub(crate) const RST: u8 = 4;
 pub(crate) const ACK: u8 = 16;
 
-/// Where TCP's header begins; none in a frame of anything else.
+/// Offset of TCP's header; none in a frame of anything else.
 pub(crate) fn transport_at(frame: &[u8]) -> Option<usize> {
     match (frame.get(12..14)?, frame.get(14)? >> 4) {
         ([8, 0], 4) => {
@@ -142,7 +142,7 @@ impl std::fmt::Display for Segment {
     }
 }
 
-/// Whether `a` comes before `b`.
+/// True if `a` comes before `b`.
 pub(crate) fn before(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) < 0
 }

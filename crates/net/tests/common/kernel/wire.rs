@@ -1,8 +1,8 @@
 //! The wire between two ends: what it does to frames, and a record of what passed.
 //!
-//! Why here: each session has weather of its own, and its `n`th frame each way suffers what the seed
-//! says, whoever sends it. Frames of anything but TCP pass. Must stay true: a frame is noted when an
-//! end sent it, and again when the other gets it.
+//! Why here: each session has weather of its own, and its `n`th frame each way suffers what the
+//! seed says, whoever sends it. Frames of anything but TCP pass. Must stay true: a frame is noted
+//! when an end sent it, and again when the other gets it.
 
 use super::case::{Case, Weather};
 use super::segment::{self, Segment};
@@ -18,12 +18,12 @@ pub(crate) struct Passed {
     /// 0 from the client, 1 from the server.
     pub(crate) direction: usize,
     pub(crate) arrived: bool,
-    /// What became of it, where it was sent.
+    /// Fate of the frame, at the wire.
     pub(crate) fate: &'static str,
     pub(crate) segment: Segment,
 }
 
-/// What is known of one session on the wire.
+/// State of one session on the wire.
 #[derive(Debug, Default)]
 pub(crate) struct Flow {
     weather: Option<(Weather, u64)>,
@@ -92,7 +92,7 @@ impl Flows {
     }
 }
 
-/// What happens to frames that leave one end.
+/// Impairment of the frames that leave one end.
 pub(crate) struct Fates(pub(crate) Rc<RefCell<Flows>>);
 
 impl Impairment for Fates {

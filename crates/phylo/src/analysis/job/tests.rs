@@ -1,29 +1,27 @@
 //! Pieces that are broken off and go on; replicates; states that are spoilt.
 
 use super::*;
+use crate::model::Model;
 use crate::runner::Serial;
 use crate::simulate::{numbered_names, simulate};
 use crate::tree::random_tree;
 
 fn searches(rapid: bool, seed: u64) -> Searches<Serial> {
+    searches_of(["HKY+G", "JC"], rapid, seed)
+}
+
+fn searches_of(models: [&str; 2], rapid: bool, seed: u64) -> Searches<Serial> {
     let name = |text| ModelName::parse(text, &mut no_files).unwrap();
     let truth = Model::without_alignment(name("HKY{1/3}+FU{0.3/0.2/0.2/0.3}"));
     let names = numbered_names(8);
     let tree = random_tree(8, 0.1, &mut Random::new(4));
     let alignment = simulate(&tree, &names, &truth, 200, 4).unwrap();
     let sites = [(0..120).collect(), (120..200).collect::<Vec<u32>>()];
-    let parts = sites
-        .into_iter()
-        .zip(["HKY+G", "JC"])
-        .map(|(sites, model)| {
-            let model = name(model);
-            let patterns = Patterns::of_sites(&alignment, model.alphabet(), sites).unwrap();
-            PartOptions {
-                model: Model::new(model, &patterns),
-                patterns,
-                scale: 1.0,
-            }
-        });
+    let parts = sites.into_iter().zip(models).map(|(sites, model)| {
+        let model = name(model);
+        let patterns = Patterns::of_sites(&alignment, model.alphabet(), sites).unwrap();
+        PartOptions::new(model, patterns)
+    });
     Searches {
         parts: parts.collect(),
         names,
@@ -131,4 +129,44 @@ fn a_spoilt_state_is_said() {
     };
     let error = searches(false, 1).run(&piece, Some("{}"), &mut breaker);
     assert!(error.unwrap_err().to_string().contains("--redo"));
+}
+
+#[test]
+fn scalers_are_fitted_and_kept_in_the_models_text() {
+    let first = |kind, count| Piece {
+        kind,
+        first: 0,
+        count,
+    };
+    let job = searches_of(["HKY+G+B", "JC"], true, 1);
+    let (found, _) = done(&job, &first(Kind::Search, 1), usize::MAX);
+    let (linked, _) = done(&searches(true, 1), &first(Kind::Search, 1), usize::MAX);
+    assert!(
+        found[0].lnl > linked[0].lnl,
+        "{} {}",
+        found[0].lnl,
+        linked[0].lnl
+    );
+    assert!(
+        found[0].models.iter().all(|model| model.contains("+B{")),
+        "{:?}",
+        found[0].models
+    );
+    // What was written gives what was said.
+    let parts = found[0].models.iter().zip(&job.parts).map(|(text, part)| {
+        let name = ModelName::parse(text, &mut no_files).unwrap();
+        PartOptions::new(name, part.patterns.clone())
+    });
+    let tree = Tree::from_newick(&Newick::parse(&found[0].tree).unwrap(), &job.names).unwrap();
+    let again = Likelihood::partitioned(tree, parts.collect(), Serial, Options::default());
+    let again = again.unwrap().evaluate().unwrap();
+    assert!(
+        (again - found[0].lnl).abs() < 1e-3,
+        "{again} {}",
+        found[0].lnl
+    );
+    // A rapid chain keeps the first replicate's scalers, as it does all its parameters.
+    let (chain, _) = done(&job, &first(Kind::Bootstrap, 3), usize::MAX);
+    assert_eq!(chain[0].models, chain[1].models);
+    assert_eq!(chain[0].models, chain[2].models);
 }

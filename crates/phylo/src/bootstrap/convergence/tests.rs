@@ -1,4 +1,4 @@
-//! When bootstraps have converged; the same on engines, with and without memory.
+//! Convergence of bootstraps; the same on engines, with and without memory.
 
 use super::*;
 use crate::runner::Serial;

@@ -177,8 +177,8 @@ pub(super) fn table_terms<V: Lanes>(
     }
 }
 
-/// The spans of one to four patterns, each times every order of powers; a lane a pattern, 0 in lanes
-/// beyond the last.
+/// The spans of one to four patterns, each times every order of powers; a lane a pattern, 0 in
+/// lanes beyond the last.
 #[inline(always)]
 fn sums_of_four<V: Lanes, P: Powers<V, ORDERS>, const ORDERS: usize>(
     powers: &P,

@@ -1,8 +1,8 @@
 //! The loops, written once over four lanes, and which instructions they are made of.
 //!
-//! Why here: [`lanes::Lanes`] is either four doubles or one AVX2 register; the dispatch happens once
-//! a call. This folder alone may hold unsafe code in this crate: the intrinsics and reads whose
-//! bounds were checked a group of classes at a time.
+//! Why here: [`lanes::Lanes`] is either four doubles or one AVX2 register; the dispatch happens
+//! once a call. This folder alone may hold unsafe code in this crate: the intrinsics and reads
+//! whose bounds were checked a group of classes at a time.
 //! Must stay true: every index that is read without a check was checked in the same call.
 #![allow(unsafe_code)]
 
@@ -129,8 +129,8 @@ pub fn derivatives(
     }
 }
 
-/// The likelihood of every pattern at a branch of a length whose first span of `powers` are, from its
-/// sum table: for each four patterns one quad of terms; what is fixed is not added.
+/// The likelihood of every pattern at a branch of a length whose first span of `powers` are, from
+/// its sum table: for each four patterns one quad of terms; what is fixed is not added.
 ///
 /// # Panics
 /// When `powers` are fewer than a span, or `table` is no whole number of spans.

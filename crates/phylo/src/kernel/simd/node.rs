@@ -136,8 +136,8 @@ impl States for Protein {
 pub(super) struct Starts([usize; GROUP]);
 
 impl Starts {
-    /// The starts of the classes that `index` names (at most [`GROUP`], at least one), after checking
-    /// that their spans are there. Places beyond them repeat the first.
+    /// The starts of the classes that `index` names (at most [`GROUP`], at least one), after
+    /// checking that their spans are there. Places beyond them repeat the first.
     #[inline(always)]
     pub(super) fn new(index: &[u16], span: usize, quads: usize) -> Self {
         let mut classes = [index[0]; GROUP];

@@ -28,7 +28,7 @@ impl Tables {
     }
 }
 
-/// What a partition keeps for insertions.
+/// Tables of a partition for insertions.
 #[derive(Debug, Default)]
 pub(in crate::likelihood) struct InsertionTables {
     /// Branch by branch; empty until the first insertion.

@@ -1,15 +1,15 @@
 //! The parser of model names.
 //!
-//! Parse, don't validate: what comes out has all values in range and of the right number. Files that
-//! braces name are read through a function that the caller gives; nothing here does I/O.
+//! Parse, don't validate: what comes out has all values in range and of the right number. Files
+//! that braces name are read through a function that the caller gives; nothing here does I/O.
 
 use super::{
     CategoryRate, ExchangeName, FrequencyName, InvariantName, ModelName, RatesName, ReadFile,
-    class_count, upper_triangle,
+    ScalerName, class_count, upper_triangle,
 };
 use crate::model::dna::{ALIASES, NAMED};
 use crate::model::protein::PUBLISHED;
-use crate::model::{ALPHA_RANGE, CATEGORIES_MAX, INVARIANT_MAX, ModelError};
+use crate::model::{ALPHA_RANGE, CATEGORIES_MAX, INVARIANT_MAX, ModelError, SCALER_RANGE};
 use crate::msa::Alphabet;
 
 impl ModelName {
@@ -18,7 +18,10 @@ impl ModelName {
     /// # Errors
     /// [`ModelError`]; it names the part that it is about.
     pub fn parse(text: &str, read: ReadFile<'_>) -> Result<Self, ModelError> {
-        let text = text.trim();
+        let text = match text.trim() {
+            data_type if data_type.eq_ignore_ascii_case("DNA") => DNA,
+            text => text,
+        };
         let mut parser = Parser { model: text, read };
         let mut parts = split_parts(text).into_iter();
         let head = parts.next().unwrap_or_default();
@@ -28,8 +31,10 @@ impl ModelName {
             frequencies: default,
             invariant: InvariantName::None,
             rates: RatesName::Uniform,
+            scaler: ScalerName::None,
         };
         let (mut frequencies, mut invariant, mut rates) = (false, false, false);
+        let mut scaler = false;
         for part in parts {
             let (what, seen) = match part.as_bytes().first().map(u8::to_ascii_uppercase) {
                 Some(b'F') => {
@@ -47,6 +52,10 @@ impl ModelName {
                 Some(b'R') => {
                     name.rates = parser.free(part)?;
                     ("the distribution of rates", &mut rates)
+                }
+                Some(b'B') => {
+                    name.scaler = parser.scaler(part)?;
+                    ("+B", &mut scaler)
                 }
                 _ => return Err(parser.unknown_part(part)),
             };
@@ -90,6 +99,12 @@ impl Parser<'_, '_> {
         }
         if is("PROTGTR") || is("GTR20") {
             return self.protein(&braces);
+        }
+        if let Some((_, hint)) = DATA_TYPES.iter().find(|(name, _)| is(name)) {
+            return Err(ModelError::DataType {
+                name: shown(label),
+                hint,
+            });
         }
         Err(ModelError::Unknown { name: shown(label) })
     }
@@ -192,6 +207,21 @@ impl Parser<'_, '_> {
         }
     }
 
+    /// `+B`, `+BO`: fitted; `+B{0.9}`, `+BU{0.9}`: given.
+    fn scaler(&mut self, part: &str) -> Result<ScalerName, ModelError> {
+        let (label, braces) = self.braces(part)?;
+        match (label.to_ascii_uppercase().as_str(), braces.as_slice()) {
+            ("B" | "BO", []) => Ok(ScalerName::Fitted),
+            ("B" | "BU", [value]) => {
+                let values = self.numbers(value, "scaler", SCALER_RANGE, "0.01 to 100")?;
+                self.count("+B", 1, values.len())?;
+                Ok(ScalerName::Given(values[0]))
+            }
+            ("BU", []) => Err(self.miscount("+BU", 1, 0)),
+            _ => Err(self.unknown_part(part)),
+        }
+    }
+
     fn gamma(&mut self, part: &str) -> Result<RatesName, ModelError> {
         let (label, braces) = self.braces(part)?;
         let upper = label.to_ascii_uppercase();
@@ -236,7 +266,7 @@ impl Parser<'_, '_> {
         Ok(RatesName::Free { categories, given })
     }
 
-    /// How many categories; four where nothing is said.
+    /// Number of categories; four where the text is empty.
     fn categories(&self, digits: &str) -> Result<usize, ModelError> {
         if digits.is_empty() {
             return Ok(4);
@@ -419,6 +449,20 @@ fn shown(text: &str) -> String {
     format!("{}{more}", text[..end].escape_debug())
 }
 
+/// The model of the data type `DNA`: RAxML-NG's (`Model::Model` in its source, version 1.2), which
+/// is what RAxML 8 does under GTRGAMMA.
+const DNA: &str = "GTR+F+G";
+/// Data types of RAxML's files that stand for no model, and what to write instead.
+const DATA_TYPES: [(&str, &str); 6] = [
+    ("PROT", NAME_A_MATRIX),
+    ("PROTEIN", NAME_A_MATRIX),
+    ("AA", NAME_A_MATRIX),
+    ("BIN", NO_MODELS),
+    ("MULTI", NO_MODELS),
+    ("CODON", NO_MODELS),
+];
+const NAME_A_MATRIX: &str = "name a matrix, such as LG+G4";
+const NO_MODELS: &str = "only DNA and proteins have models here";
 const BRACES_MAX: usize = 4;
 const VALUES_MAX: usize = 210;
 const SHOWN_MAX: usize = 120;

@@ -35,14 +35,14 @@ impl Guarded {
         }
     }
 
-    /// So many bytes that end where the last page starts.
+    /// This many bytes, ending where the last page starts.
     fn at_end(&mut self, count: usize) -> &mut [u8] {
         assert!(count <= self.bytes - 2 * PAGE);
         // SAFETY: inside the pages that may be used, borrowed as long as `self` is.
         unsafe { std::slice::from_raw_parts_mut(self.base.add(self.bytes - PAGE - count), count) }
     }
 
-    /// So many bytes that start where the first page ends.
+    /// This many bytes, starting where the first page ends.
     fn at_start(&mut self, count: usize) -> &mut [u8] {
         assert!(count <= self.bytes - 2 * PAGE);
         // SAFETY: as above.

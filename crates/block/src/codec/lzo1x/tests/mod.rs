@@ -94,13 +94,13 @@ fn deflated(level: u8, raw: &[u8]) -> Vec<u8> {
     stream
 }
 
-/// What a stream inflates to through the trait, or how it fails.
+/// Result of inflating a stream through the trait.
 fn through_trait(stream: &[u8], room: usize) -> Result<Vec<u8>, CodecError> {
     let mut out = vec![0; room];
     Inflate::new().inflate(stream, &mut out).map(|()| out)
 }
 
-/// What lzokay makes of a stream.
+/// Result of lzokay on a stream.
 fn lzokay_inflate(stream: &[u8], room: usize) -> Vec<u8> {
     let mut out = vec![0; room];
     let count = lzokay::decompress::decompress(stream, &mut out)

@@ -1,5 +1,5 @@
-//! liblzo2, in a program of its own: builds `scripts/peers/lzo_peer.c` and speaks to it through
-//! files.
+//! liblzo2, in a program of its own: builds `crates/bench/peers/lzo_peer.c` and speaks to it
+//! through files.
 //!
 //! Why here: the tests and `examples/bench_lzo1x.rs` (which includes this file) compare with it;
 //! the crate never links it. The file formats stand at the head of the C file.
@@ -17,13 +17,13 @@ pub(crate) struct Peer {
     program: PathBuf,
 }
 
-/// What went wrong, in words.
+/// Failure, in words.
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 impl Peer {
     /// Builds the program next to the program that runs.
     pub(crate) fn build() -> Result<Self, Failure> {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/peers/lzo_peer.c");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bench/peers/lzo_peer.c");
         let program = scratch("lzo_peer")?;
         let mut cc = Command::new("cc");
         cc.arg("-O2")
@@ -123,7 +123,7 @@ pub(crate) fn scratch(name: &str) -> Result<PathBuf, Failure> {
     Ok(path)
 }
 
-/// What a command prints, if it succeeds.
+/// Output of a command, if it succeeds.
 fn run(command: &mut Command) -> Result<String, Failure> {
     let output = command.output()?;
     if !output.status.success() {

@@ -1,0 +1,107 @@
+//! The errors of listening (a server's) and of attaching (a client's).
+
+use sidecore_sys::SysError;
+use std::path::PathBuf;
+
+/// An error of taking a server's socket; the services put it in their own words.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ListenError {
+    /// Another server is alive there; its process, where it said.
+    #[error("another server is alive there")]
+    InUse {
+        /// The process.
+        pid: Option<u32>,
+    },
+    /// The socket, the lock beside it or their folder belongs to somebody else.
+    #[error(
+        "{} belongs to user {uid}, not to this one ({own_uid}); remove it or give another path",
+        path.display()
+    )]
+    NotOurs {
+        /// Which of them.
+        path: PathBuf,
+        /// Its owner.
+        uid: u32,
+        /// The user of this process.
+        own_uid: u32,
+    },
+    /// Others may write to the socket's folder.
+    #[error(
+        "other users may write to {} (mode {mode:04o}); run `chmod go-w` on it or give another \
+         path",
+        folder.display()
+    )]
+    OpenFolder {
+        /// The folder.
+        folder: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// The socket's folder is none; a link is none either.
+    #[error("{} is no folder (links are not followed); give another path", folder.display())]
+    NotAFolder {
+        /// Its path.
+        folder: PathBuf,
+    },
+    /// The path names something that is no socket.
+    #[error("what is there is no socket; remove it or give another path")]
+    NotASocket,
+    /// The operating system refused.
+    #[error(transparent)]
+    System(#[from] SysError),
+}
+
+/// An error of attaching; the services put it in their own words.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AttachError {
+    /// Nobody serves there.
+    #[error("nobody serves at {} ({source})", socket.display())]
+    Nobody {
+        /// The socket.
+        socket: PathBuf,
+        /// The error of connecting.
+        source: SysError,
+    },
+    /// Somebody serves there who is not trusted.
+    #[error(
+        "{} is served by user {uid}, who is neither this user ({own_uid}) nor root; nothing was \
+         sent there",
+        socket.display()
+    )]
+    Untrusted {
+        /// The socket.
+        socket: PathBuf,
+        /// The server's user.
+        uid: u32,
+        /// The user of this process.
+        own_uid: u32,
+    },
+    /// The server said no.
+    #[error("refused: {reason}")]
+    Refused {
+        /// In its words.
+        reason: String,
+    },
+    /// The server said what makes no sense.
+    #[error(
+        "what answers at {} is of another version; use the same release for both",
+        socket.display()
+    )]
+    Nonsense {
+        /// The socket.
+        socket: PathBuf,
+    },
+    /// No answer in time.
+    #[error("no answer from {} within {waited_ms} ms", socket.display())]
+    Silent {
+        /// The socket.
+        socket: PathBuf,
+        /// The time that was waited.
+        waited_ms: u64,
+    },
+    /// The operating system refused.
+    #[error(transparent)]
+    System(#[from] SysError),
+}

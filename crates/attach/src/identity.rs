@@ -1,0 +1,116 @@
+//! Identity both ways: which users a server admits, and which users' servers a client talks to.
+//!
+//! Why here: a path says nothing about who listens behind it, and a message nothing about who sent
+//! it; the kernel's record of a connection does (`SO_PEERCRED`, `SO_PEERGROUPS`). Must stay true:
+//! root and the own user are always trusted, nobody else unless named. Pure, but for the question
+//! which user this process is. Source: unix(7).
+
+use crate::AttachError;
+use sidecore_sys::local_socket::{self, Peer};
+use std::path::Path;
+
+/// The users and groups that may attach besides the server's own user and root.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Allow {
+    /// Users, by number.
+    pub uids: Vec<u32>,
+    /// Groups, by number: whoever was in it at the time of the connection, by primary group or not.
+    pub gids: Vec<u32>,
+}
+
+impl Allow {
+    /// True if nobody but the owner and root may attach.
+    #[must_use]
+    pub fn is_only_owner(&self) -> bool {
+        self.uids.is_empty() && self.gids.is_empty()
+    }
+
+    /// True if this peer, with these supplementary groups, may attach to a server of `own_uid`.
+    #[must_use]
+    pub fn admits(&self, peer: &Peer, groups: &[u32], own_uid: u32) -> bool {
+        peer.uid == own_uid
+            || peer.uid == 0
+            || self.uids.contains(&peer.uid)
+            || self.gids.contains(&peer.gid)
+            || self.gids.iter().any(|gid| groups.contains(gid))
+    }
+}
+
+/// Whose servers a client talks to: its own user's and root's, and those of users that were named.
+///
+/// A server sees what its clients hand it and writes their results; naming a socket's path is not
+/// enough to trust it, because others may be able to write to that folder.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Trust {
+    /// Users, by number.
+    pub uids: Vec<u32>,
+}
+
+impl Trust {
+    /// Also a server of this user.
+    #[must_use]
+    pub fn and(mut self, uid: u32) -> Self {
+        self.uids.push(uid);
+        self
+    }
+
+    /// True if a process of `own_uid` talks to a server of `uid`.
+    #[must_use]
+    pub fn includes(&self, uid: u32, own_uid: u32) -> bool {
+        uid == own_uid || uid == 0 || self.uids.contains(&uid)
+    }
+
+    /// Looks who listens behind a connected socket.
+    ///
+    /// # Errors
+    /// [`AttachError::Untrusted`] and [`AttachError::System`].
+    pub(crate) fn check(
+        &self,
+        socket: std::os::fd::BorrowedFd<'_>,
+        path: &Path,
+    ) -> Result<(), AttachError> {
+        let peer = local_socket::peer(socket)?;
+        let own_uid = local_socket::effective_uid();
+        if self.includes(peer.uid, own_uid) {
+            return Ok(());
+        }
+        Err(AttachError::Untrusted {
+            socket: path.to_owned(),
+            uid: peer.uid,
+            own_uid,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_decide_who_may_attach() {
+        let peer = |uid, gid| Peer { pid: 1, uid, gid };
+        let none = Allow::default();
+        assert!(none.admits(&peer(1000, 5), &[], 1000));
+        assert!(none.admits(&peer(0, 0), &[], 1000));
+        assert!(!none.admits(&peer(1001, 5), &[], 1000));
+        assert!(!none.admits(&peer(1001, 0), &[], 0));
+        let some = Allow {
+            uids: vec![1001],
+            gids: vec![7],
+        };
+        assert!(some.admits(&peer(1001, 5), &[], 1000));
+        assert!(some.admits(&peer(1002, 7), &[], 1000));
+        assert!(!some.admits(&peer(1002, 5), &[], 1000));
+        assert!(some.admits(&peer(1002, 5), &[3, 7], 1000));
+        assert!(!some.admits(&peer(1002, 5), &[3, 4], 1000));
+    }
+
+    #[test]
+    fn only_the_own_user_and_root_are_trusted_unless_named() {
+        let trust = Trust::default();
+        assert!(trust.includes(1000, 1000) && trust.includes(0, 1000));
+        assert!(!trust.includes(1001, 1000) && !trust.includes(1000, 0));
+        let trust = trust.and(1001);
+        assert!(trust.includes(1001, 1000) && !trust.includes(1002, 1000));
+    }
+}

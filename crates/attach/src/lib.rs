@@ -1,0 +1,70 @@
+//! Processes that attach to a server of ours: where they meet, who is who, what each may take.
+//!
+//! Top-down, the server's side first:
+//! - [`door`]: the server's end of all connections: accepting, introductions, deaths;
+//! - [`quota`]: what one user may take, in connections and bytes, and taking it back;
+//! - [`server_socket`]: a socket's path, its folder, and the lock that says who serves there;
+//! - [`introduction`]: the client's side: connecting, checking who the server is, asking;
+//! - [`identity`]: which users a server admits, and which users' servers a client talks to;
+//! - [`protocol`]: the frame of every message.
+//!
+//! ```
+//! use sidecore_attach::protocol::KIND_STATUS;
+//! use sidecore_attach::{Allow, Door, DoorOptions, Event, Introduction, Protocol, Quota, Trust};
+//! use std::time::Duration;
+//!
+//! let protocol = Protocol {
+//!     magic: u64::from_le_bytes(*b"EXAMPLE1"),
+//!     version: 1,
+//!     server: "example",
+//! };
+//! let options = DoorOptions {
+//!     allow: Allow::default(), // this user and root
+//!     quota: Quota {
+//!         places_max: 16,
+//!         user_places_max: 4,
+//!         bytes_max: 1 << 30,
+//!         user_bytes_max: 64 << 20,
+//!     },
+//!     remedy: |_| "ask its owner".to_owned(),
+//! };
+//! # let folder = tempfile::tempdir()?;
+//! let path = folder.path().join("example.sock");
+//! let mut door = Door::<()>::open(protocol, &path, options)?;
+//!
+//! // The client, in another process as a rule.
+//! let question = protocol.question(KIND_STATUS, &[]);
+//! let asked = Introduction::begin(protocol, &path, &Trust::default(), &question, 4096)?;
+//!
+//! door.wait(&[], Duration::from_secs(10))?;
+//! while let Some(event) = door.next_event() {
+//!     if let Event::Question { from, .. } = event {
+//!         door.answer(from, KIND_STATUS, b"all is well");
+//!     }
+//! }
+//! assert_eq!(asked.wait(Duration::from_secs(10))?.body, b"all is well");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Why here: the daemon of engines and the protocol stack both serve other processes over shared
+//! memory. How a process gets there is the same for both and is decided before any memory is
+//! shared. Must stay true: nothing here waits for a client; both sides decide by credentials that
+//! the kernel vouches for, never by a path or by what a message says; all that a user takes is
+//! charged to that user until the kernel says that it was given back. The protocol in prose is
+//! README.md.
+
+pub mod door;
+mod error;
+pub mod identity;
+pub mod introduction;
+pub mod protocol;
+pub mod quota;
+pub mod server_socket;
+
+pub use door::{Door, DoorOptions, Event};
+pub use error::{AttachError, ListenError};
+pub use identity::{Allow, Trust};
+pub use introduction::{Answer, Introduction, find_socket};
+pub use protocol::Protocol;
+pub use quota::{Charge, Quota, Usage};
+pub use server_socket::{ServerSocket, default_socket};

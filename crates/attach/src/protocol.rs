@@ -1,0 +1,154 @@
+//! The frame of every message between a client and a server: magic, kind, version.
+//!
+//! One message a packet (`SOCK_SEQPACKET`), little-endian: 8 bytes of magic, the kind (u32), the
+//! version (u32), then what the service says. Why so plain: the C clients read and write it too.
+//! Must stay true: any bytes can be parsed.
+
+/// Asks to attach, and the answer to that.
+pub const KIND_ATTACH: u32 = 1;
+/// Asks for the status, and the answer to that: JSON.
+pub const KIND_STATUS: u32 = 2;
+/// An answer: no, and the reason as text.
+pub const KIND_REFUSED: u32 = 255;
+/// Bytes of a question.
+pub const QUESTION_BYTES: usize = 32;
+/// Bytes that every message starts with.
+pub const HEAD_BYTES: usize = 16;
+/// Bytes of a question after its head.
+pub const QUESTION_BODY_BYTES: usize = QUESTION_BYTES - HEAD_BYTES;
+
+/// One service's protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Protocol {
+    /// The first eight bytes of every message.
+    pub magic: u64,
+    /// Both sides must have the same.
+    pub version: u32,
+    /// The server's name in messages to people: "daemon", "engine".
+    pub server: &'static str,
+}
+
+/// A message that this protocol does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mismatch {
+    /// It does not begin with the magic.
+    Foreign,
+    /// It is of another version.
+    Version(u32),
+    /// A question of another length than [`QUESTION_BYTES`].
+    Length(usize),
+}
+
+impl Protocol {
+    /// A message of this kind.
+    #[must_use]
+    pub fn message(&self, kind: u32, body: &[u8]) -> Vec<u8> {
+        let mut message = Vec::with_capacity(HEAD_BYTES + body.len());
+        message.extend(self.magic.to_le_bytes());
+        message.extend(kind.to_le_bytes());
+        message.extend(self.version.to_le_bytes());
+        message.extend(body);
+        message
+    }
+
+    /// A question of this kind; `body` beyond 16 bytes is cut.
+    #[must_use]
+    pub fn question(&self, kind: u32, body: &[u8]) -> [u8; QUESTION_BYTES] {
+        let mut question = [0; QUESTION_BYTES];
+        let message = self.message(kind, body);
+        let used = message.len().min(QUESTION_BYTES);
+        question[..used].copy_from_slice(&message[..used]);
+        question
+    }
+
+    /// Kind and body of a message.
+    ///
+    /// # Errors
+    /// [`Mismatch`].
+    pub fn parse<'m>(&self, message: &'m [u8]) -> Result<(u32, &'m [u8]), Mismatch> {
+        let (magic, rest) = message.split_first_chunk().ok_or(Mismatch::Foreign)?;
+        let (kind, rest) = rest.split_first_chunk().ok_or(Mismatch::Foreign)?;
+        let (version, body) = rest.split_first_chunk().ok_or(Mismatch::Foreign)?;
+        if u64::from_le_bytes(*magic) != self.magic {
+            return Err(Mismatch::Foreign);
+        }
+        let version = u32::from_le_bytes(*version);
+        if version != self.version {
+            return Err(Mismatch::Version(version));
+        }
+        Ok((u32::from_le_bytes(*kind), body))
+    }
+
+    /// Kind and body of a question.
+    ///
+    /// # Errors
+    /// [`Mismatch`].
+    pub fn parse_question(
+        &self,
+        message: &[u8],
+    ) -> Result<(u32, [u8; QUESTION_BODY_BYTES]), Mismatch> {
+        let (kind, body) = self.parse(message)?;
+        let body = body
+            .try_into()
+            .map_err(|_| Mismatch::Length(message.len()))?;
+        Ok((kind, body))
+    }
+
+    /// The reason to give to who sent such a message.
+    #[must_use]
+    pub fn reason(&self, mismatch: Mismatch) -> String {
+        match mismatch {
+            Mismatch::Foreign => "this is no message of a sidecore client".to_owned(),
+            Mismatch::Version(theirs) => format!(
+                "the client speaks version {theirs} of the protocol, this {} version {}; use the \
+                 same release for both",
+                self.server, self.version
+            ),
+            Mismatch::Length(bytes) => {
+                format!("a question of {bytes} bytes; it has {QUESTION_BYTES}")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const PROTOCOL: Protocol = Protocol {
+        magic: u64::from_le_bytes(*b"TESTING1"),
+        version: 7,
+        server: "daemon",
+    };
+
+    #[test]
+    fn messages_come_back_as_they_were() {
+        let message = PROTOCOL.message(KIND_STATUS, b"body");
+        assert_eq!(PROTOCOL.parse(&message), Ok((KIND_STATUS, &b"body"[..])));
+        let question = PROTOCOL.question(KIND_ATTACH, &5u64.to_le_bytes());
+        let (kind, body) = PROTOCOL.parse_question(&question).unwrap();
+        assert_eq!(
+            (kind, &body[..9]),
+            (KIND_ATTACH, &[5, 0, 0, 0, 0, 0, 0, 0, 0][..])
+        );
+        let mut old = question;
+        old[12] = 9;
+        assert_eq!(PROTOCOL.parse(&old), Err(Mismatch::Version(9)));
+        assert!(PROTOCOL.reason(Mismatch::Version(9)).contains("version 9"));
+        let long = PROTOCOL.message(KIND_ATTACH, &[0; 17]);
+        assert_eq!(PROTOCOL.parse_question(&long), Err(Mismatch::Length(33)));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_parse_to_something(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+            let _ = PROTOCOL.parse_question(&bytes);
+            let mut bytes = bytes;
+            if bytes.len() >= HEAD_BYTES {
+                bytes[..HEAD_BYTES].copy_from_slice(&PROTOCOL.message(1, &[]));
+                prop_assert!(PROTOCOL.parse(&bytes).is_ok());
+            }
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! Limits of a user's share of a server: places and bytes, charged until they were given back.
+//!
+//! Why here: a user who is permitted to attach is not permitted to keep others from it. A segment
+//! is charged to its client's user from the moment it is made; hanging up does not end the charge,
+//! for a client can keep the memory by a descriptor or a mapping after its connection is closed. It
+//! ends when the kernel says that nobody outside has the memory any more, which also frees its
+//! pages ([`LentMemory::reclaim`]). Must stay true: what users other than the server's own and root
+//! have together leaves a quarter of all places and bytes to these two. One thread, the server's
+//! door; a [`Charge`] may be dropped by any.
+
+use parking_lot::Mutex;
+use sidecore_sys::LentMemory;
+use std::sync::Arc;
+
+/// The limits of a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quota {
+    /// The most segments at once: one a connection that is attached, and those that clients keep
+    /// after hanging up. A quarter is kept for root and the server's own user.
+    pub places_max: usize,
+    /// Of these, the most of one user other than root and the server's own.
+    pub user_places_max: usize,
+    /// The most bytes of all segments. A quarter is kept for root and the server's own user.
+    pub bytes_max: u64,
+    /// Of these, the most of one user other than root and the server's own.
+    pub user_bytes_max: u64,
+}
+
+/// A user's share of a server.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Segments.
+    pub places: usize,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+impl Usage {
+    fn and(self, bytes: u64) -> Self {
+        Self {
+            places: self.places + 1,
+            bytes: self.bytes.saturating_add(bytes),
+        }
+    }
+}
+
+/// A segment that is charged to a user. To be dropped after the segment's mapping.
+#[derive(Debug)]
+pub struct Charge {
+    item: Option<Item>,
+    returned: Arc<Mutex<Vec<Item>>>,
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        if let Some(item) = self.item.take() {
+            self.returned.lock().push(item);
+        }
+    }
+}
+
+/// A segment in the books.
+#[derive(Debug)]
+struct Item {
+    uid: u32,
+    memory: LentMemory,
+}
+
+/// The books of a server.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    quota: Quota,
+    own_uid: u32,
+    /// Each user's share, by the user's number; users who have nothing are not in it.
+    users: Vec<(u32, Usage)>,
+    /// Segments that the server is done with.
+    returned: Arc<Mutex<Vec<Item>>>,
+    /// Those of them that somebody outside still has.
+    kept: Vec<Item>,
+}
+
+impl Ledger {
+    pub(crate) fn new(quota: Quota, own_uid: u32) -> Self {
+        Self {
+            quota,
+            own_uid,
+            users: Vec::new(),
+            returned: Arc::default(),
+            kept: Vec::new(),
+        }
+    }
+
+    /// A user's share now.
+    pub(crate) fn usage(&self, uid: u32) -> Usage {
+        let found = self.users.iter().find(|(user, _)| *user == uid);
+        found.map_or_else(Usage::default, |(_, usage)| *usage)
+    }
+
+    /// True if the user is one for whom room is kept.
+    pub(crate) fn is_preferred(&self, uid: u32) -> bool {
+        uid == 0 || uid == self.own_uid
+    }
+
+    /// Checks that a segment of `bytes` bytes may be made for a user.
+    ///
+    /// # Errors
+    /// The limit that is reached, in words for the client.
+    pub(crate) fn check(&mut self, uid: u32, bytes: u64) -> Result<(), String> {
+        if self.fits(uid, bytes).is_err() {
+            // What was given back a moment ago may not be in the books yet.
+            self.settle();
+        }
+        self.fits(uid, bytes)
+    }
+
+    fn fits(&self, uid: u32, bytes: u64) -> Result<(), String> {
+        let Quota {
+            places_max,
+            user_places_max,
+            bytes_max,
+            user_bytes_max,
+        } = self.quota;
+        let sum = |of: &dyn Fn(u32) -> bool| {
+            let users = self.users.iter().filter(|(user, _)| of(*user));
+            users.fold(Usage::default(), |sum, (_, usage)| Usage {
+                places: sum.places + usage.places,
+                bytes: sum.bytes.saturating_add(usage.bytes),
+            })
+        };
+        let within = |who: &str, usage: Usage, places_max: usize, bytes_max: u64| {
+            let after = usage.and(bytes);
+            if after.places > places_max {
+                Err(format!(
+                    "{who} has {} segments, the most allowed is {places_max}; detach one, or try \
+                     later",
+                    usage.places
+                ))
+            } else if after.bytes > bytes_max {
+                Err(format!(
+                    "{who} has {} bytes of shared memory and {bytes} more were asked for, the most \
+                     allowed is {bytes_max}; ask for less, or detach first (memory counts until \
+                     every descriptor and mapping of it is closed)",
+                    usage.bytes
+                ))
+            } else {
+                Ok(())
+            }
+        };
+        if !self.is_preferred(uid) {
+            let user = format!("user {uid}");
+            within(&user, self.usage(uid), user_places_max, user_bytes_max)?;
+            let others = sum(&|user| !self.is_preferred(user));
+            let bytes_of_others_max = bytes_max - bytes_max / 4;
+            within(
+                "all other users",
+                others,
+                places_max - places_max / 4,
+                bytes_of_others_max,
+            )?;
+        }
+        within("everybody", sum(&|_| true), places_max, bytes_max)
+    }
+
+    /// Charges a segment to a user.
+    pub(crate) fn charge(&mut self, uid: u32, memory: LentMemory) -> Charge {
+        let bytes = memory.bytes();
+        match self.users.iter_mut().find(|(user, _)| *user == uid) {
+            Some((_, usage)) => *usage = usage.and(bytes),
+            None => self.users.push((uid, Usage::default().and(bytes))),
+        }
+        Charge {
+            item: Some(Item { uid, memory }),
+            returned: Arc::clone(&self.returned),
+        }
+    }
+
+    /// Ends the charges of segments that nobody has any more. Some system calls for each that the
+    /// server is done with.
+    pub(crate) fn settle(&mut self) {
+        self.kept.append(&mut self.returned.lock());
+        let users = &mut self.users;
+        self.kept.retain(|item| {
+            if !item.memory.reclaim() {
+                return true;
+            }
+            if let Some((_, usage)) = users.iter_mut().find(|(user, _)| *user == item.uid) {
+                usage.places = usage.places.saturating_sub(1);
+                usage.bytes = usage.bytes.saturating_sub(item.memory.bytes());
+            }
+            false
+        });
+        users.retain(|(_, usage)| usage.places > 0);
+    }
+
+    /// True if segments were returned since the last look.
+    pub(crate) fn has_returned(&self) -> bool {
+        !self.returned.lock().is_empty()
+    }
+
+    /// True while somebody keeps a segment after hanging up.
+    pub(crate) fn has_kept(&self) -> bool {
+        !self.kept.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sidecore_sys::{SharedMap, Sharing};
+
+    const OWN: u32 = 1000;
+
+    fn ledger() -> Ledger {
+        let quota = Quota {
+            places_max: 8,
+            user_places_max: 4,
+            bytes_max: 80 << 12,
+            user_bytes_max: 32 << 12,
+        };
+        Ledger::new(quota, OWN)
+    }
+
+    /// A segment, and the client's descriptor of it.
+    fn segment(ledger: &mut Ledger, uid: u32, pages: u64) -> (Charge, std::os::fd::OwnedFd) {
+        ledger.check(uid, pages << 12).unwrap();
+        let map = SharedMap::create("test", (pages << 12) as usize, Sharing::ReadWrite).unwrap();
+        let charge = ledger.charge(uid, map.lent());
+        (charge, map.lend().unwrap())
+    }
+
+    #[test]
+    fn memory_is_charged_until_the_last_descriptor_is_closed() {
+        let mut ledger = ledger();
+        let (charge, file) = segment(&mut ledger, 7, 20);
+        assert!(ledger.check(7, 12 << 12).is_ok());
+        let reason = ledger.check(7, 13 << 12).unwrap_err();
+        assert!(reason.contains("user 7 has 81920 bytes"), "{reason}");
+        drop(charge);
+        assert!(ledger.check(7, 13 << 12).is_err(), "the descriptor is kept");
+        assert!(
+            ledger.check(8, 13 << 12).is_ok(),
+            "another user is not affected"
+        );
+        drop(file);
+        assert!(ledger.check(7, 32 << 12).is_ok());
+        assert_eq!(ledger.usage(7), Usage::default());
+    }
+
+    #[test]
+    fn others_together_leave_room_for_root_and_the_own_user() {
+        let mut ledger = ledger();
+        let held: Vec<_> = [7, 7, 7, 7, 8, 8]
+            .map(|uid| segment(&mut ledger, uid, 1))
+            .into();
+        for uid in [7, 8, 9] {
+            assert!(ledger.check(uid, 1 << 12).is_err(), "user {uid}");
+        }
+        let _root = segment(&mut ledger, 0, 1);
+        let _own = segment(&mut ledger, OWN, 1);
+        let reason = ledger.check(0, 1 << 12).unwrap_err();
+        assert!(reason.contains("everybody has 8 segments"), "{reason}");
+        drop(held);
+        let _large = segment(&mut ledger, 7, 32);
+        let _more = segment(&mut ledger, 8, 28);
+        assert!(
+            ledger.check(9, 1 << 12).is_err(),
+            "others have three quarters of the bytes"
+        );
+        assert!(ledger.check(0, 18 << 12).is_ok());
+        assert!(ledger.check(0, 19 << 12).is_err());
+    }
+}

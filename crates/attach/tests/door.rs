@@ -1,0 +1,187 @@
+//! The door, with clients of the own user in the same process.
+#![allow(clippy::unwrap_used)] // Helper functions of tests.
+
+use sidecore_attach::door::{INTRODUCTION_TIME_MAX, PENDING_MAX};
+use sidecore_attach::protocol::{KIND_ATTACH, KIND_STATUS};
+use sidecore_attach::{
+    Allow, Answer, AttachError, Door, DoorOptions, Event, Introduction, Protocol, Quota, Trust,
+};
+use sidecore_sys::{SharedMap, Sharing, local_socket};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+const PROTOCOL: Protocol = Protocol {
+    magic: u64::from_le_bytes(*b"TESTING1"),
+    version: 3,
+    server: "test",
+};
+const SEGMENT_BYTES: usize = 1 << 16;
+
+/// A session: its number, its memory, and its charge after that.
+type Session = (u64, SharedMap, sidecore_attach::Charge);
+
+fn open(folder: &Path) -> Door<Session> {
+    let options = DoorOptions {
+        allow: Allow::default(),
+        quota: Quota {
+            places_max: 4,
+            user_places_max: 2,
+            bytes_max: 1 << 20,
+            user_bytes_max: 1 << 19,
+        },
+        remedy: |_| "no remedy".to_owned(),
+    };
+    Door::open(PROTOCOL, &folder.join("test.sock"), options).unwrap()
+}
+
+/// Serves until nothing has happened for a moment; the sessions that parted.
+fn serve(door: &mut Door<Session>) -> Vec<u64> {
+    let mut parted = Vec::new();
+    let mut quiet = 0;
+    while quiet < 3 {
+        door.wait(&[], Duration::from_millis(10)).unwrap();
+        quiet += 1;
+        while let Some(event) = door.next_event() {
+            quiet = 0;
+            match event {
+                Event::Question {
+                    from, kind, peer, ..
+                } if kind == KIND_ATTACH => match door.segment(&peer, "test", SEGMENT_BYTES) {
+                    Ok((map, charge, lent)) => {
+                        let session = (1, map, charge);
+                        let files = [lent.as_fd()];
+                        assert!(door.attach(from, session, b"terms", &files).is_ok());
+                    }
+                    Err(reason) => door.refuse(from, &reason),
+                },
+                Event::Question { from, kind, .. } if kind == KIND_STATUS => {
+                    door.answer(from, KIND_STATUS, b"well");
+                }
+                Event::Question { from, .. } => door.refuse(from, "unknown"),
+                Event::Parted((number, ..)) => parted.push(number),
+            }
+        }
+    }
+    parted
+}
+
+fn begin(path: &Path, kind: u32) -> Introduction {
+    let question = PROTOCOL.question(kind, &[]);
+    Introduction::begin(PROTOCOL, path, &Trust::default(), &question, 4096).unwrap()
+}
+
+fn attach(door: &mut Door<Session>) -> Result<(OwnedFd, Answer), AttachError> {
+    let asked = begin(door.path(), KIND_ATTACH);
+    serve(door);
+    let answer = asked.wait(Duration::from_secs(10))?;
+    Ok((asked.into_socket(), answer))
+}
+
+#[test]
+fn a_segment_is_handed_over_and_its_charge_ends_with_its_last_holder() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut door = open(folder.path());
+    let uid = local_socket::effective_uid();
+    let (socket, mut answer) = attach(&mut door).unwrap();
+    assert_eq!((answer.kind, &*answer.body), (KIND_ATTACH, &b"terms"[..]));
+    let file = answer.descriptors.pop().unwrap();
+    let map = SharedMap::open(file, SEGMENT_BYTES, Sharing::ReadWrite).unwrap();
+    let ours = door.sessions().next().unwrap().1.slice();
+    map.slice().write_at(5, b"seen");
+    let mut seen = [0; 4];
+    ours.read_at(5, &mut seen);
+    assert_eq!(&seen, b"seen");
+    drop(socket);
+    assert_eq!(serve(&mut door), [1]);
+    assert_eq!(door.usage(uid).bytes, SEGMENT_BYTES as u64, "it is mapped");
+    drop(map);
+    let begun = Instant::now();
+    while door.usage(uid).places > 0 {
+        assert!(
+            begun.elapsed() < Duration::from_secs(30),
+            "the charge stays"
+        );
+        serve(&mut door);
+    }
+}
+
+#[test]
+fn places_are_limited_and_come_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut door = open(folder.path());
+    let held: Vec<_> = (0..4).map(|_| attach(&mut door).unwrap()).collect();
+    match attach(&mut door) {
+        Err(AttachError::Refused { reason }) => {
+            assert!(
+                reason.contains("4 segments, the most allowed is 4"),
+                "{reason}"
+            );
+        }
+        other => panic!("{other:?}"),
+    }
+    drop(held);
+    assert_eq!(serve(&mut door), [1; 4]);
+    attach(&mut door).unwrap();
+}
+
+#[test]
+fn who_is_silent_is_crowded_out_and_hung_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut door = open(folder.path());
+    let connect = |_| local_socket::connect(&folder.path().join("test.sock")).unwrap();
+    let mute: Vec<OwnedFd> = (0..PENDING_MAX + 20).map(connect).collect();
+    serve(&mut door);
+    let gone = |mute: &[OwnedFd]| {
+        let gone = mute.iter().map(|it| local_socket::is_hung_up(it.as_fd()));
+        gone.collect::<Vec<_>>()
+    };
+    let now_gone = gone(&mute);
+    assert_eq!(now_gone[..20], [true; 20], "the oldest go first");
+    assert_eq!(now_gone[20..], [false; PENDING_MAX]);
+    // One that asks gets its answer all the same.
+    let asked = begin(door.path(), KIND_STATUS);
+    serve(&mut door);
+    assert_eq!(asked.wait(Duration::from_secs(10)).unwrap().body, b"well");
+    let attached = attach(&mut door).unwrap();
+    std::thread::sleep(INTRODUCTION_TIME_MAX);
+    serve(&mut door);
+    assert!(gone(&mute).iter().all(|&gone| gone));
+    assert!(!local_socket::is_hung_up(attached.0.as_fd()));
+}
+
+#[test]
+fn nonsense_ends_its_connection_with_a_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut door = open(folder.path());
+    let other = Protocol {
+        version: 4,
+        ..PROTOCOL
+    };
+    for (question, reason) in [
+        (PROTOCOL.question(9, &[]).to_vec(), "unknown"),
+        (
+            other.question(KIND_STATUS, &[]).to_vec(),
+            "speaks version 4",
+        ),
+        (
+            PROTOCOL.message(KIND_STATUS, &[0; 3]),
+            "a question of 19 bytes",
+        ),
+        (
+            b"GET / HTTP/1.1\r\n\r\n".to_vec(),
+            "no message of a sidecore client",
+        ),
+    ] {
+        let trust = Trust::default();
+        let asked = Introduction::begin(PROTOCOL, door.path(), &trust, &question, 4096).unwrap();
+        serve(&mut door);
+        match asked.wait(Duration::from_secs(10)) {
+            Err(AttachError::Refused { reason: said }) => {
+                assert!(said.contains(reason), "{said}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(door.refused_total(), 4);
+}

@@ -1,0 +1,53 @@
+//! A run as Markdown tables, ready for `docs/results`.
+//!
+//! Why here: figures are pasted, not retyped. Must stay true: losses are printed like wins.
+//! Pure. Source: own.
+
+use super::report::Report;
+use crate::frame::text;
+use sidecore_measure::markdown;
+use sidecore_measure::stats::percent;
+
+/// The whole report.
+#[must_use]
+pub fn render(report: &Report) -> String {
+    let mut out = report.head.markdown("small inputs and few rounds");
+    let figures = &report.figures;
+    out.push_str("\n### Beside the peers\n\n");
+    out.push_str(&markdown::peers(&figures.peers).text());
+    out.push_str("\n### Beside the papers\n\n");
+    out.push_str(&markdown::rows(&figures.rows).text());
+    if !report.scaling.is_empty() {
+        out.push_str("\n### 1 to N engines\n\n| what | engines | MB/s | spread |\n");
+        out.push_str("|---|---:|---:|---:|\n");
+    }
+    for point in &report.scaling {
+        let (name, engines) = (&point.name, point.engines);
+        let spread = percent(point.spread);
+        out.push_str(&format!(
+            "| {name} | {engines} | {:.0} | {spread} |\n",
+            point.mb_s
+        ));
+    }
+    out.push_str(&markdown::failures(&figures.failures));
+    out
+}
+
+/// The whole report for the terminal.
+#[must_use]
+pub fn people(report: &Report) -> String {
+    let mut out = text::head(&report.head, "small inputs and few rounds");
+    out.push_str(&text::figures(&report.figures));
+    if !report.scaling.is_empty() {
+        out.push_str("\n1 to N engines\n");
+    }
+    for point in &report.scaling {
+        let (name, engines, mb_s) = (&point.name, point.engines, point.mb_s);
+        let plural = if engines == 1 { "" } else { "s" };
+        out.push_str(&format!(
+            "  {name}: {engines} engine{plural}, {mb_s:.0} MB/s\n"
+        ));
+    }
+    out.push_str(&text::failures(&report.figures));
+    out
+}

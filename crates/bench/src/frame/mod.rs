@@ -1,0 +1,248 @@
+//! The frame of every bench: groups, interleaved rounds that are repeated when they are noisy, and
+//! a report with head, figures and raw samples.
+//!
+//! - [`Frame`]: a run under way; each service's `Bench` holds one and adds what only it needs.
+//! - [`Head`]: machine, load, commit, placement of threads, foreign load: the same keys in every
+//!   report, and the first lines of every TSV file.
+//! - [`Group`]: a set of measurements that can be asked for alone.
+//! - [`BenchError`]: one error for all benches.
+//! - [`text`], [`picture`]: a report's figures for people.
+//!
+//! Must stay true: a candidate that fails is out, with the reason in the report, and the others go
+//! on; `Interrupted` and a lack of space end the run. Medians, ratios and spreads are
+//! `sidecore_measure`'s. Called from one thread. Source: own.
+
+mod error;
+mod group;
+mod head;
+pub mod picture;
+pub mod text;
+
+pub use error::BenchError;
+pub(crate) use error::{from_service, interrupted};
+pub use group::{Group, Service};
+pub use head::{Head, Reported};
+
+use sidecore_measure::Row;
+use sidecore_measure::interleave::{self, Collected, Judge};
+use sidecore_measure::quiet::QuietRounds;
+use sidecore_measure::report::Comparison;
+use sidecore_measure::stats::Series;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+/// A run under way.
+pub struct Frame<'a, R> {
+    /// Filled while the run goes on.
+    pub(crate) report: R,
+    /// Rounds of each comparison.
+    pub(crate) rounds: usize,
+    /// Raised when the run is to end.
+    pub(crate) cancel: Arc<AtomicBool>,
+    /// The group that is running.
+    pub(crate) group: &'static str,
+    quick: bool,
+    progress: &'a mut dyn FnMut(&str),
+    began: Instant,
+    /// A quick run that took longer goes on with one round each.
+    quick_time: Duration,
+}
+
+impl<'a, R: Reported> Frame<'a, R> {
+    /// Begins a run. `report` holds its head already; `progress` gets a line now and then.
+    pub(crate) fn new(
+        mut report: R,
+        cancel: Arc<AtomicBool>,
+        quick_time: Duration,
+        progress: &'a mut dyn FnMut(&str),
+    ) -> Self {
+        let head = report.parts().0;
+        let (rounds, quick) = (head.rounds, head.quick);
+        Self {
+            report,
+            rounds,
+            quick,
+            cancel,
+            group: "",
+            progress,
+            began: Instant::now(),
+            quick_time,
+        }
+    }
+
+    /// Ends the run and returns its report.
+    pub(crate) fn end(mut self) -> R {
+        self.report.parts().0.seconds = self.began.elapsed().as_secs_f64();
+        self.report
+    }
+
+    /// A group begins.
+    pub(crate) fn begin_group(&mut self, name: &'static str) {
+        self.group = name;
+        self.say("starting");
+    }
+
+    /// A group ended. Its failure is in the report unless it ends the whole run.
+    ///
+    /// # Errors
+    /// [`BenchError::Interrupted`], [`BenchError::Space`].
+    pub(crate) fn end_group(&mut self, result: Result<(), BenchError>) -> Result<(), BenchError> {
+        match result {
+            Ok(()) => {}
+            Err(error) if error.ends_the_run() => return Err(error),
+            Err(BenchError::Missing(reason)) => self.missing("the group", self.group, &reason),
+            Err(error) => self.failed(&error),
+        }
+        self.check()
+    }
+
+    /// Reports progress.
+    pub(crate) fn say(&mut self, what: &str) {
+        let seconds = self.began.elapsed().as_secs();
+        (self.progress)(&format!("{seconds:4} s  {}: {what}", self.group));
+    }
+
+    /// True if few and short rounds are wanted.
+    pub(crate) fn quick(&self) -> bool {
+        self.quick
+    }
+
+    /// One of two, as the run is quick or not.
+    pub(crate) fn choose<T>(&self, quick: T, full: T) -> T {
+        if self.quick() { quick } else { full }
+    }
+
+    /// Goes on unless the run was cancelled.
+    ///
+    /// # Errors
+    /// [`BenchError::Interrupted`].
+    pub(crate) fn check(&self) -> Result<(), BenchError> {
+        interrupted(&self.cancel)
+    }
+
+    /// Interleaves candidates for `rounds` rounds, every round beginning with another one, and
+    /// keeps the samples: several values a round, named by `metrics`. A noisy round is repeated: at
+    /// most as often as `rounds`, in all of a quick run once. `before` is called before each turn.
+    /// A candidate that fails is out (none), with the reason in the report.
+    ///
+    /// # Errors
+    /// [`BenchError::Interrupted`], or what `before` gave.
+    pub(crate) fn interleave<X: ?Sized>(
+        &mut self,
+        metrics: &[(&str, &'static str)],
+        rounds: usize,
+        shared: &X,
+        candidates: &mut [interleave::Candidate<'_, X, BenchError>],
+        mut before: impl FnMut() -> Result<(), BenchError>,
+    ) -> Result<Vec<Option<Vec<Series>>>, BenchError> {
+        let head = metrics.first().map_or("", |(metric, _)| *metric);
+        self.say(head);
+        let (began, quick, quick_time) = (self.began, self.quick(), self.quick_time);
+        let cancel = Arc::clone(&self.cancel);
+        let before = |round, _| {
+            interrupted(&cancel)?;
+            before()?;
+            // A smoke run may not take longer because the machine is busy.
+            Ok(round == 0 || !quick || began.elapsed() <= quick_time)
+        };
+        let ends = |error: &BenchError| matches!(error, BenchError::Interrupted);
+        let repeats_max = self.repeats_max(rounds);
+        let noise = &mut self.report.parts().0.noise;
+        let mut judge = QuietRounds::new(noise, repeats_max);
+        let count = metrics.len();
+        let all = interleave::run(rounds, count, shared, candidates, before, ends, &mut judge)?;
+        let collected = Collected::of(self.group, metrics, all);
+        self.report.parts().1.samples.extend(collected.samples);
+        for (name, error) in collected.out {
+            match error {
+                BenchError::Missing(reason) => self.missing(&name, head, &reason),
+                error => self.failed(&error),
+            }
+        }
+        Ok(collected.series)
+    }
+
+    /// Measures something alone, without a peer, `rounds` times; noisy rounds are repeated as in
+    /// [`Self::interleave`].
+    ///
+    /// # Errors
+    /// [`BenchError::Interrupted`], or an error of `one`, which gets the round from 0.
+    pub(crate) fn each_round<T>(
+        &mut self,
+        mut one: impl FnMut(usize) -> Result<T, BenchError>,
+    ) -> Result<Vec<T>, BenchError> {
+        let repeats_max = self.repeats_max(self.rounds);
+        let noise = &mut self.report.parts().0.noise;
+        let mut judge = QuietRounds::new(noise, repeats_max);
+        let mut all = Vec::with_capacity(self.rounds);
+        while all.len() < self.rounds {
+            interrupted(&self.cancel)?;
+            judge.begin();
+            let result = one(all.len())?;
+            if judge.keep() {
+                all.push(result);
+            }
+        }
+        Ok(all)
+    }
+
+    /// Repeats that a comparison of `rounds` rounds may have: as many, and one in all of a quick
+    /// run.
+    fn repeats_max(&mut self, rounds: usize) -> usize {
+        match self.quick {
+            true => 1_usize.saturating_sub(self.report.parts().0.noise.rounds_repeated),
+            false => rounds,
+        }
+    }
+
+    /// Puts a comparison into the report, where both were measured.
+    pub(crate) fn compare(
+        &mut self,
+        what: &Comparison<'_>,
+        here: Option<&Series>,
+        there: Option<&Series>,
+    ) {
+        if let (Some(here), Some(there)) = (here, there) {
+            self.report.parts().1.compare(what, here, there);
+        }
+    }
+
+    /// Puts one of our own figures into the report, beside the papers' where they have one.
+    pub(crate) fn row(
+        &mut self,
+        name: impl Into<String>,
+        paper: Option<f64>,
+        here: &Series,
+        unit: &'static str,
+    ) -> &mut Row {
+        let group = self.group;
+        self.report.parts().1.row(group, name, paper, here, unit)
+    }
+
+    /// Records that something could not be measured because this machine lacks it.
+    pub(crate) fn missing(&mut self, name: &str, metric: &str, reason: &str) {
+        self.say(&format!("not measured: {reason}"));
+        let group = self.group;
+        self.report.missing(group, name, metric, reason);
+    }
+
+    /// Records that a measurement failed: the run's exit status is 1.
+    pub(crate) fn failed(&mut self, error: &BenchError) {
+        self.say(&format!("failed: {error}"));
+        let line = format!("{}: {error}", self.group);
+        self.report.parts().1.failures.push(line);
+    }
+}
+
+/// The first of each candidate's series, for comparisons of one metric.
+pub(crate) fn only(all: Vec<Option<Vec<Series>>>) -> Vec<Option<Series>> {
+    let first = |series: Option<Vec<Series>>| series?.into_iter().next();
+    all.into_iter().map(first).collect()
+}
+
+/// Largest number of rounds; more would take hours.
+pub const ROUNDS_MAX: usize = 101;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,100 @@
+//! Comparisons with the local kernel, and with smoltcp, over a TAP.
+//!
+//! Why here: the stack's use is to be faster than the kernel's own for the kernel's own programs,
+//! so the other end of the wire is always a plain socket of the kernel.
+//!
+//! - `plain`: sockets of the kernel that send and receive as fast as they can.
+//! - `ours`: our stack on a TAP, with applications in the engine's own thread.
+//! - one file a group: `bulk`, `smoltcp`, `flood`, `losses`; `wire` and `pattern` are for the last.
+//!
+//! Must stay true: a kernel's socket uses CUBIC on every side of every comparison; who is compared
+//! has the same cores; every thread and interface ends with the round that it was made for.
+//! Source: papers/004 (NetX on one SPE, 2009).
+
+mod bulk;
+mod flood;
+mod losses;
+mod ours;
+mod pattern;
+mod plain;
+mod smoltcp;
+mod wire;
+
+use super::{BenchError, Group, sleep};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// One stream beside the kernel's.
+pub(super) const BULK: Group = Group {
+    name: "bulk",
+    run: bulk::run,
+};
+
+/// One stream beside smoltcp's.
+pub(super) const SMOLTCP: Group = Group {
+    name: "smoltcp",
+    run: smoltcp::run,
+};
+
+/// One stream during a flood of SYNs.
+pub(super) const FLOOD: Group = Group {
+    name: "flood",
+    run: flood::run,
+};
+
+/// One stream through bad wires.
+pub(super) const LOSSES: Group = Group {
+    name: "losses",
+    run: losses::run,
+};
+
+/// Raises its flag when it goes, so that a round's threads end whatever happens.
+struct Ending<'s>(&'s AtomicBool);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// Growth of `count`: bytes a second over `time`, after a while for getting into swing.
+fn speed(count: &AtomicU64, time: Duration, cancel: &AtomicBool) -> Result<f64, BenchError> {
+    sleep(time / 4, cancel)?;
+    // Relaxed: a number that grows; what it counts is of no interest here.
+    let first = (count.load(Ordering::Relaxed), Instant::now());
+    sleep(time, cancel)?;
+    let bytes = count.load(Ordering::Relaxed) - first.0;
+    let speed = bytes as f64 / first.1.elapsed().as_secs_f64();
+    if bytes == 0 {
+        return Err(BenchError::Wrong(format!("no byte arrived in {time:?}")));
+    }
+    Ok(speed)
+}
+
+/// Starts a round's thread; `name` is what `ps` and `perf` show.
+fn start<'s, 'e, T: Send + 's>(
+    scope: &'s std::thread::Scope<'s, 'e>,
+    name: &str,
+    job: impl FnOnce() -> T + Send + 's,
+) -> Result<std::thread::ScopedJoinHandle<'s, T>, BenchError> {
+    let thread = std::thread::Builder::new().name(name.into());
+    thread
+        .spawn_scoped(scope, job)
+        .map_err(BenchError::io("start a thread"))
+}
+
+/// Result of a round's thread; a panic in it is passed on.
+fn joined<T>(
+    thread: std::thread::ScopedJoinHandle<'_, Result<T, BenchError>>,
+) -> Result<T, BenchError> {
+    thread
+        .join()
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// Byte count that marks a transfer whose data arrived altered.
+const WRONG: u64 = u64::MAX;
+
+fn gigabits(bytes_per_second: f64) -> f64 {
+    bytes_per_second * 8.0 / 1e9
+}

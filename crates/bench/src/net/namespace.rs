@@ -1,0 +1,115 @@
+//! Networks of the kernel that nobody else sees and that end with us.
+//!
+//! Why here: peers need interfaces, and this machine's own are none of our business. A namespace
+//! lives as long as a thread in it and the programs that the thread started, so that nothing is
+//! left behind in whatever way we end. Must stay true: programs that are started in one are ended
+//! before it is dropped. Source: network_namespaces(7), veth(4).
+
+use super::BenchError;
+use super::programs::{Running, tool};
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// A network namespace, with a thread in it that runs closures.
+pub(crate) struct Namespace {
+    jobs: Option<Sender<Job>>,
+    thread: Option<JoinHandle<()>>,
+    /// The thread's number, by which `ip link` finds the namespace.
+    number: i32,
+}
+
+impl Namespace {
+    /// A namespace with nothing but a loopback, which is up.
+    ///
+    /// # Errors
+    /// [`BenchError::Missing`] without the privilege.
+    pub(crate) fn new(cancel: &AtomicBool) -> Result<Self, BenchError> {
+        let (jobs, todo) = channel::<Job>();
+        let (tell, told) = channel();
+        let thread = std::thread::Builder::new().name("bench-network".into());
+        let thread = thread.spawn(move || {
+            let left = sidecore_sys::namespace::leave_network();
+            let number = rustix::thread::gettid().as_raw_nonzero().get();
+            let failed = left.is_err();
+            if tell.send(left.map(|()| number)).is_err() || failed {
+                return;
+            }
+            for job in todo {
+                job();
+            }
+        });
+        let thread = thread.map_err(BenchError::io("start a thread"))?;
+        let number = match told.recv() {
+            Ok(Ok(number)) => number,
+            Ok(Err(error)) => {
+                return Err(BenchError::Missing(format!(
+                    "interfaces of its own need root ({error})"
+                )));
+            }
+            Err(_) => return Err(ended()),
+        };
+        let namespace = Self {
+            jobs: Some(jobs),
+            thread: Some(thread),
+            number,
+        };
+        namespace.ip("link set lo up", cancel)?;
+        Ok(namespace)
+    }
+
+    /// Two of them with a wire of the kernel's from one to the other: interface `near` at
+    /// 10.99.0.1/24 in the first, `far` at 10.99.0.2/24 in the second, both up.
+    pub(crate) fn wired(cancel: &AtomicBool) -> Result<(Self, Self), BenchError> {
+        let (first, second) = (Self::new(cancel)?, Self::new(cancel)?);
+        let number = second.number;
+        let add = format!("link add near type veth peer name far netns {number}");
+        first.ip(&add, cancel)?;
+        for (namespace, name, address) in
+            [(&first, "near", "10.99.0.1"), (&second, "far", "10.99.0.2")]
+        {
+            namespace.ip(&format!("address add {address}/24 dev {name}"), cancel)?;
+            namespace.ip(&format!("link set {name} up"), cancel)?;
+        }
+        Ok((first, second))
+    }
+
+    /// Runs a closure in it, and waits until it is done.
+    pub(crate) fn run<T: Send + 'static>(
+        &self,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, BenchError> {
+        let (tell, told) = channel();
+        let job = move || {
+            // Who asked waits for it.
+            tell.send(job()).ok();
+        };
+        let sent = self.jobs.as_ref().map(|jobs| jobs.send(Box::new(job)));
+        sent.and_then(Result::ok).ok_or_else(ended)?;
+        told.recv().map_err(|_| ended())
+    }
+
+    /// Runs `ip` in it with these arguments.
+    pub(crate) fn ip(&self, words: &str, cancel: &AtomicBool) -> Result<(), BenchError> {
+        let mut command = tool("ip")?;
+        command.args(words.split(' '));
+        Running::start(Some(self), command)?.output(cancel)?;
+        Ok(())
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            // It only ends early by a panic, of which its caller has heard.
+            thread.join().ok();
+        }
+    }
+}
+
+fn ended() -> BenchError {
+    BenchError::Wrong("the thread of a network namespace ended".into())
+}

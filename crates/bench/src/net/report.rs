@@ -1,0 +1,90 @@
+//! The result of a run of the bench.
+//!
+//! Why here: the command prints it, scripts read it as JSON, `docs/results` is filled from it.
+//! Must stay true: the keys `rows[]{name paper here unit}` and
+//! `peers[]{name metric here peer ratio spread}` keep their names; a figure without its spread and
+//! rounds is not in here.
+
+use crate::frame::{Head, Reported};
+use serde::Serialize;
+use sidecore_measure::Figures;
+use sidecore_measure::stats::Series;
+
+/// A whole run.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// Circumstances of the run.
+    #[serde(flatten)]
+    pub head: Head,
+    /// Our figures beside the paper's and the peers', failures, every sample.
+    #[serde(flatten)]
+    pub figures: Figures,
+    /// Our figures over a varied quantity.
+    pub curves: Vec<Curve>,
+}
+
+/// One of our figures, over a varied quantity.
+#[derive(Debug, Clone, Serialize)]
+pub struct Curve {
+    /// The group that measured it.
+    pub group: &'static str,
+    /// Curves of one chart are drawn together.
+    pub chart: &'static str,
+    /// Its name.
+    pub name: String,
+    /// The varied quantity, with its unit.
+    pub over: &'static str,
+    /// The unit of the figures.
+    pub unit: &'static str,
+    /// Points in the order in which they are drawn.
+    pub points: Vec<Point>,
+    /// The paper's point: position and value.
+    pub paper: Option<(f64, f64)>,
+}
+
+/// A point of a [`Curve`].
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Point {
+    /// Place on the horizontal axis.
+    pub at: f64,
+    /// The median.
+    pub here: f64,
+    /// Largest less smallest, divided by the median.
+    pub spread: f64,
+    /// Rounds measured.
+    pub rounds: usize,
+}
+
+impl Point {
+    /// The point at `at`.
+    pub(super) fn new(at: f64, series: &Series) -> Self {
+        Self {
+            at,
+            here: series.median(),
+            spread: series.spread(),
+            rounds: series.rounds(),
+        }
+    }
+}
+
+impl Report {
+    pub(super) fn new(head: Head) -> Self {
+        Self {
+            head,
+            figures: Figures::default(),
+            curves: Vec::new(),
+        }
+    }
+
+    /// Every sample, one a line, under the head.
+    #[must_use]
+    pub fn tsv(&self) -> String {
+        self.head.tsv(&self.figures.samples)
+    }
+}
+
+impl Reported for Report {
+    fn parts(&mut self) -> (&mut Head, &mut Figures) {
+        (&mut self.head, &mut self.figures)
+    }
+}

@@ -1,0 +1,387 @@
+//! The result of a run of `offload bench`.
+//!
+//! Why here: the command prints it, scripts read it as JSON, `docs/results` is filled from it.
+//! Must stay true: `round_trip_ns{NAME: {median p99}}` and
+//! `edtlp[]{workers worker_cores hog spin_us edtlp_us ratio}` keep their names; a figure without
+//! its spread and rounds is not in here; a row that could not be measured is in `missing`.
+//! Pure. Source: own.
+
+use crate::frame::{Head, Reported};
+use serde::Serialize;
+use serde::ser::{SerializeMap, Serializer};
+use sidecore_measure::Figures;
+use sidecore_measure::stats::{Outcome, Series};
+
+/// A whole run.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// Circumstances of the run.
+    #[serde(flatten)]
+    pub head: Head,
+    /// A word to another core and back, in nanoseconds.
+    #[serde(serialize_with = "by_name")]
+    pub round_trip_ns: Vec<Trip>,
+    /// Tasks as fibers beside processes that spin and processes that block.
+    pub edtlp: Vec<EdtlpRow>,
+    /// Empty tasks a second.
+    pub throughput: Vec<Figure>,
+    /// Two processes on the same cores, beside one alone.
+    pub sharing: Vec<SharingRow>,
+    /// Processor time that something idle takes, in percent of a core.
+    pub idle: Vec<Figure>,
+    /// The time for which a process keeps a core that another wants as much.
+    pub slice: Vec<Figure>,
+    /// Targets, and their outcome.
+    pub targets: Vec<Target>,
+    /// Things that could not be measured on this machine, and why.
+    pub missing: Vec<String>,
+    /// Failures, every sample, and comparisons that have no table of their own.
+    #[serde(flatten)]
+    pub figures: Figures,
+}
+
+/// One way to another core and back.
+#[derive(Debug, Clone, Serialize)]
+pub struct Trip {
+    /// Name of the way.
+    #[serde(skip)]
+    pub name: &'static str,
+    /// The median of the rounds' medians.
+    pub median: f64,
+    /// The median of the rounds' 99th percentiles.
+    pub p99: f64,
+    /// Largest round's median less the smallest, divided by the median.
+    pub spread: f64,
+    /// The median of the rounds' ratios to the bare line of the same round.
+    pub ratio: f64,
+    /// Largest of those less the smallest, divided by the median.
+    pub ratio_spread: f64,
+    /// Rounds measured.
+    pub rounds: usize,
+}
+
+/// N workers of 11 us host work and an off-load of 96 us. Times are microseconds for one such
+/// cycle of one worker.
+#[derive(Debug, Clone, Serialize)]
+pub struct EdtlpRow {
+    /// Workers.
+    pub workers: usize,
+    /// Cores that they share.
+    pub worker_cores: usize,
+    /// True where a foreign process kept each of those cores busy.
+    pub hog: bool,
+    /// Processes that spin while the engine works.
+    pub spin_us: f64,
+    /// Our tasks as fibers.
+    pub edtlp_us: f64,
+    /// Processes that sleep until the engine is done.
+    pub block_us: f64,
+    /// `spin_us` divided by `edtlp_us`: the median of the rounds' own.
+    pub ratio: f64,
+    /// Spread of these ratios: largest less smallest, divided by the median.
+    pub ratio_spread: f64,
+    /// `edtlp_us` divided by `block_us`: the median of the rounds' own.
+    pub to_block: f64,
+    /// Spread of these ratios: largest less smallest, divided by the median.
+    pub to_block_spread: f64,
+    /// Spread of `edtlp_us`.
+    pub edtlp_spread: f64,
+    /// One cycle in a hundred of the worst worker takes longer: spinning.
+    pub spin_p99_us: f64,
+    /// 99th percentile of our cycle, in microseconds.
+    pub edtlp_p99_us: f64,
+    /// 99th percentile of the cycle of sleeping processes, in microseconds.
+    pub block_p99_us: f64,
+    /// Rounds measured.
+    pub rounds: usize,
+}
+
+/// One figure without a peer.
+#[derive(Debug, Clone, Serialize)]
+pub struct Figure {
+    /// Its name.
+    pub name: String,
+    /// The median.
+    pub here: f64,
+    /// Its unit.
+    pub unit: &'static str,
+    /// Largest less smallest, divided by the median.
+    pub spread: f64,
+    /// Rounds measured.
+    pub rounds: usize,
+    /// Remarks.
+    pub note: String,
+}
+
+/// The share of two processes where one alone got `alone`.
+#[derive(Debug, Clone, Serialize)]
+pub struct SharingRow {
+    /// Name: the processes, and the resource that they share.
+    pub name: String,
+    /// One process alone.
+    pub alone: f64,
+    /// The slower of two side by side.
+    pub slower: f64,
+    /// The faster of two.
+    pub faster: f64,
+    /// The unit of the three.
+    pub unit: &'static str,
+    /// `slower` divided by half of `alone`: 1 is a fair share. The median of the rounds' own.
+    pub fair_share: f64,
+    /// Largest of those less the smallest, divided by the median.
+    pub spread: f64,
+    /// Rounds measured.
+    pub rounds: usize,
+    /// Remarks.
+    pub note: String,
+}
+
+/// A target.
+#[derive(Debug, Clone, Serialize)]
+pub struct Target {
+    /// The figure that it is for.
+    pub name: String,
+    /// The target in words: `<= 1.5`.
+    pub wanted: String,
+    /// The figure.
+    pub here: f64,
+    /// True where the target is met.
+    pub met: bool,
+}
+
+impl Reported for Report {
+    fn parts(&mut self) -> (&mut Head, &mut Figures) {
+        (&mut self.head, &mut self.figures)
+    }
+
+    fn missing(&mut self, group: &'static str, _: &str, _: &str, reason: &str) {
+        self.missing.push(format!("{group}: {reason}"));
+    }
+}
+
+impl Report {
+    pub(super) fn new(head: Head) -> Self {
+        Self {
+            head,
+            round_trip_ns: Vec::new(),
+            edtlp: Vec::new(),
+            throughput: Vec::new(),
+            sharing: Vec::new(),
+            idle: Vec::new(),
+            slice: Vec::new(),
+            targets: Vec::new(),
+            missing: Vec::new(),
+            figures: Figures::default(),
+        }
+    }
+
+    /// One way's figures, if it was measured.
+    #[must_use]
+    pub fn trip(&self, name: &str) -> Option<&Trip> {
+        self.round_trip_ns.iter().find(|trip| trip.name == name)
+    }
+
+    /// Every sample, one a line, under the head.
+    #[must_use]
+    pub fn tsv(&self) -> String {
+        self.head.tsv(&self.figures.samples)
+    }
+
+    /// Compares the figures with their targets. A figure that was not measured has no line.
+    pub(super) fn judge(&mut self) {
+        for name in ["same_process", "cross_process"] {
+            if let Some(trip) = self.trip(name) {
+                let (ratio, median) = (trip.ratio, trip.median);
+                self.at_most(format!("{name} beside the bare line"), 1.5, ratio, "x");
+                if name == "cross_process" {
+                    self.at_most(format!("{name}, median"), 400.0, median, "ns");
+                }
+            }
+        }
+        for (cores, wanted) in [(2, 3.5), (1, 7.0)] {
+            let row =
+                |row: &&EdtlpRow| (row.workers, row.worker_cores, row.hog) == (8, cores, false);
+            if let Some(row) = self.edtlp.iter().find(row) {
+                let plural = if cores == 1 { "" } else { "s" };
+                let name = format!("8 workers on {cores} core{plural}, spinning / fibers");
+                self.at_least(name, wanted, row.ratio);
+            }
+        }
+        let worst = |value: fn(&EdtlpRow) -> f64| {
+            let with_hog = self.edtlp.iter().filter(|row| row.hog).map(value);
+            with_hog.fold(None, |most: Option<f64>, value| {
+                Some(most.map_or(value, |most| most.max(value)))
+            })
+        };
+        let (to_block, cycle_us) = (worst(|row| row.to_block), worst(|row| row.edtlp_us));
+        if let Some(ratio) = to_block {
+            let name = "with a hog, fibers / blocking, worst row".to_owned();
+            self.at_most(name, 1.3, ratio, "x");
+        }
+        if let Some(cycle_us) = cycle_us {
+            let name = "with a hog, a cycle of fibers, worst row".to_owned();
+            self.at_most(name, 1000.0, cycle_us, "us");
+        }
+        for index in 0..self.idle.len() {
+            let (name, here) = (self.idle[index].name.clone(), self.idle[index].here);
+            self.at_most(name, 1.0, here, "% of a core");
+        }
+        for (row, name) in [
+            (
+                SHARED_ENGINES,
+                "the slower of two processes, of its fair share",
+            ),
+            (
+                UNEQUAL,
+                "10 us calls beside 10 ms calls, of their fair share",
+            ),
+        ] {
+            let mut rows = self.sharing.iter();
+            if let Some(share) = rows
+                .find(|found| found.name == row)
+                .map(|row| row.fair_share)
+            {
+                self.at_least(name.to_owned(), 0.8, share);
+            }
+        }
+    }
+
+    fn at_most(&mut self, name: String, limit: f64, here: f64, unit: &str) {
+        self.targets.push(Target {
+            name,
+            wanted: format!("<= {limit} {unit}"),
+            here,
+            met: here <= limit,
+        });
+    }
+
+    fn at_least(&mut self, name: String, limit: f64, here: f64) {
+        self.targets.push(Target {
+            name,
+            wanted: format!(">= {limit} x"),
+            here,
+            met: here >= limit,
+        });
+    }
+}
+
+impl Trip {
+    /// Reckons one way's rounds up, beside the bare line's rounds.
+    pub(super) fn new(name: &'static str, medians: &Series, p99s: &Series, bare: &Series) -> Self {
+        let outcome = Outcome::of(medians, bare);
+        Self {
+            name,
+            median: medians.median(),
+            p99: p99s.median(),
+            spread: medians.spread(),
+            ratio: outcome.ratio,
+            ratio_spread: outcome.spread,
+            rounds: medians.rounds(),
+        }
+    }
+}
+
+impl Figure {
+    pub(super) fn new(name: impl Into<String>, series: &Series, unit: &'static str) -> Self {
+        Self {
+            name: name.into(),
+            here: series.median(),
+            unit,
+            spread: series.spread(),
+            rounds: series.rounds(),
+            note: String::new(),
+        }
+    }
+}
+
+fn by_name<S: Serializer>(trips: &[Trip], serializer: S) -> Result<S::Ok, S::Error> {
+    let mut map = serializer.serialize_map(Some(trips.len()))?;
+    for trip in trips {
+        map.serialize_entry(trip.name, trip)?;
+    }
+    map.end()
+}
+
+/// The name of the row that is ours.
+pub(super) const SHARED_ENGINES: &str = "the daemon's engines";
+/// The same, with short calls beside long ones.
+pub(super) const UNEQUAL: &str = "the daemon's engines, short calls beside long";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report() -> Report {
+        let head = Head::new(std::path::Path::new("/nonexistent"), true, None);
+        let mut report = Report::new(head);
+        let series = |values: [f64; 3]| Series::new(values.to_vec());
+        let bare = series([100.0, 110.0, 120.0]);
+        for (name, medians) in [
+            ("spinning_line", bare.clone()),
+            ("same_process", series([200.0, 220.0, 240.0])),
+            ("cross_process", series([140.0, 154.0, 168.0])),
+        ] {
+            let trip = Trip::new(name, &medians, &series([300.0, 400.0, 500.0]), &bare);
+            report.round_trip_ns.push(trip);
+        }
+        for (worker_cores, hog, spin_us) in [(1, false, 870.0), (1, true, 900.0)] {
+            report.edtlp.push(EdtlpRow {
+                workers: 8,
+                worker_cores,
+                hog,
+                spin_us,
+                edtlp_us: 110.0,
+                block_us: 130.0,
+                ratio: spin_us / 110.0,
+                ratio_spread: 0.0,
+                to_block: if hog { 1.4 } else { 0.8 },
+                to_block_spread: 0.0,
+                edtlp_spread: 0.0,
+                spin_p99_us: 0.0,
+                edtlp_p99_us: 0.0,
+                block_p99_us: 0.0,
+                rounds: 3,
+            });
+        }
+        report
+    }
+
+    #[test]
+    fn the_keys_that_others_rely_on_are_there() {
+        let json = serde_json::to_value(report()).unwrap();
+        assert_eq!(json["round_trip_ns"]["same_process"]["median"], 220.0);
+        assert_eq!(json["round_trip_ns"]["same_process"]["p99"], 400.0);
+        assert_eq!(json["round_trip_ns"]["same_process"]["ratio"], 2.0);
+        for key in [
+            "workers",
+            "worker_cores",
+            "hog",
+            "spin_us",
+            "edtlp_us",
+            "ratio",
+        ] {
+            assert!(!json["edtlp"][0][key].is_null(), "{key}");
+        }
+    }
+
+    #[test]
+    fn wishes_are_judged_one_by_one_and_what_was_not_measured_has_no_line() {
+        let mut report = report();
+        report.judge();
+        let judged = |words: &str| {
+            let mut found = report
+                .targets
+                .iter()
+                .filter(|target| target.name.contains(words));
+            found.next().map(|target| target.met)
+        };
+        assert_eq!(judged("same_process"), Some(false));
+        assert_eq!(judged("cross_process beside"), Some(true));
+        assert_eq!(judged("cross_process, median"), Some(true));
+        assert_eq!(judged("8 workers on 1 core"), Some(true));
+        assert_eq!(judged("8 workers on 2 cores"), None);
+        assert_eq!(judged("fibers / blocking"), Some(false));
+        assert_eq!(judged("a cycle of fibers"), Some(true));
+        assert_eq!(judged("idle"), None);
+    }
+}

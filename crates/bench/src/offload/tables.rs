@@ -1,0 +1,147 @@
+//! A run as aligned Markdown tables: for a terminal, and for `docs/results` as they are.
+//!
+//! Why here: figures are pasted, not retyped. Must stay true: losses and misses are printed like
+//! wins. Pure. Source: own.
+
+use super::report::Report;
+use sidecore_measure::Table;
+use sidecore_measure::markdown;
+use sidecore_measure::stats::{number, percent};
+
+/// The whole report.
+#[must_use]
+pub fn render(report: &Report) -> String {
+    let mut out = report.head.markdown("few rounds, short ones");
+    let groups = [
+        ("Round trips", trips(report)),
+        (
+            "Workers of 11 us on the host and 96 us on an engine",
+            edtlp(report),
+        ),
+        ("Empty tasks", figures(&report.throughput)),
+        ("Two processes on the same cores", sharing(report)),
+        ("Idle", figures(&report.idle)),
+        ("The kernel's time slice", figures(&report.slice)),
+        ("What is wanted", targets(report)),
+    ];
+    for (title, table) in groups {
+        if !table.is_empty() {
+            out.push_str(&format!("\n### {title}\n\n{}", table.text()));
+        }
+    }
+    for line in &report.missing {
+        out.push_str(&format!("\nNot measured: {line}\n"));
+    }
+    out.push_str(&markdown::failures(&report.figures.failures));
+    out
+}
+
+fn trips(report: &Report) -> Table {
+    let heads = [
+        "way",
+        "median ns",
+        "p99 ns",
+        "spread",
+        "to the bare line",
+        "spread",
+    ];
+    let rows = report.round_trip_ns.iter().map(|trip| {
+        vec![
+            trip.name.into(),
+            number(trip.median),
+            number(trip.p99),
+            percent(trip.spread),
+            format!("{:.2}", trip.ratio),
+            percent(trip.ratio_spread),
+        ]
+    });
+    Table::new(&heads, rows.collect())
+}
+
+fn edtlp(report: &Report) -> Table {
+    let heads = [
+        "workers",
+        "cores",
+        "hog",
+        "spinning us",
+        "fibers us",
+        "spread",
+        "blocking us",
+        "spinning / fibers (spread)",
+        "fibers / blocking (spread)",
+        "p99 us of each",
+    ];
+    let rows = report.edtlp.iter().map(|row| {
+        vec![
+            row.workers.to_string(),
+            row.worker_cores.to_string(),
+            if row.hog { "yes" } else { "" }.into(),
+            number(row.spin_us),
+            number(row.edtlp_us),
+            percent(row.edtlp_spread),
+            number(row.block_us),
+            format!("{:.2} ({})", row.ratio, percent(row.ratio_spread)),
+            format!("{:.2} ({})", row.to_block, percent(row.to_block_spread)),
+            format!(
+                "{} {} {}",
+                number(row.spin_p99_us),
+                number(row.edtlp_p99_us),
+                number(row.block_p99_us)
+            ),
+        ]
+    });
+    Table::new(&heads, rows.collect())
+}
+
+fn figures(figures: &[super::report::Figure]) -> Table {
+    let heads = ["what", "here", "unit", "spread", "note"];
+    let rows = figures.iter().map(|figure| {
+        vec![
+            figure.name.clone(),
+            number(figure.here),
+            figure.unit.into(),
+            percent(figure.spread),
+            figure.note.clone(),
+        ]
+    });
+    Table::new(&heads, rows.collect())
+}
+
+fn sharing(report: &Report) -> Table {
+    let heads = [
+        "what",
+        "one alone",
+        "slower of two",
+        "faster",
+        "unit",
+        "fair share",
+        "spread",
+        "note",
+    ];
+    let rows = report.sharing.iter().map(|row| {
+        vec![
+            row.name.clone(),
+            number(row.alone),
+            number(row.slower),
+            number(row.faster),
+            row.unit.into(),
+            format!("{:.4}", row.fair_share),
+            percent(row.spread),
+            row.note.clone(),
+        ]
+    });
+    Table::new(&heads, rows.collect())
+}
+
+fn targets(report: &Report) -> Table {
+    let heads = ["what", "wanted", "here", ""];
+    let rows = report.targets.iter().map(|target| {
+        vec![
+            target.name.clone(),
+            target.wanted.clone(),
+            number(target.here),
+            if target.met { "met" } else { "**missed**" }.into(),
+        ]
+    });
+    Table::new(&heads, rows.collect())
+}

@@ -1,0 +1,309 @@
+//! The image as one read-only file in a FUSE file system.
+//!
+//! Why here: it is the export that every kernel has, and what `mount` (erofs or a loop device on
+//! the file) and `attach` build upon. Thin: offsets and lengths go to the [`BlockSource`], its
+//! pieces go to the kernel.
+//!
+//! Must stay true: one read costs one `writev` and, when the source delivers one piece, no copy on
+//! our side; pieces are gathered in a buffer that belongs to the serving thread, so that no read
+//! allocates after the thread's first. A source that fails a read fails exactly this read. The file
+//! never changes, so the kernel may keep all it has read.
+//!
+//! The file is normally in a mount that has no path at all ([`MountPoint::Hidden`]). `fsmount(2)`
+//! hands out a descriptor of a mount that is attached nowhere; the file is opened through it and
+//! given to erofs or to a loop device, whose reference is then all that keeps the FUSE file system,
+//! and with it the server, alive. So nothing can be left behind by a crash, no other mount
+//! namespace can copy the mount, and the server ends by itself when its last user goes, however it
+//! goes. [`MountPoint::At`] is for people without root, through `fusermount3`.
+//!
+//! FUSE over io_uring is not used although the kernel offers it (off unless `fuse.enable_uring` is
+//! set): it splits large reads among per-core queues, and halved them where we measured it, in
+//! exchange for faster concurrent 4 KiB reads, which the page cache mostly absorbs here. `splice`
+//! is not used either: the crate does not offer it, and the one copy that remains (from the
+//! source's cache into the page cache) is the one that a splice of cached frames would need too.
+//!
+//! Threads: the session's own threads call the file system (`image_fs.rs`); [`FuseServer`] belongs
+//! to one thread.
+//! Source: Linux `Documentation/filesystems/fuse/`, `include/uapi/linux/fuse.h`, fsopen(2),
+//! fsmount(2).
+
+pub mod connection;
+mod image_fs;
+
+use crate::source::BlockSource;
+use fuser::{Config, MountOption, Session, SessionACL};
+use image_fs::ImageFs;
+use rustix::fs::{Mode, OFlags};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+/// Options of the FUSE file.
+#[derive(Debug, Clone)]
+pub struct FuseOptions {
+    /// Threads that serve reads, each with a descriptor of its own, 1 to [`THREADS_MAX`].
+    pub threads: usize,
+    /// The kernel's read-ahead of a sequential reader in bytes; a multiple of 4,096.
+    pub read_ahead_bytes: u32,
+    /// Let the kernel read a raw image's file itself where it can.
+    pub passthrough: bool,
+    /// The file's name.
+    pub file_name: OsString,
+    /// Source that the mount table shows, where the mount has a place.
+    pub mount_source: String,
+    /// Owner of the file.
+    pub uid: u32,
+    /// Group of the file.
+    pub gid: u32,
+    /// Permission bits; only the read bits are kept.
+    pub mode: u32,
+    /// The file's size is rounded up to a multiple of this (zeros follow); 512 for a loop device,
+    /// which would otherwise cut the last sector off. A power of two.
+    pub pad_to_bytes: u64,
+}
+
+impl Default for FuseOptions {
+    fn default() -> Self {
+        Self {
+            threads: threads_default(),
+            read_ahead_bytes: READ_AHEAD_BYTES_DEFAULT,
+            passthrough: true,
+            file_name: OsString::from("image"),
+            mount_source: "sidecore".into(),
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+            mode: 0o400,
+            pad_to_bytes: 1,
+        }
+    }
+}
+
+/// Mount point of the FUSE file system.
+#[derive(Debug, Clone, Copy)]
+pub enum MountPoint<'a> {
+    /// Nowhere: only descriptors lead to it. Needs root.
+    Hidden,
+    /// On a directory; through `fusermount3` where the caller is not root.
+    At(&'a Path),
+}
+
+/// Why an image could not be shown as a file.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FuseError {
+    /// A system call failed.
+    #[error("{what}: {source}{hint}")]
+    Os {
+        /// The operation that failed.
+        what: &'static str,
+        /// The next step, with a leading separator, or nothing.
+        hint: &'static str,
+        /// The operating system's error.
+        source: io::Error,
+    },
+    /// An option is out of range.
+    #[error("{0} threads asked for to serve reads; 1 to {THREADS_MAX} are possible")]
+    Threads(usize),
+}
+
+/// A FUSE file system that serves one image. Dropping it does not end it: it ends when its last
+/// user goes.
+#[derive(Debug)]
+pub struct FuseServer {
+    thread: JoinHandle<io::Result<()>>,
+    root: OwnedFd,
+    file_name: OsString,
+    device: Device,
+}
+
+/// A device number, as in `st_dev`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Device {
+    /// Major number; 0 for file systems without a block device.
+    pub major: u32,
+    /// Minor number; for FUSE also the number of the connection in `/sys/fs/fuse/connections`.
+    pub minor: u32,
+}
+
+impl FuseServer {
+    /// Mounts and starts serving; when this returns, the file can be opened and read.
+    ///
+    /// `on_end` runs on a thread of the session after the file system is gone (unmounted, or
+    /// aborted).
+    ///
+    /// # Errors
+    /// [`FuseError`]; nothing is left mounted then.
+    pub fn start(
+        source: Arc<dyn BlockSource>,
+        options: &FuseOptions,
+        place: MountPoint<'_>,
+        on_end: impl FnOnce() + Send + 'static,
+    ) -> Result<Self, FuseError> {
+        if options.threads == 0 || options.threads > THREADS_MAX {
+            return Err(FuseError::Threads(options.threads));
+        }
+        let mut config = Config::default();
+        config.n_threads = Some(options.threads);
+        config.clone_fd = true;
+        let image = ImageFs::new(source, options);
+        let root_user = rustix::process::geteuid().is_root();
+        config.acl = if root_user {
+            SessionACL::All
+        } else {
+            SessionACL::Owner
+        };
+        let (session, hidden) = match place {
+            MountPoint::Hidden => {
+                let (device, mount) = hidden_mount()?;
+                let session = Session::from_fd(image, device, config.acl, config)
+                    .map_err(|e| os("cannot start the FUSE session", "", e))?;
+                (session, Some(mount))
+            }
+            MountPoint::At(dir) => {
+                config.mount_options = vec![
+                    MountOption::FSName(options.mount_source.clone()),
+                    MountOption::Subtype("sidecore".into()),
+                    MountOption::RO,
+                    MountOption::NoDev,
+                    MountOption::NoSuid,
+                    MountOption::DefaultPermissions,
+                ];
+                let session = Session::new(image, dir, &config).map_err(|e| {
+                    let hint = if root_user {
+                        ""
+                    } else {
+                        "; is fusermount3 (package fuse3) installed?"
+                    };
+                    os("cannot mount the FUSE file", hint, e)
+                })?;
+                (session, None)
+            }
+        };
+        let thread = std::thread::Builder::new()
+            .name("fuse-session".into())
+            .spawn(move || {
+                let result = session.run();
+                on_end();
+                match result {
+                    // An unmounted file system is gone (ENODEV, which the session takes for its
+                    // end) or just going (ECONNABORTED): which of the two its threads see is a
+                    // matter of timing.
+                    Err(error) if error.raw_os_error() == Some(libc::ECONNABORTED) => Ok(()),
+                    result => result,
+                }
+            })
+            .map_err(|e| os("cannot start the FUSE thread", "", e))?;
+        let root = match (hidden, place) {
+            (Some(mount), _) => mount,
+            (None, MountPoint::At(dir)) => {
+                rustix::fs::open(dir, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+                    .map_err(|e| os("cannot open the FUSE directory", "", e.into()))?
+            }
+            (None, MountPoint::Hidden) => unreachable!("a hidden mount always has its descriptor"),
+        };
+        let stat = rustix::fs::fstat(&root)
+            .map_err(|e| os("cannot read the FUSE file system's number", "", e.into()))?;
+        let device = Device {
+            major: rustix::fs::major(stat.st_dev),
+            minor: rustix::fs::minor(stat.st_dev),
+        };
+        set_read_ahead(device, options.read_ahead_bytes);
+        Ok(Self {
+            thread,
+            root,
+            file_name: options.file_name.clone(),
+            device,
+        })
+    }
+
+    /// Opens the file, as erofs and the loop device want it: for reading.
+    ///
+    /// # Errors
+    /// Those of `openat(2)`.
+    pub fn open_image(&self) -> io::Result<File> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        Ok(rustix::fs::openat(&self.root, &self.file_name, flags, Mode::empty())?.into())
+    }
+
+    /// The file system's device number; its minor number names the FUSE connection.
+    #[must_use]
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    /// Lets go of a hidden mount, so that only the users of the file keep it alive.
+    #[must_use]
+    pub fn release(self) -> JoinHandle<io::Result<()>> {
+        self.thread
+    }
+}
+
+/// Tells the kernel how far to read ahead on a file system without a block device. FUSE's own
+/// setting can only lower the kernel's 128 KiB, so this goes through sysfs; where that is not to be
+/// had, reads are only slower.
+pub(crate) fn set_read_ahead(device: Device, bytes: u32) {
+    let path = format!(
+        "/sys/class/bdi/{}:{}/read_ahead_kb",
+        device.major, device.minor
+    );
+    if let Err(error) = std::fs::write(&path, (bytes / 1024).to_string()) {
+        tracing::info!("read-ahead stays at the kernel's default: cannot write {path}: {error}");
+    }
+}
+
+/// Mounts FUSE nowhere; gives the device's descriptor for the session and the mount's.
+fn hidden_mount() -> Result<(OwnedFd, OwnedFd), FuseError> {
+    let device = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+        .map_err(|e| {
+            let hint = "; load the module with `modprobe fuse`, and run as root";
+            os("cannot open /dev/fuse", hint, e.into())
+        })?;
+    let mount = (|| {
+        let context = rustix::mount::fsopen("fuse", FsOpenFlags::FSOPEN_CLOEXEC)?;
+        let set = |key: &str, value: &str| {
+            rustix::mount::fsconfig_set_string(context.as_fd(), key, value)
+        };
+        set("source", "sidecore")?;
+        set("subtype", "sidecore")?;
+        set("fd", &device.as_raw_fd().to_string())?;
+        set("rootmode", "40000")?;
+        set("user_id", &rustix::process::geteuid().as_raw().to_string())?;
+        set("group_id", &rustix::process::getegid().as_raw().to_string())?;
+        rustix::mount::fsconfig_set_flag(context.as_fd(), "allow_other")?;
+        rustix::mount::fsconfig_set_flag(context.as_fd(), "ro")?;
+        rustix::mount::fsconfig_create(context.as_fd())?;
+        let attributes = MountAttrFlags::MOUNT_ATTR_RDONLY
+            | MountAttrFlags::MOUNT_ATTR_NODEV
+            | MountAttrFlags::MOUNT_ATTR_NOSUID;
+        rustix::mount::fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)
+    })()
+    .map_err(|e: rustix::io::Errno| {
+        let hint = "; needs root (CAP_SYS_ADMIN) and Linux 5.10 or newer";
+        os("cannot mount FUSE", hint, e.into())
+    })?;
+    Ok((device, mount))
+}
+
+fn os(what: &'static str, hint: &'static str, source: io::Error) -> FuseError {
+    FuseError::Os { what, hint, source }
+}
+
+/// One thread a core, within bounds: a thread waits while engines inflate, and more wait for
+/// nothing.
+fn threads_default() -> usize {
+    let cores = std::thread::available_parallelism().map_or(2, usize::from);
+    cores.clamp(2, 8)
+}
+
+/// The most threads that may serve one image.
+pub const THREADS_MAX: usize = 64;
+/// Read-ahead unless told otherwise.
+pub const READ_AHEAD_BYTES_DEFAULT: u32 = 1 << 20;
+
+#[cfg(test)]
+mod tests;

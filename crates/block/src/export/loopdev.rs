@@ -1,0 +1,145 @@
+//! Loop devices on an image's FUSE file.
+//!
+//! Why here: file systems other than erofs mount only block devices, and `attach` needs one where
+//! the kernel has no ublk.
+//!
+//! Must stay true: a device for a mount clears itself when its last user closes it, so that a
+//! server that dies between two steps leaves none behind; only a device whose file is the one we
+//! gave it is ever cleared.
+//!
+//! Callable from any thread; every call may block while the kernel reads the file through our own
+//! server, so never call it from a thread that serves reads.
+//! Source: loop(4), `include/uapi/linux/loop.h`.
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use sidecore_sys::loop_control;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::PathBuf;
+
+/// Lifetime of a loop device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lifetime {
+    /// Goes when its last user closes it (a mount).
+    UntilUnused,
+    /// Stays until it is cleared (`attach`); its partitions become devices too.
+    UntilCleared,
+}
+
+/// A loop device that this process has connected. Dropping it closes the descriptor, which is the
+/// last user of a device that was made [`Lifetime::UntilUnused`] unless a mount has it.
+#[derive(Debug)]
+pub struct LoopDevice {
+    number: u32,
+    _device: OwnedFd,
+}
+
+impl LoopDevice {
+    /// Connects a free loop device to `file`, read-only. With `direct_io` its requests reach the
+    /// file's server as they are, and no second page cache holds the same bytes: best for a device
+    /// that is read in large pieces. Without, the file's read-ahead serves the small scattered
+    /// reads of a file system several times faster.
+    ///
+    /// # Errors
+    /// No loop driver, no free device after [`ATTEMPTS_MAX`] races with others, or not root.
+    pub fn connect(file: &File, lifetime: Lifetime, direct_io: bool) -> io::Result<Self> {
+        let read_write = OFlags::RDWR | OFlags::CLOEXEC;
+        let control = rustix::fs::open("/dev/loop-control", read_write, Mode::empty())?;
+        let fd = file.as_raw_fd().unsigned_abs();
+        let flags = LO_FLAGS_READ_ONLY
+            | match lifetime {
+                Lifetime::UntilUnused => LO_FLAGS_AUTOCLEAR,
+                Lifetime::UntilCleared => LO_FLAGS_PARTSCAN,
+            };
+        for _ in 0..ATTEMPTS_MAX {
+            let number = loop_control::get_free(&control)?;
+            let read_only = OFlags::RDONLY | OFlags::CLOEXEC;
+            let device = rustix::fs::open(path(number), read_only, Mode::empty())?;
+            match loop_control::configure(
+                &device,
+                loop_control::LoopConfig::new(fd, SECTOR_BYTES, flags),
+            ) {
+                Ok(()) => {
+                    // A step of its own: a file that cannot do it costs a second cache, not the
+                    // device.
+                    if direct_io && let Err(error) = loop_control::set_direct_io(&device, true) {
+                        tracing::debug!("loop{number} reads through the page cache: {error}");
+                    }
+                    return Ok(Self {
+                        number,
+                        _device: device,
+                    });
+                }
+                // Another process took it between the two steps.
+                Err(Errno::BUSY) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(Errno::BUSY.into())
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+}
+
+/// The path of loop device `number`.
+#[must_use]
+pub fn path(number: u32) -> PathBuf {
+    PathBuf::from(format!("/dev/loop{number}"))
+}
+
+/// True when loop device `number` is connected to the file of the hidden FUSE mount that bears this
+/// name.
+#[must_use]
+pub fn is_on(number: u32, file_name: &str) -> bool {
+    // The file has no path that leads to it, so the kernel shows its name in the mount, after a
+    // slash.
+    std::fs::read_to_string(format!("/sys/block/loop{number}/loop/backing_file"))
+        .is_ok_and(|name| name.trim_end().trim_start_matches('/') == file_name)
+}
+
+/// The loop devices that are connected to the file of this name; see [`is_on`].
+#[must_use]
+pub fn all_on(file_name: &str) -> Vec<u32> {
+    let devices = std::fs::read_dir("/sys/block")
+        .into_iter()
+        .flatten()
+        .flatten();
+    devices
+        .filter_map(|device| {
+            device
+                .file_name()
+                .to_str()?
+                .strip_prefix("loop")?
+                .parse()
+                .ok()
+        })
+        .filter(|&number| is_on(number, file_name))
+        .collect()
+}
+
+/// Clears loop device `number`; one that is in use goes when its last user closes it.
+///
+/// # Errors
+/// Those of the driver; a device that is connected to nothing is no error.
+pub fn clear(number: u32) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let device = rustix::fs::open(path(number), flags, Mode::empty())?;
+    match loop_control::clear(&device) {
+        Ok(()) | Err(Errno::NXIO) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Tries to get an unused device while other processes do the same.
+pub const ATTEMPTS_MAX: usize = 64;
+/// The logical sector: file systems with small blocks (ext4 1 KiB, vfat 512) refuse a larger one.
+pub const SECTOR_BYTES: u32 = 512;
+const LO_FLAGS_READ_ONLY: u32 = 1;
+const LO_FLAGS_AUTOCLEAR: u32 = 4;
+const LO_FLAGS_PARTSCAN: u32 = 8;

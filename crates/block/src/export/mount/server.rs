@@ -1,0 +1,463 @@
+//! The process that serves a mounted or attached image, from its first check to its last clean-up.
+//!
+//! Why here: mounting on a directory, showing one file and making a device differ in a few lines
+//! between the same start and the same end.
+//!
+//! The order: check everything that can be checked; clean up after the dead; claim a record; serve
+//! the FUSE file; set up what is wanted, each step recorded before others can see it; tell whoever
+//! waits; then wait. What was set up holds the FUSE file, and nothing else does: when it goes, by
+//! `umount`, by `umount(8)` or `losetup -d`, the kernel ends the session, and that ends the server.
+//! A failure half-way drops descriptors, which undoes what they hold.
+//!
+//! Signals: the first SIGINT, SIGTERM or SIGHUP undoes the mount (users with open files keep them,
+//! and the server, until they close them); the second takes the files away from them.
+//!
+//! [`serve`] belongs to the thread that calls it, which must not serve reads.
+
+use super::{Content, FileSystem, detect, inner};
+use crate::export::fuse::{self, FuseOptions, FuseServer, MountPoint};
+use crate::export::loopdev::{self, Lifetime, LoopDevice};
+use crate::export::state::{self, Claim, Entry, MountRecord, Record, StateDir, table};
+use crate::export::{ExportError, Ready};
+use crate::source::BlockSource;
+use rustix::fs::{AtFlags, StatxFlags};
+use rustix::mount::{MoveMountFlags, UnmountFlags};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::Duration;
+
+/// Form in which an image is served.
+#[derive(Debug, Clone)]
+pub enum Target {
+    /// The file system inside, on a directory.
+    Mount {
+        /// The directory.
+        dir: PathBuf,
+        /// Let device nodes and set-user-id bits inside count.
+        trusted: bool,
+        /// The file systems that the kernel may be handed, of [`FileSystem::NAMES`].
+        file_systems: Vec<String>,
+    },
+    /// The contents as one file in a directory.
+    File {
+        /// The directory.
+        dir: PathBuf,
+    },
+    /// A block device.
+    Device,
+}
+
+/// Serves `source` as `target` until that is undone. `image` is the image's path, for the records.
+/// `ready` is called once all is usable; if it fails (nobody waits any more), all is undone.
+///
+/// # Errors
+/// [`ExportError`]; nothing is left then.
+pub fn serve(
+    source: Arc<dyn BlockSource>,
+    image: &Path,
+    target: &Target,
+    options: FuseOptions,
+    ready: impl FnOnce(&Ready) -> io::Result<()>,
+) -> Result<(), ExportError> {
+    let (events, inbox) = sync_channel(EVENTS_MAX);
+    let signals = events.clone();
+    on_signals(move || {
+        // A full queue holds as many requests to end already.
+        let _ = signals.try_send(Event::Signal);
+    })?;
+    let root = rustix::process::geteuid().is_root();
+    if !root && !matches!(target, Target::File { .. }) {
+        return Err(ExportError::NotRoot);
+    }
+    if source.size_bytes() == 0 {
+        return Err(ExportError::Empty);
+    }
+    let states = StateDir::of_user();
+    // Before the directory is looked at: a dead server's mount may be on it.
+    states.clean_stale()?;
+    check(target)?;
+    let mut record = Record::new(absolute(image));
+    record.file_name = file_name(&record.image, target);
+    let claim = states.claim(&record)?;
+    let mut server = Server {
+        source,
+        claim,
+        record,
+        states,
+    };
+    let result = server.set_up(target, options, events).and_then(|it| {
+        ready(&it).map_err(|e| ExportError::os("the command that started this server is gone", e))
+    });
+    match result {
+        Ok(()) => server.wait(&inbox),
+        Err(error) => {
+            // Descriptors are closed by now; this takes away what does not hang on one.
+            server.end();
+            return Err(error);
+        }
+    }
+    server.end();
+    Ok(())
+}
+
+/// Checks that a directory can be mounted on; a device needs none.
+fn check(target: &Target) -> Result<(), ExportError> {
+    match target {
+        Target::Mount { dir, .. } | Target::File { dir } => check_free(&directory(dir)?),
+        Target::Device => Ok(()),
+    }
+}
+
+/// Checks that nothing is mounted on a directory.
+fn check_free(dir: &Path) -> Result<(), ExportError> {
+    match table::at(dir).map_err(|e| ExportError::os("cannot read the mount table", e))? {
+        Some(mount) => Err(ExportError::Occupied {
+            dir: dir.to_owned(),
+            file_system: mount.file_system,
+            what: mount.source.to_string_lossy().into_owned(),
+        }),
+        None => Ok(()),
+    }
+}
+
+/// The mount point's one absolute name.
+fn directory(dir: &Path) -> Result<PathBuf, ExportError> {
+    let failed = |source| ExportError::Directory {
+        dir: dir.to_owned(),
+        source,
+    };
+    let path = dir.canonicalize().map_err(failed)?;
+    if !path.is_dir() {
+        return Err(failed(io::ErrorKind::NotADirectory.into()));
+    }
+    if path.to_str().is_none() {
+        let text = "its name is not UTF-8, which the records need";
+        return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, text)));
+    }
+    Ok(path)
+}
+
+/// A name for the FUSE file by which nothing else goes, and by which people know the image in
+/// `losetup` and `mount`.
+fn file_name(image: &Path, target: &Target) -> String {
+    if matches!(target, Target::File { .. }) {
+        return "image".into();
+    }
+    let name = image.file_name().unwrap_or_default().to_string_lossy();
+    let plain: String = name
+        .chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || "._-".contains(c) {
+                c
+            } else {
+                '_'
+            }
+        })
+        .take(FILE_NAME_CHARS_MAX)
+        .collect();
+    format!("sidecore-{}-{plain}", std::process::id())
+}
+
+enum Event {
+    /// The FUSE file system is gone.
+    Ended,
+    /// The process was asked to end.
+    Signal,
+}
+
+/// Runs `act` on a thread of its own for every SIGINT, SIGTERM and SIGHUP from now on.
+pub(crate) fn on_signals(mut act: impl FnMut() + Send + 'static) -> Result<(), ExportError> {
+    let failed = |error| ExportError::os("cannot listen for signals", error);
+    let mut signals =
+        signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(failed)?;
+    std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || signals.forever().for_each(|_| act()))
+        .map_err(failed)?;
+    Ok(())
+}
+
+/// The image's path as the records name it.
+pub(crate) fn absolute(image: &Path) -> PathBuf {
+    std::path::absolute(image).unwrap_or_else(|_| image.to_owned())
+}
+
+struct Server {
+    source: Arc<dyn BlockSource>,
+    claim: Claim,
+    record: Record,
+    states: StateDir,
+}
+
+impl Server {
+    fn set_up(
+        &mut self,
+        target: &Target,
+        mut options: FuseOptions,
+        events: SyncSender<Event>,
+    ) -> Result<Ready, ExportError> {
+        options.file_name = self.record.file_name.clone().into();
+        options.mount_source = format!("sidecore-{}", self.record.pid);
+        let read_ahead_bytes = options.read_ahead_bytes;
+        let mut place = MountPoint::Hidden;
+        let content = match target {
+            Target::Mount { file_systems, .. } => match detect(&*self.source)? {
+                Content::FileSystem(file_system) => {
+                    let name = file_system.name();
+                    if !file_systems.iter().any(|allowed| allowed == name) {
+                        return Err(ExportError::NotAllowed(name));
+                    }
+                    Some(file_system)
+                }
+                Content::PartitionTable => return Err(ExportError::Partitions),
+                Content::Unknown => return Err(ExportError::NoFileSystem),
+            },
+            Target::Device => None,
+            Target::File { dir } => {
+                let dir = directory(dir)?;
+                self.record.mount = Some(MountRecord {
+                    dir,
+                    source: options.mount_source.clone(),
+                    id: None,
+                });
+                self.claim.write(&self.record)?;
+                if let Target::File { dir } = target {
+                    place = MountPoint::At(dir);
+                }
+                None
+            }
+        };
+        if content == Some(FileSystem::Erofs) {
+            // erofs mounts no file of a file system that is stacked on another, as passthrough
+            // makes it.
+            options.passthrough = false;
+        }
+        if !matches!(target, Target::File { .. }) {
+            // A loop device is made of whole sectors.
+            options.pad_to_bytes = u64::from(loopdev::SECTOR_BYTES);
+        }
+        let on_end = move || {
+            let _ = events.send(Event::Ended);
+        };
+        let fuse = FuseServer::start(Arc::clone(&self.source), &options, place, on_end)?;
+        self.record.fuse = Some(fuse.device());
+        self.claim.write(&self.record)?;
+        let (place, way) = match (target, content) {
+            (Target::Mount { dir, trusted, .. }, Some(file_system)) => {
+                self.mount(&fuse, file_system, dir, *trusted, read_ahead_bytes)?
+            }
+            (Target::File { dir }, _) => {
+                (dir.join("image"), "the contents as one FUSE file".into())
+            }
+            _ => self.attach(&fuse, read_ahead_bytes)?,
+        };
+        // From here on only what was set up holds the FUSE file.
+        drop(fuse.release());
+        Ok(Ready {
+            place,
+            way,
+            state: self.claim.path().to_owned(),
+            pid: self.record.pid,
+        })
+    }
+
+    /// Mounts the file system inside: straight from the FUSE file where it can, else on a loop
+    /// device.
+    fn mount(
+        &mut self,
+        fuse: &FuseServer,
+        file_system: FileSystem,
+        dir: &Path,
+        trusted: bool,
+        read_ahead_bytes: u32,
+    ) -> Result<(PathBuf, String), ExportError> {
+        let dir = directory(dir)?;
+        let image = fuse
+            .open_image()
+            .map_err(|e| ExportError::os("cannot open the FUSE file", e))?;
+        let mut direct = None;
+        if file_system == FileSystem::Erofs {
+            direct = self.mount_direct(file_system, &image, trusted)?;
+        }
+        // Alive until the mount holds the device.
+        let mut _loop_device = None;
+        let (mount, source, way) = match direct {
+            Some((mount, source)) => {
+                let way = format!("{}, straight from the FUSE file", file_system.name());
+                (mount, source, way)
+            }
+            None => {
+                let device = LoopDevice::connect(&image, Lifetime::UntilUnused, false)
+                    .map_err(ExportError::Loop)?;
+                self.record.loop_number = Some(device.number());
+                self.claim.write(&self.record)?;
+                let source = loopdev::path(device.number()).display().to_string();
+                set_loop_read_ahead(device.number(), read_ahead_bytes);
+                _loop_device = Some(device);
+                let mount = inner::mount_nowhere(file_system, &source, trusted)?;
+                let way = format!("{} on {source} on the FUSE file", file_system.name());
+                (mount, source, way)
+            }
+        };
+        self.place(&mount, dir.clone(), source)?;
+        Ok((dir, way))
+    }
+
+    /// Mounts the FUSE file itself, if the kernel can (erofs since 6.12); gives the mount and its
+    /// source's name.
+    fn mount_direct(
+        &self,
+        file_system: FileSystem,
+        image: &std::fs::File,
+        trusted: bool,
+    ) -> Result<Option<(OwnedFd, String)>, ExportError> {
+        // The file has no path; a link to our descriptor gives it one for as long as the kernel
+        // looks.
+        let link = self.claim.path().join(&self.record.file_name);
+        let target = format!("/proc/self/fd/{}", image.as_raw_fd());
+        std::os::unix::fs::symlink(target, &link)
+            .map_err(|error| ExportError::state(self.claim.path(), error))?;
+        let source = link.to_string_lossy().into_owned();
+        let mount = inner::mount_nowhere(file_system, &source, trusted);
+        let _ = std::fs::remove_file(&link);
+        match mount {
+            Ok(mount) => Ok(Some((mount, source))),
+            Err(ExportError::Inner {
+                source, messages, ..
+            }) => {
+                tracing::debug!(
+                    "no {} without a loop device: {source}{messages}",
+                    file_system.name()
+                );
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Puts a mount that has no place yet on a directory, recorded first.
+    fn place(&mut self, mount: &OwnedFd, dir: PathBuf, source: String) -> Result<(), ExportError> {
+        let failed = |e: rustix::io::Errno| ExportError::os("cannot look at the new mount", e);
+        let flags = AtFlags::EMPTY_PATH;
+        let stat = rustix::fs::statx(mount, "", flags, StatxFlags::MNT_ID).map_err(failed)?;
+        // Two servers may have passed the check; only one at a time gets from here to the mount.
+        let _all = self.states.lock_all()?;
+        check_free(&dir)?;
+        self.record.mount = Some(MountRecord {
+            dir: dir.clone(),
+            source,
+            id: Some(stat.stx_mnt_id),
+        });
+        self.claim.write(&self.record)?;
+        let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+        rustix::mount::move_mount(mount.as_fd(), "", rustix::fs::CWD, &dir, flags).map_err(|e| {
+            ExportError::Directory {
+                dir,
+                source: e.into(),
+            }
+        })
+    }
+
+    /// Makes a block device.
+    fn attach(
+        &mut self,
+        fuse: &FuseServer,
+        read_ahead_bytes: u32,
+    ) -> Result<(PathBuf, String), ExportError> {
+        let image = fuse
+            .open_image()
+            .map_err(|e| ExportError::os("cannot open the FUSE file", e))?;
+        let device =
+            LoopDevice::connect(&image, Lifetime::UntilCleared, true).map_err(ExportError::Loop)?;
+        let path = loopdev::path(device.number());
+        set_loop_read_ahead(device.number(), read_ahead_bytes);
+        self.record.loop_number = Some(device.number());
+        self.record.device = Some(path.clone());
+        if let Err(error) = self.claim.write(&self.record) {
+            let _ = loopdev::clear(device.number());
+            return Err(error);
+        }
+        Ok((path, "loop device on the FUSE file".into()))
+    }
+
+    /// Waits until what was set up is gone.
+    fn wait(&self, inbox: &Receiver<Event>) {
+        let mut asked = false;
+        loop {
+            match inbox.recv_timeout(TICK) {
+                Ok(Event::Ended) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(Event::Signal) if asked => self.abort(),
+                Ok(Event::Signal) => {
+                    asked = true;
+                    self.undo();
+                }
+                Err(RecvTimeoutError::Timeout) => self.source.release_idle(IDLE),
+            }
+        }
+    }
+
+    /// Takes the mount or the device away; whoever has it open keeps it until he closes it.
+    fn undo(&self) {
+        if let Some(mount) = &self.record.mount {
+            let found = mount.find();
+            if matches!(found, Ok(None)) {
+                tracing::warn!("already unmounted here; a second signal takes it from other users");
+                return;
+            }
+            let flags = UnmountFlags::NOFOLLOW;
+            match rustix::mount::unmount(&mount.dir, flags) {
+                Ok(()) => {}
+                Err(rustix::io::Errno::BUSY) => {
+                    let dir = mount.dir.display();
+                    tracing::warn!(
+                        "{dir} is in use; its open files are served until they are closed, or \
+                         until a second signal"
+                    );
+                    state::detach_mount(&mount.dir);
+                }
+                Err(_) => {
+                    state::detach_mount(&mount.dir);
+                }
+            }
+        } else if let Some(number) = self.record.loop_number
+            && loopdev::is_on(number, &self.record.file_name)
+            && let Err(error) = loopdev::clear(number)
+        {
+            tracing::warn!("cannot clear /dev/loop{number}: {error}");
+        }
+    }
+
+    fn abort(&self) {
+        if let Some(device) = self.record.fuse
+            && let Err(error) = fuse::connection::abort(device.minor)
+        {
+            tracing::warn!("cannot abort FUSE connection {}: {error}", device.minor);
+        }
+    }
+
+    /// Removes whatever an abort has left, and the record.
+    fn end(self) {
+        state::clean(&Entry::new(self.claim.path().to_owned(), self.record));
+        self.claim.release();
+    }
+}
+
+fn set_loop_read_ahead(number: u32, bytes: u32) {
+    let path = format!("/sys/block/loop{number}/queue/read_ahead_kb");
+    if let Err(error) = std::fs::write(&path, (bytes / 1024).to_string()) {
+        tracing::info!("read-ahead stays at the kernel's default: cannot write {path}: {error}");
+    }
+}
+
+/// Events that wait for the server's thread.
+const EVENTS_MAX: usize = 16;
+/// Interval at which the source may give memory back.
+const TICK: Duration = Duration::from_secs(5);
+/// Time without use after which memory is given back.
+const IDLE: Duration = Duration::from_secs(30);
+/// Characters of the image's name that go into the FUSE file's.
+const FILE_NAME_CHARS_MAX: usize = 64;

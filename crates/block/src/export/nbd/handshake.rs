@@ -1,0 +1,468 @@
+//! The server's side of the handshake: fixed newstyle, options in, option replies out.
+//!
+//! Why here: it is the part of the protocol that has state before any byte of the device may
+//! travel. It does no I/O:
+//! bytes in, bytes out, so that it can be fuzzed and replayed.
+//! Must stay true: one call consumes at most one option and writes at most [`REPLY_BYTES_MAX`]; no
+//! option makes the server allocate more than [`OPTION_DATA_BYTES_MAX`].
+//! One thread per connection calls it.
+//! Source: the NBD protocol document, "Handshake", "Option types", "Option reply types".
+
+use super::wire::{
+    self, Fields, OPTION_BYTES, handshake_flag, info, option, reply, transmission_flag,
+};
+
+/// The export offered, to every client alike.
+#[derive(Debug, Clone)]
+pub struct Export {
+    /// Its name; clients may also ask for the empty name, the default export.
+    pub name: String,
+    /// Text for people (`NBD_INFO_DESCRIPTION`).
+    pub description: String,
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// The request size that serves best: a power of two, at least 512.
+    pub preferred_bytes: u32,
+}
+
+impl Export {
+    /// An export of `size_bytes` with the names cut to what the protocol allows.
+    #[must_use]
+    pub fn new(name: &str, description: &str, size_bytes: u64, preferred_bytes: u32) -> Self {
+        let clean = |text: &str| {
+            let mut text: String = text.chars().filter(|&c| c != '\0').collect();
+            let mut end = text.len().min(NAME_BYTES_MAX);
+            while !text.is_char_boundary(end) {
+                end -= 1;
+            }
+            text.truncate(end);
+            text
+        };
+        Self {
+            name: clean(name),
+            description: clean(description),
+            size_bytes,
+            preferred_bytes: preferred_bytes
+                .clamp(512, REQUEST_LEN_MAX)
+                .next_power_of_two(),
+        }
+    }
+
+    fn has_name(&self, name: &str) -> bool {
+        // "A special, 'empty', name ... is reserved for a 'default' export".
+        name.is_empty() || name == self.name
+    }
+}
+
+/// Terms settled by a finished handshake.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Terms {
+    /// Reads are answered in chunks.
+    pub structured: bool,
+    /// `base:allocation` was selected.
+    pub allocation: bool,
+}
+
+/// Outcome of one step of the handshake.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// At least this many bytes of input must be there before another step can be made.
+    Need(usize),
+    /// This many bytes of input are used up; go on.
+    Used(usize),
+    /// This many bytes are used up, and requests follow.
+    Begin(usize, Terms),
+    /// The session is over; send what was written, then close.
+    Close(Ending),
+}
+
+/// Why a handshake ended without a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// The client said `NBD_OPT_ABORT`.
+    Aborted,
+    /// `NBD_OPT_EXPORT_NAME` with a name that is not here; the protocol has no other answer than to
+    /// close.
+    NoSuchExport,
+    /// The client broke a rule of the protocol.
+    Violation(&'static str),
+}
+
+/// The handshake of one connection.
+#[derive(Debug)]
+pub struct Handshake {
+    phase: Phase,
+    structured: bool,
+    no_zeroes: bool,
+    /// The export name that `base:allocation` was selected for.
+    allocation_for: Option<String>,
+    options: u32,
+    skip_bytes: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    ClientFlags,
+    Options,
+}
+
+impl Handshake {
+    /// A handshake that has sent nothing; [`Self::greet`] comes first.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            phase: Phase::ClientFlags,
+            structured: false,
+            no_zeroes: false,
+            allocation_for: None,
+            options: 0,
+            skip_bytes: 0,
+        }
+    }
+
+    /// Writes the greeting.
+    pub fn greet(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&wire::INIT_MAGIC.to_be_bytes());
+        out.extend_from_slice(&wire::OPTION_MAGIC.to_be_bytes());
+        let flags = handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES;
+        out.extend_from_slice(&flags.to_be_bytes());
+    }
+
+    /// Looks at `input`, writes any answer to `out` and says how much of the input it used.
+    pub fn step(&mut self, export: &Export, input: &[u8], out: &mut Vec<u8>) -> Step {
+        if self.skip_bytes > 0 {
+            if input.is_empty() {
+                return Step::Need(1);
+            }
+            let used = self.skip_bytes.min(input.len());
+            self.skip_bytes -= used;
+            return Step::Used(used);
+        }
+        match self.phase {
+            Phase::ClientFlags => self.client_flags(input),
+            Phase::Options => self.option(export, input, out),
+        }
+    }
+
+    fn client_flags(&mut self, input: &[u8]) -> Step {
+        let Some(flags) = Fields(input).u32() else {
+            return Step::Need(4);
+        };
+        let known = u32::from(handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES);
+        // "the server MUST drop the TCP connection if the client sets an unknown flag".
+        if flags & !known != 0 {
+            return Step::Close(Ending::Violation("unknown client flags"));
+        }
+        // A client without FIXED_NEWSTYLE is served as if it had set it: "Servers MAY choose to
+        // honour fixed newstyle from clients that didn't set this bit".
+        self.no_zeroes = flags & u32::from(handshake_flag::NO_ZEROES) != 0;
+        self.phase = Phase::Options;
+        Step::Used(4)
+    }
+
+    fn option(&mut self, export: &Export, input: &[u8], out: &mut Vec<u8>) -> Step {
+        let mut fields = Fields(input);
+        let (Some(magic), Some(option), Some(len)) = (fields.u64(), fields.u32(), fields.u32())
+        else {
+            return Step::Need(OPTION_BYTES);
+        };
+        if magic != wire::OPTION_MAGIC {
+            return Step::Close(Ending::Violation("an option without its magic number"));
+        }
+        let len = len as usize;
+        if len > OPTION_DATA_BYTES_MAX {
+            if len > OPTION_SKIP_BYTES_MAX {
+                return Step::Close(Ending::Violation("an option with far too much data"));
+            }
+            answer_error(
+                out,
+                option,
+                reply::ERR_TOO_BIG,
+                "the option's data is too long",
+            );
+            self.skip_bytes = len;
+            return self.used(OPTION_BYTES);
+        }
+        let Some(data) = fields.bytes(len) else {
+            return Step::Need(OPTION_BYTES + len);
+        };
+        let used = OPTION_BYTES + len;
+        match option {
+            option::EXPORT_NAME => self.export_name(export, data, used, out),
+            option::ABORT => {
+                // "The server MUST reply with NBD_REP_ACK".
+                answer(out, option, reply::ACK, &[]);
+                Step::Close(Ending::Aborted)
+            }
+            option::LIST => {
+                list(export, data, out);
+                self.used(used)
+            }
+            option::INFO | option::GO => {
+                let found = describe(export, option, data, self.structured, out);
+                match found {
+                    Some(name) if option == option::GO => Step::Begin(used, self.terms(name)),
+                    _ => self.used(used),
+                }
+            }
+            option::STRUCTURED_REPLY => {
+                if data.is_empty() {
+                    self.structured = true;
+                    answer(out, option, reply::ACK, &[]);
+                } else {
+                    answer_error(out, option, reply::ERR_INVALID, "this option takes no data");
+                }
+                self.used(used)
+            }
+            option::LIST_META_CONTEXT | option::SET_META_CONTEXT => {
+                self.meta_context(export, option, data, out);
+                self.used(used)
+            }
+            // "If the server receives NBD_OPT_STARTTLS it MUST respond with ... NBD_REP_ERR_UNSUP
+            // (if it does not support the NBD_OPT_STARTTLS option at all)".
+            option::STARTTLS => {
+                answer_error(out, option, reply::ERR_UNSUP, "this server has no TLS");
+                self.used(used)
+            }
+            _ => {
+                answer_error(
+                    out,
+                    option,
+                    reply::ERR_UNSUP,
+                    "this server knows no such option",
+                );
+                self.used(used)
+            }
+        }
+    }
+
+    /// Counts an option that leaves the handshake where it is.
+    fn used(&mut self, bytes: usize) -> Step {
+        self.options += 1;
+        if self.options > OPTIONS_MAX {
+            // "if a server believes a client's behaviour constitutes a denial of service, it MAY
+            // initiate a hard disconnect".
+            return Step::Close(Ending::Violation("too many options"));
+        }
+        Step::Used(bytes)
+    }
+
+    fn terms(&self, name: &str) -> Terms {
+        Terms {
+            structured: self.structured,
+            allocation: self.structured && self.allocation_for.as_deref() == Some(name),
+        }
+    }
+
+    fn export_name(
+        &mut self,
+        export: &Export,
+        data: &[u8],
+        used: usize,
+        out: &mut Vec<u8>,
+    ) -> Step {
+        // "If the chosen export does not exist ... the server MUST terminate the session".
+        let Some(name) = wire::text(data).filter(|name| export.has_name(name)) else {
+            return Step::Close(Ending::NoSuchExport);
+        };
+        out.extend_from_slice(&export.size_bytes.to_be_bytes());
+        out.extend_from_slice(&transmission_flags(self.structured).to_be_bytes());
+        if !self.no_zeroes {
+            out.extend_from_slice(&[0; 124]);
+        }
+        Step::Begin(used, self.terms(name))
+    }
+
+    fn meta_context(&mut self, export: &Export, option: u32, data: &[u8], out: &mut Vec<u8>) {
+        let selects = option == option::SET_META_CONTEXT;
+        if selects {
+            // "Issuing this command replaces all previously-set metadata contexts", and a failed
+            // one leaves none.
+            self.allocation_for = None;
+        }
+        if !self.structured {
+            // "This option MUST NOT be requested unless structured replies have been negotiated
+            // first. If a client attempts to do so, a server SHOULD send NBD_REP_ERR_INVALID."
+            let why = "structured replies must be negotiated first";
+            return answer_error(out, option, reply::ERR_INVALID, why);
+        }
+        let Some((name, matched)) = meta_queries(data, selects) else {
+            return answer_error(out, option, reply::ERR_INVALID, "malformed metadata query");
+        };
+        if !export.has_name(name) {
+            return answer_error(out, option, reply::ERR_UNKNOWN, "no such export");
+        }
+        if matched {
+            // A list's identifiers are reserved and zero.
+            let id = if selects { ALLOCATION_CONTEXT_ID } else { 0 };
+            let id = id.to_be_bytes();
+            answer(
+                out,
+                option,
+                reply::META_CONTEXT,
+                &[&id, ALLOCATION_CONTEXT.as_bytes()],
+            );
+            if selects {
+                self.allocation_for = Some(name.to_owned());
+            }
+        }
+        answer(out, option, reply::ACK, &[]);
+    }
+}
+
+impl Default for Handshake {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The flags that every client gets.
+#[must_use]
+pub fn transmission_flags(structured: bool) -> u16 {
+    let mut flags = transmission_flag::HAS_FLAGS
+        | transmission_flag::READ_ONLY
+        | transmission_flag::CAN_MULTI_CONN
+        | transmission_flag::SEND_CACHE;
+    if structured {
+        // "MUST leave this flag clear if structured replies have not been negotiated".
+        flags |= transmission_flag::SEND_DF;
+    }
+    flags
+}
+
+fn list(export: &Export, data: &[u8], out: &mut Vec<u8>) {
+    if !data.is_empty() {
+        let why = "this option takes no data";
+        return answer_error(out, option::LIST, reply::ERR_INVALID, why);
+    }
+    let name_bytes = (export.name.len() as u32).to_be_bytes();
+    let parts = [
+        &name_bytes[..],
+        export.name.as_bytes(),
+        export.description.as_bytes(),
+    ];
+    answer(out, option::LIST, reply::SERVER, &parts);
+    answer(out, option::LIST, reply::ACK, &[]);
+}
+
+/// Answers `INFO` or `GO`; the name that was asked for where it is ours.
+fn describe<'d>(
+    export: &Export,
+    option: u32,
+    data: &'d [u8],
+    structured: bool,
+    out: &mut Vec<u8>,
+) -> Option<&'d str> {
+    let Some((name, asked)) = info_request(data) else {
+        answer_error(
+            out,
+            option,
+            reply::ERR_INVALID,
+            "malformed information request",
+        );
+        return None;
+    };
+    if !export.has_name(name) {
+        answer_error(out, option, reply::ERR_UNKNOWN, "no such export");
+        return None;
+    }
+    let kind = info::EXPORT.to_be_bytes();
+    let size = export.size_bytes.to_be_bytes();
+    let flags = transmission_flags(structured).to_be_bytes();
+    answer(out, option, reply::INFO, &[&kind, &size, &flags]);
+    if asked.wants(info::NAME) {
+        let kind = info::NAME.to_be_bytes();
+        answer(out, option, reply::INFO, &[&kind, export.name.as_bytes()]);
+    }
+    if asked.wants(info::DESCRIPTION) {
+        let kind = info::DESCRIPTION.to_be_bytes();
+        answer(
+            out,
+            option,
+            reply::INFO,
+            &[&kind, export.description.as_bytes()],
+        );
+    }
+    // The sizes are sent even where nobody asked: a client may ignore them, and gains by them.
+    let kind = info::BLOCK_SIZE.to_be_bytes();
+    let [least, best, most] =
+        [1, export.preferred_bytes, REQUEST_LEN_MAX].map(|size: u32| size.to_be_bytes());
+    answer(out, option, reply::INFO, &[&kind, &least, &best, &most]);
+    answer(out, option, reply::ACK, &[]);
+    Some(name)
+}
+
+/// The kinds of information that a client asked for, as a set.
+#[derive(Clone, Copy)]
+struct Asked(u8);
+
+impl Asked {
+    fn wants(self, kind: u16) -> bool {
+        self.0 & (1 << kind) != 0
+    }
+}
+
+/// Reads the data of `INFO` and `GO`: name, count, kinds. Unknown kinds are ignored, as the
+/// protocol asks.
+fn info_request(data: &[u8]) -> Option<(&str, Asked)> {
+    let mut fields = Fields(data);
+    let name = fields.string()?;
+    let mut asked = Asked(0);
+    for _ in 0..fields.u16()? {
+        let kind = fields.u16()?;
+        if kind <= info::BLOCK_SIZE {
+            asked.0 |= 1 << kind;
+        }
+    }
+    fields.is_empty().then_some((name, asked))
+}
+
+/// Reads the data of the metadata options: the export's name, and whether `base:allocation` was
+/// matched.
+fn meta_queries(data: &[u8], selects: bool) -> Option<(&str, bool)> {
+    let mut fields = Fields(data);
+    let name = fields.string()?;
+    let count = fields.u32()?;
+    // Without a query a list names every context, and a selection selects none.
+    let mut matched = count == 0 && !selects;
+    for _ in 0..count {
+        let query = fields.string()?;
+        // A query that is not of the form namespace:leaf is malformed; `base:` alone asks a list
+        // for the whole namespace.
+        query.split_once(':')?;
+        matched |= query == ALLOCATION_CONTEXT || (!selects && query == "base:");
+    }
+    fields.is_empty().then_some((name, matched))
+}
+
+fn answer_error(out: &mut Vec<u8>, option: u32, kind: u32, why: &str) {
+    answer(out, option, kind, &[why.as_bytes()]);
+}
+
+fn answer(out: &mut Vec<u8>, option: u32, kind: u32, parts: &[&[u8]]) {
+    let len: usize = parts.iter().map(|part| part.len()).sum();
+    out.extend_from_slice(&wire::OPTION_REPLY_MAGIC.to_be_bytes());
+    out.extend_from_slice(&option.to_be_bytes());
+    out.extend_from_slice(&kind.to_be_bytes());
+    out.extend_from_slice(&(len as u32).to_be_bytes());
+    for part in parts {
+        out.extend_from_slice(part);
+    }
+}
+
+/// The one metadata context.
+pub const ALLOCATION_CONTEXT: &str = "base:allocation";
+/// Its identifier in replies.
+pub const ALLOCATION_CONTEXT_ID: u32 = 1;
+/// The longest request: what clients take for granted where nothing was said.
+pub const REQUEST_LEN_MAX: u32 = 32 << 20;
+/// The most data of one option that is looked at.
+pub const OPTION_DATA_BYTES_MAX: usize = 16 << 10;
+/// The most data of one option that is read past to say that it was too much.
+pub const OPTION_SKIP_BYTES_MAX: usize = 1 << 20;
+/// The most options in one handshake.
+pub const OPTIONS_MAX: u32 = 256;
+/// The longest name and description of an export.
+pub const NAME_BYTES_MAX: usize = 1024;
+/// The most that one step writes.
+pub const REPLY_BYTES_MAX: usize = 4096;

@@ -1,0 +1,210 @@
+//! Addresses of the server, and sockets that listen there.
+//!
+//! Why here: a Unix socket's file outlives a server that was killed; telling a dead one from a live
+//! one, without two servers taking the same path, needs care once.
+//! Must stay true: a file that is not a dead server's socket is never removed; on drop only our own
+//! file is.
+//! Source: `unix(7)`; RFC 3986 section 3.2.2 for `[IPv6]:PORT`.
+
+use super::NbdError;
+use rustix::fd::OwnedFd;
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// Address to listen on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Address {
+    /// `unix:PATH`
+    Unix(PathBuf),
+    /// `tcp:HOST:PORT`; port 0 takes a free one.
+    Tcp(String),
+}
+
+impl FromStr for Address {
+    type Err = NbdError;
+
+    fn from_str(text: &str) -> Result<Self, NbdError> {
+        let bad = || NbdError::Address {
+            text: text.to_owned(),
+        };
+        match text.split_once(':') {
+            Some(("unix", path)) if !path.is_empty() => Ok(Self::Unix(PathBuf::from(path))),
+            Some(("tcp", rest)) => {
+                let (host, port) = rest.rsplit_once(':').ok_or_else(bad)?;
+                let bare = host.trim_start_matches('[').trim_end_matches(']');
+                if bare.is_empty() || port.parse::<u16>().is_err() {
+                    return Err(bad());
+                }
+                Ok(Self::Tcp(rest.to_owned()))
+            }
+            _ => Err(bad()),
+        }
+    }
+}
+
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Tcp(host) => write!(f, "tcp:{host}"),
+        }
+    }
+}
+
+/// A socket that listens.
+#[derive(Debug)]
+pub(super) enum Listener {
+    Unix(UnixListener, SocketFile),
+    Tcp(TcpListener),
+}
+
+impl Listener {
+    pub(super) fn bind(address: &Address) -> Result<Self, NbdError> {
+        let fails = |error: std::io::Error| NbdError::Listen {
+            address: address.to_string(),
+            reason: error.to_string(),
+        };
+        let listener = match address {
+            Address::Unix(path) => {
+                let (listener, file) = bind_unix(path)?;
+                listener.set_nonblocking(true).map_err(fails)?;
+                Self::Unix(listener, file)
+            }
+            Address::Tcp(host) => {
+                let addresses: Vec<SocketAddr> = host.to_socket_addrs().map_err(fails)?.collect();
+                let listener = TcpListener::bind(&addresses[..]).map_err(fails)?;
+                listener.set_nonblocking(true).map_err(fails)?;
+                Self::Tcp(listener)
+            }
+        };
+        Ok(listener)
+    }
+
+    /// Address it listens on, with the port that was taken.
+    pub(super) fn address(&self) -> Address {
+        match self {
+            Self::Unix(_, file) => Address::Unix(file.path.clone()),
+            Self::Tcp(listener) => Address::Tcp(
+                listener
+                    .local_addr()
+                    .map_or_else(|_| "?".to_owned(), |address| address.to_string()),
+            ),
+        }
+    }
+
+    /// A client that is waiting.
+    pub(super) fn accept(&self) -> std::io::Result<OwnedFd> {
+        match self {
+            Self::Unix(listener, _) => {
+                let (stream, _) = listener.accept()?;
+                stream.set_nonblocking(false)?;
+                Ok(stream.into())
+            }
+            Self::Tcp(listener) => {
+                let (stream, _) = listener.accept()?;
+                stream.set_nonblocking(false)?;
+                // Replies are whole messages; holding one back for company only costs time.
+                stream.set_nodelay(true)?;
+                // A client whose machine is gone must not keep its place for ever.
+                rustix::net::sockopt::set_socket_keepalive(&stream, true)?;
+                Ok(stream.into())
+            }
+        }
+    }
+}
+
+impl rustix::fd::AsFd for Listener {
+    fn as_fd(&self) -> rustix::fd::BorrowedFd<'_> {
+        match self {
+            Self::Unix(listener, _) => listener.as_fd(),
+            Self::Tcp(listener) => listener.as_fd(),
+        }
+    }
+}
+
+/// The file that a Unix socket is reached by; removed on drop while it is still ours.
+#[derive(Debug)]
+pub(super) struct SocketFile {
+    path: PathBuf,
+    identity: Option<(u64, u64)>,
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if self.identity.is_some() && identity(&self.path) == self.identity {
+            // It can only be gone already, which is what we want.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    let meta = std::fs::symlink_metadata(path).ok()?;
+    Some((meta.dev(), meta.ino()))
+}
+
+fn bind_unix(path: &Path) -> Result<(UnixListener, SocketFile), NbdError> {
+    let fails = |error: std::io::Error| NbdError::Listen {
+        address: format!("unix:{}", path.display()),
+        reason: match error.kind() {
+            ErrorKind::InvalidInput => format!("{error}; a path may have 107 bytes at most"),
+            ErrorKind::NotFound => format!("{error}; make its directory first"),
+            _ => error.to_string(),
+        },
+    };
+    let directory = match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    // Two servers that start at once must not both find the same dead socket: the second would
+    // remove the first one's new file. The lock is on the directory, so it leaves nothing behind.
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory =
+        rustix::fs::open(directory, flags, Mode::empty()).map_err(|error| fails(error.into()))?;
+    rustix::fs::flock(&directory, FlockOperation::LockExclusive)
+        .map_err(|error| fails(error.into()))?;
+    let listener = match UnixListener::bind(path) {
+        Err(error) if error.kind() == ErrorKind::AddrInUse => {
+            remove_dead(path)?;
+            UnixListener::bind(path)
+        }
+        bound => bound,
+    }
+    .map_err(fails)?;
+    let file = SocketFile {
+        path: path.to_owned(),
+        identity: identity(path),
+    };
+    Ok((listener, file))
+}
+
+/// Removes the socket of a server that is no more.
+fn remove_dead(path: &Path) -> Result<(), NbdError> {
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
+    if !is_socket {
+        return Err(NbdError::NotASocket {
+            path: path.to_owned(),
+        });
+    }
+    match UnixStream::connect(path) {
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+            tracing::info!(
+                "removing the socket of a server that is gone: {}",
+                path.display()
+            );
+            std::fs::remove_file(path).map_err(|error| NbdError::Listen {
+                address: format!("unix:{}", path.display()),
+                reason: format!("cannot remove a dead server's socket: {error}"),
+            })
+        }
+        // A live server that is too busy to accept says EAGAIN; it is alive all the same.
+        _ => Err(NbdError::InUse {
+            path: path.to_owned(),
+        }),
+    }
+}

@@ -1,0 +1,91 @@
+//! Network block device (newstyle), read-only, our own.
+//!
+//! Why here: NBD is the export that works on every machine, without privilege and without a module:
+//! `nbdcopy`, `qemu`, `nbd-client` and virtual machines read it.
+//!
+//! Two halves. The core does no I/O and is deterministic: bytes in, bytes out.
+//! - [`wire`]: numbers and layouts.
+//! - [`handshake`]: options and their replies.
+//! - [`session`]: requests, judged.
+//! - [`answer`]: what one request reads and sends.
+//!
+//! The export has the sockets and the threads:
+//! - `listen`: addresses, stale sockets; `server`: accepting, limits, stopping;
+//! - `connection`: the workers of a connection; `outlet`: sending.
+//! - [`client`]: a small client that measures any NBD server.
+//!
+//! Must stay true: no thread that inflates for others ever waits for a client.
+//! Not supported: writing, TLS, extended headers, several exports.
+//! Source: the NBD protocol document (`doc/proto.md` of the reference implementation).
+
+pub mod answer;
+pub mod client;
+mod connection;
+#[doc(hidden)]
+pub mod fuzzing;
+pub mod handshake;
+mod listen;
+mod outlet;
+mod server;
+pub mod session;
+pub mod wire;
+
+#[cfg(test)]
+mod tests;
+
+pub use listen::Address;
+pub use server::{Options, Server, Stopper};
+
+use std::path::PathBuf;
+
+/// Why the server cannot run, or a client cannot go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NbdError {
+    /// An address that makes no sense.
+    #[error("`{text}` is no address to serve at; write unix:PATH or tcp:HOST:PORT")]
+    Address {
+        /// The text given.
+        text: String,
+    },
+    /// An address that cannot be listened at.
+    #[error("cannot listen at {address}: {reason}")]
+    Listen {
+        /// The address.
+        address: String,
+        /// The operating system's error.
+        reason: String,
+    },
+    /// A live server has the socket.
+    #[error(
+        "a server is already listening at {}; stop it, or serve at another path", .path.display()
+    )]
+    InUse {
+        /// The socket's path.
+        path: PathBuf,
+    },
+    /// Something else has the path.
+    #[error(
+        "{} exists and is no socket; it is left alone: serve at another path", .path.display()
+    )]
+    NotASocket {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The operating system refused something that serving needs.
+    #[error("cannot serve: {what}: {reason}")]
+    System {
+        /// The operation that failed.
+        what: &'static str,
+        /// The operating system's error.
+        reason: String,
+    },
+    /// A server that our client measures did something wrong.
+    #[error("the NBD server at {server} {what}")]
+    Client {
+        /// The server's address.
+        server: String,
+        /// The fault of the peer.
+        what: String,
+    },
+}

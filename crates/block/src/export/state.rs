@@ -1,0 +1,414 @@
+//! Records of mounts and attached devices, in files that survive the server.
+//!
+//! Why here: `umount` and `detach` run in other processes than the server, and a server that was
+//! killed cannot clean up after itself; the next command does it from these records.
+//!
+//! One directory a server, `/run/sidecore/block/N` (people without root:
+//! `$XDG_RUNTIME_DIR/sidecore/block/N`), with `state.json` (a [`Record`]), `lock` (held by the
+//! server as long as it lives) and `log` (its standard error).
+//!
+//! Must stay true:
+//! - A record names a mount or a device before that can be seen by others, so whatever is left has
+//!   a record.
+//! - Whether a server lives is told by its lock, which the kernel drops with the process: no
+//!   process number that was used again, and no other PID namespace, can deceive it. Its process
+//!   number is used only while the lock is held.
+//! - Cleaning touches only what still is what the record says: the mount's number and source, the
+//!   loop device's file.
+//!
+//! Callable from any thread; [`StateDir::clean_stale`] may take as long as an unmount does.
+
+pub mod table;
+
+use super::ExportError;
+use super::fuse::Device;
+use super::loopdev;
+use rustix::fs::FlockOperation;
+use serde::{Deserialize, Serialize};
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Record of the mounts and devices of one server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// The server's process number.
+    pub pid: u32,
+    /// The image's absolute path.
+    pub image: PathBuf,
+    /// The file's name inside the FUSE mount, by which its loop device is known again.
+    pub file_name: String,
+    /// The FUSE file system; its minor number names the connection that can be aborted.
+    pub fuse: Option<Device>,
+    /// The loop device's number.
+    pub loop_number: Option<u32>,
+    /// The device that `attach` printed.
+    pub device: Option<PathBuf>,
+    /// The mount on a directory, where there is one.
+    pub mount: Option<MountRecord>,
+}
+
+/// A mount on a directory that people see.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MountRecord {
+    /// The directory, absolute.
+    pub dir: PathBuf,
+    /// The mount's source, as the mount table names it.
+    pub source: String,
+    /// The mount's number; `None` for a FUSE file, whose number is known only after it can be seen.
+    pub id: Option<u64>,
+}
+
+impl Record {
+    /// A record of this process that names nothing yet but the image.
+    #[must_use]
+    pub fn new(image: PathBuf) -> Self {
+        Self {
+            pid: std::process::id(),
+            image,
+            file_name: String::new(),
+            fuse: None,
+            loop_number: None,
+            device: None,
+            mount: None,
+        }
+    }
+}
+
+impl MountRecord {
+    /// This mount in the table, if it is still there and on top.
+    ///
+    /// # Errors
+    /// When the table cannot be read.
+    pub fn find(&self) -> io::Result<Option<table::Mount>> {
+        Ok(table::at(&self.dir)?.filter(|mount| {
+            mount.source == *self.source && self.id.is_none_or(|id| id == mount.id)
+        }))
+    }
+}
+
+/// The directory of all records.
+#[derive(Debug, Clone)]
+pub struct StateDir {
+    path: PathBuf,
+}
+
+/// One server's place in it, as others see it.
+#[derive(Debug)]
+pub struct Entry {
+    /// The server's directory.
+    pub path: PathBuf,
+    /// Record of the mounts and devices it has set up.
+    pub record: Record,
+    /// True when the server lived when this was read.
+    pub alive: bool,
+    /// Its lock, by which to see that it has ended even after it has removed its directory.
+    lock: Option<File>,
+}
+
+/// A server's own place; given back by [`Claim::release`], or by the next command once the process
+/// is gone.
+#[derive(Debug)]
+pub struct Claim {
+    path: PathBuf,
+    lock: File,
+}
+
+impl StateDir {
+    /// The place for this user. `SIDECORE_STATE_DIR` overrides it.
+    #[must_use]
+    pub fn of_user() -> Self {
+        let path = if let Some(path) = std::env::var_os("SIDECORE_STATE_DIR") {
+            PathBuf::from(path)
+        } else if rustix::process::geteuid().is_root() {
+            PathBuf::from("/run/sidecore/block")
+        } else if let Some(path) = std::env::var_os("XDG_RUNTIME_DIR") {
+            PathBuf::from(path).join("sidecore/block")
+        } else {
+            let user = rustix::process::geteuid().as_raw();
+            std::env::temp_dir().join(format!("sidecore-{user}/block"))
+        };
+        Self { path }
+    }
+
+    /// Takes a directory for this process; `record` is written by [`Claim::write`].
+    ///
+    /// # Errors
+    /// When the directory cannot be made, or [`SERVERS_MAX`] are there.
+    pub fn claim(&self, record: &Record) -> Result<Claim, ExportError> {
+        let _all = self.lock_all()?;
+        for number in 0..SERVERS_MAX {
+            let path = self.path.join(number.to_string());
+            match DirBuilder::new().mode(0o700).create(&path) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+                Err(error) => return Err(ExportError::state(&path, error)),
+            }
+            let lock = lock_file(&path.join("lock"))
+                .and_then(|file| {
+                    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+                    Ok(file)
+                })
+                .map_err(|error| ExportError::state(&path, error))?;
+            let claim = Claim { path, lock };
+            claim.write(record)?;
+            return Ok(claim);
+        }
+        Err(ExportError::TooMany(SERVERS_MAX))
+    }
+
+    /// All servers' records.
+    ///
+    /// # Errors
+    /// When the directory is there and cannot be read.
+    pub fn entries(&self) -> Result<Vec<Entry>, ExportError> {
+        let mut entries = Vec::new();
+        for path in self.paths()? {
+            // One that has just gone, or has not been written yet, is nobody's.
+            if let Ok(text) = std::fs::read(path.join("state.json"))
+                && let Ok(record) = serde_json::from_slice(&text)
+            {
+                let mut entry = Entry::new(path, record);
+                entry.alive = entry.is_alive();
+                entries.push(entry);
+            }
+        }
+        Ok(entries)
+    }
+
+    /// Undoes whatever dead servers have left. Called at the start of every command.
+    ///
+    /// # Errors
+    /// When the records cannot be read; what cannot be undone is logged and tried again the next
+    /// time.
+    pub fn clean_stale(&self) -> Result<(), ExportError> {
+        if !self.path.exists() {
+            return Ok(());
+        }
+        let _all = self.lock_all()?;
+        for entry in self.entries()? {
+            if !entry.alive {
+                clean(&entry);
+            }
+        }
+        for path in self.paths()? {
+            if !is_locked(&path) && !path.join("state.json").exists() {
+                remove(&path);
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps two servers from taking the same directory or device at once, while the file is held.
+    ///
+    /// # Errors
+    /// When the directory cannot be made.
+    pub fn lock_all(&self) -> Result<File, ExportError> {
+        let failed = |error| ExportError::state(&self.path, error);
+        let mut builder = DirBuilder::new();
+        builder
+            .recursive(true)
+            .mode(0o755)
+            .create(&self.path)
+            .map_err(failed)?;
+        self.check_owner().map_err(failed)?;
+        let file = lock_file(&self.path.join("lock")).map_err(failed)?;
+        rustix::fs::flock(&file, FlockOperation::LockExclusive).map_err(|e| failed(e.into()))?;
+        Ok(file)
+    }
+
+    /// In a directory that everybody may write to, somebody else may have made ours first, to have
+    /// us unmount for him.
+    fn check_owner(&self) -> io::Result<()> {
+        let user = rustix::process::geteuid().as_raw();
+        for path in [Some(&*self.path), self.path.parent()]
+            .into_iter()
+            .flatten()
+        {
+            let metadata = std::fs::symlink_metadata(path)?;
+            if metadata.uid() != user && metadata.uid() != 0 {
+                let text = format!("{} belongs to user {}", path.display(), metadata.uid());
+                return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+            }
+        }
+        Ok(())
+    }
+
+    fn paths(&self) -> Result<Vec<PathBuf>, ExportError> {
+        let failed = |error| ExportError::state(&self.path, error);
+        let listing = match std::fs::read_dir(&self.path) {
+            Ok(listing) => listing,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(failed(error)),
+        };
+        let mut paths = Vec::new();
+        for entry in listing {
+            let entry = entry.map_err(failed)?;
+            // Only what `claim` has made: the directory may have been set to one that others use
+            // too.
+            let ours = entry
+                .file_name()
+                .to_str()
+                .is_some_and(|it| it.parse::<u16>().is_ok());
+            if ours && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                paths.push(entry.path());
+            }
+        }
+        paths.sort();
+        Ok(paths)
+    }
+}
+
+impl Entry {
+    /// An entry whose server is not known to live.
+    pub(crate) fn new(path: PathBuf, record: Record) -> Self {
+        let lock = OpenOptions::new().write(true).open(path.join("lock")).ok();
+        Self {
+            path,
+            record,
+            alive: false,
+            lock,
+        }
+    }
+
+    /// True when the server lives now: its process, not only what it served.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        self.lock.as_ref().is_some_and(is_held)
+    }
+}
+
+impl Claim {
+    /// The server's directory.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes the record, whole or not at all.
+    ///
+    /// # Errors
+    /// When the file cannot be written, or a path in it is not UTF-8.
+    pub fn write(&self, record: &Record) -> Result<(), ExportError> {
+        let new = self.path.join("state.json.new");
+        serde_json::to_vec_pretty(record)
+            .map_err(io::Error::from)
+            .and_then(|text| std::fs::write(&new, text))
+            .and_then(|()| std::fs::rename(&new, self.path.join("state.json")))
+            .map_err(|error| ExportError::state(&self.path, error))
+    }
+
+    /// Removes the directory; the last act of a server.
+    pub fn release(self) {
+        remove(&self.path);
+        // Held until the process is gone, which is what `umount` waits for.
+        std::mem::forget(self.lock);
+    }
+}
+
+/// Undoes what a record names, from the outside in, and removes its directory. Everything is taken
+/// away from under its users, who get EIO: the server is dead (or about to be), so they would get
+/// nothing else.
+pub(crate) fn clean(entry: &Entry) {
+    let record = &entry.record;
+    let mut left = false;
+    if let Some(mount) = &record.mount {
+        match mount.find() {
+            Ok(Some(_)) => left |= !detach_mount(&mount.dir),
+            Ok(None) => {}
+            Err(error) => {
+                tracing::warn!("cannot read the mount table: {error}");
+                left = true;
+            }
+        }
+    }
+    // By the file's name, which is nobody else's, and not by the number in the record: a server may
+    // have died after it had connected a device and before it wrote so.
+    let named = record.file_name.starts_with("sidecore-");
+    for number in if named {
+        loopdev::all_on(&record.file_name)
+    } else {
+        Vec::new()
+    } {
+        if let Err(error) = loopdev::clear(number) {
+            tracing::warn!("cannot clear /dev/loop{number}: {error}");
+            left = true;
+        }
+    }
+    if !left {
+        remove(&entry.path);
+    }
+}
+
+/// Takes a mount away, its open files notwithstanding; says whether it is gone.
+pub(crate) fn detach_mount(dir: &Path) -> bool {
+    use rustix::mount::{UnmountFlags, unmount};
+    let Err(error) = unmount(dir, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) else {
+        return true;
+    };
+    // Without root only the set-user-id helper may.
+    let helped = error == rustix::io::Errno::PERM
+        && std::process::Command::new("fusermount3")
+            .arg("-uzq")
+            .arg("--")
+            .arg(dir)
+            .status()
+            .is_ok_and(|status| status.success());
+    if !helped {
+        tracing::warn!("cannot unmount {}: {error}", dir.display());
+    }
+    helped
+}
+
+fn lock_file(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .mode(0o600)
+        .open(path)
+}
+
+/// True when a living server holds the lock of the directory `path`.
+fn is_locked(path: &Path) -> bool {
+    let lock = OpenOptions::new().write(true).open(path.join("lock"));
+    lock.is_ok_and(|file| is_held(&file))
+}
+
+/// True when another process holds this lock. Asks for a shared one, so that two who ask do not
+/// take each other for a server.
+fn is_held(lock: &File) -> bool {
+    match rustix::fs::flock(lock, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => {
+            let _ = rustix::fs::flock(lock, FlockOperation::Unlock);
+            false
+        }
+        Err(error) => error == rustix::io::Errno::WOULDBLOCK,
+    }
+}
+
+/// Removes a server's directory: the files that are ours, then the directory, which fails if
+/// anything else is in it.
+fn remove(path: &Path) {
+    for name in ["state.json.new", "state.json", "log", "lock"] {
+        let _ = std::fs::remove_file(path.join(name));
+    }
+    // The link by which erofs was given the FUSE file, if a server died in that very moment.
+    for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_symlink()) {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+    if let Err(error) = std::fs::remove_dir(path)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        tracing::warn!("cannot remove {}: {error}", path.display());
+    }
+}
+
+/// Servers that one machine may run at once.
+pub const SERVERS_MAX: usize = 4096;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,109 @@
+//! The process that serves an image over ublk, from its record to its end.
+//!
+//! Why here: what `attach` does in its server where the kernel has ublk; the loop device's
+//! counterpart is `mount/server.rs`.
+//! Must stay true: a killed server leaves its device quiesced, and the next `attach` of the same
+//! image takes it over; an ordered end takes the device away, unless it is mounted and only one
+//! signal came. Signals: the first SIGINT, SIGTERM or SIGHUP ends the server unless the device is
+//! mounted; the second ends it.
+//!
+//! [`serve`] belongs to the thread that calls it, which must not serve reads.
+
+use super::control::is_held;
+use super::{Options, UblkServer, UblkStopper, start_or_recover};
+use crate::export::state::{Record, StateDir};
+use crate::export::{ExportError, Ready};
+use crate::source::BlockSource;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::{Handle, Signals};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Serves `source`, the contents of `image`, as `/dev/ublkbN` until it is detached. `ready` is
+/// called once the device can be read; if it fails (nobody waits any more), the device is taken
+/// away again.
+///
+/// # Errors
+/// [`ExportError::Ublk`], [`ExportError::State`]; nothing is left then.
+pub fn serve(
+    source: Arc<dyn BlockSource>,
+    image: &Path,
+    read_ahead_bytes: u32,
+    ready: impl FnOnce(&Ready) -> io::Result<()>,
+) -> Result<(), ExportError> {
+    let failed = |error| ExportError::os("cannot listen for signals", error);
+    let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(failed)?;
+    let states = StateDir::of_user();
+    states.clean_stale()?;
+    let image = image.canonicalize().unwrap_or_else(|_| image.to_owned());
+    let mut record = Record {
+        pid: std::process::id(),
+        file_name: String::new(),
+        image: image.clone(),
+        fuse: None,
+        loop_number: None,
+        device: None,
+        mount: None,
+    };
+    let claim = states.claim(&record)?;
+    let options = Options {
+        read_ahead_kib: read_ahead_bytes / 1024,
+        image,
+        ..Options::default()
+    };
+    let result = (|| {
+        let server = start_or_recover(source, &options)?;
+        record.device = Some(server.device_path().to_owned());
+        claim.write(&record)?;
+        let listening = end_on_signals(signals, &server).map_err(failed)?;
+        ready(&Ready {
+            place: server.device_path().to_owned(),
+            way: way(&server),
+            state: claim.path().to_owned(),
+            pid: record.pid,
+        })
+        .map_err(|e| ExportError::os("the command that started this server is gone", e))?;
+        let ended = server.run();
+        listening.close();
+        Ok(ended?)
+    })();
+    claim.release();
+    result
+}
+
+fn way(server: &UblkServer) -> String {
+    if server.is_recovered() {
+        "ublk, taken over from a server that died".into()
+    } else {
+        "ublk".into()
+    }
+}
+
+/// Has the server stopped by signals, on a thread that ends when the handle is closed.
+fn end_on_signals(mut signals: Signals, server: &UblkServer) -> io::Result<Handle> {
+    let handle = signals.handle();
+    let (stopper, dev_id) = (server.stopper(), server.dev_id());
+    std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || {
+            let mut asked = false;
+            for _ in signals.forever() {
+                if !asked && is_held(dev_id) {
+                    asked = true;
+                    tracing::warn!(
+                        "/dev/ublkb{dev_id} is mounted; served on until a second signal"
+                    );
+                } else {
+                    stop(stopper);
+                }
+            }
+        })?;
+    Ok(handle)
+}
+
+fn stop(stopper: UblkStopper) {
+    if let Err(error) = stopper.stop() {
+        tracing::warn!("{error}");
+    }
+}

@@ -1,0 +1,27 @@
+//! The stand-in for every `bench` command in a program that was built without the feature `bench`.
+//!
+//! Why here: the shipped program has no peers; who types the command is told how to get it.
+//! Must stay true: one line, exit status 2, whatever the arguments.
+
+use crate::Outcome;
+use anyhow::Result;
+use std::ffi::OsString;
+
+/// Arguments of a command that is not in this program.
+#[derive(clap::Args)]
+#[command(after_help = NEEDS)]
+pub(crate) struct Args {
+    #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    rest: Vec<OsString>,
+}
+
+impl Args {
+    /// Says how to get the command.
+    pub(crate) fn run(self) -> Result<Outcome> {
+        drop(self.rest);
+        anyhow::bail!(NEEDS)
+    }
+}
+
+const NEEDS: &str = "the benches and their peers are not part of this package; in the project's \
+    repository, `cargo run --release -- COMMAND bench ...` measures";

@@ -1,0 +1,57 @@
+//! The loop of a server with sessions: accepts them, and says which has something to be done.
+//!
+//! Why here: all servers of this folder run it. Must stay true: a session that can do nothing now
+//! holds up no other.
+
+use super::{BACKLOG, NAP, SHORT_NAP, Served};
+use sidecore_net::sock::client::{Client, ClientError, Socket};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Handler of a server's sessions.
+pub(super) trait Server {
+    fn client(&mut self) -> &mut Client;
+
+    fn served(&mut self) -> &mut Served;
+
+    /// True if work is pending that no event will announce: [`attend`] polls soon instead of
+    /// sleeping.
+    fn is_pressed(&self) -> bool;
+
+    /// A new session, of which the next look is about.
+    fn opened(&mut self, _: Socket) {}
+
+    /// Something happened to a session, or to a socket that the server opened by itself.
+    fn look(&mut self, socket: Socket) -> Result<(), ClientError>;
+
+    /// The end of a round: what could not be done before.
+    fn go_on(&mut self) -> Result<(), ClientError>;
+}
+
+/// Listens at `local`, says so, and serves until `stop`.
+pub(super) fn attend(
+    mut server: impl Server,
+    local: SocketAddr,
+    stop: &AtomicBool,
+    listening: impl FnOnce(),
+) -> Result<Served, ClientError> {
+    let listener = server.client().listen(local, BACKLOG)?;
+    listening();
+    while !stop.load(Ordering::Acquire) {
+        let nap = if server.is_pressed() { SHORT_NAP } else { NAP };
+        server.client().poll(nap)?;
+        while let Some(socket) = server.client().next_ready() {
+            if socket != listener {
+                server.look(socket)?;
+                continue;
+            }
+            while let Some((session, _)) = server.client().accept(listener) {
+                server.served().sessions += 1;
+                server.opened(session);
+                server.look(session)?;
+            }
+        }
+        server.go_on()?;
+    }
+    Ok(*server.served())
+}

@@ -1,0 +1,215 @@
+//! Small servers for tests and measurements: echo, discard, source, HTTP, iperf3.
+//!
+//! They are applications like any other: attached to an engine, all sessions in one loop. RFC 862,
+//! RFC 863 and, in the spirit of RFC 864, a source that sends as fast as it is read.
+
+mod attend;
+mod http;
+mod iperf3;
+
+use attend::attend;
+use serde::Serialize;
+use sidecore_net::sock::client::{Client, ClientError, Socket};
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// Service that a server offers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Service {
+    /// Sends back what comes, TCP and UDP.
+    Echo,
+    /// Takes what comes.
+    Discard,
+    /// Sends until the peer goes.
+    Source,
+    /// Answers requests for web pages: `/` is a short text, `/bytes/N` is so many bytes.
+    Http,
+    /// Is measured by iperf3 over TCP and UDP, either way or both.
+    Iperf3,
+}
+
+impl Service {
+    /// The port where clients look for it first.
+    #[must_use]
+    pub fn port(self) -> u16 {
+        match self {
+            Self::Echo => 7,
+            Self::Discard => 9,
+            Self::Source => 19,
+            Self::Http => 80,
+            Self::Iperf3 => 5201,
+        }
+    }
+}
+
+/// Totals of a server.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Served {
+    /// Sessions that came.
+    pub sessions: u64,
+    /// Payload received, in bytes.
+    pub received_bytes: u64,
+    /// Payload sent, in bytes.
+    pub sent_bytes: u64,
+    /// Datagrams that came.
+    pub datagrams: u64,
+}
+
+/// Serves at `local` until `stop`.
+///
+/// # Errors
+/// [`ClientError`]: the address is in use, or the engine is gone.
+pub fn serve(
+    client: &mut Client,
+    service: Service,
+    local: SocketAddr,
+    stop: &AtomicBool,
+    listening: impl FnOnce(),
+) -> Result<Served, ClientError> {
+    match service {
+        Service::Http => return http::serve(client, local, stop, listening),
+        Service::Iperf3 => return iperf3::serve(client, local, stop, listening),
+        Service::Echo | Service::Discard | Service::Source => {}
+    }
+    let datagrams = match service {
+        Service::Echo => Some(client.bind_udp(local)?),
+        _ => None,
+    };
+    let server = Server {
+        client,
+        service,
+        datagrams,
+        waiting: HashMap::new(),
+        served: Served::default(),
+    };
+    attend(server, local, stop, listening)
+}
+
+struct Server<'c> {
+    client: &'c mut Client,
+    service: Service,
+    datagrams: Option<Socket>,
+    /// Bytes accepted and not yet written, by session.
+    waiting: HashMap<Socket, Vec<u8>>,
+    served: Served,
+}
+
+impl attend::Server for Server<'_> {
+    fn client(&mut self) -> &mut Client {
+        self.client
+    }
+
+    fn served(&mut self) -> &mut Served {
+        &mut self.served
+    }
+
+    /// Bytes that found no free buffer are retried soon.
+    fn is_pressed(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    fn look(&mut self, socket: Socket) -> Result<(), ClientError> {
+        if Some(socket) == self.datagrams {
+            self.datagrams(socket)
+        } else {
+            self.session(socket)
+        }
+    }
+
+    fn go_on(&mut self) -> Result<(), ClientError> {
+        self.send_waiting()
+    }
+}
+
+impl Server<'_> {
+    fn session(&mut self, session: Socket) -> Result<(), ClientError> {
+        if self.service == Service::Source {
+            self.fill(session)?;
+        }
+        // A session whose echo waits is not read on: its peer is to slow down.
+        while !self.waiting.contains_key(&session) {
+            let received = match self.client.receive(session) {
+                Ok(Some(received)) => received,
+                Ok(None) => break,
+                Err(ClientError::Socket(_)) => return self.client.close(session),
+                Err(error) => return Err(error),
+            };
+            let bytes = received.bytes();
+            self.served.received_bytes += bytes.len() as u64;
+            if self.service == Service::Echo {
+                // A session that is over is noticed at the next look.
+                let sent = self.client.write(session, bytes).unwrap_or(bytes.len());
+                self.served.sent_bytes += sent as u64;
+                if sent < bytes.len() {
+                    self.waiting.insert(session, bytes[sent..].to_vec());
+                }
+            }
+            self.client.release(received);
+        }
+        let readiness = self.client.readiness(session);
+        let over = readiness.closed || (readiness.ended && self.service != Service::Source);
+        if over && (readiness.closed || !self.waiting.contains_key(&session)) {
+            self.waiting.remove(&session);
+            self.client.close(session)?;
+        }
+        Ok(())
+    }
+
+    /// Keeps some chunks on their way.
+    fn fill(&mut self, session: Socket) -> Result<(), ClientError> {
+        while self.client.sending(session) < SOURCE_CHUNKS {
+            let Some(mut buffer) = self.client.buffer() else {
+                return Ok(());
+            };
+            let bytes = buffer.bytes_mut();
+            for (at, byte) in bytes.iter_mut().enumerate() {
+                *byte = b'!' + (at % 94) as u8;
+            }
+            let count = bytes.len();
+            match self.client.send(session, buffer, count) {
+                Ok(()) => self.served.sent_bytes += count as u64,
+                Err(ClientError::Socket(_)) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn send_waiting(&mut self) -> Result<(), ClientError> {
+        let sockets: Vec<Socket> = self.waiting.keys().copied().collect();
+        for session in sockets {
+            let Some(mut rest) = self.waiting.remove(&session) else {
+                continue;
+            };
+            let sent = self.client.write(session, &rest).unwrap_or(rest.len());
+            self.served.sent_bytes += sent as u64;
+            rest.drain(..sent);
+            if rest.is_empty() {
+                // What came meanwhile.
+                self.session(session)?;
+            } else {
+                self.waiting.insert(session, rest);
+            }
+        }
+        Ok(())
+    }
+
+    fn datagrams(&mut self, socket: Socket) -> Result<(), ClientError> {
+        while let Some((received, peer)) = self.client.receive_from(socket) {
+            self.served.datagrams += 1;
+            // No buffer free: lost, as datagrams are.
+            self.client.send_to(socket, peer, received.bytes())?;
+            self.client.release(received);
+        }
+        Ok(())
+    }
+}
+
+const BACKLOG: u32 = 4096;
+/// Longest delay of a stop request.
+const NAP: Duration = Duration::from_millis(100);
+const SHORT_NAP: Duration = Duration::from_millis(1);
+/// Chunks of 16 KiB on their way for one session of the source.
+const SOURCE_CHUNKS: u32 = 32;

@@ -1,0 +1,81 @@
+//! A stack on a TAP in the caller's network namespace, with small servers on it.
+#![allow(clippy::unwrap_used, dead_code)] // Helper functions of tests; each test uses some.
+
+use sidecore_net::setup::Setup;
+use sidecore_net::sock::client::{Client, ClientOptions};
+use sidecore_net_apps::{Served, Service, serve};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+/// A stack at 10.77.0.2 and fd77::2 on a TAP whose other end is 10.77.0.1 and fd77::1.
+pub(crate) struct Running {
+    folder: tempfile::TempDir,
+    stop: Arc<AtomicBool>,
+    stop_servers: Arc<AtomicBool>,
+    engine: Option<JoinHandle<()>>,
+    servers: Vec<JoinHandle<Served>>,
+}
+
+impl Running {
+    pub(crate) fn up() -> Self {
+        Self::with("")
+    }
+
+    /// The same with more in the stack's part of its configuration.
+    pub(crate) fn with(more: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("net.sock");
+        let text = format!(
+            "socket = {socket:?}\n[nic]\nkind = \"tap\"\nname = \"sidecore0\"\n\
+             host = [\"10.77.0.1/24\", \"fd77::1/64\"]\n\
+             [stack]\naddresses = [\"10.77.0.2/24\", \"fd77::2/64\"]\n{more}\n"
+        );
+        let (mut engine, door) = Setup::parse(&text).unwrap().bring_up().unwrap().split();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let engine = std::thread::spawn(move || {
+            engine.run(&stopped, |_| 0).unwrap();
+            drop(door);
+        });
+        Self {
+            folder,
+            stop,
+            stop_servers: Arc::default(),
+            engine: Some(engine),
+            servers: Vec::new(),
+        }
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.folder.path().join("net.sock")
+    }
+
+    pub(crate) fn serve(&mut self, service: Service, local: &str) {
+        let local: SocketAddr = local.parse().unwrap();
+        let mut client = attach(&self.path());
+        let stop = Arc::clone(&self.stop_servers);
+        let (ready, is_ready) = std::sync::mpsc::channel();
+        self.servers.push(std::thread::spawn(move || {
+            let listening = || ready.send(()).unwrap();
+            serve(&mut client, service, local, &stop, listening).unwrap()
+        }));
+        is_ready.recv().unwrap();
+    }
+
+    pub(crate) fn down(mut self) -> Vec<Served> {
+        self.stop_servers.store(true, Ordering::Release);
+        let servers = std::mem::take(&mut self.servers);
+        let served = servers.into_iter().map(|server| server.join().unwrap());
+        let served = served.collect();
+        self.stop.store(true, Ordering::Release);
+        self.engine.take().unwrap().join().unwrap();
+        served
+    }
+}
+
+pub(crate) fn attach(path: &Path) -> Client {
+    Client::attach(path, &ClientOptions::default()).unwrap()
+}

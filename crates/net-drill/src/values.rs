@@ -1,0 +1,168 @@
+//! Named values for assertions: what is known of a session, and what the stack counts.
+//!
+//! Names that begin with `tcpi_` and their units are TCP_INFO's (the kernel's
+//! `include/uapi/linux/tcp.h`); `net_` begins the stack's counters.
+
+use super::error::Problem;
+use super::files::Files;
+use super::script::{Check, Operand, Relation, Term};
+use sidecore_net_stack::Counters;
+use sidecore_net_stack::{SessionInfo, SessionState};
+
+/// Evaluates a comparison; names without a descriptor refer to `newest`.
+pub(super) fn hold(check: &Check, files: &mut Files, newest: Option<i32>) -> Result<(), Problem> {
+    let left = term(&check.left, files, newest)?;
+    let right = term(&check.right, files, newest)?;
+    let holds = match check.relation {
+        Relation::Equal => left == right,
+        Relation::Unequal => left != right,
+        Relation::Less => left < right,
+        Relation::LessOrEqual => left <= right,
+        Relation::Greater => left > right,
+        Relation::GreaterOrEqual => left >= right,
+    };
+    if holds {
+        return Ok(());
+    }
+    let sign = super::parse::RELATIONS.iter();
+    let sign = sign.clone().find(|(_, other)| *other == check.relation);
+    Err(Problem::Assertion {
+        what: format!(
+            "{} {} {}",
+            shown(&check.left),
+            sign.map_or("", |(sign, _)| sign),
+            shown(&check.right)
+        ),
+        left,
+        right,
+    })
+}
+
+fn shown(term: &Term) -> String {
+    let operand = |operand: &Operand| match operand {
+        Operand::Number(number) => number.to_string(),
+        Operand::Named(name, Some(fd)) => format!("{name}[{fd}]"),
+        Operand::Named(name, None) => name.clone(),
+    };
+    let mut out = operand(&term.first);
+    for (sign, next) in &term.rest {
+        out.push_str(&format!(" {sign} {}", operand(next)));
+    }
+    out
+}
+
+fn term(term: &Term, files: &mut Files, newest: Option<i32>) -> Result<i64, Problem> {
+    let mut sum = operand(&term.first, files, newest)?;
+    for (sign, next) in &term.rest {
+        let next = operand(next, files, newest)?;
+        sum = match sign {
+            '+' => sum.saturating_add(next),
+            '-' => sum.saturating_sub(next),
+            _ => sum.saturating_mul(next),
+        };
+    }
+    Ok(sum)
+}
+
+fn operand(operand: &Operand, files: &mut Files, newest: Option<i32>) -> Result<i64, Problem> {
+    let (name, of) = match operand {
+        Operand::Number(number) => return Ok(*number),
+        Operand::Named(name, of) => (name, of),
+    };
+    let unknown = || Problem::Syntax(format!("`{name}` is no value that is known here"));
+    if let Some(name) = name.strip_prefix("net_") {
+        let stack = files.host().stack();
+        if name == "sessions" {
+            return Ok(stack.sessions() as i64);
+        }
+        return counter(&stack.counters(), name).ok_or_else(unknown);
+    }
+    let no_session = || Problem::Syntax(format!("`{name}`: there is no session"));
+    let fd = of.or(newest).ok_or_else(no_session)?;
+    let info = files.info(fd).map_err(|_| no_session())?;
+    of_session(&info, name).ok_or_else(unknown)
+}
+
+fn of_session(info: &SessionInfo, name: &str) -> Option<i64> {
+    let mss = u32::from(info.mss).max(1);
+    let flying = info.in_flight;
+    Some(match name {
+        "tcpi_state" => i64::from(state_number(info.state)),
+        "tcpi_snd_mss" => i64::from(info.mss),
+        "tcpi_rto" => i64::from(info.timeout_us),
+        "tcpi_rtt" => i64::from(info.rtt_us),
+        "tcpi_rttvar" => i64::from(info.rttvar_us),
+        "tcpi_min_rtt" => i64::from(info.rtt_min_us),
+        "tcpi_snd_cwnd" => i64::from(info.window / mss),
+        "tcpi_snd_ssthresh" => i64::from(info.threshold / mss),
+        "tcpi_unacked" => i64::from(flying.div_ceil(mss)),
+        "tcpi_retransmits" => i64::from(info.retries),
+        "tcpi_total_retrans" => i64::from(info.retransmitted),
+        "tcpi_notsent_bytes" => i64::from(info.unsent),
+        "tcpi_snd_wnd" => i64::from(info.peer_window),
+        "tcpi_snd_wscale" => i64::from(info.scales.0),
+        "tcpi_rcv_wscale" => i64::from(info.scales.1),
+        // In bytes, where the kernel counts segments.
+        "cwnd_bytes" => i64::from(info.window),
+        "ssthresh_bytes" => i64::from(info.threshold),
+        "in_flight_bytes" => i64::from(flying),
+        "unread_bytes" => i64::from(info.unread),
+        "recovering" => i64::from(info.recovering),
+        "timestamps" => i64::from(info.timestamps),
+        "sack" => i64::from(info.sack),
+        _ => return None,
+    })
+}
+
+fn counter(counters: &Counters, name: &str) -> Option<i64> {
+    let value = match name {
+        "malformed" => counters.malformed,
+        "bad_checksums" => counters.bad_checksums,
+        "unacceptable" => counters.unacceptable,
+        "paws" => counters.paws,
+        "challenges" => counters.challenges,
+        "out_of_order" => counters.out_of_order,
+        "resets_received" => counters.resets_received,
+        "resets_sent" => counters.resets_sent,
+        "opened" => counters.opened,
+        "retransmitted" => counters.retransmitted,
+        "timeouts" => counters.timeouts,
+        "recoveries" => counters.recoveries,
+        "tail_probes" => counters.tail_probes,
+        "martians" => counters.martians,
+        "source_routed" => counters.source_routed,
+        "options_refused" => counters.options_refused,
+        "undone" => counters.undone,
+        "delayed_acks" => counters.delayed_acks,
+        "cookies_sent" => counters.cookies_sent,
+        "cookies_accepted" => counters.cookies_accepted,
+        "listen_overflows" => counters.listen_overflows,
+        "paths_shrunk" => counters.paths_shrunk,
+        "fragments_received" => counters.fragments_received,
+        "fragments_sent" => counters.fragments_sent,
+        "packets_fragmented" => counters.packets_fragmented,
+        "packets_reassembled" => counters.packets_reassembled,
+        "reassemblies_late" => counters.reassemblies_late,
+        "reassemblies_refused" => counters.reassemblies_refused,
+        "reassemblies_evicted" => counters.reassemblies_evicted,
+        _ => return None,
+    };
+    i64::try_from(value).ok()
+}
+
+/// The kernel's number of a state, as in TCP_INFO: `include/net/tcp_states.h`.
+#[must_use]
+pub fn state_number(state: SessionState) -> u8 {
+    match state {
+        SessionState::Established => 1,
+        SessionState::SynSent => 2,
+        SessionState::SynReceived => 3,
+        SessionState::FinWait1 => 4,
+        SessionState::FinWait2 => 5,
+        SessionState::TimeWait => 6,
+        SessionState::Closed => 7,
+        SessionState::CloseWait => 8,
+        SessionState::LastAck => 9,
+        SessionState::Closing => 11,
+    }
+}

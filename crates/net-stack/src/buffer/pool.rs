@@ -1,0 +1,175 @@
+//! The pool that buffers are cut from.
+
+use crate::memory::{MemorySource, Use};
+use sidecore_bare::Memory;
+
+/// Sizes of buffers, in bytes; each a power of two.
+pub(crate) const CLASS_BYTES: [usize; 6] = [256, 2 << 10, 16 << 10, 128 << 10, 1 << 20, 8 << 20];
+/// The largest buffer.
+pub(crate) const BUFFER_BYTES_MAX: usize = CLASS_BYTES[CLASS_BYTES.len() - 1];
+/// Bytes of a slab, unless one buffer needs more: one huge page.
+const SLAB_BYTES: usize = 2 << 20;
+
+/// Buffers per slab, by size class, as a power of two.
+const PER_SLAB_BITS: [u32; CLASS_BYTES.len()] = {
+    let mut bits = [0; CLASS_BYTES.len()];
+    let mut class = 0;
+    while class < bits.len() {
+        if CLASS_BYTES[class] < SLAB_BYTES {
+            bits[class] = (SLAB_BYTES / CLASS_BYTES[class]).trailing_zeros();
+        }
+        class += 1;
+    }
+    bits
+};
+
+/// A buffer's name: its class in the upper four bits, its number below.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Buffer(pub(crate) u32);
+
+impl Buffer {
+    #[inline]
+    fn class(self) -> usize {
+        (self.0 >> 28) as usize
+    }
+
+    #[inline]
+    fn number(self) -> usize {
+        (self.0 & 0x0fff_ffff) as usize
+    }
+
+    /// Capacity in bytes.
+    #[inline]
+    pub(crate) fn capacity(self) -> usize {
+        CLASS_BYTES[self.class()]
+    }
+}
+
+/// All buffers.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    classes: [Class; CLASS_BYTES.len()],
+    bytes: usize,
+    bytes_max: usize,
+    source: Box<dyn MemorySource>,
+}
+
+#[derive(Debug, Default)]
+struct Class {
+    slabs: Vec<Memory>,
+    free: Vec<u32>,
+    count: u32,
+}
+
+impl Pool {
+    /// A pool that grows up to `bytes_max`.
+    pub(crate) fn new(bytes_max: usize, source: Box<dyn MemorySource>) -> Self {
+        Self {
+            classes: Default::default(),
+            bytes: 0,
+            bytes_max,
+            source,
+        }
+    }
+
+    /// The class of buffers that hold `bytes`: the largest where none does.
+    #[inline]
+    pub(crate) fn class_for(bytes: usize) -> usize {
+        CLASS_BYTES
+            .iter()
+            .position(|&size| bytes <= size)
+            .unwrap_or(CLASS_BYTES.len() - 1)
+    }
+
+    /// Takes a buffer of a class; none when the pool is at its bound.
+    #[inline]
+    pub(crate) fn take(&mut self, class: usize) -> Option<Buffer> {
+        if let Some(number) = self.classes[class].free.pop() {
+            return Some(Buffer((class as u32) << 28 | number));
+        }
+        self.grow(class)
+    }
+
+    #[cold]
+    fn grow(&mut self, class: usize) -> Option<Buffer> {
+        let slab_bytes = CLASS_BYTES[class].max(SLAB_BYTES);
+        let of = &mut self.classes[class];
+        let per_slab = (slab_bytes / CLASS_BYTES[class]) as u32;
+        if self.bytes + slab_bytes > self.bytes_max || of.count + per_slab >= 0x0fff_ffff {
+            return None;
+        }
+        of.slabs
+            .push(self.source.provide(slab_bytes, Use::Sparse).ok()?);
+        self.bytes += slab_bytes;
+        let first = of.count;
+        of.count += per_slab;
+        of.free.reserve(of.count as usize);
+        of.free.extend((first + 1..first + per_slab).rev());
+        Some(Buffer((class as u32) << 28 | first))
+    }
+
+    /// Gives a buffer back.
+    #[inline]
+    pub(crate) fn give(&mut self, buffer: Buffer) {
+        self.classes[buffer.class()]
+            .free
+            .push(buffer.number() as u32);
+    }
+
+    /// The bytes of a buffer.
+    #[inline]
+    pub(crate) fn bytes(&self, buffer: Buffer) -> &[u8] {
+        let (class, bytes) = (buffer.class(), buffer.capacity());
+        let per_slab = PER_SLAB_BITS[buffer.class()];
+        let slab = &self.classes[class].slabs[buffer.number() >> per_slab];
+        let start = (buffer.number() & ((1 << per_slab) - 1)) * bytes;
+        &slab.bytes()[start..start + bytes]
+    }
+
+    /// The bytes of a buffer, to be written.
+    #[inline]
+    pub(crate) fn bytes_mut(&mut self, buffer: Buffer) -> &mut [u8] {
+        let (class, bytes) = (buffer.class(), buffer.capacity());
+        let per_slab = PER_SLAB_BITS[buffer.class()];
+        let slab = &mut self.classes[class].slabs[buffer.number() >> per_slab];
+        let start = (buffer.number() & ((1 << per_slab) - 1)) * bytes;
+        &mut slab.bytes_mut()[start..start + bytes]
+    }
+
+    /// Both at once: to copy from one buffer to another of a larger class.
+    fn two(&mut self, from: Buffer, to: Buffer) -> Option<(&[u8], &mut [u8])> {
+        let (low, high) = self.classes.split_at_mut_checked(to.class())?;
+        let locate = |buffer: Buffer| {
+            let bytes = buffer.capacity();
+            let per_slab = PER_SLAB_BITS[buffer.class()];
+            let start = (buffer.number() & ((1 << per_slab) - 1)) * bytes;
+            (buffer.number() >> per_slab, start..start + bytes)
+        };
+        let ((from_slab, from_range), (to_slab, to_range)) = (locate(from), locate(to));
+        let from = low.get(from.class())?.slabs.get(from_slab)?;
+        let from = from.bytes().get(from_range)?;
+        let to = high.first_mut()?.slabs.get_mut(to_slab)?;
+        let to = to.bytes_mut().get_mut(to_range)?;
+        Some((from, to))
+    }
+
+    /// Copies a ring's bytes, which start at `head` of `from`, to the start of the larger `to`.
+    pub(crate) fn unroll(&mut self, from: Buffer, head: usize, to: Buffer) {
+        if let Some((from, to)) = self.two(from, to) {
+            let (end, start) = from.split_at(head);
+            to[..start.len()].copy_from_slice(start);
+            to[start.len()..from.len()].copy_from_slice(end);
+        }
+    }
+
+    /// Bytes of all slabs.
+    pub(crate) fn bytes_held(&self) -> usize {
+        self.bytes
+    }
+
+    /// Buffers that are out.
+    pub(crate) fn taken(&self) -> usize {
+        let of = |class: &Class| class.count as usize - class.free.len();
+        self.classes.iter().map(of).sum()
+    }
+}

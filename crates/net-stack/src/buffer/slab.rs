@@ -1,0 +1,47 @@
+//! Things of one kind that are taken and given back, last in first out.
+
+/// Index that stands for no entry.
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// A pool of `T`s under small numbers. Grows to as many as were ever in use at once; one that was
+/// given back keeps what it allocated.
+#[derive(Debug, Default)]
+pub(crate) struct Slab<T> {
+    items: Vec<T>,
+    free: Vec<u32>,
+}
+
+impl<T: Default> Slab<T> {
+    /// One that does not allocate before more than `count` are in use at once.
+    pub(crate) fn with_capacity(count: usize) -> Self {
+        Self {
+            items: Vec::with_capacity(count),
+            free: Vec::with_capacity(count),
+        }
+    }
+
+    /// Takes one, in the state that the last owner left it in.
+    pub(crate) fn take(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.items.push(T::default());
+            self.items.len() as u32 - 1
+        })
+    }
+
+    /// Gives one back.
+    pub(crate) fn give(&mut self, number: u32) {
+        self.free.push(number);
+    }
+
+    /// One that is taken.
+    #[inline]
+    pub(crate) fn get(&self, number: u32) -> &T {
+        &self.items[number as usize]
+    }
+
+    /// One that is taken.
+    #[inline]
+    pub(crate) fn get_mut(&mut self, number: u32) -> &mut T {
+        &mut self.items[number as usize]
+    }
+}

@@ -1,0 +1,167 @@
+//! CUBIC: the window as a cubic function of the time since the last loss. Source: RFC 9438.
+
+use super::{Acked, Control, slow_start};
+
+/// RFC 9438 section 4.1: the constant C, in segments per cubed second.
+const C: f64 = 0.4;
+/// RFC 9438 section 4.6.
+const BETA: f64 = 0.7;
+/// RFC 9438 section 4.3: what makes the Reno-friendly region as fast as Reno.
+const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
+
+/// Its state; windows in segments, times in seconds, as the RFC has them.
+#[derive(Debug, Clone)]
+pub(crate) struct Cubic {
+    threshold: u32,
+    /// When the current epoch of congestion avoidance began.
+    epoch_us: Option<u32>,
+    w_max: f64,
+    k: f64,
+    /// The window that Reno would have.
+    w_est: f64,
+    /// Growth of less than a byte, kept.
+    rest: f64,
+}
+
+impl Default for Cubic {
+    fn default() -> Self {
+        Self {
+            threshold: u32::MAX,
+            epoch_us: None,
+            w_max: 0.0,
+            k: 0.0,
+            w_est: 0.0,
+            rest: 0.0,
+        }
+    }
+}
+
+impl Cubic {
+    fn begin(&mut self, segments: f64, now_us: u32) {
+        self.epoch_us = Some(now_us);
+        self.w_est = segments;
+        self.rest = 0.0;
+        if segments < self.w_max {
+            // RFC 9438 section 4.2, figure 2.
+            self.k = ((self.w_max - segments) / C).cbrt();
+        } else {
+            self.w_max = segments;
+            self.k = 0.0;
+        }
+    }
+}
+
+impl Control for Cubic {
+    fn threshold(&self) -> u32 {
+        self.threshold
+    }
+
+    fn on_acked(&mut self, window: u32, acked: &Acked) -> u32 {
+        let (window, left) = slow_start(window, self.threshold, acked.bytes);
+        if left == 0 || acked.mss == 0 {
+            return window;
+        }
+        let mss = f64::from(acked.mss);
+        let segments = f64::from(window) / mss;
+        if self.epoch_us.is_none() {
+            self.begin(segments, acked.now_us);
+        }
+        let began = self.epoch_us.unwrap_or(acked.now_us);
+        let seconds = f64::from(acked.now_us.wrapping_sub(began)) / 1e6;
+        let rtt = f64::from(acked.srtt_us) / 1e6;
+        // RFC 9438 section 4.2, figure 1, a round trip ahead; held to 1.5 windows (section 4.2).
+        let ahead = seconds + rtt - self.k;
+        let target = (C * ahead * ahead * ahead + self.w_max).clamp(segments, 1.5 * segments);
+        let arrived = f64::from(left) / mss;
+        // RFC 9438 section 4.3, figure 4; past w_max it grows as Reno does.
+        let alpha = if self.w_est < self.w_max { ALPHA } else { 1.0 };
+        self.w_est += alpha * arrived / segments;
+        let at = seconds - self.k;
+        let cubic = C * at * at * at + self.w_max;
+        let next = if cubic < self.w_est {
+            // The Reno-friendly region.
+            self.w_est.max(segments)
+        } else {
+            // Sections 4.4 and 4.5: (target - cwnd) / cwnd for each segment acknowledged.
+            segments + (target - segments) / segments * arrived
+        };
+        let grown = (next - segments) * mss + self.rest;
+        let whole = grown.floor().min(f64::from(left));
+        self.rest = (grown - whole).clamp(0.0, 1.0);
+        window.saturating_add(whole as u32)
+    }
+
+    fn on_loss(&mut self, window: u32, flight: u32, mss: u32, _now_us: u32) -> u32 {
+        let segments = f64::from(window) / f64::from(mss.max(1));
+        // RFC 9438 section 4.7: fast convergence.
+        self.w_max = if segments < self.w_max {
+            segments * (1.0 + BETA) / 2.0
+        } else {
+            segments
+        };
+        // RFC 9438 section 4.6, from what is in flight rather than from a window that is not used.
+        self.threshold = ((f64::from(flight.min(window)) * BETA) as u32).max(2 * mss);
+        self.epoch_us = None;
+        self.threshold
+    }
+
+    fn leave_slow_start(&mut self, window: u32) {
+        self.threshold = window;
+    }
+
+    fn on_restart(&mut self, _now_us: u32) {
+        // RFC 9438 section 4.2 (and 5.8): the epoch does not run while nothing is sent.
+        self.epoch_us = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(cubic: &mut Cubic, mut window: u32, from_us: u32, rounds: u32, rtt_us: u32) -> u32 {
+        for round in 0..rounds {
+            let acked = Acked {
+                bytes: window,
+                mss: 1000,
+                srtt_us: rtt_us,
+                now_us: from_us + round * rtt_us,
+                rtt_us: None,
+                ack: 0,
+                next: 0,
+            };
+            window = cubic.on_acked(window, &acked);
+        }
+        window
+    }
+
+    #[test]
+    fn comes_back_to_the_old_window_after_k_seconds() {
+        let mut cubic = Cubic::default();
+        let threshold = cubic.on_loss(1_000_000, 1_000_000, 1000, 0);
+        assert_eq!(threshold, 700_000);
+        // K = cbrt(300 / 0.4) = 9.1 s: 91 rounds of 100 ms.
+        let half = run(&mut cubic.clone(), threshold, 0, 45, 100_000);
+        let back = run(&mut cubic, threshold, 0, 92, 100_000);
+        assert!((990_000..1_020_000).contains(&back), "{back}");
+        // Concave: most of the way is made early.
+        assert!(half > 940_000, "{half}");
+    }
+
+    #[test]
+    fn is_no_slower_than_reno_on_a_short_path() {
+        let mut cubic = Cubic::default();
+        let threshold = cubic.on_loss(20_000, 20_000, 1000, 0);
+        let after = run(&mut cubic, threshold, 0, 100, 1000);
+        // 100 rounds of a millisecond: the cubic function itself has hardly moved.
+        assert!(after > 14_000 + 45_000, "{after}");
+    }
+
+    #[test]
+    fn fast_convergence_gives_way() {
+        let mut cubic = Cubic::default();
+        cubic.on_loss(1_000_000, 1_000_000, 1000, 0);
+        cubic.on_loss(800_000, 800_000, 1000, 0);
+        assert!((cubic.w_max - 680.0).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,166 @@
+//! Congestion control: how much may be in flight. One trait, CUBIC and Reno behind it.
+//!
+//! The control block holds the window; an algorithm holds the threshold and what else it needs, and
+//! is asked when data was acknowledged or lost. Source: RFC 9293 section 3.8.2, RFC 5681, RFC 9438.
+
+mod cubic;
+mod hystart;
+mod reno;
+
+pub(crate) use cubic::Cubic;
+use hystart::{Growth, HyStart};
+pub(crate) use reno::Reno;
+
+/// Which algorithm a session uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Algorithm {
+    /// RFC 9438.
+    #[default]
+    Cubic,
+    /// RFC 5681.
+    Reno,
+}
+
+/// Newly acknowledged data, as an algorithm's input.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Acked {
+    /// Bytes, newly.
+    pub(crate) bytes: u32,
+    pub(crate) mss: u32,
+    pub(crate) srtt_us: u32,
+    pub(crate) now_us: u32,
+    /// Round-trip sample of the acknowledgment; none where it may be of either transmission.
+    pub(crate) rtt_us: Option<u32>,
+    /// The acknowledgment number, and the next number to be sent.
+    pub(crate) ack: u32,
+    pub(crate) next: u32,
+}
+
+/// A congestion control algorithm. Windows are in bytes.
+pub(crate) trait Control {
+    /// Slow start ends here.
+    fn threshold(&self) -> u32;
+
+    /// The window after data was acknowledged while the window was what limited us.
+    fn on_acked(&mut self, window: u32, acked: &Acked) -> u32;
+
+    /// The new threshold after loss was found with `flight` bytes in flight.
+    fn on_loss(&mut self, window: u32, flight: u32, mss: u32, now_us: u32) -> u32;
+
+    /// The same after a retransmission timeout.
+    fn on_timeout(&mut self, window: u32, flight: u32, mss: u32, now_us: u32) -> u32 {
+        self.on_loss(window, flight, mss, now_us)
+    }
+
+    /// Slow start ends at this window.
+    fn leave_slow_start(&mut self, window: u32);
+
+    /// Sending goes on after a pause.
+    fn on_restart(&mut self, now_us: u32);
+}
+
+/// Congestion control of one session.
+#[derive(Debug, Clone)]
+pub(crate) struct Congestion {
+    chosen: Chosen,
+    hystart: HyStart,
+}
+
+#[derive(Debug, Clone)]
+enum Chosen {
+    Cubic(Cubic),
+    Reno(Reno),
+}
+
+impl Default for Congestion {
+    fn default() -> Self {
+        Self::new(Algorithm::default())
+    }
+}
+
+impl Congestion {
+    /// A new one.
+    pub(crate) fn new(algorithm: Algorithm) -> Self {
+        let chosen = match algorithm {
+            Algorithm::Cubic => Chosen::Cubic(Cubic::default()),
+            Algorithm::Reno => Chosen::Reno(Reno::default()),
+        };
+        Self {
+            chosen,
+            hystart: HyStart::default(),
+        }
+    }
+
+    /// Which it is.
+    pub(crate) fn algorithm(&self) -> Algorithm {
+        match self.chosen {
+            Chosen::Cubic(_) => Algorithm::Cubic,
+            Chosen::Reno(_) => Algorithm::Reno,
+        }
+    }
+
+    fn control(&mut self) -> &mut dyn Control {
+        match &mut self.chosen {
+            Chosen::Cubic(cubic) => cubic,
+            Chosen::Reno(reno) => reno,
+        }
+    }
+}
+
+impl Control for Congestion {
+    fn threshold(&self) -> u32 {
+        match &self.chosen {
+            Chosen::Cubic(cubic) => cubic.threshold(),
+            Chosen::Reno(reno) => reno.threshold(),
+        }
+    }
+
+    fn on_acked(&mut self, window: u32, acked: &Acked) -> u32 {
+        if self.threshold() != u32::MAX {
+            return self.control().on_acked(window, acked);
+        }
+        // The first slow start: RFC 9406 section 4.3.
+        let growth = self
+            .hystart
+            .on_acked(acked.bytes, acked.rtt_us, acked.ack, acked.next);
+        match growth {
+            Growth::Bytes(bytes) => {
+                let acked = Acked { bytes, ..*acked };
+                self.control().on_acked(window, &acked)
+            }
+            Growth::Leave => {
+                self.control().leave_slow_start(window);
+                window
+            }
+        }
+    }
+
+    fn on_loss(&mut self, window: u32, flight: u32, mss: u32, now_us: u32) -> u32 {
+        self.control().on_loss(window, flight, mss, now_us)
+    }
+
+    fn on_timeout(&mut self, window: u32, flight: u32, mss: u32, now_us: u32) -> u32 {
+        self.control().on_timeout(window, flight, mss, now_us)
+    }
+
+    fn leave_slow_start(&mut self, window: u32) {
+        self.control().leave_slow_start(window);
+    }
+
+    fn on_restart(&mut self, now_us: u32) {
+        self.control().on_restart(now_us);
+    }
+}
+
+/// RFC 6928 section 2: the initial window.
+pub(crate) fn initial_window(mss: u32) -> u32 {
+    (10 * mss).min((2 * mss).max(14_600))
+}
+
+/// Slow start: RFC 5681 section 3.1, equation 2, by bytes (RFC 3465 with L unlimited, as RFC 9406
+/// section 4 allows where bursts are the NIC's to cut). Returns the window and the bytes left over
+/// for congestion avoidance.
+fn slow_start(window: u32, threshold: u32, bytes: u32) -> (u32, u32) {
+    let grown = window.saturating_add(bytes).min(threshold.max(window));
+    (grown, bytes - (grown - window))
+}

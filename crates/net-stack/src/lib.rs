@@ -1,0 +1,52 @@
+//! A protocol stack without I/O: Ethernet, ARP, IPv4, IPv6, ICMP, UDP and TCP.
+//!
+//! Frames and the time go in, frames and the time of the next timer come out. There is no clock, no
+//! thread, no socket and no system call in it, so that one code runs on an engine, under packet
+//! scripts, in simulation from a seed and under a fuzzer. Memory and secrets are the caller's
+//! ([`memory`], [`Config::seed`]).
+//!
+//! Top-down, the way a packet travels:
+//!
+//! - [`Stack`]: one round's work on frames ([`frame`]); `stack` has links, neighbours, datagrams
+//!   and the calls on sockets.
+//! - `tcp`: one session's machine; `congestion`: its window's algorithms; `ranges`: its books of
+//!   sequence numbers.
+//! - `shared`: what all sessions share; `state`: where they lie; `buffer`, `timer`, `secrets`.
+//! - [`wire`]: headers; [`checksum`].
+//!
+//! Must stay true: no step walks all sessions; after start-up the data path does not allocate;
+//! nothing waits. Imports point down this list. Source: the fifth document (NetX on one SPE, 2009),
+//! RFC 9293 and those it names.
+
+pub(crate) mod buffer;
+pub mod checksum;
+pub(crate) mod congestion;
+mod error;
+pub mod frame;
+pub mod memory;
+pub(crate) mod ranges;
+pub(crate) mod secrets;
+pub(crate) mod shared;
+pub(crate) mod stack;
+pub(crate) mod state;
+pub(crate) mod tcp;
+pub(crate) mod timer;
+pub mod wire;
+
+#[doc(hidden)]
+pub mod fuzzing;
+
+pub use congestion::Algorithm;
+pub use error::{NetError, SessionError};
+pub use secrets::Ends;
+pub use shared::config::{Cidr, Config, Keepalive, Route};
+pub use shared::counters::Counters;
+pub use stack::Stack;
+pub use stack::names::{ListenerId, SessionId, UdpId};
+pub use stack::options::{SessionInfo, SessionOption, SessionState};
+pub use stack::sockets::{Event, Readiness};
+pub use state::LOCAL_SESSIONS;
+pub use state::store::Placement;
+
+/// Bytes of a session's control block that each of its packets needs.
+pub const CONTROL_BLOCK_BYTES: usize = size_of::<state::hot::Hot>();

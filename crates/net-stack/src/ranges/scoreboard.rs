@@ -1,0 +1,375 @@
+//! The scoreboard: what is in flight, when it left, and what became of it.
+//!
+//! Why here: SACK (RFC 2018), RACK-TLP (RFC 8985) and the pipe of RFC 6675 all ask the same list.
+//! One record is what left at once, a super-segment perhaps; it is cut where an acknowledgment cuts
+//! it. A look costs what has changed: losses are looked for in the order of time ([`Order`]),
+//! blocks that were reported before are passed over, and the first lost record is looked for where
+//! one may be. Must stay true: records lie in the order of their sequence numbers, without holes,
+//! from `snd_una` to `snd_nxt`; the byte counts are the sums over the records.
+
+use super::order::{Left, Order};
+use crate::wire::sequence::{Range, before, before_or_at, earlier, later};
+use crate::wire::tcp::BLOCKS_MAX;
+use std::collections::VecDeque;
+
+/// Records of one session. Beyond it nothing is cut any more, and nothing new is sent.
+pub(crate) const RECORDS_MAX: usize = 8192;
+/// A board that grew beyond this gives its memory back when it is done.
+const KEPT: usize = 512;
+
+/// Status of a transmitted range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// In flight as far as we know.
+    Flying,
+    /// The peer has it (RFC 2018).
+    Sacked,
+    /// Lost, and not yet sent again.
+    Lost,
+}
+
+/// Sequence numbers that left together.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Record {
+    pub(crate) range: Range,
+    /// When it left last.
+    pub(crate) sent_us: u32,
+    pub(crate) fate: Fate,
+    /// Sent more than once.
+    pub(crate) again: bool,
+}
+
+/// Data newly delivered by an acknowledgment.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Delivered {
+    /// Bytes that the peer was not known to have before.
+    pub(crate) bytes: u32,
+    /// The record that left last among those delivered: when, its end, and whether it had been
+    /// sent again.
+    pub(crate) newest: Option<(u32, u32, bool)>,
+    /// Something delivered was sent once and lies before what was known to be there: it was
+    /// reordered (RFC 8985 section 6.2, step 3).
+    pub(crate) reordered: bool,
+}
+
+impl Delivered {
+    fn note(&mut self, record: &Record) {
+        let newer = self.newest.is_none_or(|(sent, end, _)| {
+            before(sent, record.sent_us) || sent == record.sent_us && before(end, record.range.end)
+        });
+        if newer {
+            self.newest = Some((record.sent_us, record.range.end, record.again));
+        }
+    }
+}
+
+/// The list.
+#[derive(Debug, Default)]
+pub(crate) struct Scoreboard {
+    pub(crate) records: VecDeque<Record>,
+    pub(crate) sacked_bytes: u32,
+    pub(crate) lost_bytes: u32,
+    /// The highest that the peer is known to have.
+    pub(crate) highest: u32,
+    order: Order,
+    /// Blocks of the last report, all of which the peer is known to have.
+    seen: [Range; BLOCKS_MAX],
+    /// Nothing before it is lost.
+    lost_from: u32,
+}
+
+impl Scoreboard {
+    /// Starts with `una` as the first number.
+    pub(crate) fn clear(&mut self, una: u32) {
+        self.records.clear();
+        if self.records.capacity() > KEPT {
+            self.records.shrink_to(KEPT);
+        }
+        self.sacked_bytes = 0;
+        self.lost_bytes = 0;
+        self.highest = una;
+        self.order.clear();
+        self.seen = Default::default();
+        self.lost_from = una;
+    }
+
+    /// Notes what leaves now.
+    pub(crate) fn push(&mut self, range: Range, sent_us: u32) {
+        self.order.push(range, sent_us);
+        self.records.push_back(Record {
+            range,
+            sent_us,
+            fate: Fate::Flying,
+            again: false,
+        });
+    }
+
+    /// Takes off what `ack` acknowledges.
+    pub(crate) fn acknowledge(&mut self, ack: u32, delivered: &mut Delivered) {
+        while let Some(first) = self.records.front_mut() {
+            if before_or_at(ack, first.range.start) {
+                break;
+            }
+            let whole = before_or_at(first.range.end, ack);
+            let mut part = *first;
+            if !whole {
+                part.range.end = ack;
+                first.range.start = ack;
+            }
+            let bytes = part.range.len();
+            match part.fate {
+                Fate::Sacked => self.sacked_bytes -= bytes,
+                fate => {
+                    if fate == Fate::Lost {
+                        self.lost_bytes -= bytes;
+                    }
+                    delivered.bytes += bytes;
+                    delivered.note(&part);
+                    delivered.reordered |= !part.again && before(part.range.end, self.highest);
+                }
+            }
+            if whole {
+                self.records.pop_front();
+            } else {
+                break;
+            }
+        }
+        if before(self.highest, ack) {
+            self.highest = ack;
+        }
+        self.lost_from = later(self.lost_from, ack);
+        self.order.acknowledge(ack);
+    }
+
+    /// Notes the blocks that the peer reports to have: they lie behind what it acknowledges.
+    pub(crate) fn sack(&mut self, blocks: &[Range], delivered: &mut Delivered) {
+        let seen = self.seen;
+        let mut next = [Range::default(); BLOCKS_MAX];
+        for (&block, next) in blocks.iter().zip(&mut next) {
+            // What the last report had grows at an end, as a rule.
+            let known = seen
+                .iter()
+                .find(|seen| !seen.is_empty() && block.contains(seen));
+            match known {
+                Some(known) => {
+                    self.sack_new(block.start, known.start, delivered);
+                    self.sack_new(known.end, block.end, delivered);
+                }
+                None => self.sack_new(block.start, block.end, delivered),
+            }
+            *next = block;
+        }
+        self.seen = next;
+    }
+
+    fn sack_new(&mut self, start: u32, end: u32, delivered: &mut Delivered) {
+        if start == end {
+            return;
+        }
+        let block = Range { start, end };
+        self.cut(block.start);
+        self.cut(block.end);
+        let mut at = self
+            .records
+            .partition_point(|record| before(record.range.start, block.start));
+        while let Some(record) = self.records.get_mut(at) {
+            self.order.step();
+            if before(block.end, record.range.end) {
+                break;
+            }
+            if record.fate != Fate::Sacked {
+                let bytes = record.range.len();
+                if record.fate == Fate::Lost {
+                    self.lost_bytes -= bytes;
+                }
+                record.fate = Fate::Sacked;
+                self.sacked_bytes += bytes;
+                delivered.bytes += bytes;
+                delivered.note(record);
+                delivered.reordered |= !record.again && before(record.range.end, self.highest);
+            }
+            at += 1;
+        }
+        if before(self.highest, block.end) {
+            self.highest = block.end;
+        }
+    }
+
+    /// Makes two records of the one that `at` lies in.
+    pub(crate) fn cut(&mut self, at: u32) {
+        let index = self
+            .records
+            .partition_point(|record| before_or_at(record.range.end, at));
+        let Some(record) = self.records.get_mut(index) else {
+            return;
+        };
+        if !before(record.range.start, at) || self.records.len() >= RECORDS_MAX * 2 {
+            return;
+        }
+        let mut second = self.records[index];
+        self.records[index].range.end = at;
+        second.range.start = at;
+        self.records.insert(index + 1, second);
+    }
+
+    /// Calls a record lost, if it was thought to be under way.
+    pub(crate) fn lose(&mut self, index: usize) -> bool {
+        let record = &mut self.records[index];
+        let flying = record.fate == Fate::Flying;
+        if flying {
+            record.fate = Fate::Lost;
+            self.lost_bytes += record.range.len();
+            self.lost_from = earlier(self.lost_from, record.range.start);
+        }
+        flying
+    }
+
+    /// RFC 8985 section 6.2, step 5: calls lost what left before `newest`, which has arrived, and
+    /// is `patience_us` old; `newest`: when it left, and its end. Returns whether anything newly is
+    /// lost, and after how many microseconds all that left before may be.
+    pub(crate) fn overdue(
+        &mut self,
+        newest: (u32, u32),
+        now_us: u32,
+        patience_us: u32,
+    ) -> (bool, Option<u32>) {
+        self.order.arrived(newest.0, newest.1);
+        let mut lost = false;
+        while let Some(&left) = self.order.waiting.front() {
+            self.order.step();
+            if now_us.wrapping_sub(left.sent_us) < patience_us {
+                break;
+            }
+            self.order.waiting.pop_front();
+            lost |= self.lose_left(left);
+        }
+        while let Some(&left) = self.order.waiting.back() {
+            self.order.step();
+            if let Some(end) = self.last_flying(left) {
+                // What lies behind it needs no second look.
+                if let Some(last) = self.order.waiting.back_mut() {
+                    last.range.end = end;
+                }
+                return (lost, Some(patience_us - now_us.wrapping_sub(left.sent_us)));
+            }
+            self.order.waiting.pop_back();
+        }
+        (lost, None)
+    }
+
+    /// Calls lost what is still under way of what left then.
+    fn lose_left(&mut self, left: Left) -> bool {
+        let mut at = self
+            .records
+            .partition_point(|record| before_or_at(record.range.end, left.range.start));
+        let mut lost = false;
+        while let Some(record) = self.records.get(at) {
+            self.order.step();
+            if !before(record.range.start, left.range.end) {
+                break;
+            }
+            if record.sent_us == left.sent_us {
+                lost |= self.lose(at);
+            }
+            at += 1;
+        }
+        lost
+    }
+
+    /// The end of the last record that is still under way of what left then.
+    fn last_flying(&mut self, left: Left) -> Option<u32> {
+        let behind = self
+            .records
+            .partition_point(|record| before(record.range.start, left.range.end));
+        for at in (0..behind).rev() {
+            self.order.step();
+            let record = &self.records[at];
+            if before_or_at(record.range.end, left.range.start) {
+                return None;
+            }
+            if record.fate == Fate::Flying && record.sent_us == left.sent_us {
+                return Some(record.range.end);
+            }
+        }
+        None
+    }
+
+    /// Marks all lost ranges as in flight again, after a spurious recovery.
+    pub(crate) fn unmark_lost(&mut self) {
+        for record in &mut self.records {
+            if record.fate == Fate::Lost {
+                record.fate = Fate::Flying;
+            }
+        }
+        self.lost_bytes = 0;
+        self.order.clear();
+        let flying = |record: &&Record| record.fate == Fate::Flying;
+        let mut all: Vec<&Record> = self.records.iter().filter(flying).collect();
+        all.sort_by(|a, b| (a.sent_us.wrapping_sub(b.sent_us) as i32).cmp(&0));
+        for record in all {
+            self.order.push(record.range, record.sent_us);
+        }
+    }
+
+    /// The first record that the peer is not known to have.
+    pub(crate) fn first_missing(&self) -> Option<usize> {
+        self.records
+            .iter()
+            .position(|record| record.fate != Fate::Sacked)
+    }
+
+    /// Forgets what the peer said it has, if it cannot be so: it said that it has the first number
+    /// that it has not acknowledged (RFC 2018 section 8, RFC 6675 section 5.1).
+    pub(crate) fn forget_if_reneged(&mut self) {
+        if self
+            .records
+            .front()
+            .is_none_or(|first| first.fate != Fate::Sacked)
+        {
+            return;
+        }
+        for record in &mut self.records {
+            if record.fate == Fate::Sacked {
+                record.fate = Fate::Flying;
+            }
+        }
+        self.sacked_bytes = 0;
+        self.seen = Default::default();
+    }
+
+    /// The first lost record.
+    pub(crate) fn first_lost(&mut self) -> Option<usize> {
+        if self.lost_bytes == 0 {
+            return None;
+        }
+        let from = self
+            .records
+            .partition_point(|record| before_or_at(record.range.end, self.lost_from));
+        for at in from..self.records.len() {
+            self.order.step();
+            let record = &self.records[at];
+            if record.fate == Fate::Lost {
+                self.lost_from = record.range.start;
+                return Some(at);
+            }
+        }
+        None
+    }
+
+    /// Notes that a record left again; one that the peer has stays what it is.
+    pub(crate) fn resent(&mut self, index: usize, sent_us: u32) {
+        let record = &mut self.records[index];
+        match record.fate {
+            Fate::Sacked => return,
+            Fate::Lost => self.lost_bytes -= record.range.len(),
+            Fate::Flying => {}
+        }
+        self.order.push(record.range, sent_us);
+        record.fate = Fate::Flying;
+        record.again = true;
+        record.sent_us = sent_us;
+    }
+}
+
+#[cfg(test)]
+mod tests;

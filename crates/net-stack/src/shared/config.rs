@@ -1,0 +1,159 @@
+//! Configuration of a stack.
+
+use crate::buffer::pool::BUFFER_BYTES_MAX;
+use crate::congestion::Algorithm;
+use crate::error::NetError;
+use crate::state::store::Placement;
+use std::net::IpAddr;
+
+/// An address and the length of its network's prefix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cidr {
+    /// The address.
+    pub address: IpAddr,
+    /// Bits that its network shares.
+    pub prefix_bits: u8,
+}
+
+/// A network behind a gateway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Route {
+    /// The network; with 0 bits, all.
+    pub network: Cidr,
+    /// Who knows the way; on one of our networks.
+    pub gateway: IpAddr,
+}
+
+/// Configuration of a stack; fixed once it is made.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// Ours.
+    pub addresses: Vec<Cidr>,
+    /// Beyond our own networks.
+    pub routes: Vec<Route>,
+    /// Stateless address autoconfiguration from router advertisements (RFC 4862).
+    pub autoconfigure: bool,
+    /// Seed of all random numbers; secret where outsiders are about.
+    pub seed: u64,
+    /// Sessions at once.
+    pub sessions_max: usize,
+    /// Memory of the control blocks.
+    pub placement: Placement,
+    /// All buffers together, in bytes.
+    pub buffers_bytes: usize,
+    /// A session's send ring, in bytes.
+    pub send_bytes: u32,
+    /// A session's receive ring, in bytes: its window.
+    pub receive_bytes: u32,
+    /// Window scale that we announce (RFC 7323 section 2), 0 to 14.
+    pub window_scale: u8,
+    /// Offers window scaling (RFC 7323 section 2).
+    pub window_scaling: bool,
+    /// Offers timestamps (RFC 7323 section 3).
+    pub timestamps: bool,
+    /// Offers SACK (RFC 2018 section 2).
+    pub sack: bool,
+    /// New sessions' congestion control.
+    pub congestion: Algorithm,
+    /// Disables Nagle's algorithm on new sessions (`TCP_NODELAY`).
+    pub no_delay: bool,
+    /// Delayed-ACK timeout, in microseconds (RFC 9293 section 3.8.6.3: below 500 ms).
+    pub delayed_ack_us: u32,
+    /// Two maximum segment lifetimes, in milliseconds.
+    pub time_wait_ms: u32,
+    /// Keepalive parameters of sessions that enable it.
+    pub keepalive: Keepalive,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            addresses: Vec::new(),
+            routes: Vec::new(),
+            autoconfigure: false,
+            seed: 0,
+            sessions_max: 131_072,
+            placement: Placement::default(),
+            buffers_bytes: 1 << 30,
+            send_bytes: 1 << 20,
+            receive_bytes: 1 << 20,
+            window_scale: 8,
+            window_scaling: true,
+            timestamps: true,
+            sack: true,
+            congestion: Algorithm::default(),
+            no_delay: false,
+            delayed_ack_us: 40_000,
+            time_wait_ms: 60_000,
+            keepalive: Keepalive::default(),
+        }
+    }
+}
+
+impl Config {
+    /// Refuses what makes no sense.
+    pub(crate) fn check(&self) -> Result<(), NetError> {
+        let bad = |what, value: &dyn ToString, rule| NetError::Config {
+            what,
+            value: value.to_string(),
+            rule,
+        };
+        let rings = 4096..=BUFFER_BYTES_MAX as u32;
+        if !rings.contains(&self.send_bytes) {
+            return Err(bad("send_bytes", &self.send_bytes, "4096 to 8388608"));
+        }
+        if !rings.contains(&self.receive_bytes) {
+            return Err(bad("receive_bytes", &self.receive_bytes, "4096 to 8388608"));
+        }
+        if self.window_scale > 14 {
+            return Err(bad(
+                "window_scale",
+                &self.window_scale,
+                "0 to 14 (RFC 7323)",
+            ));
+        }
+        if !(1..=1 << 24).contains(&self.sessions_max) {
+            return Err(bad("sessions_max", &self.sessions_max, "1 to 16777216"));
+        }
+        if self.delayed_ack_us > 500_000 {
+            return Err(bad(
+                "delayed_ack_us",
+                &self.delayed_ack_us,
+                "at most 500000 (RFC 9293)",
+            ));
+        }
+        for cidr in &self.addresses {
+            let most = if cidr.address.is_ipv4() { 32 } else { 128 };
+            if cidr.prefix_bits > most {
+                return Err(bad(
+                    "prefix_bits",
+                    &cidr.prefix_bits,
+                    "at most 32, 128 for IPv6",
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// RFC 9293 section 3.8.4 and RFC 1122 section 4.2.3.6: off unless asked for, two hours at least by
+/// default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Keepalive {
+    /// Silence before the first probe, in seconds.
+    pub idle_s: u32,
+    /// Between probes, in seconds.
+    pub interval_s: u32,
+    /// Probes before the session is given up.
+    pub probes: u8,
+}
+
+impl Default for Keepalive {
+    fn default() -> Self {
+        Self {
+            idle_s: 7200,
+            interval_s: 75,
+            probes: 9,
+        }
+    }
+}

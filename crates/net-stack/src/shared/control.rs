@@ -1,0 +1,101 @@
+//! Small frames that belong to no session: ARP, ICMP, resets, cookies, datagrams. They wait in one
+//! piece of memory until the NIC takes them.
+
+use crate::frame::{Outgoing, TransmitChecksum};
+use std::collections::VecDeque;
+use std::ops::Range;
+
+/// Bytes that may wait; what comes beyond is dropped, as a network may.
+const BYTES_MAX: usize = 256 << 10;
+/// Frames that may wait.
+const FRAMES_MAX: usize = 1024;
+
+/// The queue. Frames are complete, checksums included.
+#[derive(Debug, Default)]
+pub(crate) struct Control {
+    bytes: Vec<u8>,
+    frames: VecDeque<Range<usize>>,
+}
+
+impl Control {
+    /// With all its memory.
+    pub(crate) fn new() -> Self {
+        Self {
+            bytes: Vec::with_capacity(BYTES_MAX),
+            frames: VecDeque::with_capacity(FRAMES_MAX),
+        }
+    }
+
+    /// Room for a frame of `len` bytes, zeroed, to be filled; none where the queue is full.
+    pub(crate) fn push(&mut self, len: usize) -> Option<&mut [u8]> {
+        if self.frames.is_empty() {
+            self.bytes.clear();
+        }
+        let start = self.bytes.len();
+        if start + len > BYTES_MAX || self.frames.len() == FRAMES_MAX {
+            return None;
+        }
+        self.bytes.resize(start + len, 0);
+        self.frames.push_back(start..start + len);
+        Some(&mut self.bytes[start..])
+    }
+
+    /// True if `frames` more frames of `bytes` together fit.
+    pub(crate) fn has_room(&self, frames: usize, bytes: usize) -> bool {
+        let held = if self.frames.is_empty() {
+            0
+        } else {
+            self.bytes.len()
+        };
+        held + bytes <= BYTES_MAX && self.room() >= frames
+    }
+
+    /// Takes the frames that were pushed last out again, all but the first `kept` of the queue; in
+    /// their order.
+    pub(crate) fn take_back(&mut self, kept: usize) -> Vec<Vec<u8>> {
+        let Some(first) = self.frames.get(kept).map(|range| range.start) else {
+            return Vec::new();
+        };
+        let taken = self.frames.drain(kept..);
+        let taken = taken.map(|range| self.bytes[range].to_vec()).collect();
+        self.bytes.truncate(first);
+        taken
+    }
+
+    /// True if the queue is empty.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    /// Queued frames.
+    pub(crate) fn len(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Free places, in frames.
+    pub(crate) fn room(&self) -> usize {
+        FRAMES_MAX - self.frames.len()
+    }
+
+    /// Hands frames over until the NIC has no room; false then. `sent` counts them.
+    pub(crate) fn flush(
+        &mut self,
+        send: &mut dyn FnMut(&Outgoing<'_>) -> bool,
+        sent: &mut u64,
+    ) -> bool {
+        while let Some(range) = self.frames.front() {
+            let frame = Outgoing {
+                header: &self.bytes[range.clone()],
+                payload: [&[], &[]],
+                checksum: TransmitChecksum::Complete,
+                segment_bytes: None,
+            };
+            if !send(&frame) {
+                return false;
+            }
+            *sent += 1;
+            self.frames.pop_front();
+        }
+        true
+    }
+}

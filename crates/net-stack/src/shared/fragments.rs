@@ -1,0 +1,83 @@
+//! Packets that are longer than the link or the path takes go out in fragments.
+//!
+//! Why here: off the fast path, below whoever sends.
+//! Source: RFC 791 section 3.2, RFC 8200 section 4.5, RFC 6864, RFC 7739.
+
+use super::Common;
+use super::frames::Address;
+use crate::wire::ethernet;
+use crate::wire::fragment::{self, PACKET_BYTES_MAX, Piece};
+use zerocopy::IntoBytes;
+
+impl Common {
+    /// As [`Common::push_packet`], of a packet that is longer than `mtu`: in fragments, all of them
+    /// or none.
+    #[cold]
+    pub(crate) fn push_fragments(
+        &mut self,
+        address: &Address,
+        len: usize,
+        mtu: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> bool {
+        let head = fragment::head_bytes(&address.source);
+        // IPv6's fragment header is not part of the packet that is put together.
+        let own = if address.source.is_v4() { head } else { 0 };
+        let each = (mtu - head) / 8 * 8;
+        let count = len.div_ceil(each);
+        let all = len + count * (ethernet::HEADER_BYTES + head);
+        if own + len > PACKET_BYTES_MAX || !self.control.has_room(count, all) {
+            return false;
+        }
+        let mut whole = std::mem::take(&mut self.long);
+        whole.clear();
+        whole.resize(len, 0);
+        fill(&mut whole);
+        let identification = self.identify(address);
+        for (number, bytes) in whole.chunks(each).enumerate() {
+            let piece = Piece {
+                identification,
+                offset: number * each,
+                more: number + 1 < count,
+                len: bytes.len(),
+            };
+            self.push_piece(address, &piece, bytes);
+        }
+        self.long = whole;
+        self.counters.packets_fragmented += 1;
+        self.counters.fragments_sent += count as u64;
+        true
+    }
+
+    fn push_piece(&mut self, address: &Address, piece: &Piece, bytes: &[u8]) {
+        let head = fragment::head_bytes(&address.source);
+        let link = address.ethernet(self.interface.mac);
+        // There is room for all of them.
+        let Some(frame) = self
+            .control
+            .push(ethernet::HEADER_BYTES + head + bytes.len())
+        else {
+            return;
+        };
+        let (before, packet) = frame.split_at_mut(ethernet::HEADER_BYTES);
+        before.copy_from_slice(link.as_bytes());
+        let (before, payload) = packet.split_at_mut(head);
+        let ends = (&address.source, &address.destination);
+        fragment::write(before, ends, address.protocol, address.hops, piece);
+        payload.copy_from_slice(bytes);
+    }
+
+    /// RFC 6864 section 4.3: not used again for as long as fragments may be under way. RFC 7739
+    /// section 5.3: a counter of the few destinations that share it, from a beginning that none can
+    /// guess.
+    fn identify(&mut self, address: &Address) -> u32 {
+        let (source, destination) = (&address.source, &address.destination);
+        let (begin, place) = self
+            .secrets
+            .identification(source, destination, address.protocol);
+        let at = place as usize % self.identifications.len();
+        let counter = &mut self.identifications[at];
+        *counter = counter.wrapping_add(1);
+        begin.wrapping_add(*counter)
+    }
+}

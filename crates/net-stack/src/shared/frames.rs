@@ -1,0 +1,163 @@
+//! Frames that the stack itself builds whole: what belongs to no session's window.
+
+use super::Common;
+use crate::checksum::{Sum, pseudo};
+use crate::secrets::Ends;
+use crate::wire::ethernet::{self, Ethernet};
+use crate::wire::ip::{self, Packet};
+use crate::wire::tcp::{self, ACK, OPTIONS_BYTES_MAX, Options, RST, Segment, Tcp};
+use crate::wire::{Ip, Mac};
+use zerocopy::IntoBytes;
+use zerocopy::network_endian::{U16, U32};
+
+/// A packet that is to be built.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Address {
+    pub(crate) mac: Mac,
+    pub(crate) source: Ip,
+    pub(crate) destination: Ip,
+    pub(crate) protocol: u8,
+    pub(crate) hops: u8,
+}
+
+impl Address {
+    /// The header in front of it.
+    pub(crate) fn ethernet(&self, own: Mac) -> Ethernet {
+        let kind = if self.source.is_v4() {
+            ethernet::IPV4
+        } else {
+            ethernet::IPV6
+        };
+        Ethernet::new(self.mac, own, kind)
+    }
+
+    /// Back to where a packet came from.
+    pub(crate) fn answer(packet: &Packet, mac: Mac) -> Self {
+        Self {
+            mac,
+            source: packet.destination,
+            destination: packet.source,
+            protocol: packet.protocol,
+            hops: ip::HOPS,
+        }
+    }
+}
+
+impl Common {
+    /// Puts a packet of `len` payload bytes into the queue, filled by `fill`; in fragments where it
+    /// is longer than the link or the way takes. False where the queue is full.
+    pub(crate) fn push_packet(
+        &mut self,
+        address: &Address,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> bool {
+        let ip_bytes = ip::header_bytes(&address.source);
+        let link = self.interface.mtu_bytes;
+        let mtu = self.paths.mtu(&address.destination, link, self.now_ns);
+        if ip_bytes + len > mtu {
+            return self.push_fragments(address, len, mtu, fill);
+        }
+        let header = address.ethernet(self.interface.mac);
+        let Some(frame) = self.control.push(ethernet::HEADER_BYTES + ip_bytes + len) else {
+            return false;
+        };
+        let (head, packet) = frame.split_at_mut(ethernet::HEADER_BYTES);
+        head.copy_from_slice(header.as_bytes());
+        let at = ip::write(
+            packet,
+            &address.source,
+            &address.destination,
+            address.protocol,
+            address.hops,
+            len,
+        );
+        fill(&mut packet[at..]);
+        true
+    }
+
+    /// A TCP segment without data.
+    pub(crate) fn push_segment(
+        &mut self,
+        ends: &Ends,
+        mac: Mac,
+        fields: &Tcp,
+        options: &Options,
+    ) -> bool {
+        let mut bytes = [0; OPTIONS_BYTES_MAX];
+        let option_len = tcp::write_options(options, &mut bytes);
+        let len = tcp::HEADER_BYTES + option_len;
+        let address = Address {
+            mac,
+            source: ends.local,
+            destination: ends.remote,
+            protocol: ip::TCP,
+            hops: ip::HOPS,
+        };
+        let mut fields = *fields;
+        fields.source = U16::new(ends.local_port);
+        fields.destination = U16::new(ends.remote_port);
+        fields.offset = (len / 4) as u8 * 16;
+        self.push_packet(&address, len, |packet| {
+            packet[..tcp::HEADER_BYTES].copy_from_slice(fields.as_bytes());
+            packet[tcp::HEADER_BYTES..].copy_from_slice(&bytes[..option_len]);
+            let sum = pseudo(&ends.local, &ends.remote, ip::TCP)
+                .plus_word(len as u16)
+                .plus(Sum::of(packet));
+            let at = usize::from(tcp::CHECKSUM_OFFSET);
+            packet[at..at + 2].copy_from_slice(&sum.field());
+        })
+    }
+
+    /// A reset of a session: RFC 9293 section 3.10.5 and 3.10.7.
+    pub(crate) fn send_reset(
+        &mut self,
+        ends: &Ends,
+        hop: (u16, u16),
+        sequence: u32,
+        acknowledgment: Option<u32>,
+    ) {
+        if let Some(mac) = self.neighbors.mac(hop.0, hop.1) {
+            self.push_reset(ends, mac, sequence, acknowledgment);
+        }
+    }
+
+    fn push_reset(&mut self, ends: &Ends, mac: Mac, sequence: u32, acknowledgment: Option<u32>) {
+        let fields = Tcp {
+            source: U16::new(0),
+            destination: U16::new(0),
+            sequence: U32::new(sequence),
+            acknowledgment: U32::new(acknowledgment.unwrap_or(0)),
+            offset: 0,
+            flags: RST | if acknowledgment.is_some() { ACK } else { 0 },
+            window: U16::new(0),
+            checksum: [0; 2],
+            urgent: U16::new(0),
+        };
+        if self.push_segment(ends, mac, &fields, &Options::default()) {
+            self.counters.resets_sent += 1;
+        }
+    }
+
+    /// The answer to a segment that belongs to nobody: RFC 9293 section 3.10.7.1.
+    pub(crate) fn refuse_segment(&mut self, ends: &Ends, mac: Mac, segment: &Segment<'_>) {
+        if segment.has(RST) {
+            return;
+        }
+        if segment.has(ACK) {
+            self.push_reset(ends, mac, segment.acknowledgment, None);
+        } else {
+            let end = segment.sequence.wrapping_add(segment.len());
+            self.push_reset(ends, mac, 0, Some(end));
+        }
+    }
+
+    /// The entry of the next hop towards `remote`.
+    pub(crate) fn find_hop(&mut self, remote: &Ip) -> Option<(u16, u16)> {
+        if self.interface.is_ours(remote) {
+            return Some(self.neighbors.own(remote, self.interface.mac, self.now_ns));
+        }
+        let hop = self.interface.next_hop(remote)?;
+        Some(self.neighbors.entry(&hop, self.now_ns))
+    }
+}

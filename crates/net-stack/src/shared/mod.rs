@@ -1,0 +1,121 @@
+//! State shared by all sessions of a stack: clocks, buffers, tables, counters and the queue of
+//! control frames.
+//!
+//! Why here: `tcp` works on one session and on [`Common`], `stack` on all of them; both stand above
+//! this, so that `tcp` knows nothing of `stack`.
+//! Must stay true: nothing here knows a session's machine.
+
+pub(crate) mod config;
+pub(crate) mod control;
+pub(crate) mod counters;
+pub(crate) mod fragments;
+pub(crate) mod frames;
+pub(crate) mod interface;
+pub(crate) mod neighbors;
+pub(crate) mod paths;
+
+use crate::buffer::pool::Pool;
+use crate::buffer::slab::Slab;
+use crate::ranges::out_of_order::OutOfOrderRanges;
+use crate::ranges::scoreboard::Scoreboard;
+use crate::secrets::Secrets;
+use crate::timer::{Tick, Wheel};
+use config::Config;
+use control::Control;
+use counters::Counters;
+use interface::Interface;
+use neighbors::Neighbors;
+use paths::Paths;
+use sidecore_random::Random;
+use std::collections::VecDeque;
+
+/// Socket with a pending event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EventSource {
+    /// A session's readiness changed.
+    Session(u32),
+    /// A listener has a session to accept.
+    Listener(u32),
+    /// A UDP socket has a datagram.
+    Udp(u32),
+}
+
+/// State shared by all sessions of a stack.
+#[derive(Debug)]
+pub(crate) struct Common {
+    pub(crate) now_ns: u64,
+    pub(crate) now_us: u32,
+    pub(crate) now_ms: u32,
+    pub(crate) tick: Tick,
+    pub(crate) config: Config,
+    pub(crate) pool: Pool,
+    pub(crate) scoreboards: Slab<Scoreboard>,
+    pub(crate) out_of_order: Slab<OutOfOrderRanges>,
+    pub(crate) wheel: Wheel,
+    pub(crate) secrets: Secrets,
+    pub(crate) random: Random,
+    pub(crate) interface: Interface,
+    pub(crate) neighbors: Neighbors,
+    pub(crate) control: Control,
+    pub(crate) counters: Counters,
+    /// Sessions that may have something to send.
+    pub(crate) ready: VecDeque<u32>,
+    /// For the applications.
+    pub(crate) pending_events: VecDeque<EventSource>,
+    /// Sessions that have been closed, to be taken out of the table.
+    pub(crate) newly_closed: Vec<u32>,
+    /// Embryos that are established, to be put into their listener's queue.
+    pub(crate) newly_established: Vec<u32>,
+    /// Sessions in TIME-WAIT, the oldest first: the first to go when there is no room.
+    pub(crate) time_wait: VecDeque<u32>,
+    /// Challenge acknowledgments that may still go out in this second (RFC 5961 section 7).
+    pub(crate) challenges_left: u32,
+    pub(crate) challenge_second: u64,
+    /// Moves on with each port that is chosen (RFC 6056).
+    pub(crate) next_port: u32,
+    /// The largest packets on ways that are narrower than the link.
+    pub(crate) paths: Paths,
+    /// Of packets in fragments: see [`Common::identify`].
+    pub(crate) identifications: [u32; IDENTIFICATIONS],
+    /// A packet on its way into fragments; between two it holds nothing that counts.
+    pub(crate) long: Vec<u8>,
+}
+
+impl Common {
+    /// Moves the clocks; they never go back.
+    #[inline]
+    pub(crate) fn set_now(&mut self, now_ns: u64) {
+        if now_ns > self.now_ns {
+            self.now_ns = now_ns;
+            self.now_us = (now_ns / 1_000) as u32;
+            self.now_ms = (now_ns / 1_000_000) as u32;
+            self.tick = crate::timer::tick_at(now_ns);
+        }
+    }
+
+    /// The tick that is `us` microseconds away, and never this one.
+    #[inline]
+    pub(crate) fn tick_in_us(&self, us: u32) -> Tick {
+        crate::timer::tick_after(self.now_ns + u64::from(us) * 1_000)
+    }
+
+    /// Takes one challenge ACK from this second's budget (RFC 5961 section 7), which is random: a
+    /// fixed one can be counted from outside and was a side channel (CVE-2016-5696).
+    pub(crate) fn may_challenge(&mut self) -> bool {
+        let second = self.now_ns / 1_000_000_000;
+        if second != self.challenge_second {
+            self.challenge_second = second;
+            self.challenges_left =
+                CHALLENGES_MIN + self.random.below(u64::from(CHALLENGES_MIN)) as u32;
+        }
+        let may = self.challenges_left > 0;
+        self.challenges_left -= u32::from(may);
+        may
+    }
+}
+
+/// Challenges in a second, at least; at most twice as many.
+const CHALLENGES_MIN: u32 = 500;
+
+/// Counters of identifications: RFC 7739 section 5.3.
+pub(crate) const IDENTIFICATIONS: usize = 256;

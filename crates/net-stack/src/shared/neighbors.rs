@@ -1,0 +1,374 @@
+//! Neighbours on the wire: their hardware addresses, asked for by ARP or neighbour discovery.
+//!
+//! An entry is used while it is fresh; when it has aged it is used on, and confirmed by a question
+//! to that one neighbour. Whoever claims another hardware address for a neighbour that we know is
+//! not believed at once: the known one is asked first, and only where it keeps silent does the
+//! claim count (ARP and neighbour discovery are not authenticated, and one forged reply would take
+//! the neighbour away). Must stay true: what a stranger sends adds an entry while there is room,
+//! and never takes one away. Source: RFC 826, RFC 1122 section 2.3.2, RFC 4861 sections 7.2.5 and
+//! 7.3, RFC 5227 section 1.
+
+use crate::wire::{Ip, Mac};
+use std::collections::HashMap;
+
+/// Entries.
+const ENTRIES_MAX: usize = 4096;
+/// Sessions that wait for one neighbour; others find out by their own timers.
+const WAITING_MAX: usize = 4096;
+/// RFC 4861 section 10: REACHABLE_TIME.
+const FRESH_NS: u64 = 30_000_000_000;
+/// RFC 4861 section 10: RETRANS_TIMER.
+const ASK_NS: u64 = 1_000_000_000;
+/// RFC 4861 section 10: MAX_MULTICAST_SOLICIT.
+const ASKS_MAX: u8 = 3;
+/// Questions to the known address before another that was claimed meanwhile takes its place.
+const CLAIM_ASKS_MAX: u8 = 2;
+/// Time before a neighbour that did not answer is asked again: RFC 1122 section 2.3.2.1 wants at
+/// most one request a second.
+const SILENT_NS: u64 = 1_000_000_000;
+
+/// Resolution state of a next hop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hop {
+    Known(Mac),
+    /// Asked for; whoever asked is in the list.
+    Waiting,
+    /// The entry is another's now.
+    Gone,
+}
+
+#[derive(Debug)]
+struct Entry {
+    ip: Ip,
+    mac: Option<Mac>,
+    generation: u16,
+    /// Until then nothing is asked.
+    until_ns: u64,
+    asks: u8,
+    used_ns: u64,
+    waiting: Vec<u32>,
+    /// Another hardware address that somebody claims; `mac` is being asked.
+    claim: Option<Mac>,
+    /// In the list of those that are being asked.
+    listed: bool,
+}
+
+/// A question that is to go out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Question {
+    pub(crate) ip: Ip,
+    /// To this one alone; to all where it is not known.
+    pub(crate) mac: Option<Mac>,
+}
+
+/// All entries.
+#[derive(Debug, Default)]
+pub(crate) struct Neighbors {
+    entries: Vec<Entry>,
+    numbers: HashMap<Ip, u16>,
+    /// For the stack to send.
+    pub(crate) questions: Vec<Question>,
+    /// Sessions whose neighbour is known now.
+    pub(crate) resolved: Vec<u32>,
+    /// Sessions whose neighbour does not answer.
+    pub(crate) failed: Vec<u32>,
+    /// Entries that are being asked for: their next look.
+    asking: Vec<u16>,
+}
+
+impl Neighbors {
+    /// The entry for a next hop, made if need be.
+    pub(crate) fn entry(&mut self, ip: &Ip, now_ns: u64) -> (u16, u16) {
+        if let Some(&number) = self.numbers.get(ip) {
+            return (number, self.entries[usize::from(number)].generation);
+        }
+        let mut entry = Entry {
+            ip: *ip,
+            mac: None,
+            generation: 0,
+            until_ns: 0,
+            asks: 0,
+            used_ns: now_ns,
+            waiting: Vec::new(),
+            claim: None,
+            listed: false,
+        };
+        let number = if self.entries.len() < ENTRIES_MAX {
+            self.entries.push(entry);
+            self.entries.len() - 1
+        } else {
+            // The one that was not used for longest. Rare: a full table of neighbours.
+            let oldest = self.entries.iter().enumerate();
+            let oldest = oldest.min_by_key(|(_, entry)| entry.used_ns);
+            let number = oldest.map_or(0, |(number, _)| number);
+            let old = &mut self.entries[number];
+            entry.generation = old.generation.wrapping_add(1);
+            let waiting = std::mem::take(&mut old.waiting);
+            // The number stays in the list; the next look there finds nothing to ask and takes it
+            // off.
+            entry.listed = old.listed;
+            self.numbers.remove(&old.ip);
+            *old = entry;
+            self.failed.extend(waiting);
+            number
+        };
+        self.numbers.insert(*ip, number as u16);
+        (number as u16, self.entries[number].generation)
+    }
+
+    /// The entry for an address of our own: frames to it carry our own hardware address, by which
+    /// whoever runs the loop knows that they stay here. Nobody outside changes it.
+    pub(crate) fn own(&mut self, ip: &Ip, mac: Mac, now_ns: u64) -> (u16, u16) {
+        let (number, generation) = self.entry(ip, now_ns);
+        let entry = &mut self.entries[usize::from(number)];
+        entry.mac = Some(mac);
+        entry.until_ns = u64::MAX;
+        (number, generation)
+    }
+
+    /// The hardware address of an entry, for `session`, which is put into the list if it must wait.
+    #[inline]
+    pub(crate) fn hop(&mut self, number: u16, generation: u16, session: u32, now_ns: u64) -> Hop {
+        let Some(entry) = self.entries.get_mut(usize::from(number)) else {
+            return Hop::Gone;
+        };
+        if entry.generation != generation {
+            return Hop::Gone;
+        }
+        match entry.mac {
+            Some(mac) if now_ns < entry.until_ns => Hop::Known(mac),
+            _ => self.hop_unsure(number, Some(session), now_ns),
+        }
+    }
+
+    /// The hardware address of an entry, if it is known; nothing is asked.
+    pub(crate) fn mac(&self, number: u16, generation: u16) -> Option<Mac> {
+        let entry = self.entries.get(usize::from(number))?;
+        entry.mac.filter(|_| entry.generation == generation)
+    }
+
+    /// The same for who cannot wait.
+    pub(crate) fn known(&mut self, ip: &Ip, now_ns: u64) -> Option<Mac> {
+        let (number, _) = self.entry(ip, now_ns);
+        match self.entries[usize::from(number)].mac {
+            Some(mac) if now_ns < self.entries[usize::from(number)].until_ns => Some(mac),
+            _ => match self.hop_unsure(number, None, now_ns) {
+                Hop::Known(mac) => Some(mac),
+                _ => None,
+            },
+        }
+    }
+
+    #[cold]
+    fn hop_unsure(&mut self, number: u16, session: Option<u32>, now_ns: u64) -> Hop {
+        let entry = &mut self.entries[usize::from(number)];
+        entry.used_ns = now_ns;
+        if let Some(mac) = entry.mac {
+            // Aged: used on, and confirmed. The questions after the first are `tick`'s, so that a
+            // neighbour that has gone is noticed also where nobody sends for seconds.
+            if entry.asks == 0 {
+                self.ask(number, now_ns);
+            }
+            return Hop::Known(mac);
+        }
+        if let Some(session) = session
+            && entry.waiting.len() < WAITING_MAX
+        {
+            entry.waiting.push(session);
+        }
+        if entry.asks == 0 && now_ns >= entry.until_ns {
+            self.ask(number, now_ns);
+        } else if entry.asks == 0 {
+            // Known not to answer.
+            self.failed.append(&mut entry.waiting);
+        }
+        Hop::Waiting
+    }
+
+    /// Asks once more: the known address, or all where none is known.
+    fn ask(&mut self, number: u16, now_ns: u64) {
+        let entry = &mut self.entries[usize::from(number)];
+        entry.asks += 1;
+        entry.until_ns = now_ns + ASK_NS;
+        self.questions.push(Question {
+            ip: entry.ip,
+            mac: entry.mac,
+        });
+        if !entry.listed {
+            entry.listed = true;
+            self.asking.push(number);
+        }
+    }
+
+    /// A transport above gets no answers by way of this neighbour: RFC 1122 section 2.3.2.1 (4),
+    /// RFC 4861 section 7.3.1. Whoever uses the entry next confirms it.
+    pub(crate) fn suspect(&mut self, number: u16, generation: u16, now_ns: u64) {
+        if let Some(entry) = self.entries.get_mut(usize::from(number))
+            && entry.generation == generation
+            && entry.mac.is_some()
+            && entry.asks == 0
+            && entry.until_ns != u64::MAX
+        {
+            entry.until_ns = entry.until_ns.min(now_ns);
+        }
+    }
+
+    /// A neighbour's address, as it says itself. With `add`, an entry is made where there is none.
+    pub(crate) fn learn(&mut self, ip: &Ip, mac: Mac, add: bool, now_ns: u64) {
+        if mac[0] & 1 != 0 {
+            // No neighbour has a group's address.
+            return;
+        }
+        let number = match self.numbers.get(ip) {
+            Some(&number) => number,
+            None if add && self.entries.len() < ENTRIES_MAX => self.entry(ip, now_ns).0,
+            None => return,
+        };
+        let entry = &mut self.entries[usize::from(number)];
+        if entry.until_ns == u64::MAX {
+            // Our own.
+            return;
+        }
+        if entry.mac.is_some_and(|known| known != mac) {
+            let first = entry.claim.replace(mac).is_none();
+            if first {
+                // Its own questions begin here, whatever was asked before.
+                entry.asks = 0;
+                self.ask(number, now_ns);
+            }
+            return;
+        }
+        entry.mac = Some(mac);
+        entry.claim = None;
+        entry.until_ns = now_ns + FRESH_NS;
+        entry.asks = 0;
+        self.resolved.append(&mut entry.waiting);
+    }
+
+    /// A packet came from there: used where nothing is known yet, and confirmed soon.
+    pub(crate) fn suppose(&mut self, ip: &Ip, mac: Mac, now_ns: u64) {
+        let known = self
+            .numbers
+            .get(ip)
+            .is_some_and(|&number| self.entries[usize::from(number)].mac.is_some());
+        if !known {
+            self.learn(ip, mac, true, now_ns);
+            if let Some(&number) = self.numbers.get(ip) {
+                self.entries[usize::from(number)].until_ns = now_ns + ASK_NS;
+            }
+        }
+    }
+
+    /// True if no request is to be sent and no waiter is to be notified.
+    #[inline]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.questions.is_empty() && self.resolved.is_empty() && self.failed.is_empty()
+    }
+
+    /// Asks again where there was no answer.
+    pub(crate) fn tick(&mut self, now_ns: u64) {
+        let mut at = 0;
+        while at < self.asking.len() {
+            let number = self.asking[at];
+            let entry = &mut self.entries[usize::from(number)];
+            if entry.asks == 0 {
+                entry.listed = false;
+                self.asking.swap_remove(at);
+                continue;
+            }
+            if now_ns >= entry.until_ns {
+                self.unanswered(number, now_ns);
+            }
+            at += 1;
+        }
+    }
+
+    /// A question had no answer in its time.
+    fn unanswered(&mut self, number: u16, now_ns: u64) {
+        let entry = &mut self.entries[usize::from(number)];
+        if entry.claim.is_some() && entry.asks >= CLAIM_ASKS_MAX {
+            // The one we knew is gone. The other may be false all the same: who uses it confirms
+            // it.
+            entry.mac = entry.claim.take();
+            entry.asks = 0;
+            entry.until_ns = now_ns + ASK_NS;
+        } else if entry.asks < ASKS_MAX {
+            self.ask(number, now_ns);
+        } else if entry.mac.is_some() {
+            // Its last address does not answer: ask all.
+            entry.mac = None;
+            entry.asks = 0;
+            self.ask(number, now_ns);
+        } else {
+            entry.asks = 0;
+            entry.until_ns = now_ns + SILENT_NS;
+            self.failed.append(&mut entry.waiting);
+        }
+    }
+
+    /// When [`Neighbors::tick`] has something to do.
+    pub(crate) fn next_ns(&self) -> Option<u64> {
+        self.asking
+            .iter()
+            .map(|&number| self.entries[usize::from(number)].until_ns)
+            .min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: u64 = 1_000_000_000;
+    const OLD: Mac = [2, 0, 0, 0, 0, 1];
+    const NEW: Mac = [2, 0, 0, 0, 0, 2];
+
+    fn known() -> (Neighbors, Ip) {
+        let (mut neighbors, ip) = (Neighbors::default(), Ip::v4([10, 0, 0, 2]));
+        neighbors.learn(&ip, OLD, true, 0);
+        (neighbors, ip)
+    }
+
+    #[test]
+    fn a_claim_is_not_believed_while_the_known_address_answers() {
+        let (mut neighbors, ip) = known();
+        for second in 0..60 {
+            let now_ns = second * S;
+            neighbors.learn(&ip, NEW, true, now_ns);
+            // The question that this causes is to the known address, and is answered.
+            let questions = std::mem::take(&mut neighbors.questions);
+            assert!(questions.iter().all(|question| question.mac == Some(OLD)));
+            assert!(!questions.is_empty());
+            neighbors.learn(&ip, OLD, false, now_ns + S / 1000);
+            neighbors.tick(now_ns + S / 2);
+            assert_eq!(neighbors.known(&ip, now_ns + S / 2), Some(OLD));
+        }
+    }
+
+    #[test]
+    fn a_neighbour_that_moves_is_followed_within_two_seconds() {
+        let (mut neighbors, ip) = known();
+        neighbors.learn(&ip, NEW, false, 0);
+        for half in 1..5 {
+            neighbors.tick(half * S / 2);
+        }
+        assert_eq!(neighbors.known(&ip, 2 * S), Some(NEW));
+    }
+
+    #[test]
+    fn a_neighbour_that_keeps_silent_is_asked_for_among_all_after_three_seconds() {
+        let (mut neighbors, ip) = known();
+        neighbors.suspect(0, 0, S);
+        assert_eq!(neighbors.known(&ip, S), Some(OLD));
+        for second in 2..4 {
+            neighbors.tick(second * S);
+            assert_eq!(neighbors.known(&ip, second * S), Some(OLD));
+        }
+        neighbors.questions.clear();
+        neighbors.tick(4 * S);
+        let all = Question { ip, mac: None };
+        assert_eq!(neighbors.questions, [all]);
+        neighbors.learn(&ip, NEW, false, 4 * S);
+        assert_eq!(neighbors.known(&ip, 4 * S), Some(NEW));
+    }
+}

@@ -1,0 +1,288 @@
+//! A frame's way in: Ethernet, IP, and to whom.
+//!
+//! With sessions in main memory, small segments are put into the local store first, each with its
+//! hash; when the batch is complete all entries of the table are fetched, then all control blocks,
+//! and then the segments are dealt with: the misses overlap. Large segments and all else are dealt
+//! with at once, after what came before them.
+
+use super::Stack;
+use crate::checksum::{Sum, pseudo};
+use crate::frame::{Received, ReceivedChecksum};
+use crate::secrets::Ends;
+use crate::state::LOCAL_SESSIONS;
+use crate::state::store::Placement;
+use crate::wire::ethernet::{self, Ethernet};
+use crate::wire::ip::{self, Bad, Packet};
+use crate::wire::tcp::Tcp;
+use crate::wire::{BROADCAST, Ip, Mac};
+use zerocopy::FromBytes;
+
+/// Segments that are put off together.
+const STAGED_MAX: usize = 64;
+/// Bytes of a segment that is put off: 64 of them and what belongs to them take 32 KiB.
+pub(crate) const STAGED_BYTES: usize = 448;
+/// Prefetch distance of control blocks, in segments behind the prefetch of their table entries.
+const BLOCKS_BEHIND: usize = 4;
+/// Prefetch distance of send buffers, in segments ahead of processing.
+const BUFFERS_AHEAD: usize = 4;
+
+/// A TCP segment on its way to a session.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Arrival {
+    pub(crate) ends: Ends,
+    pub(crate) hash: u32,
+    pub(crate) mac: Mac,
+    /// Bytes of the TCP header and payload.
+    pub(crate) len: usize,
+}
+
+/// Staged segments: received in this batch and not processed yet.
+pub(crate) struct Staging {
+    arrivals: Vec<Arrival>,
+    /// Out only while a batch is dealt with.
+    bytes: Option<Box<[[u8; STAGED_BYTES]; STAGED_MAX]>>,
+    placement: Placement,
+}
+
+impl Staging {
+    pub(crate) fn new(placement: Placement) -> Self {
+        Self {
+            arrivals: Vec::with_capacity(STAGED_MAX),
+            bytes: Some(Box::new([[0; STAGED_BYTES]; STAGED_MAX])),
+            placement,
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.arrivals.is_empty()
+    }
+}
+
+impl Stack {
+    /// One frame.
+    #[inline]
+    pub(crate) fn arrive(&mut self, frame: Received<'_>) {
+        if self.arrive_by_last_flow(&frame) {
+            return;
+        }
+        let Ok((header, _)) = Ethernet::ref_from_prefix(frame.bytes) else {
+            self.common.counters.malformed += 1;
+            return;
+        };
+        let header = *header;
+        let mac = self.common.interface.mac;
+        // Groups are filtered by their IP addresses below.
+        if header.destination != mac && header.destination[0] & 1 == 0 {
+            self.common.counters.not_ours += 1;
+            return;
+        }
+        if header.source[0] & 1 != 0 {
+            // No station has a group's address, and an answer would go to all of it.
+            self.common.counters.martians += 1;
+            return;
+        }
+        let bytes = &frame.bytes[ethernet::HEADER_BYTES..];
+        let packet = match header.kind.get() {
+            ethernet::IPV4 => ip::parse_v4(bytes),
+            ethernet::IPV6 => ip::parse_v6(bytes),
+            ethernet::ARP => {
+                self.process_staged_segments();
+                self.arrive_arp(bytes);
+                return;
+            }
+            _ => {
+                self.common.counters.not_ours += 1;
+                return;
+            }
+        };
+        match packet {
+            Ok(packet) => {
+                let unicast = header.destination != BROADCAST && header.destination[0] & 1 == 0;
+                if let Some(number) =
+                    self.arrive_packet(&packet, bytes, &header, unicast, frame.checksum)
+                {
+                    self.note_last_flow(number, &packet, frame.bytes);
+                }
+            }
+            Err(Bad::Malformed) => self.common.counters.malformed += 1,
+            Err(Bad::Checksum) => self.common.counters.bad_checksums += 1,
+            Err(Bad::Martian) => self.common.counters.martians += 1,
+            Err(Bad::SourceRoute) => self.common.counters.source_routed += 1,
+            Err(Bad::Option { pointer, report }) => {
+                let bytes = &frame.bytes[ethernet::HEADER_BYTES..];
+                self.refuse_option(&header, bytes, pointer, report);
+            }
+            Err(Bad::Fragment) => {
+                let bytes = &frame.bytes[ethernet::HEADER_BYTES..];
+                self.arrive_fragment(&header, bytes);
+            }
+        }
+    }
+
+    /// One packet; the session that took a large segment of it.
+    #[inline]
+    pub(crate) fn arrive_packet(
+        &mut self,
+        packet: &Packet,
+        bytes: &[u8],
+        header: &Ethernet,
+        unicast: bool,
+        checksum: ReceivedChecksum,
+    ) -> Option<u32> {
+        let ours = self.common.interface.is_ours(&packet.destination);
+        if !ours && !self.common.interface.is_for_us_too(&packet.destination) {
+            self.common.counters.not_ours += 1;
+            return None;
+        }
+        if self.common.interface.is_martian(packet, self.from_self) {
+            self.common.counters.martians += 1;
+            return None;
+        }
+        let payload = &bytes[packet.start..packet.end];
+        let verify = checksum == ReceivedChecksum::Unknown;
+        match packet.protocol {
+            ip::TCP => {
+                // RFC 9293 section 3.9.2.3 (MUST-57): never to a group.
+                if ours && unicast {
+                    return self.arrive_tcp(packet, payload, header.source, verify);
+                }
+            }
+            ip::UDP => {
+                self.process_staged_segments();
+                self.arrive_udp(
+                    packet,
+                    bytes,
+                    payload,
+                    header.source,
+                    ours && unicast,
+                    verify,
+                );
+            }
+            ip::ICMP if packet.source.is_v4() => {
+                self.process_staged_segments();
+                self.arrive_icmp_v4(packet, payload, header.source, ours && unicast);
+            }
+            ip::ICMPV6 if !packet.source.is_v4() => {
+                self.process_staged_segments();
+                self.arrive_icmp_v6(packet, payload, header.source, ours && unicast);
+            }
+            ip::IGMP if packet.source.is_v4() => self.arrive_igmp(packet, payload),
+            _ => {
+                if ours && unicast {
+                    self.refuse_protocol(packet, bytes, header.source);
+                }
+            }
+        }
+        None
+    }
+
+    /// One segment; the session that took it, where it is large.
+    #[inline]
+    fn arrive_tcp(
+        &mut self,
+        packet: &Packet,
+        payload: &[u8],
+        mac: Mac,
+        verify: bool,
+    ) -> Option<u32> {
+        let Ok((header, _)) = Tcp::ref_from_prefix(payload) else {
+            self.common.counters.malformed += 1;
+            return None;
+        };
+        if verify {
+            // RFC 9293 section 3.1 (MUST-3).
+            let sum = pseudo(&packet.source, &packet.destination, ip::TCP)
+                .plus_word(payload.len() as u16)
+                .plus(Sum::of(payload));
+            if !sum.is_right() {
+                self.common.counters.bad_checksums += 1;
+                return None;
+            }
+        }
+        if !is_peer(&packet.source) {
+            self.common.counters.malformed += 1;
+            return None;
+        }
+        let ends = Ends {
+            local: packet.destination,
+            remote: packet.source,
+            local_port: header.destination.get(),
+            remote_port: header.source.get(),
+        };
+        let arrival = Arrival {
+            ends,
+            hash: self.common.secrets.lookup(&ends),
+            mac,
+            len: payload.len(),
+        };
+        let staged = self.staging.placement == Placement::MainMemory
+            && self.store.taken() > LOCAL_SESSIONS
+            && payload.len() <= STAGED_BYTES;
+        if !staged {
+            self.process_staged_segments();
+            let taken_by = self.arrive_segment(&arrival, payload);
+            return taken_by.filter(|_| payload.len() > STAGED_BYTES);
+        }
+        if self.staging.arrivals.len() == STAGED_MAX {
+            self.process_staged_segments();
+        }
+        self.table.prefetch(arrival.hash);
+        let at = self.staging.arrivals.len();
+        if let Some(bytes) = &mut self.staging.bytes {
+            bytes[at][..payload.len()].copy_from_slice(payload);
+            self.staging.arrivals.push(arrival);
+        }
+        // The entry of an earlier one is here by now: its control block is next.
+        if let Some(earlier) = at.checked_sub(BLOCKS_BEHIND) {
+            self.prefetch_session(self.staging.arrivals[earlier].hash);
+        }
+        None
+    }
+
+    /// Brings near what is probably the session of this hash.
+    #[inline]
+    fn prefetch_session(&self, hash: u32) {
+        if let Some(number) = self.table.guess(hash)
+            && self.store.knows(number)
+        {
+            self.store.prefetch(number);
+        }
+    }
+
+    /// Deals with what was put off: the second and third part of hash all, fetch all, process.
+    #[inline]
+    pub(crate) fn process_staged_segments(&mut self) {
+        if !self.staging.arrivals.is_empty() {
+            self.process_staged_batch();
+        }
+    }
+
+    fn process_staged_batch(&mut self) {
+        let Some(bytes) = self.staging.bytes.take() else {
+            return;
+        };
+        let mut arrivals = std::mem::take(&mut self.staging.arrivals);
+        for arrival in &arrivals[arrivals.len().saturating_sub(BLOCKS_BEHIND)..] {
+            self.prefetch_session(arrival.hash);
+        }
+        for (at, arrival) in arrivals.iter().enumerate() {
+            // A later one's buffer, by way of its control block, which is here by now.
+            if let Some(next) = arrivals.get(at + BUFFERS_AHEAD)
+                && let Some(number) = self.table.guess(next.hash)
+                && self.store.knows(number)
+            {
+                self.store.hot(number).tx.prefetch(&self.common.pool);
+            }
+            self.arrive_segment(arrival, &bytes[at][..arrival.len]);
+        }
+        arrivals.clear();
+        self.staging.arrivals = arrivals;
+        self.staging.bytes = Some(bytes);
+    }
+}
+
+/// RFC 9293 section 3.9.2.3 and RFC 1122 section 3.2.1.3: who can be a peer.
+fn is_peer(address: &Ip) -> bool {
+    !address.is_multicast() && !address.is_unspecified() && address.last_four() != [255; 4]
+        || !address.is_v4() && !address.is_multicast() && !address.is_unspecified()
+}

@@ -1,0 +1,214 @@
+//! Payload that a NIC puts where it is wanted, without a copy in between.
+//!
+//! Why here: a super-segment's 64 KiB are most of its cost, and a stream's next segment is nearly
+//! always the one that follows the last. So once some came in a row, the stack offers the receive
+//! ring behind what is in it as the place for the next payload. If another frame comes, its bytes
+//! are copied out of the ring to where a frame lies otherwise, and it goes the usual way: a wrong
+//! guess costs a copy, never a byte. Must stay true: a room lives only from its question to the
+//! next frame; one ring of the stack at most has a buffer while it is empty, and none while the
+//! engine sleeps; a frame whose checksum nobody vouches for, or which is not exactly what was
+//! expected, takes the usual way. Source: header-data split as NICs have it.
+
+use super::arrival::Arrival;
+use super::names::SessionId;
+use super::{Stack, session};
+use crate::buffer::slab::NONE;
+use crate::frame::{FRAME_BYTES_MAX, Received, ReceivedChecksum, Room};
+use crate::secrets::Ends;
+use crate::state::hot::{Flags, State};
+use crate::tcp::Session;
+use crate::wire::ethernet::{self, Ethernet};
+use crate::wire::ip;
+use crate::wire::tcp::{self, Segment, Tcp};
+use zerocopy::FromBytes;
+
+/// Whose payload is expected next, and behind what.
+#[derive(Debug, Default)]
+pub(crate) struct DirectPlacement {
+    number: u32,
+    generation: u32,
+    /// Of Ethernet, IP and TCP.
+    header_bytes: usize,
+    /// Large segments in a row, all of this session.
+    streak: u32,
+    /// A room was offered, and nothing came into it yet.
+    offered: bool,
+}
+
+impl Stack {
+    /// Memory for the payload of the expected next frame; none where none is expected. Its contents
+    /// are undefined until [`Stack::receive_split`] accepts the frame. What is put there is told by
+    /// [`Stack::receive_split`]; it is nobody's until then.
+    #[inline]
+    pub fn room(&mut self) -> Option<Room<'_>> {
+        if self.direct_placement.streak < STREAK {
+            return None;
+        }
+        self.offer()
+    }
+
+    fn offer(&mut self) -> Option<Room<'_>> {
+        // What was put off goes into the same ring.
+        self.process_staged_segments();
+        let header_bytes = self.direct_placement.header_bytes;
+        let bytes = FRAME_BYTES_MAX - header_bytes;
+        if !self.expected()?.takes(bytes) {
+            self.direct_placement.streak = 0;
+            return None;
+        }
+        self.direct_placement.offered = true;
+        let (hot, _, _) = self.store.session(self.direct_placement.number);
+        let payload = hot.rx.room(&mut self.common.pool, bytes)?;
+        Some(Room {
+            header_bytes,
+            payload,
+        })
+    }
+
+    /// Takes a frame whose headers are in `frame.bytes` and of which all that is longer lies in the
+    /// room that was offered a moment ago. Otherwise, and where none was, as [`Stack::receive`].
+    pub fn receive_split(&mut self, now_ns: u64, frame: Received<'_>) {
+        if !self.direct_placement.offered {
+            self.receive(now_ns, frame);
+            return;
+        }
+        self.common.set_now(now_ns);
+        if self.takes_placed(&frame) {
+            self.common.counters.frames_received += 1;
+            self.common.counters.landed += 1;
+            self.direct_placement.offered = false;
+            return;
+        }
+        self.direct_placement.streak = 0;
+        let header_bytes = self.direct_placement.header_bytes.min(frame.bytes.len());
+        let missing = &mut frame.bytes[header_bytes..];
+        if let Some(session) = self.expected()
+            && let Some(pieces) = session.hot.rx.room(&mut session.common.pool, missing.len())
+        {
+            let (first, second) = missing.split_at_mut(pieces[0].len());
+            first.copy_from_slice(pieces[0]);
+            second.copy_from_slice(pieces[1]);
+            self.retract();
+            self.receive(now_ns, frame);
+        }
+    }
+
+    /// A large segment has come to a session: the next may follow it.
+    pub(crate) fn expect_more(&mut self, number: u32, arrival: &Arrival, segment: &Segment<'_>) {
+        let ip_bytes = ip::header_bytes(&arrival.ends.remote);
+        let tcp_bytes = arrival.len - segment.payload.len();
+        let generation = self.store.hot(number).generation;
+        let next = DirectPlacement {
+            number,
+            generation,
+            header_bytes: ethernet::HEADER_BYTES + ip_bytes + tcp_bytes,
+            ..DirectPlacement::default()
+        };
+        let same = self.direct_placement.number == next.number
+            && self.direct_placement.generation == next.generation
+            && self.direct_placement.header_bytes == next.header_bytes;
+        if same {
+            self.direct_placement.streak = (self.direct_placement.streak + 1).min(STREAK);
+        } else {
+            self.retract();
+            self.direct_placement = next;
+        }
+    }
+
+    /// Lets the next payload of a session be expected, whatever came before: for the fuzzer.
+    pub(crate) fn expect_at(&mut self, session: SessionId, header_bytes: usize) {
+        self.retract();
+        self.direct_placement = DirectPlacement {
+            number: session.number,
+            generation: session.generation,
+            header_bytes,
+            streak: STREAK,
+            offered: false,
+        };
+    }
+
+    /// Takes back what was offered and not used: before the engine sleeps, and before another is
+    /// expected.
+    #[inline]
+    pub fn retract(&mut self) {
+        if std::mem::take(&mut self.direct_placement.offered)
+            && let Some(session) = self.expected()
+            && session.hot.out_of_order == NONE
+        {
+            session.hot.rx.retract(&mut session.common.pool);
+        }
+    }
+
+    /// The session whose payload is expected, if it is still that one.
+    fn expected(&mut self) -> Option<Session<'_>> {
+        let number = self.direct_placement.number;
+        let known = self.store.knows(number);
+        (known && self.store.hot(number).generation == self.direct_placement.generation)
+            .then(|| session(&mut self.store, &mut self.common, number))
+    }
+
+    /// True if the frame was exactly what was expected, and has been dealt with.
+    fn takes_placed(&mut self, frame: &Received<'_>) -> bool {
+        let Some((ends, tcp)) = self.expected_headers(frame) else {
+            return false;
+        };
+        let Some(mut segment) = tcp::parse(tcp) else {
+            return false;
+        };
+        let behind = segment.payload.len();
+        if frame.bytes.len() - behind != self.direct_placement.header_bytes {
+            return false;
+        }
+        segment.placed = true;
+        self.expected().is_some_and(|mut session| {
+            session.path.ends() == ends
+                && session.takes(behind)
+                && session.input_predicted(&segment)
+        })
+    }
+
+    /// Whose the frame is, and its TCP header with as many bytes behind as its payload has: none
+    /// where it is not for us, not whole, or not known to be right.
+    fn expected_headers<'f>(&self, frame: &'f Received<'_>) -> Option<(Ends, &'f [u8])> {
+        // The checksum of bytes that lie elsewhere is not computed here.
+        if frame.checksum == ReceivedChecksum::Unknown {
+            return None;
+        }
+        let (header, _) = Ethernet::ref_from_prefix(frame.bytes).ok()?;
+        let bytes = &frame.bytes[ethernet::HEADER_BYTES..];
+        let packet = match header.kind.get() {
+            ethernet::IPV4 => ip::parse_v4(bytes).ok()?,
+            ethernet::IPV6 => ip::parse_v6(bytes).ok()?,
+            _ => return None,
+        };
+        let plain = header.destination == self.common.interface.mac
+            && packet.protocol == ip::TCP
+            && packet.start == ip::header_bytes(&packet.source)
+            && packet.end == bytes.len();
+        let tcp = &bytes[packet.start..];
+        let (fields, _) = Tcp::ref_from_prefix(tcp).ok()?;
+        let ends = Ends {
+            local: packet.destination,
+            remote: packet.source,
+            local_port: fields.destination.get(),
+            remote_port: fields.source.get(),
+        };
+        plain.then_some((ends, tcp))
+    }
+}
+
+impl Session<'_> {
+    /// True if the receive ring takes `bytes` more, in order.
+    fn takes(&self, bytes: usize) -> bool {
+        let hot = &*self.hot;
+        hot.state() == State::Established
+            && hot.out_of_order == NONE
+            && !hot.has(Flags::READ_SHUTDOWN | Flags::DETACHED)
+            && bytes <= hot.rcv_edge.wrapping_sub(hot.rcv_nxt) as usize
+    }
+}
+
+/// Segments of at least so many bytes are worth it.
+pub(crate) const LARGE_BYTES: usize = 8 << 10;
+/// Consecutive large segments of one session after which its next one is expected.
+const STREAK: u32 = 3;

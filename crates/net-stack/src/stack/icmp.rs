@@ -1,0 +1,452 @@
+//! ICMP of both families: echo, "unreachable", "too big", and membership of groups.
+//!
+//! Source: RFC 792, RFC 1122 section 3.2.2, RFC 1191, RFC 4443, RFC 8201, RFC 5927 (what to
+//! believe), RFC 2236 (IGMPv2), RFC 3810 (MLDv2).
+
+use super::{Stack, fragments, session};
+use crate::checksum::{Sum, changed, pseudo};
+use crate::error::{NetError, SessionError};
+use crate::secrets::Ends;
+use crate::shared::frames::Address;
+use crate::shared::interface::solicited_node;
+use crate::state::hot::State;
+use crate::wire::ethernet::Ethernet;
+use crate::wire::fragment;
+use crate::wire::ip::{self, Packet, Report};
+use crate::wire::sequence::{before, before_or_at};
+use crate::wire::{Ip, Mac, group_mac, igmp, mld, ndisc};
+use std::net::IpAddr;
+
+const HEADER_BYTES: usize = 8;
+/// RFC 4443 section 3.4, code 2: unrecognised IPv6 option.
+const UNKNOWN_OPTION: u8 = 2;
+/// RFC 1812 section 4.3.2.3 allows 576 bytes in all; RFC 4443 section 2.4 the minimum MTU.
+const QUOTED_V4: usize = 576 - ip::V4_BYTES - HEADER_BYTES;
+const QUOTED_V6: usize = ip::V6_MTU_MIN - ip::V6_BYTES - HEADER_BYTES;
+/// Errors that may go out while this many frames still have room in the queue: RFC 1812 section
+/// 4.3.2.8, RFC 4443 section 2.4 (f).
+const ROOM_FOR_ERRORS: usize = 512;
+
+impl Stack {
+    pub(crate) fn arrive_icmp_v4(&mut self, packet: &Packet, bytes: &[u8], from: Mac, to_us: bool) {
+        if bytes.len() < HEADER_BYTES {
+            self.common.counters.malformed += 1;
+            return;
+        }
+        if !Sum::of(bytes).is_right() {
+            self.common.counters.bad_checksums += 1;
+            return;
+        }
+        match (bytes[0], bytes[1]) {
+            // RFC 1122 section 3.2.2.6; not to groups (it may be ignored, and amplifies).
+            (8, 0) if to_us => {
+                let address = Address::answer(packet, from);
+                self.common.push_packet(&address, bytes.len(), |answer| {
+                    answer.copy_from_slice(bytes);
+                    answer[0] = 0;
+                    let field = changed([bytes[2], bytes[3]], [8, 0], [0, 0]);
+                    answer[2..4].copy_from_slice(&field);
+                });
+            }
+            (3, code) => {
+                let mtu = u32::from(u16::from_be_bytes([bytes[6], bytes[7]]));
+                let quoted = &bytes[HEADER_BYTES..];
+                let Some((about, ports)) = quoted_v4(quoted) else {
+                    return;
+                };
+                let too_big = (code == 4).then_some(mtu);
+                self.arrive_error(&about, ports, too_big, code <= 3);
+            }
+            _ => {}
+        }
+    }
+
+    pub(crate) fn arrive_icmp_v6(&mut self, packet: &Packet, bytes: &[u8], from: Mac, to_us: bool) {
+        if bytes.len() < HEADER_BYTES {
+            self.common.counters.malformed += 1;
+            return;
+        }
+        let sum = pseudo(&packet.source, &packet.destination, ip::ICMPV6)
+            .plus_word(bytes.len() as u16)
+            .plus(Sum::of(bytes));
+        if !sum.is_right() {
+            self.common.counters.bad_checksums += 1;
+            return;
+        }
+        let number = u32::from_be_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
+        match bytes[0] {
+            128 if to_us && !packet.source.is_unspecified() => {
+                let address = Address::answer(packet, from);
+                self.common.push_packet(&address, bytes.len(), |answer| {
+                    answer.copy_from_slice(bytes);
+                    answer[0] = 129;
+                    let code = bytes[1];
+                    let field = changed([bytes[2], bytes[3]], [128, code], [129, code]);
+                    answer[2..4].copy_from_slice(&field);
+                });
+            }
+            // Unreachable, and too big.
+            1 | 2 => {
+                if let Some((about, ports)) = quoted_v6(&bytes[HEADER_BYTES..]) {
+                    let too_big = (bytes[0] == 2).then_some(number);
+                    self.arrive_error(&about, ports, too_big, bytes[0] == 1);
+                }
+            }
+            mld::QUERY => self.answer_query(packet, bytes),
+            ndisc::ROUTER_SOLICITATION..=ndisc::REDIRECT => match ndisc::Message::parse(bytes) {
+                Some(message) => self.arrive_discovery(packet, &message, from),
+                None => self.common.counters.malformed += 1,
+            },
+            _ => {}
+        }
+    }
+
+    /// An error about a packet of ours: `about` is its header, `ports` what follows.
+    fn arrive_error(&mut self, about: &Packet, ports: &[u8], mtu: Option<u32>, hard: bool) {
+        if ports.len() < 8 {
+            return;
+        }
+        if about.protocol != ip::TCP {
+            if let Some(mtu) = mtu {
+                self.path_shrank(about, ports, mtu);
+            }
+            return;
+        }
+        let ends = Ends {
+            local: about.source,
+            remote: about.destination,
+            local_port: u16::from_be_bytes([ports[0], ports[1]]),
+            remote_port: u16::from_be_bytes([ports[2], ports[3]]),
+        };
+        let hash = self.common.secrets.lookup(&ends);
+        let Some(number) = self.find_session(&ends, hash) else {
+            return;
+        };
+        let sequence = u32::from_be_bytes([ports[4], ports[5], ports[6], ports[7]]);
+        let mut session = session(&mut self.store, &mut self.common, number);
+        // RFC 5927 section 4.1: it must be about something in flight.
+        let in_flight =
+            before_or_at(session.hot.snd_una, sequence) && before(sequence, session.hot.snd_nxt);
+        if !in_flight {
+            return;
+        }
+        if let Some(mtu) = mtu {
+            // A router that does not tell (RFC 1191 section 5) means: the least.
+            let mtu = mtu.min(u32::from(session.path.mtu)) as u16;
+            session.path_shrank(mtu);
+        } else if hard && session.hot.state() == State::SynSent {
+            // RFC 9293 section 3.9.2.2, RFC 5927 section 5.2: hard only while opening.
+            session.finish(Some(SessionError::Unreachable));
+        }
+        self.sweep_sessions();
+    }
+
+    /// A packet that belongs to no session was too large for a router. RFC 8201 section 4: it must
+    /// be one that we may have sent.
+    fn path_shrank(&mut self, about: &Packet, start: &[u8], mtu: u32) {
+        let sent = match about.protocol {
+            ip::UDP => {
+                let port = u16::from_be_bytes([start[0], start[1]]);
+                self.datagrams.find(&about.source, port).is_some()
+            }
+            // Our answers to echo requests.
+            ip::ICMP => start[0] == 0,
+            ip::ICMPV6 => start[0] == 129,
+            _ => false,
+        };
+        if !sent || !self.common.interface.is_ours(&about.source) {
+            return;
+        }
+        let (link, now_ns) = (self.common.interface.mtu_bytes, self.common.now_ns);
+        let paths = &mut self.common.paths;
+        if paths.shrink(&about.destination, mtu as usize, link, now_ns) {
+            self.common.counters.paths_shrunk += 1;
+        }
+    }
+
+    /// RFC 1122 section 3.2.2.1: nobody here speaks that protocol.
+    pub(crate) fn refuse_protocol(&mut self, packet: &Packet, bytes: &[u8], from: Mac) {
+        if packet.source.is_v4() {
+            self.push_unreachable(packet, bytes, from, 2);
+        } else {
+            // RFC 4443 section 3.4: unrecognised next header, at its place in the fixed header.
+            self.push_error_v6(packet, bytes, from, [4, 1], 6);
+        }
+    }
+
+    /// An IPv6 option that must not be passed over and is not known: dropped, and told where RFC
+    /// 8200 section 4.2 says so.
+    #[cold]
+    pub(crate) fn refuse_option(
+        &mut self,
+        header: &Ethernet,
+        bytes: &[u8],
+        pointer: usize,
+        report: Report,
+    ) {
+        self.common.counters.options_refused += 1;
+        let Some(packet) = fragments::whole_header(bytes, false) else {
+            return;
+        };
+        let interface = &self.common.interface;
+        if interface.is_martian(&packet, self.from_self) {
+            return;
+        }
+        let ours = interface.is_ours(&packet.destination);
+        let group = !ours && interface.is_for_us_too(&packet.destination);
+        match report {
+            Report::Always if ours || group => {}
+            Report::Unicast if ours && header.destination[0] & 1 == 0 => {}
+            _ => return,
+        }
+        // An answer never comes from a group.
+        let from = packet.destination;
+        let Some(source) = (if ours {
+            Some(from)
+        } else {
+            interface.source_for(&packet.source)
+        }) else {
+            return;
+        };
+        let about = Packet {
+            destination: source,
+            ..packet
+        };
+        let kind = [fragments::PARAMETER_PROBLEM, UNKNOWN_OPTION];
+        self.push_error_v6(&about, bytes, header.source, kind, pointer as u32);
+    }
+
+    /// "Unreachable": for IPv4 with this code, for IPv6 a port.
+    pub(crate) fn push_unreachable(&mut self, packet: &Packet, bytes: &[u8], from: Mac, code: u8) {
+        if !packet.source.is_v4() {
+            self.push_error_v6(packet, bytes, from, [1, 4], 0);
+            return;
+        }
+        self.push_error_v4(packet, bytes, from, [3, code]);
+    }
+
+    /// An error of this type and code.
+    pub(crate) fn push_error_v4(
+        &mut self,
+        packet: &Packet,
+        bytes: &[u8],
+        from: Mac,
+        kind: [u8; 2],
+    ) {
+        if self.common.control.room() < ROOM_FOR_ERRORS || !answers(&packet.source) {
+            return;
+        }
+        let quoted = &bytes[..packet.end.min(QUOTED_V4)];
+        let mut address = Address::answer(packet, from);
+        address.protocol = ip::ICMP;
+        self.common
+            .push_packet(&address, HEADER_BYTES + quoted.len(), |message| {
+                message[..2].copy_from_slice(&kind);
+                message[HEADER_BYTES..].copy_from_slice(quoted);
+                let field = Sum::of(message).field();
+                message[2..4].copy_from_slice(&field);
+            });
+    }
+
+    /// The same for IPv6; `pointer` is what follows the checksum.
+    pub(crate) fn push_error_v6(
+        &mut self,
+        packet: &Packet,
+        bytes: &[u8],
+        from: Mac,
+        kind: [u8; 2],
+        pointer: u32,
+    ) {
+        if self.common.control.room() < ROOM_FOR_ERRORS || !answers(&packet.source) {
+            return;
+        }
+        let quoted = &bytes[..packet.end.min(QUOTED_V6)];
+        let mut address = Address::answer(packet, from);
+        address.protocol = ip::ICMPV6;
+        let len = HEADER_BYTES + quoted.len();
+        self.common.push_packet(&address, len, |message| {
+            message[..2].copy_from_slice(&kind);
+            message[4..8].copy_from_slice(&pointer.to_be_bytes());
+            message[HEADER_BYTES..].copy_from_slice(quoted);
+            let sum = pseudo(&address.source, &address.destination, ip::ICMPV6)
+                .plus_word(len as u16)
+                .plus(Sum::of(message));
+            message[2..4].copy_from_slice(&sum.field());
+        });
+    }
+
+    /// Joins a group, so that datagrams to it arrive. Joined as often as it is left.
+    ///
+    /// # Errors
+    /// [`NetError::Config`] for what is no group.
+    pub fn join(&mut self, group: IpAddr) -> Result<(), NetError> {
+        let address = Ip::from(group);
+        if !address.is_multicast() {
+            return Err(NetError::Config {
+                what: "a group",
+                value: group.to_string(),
+                rule: "224.0.0.0/4 or ff00::/8",
+            });
+        }
+        let groups = &mut self.common.interface.groups;
+        match groups.iter_mut().find(|(group, _)| *group == address) {
+            Some((_, count)) => *count += 1,
+            None => {
+                groups.push((address, 1));
+                self.report_group(&address, true);
+            }
+        }
+        Ok(())
+    }
+
+    /// Leaves a group.
+    pub fn leave(&mut self, group: IpAddr) {
+        let address = Ip::from(group);
+        let groups = &mut self.common.interface.groups;
+        if let Some(at) = groups.iter().position(|(group, _)| *group == address) {
+            groups[at].1 -= 1;
+            if groups[at].1 == 0 {
+                groups.swap_remove(at);
+                self.report_group(&address, false);
+            }
+        }
+    }
+
+    /// Tells the link that we are in a group, or no longer.
+    pub(crate) fn report_group(&mut self, group: &Ip, member: bool) {
+        if group.is_v4() {
+            self.report_group_v4(group, member);
+        } else {
+            self.report_group_v6(group, member);
+        }
+    }
+
+    fn report_group_v4(&mut self, group: &Ip, member: bool) {
+        let Some(source) = self.common.interface.source_for(group) else {
+            return;
+        };
+        // RFC 2236 sections 3 and 6.
+        let (message, to) = if member {
+            (igmp::Message::ReportV2(group.last_four()), *group)
+        } else {
+            let routers = Ip::v4([224, 0, 0, 2]);
+            (igmp::Message::Leave(group.last_four()), routers)
+        };
+        let address = Address {
+            mac: group_mac(&to),
+            source,
+            destination: to,
+            protocol: ip::IGMP,
+            hops: 1,
+        };
+        self.common.push_packet(&address, igmp::BYTES, |bytes| {
+            bytes.copy_from_slice(&message.to_bytes());
+        });
+    }
+
+    fn report_group_v6(&mut self, group: &Ip, member: bool) {
+        let own = self.common.interface.networks.iter();
+        let source = own
+            .map(|own| own.address)
+            .find(Ip::is_link_local_v6)
+            // RFC 3590 section 4: unspecified where there is none yet.
+            .unwrap_or(super::sessions::ANY_V6);
+        let address = Address {
+            mac: group_mac(&mld::ROUTERS),
+            source,
+            destination: mld::ROUTERS,
+            // Hop-by-hop options.
+            protocol: 0,
+            hops: 1,
+        };
+        let report = mld::report(&source, group, member);
+        self.common.push_packet(&address, report.len(), |bytes| {
+            bytes.copy_from_slice(&report)
+        });
+    }
+
+    /// RFC 2236 section 3: a router asks who is in which group.
+    pub(crate) fn arrive_igmp(&mut self, packet: &Packet, bytes: &[u8]) {
+        let Some(igmp::Message::Query { group, .. }) = igmp::Message::parse(bytes) else {
+            return;
+        };
+        if packet.source.is_unspecified() {
+            return;
+        }
+        let about = Ip::v4(group);
+        self.report_groups(|group| group.is_v4() && (about.is_unspecified() || *group == about));
+    }
+
+    /// RFC 3810 section 5.1: the same for IPv6.
+    fn answer_query(&mut self, packet: &Packet, bytes: &[u8]) {
+        let Some(about) = mld::parse_query(bytes) else {
+            return;
+        };
+        if !packet.source.is_link_local_v6() || packet.hops != 1 {
+            return;
+        }
+        self.report_groups(|group| !group.is_v4() && (about.is_unspecified() || *group == about));
+    }
+
+    fn report_groups(&mut self, wanted: impl Fn(&Ip) -> bool) {
+        let interface = &self.common.interface;
+        let joined = interface.groups.iter().map(|(group, _)| *group);
+        let own = interface.networks.iter().map(|own| own.address);
+        let nodes = own
+            .filter(|own| !own.is_v4())
+            .map(|own| solicited_node(&own));
+        let groups: Vec<Ip> = joined.chain(nodes).filter(wanted).collect();
+        for group in groups {
+            self.report_group(&group, true);
+        }
+    }
+}
+
+/// True if an ICMP error may be sent to `source`: RFC 1122 section 3.2.2, RFC 4443 section 2.4 (e).
+fn answers(source: &Ip) -> bool {
+    !source.is_martian_source() && !source.is_unspecified()
+}
+
+/// The header of a packet that an error quotes, which may be cut off, and what follows it.
+fn quoted_v4(bytes: &[u8]) -> Option<(Packet, &[u8])> {
+    let start = usize::from(bytes.first()? & 15) * 4;
+    if bytes.first()? >> 4 != 4 || start < ip::V4_BYTES || bytes.len() < start {
+        return None;
+    }
+    let four = |at: usize| <[u8; 4]>::try_from(&bytes[at..at + 4]).ok();
+    let packet = Packet {
+        source: Ip::v4(four(12)?),
+        destination: Ip::v4(four(16)?),
+        protocol: bytes[9],
+        hops: bytes[8],
+        start,
+        end: bytes.len(),
+    };
+    Some((packet, &bytes[start..]))
+}
+
+fn quoted_v6(bytes: &[u8]) -> Option<(Packet, &[u8])> {
+    if bytes.len() < ip::V6_BYTES || bytes[0] >> 4 != 6 {
+        return None;
+    }
+    let address = |at: usize| <[u8; 16]>::try_from(&bytes[at..at + 16]).ok().map(Ip);
+    let (mut start, mut protocol) = (ip::V6_BYTES, bytes[6]);
+    if protocol == ip::FRAGMENT {
+        // The first of a packet's fragments has what is needed.
+        let header = bytes.get(start..start + fragment::HEADER_BYTES)?;
+        if u16::from_be_bytes([header[2], header[3]]) >> 3 != 0 {
+            return None;
+        }
+        start += header.len();
+        protocol = header[0];
+    }
+    let packet = Packet {
+        source: address(8)?,
+        destination: address(24)?,
+        protocol,
+        hops: bytes[7],
+        start,
+        end: bytes.len(),
+    };
+    Some((packet, &bytes[start..]))
+}

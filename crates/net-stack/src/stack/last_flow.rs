@@ -1,0 +1,179 @@
+//! The short way for a frame that continues what the one before it carried.
+//!
+//! Why here: in a bulk transfer nearly every frame has the ends of the last one. What leads from
+//! such a frame to its session is known already: whose addresses they are, the hash, the entry in
+//! the table. All that may differ between the two is looked at as ever: lengths, checksums, and
+//! whatever TCP says. So a batch's neighbours are merged as far as they are the same, and no
+//! further: the TCP machine is given every segment by itself, and its acknowledgments, samples and
+//! windows are what they would be.
+//!
+//! Must stay true: the pattern covers every byte that decides where a frame goes, but for those
+//! that are judged here in each frame; a frame that is not taken here has left no trace, and goes
+//! the long way, which counts what is wrong with it. Source: the fields that Linux compares before
+//! it merges (inet_gro_receive and ipv6_gro_receive).
+
+use super::arrival::STAGED_BYTES;
+use super::direct_placement::LARGE_BYTES;
+use super::{Stack, session};
+use crate::buffer::slab::NONE;
+use crate::checksum::{Sum, pseudo};
+use crate::frame::{Received, ReceivedChecksum};
+use crate::state::hot::State;
+use crate::wire::ethernet;
+use crate::wire::ip::{self, Packet};
+use crate::wire::tcp;
+
+/// Header pattern of the last flow, compared with the next frame.
+#[derive(Debug)]
+pub(crate) struct LastFlow {
+    /// Of the last segment that was large and found its session in the table; none.
+    last: u32,
+    /// The session of the pattern, and which of those under that number; none where there is no
+    /// pattern.
+    session: u32,
+    generation: u32,
+    /// A frame's first bytes, and ones in those bits that the next one must share.
+    frame: [u8; PATTERN_BYTES],
+    mask: &'static [u8; PATTERN_BYTES],
+    is_v4: bool,
+    /// Of the pseudo-header's addresses and protocol.
+    addresses: Sum,
+}
+
+impl LastFlow {
+    /// None yet.
+    pub(crate) fn new() -> Self {
+        Self {
+            last: NONE,
+            session: NONE,
+            generation: 0,
+            frame: [0; PATTERN_BYTES],
+            mask: &MASK_V4,
+            is_v4: true,
+            addresses: Sum::default(),
+        }
+    }
+
+    /// The segment in `frame`, if it is intact and for the pattern's session.
+    #[inline]
+    fn segment<'f>(&self, frame: &'f Received<'_>) -> Option<&'f [u8]> {
+        let bytes = &*frame.bytes;
+        let head = bytes.first_chunk::<PATTERN_BYTES>()?;
+        let words = |bytes: &[u8; PATTERN_BYTES], at: usize| {
+            u64::from_ne_bytes(std::array::from_fn(|byte| bytes[at + byte]))
+        };
+        let differs = (0..PATTERN_BYTES).step_by(8).fold(0, |differs, at| {
+            differs | (words(head, at) ^ words(&self.frame, at)) & words(self.mask, at)
+        });
+        if differs != 0 {
+            return None;
+        }
+        let packet = &bytes[ethernet::HEADER_BYTES..];
+        let number = |at: usize| usize::from(u16::from_be_bytes([packet[at], packet[at + 1]]));
+        let (start, end) = if self.is_v4 {
+            // RFC 1122 section 3.2.1.2: a host must verify it.
+            if !Sum::of(&packet[..ip::V4_BYTES]).is_right() {
+                return None;
+            }
+            (ip::V4_BYTES, number(2))
+        } else {
+            (ip::V6_BYTES, ip::V6_BYTES + number(4))
+        };
+        let segment = packet.get(start..end)?;
+        // Small ones are put off together; super-segments may land where they are read.
+        if segment.len() <= STAGED_BYTES || segment.len() >= LARGE_BYTES {
+            return None;
+        }
+        // RFC 9293 section 3.1 (MUST-3).
+        let right = frame.checksum != ReceivedChecksum::Unknown || {
+            let addresses = self.addresses.plus_word(segment.len() as u16);
+            addresses.plus(Sum::of(segment)).is_right()
+        };
+        right.then_some(segment)
+    }
+}
+
+impl Stack {
+    /// Takes a frame that continues the last one; false where it does not, and nothing was done.
+    #[inline]
+    pub(crate) fn arrive_by_last_flow(&mut self, frame: &Received<'_>) -> bool {
+        if self.last_flow.session == NONE {
+            return false;
+        }
+        let number = self.last_flow.session;
+        let Some(segment) = self.last_flow.segment(frame).and_then(tcp::parse) else {
+            return false;
+        };
+        let hot = self.store.hot(number);
+        if hot.generation != self.last_flow.generation || hot.state() != State::Established {
+            self.last_flow.session = NONE;
+            return false;
+        }
+        // What came before has its turn before.
+        self.process_staged_segments();
+        session(&mut self.store, &mut self.common, number).input(&segment);
+        self.sweep();
+        true
+    }
+
+    /// A frame went the long way to this session: the second one in a row is what the next is
+    /// compared with. `bytes` are the frame's.
+    #[inline]
+    pub(crate) fn note_last_flow(&mut self, number: u32, packet: &Packet, bytes: &[u8]) {
+        let repeated = std::mem::replace(&mut self.last_flow.last, number) == number;
+        if repeated {
+            self.set_last_flow(number, packet, bytes);
+        }
+    }
+
+    fn set_last_flow(&mut self, number: u32, packet: &Packet, bytes: &[u8]) {
+        let (plain, mask) = if packet.source.is_v4() {
+            (ip::V4_BYTES, &MASK_V4)
+        } else {
+            (ip::V6_BYTES, &MASK_V6)
+        };
+        let hot = self.store.hot(number);
+        if let Some(frame) = bytes.first_chunk()
+            // Nothing between the headers that could differ.
+            && packet.start == plain
+            && hot.state() == State::Established
+        {
+            self.last_flow = LastFlow {
+                last: number,
+                session: number,
+                generation: hot.generation,
+                frame: *frame,
+                mask,
+                is_v4: packet.source.is_v4(),
+                addresses: pseudo(&packet.source, &packet.destination, ip::TCP),
+            };
+        }
+    }
+}
+
+/// Ethernet, IPv6 and TCP's ports: 58, and whole words.
+const PATTERN_BYTES: usize = 64;
+
+/// Hardware addresses and type; version and length of the header; whether it is a fragment;
+/// protocol and addresses; ports. Left out: class, length, identification, hops, and the checksum,
+/// which is judged.
+static MASK_V4: [u8; PATTERN_BYTES] = mask(&[(0, 15), (21, 22), (23, 24), (26, 38)], (20, 0x3f));
+
+/// As above; version, protocol, addresses and ports. Left out: class, label, length, hops.
+static MASK_V6: [u8; PATTERN_BYTES] = mask(&[(0, 14), (20, 21), (22, 58)], (14, 0xf0));
+
+/// All bits of the bytes from `ranges`, and some of one more.
+const fn mask(ranges: &[(usize, usize)], (at, bits): (usize, u8)) -> [u8; PATTERN_BYTES] {
+    let mut mask = [0; PATTERN_BYTES];
+    mask[at] = bits;
+    let mut range = 0;
+    while range < ranges.len() {
+        let mut byte = ranges[range].0;
+        while byte < ranges[range].1 {
+            mask[byte] = 0xff;
+            byte += 1;
+        }
+        range += 1;
+    }
+    mask
+}

@@ -1,0 +1,374 @@
+//! Packets that came in pieces, until they are whole.
+//!
+//! Why here: who sends more than a packet holds counts on it (RFC 1122 section 3.3.2, RFC 8200
+//! section 4.5). Bytes lie in the stack's buffers, at their place in the packet, so that nothing is
+//! put in order at the end. Must stay true: at most [`DATAGRAMS_MAX`] packets and [`BYTES_MAX`]
+//! bytes are held, the oldest goes first; a packet whose pieces contradict one another never comes
+//! out, and what comes later of it is dropped too (RFC 5722 section 4). Source: RFC 791 section
+//! 3.2, RFC 815 (what is missing), RFC 1122 section 3.3.2, RFC 5722, RFC 8200 section 4.5; times
+//! and IPv4's overlaps as Linux has them (`ip-sysctl`, `ipfrag_time`).
+
+use crate::buffer::pool::{CLASS_BYTES, Pool};
+use crate::buffer::ring::Ring;
+use crate::checksum::Sum;
+use crate::wire::fragment::{Fragment, HEAD_BYTES_MAX, Key, PACKET_BYTES_MAX};
+use crate::wire::ip::{Ipv4, Ipv6, V6_BYTES};
+use crate::wire::{Ip, Mac};
+use std::collections::VecDeque;
+use zerocopy::FromBytes;
+use zerocopy::network_endian::U16;
+
+/// Packets that wait to be whole, or for the end of their time where they are refused.
+pub(crate) const DATAGRAMS_MAX: usize = 128;
+/// Bytes of buffers that they hold together; Linux's default is the same.
+pub(crate) const BYTES_MAX: usize = 4 << 20;
+/// Pieces of one packet: the longest over the narrowest link that IPv4 knows (68 bytes) has 1,366.
+const PIECES_MAX: usize = 2048;
+/// RFC 1122 section 3.3.2 wants 60 to 120 s, from a time in which 65,536 packets took longer to
+/// send. With the 16 bits that tell IPv4's packets apart, a shorter wait joins fewer wrong pieces
+/// (RFC 4963): 30 s, as Linux.
+const WAIT_V4_NS: u64 = 30_000_000_000;
+/// RFC 8200 section 4.5.
+const WAIT_V6_NS: u64 = 60_000_000_000;
+
+/// A packet that is not whole.
+#[derive(Debug)]
+pub(crate) struct Datagram {
+    key: Key,
+    until_ns: u64,
+    /// Its bytes, behind the headers.
+    bytes: Ring,
+    /// Fragments received, by offset; no two overlap.
+    pieces: Vec<Piece>,
+    /// Bytes of them together.
+    have: usize,
+    /// Length of the packet, known once the last fragment has arrived.
+    len: Option<usize>,
+    /// The headers in front of the first piece, as they came, and what the whole carries.
+    head: [u8; HEAD_BYTES_MAX],
+    head_len: usize,
+    protocol: u8,
+    /// Bytes of the first piece.
+    first_len: usize,
+    /// True while all fragments were addressed to this host alone.
+    unicast: bool,
+    /// Who handed the last piece over.
+    mac: Mac,
+    /// Its pieces contradict one another.
+    refused: bool,
+}
+
+/// Position of a fragment in its packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Piece {
+    /// In units of eight bytes.
+    start: u16,
+    bytes: u16,
+}
+
+impl Piece {
+    fn of(fragment: &Fragment) -> Self {
+        Self {
+            start: (fragment.offset / 8) as u16,
+            bytes: fragment.len() as u16,
+        }
+    }
+
+    fn start(&self) -> usize {
+        usize::from(self.start) * 8
+    }
+
+    fn end(&self) -> usize {
+        self.start() + usize::from(self.bytes)
+    }
+}
+
+/// Result of taking in a fragment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// More must come, or it is here already.
+    Waits,
+    /// The packet lies in [`Reassembly::whole`]; whether all of it came to us alone.
+    Whole { unicast: bool },
+    /// It contradicts what is here: the packet is refused.
+    Refused,
+    /// It belongs to a packet that is refused.
+    Late,
+    /// There is no memory for it; what is here of its packet is dropped.
+    NoMemory,
+}
+
+/// All packets that are not whole.
+#[derive(Debug, Default)]
+pub(crate) struct Reassembly {
+    /// The oldest first.
+    datagrams: VecDeque<Datagram>,
+    held_bytes: usize,
+    /// The packet that became whole last, from its IP header on.
+    pub(crate) whole: Vec<u8>,
+    /// Packets that went before their time, for room.
+    pub(crate) evicted: u64,
+}
+
+impl Reassembly {
+    /// Incomplete packets, and the bytes of buffers that they hold.
+    pub(crate) fn held(&self) -> (usize, usize) {
+        (self.datagrams.len(), self.held_bytes)
+    }
+
+    /// When the next one's time is over.
+    pub(crate) fn next_ns(&self) -> Option<u64> {
+        let ends = self.datagrams.iter().map(|datagram| datagram.until_ns);
+        ends.min()
+    }
+
+    /// Takes a fragment in; `packet` is all of what it came in.
+    pub(crate) fn take_in(
+        &mut self,
+        pool: &mut Pool,
+        fragment: &Fragment,
+        packet: &[u8],
+        (mac, unicast): (Mac, bool),
+        now_ns: u64,
+    ) -> Outcome {
+        let at = self.find_or_make(pool, &fragment.key, now_ns);
+        let datagram = &mut self.datagrams[at];
+        if datagram.refused {
+            return Outcome::Late;
+        }
+        datagram.mac = mac;
+        datagram.unicast &= unicast;
+        let bytes = &packet[fragment.head..fragment.end];
+        match datagram.place(pool, fragment, bytes) {
+            Overlap::New => {}
+            Overlap::Known => return Outcome::Waits,
+            Overlap::Contradicts => {
+                self.refuse_at(pool, at);
+                return Outcome::Refused;
+            }
+        }
+        let end = fragment.offset + bytes.len();
+        let at = self.make_room(pool, at, end);
+        let datagram = &mut self.datagrams[at];
+        let before = datagram.bytes.held_bytes();
+        let written = datagram.bytes.write_at(pool, fragment.offset, bytes);
+        self.held_bytes += datagram.bytes.held_bytes() - before;
+        if !written {
+            self.remove(pool, at);
+            return Outcome::NoMemory;
+        }
+        datagram.note(fragment, &packet[..fragment.head]);
+        let Some(len) = datagram.complete() else {
+            return Outcome::Waits;
+        };
+        let fits = datagram.put_together(pool, len, &mut self.whole);
+        let unicast = datagram.unicast;
+        if !fits {
+            self.refuse_at(pool, at);
+            return Outcome::Refused;
+        }
+        self.remove(pool, at);
+        Outcome::Whole { unicast }
+    }
+
+    /// No packet of these ends and this number comes out any more, for as long as pieces of it may
+    /// come.
+    pub(crate) fn refuse(&mut self, pool: &mut Pool, key: &Key, now_ns: u64) {
+        let at = self.find_or_make(pool, key, now_ns);
+        self.refuse_at(pool, at);
+    }
+
+    /// Takes out a packet whose reassembly time is over, to be released once the error is sent.
+    pub(crate) fn expired(&mut self, now_ns: u64) -> Option<Datagram> {
+        let mut all = self.datagrams.iter();
+        let at = all.position(|datagram| datagram.until_ns <= now_ns)?;
+        let datagram = self.datagrams.remove(at)?;
+        self.held_bytes -= datagram.bytes.held_bytes();
+        Some(datagram)
+    }
+
+    /// Newest first: pieces of one packet come together.
+    fn find_or_make(&mut self, pool: &mut Pool, key: &Key, now_ns: u64) -> usize {
+        let mut all = self.datagrams.iter();
+        if let Some(at) = all.rposition(|datagram| datagram.key == *key) {
+            return at;
+        }
+        if self.datagrams.len() == DATAGRAMS_MAX {
+            self.evict(pool, 0);
+        }
+        let wait_ns = if key.source.is_v4() {
+            WAIT_V4_NS
+        } else {
+            WAIT_V6_NS
+        };
+        self.datagrams
+            .push_back(Datagram::new(*key, now_ns + wait_ns));
+        self.datagrams.len() - 1
+    }
+
+    /// Drops the oldest others until the one at `at` may hold `end` bytes; where it is then.
+    fn make_room(&mut self, pool: &mut Pool, mut at: usize, end: usize) -> usize {
+        let own = self.datagrams[at].bytes.held_bytes();
+        let wanted = CLASS_BYTES[Pool::class_for(end)].max(own);
+        let mut oldest = 0;
+        while self.held_bytes - own + wanted > BYTES_MAX && oldest < self.datagrams.len() {
+            if oldest == at || self.datagrams[oldest].bytes.held_bytes() == 0 {
+                oldest += 1;
+                continue;
+            }
+            self.evict(pool, oldest);
+            at -= usize::from(oldest < at);
+        }
+        at
+    }
+
+    fn evict(&mut self, pool: &mut Pool, at: usize) {
+        self.evicted += u64::from(!self.datagrams[at].refused);
+        self.remove(pool, at);
+    }
+
+    fn remove(&mut self, pool: &mut Pool, at: usize) {
+        if let Some(mut datagram) = self.datagrams.remove(at) {
+            self.held_bytes -= datagram.bytes.held_bytes();
+            datagram.release(pool);
+        }
+    }
+
+    fn refuse_at(&mut self, pool: &mut Pool, at: usize) {
+        let datagram = &mut self.datagrams[at];
+        self.held_bytes -= datagram.bytes.held_bytes();
+        datagram.release(pool);
+        datagram.pieces = Vec::new();
+        datagram.refused = true;
+    }
+}
+
+/// Relation of a fragment to the bytes received so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Overlap {
+    New,
+    /// The same bytes are here.
+    Known,
+    Contradicts,
+}
+
+impl Datagram {
+    fn new(key: Key, until_ns: u64) -> Self {
+        Self {
+            key,
+            until_ns,
+            bytes: Ring::EMPTY,
+            pieces: Vec::new(),
+            have: 0,
+            len: None,
+            head: [0; HEAD_BYTES_MAX],
+            head_len: 0,
+            protocol: 0,
+            first_len: 0,
+            unicast: true,
+            mac: Mac::default(),
+            refused: false,
+        }
+    }
+
+    fn place(&self, pool: &Pool, fragment: &Fragment, bytes: &[u8]) -> Overlap {
+        let (start, end) = (fragment.offset, fragment.offset + bytes.len());
+        let known_end = self.pieces.last().map_or(0, Piece::end);
+        let beyond = self.len.is_some_and(|len| end > len);
+        let short = !fragment.more && (end < known_end || self.len.is_some_and(|len| len != end));
+        if beyond || short || self.pieces.len() >= PIECES_MAX {
+            return Overlap::Contradicts;
+        }
+        let next = self.pieces.partition_point(|piece| piece.end() <= start);
+        let Some(piece) = self.pieces.get(next).filter(|piece| piece.start() < end) else {
+            return Overlap::New;
+        };
+        // RFC 8200 section 4.5: what is the same as what is here may be dropped alone.
+        let same = *piece == Piece::of(fragment)
+            && fragment.more == (self.len != Some(end))
+            && self.bytes.ahead(pool, fragment.offset, bytes.len()) == bytes;
+        if same {
+            Overlap::Known
+        } else {
+            // RFC 5722 section 4.
+            Overlap::Contradicts
+        }
+    }
+
+    /// Its bytes are here now.
+    fn note(&mut self, fragment: &Fragment, head: &[u8]) {
+        let (start, end) = (fragment.offset, fragment.offset + fragment.len());
+        if fragment.offset == 0 {
+            self.head_len = head.len();
+            self.head[..head.len()].copy_from_slice(head);
+            self.protocol = fragment.protocol;
+            self.first_len = fragment.len();
+        }
+        if !fragment.more {
+            self.len = Some(end);
+        }
+        let next = self.pieces.partition_point(|piece| piece.start() < start);
+        self.pieces.insert(next, Piece::of(fragment));
+        self.have += fragment.len();
+    }
+
+    /// Length of the packet, once all of it has arrived.
+    fn complete(&self) -> Option<usize> {
+        // No two overlap, and none lies behind the last.
+        self.len.filter(|&len| len == self.have)
+    }
+
+    /// The packet as if it had come in one: IPv4's header with its options, IPv6's without what was
+    /// in front of the fragment header, which has been looked at. False where it is longer than any
+    /// packet.
+    fn put_together(&self, pool: &Pool, len: usize, whole: &mut Vec<u8>) -> bool {
+        whole.clear();
+        if self.key.source.is_v4() {
+            if self.head_len + len > PACKET_BYTES_MAX {
+                return false;
+            }
+            whole.extend_from_slice(&self.head[..self.head_len]);
+            if let Ok((fields, _)) = Ipv4::mut_from_prefix(whole) {
+                fields.total_bytes = U16::new((self.head_len + len) as u16);
+                fields.fragment = U16::new(0);
+                fields.checksum = [0; 2];
+            }
+            let field = Sum::of(whole).field();
+            whole[10..12].copy_from_slice(&field);
+        } else {
+            whole.extend_from_slice(&self.head[..V6_BYTES]);
+            if let Ok((fields, _)) = Ipv6::mut_from_prefix(whole) {
+                fields.payload_bytes = U16::new(len as u16);
+                fields.next = self.protocol;
+            }
+        }
+        whole.extend_from_slice(self.bytes.ahead(pool, 0, len));
+        true
+    }
+
+    /// For an error about it: the first piece as it came, up to so many bytes, and who sent it.
+    /// None where the first did not come, or not to us alone, or no error may be sent.
+    pub(crate) fn first(&self, pool: &Pool, bytes_max: usize) -> Option<(Vec<u8>, Mac)> {
+        if self.head_len == 0 || !self.unicast || self.refused {
+            return None;
+        }
+        let len = self.first_len.min(bytes_max.saturating_sub(self.head_len));
+        let bytes = self.bytes.ahead(pool, 0, len);
+        Some(([&self.head[..self.head_len], bytes].concat(), self.mac))
+    }
+
+    /// From where to where.
+    pub(crate) fn ends(&self) -> (Ip, Ip) {
+        (self.key.source, self.key.destination)
+    }
+
+    /// True if fragments overlapped with different contents (RFC 5722).
+    pub(crate) fn is_refused(&self) -> bool {
+        self.refused
+    }
+
+    /// Gives its buffer back.
+    pub(crate) fn release(&mut self, pool: &mut Pool) {
+        self.bytes.release(pool);
+    }
+}

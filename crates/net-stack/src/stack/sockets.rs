@@ -1,0 +1,470 @@
+//! The sockets of a stack: for whoever runs the loop.
+//!
+//! No call waits: each does what can be done now. What becomes possible later is announced by
+//! [`Stack::next_event`], once each time that it changes; a socket's [`Readiness`] can be asked for
+//! at any time.
+
+use super::listener::Listener;
+use super::names::{ListenerId, SessionId, UdpId};
+use super::{Stack, session};
+use crate::buffer::slab::NONE;
+use crate::error::{NetError, SessionError};
+use crate::secrets::Ends;
+use crate::shared::EventSource;
+use crate::state::hot::{Flags, State};
+use crate::wire::Ip;
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+/// Something changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// A session can be read, written, or is closed; see [`Stack::readiness`].
+    Session(SessionId),
+    /// [`Stack::accept`] has one.
+    Listener(ListenerId),
+    /// A datagram has come.
+    Udp(UdpId),
+}
+
+/// Readiness of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Readiness {
+    /// Bytes to be read, or the end, or an error.
+    pub readable: bool,
+    /// A write takes something, or fails.
+    pub writable: bool,
+    /// The peer will send no more than what can be read now.
+    pub end_of_input: bool,
+    /// Nothing goes out any more either.
+    pub closed: bool,
+    /// It ended with this.
+    pub error: Option<SessionError>,
+}
+
+impl Stack {
+    /// Listens at an address of ours, or at all (`0.0.0.0`; `::` for both families), for up to
+    /// `backlog` sessions that wait to be accepted.
+    ///
+    /// # Errors
+    /// [`NetError::AddressNotOurs`], [`NetError::AddressInUse`].
+    pub fn listen(&mut self, address: SocketAddr, backlog: usize) -> Result<ListenerId, NetError> {
+        let ip = Ip::from(address.ip());
+        if !ip.is_unspecified() && !self.common.interface.is_ours(&ip) {
+            return Err(NetError::AddressNotOurs(address));
+        }
+        let key = (ip, address.port());
+        if self.listeners.by_port.contains_key(&key) {
+            return Err(NetError::AddressInUse(address));
+        }
+        let number = self.listeners.free.pop().unwrap_or_else(|| {
+            self.listeners.all.push(Listener {
+                generation: 0,
+                open: false,
+                address: ip,
+                port: 0,
+                backlog: 0,
+                waiting: VecDeque::new(),
+                embryos: 0,
+                listed: false,
+                options: Vec::new(),
+            });
+            self.listeners.all.len() as u32 - 1
+        });
+        let listener = &mut self.listeners.all[number as usize];
+        listener.generation = listener.generation.wrapping_add(1);
+        listener.open = true;
+        listener.options.clear();
+        listener.address = ip;
+        listener.port = address.port();
+        listener.backlog = backlog.max(1);
+        let generation = listener.generation;
+        self.listeners.by_port.insert(key, number);
+        Ok(ListenerId { number, generation })
+    }
+
+    pub(crate) fn listener(&mut self, id: ListenerId) -> Result<&mut Listener, NetError> {
+        self.listeners
+            .all
+            .get_mut(id.number as usize)
+            .filter(|listener| listener.open && listener.generation == id.generation)
+            .ok_or(NetError::Gone)
+    }
+
+    /// A session that a peer opened; none if there is none now.
+    ///
+    /// # Errors
+    /// [`NetError::Gone`].
+    pub fn accept(&mut self, id: ListenerId) -> Result<Option<SessionId>, NetError> {
+        let Some(number) = self.listener(id)?.waiting.pop_front() else {
+            return Ok(None);
+        };
+        let (hot, _, cold) = self.store.session(number);
+        hot.clear(Flags::EMBRYO);
+        cold.queued = false;
+        cold.listener = NONE;
+        let generation = hot.generation;
+        let mut session = session(&mut self.store, &mut self.common, number);
+        if session.hot.rx.len() > 0 || session.hot.has(Flags::FIN_RECEIVED) {
+            session.notify();
+        }
+        Ok(Some(SessionId { number, generation }))
+    }
+
+    /// Stops listening; what waited to be accepted is reset.
+    ///
+    /// # Errors
+    /// [`NetError::Gone`].
+    pub fn close_listener(&mut self, id: ListenerId) -> Result<(), NetError> {
+        let listener = self.listener(id)?;
+        listener.open = false;
+        let key = (listener.address, listener.port);
+        let waiting = std::mem::take(&mut listener.waiting);
+        self.listeners.by_port.remove(&key);
+        for number in waiting {
+            session(&mut self.store, &mut self.common, number).reset(Some(SessionError::Aborted));
+        }
+        self.sweep_sessions();
+        // Embryos still name it; it is reused when the last is gone.
+        if self.listeners.all[id.number as usize].embryos == 0 {
+            self.listeners.free.push(id.number);
+        }
+        Ok(())
+    }
+
+    /// Opens a session to `remote`, from `local` if given (port 0: any). The SYN leaves at the next
+    /// [`Stack::transmit`].
+    ///
+    /// # Errors
+    /// [`NetError::NoRoute`], [`NetError::NoPort`], [`NetError::AddressInUse`],
+    /// [`NetError::AddressNotOurs`], [`NetError::Sessions`].
+    pub fn connect(
+        &mut self,
+        remote: SocketAddr,
+        local: Option<SocketAddr>,
+    ) -> Result<SessionId, NetError> {
+        let to = Ip::from(remote.ip());
+        if to.is_multicast() || to.is_unspecified() {
+            return Err(NetError::NoRoute(remote.ip()));
+        }
+        let from = match local.filter(|local| !local.ip().is_unspecified()) {
+            Some(local) => {
+                let ip = Ip::from(local.ip());
+                if !self.common.interface.is_ours(&ip) {
+                    return Err(NetError::AddressNotOurs(local));
+                }
+                ip
+            }
+            // A session with ourselves has one address at both ends (RFC 1122 section 3.3.4.3).
+            None if self.common.interface.is_ours(&to) => to,
+            None => {
+                let source = self.common.interface.source_for(&to);
+                source.ok_or(NetError::NoRoute(remote.ip()))?
+            }
+        };
+        let mut ends = Ends {
+            local: from,
+            remote: to,
+            local_port: local.map_or(0, |local| local.port()),
+            remote_port: remote.port(),
+        };
+        if ends.local_port == 0 {
+            self.choose_port(&mut ends)
+                .ok_or(NetError::NoPort(remote))?;
+        } else {
+            let hash = self.common.secrets.lookup(&ends);
+            if self.find_session(&ends, hash).is_some() {
+                let address = SocketAddr::new(from.to_std(), ends.local_port);
+                return Err(NetError::AddressInUse(address));
+            }
+        }
+        if self.common.find_hop(&to).is_none() {
+            return Err(NetError::NoRoute(remote.ip()));
+        }
+        let hash = self.common.secrets.lookup(&ends);
+        let number = self
+            .open_session(&ends, hash)
+            .ok_or(NetError::Sessions(self.common.config.sessions_max))?;
+        let mut session = session(&mut self.store, &mut self.common, number);
+        session.begin_connect();
+        let generation = session.hot.generation;
+        Ok(SessionId { number, generation })
+    }
+
+    /// RFC 6056 section 3.3.3: ports towards one peer follow one another, from a start that no
+    /// outsider knows.
+    fn choose_port(&mut self, ends: &mut Ends) -> Option<()> {
+        let offset = self.common.secrets.port_offset(ends);
+        let span = u32::from(u16::MAX - PORT_MIN) + 1;
+        for _ in 0..span {
+            let port = offset.wrapping_add(self.common.next_port) % span;
+            self.common.next_port = self.common.next_port.wrapping_add(1);
+            ends.local_port = PORT_MIN + port as u16;
+            let hash = self.common.secrets.lookup(ends);
+            if self.find_session(ends, hash).is_none() {
+                return Some(());
+            }
+        }
+        None
+    }
+
+    /// The number of a session that this still names.
+    #[inline]
+    pub(crate) fn number(&self, id: SessionId) -> Result<u32, NetError> {
+        if self.store.knows(id.number) && self.store.hot(id.number).generation == id.generation {
+            Ok(id.number)
+        } else {
+            Err(NetError::Gone)
+        }
+    }
+
+    /// True once a session's handshake is done, also after its end.
+    #[inline]
+    #[must_use]
+    pub fn is_synchronized(&self, id: SessionId) -> bool {
+        let number = self.number(id);
+        number.is_ok_and(|number| self.store.hot(number).state().is_synchronized())
+    }
+
+    /// The address that a listener has.
+    #[must_use]
+    pub fn listener_address(&self, id: ListenerId) -> Option<SocketAddr> {
+        let listener = self.listeners.all.get(id.number as usize)?;
+        Some(SocketAddr::new(listener.address.to_std(), listener.port))
+    }
+
+    /// Received bytes in order, in place, in up to two pieces. Empty if there is nothing now, or at
+    /// the end: see [`Readiness::end_of_input`].
+    ///
+    /// # Errors
+    /// [`NetError::Gone`]; [`NetError::Ended`] once what was received is read.
+    #[inline]
+    pub fn peek(&self, id: SessionId) -> Result<[&[u8]; 2], NetError> {
+        let number = self.number(id)?;
+        let hot = self.store.hot(number);
+        let len = hot.rx.len();
+        if len == 0 && hot.has(Flags::FAILED) {
+            return Err(self
+                .store
+                .cold(number)
+                .error
+                .map_or(NetError::Gone, NetError::Ended));
+        }
+        Ok(hot.rx.pieces(&self.common.pool, 0, len))
+    }
+
+    /// Drops `count` bytes, or all if there are fewer, from the front of what can be read.
+    ///
+    /// # Errors
+    /// [`NetError::Gone`].
+    #[inline]
+    pub fn consume(&mut self, id: SessionId, count: usize) -> Result<(), NetError> {
+        let number = self.number(id)?;
+        let mut session = session(&mut self.store, &mut self.common, number);
+        let count = count.min(session.hot.rx.len());
+        if count > 0 {
+            session.consumed(count);
+        }
+        Ok(())
+    }
+
+    /// Reads into `bytes`, and returns how many were read: 0 if there are none now, or at the end.
+    ///
+    /// # Errors
+    /// As [`Stack::peek`].
+    #[inline]
+    pub fn read(&mut self, id: SessionId, bytes: &mut [u8]) -> Result<usize, NetError> {
+        let [first, second] = self.peek(id)?;
+        let a = first.len().min(bytes.len());
+        let b = second.len().min(bytes.len() - a);
+        bytes[..a].copy_from_slice(&first[..a]);
+        bytes[a..a + b].copy_from_slice(&second[..b]);
+        self.consume(id, a + b)?;
+        Ok(a + b)
+    }
+
+    /// Writes as much of `bytes` as the send buffer takes, and returns how much. It leaves at the
+    /// next [`Stack::transmit`].
+    ///
+    /// # Errors
+    /// [`NetError::Gone`], [`NetError::Ended`], [`NetError::ShutDown`].
+    #[inline]
+    pub fn write(&mut self, id: SessionId, bytes: &[u8]) -> Result<usize, NetError> {
+        let number = self.number(id)?;
+        let session = &mut session(&mut self.store, &mut self.common, number);
+        match session.hot.state() {
+            State::Established | State::CloseWait | State::SynSent | State::SynReceived
+                if !session.hot.has(Flags::FIN_QUEUED) => {}
+            _ if session.hot.has(Flags::FAILED) => {
+                return Err(session.cold.error.map_or(NetError::Gone, NetError::Ended));
+            }
+            _ => return Err(NetError::ShutDown),
+        }
+        let most = session.path.send_bytes as usize;
+        let taken = session.hot.tx.append(&mut session.common.pool, bytes, most);
+        if taken < bytes.len() {
+            session.hot.set(Flags::WANTS_ROOM);
+        }
+        if taken > 0 && session.hot.state().is_synchronized() {
+            session.make_ready();
+        }
+        Ok(taken)
+    }
+
+    /// Sends no more after what was written: RFC 9293 section 3.10.4.
+    ///
+    /// # Errors
+    /// [`NetError::Gone`], [`NetError::NotConnected`].
+    pub fn shutdown_write(&mut self, id: SessionId) -> Result<(), NetError> {
+        let number = self.number(id)?;
+        let mut session = session(&mut self.store, &mut self.common, number);
+        session.queue_fin()
+    }
+
+    /// Reads no more: what comes is acknowledged and forgotten.
+    ///
+    /// # Errors
+    /// [`NetError::Gone`].
+    pub fn shutdown_read(&mut self, id: SessionId) -> Result<(), NetError> {
+        let number = self.number(id)?;
+        let session = session(&mut self.store, &mut self.common, number);
+        session.hot.set(Flags::READ_SHUTDOWN);
+        session.hot.rx.release(&mut session.common.pool);
+        Ok(())
+    }
+
+    /// Lets go of a session. What was written still goes out; if anything that was received has not
+    /// been read, the peer gets a reset (RFC 9293 section 3.6.1, RFC 2525 section 2.17).
+    ///
+    /// # Errors
+    /// [`NetError::Gone`].
+    pub fn close(&mut self, id: SessionId) -> Result<(), NetError> {
+        let number = self.number(id)?;
+        let mut session = session(&mut self.store, &mut self.common, number);
+        // The name is no longer good; the number is, until the session is over.
+        session.hot.generation = session.hot.generation.wrapping_add(1);
+        session.hot.set(Flags::DETACHED);
+        match session.hot.state() {
+            State::Closed => {
+                self.give_session(number);
+                return Ok(());
+            }
+            State::SynSent => session.finish(None),
+            _ if session.hot.rx.len() > 0 => session.reset(None),
+            _ => {
+                // Already queued is as good.
+                let _ = session.queue_fin();
+                session.watch_fin_wait_2();
+            }
+        }
+        self.sweep_sessions();
+        Ok(())
+    }
+
+    /// Ends a session at once, with a reset to the peer.
+    ///
+    /// # Errors
+    /// [`NetError::Gone`].
+    pub fn abort(&mut self, id: SessionId) -> Result<(), NetError> {
+        let number = self.number(id)?;
+        let mut session = session(&mut self.store, &mut self.common, number);
+        session.hot.generation = session.hot.generation.wrapping_add(1);
+        session.hot.set(Flags::DETACHED);
+        if session.hot.state() == State::Closed {
+            self.give_session(number);
+            return Ok(());
+        }
+        session.reset(Some(SessionError::Aborted));
+        self.sweep_sessions();
+        Ok(())
+    }
+
+    /// Readiness of a session.
+    ///
+    /// # Errors
+    /// [`NetError::Gone`].
+    pub fn readiness(&self, id: SessionId) -> Result<Readiness, NetError> {
+        let number = self.number(id)?;
+        let hot = self.store.hot(number);
+        let cold = self.store.cold(number);
+        let closed = hot.state() == State::Closed;
+        let end = hot.has(Flags::FIN_RECEIVED | Flags::READ_SHUTDOWN) || closed;
+        let open = matches!(hot.state(), State::Established | State::CloseWait)
+            && !hot.has(Flags::FIN_QUEUED);
+        Ok(Readiness {
+            readable: hot.rx.len() > 0 || end,
+            writable: open && hot.tx.len() < self.store.path(number).send_bytes as usize || closed,
+            end_of_input: end,
+            closed,
+            error: cold.error,
+        })
+    }
+
+    /// The two ends of a session: ours, and the peer's.
+    ///
+    /// # Errors
+    /// [`NetError::Gone`].
+    pub fn addresses(&self, id: SessionId) -> Result<(SocketAddr, SocketAddr), NetError> {
+        let path = self.store.path(self.number(id)?);
+        Ok((
+            SocketAddr::new(path.local.to_std(), path.local_port),
+            SocketAddr::new(path.remote.to_std(), path.remote_port),
+        ))
+    }
+
+    /// The next pending event; none when all were taken.
+    pub fn next_event(&mut self) -> Option<Event> {
+        loop {
+            match self.common.pending_events.pop_front()? {
+                EventSource::Session(number) => {
+                    let hot = self.store.hot_mut(number);
+                    hot.clear(Flags::EVENT);
+                    if hot.has(Flags::DETACHED | Flags::EMBRYO) {
+                        // Nobody's, any more or yet.
+                        continue;
+                    }
+                    let generation = hot.generation;
+                    return Some(Event::Session(SessionId { number, generation }));
+                }
+                EventSource::Listener(number) => {
+                    let listener = &mut self.listeners.all[number as usize];
+                    listener.listed = false;
+                    if listener.open {
+                        let generation = listener.generation;
+                        return Some(Event::Listener(ListenerId { number, generation }));
+                    }
+                }
+                EventSource::Udp(number) => {
+                    if let Some(generation) = self.datagrams.take_event(number) {
+                        return Some(Event::Udp(UdpId { number, generation }));
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl crate::tcp::Session<'_> {
+    /// RFC 9293 section 3.10.4: a FIN goes out behind what was written.
+    pub(crate) fn queue_fin(&mut self) -> Result<(), NetError> {
+        match self.hot.state() {
+            State::Established => self.hot.set_state(State::FinWait1),
+            State::CloseWait => self.hot.set_state(State::LastAck),
+            State::SynReceived | State::SynSent => {}
+            State::Closed => return Err(NetError::NotConnected),
+            // The FIN is queued already.
+            State::FinWait1
+            | State::FinWait2
+            | State::Closing
+            | State::LastAck
+            | State::TimeWait => return Ok(()),
+        }
+        self.hot.set(Flags::FIN_QUEUED);
+        self.make_ready();
+        Ok(())
+    }
+}
+
+/// Local ports of our own choice start here: IANA's dynamic ports (RFC 6335 section 6) and, as
+/// Linux has it, some more.
+const PORT_MIN: u16 = 32_768;

@@ -1,0 +1,377 @@
+//! UDP: datagrams to and from sockets. Source: RFC 768, RFC 1122 section 4.1, RFC 8085.
+//!
+//! A socket's received datagrams lie one after the other in a ring of bytes; what is sent goes into
+//! the queue of whole frames at once, where the neighbour is known.
+
+use super::names::UdpId;
+use super::{Stack, sessions};
+use crate::buffer::ring::Ring;
+use crate::checksum::{Sum, pseudo};
+use crate::error::NetError;
+use crate::shared::EventSource;
+use crate::shared::frames::Address;
+use crate::wire::fragment::PACKET_BYTES_MAX;
+use crate::wire::ip::{self, Packet};
+use crate::wire::udp::{self, HEADER_BYTES, Udp};
+use crate::wire::{BROADCAST, Ip, Mac, group_mac};
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use zerocopy::IntoBytes;
+use zerocopy::network_endian::U16;
+
+/// Bytes that a socket keeps of what was received.
+const QUEUE_BYTES: usize = 256 << 10;
+/// Datagrams that a socket keeps.
+const QUEUE_DATAGRAMS: usize = 1024;
+/// Datagrams that wait for a neighbour's address, all sockets together.
+const WAITING_MAX: usize = 64;
+/// And for how long.
+const WAITING_NS: u64 = 3_000_000_000;
+
+#[derive(Debug)]
+struct Socket {
+    generation: u32,
+    open: bool,
+    address: Ip,
+    port: u16,
+    queue: VecDeque<(SocketAddr, SocketAddr, usize)>,
+    ring: Ring,
+    listed: bool,
+}
+
+/// All UDP sockets.
+#[derive(Debug, Default)]
+pub(crate) struct Datagrams {
+    sockets: Vec<Socket>,
+    by_port: HashMap<(Ip, u16), u32>,
+    free: Vec<u32>,
+    /// Until when, for whom, and the frames of each.
+    waiting: VecDeque<(u64, Ip, Vec<Vec<u8>>)>,
+    next_port: u16,
+}
+
+impl Datagrams {
+    /// Takes a socket's pending event: its generation, or none if it was closed meanwhile.
+    pub(crate) fn take_event(&mut self, number: u32) -> Option<u32> {
+        let socket = self.sockets.get_mut(number as usize)?;
+        socket.listed = false;
+        socket.open.then_some(socket.generation)
+    }
+
+    fn socket(&mut self, id: UdpId) -> Result<&mut Socket, NetError> {
+        self.sockets
+            .get_mut(id.number as usize)
+            .filter(|socket| socket.open && socket.generation == id.generation)
+            .ok_or(NetError::Gone)
+    }
+
+    /// Local address of a socket.
+    pub(crate) fn address(&self, id: UdpId) -> Option<SocketAddr> {
+        let socket = self.sockets.get(id.number as usize)?;
+        (socket.open && socket.generation == id.generation)
+            .then(|| SocketAddr::new(socket.address.to_std(), socket.port))
+    }
+
+    /// The socket that gets what comes to this address and port.
+    pub(crate) fn find(&self, local: &Ip, port: u16) -> Option<u32> {
+        let of = |address: &Ip| self.by_port.get(&(*address, port)).copied();
+        let any = if local.is_v4() {
+            of(&sessions::ANY_V4)
+        } else {
+            None
+        };
+        of(local).or(any).or_else(|| of(&sessions::ANY_V6))
+    }
+}
+
+impl Stack {
+    /// A UDP socket at an address of ours or at all (`0.0.0.0`, `::`); port 0: any free one.
+    ///
+    /// # Errors
+    /// [`NetError::AddressInUse`], [`NetError::AddressNotOurs`], [`NetError::NoPort`].
+    pub fn bind_udp(&mut self, address: SocketAddr) -> Result<UdpId, NetError> {
+        let ip = Ip::from(address.ip());
+        if !ip.is_unspecified() && !ip.is_multicast() && !self.common.interface.is_ours(&ip) {
+            return Err(NetError::AddressNotOurs(address));
+        }
+        let mut port = address.port();
+        if port == 0 {
+            let free = (0..=u16::MAX).find_map(|_| {
+                self.datagrams.next_port = self.datagrams.next_port.wrapping_add(1) | 0x8000;
+                let port = self.datagrams.next_port;
+                (!self.datagrams.by_port.contains_key(&(ip, port))).then_some(port)
+            });
+            port = free.ok_or(NetError::NoPort(address))?;
+        } else if self.datagrams.by_port.contains_key(&(ip, port)) {
+            return Err(NetError::AddressInUse(address));
+        }
+        let datagrams = &mut self.datagrams;
+        let number = datagrams.free.pop().unwrap_or_else(|| {
+            datagrams.sockets.push(Socket {
+                generation: 0,
+                open: false,
+                address: ip,
+                port: 0,
+                queue: VecDeque::new(),
+                ring: Ring::EMPTY,
+                listed: false,
+            });
+            datagrams.sockets.len() as u32 - 1
+        });
+        let socket = &mut datagrams.sockets[number as usize];
+        socket.generation = socket.generation.wrapping_add(1);
+        socket.open = true;
+        socket.address = ip;
+        socket.port = port;
+        let generation = socket.generation;
+        datagrams.by_port.insert((ip, port), number);
+        Ok(UdpId { number, generation })
+    }
+
+    /// Closes a UDP socket; what it had received is forgotten.
+    ///
+    /// # Errors
+    /// [`NetError::Gone`].
+    pub fn close_udp(&mut self, id: UdpId) -> Result<(), NetError> {
+        let socket = self.datagrams.socket(id)?;
+        socket.open = false;
+        socket.queue.clear();
+        socket.ring.release(&mut self.common.pool);
+        let key = (socket.address, socket.port);
+        self.datagrams.by_port.remove(&key);
+        self.datagrams.free.push(id.number);
+        Ok(())
+    }
+
+    /// Local address of a UDP socket.
+    ///
+    /// # Errors
+    /// [`NetError::Gone`].
+    pub fn udp_address(&self, id: UdpId) -> Result<SocketAddr, NetError> {
+        self.datagrams.address(id).ok_or(NetError::Gone)
+    }
+
+    /// Sends a datagram of at most 65,507 bytes, over IPv6 65,527; in fragments where the link or
+    /// the way takes less. It leaves at the next [`Stack::transmit`].
+    ///
+    /// # Errors
+    /// [`NetError::NoRoute`], [`NetError::TooLong`], [`NetError::QueueFull`], [`NetError::Gone`].
+    pub fn send_to(&mut self, id: UdpId, to: SocketAddr, payload: &[u8]) -> Result<(), NetError> {
+        let socket = self.datagrams.socket(id)?;
+        let (own, port) = (socket.address, socket.port);
+        let destination = Ip::from(to.ip());
+        let source = if own.is_unspecified() || own.is_multicast() {
+            self.common.interface.source_for(&destination)
+        } else {
+            Some(own).filter(|own| own.is_v4() == destination.is_v4())
+        };
+        let broadcast = destination.last_four() == [255; 4] && destination.is_v4();
+        let hop = if broadcast {
+            Some(destination)
+        } else {
+            self.common.interface.next_hop(&destination)
+        };
+        let (Some(source), Some(hop)) = (source, hop) else {
+            return Err(NetError::NoRoute(to.ip()));
+        };
+        let head = if source.is_v4() { ip::V4_BYTES } else { 0 };
+        let limit = PACKET_BYTES_MAX - head - HEADER_BYTES;
+        if payload.len() > limit {
+            return Err(NetError::TooLong {
+                bytes: payload.len(),
+                limit,
+            });
+        }
+        let len = HEADER_BYTES + payload.len();
+        let header = Udp {
+            source: U16::new(port),
+            destination: U16::new(to.port()),
+            bytes: U16::new(len as u16),
+            checksum: [0; 2],
+        };
+        let mac = if broadcast {
+            Some(BROADCAST)
+        } else if destination.is_multicast() {
+            Some(group_mac(&destination))
+        } else if self.common.interface.is_ours(&destination) {
+            Some(self.common.interface.mac)
+        } else {
+            self.common.neighbors.known(&hop, self.common.now_ns)
+        };
+        let address = Address {
+            mac: mac.unwrap_or_default(),
+            source,
+            destination,
+            protocol: ip::UDP,
+            hops: if destination.is_multicast() {
+                1
+            } else {
+                ip::HOPS
+            },
+        };
+        let fill = |bytes: &mut [u8]| {
+            bytes[..HEADER_BYTES].copy_from_slice(header.as_bytes());
+            bytes[HEADER_BYTES..].copy_from_slice(payload);
+            let sum = pseudo(&source, &destination, ip::UDP)
+                .plus_word(len as u16)
+                .plus(Sum::of(bytes));
+            // RFC 768: zero means none; the other zero is sent.
+            let field = match sum.field() {
+                [0, 0] => [0xff, 0xff],
+                field => field,
+            };
+            bytes[6..8].copy_from_slice(&field);
+        };
+        let queued = self.common.control.len();
+        if !self.common.push_packet(&address, len, fill) {
+            return Err(NetError::QueueFull);
+        }
+        if mac.is_none() {
+            // Taken out of the queue again, until the neighbour is known (RFC 1122 section
+            // 2.3.2.2).
+            let frames = self.common.control.take_back(queued);
+            if self.datagrams.waiting.len() < WAITING_MAX {
+                let until_ns = self.common.now_ns + WAITING_NS;
+                self.datagrams.waiting.push_back((until_ns, hop, frames));
+            } else {
+                return Err(NetError::QueueFull);
+            }
+        }
+        self.common.counters.datagrams_sent += 1;
+        Ok(())
+    }
+
+    /// Sends datagrams whose neighbour is known now, and forgets those that waited too long.
+    pub(crate) fn resolve_datagrams(&mut self) {
+        for _ in 0..self.datagrams.waiting.len() {
+            let Some((until_ns, hop, frames)) = self.datagrams.waiting.pop_front() else {
+                return;
+            };
+            let now_ns = self.common.now_ns;
+            match self.common.neighbors.known(&hop, now_ns) {
+                Some(mac) => self.push_waiting(&mac, frames),
+                None if now_ns < until_ns => {
+                    self.datagrams.waiting.push_back((until_ns, hop, frames));
+                }
+                None => self.common.counters.datagrams_dropped += 1,
+            }
+        }
+    }
+
+    /// All frames of a datagram, or none.
+    fn push_waiting(&mut self, mac: &Mac, frames: Vec<Vec<u8>>) {
+        let bytes = frames.iter().map(Vec::len).sum();
+        if !self.common.control.has_room(frames.len(), bytes) {
+            self.common.counters.datagrams_dropped += 1;
+            return;
+        }
+        for mut frame in frames {
+            frame[..6].copy_from_slice(mac);
+            if let Some(room) = self.common.control.push(frame.len()) {
+                room.copy_from_slice(&frame);
+            }
+        }
+    }
+
+    /// When [`Stack::resolve_datagrams`] forgets something.
+    pub(crate) fn next_datagram_ns(&self) -> Option<u64> {
+        self.datagrams
+            .waiting
+            .front()
+            .map(|(until_ns, ..)| *until_ns)
+    }
+
+    /// The next datagram: who sent it, to which address of ours, and its length; 0 bytes or more
+    /// are copied to `bytes`, what does not fit is lost. None if there is none.
+    ///
+    /// # Errors
+    /// [`NetError::Gone`].
+    pub fn receive_from(
+        &mut self,
+        id: UdpId,
+        bytes: &mut [u8],
+    ) -> Result<Option<(SocketAddr, SocketAddr, usize)>, NetError> {
+        let pool = &mut self.common.pool;
+        let socket = self.datagrams.socket(id)?;
+        let Some((from, to, len)) = socket.queue.pop_front() else {
+            return Ok(None);
+        };
+        let [first, second] = socket.ring.pieces(pool, 0, len);
+        let a = first.len().min(bytes.len());
+        let b = second.len().min(bytes.len() - a);
+        bytes[..a].copy_from_slice(&first[..a]);
+        bytes[a..a + b].copy_from_slice(&second[..b]);
+        socket.ring.consume(pool, len, false);
+        Ok(Some((from, to, len)))
+    }
+
+    /// As [`Self::receive_from`], a part of the datagram at a time: at most `bytes_max` bytes from
+    /// byte `from` on. Who sent it, and how many bytes are left; the datagram is gone once none
+    /// are.
+    pub fn receive_part(
+        &mut self,
+        id: UdpId,
+        from: usize,
+        bytes_max: usize,
+        sink: &mut dyn FnMut(&[u8]),
+    ) -> Option<(SocketAddr, usize)> {
+        let pool = &mut self.common.pool;
+        let socket = self.datagrams.socket(id).ok()?;
+        let &(sender, _, len) = socket.queue.front()?;
+        let from = from.min(len);
+        let part = bytes_max.min(len - from);
+        for piece in socket.ring.pieces(pool, from, part) {
+            if !piece.is_empty() {
+                sink(piece);
+            }
+        }
+        let left = len - from - part;
+        if left == 0 {
+            socket.queue.pop_front();
+            socket.ring.consume(pool, len, false);
+        }
+        Some((sender, left))
+    }
+
+    pub(crate) fn arrive_udp(
+        &mut self,
+        packet: &Packet,
+        whole: &[u8],
+        bytes: &[u8],
+        from: Mac,
+        to_us: bool,
+        verify: bool,
+    ) {
+        let parsed = udp::parse(bytes, &packet.source, &packet.destination, verify);
+        let Some((header, payload)) = parsed else {
+            self.common.counters.bad_checksums += 1;
+            return;
+        };
+        let port = header.destination.get();
+        let Some(number) = self.datagrams.find(&packet.destination, port) else {
+            if to_us {
+                // RFC 1122 section 4.1.3.1.
+                self.push_unreachable(packet, whole, from, 3);
+            }
+            return;
+        };
+        let socket = &mut self.datagrams.sockets[number as usize];
+        let room = QUEUE_BYTES - socket.ring.len();
+        let fits = socket.queue.len() < QUEUE_DATAGRAMS && payload.len() <= room;
+        let pool = &mut self.common.pool;
+        if !fits || socket.ring.append(pool, payload, QUEUE_BYTES) != payload.len() {
+            self.common.counters.datagrams_dropped += 1;
+            return;
+        }
+        let sender = SocketAddr::new(packet.source.to_std(), header.source.get());
+        let receiver = SocketAddr::new(packet.destination.to_std(), port);
+        socket.queue.push_back((sender, receiver, payload.len()));
+        self.common.counters.datagrams_received += 1;
+        if !socket.listed {
+            socket.listed = true;
+            self.common
+                .pending_events
+                .push_back(EventSource::Udp(number));
+        }
+    }
+}

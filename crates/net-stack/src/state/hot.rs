@@ -1,0 +1,433 @@
+//! The hot control block: the state that an in-order segment, its acknowledgment and its answer
+//! touch.
+//!
+//! Must stay true: 128 bytes, two lines of this machine's cache and one of the engine's DMA.
+
+use crate::buffer::ring::Ring;
+use crate::buffer::slab::NONE;
+use crate::secrets::Ends;
+use crate::timer::Tick;
+use crate::wire::Ip;
+use std::ops::BitOr;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// TCP connection state (RFC 9293 section 3.3.2). LISTEN has no control block, see
+/// [`crate::stack::listener::Listener`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum State {
+    Closed,
+    SynSent,
+    SynReceived,
+    Established,
+    FinWait1,
+    FinWait2,
+    CloseWait,
+    Closing,
+    LastAck,
+    TimeWait,
+}
+
+impl State {
+    /// The state stored as `byte` by [`Hot::set_state`].
+    #[inline]
+    fn from_byte(byte: u8) -> Self {
+        // The identity on bytes that were stored: compiles to one comparison, no table.
+        match byte {
+            1 => Self::SynSent,
+            2 => Self::SynReceived,
+            3 => Self::Established,
+            4 => Self::FinWait1,
+            5 => Self::FinWait2,
+            6 => Self::CloseWait,
+            7 => Self::Closing,
+            8 => Self::LastAck,
+            9 => Self::TimeWait,
+            _ => Self::Closed,
+        }
+    }
+
+    /// True where the peer may still send data.
+    #[inline]
+    pub(crate) fn receives(self) -> bool {
+        match self {
+            Self::Established | Self::FinWait1 | Self::FinWait2 => true,
+            Self::Closed
+            | Self::SynSent
+            | Self::SynReceived
+            | Self::CloseWait
+            | Self::Closing
+            | Self::LastAck
+            | Self::TimeWait => false,
+        }
+    }
+
+    /// True in the synchronized states (RFC 9293 section 3.10.7.4).
+    #[inline]
+    pub(crate) fn is_synchronized(self) -> bool {
+        match self {
+            Self::Closed | Self::SynSent | Self::SynReceived => false,
+            Self::Established
+            | Self::FinWait1
+            | Self::FinWait2
+            | Self::CloseWait
+            | Self::Closing
+            | Self::LastAck
+            | Self::TimeWait => true,
+        }
+    }
+
+    /// True where data of ours may be sent, or awaits its acknowledgment.
+    #[inline]
+    pub(crate) fn sends(self) -> bool {
+        match self {
+            Self::Established
+            | Self::CloseWait
+            | Self::FinWait1
+            | Self::Closing
+            | Self::LastAck => true,
+            Self::Closed | Self::SynSent | Self::SynReceived | Self::FinWait2 | Self::TimeWait => {
+                false
+            }
+        }
+    }
+}
+
+/// The retransmission timer that runs; one at a time (RFC 8985 section 7.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Timer {
+    /// No timer.
+    None,
+    /// Retransmission timeout (RFC 6298).
+    Retransmission,
+    /// Tail-loss probe (RFC 8985 section 7).
+    Probe,
+    /// RACK reordering timer (RFC 8985 section 6.2, step 5).
+    Reordering,
+    /// Zero-window probe (RFC 9293 section 3.8.6.1).
+    Persist,
+}
+
+impl Timer {
+    /// The timer stored as `byte` by [`Hot::set_timer`].
+    #[inline]
+    fn from_byte(byte: u8) -> Self {
+        match byte {
+            1 => Self::Retransmission,
+            2 => Self::Probe,
+            3 => Self::Reordering,
+            4 => Self::Persist,
+            _ => Self::None,
+        }
+    }
+}
+
+/// Set of boolean facts of a session, a bit each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(transparent)]
+pub(crate) struct Flags(u32);
+
+impl Flags {
+    const EMPTY: Self = Self(0);
+    /// Listed in the queue of sessions with something to send.
+    pub(crate) const READY: Self = Self(1 << 0);
+    /// Listed in the queue of pending events.
+    pub(crate) const EVENT: Self = Self(1 << 1);
+    /// Timestamps option negotiated (RFC 7323 section 3.2).
+    pub(crate) const TIMESTAMPS: Self = Self(1 << 2);
+    /// SACK-permitted negotiated (RFC 2018 section 2).
+    pub(crate) const SACK: Self = Self(1 << 3);
+    /// An acknowledgment is owed at the end of this round.
+    pub(crate) const ACK_NOW: Self = Self(1 << 4);
+    /// A delayed acknowledgment is owed; it may ride on data (RFC 9293 section 3.8.6.3).
+    pub(crate) const ACK_LATER: Self = Self(1 << 5);
+    /// The application has closed its sending side; the FIN follows the buffered data.
+    pub(crate) const FIN_QUEUED: Self = Self(1 << 6);
+    /// Our FIN has been sent; it is counted in `snd_nxt`.
+    pub(crate) const FIN_SENT: Self = Self(1 << 7);
+    /// The peer's FIN was received in order.
+    pub(crate) const FIN_RECEIVED: Self = Self(1 << 8);
+    /// Orphaned: the application has closed its handle.
+    pub(crate) const DETACHED: Self = Self(1 << 9);
+    /// Nagle's algorithm is disabled (`TCP_NODELAY`).
+    pub(crate) const NO_DELAY: Self = Self(1 << 10);
+    /// The congestion window held data back and may grow (RFC 9293 section 3.8.2, RFC 7661).
+    pub(crate) const CWND_LIMITED: Self = Self(1 << 11);
+    /// The application found the send buffer full and waits for room.
+    pub(crate) const WANTS_ROOM: Self = Self(1 << 12);
+    /// Not yet accepted: in SYN-RECEIVED, or in a listener's accept queue.
+    pub(crate) const EMBRYO: Self = Self(1 << 13);
+    /// A zero-window probe is to be sent (RFC 9293 section 3.8.6.1).
+    pub(crate) const PROBE_WINDOW: Self = Self(1 << 14);
+    /// A keepalive probe is to be sent (RFC 9293 section 3.8.4).
+    pub(crate) const PROBE_ALIVE: Self = Self(1 << 15);
+    /// Our SYN or SYN-ACK is to be sent or retransmitted.
+    pub(crate) const SEND_SYN: Self = Self(1 << 16);
+    /// Loss recovery is in progress: fast recovery, or after a retransmission timeout.
+    pub(crate) const RECOVERY: Self = Self(1 << 17);
+    /// A tail-loss probe is to be sent (RFC 8985 section 7.3).
+    pub(crate) const PROBE_TAIL: Self = Self(1 << 18);
+    /// Partial segments are held back (`TCP_CORK`).
+    pub(crate) const CORKED: Self = Self(1 << 19);
+    /// Request-response traffic ("ping-pong" mode): acknowledgments are delayed.
+    pub(crate) const INTERACTIVE: Self = Self(1 << 20);
+    /// Keepalive is enabled.
+    pub(crate) const KEEPALIVE: Self = Self(1 << 21);
+    /// Waits for the next hop's hardware address.
+    pub(crate) const UNRESOLVED: Self = Self(1 << 22);
+    /// The receiving side is shut down (`SHUT_RD`): data is acknowledged and discarded.
+    pub(crate) const READ_SHUTDOWN: Self = Self(1 << 24);
+    /// An error is pending for the application (`SO_ERROR`).
+    pub(crate) const FAILED: Self = Self(1 << 25);
+    /// Quick-ACK mode: acknowledgments are not delayed (young session, or data out of order).
+    pub(crate) const QUICK: Self = Self(1 << 26);
+    /// One retransmission is due whatever the congestion window (RFC 6675 section 5, step 4.3).
+    pub(crate) const REPAIR_OWED: Self = Self(1 << 27);
+    /// A batch of in-order segments: half of it is acknowledged ahead of the whole.
+    pub(crate) const HALF_ACK_OWED: Self = Self(1 << 31);
+    /// Count of duplicate acknowledgments owed beside `ACK_NOW`, 0 to 3: see
+    /// [`Hot::owe_dup_ack`].
+    const DUP_ACKS_OWED: Self = Self(3 << DUP_ACKS_SHIFT);
+}
+
+/// Position of [`Flags::DUP_ACKS_OWED`] in the word.
+const DUP_ACKS_SHIFT: u32 = 28;
+/// Duplicate acknowledgments owed to one batch, at most.
+const DUP_ACKS_MAX: u32 = 3;
+
+impl BitOr for Flags {
+    type Output = Self;
+
+    #[inline]
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// The control block. Times end in `_us` (wrap after 71 minutes); ticks are the wheel's.
+#[derive(Debug, Clone, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C, align(128))]
+pub(crate) struct Hot {
+    /// Distinguishes sessions that had this number one after the other.
+    pub(crate) generation: u32,
+    flags: Flags,
+    /// A [`State`]; bytes, since the block is a view of plain memory.
+    state: u8,
+    /// A [`Timer`].
+    timer: u8,
+    /// Window scale of the peer's window fields (Snd.Wind.Shift).
+    pub(crate) snd_scale: u8,
+    /// Window scale of ours (Rcv.Wind.Shift).
+    pub(crate) rcv_scale: u8,
+    /// Payload bytes of a full segment, options already taken off.
+    pub(crate) mss: u16,
+    /// Duplicate acknowledgments in a row, for peers without SACK (RFC 5681 section 3.2).
+    pub(crate) duplicates: u16,
+    // 16
+    /// SND.UNA: the first unacknowledged sequence number; for data, the send ring's head.
+    pub(crate) snd_una: u32,
+    /// SND.NXT: the next sequence number to be sent.
+    pub(crate) snd_nxt: u32,
+    /// SND.WND: the peer's window, in bytes.
+    pub(crate) snd_wnd: u32,
+    /// SND.WL1 and SND.WL2: sequence and acknowledgment number of the last window update.
+    pub(crate) snd_wl1: u32,
+    pub(crate) snd_wl2: u32,
+    /// Congestion window, in bytes.
+    pub(crate) cwnd: u32,
+    /// RCV.NXT: the next sequence number expected; end of the receive ring.
+    pub(crate) rcv_nxt: u32,
+    /// Right edge of the window advertised to the peer; never moves back.
+    pub(crate) rcv_edge: u32,
+    // 48
+    /// Last acknowledgment number sent (RFC 7323's Last.ACK.sent).
+    pub(crate) rcv_acked: u32,
+    /// RFC 7323's TS.Recent.
+    pub(crate) ts_recent: u32,
+    /// Added to the clock of milliseconds in our timestamps.
+    pub(crate) ts_offset: u32,
+    /// RFC 6298's, in microseconds; `srtt_us` is 0 before the first sample.
+    pub(crate) srtt_us: u32,
+    pub(crate) rttvar_us: u32,
+    /// Send time of the only segment in flight, where `scoreboard` is none.
+    pub(crate) sent_us: u32,
+    /// Time of the last acceptable segment; wraps after 49 days.
+    pub(crate) last_received_ms: u32,
+    /// Index of the scoreboard; [`NONE`] with nothing in flight, or one segment sent once.
+    pub(crate) scoreboard: u32,
+    // 80
+    /// Index of the out-of-order ranges; [`NONE`] where nothing arrived out of order.
+    pub(crate) out_of_order: u32,
+    /// Receive ring: data received and not read.
+    pub(crate) rx: Ring,
+    /// Send ring: data written and not acknowledged.
+    pub(crate) tx: Ring,
+    // 108
+    /// Tick of the session's entry in the timer wheel.
+    pub(crate) armed: Tick,
+    /// Deadline of `timer`.
+    pub(crate) timer_at: Tick,
+    /// Deadline of the delayed acknowledgment.
+    pub(crate) ack_at: Tick,
+    /// Deadline of the slow timers: keepalive, FIN-WAIT-2, TIME-WAIT.
+    pub(crate) rare_at: Tick,
+    /// Bytes received since an acknowledgment was last sent.
+    pub(crate) unacked_bytes: u32,
+}
+
+const _: () = assert!(size_of::<Hot>() == 128, "a hot control block is 128 bytes");
+
+impl Hot {
+    /// The block of a free number.
+    pub(crate) fn closed() -> Self {
+        Self {
+            generation: 0,
+            flags: Flags::EMPTY,
+            state: State::Closed as u8,
+            timer: Timer::None as u8,
+            snd_scale: 0,
+            rcv_scale: 0,
+            mss: 0,
+            duplicates: 0,
+            snd_una: 0,
+            snd_nxt: 0,
+            snd_wnd: 0,
+            snd_wl1: 0,
+            snd_wl2: 0,
+            cwnd: 0,
+            rcv_nxt: 0,
+            rcv_edge: 0,
+            rcv_acked: 0,
+            ts_recent: 0,
+            ts_offset: 0,
+            srtt_us: 0,
+            rttvar_us: 0,
+            sent_us: 0,
+            last_received_ms: 0,
+            scoreboard: NONE,
+            out_of_order: NONE,
+            rx: Ring::EMPTY,
+            tx: Ring::EMPTY,
+            armed: 0,
+            timer_at: 0,
+            ack_at: 0,
+            rare_at: 0,
+            unacked_bytes: 0,
+        }
+    }
+
+    /// The connection's state.
+    #[inline]
+    pub(crate) fn state(&self) -> State {
+        State::from_byte(self.state)
+    }
+
+    #[inline]
+    pub(crate) fn set_state(&mut self, state: State) {
+        self.state = state as u8;
+    }
+
+    /// The retransmission timer that runs.
+    #[inline]
+    pub(crate) fn timer(&self) -> Timer {
+        Timer::from_byte(self.timer)
+    }
+
+    #[inline]
+    pub(crate) fn set_timer(&mut self, timer: Timer) {
+        self.timer = timer as u8;
+    }
+
+    /// True if any of `flags` is set.
+    #[inline]
+    pub(crate) fn has(&self, flags: Flags) -> bool {
+        self.flags.0 & flags.0 != 0
+    }
+
+    #[inline]
+    pub(crate) fn set(&mut self, flags: Flags) {
+        self.flags.0 |= flags.0;
+    }
+
+    #[inline]
+    pub(crate) fn clear(&mut self, flags: Flags) {
+        self.flags.0 &= !flags.0;
+    }
+
+    /// Those of `flags` that are set.
+    #[inline]
+    pub(crate) fn flags_in(&self, flags: Flags) -> Flags {
+        Flags(self.flags.0 & flags.0)
+    }
+
+    /// Duplicate acknowledgments owed for out-of-order segments of this batch (RFC 5681 section
+    /// 4.2), 0 to 3.
+    #[inline]
+    pub(crate) fn dup_acks_owed(&self) -> u32 {
+        (self.flags.0 & Flags::DUP_ACKS_OWED.0) >> DUP_ACKS_SHIFT
+    }
+
+    /// Counts one more, up to three.
+    #[inline]
+    pub(crate) fn owe_dup_ack(&mut self) {
+        let owed = (self.dup_acks_owed() + 1).min(DUP_ACKS_MAX);
+        self.clear(Flags::DUP_ACKS_OWED);
+        self.flags.0 |= owed << DUP_ACKS_SHIFT;
+    }
+
+    /// None is owed any more.
+    #[inline]
+    pub(crate) fn clear_dup_acks(&mut self) {
+        self.clear(Flags::DUP_ACKS_OWED);
+    }
+
+    /// Sequence numbers in flight.
+    #[inline]
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.snd_nxt.wrapping_sub(self.snd_una)
+    }
+}
+
+/// A session's addresses and path: one cache line.
+#[derive(Debug, Clone, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C, align(64))]
+pub(crate) struct Path {
+    pub(crate) local: Ip,
+    pub(crate) remote: Ip,
+    pub(crate) local_port: u16,
+    pub(crate) remote_port: u16,
+    /// Hash of the addresses, the key of the lookup table.
+    pub(crate) hash: u32,
+    /// The next hop's entry among the neighbours, and which of the entries under that number.
+    pub(crate) neighbor: u16,
+    pub(crate) neighbor_generation: u16,
+    /// Path MTU, in bytes.
+    pub(crate) mtu: u16,
+    /// Of the interface, what the headers leave of a super-segment's payload; 0 for none.
+    pub(crate) super_bytes: u16,
+    /// Bounds of the two rings, in bytes.
+    pub(crate) send_bytes: u32,
+    pub(crate) receive_bytes: u32,
+    /// End of the last new segment sent that was not full-sized (Minshall's modification of Nagle's
+    /// algorithm); retransmissions do not count.
+    pub(crate) small_end: u32,
+    /// Retransmission timeouts in a row, or probes: the back-off.
+    pub(crate) retries: u8,
+    pub(crate) reserved: [u8; 3],
+}
+
+const _: () = assert!(size_of::<Path>() == 64, "a session's ends are one line");
+
+impl Path {
+    /// The addresses and ports.
+    #[inline]
+    pub(crate) fn ends(&self) -> Ends {
+        Ends {
+            local: self.local,
+            remote: self.remote,
+            local_port: self.local_port,
+            remote_port: self.remote_port,
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Memory of the control blocks: the local store, and main memory behind it.
+
+use super::LOCAL_SESSIONS;
+use super::hot::{Hot, Path};
+use crate::error::NetError;
+use crate::memory::{MemorySource, Use};
+use sidecore_bare::{Memory, prefetch};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// Placement of control blocks: the two configurations of the fifth document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Placement {
+    /// In the local store alone: at most 1,024 sessions, and nothing is fetched ahead.
+    LocalStore,
+    /// The first 1,024 in the local store, the others in main memory, fetched a batch at a time.
+    #[default]
+    MainMemory,
+}
+
+/// All control blocks, under the numbers of their sessions; `Cold` is what they need rarely.
+#[derive(Debug)]
+pub(crate) struct Store<Cold> {
+    local: Memory,
+    main: Option<Memory>,
+    paths: Memory,
+    cold: Vec<Cold>,
+    free: Vec<u32>,
+    sessions_max: usize,
+}
+
+impl<Cold: Default> Store<Cold> {
+    /// For up to `sessions_max` sessions (1,024 in the local store alone).
+    pub(crate) fn new(
+        placement: Placement,
+        sessions_max: usize,
+        source: &mut dyn MemorySource,
+    ) -> Result<Self, NetError> {
+        let sessions_max = match placement {
+            Placement::LocalStore => sessions_max.min(LOCAL_SESSIONS),
+            Placement::MainMemory => sessions_max,
+        };
+        let behind = sessions_max.saturating_sub(LOCAL_SESSIONS);
+        let main = (behind > 0).then(|| source.provide(behind * size_of::<Hot>(), Use::Sparse));
+        Ok(Self {
+            local: source.provide(LOCAL_SESSIONS * size_of::<Hot>(), Use::LocalStore)?,
+            main: main.transpose()?,
+            paths: source.provide(sessions_max.max(1) * size_of::<Path>(), Use::Sparse)?,
+            cold: Vec::with_capacity(sessions_max),
+            free: Vec::new(),
+            sessions_max,
+        })
+    }
+
+    /// A free number; none when all are taken.
+    pub(crate) fn take(&mut self) -> Option<u32> {
+        if let Some(number) = self.free.pop() {
+            return Some(number);
+        }
+        let number = self.cold.len();
+        if number == self.sessions_max {
+            return None;
+        }
+        self.cold.push(Cold::default());
+        let number = number as u32;
+        *self.hot_mut(number) = Hot::closed();
+        Some(number)
+    }
+
+    /// Gives a number back; names of the session that had it are no longer good.
+    pub(crate) fn give(&mut self, number: u32) {
+        let hot = self.hot_mut(number);
+        let generation = hot.generation.wrapping_add(1);
+        *hot = Hot::closed();
+        hot.generation = generation;
+        self.free.push(number);
+    }
+
+    /// True if `number` was ever allocated.
+    #[inline]
+    pub(crate) fn knows(&self, number: u32) -> bool {
+        (number as usize) < self.cold.len()
+    }
+
+    /// Allocated numbers.
+    pub(crate) fn taken(&self) -> usize {
+        self.cold.len() - self.free.len()
+    }
+
+    /// Brings a session's lines near.
+    #[inline]
+    pub(crate) fn prefetch(&self, number: u32) {
+        let bytes = self.hot(number).as_bytes();
+        prefetch::for_read(bytes, size_of::<Hot>());
+        prefetch::for_read(self.path(number).as_bytes(), size_of::<Path>());
+    }
+
+    #[inline]
+    pub(crate) fn hot(&self, number: u32) -> &Hot {
+        let (bytes, at) = match &self.main {
+            Some(main) if number as usize >= LOCAL_SESSIONS => {
+                (main.bytes(), number as usize - LOCAL_SESSIONS)
+            }
+            _ => (self.local.bytes(), number as usize),
+        };
+        nth(bytes, at)
+    }
+
+    #[inline]
+    pub(crate) fn hot_mut(&mut self, number: u32) -> &mut Hot {
+        self.session(number).0
+    }
+
+    #[inline]
+    pub(crate) fn path(&self, number: u32) -> &Path {
+        nth(self.paths.bytes(), number as usize)
+    }
+
+    #[inline]
+    pub(crate) fn cold(&self, number: u32) -> &Cold {
+        &self.cold[number as usize]
+    }
+
+    /// All parts of a session.
+    #[inline]
+    pub(crate) fn session(&mut self, number: u32) -> (&mut Hot, &mut Path, &mut Cold) {
+        let (bytes, at) = match &mut self.main {
+            Some(main) if number as usize >= LOCAL_SESSIONS => {
+                (main.bytes_mut(), number as usize - LOCAL_SESSIONS)
+            }
+            _ => (self.local.bytes_mut(), number as usize),
+        };
+        (
+            nth_mut(bytes, at),
+            nth_mut(self.paths.bytes_mut(), number as usize),
+            &mut self.cold[number as usize],
+        )
+    }
+}
+
+/// The `at`th value in `bytes`, which are a region: aligned to a page, so the cast cannot fail.
+#[inline]
+fn nth<T: FromBytes + zerocopy::KnownLayout + zerocopy::Immutable>(bytes: &[u8], at: usize) -> &T {
+    let size = size_of::<T>();
+    match T::ref_from_bytes(&bytes[at * size..(at + 1) * size]) {
+        Ok(value) => value,
+        Err(_) => unreachable!("a region is aligned to a page"),
+    }
+}
+
+/// As [`nth`], to be changed.
+#[inline]
+fn nth_mut<T>(bytes: &mut [u8], at: usize) -> &mut T
+where
+    T: FromBytes + IntoBytes + zerocopy::KnownLayout,
+{
+    let size = size_of::<T>();
+    match T::mut_from_bytes(&mut bytes[at * size..(at + 1) * size]) {
+        Ok(value) => value,
+        Err(_) => unreachable!("a region is aligned to a page"),
+    }
+}

@@ -1,0 +1,285 @@
+//! Acknowledgments: what left the send ring, what the peer's window is, and what follows from it.
+//!
+//! Source: RFC 9293 section 3.10.7.4 (fifth), RFC 5681, RFC 6582, RFC 6675, RFC 8985, RFC 2883.
+
+use super::Session;
+use super::rack::DUPLICATES_MAX;
+use crate::buffer::slab::NONE;
+use crate::congestion::{Acked, Control};
+use crate::ranges::scoreboard::Delivered;
+use crate::state::hot::{Flags, Timer};
+use crate::wire::sequence::{Range, before, before_or_at};
+use crate::wire::tcp::{BLOCKS_MAX, Segment};
+
+impl Session<'_> {
+    /// The acknowledgment field of an acceptable segment; false if the segment is to be dropped.
+    pub(crate) fn acknowledge(&mut self, segment: &Segment<'_>) -> bool {
+        let ack = segment.acknowledgment;
+        if before(self.hot.snd_nxt, ack) {
+            // Acknowledges what was never sent: RFC 9293 section 3.10.7.4.
+            self.challenge();
+            return false;
+        }
+        // RFC 5961 section 5.2.
+        if before(ack, self.hot.snd_una.wrapping_sub(self.cold.window_max)) {
+            self.challenge();
+            return false;
+        }
+        if before(ack, self.hot.snd_una) {
+            return true;
+        }
+        let window_before = self.hot.snd_wnd;
+        self.take_window(segment);
+        let sacks = segment.options.block_count > 0 && self.hot.has(Flags::SACK);
+        // With nothing in flight a D-SACK may still show a recovery to be spurious.
+        let reports = sacks && (self.hot.in_flight() > 0 || self.cold.undo.waits());
+        if ack != self.hot.snd_una || reports {
+            self.acknowledged(ack, segment);
+        } else if self.hot.in_flight() > 0
+            && segment.is_empty()
+            && self.hot.snd_wnd == window_before
+        {
+            // RFC 5681 section 2: a duplicate acknowledgment.
+            self.duplicate_acknowledgment();
+        }
+        true
+    }
+
+    /// RFC 9293 section 3.10.7.4: the send window moves with the newest segment; as Linux has it,
+    /// also with one that was sent again, if it acknowledges more. An old window behind a new
+    /// acknowledgment would end where the peer never said.
+    #[inline]
+    pub(crate) fn take_window(&mut self, segment: &Segment<'_>) {
+        let hot = &mut *self.hot;
+        let newer = before(hot.snd_una, segment.acknowledgment)
+            || before(hot.snd_wl1, segment.sequence)
+            || hot.snd_wl1 == segment.sequence && before_or_at(hot.snd_wl2, segment.acknowledgment);
+        if !newer {
+            return;
+        }
+        let window = u32::from(segment.window) << hot.snd_scale;
+        hot.snd_wl1 = segment.sequence;
+        hot.snd_wl2 = segment.acknowledgment;
+        if window == hot.snd_wnd {
+            return;
+        }
+        let opened = window > hot.snd_wnd;
+        hot.snd_wnd = window;
+        if opened {
+            self.window_opened(window);
+        }
+    }
+
+    #[cold]
+    fn window_opened(&mut self, window: u32) {
+        self.cold.window_max = self.cold.window_max.max(window);
+        if self.hot.timer() == Timer::Persist {
+            self.hot.set_timer(Timer::None);
+            self.hot.timer_at = 0;
+            self.path.retries = 0;
+        }
+        if self.hot.tx.len() > 0 {
+            self.make_ready();
+        }
+    }
+
+    /// Something new was acknowledged, in order or by SACK.
+    #[inline]
+    pub(crate) fn acknowledged(&mut self, ack: u32, segment: &Segment<'_>) {
+        let newly = ack.wrapping_sub(self.hot.snd_una);
+        if self.hot.scoreboard == NONE
+            && ack == self.hot.snd_nxt
+            && newly > 0
+            && !self.hot.has(Flags::RECOVERY)
+        {
+            // All that was in flight, sent once: the usual case of a request and its answer.
+            let rtt_us = self.common.now_us.wrapping_sub(self.hot.sent_us);
+            self.sample_rtt(rtt_us);
+            self.leave_ring(ack, newly);
+            self.hot.set_timer(Timer::None);
+            self.hot.timer_at = 0;
+            if self.hot.has(Flags::CWND_LIMITED) {
+                self.grow(newly, Some(rtt_us));
+            }
+            return;
+        }
+        self.acknowledged_part(ack, newly, segment);
+    }
+
+    fn acknowledged_part(&mut self, ack: u32, newly: u32, segment: &Segment<'_>) {
+        let una = self.hot.snd_una;
+        let nxt = self.hot.snd_nxt;
+        let mut delivered = Delivered::default();
+        let scoreboard = self.scoreboard();
+        scoreboard.acknowledge(ack, &mut delivered);
+        let cumulative = delivered;
+        let mut duplicate = None;
+        let (mut blocks, mut count) = ([Range::default(); BLOCKS_MAX], 0);
+        for (index, block) in segment.options.blocks[..segment.options.block_count]
+            .iter()
+            .enumerate()
+        {
+            if index == 0 && is_duplicate(block, ack, segment) {
+                // RFC 2883: the peer got something twice.
+                duplicate = Some(*block);
+                continue;
+            }
+            // Only what is in flight, and makes sense.
+            if before(block.start, block.end)
+                && before(ack, block.end)
+                && before_or_at(block.end, nxt)
+            {
+                let start = crate::wire::sequence::later(block.start, ack);
+                blocks[count] = Range {
+                    start,
+                    end: block.end,
+                };
+                count += 1;
+            }
+        }
+        let sacks = count > 0;
+        if sacks {
+            scoreboard.sack(&blocks[..count], &mut delivered);
+        }
+        let stamps = segment.options.timestamps;
+        let echo = stamps.filter(|_| self.hot.has(Flags::TIMESTAMPS));
+        let echo = echo.map(|(_, echo)| echo);
+        let mut sample_us = None;
+        if newly > 0 {
+            match (cumulative.newest, echo) {
+                // Karn (RFC 6298 section 3): only from what was sent once,
+                (Some((sent_us, _, false)), _) => {
+                    let rtt_us = self.common.now_us.wrapping_sub(sent_us);
+                    self.sample_rtt(rtt_us);
+                    sample_us = Some(rtt_us);
+                }
+                // or by the echo, which distinguishes the two (RFC 7323 section 4.1).
+                (Some((sent_us, _, true)), Some(echo)) => self.sample_again(sent_us, echo),
+                _ => {}
+            }
+            self.leave_ring(ack, newly);
+            self.hot.duplicates = 0;
+        } else if !sacks {
+            self.hot.duplicates = self.hot.duplicates.saturating_add(1);
+        }
+        debug_assert!(before_or_at(una, self.hot.snd_una));
+        if newly > 0 {
+            self.undo_by_echo(ack, echo);
+        }
+        if let Some(range) = duplicate {
+            self.duplicate_reported(range);
+        }
+        let duplicate = duplicate.is_some();
+        let grew = !self.hot.has(Flags::RECOVERY) || self.cold.after_timeout;
+        self.rack_delivered(&delivered, echo);
+        self.probe_acknowledged(ack, sacks, duplicate);
+        self.repair(ack, newly, &delivered);
+        if self.hot.in_flight() == 0 {
+            self.drop_scoreboard();
+        }
+        // Growth: RFC 5681 section 3.1; not while loss is repaired, except after a timeout, when
+        // slow start begins again (section 3.1, end). What ends a repair leaves the window at its
+        // threshold (RFC 6582 section 3.2 step 3).
+        let grows = !self.hot.has(Flags::RECOVERY) || self.cold.after_timeout;
+        if newly > 0 && grew && grows && self.hot.has(Flags::CWND_LIMITED) {
+            self.grow(newly, sample_us);
+        }
+        self.arm_after_acknowledgment(newly > 0);
+        if self.hot.tx.len() > 0 || self.hot.scoreboard != NONE {
+            self.make_ready();
+        }
+    }
+
+    /// RFC 2883: the peer got something twice.
+    fn duplicate_reported(&mut self, range: Range) {
+        // A tail-loss probe (RFC 8985 section 7.4) says nothing about patience.
+        let of_probe = self
+            .cold
+            .rack
+            .probe
+            .is_some_and(|(end, _)| end == range.end);
+        if of_probe {
+            return;
+        }
+        if self.undo_by_duplicate(range) {
+            // It was sent again, and the first had only been late.
+            self.cold.rack.reordering = true;
+        }
+        self.rack_duplicate();
+    }
+
+    /// Takes acknowledged bytes from the send ring; the FIN has none there.
+    #[inline]
+    fn leave_ring(&mut self, ack: u32, newly: u32) {
+        let bytes = (newly as usize).min(self.hot.tx.len());
+        self.hot.tx.consume(&mut self.common.pool, bytes, false);
+        self.hot.snd_una = ack;
+        if self.hot.has(Flags::WANTS_ROOM | Flags::CWND_LIMITED) || self.hot.tx.len() > 0 {
+            self.after_leaving();
+        }
+        if self.hot.timer() != Timer::None && self.path.retries != 0 {
+            self.path.retries = 0;
+        }
+    }
+
+    fn after_leaving(&mut self) {
+        if self.hot.has(Flags::WANTS_ROOM)
+            && self.hot.tx.len() * 3 <= self.path.send_bytes as usize * 2
+        {
+            self.hot.clear(Flags::WANTS_ROOM);
+            self.notify();
+        }
+        self.make_ready();
+    }
+
+    /// Lets the congestion window grow.
+    fn grow(&mut self, bytes: u32, rtt_us: Option<u32>) {
+        let acked = Acked {
+            bytes,
+            mss: u32::from(self.hot.mss),
+            srtt_us: self.hot.srtt_us,
+            now_us: self.common.now_us,
+            rtt_us,
+            ack: self.hot.snd_una,
+            next: self.hot.snd_nxt,
+        };
+        if self.hot.cwnd <= 10 * u32::from(self.hot.mss) {
+            // `restart_after_idle` looks at this only with a larger window; what was just
+            // acknowledged left before now.
+            self.cold.last_sent_us = self.common.now_us;
+        }
+        let window = self.cold.congestion.on_acked(self.hot.cwnd, &acked);
+        // No further than what could ever be in flight.
+        let most = (2 * self.path.send_bytes).max(self.hot.cwnd);
+        self.hot.cwnd = window.min(most);
+        // A window above the first one is given up after a pause; this is none.
+        self.cold.last_sent_us = self.common.now_us;
+    }
+
+    /// Duplicate acknowledgment without SACK; the third shows a loss (RFC 5681 section 3.2).
+    fn duplicate_acknowledgment(&mut self) {
+        if self.hot.has(Flags::SACK) {
+            // The SACK blocks say more, and RACK judges by them.
+            return;
+        }
+        self.hot.duplicates = self.hot.duplicates.saturating_add(1);
+        if self.hot.duplicates == DUPLICATES_MAX && !self.hot.has(Flags::RECOVERY) {
+            let scoreboard = self.scoreboard();
+            if !scoreboard.records.is_empty() {
+                let una = scoreboard.records[0].range.start;
+                let mss = u32::from(self.hot.mss);
+                let scoreboard = self.scoreboard();
+                scoreboard.cut(una.wrapping_add(mss));
+                scoreboard.lose(0);
+            }
+            self.enter_recovery(&Delivered::default());
+        }
+        self.make_ready();
+    }
+}
+
+/// RFC 2883 section 4: the first block lies before the acknowledgment, or in the second block.
+fn is_duplicate(block: &Range, ack: u32, segment: &Segment<'_>) -> bool {
+    before_or_at(block.end, ack)
+        || segment.options.block_count > 1 && segment.options.blocks[1].contains(block)
+}

@@ -1,0 +1,94 @@
+//! Cold part of a session's state: opening, closing, loss recovery, options.
+
+use super::prr::Prr;
+use super::rack::Rack;
+use super::undo::Undo;
+use crate::buffer::slab::NONE;
+use crate::congestion::Congestion;
+use crate::error::SessionError;
+use crate::shared::config::Keepalive;
+use crate::wire::sequence::Range;
+
+/// The cold part of a control block.
+#[derive(Debug, Clone)]
+pub(crate) struct Cold {
+    pub(crate) congestion: Congestion,
+    pub(crate) rack: Rack,
+    pub(crate) prr: Prr,
+    pub(crate) undo: Undo,
+    /// ISS and IRS: our initial sequence number, and the peer's.
+    pub(crate) iss: u32,
+    pub(crate) irs: u32,
+    /// End of the current loss recovery (RFC 6675's RecoveryPoint).
+    pub(crate) recover: u32,
+    /// The largest window that the peer ever offered.
+    pub(crate) window_max: u32,
+    /// MSS of the peer's SYN.
+    pub(crate) peer_mss: u16,
+    /// Upper bound of the MSS both ways, set by the application (`TCP_MAXSEG`); 0 for none.
+    pub(crate) mss_max: u16,
+    /// Window scaling is offered, and once both SYNs have gone, agreed on.
+    pub(crate) scaling: bool,
+    /// Keepalive probes without an answer.
+    pub(crate) alive_probes: u8,
+    /// Acknowledgments left of quick-ACK mode.
+    pub(crate) quick: u8,
+    /// The recovery was entered by a retransmission timeout.
+    pub(crate) after_timeout: bool,
+    /// Duplicate range to report by D-SACK (RFC 2883).
+    pub(crate) duplicate: Option<Range>,
+    /// Time of the last answer to a bare segment outside the window.
+    pub(crate) unacceptable_answered_ms: Option<u32>,
+    pub(crate) error: Option<SessionError>,
+    /// Of a session that waits for `accept`; none otherwise.
+    pub(crate) listener: u32,
+    /// In the listener's queue.
+    pub(crate) queued: bool,
+    /// Time of the last data segment sent.
+    pub(crate) last_sent_us: u32,
+    /// Time of opening.
+    pub(crate) opened_ns: u64,
+    pub(crate) keepalive: Keepalive,
+    /// User timeout (RFC 9293 section 3.8.3), in milliseconds: the longest that data stays
+    /// unacknowledged; 0 for the default.
+    pub(crate) user_timeout_ms: u32,
+    /// Retransmitted segments.
+    pub(crate) resent: u32,
+}
+
+impl Default for Cold {
+    fn default() -> Self {
+        Self {
+            congestion: Congestion::default(),
+            rack: Rack::default(),
+            prr: Prr::default(),
+            undo: Undo::default(),
+            iss: 0,
+            irs: 0,
+            recover: 0,
+            window_max: 0,
+            peer_mss: 0,
+            mss_max: 0,
+            scaling: false,
+            alive_probes: 0,
+            quick: 0,
+            after_timeout: false,
+            duplicate: None,
+            unacceptable_answered_ms: None,
+            error: None,
+            listener: NONE,
+            queued: false,
+            last_sent_us: 0,
+            opened_ns: 0,
+            keepalive: Keepalive::default(),
+            user_timeout_ms: 0,
+            resent: 0,
+        }
+    }
+}
+
+/// With the hot part, the ends and two entries of the table: what an idle session costs.
+const _: () = assert!(
+    size_of::<Cold>() + 128 + 64 + 4 * 8 + 64 <= 1024,
+    "an idle session costs at most 1 KiB"
+);

@@ -1,0 +1,128 @@
+//! SYN cookies: a listener whose embryos are all taken answers all the same, and keeps nothing.
+//!
+//! The state of the opening is in the numbers that the peer echoes: 5 bits of a slow clock, 3 of
+//! its MSS and 24 that only we can compute are our initial sequence number; window scale and SACK
+//! lie in the low bits of our timestamp. Source: RFC 4987 section 3.6 and appendix A; Bernstein.
+
+use crate::secrets::{Ends, Secrets};
+
+/// MSS values that a cookie can encode, rising.
+const SIZES: [u16; 8] = [216, 536, 966, 1200, 1300, 1400, 1440, 1460];
+/// Nanoseconds of a tick of the slow clock, as a power of two: 69 s.
+const SLOW_SHIFT: u32 = 36;
+/// Ticks for which a cookie is good.
+const GOOD: u32 = 2;
+/// Low bits of the timestamp that encode options.
+const STAMP_BITS: u32 = 6;
+/// The scale that says "none".
+const NO_SCALE: u32 = 15;
+
+/// Options encoded in the timestamp of a SYN cookie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CookieOptions {
+    pub(crate) scale: Option<u8>,
+    pub(crate) sack: bool,
+}
+
+/// The initial sequence number that answers a SYN.
+pub(crate) fn make(secrets: &Secrets, ends: &Ends, sequence: u32, mss: u16, now_ns: u64) -> u32 {
+    let count = (now_ns >> SLOW_SHIFT) as u32;
+    // Rounded down, so that no segment is larger than the peer said.
+    let index = SIZES.iter().rposition(|&size| size <= mss).unwrap_or(0) as u32;
+    let proof = secrets.cookie(ends, count << 3 | index, sequence) & 0x00ff_ffff;
+    (count & 0x1f) << 27 | index << 24 | proof
+}
+
+/// The MSS encoded in `cookie`, if the cookie is ours and not too old.
+pub(crate) fn check(
+    secrets: &Secrets,
+    ends: &Ends,
+    cookie: u32,
+    sequence: u32,
+    now_ns: u64,
+) -> Option<u16> {
+    let now = (now_ns >> SLOW_SHIFT) as u32;
+    // The cookie has five bits of the clock; the proof covers all of it, so that one from an
+    // earlier turn of these bits fails.
+    let age = now.wrapping_sub(cookie >> 27) & 0x1f;
+    if age >= GOOD {
+        return None;
+    }
+    let count = now.wrapping_sub(age);
+    let index = cookie >> 24 & 7;
+    let proof = secrets.cookie(ends, count << 3 | index, sequence) & 0x00ff_ffff;
+    (proof == cookie & 0x00ff_ffff).then(|| SIZES[index as usize])
+}
+
+/// A timestamp with options in its low bits, not after `clock`.
+pub(crate) fn stamp(clock: u32, options: CookieOptions) -> u32 {
+    let bits = u32::from(options.sack) << 4 | options.scale.map_or(NO_SCALE, u32::from);
+    let low = (1 << STAMP_BITS) - 1;
+    let stamped = clock & !low | bits;
+    // A timestamp ahead of the clock would make the peer drop later segments (PAWS).
+    if stamped > clock {
+        stamped.wrapping_sub(1 << STAMP_BITS)
+    } else {
+        stamped
+    }
+}
+
+/// The options encoded in an echoed timestamp.
+pub(crate) fn options_in(echo: u32) -> CookieOptions {
+    let scale = echo & 15;
+    CookieOptions {
+        scale: (scale != NO_SCALE).then_some(scale.min(14) as u8),
+        sack: echo & 16 != 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Ip;
+    use sidecore_random::Random;
+
+    #[test]
+    fn a_cookie_is_good_for_its_session_and_a_while() {
+        let mut random = Random::new(1);
+        let secrets = Secrets::new(&mut random);
+        let ends = Ends {
+            local: Ip::v4([10, 0, 0, 1]),
+            remote: Ip::v4([10, 0, 0, 2]),
+            local_port: 80,
+            remote_port: 4000,
+        };
+        for _ in 0..1000 {
+            let now = random.below(1 << 44);
+            let sequence = random.bits() as u32;
+            let mss = random.below(9000) as u16;
+            let cookie = make(&secrets, &ends, sequence, mss, now);
+            let found = check(&secrets, &ends, cookie, sequence, now + (1 << 36)).expect("good");
+            assert!(found <= mss.max(216));
+            assert_eq!(
+                check(&secrets, &ends, cookie, sequence, now + (3 << 36)),
+                None
+            );
+            let other = Ends {
+                remote_port: 4001,
+                ..ends
+            };
+            assert_eq!(check(&secrets, &other, cookie, sequence, now), None);
+            assert_eq!(check(&secrets, &ends, cookie ^ 1, sequence, now), None);
+        }
+    }
+
+    #[test]
+    fn options_survive_the_timestamp() {
+        for clock in [0, 63, 64, 1_000_000, u32::MAX] {
+            for scale in [None, Some(0), Some(8), Some(14)] {
+                for sack in [false, true] {
+                    let options = CookieOptions { scale, sack };
+                    let stamped = stamp(clock, options);
+                    assert_eq!(options_in(stamped), options);
+                    assert!(clock.wrapping_sub(stamped) < 128);
+                }
+            }
+        }
+    }
+}

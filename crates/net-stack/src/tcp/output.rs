@@ -1,0 +1,667 @@
+//! Output: retransmissions first, then new data, then a bare acknowledgment.
+//!
+//! A frame is a header built here and up to two pieces of the send ring where they lie. What the
+//! NIC cuts by itself goes out as one super-segment. Source: RFC 9293 sections 3.7.4 (Nagle),
+//! 3.8.6.2.1 (silly windows) and 3.8.2, RFC 6675 section 5, RFC 8985 section 7.3, RFC 9293 section
+//! 3.10.
+
+use super::Session;
+use crate::buffer::slab::NONE;
+use crate::checksum::{Sum, pseudo};
+use crate::congestion::Control;
+use crate::frame::{Outgoing, TransmitChecksum};
+use crate::ranges::scoreboard::RECORDS_MAX;
+use crate::shared::neighbors::Hop;
+use crate::state::hot::{Flags, State, Timer};
+use crate::wire::ethernet::{self, Ethernet};
+use crate::wire::ip;
+use crate::wire::sequence::{Range, before, before_or_at, earlier};
+use crate::wire::tcp::{self, ACK, FIN, OPTIONS_BYTES_MAX, Options, PSH, SYN, Tcp};
+use std::num::NonZeroU16;
+use zerocopy::IntoBytes;
+use zerocopy::network_endian::{U16, U32};
+
+/// Ethernet, IPv6, TCP and its options.
+pub(crate) const HEADER_BYTES_MAX: usize =
+    ethernet::HEADER_BYTES + ip::V6_BYTES + tcp::HEADER_BYTES + OPTIONS_BYTES_MAX;
+/// Behind more bytes than these the next batch's answer comes before any timer of the peer's.
+const HALF_ACK_BYTES_MAX: u32 = 48 << 10;
+/// Payload bytes that one session sends before others have their turn.
+const TURN_BYTES: usize = 256 << 10;
+
+/// Callback that transmits a frame; returns false when the NIC has no room.
+pub(crate) type Send<'f> = dyn FnMut(&Outgoing<'_>) -> bool + 'f;
+
+/// Result of sending a frame, or of a session's turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Nothing is left to do.
+    Done,
+    /// There is more, when others have had their turn.
+    More,
+    /// The NIC has no room.
+    Full,
+    /// The next hop's hardware address is not known yet.
+    Unresolved,
+}
+
+/// A segment's range of the send ring.
+#[derive(Debug, Clone, Copy, Default)]
+struct Load {
+    sequence: u32,
+    /// Offset in the ring.
+    offset: usize,
+    len: usize,
+    flags: u8,
+}
+
+impl Session<'_> {
+    /// Sends all that the windows allow.
+    pub(crate) fn output(&mut self, send: &mut Send<'_>) -> Outcome {
+        if self.hot.has(Flags::SEND_SYN) {
+            return self.send_syn(send);
+        }
+        if self.hot.state().sends() {
+            // Lost data goes first: the peer delivers nothing behind a hole, so that new data would
+            // only fill its buffer.
+            if self.hot.scoreboard != NONE
+                && (self.common.scoreboards.get(self.hot.scoreboard).lost_bytes > 0
+                    || self.hot.has(Flags::PROBE_TAIL))
+            {
+                match self.send_repairs(send) {
+                    Outcome::Done => {}
+                    other => return other,
+                }
+            }
+            if self.hot.tx.len() > 0 || self.hot.has(Flags::FIN_QUEUED) {
+                match self.send_new(send) {
+                    Outcome::Done => {}
+                    other => return other,
+                }
+            }
+        }
+        self.send_bare(send)
+    }
+
+    /// Our SYN, or SYN-ACK.
+    fn send_syn(&mut self, send: &mut Send<'_>) -> Outcome {
+        let answer = self.hot.state() == State::SynReceived;
+        let first = self.hot.state() == State::SynSent;
+        if !answer && !first {
+            // The opening was finished or given up while the SYN waited for its turn.
+            self.hot.clear(Flags::SEND_SYN);
+            return Outcome::Done;
+        }
+        // A SYN-ACK repeats only what the peer's SYN offered: RFC 7323 sections 2.2 and 3.2, RFC
+        // 2018 section 2.
+        let config = &self.common.config;
+        let wants = |flag| first || self.hot.has(flag);
+        let mut options = Options {
+            mss: Some(self.largest_mss()),
+            sack_permitted: config.sack && wants(Flags::SACK),
+            scale: self.cold.scaling.then_some(self.hot.rcv_scale),
+            ..Options::default()
+        };
+        if config.timestamps && wants(Flags::TIMESTAMPS) {
+            options.timestamps = Some((self.timestamp(), self.hot.ts_recent));
+        }
+        let load = Load {
+            sequence: self.cold.iss,
+            flags: if answer { SYN | ACK } else { SYN },
+            ..Load::default()
+        };
+        let outcome = self.emit(load, &mut options, send);
+        if outcome == Outcome::Done {
+            self.hot.clear(Flags::SEND_SYN);
+            self.hot.sent_us = self.common.now_us;
+            self.hot.set_timer(Timer::Retransmission);
+            self.hot.timer_at = self.common.tick_in_us(self.timeout_us());
+            self.arm_wheel();
+        }
+        outcome
+    }
+
+    /// Retransmits lost segments, as far as the window allows, and sends a tail-loss probe.
+    fn send_repairs(&mut self, send: &mut Send<'_>) -> Outcome {
+        if self.hot.has(Flags::PROBE_TAIL) {
+            match self.send_tail_probe(send) {
+                Outcome::Done => self.hot.clear(Flags::PROBE_TAIL),
+                other => return other,
+            }
+        }
+        let mut turn = TURN_BYTES;
+        loop {
+            let scoreboard = self.common.scoreboards.get_mut(self.hot.scoreboard);
+            let Some(index) = scoreboard.first_lost() else {
+                return Outcome::Done;
+            };
+            let mss = u32::from(self.hot.mss);
+            let pipe = self.pipe();
+            // RFC 6675 section 5 step 4.3, RFC 5681 section 3.2 step 3: the acknowledgment that
+            // shows a loss lets one segment out whatever the window is; the others (C) need one
+            // whole segment's room, or nothing in flight.
+            let owed = self.hot.has(Flags::REPAIR_OWED);
+            if !owed && pipe > 0 && self.hot.cwnd < pipe.saturating_add(mss) {
+                return Outcome::Done;
+            }
+            if turn == 0 {
+                return Outcome::More;
+            }
+            // One header and one send for as much as the window allows: the NIC cuts it.
+            let room = (self.hot.cwnd.saturating_sub(pipe) / mss).max(1) * mss;
+            let chunk = self.chunk_bytes().max(mss as usize) as u32;
+            let scoreboard = self.common.scoreboards.get_mut(self.hot.scoreboard);
+            let record = scoreboard.records[index];
+            let limit = record.range.start.wrapping_add(room.min(chunk));
+            if before(limit, record.range.end) {
+                // The rest stays lost, and goes when the window allows it.
+                scoreboard.cut(limit);
+            }
+            let len = scoreboard.records[index].range.len();
+            match self.send_again(index, send) {
+                Outcome::Done => {}
+                other => return other,
+            }
+            self.hot.clear(Flags::REPAIR_OWED);
+            turn = turn.saturating_sub(len as usize);
+            self.arm_after_sending();
+        }
+    }
+
+    /// RFC 6298 section 5.1 leaves a timer that runs alone; RFC 8985 section 7.2 has a probe's,
+    /// where one makes sense, start again with each segment.
+    #[inline]
+    fn arm_after_sending(&mut self) {
+        let start = match self.hot.timer() {
+            Timer::None | Timer::Probe | Timer::Persist => true,
+            Timer::Retransmission => self.probe_after_us().is_some(),
+            _ => false,
+        };
+        if start {
+            self.arm_retransmission();
+        }
+    }
+
+    /// A record of the board once more, and what follows from that.
+    fn send_again(&mut self, index: usize, send: &mut Send<'_>) -> Outcome {
+        let range = self.common.scoreboards.get(self.hot.scoreboard).records[index].range;
+        let data_end = self.hot.snd_una.wrapping_add(self.hot.tx.len() as u32);
+        let end = earlier(range.end, data_end);
+        let len = end.wrapping_sub(range.start) as i32;
+        // The FIN has a number, and no byte in the ring.
+        let fin = before(data_end, range.end) && self.hot.has(Flags::FIN_SENT);
+        let load = Load {
+            sequence: range.start,
+            offset: range.start.wrapping_sub(self.hot.snd_una) as usize,
+            len: len.max(0) as usize,
+            // RFC 9293 section 3.9.1.2 (MUST-61): on what is last in the buffer.
+            flags: ACK
+                | if fin { FIN } else { 0 }
+                | if len > 0 && end == data_end { PSH } else { 0 },
+        };
+        let outcome = self.emit(load, &mut Options::default(), send);
+        if outcome == Outcome::Done {
+            self.cold.resent = self.cold.resent.saturating_add(1);
+            self.common.counters.retransmitted += 1;
+            self.prr_sent(range.len());
+            self.undo_resent(range, self.timestamp());
+            let now_us = self.common.now_us;
+            let scoreboard = self.common.scoreboards.get_mut(self.hot.scoreboard);
+            scoreboard.resent(index, now_us);
+        }
+        outcome
+    }
+
+    /// The head of what is missing once more: see [`Session::probes_repair`].
+    fn send_repair_probe(&mut self, send: &mut Send<'_>) -> Outcome {
+        let mss = u32::from(self.hot.mss);
+        let scoreboard = self.common.scoreboards.get_mut(self.hot.scoreboard);
+        let Some(index) = scoreboard.first_missing() else {
+            return Outcome::Done;
+        };
+        let start = scoreboard.records[index].range.start;
+        if scoreboard.records[index].range.len() > mss {
+            scoreboard.cut(start.wrapping_add(mss));
+        }
+        match self.send_again(index, send) {
+            Outcome::Done => {}
+            other => return other,
+        }
+        self.cold.rack.repair_probes += 1;
+        self.common.counters.tail_probes += 1;
+        self.arm_retransmission();
+        Outcome::Done
+    }
+
+    /// RFC 8985 section 7.3: new data if there is some, else the last segment again.
+    fn send_tail_probe(&mut self, send: &mut Send<'_>) -> Outcome {
+        if self.probes_repair() {
+            return self.send_repair_probe(send);
+        }
+        let unsent = self.unsent();
+        let window = self.window_left();
+        if unsent > 0 && window > 0 {
+            // New data beats a repetition: it shows the tail's loss as well, and is not wasted if
+            // nothing was lost.
+            let len = unsent.min(window).min(usize::from(self.hot.mss));
+            match self.send_data(len, send) {
+                Outcome::Done => {}
+                other => return other,
+            }
+            self.cold.rack.probe = Some((self.hot.snd_nxt, false));
+        } else {
+            let mss = u32::from(self.hot.mss);
+            let scoreboard = self.common.scoreboards.get_mut(self.hot.scoreboard);
+            let Some(last) = scoreboard.records.back().copied() else {
+                return Outcome::Done;
+            };
+            if last.range.len() > mss {
+                scoreboard.cut(last.range.end.wrapping_sub(mss));
+            }
+            // The last segment, not the first missing one: its SACK shows every hole before it.
+            let index = scoreboard.records.len() - 1;
+            match self.send_again(index, send) {
+                Outcome::Done => {}
+                other => return other,
+            }
+            self.cold.rack.probe = Some((self.hot.snd_nxt, true));
+        }
+        self.common.counters.tail_probes += 1;
+        self.arm_retransmission();
+        Outcome::Done
+    }
+
+    /// Bytes of the ring that were never sent.
+    #[inline]
+    pub(crate) fn unsent(&self) -> usize {
+        let fin = u32::from(self.hot.has(Flags::FIN_SENT));
+        let flying = self.hot.in_flight().saturating_sub(fin);
+        self.hot.tx.len().saturating_sub(flying as usize)
+    }
+
+    /// Unused part of the peer's window, in bytes.
+    #[inline]
+    fn window_left(&self) -> usize {
+        let edge = self.hot.snd_una.wrapping_add(self.hot.snd_wnd);
+        // Negative where the peer took some of its window back (RFC 9293 section 3.8.6).
+        let left = edge.wrapping_sub(self.hot.snd_nxt) as i32;
+        left.max(0) as usize
+    }
+
+    /// Payload bytes that may go out in one frame.
+    #[inline]
+    fn chunk_bytes(&self) -> usize {
+        let mss = usize::from(self.hot.mss);
+        // Whole segments only, or each super-segment would end with a small packet.
+        let most = usize::from(self.path.super_bytes);
+        if most > mss { most - most % mss } else { mss }
+    }
+
+    /// Sends new data, and the FIN behind it.
+    fn send_new(&mut self, send: &mut Send<'_>) -> Outcome {
+        let mut turn = TURN_BYTES;
+        self.restart_after_idle();
+        loop {
+            let unsent = self.unsent();
+            let fin = self.hot.has(Flags::FIN_QUEUED) && !self.hot.has(Flags::FIN_SENT);
+            if unsent == 0 {
+                if fin {
+                    // All data went before the application closed: the FIN goes alone.
+                    return self.send_data(0, send);
+                }
+                // The application is what limits us: RFC 7661.
+                if self.hot.has(Flags::CWND_LIMITED) && self.pipe() < self.hot.cwnd / 2 {
+                    self.hot.clear(Flags::CWND_LIMITED);
+                }
+                return Outcome::Done;
+            }
+            if turn == 0 {
+                return Outcome::More;
+            }
+            let mss = usize::from(self.hot.mss);
+            let window = self.window_left();
+            let mut len = unsent.min(window).min(self.chunk_bytes());
+            if len >= mss {
+                // What is behind the last full segment goes with it where it may go at all.
+                let rest = len % mss;
+                if len != unsent || !self.may_send_small(rest, rest, fin) {
+                    len -= rest;
+                }
+            } else if !self.may_send_small(len, unsent, fin) {
+                // With data in flight its acknowledgment brings the window; without, only a probe
+                // does.
+                if window < unsent && self.hot.in_flight() == 0 && self.hot.timer() == Timer::None {
+                    self.start_persist();
+                }
+                return Outcome::Done;
+            }
+            // RFC 6675 section 4: what SACK says has arrived, or is lost, makes room.
+            let pipe = self.pipe();
+            let room = self.hot.cwnd.saturating_sub(pipe) as usize;
+            // An empty pipe always takes one segment, or a window below the MSS would stop for
+            // good.
+            if room < len.min(mss) && pipe > 0 {
+                self.hot.set(Flags::CWND_LIMITED);
+                return Outcome::Done;
+            }
+            if room < len {
+                self.hot.set(Flags::CWND_LIMITED);
+                len = (room - room % mss).max(mss.min(len));
+            }
+            if self.hot.scoreboard != NONE
+                && self
+                    .common
+                    .scoreboards
+                    .get(self.hot.scoreboard)
+                    .records
+                    .len()
+                    >= RECORDS_MAX
+            {
+                // The scoreboard is full: the next acknowledgment makes room, and lists the
+                // session.
+                return Outcome::Done;
+            }
+            match self.send_data(len, send) {
+                Outcome::Done => turn = turn.saturating_sub(len),
+                other => return other,
+            }
+        }
+    }
+
+    /// Nagle's algorithm and silly-window avoidance: true if a segment of `len` bytes, less than a
+    /// full one, may be sent.
+    fn may_send_small(&self, len: usize, unsent: usize, fin: bool) -> bool {
+        if len == 0 {
+            return false;
+        }
+        if len < unsent {
+            // RFC 9293 section 3.8.6.2.1 (3): a window of less than a segment, if it is half of the
+            // largest.
+            return len >= self.cold.window_max as usize / 2;
+        }
+        if fin {
+            return true;
+        }
+        if self.hot.has(Flags::CORKED) {
+            return false;
+        }
+        self.hot.has(Flags::NO_DELAY) || !self.small_in_flight()
+    }
+
+    /// True while a segment that was not full-sized is unacknowledged: no other such segment is
+    /// sent meanwhile. RFC 9293 section 3.7.4 says so of any segment; with Minshall's change ("A
+    /// Proposed Modification to Nagle's Algorithm", 1999, section 3), which Linux has too, the rest
+    /// of a long write does not wait for the peer's delayed acknowledgment.
+    #[inline]
+    fn small_in_flight(&self) -> bool {
+        let end = self.path.small_end;
+        before(self.hot.snd_una, end) && before_or_at(end, self.hot.snd_nxt)
+    }
+
+    /// RFC 5681 section 4.1: after a pause of a timeout the window starts anew.
+    fn restart_after_idle(&mut self) {
+        // A window no larger than the first one would not shrink, whatever the pause.
+        if self.hot.in_flight() != 0 || self.hot.cwnd <= 10 * u32::from(self.hot.mss) {
+            return;
+        }
+        let idle_us = self.common.now_us.wrapping_sub(self.cold.last_sent_us);
+        if idle_us > self.timeout_us() {
+            let first = crate::congestion::initial_window(u32::from(self.hot.mss));
+            self.hot.cwnd = self.hot.cwnd.min(first);
+            self.cold.congestion.on_restart(self.common.now_us);
+        }
+    }
+
+    /// The next `len` bytes, with the FIN if nothing is left behind them.
+    #[inline]
+    fn send_data(&mut self, len: usize, send: &mut Send<'_>) -> Outcome {
+        let unsent = self.unsent();
+        let last = len == unsent;
+        let fin = last && self.hot.has(Flags::FIN_QUEUED) && !self.hot.has(Flags::FIN_SENT);
+        let load = Load {
+            sequence: self.hot.snd_nxt,
+            offset: self.hot.tx.len() - unsent,
+            len,
+            flags: ACK | if fin { FIN } else { 0 } | if last && len > 0 { PSH } else { 0 },
+        };
+        let owed = self.hot.has(Flags::ACK_LATER | Flags::ACK_NOW);
+        let outcome = self.emit(load, &mut Options::default(), send);
+        if outcome != Outcome::Done {
+            return outcome;
+        }
+        if owed {
+            // It rode on data: from now on acknowledgments may wait for that.
+            self.hot.set(Flags::INTERACTIVE);
+            self.hot.clear(Flags::QUICK);
+        }
+        let from = self.hot.snd_nxt;
+        let end = from.wrapping_add(len as u32 + u32::from(fin));
+        let now_us = self.common.now_us;
+        // One segment in flight needs no scoreboard: request and answer never take one.
+        if self.hot.in_flight() == 0 && self.hot.scoreboard == NONE {
+            self.hot.sent_us = now_us;
+        } else {
+            self.scoreboard().push(Range { start: from, end }, now_us);
+        }
+        self.hot.snd_nxt = end;
+        let mss = usize::from(self.hot.mss);
+        if len < mss || len > mss && !len.is_multiple_of(mss) {
+            self.path.small_end = end;
+        }
+        self.prr_sent(len as u32);
+        if fin {
+            self.hot.set(Flags::FIN_SENT);
+        }
+        if self.hot.cwnd > 10 * u32::from(self.hot.mss) {
+            self.cold.last_sent_us = now_us;
+        }
+        self.arm_after_sending();
+        Outcome::Done
+    }
+
+    /// Sends a segment without data where one is owed: an acknowledgment or a probe.
+    fn send_bare(&mut self, send: &mut Send<'_>) -> Outcome {
+        // Read before anything goes out, which forgets it.
+        let more = self.hot.dup_acks_owed().saturating_sub(1);
+        let mut load = Load {
+            sequence: self.hot.snd_nxt,
+            flags: ACK,
+            ..Load::default()
+        };
+        if self.hot.has(Flags::PROBE_WINDOW | Flags::PROBE_ALIVE) {
+            // RFC 9293 sections 3.8.6.1 and 3.8.4: one before what the peer expects; it answers.
+            load.sequence = self.hot.snd_una.wrapping_sub(1);
+        } else if !self.hot.has(Flags::ACK_NOW) {
+            // The timer runs from the first unacknowledged segment; later ones do not put it off.
+            if self.hot.has(Flags::ACK_LATER) && self.hot.ack_at == 0 {
+                self.hot.ack_at = self.common.tick_in_us(self.common.config.delayed_ack_us);
+                self.arm_wheel();
+            }
+            return Outcome::Done;
+        } else {
+            let outcome = self.acknowledge_half(load, send);
+            if outcome != Outcome::Done {
+                return outcome;
+            }
+        }
+        let outcome = self.emit(load, &mut Options::default(), send);
+        if outcome == Outcome::Done {
+            self.hot.clear(Flags::PROBE_WINDOW | Flags::PROBE_ALIVE);
+            for _ in 0..more {
+                // Where the NIC has no room, one is enough.
+                self.emit(load, &mut Options::default(), send);
+            }
+        }
+        outcome
+    }
+
+    /// Sends an acknowledgment for half of a batch ahead of the one for all. RFC 5681 section 4.2
+    /// wants one for two segments; a batch is answered at its end, and if that answer were the only
+    /// one for a window, its loss would stop the sender until its timer.
+    fn acknowledge_half(&mut self, load: Load, send: &mut Send<'_>) -> Outcome {
+        let (all, bytes) = (self.hot.rcv_nxt, self.hot.unacked_bytes);
+        if !self.hot.has(Flags::HALF_ACK_OWED) || bytes >= HALF_ACK_BYTES_MAX {
+            return Outcome::Done;
+        }
+        let mss = u32::from(self.hot.mss);
+        // As it was when half had come; the window's edge stays where it is.
+        self.hot.rcv_nxt = all.wrapping_sub((bytes / 2).next_multiple_of(mss));
+        let outcome = self.emit(load, &mut Options::default(), send);
+        self.hot.rcv_nxt = all;
+        if outcome == Outcome::Done {
+            self.hot.set(Flags::ACK_NOW);
+        }
+        outcome
+    }
+
+    /// Our clock as the peer sees it: RFC 7323 section 5.4.
+    #[inline]
+    pub(crate) fn timestamp(&self) -> u32 {
+        self.common.now_ms.wrapping_add(self.hot.ts_offset)
+    }
+
+    /// Builds the header and hands the frame over.
+    #[inline]
+    fn emit(&mut self, load: Load, options: &mut Options, send: &mut Send<'_>) -> Outcome {
+        let hop = self.common.neighbors.hop(
+            self.path.neighbor,
+            self.path.neighbor_generation,
+            self.number,
+            self.common.now_ns,
+        );
+        let mac = match hop {
+            Hop::Known(mac) => mac,
+            Hop::Waiting => {
+                self.hot.set(Flags::UNRESOLVED);
+                return Outcome::Unresolved;
+            }
+            Hop::Gone => {
+                let remote = self.path.remote;
+                // The entry was given to another neighbour: the table was full.
+                let Some((neighbor, generation)) = self.common.find_hop(&remote) else {
+                    return Outcome::Unresolved;
+                };
+                self.path.neighbor = neighbor;
+                self.path.neighbor_generation = generation;
+                self.hot.set(Flags::UNRESOLVED);
+                return Outcome::More;
+            }
+        };
+        let syn = load.flags & SYN != 0;
+        if !syn {
+            if self.hot.has(Flags::TIMESTAMPS) {
+                options.timestamps = Some((self.timestamp(), self.hot.ts_recent));
+            }
+            // A full segment has no room for blocks; those go out on the bare acknowledgment.
+            if load.len == 0 {
+                self.report(options);
+            }
+        }
+        let window = if syn {
+            // RFC 7323 section 2.2: a SYN's window is never scaled.
+            self.hot.rcv_edge.wrapping_sub(self.hot.rcv_nxt).min(0xffff) as u16
+        } else {
+            self.window_field()
+        };
+        let mut option_bytes = [0; OPTIONS_BYTES_MAX];
+        let option_len = tcp::write_options(options, &mut option_bytes);
+        let tcp_len = tcp::HEADER_BYTES + option_len;
+        let path = &*self.path;
+        let mut header = [0; HEADER_BYTES_MAX];
+        let kind = if path.local.is_v4() {
+            ethernet::IPV4
+        } else {
+            ethernet::IPV6
+        };
+        header[..ethernet::HEADER_BYTES]
+            .copy_from_slice(Ethernet::new(mac, self.common.interface.mac, kind).as_bytes());
+        let at = ethernet::HEADER_BYTES
+            + ip::write(
+                &mut header[ethernet::HEADER_BYTES..],
+                &path.local,
+                &path.remote,
+                ip::TCP,
+                ip::HOPS,
+                tcp_len + load.len,
+            );
+        let fields = Tcp {
+            source: U16::new(path.local_port),
+            destination: U16::new(path.remote_port),
+            sequence: U32::new(load.sequence),
+            acknowledgment: U32::new(if load.flags & ACK != 0 {
+                self.hot.rcv_nxt
+            } else {
+                0
+            }),
+            offset: (tcp_len / 4) as u8 * 16,
+            flags: load.flags,
+            window: U16::new(window),
+            checksum: [0; 2],
+            urgent: U16::new(0),
+        };
+        header[at..at + tcp::HEADER_BYTES].copy_from_slice(fields.as_bytes());
+        header[at + tcp::HEADER_BYTES..at + tcp_len].copy_from_slice(&option_bytes[..option_len]);
+        let payload = self.hot.tx.pieces(&self.common.pool, load.offset, load.len);
+        let sum = pseudo(&path.local, &path.remote, ip::TCP).plus_word((tcp_len + load.len) as u16);
+        let checksum_at = at + usize::from(tcp::CHECKSUM_OFFSET);
+        let checksum = if self.common.interface.completes_checksums {
+            header[checksum_at..checksum_at + 2].copy_from_slice(&sum.partial());
+            TransmitChecksum::Partial {
+                start: at as u16,
+                offset: tcp::CHECKSUM_OFFSET,
+            }
+        } else {
+            let mut sum = sum
+                .plus(Sum::of(&header[at..at + tcp_len]))
+                .plus(Sum::of(payload[0]));
+            sum = if payload[0].len().is_multiple_of(2) {
+                sum.plus(Sum::of(payload[1]))
+            } else {
+                sum.plus_odd(Sum::of(payload[1]))
+            };
+            header[checksum_at..checksum_at + 2].copy_from_slice(&sum.field());
+            TransmitChecksum::Complete
+        };
+        let mss = self.hot.mss;
+        let frame = Outgoing {
+            header: &header[..at + tcp_len],
+            payload,
+            checksum,
+            segment_bytes: (load.len > usize::from(mss))
+                .then(|| NonZeroU16::new(mss))
+                .flatten(),
+        };
+        if !send(&frame) {
+            return Outcome::Full;
+        }
+        self.common.counters.segments_sent += 1;
+        let hot = &mut *self.hot;
+        if load.flags & ACK != 0 {
+            hot.clear(Flags::ACK_NOW | Flags::ACK_LATER | Flags::HALF_ACK_OWED);
+            hot.clear_dup_acks();
+            // Any segment with ACK acknowledges all that was received, whatever it was sent for.
+            hot.ack_at = 0;
+            hot.unacked_bytes = 0;
+            hot.rcv_acked = hot.rcv_nxt;
+        }
+        Outcome::Done
+    }
+
+    /// Ends the session with a reset to the peer: RFC 9293 section 3.10.5.
+    pub(crate) fn reset(&mut self, error: Option<crate::error::SessionError>) {
+        // RFC 9293 section 3.10.5: none from SYN-SENT, where there is no number to put into it, and
+        // none from TIME-WAIT, where the peer is done.
+        let peer_knows = self.hot.state().is_synchronized() && self.hot.state() != State::TimeWait
+            || self.hot.state() == State::SynReceived;
+        if peer_knows {
+            let ends = self.path.ends();
+            self.common.send_reset(
+                &ends,
+                (self.path.neighbor, self.path.neighbor_generation),
+                self.hot.snd_nxt,
+                Some(self.hot.rcv_nxt),
+            );
+        }
+        self.finish(error);
+    }
+}

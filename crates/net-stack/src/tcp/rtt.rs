@@ -1,0 +1,94 @@
+//! Round trips and the retransmission timeout.
+//!
+//! Data sent once is timed to the microsecond. Of what was sent again Karn's rule takes no sample
+//! (RFC 6298 section 3), because nobody knows which of the two is acknowledged; the echo of a
+//! timestamp knows (RFC 7323 section 4.1), to the millisecond. Source: those; Linux's bounds.
+
+use super::Session;
+use crate::state::hot::Flags;
+use crate::wire::sequence::before;
+
+/// Before the first sample: RFC 6298 section 2.1.
+pub(crate) const TIMEOUT_FIRST_US: u32 = 1_000_000;
+/// Before the first sample where the SYN was lost: RFC 6298 section 5.7.
+pub(crate) const TIMEOUT_AFTER_LOST_SYN_US: u32 = 3_000_000;
+/// RFC 6298 section 2.4 asks for a second; like Linux (and RFC 8961's reasoning) we take 200 ms as
+/// the least *margin* over the smoothed round trip.
+const MARGIN_US: u32 = 200_000;
+/// Older echoes are none: the retransmission timeout's bound, in milliseconds.
+const ECHO_MS_MAX: u32 = TIMEOUT_MAX_US / 1_000;
+/// RFC 6298 section 2.5 allows 60 s or more; Linux has 120.
+pub(crate) const TIMEOUT_MAX_US: u32 = 120_000_000;
+
+impl Session<'_> {
+    /// RFC 6298 sections 2.2 and 2.3.
+    #[inline]
+    pub(crate) fn sample_rtt(&mut self, rtt_us: u32) {
+        let hot = &mut *self.hot;
+        let rtt_us = rtt_us.clamp(1, TIMEOUT_MAX_US);
+        if hot.srtt_us == 0 {
+            hot.srtt_us = rtt_us;
+            hot.rttvar_us = rtt_us / 2;
+        } else {
+            // beta = 1/4, alpha = 1/8.
+            let error = hot.srtt_us.abs_diff(rtt_us);
+            hot.rttvar_us = hot.rttvar_us - hot.rttvar_us / 4 + error / 4;
+            hot.srtt_us = (hot.srtt_us - hot.srtt_us / 8 + rtt_us / 8).max(1);
+        }
+    }
+
+    /// Our timestamp in what left at `sent_us`.
+    pub(crate) fn stamp_at(&self, sent_us: u32) -> u32 {
+        let age_us = u64::from(self.common.now_us.wrapping_sub(sent_us));
+        let sent_ms = (self.common.now_ns / 1_000).wrapping_sub(age_us) / 1_000;
+        (sent_ms as u32).wrapping_add(self.hot.ts_offset)
+    }
+
+    /// A sample from an acknowledgment of what left last at `sent_us` and not for the first time.
+    ///
+    /// An older echo is of an earlier transmission, or acknowledgments in between were lost;
+    /// that makes round trips look longer, and the timeout later. After a timeout it is wanted,
+    /// because the round trip may be longer than the timeout; elsewhere RACK and probes know better
+    /// what is lost.
+    pub(crate) fn sample_again(&mut self, sent_us: u32, echo: u32) {
+        let rtt_us = self.common.now_us.wrapping_sub(sent_us);
+        if !before(echo, self.stamp_at(sent_us)) {
+            // Sooner than any answer was: to one that left within the same millisecond.
+            if rtt_us >= self.cold.rack.min_rtt_us {
+                self.sample_rtt(rtt_us);
+            }
+        } else if self.hot.has(Flags::RECOVERY) && self.cold.after_timeout {
+            self.sample_echo(echo);
+        }
+    }
+
+    /// A sample from an echo alone. The millisecond clock only bounds the round
+    /// trip: an estimate that lies within these bounds is kept.
+    pub(crate) fn sample_echo(&mut self, echo: u32) {
+        let ms = self.timestamp().wrapping_sub(echo);
+        if ms > ECHO_MS_MAX {
+            // Of no clock of ours.
+            return;
+        }
+        let srtt_us = self.hot.srtt_us;
+        let (least, most) = (ms.saturating_sub(1) * 1_000 + 1, (ms + 1) * 1_000 - 1);
+        if srtt_us == 0 {
+            self.sample_rtt(ms.max(1) * 1_000);
+        } else if !(least..=most).contains(&srtt_us) {
+            self.sample_rtt(srtt_us.clamp(least, most));
+        }
+    }
+
+    /// RFC 6298 sections 2 and 5.5: the timeout, backed off.
+    #[inline]
+    pub(crate) fn timeout_us(&self) -> u32 {
+        let base = if self.hot.srtt_us == 0 {
+            // Before a sample the variation stands for the timeout, if it was set.
+            TIMEOUT_FIRST_US.max(self.hot.rttvar_us)
+        } else {
+            self.hot.srtt_us + (4 * self.hot.rttvar_us).max(MARGIN_US)
+        };
+        let retries = u32::from(self.path.retries.min(16));
+        (u64::from(base) << retries).min(u64::from(TIMEOUT_MAX_US)) as u32
+    }
+}

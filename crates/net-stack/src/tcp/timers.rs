@@ -1,0 +1,242 @@
+//! Timers of a session.
+//!
+//! Source: RFC 6298 section 5, RFC 8985 sections 6.3 and 7.3, RFC 9293 sections 3.8.3 (giving up),
+//! 3.8.4 (keepalive), 3.8.6.1 (zero window) and 3.6.1 (TIME-WAIT).
+
+use super::Session;
+use crate::error::SessionError;
+use crate::ranges::scoreboard::Delivered;
+use crate::state::hot::{Flags, State, Timer};
+use crate::timer::{Tick, is_due, sooner, tick_after};
+
+/// SYNs that are sent again before a connect fails: Linux's `tcp_syn_retries`; RFC 9293 section
+/// 3.8.3 asks for 3 minutes at least, and 6 doublings of a second are 127 s, as Linux has it.
+const SYN_RETRIES: u8 = 6;
+/// SYN-ACKs that are sent again: Linux's `tcp_synack_retries`.
+const SYN_ACK_RETRIES: u8 = 5;
+/// Timeouts before a session is given up: Linux's `tcp_retries2` (RFC 9293 section 3.8.3: R2 is at
+/// least 100 s).
+const RETRIES: u8 = 15;
+/// The same for a session whose owner is gone: Linux's `tcp_orphan_retries`.
+const ORPHAN_RETRIES: u8 = 8;
+
+impl Session<'_> {
+    /// Enters the earliest deadline into the timer wheel.
+    #[inline]
+    pub(crate) fn arm_wheel(&mut self) {
+        let hot = &mut *self.hot;
+        let next = sooner(sooner(hot.timer_at, hot.ack_at), hot.rare_at);
+        // Only an earlier deadline moves the entry: a later one is found when the wheel comes by,
+        // so that each acknowledgment does not touch the wheel.
+        if next != 0 && (hot.armed == 0 || next != hot.armed && sooner(next, hot.armed) == next) {
+            hot.armed = next;
+            self.common.wheel.insert(self.number, next);
+        }
+    }
+
+    /// Runs the timers that are due; called by the timer wheel.
+    pub(crate) fn on_tick(&mut self) {
+        self.hot.armed = 0;
+        let now = self.common.tick;
+        if is_due(self.hot.ack_at, now) {
+            self.hot.ack_at = 0;
+            if self.hot.has(Flags::ACK_LATER) {
+                // No data came for it to ride on: this is not request and answer.
+                self.hot.clear(Flags::INTERACTIVE);
+                self.common.counters.delayed_acks += 1;
+                self.acknowledge_now();
+            }
+        }
+        if is_due(self.hot.timer_at, now) {
+            let timer = self.hot.timer();
+            self.hot.set_timer(Timer::None);
+            self.hot.timer_at = 0;
+            self.on_timer(timer);
+        }
+        if is_due(self.hot.rare_at, now) {
+            self.hot.rare_at = 0;
+            self.on_rare();
+        }
+        self.arm_wheel();
+    }
+
+    fn on_timer(&mut self, timer: Timer) {
+        let flying = self.hot.in_flight() > 0;
+        let held_back = self.hot.tx.len() > 0 && !flying;
+        match (timer, self.hot.state()) {
+            (_, State::Closed | State::TimeWait) | (Timer::None, _) => {}
+            (Timer::Retransmission, State::SynSent | State::SynReceived) => self.syn_timed_out(),
+            (Timer::Retransmission, _) if flying && !self.gives_up(false) => self.timed_out(),
+            (Timer::Probe, _) if flying => {
+                // A probe may repeat the only segment in flight, which needs its record then.
+                self.scoreboard();
+                self.hot.set(Flags::PROBE_TAIL);
+                self.make_ready();
+                // Should the probe not get out, the timeout is there.
+                self.hot.set_timer(Timer::Retransmission);
+                self.hot.timer_at = self.common.tick_in_us(self.timeout_us());
+            }
+            (Timer::Reordering, _) => {
+                self.detect(&Delivered::default(), false);
+                self.arm_after_acknowledgment(true);
+            }
+            (Timer::Persist, _) if held_back && !self.gives_up(true) => {
+                // Backed off like retransmissions, and without end while the peer answers.
+                self.hot.set(Flags::PROBE_WINDOW);
+                self.make_ready();
+                self.path.retries = self.path.retries.saturating_add(1);
+                self.start_persist();
+            }
+            _ => {}
+        }
+    }
+
+    /// Starts the persist timer, which probes a zero window (RFC 9293 section 3.8.6.1).
+    pub(crate) fn start_persist(&mut self) {
+        self.hot.set_timer(Timer::Persist);
+        self.hot.timer_at = self.common.tick_in_us(self.timeout_us());
+        self.arm_wheel();
+    }
+
+    /// True once retransmissions or probes reach their limit, or unacknowledged data the user
+    /// timeout (RFC 9293 section 3.8.3): the connection is aborted.
+    fn gives_up(&mut self, probing: bool) -> bool {
+        // An orphan holds memory for nobody, and gets fewer attempts.
+        let orphan = self.hot.has(Flags::DETACHED);
+        let limit = if orphan { ORPHAN_RETRIES } else { RETRIES };
+        let user_ms = self.cold.user_timeout_ms;
+        let over = if user_ms > 0 {
+            self.path.retries > 0 && self.silent_ms() >= user_ms
+        } else {
+            // RFC 9293 section 3.8.6.1 (MUST-37): a peer that answers probes of its shut window is
+            // alive, however many there were.
+            let answered = probing && !orphan && self.silent_ms() < PROBES_SILENT_MS;
+            self.path.retries >= limit && !answered
+        };
+        if over {
+            self.reset(Some(SessionError::TimedOut));
+        }
+        over
+    }
+
+    /// The next hop does not answer. RFC 9293 section 3.9.2.2: hard for a session that is being
+    /// opened; an established one goes on trying, by its timers.
+    pub(crate) fn hop_failed(&mut self) {
+        match self.hot.state() {
+            State::Closed | State::TimeWait => {}
+            State::SynSent => self.finish(Some(SessionError::Unreachable)),
+            _ if self.hot.timer() != Timer::None => {}
+            _ if self.hot.in_flight() > 0 => self.arm_retransmission(),
+            _ => self.start_persist(),
+        }
+    }
+
+    fn syn_timed_out(&mut self) {
+        let passive = self.hot.state() == State::SynReceived;
+        let limit = if passive {
+            SYN_ACK_RETRIES
+        } else {
+            SYN_RETRIES
+        };
+        if self.path.retries >= limit {
+            self.finish(Some(SessionError::TimedOut));
+            return;
+        }
+        self.path.retries += 1;
+        self.common.counters.timeouts += 1;
+        self.hot.set(Flags::SEND_SYN);
+        self.make_ready();
+    }
+
+    fn on_rare(&mut self) {
+        match self.hot.state() {
+            // 2 MSL are over; or nobody waits for the peer's FIN any longer.
+            State::TimeWait | State::FinWait2 if self.hot.has(Flags::DETACHED) => {
+                self.finish(None);
+            }
+            State::TimeWait => self.finish(None),
+            State::Closed | State::SynSent | State::SynReceived => {}
+            State::Established
+            | State::FinWait1
+            | State::FinWait2
+            | State::CloseWait
+            | State::Closing
+            | State::LastAck => self.on_keepalive(),
+        }
+    }
+
+    /// RFC 9293 section 3.6.1: waits for 2 MSL, from now.
+    pub(crate) fn enter_time_wait(&mut self) {
+        if self.hot.state() != State::TimeWait {
+            self.hot.set_state(State::TimeWait);
+            self.common.time_wait.push_back(self.number);
+        }
+        self.hot.set_timer(Timer::None);
+        self.hot.timer_at = 0;
+        // Both FINs are acknowledged: nothing is in flight.
+        self.drop_scoreboard();
+        self.hot.rare_at = self.tick_in_ms(self.common.config.time_wait_ms);
+        self.arm_wheel();
+        self.notify();
+    }
+
+    /// Bounds FIN-WAIT-2 of an orphaned session, as Linux does (`tcp_fin_timeout`).
+    pub(crate) fn watch_fin_wait_2(&mut self) {
+        if self.hot.state() == State::FinWait2 && self.hot.has(Flags::DETACHED) {
+            self.hot.rare_at = self.tick_in_ms(self.common.config.time_wait_ms);
+            self.arm_wheel();
+        }
+    }
+
+    /// Starts the keepalive timer, or stops it.
+    pub(crate) fn watch_keepalive(&mut self) {
+        self.hot.rare_at = 0;
+        if self.hot.has(Flags::KEEPALIVE) && self.hot.state().is_synchronized() {
+            let idle_ms = self.cold.keepalive.idle_s.saturating_mul(1000);
+            self.hot.rare_at = self.tick_in_ms(idle_ms);
+            self.arm_wheel();
+        }
+    }
+
+    /// RFC 9293 section 3.8.4.
+    fn on_keepalive(&mut self) {
+        if !self.hot.has(Flags::KEEPALIVE) {
+            return;
+        }
+        let keepalive = self.cold.keepalive;
+        let idle_ms = keepalive.idle_s.saturating_mul(1000);
+        let silent_ms = self.silent_ms();
+        // Only when no data is outstanding.
+        let early = silent_ms < idle_ms && self.cold.alive_probes == 0;
+        let wait_ms = if self.hot.in_flight() > 0 || early {
+            idle_ms.saturating_sub(silent_ms).max(1_000)
+        } else if self.cold.alive_probes >= keepalive.probes {
+            self.reset(Some(SessionError::TimedOut));
+            return;
+        } else {
+            self.cold.alive_probes += 1;
+            self.hot.set(Flags::PROBE_ALIVE);
+            self.make_ready();
+            keepalive.interval_s.saturating_mul(1000)
+        };
+        self.hot.rare_at = self.tick_in_ms(wait_ms);
+    }
+
+    /// Time since a segment was last received, in milliseconds.
+    pub(crate) fn silent_ms(&self) -> u32 {
+        self.common.now_ms.wrapping_sub(self.hot.last_received_ms)
+    }
+
+    /// The tick that is `ms` away, or as far away as the wheel reaches; whoever is woken too early
+    /// waits again.
+    fn tick_in_ms(&self, ms: u32) -> Tick {
+        let ms = u64::from(ms.min(WHEEL_MS_MAX));
+        tick_after(self.common.now_ns + ms * 1_000_000)
+    }
+}
+
+/// Two days: the wheel's ticks wrap after 6.5.
+const WHEEL_MS_MAX: u32 = 2 * 24 * 3600 * 1000;
+/// Silence after which probes that were answered before count as unanswered: what [`RETRIES`] of
+/// them take, at least.
+const PROBES_SILENT_MS: u32 = 900_000;

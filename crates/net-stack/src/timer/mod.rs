@@ -1,0 +1,332 @@
+//! The timing wheel: whose timer may be due, without looking at any other session.
+//!
+//! Why here: 100,000 sessions each have a timer and hardly any ever fires. Four wheels of 256 slots
+//! tick every 131 us, 33.6 ms, 8.6 s and 37 min; an entry moves down a wheel as its time comes
+//! near. Timers are *lazy*: a session keeps its deadlines itself, the wheel only knows the earliest
+//! tick at which it must look. A deadline that moves away costs nothing; when the entry fires the
+//! session enters itself again. Must stay true: an entry counts only if the session still waits for
+//! just this tick, so nothing is ever taken out; entries lie in chunks that are reused.
+//! Source: Varghese and Lauck, "Hashed and Hierarchical Timing Wheels" (1987).
+
+use crate::buffer::slab::{NONE, Slab};
+
+/// Nanoseconds of a tick, as a power of two: 131 us.
+const TICK_SHIFT: u32 = 17;
+const SLOT_BITS: u32 = 8;
+const SLOTS: usize = 1 << SLOT_BITS;
+const LEVELS: usize = 4;
+const CHUNK: usize = 14;
+/// Chunks that there is room for from the start: of the timers of some thousands of sessions.
+const CHUNKS_FIRST: usize = 1024;
+
+/// A point in time of the wheel; 0 stands for never.
+pub(crate) type Tick = u32;
+
+/// The first tick that is not before `at_ns`.
+#[inline]
+pub(crate) fn tick_after(at_ns: u64) -> Tick {
+    nonzero((at_ns.div_ceil(1 << TICK_SHIFT)) as u32)
+}
+
+/// The tick that has come at `now_ns`.
+#[inline]
+pub(crate) fn tick_at(now_ns: u64) -> Tick {
+    (now_ns >> TICK_SHIFT) as u32
+}
+
+/// True if `tick` is set and not after `now`.
+#[inline]
+pub(crate) fn is_due(tick: Tick, now: Tick) -> bool {
+    tick != 0 && (tick.wrapping_sub(now) as i32) <= 0
+}
+
+/// The earlier of two, of which each may be never.
+#[inline]
+pub(crate) fn sooner(a: Tick, b: Tick) -> Tick {
+    match (a, b) {
+        (0, b) => b,
+        (a, 0) => a,
+        (a, b) if (a.wrapping_sub(b) as i32) < 0 => a,
+        (_, b) => b,
+    }
+}
+
+#[inline]
+fn nonzero(tick: u32) -> Tick {
+    tick.max(1)
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Entry {
+    owner: u32,
+    tick: Tick,
+}
+
+#[derive(Debug)]
+struct Chunk {
+    entries: [Entry; CHUNK],
+    count: u32,
+    next: u32,
+}
+
+impl Default for Chunk {
+    fn default() -> Self {
+        Self {
+            entries: [Entry::default(); CHUNK],
+            count: 0,
+            next: NONE,
+        }
+    }
+}
+
+/// The wheel.
+#[derive(Debug)]
+pub(crate) struct Wheel {
+    /// First chunk of each slot.
+    slots: [[u32; SLOTS]; LEVELS],
+    /// Which slots have one.
+    used: [[u64; SLOTS / 64]; LEVELS],
+    chunks: Slab<Chunk>,
+    /// All before and at this tick has fired.
+    now: Tick,
+    count: usize,
+}
+
+impl Wheel {
+    /// An empty one that starts at `now`.
+    pub(crate) fn new(now: Tick) -> Self {
+        Self {
+            slots: [[NONE; SLOTS]; LEVELS],
+            used: [[0; SLOTS / 64]; LEVELS],
+            chunks: Slab::with_capacity(CHUNKS_FIRST),
+            now,
+            count: 0,
+        }
+    }
+
+    /// Has `owner` looked at when `tick` comes; at the next tick if that is past.
+    #[inline]
+    pub(crate) fn insert(&mut self, owner: u32, tick: Tick) {
+        self.count += 1;
+        self.place(Entry { owner, tick }, 1);
+    }
+
+    /// `least` is how far from now a slot may be: 1, or 0 while a wheel is being turned.
+    fn place(&mut self, entry: Entry, least: i32) {
+        let distance = (entry.tick.wrapping_sub(self.now) as i32).max(least) as u32;
+        let at = self.now.wrapping_add(distance);
+        // The level whose slots tell `at` from now: the highest digit in which the two differ.
+        let different = at ^ self.now;
+        let level = (31 - (different | 1).leading_zeros()) / SLOT_BITS;
+        let slot = (at >> (level * SLOT_BITS)) as usize % SLOTS;
+        let level = level as usize;
+        let head = &mut self.slots[level][slot];
+        if *head == NONE || self.chunks.get(*head).count as usize == CHUNK {
+            let new = self.chunks.take();
+            let chunk = self.chunks.get_mut(new);
+            chunk.count = 0;
+            chunk.next = *head;
+            *head = new;
+            self.used[level][slot / 64] |= 1 << (slot % 64);
+        }
+        let chunk = self.chunks.get_mut(*head);
+        chunk.entries[chunk.count as usize] = entry;
+        chunk.count += 1;
+    }
+
+    /// Turns to `now` and calls `due` with each owner and tick that have come. Cost: the entries
+    /// that come, and the slots that have some.
+    pub(crate) fn advance(&mut self, now: Tick, due: &mut Vec<(u32, Tick)>) {
+        if self.count == 0 {
+            self.now = now;
+            return;
+        }
+        while (self.now.wrapping_sub(now) as i32) < 0 {
+            // Up to the end of this turn of the lowest wheel, or to `now`.
+            let turn_end = self.now | (SLOTS as u32 - 1);
+            let last = if (turn_end.wrapping_sub(now) as i32) < 0 {
+                turn_end
+            } else {
+                now
+            };
+            while let Some(slot) = self.next_used(0, self.now as usize % SLOTS + 1) {
+                let at = self.now & !(SLOTS as u32 - 1) | slot as u32;
+                if (at.wrapping_sub(last) as i32) > 0 {
+                    break;
+                }
+                self.now = at;
+                self.empty(0, slot, due);
+            }
+            self.now = last;
+            if last == now && last != turn_end {
+                return;
+            }
+            if last == now {
+                return;
+            }
+            // The next tick starts a turn: bring down what lies in the slot of each wheel above
+            // that begins there.
+            self.now = self.now.wrapping_add(1);
+            let mut level = 1;
+            while level < LEVELS {
+                let slot = (self.now >> (level as u32 * SLOT_BITS)) as usize % SLOTS;
+                self.empty(level, slot, due);
+                if slot != 0 {
+                    break;
+                }
+                level += 1;
+            }
+            self.empty(0, self.now as usize % SLOTS, due);
+        }
+    }
+
+    /// Takes all entries of a slot: those that are due to `due`, the others to their new places.
+    fn empty(&mut self, level: usize, slot: usize, due: &mut Vec<(u32, Tick)>) {
+        let mut at = std::mem::replace(&mut self.slots[level][slot], NONE);
+        self.used[level][slot / 64] &= !(1 << (slot % 64));
+        while at != NONE {
+            let chunk = self.chunks.get(at);
+            let (entries, count, next) = (chunk.entries, chunk.count as usize, chunk.next);
+            self.chunks.give(at);
+            for entry in &entries[..count] {
+                if (entry.tick.wrapping_sub(self.now) as i32) <= 0 {
+                    self.count -= 1;
+                    due.push((entry.owner, entry.tick));
+                } else {
+                    self.place(*entry, 0);
+                }
+            }
+            at = next;
+        }
+    }
+
+    /// The first slot in use of a level, from `from` on.
+    fn next_used(&self, level: usize, from: usize) -> Option<usize> {
+        let mut word = from / 64;
+        if word >= SLOTS / 64 {
+            return None;
+        }
+        let mut bits = self.used[level][word] & (u64::MAX << (from % 64));
+        loop {
+            if bits != 0 {
+                return Some(word * 64 + bits.trailing_zeros() as usize);
+            }
+            word += 1;
+            if word == SLOTS / 64 {
+                return None;
+            }
+            bits = self.used[level][word];
+        }
+    }
+
+    /// Entries in it, with those that count no more.
+    #[cfg(test)]
+    pub(crate) fn entries(&self) -> usize {
+        self.count
+    }
+
+    /// When to look again, in nanoseconds on the clock that `now_ns` is of: no entry is due before,
+    /// though there may be none then either.
+    pub(crate) fn next_ns(&self, now_ns: u64) -> Option<u64> {
+        if self.count == 0 {
+            return None;
+        }
+        let mut next = None;
+        for level in 0..LEVELS {
+            let shift = level as u32 * SLOT_BITS;
+            let digit = (self.now >> shift) as usize % SLOTS;
+            let upper = (u64::from(self.now) >> shift) & !(SLOTS as u64 - 1);
+            let slot = match self.next_used(level, digit + 1) {
+                Some(slot) => upper | slot as u64,
+                // Wrapped: only the top wheel has slots behind it.
+                None if level == LEVELS - 1 => match self.next_used(level, 0) {
+                    Some(slot) => upper + SLOTS as u64 + slot as u64,
+                    None => continue,
+                },
+                None => continue,
+            };
+            let tick = (slot << shift) as u32;
+            next = Some(next.map_or(tick, |next| sooner(next, tick)));
+        }
+        let away = next?.wrapping_sub(tick_at(now_ns)) as i32;
+        let base = now_ns >> TICK_SHIFT;
+        Some((base.saturating_add_signed(i64::from(away)) << TICK_SHIFT).max(now_ns))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sidecore_random::Random;
+
+    #[test]
+    fn every_entry_comes_once_and_at_its_tick() {
+        let mut random = Random::new(11);
+        for start in [1_u32, 250, 65_000, u32::MAX - 70_000] {
+            let mut wheel = Wheel::new(start);
+            let mut waiting = std::collections::HashMap::new();
+            let mut now = start;
+            let mut due = Vec::new();
+            for owner in 0..5000_u32 {
+                let spans = [4, 300, 5_000, 100_000, 20_000_000];
+                let span = spans[random.below(5) as usize];
+                let away = random.below(span) as u32 + 1;
+                let tick = now.wrapping_add(away);
+                wheel.insert(owner, tick);
+                waiting.insert(owner, tick);
+                if random.below(3) == 0 {
+                    let steps = [1, 10, 400, 3_000];
+                    let most = steps[random.below(4) as usize];
+                    now = now.wrapping_add(random.below(most) as u32);
+                    wheel.advance(now, &mut due);
+                    for (owner, tick) in due.drain(..) {
+                        assert_eq!(waiting.remove(&owner), Some(tick), "from {start}");
+                    }
+                    for (owner, tick) in &waiting {
+                        let away = tick.wrapping_sub(now) as i32;
+                        assert!(away > 0, "{owner} is late by {away} (from {start})");
+                    }
+                }
+            }
+            wheel.advance(now.wrapping_add(21_000_000), &mut due);
+            for (owner, _) in due.drain(..) {
+                waiting.remove(&owner);
+            }
+            assert!(waiting.is_empty(), "{} left from {start}", waiting.len());
+            assert_eq!(wheel.count, 0);
+        }
+    }
+
+    #[test]
+    fn tells_when_to_look_and_never_too_late() {
+        let mut random = Random::new(12);
+        for _ in 0..300 {
+            let start = random.below(1 << 40);
+            let mut wheel = Wheel::new(tick_at(start));
+            let bits = 18 + random.below(20);
+            let away = random.below(1 << bits);
+            let tick = tick_after(start + away);
+            wheel.insert(1, tick);
+            let mut now = start;
+            let mut due = Vec::new();
+            let mut looks = 0;
+            while due.is_empty() {
+                let next = wheel.next_ns(now).expect("something waits");
+                assert!(next >> TICK_SHIFT <= u64::from(tick).max((start >> TICK_SHIFT) + 1));
+                now = next.max(now + 1);
+                wheel.advance(tick_at(now), &mut due);
+                looks += 1;
+                assert!(looks < 1000);
+            }
+            assert!(wheel.next_ns(now).is_none());
+        }
+    }
+
+    #[test]
+    fn never_is_later_than_all() {
+        assert_eq!(sooner(0, 5), 5);
+        assert_eq!(sooner(5, 0), 5);
+        assert_eq!(sooner(u32::MAX, 3), u32::MAX, "before the wrap");
+        assert!(!is_due(0, 9));
+    }
+}

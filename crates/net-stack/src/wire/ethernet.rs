@@ -1,0 +1,37 @@
+//! Ethernet II frames.
+//!
+//! Source: IEEE 802.3 clause 3, RFC 894, RFC 2464.
+#![expect(missing_docs, reason = "fields and constants have the RFCs' names")]
+
+use super::address::Mac;
+use zerocopy::network_endian::U16;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Bytes of the header.
+pub const HEADER_BYTES: usize = 14;
+/// EtherType of IPv4.
+pub const IPV4: u16 = 0x0800;
+/// EtherType of ARP.
+pub const ARP: u16 = 0x0806;
+/// EtherType of IPv6.
+pub const IPV6: u16 = 0x86dd;
+
+/// The header.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct Ethernet {
+    pub destination: Mac,
+    pub source: Mac,
+    pub kind: U16,
+}
+
+impl Ethernet {
+    /// A header, to be written.
+    pub fn new(destination: Mac, source: Mac, kind: u16) -> Self {
+        Self {
+            destination,
+            source,
+            kind: U16::new(kind),
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! IPv4 and IPv6 headers: what a packet of either carries, and how ours are written.
+//!
+//! A fragment is told from a packet here and no more: what follows is [`super::fragment`]'s. TCP
+//! never makes them: every packet of ours that is none says "do not fragment". Source: RFC 791, RFC
+//! 6864 (identification), RFC 8200.
+#![expect(missing_docs, reason = "fields and constants have the RFCs' names")]
+
+use super::address::Ip;
+use crate::checksum::Sum;
+use zerocopy::network_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Protocol numbers.
+pub const ICMP: u8 = 1;
+/// Group membership, IPv4.
+pub const IGMP: u8 = 2;
+/// TCP.
+pub const TCP: u8 = 6;
+/// UDP.
+pub const UDP: u8 = 17;
+/// ICMP for IPv6.
+pub const ICMPV6: u8 = 58;
+/// Nothing follows (RFC 8200 section 4.7).
+pub const NO_NEXT: u8 = 59;
+/// Bytes of an IPv4 header without options.
+pub const V4_BYTES: usize = 20;
+/// Bytes of an IPv6 header.
+pub const V6_BYTES: usize = 40;
+/// The longest packet that every IPv6 link takes (RFC 8200 section 5).
+pub const V6_MTU_MIN: usize = 1280;
+/// Hops that our packets may take (RFC 1700's default).
+pub const HOPS: u8 = 64;
+/// IPv6's fragment header.
+pub const FRAGMENT: u8 = 44;
+/// IPv4 options: RFC 791 section 3.1.
+const OPTION_END: u8 = 0;
+const OPTION_NOP: u8 = 1;
+const OPTION_LSRR: u8 = 131;
+const OPTION_SSRR: u8 = 137;
+/// IPv6's padding of one byte, the only option without a length: RFC 8200 section 4.2.
+const OPTION_PAD1: u8 = 0;
+/// Extension headers that are looked through in one packet.
+const EXTENSIONS_MAX: usize = 8;
+
+/// IPv4's header.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct Ipv4 {
+    pub version_words: u8,
+    pub service: u8,
+    pub total_bytes: U16,
+    pub identification: U16,
+    pub fragment: U16,
+    pub hops: u8,
+    pub protocol: u8,
+    pub checksum: [u8; 2],
+    pub source: [u8; 4],
+    pub destination: [u8; 4],
+}
+
+/// IPv6's header.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct Ipv6 {
+    pub version_class_label: U32,
+    pub payload_bytes: U16,
+    pub next: u8,
+    pub hops: u8,
+    pub source: Ip,
+    pub destination: Ip,
+}
+
+/// A packet of either family: what the layer above needs to know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Packet {
+    pub source: Ip,
+    pub destination: Ip,
+    pub protocol: u8,
+    pub hops: u8,
+    /// First payload byte in the packet.
+    pub start: usize,
+    /// End of the payload in the packet.
+    pub end: usize,
+}
+
+/// Why a packet is not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bad {
+    /// Too short, lengths that do not fit, or a wrong version.
+    Malformed,
+    /// IPv4's header checksum is wrong.
+    Checksum,
+    /// A fragment.
+    Fragment,
+    /// An IPv6 packet between IPv4-mapped addresses, which stand for IPv4 here (RFC 4291 section
+    /// 2.5.5.2) and never lie on the wire.
+    Martian,
+    /// An IPv4 source route (RFC 791 section 3.1); refused, as RFC 7126 section 4.3 advises.
+    SourceRoute,
+    /// An unknown IPv6 option that is not to be passed over (RFC 8200 section 4.2), at this place
+    /// in the packet.
+    Option { pointer: usize, report: Report },
+}
+
+/// Who is told that an IPv6 option is not known: the two highest bits of its type (RFC 8200 section
+/// 4.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Report {
+    /// 01: nobody.
+    Never,
+    /// 10: the source, also where the packet came to a group.
+    Always,
+    /// 11: the source, unless the packet came to a group.
+    Unicast,
+}
+
+/// Reads an IPv4 packet. What lies behind its total length (Ethernet's padding) is left out.
+#[inline]
+pub fn parse_v4(bytes: &[u8]) -> Result<Packet, Bad> {
+    let (header, _) = Ipv4::ref_from_prefix(bytes).map_err(|_| Bad::Malformed)?;
+    let start = usize::from(header.version_words & 0x0f) * 4;
+    let end = usize::from(header.total_bytes.get());
+    if header.version_words >> 4 != 4 || start < V4_BYTES || end < start || end > bytes.len() {
+        return Err(Bad::Malformed);
+    }
+    // RFC 1122 section 3.2.1.2: a host must verify it.
+    if !Sum::of(&bytes[..start]).is_right() {
+        return Err(Bad::Checksum);
+    }
+    if start > V4_BYTES && has_source_route(&bytes[V4_BYTES..start]) {
+        return Err(Bad::SourceRoute);
+    }
+    // RFC 791 section 3.1: more fragments, or an offset.
+    if header.fragment.get() & 0x3fff != 0 {
+        return Err(Bad::Fragment);
+    }
+    Ok(Packet {
+        source: Ip::v4(header.source),
+        destination: Ip::v4(header.destination),
+        protocol: header.protocol,
+        hops: header.hops,
+        start,
+        end,
+    })
+}
+
+/// Reads an IPv6 packet and looks through hop-by-hop, routing and destination options.
+#[inline]
+pub fn parse_v6(bytes: &[u8]) -> Result<Packet, Bad> {
+    let (header, _) = Ipv6::ref_from_prefix(bytes).map_err(|_| Bad::Malformed)?;
+    let end = V6_BYTES + usize::from(header.payload_bytes.get());
+    if header.version_class_label.get() >> 28 != 6 || end > bytes.len() {
+        return Err(Bad::Malformed);
+    }
+    if header.source.is_v4() || header.destination.is_v4() {
+        return Err(Bad::Martian);
+    }
+    let (start, protocol) = chain(&bytes[..end], V6_BYTES, header.next)?;
+    if protocol == FRAGMENT {
+        return Err(Bad::Fragment);
+    }
+    Ok(Packet {
+        source: header.source,
+        destination: header.destination,
+        protocol,
+        hops: header.hops,
+        start,
+        end,
+    })
+}
+
+/// Looks through the headers from `start` on, of which the first is a `protocol`, up to the first
+/// that is none of RFC 8200's options or routing: where it starts, and what it is.
+#[inline]
+pub fn chain(bytes: &[u8], mut start: usize, mut protocol: u8) -> Result<(usize, u8), Bad> {
+    for _ in 0..EXTENSIONS_MAX {
+        // RFC 8200 sections 4.3, 4.4 and 4.6: hop-by-hop, routing, destination options.
+        if !matches!(protocol, 0 | 43 | 60) {
+            break;
+        }
+        let Some(&[next, units]) = bytes.get(start..start + 2) else {
+            return Err(Bad::Malformed);
+        };
+        // RFC 8200 section 4.4: segments left must be 0 for a packet that has arrived.
+        if protocol == 43 && bytes.get(start + 3) != Some(&0) {
+            return Err(Bad::Malformed);
+        }
+        let header_end = start + (usize::from(units) + 1) * 8;
+        if protocol != 43 {
+            let options = bytes.get(start + 2..header_end).ok_or(Bad::Malformed)?;
+            check_options(options, start + 2)?;
+        }
+        start = header_end;
+        protocol = next;
+    }
+    if start > bytes.len() {
+        return Err(Bad::Malformed);
+    }
+    Ok((start, protocol))
+}
+
+/// RFC 8200 section 4.2: passes over options, or says why it must not. `at` is their place in the
+/// packet.
+fn check_options(options: &[u8], at: usize) -> Result<(), Bad> {
+    let mut place = 0;
+    while let Some(&kind) = options.get(place) {
+        if kind == OPTION_PAD1 {
+            place += 1;
+            continue;
+        }
+        let Some(&len) = options.get(place + 1) else {
+            return Err(Bad::Malformed);
+        };
+        let report = match kind >> 6 {
+            // Known ones (padding, RFC 2711's router alert) have these bits.
+            0 => None,
+            1 => Some(Report::Never),
+            2 => Some(Report::Always),
+            _ => Some(Report::Unicast),
+        };
+        if let Some(report) = report {
+            let pointer = at + place;
+            return Err(Bad::Option { pointer, report });
+        }
+        place += 2 + usize::from(len);
+    }
+    // An option that ends behind its header.
+    if place > options.len() {
+        return Err(Bad::Malformed);
+    }
+    Ok(())
+}
+
+/// True if IPv4 options hold a loose or a strict source route.
+#[cold]
+fn has_source_route(options: &[u8]) -> bool {
+    let mut place = 0;
+    while let Some(&kind) = options.get(place) {
+        match kind {
+            OPTION_END => return false,
+            OPTION_NOP => place += 1,
+            OPTION_LSRR | OPTION_SSRR => return true,
+            _ => match options.get(place + 1) {
+                Some(&len) if len >= 2 => place += usize::from(len),
+                // Not to be read further; nothing here acts on options.
+                _ => return false,
+            },
+        }
+    }
+    false
+}
+
+/// Writes the header that carries `payload_bytes` from `source` to `destination`, of the family
+/// that they have, and returns its bytes. `header` has room for 40.
+#[inline]
+pub fn write(
+    header: &mut [u8],
+    source: &Ip,
+    destination: &Ip,
+    protocol: u8,
+    hops: u8,
+    payload_bytes: usize,
+) -> usize {
+    if source.is_v4() {
+        let mut fields = Ipv4 {
+            version_words: 0x45,
+            service: 0,
+            // A super-segment of 64 KiB and its header may not fit; what cuts it writes it again.
+            total_bytes: U16::new((V4_BYTES + payload_bytes).min(0xffff) as u16),
+            // RFC 6864 section 4.1: any value will do where fragments are forbidden.
+            identification: U16::new(0),
+            fragment: U16::new(0x4000),
+            hops,
+            protocol,
+            checksum: [0; 2],
+            source: source.last_four(),
+            destination: destination.last_four(),
+        };
+        fields.checksum = Sum::of(fields.as_bytes()).field();
+        header[..V4_BYTES].copy_from_slice(fields.as_bytes());
+        V4_BYTES
+    } else {
+        let fields = Ipv6 {
+            version_class_label: U32::new(6 << 28),
+            payload_bytes: U16::new(payload_bytes.min(0xffff) as u16),
+            next: protocol,
+            hops,
+            source: *source,
+            destination: *destination,
+        };
+        header[..V6_BYTES].copy_from_slice(fields.as_bytes());
+        V6_BYTES
+    }
+}
+
+/// The ends of a packet and its hops; `header` is IPv4's of 20 bytes or IPv6's of 40.
+pub fn ends(header: &[u8]) -> Option<(Ip, Ip, u8)> {
+    if header.len() == V4_BYTES {
+        let fields = Ipv4::ref_from_bytes(header).ok()?;
+        let (source, destination) = (Ip::v4(fields.source), Ip::v4(fields.destination));
+        return Some((source, destination, fields.hops));
+    }
+    let fields = Ipv6::ref_from_bytes(header).ok()?;
+    Some((fields.source, fields.destination, fields.hops))
+}
+
+/// Bytes of the header that [`write()`] makes between addresses of this one's family.
+#[inline]
+pub fn header_bytes(address: &Ip) -> usize {
+    if address.is_v4() { V4_BYTES } else { V6_BYTES }
+}

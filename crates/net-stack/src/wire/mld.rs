@@ -1,0 +1,113 @@
+//! Multicast listener discovery: who is in which IPv6 group.
+//!
+//! Hosts here report in version 2, a group at a time; queries of both versions are understood.
+//! Must stay true: [`report`] is exactly what follows the IPv6 header, hop-by-hop options and all.
+//! Source: RFC 2710 section 3, RFC 3810 sections 5 and 8.1, RFC 2711 (router alert).
+
+use super::address::Ip;
+use super::ip::ICMPV6;
+use crate::checksum::{Sum, pseudo};
+use zerocopy::{Immutable, IntoBytes, Unaligned};
+
+/// ICMPv6 type of a query, of both versions.
+pub const QUERY: u8 = 130;
+/// ICMPv6 type of a report of version 2.
+pub const REPORT: u8 = 143;
+/// Bytes of what [`report`] makes: options, header, one record.
+pub const REPORT_BYTES: usize = OPTION_BYTES + HEADER_BYTES + RECORD_BYTES;
+/// `ff02::16`: all routers that speak version 2, to whom reports go.
+pub const ROUTERS: Ip = Ip([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x16]);
+
+/// Reads a query whose checksum is right: the group that is asked for, unspecified for all. `None`
+/// for a length that no version has, and for an address that is no group.
+#[must_use]
+pub fn parse_query(bytes: &[u8]) -> Option<Ip> {
+    // RFC 3810 section 8.1: version 1 has 24 bytes, version 2 at least 28.
+    if bytes.len() != QUERY_V1_BYTES && bytes.len() < QUERY_V2_BYTES {
+        return None;
+    }
+    let (group, _) = bytes.get(HEADER_BYTES..)?.split_first_chunk()?;
+    let group = Ip(*group);
+    let known = bytes.first() == Some(&QUERY) && (group.is_unspecified() || group.is_multicast());
+    known.then_some(group)
+}
+
+/// A report that a host at `source` is in `group`, or no longer: a hop-by-hop header with the
+/// router alert that RFC 3810 section 5 asks for, and an ICMPv6 message to [`ROUTERS`] with one
+/// record.
+#[must_use]
+pub fn report(source: &Ip, group: &Ip, member: bool) -> [u8; REPORT_BYTES] {
+    // RFC 2711 section 2.1: router alert of value 0; padded to eight bytes.
+    const ALERT: [u8; OPTION_BYTES] = [ICMPV6, 0, 5, 2, 0, 0, 1, 0];
+    // One record.
+    const HEADER: [u8; HEADER_BYTES] = [REPORT, 0, 0, 0, 0, 0, 0, 1];
+    // RFC 3810 section 5.2.12: CHANGE_TO_EXCLUDE_MODE or CHANGE_TO_INCLUDE_MODE, no sources.
+    let record = [if member { 4 } else { 3 }, 0, 0, 0];
+    let sum = pseudo(source, &ROUTERS, ICMPV6)
+        .plus_word((HEADER_BYTES + RECORD_BYTES) as u16)
+        .plus(Sum::of(&HEADER))
+        .plus(Sum::of(&record))
+        .plus(Sum::of(&group.0));
+    let mut header = HEADER;
+    [header[2], header[3]] = sum.field();
+    zerocopy::transmute!(Report {
+        alert: ALERT,
+        header,
+        record,
+        group: *group,
+    })
+}
+
+#[derive(IntoBytes, Immutable, Unaligned)]
+#[repr(C)]
+struct Report {
+    alert: [u8; OPTION_BYTES],
+    header: [u8; HEADER_BYTES],
+    record: [u8; 4],
+    group: Ip,
+}
+
+const OPTION_BYTES: usize = 8;
+const HEADER_BYTES: usize = 8;
+const RECORD_BYTES: usize = 20;
+const QUERY_V1_BYTES: usize = 24;
+const QUERY_V2_BYTES: usize = 28;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_has_a_length_of_some_version() {
+        let mut bytes = [0; 60];
+        bytes[0] = QUERY;
+        for len in 0..bytes.len() {
+            let taken = parse_query(&bytes[..len]);
+            assert_eq!(taken.is_some(), len == 24 || len >= 28, "{len} bytes");
+        }
+        bytes[8] = 0xff;
+        assert!(parse_query(&bytes[..28]).is_some_and(|group| group.is_multicast()));
+        bytes[8] = 0x20;
+        assert_eq!(parse_query(&bytes[..28]), None, "no group");
+        (bytes[0], bytes[8]) = (131, 0xff);
+        assert_eq!(parse_query(&bytes[..28]), None, "no query");
+    }
+
+    #[test]
+    fn a_report_is_as_the_standard_has_it() {
+        let mut source = Ip([0; 16]);
+        (source.0[0], source.0[1], source.0[15]) = (0xfe, 0x80, 1);
+        let mut group = ROUTERS;
+        group.0[15] = 0x42;
+        let bytes = report(&source, &group, true);
+        assert_eq!(bytes[..8], [58, 0, 5, 2, 0, 0, 1, 0]);
+        assert_eq!(bytes[8..10], [143, 0]);
+        assert_eq!(bytes[12..20], [0, 0, 0, 1, 4, 0, 0, 0]);
+        assert_eq!(bytes[20..], group.0);
+        let sum = pseudo(&source, &ROUTERS, ICMPV6)
+            .plus_word(28)
+            .plus(Sum::of(&bytes[8..]));
+        assert!(sum.is_right());
+        assert_eq!(report(&source, &group, false)[16], 3);
+    }
+}

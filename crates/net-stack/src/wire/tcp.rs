@@ -1,0 +1,293 @@
+//! TCP's header and options, read and written.
+//!
+//! Options go out in the order that Linux uses, because conformance scripts and middleboxes know
+//! it: MSS, SACK permitted, timestamps, window scale on a SYN; NOP NOP timestamps, then NOP NOP
+//! SACK on the rest. Source: RFC 9293 sections 3.1 and 3.2, RFC 7323, RFC 2018.
+#![expect(missing_docs, reason = "fields and constants have the RFCs' names")]
+
+use crate::wire::sequence::Range;
+use zerocopy::network_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Bytes of the header without options.
+pub const HEADER_BYTES: usize = 20;
+/// Bytes that options may take: RFC 9293 section 3.1, a data offset of 15.
+pub const OPTIONS_BYTES_MAX: usize = 40;
+/// Bytes that the timestamps take with their padding.
+pub const TIMESTAMPS_BYTES: usize = 12;
+/// SACK blocks that fit into a header: RFC 2018 section 3.
+pub const BLOCKS_MAX: usize = 4;
+
+/// No more data.
+pub const FIN: u8 = 0x01;
+/// First sequence number.
+pub const SYN: u8 = 0x02;
+/// The session is gone.
+pub const RST: u8 = 0x04;
+/// To the application at once.
+pub const PSH: u8 = 0x08;
+/// The acknowledgment field counts.
+pub const ACK: u8 = 0x10;
+
+/// The header.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct Tcp {
+    pub source: U16,
+    pub destination: U16,
+    pub sequence: U32,
+    pub acknowledgment: U32,
+    pub offset: u8,
+    pub flags: u8,
+    pub window: U16,
+    pub checksum: [u8; 2],
+    pub urgent: U16,
+}
+
+/// Offset of the checksum in the header.
+pub const CHECKSUM_OFFSET: u16 = 16;
+
+/// Options, read or to be written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Options {
+    /// RFC 9293 section 3.7.1.
+    pub mss: Option<u16>,
+    /// RFC 7323 section 2.
+    pub scale: Option<u8>,
+    /// RFC 2018 section 2.
+    pub sack_permitted: bool,
+    /// RFC 7323 section 3: value and echo reply.
+    pub timestamps: Option<(u32, u32)>,
+    /// RFC 2018 section 3.
+    pub blocks: [Range; BLOCKS_MAX],
+    /// Count of valid `blocks`.
+    pub block_count: usize,
+}
+
+/// A segment that came in.
+#[derive(Debug, Clone, Copy)]
+pub struct Segment<'p> {
+    pub sequence: u32,
+    pub acknowledgment: u32,
+    pub flags: u8,
+    /// As it lies there, not scaled.
+    pub window: u16,
+    pub options: Options,
+    pub payload: &'p [u8],
+    /// Only the payload's length is true: the bytes lie in the receive ring already, behind what is
+    /// in it.
+    pub placed: bool,
+}
+
+impl Segment<'_> {
+    /// Sequence numbers that it takes: RFC 9293 section 3.4.
+    #[inline]
+    pub fn len(&self) -> u32 {
+        self.payload.len() as u32
+            + u32::from(self.flags & SYN != 0)
+            + u32::from(self.flags & FIN != 0)
+    }
+
+    /// True if it takes no sequence number: a bare acknowledgment or reset.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// All of these flags.
+    #[inline]
+    pub fn has(&self, flags: u8) -> bool {
+        self.flags & flags == flags
+    }
+}
+
+/// Reads the part behind the ports of a segment whose checksum is right. `None` where its data
+/// offset does not fit.
+#[inline]
+pub fn parse(bytes: &[u8]) -> Option<Segment<'_>> {
+    let (header, _) = Tcp::ref_from_prefix(bytes).ok()?;
+    let start = usize::from(header.offset >> 4) * 4;
+    if start < HEADER_BYTES || start > bytes.len() {
+        return None;
+    }
+    let options = &bytes[HEADER_BYTES..start];
+    Some(Segment {
+        sequence: header.sequence.get(),
+        acknowledgment: header.acknowledgment.get(),
+        flags: header.flags,
+        window: header.window.get(),
+        options: match options {
+            // What nearly every segment has: NOP, NOP, timestamps (RFC 7323, appendix A).
+            [1, 1, 8, 10, stamps @ ..] if stamps.len() == 8 => Options {
+                timestamps: Some((number(&stamps[..4]), number(&stamps[4..]))),
+                ..Options::default()
+            },
+            [] => Options::default(),
+            others => parse_options(others),
+        },
+        payload: &bytes[start..],
+        placed: false,
+    })
+}
+
+/// Reads options one by one. A length that does not fit ends the reading: what came before counts.
+fn parse_options(mut bytes: &[u8]) -> Options {
+    let mut options = Options::default();
+    while let [kind, rest @ ..] = bytes {
+        match kind {
+            0 => break,
+            1 => {
+                bytes = rest;
+                continue;
+            }
+            _ => {}
+        }
+        let Some(&len) = rest.first() else { break };
+        let len = usize::from(len);
+        if len < 2 || len > bytes.len() {
+            break;
+        }
+        let value = &bytes[2..len];
+        match (kind, value.len()) {
+            (2, 2) => options.mss = Some(u16::from_be_bytes([value[0], value[1]])),
+            // RFC 7323 section 2.3: more than 14 counts as 14.
+            (3, 1) => options.scale = Some(value[0].min(14)),
+            (4, 0) => options.sack_permitted = true,
+            (5, 8 | 16 | 24 | 32) => {
+                options.block_count = value.len() / 8;
+                for (block, bytes) in options.blocks.iter_mut().zip(value.chunks_exact(8)) {
+                    *block = Range {
+                        start: number(&bytes[..4]),
+                        end: number(&bytes[4..]),
+                    };
+                }
+            }
+            (8, 8) => options.timestamps = Some((number(&value[..4]), number(&value[4..]))),
+            _ => {}
+        }
+        bytes = &bytes[len..];
+    }
+    options
+}
+
+/// Writes options, padded to whole words, and returns their bytes. SACK blocks that do not fit are
+/// left out.
+#[inline]
+pub fn write_options(options: &Options, out: &mut [u8; OPTIONS_BYTES_MAX]) -> usize {
+    let mut at = 0;
+    let mut put = |bytes: &[u8]| {
+        out[at..at + bytes.len()].copy_from_slice(bytes);
+        at += bytes.len();
+        at
+    };
+    let mut end = 0;
+    if let Some(mss) = options.mss {
+        let [high, low] = mss.to_be_bytes();
+        end = put(&[2, 4, high, low]);
+    }
+    // Two NOPs are replaced by "SACK permitted" where there is one, as Linux packs it.
+    if let Some((value, echo)) = options.timestamps {
+        let head = if options.sack_permitted {
+            [4, 2]
+        } else {
+            [1, 1]
+        };
+        put(&[head[0], head[1], 8, 10]);
+        put(&value.to_be_bytes());
+        end = put(&echo.to_be_bytes());
+    } else if options.sack_permitted {
+        end = put(&[1, 1, 4, 2]);
+    }
+    if let Some(scale) = options.scale {
+        end = put(&[1, 3, 3, scale]);
+    }
+    let room = (OPTIONS_BYTES_MAX - end).saturating_sub(4) / 8;
+    let count = options.block_count.min(room);
+    if count > 0 {
+        end = put(&[1, 1, 5, 2 + 8 * count as u8]);
+        for block in &options.blocks[..count] {
+            put(&block.start.to_be_bytes());
+            end = put(&block.end.to_be_bytes());
+        }
+    }
+    end
+}
+
+#[inline]
+fn number(bytes: &[u8]) -> u32 {
+    let mut four = [0; 4];
+    four.copy_from_slice(&bytes[..4]);
+    u32::from_be_bytes(four)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(options: &Options) -> Vec<u8> {
+        let mut out = [0; OPTIONS_BYTES_MAX];
+        let len = write_options(options, &mut out);
+        out[..len].to_vec()
+    }
+
+    #[test]
+    fn a_syn_has_linux_order() {
+        let options = Options {
+            mss: Some(1460),
+            scale: Some(8),
+            sack_permitted: true,
+            timestamps: Some((1, 0)),
+            ..Options::default()
+        };
+        let bytes = written(&options);
+        assert_eq!(
+            bytes,
+            [
+                2, 4, 5, 180, 4, 2, 8, 10, 0, 0, 0, 1, 0, 0, 0, 0, 1, 3, 3, 8
+            ]
+        );
+        assert_eq!(parse_options(&bytes), options);
+    }
+
+    #[test]
+    fn three_blocks_fit_beside_timestamps_and_four_without() {
+        let block = |n| Range {
+            start: n,
+            end: n + 1,
+        };
+        let mut options = Options {
+            timestamps: Some((1, 2)),
+            blocks: [block(10), block(20), block(30), block(40)],
+            block_count: 4,
+            ..Options::default()
+        };
+        assert_eq!(parse_options(&written(&options)).block_count, 3);
+        options.timestamps = None;
+        assert_eq!(parse_options(&written(&options)), options);
+    }
+
+    #[test]
+    fn damaged_options_end_the_reading_and_nothing_else() {
+        assert_eq!(parse_options(&[2, 4, 5]).mss, None);
+        assert_eq!(parse_options(&[1, 1, 3, 0, 7]).scale, None);
+        assert_eq!(
+            parse_options(&[4, 2, 9]),
+            Options {
+                sack_permitted: true,
+                ..Options::default()
+            }
+        );
+        assert_eq!(parse_options(&[3, 3, 200]).scale, Some(14));
+    }
+
+    #[test]
+    fn an_offset_outside_the_segment_is_refused() {
+        let mut bytes = [0; 24];
+        bytes[12] = 4 << 4;
+        assert!(parse(&bytes).is_none());
+        bytes[12] = 7 << 4;
+        assert!(parse(&bytes).is_none());
+        bytes[12] = 6 << 4;
+        assert!(parse(&bytes).is_some());
+    }
+}

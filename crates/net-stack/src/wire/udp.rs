@@ -1,0 +1,50 @@
+//! UDP's header. Source: RFC 768; RFC 8200 section 8.1 for a checksum of zero.
+#![expect(missing_docs, reason = "fields and constants have the RFCs' names")]
+
+use super::address::Ip;
+use super::ip::UDP;
+use crate::checksum::{Sum, pseudo};
+use zerocopy::network_endian::U16;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Bytes of the header.
+pub const HEADER_BYTES: usize = 8;
+
+/// The header.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct Udp {
+    pub source: U16,
+    pub destination: U16,
+    pub bytes: U16,
+    pub checksum: [u8; 2],
+}
+
+/// Reads a datagram: its header, and its payload. `verify` says whether the checksum is still open.
+#[inline]
+pub fn parse<'p>(
+    bytes: &'p [u8],
+    source: &Ip,
+    destination: &Ip,
+    verify: bool,
+) -> Option<(Udp, &'p [u8])> {
+    let (header, _) = Udp::ref_from_prefix(bytes).ok()?;
+    let len = usize::from(header.bytes.get());
+    if len < HEADER_BYTES || len > bytes.len() {
+        return None;
+    }
+    let none = header.checksum == [0; 2];
+    // RFC 8200 section 8.1: over IPv6 a datagram without one is discarded.
+    if none && !source.is_v4() {
+        return None;
+    }
+    if verify && !none {
+        let sum = pseudo(source, destination, UDP)
+            .plus_word(header.bytes.get())
+            .plus(Sum::of(&bytes[..len]));
+        if !sum.is_right() {
+            return None;
+        }
+    }
+    Some((*header, &bytes[HEADER_BYTES..len]))
+}

@@ -1,0 +1,145 @@
+//! Congestion control at a bottleneck with a finite queue: the link is used, and what the queue
+//! drops is what finding its end takes.
+//!
+//! Random loss (`losses.rs`) never shows whether a sender respects a queue: there, a needless undo
+//! or a burst costs nothing. `crates/net-apps/tests/bottleneck_kernel.rs` does the same on a live
+//! link beside the kernel.
+
+mod common;
+
+use common::bottleneck::Bottleneck;
+use common::{MS, S, World, offloading, plain, v4};
+use sidecore_net_stack::frame::Capabilities;
+
+/// One transfer, as long as `seconds`.
+#[derive(Debug, Clone, Copy)]
+struct Link {
+    mbit: u64,
+    queue_bytes: usize,
+    delay_ms: u64,
+    seconds: u64,
+}
+
+#[derive(Debug)]
+struct Outcome {
+    /// Payload that arrived, as a share of what the rate allows.
+    used: f64,
+    dropped: u64,
+    resent: u64,
+    recoveries: u64,
+    undone: u64,
+    timeouts: u64,
+}
+
+fn transfer(link: Link, nics: [Capabilities; 2], timestamps: bool) -> Outcome {
+    let mut world = World::with(1, nics, |config| config.timestamps = timestamps);
+    world.impairment.delay_ns = link.delay_ms * MS;
+    world.bottleneck = Some(Bottleneck::new(link.mbit * 1_000_000, link.queue_bytes));
+    let listener = world.stacks[1].listen(v4(2, 80), 4).expect("listens");
+    let client = world.stacks[0].connect(v4(2, 80), None).expect("connects");
+    world.run(S);
+    let server = world.stacks[1].accept(listener).expect("open");
+    let server = server.expect("one session");
+    let (data, mut scratch) = (vec![7; 1 << 20], vec![0; 1 << 20]);
+    let until = world.now_ns + link.seconds * S;
+    let mut got = 0;
+    while world.now_ns < until {
+        world.stacks[0].write(client, &data).expect("open");
+        got += world.stacks[1].read(server, &mut scratch).expect("open");
+        let at = (world.now_ns + MS).min(until);
+        if !world.step(at) {
+            world.now_ns = at;
+        }
+    }
+    let counters = world.stacks[0].counters();
+    let queue = world.bottleneck.expect("still there");
+    // 1,514 bytes of a frame carry 1,448 of payload, or 1,460 without timestamps.
+    let most = (link.mbit * 1_000_000 / 8 * link.seconds) as f64 * 1448.0 / 1514.0;
+    Outcome {
+        used: got as f64 / most,
+        dropped: queue.dropped,
+        resent: counters.retransmitted,
+        recoveries: counters.recoveries,
+        undone: counters.undone,
+        timeouts: counters.timeouts,
+    }
+}
+
+/// The most that may be dropped of a transfer: three at each loss event that CUBIC's growth causes,
+/// and what the end of slow start costs: a quarter of what fits into the queue and the round trip.
+fn dropped_max(link: Link, outcome: &Outcome) -> u64 {
+    let round_trip_bytes = link.mbit * 1_000_000 / 8 * 2 * link.delay_ms / 1_000;
+    let held = (link.queue_bytes as u64 + round_trip_bytes) / 1514;
+    3 * outcome.recoveries + held / 4 + 10
+}
+
+fn check(link: Link, nics: [Capabilities; 2], timestamps: bool, used_min: f64) {
+    let outcome = transfer(link, nics, timestamps);
+    eprintln!("{link:?}, timestamps {timestamps}: {outcome:?}");
+    let allowed = dropped_max(link, &outcome);
+    assert!(
+        outcome.used >= used_min,
+        "{link:?}: {:.3} of the rate",
+        outcome.used
+    );
+    assert!(
+        outcome.dropped <= allowed,
+        "{link:?}: {} dropped, {allowed} allowed",
+        outcome.dropped
+    );
+    // Nothing is reordered here: no repair is needless, and nothing that arrived is sent again.
+    assert_eq!(outcome.undone, 0, "{link:?}: undone");
+    assert!(
+        outcome.resent <= outcome.dropped,
+        "{link:?}: {} sent again, {} dropped",
+        outcome.resent,
+        outcome.dropped
+    );
+    assert!(
+        outcome.timeouts <= 1,
+        "{link:?}: {} timeouts",
+        outcome.timeouts
+    );
+}
+
+/// The first measurement: 10 Mbit, 60 KB, no delay worth the name; 4,721 were dropped, 13 by the
+/// kernel.
+#[test]
+fn a_shallow_queue_is_not_drowned() {
+    let link = Link {
+        mbit: 10,
+        queue_bytes: 60_000,
+        delay_ms: 0,
+        seconds: 10,
+    };
+    for timestamps in [true, false] {
+        check(link, [plain(1), plain(2)], timestamps, 0.95);
+        check(link, [offloading(1), offloading(2)], timestamps, 0.95);
+    }
+}
+
+#[test]
+fn rates_queues_and_delays() {
+    for (mbit, queue_bytes, delay_ms, seconds) in [
+        (1, 15_000, 1, 40),
+        (1, 60_000, 20, 60),
+        (10, 15_000, 1, 10),
+        (10, 60_000, 1, 10),
+        (10, 60_000, 20, 20),
+        (10, 200_000, 1, 10),
+        (10, 200_000, 20, 20),
+        (10, 1_000_000, 1, 20),
+        (100, 60_000, 1, 5),
+        (100, 200_000, 1, 5),
+        (100, 1_000_000, 20, 10),
+    ] {
+        let link = Link {
+            mbit,
+            queue_bytes,
+            delay_ms,
+            seconds,
+        };
+        check(link, [plain(1), plain(2)], true, 0.9);
+        check(link, [offloading(1), offloading(2)], true, 0.9);
+    }
+}

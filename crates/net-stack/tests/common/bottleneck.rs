@@ -1,0 +1,92 @@
+//! A bottleneck with a finite queue: rate, bytes of queue, first in first out, tail drop.
+//!
+//! Deterministic: it knows no time but the one it is told. A super-segment is cut into its segments
+//! first, and each of them finds room or not, as Linux's `tbf` does.
+
+use super::Frame;
+use super::segment::internet_checksum;
+use std::collections::VecDeque;
+
+/// One direction of a link.
+#[derive(Debug)]
+pub struct Bottleneck {
+    pub rate_bits_per_s: u64,
+    /// Frames that wait, those on the wire included, in bytes.
+    pub queue_bytes: usize,
+    /// When the frames in the queue will have left, and their sizes.
+    waiting: VecDeque<(u64, usize)>,
+    backlog_bytes: usize,
+    pub backlog_bytes_max: usize,
+    pub passed: u64,
+    pub dropped: u64,
+}
+
+impl Bottleneck {
+    pub fn new(rate_bits_per_s: u64, queue_bytes: usize) -> Self {
+        Self {
+            rate_bits_per_s,
+            queue_bytes,
+            waiting: VecDeque::new(),
+            backlog_bytes: 0,
+            backlog_bytes_max: 0,
+            passed: 0,
+            dropped: 0,
+        }
+    }
+
+    /// When a frame that comes now will have left; none if there is no room for it.
+    pub fn pass(&mut self, now_ns: u64, bytes: usize) -> Option<u64> {
+        while let Some(&(left_ns, len)) = self.waiting.front() {
+            if left_ns > now_ns {
+                break;
+            }
+            self.waiting.pop_front();
+            self.backlog_bytes -= len;
+        }
+        if self.backlog_bytes + bytes > self.queue_bytes {
+            self.dropped += 1;
+            return None;
+        }
+        let free_ns = self.waiting.back().map_or(now_ns, |&(left_ns, _)| left_ns);
+        let left_ns = free_ns + bytes as u64 * 8 * 1_000_000_000 / self.rate_bits_per_s;
+        self.waiting.push_back((left_ns, bytes));
+        self.backlog_bytes += bytes;
+        self.backlog_bytes_max = self.backlog_bytes_max.max(self.backlog_bytes);
+        self.passed += 1;
+        Some(left_ns)
+    }
+}
+
+/// The segments of a super-segment (IPv4 and TCP); a frame that is none comes back alone.
+pub fn segments(frame: Frame) -> Vec<Frame> {
+    const IP: usize = 14;
+    const TCP: usize = IP + 20;
+    let Some(size) = frame.segment_bytes.map(|size| usize::from(size.get())) else {
+        return vec![frame];
+    };
+    assert_eq!(frame.bytes[IP], 0x45, "a super-segment over IPv4");
+    let payload_at = TCP + usize::from(frame.bytes[TCP + 12] >> 4) * 4;
+    let sequence = u32::from_be_bytes(frame.bytes[TCP + 4..TCP + 8].try_into().expect("four"));
+    let (header, payload) = frame.bytes.split_at(payload_at);
+    let count = payload.chunks(size).len();
+    let segment = |(at, piece): (usize, &[u8])| {
+        let mut bytes = [header, piece].concat();
+        let total = (bytes.len() - IP) as u16;
+        bytes[IP + 2..IP + 4].copy_from_slice(&total.to_be_bytes());
+        bytes[IP + 10..IP + 12].fill(0);
+        let sum = internet_checksum(&bytes[IP..TCP]);
+        bytes[IP + 10..IP + 12].copy_from_slice(&sum.to_be_bytes());
+        let sequence = sequence.wrapping_add((at * size) as u32);
+        bytes[TCP + 4..TCP + 8].copy_from_slice(&sequence.to_be_bytes());
+        if at + 1 < count {
+            // PSH and FIN belong to the last.
+            bytes[TCP + 13] &= !0x09;
+        }
+        Frame {
+            bytes,
+            checksum: frame.checksum,
+            segment_bytes: None,
+        }
+    };
+    payload.chunks(size).enumerate().map(segment).collect()
+}

@@ -1,0 +1,245 @@
+//! Loss recovery: gaps, probes, timeouts, duplicates.
+
+use crate::common::{MS, S};
+use crate::peer::{ACK, PLAIN, Peer, RST, SACK, Segment, blocks, sack_option};
+use sidecore_net_stack::{NetError, SessionError};
+
+/// A sender without SACK needs three to repair a loss without a timeout.
+#[test]
+fn rfc_5681_4_2_segments_behind_a_gap_are_answered_though_they_come_in_one_batch() {
+    for options in [&PLAIN[..], &SACK] {
+        let mut peer = Peer::new(|_| {});
+        let id = peer.open(options);
+        peer.take();
+        let base = peer.sequence;
+        for (count, answers) in [(1, 1), (2, 2), (5, 3)] {
+            let ahead = (1..=count).map(|number| Segment {
+                sequence: base + 1000 * number,
+                ..peer.segment(ACK, &[1; 1000])
+            });
+            let ahead: Vec<Segment> = ahead.collect();
+            peer.send_together(&ahead);
+            let out = peer.take();
+            assert_eq!(out.len(), answers, "{count} segments");
+            let same = |it: &Segment| it.acknowledgment == base && it.payload.is_empty();
+            assert!(out.iter().all(same), "{out:?}");
+        }
+        // What fills the gap is answered once.
+        peer.data(&[1; 1000]);
+        let out = peer.take();
+        assert_eq!(out.len(), 1);
+        assert_eq!(out[0].acknowledgment, base + 6000);
+        assert_eq!(peer.stack.read(id, &mut [0; 9000]).expect("open"), 6000);
+    }
+}
+
+/// One answer to a whole window would stop the sender if it were lost.
+#[test]
+fn rfc_5681_4_2_a_few_segments_in_one_batch_are_acknowledged_in_two_steps() {
+    for (count, wanted) in [(1, vec![]), (3, vec![3000]), (8, vec![4000, 8000])] {
+        let mut peer = Peer::new(|_| {});
+        peer.open(&PLAIN);
+        // The first ones of a session are answered one by one.
+        for _ in 0..40 {
+            peer.data(&[1; 1000]);
+            peer.run(100 * MS);
+        }
+        peer.take();
+        let base = peer.sequence;
+        let batch = (0..count).map(|number| Segment {
+            sequence: base + 1000 * number,
+            ..peer.segment(ACK, &[1; 1000])
+        });
+        let batch: Vec<Segment> = batch.collect();
+        peer.send_together(&batch);
+        let out = peer.take();
+        let acknowledged: Vec<u32> = out.iter().map(|it| it.acknowledgment - base).collect();
+        assert_eq!(acknowledged, wanted, "{count} segments");
+        let edge = |it: &Segment| it.acknowledgment + u32::from(it.window);
+        assert!(out.is_sorted_by_key(edge), "{out:?}");
+    }
+}
+
+/// Segments in order and segments behind a gap, in one batch: neither answer takes the other's
+/// place.
+#[test]
+fn rfc_5681_4_2_a_batch_with_a_gap_in_it_is_answered_for_both_of_its_parts() {
+    let mut peer = Peer::new(|_| {});
+    peer.open(&PLAIN);
+    peer.take();
+    let base = peer.sequence;
+    let batch = [0, 1, 2, 3, 4, 5, 7, 8, 9].map(|number| Segment {
+        sequence: base + 1000 * number,
+        ..peer.segment(ACK, &[1; 1000])
+    });
+    peer.send_together(&batch);
+    let acknowledged: Vec<u32> = peer
+        .take()
+        .iter()
+        .map(|it| it.acknowledgment - base)
+        .collect();
+    assert_eq!(acknowledged, [3000, 6000, 6000, 6000]);
+}
+
+#[test]
+fn rfc_2018_4_gaps_are_reported_newest_first_and_rfc_2883_duplicates_before_them() {
+    let mut peer = Peer::new(|_| {});
+    let id = peer.open(&SACK);
+    peer.take();
+    let base = peer.sequence;
+    let at = |peer: &Peer, offset: u32, len: usize| Segment {
+        sequence: base + offset,
+        ..peer.segment(ACK, &vec![1; len])
+    };
+    for offset in [2000, 6000, 4000] {
+        let segment = at(&peer, offset, 500);
+        peer.send(&segment);
+    }
+    let out = peer.take();
+    assert_eq!(
+        out.len(),
+        3,
+        "an acknowledgment at once for each (RFC 5681 section 4.2)"
+    );
+    assert!(out.iter().all(|segment| segment.acknowledgment == base));
+    let expected = [
+        (base + 4000, base + 4500),
+        (base + 6000, base + 6500),
+        (base + 2000, base + 2500),
+    ];
+    assert_eq!(blocks(&out[2]), expected);
+    let segment = at(&peer, 4100, 200);
+    peer.send(&segment);
+    let first = blocks(&peer.take()[0])[0];
+    assert_eq!(first, (base + 4100, base + 4300), "RFC 2883 section 4.2.2");
+    // The gaps are filled.
+    let segment = at(&peer, 0, 6000);
+    peer.send(&segment);
+    let out = peer.take();
+    assert_eq!(out[0].acknowledgment, base + 6500);
+    assert_eq!(blocks(&out[0]), []);
+    assert_eq!(peer.stack.info(id).expect("open").unread, 6500);
+}
+
+#[test]
+fn rfc_8985_what_left_before_what_has_arrived_is_lost_and_sent_again_once() {
+    let mut peer = Peer::new(|_| {});
+    let id = peer.open(&SACK);
+    peer.take();
+    peer.stack.write(id, &[1; 10_000]).expect("open");
+    peer.flush();
+    let first = peer.take()[0].sequence;
+    peer.now_ns += 10 * MS;
+    let sack = |peer: &mut Peer, from: u32, to: u32| {
+        let mut segment = peer.segment(ACK, &[]);
+        segment.options = sack_option(&[(first + from, first + to)]);
+        peer.send(&segment);
+    };
+    sack(&mut peer, 1000, 2000);
+    sack(&mut peer, 1000, 3000);
+    assert_eq!(
+        peer.take(),
+        [],
+        "not before three segments, or the reordering window"
+    );
+    sack(&mut peer, 1000, 4000);
+    let out = peer.take();
+    assert_eq!(out.len(), 1);
+    assert_eq!(out[0].sequence, first);
+    sack(&mut peer, 1000, 5000);
+    assert_eq!(peer.take(), []);
+    let info = peer.stack.info(id).expect("open");
+    assert!(info.recovering);
+    assert_eq!(
+        info.threshold, 7000,
+        "RFC 9438 section 4.6: 0.7 of what was in flight"
+    );
+    peer.ack(10_000);
+    let info = peer.stack.info(id).expect("open");
+    assert!(!info.recovering);
+    assert_eq!(info.retransmitted, 1);
+}
+
+#[test]
+fn rfc_8985_7_a_lost_tail_is_probed_for_before_the_timeout() {
+    let mut peer = Peer::new(|_| {});
+    let id = peer.open(&SACK);
+    peer.take();
+    // A round trip of 20 ms.
+    peer.stack.write(id, &[1; 100]).expect("open");
+    peer.flush();
+    peer.now_ns += 20 * MS;
+    peer.ack(100);
+    peer.take();
+    peer.stack.write(id, &[1; 3000]).expect("open");
+    peer.flush();
+    let sent = peer.take();
+    assert_eq!(sent.len(), 3);
+    // The session's round trip is below 20 ms (the handshake took none); so is twice that.
+    peer.run(45 * MS);
+    let out = peer.take();
+    assert_eq!(out.len(), 1, "a probe");
+    assert_eq!(out[0].sequence, sent[2].sequence, "the last segment");
+    assert_eq!(peer.stack.counters().timeouts, 0);
+    // The peer had lost the last two: SACK of the probe tells (RFC 8985 section 7.4).
+    peer.acknowledgment += 1000;
+    let mut segment = peer.segment(ACK, &[]);
+    segment.options = sack_option(&[(sent[2].sequence, sent[2].sequence + 1000)]);
+    peer.now_ns += 20 * MS;
+    peer.send(&segment);
+    peer.run(20 * MS);
+    let out = peer.take();
+    assert_eq!(out[0].sequence, sent[1].sequence);
+    assert_eq!(peer.stack.counters().timeouts, 0);
+}
+
+#[test]
+fn rfc_6298_timeouts_double_and_rfc_9293_3_8_3_end_the_session() {
+    let mut peer = Peer::new(|_| {});
+    let id = peer.open(&PLAIN);
+    peer.take();
+    peer.stack.write(id, &[1; 100]).expect("open");
+    peer.flush();
+    peer.take();
+    let mut times = Vec::new();
+    for _ in 0..400 {
+        peer.run(5 * S);
+        peer.greet();
+        for segment in peer.take() {
+            times.push((peer.now_ns, segment.flags & RST != 0));
+        }
+    }
+    assert_eq!(times.iter().filter(|(_, reset)| *reset).count(), 1);
+    assert_eq!(times.len(), 16, "15 times again, then a reset");
+    let out_of_order: Vec<u64> = times
+        .windows(2)
+        .map(|pair| (pair[1].0 - pair[0].0) / S)
+        .collect();
+    assert!(
+        out_of_order[7] >= 20 && out_of_order[12] >= 115,
+        "{out_of_order:?}"
+    );
+    let error = peer.stack.write(id, b"x").expect_err("over");
+    assert!(matches!(error, NetError::Ended(SessionError::TimedOut)));
+}
+
+#[test]
+fn rfc_5681_3_2_three_duplicates_without_sack() {
+    let mut peer = Peer::new(|_| {});
+    let id = peer.open(&PLAIN);
+    peer.take();
+    peer.stack.write(id, &[1; 10_000]).expect("open");
+    peer.flush();
+    let first = peer.take()[0].sequence;
+    peer.ack(0);
+    peer.ack(0);
+    assert_eq!(peer.take(), []);
+    peer.ack(0);
+    let out = peer.take();
+    assert_eq!(out.len(), 1);
+    assert_eq!((out[0].sequence, out[0].payload.len()), (first, 1000));
+    // RFC 6582: a partial acknowledgment tells of the next loss.
+    peer.ack(3000);
+    let out = peer.take();
+    assert_eq!(out[0].sequence, first + 3000);
+}

@@ -1,0 +1,38 @@
+//! The stack's memory from the operating system: huge pages where they can be had, the local store
+//! locked and present before the first frame.
+
+use crate::{Config, NetError, Stack};
+use sidecore_net_stack::frame::Capabilities;
+use sidecore_net_stack::memory::{MemoryError, MemorySource, Use};
+use sidecore_sys::{HugePages, Region, RegionOptions};
+
+/// Memory mapped for the stack.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Mapped {
+    /// Huge pages to try for. What a machine wants is the caller's to know (`sidecore tlb
+    /// --learn`).
+    pub huge_pages: HugePages,
+}
+
+impl MemorySource for Mapped {
+    fn provide(&mut self, bytes: usize, purpose: Use) -> Result<sidecore_sys::Memory, MemoryError> {
+        let options = RegionOptions {
+            huge: self.huge_pages,
+            lock: purpose == Use::LocalStore,
+            touch: purpose == Use::LocalStore,
+        };
+        let region = Region::new(bytes, options).map_err(|error| MemoryError {
+            bytes,
+            reason: error.to_string(),
+        })?;
+        Ok(region.into())
+    }
+}
+
+/// A stack in mapped memory, on a NIC with these capabilities.
+///
+/// # Errors
+/// As [`Stack::new`].
+pub fn mapped_stack(config: Config, nic: &Capabilities) -> Result<Stack, NetError> {
+    Stack::with_memory(config, nic, Box::new(Mapped::default()))
+}

@@ -1,0 +1,252 @@
+//! An engine of the daemon beside a client that scribbles: for the fuzzer; not part of the
+//! interface.
+//!
+//! A [`Target`] is one engine without its thread, an honest client and a hostile one. An input is a
+//! list of decisions: words anywhere in the hostile one's segment, requests of any kind, rounds of
+//! the engine. Must stay true, whatever the hostile one does: no panic, the honest one's request is
+//! answered rightly within a bounded number of rounds, and not a byte of its segment changes but
+//! the lines of its answer.
+
+use super::engine::{Bench, Server};
+use super::roster::Roster;
+use super::{DaemonError, DaemonOptions};
+use crate::shm::activity::ActivityPage;
+use crate::shm::introduction::{Attached, PROTOCOL, Question};
+use crate::shm::layout::{self, Status};
+use crate::shm::session::{Names, Session};
+use crate::shm::slot::{Packet, RANGES_MAX, WORDS};
+use sidecore_engine::{Core, CoreOptions};
+use sidecore_random::choices::Choices;
+use sidecore_sys::local_socket::Peer;
+use sidecore_sys::{SharedMap, Sharing};
+use std::cell::RefCell;
+use std::sync::Arc;
+
+/// Bytes of an arena.
+const ARENA_BYTES: u64 = 16 << 10;
+/// Decisions of one input.
+const STEPS_MAX: usize = 256;
+/// Rounds within which an honest request is answered; an engine may look out for others for some
+/// microseconds first.
+const ROUNDS_MAX: usize = 10_000_000;
+/// The honest client's bytes, at the end of its arena.
+const PATTERN: [u8; 64] = [0x5a; 64];
+const PATTERN_AT: u64 = ARENA_BYTES - PATTERN.len() as u64;
+
+/// An engine under fire.
+pub struct Target {
+    server: Server,
+    roster: Arc<Roster>,
+    honest: Arc<Session>,
+    hostile: Arc<Session>,
+    /// Of the honest client's last request.
+    sequence: u32,
+    clients: u64,
+}
+
+impl std::fmt::Debug for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Target after {} clients", self.clients)
+    }
+}
+
+/// Plays what `bytes` decide, beside an engine and an honest client that are kept from one call to
+/// the next; the hostile client is another one each time. Also reads `bytes` as messages.
+///
+/// # Panics
+/// When something does not hold that must.
+#[expect(clippy::expect_used, reason = "a broken set-up is to be seen at once")]
+pub fn fuzz_daemon(bytes: &[u8]) {
+    thread_local! {
+        static TARGET: RefCell<Option<Target>> = const { RefCell::new(None) };
+    }
+    messages(bytes);
+    TARGET.with_borrow_mut(|target| {
+        let target = target.get_or_insert_with(|| Target::new().expect("memory for an engine"));
+        let mut choices = Choices::of(bytes);
+        target.begin_anew();
+        for _ in 0..STEPS_MAX {
+            if choices.is_over() {
+                break;
+            }
+            target.step(&mut choices);
+        }
+        target.ask_honestly();
+    });
+}
+
+/// Questions and terms, as they come over the socket.
+fn messages(bytes: &[u8]) {
+    if let Ok((kind, body)) = PROTOCOL.parse_question(bytes)
+        && let Some(question) = Question::decode(kind, &body)
+    {
+        let again = PROTOCOL.parse_question(&question.encode());
+        let again = again.map(|(kind, body)| Question::decode(kind, &body));
+        assert!(matches!(again, Ok(Some(same)) if same == question));
+    }
+    if let Some(terms) = Attached::decode(bytes) {
+        assert!(terms.kernels.len() <= bytes.len());
+    }
+}
+
+#[expect(clippy::expect_used, reason = "a broken set-up is to be seen at once")]
+fn session(client: u32) -> Arc<Session> {
+    let peer = Peer {
+        pid: 1 + client as i32,
+        uid: 0,
+        gid: 0,
+    };
+    let names = Names {
+        client,
+        serial: u64::from(client),
+        peer,
+    };
+    let bytes = layout::segment_bytes(1, ARENA_BYTES).expect("a small arena");
+    let map = SharedMap::create("sidecore-fuzz", bytes, Sharing::ReadWrite).expect("memory");
+    Arc::new(Session::new(names, 1, ARENA_BYTES, map, None))
+}
+
+impl Target {
+    fn new() -> Result<Self, DaemonError> {
+        let options = DaemonOptions::default();
+        let roster = Arc::new(Roster::default());
+        let server = Server::new(
+            0,
+            Core::new(CoreOptions::default())?,
+            &options,
+            Arc::new(ActivityPage::new(1)?),
+            Arc::clone(&roster),
+            Arc::new(Bench::new(0)),
+            false,
+        )?;
+        let honest = session(0);
+        let arena = layout::arena_offset(1) + PATTERN_AT as usize;
+        honest.segment().write_at(arena, &PATTERN);
+        Ok(Self {
+            server,
+            roster,
+            hostile: session(1),
+            honest,
+            sequence: 0,
+            clients: 0,
+        })
+    }
+
+    /// Another hostile client in the place of the last.
+    fn begin_anew(&mut self) {
+        self.clients += 1;
+        let segment = self.hostile.segment();
+        let zeros = [0; 4096];
+        for at in (0..segment.len()).step_by(zeros.len()) {
+            segment.write_at(at, &zeros[..zeros.len().min(segment.len() - at)]);
+        }
+        // Gone, and there again: the engine keeps nothing of it.
+        self.roster.set(vec![Arc::clone(&self.honest)]);
+        self.server.look();
+        let both = vec![Arc::clone(&self.hostile), Arc::clone(&self.honest)];
+        self.roster.set(both);
+        self.server.look();
+    }
+
+    fn step(&mut self, choices: &mut Choices) {
+        match choices.below(8) {
+            0 => self.scribble(choices),
+            1..=4 => self.ring(choices),
+            5 => self.ask_honestly(),
+            _ => drop(self.server.look()),
+        }
+    }
+
+    /// A word anywhere, most of the time among the engine's lines.
+    fn scribble(&self, choices: &mut Choices) {
+        let segment = self.hostile.segment();
+        let at = match choices.below(4) {
+            0 => choices.below(segment.len() as u64 / 8) * 8,
+            _ => 4096 + 8 * choices.below(48),
+        };
+        let word = match choices.below(3) {
+            0 => choices.bits(),
+            1 => choices.below(0x1_0000),
+            _ => u64::MAX,
+        };
+        segment.write_at(at as usize, &word.to_ne_bytes());
+    }
+
+    /// A request whose every field may be anything.
+    fn ring(&self, choices: &mut Choices) {
+        let Some(pair) = self.hostile.pair(0) else {
+            return;
+        };
+        let mut packet = Packet {
+            kernel: choices.below(8) as u32,
+            inputs: choices.below(5) as u8,
+            outputs: choices.below(4) as u8,
+            ..Packet::default()
+        };
+        let used = usize::from(packet.inputs + packet.outputs).min(RANGES_MAX);
+        for range in packet.ranges.iter_mut().take(used) {
+            *range = match choices.below(4) {
+                0 => (choices.bits(), choices.bits()),
+                1 => (ARENA_BYTES - choices.below(0x100), choices.below(0x100)),
+                _ => (
+                    choices.below(ARENA_BYTES + 1),
+                    choices.below(ARENA_BYTES + 1),
+                ),
+            };
+        }
+        let words = choices.below(WORDS as u64 + 1) as usize;
+        for word in packet.words.iter_mut().take(words) {
+            *word = match choices.below(4) {
+                0 => choices.bits(),
+                _ => choices.below(0x1_0000),
+            };
+        }
+        pair.call.ring(choices.below(0x100) as u32, &packet);
+    }
+
+    /// The honest client asks, and is answered rightly.
+    #[expect(clippy::expect_used, reason = "what fails here is what is looked for")]
+    fn ask_honestly(&mut self) {
+        self.sequence = self.sequence.wrapping_add(1);
+        let pair = self.honest.pair(0).expect("the segment is long enough");
+        let mut packet = Packet {
+            kernel: 3,
+            inputs: 1,
+            ..Packet::default()
+        };
+        packet.ranges[0] = (PATTERN_AT, PATTERN.len() as u64);
+        pair.call.ring(self.sequence, &packet);
+        let mut rounds = 0;
+        while !pair.call.answered(self.sequence) {
+            self.server.look();
+            rounds += 1;
+            assert!(rounds < ROUNDS_MAX, "an honest request is not answered");
+        }
+        let answer = pair.call.answer();
+        assert_eq!(answer.status, Status::Done as u32, "{}", pair.call.text());
+        let mut arena = [0; PATTERN.len()];
+        let at = layout::arena_offset(1) + PATTERN_AT as usize;
+        self.honest.segment().read_at(at, &mut arena);
+        assert_eq!(arena, PATTERN, "somebody wrote to another's arena");
+        assert_eq!(answer.words[0], xxhash(), "a wrong answer");
+    }
+}
+
+/// Answer that the honest request must get.
+fn xxhash() -> u64 {
+    xxhash_rust::xxh3::xxh3_64(&PATTERN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scribbler_hurts_itself_alone() {
+        let mut random = Choices::seeded(1);
+        for _ in 0..500 {
+            let bytes = random.take(600);
+            fuzz_daemon(&bytes);
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! The activity page: what the daemon publishes to all clients. Read-only for them, by the kernel's
+//! word.
+//!
+//! Why here: one page that every client sees tells whether the daemon lives and who uses which
+//! engine, without a question and an answer. The heartbeat is written by the daemon's control
+//! thread; an engine writes its own line and the line of the client that it serves.
+//! Any thread.
+
+use super::layout::{self, activity};
+use sidecore_sys::{SharedMap, Sharing, SysError};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The daemon's side.
+#[derive(Debug)]
+pub(crate) struct ActivityPage {
+    map: SharedMap,
+    engines: usize,
+}
+
+impl ActivityPage {
+    pub(crate) fn new(engines: usize) -> Result<Self, SysError> {
+        let bytes = activity::bytes(engines);
+        // Sealed so that clients can map it to read only: one that could write here could make all
+        // others believe that the daemon is dead.
+        let map = SharedMap::create("sidecore-activity", bytes, Sharing::ReadOnly)?;
+        let activity = Self { map, engines };
+        let shape = u64::from(layout::VERSION) | (engines as u64) << 32;
+        activity.store(activity::MAGIC, layout::MAGIC);
+        activity.store(activity::SHAPE, shape);
+        // Not 0, which stands for "never" where the heartbeat of a client's last service is noted.
+        activity.store(activity::HEARTBEAT, 1);
+        Ok(activity)
+    }
+
+    pub(crate) fn file(&self) -> BorrowedFd<'_> {
+        self.map.file()
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.map.slice().len()
+    }
+
+    /// Advances the heartbeat. Its thread only.
+    pub(crate) fn beat(&self) {
+        self.store(activity::HEARTBEAT, self.load(activity::HEARTBEAT) + 1);
+    }
+
+    /// Announces that the daemon is about to end: clients go on by themselves.
+    pub(crate) fn end(&self) {
+        self.store(activity::ENDING, 1);
+    }
+
+    /// `engine` serves `client` from now on. That engine's thread only.
+    #[inline]
+    pub(crate) fn serve(&self, engine: usize, client: u32) {
+        // One more than the number, so that a page of zeros says that nobody is served.
+        self.store(activity::serving(engine), u64::from(client) + 1);
+        let beat = self.load(activity::HEARTBEAT);
+        let active = activity::active(self.engines, client as usize);
+        // Looked at first: several engines may serve one client, and need not fight for the line.
+        if self.load(active) != beat {
+            self.store(active, beat);
+        }
+    }
+
+    /// `engine` serves nobody from now on.
+    #[inline]
+    pub(crate) fn rest(&self, engine: usize) {
+        self.store(activity::serving(engine), 0);
+    }
+
+    /// The client that `engine` serves.
+    pub(crate) fn serving(&self, engine: usize) -> Option<u32> {
+        self.load(activity::serving(engine))
+            .checked_sub(1)
+            .map(|client| client as u32)
+    }
+
+    /// Resets the activity of a number that was given to a client before.
+    pub(crate) fn forget(&self, client: u32) {
+        self.store(activity::active(self.engines, client as usize), 0);
+    }
+
+    #[inline]
+    fn store(&self, offset: usize, value: u64) {
+        if let Some(word) = self.map.slice().overlay::<AtomicU64>(offset) {
+            // Release: partner of the Acquire in `load_u64`; a client that sees the daemon end sees
+            // what it did before.
+            word.store(value, Ordering::Release);
+        }
+    }
+
+    #[inline]
+    fn load(&self, offset: usize) -> u64 {
+        self.map.slice().load_u64(offset)
+    }
+}
+
+/// A client's side.
+#[derive(Debug)]
+pub(crate) struct ActivityView {
+    map: SharedMap,
+    engines: usize,
+}
+
+impl ActivityView {
+    /// Maps the activity page that the daemon handed over. `None` where it is of another layout.
+    pub(crate) fn open(
+        file: OwnedFd,
+        bytes: usize,
+        engines: usize,
+    ) -> Result<Option<Self>, SysError> {
+        let map = SharedMap::open(file, bytes, Sharing::ReadOnly)?;
+        let shape = u64::from(layout::VERSION) | (engines as u64) << 32;
+        let fits = bytes >= activity::bytes(engines)
+            && map.slice().load_u64(activity::MAGIC) == layout::MAGIC
+            && map.slice().load_u64(activity::SHAPE) == shape;
+        Ok(fits.then_some(Self { map, engines }))
+    }
+
+    #[inline]
+    pub(crate) fn is_ending(&self) -> bool {
+        self.map.slice().load_u64(activity::ENDING) != 0
+    }
+
+    pub(crate) fn heartbeat(&self) -> u64 {
+        self.map.slice().load_u64(activity::HEARTBEAT)
+    }
+
+    /// The client that `engine` serves.
+    pub(crate) fn serving(&self, engine: usize) -> Option<u32> {
+        let word = self.map.slice().load_u64(activity::serving(engine));
+        word.checked_sub(1).map(|client| client as u32)
+    }
+
+    /// True if `client` was served within the last heartbeat or two.
+    pub(crate) fn is_active(&self, client: usize, heartbeat: u64) -> bool {
+        let active = self
+            .map
+            .slice()
+            .load_u64(activity::active(self.engines, client));
+        active != 0 && heartbeat.saturating_sub(active) <= 1
+    }
+}

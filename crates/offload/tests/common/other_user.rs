@@ -1,0 +1,125 @@
+//! Another user, played by this test's own program: a child that runs one test of it as user 65534.
+//!
+//! Why here: only a process of another user can show what such a one can do to a server, or a
+//! server of such a one to a client. Must stay true: needs root to become somebody else; what a
+//! child says goes to standard output, a line at a time; it ends with its `Child`.
+#![allow(dead_code)] // Each test uses what it needs.
+
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+
+/// Id of the user `nobody`.
+pub(crate) const UID: u32 = 65_534;
+/// Names the part that a child plays; its argument is in [`ARGUMENT`].
+pub(crate) const ROLE: &str = "SIDECORE_TEST_ROLE";
+pub(crate) const ARGUMENT: &str = "SIDECORE_TEST_ARGUMENT";
+
+/// True if this process can become another user; prints a note if not.
+pub(crate) fn can_be_played() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        eprintln!("left out: only root can become another user");
+    }
+    root
+}
+
+/// A folder that every user can enter.
+pub(crate) fn open_folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    folder
+}
+
+/// A process of that user.
+pub(crate) struct Child {
+    child: std::process::Child,
+    lines: Lines<BufReader<ChildStdout>>,
+    input: Option<ChildStdin>,
+}
+
+impl Child {
+    /// Starts the test `child` of this program, to play `role`. The program is copied to `folder`:
+    /// it may lie where other users cannot go.
+    pub(crate) fn start(folder: &Path, role: &str, argument: &Path) -> Self {
+        Self::start_as(UID, folder, role, argument)
+    }
+
+    /// The same as user `uid`.
+    pub(crate) fn start_as(uid: u32, folder: &Path, role: &str, argument: &Path) -> Self {
+        let program = folder.join("child");
+        if !program.exists() {
+            // By another process: a child that another test starts meanwhile would inherit our
+            // descriptor, and the kernel executes no file that somebody has open for writing.
+            let copied = Command::new("cp")
+                .arg(std::env::current_exe().unwrap())
+                .arg(&program)
+                .status();
+            assert!(copied.unwrap().success(), "cannot copy this program");
+        }
+        let mut command = Command::new("setpriv");
+        command
+            .args([&format!("--reuid={uid}"), &format!("--regid={uid}")])
+            .arg("--clear-groups")
+            .arg(program)
+            .args(["child", "--exact", "--nocapture", "--test-threads=1"])
+            .env(ROLE, role)
+            .env(ARGUMENT, argument)
+            .env_remove("XDG_RUNTIME_DIR");
+        Self::spawn(&mut command)
+    }
+
+    fn spawn(command: &mut Command) -> Self {
+        let mut child = command
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let input = child.stdin.take();
+        Self {
+            child,
+            lines,
+            input,
+        }
+    }
+
+    /// Waits for a line that begins with `start`; returns the rest of it.
+    pub(crate) fn expect(&mut self, start: &str) -> String {
+        for line in self.lines.by_ref() {
+            let line = line.unwrap();
+            // The test harness says things, too, on the same line.
+            if let Some(at) = line.find(start) {
+                return line[at + start.len()..].trim().to_owned();
+            }
+        }
+        panic!("the other user's process ended without saying `{start}`");
+    }
+
+    /// Lets it go on.
+    pub(crate) fn go_on(&mut self) {
+        let input = self.input.as_mut().unwrap();
+        input.write_all(b"go on\n").unwrap();
+        input.flush().unwrap();
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // One that has ended is only waited for.
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+/// In the child: prints a line.
+pub(crate) fn say(line: &str) {
+    println!("{line}");
+}
+
+/// In the child: waits for a line from the parent, or for the parent's end.
+pub(crate) fn wait_for_parent() {
+    std::io::stdin().read_line(&mut String::new()).ok();
+}

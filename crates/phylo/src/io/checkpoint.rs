@@ -1,0 +1,373 @@
+//! The checkpoint: everything that a run must not lose.
+//!
+//! A file of lines, each with its own check sum: what the run is, then what it came to, in the
+//! order that it did (`docs/formats/phylo-checkpoint.md`). A change is one line at the end; so a
+//! run that is killed loses at most the line that it was writing, which the next run cuts off. When
+//! half of the file is states that later ones replaced, it is written anew beside itself and
+//! renamed.
+//!
+//! Must stay true: who has the file has its lock; a line is on the disk before
+//! [`Checkpoint::append`] returns.
+
+use super::{FilesError, io_error};
+use crate::analysis::coordinator::Change;
+use crate::analysis::plan::{Goal, Ledger, Outcome, Piece};
+use crate::bootstrap::convergence::Verdict;
+use serde::{Deserialize, Serialize};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Identity of a run: names and values of its settings, in order. The numbers of searches and
+/// bootstraps are is not among them, nor who does the work: a run can be asked for more later,
+/// elsewhere.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Settings(Vec<(String, String)>);
+
+impl Settings {
+    /// Adds one. Long values are kept as their hash.
+    pub fn add(&mut self, name: &str, value: &str) {
+        let value = match value.len() {
+            0..=VALUE_MAX => value.to_owned(),
+            _ => format!("hash {:016x}", xxh3_64(value.as_bytes())),
+        };
+        self.0.push((name.to_owned(), value));
+    }
+
+    /// One number for all of them.
+    #[must_use]
+    pub fn identity(&self) -> String {
+        let pairs = self
+            .0
+            .iter()
+            .map(|(name, value)| format!("{name}={value}\n"));
+        format!("{:016x}", xxh3_64(pairs.collect::<String>().as_bytes()))
+    }
+
+    /// The first that another run had otherwise: its name, and its value there and here.
+    fn difference(&self, was: &Self) -> Option<(String, String, String)> {
+        let of = |settings: &Self, name: &str| {
+            let found = settings.0.iter().find(|(own, _)| own == name);
+            found.map_or_else(|| "none".to_owned(), |(_, value)| value.clone())
+        };
+        let names = self.0.iter().chain(&was.0).map(|(name, _)| name);
+        let mut all = names.map(|name| (name.clone(), of(was, name), of(self, name)));
+        all.find(|(_, was, is)| was != is)
+    }
+}
+
+/// A line.
+#[derive(Debug, Serialize, Deserialize)]
+enum Record {
+    Begin {
+        format: String,
+        version: u32,
+        settings: Settings,
+    },
+    Finished {
+        piece: Piece,
+        outcomes: Vec<Outcome>,
+    },
+    Saved {
+        piece: Piece,
+        state: String,
+    },
+    Tested(Verdict),
+}
+
+/// An open checkpoint.
+#[derive(Debug)]
+pub struct Checkpoint {
+    path: PathBuf,
+    file: File,
+    settings: Settings,
+    /// Bytes of the file, and of its states, present ones included.
+    bytes: u64,
+    state_bytes: u64,
+}
+
+impl Checkpoint {
+    /// Begins one, in place of any that is there.
+    ///
+    /// # Errors
+    /// [`FilesError::Locked`], [`FilesError::Io`].
+    pub fn create(path: &Path, settings: Settings) -> Result<Self, FilesError> {
+        if let Ok(old) = File::open(path) {
+            lock(&old, path)?;
+        }
+        let mut made = Self {
+            path: path.to_owned(),
+            file: beside(path)?,
+            settings,
+            bytes: 0,
+            state_bytes: 0,
+        };
+        made.begin()?;
+        made.put_in_place()?;
+        Ok(made)
+    }
+
+    /// Goes on with one.
+    ///
+    /// # Errors
+    /// [`FilesError`].
+    pub fn resume(
+        path: &Path,
+        settings: Settings,
+        goal: Goal,
+    ) -> Result<(Self, Ledger), FilesError> {
+        let mut options = OpenOptions::new();
+        let opened = options.read(true).write(true).open(path);
+        let mut file = opened.map_err(io_error("open", path))?;
+        lock(&file, path)?;
+        let mut text = Vec::new();
+        file.read_to_end(&mut text)
+            .map_err(io_error("read", path))?;
+        let Replayed {
+            ledger,
+            whole,
+            state_bytes,
+        } = replay(&text, &settings, goal).map_err(|flaw| flaw.of(path))?;
+        file.set_len(whole).map_err(io_error("write", path))?;
+        file.seek(SeekFrom::End(0))
+            .map_err(io_error("write", path))?;
+        let made = Self {
+            path: path.to_owned(),
+            file,
+            settings,
+            bytes: whole,
+            state_bytes,
+        };
+        Ok((made, ledger))
+    }
+
+    /// Adds a change; `ledger` has it already. Blocks until it is on the disk.
+    ///
+    /// # Errors
+    /// [`FilesError::Io`].
+    pub fn append(&mut self, ledger: &Ledger, change: Change<'_>) -> Result<(), FilesError> {
+        let record = match change {
+            Change::Finished(piece, outcomes) => Record::Finished {
+                piece: *piece,
+                outcomes: outcomes.to_vec(),
+            },
+            Change::Saved(piece, state) => Record::Saved {
+                piece: *piece,
+                state: state.to_owned(),
+            },
+            Change::Tested(verdict) => Record::Tested(*verdict),
+        };
+        self.write(&record)?;
+        self.sync()?;
+        let present: usize = ledger.all_saved().map(|(_, state)| state.len()).sum();
+        // A state's quotes are escaped in its line: twice its length is a fair guess.
+        let replaced = self.state_bytes.saturating_sub(2 * present as u64);
+        match replaced > REPLACED_MAX.max(self.bytes / 2) {
+            true => self.compact(ledger),
+            false => Ok(()),
+        }
+    }
+
+    /// Writes what counts anew, and takes the old file's place.
+    fn compact(&mut self, ledger: &Ledger) -> Result<(), FilesError> {
+        self.file = beside(&self.path)?;
+        self.begin()?;
+        for outcome in ledger.all_done() {
+            let piece = Piece {
+                kind: outcome.kind,
+                first: outcome.index,
+                count: 1,
+            };
+            let outcomes = vec![outcome.clone()];
+            self.write(&Record::Finished { piece, outcomes })?;
+        }
+        for (piece, state) in ledger.all_saved() {
+            let state = state.to_owned();
+            self.write(&Record::Saved {
+                piece: *piece,
+                state,
+            })?;
+        }
+        for verdict in ledger.verdicts() {
+            self.write(&Record::Tested(*verdict))?;
+        }
+        self.put_in_place()
+    }
+
+    fn begin(&mut self) -> Result<(), FilesError> {
+        (self.bytes, self.state_bytes) = (0, 0);
+        self.write(&Record::Begin {
+            format: FORMAT.to_owned(),
+            version: VERSION,
+            settings: self.settings.clone(),
+        })
+    }
+
+    fn write(&mut self, record: &Record) -> Result<(), FilesError> {
+        let text = serde_json::to_string(record).map_err(std::io::Error::from);
+        let text = text.map_err(io_error("write", &self.path))?;
+        let line = line_of(&text);
+        let written = self.file.write_all(line.as_bytes());
+        written.map_err(io_error("write", &self.path))?;
+        self.bytes += line.len() as u64;
+        if matches!(record, Record::Saved { .. }) {
+            self.state_bytes += line.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), FilesError> {
+        self.file.sync_data().map_err(io_error("write", &self.path))
+    }
+
+    fn put_in_place(&self) -> Result<(), FilesError> {
+        self.sync()?;
+        let renamed = std::fs::rename(new_name(&self.path), &self.path);
+        renamed.map_err(io_error("replace", &self.path))
+    }
+}
+
+/// An empty file beside a checkpoint, locked.
+fn beside(path: &Path) -> Result<File, FilesError> {
+    let new = new_name(path);
+    let file = File::create(&new).map_err(io_error("create", &new))?;
+    lock(&file, path)?;
+    Ok(file)
+}
+
+fn new_name(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    name.into()
+}
+
+/// Held until the file is closed, which the end of the process does, too.
+fn lock(file: &File, path: &Path) -> Result<(), FilesError> {
+    match file.try_lock() {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => Err(FilesError::Locked {
+            path: path.to_owned(),
+        }),
+        Err(TryLockError::Error(source)) => Err(io_error("lock", path)(source)),
+    }
+}
+
+/// The content of a checkpoint.
+#[derive(Debug)]
+pub(crate) struct Replayed {
+    /// The ledger when the bytes were written.
+    pub(crate) ledger: Ledger,
+    /// Bytes of whole lines: what lies beyond was being written.
+    whole: u64,
+    /// Bytes of states among them.
+    state_bytes: u64,
+}
+
+/// Errors of a checkpoint's bytes.
+#[derive(Debug)]
+pub(crate) enum Flaw {
+    /// Where, from 0, and what.
+    Damaged(usize, String),
+    /// Another run's: the setting's name, its value then and now.
+    Other([String; 3]),
+}
+
+impl Flaw {
+    fn of(self, path: &Path) -> FilesError {
+        let path = path.to_owned();
+        match self {
+            Self::Damaged(line, why) => FilesError::Damaged {
+                path,
+                line: line + 1,
+                why,
+            },
+            Self::Other([what, was, is]) => FilesError::OtherRun {
+                path,
+                what,
+                was,
+                is,
+            },
+        }
+    }
+}
+
+/// Goes through a checkpoint's lines. Pure.
+pub(crate) fn replay(text: &[u8], settings: &Settings, goal: Goal) -> Result<Replayed, Flaw> {
+    let (mut ledger, mut whole, mut state_bytes) = (Ledger::new(goal), 0, 0);
+    let lines: Vec<&[u8]> = text.split_inclusive(|&byte| byte == b'\n').collect();
+    for (number, line) in lines.iter().enumerate() {
+        let damaged = |why: &str| Err(Flaw::Damaged(number, why.to_owned()));
+        let record = match parse(line) {
+            Ok(record) => record,
+            // Being written when the run was killed.
+            Err(_) if number + 1 == lines.len() && number > 0 => break,
+            Err(why) => return damaged(&why),
+        };
+        match record {
+            Record::Begin {
+                format,
+                version,
+                settings: was,
+            } => {
+                if format != FORMAT || number > 0 {
+                    return damaged("not a checkpoint of sidecore phylo");
+                }
+                if version != VERSION {
+                    return damaged(&format!("version {version}, {VERSION} is supported"));
+                }
+                if let Some((what, was, is)) = settings.difference(&was) {
+                    return Err(Flaw::Other([what, was, is]));
+                }
+            }
+            _ if number == 0 => return damaged("the first line does not say which run it is"),
+            Record::Finished { piece, .. } | Record::Saved { piece, .. } if !piece.is_sound() => {
+                return damaged("a piece of work that no run has");
+            }
+            Record::Finished { piece, outcomes } => ledger.finish(&piece, outcomes),
+            Record::Saved { piece, state } => {
+                state_bytes += line.len() as u64;
+                ledger.save(piece, state);
+            }
+            Record::Tested(verdict) if verdict.replicates > REPLICATES_MAX => {
+                return damaged("a test of more bootstraps than a run can have");
+            }
+            Record::Tested(verdict) => ledger.add_verdict(verdict),
+        }
+        whole += line.len() as u64;
+    }
+    Ok(Replayed {
+        ledger,
+        whole,
+        state_bytes,
+    })
+}
+
+/// A line's bytes: its text with the check sum before it.
+pub(crate) fn line_of(text: &str) -> String {
+    format!("{:016x} {text}\n", xxh3_64(text.as_bytes()))
+}
+
+/// One whole line.
+fn parse(line: &[u8]) -> Result<Record, String> {
+    let text = line.strip_suffix(b"\n").ok_or("the line is cut off")?;
+    let text = std::str::from_utf8(text).map_err(|_| "not text")?;
+    let (sum, text) = text.split_once(' ').ok_or("no check sum")?;
+    if u64::from_str_radix(sum, 16) != Ok(xxh3_64(text.as_bytes())) {
+        return Err("the check sum is wrong".to_owned());
+    }
+    serde_json::from_str(text).map_err(|error| error.to_string())
+}
+
+const FORMAT: &str = "sidecore phylo checkpoint";
+/// To be raised whenever the same settings would give other results, or the lines mean otherwise.
+const VERSION: u32 = 2;
+/// No run has more bootstraps.
+const REPLICATES_MAX: u32 = 1 << 20;
+/// Longer values of settings are hashed.
+const VALUE_MAX: usize = 80;
+/// Bytes of replaced states that are not worth a new file.
+const REPLACED_MAX: u64 = 16 << 20;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,242 @@
+//! A run's files: `PREFIX.bestTree` and the others, each written beside itself and renamed.
+//!
+//! | file | what |
+//! |---|---|
+//! | `.bestTree`, `.bestModel` | the best search's tree, and its models with all values |
+//! | `.mlTrees`, `.startTrees` | every search's tree, and what it began with, by index |
+//! | `.bootstraps` | every replicate's tree, by index |
+//! | `.support`, `.supportTBE` | the best tree with Felsenstein's or transfer support |
+//! | `.log` | what happened when |
+//! | `.ckp` | the checkpoint |
+//!
+//! Must stay true: files of another run are never written over unless asked for; two runs with the
+//! same settings write the same bytes, the log and the checkpoint aside.
+
+use super::checkpoint::{Checkpoint, Settings};
+use super::{FilesError, io_error};
+use crate::analysis::AnalysisError;
+use crate::analysis::coordinator::{Change, Keeper, Member};
+use crate::analysis::plan::{Goal, Kind, Ledger};
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// A run's files.
+#[derive(Debug)]
+pub struct Files {
+    prefix: PathBuf,
+    checkpoint: Checkpoint,
+    log: File,
+    began: Instant,
+}
+
+impl Files {
+    /// Opens the files of a run, begun before or not; the ledger holds what was done. Everything
+    /// that can be known to fail later is tried now: the folder is there and can be written to, and
+    /// `bytes` have room.
+    ///
+    /// # Errors
+    /// [`FilesError`]: what is there belongs to another run and `redo` is false, among others.
+    pub fn open(
+        prefix: &Path,
+        settings: Settings,
+        goal: Goal,
+        redo: bool,
+        bytes: u64,
+    ) -> Result<(Self, Ledger), FilesError> {
+        let path = |suffix| with_suffix(prefix, suffix);
+        probe(&path(".probe"), bytes).map_err(io_error("write under the prefix", prefix))?;
+        let own = path(CHECKPOINT);
+        let (checkpoint, ledger) = if own.exists() && !redo {
+            Checkpoint::resume(&own, settings, goal)?
+        } else {
+            let mut results = RESULTS.iter().map(|suffix| path(suffix));
+            match results.find(|path| path.exists()) {
+                Some(path) if !redo => return Err(FilesError::Exists { path }),
+                _ => {}
+            }
+            let checkpoint = Checkpoint::create(&own, settings)?;
+            for path in RESULTS.iter().map(|suffix| path(suffix)) {
+                if path.exists() {
+                    std::fs::remove_file(&path).map_err(io_error("remove", &path))?;
+                }
+            }
+            (checkpoint, Ledger::new(goal))
+        };
+        let mut log = OpenOptions::new();
+        let log = log.create(true).append(true).open(path(".log"));
+        let files = Self {
+            prefix: prefix.to_owned(),
+            checkpoint,
+            log: log.map_err(io_error("open", &path(".log")))?,
+            began: Instant::now(),
+        };
+        Ok((files, ledger))
+    }
+
+    /// Writes a line to the log, with the seconds since this process opened it.
+    ///
+    /// # Errors
+    /// [`FilesError::Io`].
+    pub fn log(&mut self, line: &str) -> Result<(), FilesError> {
+        let seconds = self.began.elapsed().as_secs_f64();
+        let written = writeln!(self.log, "{seconds:10.2} s  {line}");
+        written.map_err(io_error("write", &with_suffix(&self.prefix, ".log")))
+    }
+
+    /// Writes one of the results; where it goes.
+    ///
+    /// # Errors
+    /// [`FilesError::Io`].
+    pub fn write(&self, suffix: &str, text: &str) -> Result<PathBuf, FilesError> {
+        let path = with_suffix(&self.prefix, suffix);
+        let new = with_suffix(&path, ".new");
+        let write = || {
+            let mut file = File::create(&new)?;
+            file.write_all(text.as_bytes())?;
+            file.sync_data()?;
+            std::fs::rename(&new, &path)
+        };
+        write().map_err(io_error("write", &path))?;
+        Ok(path)
+    }
+
+    /// Writes the trees of a ledger in which all is done; `models` are the best model's partitions,
+    /// a line each. Where they went.
+    ///
+    /// # Errors
+    /// [`FilesError::Io`].
+    pub fn write_trees(
+        &self,
+        ledger: &Ledger,
+        models: &[String],
+    ) -> Result<Vec<PathBuf>, FilesError> {
+        let mut paths = Vec::new();
+        let mut write = |suffix, lines: Vec<&str>| -> Result<(), FilesError> {
+            if !lines.is_empty() {
+                let text: String = lines.iter().flat_map(|line| [line, "\n"]).collect();
+                paths.push(self.write(suffix, &text)?);
+            }
+            Ok(())
+        };
+        let best = ledger.best();
+        write(
+            BEST_TREE,
+            best.iter().map(|best| best.tree.as_str()).collect(),
+        )?;
+        write(BEST_MODEL, models.iter().map(String::as_str).collect())?;
+        let searches = || ledger.outcomes_of(Kind::Search);
+        write(ML_TREES, searches().map(|one| one.tree.as_str()).collect())?;
+        write(
+            START_TREES,
+            searches().map(|one| one.start.as_str()).collect(),
+        )?;
+        let bootstraps = ledger.outcomes_of(Kind::Bootstrap);
+        write(
+            BOOTSTRAPS,
+            bootstraps.map(|one| one.tree.as_str()).collect(),
+        )?;
+        Ok(paths)
+    }
+}
+
+/// Keeps changes in the checkpoint, tells them in the log, and lets `watch` see the ledger.
+pub struct FilesKeeper<'f> {
+    /// The files.
+    pub files: &'f mut Files,
+    /// Called after every change and a few times a second; with true where something was finished.
+    pub watch: &'f mut dyn FnMut(&Ledger, bool),
+}
+
+impl FilesKeeper<'_> {
+    fn try_keep(&mut self, ledger: &Ledger, change: Change<'_>) -> Result<(), FilesError> {
+        self.files.checkpoint.append(ledger, change)?;
+        match change {
+            Change::Finished(_, outcomes) => outcomes.iter().try_for_each(|one| {
+                self.files.log(&format!(
+                    "{} {}: log-likelihood {:.6}, {:.2} s",
+                    one.kind, one.index, one.lnl, one.wall_s
+                ))
+            }),
+            Change::Tested(verdict) => self.files.log(&format!(
+                "convergence: {} bootstraps, mean distance {:.3} %, {} cuts within: {}",
+                verdict.replicates,
+                100.0 * verdict.distance,
+                verdict.within,
+                if verdict.converged {
+                    "enough"
+                } else {
+                    "not yet"
+                }
+            )),
+            Change::Saved(..) => Ok(()),
+        }
+    }
+}
+
+impl Keeper for FilesKeeper<'_> {
+    fn keep(&mut self, ledger: &Ledger, change: Change<'_>) -> Result<(), AnalysisError> {
+        self.try_keep(ledger, change)?;
+        (self.watch)(ledger, matches!(change, Change::Finished(..)));
+        Ok(())
+    }
+
+    fn lost(&mut self, member: Member, pieces: usize) {
+        // The log is not worth a run.
+        let _ = self.files.log(&format!(
+            "rank {member} is gone; {pieces} of its tasks go to others"
+        ));
+    }
+
+    fn tick(&mut self, ledger: &Ledger) {
+        (self.watch)(ledger, false);
+    }
+}
+
+/// Tries to write a file of this size, and removes it.
+fn probe(path: &Path, bytes: u64) -> std::io::Result<()> {
+    let write = || {
+        let mut file = File::create(path)?;
+        let block = vec![0x5A; BLOCK];
+        for at in (0..bytes).step_by(BLOCK) {
+            file.write_all(&block[..BLOCK.min((bytes - at) as usize)])?;
+        }
+        file.sync_data()
+    };
+    let written = write();
+    let _ = std::fs::remove_file(path);
+    written
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+/// The best search's tree.
+pub const BEST_TREE: &str = ".bestTree";
+/// The best search's models.
+pub const BEST_MODEL: &str = ".bestModel";
+/// Every search's tree.
+pub const ML_TREES: &str = ".mlTrees";
+/// Every search's starting tree.
+pub const START_TREES: &str = ".startTrees";
+/// Every replicate's tree.
+pub const BOOTSTRAPS: &str = ".bootstraps";
+/// Felsenstein's support on the best tree.
+pub const SUPPORT: &str = ".support";
+/// Transfer support on the best tree.
+pub const SUPPORT_TBE: &str = ".supportTBE";
+const CHECKPOINT: &str = ".ckp";
+const RESULTS: [&str; 7] = [
+    BEST_TREE,
+    BEST_MODEL,
+    ML_TREES,
+    START_TREES,
+    BOOTSTRAPS,
+    SUPPORT,
+    SUPPORT_TBE,
+];
+const BLOCK: usize = 64 << 10;

@@ -1,0 +1,90 @@
+//! The ways in to an analysis: files under a prefix, and other processes.
+//!
+//! - [`checkpoint`]: what is kept of a run, so that it goes on after anything.
+//! - [`files`]: a run's files; what they hold, and that no other run's are overwritten.
+//! - [`run`]: a run, in one process or led from rank 0; [`ranks`]: its other processes;
+//!   `mpi`, with the feature of that name: how these find each other.
+//!
+//! Must stay true: everything else in this crate is without I/O.
+
+pub mod checkpoint;
+pub mod files;
+#[cfg(feature = "mpi")]
+pub mod mpi;
+pub mod ranks;
+pub mod run;
+
+use crate::analysis::AnalysisError;
+use std::path::PathBuf;
+
+/// Errors of a run's files.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FilesError {
+    /// Results of something else.
+    #[error(
+        "{} is there already; choose another --prefix, or --redo to replace it",
+        path.display()
+    )]
+    Exists {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The checkpoint of another run.
+    #[error(
+        "{} belongs to a run with another {what} ({was}; now {is}); \
+         choose another --prefix, or --redo to begin anew",
+        path.display()
+    )]
+    OtherRun {
+        /// The checkpoint.
+        path: PathBuf,
+        /// The setting that differs.
+        what: String,
+        /// Its value then.
+        was: String,
+        /// Its value now.
+        is: String,
+    },
+    /// Not a checkpoint, or one that was changed.
+    #[error("{}, line {line}: {why}; begin anew with --redo", path.display())]
+    Damaged {
+        /// The checkpoint.
+        path: PathBuf,
+        /// Where, from 1.
+        line: usize,
+        /// The reason.
+        why: String,
+    },
+    /// Another process has it.
+    #[error("another run is using {}; let it end, or choose another --prefix", path.display())]
+    Locked {
+        /// The checkpoint.
+        path: PathBuf,
+    },
+    /// The system said no.
+    #[error("cannot {what} {}: {source}", path.display())]
+    Io {
+        /// Do what.
+        what: &'static str,
+        /// With what.
+        path: PathBuf,
+        /// The cause.
+        source: std::io::Error,
+    },
+}
+
+impl From<FilesError> for AnalysisError {
+    fn from(error: FilesError) -> Self {
+        Self::Keep(Box::new(error))
+    }
+}
+
+/// An error of the system, with what was being done.
+fn io_error(
+    what: &'static str,
+    path: &std::path::Path,
+) -> impl FnOnce(std::io::Error) -> FilesError {
+    let path = path.to_owned();
+    move |source| FilesError::Io { what, path, source }
+}

@@ -1,0 +1,148 @@
+//! Perturbations: away from a tree that no single move betters, and up again.
+//!
+//! A few moves that were found to cost little are made near one another, and subtrees around them
+//! are tried anew, no others. What comes of it is kept if it is better than the best; else the
+//! search goes back. So a trial costs what its neighbourhood costs, whatever the size of the tree.
+//! Why these moves: a random one is nearly always absurd and undone by the first subtrees tried;
+//! one that costs little is what the data nearly say. Trials begin in turns all over the tree: a
+//! subtree with which one began is drawn less often, until something is gained.
+
+use super::moves::around;
+use super::state::{Best, Close, Exact};
+use super::{Phase, Search};
+use crate::likelihood::LikelihoodError;
+use crate::random::index;
+use crate::runner::Runner;
+
+impl<R: Runner> Search<'_, R> {
+    /// One step of the phase: a perturbation, some prunings, or what they came to.
+    pub(super) fn perturb(&mut self) -> Result<(), LikelihoodError> {
+        if self.state.best.is_none() {
+            return self.leave();
+        }
+        if self.state.at < self.state.order.len() {
+            return self.some_prunings();
+        }
+        let tree = self.likelihood.tree();
+        let ends = tree.edges_depth_first().into_iter();
+        let awake = ends
+            .flat_map(|edge| tree.ends(edge))
+            .filter(|&half| !tree.is_tip(half) && !self.state.quiet[half.index()]);
+        self.state.order = awake.collect();
+        self.state.at = 0;
+        self.state.round += 1;
+        if self.state.order.is_empty() || self.state.round > ROUNDS_MAX {
+            return self.arrive();
+        }
+        Ok(())
+    }
+
+    /// Makes some moves that cost little, or ends the phase when enough have failed.
+    fn leave(&mut self) -> Result<(), LikelihoodError> {
+        let taxa = self.likelihood.tree().taxa() as u32;
+        let patience = (self.options.perturbations * taxa).div_ceil(100);
+        let seeds: Vec<Close> = self.state.runner_up.iter().flatten().copied().collect();
+        if self.state.failures >= patience || seeds.is_empty() {
+            self.enter(Phase::Last);
+            return Ok(());
+        }
+        self.state.best = Some(Best {
+            tree: self.likelihood.tree().clone(),
+            lnl: self.state.lnl,
+            runner_up: self.state.runner_up.clone(),
+        });
+        self.state.quiet.fill(true);
+        self.state.round = 0;
+        let seed = self.draw(&seeds);
+        self.state.tries[seed.half.index()] += 1;
+        self.push(seed)?;
+        for _ in 0..1 + self.state.random.below(MORE_MAX) {
+            let tree = self.likelihood.tree();
+            let near: Vec<Close> = around(tree, seed.half, NEAR)
+                .into_iter()
+                .flat_map(|edge| tree.ends(edge))
+                .filter_map(|half| self.state.runner_up[half.index()])
+                .filter(|second| second.half != seed.half)
+                .collect();
+            if near.is_empty() {
+                break;
+            }
+            let more = self.draw(&near);
+            self.push(more)?;
+        }
+        self.state.lnl = Exact(self.likelihood.evaluate()?);
+        Ok(())
+    }
+
+    /// One of some moves: more often those that cost little, and those that no trial began with
+    /// yet.
+    fn draw(&mut self, from: &[Close]) -> Close {
+        let weights: Vec<f64> = from
+            .iter()
+            .map(|close| {
+                let tries = self.state.tries[close.half.index()];
+                let likely = libm::exp(-close.lnl.0.max(0.0) / TEMPERATURE) + 1e-9;
+                likely / f64::from(1 + tries)
+            })
+            .collect();
+        from[index(&mut self.state.random, &weights)]
+    }
+
+    /// Makes a move, whatever it costs.
+    fn push(&mut self, close: Close) -> Result<(), LikelihoodError> {
+        let Close { half, edge, .. } = close;
+        if !self.is_possible(half, edge) {
+            return Ok(());
+        }
+        let pruned = self.likelihood.prune(half);
+        let _ = self.likelihood.regraft(pruned, edge);
+        let tree = self.likelihood.tree();
+        let [a, b] = tree.others(half).map(|own| tree.edge(own));
+        for edge in [tree.edge(half), a, b, pruned.edges[0]] {
+            self.likelihood.optimise_length(edge)?;
+        }
+        self.wake(half);
+        let end = self.likelihood.tree().ends(pruned.edges[0])[0];
+        self.wake(end);
+        Ok(())
+    }
+
+    /// Keeps what a trial came to, or goes back.
+    fn arrive(&mut self) -> Result<(), LikelihoodError> {
+        let Some(best) = self.state.best.take() else {
+            return Ok(());
+        };
+        if self.state.lnl.0 > best.lnl.0 - WORTH_FITTING {
+            let lnl = self.likelihood.optimise_lengths(self.options.epsilon, 1)?;
+            self.state.lnl = Exact(lnl);
+        }
+        self.state.order.clear();
+        if self.state.lnl.0 > best.lnl.0 + GAIN_MIN {
+            // What only smooths lengths is kept, but is no reason to go on.
+            if self.state.lnl.0 > best.lnl.0 + self.options.epsilon {
+                self.state.failures = 0;
+                self.state.tries.fill(0);
+            } else {
+                self.state.failures += 1;
+            }
+            return Ok(());
+        }
+        self.state.failures += 1;
+        self.likelihood.set_tree(best.tree);
+        (self.state.lnl, self.state.runner_up) = (best.lnl, best.runner_up);
+        Ok(())
+    }
+}
+
+/// Moves besides the first one: at most this number.
+const MORE_MAX: u64 = 3;
+/// Distance from the first move, in nodes.
+const NEAR: usize = 4;
+/// A move that costs so much more log-likelihood is drawn e times less often.
+const TEMPERATURE: f64 = 5.0;
+/// A trial that ends further below the best is not worth fitting all lengths.
+const WORTH_FITTING: f64 = 1.0;
+/// The least gain that counts.
+const GAIN_MIN: f64 = 0.01;
+/// Rounds come to an end by themselves; this is for the reader.
+const ROUNDS_MAX: u32 = 20;
