@@ -12,7 +12,7 @@
 
 pub mod seeds;
 
-use sidecore_cell::Machine;
+use sidecore_cell_sim::Machine;
 
 /// A target: its name, which is also its corpus's folder, and its function.
 pub type Target = (&'static str, fn(&[u8]));

@@ -277,7 +277,7 @@ fn every_part_is_listed_with_a_command_that_there_is() {
 #[test]
 fn the_commands_quote_the_same_figures() {
     use sidecore_bench::block::figures as block;
-    use sidecore_cell::paper as cell;
+    use sidecore_cell_sim::paper as cell;
     use sidecore_papers::Catalogue;
     use sidecore_papers::catalogue::Paper;
     let catalogue = Catalogue::built_in().unwrap();

@@ -1,6 +1,6 @@
 //! `sidecore cell`: the papers' tables and figures by the machine in virtual time.
 //!
-//! Why here: arguments, printing and pictures; the model is `sidecore_cell`, the policies are
+//! Why here: arguments, printing and pictures; the model is `sidecore_cell_sim`, the policies are
 //! `sidecore_sched`.
 //! Must stay true: results alone go to standard output; a stated property that does not hold is
 //! exit status 1, and only on the papers' own machine are there any.
@@ -13,11 +13,11 @@ use crate::{Outcome, output};
 use anyhow::Result;
 use indicatif::ProgressBar;
 use serde::Serialize;
-use sidecore_cell::figures::{self, BOOTSTRAPS, Point};
-use sidecore_cell::fit::CONTENTION;
-use sidecore_cell::property::Property;
-use sidecore_cell::tables::{self, Table1Row, Table2Row};
-use sidecore_cell::{Machine, uio};
+use sidecore_cell_sim::figures::{self, BOOTSTRAPS, Point};
+use sidecore_cell_sim::fit::CONTENTION;
+use sidecore_cell_sim::property::Property;
+use sidecore_cell_sim::tables::{self, Table1Row, Table2Row};
+use sidecore_cell_sim::{Machine, uio};
 use std::path::{Path, PathBuf};
 
 /// The tables and figures.

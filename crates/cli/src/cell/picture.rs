@@ -10,9 +10,9 @@ use super::run::Row as RunRow;
 use crate::picture::{Area, GREY, failed};
 use anyhow::Result;
 use plotters::prelude::*;
-use sidecore_cell::figures::Point;
-use sidecore_cell::tables::{Table1Row, Table2Row};
-use sidecore_cell::uio::Row;
+use sidecore_cell_sim::figures::Point;
+use sidecore_cell_sim::tables::{Table1Row, Table2Row};
+use sidecore_cell_sim::uio::Row;
 use sidecore_plot::{Axis, COLOURS, Mark, Series};
 
 pub(super) fn table1(machine: &str, rows: &[Table1Row]) -> Result<String> {
@@ -135,7 +135,7 @@ pub(super) fn uio(rows: &[Row]) -> Result<String> {
         let scale = |ratio: f64| 560 + (ratio / UIO_RATIO_MAX * 400.0) as i32;
         for (index, (row, ratio)) in rows.iter().enumerate() {
             let top = 75 + 30 * index as i32;
-            let predicted = row.kind == sidecore_cell::uio::Kind::Predicted;
+            let predicted = row.kind == sidecore_cell_sim::uio::Kind::Predicted;
             let colour = if predicted { COLOURS[0] } else { GREY };
             text((20, top + 3), row.name, 13)?;
             let bar = [(scale(0.0), top), (scale(*ratio), top + 20)];

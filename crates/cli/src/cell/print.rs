@@ -6,10 +6,10 @@ use super::Report;
 use crate::output::line;
 use anyhow::Result;
 use serde::Serialize;
-use sidecore_cell::figures::Point;
-use sidecore_cell::property::Property;
-use sidecore_cell::tables::{Table1Row, Table2Row};
-use sidecore_cell::uio::{Kind, Row};
+use sidecore_cell_sim::figures::Point;
+use sidecore_cell_sim::property::Property;
+use sidecore_cell_sim::tables::{Table1Row, Table2Row};
+use sidecore_cell_sim::uio::{Kind, Row};
 
 pub(super) fn table1(report: &Report<Table1Row>) -> Result<()> {
     head(

@@ -4,8 +4,8 @@ use super::{draw, picture, prepare, progress};
 use crate::{Outcome, output};
 use anyhow::Result;
 use serde::Serialize;
-use sidecore_cell::figures::lower_bound_s;
-use sidecore_cell::{Machine, simulate};
+use sidecore_cell_sim::figures::lower_bound_s;
+use sidecore_cell_sim::{Machine, simulate};
 use sidecore_sched::by_name;
 use std::path::PathBuf;
 
@@ -71,7 +71,7 @@ impl Args {
         for &tasks in &self.tasks {
             for name in &self.policy {
                 let mut policy = by_name(name)?;
-                let options = sidecore_cell::Options::for_tasks(tasks, self.seed);
+                let options = sidecore_cell_sim::Options::for_tasks(tasks, self.seed);
                 let outcome = simulate(&machine, tasks, &mut *policy, options);
                 bar.inc(1);
                 rows.push(Row {

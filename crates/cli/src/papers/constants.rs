@@ -5,7 +5,7 @@
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
-use sidecore_cell::Machine;
+use sidecore_cell_sim::Machine;
 use sidecore_sched::{Arrival, ClassId, Departure, Mgps, Policy, TaskId};
 
 /// The rows, in the shape of a bench's.
@@ -14,7 +14,10 @@ pub(super) fn report() -> Result<Value> {
     let each = cell.task.loops.first().context("the Cell has no task")?;
     let offloads = cell.task.offloads as f64;
     let mut rows = vec![
-        row("cell: bytes in a block", sidecore_cell::paper::BLOCK_BYTES),
+        row(
+            "cell: bytes in a block",
+            sidecore_cell_sim::paper::BLOCK_BYTES,
+        ),
         row(
             "block: bytes in a frame unless told otherwise",
             crate::block::FRAME_BYTES as f64,

@@ -8,7 +8,7 @@ use super::{GrainOptions, GrainRow};
 use crate::frame::picture::COLOURS;
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
-use sidecore_cell::figures::Point;
+use sidecore_cell_sim::figures::Point;
 use sidecore_plot::{Area, GREY, PlotError, failed, text};
 use sidecore_sys::machine::Machine;
 

@@ -13,13 +13,13 @@
 //! Deterministic: equal seeds give equal figures. Reads nothing but machine files.
 //!
 //! ```
-//! use sidecore_cell::{Machine, Options, simulate};
+//! use sidecore_cell_sim::{Machine, Options, simulate};
 //!
 //! let machine = Machine::cell()?;
 //! let mut policy = sidecore_sched::by_name("edtlp").expect("a known name");
 //! let outcome = simulate(&machine, 8, &mut *policy, Options::for_tasks(8, 1));
 //! assert!((outcome.seconds / 43.32 - 1.0).abs() < 0.02); // Table 1, row 8
-//! # Ok::<(), sidecore_cell::CellError>(())
+//! # Ok::<(), sidecore_cell_sim::CellError>(())
 //! ```
 
 pub mod draw;

@@ -2,8 +2,8 @@
 //! read can be simulated.
 
 use proptest::prelude::*;
-use sidecore_cell::figures::lower_bound_s;
-use sidecore_cell::{Machine, Options, simulate};
+use sidecore_cell_sim::figures::lower_bound_s;
+use sidecore_cell_sim::{Machine, Options, simulate};
 use sidecore_sched::by_name;
 use std::path::Path;
 
