@@ -142,6 +142,7 @@ impl Cache {
             let entry = &mut self.slots[slot as usize];
             entry.used = self.tick;
             match entry.state {
+                // A scan leaves the bit as it is: it must not take away what others earned.
                 State::Ready(valid) if valid >= want => {
                     entry.pins += 1;
                     entry.referenced |= keep;
@@ -172,6 +173,7 @@ impl Cache {
         let Some(slot) = self.find_victim() else {
             return Lookup::Full;
         };
+        // Only now: without a victim the readers of the old slot would lose it for nothing.
         if let Some(old) = found {
             self.supersede(old);
         }
@@ -217,6 +219,7 @@ impl Cache {
     pub fn leave(&mut self, slot: SlotId, valid: u32) -> bool {
         let entry = &mut self.slots[slot.0 as usize];
         debug_assert_eq!(entry.state, State::Filling);
+        // The filler's own pin. Whoever joins after this sees how far it got.
         let alone = entry.pins == 1;
         if alone {
             entry.state = State::Ready(valid);
@@ -248,6 +251,7 @@ impl Cache {
         let entry = &mut self.slots[slot.0 as usize];
         debug_assert!(entry.pins > 0);
         entry.pins -= 1;
+        // Nobody can find it any more.
         let useless = entry.pins == 0 && matches!(entry.state, State::Superseded(_));
         if (useless || spent && !entry.referenced) && !entry.spent {
             entry.spent = true;
@@ -356,6 +360,7 @@ impl Cache {
                 return Some(slot);
             }
         }
+        // One turn may find only bits to clear; the second then finds a slot, if any is unpinned.
         for _ in 0..self.open * 2 {
             let index = self.hand;
             self.hand = (self.hand + 1) % self.open;
@@ -364,12 +369,14 @@ impl Cache {
             if entry.pins > 0 || entry.state == State::Filling {
                 continue;
             }
+            // An empty slot's bit says nothing about the frame that will come.
             if entry.state != State::Empty && entry.referenced {
                 entry.referenced = false;
                 continue;
             }
             return Some(index as u32);
         }
+        // Cold memory beats no memory.
         let closed = (self.open < self.slots.len()).then_some(self.open as u32);
         self.open += usize::from(closed.is_some());
         closed

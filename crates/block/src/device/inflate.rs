@@ -149,10 +149,12 @@ fn inflate(state: &mut InflateState, args: InflateArgs<'_>) -> Result<usize, Rea
     let stages = args.device.stages();
     stages.record(Stage::HandOver, nanos_between(args.claimed, begun));
     let device = args.device;
+    // Taken out of the state, which is borrowed again for the codec's tables, and put back.
     let mut spare = std::mem::take(&mut state.spare);
     let out = match args.out {
         Out::Here(out) => out,
         Out::Spare => {
+            // Grows at an engine's first use of it only: most never meet a full cache.
             spare.resize(device.index.frame_bytes() as usize, 0);
             &mut spare
         }
@@ -185,6 +187,7 @@ impl Work<'_> {
     fn run(&mut self, state: &mut InflateState) -> Result<usize, ReadError> {
         if let Some(map) = self.device.map.as_ref().filter(|map| !map.damaged()) {
             let result = self.attempt(state, Source::Map);
+            // What was delivered had passed its check before; it cannot be delivered twice.
             if !map.damaged() || self.delivered {
                 return result;
             }
@@ -198,6 +201,7 @@ impl Work<'_> {
         let frame = device.index.frame(index);
         let raw_bytes = frame.raw_bytes as usize;
         let plain = frame.codec == CodecId::Store && frame.stored_bytes == frame.raw_bytes;
+        // Nothing to check and nothing to inflate: a copy through `stored` would be for nothing.
         if plain && frame.check == FrameCheck::None && source == Source::File {
             return self.read_plain(&frame);
         }
@@ -216,8 +220,10 @@ impl Work<'_> {
             device
                 .stages()
                 .record(Stage::Get, nanos_between(self.begun, got));
+            // A checksum of the inflated bytes can only be had at the end, so all of it first.
             let early = matches!(frame.check, FrameCheck::Stored(_));
             let inflater = state.inflater(frame.codec);
+            // The codec need not check again what this check covers.
             inflater.set_verified(early);
             let target = if early {
                 self.want.clamp(1, raw_bytes)
@@ -233,6 +239,8 @@ impl Work<'_> {
             {
                 return Err(damaged(index, "its contents do not match their checksum"));
             }
+            // Asked after the last access and before anything leaves: pages that went away read as
+            // zeros, and zeros may even inflate to something.
             let map = device.map.as_ref().filter(|_| source == Source::Map);
             if map.is_some_and(FileMap::damaged) {
                 return Err(damaged(index, "the image lost pages while it was read"));
@@ -241,6 +249,7 @@ impl Work<'_> {
                 .stages()
                 .record(Stage::Inflate, nanos_between(got, Instant::now()));
             self.delivered = true;
+            // The codec's state is where it stopped: finishing costs only the rest.
             if (self.on_wanted)(&out[..valid]) == After::Finish && valid < raw_bytes {
                 return inflater
                     .advance(stored, out, raw_bytes)
@@ -279,10 +288,13 @@ impl Device {
             let stored = stored.ok_or_else(|| ReadError::Io {
                 reason: format!("bytes {start} and {bytes} more lie past the image's end"),
             })?;
+            // The checksum comes first and would meet each line cold.
             prefetch::for_read(stored, PREFETCH_BYTES);
             return Ok(stored);
         }
         if buffer.len() < bytes {
+            // To the longest at once, so that it never grows again, and frame sizes in an image
+            // cannot make it grow frame by frame.
             buffer.resize(self.index.stored_bytes_max() as usize, 0);
         }
         let stored = &mut buffer[..bytes];

@@ -188,10 +188,12 @@ impl Device {
         let slots: Box<[_]> = std::iter::from_fn(|| slab.take())
             .map(RwLock::new)
             .collect();
+        // All or nothing: a map of a part would have to be let go of and renewed while reading.
         let map = match usize::try_from(index.stored_bytes()) {
             Ok(bytes) if budget.maps => Some(FileMap::new(&file, 0, bytes)?),
             _ => None,
         };
+        // A stream that reads ahead over the whole cache pushes out what it is about to read.
         let read_ahead_bytes = read_ahead_bytes.min(budget.slots * frame_bytes as u64 / 4);
         // What the largest reads and the read-ahead of a few streams need at once.
         let ahead_slots = read_ahead_bytes as usize / frame_bytes;
@@ -212,10 +214,12 @@ impl Device {
             opened: Instant::now(),
             background: OnceLock::new(),
         });
+        // Weak: the pool may hold posted work longer than anybody holds the device.
         let ahead: Arc<dyn Background> = Arc::new(Ahead(Arc::downgrade(&device)));
         let _ = device.background.set(ahead);
         if let Err(error) = device.growth.start(Arc::downgrade(&device)) {
             tracing::warn!("the cache takes its memory while it is read: no thread: {error}");
+            // Nobody would ever open them otherwise.
             device.cache.lock().open_slots(device.slots.len());
         }
         Ok(device)
@@ -303,6 +307,7 @@ impl Device {
     /// Logs what is wrong with a frame, once.
     fn log_damage(&self, frame: u64, error: &ReadError) {
         let mut logged = self.logged.lock();
+        // A reader that tries again and again must not fill the log, nor the set the memory.
         if logged.len() < LOGGED_FRAMES_MAX && logged.insert(frame) {
             tracing::error!("{error}; reads that touch it get an I/O error");
         }
@@ -351,6 +356,8 @@ impl BlockSource for Device {
         }
         let first = self.index.frame_at(offset);
         let zero = self.index.is_zero(first);
+        // Bounded, since a client may ask for the extents of an image that is all holes; whoever
+        // wants to know more asks again from where this ends.
         let last = (first + 1..self.index.frames())
             .take(EXTENT_FRAMES_MAX as usize)
             .take_while(|&frame| self.index.is_zero(frame) == zero)

@@ -155,6 +155,8 @@ impl Device {
         if len == 0 {
             return deliver(Ok(&[]));
         }
+        // Before the read, which may take long: a second request of the same stream must find the
+        // stream known.
         let (sequential, ahead) = self.observe(offset, len);
         let first = self.index.frame_at(offset);
         let last = self.index.frame_at(offset + len as u64 - 1);
@@ -163,12 +165,15 @@ impl Device {
             self.read_one(first, within..within + len, !sequential, begun, deliver);
         } else if last - first < PIECES_MAX as u64 {
             let frames = first..last + 1;
+            // Its pins and claims are gone when it returns, so that the buffered read, which takes
+            // slots itself, can never wait for this very reader.
             if !self.read_many(frames, offset, len, !sequential, begun, deliver) {
                 self.read_buffered(offset, len, deliver);
             }
         } else {
             self.read_buffered(offset, len, deliver);
         }
+        // After the delivery: the reader has its bytes, and the engine it used is idle again.
         self.post_ahead(ahead);
     }
 
@@ -183,6 +188,8 @@ impl Device {
             let frame = self.index.frame(first);
             let within = (at - frame.raw_offset) as usize;
             let here = (frame.raw_bytes as usize - within).min(rest.len());
+            // An edge's other part is likely to be wanted by the neighbouring read; a whole frame
+            // will be kept by the kernel's page cache, and twice would be once too often.
             if here < frame.raw_bytes as usize {
                 let (part, others) = std::mem::take(&mut rest).split_at_mut(here);
                 self.copy_one(first, within, part, begun)?;
@@ -203,6 +210,8 @@ impl Device {
             return;
         }
         let want = self.index.frame(frame).raw_bytes as usize;
+        // Not to be kept by the clock (`keep`): a reader that never comes for it must not cost one
+        // that comes back to its own. A full cache is no reason to go on: nothing would hold it.
         if let Some(Taken::Claimed(mut claim)) = self.try_take(frame, want, false, false) {
             self.fill(core, &mut claim, Instant::now());
             if let Some(Err(error)) = &claim.result {
@@ -230,6 +239,7 @@ impl Device {
         let last = self.index.frame_at(ahead.end - 1);
         let (start, end) = (self.index.frame(first), self.index.frame(last));
         let end = end.offset + u64::from(end.stored_bytes);
+        // The disk can begin even where no engine is free to.
         self.advise_willneed(start.offset..end);
         // Others are reading, or every engine is busy: they keep the engines at work, and this
         // reader comes to these frames soon.
@@ -237,6 +247,7 @@ impl Device {
             return;
         }
         for frame in first..=last {
+            // Read-ahead that waits long is done after the reader has been there.
             let full = self.pool.backlog() >= AHEAD_BACKLOG_PER_ENGINE * self.pool.engines();
             if full || !self.pool.post(background, frame) {
                 return;
@@ -249,6 +260,7 @@ impl Device {
         let mut cache = self.cache.lock();
         let found = cache.look_up(frame, want as u32, keep);
         if cache.take_growth_request() {
+            // Only rings a thread's bell: touching memory here would be this reader's wait.
             self.growth.request();
         }
         let pin = |slot| Pin {
@@ -256,6 +268,7 @@ impl Device {
             slot,
             spent,
         };
+        // The cache stays locked until the claim has its slot's lock; see `Claim::new`.
         match found {
             Lookup::Hit(slot) => Some(Taken::Held(pin(slot))),
             Lookup::Filling(slot) => Some(Taken::Joined(pin(slot))),
@@ -277,12 +290,14 @@ impl Device {
         if self.index.is_zero(frame) {
             return deliver(Ok(&[&self.zeros[range]]));
         }
+        // A stream comes in pieces; only the one that ends the frame is done with it.
         let spent = !keep && range.end == self.index.frame(frame).raw_bytes as usize;
         for _ in 0..JOINS_MAX {
             match self.try_take(frame, range.end, keep, spent) {
                 None => break,
                 Some(Taken::Held(pin)) => return deliver(Ok(&[&pin.lock()[range]])),
                 Some(Taken::Joined(pin)) => {
+                    // Waits for whoever fills the frame, who holds this lock for writing.
                     let bytes = pin.lock();
                     if pin.is_ready(frame, range.end) {
                         return deliver(Ok(&[&bytes[range]]));
@@ -311,6 +326,7 @@ impl Device {
         let mut on_wanted = |wanted: &[u8]| {
             deliver(Ok(&[&wanted[range.clone()]]));
             delivered = true;
+            // Nobody else can see the spare frame, so its rest is of no use to anybody.
             After::Leave
         };
         let result = self
@@ -318,6 +334,7 @@ impl Device {
             .call(|core| self.inflate(core, frame, Out::Spare, want, claimed, &mut on_wanted));
         if let Err(error) = result {
             self.log_damage(frame, &error);
+            // The reader's bytes may have been sound and only the frame's rest damaged.
             if !delivered {
                 deliver(Err(&error));
             }
@@ -362,6 +379,7 @@ impl Device {
             });
             claim.result = Some(result);
         }
+        // Now, not at the end of scope: readers that joined should not wait for our log.
         claim.publish();
         if let Some(Err(error)) = &claim.result {
             self.log_damage(frame, error);
@@ -399,6 +417,8 @@ impl Device {
             .for_each(INFLATE_CLASS, &mut claims, |core, claim| {
                 self.fill(core, claim, claimed)
             });
+        // All of them before the first lock below: two readers, each of which joined a frame of the
+        // other's, would wait for one another.
         for claim in &mut claims {
             claim.publish();
         }
@@ -436,6 +456,7 @@ impl Device {
             let frame = self.index.frame(frame);
             let from = offset.saturating_sub(frame.raw_offset) as usize;
             let to = (end - frame.raw_offset).min(u64::from(frame.raw_bytes)) as usize;
+            // The zeros are as long as the longest frame.
             let bytes: &[u8] = guard.as_ref().map_or(&self.zeros, |guard| guard);
             slices.push(&bytes[from..to]);
         }
@@ -453,6 +474,8 @@ impl Device {
         pieces: &mut ArrayVec<Piece<'d>, PIECES_MAX>,
         claims: &mut ArrayVec<Claim<'d>, PIECES_MAX>,
     ) -> bool {
+        // Locked once for the whole range: two readers of the same range would otherwise each claim
+        // some frames and, with few slots left, keep one another from the rest.
         let mut cache = self.cache.lock();
         let mut found = ArrayVec::<Lookup, PIECES_MAX>::new();
         for frame in frames.clone().filter(|&frame| !self.index.is_zero(frame)) {
@@ -475,6 +498,7 @@ impl Device {
                 raw_bytes,
                 ..
             } = self.index.frame(frame);
+            // The last frame may go on past the read: the stream will be back for it.
             let spent = !keep && raw_offset + u64::from(raw_bytes) <= end;
             let pin = |slot| Pin {
                 device: self,
@@ -559,6 +583,8 @@ impl Device {
             if self.index.is_zero(frame) {
                 out.fill(0);
             } else if self.cache.lock().contains(frame) {
+                // A copy is cheaper than inflating. Not taken now: a pin held across the loop below
+                // would be one more that others run short of.
                 cached.push((frame, out));
             } else {
                 direct.push(Direct {
@@ -582,6 +608,7 @@ impl Device {
             });
         for direct in direct {
             let result = match direct.result {
+                // No frame is empty: its turn never came.
                 Ok(0) => Err(unfilled(direct.frame, &filled)),
                 other => other,
             };
@@ -590,6 +617,7 @@ impl Device {
                 return Err(error);
             }
         }
+        // It may have been pushed out meanwhile; then this inflates it after all.
         for (frame, out) in cached {
             self.copy_one(frame, 0, out, begun)?;
         }
