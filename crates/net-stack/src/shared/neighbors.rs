@@ -9,7 +9,7 @@
 //! 7.3, RFC 5227 section 1.
 
 use crate::wire::{Ip, Mac};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 /// Entries.
 const ENTRIES_MAX: usize = 4096;
@@ -65,7 +65,7 @@ pub(crate) struct Question {
 #[derive(Debug, Default)]
 pub(crate) struct Neighbors {
     entries: Vec<Entry>,
-    numbers: HashMap<Ip, u16>,
+    numbers: BTreeMap<Ip, u16>,
     /// For the stack to send.
     pub(crate) questions: Vec<Question>,
     /// Sessions whose neighbour is known now.

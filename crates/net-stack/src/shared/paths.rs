@@ -7,7 +7,7 @@
 
 use crate::wire::Ip;
 use crate::wire::ip::V6_MTU_MIN;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 /// Ways that are known.
 const PATHS_MAX: usize = 1024;
@@ -27,7 +27,7 @@ pub(crate) fn least(address: &Ip) -> usize {
 /// Path MTU cache.
 #[derive(Debug, Default)]
 pub(crate) struct Paths {
-    known: HashMap<Ip, (usize, u64)>,
+    known: BTreeMap<Ip, (usize, u64)>,
 }
 
 impl Paths {
@@ -49,9 +49,11 @@ impl Paths {
         }
         if self.known.len() >= PATHS_MAX && !self.known.contains_key(to) {
             self.known.retain(|_, known| now_ns < known.1);
-            let any = self.known.keys().next().copied();
-            if let Some(any) = any.filter(|_| self.known.len() >= PATHS_MAX) {
-                self.known.remove(&any);
+            // The one that would be forgotten first.
+            let oldest = self.known.iter().min_by_key(|(_, known)| known.1);
+            let oldest = oldest.map(|(to, _)| *to);
+            if let Some(oldest) = oldest.filter(|_| self.known.len() >= PATHS_MAX) {
+                self.known.remove(&oldest);
             }
         }
         self.known.insert(*to, (mtu, now_ns + KEPT_NS));
@@ -81,5 +83,19 @@ mod tests {
             assert_eq!(paths.mtu(&far(number), 1500, 3), LEAST_V6);
             assert!(paths.known.len() <= PATHS_MAX);
         }
+    }
+
+    #[test]
+    fn what_would_be_forgotten_first_makes_room() {
+        let mut paths = Paths::default();
+        let far = |number: u64| Ip((u128::from(number) | 0xfd << 120).to_be_bytes());
+        let count = PATHS_MAX as u64;
+        // The higher the address the older, so that order of addresses alone would not do.
+        for now in 0..=count {
+            assert!(paths.shrink(&far(count - now), 1, 1500, now));
+        }
+        assert_eq!(paths.mtu(&far(count), 1500, count), 1500);
+        assert_eq!(paths.mtu(&far(count - 1), 1500, count), LEAST_V6);
+        assert_eq!(paths.mtu(&far(0), 1500, count), LEAST_V6);
     }
 }

@@ -16,14 +16,14 @@ use crate::tcp::open::scale_for;
 use crate::wire::sequence::before;
 use crate::wire::tcp::{self, ACK, Options, RST, SYN, Segment, Tcp};
 use crate::wire::{Ip, ip};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use zerocopy::network_endian::{U16, U32};
 
 /// All listeners.
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {
     pub(crate) all: Vec<Listener>,
-    pub(crate) by_port: HashMap<(Ip, u16), u32>,
+    pub(crate) by_port: BTreeMap<(Ip, u16), u32>,
     pub(crate) free: Vec<u32>,
 }
 

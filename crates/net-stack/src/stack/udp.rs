@@ -14,7 +14,7 @@ use crate::wire::fragment::PACKET_BYTES_MAX;
 use crate::wire::ip::{self, Packet};
 use crate::wire::udp::{self, HEADER_BYTES, Udp};
 use crate::wire::{BROADCAST, Ip, Mac, group_mac};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use zerocopy::IntoBytes;
 use zerocopy::network_endian::U16;
@@ -43,7 +43,7 @@ struct Socket {
 #[derive(Debug, Default)]
 pub(crate) struct Datagrams {
     sockets: Vec<Socket>,
-    by_port: HashMap<(Ip, u16), u32>,
+    by_port: BTreeMap<(Ip, u16), u32>,
     free: Vec<u32>,
     /// Until when, for whom, and the frames of each.
     waiting: VecDeque<(u64, Ip, Vec<Vec<u8>>)>,

@@ -67,7 +67,7 @@ pub(crate) fn start(subcommand: &str) -> Result<Ready> {
 /// A server's link to whoever started it: a waiting command, or a terminal.
 pub(crate) struct Starter {
     in_background: bool,
-    told: Cell<bool>,
+    reported: Cell<bool>,
 }
 
 impl Starter {
@@ -79,7 +79,7 @@ impl Starter {
         }
         Self {
             in_background,
-            told: Cell::new(false),
+            reported: Cell::new(false),
         }
     }
 
@@ -89,7 +89,7 @@ impl Starter {
         ready: &Ready,
         in_foreground: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<()> {
-        self.told.set(true);
+        self.reported.set(true);
         if !self.in_background {
             return in_foreground();
         }
@@ -106,7 +106,7 @@ impl Starter {
     /// Says why it could not be, or how it ended.
     pub(crate) fn end(&self, result: Result<Outcome>) -> Result<Outcome> {
         match result {
-            Err(error) if self.in_background && !self.told.get() => {
+            Err(error) if self.in_background && !self.reported.get() => {
                 output::json(&Message::Failed(output::chain(&error)))?;
                 std::process::exit(2)
             }
