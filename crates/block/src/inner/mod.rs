@@ -121,6 +121,22 @@ pub enum InnerError {
     /// `SOURCE_DATE_EPOCH` is no time.
     #[error("SOURCE_DATE_EPOCH is `{0}`, not a number of seconds since 1970; correct or unset it")]
     Epoch(String),
+    /// It failed where there was less room than it may take.
+    #[error(
+        "{failure}; {} has {free_bytes} bytes free, up to {needed_bytes} may be needed: name another \
+         directory with TMPDIR",
+        scratch.display()
+    )]
+    NoRoom {
+        /// The program's failure.
+        failure: Box<InnerError>,
+        /// Where the scratch file was.
+        scratch: PathBuf,
+        /// The most that the file system takes.
+        needed_bytes: u64,
+        /// What there was before it was begun.
+        free_bytes: u64,
+    },
     /// It failed.
     #[error("{program} could not make a file system of {}: {said}", path.display())]
     Failed {
@@ -197,7 +213,20 @@ pub fn make(directory: &Path, kind: Kind, scratch: &Path) -> Result<File, InnerE
             command.arg("-d").arg(directory).arg(&image);
         }
     }
-    run(set_time(&mut command, epoch), kind, directory)?;
+    let free_bytes = free_bytes(scratch);
+    if let Err(failure) = run(set_time(&mut command, epoch), kind, directory) {
+        // Where the disk is full, these programs say `Input/output error`.
+        let needed_bytes = Size::of(directory, &entries)?.bytes;
+        return Err(match free_bytes {
+            Some(free_bytes) if free_bytes < needed_bytes => InnerError::NoRoom {
+                failure: failure.into(),
+                scratch: scratch.to_owned(),
+                needed_bytes,
+                free_bytes,
+            },
+            _ => failure,
+        });
+    }
     if kind == Kind::Ext4 {
         // The tree has no such directory, and nothing will ever be found in it.
         let mut remove = Command::new("debugfs");
@@ -228,6 +257,12 @@ fn set_time(command: &mut Command, epoch: Option<u64>) -> &mut Command {
 
 fn name_bytes(path: &Path) -> usize {
     path.file_name().map_or(0, |name| name.len())
+}
+
+/// Bytes that this user may still write there.
+fn free_bytes(directory: &Path) -> Option<u64> {
+    let room = rustix::fs::statvfs(directory).ok()?;
+    Some(room.f_bavail.saturating_mul(room.f_frsize))
 }
 
 fn run(command: &mut Command, kind: Kind, directory: &Path) -> Result<(), InnerError> {

@@ -142,6 +142,33 @@ fn images_that_cloop_utils_made_are_read() {
 }
 
 #[test]
+fn a_full_disk_is_named_and_nothing_stays() {
+    assert!(is_root(), "this test mounts: run it as root");
+    let place = Place::new();
+    let tree = place.path("tree");
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("file"), contents(3 << 20)).unwrap();
+    let disk = place.path("disk");
+    fs::create_dir(&disk).unwrap();
+    ok(tool("mount")
+        .args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"])
+        .arg(&disk));
+    let _mount = Mount(disk.clone());
+    for inner in ["erofs", "squashfs"] {
+        // TMPDIR may point elsewhere, where there is room.
+        let output = run(sidecore(&["block", "pack", "--inner", inner])
+            .env_remove("TMPDIR")
+            .arg(&tree)
+            .arg("-o")
+            .arg(disk.join("image")));
+        assert_eq!(output.status.code(), Some(2), "{inner}");
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.contains("bytes free"), "{inner}: {said}");
+        assert_eq!(fs::read_dir(&disk).unwrap().count(), 0, "{inner}");
+    }
+}
+
+#[test]
 fn a_directory_becomes_a_file_system() {
     assert!(is_root(), "this test mounts: run it as root");
     let place = Place::new();
