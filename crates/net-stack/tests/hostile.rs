@@ -366,6 +366,20 @@ fn land_is_dropped() {
     assert_eq!((lone.counters().martians, lone.stack.sessions()), (3, 0));
 }
 
+/// A scan with the flags SYN, FIN, PSH and URG (its "T3" probe, for nmap) learns nothing, and opens
+/// nothing; the bare SYN after it does.
+#[test]
+fn a_syn_with_fin_opens_nothing() {
+    let mut lone = Lone::new();
+    let from = [10, 0, 0, 9];
+    for (flags, sessions) in [(0x2b, 0), (0x03, 0), (0x02, 1)] {
+        let syn = sealed(&from, &OURS, 6, segment([4_000, 80], 9, 0, flags), 16);
+        let bytes = ethernet(OUR_MAC, 0x0800, &ipv4(from, OURS, 6, &[], &syn));
+        let _ = lone.answers(bytes);
+        assert_eq!(lone.stack.sessions(), sessions, "flags {flags:#x}");
+    }
+}
+
 /// RFC 9293 section 3.5, figure 7, of a socket with itself and of two with each other: they open,
 /// carry data and close, and fall silent at each step.
 #[test]

@@ -14,7 +14,7 @@ use crate::state::hot::{Flags, State};
 use crate::tcp::cookie::{self, CookieOptions};
 use crate::tcp::open::scale_for;
 use crate::wire::sequence::before;
-use crate::wire::tcp::{self, ACK, Options, RST, SYN, Segment, Tcp};
+use crate::wire::tcp::{self, ACK, FIN, Options, RST, SYN, Segment, Tcp};
 use crate::wire::{Ip, ip};
 use std::collections::BTreeMap;
 use zerocopy::network_endian::{U16, U32};
@@ -126,7 +126,9 @@ impl Stack {
             // A listener is no client: nobody here has sent this (CERT advisory CA-1997-28,
             // "land").
             self.common.counters.martians += 1;
-        } else if segment.has(SYN) {
+        } else if segment.has(SYN) && !segment.has(FIN) {
+            // With FIN it opens nothing that anybody wants: scanners send it, to pass by packet
+            // filters that look for a bare SYN. Linux drops it, too.
             self.arrive_syn(listener, arrival, segment);
         }
     }
