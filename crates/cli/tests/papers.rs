@@ -3,14 +3,19 @@
 
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 
+#[path = "common/watching.rs"]
+mod watching;
+
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// Parts of a second or less.
 const SHORT: &str = "cell-table2,cell-uio";
-/// A part of many seconds.
+/// A part of many seconds, and words of its command.
 const LONG: &str = "cell-fig8";
+const LONG_WORDS: &str = "cell\0fig8\0";
 
 fn papers(state: &Path, arguments: &[&str]) -> Command {
     // A hang fails the test instead of stopping it.
@@ -49,9 +54,9 @@ fn interrupt(child: &Child) {
 }
 
 fn wait_until(what: &str, mut seen: impl FnMut() -> bool) {
-    let until = Instant::now() + Duration::from_secs(60);
+    let until = Instant::now() + Duration::from_secs(120);
     while !seen() {
-        assert!(Instant::now() < until, "{what} did not happen in a minute");
+        assert!(Instant::now() < until, "{what} did not happen");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -124,8 +129,10 @@ fn a_stopped_run_is_gone_on_with() {
         .spawn()
         .unwrap();
     let kept = state.path().join("cell-table2.full.json");
-    wait_until("the first part", || kept.exists());
-    std::thread::sleep(Duration::from_millis(300));
+    wait_until("the second part", || {
+        watching::descendant(child.id(), LONG_WORDS).is_some()
+    });
+    assert!(kept.exists());
     interrupt(&child);
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{}", errors(&output));
@@ -162,18 +169,7 @@ fn a_killed_run_leaves_nothing_running_and_is_gone_on_with() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let of_first = || {
-        let path = format!("/proc/{0}/task/{0}/children", first.id());
-        let children = std::fs::read_to_string(path).unwrap_or_default();
-        let fig8 = |id: &&str| {
-            let words = std::fs::read_to_string(format!("/proc/{id}/cmdline"));
-            words.is_ok_and(|words| words.contains("cell\0fig8\0"))
-        };
-        children
-            .split_whitespace()
-            .find(fig8)
-            .map(ToOwned::to_owned)
-    };
+    let of_first = || watching::descendant(first.id(), LONG_WORDS);
     wait_until("the second part", || of_first().is_some());
     let part = of_first().unwrap();
     first.kill().unwrap();
@@ -197,14 +193,18 @@ fn a_second_run_waits_for_the_first() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    wait_until("the lock", || state.path().join("lock").exists());
-    std::thread::sleep(Duration::from_millis(500));
-    let second = papers(state.path(), &["--only", SHORT, "--json"])
+    // It holds the lock.
+    wait_until("the part", || {
+        watching::descendant(first.id(), LONG_WORDS).is_some()
+    });
+    let mut second = papers(state.path(), &["--only", SHORT, "--json"])
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    std::thread::sleep(Duration::from_millis(700));
+    let mut said = BufReader::new(second.stderr.take().unwrap()).lines();
+    let line = said.next().unwrap().unwrap();
+    assert!(line.contains("waiting"), "{line}");
     // Who runs nothing waits for nobody.
     let shown = run(state.path(), &["--no-run", "--json"]);
     assert!(shown.status.success(), "{}", errors(&shown));
@@ -214,9 +214,8 @@ fn a_second_run_waits_for_the_first() {
     );
     interrupt(&first);
     assert_eq!(first.wait().unwrap().code(), Some(130));
-    let second = second.wait_with_output().unwrap();
-    assert_eq!(second.status.code(), Some(0), "{}", errors(&second));
-    assert!(errors(&second).contains("waiting"), "{}", errors(&second));
+    let rest: Vec<String> = said.map(Result::unwrap).collect();
+    assert_eq!(second.wait().unwrap().code(), Some(0), "{rest:?}");
     assert!(state.path().join("cell-uio.full.json").exists());
 }
 

@@ -3,8 +3,15 @@
 //! No figure of the machine is judged here, only that there are some and that they agree with one
 //! another.
 
+#[path = "common/watching.rs"]
+mod watching;
+
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+
+/// One at a time: the settings are the whole machine's.
+static SETTINGS: Mutex<()> = Mutex::new(());
 
 fn tlb(arguments: &[&str]) -> Command {
     // A hang fails the test instead of stopping it.
@@ -38,6 +45,7 @@ fn a_quick_run_reports_levels_granules_points_and_a_picture() {
         results.path().join("points.tsv"),
         results.path().join("tlb.svg"),
     );
+    let _alone = SETTINGS.lock().unwrap_or_else(PoisonError::into_inner);
     let before = settings();
     let output = tlb(&["--quick", "--json"])
         .arg("--tsv")
@@ -87,18 +95,19 @@ fn a_quick_run_reports_levels_granules_points_and_a_picture() {
 
 #[test]
 fn a_signal_ends_it_in_order_and_settings_are_as_before() {
+    let _alone = SETTINGS.lock().unwrap_or_else(PoisonError::into_inner);
     let before = settings();
-    let mut child = tlb(&["--reserve"])
+    // Without `timeout`: a signal that reaches it before it has noted its child's number ends it
+    // alone.
+    let mut child = Command::new(env!("CARGO_BIN_EXE_sidecore"))
+        .args(["tlb", "--reserve"])
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
+    assert!(watching::until_it_watches(&mut child), "it ended at once");
+    // Anywhere in the run; it takes 20 s and more.
     std::thread::sleep(Duration::from_secs(2));
-    assert!(
-        child.try_wait().unwrap().is_none(),
-        "a whole run takes longer"
-    );
-    // `timeout` hands it on.
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     let output = child.wait_with_output().unwrap();

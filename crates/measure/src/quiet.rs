@@ -370,12 +370,19 @@ mod tests {
     #[test]
     fn a_child_of_ours_is_no_foreign_load() {
         let before = Reading::take();
-        let mut child = std::process::Command::new("sh");
-        // Some hundred milliseconds of a core, in a grandchild that is waited for.
-        let script = "sh -c 'i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done'; true";
-        child.args(["-c", script]).status().unwrap();
-        let own = Reading::take().own - before.own;
         let ticks_per_s = rustix::param::clock_ticks_per_second();
-        assert!(own as f64 >= 0.02 * ticks_per_s as f64, "{own} ticks");
+        // Some tens of milliseconds of a core, in a grandchild that is waited for; how much the
+        // kernel sees of it depends on where its ticks fall.
+        let script = "sh -c 'i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done'; true";
+        let mut own = 0;
+        for _ in 0..100 {
+            let mut child = std::process::Command::new("sh");
+            child.args(["-c", script]).status().unwrap();
+            own = Reading::take().own - before.own;
+            if own as f64 >= 0.02 * ticks_per_s as f64 {
+                return;
+            }
+        }
+        panic!("{own} ticks");
     }
 }

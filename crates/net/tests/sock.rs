@@ -712,4 +712,4 @@ fn a_c_client_has_sockets_and_notices_the_end() {
     }
 }
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);

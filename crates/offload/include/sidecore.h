@@ -63,6 +63,11 @@ extern "C" {
 #define SIDECORE_WORDS 6
 #define SIDECORE_RANGES 4
 #define SIDECORE_KERNELS_MAX 64
+/* Milliseconds without a heartbeat after which a daemon is given up. Define another number before
+ * including this where the machine is busy and the daemon may not ask for its heart to run first. */
+#ifndef SIDECORE_SILENCE_MS
+#define SIDECORE_SILENCE_MS 85
+#endif
 
 /* How a call ended. */
 enum {
@@ -554,7 +559,7 @@ static inline int sidecore_range_(const struct sidecore *sc, const struct sideco
     return 1;
 }
 
-/* Whether the daemon is gone: it ends, hung up, or its heart stands still for 85 ms. */
+/* Whether the daemon is gone: it ends, hung up, or its heart stands still for too long. */
 static inline int sidecore_gone_(struct sidecore *sc, uint64_t *beat, uint64_t *beat_ns) {
     struct pollfd polled;
     uint64_t now_ns = sidecore_now_ns_(), heartbeat = sidecore_activity_(sc, 64);
@@ -565,7 +570,7 @@ static inline int sidecore_gone_(struct sidecore *sc, uint64_t *beat, uint64_t *
     polled.fd = sc->socket;
     polled.events = SIDECORE_POLLRDHUP_;
     polled.revents = 0;
-    if (sidecore_activity_(sc, 16) != 0 || now_ns - *beat_ns > UINT64_C(85000000)
+    if (sidecore_activity_(sc, 16) != 0 || now_ns - *beat_ns > UINT64_C(1000000) * SIDECORE_SILENCE_MS
         || (poll(&polled, 1, 0) == 1
             && (polled.revents & (SIDECORE_POLLRDHUP_ | POLLHUP | POLLERR))))
         __atomic_store_n(&sc->lost, 1, __ATOMIC_RELAXED);

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // Helper functions of tests; seeds.
 
 use rustix::fs::FallocateFlags;
-use sidecore_offload::client::{Args, Client};
+use sidecore_offload::client::{Args, Client, ClientOptions};
 use sidecore_offload::daemon::{Allow, Daemon, DaemonOptions};
 use sidecore_offload::served::Registry;
 use sidecore_sys::local_socket::{self, Received};
@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const ENGINES: usize = 2;
 
@@ -25,6 +25,14 @@ fn options(folder: &Path) -> DaemonOptions {
         registry: Registry::with_spin_us(),
         grace: Duration::from_micros(300),
         ..DaemonOptions::default()
+    }
+}
+
+/// Options of a client that does not take a busy machine for a dead daemon.
+fn patient() -> ClientOptions {
+    ClientOptions {
+        silence_max: PATIENCE,
+        ..ClientOptions::default()
     }
 }
 
@@ -136,13 +144,22 @@ fn write_rubbish(raw: &Raw, random: &mut Random) {
     }
 }
 
+/// Tells the writers to end when it goes.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn rubbish_hurts_only_its_writer() {
     let seed = 0xbad_5eed;
     println!("seed {seed:#x}");
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(options(folder.path())).unwrap();
-    let client = Client::attach(daemon.socket()).unwrap();
+    let client = Client::attach_with(daemon.socket(), patient()).unwrap();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for thread in 1..=2 {
@@ -166,14 +183,20 @@ fn rubbish_hurts_only_its_writer() {
             client.kernel("xxh3").unwrap(),
         );
         let (mut input, mut output) = (client.buffer(40_000), client.buffer(40_000));
-        // 300 rounds may be over before a busy machine has let the writers run at all.
+        // Also where an assertion below fails, so that the threads end.
+        let _end = End(&stop);
+        // 300 rounds may be over before the machine has let the writers run at all.
         let no_rubbish_yet = || {
             let engines = client.status().unwrap().engines;
             engines.iter().all(|engine| engine.failures == 0)
         };
-        for round in 0..100_000u32 {
-            if round >= 300 && round % 100 == 0 && !no_rubbish_yet() {
-                break;
+        let begun = Instant::now();
+        for round in 0u32.. {
+            if round >= 300 && round % 100 == 0 {
+                if !no_rubbish_yet() {
+                    break;
+                }
+                assert!(begun.elapsed() < PATIENCE, "no rubbish came through");
             }
             input.bytes_mut().fill(round as u8);
             let args = Args::new().input(&input).output(&mut output);
@@ -184,7 +207,6 @@ fn rubbish_hurts_only_its_writer() {
             let expected = xxhash_rust::xxh3::xxh3_64_with_seed(input.bytes(), round.into());
             assert_eq!(reply.words[0], expected, "round {round}");
         }
-        stop.store(true, Ordering::Relaxed);
     });
     let counters = client.counters();
     assert!(counters.on_engines > 300, "{counters:?}");
@@ -197,7 +219,7 @@ fn rubbish_hurts_only_its_writer() {
 fn messages_that_make_no_sense_end_their_connection_only() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(options(folder.path())).unwrap();
-    let good = Client::attach(daemon.socket()).unwrap();
+    let good = Client::attach_with(daemon.socket(), patient()).unwrap();
     let seed = 7;
     println!("seed {seed}");
     let mut random = Random(seed);
@@ -309,3 +331,6 @@ fn other_users_attach_only_where_they_are_allowed() {
         assert_eq!(said.contains("--allow-uid 12345"), !allowed, "{said}");
     }
 }
+
+/// So long a thing that must happen may take.
+const PATIENCE: Duration = Duration::from_secs(120);

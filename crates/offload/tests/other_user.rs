@@ -75,10 +75,15 @@ fn wait_for_parent_and_end() {
 
 /// Attaches and calls an engine, 25 times; how long attaching took, ascending.
 fn call_25_times(socket: &Path) -> Vec<u128> {
+    let options = || ClientOptions {
+        // A busy machine is no dead daemon.
+        silence_max: Duration::from_secs(60),
+        ..ClientOptions::default()
+    };
     let mut attach_us = Vec::new();
     for _ in 0..25 {
         let begun = Instant::now();
-        let client = Client::attach(socket).unwrap();
+        let client = Client::attach_with(socket, options()).unwrap();
         attach_us.push(begun.elapsed().as_micros());
         let empty = client.kernel("empty").unwrap();
         client.call(empty, Args::new()).unwrap();
@@ -102,16 +107,30 @@ fn mute_connections_of_one_user_do_not_keep_others_out() {
     for child in &mut hostile {
         child.expect("begun");
     }
-    let attach_us = call_25_times(daemon.socket());
-    let refused = status(daemon.socket(), &Default::default())
-        .unwrap()
-        .refused_total;
+    let refused = || {
+        let status = status(daemon.socket(), &Default::default());
+        status.unwrap().refused_total
+    };
+    // 25 calls may be over before the machine has let the hostile ones connect often enough.
+    let begun = Instant::now();
+    let mut attach_us = call_25_times(daemon.socket());
+    while refused() <= 100 {
+        assert!(
+            begun.elapsed() < Duration::from_secs(60),
+            "nobody was crowded out: {}",
+            refused()
+        );
+        attach_us = call_25_times(daemon.socket());
+    }
     println!(
-        "25 of 25 calls served beside {refused} mute connections; attaching took {} us (median), \
+        "25 of 25 calls served beside {} mute connections; attaching took {} us (median), \
          {} us (longest); {} and {} us before",
-        attach_us[12], attach_us[24], quiet_us[12], quiet_us[24]
+        refused(),
+        attach_us[12],
+        attach_us[24],
+        quiet_us[12],
+        quiet_us[24]
     );
-    assert!(refused > 100, "nobody was crowded out: {refused}");
 }
 
 /// Attaches with 8 MiB, keeps the memory and hangs up, until it is refused.
@@ -361,7 +380,7 @@ fn a_users_requests_in_flight_are_limited_where_that_is_asked_for() {
         while looks < looks_min || served < 20 || user_requests_max == 0 && most < 2 {
             let status = status(daemon.socket(), &Default::default()).unwrap();
             assert!(
-                begun.elapsed() < Duration::from_secs(60),
+                begun.elapsed() < Duration::from_secs(120),
                 "{most} at once, {served} in {looks} looks: {status:?}"
             );
             let in_flight: u32 = status.clients.iter().map(|client| client.in_flight).sum();
@@ -370,6 +389,9 @@ fn a_users_requests_in_flight_are_limited_where_that_is_asked_for() {
             served += in_flight;
             looks += 1;
         }
-        looks_min = 20 * looks;
+        looks_min = (20 * looks).min(LOOKS_MAX);
     }
 }
+
+/// Looks at requests in flight where few would see two at once; each takes a millisecond or so.
+const LOOKS_MAX: u32 = 2_000;

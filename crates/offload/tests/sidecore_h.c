@@ -1,5 +1,6 @@
 /* Calls two kernels, tells its parent, and goes on calling until the daemon is gone; then does the
  * last call itself. Exit status 0 where every result was right. */
+#define SIDECORE_SILENCE_MS 60000 /* a busy machine is no dead daemon */
 #include "sidecore.h"
 
 #include <stdio.h>

@@ -3,11 +3,16 @@
 
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 
-use sidecore_sys::clock::memory_in_use;
 use sidecore_sys::{HugePages, Region, RegionOptions, Slab};
 
+/// Not by `/proc/self/status`, which may be off by some pages of each core (proc_pid_status(5)).
 fn anonymous_bytes() -> u64 {
-    memory_in_use().unwrap().anonymous_bytes
+    let text = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap();
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("Anonymous:"));
+    let kib = line.unwrap().split_whitespace().next().unwrap();
+    kib.parse::<u64>().unwrap() << 10
 }
 
 fn options(lock: bool, touch: bool) -> RegionOptions {

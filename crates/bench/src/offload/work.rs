@@ -157,9 +157,13 @@ mod tests {
 
     #[test]
     fn twice_the_time_is_twice_the_steps() {
-        let (once, twice) = (HostWork::calibrate(11_000), HostWork::calibrate(22_000));
-        let ratio = twice.steps as f64 / once.steps as f64;
-        assert!((1.2..3.3).contains(&ratio), "{once:?} {twice:?}");
+        // The core's speed may change between the two, but not every time.
+        let ratios: Vec<f64> = (0..100)
+            .map(|_| (HostWork::calibrate(11_000), HostWork::calibrate(22_000)))
+            .map(|(once, twice)| twice.steps as f64 / once.steps as f64)
+            .take_while(|ratio| !(1.5..2.6).contains(ratio))
+            .collect();
+        assert!(ratios.len() < 100, "{ratios:?}");
     }
 
     #[test]

@@ -239,8 +239,16 @@ fn a_sequential_reader_finds_frames_inflated_ahead() {
     for (index, chunk) in packed.raw.chunks(FRAME_BYTES as usize).enumerate() {
         let got = read_with(&device, (index * FRAME_BYTES as usize) as u64, chunk.len()).unwrap();
         assert!(got == chunk);
-        // A reader that does something with what it read.
-        std::thread::sleep(Duration::from_micros(100));
+        // A reader that does something with what it read, for as long as the engines need to do
+        // what was left to them.
+        let begun = std::time::Instant::now();
+        while device.pool().backlog() > 0 || device.pool().engines_idle() < 2 {
+            assert!(
+                begun.elapsed() < Duration::from_secs(60),
+                "the engines hang"
+            );
+            std::thread::yield_now();
+        }
     }
     let counts = device.cache_counts();
     let background: u64 = device.pool().counters().iter().map(|c| c.background).sum();

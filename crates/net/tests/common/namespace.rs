@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 /// Runs `test` on a thread in a network namespace of its own, which ends with it: nothing that it
 /// makes is seen outside or left behind.
-pub(crate) fn in_namespace(test: impl FnOnce() + Send + 'static) {
+pub(crate) fn in_namespace<T: Send + 'static>(test: impl FnOnce() -> T + Send + 'static) -> T {
     let thread = std::thread::spawn(move || {
         assert!(
             rustix::process::geteuid().is_root(),
@@ -15,10 +15,11 @@ pub(crate) fn in_namespace(test: impl FnOnce() + Send + 'static) {
         );
         unshare();
         ip("link set lo up");
-        test();
+        test()
     });
-    if let Err(panic) = thread.join() {
-        std::panic::resume_unwind(panic);
+    match thread.join() {
+        Ok(result) => result,
+        Err(panic) => std::panic::resume_unwind(panic),
     }
 }
 

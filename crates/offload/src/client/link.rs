@@ -6,11 +6,12 @@
 //! Must stay true: once dead, nothing is read from its outputs any more. Any thread; a pair only
 //! under the lock of its [`Slot`].
 
+use super::ClientOptions;
 use super::error::ClientError;
 use crate::served::Registry;
 use crate::shm::activity::ActivityView;
 use crate::shm::introduction::{ANSWER_BYTES_MAX, Attached, PROTOCOL, Question};
-use crate::shm::layout::{CLIENTS_MAX, ENGINES_MAX, STALE_MS};
+use crate::shm::layout::{CLIENTS_MAX, ENGINES_MAX};
 use crate::shm::segment::Segment;
 use sidecore_attach::protocol::KIND_ATTACH;
 use sidecore_attach::{Answer, Introduction, Trust};
@@ -33,6 +34,8 @@ pub(crate) struct Link {
     /// The daemon's number of each kernel of our registry that it has in our version.
     numbers: Vec<Option<u32>>,
     dead: AtomicBool,
+    /// See [`ClientOptions::silence_max`].
+    silence_max: Duration,
 }
 
 /// One engine's pair as this process uses it; under a lock, so that one thread at a time does.
@@ -174,8 +177,8 @@ impl Watch {
         }
     }
 
-    /// Looks; gives the link up where the daemon is gone, ends, or has not shown a sign of life for
-    /// 85 ms. Whether the link is dead.
+    /// Looks; gives the link up where the daemon is gone, ends, or has shown no sign of life for
+    /// [`ClientOptions::silence_max`]. True if the link is dead.
     pub(crate) fn look(&mut self, link: &Link) -> bool {
         if link.is_dead() {
             link.give_up();
@@ -189,7 +192,7 @@ impl Watch {
             self.beat_at = now;
         }
         let silent = now.duration_since(self.beat_at);
-        if link.is_hung_up() || silent > Duration::from_millis(STALE_MS) {
+        if link.is_hung_up() || silent > link.silence_max {
             link.give_up();
             return true;
         }
@@ -232,7 +235,7 @@ impl Link {
     pub(crate) fn new(
         asked: Introduction,
         answer: Answer,
-        registry: &Registry,
+        options: &ClientOptions,
     ) -> Result<Self, ClientError> {
         let attached = match answer.kind {
             KIND_ATTACH => Attached::decode(&answer.body).ok_or(ClientError::Nonsense)?,
@@ -257,8 +260,9 @@ impl Link {
             socket: asked.into_socket(),
             client: attached.client,
             engines,
-            numbers: numbers(&attached, registry),
+            numbers: numbers(&attached, &options.registry),
             dead: AtomicBool::new(false),
+            silence_max: options.silence_max,
         })
     }
 }

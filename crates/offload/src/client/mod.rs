@@ -39,7 +39,7 @@ pub use spread::{PIECES_MAX, Piece, Spread};
 use crate::daemon::Status;
 use crate::served::{Registry, Reply};
 use crate::shm::introduction::Question;
-use crate::shm::layout::ENGINES_MAX;
+use crate::shm::layout::{ENGINES_MAX, STALE_MS};
 use crossbeam_utils::CachePadded;
 use link::{Link, Slot};
 use parking_lot::{Mutex, MutexGuard};
@@ -62,6 +62,10 @@ pub struct ClientOptions {
     pub registry: Registry,
     /// Users whose daemons it accepts besides its own user's and root's.
     pub trust: Trust,
+    /// Time without a heartbeat after which a daemon is given up; 85 ms. More where the machine is
+    /// busy and the daemon's user may not ask for its heart to run first (`RLIMIT_RTPRIO`): its
+    /// calls would be done on the host. One that ends or is killed is noticed at once all the same.
+    pub silence_max: Duration,
 }
 
 impl Default for ClientOptions {
@@ -71,6 +75,7 @@ impl Default for ClientOptions {
             spin: Duration::from_micros(50),
             registry: Registry::builtin(),
             trust: Trust::default(),
+            silence_max: Duration::from_millis(STALE_MS),
         }
     }
 }
@@ -151,7 +156,7 @@ impl Client {
             client.question(),
             ATTACH_TIME_MAX,
         )?;
-        let link = Link::new(asked, answer, &client.options.registry)?;
+        let link = Link::new(asked, answer, &client.options)?;
         client.install(Arc::new(link));
         Ok(client)
     }
@@ -335,7 +340,7 @@ impl Client {
                     again.next_look = now + LOOK_EVERY;
                     return None;
                 }
-                Ok(Some(answer)) => Link::new(asked, answer, &self.options.registry).ok(),
+                Ok(Some(answer)) => Link::new(asked, answer, &self.options).ok(),
                 Ok(None) | Err(_) => None,
             },
         };

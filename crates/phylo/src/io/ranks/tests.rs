@@ -8,8 +8,8 @@ use crate::analysis::coordinator::{
 use crate::analysis::plan::{Bootstraps, Goal, Ledger, Outcome, Piece};
 use crate::analysis::workers::{Event, Job, Watch};
 use crate::bootstrap::convergence::Options;
-use sidecore_offload::{Pool, PoolConfig};
-use std::io::Write;
+use sidecore_offload::{OffloadError, Pool, PoolConfig};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -18,6 +18,32 @@ use std::sync::mpsc::{Receiver, channel};
 struct Sleeper {
     name: &'static str,
     pieces: AtomicU32,
+}
+
+/// One that does its share and no more until the other has done its share, too: which process gets
+/// a core, and when, is the machine's business.
+struct Sharing<'s> {
+    own: &'s Sleeper,
+    other: &'s Sleeper,
+    share: u32,
+}
+
+impl Job for Sharing<'_> {
+    fn run(
+        &self,
+        piece: &Piece,
+        saved: Option<&str>,
+        watch: &mut dyn Watch,
+    ) -> Result<Option<Vec<Outcome>>, AnalysisError> {
+        let pieces = |job: &Sleeper| job.pieces.load(Ordering::Relaxed);
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(120);
+        while pieces(self.own) >= self.share && pieces(self.other) < self.share {
+            assert!(std::time::Instant::now() < until, "the other gets nothing");
+            let soon_ns = sidecore_offload::task::now_ns() + 1_000_000;
+            sidecore_offload::task::sleep_until(soon_ns).map_err(|_| OffloadError::Cancelled)?;
+        }
+        self.own.run(piece, saved, watch)
+    }
 }
 
 impl Job for Sleeper {
@@ -130,9 +156,13 @@ fn members_share_the_pieces() {
     let mut coordinator = bootstraps(40);
     let (one, two) = (sleeper("one"), sleeper("two"));
     std::thread::scope(|scope| {
-        for (rank, job) in [(1, &one), (2, &two)] {
+        for (rank, own, other) in [(1, &one, &two), (2, &two, &one)] {
             let member = member(&address, rank, "secret", "run");
-            scope.spawn(move || member.work(&pool(), &[0], job, SILENCE).unwrap());
+            scope.spawn(move || {
+                let share = 5;
+                let job = Sharing { own, other, share };
+                member.work(&pool(), &[0], &job, SILENCE).unwrap();
+            });
         }
         let ended = lead_others(&mut coordinator, &links, &mailbox, &mut Losses::default());
         assert_eq!(ended, Ended::Done);
@@ -157,12 +187,13 @@ fn what_a_dead_member_had_is_done_by_others() {
         writeln!(dead, "{hello}\n{0}\n{0}", r#"{"Event":"Wanted"}"#).unwrap();
         let good = member(&address, 1, "secret", "run");
         scope.spawn(move || {
-            // Orders arrived: it has them when it dies.
-            use std::io::Read;
-            let mut byte = [0];
-            dead.read_exact(&mut byte).unwrap();
-            std::thread::sleep(std::time::Duration::from_millis(50));
-            drop(dead);
+            // Two orders, a line each: it has them when it dies.
+            let mut lines = BufReader::new(dead).lines();
+            for _ in 0..2 {
+                let line = lines.next().unwrap().unwrap();
+                assert!(line.contains("Work"), "{line}");
+            }
+            drop(lines);
             good.work(&pool(), &[0], &sleeper("good"), SILENCE).unwrap();
         });
         let ended = lead_others(&mut coordinator, &links, &mailbox, &mut losses);
