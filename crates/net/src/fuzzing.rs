@@ -8,12 +8,12 @@
 //! `sidecore net up` is given.
 
 use crate::nic::{Capabilities, Outgoing, Received, ReceivedChecksum};
-use crate::sock::control::Mailbox;
 use crate::sock::layout::{
     CHUNK_BYTES, CHUNKS, EVENTS, Entry, Event, NO_CHUNK, REQUESTS, Request, segment_bytes,
 };
+use crate::sock::mailbox::{Attachment, Mailbox};
 use crate::sock::ring::{Reader, Writer};
-use crate::sock::server::{Attachment, Server};
+use crate::sock::server::Server;
 use crate::{Cidr, Config, Event as StackEvent, ListenerId, Stack};
 use sidecore_random::choices::Choices;
 use sidecore_sys::local_socket::Peer;
