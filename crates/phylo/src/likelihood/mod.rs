@@ -22,6 +22,7 @@ mod fit;
 mod insertion;
 mod part;
 mod plan;
+mod step;
 
 pub use branches::{LENGTH_MAX, LENGTH_MIN};
 pub use fit::Lengths;
