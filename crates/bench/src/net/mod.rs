@@ -138,12 +138,11 @@ pub fn run(
         cpus,
         distances: Vec::new(),
     };
-    for group in Group::chosen(&config.only) {
-        bench.begin_group(group.name);
-        let result = (group.run)(&mut bench);
+    Group::run_chosen(&config.only, &mut bench, |group, bench| {
+        let result = (group.run)(bench);
         bench.tell_distance();
-        bench.end_group(result)?;
-    }
+        result
+    })?;
     Ok(bench.frame.end())
 }
 
