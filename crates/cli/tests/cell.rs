@@ -95,7 +95,7 @@ fn a_machine_and_policies_of_ones_own() {
 fn bad_input_is_one_line_and_exit_status_2() {
     let folder = tempfile::tempdir().unwrap();
     let bad = folder.path().join("bad.toml");
-    let cell_toml = include_str!("../../cell/machines/cell.toml");
+    let cell_toml = include_str!("../../cell-sim/machines/cell.toml");
     std::fs::write(&bad, cell_toml.replace("count = 8", "count = 0")).unwrap();
     let rubbish = folder.path().join("rubbish.toml");
     std::fs::write(&rubbish, "[host\ncores = many").unwrap();

@@ -30,13 +30,7 @@ fn stack(number: u8) -> Result<Stack, NetError> {
         sessions_max: 16,
         ..Config::default()
     };
-    let nic = Capabilities {
-        address: [2, 0, 0, 0, 0, number],
-        mtu_bytes: 1500,
-        super_segment_bytes: 0,
-        completes_checksums: false,
-        merges_received: false,
-    };
+    let nic = Capabilities::plain([2, 0, 0, 0, 0, number], 1500);
     Stack::new(config, &nic)
 }
 

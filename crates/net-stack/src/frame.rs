@@ -28,6 +28,25 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
+    /// A NIC that leaves everything to the stack: no segmentation, no checksums.
+    ///
+    /// ```
+    /// use sidecore_net_stack::frame::{Capabilities, ETHERNET_BYTES_MAX};
+    ///
+    /// let nic = Capabilities::plain([2, 0, 0, 0, 0, 1], 1500);
+    /// assert_eq!(nic.frame_bytes_max(), 1500 + ETHERNET_BYTES_MAX);
+    /// ```
+    #[must_use]
+    pub fn plain(address: [u8; 6], mtu_bytes: usize) -> Self {
+        Self {
+            address,
+            mtu_bytes,
+            super_segment_bytes: 0,
+            completes_checksums: false,
+            merges_received: false,
+        }
+    }
+
     /// The longest frame that it takes, in bytes.
     #[must_use]
     pub fn frame_bytes_max(&self) -> usize {

@@ -8,12 +8,12 @@
 //! `sidecore net up` is given.
 
 use crate::nic::{Capabilities, Outgoing, Received, ReceivedChecksum};
-use crate::sock::control::Mailbox;
 use crate::sock::layout::{
     CHUNK_BYTES, CHUNKS, EVENTS, Entry, Event, NO_CHUNK, REQUESTS, Request, segment_bytes,
 };
+use crate::sock::mailbox::{Attachment, Mailbox};
 use crate::sock::ring::{Reader, Writer};
-use crate::sock::server::{Attachment, Server};
+use crate::sock::server::Server;
 use crate::{Cidr, Config, Event as StackEvent, ListenerId, Stack};
 use sidecore_random::choices::Choices;
 use sidecore_sys::local_socket::Peer;
@@ -117,13 +117,7 @@ impl Target {
                 time_wait_ms: 50,
                 ..Config::default()
             };
-            let nic = Capabilities {
-                address: [2, 0, 0, 0, 0, number],
-                mtu_bytes: 1500,
-                super_segment_bytes: 0,
-                completes_checksums: false,
-                merges_received: false,
-            };
+            let nic = Capabilities::plain([2, 0, 0, 0, 0, number], 1500);
             Stack::new(config, &nic).expect("memory for a stack")
         };
         let mut peer = stack(2);

@@ -277,13 +277,7 @@ pub(crate) fn try_out(text: &str) -> Result<(), SetupError> {
     for text in &setup.nic.host {
         cidr("nic.host", text)?;
     }
-    let nic = Capabilities {
-        address: [2, 0, 0, 0, 0, 1],
-        mtu_bytes: setup.nic.mtu_bytes.unwrap_or(1500),
-        super_segment_bytes: 0,
-        completes_checksums: false,
-        merges_received: false,
-    };
+    let nic = Capabilities::plain([2, 0, 0, 0, 0, 1], setup.nic.mtu_bytes.unwrap_or(1500));
     match Stack::with_memory(setup.stack.config()?, &nic, Box::new(NoMemory)) {
         Err(error @ NetError::Config { .. }) => Err(error.into()),
         _ => Ok(()),

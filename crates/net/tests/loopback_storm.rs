@@ -28,13 +28,7 @@ struct LonelyNic(Wire);
 
 impl Nic for LonelyNic {
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            address: MAC,
-            mtu_bytes: 1500,
-            super_segment_bytes: 0,
-            completes_checksums: false,
-            merges_received: false,
-        }
+        Capabilities::plain(MAC, 1500)
     }
 
     fn receive(

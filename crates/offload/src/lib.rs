@@ -24,8 +24,10 @@ mod claims;
 #[cfg(not(loom))]
 pub mod client;
 mod command;
+mod config;
 #[cfg(not(loom))]
 pub mod daemon;
+mod driver;
 mod error;
 mod job;
 mod loops;
@@ -33,6 +35,7 @@ mod packet;
 mod partition;
 mod pool;
 mod reduce;
+mod send;
 #[cfg(not(loom))]
 pub mod served;
 mod shared;
@@ -43,8 +46,9 @@ mod sync;
 pub mod task;
 
 pub use claims::ENGINES_MAX;
+pub use config::{Background, PoolConfig};
 pub use error::{Cancelled, OffloadError};
-pub use pool::{Background, EngineCounters, Pool, PoolConfig, Seat, Snapshot, TaskCounters};
+pub use pool::{EngineCounters, Pool, Seat, Snapshot, TaskCounters};
 pub use reduce::{PIECES_MAX, Piece};
 pub use task::{JoinHandle, Priority, Scope, Task, TaskOptions, TasksOptions};
 

@@ -10,10 +10,11 @@
 
 use crate::claims::Preferred;
 use crate::command::Command;
+use crate::driver::{Driver, guarded};
 use crate::error::OffloadError;
 use crate::job::JobTicket;
 use crate::partition::{LoopPartition, Worker};
-use crate::shared::{Claim, Driver, Shared, add, guarded};
+use crate::shared::{Claim, Shared, add};
 use crate::task::WaitPoint;
 use parking_lot::Mutex;
 use sidecore_engine::{Core, WaitOptions};

@@ -10,63 +10,19 @@
 
 use crate::claims::ENGINES_MAX;
 use crate::command::Command;
+use crate::config::{Background, PoolConfig};
+use crate::driver::{Driver, guarded};
 use crate::error::OffloadError;
 use crate::loops::Loop;
-use crate::shared::{Claim, Driver, Posted, Shared, add, engine_thread, guarded};
-use crate::task;
-use sidecore_engine::{Core, CoreOptions, Kernel};
-use sidecore_sched::{ClassId, Decision, Policy};
-use sidecore_sys::{clock, cpu};
+use crate::shared::{Claim, Posted, Shared, add, engine_thread};
+use crate::task::{self, Scope, TasksOptions};
+use sidecore_engine::{Core, Kernel};
+use sidecore_sched::{ClassId, Decision};
+use sidecore_sys::clock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
-
-/// Background work: one object, many tokens, so that posting allocates nothing.
-pub trait Background: Send + Sync {
-    /// Does the piece of work that `token` names, on an engine. A panic is caught and counted.
-    fn run(&self, core: &mut Core, token: u64);
-}
-
-/// Options of a pool.
-pub struct PoolConfig {
-    /// Engines, 1 to [`ENGINES_MAX`]. Default: one for each core this process may use. More than
-    /// cores take turns on them.
-    pub engines: usize,
-    /// Each engine's core: local store, pre-touching, DMA mode.
-    pub core: CoreOptions,
-    /// Time that an engine with nothing to do spins before it sleeps.
-    pub grace: Duration,
-    /// True if engine threads are pinned, one to a core, in turn.
-    pub pin: bool,
-    /// The cores that engines are put on in turn; empty for all that this thread may use.
-    pub cpus: Vec<usize>,
-    /// Engines have cores of their own on which no host runs. [`Pool::run`] and loops then always
-    /// go to the engines' threads, and what the policy leaves to the host runs with a core that is
-    /// no engine's. Otherwise cores are equal: callers drive idle engines themselves.
-    pub dedicated: bool,
-    /// Largest number of waiting pieces of background work; more are dropped.
-    pub backlog_max: usize,
-    /// Policy that decides how wide a loop runs.
-    pub policy: Box<dyn Policy>,
-}
-
-impl Default for PoolConfig {
-    fn default() -> Self {
-        Self {
-            engines: cpu::allowed()
-                .map_or(1, |cpus| cpus.len())
-                .clamp(1, ENGINES_MAX),
-            core: CoreOptions::of_this_machine(),
-            grace: Duration::from_micros(8),
-            pin: true,
-            cpus: Vec::new(),
-            dedicated: false,
-            backlog_max: 256,
-            policy: Box::new(sidecore_sched::Equi::default()),
-        }
-    }
-}
 
 /// Counters of one engine.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -185,14 +141,14 @@ impl Pool {
     /// Number of tasks that the policy wants live at present.
     #[must_use]
     pub fn live_tasks(&self) -> usize {
-        self.shared.live_tasks() as usize
+        self.shared.tasks.live_tasks() as usize
     }
 
     /// Threads that are in the pool or wait for an engine, and tasks that wait for one; background
     /// work aside.
     #[must_use]
     pub fn ready(&self) -> usize {
-        let tasks = self.shared.tasks.wanting.load(Ordering::Relaxed);
+        let tasks = self.shared.tasks.counts.wanting.load(Ordering::Relaxed);
         self.shared.threads.load(Ordering::Relaxed) as usize + tasks
     }
 
@@ -218,7 +174,7 @@ impl Pool {
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let read = |value: &AtomicUsize| value.load(Ordering::Relaxed) as u64;
-        let tasks = &self.shared.tasks;
+        let tasks = &self.shared.tasks.counts;
         let (live, parked) = (read(&tasks.live), read(&tasks.parked));
         let spawned = tasks.spawned.load(Ordering::Relaxed);
         Snapshot {
@@ -276,7 +232,7 @@ impl Pool {
         if task::is_cancelled() {
             return Err(OffloadError::Cancelled);
         }
-        task::await_admission(&self.shared);
+        task::await_admission(&self.shared.tasks);
         self.off_load_now(work)
     }
 
@@ -324,7 +280,7 @@ impl Pool {
         if task::is_cancelled() {
             return Err(OffloadError::Cancelled);
         }
-        task::await_admission(&self.shared);
+        task::await_admission(&self.shared.tasks);
         let ready = self.shared.count_ready();
         let (decision, arrival) = self.shared.arrive(&ready, class, 1);
         let on_host = decision == Decision::Host;
@@ -369,7 +325,7 @@ impl Pool {
             return Err(OffloadError::Cancelled);
         }
         let shared = &self.shared;
-        task::await_admission(shared);
+        task::await_admission(&shared.tasks);
         let ready = shared.count_ready();
         // On equal cores the caller needs an engine whatever the policy says.
         let own = match shared.dedicated {
@@ -404,6 +360,25 @@ impl Pool {
         work.result()
     }
 
+    /// Opens a scope for tasks, runs `body` with it, waits until all tasks have ended, and returns
+    /// what `body` gave. Called on a plain thread it starts host threads for the tasks and ends
+    /// them afterwards (tens of microseconds each): open a scope for a program's whole work, not
+    /// for a loop's. Called in a task it uses that task's hosts; `options` then do not count.
+    ///
+    /// # Errors
+    /// [`OffloadError::HostCount`], [`OffloadError::Host`]; [`OffloadError::TaskPanicked`] where a
+    /// task panicked and was not joined.
+    ///
+    /// # Panics
+    /// If `body` does: the scope is then cancelled, and its tasks awaited first.
+    pub fn tasks<'env, R>(
+        &self,
+        options: TasksOptions,
+        body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
+    ) -> Result<R, OffloadError> {
+        task::tasks(&self.shared.tasks, options, body)
+    }
+
     /// Queues background work. Returns false, and drops it, when the queue is full. Never blocks.
     pub fn post(&self, job: &Arc<dyn Background>, token: u64) -> bool {
         if self
@@ -419,10 +394,6 @@ impl Pool {
         }
         self.shared.start_drain();
         true
-    }
-
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.shared
     }
 
     /// Pieces of background work that wait.

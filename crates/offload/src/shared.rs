@@ -6,15 +6,15 @@
 
 mod slot;
 
-pub(crate) use slot::{Driver, EngineSlot, add, engine_thread, guarded};
+pub(crate) use slot::{EngineSlot, add, engine_thread};
 
 use crate::claims::{Claims, EnginesOnCpus, Preferred};
 use crate::command::{Command, CommandSlot};
+use crate::config::{Background, PoolConfig};
+use crate::driver::{Driver, guarded};
 use crate::error::{Cancelled, OffloadError};
 use crate::job::{JOBS_MAX, Jobs};
-use crate::packet;
-use crate::pool::{Background, PoolConfig};
-use crate::task::{self, Counts, Priority, WaitPoint};
+use crate::task::{self, Accounts, Priority, WaitPoint};
 use crossbeam_queue::ArrayQueue;
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
@@ -39,11 +39,6 @@ pub(crate) struct Shared {
     pub(crate) jobs: Jobs<Driver>,
     pub(crate) backlog: ArrayQueue<Posted>,
     pub(crate) policy: Mutex<Box<dyn Policy>>,
-    /// Number of tasks that the policy wants live: its answer after the last event, so that hosts
-    /// that look all the time need not lock it.
-    live_tasks: CachePadded<AtomicU32>,
-    /// Wait point of hosts for more live tasks to be allowed.
-    pub(crate) room: WaitPoint,
     /// Time of the policy's last tick.
     ticked_ns: AtomicU64,
     /// Split of the loops of each class.
@@ -58,7 +53,7 @@ pub(crate) struct Shared {
     freed: WaitPoint,
     /// Plain threads between asking for an engine and being done.
     pub(crate) threads: CachePadded<AtomicU32>,
-    pub(crate) tasks: CachePadded<Counts>,
+    pub(crate) tasks: Arc<Accounts>,
     /// Cores for loops that the policy leaves to hosts, where hosts have no engines.
     spare: ArrayQueue<Driver>,
     core_options: CoreOptions,
@@ -112,10 +107,7 @@ impl Shared {
             engines: engines.into(),
             jobs: Jobs::new(JOBS_MAX),
             backlog: ArrayQueue::new(config.backlog_max.max(1)),
-            live_tasks: CachePadded::new(AtomicU32::new(
-                config.policy.live_tasks(config.engines as u32).max(1),
-            )),
-            room: WaitPoint::new(),
+            tasks: Arc::new(Accounts::new(live_tasks(&*config.policy, config.engines))),
             policy: Mutex::new(config.policy),
             ticked_ns: AtomicU64::new(0),
             splits: Mutex::new(vec![Split::default(); CLASSES_MAX].into()),
@@ -125,7 +117,6 @@ impl Shared {
             urgent_waiters: AtomicU32::new(0),
             freed: WaitPoint::new(),
             threads: CachePadded::new(AtomicU32::new(0)),
-            tasks: CachePadded::default(),
             core_options: config.core,
             grace: config.grace,
             started: Instant::now(),
@@ -153,15 +144,16 @@ impl Shared {
 
     /// The arrival to report to the policy when a loop asks for engines.
     fn arrival(&self, ready: &Ready<'_>, class: ClassId, units: u32) -> Arrival {
-        let tasks = self.tasks.ready.load(Ordering::Relaxed) as u32;
-        let held = self.tasks.held.load(Ordering::Relaxed) as u32;
-        let live = (self.tasks.live.load(Ordering::Relaxed) as u32).saturating_sub(held);
+        let counts = &self.tasks.counts;
+        let tasks = counts.ready.load(Ordering::Relaxed) as u32;
+        let held = counts.held.load(Ordering::Relaxed) as u32;
+        let live = (counts.live.load(Ordering::Relaxed) as u32).saturating_sub(held);
         let others = (tasks + ready.threads).saturating_sub(1);
         let engines = self.engines.len() as u32;
         Arrival {
             task: task::id(),
             live: (live + ready.threads).max(1),
-            waiting: (self.tasks.waiting() as u32).saturating_add(held),
+            waiting: (counts.waiting() as u32).saturating_add(held),
             class,
             units,
             // Its own, and all that no other task drives. Where there is no other task: an engine
@@ -187,9 +179,10 @@ impl Shared {
         let arrival = self.arrival(ready, class, units);
         let mut policy = self.policy.lock();
         let decision = policy.arrive(begun_ns, &arrival);
-        let rose = self.note_live_tasks(&**policy);
+        let live = live_tasks(&**policy, self.engines.len());
+        let rose = self.tasks.note_live_tasks(live);
         drop(policy);
-        self.tell_room(rose);
+        self.tasks.tell_room(rose);
         (decision, Arrived { arrival, begun_ns })
     }
 
@@ -211,32 +204,10 @@ impl Shared {
             self.ticked_ns.store(now_ns, Ordering::Relaxed);
             policy.tick(now_ns);
         }
-        let rose = self.note_live_tasks(&**policy);
+        let live = live_tasks(&**policy, self.engines.len());
+        let rose = self.tasks.note_live_tasks(live);
         drop(policy);
-        self.tell_room(rose);
-    }
-
-    /// Number of tasks that the policy wants live.
-    pub(crate) fn live_tasks(&self) -> u32 {
-        // Advice: who reads it late starts or holds a task too many.
-        self.live_tasks.load(Ordering::Relaxed)
-    }
-
-    /// Stores the policy's present answer, under its lock; true if it grew.
-    fn note_live_tasks(&self, policy: &dyn Policy) -> bool {
-        let now = policy.live_tasks(self.engines.len() as u32).max(1);
-        let before = self.live_tasks.load(Ordering::Relaxed);
-        if now != before {
-            self.live_tasks.store(now, Ordering::Relaxed);
-        }
-        now > before
-    }
-
-    /// Wakes hosts that have tasks and no place for them.
-    fn tell_room(&self, rose: bool) {
-        if rose {
-            self.room.notify_hosts_after(Changed::publish());
-        }
+        self.tasks.tell_room(rose);
     }
 
     /// Set of the engines whose threads are pinned to the core that this thread runs on.
@@ -314,7 +285,7 @@ impl Shared {
         may_cancel: bool,
     ) -> Result<usize, Cancelled> {
         let _waits = self.count_waiter(patience.urgent);
-        let _wants = task::want_engine(&self.tasks);
+        let _wants = task::want_engine(&self.tasks.counts);
         self.freed.expect(bell);
         loop {
             if let Some(engine) = self.try_claim(near, &mut patience) {
@@ -427,15 +398,6 @@ impl<'p> Claim<'p> {
         self.slot().drive(work)
     }
 
-    /// Sends `work` to the engine's own thread and waits for the reply; a task is parked meanwhile.
-    pub(crate) fn send<R: Send>(
-        self,
-        work: impl FnOnce(&mut Driver) -> R + Send,
-    ) -> Result<R, OffloadError> {
-        packet::send(self, work, task::is_attentive())
-            .map_err(|message| OffloadError::Panicked { message })
-    }
-
     pub(crate) fn command_slot(&self) -> &'p CommandSlot {
         &self.shared.engines[self.engine].commands
     }
@@ -492,6 +454,11 @@ impl Drop for Ready<'_> {
             self.shared.threads.fetch_sub(1, Ordering::Relaxed);
         }
     }
+}
+
+/// Number of tasks that a policy wants live now on so many engines.
+fn live_tasks(policy: &dyn Policy, engines: usize) -> u32 {
+    policy.live_tasks(engines as u32).max(1)
 }
 
 /// Looks of a caller for an idle engine before it sleeps: about a microsecond.

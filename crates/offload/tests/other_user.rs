@@ -8,7 +8,10 @@ mod c;
 mod other_user;
 
 use c::{LANGUAGES, compile};
-use other_user::{ARGUMENT, Child, ROLE, UID, can_be_played, open_folder, say, wait_for_parent};
+use other_user::{
+    ARGUMENT, Child, ROLE, UID, attach_by_hand, can_be_played, mute, open_folder, pretend, say,
+    wait_for_parent, wait_for_parent_and_end,
+};
 use rustix::fs::{Mode, OFlags};
 use sidecore_offload::client::{Args, Client, ClientError, ClientOptions, status};
 use sidecore_offload::daemon::{Allow, Daemon, DaemonOptions, default_socket, find_socket};
@@ -43,34 +46,13 @@ fn child() {
     };
     let argument = PathBuf::from(std::env::var_os(ARGUMENT).unwrap());
     match &*role {
-        "mute" => mute(&argument),
+        "mute" => mute(&argument, 100),
         "hoard" => hoard(&argument),
         "pretend" => pretend(&argument),
         "spin" => spin(&argument),
         "victim" => victim(),
         _ => panic!("{role}"),
     }
-}
-
-/// Connects and says nothing, again and again, with 100 connections at once.
-fn mute(socket: &Path) {
-    say("begun");
-    std::thread::spawn(wait_for_parent_and_end);
-    let mut held = std::collections::VecDeque::new();
-    loop {
-        match local_socket::connect(socket) {
-            Ok(connection) => held.push_back(connection),
-            Err(_) => std::thread::yield_now(),
-        }
-        if held.len() > 100 {
-            held.pop_front();
-        }
-    }
-}
-
-fn wait_for_parent_and_end() {
-    wait_for_parent();
-    std::process::exit(0);
 }
 
 /// Attaches and calls an engine, 25 times; how long attaching took, ascending.
@@ -170,25 +152,11 @@ fn hoard(socket: &Path) {
 
 /// Attaches by hand; the segment, without the connection.
 fn attach(socket: &Path, arena_bytes: u64) -> Result<OwnedFd, String> {
-    let connection = local_socket::connect(socket).map_err(|error| error.to_string())?;
     let mut question = b"SIDECOR1".to_vec();
     question.extend([1u32, 2].map(u32::to_le_bytes).concat());
     question.extend(arena_bytes.to_le_bytes());
     question.extend([0; 8]);
-    local_socket::send(connection.as_fd(), &question, &[]).map_err(|error| error.to_string())?;
-    let mut answer = vec![0; 1 << 17];
-    loop {
-        let timeout = Duration::from_secs(30);
-        local_socket::poll(&[connection.as_fd()], &mut Vec::new(), timeout).unwrap();
-        match local_socket::receive(connection.as_fd(), &mut answer).unwrap() {
-            Received::Message(_, mut files) if answer[8] == 1 => return Ok(files.swap_remove(0)),
-            Received::Message(length, _) => {
-                return Err(String::from_utf8_lossy(&answer[16..length]).into_owned());
-            }
-            Received::End => return Err("hung up".to_owned()),
-            Received::Nothing => {}
-        }
-    }
+    attach_by_hand(socket, &question)
 }
 
 #[test]
@@ -228,25 +196,6 @@ fn memory_that_a_user_keeps_is_charged_until_it_is_let_go() {
         "0",
         "memory is kept by O_PATH descriptors"
     );
-}
-
-/// Listens where a daemon would, and says what it was sent.
-fn pretend(socket: &Path) {
-    let listener = local_socket::listen(socket, 0o777, 64).unwrap();
-    say("listening");
-    std::thread::spawn(wait_for_parent_and_end);
-    loop {
-        let far = Duration::from_secs(60);
-        local_socket::poll(&[listener.as_fd()], &mut Vec::new(), far).unwrap();
-        let Some(connection) = local_socket::accept(listener.as_fd()).unwrap() else {
-            continue;
-        };
-        local_socket::poll(&[connection.as_fd()], &mut Vec::new(), far).unwrap();
-        match local_socket::receive(connection.as_fd(), &mut [0; 64]).unwrap() {
-            Received::Message(length, _) => say(&format!("heard: {length}")),
-            _ => say("heard: nothing"),
-        }
-    }
 }
 
 #[test]

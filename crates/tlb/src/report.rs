@@ -4,9 +4,9 @@
 //! `levels[]{path page_bytes entries penalty_cycles confidence corroborated}` and
 //! `effective_granule_bytes{}` keep their names.
 
+use crate::access::{Pages, Path};
 use crate::curve::Curve;
 use crate::detect::Knee;
-use crate::measure::{Corroboration, FirstUse, Missing, Pages, Path};
 use crate::sets::Indexing;
 use serde::Serialize;
 use sidecore_engine::page_advice::PageAdvice;
@@ -76,6 +76,29 @@ pub struct Level {
     pub knee: Knee,
 }
 
+/// Check of a level's penalty by the processor's event counters.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Corroboration {
+    /// True if the counted misses give the same penalty within a tenth.
+    pub corroborated: bool,
+    /// Cycles per counted miss, where there were any.
+    pub penalty_cycles: Option<f64>,
+    /// Name of the counter, or the reason why there is none.
+    pub how: String,
+}
+
+impl Corroboration {
+    /// No corroboration, for this reason.
+    #[must_use]
+    pub fn none(reason: impl std::fmt::Display) -> Self {
+        Self {
+            corroborated: false,
+            penalty_cycles: None,
+            how: format!("uncorroborated: {reason}"),
+        }
+    }
+}
+
 /// A measured curve with its conditions.
 #[derive(Debug, Clone)]
 pub struct Measured {
@@ -93,6 +116,36 @@ pub struct Measured {
     pub knees: Vec<Knee>,
     /// True if the curve still rises at its end.
     pub rises_at_end: bool,
+}
+
+/// Reason why the machine has no memory of a kind.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Missing {
+    /// Kind of pages.
+    pub pages: &'static str,
+    /// Reason, in words.
+    pub reason: String,
+    /// Command that would provide them.
+    pub command: String,
+}
+
+/// One kind of first use.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct FirstUse {
+    /// Description of the operation.
+    pub name: &'static str,
+    /// Nanoseconds, memory touched before.
+    pub touched_ns: f64,
+    /// Nanoseconds, memory not touched before.
+    pub untouched_ns: f64,
+}
+
+impl FirstUse {
+    /// Ratio of the untouched time to the touched one.
+    #[must_use]
+    pub fn factor(&self) -> f64 {
+        self.untouched_ns / self.touched_ns.max(1.0)
+    }
 }
 
 /// A figure of the document beside ours.

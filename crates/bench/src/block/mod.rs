@@ -67,20 +67,16 @@ pub type Group = frame::Group<Block>;
 impl Service for Block {
     type Run = Run;
     const GROUPS: &'static [Group] = &[
-        group("lzo", lzo::run),
-        group("stages", stages::run),
-        group("paper", paper::run),
-        group("nbd", |bench| {
+        Group::new("lzo", lzo::run),
+        Group::new("stages", stages::run),
+        Group::new("paper", paper::run),
+        Group::new("nbd", |bench| {
             nbd::run(bench)?;
             scaling::run(bench)
         }),
-        group("fuse", fuse::run),
-        group("mount", mount::run),
+        Group::new("fuse", fuse::run),
+        Group::new("mount", mount::run),
     ];
-}
-
-const fn group(name: &'static str, run: Run) -> Group {
-    Group { name, run }
 }
 
 /// Inputs, rounds and groups of a run.
@@ -145,11 +141,7 @@ pub fn run(
         runner,
         inputs,
     };
-    for group in Group::chosen(&config.only) {
-        bench.begin_group(group.name);
-        let result = (group.run)(&mut bench);
-        bench.end_group(result)?;
-    }
+    Group::run_chosen(&config.only, &mut bench, |group, bench| (group.run)(bench))?;
     bench.report.head.inputs = bench.inputs.describe();
     Ok(bench.frame.end())
 }

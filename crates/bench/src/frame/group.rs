@@ -1,5 +1,7 @@
 //! Groups of measurements, known by their names on the command line.
 
+use super::{BenchError, Frame, Reported};
+use std::ops::DerefMut;
 use std::str::FromStr;
 
 /// A service's bench.
@@ -19,6 +21,10 @@ pub struct Group<S: Service> {
 }
 
 impl<S: Service> Group<S> {
+    pub(crate) const fn new(name: &'static str, run: S::Run) -> Self {
+        Self { name, run }
+    }
+
     /// All groups' names, in the order in which they run.
     pub fn names() -> impl Iterator<Item = &'static str> {
         S::GROUPS.iter().map(|group| group.name)
@@ -29,6 +35,27 @@ impl<S: Service> Group<S> {
         let chosen =
             |group: &&Self| only.is_empty() || only.iter().any(|asked| asked.name == group.name);
         S::GROUPS.iter().filter(chosen)
+    }
+
+    /// Runs the groups that are asked for, each by `run`.
+    ///
+    /// # Errors
+    /// As [`Frame::end_group`].
+    pub(crate) fn run_chosen<'f, B, R>(
+        only: &[Self],
+        bench: &mut B,
+        run: impl Fn(&Self, &mut B) -> Result<(), BenchError>,
+    ) -> Result<(), BenchError>
+    where
+        B: DerefMut<Target = Frame<'f, R>>,
+        R: Reported + 'f,
+    {
+        for group in Self::chosen(only) {
+            bench.begin_group(group.name);
+            let result = run(group, bench);
+            bench.end_group(result)?;
+        }
+        Ok(())
     }
 }
 

@@ -5,7 +5,8 @@
 //!
 //! - one module a group of measurements, each a plain function over `Bench`; [`Net`]'s
 //!   `GROUPS` lists them, and a new one is added there.
-//! - `namespace`: networks of the kernel that end with us; `programs`: other programs in them.
+//! - `namespace`: networks of the kernel that end with us; `programs`: other programs in them;
+//!   `interfaces`: such networks with their interfaces up.
 //! - groups, rounds, head and figures: [`crate::frame`].
 //! - [`report`]: the result; [`markdown`], [`picture`]: the same for people.
 //!
@@ -14,6 +15,7 @@
 //! is ended, whatever happens; nothing waits longer than its limit.
 //! Called from one thread, which blocks for minutes. Source: papers/004 (NetX on one SPE, 2009).
 
+mod interfaces;
 mod kernel;
 pub mod markdown;
 mod namespace;
@@ -136,12 +138,11 @@ pub fn run(
         cpus,
         distances: Vec::new(),
     };
-    for group in Group::chosen(&config.only) {
-        bench.begin_group(group.name);
-        let result = (group.run)(&mut bench);
+    Group::run_chosen(&config.only, &mut bench, |group, bench| {
+        let result = (group.run)(bench);
         bench.tell_distance();
-        bench.end_group(result)?;
-    }
+        result
+    })?;
     Ok(bench.frame.end())
 }
 

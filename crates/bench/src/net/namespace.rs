@@ -1,13 +1,11 @@
-//! Networks of the kernel that nobody else sees and that end with us.
+//! Network namespaces of the kernel that nobody else sees and that end with us.
 //!
 //! Why here: peers need interfaces, and this machine's own are none of our business. A namespace
 //! lives as long as a thread in it and the programs that the thread started, so that nothing is
 //! left behind in whatever way we end. Must stay true: programs that are started in one are ended
-//! before it is dropped. Source: network_namespaces(7), veth(4).
+//! before it is dropped. Source: network_namespaces(7).
 
 use super::BenchError;
-use super::programs::{Running, tool};
-use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
@@ -17,16 +15,15 @@ type Job = Box<dyn FnOnce() + Send>;
 pub(crate) struct Namespace {
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
-    /// The thread's number, by which `ip link` finds the namespace.
     number: i32,
 }
 
 impl Namespace {
-    /// A namespace with nothing but a loopback, which is up.
+    /// A namespace with nothing but a loopback, which is down.
     ///
     /// # Errors
     /// [`BenchError::Missing`] without the privilege.
-    pub(crate) fn new(cancel: &AtomicBool) -> Result<Self, BenchError> {
+    pub(super) fn new() -> Result<Self, BenchError> {
         let (jobs, todo) = channel::<Job>();
         let (tell, told) = channel();
         let thread = std::thread::Builder::new().name("bench-network".into());
@@ -51,29 +48,16 @@ impl Namespace {
             }
             Err(_) => return Err(ended()),
         };
-        let namespace = Self {
+        Ok(Self {
             jobs: Some(jobs),
             thread: Some(thread),
             number,
-        };
-        namespace.ip("link set lo up", cancel)?;
-        Ok(namespace)
+        })
     }
 
-    /// Two of them with a wire of the kernel's from one to the other: interface `near` at
-    /// 10.99.0.1/24 in the first, `far` at 10.99.0.2/24 in the second, both up.
-    pub(crate) fn wired(cancel: &AtomicBool) -> Result<(Self, Self), BenchError> {
-        let (first, second) = (Self::new(cancel)?, Self::new(cancel)?);
-        let number = second.number;
-        let add = format!("link add near type veth peer name far netns {number}");
-        first.ip(&add, cancel)?;
-        for (namespace, name, address) in
-            [(&first, "near", "10.99.0.1"), (&second, "far", "10.99.0.2")]
-        {
-            namespace.ip(&format!("address add {address}/24 dev {name}"), cancel)?;
-            namespace.ip(&format!("link set {name} up"), cancel)?;
-        }
-        Ok((first, second))
+    /// Number of its thread, by which `ip link` names it as the place of an interface.
+    pub(super) fn number(&self) -> i32 {
+        self.number
     }
 
     /// Runs a closure in it, and waits until it is done.
@@ -89,14 +73,6 @@ impl Namespace {
         let sent = self.jobs.as_ref().map(|jobs| jobs.send(Box::new(job)));
         sent.and_then(Result::ok).ok_or_else(ended)?;
         told.recv().map_err(|_| ended())
-    }
-
-    /// Runs `ip` in it with these arguments.
-    pub(crate) fn ip(&self, words: &str, cancel: &AtomicBool) -> Result<(), BenchError> {
-        let mut command = tool("ip")?;
-        command.args(words.split(' '));
-        Running::start(Some(self), command)?.output(cancel)?;
-        Ok(())
     }
 }
 

@@ -58,17 +58,13 @@ pub type Group = frame::Group<Offload>;
 impl Service for Offload {
     type Run = Run;
     const GROUPS: &'static [Group] = &[
-        group("trips", trips::run),
-        group("throughput", throughput::run),
-        group("sharing", sharing::run),
-        group("idle", idle::run),
-        group("slice", slice::run),
-        group("edtlp", edtlp::run),
+        Group::new("trips", trips::run),
+        Group::new("throughput", throughput::run),
+        Group::new("sharing", sharing::run),
+        Group::new("idle", idle::run),
+        Group::new("slice", slice::run),
+        Group::new("edtlp", edtlp::run),
     ];
-}
-
-const fn group(name: &'static str, run: Run) -> Group {
-    Group { name, run }
 }
 
 /// Rounds and groups of a run.
@@ -133,11 +129,7 @@ pub fn run(
         config,
         cpus,
     };
-    for group in Group::chosen(&config.only) {
-        bench.begin_group(group.name);
-        let result = (group.run)(&mut bench);
-        bench.end_group(result)?;
-    }
+    Group::run_chosen(&config.only, &mut bench, |group, bench| (group.run)(bench))?;
     bench.report.judge();
     Ok(bench.frame.end())
 }

@@ -6,7 +6,6 @@
 //! lines by shape, not by colour alone.
 //! Source: own; colours after Okabe and Ito, told apart by colour-blind people, too.
 
-use super::run::Row as RunRow;
 use crate::picture::{Area, GREY, failed};
 use anyhow::Result;
 use plotters::prelude::*;
@@ -101,13 +100,17 @@ pub(super) fn figure(number: u32, machine: &str, points: &[Point]) -> Result<Str
     })
 }
 
-pub(super) fn run(machine: &str, rows: &[RunRow]) -> Result<String> {
+/// Lines over the number of tasks, one a policy: of each run the policy's name, tasks and seconds.
+pub(super) fn run<'a>(
+    machine: &str,
+    runs: impl Iterator<Item = (&'a str, u32, f64)>,
+) -> Result<String> {
     let mut series: Vec<Series> = Vec::new();
-    for row in rows {
-        let point = (f64::from(row.tasks), row.seconds);
-        match series.iter_mut().find(|each| each.name == row.policy) {
+    for (policy, tasks, seconds) in runs {
+        let point = (f64::from(tasks), seconds);
+        match series.iter_mut().find(|each| each.name == policy) {
             Some(each) => each.points.push(point),
-            None => series.push(line(&row.policy, vec![point])),
+            None => series.push(line(policy, vec![point])),
         }
     }
     one_chart(machine, "tasks", &series)

@@ -44,10 +44,10 @@ struct Report {
 
 /// One number of tasks under one policy.
 #[derive(Serialize)]
-pub(super) struct Row {
-    pub(super) tasks: u32,
-    pub(super) policy: String,
-    pub(super) seconds: f64,
+struct Row {
+    tasks: u32,
+    policy: String,
+    seconds: f64,
     engines_busy: f64,
     hosts_busy: f64,
     live_max: u32,
@@ -87,7 +87,11 @@ impl Args {
             }
         }
         bar.finish_and_clear();
-        draw(self.svg.as_deref(), || picture::run(&machine.name, &rows))?;
+        draw(self.svg.as_deref(), || {
+            let runs = rows.iter();
+            let runs = runs.map(|row| (row.policy.as_str(), row.tasks, row.seconds));
+            picture::run(&machine.name, runs)
+        })?;
         let report = Report {
             machine: machine.name,
             seed: self.seed,

@@ -8,7 +8,7 @@ use crate::picture::{Area, GREY, failed, text};
 use anyhow::Result;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
-use sidecore_tlb::measure::{Pages, Path};
+use sidecore_tlb::access::{Pages, Path};
 use sidecore_tlb::report::{Level, Measured, Report, bytes};
 
 /// Draws a report: loads above, an engine's gets below.

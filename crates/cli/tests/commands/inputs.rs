@@ -17,7 +17,7 @@ static INPUTS: LazyLock<PathBuf> = LazyLock::new(|| {
     std::fs::write(folder.join("empty"), "").unwrap();
     std::fs::create_dir_all(folder.join("tree")).unwrap();
     std::fs::write(folder.join("tree/hello"), "hello\n").unwrap();
-    let cell = include_str!("../../../cell/machines/cell.toml");
+    let cell = include_str!("../../../cell-sim/machines/cell.toml");
     std::fs::write(folder.join("cell.toml"), cell).unwrap();
     std::fs::write(folder.join("bad.toml"), "[nic\nkind = many").unwrap();
     std::fs::write(folder.join("bad.nwk"), "((a,b").unwrap();

@@ -262,13 +262,7 @@ mod tests {
             sessions_max: 16,
             ..Config::default()
         };
-        let nic = Capabilities {
-            address: [2; 6],
-            mtu_bytes: 1500,
-            super_segment_bytes: 0,
-            completes_checksums: false,
-            merges_received: false,
-        };
+        let nic = Capabilities::plain([2; 6], 1500);
         let mut stack = Stack::new(config, &nic).expect("a stack");
         let peers = [Ip::v4([10, 0, 0, 2]), Ip([0xfc; 16])];
         for identification in 0..200_000_u32 {

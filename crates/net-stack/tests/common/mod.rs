@@ -100,13 +100,7 @@ pub const MTU: usize = 1500;
 
 /// A plain NIC.
 pub fn plain(number: u8) -> Capabilities {
-    Capabilities {
-        address: [2, 0, 0, 0, 0, number],
-        mtu_bytes: MTU,
-        super_segment_bytes: 0,
-        completes_checksums: false,
-        merges_received: false,
-    }
+    Capabilities::plain([2, 0, 0, 0, 0, number], MTU)
 }
 
 /// One that cuts super-segments and completes checksums.

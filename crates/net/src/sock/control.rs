@@ -6,18 +6,19 @@
 //! sessions reset within moments. Words between this thread and the engine's go through `Mailbox`.
 
 use super::layout::{CHUNKS_MAX, MAGIC, VERSION, segment_bytes};
-use super::server::{Attachment, Server};
+use super::mailbox::{Attachment, Mailbox};
+use super::server::Server;
 use sidecore_attach::door::ConnectionId;
 use sidecore_attach::protocol::{KIND_ATTACH, KIND_STATUS};
 use sidecore_attach::{
     Allow, AttachError, Door, DoorOptions, Event, ListenError, Protocol, Quota, Trust,
 };
 use sidecore_sys::SysError;
-use sidecore_sys::local_socket::{self, Peer};
-use std::os::fd::{AsFd, OwnedFd};
+use sidecore_sys::local_socket::Peer;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -146,65 +147,6 @@ pub fn find_socket(trust: &Trust) -> PathBuf {
     sidecore_attach::find_socket("net", trust)
 }
 
-/// Mailbox between the engine's thread and the control thread.
-#[derive(Debug)]
-pub(crate) struct Mailbox {
-    flag: AtomicBool,
-    arrived: Mutex<Vec<Arc<Attachment>>>,
-    asked: AtomicBool,
-    answer: Mutex<Option<String>>,
-    control: OwnedFd,
-    engine: Arc<OwnedFd>,
-}
-
-impl Mailbox {
-    /// An empty mailbox, and the descriptor that wakes the engine.
-    pub(crate) fn new() -> Result<(Arc<Self>, Arc<OwnedFd>), SysError> {
-        let engine = Arc::new(local_socket::bell()?);
-        let mailbox = Self {
-            flag: AtomicBool::new(false),
-            arrived: Mutex::new(Vec::new()),
-            asked: AtomicBool::new(false),
-            answer: Mutex::new(None),
-            control: local_socket::bell()?,
-            engine: Arc::clone(&engine),
-        };
-        Ok((Arc::new(mailbox), engine))
-    }
-
-    pub(crate) fn take_flag(&self) -> bool {
-        // Looked at first: a load of a line that nobody writes costs nothing.
-        self.is_flagged() && self.flag.swap(false, Ordering::AcqRel)
-    }
-
-    pub(crate) fn is_flagged(&self) -> bool {
-        self.flag.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn take_arrived(&self) -> Vec<Arc<Attachment>> {
-        std::mem::take(&mut *self.arrived.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    pub(crate) fn is_asked(&self) -> bool {
-        self.asked.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn answer(&self, text: String) {
-        *self.answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
-        self.asked.store(false, Ordering::Release);
-        self.poke_control();
-    }
-
-    pub(crate) fn poke_control(&self) {
-        local_socket::poke(self.control.as_fd());
-    }
-
-    fn notify_engine(&self) {
-        self.flag.store(true, Ordering::Release);
-        local_socket::poke(self.engine.as_fd());
-    }
-}
-
 /// The users who may attach besides this user and root, and the limits of each.
 #[derive(Debug, Clone)]
 pub struct Admission {
@@ -322,8 +264,8 @@ struct Doorkeeper {
 impl Doorkeeper {
     fn run(mut self) {
         while !self.stop.load(Ordering::Acquire) {
-            match self.door.wait(&[self.mailbox.control.as_fd()], TICK) {
-                Ok(woken) if woken == [true] => local_socket::drain(self.mailbox.control.as_fd()),
+            match self.door.wait(&[self.mailbox.control_bell()], TICK) {
+                Ok(woken) if woken == [true] => self.mailbox.drain_control(),
                 Ok(_) => {}
                 // Out of memory, at worst: it is tried again.
                 Err(_) => std::thread::sleep(TICK),
@@ -348,8 +290,7 @@ impl Doorkeeper {
                 } => match kind {
                     KIND_STATUS => {
                         self.asking.push(from);
-                        self.mailbox.asked.store(true, Ordering::Release);
-                        local_socket::poke(self.mailbox.engine.as_fd());
+                        self.mailbox.ask();
                     }
                     KIND_ATTACH if !is_attached => {
                         let [a, b, c, d, ..] = body;
@@ -386,28 +327,16 @@ impl Doorkeeper {
         });
         let terms = [u64::from(chunks), bytes as u64];
         let terms = terms.map(u64::to_le_bytes).concat();
-        let files = [lent.as_fd(), self.mailbox.engine.as_fd()];
+        let files = [lent.as_fd(), self.mailbox.engine_bell()];
         let session = Arc::clone(&attachment);
         if self.door.attach(from, session, &terms, &files).is_ok() {
-            let mut arrived = self
-                .mailbox
-                .arrived
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            arrived.push(attachment);
-            drop(arrived);
-            self.mailbox.notify_engine();
+            self.mailbox.add_arrived(attachment);
         }
         Ok(())
     }
 
     fn pass_answer_on(&mut self) {
-        let mut answer = self
-            .mailbox
-            .answer
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let Some(text) = answer.take() else {
+        let Some(text) = self.mailbox.take_answer() else {
             return;
         };
         for asking in self.asking.drain(..) {

@@ -15,6 +15,7 @@ mod adapter;
 pub mod client;
 pub mod control;
 pub mod layout;
+pub(crate) mod mailbox;
 pub(crate) mod ring;
 pub mod server;
 pub mod stack;

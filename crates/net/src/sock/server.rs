@@ -10,36 +10,22 @@ mod books;
 mod deliver;
 mod requests;
 
-use super::control::Mailbox;
 use super::layout::{
     CHUNK_BYTES, CHUNKS, CLIENT_ASLEEP, DATAGRAM_CHUNKS_MAX, ENGINE_ASLEEP, EVENTS, REQUESTS,
 };
+use super::mailbox::{Attachment, Mailbox};
 use super::ring::{Reader, Violation, Writer};
 use super::stack::{Id, Sockets};
 use books::{Chunks, SocketTable};
 use serde::Serialize;
-use sidecore_attach::Charge;
 use sidecore_sync::{Shared, SleepWord};
-use sidecore_sys::local_socket::{self, Peer};
-use sidecore_sys::{SharedMap, SharedSlice};
+use sidecore_sys::SharedSlice;
+use sidecore_sys::local_socket;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-/// State of one attachment, shared by the engine loop and the control thread.
-#[derive(Debug)]
-pub(crate) struct Attachment {
-    pub(crate) map: SharedMap,
-    /// Of the memory, to the process's user; dropped after the map. None in tests.
-    #[expect(dead_code, reason = "it is held, and counts when it is dropped")]
-    pub(crate) charge: Option<Charge>,
-    pub(crate) chunks: u32,
-    pub(crate) peer: Peer,
-    /// Set by either side when it is over.
-    pub(crate) gone: AtomicBool,
-}
+use std::sync::atomic::Ordering;
 
 /// Counters of one process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]

@@ -6,22 +6,13 @@
 
 use super::Shared;
 use crate::command::{Command, CommandSlot};
-use crate::error::{OffloadError, message_of};
+use crate::driver::{Driver, guarded};
 use crate::stalls::Stalls;
 use crate::task;
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
-use sidecore_engine::Core;
 use sidecore_sys::{clock, cpu};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Working parts of an engine.
-pub(crate) struct Driver {
-    pub(crate) core: Core,
-    /// Units of loops that it has done since its counters were last brought up to date.
-    pub(crate) units: u64,
-}
 
 /// Counters of one engine, written by whoever drives it.
 #[derive(Default)]
@@ -92,7 +83,8 @@ pub(crate) fn engine_thread(shared: &Shared, engine: usize, pin: bool) {
             Command::Run(packet) => {
                 add(&slot.counters.commands, 1);
                 slot.drive(|driver| {
-                    packet.run(&slot.commands, driver);
+                    let (request, reply) = (slot.commands.request(), slot.commands.reply_payload());
+                    packet.run(request, reply, driver);
                     // Before the accounts are done: somebody waits for it.
                     slot.commands.reply();
                 });
@@ -124,13 +116,6 @@ fn count_stall(slot: &EngineSlot, stalls: &mut Stalls) {
         add(&slot.counters.stalls, 1);
         add(&slot.counters.stalled_ns, lost_ns);
     }
-}
-
-/// Runs `work`, turning a panic into an error.
-pub(crate) fn guarded<R>(work: impl FnOnce() -> R) -> Result<R, OffloadError> {
-    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| OffloadError::Panicked {
-        message: message_of(panic.as_ref()),
-    })
 }
 
 /// Adds to a counter that only the holder of the claim writes: no locked instruction needed.

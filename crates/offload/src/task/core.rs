@@ -7,10 +7,10 @@
 //! counted, and nobody asks for it later. Any thread.
 #![allow(unsafe_code)]
 
+use super::accounts::Accounts;
 use super::bell::{HostSet, WaitPoint, bells};
 use super::body::Body;
 use super::fiber;
-use crate::shared::Shared;
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use sidecore_sched::TaskId;
@@ -66,7 +66,7 @@ pub(super) struct ScopeCore {
     panicked: Mutex<Vec<(TaskId, String)>>,
     /// In a scope that a task opened: its tasks, for the opener to run those that nobody has begun.
     tasks: Mutex<Vec<Arc<TaskCore>>>,
-    pool: Arc<Shared>,
+    pool: Arc<Accounts>,
     /// The task that opened this scope, where a task did.
     parent: Option<Arc<TaskCore>>,
     /// The bells of all hosts that its tasks may be on.
@@ -166,7 +166,7 @@ impl TaskCore {
             && self.begin(bell)
         {
             let scope = self.hold_scope();
-            scope.pool.tasks.begun.fetch_add(1, Ordering::Relaxed);
+            scope.pool.counts.begun.fetch_add(1, Ordering::Relaxed);
             fiber::run_as(Arc::clone(self), || self.run());
             scope.count(1);
         }
@@ -234,7 +234,7 @@ impl TaskCore {
         // SAFETY: the caller has taken it.
         unsafe { self.body.clear() };
         let scope = self.hold_scope();
-        scope.pool.tasks.begun.fetch_add(1, Ordering::Relaxed);
+        scope.pool.counts.begun.fetch_add(1, Ordering::Relaxed);
         self.finish();
         scope.count(1);
     }
@@ -266,7 +266,7 @@ impl TaskCore {
 }
 
 impl ScopeCore {
-    pub(super) fn new(pool: Arc<Shared>, hosts: HostSet, parent: Option<Arc<TaskCore>>) -> Self {
+    pub(super) fn new(pool: Arc<Accounts>, hosts: HostSet, parent: Option<Arc<TaskCore>>) -> Self {
         Self {
             spawned: CachePadded::default(),
             counted: CachePadded::default(),
@@ -284,7 +284,7 @@ impl ScopeCore {
     /// Counts tasks of this scope that have ended. Afterwards they and it have nothing to do with
     /// one another. The caller holds this scope by itself, because its opener may go on at once.
     pub(super) fn count(self: &Arc<Self>, ended: usize) {
-        let counts = &self.pool.tasks;
+        let counts = &self.pool.counts;
         counts.ended.fetch_add(ended as u64, Ordering::Relaxed);
         // AcqRel: partner of the Acquire in `is_done`; all that tasks did is seen.
         self.counted.fetch_add(ended, Ordering::AcqRel);
@@ -312,7 +312,7 @@ impl ScopeCore {
 
     /// Counts tasks that hosts have begun.
     pub(super) fn count_begun(&self, begun: u64) {
-        self.pool.tasks.begun.fetch_add(begun, Ordering::Relaxed);
+        self.pool.counts.begun.fetch_add(begun, Ordering::Relaxed);
     }
 
     /// Waits until all tasks have ended. A task runs those that nobody has begun: they might wait

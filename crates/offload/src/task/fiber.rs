@@ -11,10 +11,9 @@
 //! its fiber runs; a condition is looked at only while its fiber is suspended in [`park`].
 #![allow(unsafe_code)]
 
-use super::Counts;
+use super::accounts::{Accounts, Counts};
 use super::core::TaskCore;
 use super::limiter::HELD_NS_MAX;
-use crate::shared::Shared;
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use sidecore_sys::clock;
@@ -383,7 +382,7 @@ pub(super) fn step_aside() -> impl Drop {
 /// Before an off-load: holds this task while more are at work than the policy of `pool` wants, and
 /// as many as it wants are older. Not one that is urgent, on an engine, or on other hosts than that
 /// pool's; nor a plain thread.
-pub(crate) fn await_admission(pool: &Shared) {
+pub(crate) fn await_admission(pool: &Accounts) {
     with_current(|current| {
         let Some(context) = current else { return };
         let group = &context.host.group;
@@ -402,7 +401,7 @@ pub(crate) fn await_admission(pool: &Shared) {
         if !group.limiter.must_be_held(root, limit()) {
             return;
         }
-        let counts = &group.pool.tasks;
+        let counts = &group.pool.counts;
         counts.held.fetch_add(1, Ordering::Relaxed);
         group.pool.room.expect(context.host.bell);
         let task = Arc::clone(&context.task.borrow());

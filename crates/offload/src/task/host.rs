@@ -9,12 +9,12 @@
 //! exceeds what the group allows; a host that sleeps has looked at everything after it said so.
 //! README.md beside this file.
 
+use super::accounts::Accounts;
 use super::bell::{Sleepers, bells};
 use super::core::{ScopeCore, TaskCore};
 use super::fiber::{Fiber, Outcome, Spare};
 use super::limiter::TaskLimiter;
 use super::queues::{HostQueue, Queues};
-use crate::shared::Shared;
 use sidecore_sync::Changed;
 use sidecore_sys::{clock, cpu};
 use std::cell::Cell;
@@ -27,7 +27,7 @@ use std::time::Duration;
 
 /// The host threads of one call of `Pool::tasks`, and the tasks that wait for them.
 pub(super) struct Group {
-    pub(super) pool: Arc<Shared>,
+    pub(super) pool: Arc<Accounts>,
     /// Tasks that nobody has begun.
     queues: Queues,
     pub(super) limiter: TaskLimiter,
@@ -80,7 +80,7 @@ pub(super) struct GroupOptions {
 
 impl Group {
     /// A group, and what its hosts each need.
-    pub(super) fn new(pool: Arc<Shared>, options: GroupOptions) -> (Self, Vec<HostQueue>) {
+    pub(super) fn new(pool: Arc<Accounts>, options: GroupOptions) -> (Self, Vec<HostQueue>) {
         let (queues, queues_of_hosts) = Queues::new(options.hosts.len());
         let live_max = options.live_max;
         let group = Self {
@@ -104,7 +104,7 @@ impl Group {
 
     /// Queues a task, and wakes a host for it if one sleeps.
     pub(super) fn spawn(&self, task: Arc<TaskCore>) {
-        self.pool.tasks.spawned.fetch_add(1, Ordering::Relaxed);
+        self.pool.counts.spawned.fetch_add(1, Ordering::Relaxed);
         self.queues.push(task);
         self.announce();
     }
@@ -246,7 +246,7 @@ impl Host<'_> {
             }
             // Not the order in which they were parked, but no condition is looked at twice.
             let fiber = self.parked.swap_remove(place);
-            let parked = &self.group.pool.tasks.parked;
+            let parked = &self.group.pool.counts.parked;
             parked.fetch_sub(1, Ordering::Relaxed);
             if fiber.is_urgent() {
                 self.urgent_parked -= 1;
@@ -287,7 +287,7 @@ impl Host<'_> {
             }
             Outcome::Parked => {
                 self.flush_counts();
-                let parked = &self.group.pool.tasks.parked;
+                let parked = &self.group.pool.counts.parked;
                 parked.fetch_add(1, Ordering::Relaxed);
                 if !fiber.wants_engine() {
                     self.count_ready(false);
@@ -323,7 +323,7 @@ impl Host<'_> {
             if !group.has_queued() || !group.limiter.take(group.live_limit()) {
                 return false;
             }
-            group.pool.tasks.live.fetch_add(1, Ordering::Relaxed);
+            group.pool.counts.live.fetch_add(1, Ordering::Relaxed);
             self.count_ready(true);
             // Kept until a task takes it: the queue may be empty by the time we look.
             self.keeps_place = true;
@@ -410,14 +410,14 @@ impl Host<'_> {
     fn flush_counts(&mut self) {
         self.count();
         if self.begun > 0 {
-            let begun = &self.group.pool.tasks.begun;
+            let begun = &self.group.pool.counts.begun;
             begun.fetch_add(std::mem::take(&mut self.begun), Ordering::Relaxed);
         }
         if std::mem::take(&mut self.keeps_place) {
             // Nobody is told while the place is kept, so everybody is when it is given back.
             self.count_ready(false);
             let group = self.group;
-            group.pool.tasks.live.fetch_sub(1, Ordering::Relaxed);
+            group.pool.counts.live.fetch_sub(1, Ordering::Relaxed);
             group.limiter.give_back(&group.pool.room);
             // Another host may take the place.
             group.announce();
@@ -486,7 +486,7 @@ impl Host<'_> {
 
     /// Counts a fiber of this host that can go on.
     fn count_ready(&self, more: bool) {
-        let ready = &self.group.pool.tasks.ready;
+        let ready = &self.group.pool.counts.ready;
         if more {
             ready.fetch_add(1, Ordering::Relaxed);
         } else {

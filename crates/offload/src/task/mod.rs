@@ -30,6 +30,7 @@
 //! # Ok::<(), sidecore_offload::OffloadError>(())
 //! ```
 
+mod accounts;
 mod bell;
 mod body;
 mod core;
@@ -39,12 +40,14 @@ mod limiter;
 mod queues;
 mod scope;
 
+pub(crate) use accounts::Accounts;
 pub use bell::HOSTS_MAX;
 pub(crate) use bell::WaitPoint;
 pub use core::Priority;
 #[cfg(all(test, loom))]
 pub(crate) use fiber::on_model_host;
 pub(crate) use fiber::{await_admission, count_drives, current_bell, is_attentive, want_engine};
+pub(crate) use scope::tasks;
 pub use scope::{JoinHandle, Scope, Task, TaskOptions, TasksOptions};
 
 use crate::error::Cancelled;
@@ -53,7 +56,6 @@ use sidecore_sched::TaskId;
 use sidecore_sys::clock;
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Task that this is called in: [`None`] on a plain thread.
@@ -278,33 +280,6 @@ impl TaskRef {
 impl std::fmt::Debug for TaskRef {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "task {}", self.0.id.0)
-    }
-}
-
-/// Counts of a pool's tasks; read by `Pool::snapshot`.
-#[derive(Debug, Default)]
-pub(crate) struct Counts {
-    pub(crate) spawned: AtomicU64,
-    /// Begun, or cancelled before.
-    pub(crate) begun: AtomicU64,
-    /// Begun by hosts and not ended, and places that hosts keep for their next task.
-    pub(crate) live: AtomicUsize,
-    pub(crate) ended: AtomicU64,
-    pub(crate) parked: AtomicUsize,
-    /// Of these, those that wait because more are at work than the policy wants.
-    pub(crate) held: AtomicUsize,
-    /// Fibers that can go on, and those parked ones that wait for an engine.
-    pub(crate) ready: AtomicUsize,
-    /// Those parked ones.
-    pub(crate) wanting: AtomicUsize,
-}
-
-impl Counts {
-    /// Spawned and not begun.
-    pub(crate) fn waiting(&self) -> u64 {
-        // In this order: never more begun than spawned, but for what is counted between.
-        let begun = self.begun.load(Ordering::Relaxed);
-        self.spawned.load(Ordering::Relaxed).saturating_sub(begun)
     }
 }
 

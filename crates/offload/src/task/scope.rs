@@ -7,13 +7,13 @@
 //! `std::thread::scope`.
 #![allow(unsafe_code)]
 
+use super::accounts::Accounts;
 use super::bell::{HOSTS_MAX, bells, host_set};
 use super::body::{Body, Closure};
 use super::core::{Priority, ScopeCore, TaskCore};
 use super::fiber;
 use super::host::{Group, GroupOptions, run_host};
 use crate::error::OffloadError;
-use crate::pool::Pool;
 use sidecore_sched::TaskId;
 use sidecore_sys::cpu;
 use std::marker::PhantomData;
@@ -106,69 +106,57 @@ pub struct JoinHandle<'scope, T> {
     scope: PhantomData<&'scope ()>,
 }
 
-impl Pool {
-    /// Opens a scope for tasks, runs `body` with it, waits until all tasks have ended, and returns
-    /// what `body` gave. Called on a plain thread it starts host threads for the tasks and ends
-    /// them afterwards (tens of microseconds each): open a scope for a program's whole work, not
-    /// for a loop's. Called in a task it uses that task's hosts; `options` then do not count.
-    ///
-    /// # Errors
-    /// [`OffloadError::HostCount`], [`OffloadError::Host`]; [`OffloadError::TaskPanicked`] where a
-    /// task panicked and was not joined.
-    ///
-    /// # Panics
-    /// If `body` does: the scope is then cancelled, and its tasks awaited first.
-    pub fn tasks<'env, R>(
-        &self,
-        options: TasksOptions,
-        body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
-    ) -> Result<R, OffloadError> {
-        if let Some(host) = fiber::current_host() {
-            return run_scope(&host.group, body);
-        }
-        let cpus = match options.cpus.is_empty() {
-            true => cpu::allowed().unwrap_or_default(),
-            false => options.cpus.clone(),
-        };
-        let hosts = match options.hosts {
-            0 => cpus.len().clamp(1, HOSTS_MAX),
-            hosts => hosts,
-        };
-        let (group, own_queues) = Group::new(
-            Arc::clone(self.shared()),
-            GroupOptions {
-                hosts: take_bells(hosts)?,
-                live_max: options.live_max.map(|live| live.max(1)),
-                stack_bytes: options.stack_bytes.max(STACK_BYTES_MIN),
-                grace: options.grace,
-            },
-        );
-        let group = Arc::new(group);
-        let started = AssertUnwindSafe(std::thread::scope(|threads| {
-            let mut spare = group.bells().to_vec();
-            for ((host, &bell), own_queue) in group.bells().iter().enumerate().zip(own_queues) {
-                let cpu = match options.pin {
-                    true => cpus.get(host % cpus.len().max(1)).copied(),
-                    false => None,
-                };
-                let group = &group;
-                let thread = std::thread::Builder::new()
-                    .name(format!("host-{host}"))
-                    .spawn_scoped(threads, move || run_host(group, own_queue, bell, cpu));
-                if let Err(source) = thread {
-                    spare.drain(..host);
-                    spare.iter().for_each(|&bell| bells().give_back(bell));
-                    group.close();
-                    return Err(OffloadError::Host { host, source });
-                }
-            }
-            // Not to unwind past the close: the hosts would wait for it for ever.
-            let result = catch_unwind(AssertUnwindSafe(|| run_scope(&group, body)));
-            group.close();
-            result.unwrap_or_else(|panic| resume_unwind(panic))
-        }));
-        started.0
+/// [`Pool::tasks`](crate::Pool::tasks), of the pool with these accounts.
+pub(crate) fn tasks<'env, R>(
+    pool: &Arc<Accounts>,
+    options: TasksOptions,
+    body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
+) -> Result<R, OffloadError> {
+    if let Some(host) = fiber::current_host() {
+        return run_scope(&host.group, body);
     }
+    let cpus = match options.cpus.is_empty() {
+        true => cpu::allowed().unwrap_or_default(),
+        false => options.cpus.clone(),
+    };
+    let hosts = match options.hosts {
+        0 => cpus.len().clamp(1, HOSTS_MAX),
+        hosts => hosts,
+    };
+    let (group, own_queues) = Group::new(
+        Arc::clone(pool),
+        GroupOptions {
+            hosts: take_bells(hosts)?,
+            live_max: options.live_max.map(|live| live.max(1)),
+            stack_bytes: options.stack_bytes.max(STACK_BYTES_MIN),
+            grace: options.grace,
+        },
+    );
+    let group = Arc::new(group);
+    let started = AssertUnwindSafe(std::thread::scope(|threads| {
+        let mut spare = group.bells().to_vec();
+        for ((host, &bell), own_queue) in group.bells().iter().enumerate().zip(own_queues) {
+            let cpu = match options.pin {
+                true => cpus.get(host % cpus.len().max(1)).copied(),
+                false => None,
+            };
+            let group = &group;
+            let thread = std::thread::Builder::new()
+                .name(format!("host-{host}"))
+                .spawn_scoped(threads, move || run_host(group, own_queue, bell, cpu));
+            if let Err(source) = thread {
+                spare.drain(..host);
+                spare.iter().for_each(|&bell| bells().give_back(bell));
+                group.close();
+                return Err(OffloadError::Host { host, source });
+            }
+        }
+        // Not to unwind past the close: the hosts would wait for it for ever.
+        let result = catch_unwind(AssertUnwindSafe(|| run_scope(&group, body)));
+        group.close();
+        result.unwrap_or_else(|panic| resume_unwind(panic))
+    }));
+    started.0
 }
 
 impl<'scope, 'env> Scope<'scope, 'env> {

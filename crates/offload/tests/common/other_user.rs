@@ -5,10 +5,14 @@
 //! child says goes to standard output, a line at a time; it ends with its `Child`.
 #![allow(dead_code)] // Each test uses what it needs.
 
+use sidecore_sys::local_socket::{self, Received};
+use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Lines, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
 /// Id of the user `nobody`.
 pub(crate) const UID: u32 = 65_534;
@@ -122,4 +126,65 @@ pub(crate) fn say(line: &str) {
 /// In the child: waits for a line from the parent, or for the parent's end.
 pub(crate) fn wait_for_parent() {
     std::io::stdin().read_line(&mut String::new()).ok();
+}
+
+/// In the child, on a thread: ends the process when the parent wants it, or is gone.
+pub(crate) fn wait_for_parent_and_end() {
+    wait_for_parent();
+    std::process::exit(0);
+}
+
+/// In the child: connects and says nothing, again and again, with `connections_max` at once.
+pub(crate) fn mute(socket: &Path, connections_max: usize) {
+    say("begun");
+    std::thread::spawn(wait_for_parent_and_end);
+    let mut held = VecDeque::new();
+    loop {
+        match local_socket::connect(socket) {
+            Ok(connection) => held.push_back(connection),
+            Err(_) => std::thread::yield_now(),
+        }
+        if held.len() > connections_max {
+            held.pop_front();
+        }
+    }
+}
+
+/// In the child: listens where a server would, and says what it was sent.
+pub(crate) fn pretend(socket: &Path) {
+    let listener = local_socket::listen(socket, 0o777, 64).unwrap();
+    say("listening");
+    std::thread::spawn(wait_for_parent_and_end);
+    loop {
+        let far = Duration::from_secs(60);
+        local_socket::poll(&[listener.as_fd()], &mut Vec::new(), far).unwrap();
+        let Some(connection) = local_socket::accept(listener.as_fd()).unwrap() else {
+            continue;
+        };
+        local_socket::poll(&[connection.as_fd()], &mut Vec::new(), far).unwrap();
+        match local_socket::receive(connection.as_fd(), &mut [0; 64]).unwrap() {
+            Received::Message(length, _) => say(&format!("heard: {length}")),
+            _ => say("heard: nothing"),
+        }
+    }
+}
+
+/// In the child: asks a server to attach it; the segment, without the connection, or the reason of
+/// a refusal.
+pub(crate) fn attach_by_hand(socket: &Path, question: &[u8]) -> Result<OwnedFd, String> {
+    let connection = local_socket::connect(socket).map_err(|error| error.to_string())?;
+    local_socket::send(connection.as_fd(), question, &[]).map_err(|error| error.to_string())?;
+    let mut answer = vec![0; 1 << 17];
+    loop {
+        let timeout = Duration::from_secs(30);
+        local_socket::poll(&[connection.as_fd()], &mut Vec::new(), timeout).unwrap();
+        match local_socket::receive(connection.as_fd(), &mut answer).unwrap() {
+            Received::Message(_, mut files) if answer[8] == 1 => return Ok(files.swap_remove(0)),
+            Received::Message(length, _) => {
+                return Err(String::from_utf8_lossy(&answer[16..length]).into_owned());
+            }
+            Received::End => return Err("hung up".to_owned()),
+            Received::Nothing => {}
+        }
+    }
 }

@@ -10,48 +10,17 @@ pub(super) use insertion::{Source, StarEnd, Visit};
 
 use super::Options;
 use super::part::Part;
+use super::step::{Child, Ends, Step};
 use crate::kernel::repeats::{Classes, Pairs};
 use crate::kernel::{
     Buffer, Derivatives, Isa, Operand, QUAD, Quad, Shape, SiteTerms, combine_sites, combine_table,
     derivatives, evaluate, level_scalers, newview, table_terms,
 };
 use crate::model::Process;
-use crate::tree::EdgeId;
 use sidecore_engine::page_advice::PageAdvice;
 use sidecore_sys::arena::Arena;
 use sidecore_sys::{HugePages, region::page_bytes};
 use std::ops::Range;
-
-/// One side of a step or of a branch.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Child {
-    pub(super) tip: bool,
-    /// The taxon, or the inner half-edge counted from the first one.
-    pub(super) at: usize,
-    /// Where an inner one's values stand: with its half-edge, or in a scratch place.
-    pub(super) place: usize,
-    pub(super) edge: EdgeId,
-}
-
-/// One newview of a traversal.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Step {
-    /// The inner half-edge whose values are made.
-    pub(super) target: usize,
-    /// Where they go.
-    pub(super) place: usize,
-    pub(super) left: Child,
-    pub(super) right: Child,
-    /// Whether its repeats are to be found anew.
-    pub(super) classes: bool,
-}
-
-/// The two ends of a branch; the near one is never a tip.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Ends {
-    pub(super) near: Child,
-    pub(super) far: Child,
-}
 
 /// A run of patterns of one partition.
 #[derive(Debug)]

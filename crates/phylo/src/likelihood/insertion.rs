@@ -316,7 +316,7 @@ impl<R: Runner> Likelihood<R> {
     fn visit(
         &mut self,
         visits: &[Visit],
-        subtree: Option<super::chunk::Child>,
+        subtree: Option<super::step::Child>,
     ) -> Result<(), LikelihoodError> {
         let (parts, isa) = (&self.parts, self.options.isa);
         let each = if subtree.is_some() { 3.0 } else { 1.0 };

@@ -22,6 +22,7 @@ mod fit;
 mod insertion;
 mod part;
 mod plan;
+mod step;
 
 pub use branches::{LENGTH_MAX, LENGTH_MIN};
 pub use fit::Lengths;
@@ -33,9 +34,10 @@ use crate::model::{Model, ScalerName};
 use crate::msa::Patterns;
 use crate::runner::{Runner, Work, sum_in_tree_of};
 use crate::tree::{EdgeId, HalfId, Tree, Walk};
-use chunk::{Chunk, Step};
+use chunk::Chunk;
 use sidecore_offload::OffloadError;
 use std::ops::Range;
+use step::Step;
 
 /// Errors that keep a likelihood from being computed.
 #[derive(Debug, thiserror::Error)]

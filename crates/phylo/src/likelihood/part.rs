@@ -5,7 +5,7 @@
 
 mod insertion;
 
-use super::chunk::Child;
+use super::step::Child;
 use crate::kernel::{Buffer, QUAD, Quad};
 use crate::model::{Model, ModelName, Parameter, Process, ScalerName};
 use crate::msa::Patterns;

@@ -3,7 +3,8 @@
 //! Must stay true: a step comes after those that make its children; values that are not kept stay
 //! in their scratch place until their parent has read them.
 
-use super::chunk::{Child, Chunk, Ends, SCRATCH_PLACES, Step};
+use super::chunk::{Chunk, SCRATCH_PLACES};
+use super::step::{Child, Ends, Step};
 use super::{Likelihood, LikelihoodError, Part};
 use crate::kernel::Isa;
 use crate::runner::{Runner, Work};

@@ -13,31 +13,8 @@ use super::probe::Probe;
 use super::sweep::Range;
 use crate::chain::Layout;
 use crate::detect::Knee;
-use serde::Serialize;
+use crate::report::Corroboration;
 use sidecore_sys::counters::{Event, EventCounter};
-
-/// Check of a level's penalty by the processor's event counters.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Corroboration {
-    /// True if the counted misses give the same penalty within a tenth.
-    pub corroborated: bool,
-    /// Cycles per counted miss, where there were any.
-    pub penalty_cycles: Option<f64>,
-    /// Name of the counter, or the reason why there is none.
-    pub how: String,
-}
-
-impl Corroboration {
-    /// No corroboration, for this reason.
-    #[must_use]
-    pub fn none(reason: impl std::fmt::Display) -> Self {
-        Self {
-            corroborated: false,
-            penalty_cycles: None,
-            how: format!("uncorroborated: {reason}"),
-        }
-    }
-}
 
 /// Measures around `knee` with a counter: `first` for the first level, else the next.
 pub(crate) fn check(

@@ -6,54 +6,11 @@
 
 use super::settings::{self, Change};
 use super::{Config, TlbError};
+use crate::access::{Pages, SMALL_BYTES};
 use crate::chain::Ground;
-use serde::Serialize;
+use crate::report::Missing;
 use sidecore_sys::plain::{values_of, values_of_mut};
 use sidecore_sys::{AliasOptions, AliasedMap, Frame, HugePages, Region, RegionOptions};
-
-/// Kind of pages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Pages {
-    /// 4 KiB: few frames, mapped at many pages.
-    SmallAliased,
-    /// 4 KiB: each with its own frame.
-    SmallPlain,
-    /// 64 KiB, transparent.
-    Medium,
-    /// 2 MiB, transparent.
-    Transparent,
-    /// 2 MiB, reserved.
-    Reserved,
-    /// 1 GiB, reserved.
-    Giant,
-}
-
-impl Pages {
-    /// Their size in bytes.
-    #[must_use]
-    pub fn bytes(self) -> usize {
-        match self {
-            Self::SmallAliased | Self::SmallPlain => SMALL_BYTES,
-            Self::Medium => 64 << 10,
-            Self::Transparent | Self::Reserved => 2 << 20,
-            Self::Giant => 1 << 30,
-        }
-    }
-
-    /// Name in reports.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::SmallAliased => "4 KiB, aliased",
-            Self::SmallPlain => "4 KiB",
-            Self::Medium => "64 KiB, transparent",
-            Self::Transparent => "2 MiB, transparent",
-            Self::Reserved => "2 MiB, reserved",
-            Self::Giant => "1 GiB, reserved",
-        }
-    }
-}
 
 /// Memory to chase over, in pages of 4 KiB whatever it is made of.
 #[derive(Debug)]
@@ -66,17 +23,6 @@ pub struct Memory {
 enum Store {
     Aliased(AliasedMap),
     Plain(Region),
-}
-
-/// Reason why the machine has no memory of a kind.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Missing {
-    /// Kind of pages.
-    pub pages: &'static str,
-    /// Reason, in words.
-    pub reason: String,
-    /// Command that would provide them.
-    pub command: String,
 }
 
 impl Memory {
@@ -301,9 +247,7 @@ fn reserved(kind: Pages, small_pages: usize, config: &Config) -> Result<AliasedM
     map
 }
 
-/// Bytes of a page of the smallest size.
-pub(crate) const SMALL_BYTES: usize = 4096;
-/// Numbers in it.
+/// Numbers in a page of the smallest size.
 pub(crate) const SMALL_VALUES: usize = SMALL_BYTES / size_of::<u32>();
 /// Frames that aliased small pages show: more than the nearest cache has ways, few enough that
 /// their lines stay in the next one.

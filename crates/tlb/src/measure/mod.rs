@@ -16,10 +16,8 @@ mod survey;
 mod sweep;
 mod touch;
 
-pub use corroborate::Corroboration;
-pub use memory::{Memory, Missing, Pages};
-pub use probe::{Path, Probe, Window};
-pub use touch::FirstUse;
+pub use memory::Memory;
+pub use probe::{Probe, Window};
 
 use crate::report::Report;
 use sidecore_engine::KernelError;

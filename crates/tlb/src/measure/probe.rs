@@ -7,47 +7,14 @@
 
 use super::memory::Memory;
 use super::{TlbError, dma};
+use crate::access::Path;
 use crate::chain::{self, Layout, Random};
 use crate::curve::Point;
-use serde::Serialize;
 use sidecore_engine::{Core, CoreOptions, DmaMode};
 use sidecore_sys::clock;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
-
-/// Access path to memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Path {
-    /// A core's loads.
-    Load,
-    /// An engine's DMA gets of 128 bytes, copied to its local store.
-    DmaCopy,
-    /// An engine's DMA gets of 128 bytes, lent.
-    DmaBorrow,
-}
-
-impl Path {
-    /// Name in reports and JSON.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Load => "load",
-            Self::DmaCopy => "dma-copy",
-            Self::DmaBorrow => "dma-borrow",
-        }
-    }
-
-    /// Numbers of four bytes that one access fetches.
-    #[must_use]
-    pub fn block_values(self) -> usize {
-        match self {
-            Self::Load => LINE_VALUES,
-            Self::DmaCopy | Self::DmaBorrow => dma::BLOCK_VALUES,
-        }
-    }
-}
 
 /// Measures chases over one access path; holds the engine that the path needs.
 #[derive(Debug)]
@@ -135,7 +102,7 @@ impl<'a> Probe<'a> {
             .iter()
             .map(|&page| (page, memory.frame_of(page)))
             .collect();
-        chain::places(memory.ground(self.path.block_values()), layout, &framed)
+        chain::places(memory.ground(block_values(self.path)), layout, &framed)
     }
 
     /// One window: cycles per access, and whether the core's clock could be told. `around` is
@@ -252,6 +219,14 @@ fn chase(values: &[u32], from: u32, steps: u64) -> u32 {
     (0..steps).fold(from, |at, _| values[at as usize])
 }
 
+/// Numbers of four bytes that one access fetches.
+fn block_values(path: Path) -> usize {
+    match path {
+        Path::Load => LINE_VALUES,
+        Path::DmaCopy | Path::DmaBorrow => dma::BLOCK_VALUES,
+    }
+}
+
 /// Windows by which the clock is judged: fewer than a change of the clock would last.
 const CLOCKS: usize = 100;
 /// Greatest number of windows of an unconfirmed point, as a multiple of the planned number.
@@ -268,8 +243,8 @@ const UNSTEADY: f64 = 0.05;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::Pages;
     use crate::measure::Config;
-    use crate::measure::memory::Pages;
 
     #[test]
     fn a_walk_visits_every_node_once_a_lap_by_every_path() {

@@ -2,13 +2,9 @@
 //!
 //! Source: papers/003 (`papers/figures.toml`, `tlb`), papers/000 for the first use.
 
-use super::memory::{Pages, SMALL_BYTES};
-use super::probe::Path;
-use super::survey::Survey;
-use super::touch::FirstUse;
-use crate::report::{Level, Row, bytes};
+use crate::access::{Pages, Path, SMALL_BYTES};
+use crate::report::{Level, Report, Row, bytes};
 use crate::sets::Indexing;
-use sidecore_engine::page_advice::PageAdvice;
 
 /// One of the document's numbers of pages, measured here.
 #[derive(Debug, Clone, Copy)]
@@ -28,11 +24,8 @@ pub(super) const DOCUMENT_POINTS: [(Path, usize); 3] = [
 /// Largest of these numbers of pages.
 pub(super) const DOCUMENT_PAGES_MAX: usize = 3072;
 
-pub(super) fn rows(
-    survey: &Survey<'_>,
-    document: &[DocumentPoint],
-    first_use: &[FirstUse],
-) -> Vec<Row> {
+/// The document's figures beside those that the report has so far.
+pub(super) fn rows(report: &Report, document: &[DocumentPoint]) -> Vec<Row> {
     if document.is_empty() {
         return Vec::new();
     }
@@ -42,7 +35,7 @@ pub(super) fn rows(
         };
         document.iter().find(same).map(|point| point.cycles)
     };
-    let last = |path| levels(survey, path, Pages::SmallAliased).last();
+    let last = |path| levels(report, path, Pages::SmallAliased).last();
     let cycles = |name, paper, here| Row {
         name,
         paper,
@@ -100,7 +93,7 @@ pub(super) fn rows(
             ..cycles("penalty of a miss (PPE)", 150.0, None)
         },
     ];
-    rows.extend(first_use.iter().map(|first| Row {
+    rows.extend(report.first_use.iter().map(|first| Row {
         name: first.name,
         paper: 100.0,
         here: Some(first.factor()),
@@ -111,13 +104,10 @@ pub(super) fn rows(
 }
 
 /// Conclusions for the user of this machine, one sentence each.
-pub(super) fn meaning(
-    survey: &Survey<'_>,
-    learned: &PageAdvice,
-    first_use: &[FirstUse],
-) -> Vec<String> {
+pub(super) fn meaning(report: &Report) -> Vec<String> {
+    let learned = &report.learned;
     let mut lines = Vec::new();
-    let small: Vec<&Level> = levels(survey, Path::Load, Pages::SmallAliased).collect();
+    let small: Vec<&Level> = levels(report, Path::Load, Pages::SmallAliased).collect();
     if small.is_empty() {
         lines.push(
             "No knee found: no level of translation is outgrown within the pages tried, or the \
@@ -125,7 +115,7 @@ pub(super) fn meaning(
                 .to_owned(),
         );
     }
-    let far = survey.curves.iter().find(|measured| {
+    let far = report.curves.iter().find(|measured| {
         let small = measured.path == Path::Load && measured.pages == Pages::SmallAliased;
         small && measured.layout == "far"
     });
@@ -161,7 +151,7 @@ pub(super) fn meaning(
             ways + 1
         ));
     }
-    for (size, &granule) in &survey.granules {
+    for (size, &granule) in &report.effective_granule_bytes {
         let page = size.parse::<usize>().unwrap_or(granule);
         if granule < page {
             lines.push(format!(
@@ -197,7 +187,7 @@ pub(super) fn meaning(
             ),
         });
     }
-    if let Some(first) = first_use.first() {
+    if let Some(first) = report.first_use.first() {
         let verdict = if learned.advise(0).touch {
             "touch memory ahead"
         } else {
@@ -215,7 +205,7 @@ pub(super) fn meaning(
     lines
 }
 
-fn levels<'a>(survey: &'a Survey<'_>, path: Path, pages: Pages) -> impl Iterator<Item = &'a Level> {
-    let of = survey.levels.iter();
+fn levels(report: &Report, path: Path, pages: Pages) -> impl Iterator<Item = &Level> {
+    let of = report.levels.iter();
     of.filter(move |level| level.path == path.name() && level.pages == pages.name())
 }

@@ -6,7 +6,7 @@
 //! Source: Documentation/admin-guide/mm/{hugetlbpage,transhuge}.rst, proc(5).
 
 use super::TlbError;
-use super::memory::Pages;
+use crate::access::Pages;
 use std::fs;
 use std::path::Path;
 

@@ -4,14 +4,14 @@
 //! pages whose data stays in the caches; how far the same level reaches with other pages shows how
 //! much of them one translation covers.
 
-use super::corroborate::{self, Corroboration};
-use super::memory::{Memory, Missing, Pages, SMALL_BYTES};
-use super::probe::{Path, Probe};
+use super::memory::Memory;
+use super::probe::Probe;
 use super::sweep::{self, Range};
-use super::{Config, Plan, TlbError, control, rows, settings, stride, touch};
+use super::{Config, Plan, TlbError, control, corroborate, rows, settings, stride, touch};
+use crate::access::{Pages, Path, SMALL_BYTES};
 use crate::chain::Layout;
 use crate::detect::{self, Knee};
-use crate::report::{Level, Measured, Report};
+use crate::report::{Corroboration, FirstUse, Level, Measured, Missing, Report};
 use sidecore_engine::page_advice::{PageAdvice, PageCost};
 use sidecore_sys::Machine;
 use std::collections::BTreeMap;
@@ -19,15 +19,15 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 /// A run's state.
-pub(super) struct Survey<'a> {
+struct Survey<'a> {
     config: &'a Config,
     plan: Plan,
     cancel: &'a AtomicBool,
     say: &'a mut (dyn FnMut(&str) + Send),
     begun: Instant,
-    pub(super) curves: Vec<Measured>,
-    pub(super) levels: Vec<Level>,
-    pub(super) granules: BTreeMap<String, usize>,
+    curves: Vec<Measured>,
+    levels: Vec<Level>,
+    granules: BTreeMap<String, usize>,
     missing: Vec<Missing>,
 }
 
@@ -59,9 +59,9 @@ pub(super) fn all(
         first_use = touch::measure(survey.plan.first_uses)?;
     }
     let learned = survey.learned(&first_use);
-    Ok(Report {
-        rows: rows::rows(&survey, &document, &first_use),
-        meaning: rows::meaning(&survey, &learned, &first_use),
+    let mut report = Report {
+        rows: Vec::new(),
+        meaning: Vec::new(),
         machine,
         quick: config.quick,
         core,
@@ -72,7 +72,10 @@ pub(super) fn all(
         learned,
         curves: survey.curves,
         seconds: survey.begun.elapsed().as_secs_f64(),
-    })
+    };
+    report.rows = rows::rows(&report, &document);
+    report.meaning = rows::meaning(&report);
+    Ok(report)
 }
 
 impl<'a> Survey<'a> {
@@ -333,7 +336,7 @@ impl<'a> Survey<'a> {
     }
 
     /// Figures for choosing page sizes on this machine.
-    fn learned(&self, first_use: &[touch::FirstUse]) -> PageAdvice {
+    fn learned(&self, first_use: &[FirstUse]) -> PageAdvice {
         let of = |kind: Pages| {
             let mut curves = self.curves.iter();
             let measured = curves.find(|measured| {
@@ -357,7 +360,7 @@ impl<'a> Survey<'a> {
         let kinds = [Pages::SmallPlain, Pages::Transparent, Pages::Reserved];
         PageAdvice {
             pages: kinds.into_iter().filter_map(of).collect(),
-            first_touch_factor: first_use.first().map(touch::FirstUse::factor),
+            first_touch_factor: first_use.first().map(FirstUse::factor),
         }
     }
 

@@ -5,29 +5,10 @@
 //! factors of this kind. Source: papers/000 ("SPE set-up"), papers/003.
 
 use super::TlbError;
-use serde::Serialize;
+use crate::report::FirstUse;
 use sidecore_engine::{Core, CoreOptions, Ctx, In, Kernel, KernelError};
 use sidecore_measure::stats::median;
 use sidecore_sys::{HugePages, RegionOptions, Slab, SysError, clock};
-
-/// One kind of first use.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct FirstUse {
-    /// Description of the operation.
-    pub name: &'static str,
-    /// Nanoseconds, memory touched before.
-    pub touched_ns: f64,
-    /// Nanoseconds, memory not touched before.
-    pub untouched_ns: f64,
-}
-
-impl FirstUse {
-    /// Ratio of the untouched time to the touched one.
-    #[must_use]
-    pub fn factor(&self) -> f64 {
-        self.untouched_ns / self.touched_ns.max(1.0)
-    }
-}
 
 /// Measures all kinds.
 pub(crate) fn measure(rounds: usize) -> Result<Vec<FirstUse>, TlbError> {

@@ -8,6 +8,7 @@
 
 use super::ours::{self, KERNEL, OURS, PORT, Service};
 use super::{Ending, gigabits, joined, plain, speed, start};
+use crate::net::interfaces;
 use crate::net::namespace::Namespace;
 use crate::net::{Bench, BenchError, Better, Candidate, Comparison};
 use sidecore_measure::stats::Series;
@@ -50,7 +51,7 @@ struct Place {
 /// [`BenchError::Missing`] without the privilege for interfaces.
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     let place = Place {
-        near: Namespace::new(&bench.cancel())?,
+        near: interfaces::alone(&bench.cancel())?,
         time: bench.choose(Duration::from_millis(400), Duration::from_secs(2)),
         engine: bench.engine_cpu(),
         partner: bench.partner_cpu(),

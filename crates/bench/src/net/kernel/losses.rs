@@ -9,6 +9,7 @@ use super::ours::{self, KERNEL, OURS, PORT, Service};
 use super::pattern::Pattern;
 use super::wire::{self, BadWire, DELAY_NS, LATE_NS, Weather};
 use super::{Ending, WRONG, gigabits, joined, plain, start};
+use crate::net::interfaces;
 use crate::net::namespace::Namespace;
 use crate::net::{Bench, BenchError, Better, Candidate, Comparison, interrupted};
 use sidecore_measure::stats::Series;
@@ -80,8 +81,8 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     Pattern::get();
     let cancel = bench.cancel();
     let places = Places {
-        near: Namespace::new(&cancel)?,
-        far: Namespace::new(&cancel)?,
+        near: interfaces::alone(&cancel)?,
+        far: interfaces::alone(&cancel)?,
         engine: bench.engine_cpu(),
         partner: bench.partner_cpu(),
     };

@@ -2,9 +2,10 @@
 //!
 //! Must stay true: scratch values are pattern by pattern (no repeats), and belong to one call.
 
-use super::{Child, Chunk, Values};
+use super::{Chunk, Values};
 use crate::kernel::{Isa, Operand, SiteTerms, combine_sites, evaluate, level_scalers, newview};
 use crate::likelihood::part::Part;
+use crate::likelihood::step::Child;
 use crate::tree::EdgeId;
 
 /// Where the values on the near side of a visited branch come from.

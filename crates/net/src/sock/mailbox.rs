@@ -1,0 +1,119 @@
+//! What the engine's thread and the control thread tell each other.
+//!
+//! Why here: both sides need it, and neither needs the other for it. Must stay true: the engine's
+//! loop takes a lock only after a flag said that something waits. Two threads, no order between
+//! them but that of [`Mailbox`]'s flags.
+
+use sidecore_attach::Charge;
+use sidecore_sys::local_socket::{self, Peer};
+use sidecore_sys::{SharedMap, SysError};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// State of one attachment, shared by the engine loop and the control thread.
+#[derive(Debug)]
+pub(crate) struct Attachment {
+    pub(crate) map: SharedMap,
+    /// Of the memory, to the process's user; dropped after the map. None in tests.
+    #[expect(dead_code, reason = "it is held, and counts when it is dropped")]
+    pub(crate) charge: Option<Charge>,
+    pub(crate) chunks: u32,
+    pub(crate) peer: Peer,
+    /// Set by either side when it is over.
+    pub(crate) gone: AtomicBool,
+}
+
+/// Mailbox between the engine's thread and the control thread.
+#[derive(Debug)]
+pub(crate) struct Mailbox {
+    flag: AtomicBool,
+    arrived: Mutex<Vec<Arc<Attachment>>>,
+    asked: AtomicBool,
+    answer: Mutex<Option<String>>,
+    control: OwnedFd,
+    engine: Arc<OwnedFd>,
+}
+
+impl Mailbox {
+    /// An empty mailbox, and the descriptor that wakes the engine.
+    pub(crate) fn new() -> Result<(Arc<Self>, Arc<OwnedFd>), SysError> {
+        let engine = Arc::new(local_socket::bell()?);
+        let mailbox = Self {
+            flag: AtomicBool::new(false),
+            arrived: Mutex::new(Vec::new()),
+            asked: AtomicBool::new(false),
+            answer: Mutex::new(None),
+            control: local_socket::bell()?,
+            engine: Arc::clone(&engine),
+        };
+        Ok((Arc::new(mailbox), engine))
+    }
+
+    pub(crate) fn take_flag(&self) -> bool {
+        // Looked at first: a load of a line that nobody writes costs nothing.
+        self.is_flagged() && self.flag.swap(false, Ordering::AcqRel)
+    }
+
+    pub(crate) fn is_flagged(&self) -> bool {
+        self.flag.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn take_arrived(&self) -> Vec<Arc<Attachment>> {
+        std::mem::take(&mut *self.arrived.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::Acquire)
+    }
+
+    /// Asks the engine for its status.
+    pub(super) fn ask(&self) {
+        self.asked.store(true, Ordering::Release);
+        local_socket::poke(self.engine.as_fd());
+    }
+
+    pub(crate) fn answer(&self, text: String) {
+        *self.answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
+        self.asked.store(false, Ordering::Release);
+        self.poke_control();
+    }
+
+    pub(crate) fn poke_control(&self) {
+        local_socket::poke(self.control.as_fd());
+    }
+
+    /// The engine's answer, once.
+    pub(super) fn take_answer(&self) -> Option<String> {
+        let mut answer = self.answer.lock().unwrap_or_else(PoisonError::into_inner);
+        answer.take()
+    }
+
+    /// Hands an attachment over to the engine.
+    pub(super) fn add_arrived(&self, attachment: Arc<Attachment>) {
+        let mut arrived = self.arrived.lock().unwrap_or_else(PoisonError::into_inner);
+        arrived.push(attachment);
+        drop(arrived);
+        self.notify_engine();
+    }
+
+    /// Has the engine look at what arrived and what is gone.
+    pub(super) fn notify_engine(&self) {
+        self.flag.store(true, Ordering::Release);
+        local_socket::poke(self.engine.as_fd());
+    }
+
+    /// Descriptor that becomes readable when [`Self::poke_control`] is called.
+    pub(super) fn control_bell(&self) -> BorrowedFd<'_> {
+        self.control.as_fd()
+    }
+
+    pub(super) fn drain_control(&self) {
+        local_socket::drain(self.control.as_fd());
+    }
+
+    /// Descriptor that wakes the engine; every process gets a copy.
+    pub(super) fn engine_bell(&self) -> BorrowedFd<'_> {
+        self.engine.as_fd()
+    }
+}

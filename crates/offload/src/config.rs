@@ -1,0 +1,53 @@
+//! Options of a pool, and background work as it is posted to one.
+
+use crate::claims::ENGINES_MAX;
+use sidecore_engine::{Core, CoreOptions};
+use sidecore_sched::Policy;
+use sidecore_sys::cpu;
+use std::time::Duration;
+
+/// Background work: one object, many tokens, so that posting allocates nothing.
+pub trait Background: Send + Sync {
+    /// Does the piece of work that `token` names, on an engine. A panic is caught and counted.
+    fn run(&self, core: &mut Core, token: u64);
+}
+
+/// Options of a pool.
+pub struct PoolConfig {
+    /// Engines, 1 to [`ENGINES_MAX`]. Default: one for each core this process may use. More than
+    /// cores take turns on them.
+    pub engines: usize,
+    /// Each engine's core: local store, pre-touching, DMA mode.
+    pub core: CoreOptions,
+    /// Time that an engine with nothing to do spins before it sleeps.
+    pub grace: Duration,
+    /// True if engine threads are pinned, one to a core, in turn.
+    pub pin: bool,
+    /// The cores that engines are put on in turn; empty for all that this thread may use.
+    pub cpus: Vec<usize>,
+    /// Engines have cores of their own on which no host runs. [`Pool::run`] and loops then always
+    /// go to the engines' threads, and what the policy leaves to the host runs with a core that is
+    /// no engine's. Otherwise cores are equal: callers drive idle engines themselves.
+    pub dedicated: bool,
+    /// Largest number of waiting pieces of background work; more are dropped.
+    pub backlog_max: usize,
+    /// Policy that decides how wide a loop runs.
+    pub policy: Box<dyn Policy>,
+}
+
+impl Default for PoolConfig {
+    fn default() -> Self {
+        Self {
+            engines: cpu::allowed()
+                .map_or(1, |cpus| cpus.len())
+                .clamp(1, ENGINES_MAX),
+            core: CoreOptions::of_this_machine(),
+            grace: Duration::from_micros(8),
+            pin: true,
+            cpus: Vec::new(),
+            dedicated: false,
+            backlog_max: 256,
+            policy: Box::new(sidecore_sched::Equi::default()),
+        }
+    }
+}
