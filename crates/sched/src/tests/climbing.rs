@@ -93,13 +93,22 @@ fn while_waves_are_few_only_whole_ones_are_tried() {
 /// A machine without noise: every departure is worth 1 and takes `interval_ns(target)`. The targets
 /// in the order in which they held, each with the number of departures for which it did.
 fn timeline(tasks: u32, departures: u32, interval_ns: impl Fn(u32) -> u64) -> Vec<(u32, u32)> {
+    timeline_by_round(tasks, departures, |live, _| interval_ns(live))
+}
+
+/// The same with times that depend on the round of the first trial.
+fn timeline_by_round(
+    tasks: u32,
+    departures: u32,
+    interval_ns: impl Fn(u32, u32) -> u64,
+) -> Vec<(u32, u32)> {
     let (mut climb, mut now) = (Climb::default(), 0);
     climb.arrive(8, tasks.min(8), tasks.saturating_sub(8));
     let mut held = vec![(climb.target(8), 0)];
-    for _ in 0..departures {
+    for departure in 0..departures {
         let live = climb.target(8).min(tasks);
         climb.arrive(8, live, tasks - live);
-        now += interval_ns(live);
+        now += interval_ns(live, departure.saturating_sub(512) / (4 * window(8)));
         climb.depart(now, 1.0);
         let last = held.last_mut().unwrap();
         last.1 += 1;
@@ -210,6 +219,58 @@ fn lost_trials_become_rarer_up_to_a_bound() {
     // Down is tried in vain after a pause, and then up again after another.
     let most = 2 * 65_536 + 2 * window(8);
     assert_eq!(longest, Some(most));
+}
+
+#[test]
+fn one_good_round_is_doubt_and_all_sixteen_are_run() {
+    let once = |live: u32, round: u32| if live > 8 && round == 0 { 940 } else { 1_000 };
+    let held = timeline_by_round(100, 42_000, once);
+    let rounds = held
+        .iter()
+        .position(|&(_, departures)| departures > 4 * 512);
+    // Each round makes the candidate's time one entry, and the accepted number's the other.
+    assert_eq!(rounds, Some(2 * 16), "{held:?}");
+    assert!(held.iter().all(|&(live, _)| live <= 12), "{held:?}");
+}
+
+#[test]
+fn rounds_that_differ_less_than_they_gain_leave_no_doubt() {
+    // A gain of 2.5 and 5.5 hundredths in turn: four standard errors are less than their mean.
+    let gains = |live: u32, round: u32| match (live > 8, round % 2) {
+        (false, _) => 1_000_000,
+        (true, 0) => 975_310,
+        (true, _) => 946_485,
+    };
+    let held = timeline_by_round(100, 12_000, gains);
+    let wanted = [(12, 2 * window(8)), (8, window(8)), (12, 512 + window(12))];
+    assert_eq!(held[7..10], wanted);
+    // Of 2 and 6 hundredths: they are more, and it goes on.
+    let gains = |live: u32, round: u32| match (live > 8, round % 2) {
+        (false, _) => 1_000_000,
+        (true, 0) => 980_199,
+        (true, _) => 941_765,
+    };
+    let held = timeline_by_round(100, 12_000, gains);
+    assert_eq!(held[8], (8, 2 * window(8)));
+}
+
+#[test]
+fn at_the_bound_the_next_trial_goes_down() {
+    // The more live tasks, the more gets done, without end.
+    let held = timeline(1_000, 200_000, |live| 100_000 / u64::from(live));
+    let reached = held.iter().position(|&(live, _)| live == 32).unwrap();
+    let after = held[reached..]
+        .iter()
+        .find(|&&(live, _)| live > 24 && live != 32);
+    assert_eq!(after.map(|&(live, _)| live), Some(31), "{held:?}");
+}
+
+#[test]
+fn few_waves_are_no_reason_to_try_upwards_when_it_is_downwards_turn() {
+    // Three waves of eight: twelve make two. Every other trial would be down, below engines.
+    let held = timeline(24, 600_000, |live| if live > 8 { 1_050 } else { 1_000 });
+    let longest = held.iter().map(|&(_, departures)| departures).max();
+    assert_eq!(longest, Some(2 * 65_536 + 2 * window(8)));
 }
 
 #[test]
