@@ -181,3 +181,12 @@ fn looks_at_a_slow_host_are_earned_and_become_rarer() {
     }
     assert!(gaps.len() > 14, "{gaps:?}");
 }
+
+#[test]
+fn a_trial_that_is_lost_by_a_hair_does_not_become_rarer() {
+    // A host that is three hundredths slower: each look costs that many tasks' time.
+    let chosen = choices(1, 20_000, |width| [26_368, 25_600][width as usize]);
+    let looks: Vec<usize> = (0..chosen.len()).filter(|&at| chosen[at] == 0).collect();
+    let last = looks.windows(2).last().unwrap();
+    assert!(looks.len() > 50 && last[1] - last[0] <= 265, "{looks:?}");
+}

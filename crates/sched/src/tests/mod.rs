@@ -176,6 +176,14 @@ fn names_are_read_back_as_the_same_policy() {
 }
 
 #[test]
+fn the_bare_rules_have_names_too() {
+    let names: Vec<String> = policies().iter().map(|policy| policy.name()).collect();
+    let bare = ["edtlp", "llp(4)", "hybrid(2)", "mgps", "share"];
+    let capped = ["linux", "edtlp", "llp(4)", "hybrid(2)", "mgps", "equi"];
+    assert_eq!(names, [&bare[..], &capped].concat());
+}
+
+#[test]
 fn an_unknown_name_is_told_the_names() {
     let bad = [
         "", "fifo", "llp", "llp()", "llp(0)", "llp(65)", "llp(-1)", "hybrid(2", "edtlp(1)", "(2)",
