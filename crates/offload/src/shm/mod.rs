@@ -25,3 +25,6 @@ pub(crate) mod segment;
 #[cfg(not(loom))]
 pub(crate) mod session;
 pub(crate) mod slot;
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -169,6 +169,59 @@ mod tests {
         assert!(Segment::open(file, 16384, 1, 16384).unwrap().is_none());
     }
 
+    #[test]
+    fn a_lease_is_whole_lines_of_the_arena_and_no_more() {
+        let segment = segment(16384);
+        let all = segment.map.slice();
+        let mut one = segment.lease(0).unwrap();
+        let mut two = segment.lease(129).unwrap();
+        let three = segment.lease(128).unwrap();
+        assert_eq!((one.offset(), two.offset(), three.offset()), (0, 128, 384));
+        assert_eq!((one.bytes().len(), two.bytes_mut().len()), (0, 129));
+        assert!(one.bytes_mut().is_empty());
+        // It is the arena's memory, which begins behind the page of the pairs.
+        two.bytes_mut().fill(7);
+        let mut seen = [0; 131];
+        all.read_at(8192 + 128 - 1, &mut seen);
+        assert!(seen[0] == 0 && seen[1..130] == [7; 129] && seen[130] == 0);
+        let mut copy = [0; 129];
+        two.copy_racing(&mut copy);
+        assert_eq!(copy, [7; 129]);
+        let other = self::segment(4096);
+        assert!(two.is_in(&segment) && !two.is_in(&other));
+    }
+
+    #[test]
+    fn what_comes_back_joins_its_neighbours_and_the_first_that_fits_is_taken() {
+        let segment = segment(16384);
+        let free = || segment.free.lock().clone();
+        let mut held: Vec<Option<Lease>> = (0..4).map(|_| segment.lease(1024).ok()).collect();
+        assert_eq!(free(), [(4096, 12288)]);
+        // Alone, then before and behind what is free, then between two.
+        held[1] = None;
+        assert_eq!(free(), [(1024, 1024), (4096, 12288)]);
+        held[0] = None;
+        assert_eq!(free(), [(0, 2048), (4096, 12288)]);
+        // The largest that could be had is told.
+        assert_eq!(segment.lease(12289).unwrap_err(), 12288);
+        // Too short for the first, just right, and the rest of the first one left.
+        let long = segment.lease(2049).unwrap();
+        assert_eq!(long.offset(), 4096);
+        let short = segment.lease(1000).unwrap();
+        assert_eq!((short.offset(), free()[0]), (0, (1024, 1024)));
+        let exact = segment.lease(1024).unwrap();
+        assert_eq!((exact.offset(), free().len()), (1024, 1));
+        drop((long, short, exact));
+        assert_eq!(free(), [(0, 2048), (4096, 12288)]);
+        held[3] = None;
+        assert_eq!(free(), [(0, 2048), (3072, 13312)]);
+        held[2] = None;
+        assert_eq!(free(), [(0, 16384)]);
+        let whole = segment.lease(16384).unwrap();
+        assert_eq!(segment.lease(1).unwrap_err(), 0);
+        drop(whole);
+    }
+
     proptest! {
         #[test]
         fn leases_never_overlap_and_all_comes_back(

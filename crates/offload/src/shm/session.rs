@@ -234,6 +234,42 @@ mod tests {
         assert!(memory(&session, &shared_inputs).is_ok());
     }
 
+    #[test]
+    fn ranges_may_touch_one_another_and_the_arenas_end() {
+        let session = session();
+        let none = (0, 0);
+        for good in [
+            packet(1, 0, [(4096, 0), none, none, none]),
+            packet(0, 1, [(0, 4096), none, none, none]),
+            // An output behind, before and between others.
+            packet(1, 1, [(0, 100), (100, 1), none, none]),
+            packet(1, 1, [(100, 100), (99, 1), none, none]),
+            packet(2, 1, [(0, 100), (101, 100), (100, 1), none]),
+            packet(0, 4, [(0, 1), (2, 1), (1, 1), (3, 1)]),
+        ] {
+            assert!(memory(&session, &good).is_ok(), "{good:?}");
+        }
+        let last = packet(1, 0, [(4000, 96), none, none, none]);
+        let start = session.segment().address() + layout::arena_offset(2);
+        let input = memory(&session, &last).unwrap().input(0).unwrap();
+        assert_eq!((input.address(), input.len()), (start + 4000, 96));
+    }
+
+    #[test]
+    fn a_sessions_user_may_be_limited() {
+        let session = session();
+        assert_eq!(session.bytes(), layout::segment_bytes(2, 4096).unwrap());
+        assert!(session.may_be_served() && !session.damaged());
+        assert!(session.pair(0).is_some() && session.pair(1).is_some());
+        let load = Arc::new(UserLoad::new(1));
+        let session = session.limited(Some(Arc::clone(&load)));
+        assert!(session.may_be_served());
+        let one = load.begin();
+        assert!(!session.may_be_served());
+        drop(one);
+        assert!(session.may_be_served());
+    }
+
     proptest::proptest! {
         #[test]
         fn what_passes_lies_within(

@@ -2,8 +2,8 @@
 
 use super::{arrival, departure};
 use crate::curve::TRIAL_SHARE;
-use crate::policy::{Decision, Policy, TaskId};
-use crate::{Edtlp, Llp, Measured, Mgps, by_name};
+use crate::policy::{ClassId, Decision, Policy, TaskId};
+use crate::{Edtlp, Equi, Llp, Measured, Mgps, by_name};
 
 /// `tasks` tasks off-load in turn, `rounds` times each, on eight engines; the width of the last.
 fn in_turn(policy: &mut dyn Policy, tasks: u64, rounds: u64, now: &mut u64) -> u32 {
@@ -87,6 +87,52 @@ fn mgps_works_where_a_driver_does_not_tell_tasks_apart() {
         }
     }
     assert_eq!(mgps.width(), 1, "eight off-loads were under way at once");
+}
+
+#[test]
+fn mgps_hears_of_time_and_of_departures_behind_its_measurements() {
+    let mut policy = by_name("mgps").unwrap();
+    assert_eq!(policy.arrive(0, &arrival(228, 8, 8, 0)).width(), 1);
+    policy.tick(20_000_000);
+    assert_eq!(policy.arrive(0, &arrival(228, 8, 8, 0)).width(), 8);
+}
+
+#[test]
+fn each_class_has_a_curve_of_its_own_and_those_beyond_the_last_share_one() {
+    let mut policy = Measured::new(Edtlp);
+    for (class, elapsed_ns) in [(3, 300), (63, 630), (200, 630)] {
+        let mut ends = departure(1, 1, false, elapsed_ns);
+        ends.class = ClassId(class);
+        policy.depart(0, &ends);
+    }
+    let unit_ns = |class: u16| policy.curve(ClassId(class)).unit_ns(false, 1);
+    assert_eq!((unit_ns(3), unit_ns(4)), (Some(300.0), None));
+    assert_eq!((unit_ns(63), unit_ns(1_000)), (Some(630.0), Some(630.0)));
+}
+
+/// More live tasks make every off-load a tenth slower: two numbers of them are compared by work
+/// that does not grow with the time it takes.
+#[test]
+fn equi_counts_a_slower_unit_for_no_more_work_while_it_tries() {
+    let (mut equi, mut now) = (Equi::default(), 0);
+    let mut held = vec![(8, 0)];
+    for _ in 0..8_000 {
+        let live = equi.live_tasks(8);
+        let slower = if live > 8 { 11 } else { 10 };
+        let mut asks = arrival(1, 1, 8, 0);
+        (asks.live, asks.waiting) = (live, 100 - live);
+        equi.arrive(now, &asks);
+        now += 100 * slower;
+        equi.depart(now, &departure(1, 1, false, 10_000 * slower));
+        let last = held.last_mut().unwrap();
+        last.1 += 1;
+        if equi.live_tasks(8) != last.0 {
+            held.push((equi.live_tasks(8), 0));
+        }
+    }
+    // One round is enough to see it (`climbing` has the lengths of windows and pauses).
+    assert_eq!(held[1], (12, 2 * 528));
+    assert_eq!(held[2], (8, 528 + 4 * 512 + 528));
 }
 
 /// Table 2 of the paper, in microseconds a run.

@@ -1,6 +1,7 @@
 //! One conformance suite for all policies, and what is particular to each.
 
 mod climbing;
+mod curves;
 mod grain;
 mod idle;
 mod splitting;
@@ -172,6 +173,14 @@ fn names_are_read_back_as_the_same_policy() {
         quantum_ns: 10_000_000,
     };
     assert_eq!(by_name("linux").unwrap().waiting(), slice);
+}
+
+#[test]
+fn the_bare_rules_have_names_too() {
+    let names: Vec<String> = policies().iter().map(|policy| policy.name()).collect();
+    let bare = ["edtlp", "llp(4)", "hybrid(2)", "mgps", "share"];
+    let capped = ["linux", "edtlp", "llp(4)", "hybrid(2)", "mgps", "equi"];
+    assert_eq!(names, [&bare[..], &capped].concat());
 }
 
 #[test]

@@ -81,3 +81,55 @@ fn one_disturbed_run_moves_the_share_a_little_only() {
     let moved = split.first_units(800, 4) - before;
     assert!(moved > 0 && moved <= 25, "moved by {moved} of 200");
 }
+
+#[test]
+fn engines_beyond_the_iterations_get_none() {
+    let split = Split::default();
+    for units in 1..8 {
+        let shares: Vec<usize> = (0..10)
+            .map(|index| split.share(units, 8, index).len())
+            .collect();
+        let one_each = (0..10).map(|index| usize::from(index < units));
+        assert!(shares.iter().copied().eq(one_each), "{units}: {shares:?}");
+        assert_eq!(split.share(units, 8, 9), units..units);
+    }
+    assert_eq!(split.share(0, 8, 0), 0..0);
+}
+
+#[test]
+fn idle_times_move_the_share_by_half_of_the_error() {
+    // 400 iterations each, a nanosecond each. The first engine waited 80 ns longer.
+    let run = SplitRun {
+        units: 800,
+        width: 2,
+        elapsed_ns: 480.0,
+        first_idle_ns: 80.0,
+        others_idle_ns: 0.0,
+    };
+    let mut split = Split::default();
+    split.learn(&run);
+    // Eighty units late: half of them are believed, and half of those are the first one's.
+    assert_eq!(split.first_units(800, 2), 420);
+    // The others waited longer: back again, and never below an even share.
+    for _ in 0..20 {
+        split.learn(&SplitRun {
+            elapsed_ns: 420.0,
+            first_idle_ns: 0.0,
+            others_idle_ns: 10.0,
+            ..run
+        });
+    }
+    assert_eq!(split.first_units(800, 2), 400);
+    // A run on one engine, one without work for all, and one without time say nothing.
+    split.learn(&run);
+    let before = split;
+    for (units, width, elapsed_ns) in [(800, 1, 480.0), (1, 2, 480.0), (800, 2, 0.0)] {
+        split.learn(&SplitRun {
+            units,
+            width,
+            elapsed_ns,
+            ..run
+        });
+    }
+    assert_eq!(split, before);
+}
