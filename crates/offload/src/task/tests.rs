@@ -104,7 +104,7 @@ fn tasks_borrow_off_load_and_give_results() {
             ),
             (0, 0, 0)
         );
-        assert_eq!(pool.shared().tasks.ready.load(Ordering::Relaxed), 0);
+        assert_eq!(pool.accounts().counts.ready.load(Ordering::Relaxed), 0);
         assert_eq!(pool.ready(), 0);
     }
 }
@@ -468,7 +468,7 @@ fn the_youngest_are_held_while_more_are_live_than_the_policy_wants() {
     assert!(held_most.into_inner() >= 3);
     let tasks = pool.snapshot().tasks;
     assert_eq!((tasks.held, tasks.live, tasks.queued), (0, 0, 0));
-    assert_eq!(pool.shared().tasks.ready.load(Ordering::Relaxed), 0);
+    assert_eq!(pool.accounts().counts.ready.load(Ordering::Relaxed), 0);
 }
 
 #[test]
