@@ -6,7 +6,7 @@
 //! Source: RFC 1071, RFC 1624 (changing a sum), RFC 9293 section 3.1 and RFC 8200 section 8.1
 //! (pseudo-headers).
 
-use crate::wire::address::Ip;
+use crate::wire::Ip;
 
 /// A sum under way. Not folded; at most 2^16 pieces of 64 KiB fit before it overflows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
