@@ -1,11 +1,11 @@
 //! Processes that attach to a server of ours: where they meet, who is who, what each may take.
 //!
 //! Top-down, the server's side first:
-//! - [`door`]: the server's end of all connections: accepting, introductions, deaths;
-//! - [`quota`]: what one user may take, in connections and bytes, and taking it back;
-//! - [`server_socket`]: a socket's path, its folder, and the lock that says who serves there;
-//! - [`introduction`]: the client's side: connecting, checking who the server is, asking;
-//! - [`identity`]: which users a server admits, and which users' servers a client talks to;
+//! - [`Door`]: the server's end of all connections: accepting, introductions, deaths;
+//! - `quota`: what one user may take, in connections and bytes, and taking it back;
+//! - `server_socket`: a socket's path, its folder, and the lock that says who serves there;
+//! - `introduction`: the client's side: connecting, checking who the server is, asking;
+//! - `identity`: which users a server admits, and which users' servers a client talks to;
 //! - [`protocol`]: the frame of every message.
 //!
 //! ```
@@ -53,15 +53,17 @@
 //! charged to that user until the kernel says that it was given back. The protocol in prose is
 //! README.md.
 
-pub mod door;
+mod door;
 mod error;
-pub mod identity;
-pub mod introduction;
+mod identity;
+mod introduction;
 pub mod protocol;
-pub mod quota;
-pub mod server_socket;
+mod quota;
+mod server_socket;
 
-pub use door::{Door, DoorOptions, Event};
+pub use door::{
+    ConnectionId, Door, DoorOptions, Event, INTRODUCTION_TIME_MAX, PENDING_MAX, USER_PENDING_MAX,
+};
 pub use error::{AttachError, ListenError};
 pub use identity::{Allow, Trust};
 pub use introduction::{Answer, Introduction, find_socket};

@@ -3,6 +3,22 @@
 //! One message a packet (`SOCK_SEQPACKET`), little-endian: 8 bytes of magic, the kind (u32), the
 //! version (u32), then what the service says. Why so plain: the C clients read and write it too.
 //! Must stay true: any bytes can be parsed.
+//!
+//! ```
+//! use sidecore_attach::Protocol;
+//! use sidecore_attach::protocol::{KIND_STATUS, Mismatch};
+//!
+//! let protocol = |version| Protocol {
+//!     magic: u64::from_le_bytes(*b"EXAMPLE1"),
+//!     version,
+//!     server: "example",
+//! };
+//! let message = protocol(2).message(KIND_STATUS, b"all is well");
+//! let read = protocol(2).parse(&message);
+//! assert_eq!(read, Ok((KIND_STATUS, &b"all is well"[..])));
+//! // A peer of another release says so, rather than misread it.
+//! assert_eq!(protocol(1).parse(&message), Err(Mismatch::Version(2)));
+//! ```
 
 /// Asks to attach, and the answer to that.
 pub const KIND_ATTACH: u32 = 1;

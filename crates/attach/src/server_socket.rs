@@ -30,7 +30,7 @@ pub fn default_socket(name: &str) -> PathBuf {
 
 /// The path at which root's server listens unless given another.
 #[must_use]
-pub fn system_socket(name: &str) -> PathBuf {
+pub(crate) fn system_socket(name: &str) -> PathBuf {
     PathBuf::from(format!("/run/sidecore/{name}.sock"))
 }
 

@@ -1,11 +1,11 @@
 //! The door, with clients of the own user in the same process.
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 
-use sidecore_attach::door::{INTRODUCTION_TIME_MAX, PENDING_MAX};
 use sidecore_attach::protocol::{KIND_ATTACH, KIND_STATUS};
 use sidecore_attach::{
     Allow, Answer, AttachError, Door, DoorOptions, Event, Introduction, Protocol, Quota, Trust,
 };
+use sidecore_attach::{INTRODUCTION_TIME_MAX, PENDING_MAX};
 use sidecore_sys::{SharedMap, Sharing, local_socket};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;

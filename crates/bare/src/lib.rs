@@ -3,7 +3,7 @@
 //! Why here: pure crates use them as well as those that talk to the system, and the intrinsics and
 //! casts behind them are `unsafe`.
 //!
-//! - [`memory`]: a run of zeroed bytes with its owner, whoever made it.
+//! - `memory`: a run of zeroed bytes with its owner, whoever made it.
 //! - [`plain`]: casts between numbers and their bytes.
 //! - [`prefetch`]: hints to the cache.
 //! - [`sum`]: the loop of the Internet checksum, in the widest registers there are.
@@ -11,7 +11,7 @@
 //! Must stay true: no system call, no clock, no thread, no I/O; no function here can make a
 //! caller's safe code unsound; any thread may call any of them.
 
-pub mod memory;
+mod memory;
 pub mod plain;
 pub mod prefetch;
 pub mod sum;

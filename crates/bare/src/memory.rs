@@ -118,7 +118,7 @@ impl Drop for Pages {
 }
 
 /// Alignment of [`Memory::zeroed`]: a page's.
-pub const ALIGNMENT_BYTES: usize = 4096;
+const ALIGNMENT_BYTES: usize = 4096;
 
 #[cfg(test)]
 mod tests {

@@ -4,6 +4,16 @@
 //! is a cast of a reference, and this module is the only place where it is written. Must stay true:
 //! a [`Plain`] type has no padding, no invalid bit pattern and no interior mutability, so that any
 //! bytes make a value of it and any value is bytes.
+//!
+//! ```
+//! use sidecore_bare::plain::{bytes_of, values_of};
+//!
+//! let bytes = bytes_of(&[1_u32, 2]);
+//! assert_eq!(bytes.len(), 8);
+//! assert_eq!(values_of::<u32>(bytes), Some(&[1, 2][..]));
+//! // No whole number of values, nor aligned for them.
+//! assert_eq!(values_of::<u32>(&bytes[1..]), None);
+//! ```
 #![allow(unsafe_code)] // Reinterprets references between a plain type and bytes.
 
 use std::cell::Cell;

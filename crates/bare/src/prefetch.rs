@@ -2,6 +2,21 @@
 //!
 //! Why here: the instruction is an intrinsic. A hint never faults and never changes what a program
 //! computes, so the functions are safe. Source: Intel SDM, PREFETCHh and PREFETCHW.
+//!
+//! ```
+//! use sidecore_bare::prefetch;
+//!
+//! let rows: Vec<[u8; 256]> = vec![[1; 256]; 16];
+//! let mut sum = 0_u64;
+//! for (index, row) in rows.iter().enumerate() {
+//!     // The row after next is on its way while this one is summed.
+//!     if let Some(next) = rows.get(index + 2) {
+//!         prefetch::for_read(next, 256);
+//!     }
+//!     sum += row.iter().map(|&byte| u64::from(byte)).sum::<u64>();
+//! }
+//! assert_eq!(sum, 16 * 256);
+//! ```
 #![allow(unsafe_code)] // The prefetch intrinsics.
 
 /// Bytes that one hint covers.

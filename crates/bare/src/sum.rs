@@ -5,6 +5,14 @@
 //! this one, which the compiler cannot check. Must stay true: all ways give the same sum. Any
 //! thread.
 //! Source: RFC 1071 section 2 (words may be summed in any width and order).
+//!
+//! ```
+//! use sidecore_bare::{plain::bytes_of, sum};
+//!
+//! let words = [u32::MAX, 1, 2, 3];
+//! // Wider than the words: nothing is lost to a carry.
+//! assert_eq!(sum::of_words(bytes_of(&words)), u64::from(u32::MAX) + 6);
+//! ```
 #![allow(unsafe_code)] // loads into registers, and calls of functions for processors with AVX2
 
 /// The sum of the 32-bit words of `bytes`, as they lie in memory. What does not fill a block of 16

@@ -2,14 +2,14 @@
 //!
 //! - [`block`], [`offload`], [`net`], [`phylo`]: one module a service, called by `sidecore SERVICE
 //!   bench`.
-//! - [`frame`]: groups, rounds, noise, head, figures and pictures of all of them, once.
+//! - `frame`: groups, rounds, noise, head, figures and pictures of all of them, once.
 //!
 //! Why here: peers (rayon, crossbeam's channels, smoltcp, other programs) are needed to compare,
 //! not to serve; with the benches in a crate of their own no library depends on one.
 //! Must stay true: nothing but `cli` (feature `bench`) depends on this crate.
 
 pub mod block;
-pub mod frame;
+mod frame;
 pub mod net;
 pub mod offload;
 pub mod phylo;

@@ -9,11 +9,11 @@ use sidecore_random::SplitMix;
 use std::rc::Rc;
 
 /// Quantiles in one deal.
-pub const STRATA: usize = 1024;
+pub(crate) const STRATA: usize = 1024;
 
 /// The quantiles that all streams deal.
 #[derive(Debug, Clone)]
-pub struct Quantiles(Rc<[f64]>);
+pub(crate) struct Quantiles(Rc<[f64]>);
 
 impl Default for Quantiles {
     fn default() -> Self {
@@ -25,7 +25,7 @@ impl Default for Quantiles {
 
 /// One stream of exponential times of mean 1.
 #[derive(Debug, Clone)]
-pub struct Stream {
+pub(crate) struct Stream {
     quantiles: Quantiles,
     order: Box<[u16]>,
     at: usize,
@@ -35,7 +35,7 @@ pub struct Stream {
 impl Stream {
     /// A stream in an order of its own.
     #[must_use]
-    pub fn new(quantiles: &Quantiles, seed: u64) -> Self {
+    pub(crate) fn new(quantiles: &Quantiles, seed: u64) -> Self {
         Self {
             quantiles: quantiles.clone(),
             order: (0..STRATA as u16).collect(),
@@ -45,7 +45,7 @@ impl Stream {
     }
 
     /// The next time.
-    pub fn next_time(&mut self) -> f64 {
+    pub(crate) fn next_time(&mut self) -> f64 {
         // Shuffled as it is dealt: Fisher and Yates, one step a time.
         let left = (STRATA - self.at) as u32;
         let other = self.at + below(&mut self.random, left) as usize;

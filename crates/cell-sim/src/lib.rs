@@ -5,8 +5,8 @@
 //! model is done by the very code that drives the real pool, so the model can say what would come
 //! of more engines, slower switches or another task mix.
 //!
-//! - [`machine`]: a host, engines and a task mix; TOML. [`fit`]: where the built-in one comes from.
-//! - [`model`]: the discrete events; [`draw`]: their random times.
+//! - `machine`: a host, engines and a task mix; TOML. [`fit`]: where the built-in one comes from.
+//! - `model`: the discrete events; `draw`: their random times.
 //! - [`tables`], [`figures`], [`uio`]: what the papers print; [`paper`]: what they printed;
 //!   [`property`]: what must hold of it.
 //!
@@ -22,13 +22,13 @@
 //! # Ok::<(), sidecore_cell_sim::CellError>(())
 //! ```
 
-pub mod draw;
-pub mod error;
+mod draw;
+mod error;
 pub mod figures;
 pub mod fit;
 mod host;
-pub mod machine;
-pub mod model;
+mod machine;
+mod model;
 pub mod paper;
 mod parallel;
 pub mod property;
@@ -36,7 +36,7 @@ pub mod tables;
 pub mod uio;
 
 pub use error::CellError;
-pub use machine::{Contention, Machine};
+pub use machine::{Contention, Engines, Host, Loop, Machine, Task};
 pub use model::{Options, Outcome, simulate};
 
 /// The README's example: it compiles and runs.

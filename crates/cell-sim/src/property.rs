@@ -2,6 +2,13 @@
 //!
 //! Why here: the same list is printed by the command, decides its exit status, and is asserted by
 //! the tests.
+//!
+//! ```
+//! use sidecore_cell_sim::property::Property;
+//!
+//! let property = Property::at_most("largest error of Table 1", 0.04, 0.05);
+//! assert!(property.holds);
+//! ```
 
 use serde::Serialize;
 

@@ -4,6 +4,16 @@
 //! was fitted or is a prediction.
 //!
 //! Source: the multigrain scheduling paper of 2007, Tables 1 and 2.
+//!
+//! ```
+//! use sidecore_cell_sim::{Machine, tables};
+//!
+//! let rows = tables::table2(&Machine::cell()?, true, 1);
+//! assert_eq!(rows.len(), 8);
+//! // Two engines a loop are faster than one, on the model as in the paper.
+//! assert!(rows[1].model_s < rows[0].model_s && rows[1].paper_s < rows[0].paper_s);
+//! # Ok::<(), sidecore_cell_sim::CellError>(())
+//! ```
 
 use crate::machine::Machine;
 use crate::model::{Options, simulate};

@@ -8,6 +8,17 @@
 //! Source: the paper of 2007 on SPE-assisted user-space drivers (sections IV and V) and its slides
 //! ("Quick estimations"). The slides' cost of a request is in a picture that was lost; it is fitted
 //! on their best case, and their worst case is then a prediction.
+//!
+//! ```
+//! use sidecore_cell_sim::uio::{self, Kind};
+//!
+//! let rows = uio::rows();
+//! let predicted = rows.iter().filter(|row| row.kind == Kind::Predicted);
+//! for row in predicted {
+//!     println!("{}: {:.1} {}", row.name, row.model, row.unit);
+//! }
+//! assert!(uio::properties(&rows).iter().all(|property| property.holds));
+//! ```
 
 use crate::paper;
 use crate::property::Property;

@@ -7,11 +7,11 @@
 //!   thread, or a caller on its own core, for whom an off-load is then a call.
 //! - [`Kernel`]: what an engine runs; [`Ctx`]: what a kernel works with while it runs.
 //! - [`mfc`]: tagged DMA between main memory ([`In`], [`Out`], [`Area`]) and the local store.
-//! - [`store`]: the local store and its buffers.
+//! - `store`: the local store and its buffers.
 //! - [`page_advice`]: how such memory is best made on this machine.
 //! - [`Ring`]: a typed ring of buffers between a producer and a consumer: acquire, commit, wait,
 //!   release.
-//! - [`mail`]: mailboxes and signals between a host and an engine; [`wait`]: waiting that spins,
+//! - [`mail`]: mailboxes and signals between a host and an engine; `wait`: waiting that spins,
 //!   yields, then blocks.
 //!
 //! Must stay true: no unsafe code but in `engine/lend.rs`, where a scope lends its jobs to a thread
@@ -28,8 +28,8 @@ mod memory;
 pub mod mfc;
 pub mod page_advice;
 pub mod ring;
-pub mod store;
-pub mod wait;
+mod store;
+mod wait;
 
 pub use crate::core::{Core, CoreCounters, CoreOptions, KERNELS_MAX, StageTimes};
 pub use engine::{Engine, EngineOptions, JOBS_MAX, JobHandle, Scope};

@@ -14,9 +14,9 @@ use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
 
 /// Bytes of a line: what buffers are aligned to, and the size of an atomic transfer.
-pub const LINE_BYTES: usize = 128;
+pub(crate) const LINE_BYTES: usize = 128;
 /// Bytes of the Cell's local store, and of ours unless configured.
-pub const STORE_BYTES_DEFAULT: usize = 256 << 10;
+pub(crate) const STORE_BYTES_DEFAULT: usize = 256 << 10;
 
 /// The memory of one engine's local store.
 #[derive(Debug)]

@@ -6,6 +6,24 @@
 //! one; one that fails is out and keeps its reason, the others go on. A round that is repeated
 //! leaves no sample; repeats are bounded by the caller's [`Judge`].
 //! Source: own.
+//!
+//! ```
+//! use sidecore_measure::interleave::{Candidate, KeepAll, run};
+//!
+//! let mut order = std::cell::RefCell::new(String::new());
+//! let one = |name: &'static str| {
+//!     Candidate::of_one(name, move |order: &std::cell::RefCell<String>| {
+//!         order.borrow_mut().push_str(name);
+//!         Ok::<_, std::io::Error>(1.0)
+//!     })
+//! };
+//! let mut candidates = [one("a"), one("b")];
+//! let go_on = |_round, _turn| Ok(true);
+//! let all = run(2, 1, &order, &mut candidates, go_on, |_| false, &mut KeepAll)?;
+//! assert_eq!(all[0].samples, [[1.0, 1.0]]);
+//! assert_eq!(*order.get_mut(), "abba", "every round begins with another");
+//! # Ok::<(), std::io::Error>(())
+//! ```
 
 use crate::report::Sample;
 use crate::stats::Series;

@@ -3,6 +3,13 @@
 //! Why here: figures are pasted, not retyped. Must stay true: losses are printed like wins; a run's
 //! machine, load, method and placement stand above its figures.
 //! Pure. Source: own.
+//!
+//! ```
+//! use sidecore_measure::Better;
+//! use sidecore_measure::markdown::wanted;
+//!
+//! assert_eq!(wanted(Better::Lower, Some(1.5)), "<= 1.5");
+//! ```
 
 use crate::Table;
 use crate::quiet::Noise;

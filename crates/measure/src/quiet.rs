@@ -6,6 +6,17 @@
 //! Must stay true: reading takes no more than milliseconds and touches nothing; where `/proc`
 //! cannot be read nothing is called foreign. The kernel counts ticks of 10 ms, so that a time below
 //! [`JUDGED_S_MIN`] is not judged. Any thread. Source: proc(5), `/proc/stat` and `/proc/PID/stat`.
+//!
+//! ```
+//! use sidecore_measure::quiet::Watch;
+//!
+//! let watch = Watch::begin();
+//! // What is to be measured goes here.
+//! let foreign = watch.end();
+//! if foreign.is_noise() {
+//!     println!("{:.0} % stolen: measure again", 100.0 * foreign.steal);
+//! }
+//! ```
 
 use crate::interleave::Judge;
 use serde::Serialize;

@@ -5,6 +5,26 @@
 //! `peers[]{name metric here peer ratio spread}` keep their names; a figure without its spread and
 //! rounds is not in here; what could not be measured has a line that says why.
 //! Pure. Source: own.
+//!
+//! ```
+//! use sidecore_measure::report::{Better, Comparison, Figures};
+//! use sidecore_measure::stats::Series;
+//!
+//! let mut figures = Figures::default();
+//! let what = Comparison {
+//!     group: "trips",
+//!     name: "a channel",
+//!     metric: "there and back",
+//!     unit: "ns",
+//!     better: Better::Lower,
+//!     target: Some(0.5),
+//!     note: "",
+//! };
+//! let (here, there) = (vec![100.0, 110.0, 105.0], vec![270.0, 260.0, 280.0]);
+//! figures.compare(&what, &Series::new(here), &Series::new(there));
+//! let peer = &figures.peers[0];
+//! assert_eq!((peer.here, peer.met), (Some(105.0), Some(true)));
+//! ```
 
 use crate::stats::{Outcome, Series};
 use serde::Serialize;

@@ -4,6 +4,16 @@
 //! Must stay true: a ratio is the median of the rounds' own ratios, because a round's two samples
 //! ran side by side and share what the machine was doing then; a spread is never left out.
 //! Pure. Source: own.
+//!
+//! ```
+//! use sidecore_measure::stats::{Series, bytes, median};
+//!
+//! assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+//! // The ratio is the median of the rounds' own, not the ratio of two medians.
+//! let (here, there) = (Series::new(vec![1.0, 2.0, 4.0]), Series::new(vec![2.0, 4.0, 4.0]));
+//! assert_eq!(here.over(&there).median(), 0.5);
+//! assert_eq!(bytes(288 << 10), "288 KiB");
+//! ```
 
 /// One figure's samples, a round each.
 #[derive(Debug, Clone, PartialEq)]

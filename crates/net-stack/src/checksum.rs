@@ -5,8 +5,23 @@
 //! ones' complement sum does not care in which order or width carries are folded.
 //! Source: RFC 1071, RFC 1624 (changing a sum), RFC 9293 section 3.1 and RFC 8200 section 8.1
 //! (pseudo-headers).
+//!
+//! ```
+//! use sidecore_net_stack::checksum::{Sum, changed};
+//!
+//! let mut header = *b"\x45\0\0\x54\x12\x34\x40\0\x40\x01\0\0\x0a\0\0\x01\x0a\0\0\x02";
+//! let field = Sum::of(&header).field();
+//! header[10..12].copy_from_slice(&field);
+//! assert!(Sum::of(&header).is_right());
+//! // A router takes one off the hops, and need not sum the rest again.
+//! let old = [header[8], header[9]];
+//! header[8] -= 1;
+//! let field = changed(field, old, [header[8], header[9]]);
+//! header[10..12].copy_from_slice(&field);
+//! assert!(Sum::of(&header).is_right());
+//! ```
 
-use crate::wire::address::Ip;
+use crate::wire::Ip;
 
 /// A sum under way. Not folded; at most 2^16 pieces of 64 KiB fit before it overflows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

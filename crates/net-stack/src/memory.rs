@@ -2,6 +2,33 @@
 //!
 //! Why here: the stack makes no system calls. Huge pages, locked pages and their sizes are the
 //! caller's; whoever does not care uses [`Heap`].
+//!
+//! ```
+//! use sidecore_bare::Memory;
+//! use sidecore_net_stack::memory::{Heap, MemoryError, MemorySource, Use};
+//!
+//! /// The heap, up to a limit.
+//! #[derive(Debug)]
+//! struct Limited {
+//!     left_bytes: usize,
+//! }
+//!
+//! impl MemorySource for Limited {
+//!     fn provide(&mut self, bytes: usize, purpose: Use) -> Result<Memory, MemoryError> {
+//!         let refused = || MemoryError {
+//!             bytes,
+//!             reason: "the limit is reached".to_owned(),
+//!         };
+//!         self.left_bytes = self.left_bytes.checked_sub(bytes).ok_or_else(refused)?;
+//!         Heap.provide(bytes, purpose)
+//!     }
+//! }
+//!
+//! let mut source = Limited { left_bytes: 8192 };
+//! assert_eq!(source.provide(4096, Use::Sparse)?.bytes()[4095], 0);
+//! assert!(source.provide(8192, Use::Sparse).is_err());
+//! # Ok::<(), MemoryError>(())
+//! ```
 
 use sidecore_bare::Memory;
 use std::fmt::Debug;

@@ -2,6 +2,25 @@
 //!
 //! Must stay true: an item that nobody knows is an error that names it, not a silence; every error
 //! says what to do next.
+//!
+//! ```
+//! use sidecore_net::setup::Setup;
+//!
+//! let text = r#"
+//!     [nic]
+//!     kind = "tap"
+//!     name = "sidecore0"
+//!     host = ["10.77.0.1/24"]
+//!
+//!     [stack]
+//!     addresses = ["10.77.0.2/24"]
+//! "#;
+//! let setup = Setup::parse(text)?;
+//! assert_eq!((setup.nic.name.as_str(), setup.stack.addresses.len()), ("sidecore0", 1));
+//! let flaw = Setup::parse("[nic]\nkind = 7").expect_err("a kind is a word");
+//! assert!(flaw.to_string().starts_with("line 2:"), "{flaw}");
+//! # Ok::<(), sidecore_net::setup::SetupError>(())
+//! ```
 
 use crate::Algorithm;
 use crate::NetError;

@@ -396,6 +396,11 @@ impl Pool {
         true
     }
 
+    #[cfg(test)]
+    pub(crate) fn accounts(&self) -> &task::Accounts {
+        &self.shared.tasks
+    }
+
     /// Pieces of background work that wait.
     #[must_use]
     pub fn backlog(&self) -> usize {

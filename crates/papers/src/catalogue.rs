@@ -4,6 +4,18 @@
 //! the commands are neither; each is a file of its own in `data/`, and this joins them.
 //! Must stay true: [`Catalogue::built_in`] fails where a figure has no answer, an answer no figure,
 //! or either names a command that there is not.
+//!
+//! ```
+//! use sidecore_papers::catalogue::Catalogue;
+//!
+//! let catalogue = Catalogue::built_in()?;
+//! for part in &catalogue.parts {
+//!     // The command that makes it, and its duration.
+//!     println!("{}: {:?}, {} s", part.id, part.words(true), part.expected_s(true));
+//! }
+//! assert!(!catalogue.headlines.is_empty());
+//! # Ok::<(), sidecore_papers::PapersError>(())
+//! ```
 
 use crate::PapersError;
 use crate::rule::Rule;

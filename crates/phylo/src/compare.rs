@@ -5,6 +5,17 @@
 //! Must stay true: hashes only find candidates; splits are equal when their sets are.
 //! Sources: Robinson and Foulds, Mathematical Biosciences 53 (1981), 131-147; Kuhner and
 //! Felsenstein, Molecular Biology and Evolution 11 (1994), 459-468.
+//!
+//! ```
+//! use sidecore_phylo::compare::compare;
+//! use sidecore_phylo::newick::Newick;
+//!
+//! let one = Newick::parse("((a,b),c,(d,e));")?;
+//! let other = Newick::parse("((a,c),b,(d,e));")?;
+//! let distance = compare(&one, &other)?;
+//! assert_eq!(distance.rf, 2); // ab|cde is in the one, ac|bde in the other
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use crate::newick::Newick;
 pub use crate::splits::CompareError;

@@ -5,6 +5,21 @@
 //! other on its other; taxa that the constraint does not name may be anywhere.
 //! Must stay true: where a tree obeys, every place that is allowed for a subtree gives a tree that
 //! obeys; and a place that gives one is allowed.
+//!
+//! ```
+//! use sidecore_phylo::constraint::Constraint;
+//! use sidecore_phylo::newick::Newick;
+//! use sidecore_phylo::tree::Tree;
+//!
+//! let names = ["a", "b", "c", "d", "e"].map(String::from);
+//! let wanted = Constraint::from_newick(&Newick::parse("((a,b),c,d,e);")?, &names)?;
+//! let obeys = |text| -> Result<bool, Box<dyn std::error::Error>> {
+//!     Ok(wanted.holds(&Tree::from_newick(&Newick::parse(text)?, &names)?))
+//! };
+//! assert!(obeys("((a,b),c,(d,e));")?);
+//! assert!(!obeys("((a,c),b,(d,e));")?);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use crate::newick::Newick;
 use crate::random::Random;

@@ -4,6 +4,17 @@
 //! Must stay true: the parser takes any text, never recurses, and uses memory in proportion to it.
 //! Source: Olsen, "Newick's 8:45 tree format standard" (1990): quotes, comments in brackets.
 //! Underscores stay underscores, as all programs of this trade keep them.
+//!
+//! ```
+//! use sidecore_phylo::newick::Newick;
+//!
+//! let tree = Newick::parse("((a:0.1,b:0.2)90:0.3,c:0.4,'d e':0.5);")?;
+//! let labels: Vec<&str> = tree.tips().map(|tip| tree.nodes()[tip].label.as_str()).collect();
+//! assert_eq!(labels, ["a", "b", "c", "d e"]);
+//! let flaw = Newick::parse("((a,b);").expect_err("a parenthesis is missing");
+//! println!("byte {}: {}", flaw.at, flaw.what);
+//! # Ok::<(), sidecore_phylo::newick::NewickError>(())
+//! ```
 
 use std::fmt::Write;
 

@@ -2,6 +2,26 @@
 //!
 //! Must stay true: one seed, one alignment, on every machine: random numbers are ours, exponentials
 //! come from `libm`, and everything else is exact or rounded as IEEE 754 says.
+//!
+//! ```
+//! use sidecore_phylo::model::{Model, ModelName};
+//! use sidecore_phylo::msa::{Alignment, Patterns};
+//! use sidecore_phylo::newick::Newick;
+//! use sidecore_phylo::simulate::simulate;
+//! use sidecore_phylo::tree::Tree;
+//!
+//! let name = ModelName::parse("JC", &mut |path| std::fs::read_to_string(path))?;
+//! let given = Alignment::parse(b">a\nACGT\n>b\nACGT\n>c\nACGT\n>d\nACGT\n")?;
+//! let model = Model::new(name.clone(), &Patterns::new(&given, name.alphabet())?);
+//! let tree = Newick::parse("((a:0.1,b:0.1):0.1,c:0.1,d:0.1);")?;
+//! let tree = Tree::from_newick(&tree, given.names())?;
+//! // Equal seeds evolve equal sites.
+//! let once = simulate(&tree, given.names(), &model, 200, 7)?;
+//! let again = simulate(&tree, given.names(), &model, 200, 7)?;
+//! let patterns = |alignment| Patterns::new(alignment, name.alphabet()).map(|it| it.sites());
+//! assert_eq!((once.names(), patterns(&once)?), (again.names(), 200));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use crate::model::Model;
 use crate::msa::{Alignment, MsaError};

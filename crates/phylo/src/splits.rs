@@ -3,6 +3,18 @@
 //! Why here: distances, support and convergence all count splits.
 //! Must stay true: a split is kept as the side that does not have taxon 0, so two splits are equal
 //! when their bits are; hashes only find candidates.
+//!
+//! ```
+//! use sidecore_phylo::newick::Newick;
+//! use sidecore_phylo::splits::{self, Taxa};
+//!
+//! let tree = Newick::parse("((a,b),c,(d,e));")?;
+//! let taxa = Taxa::of(&tree)?;
+//! let splits = splits::of(&tree, &taxa);
+//! let inner = splits.iter().filter(|split| !split.is_trivial(taxa.len()));
+//! assert_eq!(inner.count(), 2);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use crate::newick::Newick;
 use std::collections::HashMap;

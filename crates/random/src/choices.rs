@@ -2,6 +2,16 @@
 //!
 //! Why here: a coverage-guided fuzzer can only steer what follows from its bytes; the same
 //! apparatus also runs from a seed, for the bounded runs without a fuzzer.
+//!
+//! ```
+//! use sidecore_random::choices::Choices;
+//!
+//! let mut choices = Choices::of(&[3, 250]);
+//! assert_eq!(choices.below(4), 3); // a small decision takes one byte
+//! assert_eq!(choices.below(100), 50);
+//! assert!(choices.is_over());
+//! assert_eq!(choices.below(100), 0);
+//! ```
 
 use crate::Random;
 

@@ -20,11 +20,11 @@
 use crate::policy::Nanos;
 
 /// Largest number of live tasks for each engine.
-pub const LIVE_PER_ENGINE_MAX: u32 = 4;
+pub(crate) const LIVE_PER_ENGINE_MAX: u32 = 4;
 
 /// Hill climber over the number of live tasks.
 #[derive(Debug, Clone, Default)]
-pub struct Climb {
+pub(crate) struct Climb {
     engines: u32,
     /// The number that has been accepted; 0 until engines are known.
     accepted: u32,
@@ -60,7 +60,7 @@ struct Trial {
 impl Climb {
     /// A task asks to off-load on a machine of `engines` while `live` tasks are live and `waiting`
     /// others are there.
-    pub fn arrive(&mut self, engines: u32, live: u32, waiting: u32) {
+    pub(crate) fn arrive(&mut self, engines: u32, live: u32, waiting: u32) {
         self.live = live;
         self.waiting = waiting;
         if self.engines != engines {
@@ -79,7 +79,7 @@ impl Climb {
     }
 
     /// Records the end of an off-load that was worth `work` (any unit, the same for all).
-    pub fn depart(&mut self, now: Nanos, work: f64) {
+    pub(crate) fn depart(&mut self, now: Nanos, work: f64) {
         if self.accepted == 0 {
             return;
         }
@@ -127,13 +127,13 @@ impl Climb {
 
     /// True while a trial is under way: equal amounts of work must then be reported as equal.
     #[must_use]
-    pub fn trying(&self) -> bool {
+    pub(crate) fn trying(&self) -> bool {
         self.trial.is_some()
     }
 
     /// Number of tasks to keep live now.
     #[must_use]
-    pub fn target(&self, engines: u32) -> u32 {
+    pub(crate) fn target(&self, engines: u32) -> u32 {
         match &self.trial {
             _ if self.accepted == 0 => engines,
             Some(trial) if trial.side() == 1 => trial.candidate,

@@ -22,17 +22,17 @@
 use crate::policy::{Decision, Departure, WIDTH_MAX};
 
 /// Largest number of samples that an estimate is a mean over.
-pub const SAMPLES_MAX: u32 = 1024;
+pub(crate) const SAMPLES_MAX: u32 = 1024;
 
 /// Samples in a row below a quarter of the estimate that start it anew. By chance, exponential
 /// times do this once in two thousand.
-pub const LOW_RUN: u32 = 5;
+pub(crate) const LOW_RUN: u32 = 5;
 
 /// Reciprocal of the share of a class's time that trials of worse-looking widths may cost.
-pub const TRIAL_SHARE: f64 = 256.0;
+pub(crate) const TRIAL_SHARE: f64 = 256.0;
 
 /// Least number of arrivals of a class between two trials.
-pub const TRIAL_EVERY: u32 = 32;
+pub(crate) const TRIAL_EVERY: u32 = 32;
 
 /// Measured times a unit, by width. Entry 0 is the host.
 #[derive(Debug, Clone)]

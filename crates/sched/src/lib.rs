@@ -6,27 +6,27 @@
 //! thread and no I/O: time comes in as an argument, so that the real pool (`sidecore-offload`) and
 //! a machine in virtual time drive the same code, and a run can be replayed from a seed.
 //!
-//! - [`policy`]: the trait and the events; [`names`]: policies by name.
-//! - Rules: [`linux`] (what they are compared with), [`edtlp`] (one engine a task), [`llp`] and
-//!   [`hybrid`] (a fixed number), [`mgps`] (by the recent past), [`share`] (by idle engines).
-//! - [`measured`]: caps every rule by what was measured, with a [`curve`] for each class of loops.
-//! - [`equi`]: [`share`], measured, and on top [`climb`]: how many tasks to keep live.
+//! - [`policy`]: the trait and the events; `names`: policies by name.
+//! - Rules: `linux` (what they are compared with), `edtlp` (one engine a task), `llp` and
+//!   `hybrid` (a fixed number), `mgps` (by the recent past), `share` (by idle engines).
+//! - `measured`: caps every rule by what was measured, with a `curve` for each class of loops.
+//! - `equi`: `share`, measured, and on top `climb`: how many tasks to keep live.
 //! - [`split`]: how a loop's iterations are dealt out to the engines that it got.
 //!
 //! Source: the multigrain scheduling paper of 2007, section 5.
 
-pub mod climb;
-pub mod curve;
-pub mod edtlp;
-pub mod equi;
-pub mod hybrid;
-pub mod linux;
-pub mod llp;
-pub mod measured;
-pub mod mgps;
-pub mod names;
+mod climb;
+mod curve;
+mod edtlp;
+mod equi;
+mod hybrid;
+mod linux;
+mod llp;
+mod measured;
+mod mgps;
+mod names;
 pub mod policy;
-pub mod share;
+mod share;
 pub mod split;
 
 pub use edtlp::Edtlp;

@@ -2,6 +2,36 @@
 //!
 //! Why here: the pool and the model must be able to swap policies without knowing them.
 //! Must stay true: a policy's answer depends only on the events it was given, in their order.
+//!
+//! ```
+//! use sidecore_sched::{Arrival, ClassId, Decision, Departure, Nanos, Policy, TaskId};
+//!
+//! /// Splits every loop over half of the engines.
+//! struct Half;
+//!
+//! impl Policy for Half {
+//!     fn name(&self) -> String {
+//!         "half".to_owned()
+//!     }
+//!     fn arrive(&mut self, _now: Nanos, arrival: &Arrival) -> Decision {
+//!         Decision::engines(arrival.engines / 2)
+//!     }
+//!     fn depart(&mut self, _now: Nanos, _departure: &Departure) {}
+//!     fn tick(&mut self, _now: Nanos) {}
+//! }
+//!
+//! let arrival = Arrival {
+//!     task: TaskId(1),
+//!     class: ClassId(0),
+//!     units: 100,
+//!     engines_idle: 8,
+//!     engines: 8,
+//!     ready: 0,
+//!     live: 1,
+//!     waiting: 0,
+//! };
+//! assert_eq!(Half.arrive(0, &arrival).width(), 4);
+//! ```
 
 use std::num::NonZeroU32;
 

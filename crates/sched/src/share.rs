@@ -13,7 +13,7 @@ use crate::policy::{Arrival, Decision, Departure, Nanos, Policy};
 
 /// An even share: idle engines / (1 + tasks ready on the host), or engines / live tasks.
 #[derive(Debug, Default, Clone, Copy)]
-pub struct Share;
+pub(crate) struct Share;
 
 impl Policy for Share {
     fn name(&self) -> String {

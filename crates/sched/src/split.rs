@@ -11,6 +11,22 @@
 //! disturbed run moves the share by no more than an eighth of what it can be.
 //!
 //! Source: the multigrain scheduling paper of 2007, section 5.3.1 (purposeful load unbalancing).
+//!
+//! ```
+//! use sidecore_sched::split::{Split, SplitRun};
+//!
+//! let mut split = Split::default();
+//! assert_eq!(split.share(100, 4, 0), 0..25);
+//! // The first engine waited for the others at the end: it gets more next time.
+//! split.learn(&SplitRun {
+//!     units: 100,
+//!     width: 4,
+//!     elapsed_ns: 1_000.0,
+//!     first_idle_ns: 300.0,
+//!     others_idle_ns: 0.0,
+//! });
+//! assert!(split.first_units(100, 4) > 25);
+//! ```
 
 use std::ops::Range;
 

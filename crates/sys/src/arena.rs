@@ -5,6 +5,18 @@
 //! for the page tables; in an arena they share a few huge pages. Must stay true: a run belongs to
 //! one owner and overlaps no other; what was handed out is not handed out again; a region lives as
 //! long as any of its runs. Any thread.
+//!
+//! ```
+//! use sidecore_sys::HugePages;
+//! use sidecore_sys::arena::Arena;
+//!
+//! let mut arena = Arena::new(HugePages::None);
+//! let mut values = arena.take(100)?;
+//! values[99] = 1.5;
+//! assert_eq!((values.len(), values[0]), (100, 0.0));
+//! assert!(values.as_ptr().addr().is_multiple_of(64), "a line's beginning");
+//! # Ok::<(), sidecore_sys::SysError>(())
+//! ```
 #![allow(unsafe_code)] // Hands out disjoint parts of regions as owned runs.
 
 use crate::SysError;

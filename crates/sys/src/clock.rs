@@ -3,6 +3,17 @@
 //! Why here: stage times of a request are tens of nanoseconds, so the clock that measures them must
 //! be cheaper still: a cycle count costs about 10 ns, `clock_gettime` about 25 ns without a system
 //! call. Source: clock_gettime(2), Intel SDM (RDTSC), proc_pid_status(5).
+//!
+//! ```
+//! use sidecore_sys::clock;
+//!
+//! let (begun_ns, used_ns, cycles) = (clock::now_ns(), clock::thread_cpu_ns(), clock::cycles());
+//! let sum: u64 = (0..10_000_u64).map(std::hint::black_box).sum();
+//! let spent = clock::cycles().wrapping_sub(cycles);
+//! assert_eq!(sum, 49_995_000);
+//! assert!(clock::now_ns() >= begun_ns && clock::thread_cpu_ns() >= used_ns);
+//! println!("{} ns", clock::cycles_to_ns(spent));
+//! ```
 #![allow(unsafe_code)] // The cycle counter's instruction.
 
 use crate::SysError;

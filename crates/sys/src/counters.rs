@@ -3,6 +3,19 @@
 //! Why here: only the kernel can program them. They often are missing (virtual machines) or
 //! forbidden; then opening one says so, and whoever wanted to check a figure by it goes without.
 //! One thread: a counter counts for the thread that opened it. Source: perf_event_open(2).
+//!
+//! ```
+//! use sidecore_sys::counters::{Event, EventCounter};
+//!
+//! match EventCounter::open(Event::LoadTranslationMisses) {
+//!     Ok(mut counter) => {
+//!         let before = counter.read()?;
+//!         assert!(counter.read()? >= before);
+//!     }
+//!     Err(error) => println!("no counters here: {error}"),
+//! }
+//! # Ok::<(), sidecore_sys::SysError>(())
+//! ```
 
 use crate::SysError;
 use perf_event::events::{Cache, CacheId, CacheOp, CacheResult, Raw, Software};

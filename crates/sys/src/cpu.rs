@@ -2,6 +2,15 @@
 //!
 //! Why here: an engine is a thread that stays on one core. Source: sched_setaffinity(2),
 //! setpriority(2), sched(7).
+//!
+//! ```
+//! use sidecore_sys::cpu;
+//!
+//! let last = *cpu::allowed()?.last().expect("a thread runs somewhere");
+//! let thread = std::thread::spawn(move || cpu::pin(last).map(|()| cpu::current()));
+//! assert_eq!(thread.join().expect("no panic")?, last);
+//! # Ok::<(), sidecore_sys::SysError>(())
+//! ```
 #![allow(unsafe_code)] // One system call that no safe crate offers.
 
 use crate::SysError;

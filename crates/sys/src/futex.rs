@@ -1,6 +1,23 @@
 //! Waiting on a 32-bit word, and waking who waits; private to this process.
 //!
 //! Why here: everything that blocks in this project blocks here. Source: futex(2).
+//!
+//! ```
+//! use sidecore_sys::futex;
+//! use std::sync::atomic::{AtomicU32, Ordering};
+//!
+//! let word = AtomicU32::new(0);
+//! std::thread::scope(|scope| {
+//!     scope.spawn(|| {
+//!         word.store(1, Ordering::Release);
+//!         futex::wake(&word, 1);
+//!     });
+//!     // Returns at once where the word has changed before.
+//!     while word.load(Ordering::Acquire) == 0 {
+//!         futex::wait(&word, 0, None);
+//!     }
+//! });
+//! ```
 
 use rustix::io::Errno;
 use rustix::thread::futex::{self, Flags, Timespec};

@@ -4,6 +4,16 @@
 //! are untyped. Must stay true: the request has the kernel's layout, which the sizes below check;
 //! names are at most 15 bytes. Any thread; acts in the network namespace of the calling thread.
 //! Source: netdevice(7), `include/uapi/linux/if.h` and `ipv6.h`.
+//!
+//! ```
+//! use sidecore_sys::interface;
+//!
+//! // The loopback has no hardware, so its address is all zeros.
+//! assert!(interface::index("lo")? > 0);
+//! assert!(interface::mtu_bytes("lo")? >= 1280);
+//! assert_eq!(interface::hardware_address("lo")?, [0; 6]);
+//! # Ok::<(), sidecore_sys::SysError>(())
+//! ```
 #![allow(unsafe_code)] // the kernel's C surface: ioctl(2) takes an untyped argument
 
 use crate::SysError;

@@ -4,12 +4,12 @@
 //! Why here: every other crate denies `unsafe`; what needs it for memory, signals, clocks and cores
 //! is in this one, which knows nothing of engines or images.
 //!
-//! - [`region`]: page-aligned memory in huge pages where it can be, locked and touched; [`slab`]:
+//! - [`region`]: page-aligned memory in huge pages where it can be, locked and touched; `slab`:
 //!   one cut in slots; [`arena`]: memory for many runs that live together.
-//! - [`map`]: a file mapped read-only that survives truncation and I/O errors.
+//! - `map`: a file mapped read-only that survives truncation and I/O errors.
 //! - [`cpu`]: which core this thread is on, may be on, and must stay on.
 //! - [`futex`]: waiting on a word, and waking who waits; [`shared_futex`]: across processes.
-//! - [`shared`]: sealed memory that processes share; [`local_socket`]: where they meet.
+//! - `shared`: sealed memory that processes share; [`local_socket`]: where they meet.
 //! - [`loop_control`]: requests to the loop driver.
 //! - [`interface`]: the kernel's network interfaces; [`interface_features`]: their offload
 //!   features; [`tun`], [`packet_socket`], [`xdp`]: frames from and to them; [`bpf`]: programs
@@ -18,13 +18,13 @@
 //!   how to get those that it lacks.
 //! - [`clock`]: time, processor time, cycles, memory in use; [`program`]: where other programs are,
 //!   and that they end with us.
-//! - [`alias`]: few frames mapped at many pages; [`counters`]: the processor's event counters.
+//! - `alias`: few frames mapped at many pages; [`counters`]: the processor's event counters.
 //! - [`plain`], [`prefetch`], [`sum`]: of `sidecore-bare`; [`stream`]: copies past the cache.
 //!
 //! Must stay true: no function here can make a caller's safe code unsound; any thread may call any
 //! of them.
 
-pub mod alias;
+mod alias;
 pub mod arena;
 pub mod bpf;
 pub mod clock;
@@ -37,15 +37,15 @@ pub mod interface_features;
 pub mod local_socket;
 pub mod loop_control;
 pub mod machine;
-pub mod map;
+mod map;
 pub mod namespace;
 pub mod offers;
 pub mod packet_socket;
 pub mod program;
 pub mod region;
-pub mod shared;
+mod shared;
 pub mod shared_futex;
-pub mod slab;
+mod slab;
 pub mod stream;
 pub mod tun;
 pub mod xdp;

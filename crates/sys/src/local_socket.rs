@@ -3,6 +3,26 @@
 //! Why here: processes meet here before they share memory; the standard library has neither
 //! messages nor descriptors nor credentials. Must stay true: descriptors that were received are
 //! owned from the first moment, and never inherited. Source: unix(7), cmsg(3), pidfd_open(2).
+//!
+//! ```
+//! use sidecore_sys::local_socket::{self, Received};
+//! use std::os::fd::AsFd;
+//! use std::time::Duration;
+//!
+//! # let folder = tempfile::tempdir().expect("a folder");
+//! let path = folder.path().join("example.sock");
+//! let listener = local_socket::listen(&path, 0o600, 8)?;
+//! let client = local_socket::connect(&path)?;
+//! let server = local_socket::accept(listener.as_fd())?.expect("it has connected");
+//! assert_eq!(local_socket::peer(server.as_fd())?.uid, local_socket::effective_uid());
+//!
+//! local_socket::send(client.as_fd(), b"hello", &[])?;
+//! local_socket::poll(&[server.as_fd()], &mut Vec::new(), Duration::from_secs(10))?;
+//! let mut buffer = [0; 64];
+//! let received = local_socket::receive(server.as_fd(), &mut buffer)?;
+//! assert!(matches!(received, Received::Message(5, _)) && buffer.starts_with(b"hello"));
+//! # Ok::<(), sidecore_sys::SysError>(())
+//! ```
 
 use crate::SysError;
 use rustix::event::{PollFd, PollFlags};

@@ -2,6 +2,20 @@
 //!
 //! Why here: no figure without its machine, load and commit. Reads `/proc` and asks git; what
 //! cannot be found out is said to be unknown. Source: proc(5).
+//!
+//! ```
+//! use sidecore_sys::machine::{Machine, apart};
+//!
+//! // The first lines of every result.
+//! for line in Machine::of_this_program().lines() {
+//!     println!("# {line}");
+//! }
+//! // Two threads that are to share nothing go on the first two cores.
+//! let mut cores = apart(&sidecore_sys::cpu::allowed()?);
+//! cores.truncate(2);
+//! assert!(!cores.is_empty());
+//! # Ok::<(), sidecore_sys::SysError>(())
+//! ```
 
 use serde::{Deserialize, Serialize};
 use std::fs;

@@ -34,7 +34,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 
 /// The most maps that exist at once.
-pub const MAPS_MAX: usize = 256;
+const MAPS_MAX: usize = 256;
 
 /// A read-only map of a stretch of a file.
 #[derive(Debug)]

@@ -4,6 +4,17 @@
 //! care. Must stay true: only the network's namespace changes; descriptors and memory stay shared.
 //! The calling thread and those that it starts afterwards, and their children. Source:
 //! unshare(2), network_namespaces(7).
+//!
+//! ```
+//! use sidecore_sys::{interface, namespace};
+//!
+//! let own = || namespace::leave_network().map(|()| interface::set_up("lo"));
+//! let thread = std::thread::spawn(own);
+//! match thread.join().expect("no panic") {
+//!     Ok(up) => assert!(up.is_ok(), "its own loopback is the thread's to change"),
+//!     Err(error) => println!("needs root: {error}"),
+//! }
+//! ```
 #![allow(unsafe_code)] // unshare(2)
 
 use crate::SysError;

@@ -4,6 +4,15 @@
 //! what it needed itself; this asks for everything at once. Must stay true: nothing is changed or
 //! left open; what can be asked for is asked for rather than looked up, because a file's presence
 //! says little in a container. Source: the man page or kernel document named at each check.
+//!
+//! ```
+//! for offer in sidecore_sys::offers::ask() {
+//!     match (offer.there, offer.remedy) {
+//!         (true, _) => println!("{}: {}", offer.name, offer.found),
+//!         (false, remedy) => println!("no {}; {}", offer.name, remedy.unwrap_or("no remedy")),
+//!     }
+//! }
+//! ```
 
 use crate::counters::{Event, EventCounter};
 use crate::{cpu, machine};

@@ -5,6 +5,16 @@
 //! super-segments and incomplete checksums come through. Must stay true: nothing here waits; arrays
 //! that the kernel reads point into buffers that are borrowed for the call. Source: packet(7),
 //! recvmmsg(2).
+//!
+//! ```
+//! use sidecore_sys::{interface, packet_socket::PacketSocket};
+//!
+//! match PacketSocket::open(interface::index("lo")?, false) {
+//!     Ok(socket) => println!("bypasses the queue: {}", socket.bypasses_queue()),
+//!     Err(error) => println!("needs root: {error}"),
+//! }
+//! # Ok::<(), sidecore_sys::SysError>(())
+//! ```
 #![allow(unsafe_code)] // the kernel's C surface: untyped options, arrays of pointers
 
 use crate::SysError;

@@ -3,6 +3,14 @@
 //! Why here: peers, the tour and the list of what this machine offers look for programs; they must
 //! agree. Must stay true: a program that a system's administrator would find is found, though a
 //! user's path may not say so. Source: environ(7), hier(7), PR_SET_PDEATHSIG(2const).
+//!
+//! ```
+//! use sidecore_sys::program;
+//!
+//! let shell = program::find("sh").expect("every machine has one");
+//! assert!(shell.is_absolute());
+//! assert_eq!(program::find("no-such-program-here"), None);
+//! ```
 #![allow(unsafe_code)] // What a child does between fork and exec.
 
 use rustix::io::Errno;

@@ -7,6 +7,21 @@
 //! only slower. Must stay true: the memory is zero when new, belongs to one owner, and is unmapped
 //! when dropped. Any thread. Source: mmap(2), madvise(2), mlock(2),
 //! Documentation/admin-guide/mm/{hugetlbpage,transhuge}.rst.
+//!
+//! ```
+//! use sidecore_sys::region::page_bytes;
+//! use sidecore_sys::{HugePages, Region, RegionOptions};
+//!
+//! let options = RegionOptions {
+//!     huge: HugePages::None,
+//!     lock: false,
+//!     touch: true,
+//! };
+//! let mut region = Region::new(3 * page_bytes(), options)?;
+//! region.bytes_mut()[0] = 1;
+//! assert!(region.touched() && region.len() >= 3 * page_bytes());
+//! # Ok::<(), sidecore_sys::SysError>(())
+//! ```
 #![allow(unsafe_code)] // Maps memory and hands it out as slices.
 
 use crate::SysError;

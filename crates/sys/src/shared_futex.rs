@@ -2,6 +2,18 @@
 //!
 //! Why here: a client sleeps until an engine of another process has an answer, and an engine until
 //! any client has a request. Source: futex(2), futex_waitv(2) (Linux 5.16).
+//!
+//! ```
+//! use sidecore_sys::futex::Woken;
+//! use sidecore_sys::shared_futex;
+//! use std::sync::atomic::AtomicU32;
+//! use std::time::Duration;
+//!
+//! // In memory that two processes map; here one looks for itself.
+//! let word = AtomicU32::new(7);
+//! assert_eq!(shared_futex::wait(&word, 6, Duration::from_secs(60)), Woken::LookAgain);
+//! assert_eq!(shared_futex::wake(&word, u32::MAX), 0, "nobody sleeps");
+//! ```
 
 use crate::SysError;
 pub use crate::futex::Woken;

@@ -6,6 +6,19 @@
 //! whole, and nothing is fetched for it. Must stay true: lines are written whole;
 //! [`fence_streamed`] comes before the word that announces them. Any thread. Source: AMD64
 //! Architecture Programmer's Manual, volume 4, MOVNTDQ; volume 3, SFENCE.
+//!
+//! ```
+//! use sidecore_sys::{SharedMap, Sharing, stream};
+//!
+//! let map = SharedMap::create("example", 4096, Sharing::ReadWrite)?;
+//! map.slice().stream_at(64, &[b"head ", b"and body"]);
+//! // Before anything that tells the reader.
+//! stream::fence_streamed();
+//! let mut read = [0; 13];
+//! map.slice().read_at(64, &mut read);
+//! assert_eq!(&read, b"head and body");
+//! # Ok::<(), sidecore_sys::SysError>(())
+//! ```
 #![allow(unsafe_code)] // Racing copies to shared memory, and the fence instruction.
 
 use crate::prefetch::LINE_BYTES;

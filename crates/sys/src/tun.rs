@@ -6,6 +6,20 @@
 //! writes never wait; the interface goes with the last descriptor unless somebody made it to stay.
 //! One thread at a time reads, one writes. Source: Documentation/networking/tuntap.rst,
 //! `drivers/net/tun.c`.
+//!
+//! ```
+//! use sidecore_sys::{namespace, tun::Tap};
+//!
+//! // In a network of its own, so that nobody else sees the interface.
+//! let thread = std::thread::spawn(|| {
+//!     namespace::leave_network()?;
+//!     Tap::open("example0", 0, false)
+//! });
+//! match thread.join().expect("no panic") {
+//!     Ok(tap) => assert_eq!(tap.name(), "example0"),
+//!     Err(error) => println!("needs root and /dev/net/tun: {error}"),
+//! }
+//! ```
 #![allow(unsafe_code)] // the kernel's C surface: ioctl(2) takes an untyped argument
 
 use crate::SysError;

@@ -1,6 +1,13 @@
 //! Conditions of a curve: the path to memory, and the kind of pages on it.
 //!
 //! Why here: the measuring, the machine's settings and the report name both. Pure.
+//!
+//! ```
+//! use sidecore_tlb::access::{Pages, Path};
+//!
+//! assert_eq!(Pages::Transparent.bytes(), 2 << 20);
+//! assert_eq!(Path::DmaCopy.name(), "dma-copy");
+//! ```
 
 use serde::Serialize;
 

@@ -10,7 +10,7 @@
 
 /// Placement of nodes on the cache lines of their pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Layout {
+pub(crate) enum Layout {
     /// A line for each node, all lines of a page in turn: everything stays in the nearest cache as
     /// long as there are fewer nodes than half its lines.
     Near,
@@ -21,7 +21,7 @@ pub enum Layout {
 
 /// The memory that nodes are laid in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ground {
+pub(crate) struct Ground {
     /// Numbers (of four bytes) in a page.
     pub page_values: usize,
     /// Numbers in a block that is fetched together: 16 for a line, 32 for a DMA of 128 bytes.
@@ -36,7 +36,7 @@ pub struct Ground {
 /// # Panics
 /// If a frame shows in more pages than it has places for.
 #[must_use]
-pub fn places(ground: Ground, layout: Layout, pages: &[(usize, usize)]) -> Vec<u32> {
+pub(crate) fn places(ground: Ground, layout: Layout, pages: &[(usize, usize)]) -> Vec<u32> {
     let Ground {
         page_values,
         block_values,
@@ -102,8 +102,8 @@ fn lanes(layout: Layout, blocks: usize, frames: usize, page_blocks: usize) -> us
 const LANE_BLOCKS: usize = 32;
 
 /// The numbers below `count` in random order.
-#[must_use]
-pub fn shuffled(count: usize, random: &mut Random) -> Vec<u32> {
+#[cfg(test)]
+pub(crate) fn shuffled(count: usize, random: &mut Random) -> Vec<u32> {
     let mut order: Vec<u32> = (0..count as u32).collect();
     shuffle(&mut order, random);
     order
@@ -111,7 +111,7 @@ pub fn shuffled(count: usize, random: &mut Random) -> Vec<u32> {
 
 /// Puts `order` in random order. Visited in it, and from the last one on to the first, it is one
 /// cycle over all nodes.
-pub fn shuffle(order: &mut [u32], random: &mut Random) {
+pub(crate) fn shuffle(order: &mut [u32], random: &mut Random) {
     for last in (1..order.len()).rev() {
         order.swap(last, random.below(last + 1));
     }
@@ -119,17 +119,17 @@ pub fn shuffle(order: &mut [u32], random: &mut Random) {
 
 /// Random numbers from a seed. Source: Marsaglia, "Xorshift RNGs"; Vigna, "xorshift64*".
 #[derive(Debug, Clone)]
-pub struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
     /// Numbers of this seed.
     #[must_use]
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
     /// A number below `bound`, which is at most 2^32 and not 0.
-    pub fn below(&mut self, bound: usize) -> usize {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;

@@ -2,21 +2,21 @@
 //!
 //! Top-down:
 //!
-//! - [`measure`]: the measuring part: memory of every page size, chases over it, curves.
-//! - [`report`]: what comes out; [`markdown`]: the same, for `docs/results`; [`access`]: the paths to
-//!   memory and the kinds of pages in it.
+//! - `measure`: the measuring part: memory of every page size, chases over it, curves.
+//! - [`report`]: what comes out; [`markdown`]: the same, for `docs/results`; [`access`]: the paths
+//!   to memory and the kinds of pages in it.
 //! - The pure core: [`curve`], [`detect`] (from a curve to levels), [`sets`] (from knees against
-//!   strides to sets and ways), [`chain`] (where a chase's nodes lie).
+//!   strides to sets and ways), `chain` (where a chase's nodes lie).
 //!
 //! Must stay true: the machine's settings are as they were when a run has ended, however it ended;
 //! nothing is changed at all unless asked for. No unsafe code. Source: papers/003; docs/tlb.md.
 
 pub mod access;
-pub mod chain;
+mod chain;
 pub mod curve;
 pub mod detect;
 pub mod markdown;
-pub mod measure;
+mod measure;
 pub mod report;
 pub mod sets;
 

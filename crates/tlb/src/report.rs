@@ -106,7 +106,7 @@ pub struct Measured {
     pub path: Path,
     /// Kind of pages.
     pub pages: Pages,
-    /// `near` or `far`: see [`crate::chain::Layout`].
+    /// `near`: a line for each node, in the nearest cache; `far`: few lines, in the next one.
     pub layout: &'static str,
     /// Bytes between neighbours.
     pub stride_bytes: usize,

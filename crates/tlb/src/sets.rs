@@ -4,6 +4,14 @@
 //! the page's number has only every S-th set to put them in: its knee comes S times earlier, until
 //! only one set is left, whose ways remain. A level without sets does not care.
 //! Must stay true: what the knees do not show is not said. Pure. Source: notes in docs/tlb.md.
+//!
+//! ```
+//! use sidecore_tlb::sets::{Indexing, indexing};
+//!
+//! // 64 entries, whatever the stride between the pages: any entry serves any page.
+//! let knees: Vec<(usize, f64)> = (1..10).map(|log| (1 << log, 64.0)).collect();
+//! assert_eq!(indexing(64.0, &knees), Some((Indexing::Full, 64.0)));
+//! ```
 
 use serde::Serialize;
 

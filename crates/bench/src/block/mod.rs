@@ -3,13 +3,13 @@
 //! Why here: every figure that the project states must be made again by one command, as a ratio to
 //! a peer that was interleaved with it.
 //!
-//! - [`corpus`]: the trees that are packed, made from this machine's files.
+//! - `corpus`: the trees that are packed, made from this machine's files.
 //! - `inputs`: images of them, in our formats and the peers', made when first needed and compared
 //!   with the source once.
 //! - `tools`: other programs: found, started, waited for, ended.
 //! - one file a group of measurements: `lzo`, `nbd`, `scaling`, `fuse`, `mount`, `stages`, `paper`.
 //! - [`figures`]: the papers' figures.
-//! - groups, rounds, head and figures: [`crate::frame`].
+//! - groups, rounds, head and figures: `crate::frame`.
 //! - [`report`]: the result; [`markdown`], [`picture`]: the same for people.
 //!
 //! Must stay true: a peer is given its best settings and the same image contents; no measurement
@@ -18,7 +18,7 @@
 //! Called from one thread, which blocks for minutes.
 //! Source: papers/000 and papers/002 (the user-mode SPE driver of 2007).
 
-pub mod corpus;
+mod corpus;
 pub mod figures;
 mod fuse;
 mod inputs;

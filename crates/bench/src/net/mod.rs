@@ -7,7 +7,7 @@
 //!   `GROUPS` lists them, and a new one is added there.
 //! - `namespace`: networks of the kernel that end with us; `programs`: other programs in them;
 //!   `interfaces`: such networks with their interfaces up.
-//! - groups, rounds, head and figures: [`crate::frame`].
+//! - groups, rounds, head and figures: `crate::frame`.
 //! - [`report`]: the result; [`markdown`], [`picture`]: the same for people.
 //!
 //! Must stay true: candidates are interleaved, every round beginning with another; a peer is given

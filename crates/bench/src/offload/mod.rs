@@ -8,7 +8,7 @@
 //!   `sharing` (two processes on the same cores), `idle`, `slice` (the kernel's time slice).
 //! - `children`, `peers`: other processes, from the measuring side and from their own; `work`: what
 //!   they do and count.
-//! - groups, rounds, head and samples: [`crate::frame`].
+//! - groups, rounds, head and samples: `crate::frame`.
 //! - [`report`]: the result; [`tables`], [`picture`]: the same for people.
 //!
 //! Must stay true: candidates are interleaved, every round beginning with another; every process

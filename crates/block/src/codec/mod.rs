@@ -6,15 +6,15 @@
 //! Must stay true: an [`Inflater`] is safe against any input: no panic, no read or write out of
 //! bounds, no byte beyond `out`, and time linear in `frame.len() + out.len()`.
 
-pub mod lz4;
+mod lz4;
 pub mod lzo1x;
 mod position;
 mod store;
 #[cfg(test)]
 mod tests;
-pub mod xz;
-pub mod zlib;
-pub mod zstd;
+mod xz;
+mod zlib;
+mod zstd;
 
 use position::Position;
 use std::fmt;

@@ -3,10 +3,10 @@
 //! [`Device`] ties the pure parts together and owns all that is not pure: the mapped image, the
 //! slots' bytes, the locks.
 //!
-//! - [`cache`] (pure): which frame is in which slot.
+//! - `cache` (pure): which frame is in which slot.
 //! - `growth`: the slots' memory is touched before a reader needs it.
-//! - [`readahead`] (pure): who reads sequentially, and how far to go ahead.
-//! - [`inflate`]: the kernel that runs on an engine.
+//! - `readahead` (pure): who reads sequentially, and how far to go ahead.
+//! - `inflate`: the kernel that runs on an engine.
 //! - [`stages`]: where the time of a block goes, for the papers' table.
 //!
 //! **The grain follows the load.** A read of one frame runs on the engine of the caller's own core.
@@ -21,10 +21,10 @@
 //! Must stay true: bytes are delivered only after the frame's check (its compressed bytes', or its
 //! inflated bytes' as a whole); memory stays within `memory_bytes`.
 
-pub mod cache;
+mod cache;
 mod growth;
-pub mod inflate;
-pub mod readahead;
+mod inflate;
+mod readahead;
 pub mod stages;
 
 mod read;
@@ -126,7 +126,7 @@ pub enum DeviceError {
 pub struct Device {
     index: Index,
     file: File,
-    /// The image, where all of it may stay mapped in; see [`inflate`].
+    /// The image, where all of it may stay mapped in; see `inflate`.
     map: Option<FileMap>,
     pool: Arc<Pool>,
     cache: Mutex<Cache>,

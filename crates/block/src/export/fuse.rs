@@ -27,7 +27,7 @@
 //! Source: Linux `Documentation/filesystems/fuse/`, `include/uapi/linux/fuse.h`, fsopen(2),
 //! fsmount(2).
 
-pub mod connection;
+pub(crate) mod connection;
 mod image_fs;
 
 use crate::source::BlockSource;

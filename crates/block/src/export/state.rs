@@ -18,7 +18,7 @@
 //!
 //! Callable from any thread; [`StateDir::clean_stale`] may take as long as an unmount does.
 
-pub mod table;
+pub(crate) mod table;
 
 use super::ExportError;
 use super::fuse::Device;

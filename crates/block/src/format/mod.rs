@@ -20,7 +20,7 @@ mod seekable;
 mod sidx;
 #[cfg(test)]
 mod tests;
-pub mod write;
+pub(crate) mod write;
 
 use crate::codec::CodecId;
 use read_at::Bytes;

@@ -1,7 +1,7 @@
 //! Making an image, all engines deflating; and the way back.
 //!
 //! Why here: `pack`, `unpack` and `verify` are the same walk over frames with different kernels;
-//! formats ([`crate::format::write`]) and codecs do the rest.
+//! formats (`format::write`) and codecs do the rest.
 //! Must stay true: memory is bounded by the number of engines and the frame size, not by the image
 //! (save for 16 to 28 bytes of table per frame); frames are written in order; a target appears
 //! under its name only when it is whole.

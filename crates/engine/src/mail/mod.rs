@@ -8,6 +8,27 @@
 //! sleeps while there is something to do (the argument is in `README.md`, loom checks it). Any
 //! number of threads may use either side. Source: Cell Broadband Engine Architecture, "Mailbox
 //! Facility" and "Signal Notification Facility".
+//!
+//! ```
+//! use sidecore_engine::mail::EnginePorts;
+//! use sidecore_engine::{HostPorts, Ports, SignalMode, WaitOptions, Waiter};
+//! use std::sync::Arc;
+//!
+//! let ports = Arc::new(Ports::new([SignalMode::Or; 2]));
+//! let host = HostPorts::new(Arc::clone(&ports), WaitOptions::BLOCK);
+//! host.inbox().write(21_u32);
+//! host.signal(0, 0b01);
+//! host.signal(0, 0b10);
+//!
+//! // On the engine's thread.
+//! let waiter = Waiter::new(WaitOptions::BLOCK);
+//! let engine = EnginePorts::new(&ports, &waiter);
+//! let word: u32 = engine.inbox().read();
+//! engine.outbox().write(2 * word);
+//! assert_eq!(engine.read_signal(0), 0b11); // both, ORed
+//!
+//! assert_eq!(host.outbox().read::<u32>(), 42);
+//! ```
 
 mod mailbox;
 mod ports;

@@ -3,6 +3,19 @@
 //! Must stay true: [`Arp::parse`] takes nothing that names other kinds of addresses or other
 //! lengths, so that who has an [`Arp`] need not look at them. Source: RFC 826; RFC 5227 section 1.1
 //! for the words "probe" and "announcement".
+//!
+//! ```
+//! use sidecore_net_stack::wire::arp::{Arp, Operation};
+//!
+//! let question = Arp {
+//!     operation: Operation::Request,
+//!     sender_mac: [2, 0, 0, 0, 0, 1],
+//!     sender: [10, 0, 0, 1],
+//!     target_mac: [0; 6],
+//!     target: [10, 0, 0, 2],
+//! };
+//! assert_eq!(Arp::parse(&question.to_bytes()), Some(question));
+//! ```
 
 use super::address::Mac;
 use super::ethernet;

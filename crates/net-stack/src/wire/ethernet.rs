@@ -1,6 +1,16 @@
 //! Ethernet II frames.
 //!
 //! Source: IEEE 802.3 clause 3, RFC 894, RFC 2464.
+//!
+//! ```
+//! use sidecore_net_stack::wire::BROADCAST;
+//! use sidecore_net_stack::wire::ethernet::{ARP, Ethernet, HEADER_BYTES};
+//! use zerocopy::IntoBytes;
+//!
+//! let header = Ethernet::new(BROADCAST, [2, 0, 0, 0, 0, 1], ARP);
+//! assert_eq!(header.as_bytes().len(), HEADER_BYTES);
+//! assert_eq!(header.as_bytes()[12..], [0x08, 0x06]);
+//! ```
 #![expect(missing_docs, reason = "fields and constants have the RFCs' names")]
 
 use super::address::Mac;

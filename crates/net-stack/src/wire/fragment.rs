@@ -5,6 +5,25 @@
 //! eight bytes.
 //! Source: RFC 791 section 3.2, RFC 1858 and RFC 3128 (first fragments that are too small), RFC
 //! 8200 section 4.5, RFC 6946 (fragments that are all of their packet).
+//!
+//! ```
+//! use sidecore_net_stack::wire::{Ip, fragment, ip};
+//!
+//! let (source, destination) = (Ip::v4([10, 0, 0, 1]), Ip::v4([10, 0, 0, 2]));
+//! let first = fragment::Piece {
+//!     identification: 7,
+//!     offset: 0,
+//!     more: true,
+//!     len: 16,
+//! };
+//! let head_bytes = fragment::head_bytes(&source);
+//! let mut packet = vec![0; head_bytes + first.len];
+//! let ends = (&source, &destination);
+//! fragment::write(&mut packet[..head_bytes], ends, ip::UDP, ip::HOPS, &first);
+//! let read = fragment::parse_v4(&packet).expect("a fragment");
+//! assert!(read.more && !read.is_whole());
+//! assert_eq!((read.key.identification, read.len()), (7, 16));
+//! ```
 #![expect(missing_docs, reason = "fields and constants have the RFCs' names")]
 
 use super::address::Ip;

@@ -4,6 +4,16 @@
 //! version 3 take reports of version 2 (RFC 3376 section 7.3.2). Must stay true: a [`Message`] had
 //! the right checksum, and its group is one, or none. Source: RFC 2236 section 2, RFC 1112 appendix
 //! I, RFC 3376 sections 4.1 and 7.1.
+//!
+//! ```
+//! use sidecore_net_stack::wire::igmp::Message;
+//!
+//! let report = Message::ReportV2([224, 0, 0, 99]);
+//! let mut bytes = report.to_bytes();
+//! assert_eq!(Message::parse(&bytes), Some(report));
+//! bytes[7] ^= 1; // the checksum no longer holds
+//! assert_eq!(Message::parse(&bytes), None);
+//! ```
 
 use crate::checksum::Sum;
 use std::net::Ipv4Addr;

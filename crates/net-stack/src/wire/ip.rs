@@ -3,6 +3,19 @@
 //! A fragment is told from a packet here and no more: what follows is [`super::fragment`]'s. TCP
 //! never makes them: every packet of ours that is none says "do not fragment". Source: RFC 791, RFC
 //! 6864 (identification), RFC 8200.
+//!
+//! ```
+//! use sidecore_net_stack::wire::{Ip, ip};
+//!
+//! let (source, destination) = (Ip::v4([10, 0, 0, 1]), Ip::v4([10, 0, 0, 2]));
+//! let mut packet = [0; ip::V4_BYTES + 4];
+//! ip::write(&mut packet, &source, &destination, ip::UDP, ip::HOPS, 4);
+//! let read = ip::parse_v4(&packet).expect("a packet");
+//! assert_eq!((read.source, read.protocol), (source, ip::UDP));
+//! assert_eq!((read.start, read.end), (20, 24));
+//! packet[15] ^= 1;
+//! assert_eq!(ip::parse_v4(&packet), Err(ip::Bad::Checksum));
+//! ```
 #![expect(missing_docs, reason = "fields and constants have the RFCs' names")]
 
 use super::address::Ip;

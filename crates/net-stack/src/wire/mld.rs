@@ -3,6 +3,19 @@
 //! Hosts here report in version 2, a group at a time; queries of both versions are understood.
 //! Must stay true: [`report`] is exactly what follows the IPv6 header, hop-by-hop options and all.
 //! Source: RFC 2710 section 3, RFC 3810 sections 5 and 8.1, RFC 2711 (router alert).
+//!
+//! ```
+//! use sidecore_net_stack::wire::{Ip, mld};
+//! use std::net::{IpAddr, Ipv6Addr};
+//!
+//! let group = Ip::from(IpAddr::from("ff02::99".parse::<Ipv6Addr>()?));
+//! let source = Ip::from(IpAddr::from("fe80::1".parse::<Ipv6Addr>()?));
+//! let report = mld::report(&source, &group, true);
+//! // Behind the hop-by-hop header that makes routers look; the group is the last of it.
+//! assert_eq!(report[8], mld::REPORT);
+//! assert!(report.ends_with(&group.0));
+//! # Ok::<(), std::net::AddrParseError>(())
+//! ```
 
 use super::address::Ip;
 use super::ip::ICMPV6;

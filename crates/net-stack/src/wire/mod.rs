@@ -6,8 +6,18 @@
 //! echoes quote other packets and are read where they are answered (`stack/icmp.rs`). Must stay
 //! true: nothing here panics or allocates, whatever the bytes. `tests/wire.rs` compares each of the
 //! small formats with another implementation, in both directions.
+//!
+//! ```
+//! use sidecore_net_stack::wire::{Ip, group_mac};
+//! use std::net::Ipv4Addr;
+//!
+//! // Both families are one type: IPv4 is mapped (RFC 4291, section 2.5.5.2).
+//! let group = Ip::v4(Ipv4Addr::new(224, 0, 0, 251).octets());
+//! assert!(group.is_v4() && group.is_multicast());
+//! assert_eq!(group_mac(&group), [1, 0, 0x5e, 0, 0, 251]);
+//! ```
 
-pub mod address;
+mod address;
 pub mod arp;
 pub mod ethernet;
 pub mod fragment;
@@ -15,7 +25,7 @@ pub mod igmp;
 pub mod ip;
 pub mod mld;
 pub mod ndisc;
-pub mod sequence;
+pub(crate) mod sequence;
 pub mod tcp;
 pub mod udp;
 

@@ -5,6 +5,20 @@
 //! Must stay true: an option has at least eight bytes and ends within its message; a target is
 //! never a group. Source: RFC 4861 section 4 (formats) and sections 6.1, 7.1, 8.1 (what is valid),
 //! RFC 2464 section 6 (link-layer addresses of Ethernet), RFC 4443 section 2.1.
+//!
+//! ```
+//! use sidecore_net_stack::wire::Ip;
+//! use sidecore_net_stack::wire::ndisc::{Message, neighbor_solicitation};
+//!
+//! let address = |last| Ip([0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last]);
+//! let (ours, theirs, mac) = (address(1), address(2), [2, 0, 0, 0, 0, 1]);
+//! let question = neighbor_solicitation(&ours, &theirs, &theirs, mac);
+//! let expected = Message::NeighborSolicitation {
+//!     target: theirs,
+//!     source: Some(mac),
+//! };
+//! assert_eq!(Message::parse(&question), Some(expected));
+//! ```
 
 use super::address::{Ip, Mac};
 use super::ip::ICMPV6;

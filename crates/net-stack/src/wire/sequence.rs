@@ -2,25 +2,25 @@
 
 /// True if `a` comes before `b`, modulo 2^32 (RFC 9293 section 3.4).
 #[inline]
-pub fn before(a: u32, b: u32) -> bool {
+pub(crate) fn before(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) < 0
 }
 
 /// True if `a` comes before `b` or equals it.
 #[inline]
-pub fn before_or_at(a: u32, b: u32) -> bool {
+pub(crate) fn before_or_at(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) <= 0
 }
 
 /// The earlier one.
 #[inline]
-pub fn earlier(a: u32, b: u32) -> u32 {
+pub(crate) fn earlier(a: u32, b: u32) -> u32 {
     if before(a, b) { a } else { b }
 }
 
 /// The later one.
 #[inline]
-pub fn later(a: u32, b: u32) -> u32 {
+pub(crate) fn later(a: u32, b: u32) -> u32 {
     if before(a, b) { b } else { a }
 }
 

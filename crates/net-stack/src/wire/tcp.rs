@@ -3,6 +3,25 @@
 //! Options go out in the order that Linux uses, because conformance scripts and middleboxes know
 //! it: MSS, SACK permitted, timestamps, window scale on a SYN; NOP NOP timestamps, then NOP NOP
 //! SACK on the rest. Source: RFC 9293 sections 3.1 and 3.2, RFC 7323, RFC 2018.
+//!
+//! ```
+//! use sidecore_net_stack::wire::tcp;
+//!
+//! let options = tcp::Options {
+//!     mss: Some(1460),
+//!     sack_permitted: true,
+//!     ..tcp::Options::default()
+//! };
+//! let mut room = [0; tcp::OPTIONS_BYTES_MAX];
+//! let options_bytes = tcp::write_options(&options, &mut room);
+//! let mut segment = vec![0; tcp::HEADER_BYTES];
+//! segment.extend(&room[..options_bytes]);
+//! segment[12] = (segment.len() as u8 / 4) << 4; // the data offset, in words
+//! segment[13] = tcp::SYN;
+//! let read = tcp::parse(&segment).expect("a segment");
+//! assert!(read.has(tcp::SYN) && !read.has(tcp::ACK));
+//! assert_eq!(read.options, options);
+//! ```
 #![expect(missing_docs, reason = "fields and constants have the RFCs' names")]
 
 use crate::wire::sequence::Range;

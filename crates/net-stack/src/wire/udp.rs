@@ -1,4 +1,16 @@
 //! UDP's header. Source: RFC 768; RFC 8200 section 8.1 for a checksum of zero.
+//!
+//! ```
+//! use sidecore_net_stack::wire::{Ip, udp};
+//!
+//! let datagram = b"\0\x35\xc0\0\0\x0c\0\0ping"; // from port 53, without a checksum
+//! let (ours, theirs) = (Ip::v4([10, 0, 0, 1]), Ip::v4([10, 0, 0, 2]));
+//! let (header, payload) = udp::parse(datagram, &theirs, &ours, true).expect("a datagram");
+//! assert_eq!((header.source.get(), payload), (53, &b"ping"[..]));
+//! // IPv6 demands one.
+//! let (ours, theirs) = (Ip([0xfd; 16]), Ip([0xfe; 16]));
+//! assert!(udp::parse(datagram, &theirs, &ours, true).is_none());
+//! ```
 #![expect(missing_docs, reason = "fields and constants have the RFCs' names")]
 
 use super::address::Ip;

@@ -13,6 +13,41 @@
 //! Must stay true: positions and sleep words are those of `sidecore-sync`, which checks every
 //! position that the other side writes; every length is copied once and checked, so that a hostile
 //! other side ends the link and no more. One thread at a time on each side.
+//!
+//! ```
+//! use sidecore_net::engine::{Engine, EngineOptions};
+//! use sidecore_net::memory::mapped_stack;
+//! use sidecore_net::nic::Nic;
+//! use sidecore_net::nic::pair::{PairOptions, link};
+//! use sidecore_net::{Cidr, Config, Stack};
+//! use std::net::{IpAddr, SocketAddr};
+//!
+//! let (near, far) = link(&PairOptions::default())?;
+//! let engine = |nic: sidecore_net::nic::pair::Pair, number| {
+//!     let config = Config {
+//!         addresses: vec![Cidr {
+//!             address: IpAddr::from([10, 0, 0, number]),
+//!             prefix_bits: 24,
+//!         }],
+//!         sessions_max: 16,
+//!         buffers_bytes: 16 << 20,
+//!         ..Config::default()
+//!     };
+//!     let stack = mapped_stack(config, &nic.capabilities())?;
+//!     let options = EngineOptions::default();
+//!     Ok::<_, sidecore_net::NetError>(Engine::new(nic, stack, None, options))
+//! };
+//! let (mut near, mut far) = (engine(near, 1)?, engine(far, 2)?);
+//! let server = SocketAddr::from(([10, 0, 0, 2], 7));
+//! far.stack().listen(server, 8)?;
+//! let session = near.stack().connect(server, None)?;
+//! // Round by round, until the handshake is over.
+//! while !near.stack().readiness(session)?.writable {
+//!     near.round(&mut |_: &mut Stack| 0)?;
+//!     far.round(&mut |_: &mut Stack| 0)?;
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use super::checksum;
 use super::{

@@ -8,7 +8,7 @@
 use super::layout::{CHUNKS_MAX, MAGIC, VERSION, segment_bytes};
 use super::mailbox::{Attachment, Mailbox};
 use super::server::Server;
-use sidecore_attach::door::ConnectionId;
+use sidecore_attach::ConnectionId;
 use sidecore_attach::protocol::{KIND_ATTACH, KIND_STATUS};
 use sidecore_attach::{
     Allow, AttachError, Door, DoorOptions, Event, ListenError, Protocol, Quota, Trust,

@@ -2,6 +2,21 @@
 //!
 //! Must stay true: a change here changes [`VERSION`], README.md and include/sidecore_net.h;
 //! decoding takes any words.
+//!
+//! ```
+//! use sidecore_net::sock::layout::{Entry, Request};
+//!
+//! let entry = Entry {
+//!     kind: Request::Connect as u32,
+//!     tag: 7,
+//!     ..Entry::default()
+//! };
+//! let entry = entry.at("10.77.0.2:80".parse()?);
+//! let read = Entry::decode(entry.encode());
+//! assert_eq!(Request::from_number(read.kind), Some(Request::Connect));
+//! assert_eq!(read.socket_address(), "10.77.0.2:80".parse()?);
+//! # Ok::<(), std::net::AddrParseError>(())
+//! ```
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 

@@ -18,6 +18,6 @@ pub mod layout;
 pub(crate) mod mailbox;
 pub(crate) mod ring;
 pub mod server;
-pub mod stack;
+mod stack;
 
 pub use stack::{Id, SocketError, SocketOption, Sockets, Status};

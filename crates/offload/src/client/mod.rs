@@ -23,6 +23,17 @@
 //! Must stay true: no system call on the fast path; nothing here trusts the *timing* of the daemon,
 //! but a client trusts the daemon's *writing*: it is a process of the same user or of root.
 //! Every method may be called from any thread.
+//!
+//! ```
+//! use sidecore_offload::client::{Args, Client, ClientOptions};
+//!
+//! // Where no daemon serves, calls run right here, by the same kernels.
+//! let client = Client::detached("/nonexistent.sock", ClientOptions::default());
+//! let empty = client.kernel("empty")?;
+//! client.call(empty, Args::new())?;
+//! assert_eq!((client.counters().on_engines, client.counters().on_host), (0, 1));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod args;
 mod buffer;

@@ -13,7 +13,7 @@ use crate::shm::introduction::{Attached, KernelName, Question};
 use crate::shm::layout::{self, TICK_MS};
 use crate::shm::load::UserLoad;
 use crate::shm::session::{Names, Session};
-use sidecore_attach::door::ConnectionId;
+use sidecore_attach::ConnectionId;
 use sidecore_attach::protocol::KIND_STATUS;
 use sidecore_attach::{Door, Event};
 use sidecore_sys::local_socket::{self, Peer};

@@ -10,6 +10,26 @@
 //! is checked on a copy; the fast path makes no system call. The protocol is in docs/daemon.md;
 //! source: the papers' ULD daemon (request packets, shared pages locked and pre-touched, results
 //! without a copy).
+//!
+//! ```
+//! use sidecore_offload::client::{Args, Client};
+//! use sidecore_offload::daemon::{Daemon, DaemonOptions};
+//!
+//! # let folder = tempfile::tempdir()?;
+//! let daemon = Daemon::start(DaemonOptions {
+//!     socket: folder.path().join("daemon.sock"),
+//!     engines: 1,
+//!     ..DaemonOptions::default()
+//! })?;
+//!
+//! // In another process, as a rule.
+//! let client = Client::attach(daemon.socket())?;
+//! let empty = client.kernel("empty")?;
+//! client.call(empty, Args::new())?;
+//! assert_eq!(client.counters().on_engines, 1);
+//! daemon.stop();
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod control;
 mod engine;

@@ -7,6 +7,25 @@
 //! what was done beyond is dropped.
 //! Must stay true: how many bootstraps there are in the end depends on their trees alone, not on
 //! when they came in. Pure: no clock, no thread, no I/O.
+//!
+//! ```
+//! use sidecore_phylo::analysis::plan::{Bootstraps, Goal, Kind, Ledger, Next};
+//! use sidecore_phylo::bootstrap::convergence::Options;
+//!
+//! let mut ledger = Ledger::new(Goal {
+//!     starts: 1,
+//!     bootstraps: Bootstraps::Exactly(20),
+//!     chain: 10,
+//!     convergence: Options::default(),
+//! });
+//! let Next::Piece(search) = ledger.take_next() else { panic!("a search is first") };
+//! assert_eq!((search.kind, search.count), (Kind::Search, 1));
+//! let Next::Piece(chain) = ledger.take_next() else { panic!("then bootstraps") };
+//! assert_eq!((chain.kind, chain.first, chain.count), (Kind::Bootstrap, 0, 10));
+//! // A rank was lost: what it had is handed out again.
+//! ledger.give_back(&search);
+//! assert_eq!(ledger.take_next(), Next::Piece(search));
+//! ```
 
 use crate::bootstrap::convergence::{Options, Verdict};
 use serde::{Deserialize, Serialize};

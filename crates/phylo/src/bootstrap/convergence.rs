@@ -12,6 +12,22 @@
 //! with extended majority rule, 1,000 cuts, 3 %, 99 of 100 cuts. A split that a half's trees do not
 //! have is never in its consensus; RAxML-NG fills up with such, which makes it a little more
 //! lenient.
+//!
+//! ```
+//! use sidecore_phylo::bootstrap::convergence::{Options, Replicates};
+//! use sidecore_phylo::newick::Newick;
+//! use sidecore_phylo::runner::Serial;
+//!
+//! let tree = Newick::parse("((a,b),c,(d,e));")?;
+//! let mut replicates = Replicates::new(&tree)?;
+//! for _ in 0..50 {
+//!     replicates.add(&tree)?;
+//! }
+//! // All agree, so any two halves of them do.
+//! let verdict = replicates.test(1, &Options::default(), &Serial)?;
+//! assert!(verdict.converged && verdict.distance == 0.0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use crate::newick::Newick;
 use crate::random::Random;

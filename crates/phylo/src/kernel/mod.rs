@@ -18,7 +18,7 @@
 
 mod combine;
 mod layout;
-pub mod repeats;
+pub(crate) mod repeats;
 mod simd;
 
 pub use combine::{Derivatives, SiteTerms, combine_sites, combine_table, level_scalers};

@@ -10,7 +10,7 @@
 
 /// The classes of one node over a run of patterns.
 #[derive(Debug, Default)]
-pub struct Classes {
+pub(crate) struct Classes {
     /// For each pattern its class; for each class the left and the right child's class (or code).
     /// As long as the longest run so far; nothing in them where every pattern is its own class.
     of_pattern: Vec<u16>,
@@ -23,25 +23,25 @@ pub struct Classes {
 impl Classes {
     /// How many there are.
     #[must_use]
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.count
     }
 
     /// For each pattern its class; None where each is a class of its own, numbered alike.
     #[must_use]
-    pub fn of_pattern(&self) -> Option<&[u16]> {
+    pub(crate) fn of_pattern(&self) -> Option<&[u16]> {
         (!self.separate).then_some(&self.of_pattern)
     }
 
     /// For each class the left and the right child's; None as in [`Classes::of_pattern`]: the
     /// children's own, pattern by pattern, are those.
     #[must_use]
-    pub fn children(&self) -> Option<[&[u16]; 2]> {
+    pub(crate) fn children(&self) -> Option<[&[u16]; 2]> {
         (!self.separate).then(|| [&self.left[..self.count], &self.right[..self.count]])
     }
 
     /// Every pattern a class of its own. Costs nothing.
-    pub fn separate(&mut self, patterns: usize) {
+    pub(crate) fn separate(&mut self, patterns: usize) {
         self.count = patterns;
         self.separate = true;
     }
@@ -51,7 +51,13 @@ impl Classes {
     /// # Panics
     /// When there are more than [`PATTERNS_MAX`] patterns, or fewer on one side; or a class is not
     /// below its count.
-    pub fn join(&mut self, left: &[u16], right: &[u16], counts: [usize; 2], pairs: &mut Pairs) {
+    pub(crate) fn join(
+        &mut self,
+        left: &[u16],
+        right: &[u16],
+        counts: [usize; 2],
+        pairs: &mut Pairs,
+    ) {
         let patterns = left.len();
         assert!(
             patterns <= PATTERNS_MAX && right.len() == patterns,
@@ -98,7 +104,7 @@ impl Classes {
 }
 
 /// The most patterns that classes are numbered over: their numbers have 16 bits.
-pub const PATTERNS_MAX: usize = 1 << 15;
+pub(crate) const PATTERNS_MAX: usize = 1 << 15;
 
 /// With more of the patterns apart in one child, none are put together.
 const SHARE_MAX: [usize; 2] = [7, 8];
@@ -107,7 +113,7 @@ const CELLS_MAX: usize = 1 << 14;
 
 /// Tables of pairs that were seen, made once and used for every node.
 #[derive(Debug, Default)]
-pub struct Pairs {
+pub(crate) struct Pairs {
     /// Pair by pair the round (16 bits) in which it was seen last, and its class then.
     cells: Vec<u32>,
     cells_round: u32,

@@ -8,6 +8,16 @@
 //! lines and lines that begin with `#` are passed over. The model is any that
 //! `ModelName::parse` takes, RAxML-NG's `DNA` among them.
 //! Must stay true: every site is in exactly one partition.
+//!
+//! ```
+//! use sidecore_phylo::msa::partitions;
+//!
+//! let text = "GTR+G, codons = 1-6\\3, 2-6\\3\nJC, third = 3-6\\3";
+//! let found = partitions::parse(text, 6)?;
+//! assert_eq!(found[0].sites, [0, 3, 1, 4]); // range by range; from 0 here, from 1 in the file
+//! assert_eq!((found[1].model.as_str(), found[1].name.as_str()), ("JC", "third"));
+//! # Ok::<(), partitions::PartitionError>(())
+//! ```
 
 use super::shown;
 

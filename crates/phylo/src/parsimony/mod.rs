@@ -8,6 +8,20 @@
 //! Must stay true: one seed, one tree, on every machine: all of it is whole numbers.
 //! Source: Fitch, Systematic Zoology 20 (1971), 406-416. The sets of a run of sites are bits of
 //! words, state by state, so that one operation serves many sites (`bits`).
+//!
+//! ```
+//! use sidecore_phylo::msa::{Alignment, Alphabet, Patterns};
+//! use sidecore_phylo::newick::Newick;
+//! use sidecore_phylo::parsimony;
+//! use sidecore_phylo::tree::Tree;
+//!
+//! let alignment = Alignment::parse(b">a\nAAC\n>b\nAAC\n>c\nGAC\n>d\nGAT\n")?;
+//! let patterns = Patterns::new(&alignment, Alphabet::Dna)?;
+//! let tree = Tree::from_newick(&Newick::parse("((a,b),c,d);")?, alignment.names())?;
+//! // One change for the first site, one for the last.
+//! assert_eq!(parsimony::score(&tree, &[&patterns]), 2);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod bits;
 mod moves;

@@ -10,6 +10,22 @@
 //! Replicates may be of any shape, rooted or not.
 //! Sources: Felsenstein, Evolution 39 (1985), 783-791; Lemoine and others, Nature 556 (2018),
 //! 452-456. The transfer distance of a branch is found by one pass over the replicate.
+//!
+//! ```
+//! use sidecore_phylo::newick::Newick;
+//! use sidecore_phylo::support::{Kind, Reference};
+//!
+//! let tree = Newick::parse("((a,b),c,(d,e));")?;
+//! let reference = Reference::new(&tree)?;
+//! let mut tally = reference.empty(Kind::Fbp);
+//! for replicate in ["((a,b),c,(d,e));", "((a,c),b,(d,e));"] {
+//!     tally.add(&reference.tally(&Newick::parse(replicate)?, Kind::Fbp)?);
+//! }
+//! let mut shares: Vec<f64> = reference.values(&tally).iter().map(|&(_, share)| share).collect();
+//! shares.sort_by(f64::total_cmp);
+//! assert_eq!(shares, [0.5, 1.0]); // ab in one of two, de in both
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use crate::newick::Newick;
 use crate::runner::{Runner, Work};

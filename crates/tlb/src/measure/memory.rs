@@ -14,7 +14,7 @@ use sidecore_sys::{AliasOptions, AliasedMap, Frame, HugePages, Region, RegionOpt
 
 /// Memory to chase over, in pages of 4 KiB whatever it is made of.
 #[derive(Debug)]
-pub struct Memory {
+pub(crate) struct Memory {
     kind: Pages,
     store: Store,
 }
@@ -31,7 +31,7 @@ impl Memory {
     ///
     /// # Errors
     /// [`TlbError`] where even small pages cannot be had.
-    pub fn new(
+    pub(crate) fn new(
         kind: Pages,
         small_pages: usize,
         config: &Config,
@@ -61,13 +61,13 @@ impl Memory {
 
     /// Kind of pages that it is made of.
     #[must_use]
-    pub fn kind(&self) -> Pages {
+    pub(crate) fn kind(&self) -> Pages {
         self.kind
     }
 
     /// All of its numbers.
     #[must_use]
-    pub fn values(&self) -> &[u32] {
+    pub(crate) fn values(&self) -> &[u32] {
         match &self.store {
             Store::Aliased(map) => map.values(),
             // A region starts on a page.
@@ -80,7 +80,7 @@ impl Memory {
     /// # Panics
     /// If `index` is past the end.
     #[inline]
-    pub fn set(&mut self, index: usize, value: u32) {
+    pub(crate) fn set(&mut self, index: usize, value: u32) {
         match &mut self.store {
             Store::Aliased(map) => map.set(index, value),
             Store::Plain(region) => {
@@ -91,13 +91,13 @@ impl Memory {
 
     /// Pages of 4 KiB.
     #[must_use]
-    pub fn small_pages(&self) -> usize {
+    pub(crate) fn small_pages(&self) -> usize {
         self.values().len() / SMALL_VALUES
     }
 
     /// Number of the 4 KiB frame that page `page` shows.
     #[must_use]
-    pub fn frame_of(&self, page: usize) -> usize {
+    pub(crate) fn frame_of(&self, page: usize) -> usize {
         match &self.store {
             Store::Aliased(map) => {
                 let in_frame = map.options().frame.bytes() / SMALL_BYTES;
@@ -109,7 +109,7 @@ impl Memory {
 
     /// Pages of 4 KiB that show all frames once, where few frames show in many pages.
     #[must_use]
-    pub fn frames(&self) -> Option<usize> {
+    pub(crate) fn frames(&self) -> Option<usize> {
         match &self.store {
             Store::Aliased(map) if self.kind == Pages::SmallAliased => Some(map.options().frames),
             _ => None,
@@ -118,7 +118,7 @@ impl Memory {
 
     /// Description of the memory for a layout, in blocks of `block_values` numbers.
     #[must_use]
-    pub fn ground(&self, block_values: usize) -> Ground {
+    pub(crate) fn ground(&self, block_values: usize) -> Ground {
         Ground {
             page_values: SMALL_VALUES,
             block_values,

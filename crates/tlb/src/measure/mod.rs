@@ -16,9 +16,6 @@ mod survey;
 mod sweep;
 mod touch;
 
-pub use memory::Memory;
-pub use probe::{Probe, Window};
-
 use crate::report::Report;
 use sidecore_engine::KernelError;
 use sidecore_sys::{Machine, SysError, cpu};

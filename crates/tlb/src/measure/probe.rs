@@ -18,7 +18,7 @@ use std::time::Instant;
 
 /// Measures chases over one access path; holds the engine that the path needs.
 #[derive(Debug)]
-pub struct Probe<'a> {
+pub(crate) struct Probe<'a> {
     path: Path,
     core: Option<Core>,
     random: Random,
@@ -34,7 +34,7 @@ impl<'a> Probe<'a> {
     ///
     /// # Errors
     /// [`TlbError::Sys`] where the engine's local store cannot be had.
-    pub fn new(path: Path, seed: u64, cancel: &'a AtomicBool) -> Result<Self, TlbError> {
+    pub(crate) fn new(path: Path, seed: u64, cancel: &'a AtomicBool) -> Result<Self, TlbError> {
         let mode = match path {
             Path::Load => None,
             Path::DmaCopy => Some(DmaMode::Copy),
@@ -60,7 +60,7 @@ impl<'a> Probe<'a> {
 
     /// The access path.
     #[must_use]
-    pub fn path(&self) -> Path {
+    pub(crate) fn path(&self) -> Path {
         self.path
     }
 
@@ -68,7 +68,7 @@ impl<'a> Probe<'a> {
     ///
     /// # Errors
     /// [`TlbError::Interrupted`]; [`TlbError::Engine`] where a DMA fails.
-    pub fn point(
+    pub(crate) fn point(
         &mut self,
         memory: &mut Memory,
         layout: Layout,
@@ -97,7 +97,7 @@ impl<'a> Probe<'a> {
 
     /// Places of the chase's nodes on these pages.
     #[must_use]
-    pub fn places(&self, memory: &Memory, layout: Layout, pages: &[usize]) -> Vec<u32> {
+    pub(crate) fn places(&self, memory: &Memory, layout: Layout, pages: &[usize]) -> Vec<u32> {
         let framed: Vec<_> = pages
             .iter()
             .map(|&page| (page, memory.frame_of(page)))
@@ -110,7 +110,7 @@ impl<'a> Probe<'a> {
     ///
     /// # Errors
     /// As [`Self::point`].
-    pub fn window(
+    pub(crate) fn window(
         &mut self,
         memory: &mut Memory,
         places: &[u32],
@@ -179,7 +179,7 @@ impl<'a> Probe<'a> {
 
 /// Result of one window.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Window {
+pub(crate) struct Window {
     /// Cycles per access.
     pub cycles: f64,
     /// True if the core's clock, before and after, agreed with recent readings.

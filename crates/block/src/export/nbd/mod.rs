@@ -4,10 +4,10 @@
 //! `nbdcopy`, `qemu`, `nbd-client` and virtual machines read it.
 //!
 //! Two halves. The core does no I/O and is deterministic: bytes in, bytes out.
-//! - [`wire`]: numbers and layouts.
-//! - [`handshake`]: options and their replies.
-//! - [`session`]: requests, judged.
-//! - [`answer`]: what one request reads and sends.
+//! - `wire`: numbers and layouts.
+//! - `handshake`: options and their replies.
+//! - `session`: requests, judged.
+//! - `answer`: what one request reads and sends.
 //!
 //! The export has the sockets and the threads:
 //! - `listen`: addresses, stale sockets; `server`: accepting, limits, stopping;
@@ -18,17 +18,17 @@
 //! Not supported: writing, TLS, extended headers, several exports.
 //! Source: the NBD protocol document (`doc/proto.md` of the reference implementation).
 
-pub mod answer;
+mod answer;
 pub mod client;
 mod connection;
 #[doc(hidden)]
 pub mod fuzzing;
-pub mod handshake;
+mod handshake;
 mod listen;
 mod outlet;
 mod server;
-pub mod session;
-pub mod wire;
+mod session;
+mod wire;
 
 #[cfg(test)]
 mod tests;
