@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 
 use proptest::prelude::*;
-use sidecore_engine::mfc::{IN_FLIGHT_MAX, ListElement, POISON, QUEUE_COMMANDS};
+use sidecore_engine::mfc::{IN_FLIGHT_MAX, Line, ListElement, POISON, QUEUE_COMMANDS};
 use sidecore_engine::{
     Area, Core, CoreCounters, CoreOptions, Ctx, DmaError, DmaMode, In, Kernel, KernelError, Out,
     StoreError, Tag, TagMask,
@@ -396,6 +396,8 @@ fn waiting_is_by_tag_group() {
     };
     run(DmaMode::Checked, &source.0[..64], &mut [], &[], body).unwrap();
     assert!(Tag::new(32).is_none());
+    let numbers: Vec<u8> = (0..32).filter_map(Tag::new).map(Tag::number).collect();
+    assert!(numbers.into_iter().eq(0..32));
 }
 
 #[test]
@@ -470,4 +472,101 @@ fn a_window_is_written_when_committed_and_not_before() {
         assert!(target.0[..100].iter().all(|&byte| byte == 5));
         assert!(target.0[100..].iter().all(|&byte| byte == 1));
     }
+}
+
+#[test]
+fn counters_are_of_commands_and_of_bytes_that_moved() {
+    let source = lines(pattern);
+    for mode in MODES {
+        let mut target = lines(|_| 0);
+        // Two pieces of 32 bytes, the second 16 bytes further than it need be.
+        let list = [
+            ListElement {
+                offset: 0,
+                bytes: 32,
+            },
+            ListElement {
+                offset: 64,
+                bytes: 8,
+            },
+        ];
+        let body: Body = |cx, lent| {
+            let mut target = lent.target;
+            let buffer = cx.store.alloc(64)?;
+            let issue = cx.mfc.tag(Tag::default());
+            let buffer = issue.get_list(buffer, lent.list, lent.source)?.wait();
+            cx.mfc.put(buffer, target.take_front(32).unwrap())?.wait();
+            let buffer = cx.store.alloc(100)?;
+            let buffer = cx
+                .mfc
+                .get_large(buffer, lent.source.range(0..100).unwrap())?
+                .wait();
+            cx.mfc
+                .put_large(buffer, target.take_front(100).unwrap())?
+                .wait();
+            let mut window = cx.mfc.window(target.take_front(48).unwrap())?;
+            window.fill(3);
+            window.commit().map_err(KernelError::from)
+        };
+        let counters = run(mode, &source.0, &mut target.0, &list, body)
+            .unwrap()
+            .dma;
+        assert_eq!((counters.gets, counters.puts), (2, 3), "{mode:?}");
+        assert_eq!(
+            (counters.bytes_in, counters.bytes_out),
+            (140, 180),
+            "{mode:?}"
+        );
+        assert_eq!(target.0[132..180], [3; 48], "{mode:?}");
+    }
+}
+
+#[test]
+fn a_buffer_may_be_longer_than_what_it_gives_and_no_shorter() {
+    for mode in MODES {
+        let mut target = lines(|_| 0);
+        let body: Body = |cx, lent| {
+            let area = Area::new(lent.target);
+            let mut longer = cx.store.alloc(64)?;
+            longer.fill(5);
+            cx.mfc.put(longer, area.range(0..32).unwrap())?.wait();
+            let mut same = cx.store.alloc(32)?;
+            same.fill(6);
+            cx.mfc.put(same, area.range(64..96).unwrap())?.wait();
+            let shorter = cx.store.alloc(31)?;
+            let refused = cx.mfc.put(shorter, area.range(128..160).unwrap());
+            let wanted = DmaError::BufferTooShort {
+                bytes: 32,
+                buffer_bytes: 31,
+            };
+            assert_eq!(refused.unwrap_err(), wanted);
+            Ok(())
+        };
+        run(mode, &[], &mut target.0[..256], &[], body).unwrap();
+        assert_eq!(target.0[..33], [&[5; 32][..], &[0]].concat(), "{mode:?}");
+        assert_eq!(target.0[64..97], [&[6; 32][..], &[0]].concat(), "{mode:?}");
+        assert_eq!(target.0[128..160], [0; 32], "{mode:?}");
+    }
+}
+
+#[test]
+fn a_line_is_written_only_under_a_reservation_of_that_line_that_holds() {
+    static ONE: std::sync::LazyLock<Line> = std::sync::LazyLock::new(Line::default);
+    static TWO: std::sync::LazyLock<Line> = std::sync::LazyLock::new(Line::default);
+    let body: Body = |cx, _| {
+        let mfc = cx.mfc;
+        assert!(!mfc.put_line_if_reserved(&ONE, &[1; 16]), "none");
+        assert_eq!(mfc.get_line_reserved(&ONE), [0; 16]);
+        assert!(!mfc.put_line_if_reserved(&TWO, &[2; 16]), "another line");
+        assert!(!mfc.put_line_if_reserved(&ONE, &[2; 16]), "it is gone");
+        let _ = mfc.get_line_reserved(&ONE);
+        assert!(mfc.put_line_if_reserved(&ONE, &[3; 16]));
+        assert!(!mfc.put_line_if_reserved(&ONE, &[4; 16]), "used");
+        let _ = mfc.get_line_reserved(&ONE);
+        ONE.write(&[5; 16]);
+        assert!(!mfc.put_line_if_reserved(&ONE, &[6; 16]), "written since");
+        assert_eq!((ONE.read(), TWO.read()), ([5; 16], [0; 16]));
+        Ok(())
+    };
+    run(DmaMode::Copy, &[], &mut [], &[], body).unwrap();
 }

@@ -107,6 +107,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_line_holds_what_was_written_last_and_a_stale_version_writes_nothing() {
+        let words = |first: u64| std::array::from_fn(|index| first + index as u64);
+        let line = Line::new(words(100));
+        assert_eq!(line.read(), words(100));
+        line.write(&words(200));
+        let (read, version) = line.read_versioned();
+        assert_eq!((read, line.read()), (words(200), words(200)));
+        assert!(line.write_if(version, &words(300)));
+        assert_eq!(line.read(), words(300));
+        assert!(!line.write_if(version, &words(400)));
+        assert_eq!(line.read(), words(300));
+        // Each write has a version of its own, an even one: nobody is writing.
+        let (_, later) = line.read_versioned();
+        assert_eq!((later, later % 2), (version + 2, 0));
+        assert_eq!(line.address(), std::ptr::from_ref(&line).addr());
+    }
+
+    #[test]
     fn readers_never_see_half_a_write() {
         let line = Line::default();
         std::thread::scope(|scope| {

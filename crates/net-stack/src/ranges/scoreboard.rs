@@ -144,6 +144,10 @@ impl Scoreboard {
     /// Notes the blocks that the peer reports to have: they lie behind what it acknowledges.
     pub(crate) fn sack(&mut self, blocks: &[Range], delivered: &mut Delivered) {
         let seen = self.seen;
+        // RFC 8985 section 6.2, step 3 looks at what was delivered in the order of sequence numbers;
+        // blocks come newest first (RFC 2018 section 4). So reordering shows against what earlier
+        // acknowledgments reported, and one that tells of two gaps at once is none.
+        let highest = self.highest;
         let mut next = [Range::default(); BLOCKS_MAX];
         for (&block, next) in blocks.iter().zip(&mut next) {
             // What the last report had grows at an end, as a rule.
@@ -152,17 +156,17 @@ impl Scoreboard {
                 .find(|seen| !seen.is_empty() && block.contains(seen));
             match known {
                 Some(known) => {
-                    self.sack_new(block.start, known.start, delivered);
-                    self.sack_new(known.end, block.end, delivered);
+                    self.sack_new(block.start, known.start, highest, delivered);
+                    self.sack_new(known.end, block.end, highest, delivered);
                 }
-                None => self.sack_new(block.start, block.end, delivered),
+                None => self.sack_new(block.start, block.end, highest, delivered),
             }
             *next = block;
         }
         self.seen = next;
     }
 
-    fn sack_new(&mut self, start: u32, end: u32, delivered: &mut Delivered) {
+    fn sack_new(&mut self, start: u32, end: u32, highest: u32, delivered: &mut Delivered) {
         if start == end {
             return;
         }
@@ -186,7 +190,7 @@ impl Scoreboard {
                 self.sacked_bytes += bytes;
                 delivered.bytes += bytes;
                 delivered.note(record);
-                delivered.reordered |= !record.again && before(record.range.end, self.highest);
+                delivered.reordered |= !record.again && before(record.range.end, highest);
             }
             at += 1;
         }

@@ -190,6 +190,37 @@ fn rfc_7323_5_3_old_timestamps_are_not_taken() {
 }
 
 #[test]
+fn rfc_7323_5_5_after_24_days_of_silence_any_timestamp_is_taken() {
+    const DAY: u64 = 24 * 3600 * S;
+    for (days, taken) in [(1, 0), (23, 0), (25, 3)] {
+        let mut peer = Peer::new(|config| config.timestamps = true);
+        let stamp = |value: u32| {
+            let mut option = vec![1, 1, 8, 10];
+            option.extend(value.to_be_bytes());
+            option.extend([0; 4]);
+            option
+        };
+        let listener = peer.listen();
+        let mut syn = peer.segment(SYN, &[]);
+        syn.options = stamp(100);
+        peer.send(&syn);
+        let answer = peer.take().remove(0);
+        peer.sequence += 1;
+        peer.acknowledgment = answer.sequence.wrapping_add(1);
+        let mut segment = peer.segment(ACK, &[]);
+        segment.options = stamp(101);
+        peer.send(&segment);
+        let id = peer.stack.accept(listener).expect("open").expect("one");
+        peer.run(days * DAY);
+        let mut segment = peer.segment(ACK, b"old");
+        segment.options = stamp(90);
+        peer.send(&segment);
+        let unread = peer.stack.info(id).expect("open").unread;
+        assert_eq!(unread, taken, "after {days} days");
+    }
+}
+
+#[test]
 fn rfc_1191_a_smaller_path_is_learned_and_what_was_too_large_goes_again() {
     let mut peer = Peer::new(|_| {});
     let id = peer.open(&[2, 4, 5, 180]);

@@ -243,3 +243,84 @@ fn rfc_5681_3_2_three_duplicates_without_sack() {
     let out = peer.take();
     assert_eq!(out[0].sequence, first + 3000);
 }
+
+/// Congestion control and timers count segments, acknowledgments count bytes.
+#[test]
+fn rfc_6298_5_3_what_is_left_of_a_segment_acknowledged_in_part_keeps_its_timer() {
+    let mut peer = Peer::new(|_| {});
+    let id = peer.open(&PLAIN);
+    peer.take();
+    peer.stack.write(id, &[1; 1000]).expect("open");
+    peer.flush();
+    let sent = peer.take();
+    peer.now_ns += 10 * MS;
+    peer.ack(400);
+    peer.run(5 * S);
+    let again = peer.take();
+    assert_eq!(again[0].sequence, sent[0].sequence + 400);
+    assert_eq!(again[0].payload.len(), 600);
+    assert_eq!(peer.stack.info(id).expect("open").in_flight, 600);
+    assert!(peer.stack.counters().timeouts > 0);
+}
+
+/// Two segments were late, not lost; the peer reports the second one before the first has come.
+#[test]
+fn rfc_2883_4_2_2_a_duplicate_above_the_acknowledgment_lies_in_the_second_block() {
+    for reported in [true, false] {
+        let mut peer = Peer::new(|_| {});
+        let id = peer.open(&SACK);
+        peer.take();
+        peer.stack.write(id, &[1; 10_000]).expect("open");
+        peer.flush();
+        let first = peer.take()[0].sequence;
+        let at = |segment: u32| first + 1000 * segment;
+        peer.now_ns += 10 * MS;
+        let sack = |peer: &mut Peer, acknowledged: u32, blocks: &[(u32, u32)]| {
+            let mut segment = peer.segment(ACK, &[]);
+            segment.acknowledgment = at(acknowledged);
+            segment.options = sack_option(blocks);
+            peer.send(&segment);
+        };
+        for end in 5..8 {
+            sack(&mut peer, 0, &[(at(3), at(end)), (at(1), at(2))]);
+        }
+        let again: Vec<u32> = peer.take().iter().map(|it| it.sequence).collect();
+        assert!(again.starts_with(&[at(0), at(2)]), "{again:?}");
+        // The third: its original first, and then what was sent again.
+        sack(&mut peer, 0, &[(at(1), at(7))]);
+        if reported {
+            sack(&mut peer, 0, &[(at(2), at(3)), (at(1), at(7))]);
+        } else {
+            sack(&mut peer, 0, &[(at(1), at(7))]);
+        }
+        assert_eq!(peer.stack.counters().undone, 0);
+        sack(&mut peer, 7, &[(at(0), at(1))]);
+        let undone = peer.stack.counters().undone;
+        assert_eq!(undone, u64::from(reported), "all, or one of two");
+    }
+}
+
+/// RFC 8985 section 7.2 leaves what is lost twice to the timeout; on a short path a probe comes
+/// before it.
+#[test]
+fn a_retransmission_that_is_lost_with_nothing_behind_it_is_probed_for_before_the_timeout() {
+    let mut peer = Peer::new(|_| {});
+    let id = peer.open(&SACK);
+    peer.take();
+    peer.stack.write(id, &[1; 4_000]).expect("open");
+    peer.flush();
+    let first = peer.take()[0].sequence;
+    peer.now_ns += 10 * MS;
+    let mut segment = peer.segment(ACK, &[]);
+    segment.options = sack_option(&[(first + 1000, first + 4000)]);
+    peer.send(&segment);
+    assert_eq!(peer.take().len(), 1, "sent again, and lost again");
+    let mut probes = 0;
+    while peer.stack.counters().timeouts == 0 {
+        peer.run(MS);
+        let out = peer.take();
+        assert!(out.iter().all(|it| it.sequence == first), "{out:?}");
+        probes += out.len();
+    }
+    assert!(probes >= 2, "a probe, and then the timeout's");
+}

@@ -216,3 +216,21 @@ fn a_block_cuts_a_super_segment() {
     assert_eq!((delivered.bytes, scoreboard.sacked_bytes), (9000, 0));
     assert!(delivered.reordered, "0..3000 came after 3000..4000");
 }
+
+/// A report may tell of two gaps at once, where the one before it was lost or merged with it.
+#[test]
+fn blocks_of_one_report_are_newest_first_and_that_is_no_reordering() {
+    let mut scoreboard = Scoreboard::default();
+    scoreboard.clear(0);
+    for number in 0..8 {
+        scoreboard.push(range(1000 * number, 1000 * (number + 1)), 1);
+    }
+    let mut delivered = Delivered::default();
+    scoreboard.sack(&[range(3000, 5000), range(1000, 2000)], &mut delivered);
+    assert_eq!((delivered.bytes, delivered.reordered), (3000, false));
+    // What comes below an earlier report does show it.
+    let mut delivered = Delivered::default();
+    let blocks = [range(2000, 5000), range(1000, 2000)];
+    scoreboard.sack(&blocks, &mut delivered);
+    assert_eq!((delivered.bytes, delivered.reordered), (1000, true));
+}
