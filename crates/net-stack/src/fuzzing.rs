@@ -7,6 +7,8 @@
 //! honest pair goes on talking; what must hold is in [`Target::input`]. [`fuzz_stack`] does the
 //! same with decisions from bytes, for fuzzers that are guided by coverage.
 
+mod renewal;
+
 use crate::checksum::{Sum, pseudo};
 use crate::frame::{Capabilities, Outgoing, Received, ReceivedChecksum};
 use crate::stack::reassembly::{BYTES_MAX, DATAGRAMS_MAX};
@@ -14,7 +16,7 @@ use crate::wire::fragment;
 use crate::wire::ip::{self, Bad};
 use crate::{Cidr, Config, ListenerId, SessionId, Stack, UdpId};
 use sidecore_random::choices::Choices;
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};
 
 /// Frames that are kept as seeds.
@@ -22,6 +24,8 @@ const SEEDS_MAX: usize = 512;
 /// Sessions of the fuzzed stack: few, so that exhaustion is reached.
 const SESSIONS: usize = 64;
 
+/// When a target begins, on its clock.
+const BEGIN_NS: u64 = 1_000_000_000;
 /// Time given to sessions that end: the first step, which doubles, the longest, and how many.
 const ENDING_NS: u64 = 1_000_000;
 const ENDING_NS_MAX: u64 = 120_000_000_000;
@@ -56,40 +60,11 @@ impl Target {
 
     #[expect(clippy::expect_used, reason = "a broken set-up is to be seen at once")]
     fn with(seed: u64, choices: Choices) -> Self {
-        let stack = |number: u8| {
-            let address = |address| Cidr {
-                address,
-                prefix_bits: if matches!(address, IpAddr::V4(_)) {
-                    24
-                } else {
-                    64
-                },
-            };
-            let config = Config {
-                addresses: vec![
-                    address(IpAddr::from([10, 0, 0, number])),
-                    address(IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, u16::from(number)])),
-                ],
-                autoconfigure: true,
-                seed: seed ^ u64::from(number) << 56,
-                sessions_max: SESSIONS,
-                buffers_bytes: 64 << 20,
-                send_bytes: 64 << 10,
-                receive_bytes: 64 << 10,
-                window_scale: 2,
-                ..Config::default()
-            };
-            let nic = Capabilities::plain([2, 0, 0, 0, 0, number], 1500);
-            Stack::new(config, &nic).expect("memory for a stack")
-        };
-        let mut fuzzed = stack(1);
-        let any = SocketAddr::from(([0_u16; 8], 80));
-        let listener = fuzzed.listen(any, 8).expect("a listener");
-        let udp = fuzzed.bind_udp(any).expect("a socket");
-        let mut peer = stack(2);
-        let peer_udp = peer.bind_udp(any).expect("a socket");
-        let group = IpAddr::from([224, 0, 0, 99]);
-        fuzzed.join(group).expect("a group");
+        let stack =
+            |number| Stack::new(config(seed, number), &nic(number)).expect("memory for a stack");
+        let (mut fuzzed, mut peer) = (stack(1), stack(2));
+        let (listener, udp) = open(&mut fuzzed);
+        let peer_udp = peer.bind_udp(any_address()).expect("a socket");
         Self {
             stack: fuzzed,
             peer,
@@ -100,7 +75,7 @@ impl Target {
             clients: Vec::new(),
             seeds: Vec::new(),
             choices,
-            now_ns: 1_000_000_000,
+            now_ns: BEGIN_NS,
             inputs: 0,
             scratch: vec![0; 4096],
         }
@@ -129,34 +104,53 @@ impl Target {
         self.bounds_hold();
     }
 
-    /// Ends all sessions on both sides, and begins with other choices.
-    fn begin_anew(&mut self, choices: Choices) {
-        self.inputs += 1;
+    /// The steps of a fuzzer's input.
+    fn play(&mut self, choices: Choices) {
         self.choices = choices;
-        self.seeds.clear();
-        for client in self.clients.drain(..) {
-            let _ = self.peer.abort(client);
+        for _ in 0..STEPS_MAX {
+            if self.choices.is_over() {
+                break;
+            }
+            self.step();
         }
-        while let Ok(Some(session)) = self.stack.accept(self.listener) {
+        self.answer();
+    }
+
+    /// Ends all sessions on both sides, and makes both stacks as they were at first.
+    #[expect(clippy::expect_used, reason = "what fails here is what is looked for")]
+    fn end(&mut self) {
+        self.choices = Choices::of(&[]);
+        while let Some(session) = self.stack.accept(self.listener).expect("listens") {
             self.sessions.push(session);
         }
-        for session in self.sessions.drain(..) {
-            let _ = self.stack.abort(session);
+        for client in self.clients.drain(..) {
+            self.peer.abort(client).expect("open");
         }
-        while let Ok(Some(_)) = self.stack.receive_from(self.udp, &mut self.scratch) {}
-        while let Ok(Some(_)) = self.peer.receive_from(self.peer_udp, &mut self.scratch) {}
-        // What still waits for an answer or a fragment gives up; nothing of it arrives.
+        for session in self.sessions.drain(..) {
+            self.stack.abort(session).expect("open");
+        }
+        self.sessions_end();
+        self.stack.close_udp(self.udp).expect("open");
+        self.peer.close_udp(self.peer_udp).expect("open");
+        renewal::renew(&mut self.stack, &nic(1));
+        renewal::renew(&mut self.peer, &nic(2));
+        (self.listener, self.udp) = open(&mut self.stack);
+        self.peer_udp = self.peer.bind_udp(any_address()).expect("a socket");
+        self.seeds.clear();
+        self.now_ns = BEGIN_NS;
+    }
+
+    /// What still waits for an answer or a fragment gives up; nothing of it arrives.
+    fn sessions_end(&mut self) {
         for round in 0..ENDING_ROUNDS {
-            for stack in [&mut self.stack, &mut self.peer] {
-                stack.transmit(self.now_ns, &mut |_| true);
-                while stack.next_event().is_some() {}
-                stack.process_staged();
-            }
             if self.stack.sessions() + self.peer.sessions() == 0 {
                 return;
             }
-            // Long steps only where short ones did not do: the timers' wheel turns through all of
-            // it.
+            for stack in [&mut self.stack, &mut self.peer] {
+                stack.transmit(self.now_ns, &mut |_| true);
+                while stack.next_event().is_some() {}
+            }
+            // Long steps only where short ones did not do.
             self.now_ns += (ENDING_NS << round.min(20)).min(ENDING_NS_MAX);
         }
         let left = (self.stack.sessions(), self.peer.sessions());
@@ -456,36 +450,65 @@ impl std::fmt::Debug for Target {
 
 /// Steps that one input may have.
 const STEPS_MAX: usize = 64;
-/// Inputs after which a target is made anew, so that what one leaves behind ends somewhere.
-const INPUTS_EACH: u64 = 10_000;
 
 /// Plays what `bytes` decide: honest talk, mutated and written frames, time, an application. The
-/// target is kept from one call to the next, because making one takes longer than most inputs; all
-/// sessions end in between.
+/// target's memory is kept from one call to the next, because making one takes longer than most
+/// inputs; all that happens follows from `bytes`.
 ///
 /// # Panics
 /// When something does not hold that must, whatever comes in.
 pub fn fuzz_stack(bytes: &[u8]) {
     thread_local! {
-        static TARGET: RefCell<Option<Target>> = const { RefCell::new(None) };
+        static KEPT: Cell<Option<Box<Target>>> = const { Cell::new(None) };
     }
-    TARGET.with_borrow_mut(|kept| {
-        if kept
-            .as_ref()
-            .is_none_or(|target| target.inputs == INPUTS_EACH)
-        {
-            *kept = Some(Target::new(1));
-        }
-        let Some(target) = kept else { return };
-        target.begin_anew(Choices::of(bytes));
-        for _ in 0..STEPS_MAX {
-            if target.choices.is_over() {
-                break;
-            }
-            target.step();
-        }
-        target.answer();
-    });
+    // Where this panics the target is gone, too: what comes next begins with another.
+    let mut target = KEPT.take().unwrap_or_else(|| Box::new(Target::new(1)));
+    target.play(Choices::of(bytes));
+    target.end();
+    KEPT.set(Some(target));
+}
+
+/// Configuration of the stack with this number.
+fn config(seed: u64, number: u8) -> Config {
+    let address = |address| Cidr {
+        address,
+        prefix_bits: if matches!(address, IpAddr::V4(_)) {
+            24
+        } else {
+            64
+        },
+    };
+    Config {
+        addresses: vec![
+            address(IpAddr::from([10, 0, 0, number])),
+            address(IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, u16::from(number)])),
+        ],
+        autoconfigure: true,
+        seed: seed ^ u64::from(number) << 56,
+        sessions_max: SESSIONS,
+        buffers_bytes: 64 << 20,
+        send_bytes: 64 << 10,
+        receive_bytes: 64 << 10,
+        window_scale: 2,
+        ..Config::default()
+    }
+}
+
+fn nic(number: u8) -> Capabilities {
+    Capabilities::plain([2, 0, 0, 0, 0, number], 1500)
+}
+
+/// What the fuzzed stack begins with: a listener, a socket, a group.
+#[expect(clippy::expect_used, reason = "a broken set-up is to be seen at once")]
+fn open(stack: &mut Stack) -> (ListenerId, UdpId) {
+    let group = IpAddr::from([224, 0, 0, 99]);
+    stack.join(group).expect("a group");
+    let listener = stack.listen(any_address(), 8).expect("a listener");
+    (listener, stack.bind_udp(any_address()).expect("a socket"))
+}
+
+fn any_address() -> SocketAddr {
+    SocketAddr::from(([0_u16; 8], 80))
 }
 
 /// Asserts that a frame which the stack sends is well-formed.
@@ -643,6 +666,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "long; `played_inputs_leave_nothing` has a short one")]
     fn a_short_run_gets_behind_the_checksums() {
         let mut target = Target::new(1);
         for _ in 0..20_000 {
@@ -655,5 +679,24 @@ mod tests {
         assert!(counters.packets_reassembled > 50, "{counters:?}");
         assert!(counters.reassemblies_refused > 100, "{counters:?}");
         assert!(counters.fragments_sent > 50, "{counters:?}");
+    }
+
+    /// An input does the same whatever was played before it.
+    #[test]
+    fn played_inputs_leave_nothing() {
+        let mut random = Choices::seeded(5);
+        let (inputs, len) = if cfg!(miri) { (3, 60) } else { (200, 600) };
+        let inputs: Vec<Vec<u8>> = (0..inputs).map(|_| random.take(len)).collect();
+        let mut kept = Target::new(1);
+        for input in &inputs {
+            let mut fresh = Target::new(1);
+            let [again, first] = [&mut kept, &mut fresh].map(|target| {
+                target.play(Choices::of(input));
+                let counters = [target.stack.counters(), target.peer.counters()];
+                target.end();
+                format!("{counters:?}")
+            });
+            assert_eq!(again, first);
+        }
     }
 }

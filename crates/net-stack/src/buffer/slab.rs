@@ -33,6 +33,11 @@ impl<T: Default> Slab<T> {
         self.free.push(number);
     }
 
+    /// How many are taken.
+    pub(crate) fn taken(&self) -> usize {
+        self.items.len() - self.free.len()
+    }
+
     /// One that is taken.
     #[inline]
     pub(crate) fn get(&self, number: u32) -> &T {

@@ -61,9 +61,9 @@ pub struct Stack {
     /// When the wheel looks at it.
     pub(crate) reassembly_armed: Tick,
     pub(crate) direct_placement: direct_placement::DirectPlacement,
-    due: Vec<(u32, Tick)>,
+    pub(crate) due: Vec<(u32, Tick)>,
     /// The frame that is being taken in was sent by this stack itself.
-    from_self: bool,
+    pub(crate) from_self: bool,
 }
 
 impl std::fmt::Debug for Stack {

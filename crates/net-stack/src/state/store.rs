@@ -75,6 +75,19 @@ impl<Cold: Default> Store<Cold> {
         self.free.push(number);
     }
 
+    /// Numbers that were ever allocated are those below.
+    pub(crate) fn known(&self) -> u32 {
+        self.cold.len() as u32
+    }
+
+    /// Begins anew: no number was ever allocated.
+    ///
+    /// Names of sessions from before are good again once their numbers are.
+    pub(crate) fn forget(&mut self) {
+        self.cold.clear();
+        self.free.clear();
+    }
+
     /// True if `number` was ever allocated.
     #[inline]
     pub(crate) fn knows(&self, number: u32) -> bool {

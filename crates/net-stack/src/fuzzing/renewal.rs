@@ -1,0 +1,131 @@
+//! A used stack becomes a new one in its own memory.
+//!
+//! Why here: making a stack takes longer than most inputs, and one that keeps anything of the inputs
+//! before makes findings that cannot be played again. Must stay true: the cost is that of what was in
+//! use; each field is named here, so that whoever adds one decides how it begins anew.
+
+use crate::frame::Capabilities;
+use crate::secrets::Secrets;
+use crate::shared::control::Control;
+use crate::shared::counters::Counters;
+use crate::shared::interface::Interface;
+use crate::shared::neighbors::Neighbors;
+use crate::shared::paths::Paths;
+use crate::shared::{Common, IDENTIFICATIONS};
+use crate::stack::direct_placement::DirectPlacement;
+use crate::stack::last_flow::LastFlow;
+use crate::stack::link::Autoconfiguration;
+use crate::stack::reassembly::Reassembly;
+use crate::stack::sessions::Listeners;
+use crate::stack::udp::Datagrams;
+use crate::stack::{Stack, session};
+use crate::state::hot::{Flags, State};
+use sidecore_random::Random;
+
+/// Puts `stack`, whose owner has closed all that it had, back to where [`Stack::new`] left it.
+///
+/// # Panics
+/// If a session, a buffer or a list of ranges is not given back.
+pub(super) fn renew(stack: &mut Stack, nic: &Capabilities) {
+    stack.process_staged();
+    end_sessions(stack);
+    while let Some(mut datagram) = stack.reassembly.expired(u64::MAX) {
+        datagram.release(&mut stack.common.pool);
+    }
+    let Stack {
+        common,
+        store,
+        table,
+        listeners,
+        datagrams,
+        staging,
+        last_flow,
+        autoconfiguration,
+        reassembly,
+        reassembly_armed,
+        direct_placement,
+        due,
+        from_self,
+    } = stack;
+    renew_common(common, nic);
+    store.forget();
+    (table.front_hits, table.searches) = (0, 0);
+    *listeners = Listeners::default();
+    *datagrams = Datagrams::default();
+    assert!(staging.is_empty() && due.is_empty() && !*from_self);
+    *last_flow = LastFlow::new();
+    *autoconfiguration = Autoconfiguration::default();
+    *reassembly = Reassembly::default();
+    *reassembly_armed = 0;
+    *direct_placement = DirectPlacement::default();
+    stack.begin_link();
+}
+
+/// Ends what nobody holds any more, whatever it still waits for.
+fn end_sessions(stack: &mut Stack) {
+    for number in 0..stack.store.known() {
+        let mut session = session(&mut stack.store, &mut stack.common, number);
+        if session.hot.state() != State::Closed {
+            let held = !session.hot.has(Flags::DETACHED | Flags::EMBRYO);
+            assert!(!held, "session {number} has an owner");
+            session.finish(None);
+        }
+    }
+    stack.sweep_sessions();
+    assert_eq!(stack.store.taken(), 0, "sessions are not given back");
+}
+
+fn renew_common(common: &mut Common, nic: &Capabilities) {
+    let Common {
+        now_ns,
+        now_us,
+        now_ms,
+        tick,
+        config,
+        pool,
+        scoreboards,
+        out_of_order,
+        wheel,
+        secrets,
+        random,
+        interface,
+        neighbors,
+        control,
+        counters,
+        ready,
+        pending_events,
+        newly_closed,
+        newly_established,
+        time_wait,
+        challenges_left,
+        challenge_second,
+        next_port,
+        paths,
+        identifications,
+        long,
+    } = common;
+    (*now_ns, *now_us, *now_ms, *tick) = (0, 0, 0, 0);
+    assert_eq!(pool.taken(), 0, "buffers are not given back");
+    assert_eq!(scoreboards.taken(), 0, "scoreboards are not given back");
+    assert_eq!(out_of_order.taken(), 0, "ranges are not given back");
+    wheel.clear();
+    *random = Random::new(config.seed);
+    *secrets = Secrets::new(random);
+    *interface = Interface::new(nic, &config.addresses, &config.routes);
+    *neighbors = Neighbors::default();
+    empty(control);
+    *counters = Counters::default();
+    ready.clear();
+    pending_events.clear();
+    assert!(newly_closed.is_empty() && newly_established.is_empty());
+    time_wait.clear();
+    (*challenges_left, *challenge_second, *next_port) = (0, u64::MAX, 0);
+    *paths = Paths::default();
+    *identifications = [0; IDENTIFICATIONS];
+    long.clear();
+}
+
+/// Frames that wait are lost, as if the NIC had taken them.
+fn empty(control: &mut Control) {
+    control.flush(&mut |_| true, &mut 0);
+}
