@@ -37,7 +37,6 @@ impl LocalStore {
 
     /// Bytes of the store.
     #[must_use]
-    #[expect(clippy::len_without_is_empty, reason = "a store is never empty")]
     pub fn len(&self) -> usize {
         self.bytes
     }

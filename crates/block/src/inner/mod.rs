@@ -123,8 +123,8 @@ pub enum InnerError {
     Epoch(String),
     /// It failed where there was less room than it may take.
     #[error(
-        "{failure}; {} has {free_bytes} bytes free, up to {needed_bytes} may be needed: name another \
-         directory with TMPDIR",
+        "{failure}; {} has {free_bytes} bytes free, up to {needed_bytes} may be needed: name \
+         another directory with TMPDIR",
         scratch.display()
     )]
     NoRoom {
