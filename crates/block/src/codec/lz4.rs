@@ -39,7 +39,7 @@ unsafe extern "C" {
 
 /// Inflates bare LZ4 blocks; whole ones only.
 #[derive(Debug, Default, Clone, Copy)]
-pub struct Lz4BlockInflater;
+pub(crate) struct Lz4BlockInflater;
 
 impl Inflater for Lz4BlockInflater {
     fn codec(&self) -> CodecId {
@@ -76,7 +76,7 @@ impl Inflater for Lz4BlockInflater {
 
 /// Inflates LZ4 frames, block by block.
 #[derive(Debug, Default)]
-pub struct Lz4FrameInflater {
+pub(crate) struct Lz4FrameInflater {
     position: Position,
     head: Option<Head>,
     verified: bool,
@@ -286,7 +286,7 @@ impl Head {
 }
 
 /// Deflates each frame into one LZ4 frame that carries its size and a checksum of its contents.
-pub struct Lz4FrameDeflater {
+pub(crate) struct Lz4FrameDeflater {
     stream: *mut c_void,
     level: c_int,
     block_bytes: usize,
@@ -301,7 +301,7 @@ impl Lz4FrameDeflater {
     ///
     /// # Errors
     /// [`CodecError::Deflate`] without memory.
-    pub fn new(level: i32, block_bytes: usize) -> Result<Self, CodecError> {
+    pub(crate) fn new(level: i32, block_bytes: usize) -> Result<Self, CodecError> {
         // SAFETY: takes nothing.
         let stream = unsafe { LZ4_createStreamHC() };
         if stream.is_null() {
@@ -382,14 +382,14 @@ impl Deflater for Lz4FrameDeflater {
 
 /// Deflates each frame into one bare block.
 #[derive(Debug, Clone, Copy)]
-pub struct Lz4BlockDeflater {
+pub(crate) struct Lz4BlockDeflater {
     level: c_int,
 }
 
 impl Lz4BlockDeflater {
     /// `level` is liblz4's HC, [`LEVELS`].
     #[must_use]
-    pub fn new(level: i32) -> Self {
+    pub(crate) fn new(level: i32) -> Self {
         Self { level }
     }
 }
@@ -434,14 +434,14 @@ fn cut() -> CodecError {
 }
 
 /// liblz4's HC levels.
-pub const LEVELS: std::ops::RangeInclusive<i32> = 1..=12;
+pub(crate) const LEVELS: std::ops::RangeInclusive<i32> = 1..=12;
 
 /// Size of the blocks in a frame. Blocks of 16 KiB cost nothing measurable of speed and 0.1 % of
 /// ratio.
-pub const BLOCK_BYTES: usize = 16 << 10;
+pub(crate) const BLOCK_BYTES: usize = 16 << 10;
 
 /// The magic number of an LZ4 frame.
-pub const FRAME_MAGIC: u32 = 0x184D_2204;
+pub(crate) const FRAME_MAGIC: u32 = 0x184D_2204;
 const INDEPENDENT_FLAG: u8 = 1 << 5;
 const BLOCK_CHECK_FLAG: u8 = 1 << 4;
 const CONTENT_SIZE_FLAG: u8 = 1 << 3;

@@ -6,7 +6,7 @@
 //! Must stay true: an [`Inflater`] is safe against any input: no panic, no read or write out of
 //! bounds, no byte beyond `out`, and time linear in `frame.len() + out.len()`.
 
-mod lz4;
+pub(crate) mod lz4;
 pub mod lzo1x;
 mod position;
 mod store;

@@ -11,7 +11,7 @@ use liblzma::stream::{Action, Check, Error, Status, Stream};
 
 /// Inflates xz streams; stops at any byte.
 #[derive(Default)]
-pub struct XzInflater {
+pub(crate) struct XzInflater {
     stream: Option<Stream>,
     position: Position,
 }
@@ -109,14 +109,14 @@ fn refused(error: Error) -> CodecError {
 /// Deflates each frame into one xz stream. For tests and for completeness: no format of ours writes
 /// it.
 #[derive(Debug, Clone, Copy)]
-pub struct XzDeflater {
+pub(crate) struct XzDeflater {
     level: u32,
 }
 
 impl XzDeflater {
     /// `level` is liblzma's preset, 0 to 9.
     #[must_use]
-    pub fn new(level: i32) -> Self {
+    pub(crate) fn new(level: i32) -> Self {
         Self {
             level: level.clamp(0, 9) as u32,
         }
@@ -147,4 +147,4 @@ impl Deflater for XzDeflater {
 }
 
 /// Memory limit for liblzma to inflate one frame.
-pub const MEMORY_BYTES_MAX: u64 = 80 << 20;
+pub(crate) const MEMORY_BYTES_MAX: u64 = 80 << 20;

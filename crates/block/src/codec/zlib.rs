@@ -10,7 +10,7 @@ use libdeflater::{CompressionLvl, Compressor, DecompressionError, Decompressor};
 
 /// Inflates zlib streams; whole ones only.
 #[derive(Default)]
-pub struct ZlibInflater {
+pub(crate) struct ZlibInflater {
     decompressor: Decompressor,
 }
 
@@ -41,7 +41,7 @@ impl Inflater for ZlibInflater {
 }
 
 /// Deflates each frame into one zlib stream.
-pub struct ZlibDeflater {
+pub(crate) struct ZlibDeflater {
     compressor: Compressor,
 }
 
@@ -50,7 +50,7 @@ impl ZlibDeflater {
     ///
     /// # Errors
     /// [`CodecError::Deflate`] for another level.
-    pub fn new(level: i32) -> Result<Self, CodecError> {
+    pub(crate) fn new(level: i32) -> Result<Self, CodecError> {
         let level = CompressionLvl::new(level).map_err(|_| CodecError::Deflate {
             codec: CodecId::Zlib,
             reason: "libdeflate has levels 1 to 12",
@@ -82,4 +82,4 @@ impl Deflater for ZlibDeflater {
 }
 
 /// libdeflate's levels.
-pub const LEVELS: std::ops::RangeInclusive<i32> = 1..=12;
+pub(crate) const LEVELS: std::ops::RangeInclusive<i32> = 1..=12;

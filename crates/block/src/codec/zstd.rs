@@ -18,13 +18,13 @@ use zstd_safe::{CCtx, CParameter};
 
 /// Bytes of memory that one inflater needs besides the frame and its contents.
 #[must_use]
-pub fn workspace_bytes() -> usize {
+pub(crate) fn workspace_bytes() -> usize {
     // SAFETY: takes nothing, returns a constant of the library's build.
     unsafe { sys::ZSTD_estimateDCtxSize() }
 }
 
 /// Inflates zstd frames, block by block.
-pub struct ZstdInflater {
+pub(crate) struct ZstdInflater {
     /// Points into `workspace`, which therefore must neither move its contents nor be freed before.
     context: *mut sys::ZSTD_DCtx,
     /// Never touched by us after start-up; `u64`s for the alignment that libzstd asks for.
@@ -41,7 +41,7 @@ impl ZstdInflater {
     /// Makes the context. With `verified`, the caller has checked the compressed bytes already: the
     /// frames' own checksums of their contents are then not computed again.
     #[must_use]
-    pub fn new(verified: bool) -> Self {
+    pub(crate) fn new(verified: bool) -> Self {
         let mut workspace = vec![0_u64; workspace_bytes().div_ceil(8)].into_boxed_slice();
         // SAFETY: the workspace is 8-byte aligned, as long as we say, and outlives the context
         // (same struct; moving the Box does not move what it points to).
@@ -62,7 +62,7 @@ impl ZstdInflater {
     }
 
     /// Says whether the compressed bytes of the frames to come have been checked already.
-    pub fn set_verified(&mut self, verified: bool) {
+    pub(crate) fn set_verified(&mut self, verified: bool) {
         // A parameter may only be set between frames.
         self.reset();
         // ZSTD_d_forceIgnoreChecksum stands behind this name in libzstd's stable numbering.
@@ -218,7 +218,7 @@ fn check(code: usize) -> Result<usize, Refused> {
 }
 
 /// Deflates each frame into one zstd frame that carries its size and a checksum of its contents.
-pub struct ZstdDeflater {
+pub(crate) struct ZstdDeflater {
     context: CCtx<'static>,
 }
 
@@ -228,7 +228,7 @@ impl ZstdDeflater {
     ///
     /// # Errors
     /// [`CodecError::Deflate`] when libzstd refuses a parameter or has no memory.
-    pub fn new(level: i32, block_bytes: u32) -> Result<Self, CodecError> {
+    pub(crate) fn new(level: i32, block_bytes: u32) -> Result<Self, CodecError> {
         let refused = |code| CodecError::Deflate {
             codec: CodecId::Zstd,
             reason: zstd_safe::get_error_name(code),
@@ -253,7 +253,7 @@ impl ZstdDeflater {
     ///
     /// # Errors
     /// [`CodecError::Deflate`] when libzstd refuses.
-    pub fn without_short_matches(mut self) -> Result<Self, CodecError> {
+    pub(crate) fn without_short_matches(mut self) -> Result<Self, CodecError> {
         self.context
             .set_parameter(CParameter::MinMatch(MIN_MATCH_FAST))
             .map_err(|code| CodecError::Deflate {
@@ -288,12 +288,12 @@ impl Deflater for ZstdDeflater {
 }
 
 /// libzstd's levels that make sense for images.
-pub const LEVELS: std::ops::RangeInclusive<i32> = 1..=22;
+pub(crate) const LEVELS: std::ops::RangeInclusive<i32> = 1..=22;
 
 /// Size of the blocks in a frame. At 64 KiB frames of real files, blocks of 32 KiB cost 4-8 % of
 /// the speed of inflating whole frames and nothing of the ratio, and halve the wait for a 4 KiB
 /// read of the first half; 16 KiB cost 14 % and gain no more than 3 us on average.
-pub const BLOCK_BYTES: u32 = 32 << 10;
+pub(crate) const BLOCK_BYTES: u32 = 32 << 10;
 
 /// The first of the sixteen magics of skippable frames.
 const SKIPPABLE_MAGIC: u32 = 0x184D_2A50;

@@ -21,7 +21,7 @@ use std::collections::HashMap;
 
 /// Index of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct SlotId(pub u32);
+pub(crate) struct SlotId(pub u32);
 
 /// State of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +53,7 @@ struct Slot {
 
 /// Result of looking a frame up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lookup {
+pub(crate) enum Lookup {
     /// The wanted bytes are in this slot, which is now pinned.
     Hit(SlotId),
     /// Someone is inflating the frame into this slot, which is now pinned: wait for its bytes, then
@@ -86,7 +86,7 @@ pub struct CacheCounts {
 
 /// The book-keeping.
 #[derive(Debug)]
-pub struct Cache {
+pub(crate) struct Cache {
     slots: Vec<Slot>,
     by_frame: HashMap<u64, u32>,
     /// Slots to be taken first, the last one first; each at most once.
@@ -103,14 +103,14 @@ pub struct Cache {
 
 impl Cache {
     /// A cache of `slots` slots (at least 1), all of them open.
-    #[must_use]
-    pub fn new(slots: usize) -> Self {
+    #[cfg(test)]
+    pub(crate) fn new(slots: usize) -> Self {
         Self::with_open(slots, slots)
     }
 
     /// A cache of `slots` slots (at least 1), the first `open` of them (at least 1) open.
     #[must_use]
-    pub fn with_open(slots: usize, open: usize) -> Self {
+    pub(crate) fn with_open(slots: usize, open: usize) -> Self {
         let slots = slots.max(1);
         let empty = Slot {
             frame: 0,
@@ -136,7 +136,7 @@ impl Cache {
 
     /// Looks `frame` up for a reader that wants its first `want` bytes, and pins or claims a slot.
     /// `keep` is whether the frame is likely to be read again.
-    pub fn look_up(&mut self, frame: u64, want: u32, keep: bool) -> Lookup {
+    pub(crate) fn look_up(&mut self, frame: u64, want: u32, keep: bool) -> Lookup {
         let found = self.by_frame.get(&frame).copied();
         if let Some(slot) = found {
             let entry = &mut self.slots[slot as usize];
@@ -201,12 +201,12 @@ impl Cache {
 
     /// True when a frame is in the cache or on its way there.
     #[must_use]
-    pub fn contains(&self, frame: u64) -> bool {
+    pub(crate) fn contains(&self, frame: u64) -> bool {
         self.by_frame.contains_key(&frame)
     }
 
     /// The filler is done: the first `valid` bytes of the frame are there. Keeps the pin.
-    pub fn filled(&mut self, slot: SlotId, valid: u32) {
+    pub(crate) fn filled(&mut self, slot: SlotId, valid: u32) {
         let entry = &mut self.slots[slot.0 as usize];
         debug_assert_eq!(entry.state, State::Filling);
         entry.state = State::Ready(valid);
@@ -216,7 +216,7 @@ impl Cache {
     /// slot is then ready with these, and whoever needs more is told to inflate it again. False
     /// when somebody has, who counts on the whole frame: the filler must go on. Keeps the pin.
     #[must_use]
-    pub fn leave(&mut self, slot: SlotId, valid: u32) -> bool {
+    pub(crate) fn leave(&mut self, slot: SlotId, valid: u32) -> bool {
         let entry = &mut self.slots[slot.0 as usize];
         debug_assert_eq!(entry.state, State::Filling);
         // The filler's own pin. Whoever joins after this sees how far it got.
@@ -228,7 +228,7 @@ impl Cache {
     }
 
     /// The filler failed: the slot holds nothing. Keeps the pin.
-    pub fn failed(&mut self, slot: SlotId) {
+    pub(crate) fn failed(&mut self, slot: SlotId) {
         let entry = &mut self.slots[slot.0 as usize];
         debug_assert_eq!(entry.state, State::Filling);
         entry.state = State::Empty;
@@ -238,7 +238,7 @@ impl Cache {
 
     /// True when a pinned slot holds at least `want` bytes of `frame`.
     #[must_use]
-    pub fn is_ready(&self, slot: SlotId, frame: u64, want: u32) -> bool {
+    pub(crate) fn is_ready(&self, slot: SlotId, frame: u64, want: u32) -> bool {
         let entry = &self.slots[slot.0 as usize];
         let (State::Ready(valid) | State::Superseded(valid)) = entry.state else {
             return false;
@@ -247,7 +247,7 @@ impl Cache {
     }
 
     /// Gives a pin back. `spent` is whether a sequential reader is done with the frame.
-    pub fn unpin(&mut self, slot: SlotId, spent: bool) {
+    pub(crate) fn unpin(&mut self, slot: SlotId, spent: bool) {
         let entry = &mut self.slots[slot.0 as usize];
         debug_assert!(entry.pins > 0);
         entry.pins -= 1;
@@ -260,7 +260,7 @@ impl Cache {
     }
 
     /// Takes a look-up back, as if it had not been made; what a claim pushed out stays out.
-    pub fn undo(&mut self, lookup: &Lookup) {
+    pub(crate) fn undo(&mut self, lookup: &Lookup) {
         match *lookup {
             Lookup::Hit(slot) | Lookup::Filling(slot) => self.unpin(slot, false),
             Lookup::Claimed { slot, .. } => {
@@ -272,13 +272,18 @@ impl Cache {
     }
 
     /// Time passes: it is `tick` now, in a unit of the caller's choice, never less than before.
-    pub fn set_tick(&mut self, tick: u64) {
+    pub(crate) fn set_tick(&mut self, tick: u64) {
         self.tick = self.tick.max(tick);
     }
 
     /// Empties up to `limit` unpinned slots that were not used in the last `ticks` ticks, and calls
     /// `release` for each so that its memory can be given back.
-    pub fn release_idle(&mut self, ticks: u64, limit: usize, mut release: impl FnMut(SlotId)) {
+    pub(crate) fn release_idle(
+        &mut self,
+        ticks: u64,
+        limit: usize,
+        mut release: impl FnMut(SlotId),
+    ) {
         let now = self.tick;
         let mut left = limit;
         for slot in 0..self.slots.len() as u32 {
@@ -298,31 +303,25 @@ impl Cache {
 
     /// Counts since the start.
     #[must_use]
-    pub fn counts(&self) -> CacheCounts {
+    pub(crate) fn counts(&self) -> CacheCounts {
         self.counts
-    }
-
-    /// Number of slots.
-    #[must_use]
-    pub fn slots(&self) -> usize {
-        self.slots.len()
     }
 
     /// Number of open slots.
     #[must_use]
-    pub fn open(&self) -> usize {
+    pub(crate) fn open(&self) -> usize {
         self.open
     }
 
     /// True when the cache could do with more open slots; says so once for each time it came to
     /// need them.
     #[must_use]
-    pub fn take_growth_request(&mut self) -> bool {
+    pub(crate) fn take_growth_request(&mut self) -> bool {
         std::mem::take(&mut self.wants_growth)
     }
 
     /// Opens the first `count` slots; never fewer than were open.
-    pub fn open_slots(&mut self, count: usize) {
+    pub(crate) fn open_slots(&mut self, count: usize) {
         self.open = self.open.max(count.min(self.slots.len()));
     }
 

@@ -31,7 +31,7 @@ use xxhash_rust::xxh64::xxh64;
 
 /// Choice for the rest of a frame once the wanted bytes are delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum After {
+pub(crate) enum After {
     /// Inflate it to its end.
     Finish,
     /// Leave it; what is there stays valid.
@@ -46,7 +46,7 @@ const PREFETCH_BYTES: usize = 4096;
 
 /// State of an engine from frame to frame: the codecs' tables, made at first use, once.
 #[derive(Default)]
-pub struct InflateState {
+pub(crate) struct InflateState {
     inflaters: [Option<Box<dyn Inflater>>; CODECS],
     /// Compressed bytes of a frame that were read from the file; as long as the longest so far.
     stored: Vec<u8>,
@@ -63,11 +63,11 @@ impl InflateState {
 }
 
 /// Inflates one frame. See the module's head.
-pub struct InflateFrame;
+pub(crate) struct InflateFrame;
 
 /// Destination of an inflated frame.
 #[derive(Debug)]
-pub enum Out<'j> {
+pub(crate) enum Out<'j> {
     /// Memory of the caller's: at least the frame's raw size.
     Here(&'j mut [u8]),
     /// A frame that the engine keeps for readers who found no slot; seen only by `on_wanted`.
@@ -75,7 +75,7 @@ pub enum Out<'j> {
 }
 
 /// Arguments of [`InflateFrame`].
-pub struct InflateArgs<'j> {
+pub(crate) struct InflateArgs<'j> {
     /// The device that has the image.
     pub device: &'j Device,
     /// Which frame.

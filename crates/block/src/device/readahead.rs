@@ -13,10 +13,10 @@
 use std::ops::Range;
 
 /// Streams that are told apart at once; the one used longest ago makes room.
-pub const STREAMS_MAX: usize = 16;
+pub(crate) const STREAMS_MAX: usize = 16;
 
 /// Reads of an established stream may be out of order by this many bytes.
-pub const SLACK_BYTES: u64 = 1 << 20;
+pub(crate) const SLACK_BYTES: u64 = 1 << 20;
 
 /// Exact continuations that establish a stream.
 const RUN_MIN: u32 = 2;
@@ -45,14 +45,14 @@ impl Stream {
 
 /// Detector of sequential readers.
 #[derive(Debug, Default)]
-pub struct ReadAhead {
+pub(crate) struct ReadAhead {
     streams: [Stream; STREAMS_MAX],
     clock: u64,
 }
 
 /// Classification of a read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Advice {
+pub(crate) struct Advice {
     /// True when the read belongs to an established stream.
     pub sequential: bool,
     /// Bytes to inflate ahead of time; empty for random readers.
@@ -62,7 +62,7 @@ pub struct Advice {
 impl ReadAhead {
     /// Takes in a read of `len` bytes at `offset`, of a device of `size_bytes`. The window is at
     /// most `window_max_bytes`; 0 turns read-ahead off.
-    pub fn observe(
+    pub(crate) fn observe(
         &mut self,
         offset: u64,
         len: u64,

@@ -99,7 +99,7 @@ pub trait ImageWriter: Send {
 
 /// True when all bytes are zero.
 #[must_use]
-pub fn is_zero(bytes: &[u8]) -> bool {
+pub(crate) fn is_zero(bytes: &[u8]) -> bool {
     let (words, rest) = bytes.as_chunks::<64>();
     words.iter().all(|word| word == &[0; 64]) && rest.iter().all(|&byte| byte == 0)
 }

@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, OwnedFd};
 ///
 /// # Errors
 /// Not found when there is no such connection; otherwise the permission is missing.
-pub fn abort(number: u32) -> io::Result<()> {
+pub(crate) fn abort(number: u32) -> io::Result<()> {
     let usual = format!("/sys/fs/fuse/connections/{number}/abort");
     let file = match rustix::fs::open(usual, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()) {
         Ok(file) => file,

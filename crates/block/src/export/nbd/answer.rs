@@ -14,7 +14,7 @@ use super::wire::{self, chunk, errno, state};
 use crate::source::{BlockSource, ReadError};
 
 /// Destination of replies.
-pub trait Sink {
+pub(crate) trait Sink {
     /// Takes `head` and then `pieces`. With `more` the message is not complete: nothing else may
     /// come in between until a call without. The slices may be used only during the call. Must
     /// return soon: a slow client's bytes are set aside.
@@ -33,7 +33,7 @@ pub trait Sink {
 
 /// The connection is of no use any more and must be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Gone {
+pub(crate) enum Gone {
     /// The client left, or took no bytes for too long.
     Client,
     /// Half a simple reply was sent when the device failed; the protocol leaves no way to say so
@@ -45,7 +45,7 @@ pub enum Gone {
 ///
 /// # Errors
 /// [`Gone`]: the connection must be closed; replies under way on other threads may end first.
-pub fn answer(
+pub(crate) fn answer(
     source: &dyn BlockSource,
     structured: bool,
     work: &Work,
@@ -394,11 +394,11 @@ fn cut(why: &str) -> &str {
 }
 
 /// The most data in one content chunk.
-pub const CHUNK_DATA_BYTES_MAX: usize = 1 << 20;
+pub(crate) const CHUNK_DATA_BYTES_MAX: usize = 1 << 20;
 /// The most extents in one reply; clients ask again for the rest.
-pub const EXTENTS_MAX: usize = 512;
+pub(crate) const EXTENTS_MAX: usize = 512;
 /// The most extents that one request looks up, merged or not.
-pub const EXTENT_LOOKUPS_MAX: usize = 8192;
+pub(crate) const EXTENT_LOOKUPS_MAX: usize = 8192;
 /// The longest text in an error chunk.
-pub const ERROR_TEXT_BYTES_MAX: usize = 512;
+pub(crate) const ERROR_TEXT_BYTES_MAX: usize = 512;
 const SECTOR_BYTES: u64 = 512;

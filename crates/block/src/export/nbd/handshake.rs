@@ -14,7 +14,7 @@ use super::wire::{
 
 /// The export offered, to every client alike.
 #[derive(Debug, Clone)]
-pub struct Export {
+pub(crate) struct Export {
     /// Its name; clients may also ask for the empty name, the default export.
     pub name: String,
     /// Text for people (`NBD_INFO_DESCRIPTION`).
@@ -28,7 +28,12 @@ pub struct Export {
 impl Export {
     /// An export of `size_bytes` with the names cut to what the protocol allows.
     #[must_use]
-    pub fn new(name: &str, description: &str, size_bytes: u64, preferred_bytes: u32) -> Self {
+    pub(crate) fn new(
+        name: &str,
+        description: &str,
+        size_bytes: u64,
+        preferred_bytes: u32,
+    ) -> Self {
         let clean = |text: &str| {
             let mut text: String = text.chars().filter(|&c| c != '\0').collect();
             let mut end = text.len().min(NAME_BYTES_MAX);
@@ -56,7 +61,7 @@ impl Export {
 
 /// Terms settled by a finished handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Terms {
+pub(crate) struct Terms {
     /// Reads are answered in chunks.
     pub structured: bool,
     /// `base:allocation` was selected.
@@ -65,7 +70,7 @@ pub struct Terms {
 
 /// Outcome of one step of the handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub(crate) enum Step {
     /// At least this many bytes of input must be there before another step can be made.
     Need(usize),
     /// This many bytes of input are used up; go on.
@@ -78,7 +83,7 @@ pub enum Step {
 
 /// Why a handshake ended without a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
+pub(crate) enum Ending {
     /// The client said `NBD_OPT_ABORT`.
     Aborted,
     /// `NBD_OPT_EXPORT_NAME` with a name that is not here; the protocol has no other answer than to
@@ -90,7 +95,7 @@ pub enum Ending {
 
 /// The handshake of one connection.
 #[derive(Debug)]
-pub struct Handshake {
+pub(crate) struct Handshake {
     phase: Phase,
     structured: bool,
     no_zeroes: bool,
@@ -109,7 +114,7 @@ enum Phase {
 impl Handshake {
     /// A handshake that has sent nothing; [`Self::greet`] comes first.
     #[must_use]
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             phase: Phase::ClientFlags,
             structured: false,
@@ -121,7 +126,7 @@ impl Handshake {
     }
 
     /// Writes the greeting.
-    pub fn greet(&self, out: &mut Vec<u8>) {
+    pub(crate) fn greet(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&wire::INIT_MAGIC.to_be_bytes());
         out.extend_from_slice(&wire::OPTION_MAGIC.to_be_bytes());
         let flags = handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES;
@@ -129,7 +134,7 @@ impl Handshake {
     }
 
     /// Looks at `input`, writes any answer to `out` and says how much of the input it used.
-    pub fn step(&mut self, export: &Export, input: &[u8], out: &mut Vec<u8>) -> Step {
+    pub(crate) fn step(&mut self, export: &Export, input: &[u8], out: &mut Vec<u8>) -> Step {
         if self.skip_bytes > 0 {
             if input.is_empty() {
                 return Step::Need(1);
@@ -318,7 +323,7 @@ impl Default for Handshake {
 
 /// The flags that every client gets.
 #[must_use]
-pub fn transmission_flags(structured: bool) -> u16 {
+pub(crate) fn transmission_flags(structured: bool) -> u16 {
     let mut flags = transmission_flag::HAS_FLAGS
         | transmission_flag::READ_ONLY
         | transmission_flag::CAN_MULTI_CONN
@@ -451,18 +456,18 @@ fn answer(out: &mut Vec<u8>, option: u32, kind: u32, parts: &[&[u8]]) {
 }
 
 /// The one metadata context.
-pub const ALLOCATION_CONTEXT: &str = "base:allocation";
+pub(crate) const ALLOCATION_CONTEXT: &str = "base:allocation";
 /// Its identifier in replies.
-pub const ALLOCATION_CONTEXT_ID: u32 = 1;
+pub(crate) const ALLOCATION_CONTEXT_ID: u32 = 1;
 /// The longest request: what clients take for granted where nothing was said.
-pub const REQUEST_LEN_MAX: u32 = 32 << 20;
+pub(crate) const REQUEST_LEN_MAX: u32 = 32 << 20;
 /// The most data of one option that is looked at.
-pub const OPTION_DATA_BYTES_MAX: usize = 16 << 10;
+pub(crate) const OPTION_DATA_BYTES_MAX: usize = 16 << 10;
 /// The most data of one option that is read past to say that it was too much.
-pub const OPTION_SKIP_BYTES_MAX: usize = 1 << 20;
+pub(crate) const OPTION_SKIP_BYTES_MAX: usize = 1 << 20;
 /// The most options in one handshake.
-pub const OPTIONS_MAX: u32 = 256;
+pub(crate) const OPTIONS_MAX: u32 = 256;
 /// The longest name and description of an export.
-pub const NAME_BYTES_MAX: usize = 1024;
+pub(crate) const NAME_BYTES_MAX: usize = 1024;
 /// The most that one step writes.
-pub const REPLY_BYTES_MAX: usize = 4096;
+pub(crate) const REPLY_BYTES_MAX: usize = 4096;

@@ -15,7 +15,7 @@ use super::wire::{REQUEST_BYTES, Request, command, command_flag, errno};
 
 /// A request that may be served as it stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Work {
+pub(crate) enum Work {
     /// Send these bytes.
     Read {
         /// The client's mark.
@@ -53,7 +53,7 @@ pub enum Work {
 
 /// Why a request is not served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Refusal {
+pub(crate) struct Refusal {
     /// The client's mark.
     pub cookie: u64,
     /// One of [`errno`].
@@ -64,7 +64,7 @@ pub struct Refusal {
 
 /// Outcome of [`Session::next`]: the item at the head of the input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
+pub(crate) enum Next {
     /// Not enough input for a request.
     Need,
     /// This many bytes are used up and ask for nothing (a refused write's payload).
@@ -79,7 +79,7 @@ pub enum Next {
 
 /// The requests of one connection.
 #[derive(Debug, Clone, Copy)]
-pub struct Session {
+pub(crate) struct Session {
     terms: Terms,
     size_bytes: u64,
     /// The largest read that travels as one content chunk.
@@ -91,7 +91,7 @@ impl Session {
     /// A session on a device of `size_bytes` whose reads travel unfragmented up to `whole_max`
     /// bytes.
     #[must_use]
-    pub fn new(terms: Terms, size_bytes: u64, whole_max: usize) -> Self {
+    pub(crate) fn new(terms: Terms, size_bytes: u64, whole_max: usize) -> Self {
         Self {
             terms,
             size_bytes,
@@ -102,18 +102,18 @@ impl Session {
 
     /// Terms settled by the handshake.
     #[must_use]
-    pub fn terms(&self) -> Terms {
+    pub(crate) fn terms(&self) -> Terms {
         self.terms
     }
 
     /// True when `input` begins with something that [`Self::next`] can use.
     #[must_use]
-    pub fn has_next(&self, input: &[u8]) -> bool {
+    pub(crate) fn has_next(&self, input: &[u8]) -> bool {
         input.len() >= REQUEST_BYTES || (self.skip_bytes > 0 && !input.is_empty())
     }
 
     /// Takes the next request from `input`.
-    pub fn next(&mut self, input: &[u8]) -> Next {
+    pub(crate) fn next(&mut self, input: &[u8]) -> Next {
         if self.skip_bytes > 0 {
             if input.is_empty() {
                 return Next::Need;

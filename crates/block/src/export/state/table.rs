@@ -29,7 +29,7 @@ pub struct Mount {
 ///
 /// # Errors
 /// When `/proc` cannot be read.
-pub fn read() -> io::Result<Vec<Mount>> {
+pub(crate) fn read() -> io::Result<Vec<Mount>> {
     let text = std::fs::read("/proc/self/mountinfo")?;
     Ok(text
         .split(|&byte| byte == b'\n')
@@ -41,7 +41,7 @@ pub fn read() -> io::Result<Vec<Mount>> {
 ///
 /// # Errors
 /// When `/proc` cannot be read.
-pub fn at(dir: &Path) -> io::Result<Option<Mount>> {
+pub(crate) fn at(dir: &Path) -> io::Result<Option<Mount>> {
     Ok(read()?.into_iter().rfind(|mount| mount.dir == dir))
 }
 
