@@ -18,7 +18,7 @@ use std::sync::atomic::AtomicBool;
 
 /// A directory tree made for a run.
 #[derive(Debug, Clone)]
-pub struct Tree {
+pub(crate) struct Tree {
     /// Its directory.
     pub directory: PathBuf,
     /// Bytes in its files.
@@ -34,7 +34,7 @@ pub struct Tree {
 ///
 /// # Errors
 /// [`BenchError::Io`] when nothing could be copied, [`BenchError::Interrupted`].
-pub fn small(directory: &Path, bytes: u64, cancel: &AtomicBool) -> Result<Tree, BenchError> {
+pub(crate) fn small(directory: &Path, bytes: u64, cancel: &AtomicBool) -> Result<Tree, BenchError> {
     let mut copier = Copier::new(directory, cancel)?;
     let largest = largest_below(bytes * 3 / 5, cancel)?;
     if let Some((path, _)) = &largest {
@@ -52,7 +52,7 @@ pub fn small(directory: &Path, bytes: u64, cancel: &AtomicBool) -> Result<Tree, 
 ///
 /// # Errors
 /// As [`small`].
-pub fn large(directory: &Path, bytes: u64, cancel: &AtomicBool) -> Result<Tree, BenchError> {
+pub(crate) fn large(directory: &Path, bytes: u64, cancel: &AtomicBool) -> Result<Tree, BenchError> {
     let mut copier = Copier::new(directory, cancel)?;
     for (place, percent) in SHARES {
         let missing = bytes.saturating_sub(copier.tree.bytes);

@@ -15,13 +15,13 @@
 mod error;
 mod group;
 mod head;
-pub mod picture;
-pub mod text;
+pub(crate) mod picture;
+pub(crate) mod text;
 
 pub use error::BenchError;
 pub(crate) use error::{from_service, interrupted};
-pub use group::{Group, Service};
-pub use head::{Head, Reported};
+pub(crate) use group::{Group, Service};
+pub(crate) use head::{Head, Reported};
 
 use sidecore_measure::Row;
 use sidecore_measure::interleave::{self, Collected, Judge};

@@ -12,7 +12,7 @@ use sidecore_measure::{Better, Peer, markdown};
 use sidecore_plot::{Area, GREY, PlotError, failed, text};
 
 /// A picture to draw.
-pub struct Picture<'r> {
+pub(crate) struct Picture<'r> {
     /// Machine, rounds, foreign load.
     pub head: &'r Head,
     /// Comparisons; those that were not measured are left out.
@@ -23,7 +23,7 @@ pub struct Picture<'r> {
 
 impl Picture<'_> {
     /// Draws the bars, and lets `lower` draw below them.
-    pub fn draw(
+    pub(crate) fn draw(
         &self,
         lower: impl FnOnce(&Area<'_>) -> Result<(), PlotError>,
     ) -> Result<String, PlotError> {
@@ -123,7 +123,7 @@ fn draw_bar(area: &Area<'_>, peer: &Peer, top: i32) -> Result<(), PlotError> {
 
 /// Machine, load, commit, rounds, and if the run was a smoke run or noisy: one line.
 #[must_use]
-pub fn circumstances(head: &Head) -> String {
+pub(crate) fn circumstances(head: &Head) -> String {
     let smoke = if head.quick {
         "; quick run, a smoke run"
     } else {
@@ -138,7 +138,7 @@ pub fn circumstances(head: &Head) -> String {
 }
 
 /// For bars and lines, in this order.
-pub const COLOURS: [RGBColor; 4] = [
+pub(crate) const COLOURS: [RGBColor; 4] = [
     RGBColor(0, 114, 178),
     RGBColor(230, 159, 0),
     RGBColor(0, 158, 115),
@@ -146,7 +146,7 @@ pub const COLOURS: [RGBColor; 4] = [
 ];
 const WIDTH: i32 = 1200;
 /// Pixels left free around everything.
-pub const MARGIN: i32 = 20;
+pub(crate) const MARGIN: i32 = 20;
 const HEAD_HEIGHT: i32 = 100;
 const ROW_HEIGHT: i32 = 40;
 const BARS_LEFT: i32 = 500;

@@ -8,7 +8,7 @@ use sidecore_measure::{Figures, Peer, Row, markdown};
 
 /// The head; `less` lists the reductions of a quick run.
 #[must_use]
-pub fn head(head: &Head, less: &str) -> String {
+pub(crate) fn head(head: &Head, less: &str) -> String {
     let mut out = String::new();
     for line in head.machine.lines() {
         out.push_str(&format!("{line}\n"));
@@ -22,7 +22,7 @@ pub fn head(head: &Head, less: &str) -> String {
 
 /// Tables of our figures beside the peers' and the papers'.
 #[must_use]
-pub fn figures(figures: &Figures) -> String {
+pub(crate) fn figures(figures: &Figures) -> String {
     let mut out = String::new();
     if !figures.peers.is_empty() {
         out.push_str("\nbeside the peers (here : peer = ratio, spread of the ratio)\n");
@@ -37,7 +37,7 @@ pub fn figures(figures: &Figures) -> String {
 
 /// Failures, a line each.
 #[must_use]
-pub fn failures(figures: &Figures) -> String {
+pub(crate) fn failures(figures: &Figures) -> String {
     let line = |failure: &String| format!("FAILED: {failure}\n");
     figures.failures.iter().map(line).collect()
 }
