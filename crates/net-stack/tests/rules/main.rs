@@ -220,15 +220,8 @@ fn rfc_7323_5_5_after_24_days_of_silence_any_timestamp_is_taken() {
     }
 }
 
-#[test]
-fn rfc_1191_a_smaller_path_is_learned_and_what_was_too_large_goes_again() {
-    let mut peer = Peer::new(|_| {});
-    let id = peer.open(&[2, 4, 5, 180]);
-    peer.take();
-    peer.stack.write(id, &[1; 5000]).expect("open");
-    peer.flush();
-    let sent = peer.take();
-    assert_eq!(sent[0].payload.len(), 1460);
+/// ICMP's "fragmentation needed" about a segment of the session, from a router.
+fn path_takes_1000_bytes(peer: &mut Peer, sequence: u32) {
     let mut bytes = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
     bytes.extend([0x45, 0, 0, 56, 0, 0, 0x40, 0, 64, 1, 0, 0]);
     bytes.extend([10, 0, 0, 9, 10, 0, 0, 1]);
@@ -238,11 +231,55 @@ fn rfc_1191_a_smaller_path_is_learned_and_what_was_too_large_goes_again() {
     message.extend([0x45, 0, 5, 220, 0, 0, 0x40, 0, 64, 6, 0, 0]);
     message.extend([10, 0, 0, 1, 10, 0, 0, 2, 0, 80]);
     message.extend(peer.port.to_be_bytes());
-    message.extend(sent[0].sequence.to_be_bytes());
+    message.extend(sequence.to_be_bytes());
     let sum = internet_checksum(&message);
     message[2..4].copy_from_slice(&sum.to_be_bytes());
     bytes.extend(message);
     peer.put(bytes);
+}
+
+/// What fits the smaller path may still arrive.
+#[test]
+fn rfc_1191_6_3_a_segment_that_just_fits_the_smaller_path_is_not_sent_again() {
+    let mut peer = Peer::new(|_| {});
+    let id = peer.open(&[2, 4, 5, 180]);
+    peer.take();
+    peer.stack.write(id, &[1; 1460 + 960]).expect("open");
+    peer.flush();
+    let sent = peer.take();
+    assert_eq!(sent.len(), 2, "{sent:?}");
+    path_takes_1000_bytes(&mut peer, sent[0].sequence);
+    let bytes: usize = peer.take().iter().map(|it| it.payload.len()).sum();
+    assert_eq!(bytes, 1460);
+}
+
+#[test]
+fn what_is_not_taken_and_what_comes_early_is_counted() {
+    let mut peer = Peer::new(|_| {});
+    peer.open(&PLAIN);
+    peer.take();
+    for count in 1..=3 {
+        let mut early = peer.segment(ACK, &[1; 100]);
+        early.sequence += 1000 * count;
+        peer.send(&early);
+        assert_eq!(peer.stack.counters().out_of_order, u64::from(count));
+        let mut outside = peer.segment(ACK, b"x");
+        outside.sequence = outside.sequence.wrapping_add(50_000_000);
+        peer.send(&outside);
+        assert_eq!(peer.stack.counters().unacceptable, u64::from(count));
+    }
+}
+
+#[test]
+fn rfc_1191_a_smaller_path_is_learned_and_what_was_too_large_goes_again() {
+    let mut peer = Peer::new(|_| {});
+    let id = peer.open(&[2, 4, 5, 180]);
+    peer.take();
+    peer.stack.write(id, &[1; 5000]).expect("open");
+    peer.flush();
+    let sent = peer.take();
+    assert_eq!(sent[0].payload.len(), 1460);
+    path_takes_1000_bytes(&mut peer, sent[0].sequence);
     assert_eq!(peer.stack.info(id).expect("open").mss, 960);
     let out = peer.take();
     assert!(!out.is_empty() && out.iter().all(|segment| segment.payload.len() <= 960));
