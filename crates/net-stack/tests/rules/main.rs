@@ -270,6 +270,43 @@ fn what_is_not_taken_and_what_comes_early_is_counted() {
     }
 }
 
+/// A timeout's acknowledgment says by its echo which transmission it is for; our clock in it counts
+/// milliseconds.
+#[test]
+fn rfc_7323_4_1_an_echo_bounds_the_round_trip_after_a_timeout() {
+    let mut peer = Peer::new(|config| config.timestamps = true);
+    let stamps = |echo: &[u8]| [&[1, 1, 8, 10, 0, 0, 0, 7][..], echo].concat();
+    let listener = peer.listen();
+    let mut syn = peer.segment(SYN, &[]);
+    syn.options = stamps(&[0; 4]);
+    peer.send(&syn);
+    let answer = peer.take().remove(0);
+    peer.sequence += 1;
+    peer.acknowledgment = answer.sequence.wrapping_add(1);
+    let acknowledge = |peer: &mut Peer, bytes: u32, wait_ns: u64, echo: &[u8]| {
+        peer.now_ns += wait_ns;
+        peer.acknowledgment = peer.acknowledgment.wrapping_add(bytes);
+        let mut segment = peer.segment(ACK, &[]);
+        segment.options = stamps(echo);
+        peer.send(&segment);
+    };
+    let at = answer.options.windows(2).position(|pair| pair == [8, 10]);
+    let at = at.expect("timestamps") + 2;
+    acknowledge(&mut peer, 0, 50 * MS, &answer.options[at..at + 4]);
+    let id = peer.stack.accept(listener).expect("open").expect("one");
+    assert_eq!(peer.stack.info(id).expect("open").rtt_us, 50_000);
+    peer.stack.write(id, &[1; 100]).expect("open");
+    peer.flush();
+    while peer.stack.counters().timeouts == 0 {
+        peer.run(MS);
+    }
+    let again = peer.take().pop().expect("sent again");
+    acknowledge(&mut peer, 100, 10 * MS, &again.options[4..8]);
+    // An eighth of the way from 50 to 11 milliseconds less a microsecond.
+    let rtt_us = peer.stack.info(id).expect("open").rtt_us;
+    assert!((45_000..45_250).contains(&rtt_us), "{rtt_us} us");
+}
+
 #[test]
 fn rfc_1191_a_smaller_path_is_learned_and_what_was_too_large_goes_again() {
     let mut peer = Peer::new(|_| {});
