@@ -73,13 +73,17 @@ mod tests {
     #[test]
     fn forms_that_others_read_are_known_and_nothing_else() {
         let bzip2: &[u8] = b"BZh91AY&SY\0\0";
-        let heads: [(&[u8], &str); 6] = [
+        let heads: [(&[u8], &str); 10] = [
             (b"QFI\xfb\0\0\0\x03", "qcow2 image"),
             (b"\x1f\x8b\x08\0", "gzip file"),
             (b"\xfd7zXZ\0\0\x04", "xz file"),
             (bzip2, "bzip2 file"),
             (b"PK\x03\x04", "zip archive"),
             (b"vhdxfile", "VHDX image"),
+            (b"KDMV\x01\0", "VMDK image"),
+            (b"conectix\0", "VHD image"),
+            (b"LZIP\x01", "lzip file"),
+            (b"7z\xbc\xaf\x27\x1c\0", "7z archive"),
         ];
         for (head, kind) in heads {
             assert_eq!(recognize(head).map(|foreign| foreign.kind), Some(kind));
@@ -90,7 +94,14 @@ mod tests {
             recognize(&vdi).map(|foreign| foreign.kind),
             Some("VDI image")
         );
-        for head in [&b""[..], b"hsqs", b"BZhang", b"\x1f", &[0; HEAD_BYTES]] {
+        for head in [
+            &b""[..],
+            b"hsqs",
+            b"BZhang",
+            b"XXX91AY&SY",
+            b"\x1f",
+            &[0; HEAD_BYTES],
+        ] {
             assert_eq!(recognize(head), None, "{head:?}");
         }
     }

@@ -10,8 +10,11 @@ use crate::codec::CodecId;
 /// Takes any bytes that no other format claimed, unless they are known to be in need of another
 /// program first: whoever mounts a qcow2 image wants the disk in it, not its bytes.
 pub(super) fn parse(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
-    let head = bytes.array::<{ foreign::HEAD_BYTES }>(0)?;
-    match head.as_ref().and_then(|head| foreign::recognize(head)) {
+    let mut head = [0; foreign::HEAD_BYTES];
+    // A file may be shorter than that, and be compressed all the same.
+    let head = &mut head[..bytes.size.min(foreign::HEAD_BYTES as u64) as usize];
+    bytes.fill(head, 0)?;
+    match foreign::recognize(head) {
         Some(foreign) => Err(FormatError::Foreign {
             kind: foreign.kind,
             next: foreign.next,

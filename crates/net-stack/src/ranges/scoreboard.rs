@@ -144,9 +144,9 @@ impl Scoreboard {
     /// Notes the blocks that the peer reports to have: they lie behind what it acknowledges.
     pub(crate) fn sack(&mut self, blocks: &[Range], delivered: &mut Delivered) {
         let seen = self.seen;
-        // RFC 8985 section 6.2, step 3 looks at what was delivered in the order of sequence
-        // numbers; blocks come newest first (RFC 2018 section 4). So reordering shows against what
-        // earlier acknowledgments reported, and one that tells of two gaps at once is none.
+        // RFC 8985 section 6.2, step 3 looks at what was delivered in the order of its numbers;
+        // blocks come newest first (RFC 2018 section 4). So reordering shows against what earlier
+        // acknowledgments reported, and one that tells of two gaps at once is none.
         let highest = self.highest;
         let mut next = [Range::default(); BLOCKS_MAX];
         for (&block, next) in blocks.iter().zip(&mut next) {

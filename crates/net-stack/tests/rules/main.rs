@@ -220,15 +220,8 @@ fn rfc_7323_5_5_after_24_days_of_silence_any_timestamp_is_taken() {
     }
 }
 
-#[test]
-fn rfc_1191_a_smaller_path_is_learned_and_what_was_too_large_goes_again() {
-    let mut peer = Peer::new(|_| {});
-    let id = peer.open(&[2, 4, 5, 180]);
-    peer.take();
-    peer.stack.write(id, &[1; 5000]).expect("open");
-    peer.flush();
-    let sent = peer.take();
-    assert_eq!(sent[0].payload.len(), 1460);
+/// ICMP's "fragmentation needed" about a segment of the session, from a router.
+fn path_takes_1000_bytes(peer: &mut Peer, sequence: u32) {
     let mut bytes = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
     bytes.extend([0x45, 0, 0, 56, 0, 0, 0x40, 0, 64, 1, 0, 0]);
     bytes.extend([10, 0, 0, 9, 10, 0, 0, 1]);
@@ -238,11 +231,98 @@ fn rfc_1191_a_smaller_path_is_learned_and_what_was_too_large_goes_again() {
     message.extend([0x45, 0, 5, 220, 0, 0, 0x40, 0, 64, 6, 0, 0]);
     message.extend([10, 0, 0, 1, 10, 0, 0, 2, 0, 80]);
     message.extend(peer.port.to_be_bytes());
-    message.extend(sent[0].sequence.to_be_bytes());
+    message.extend(sequence.to_be_bytes());
     let sum = internet_checksum(&message);
     message[2..4].copy_from_slice(&sum.to_be_bytes());
     bytes.extend(message);
     peer.put(bytes);
+}
+
+/// What fits the smaller path may still arrive.
+#[test]
+fn rfc_1191_6_3_a_segment_that_just_fits_the_smaller_path_is_not_sent_again() {
+    let mut peer = Peer::new(|_| {});
+    let id = peer.open(&[2, 4, 5, 180]);
+    peer.take();
+    peer.stack.write(id, &[1; 1460 + 960]).expect("open");
+    peer.flush();
+    let sent = peer.take();
+    assert_eq!(sent.len(), 2, "{sent:?}");
+    path_takes_1000_bytes(&mut peer, sent[0].sequence);
+    let bytes: usize = peer.take().iter().map(|it| it.payload.len()).sum();
+    assert_eq!(bytes, 1460);
+}
+
+#[test]
+fn what_is_not_taken_and_what_comes_early_is_counted() {
+    let mut peer = Peer::new(|_| {});
+    peer.open(&PLAIN);
+    peer.take();
+    for count in 1..=3 {
+        let mut early = peer.segment(ACK, &[1; 100]);
+        early.sequence += 1000 * count;
+        peer.send(&early);
+        assert_eq!(peer.stack.counters().out_of_order, u64::from(count));
+        let mut outside = peer.segment(ACK, b"x");
+        outside.sequence = outside.sequence.wrapping_add(50_000_000);
+        peer.send(&outside);
+        assert_eq!(peer.stack.counters().unacceptable, u64::from(count));
+    }
+}
+
+/// A timeout's acknowledgment says by its echo which transmission it is for; our clock in it counts
+/// milliseconds.
+#[test]
+fn rfc_7323_4_1_an_echo_bounds_the_round_trip_after_a_timeout() {
+    let mut peer = Peer::new(|config| config.timestamps = true);
+    let stamps = |echo: &[u8]| [&[1, 1, 8, 10, 0, 0, 0, 7][..], echo].concat();
+    let listener = peer.listen();
+    let mut syn = peer.segment(SYN, &[]);
+    syn.options = stamps(&[0; 4]);
+    peer.send(&syn);
+    let answer = peer.take().remove(0);
+    peer.sequence += 1;
+    peer.acknowledgment = answer.sequence.wrapping_add(1);
+    let acknowledge = |peer: &mut Peer, bytes: u32, wait_ns: u64, echo: &[u8]| {
+        peer.now_ns += wait_ns;
+        peer.acknowledgment = peer.acknowledgment.wrapping_add(bytes);
+        let mut segment = peer.segment(ACK, &[]);
+        segment.options = stamps(echo);
+        peer.send(&segment);
+    };
+    let at = answer.options.windows(2).position(|pair| pair == [8, 10]);
+    let at = at.expect("timestamps") + 2;
+    acknowledge(&mut peer, 0, 50 * MS, &answer.options[at..at + 4]);
+    let id = peer.stack.accept(listener).expect("open").expect("one");
+    assert_eq!(peer.stack.info(id).expect("open").rtt_us, 50_000);
+    peer.stack.write(id, &[1; 100]).expect("open");
+    peer.flush();
+    let sent_ns = peer.now_ns;
+    let first = peer.take().pop().expect("sent");
+    while peer.stack.counters().timeouts == 0 {
+        peer.run(MS);
+    }
+    // It was the first one, only late: an eighth of the way up to what its echo says.
+    acknowledge(&mut peer, 100, 10 * MS, &first.options[4..8]);
+    let late_us = (peer.now_ns - sent_ns) / 1_000;
+    let wanted_us = (7 * 50_000 + late_us) / 8;
+    let rtt_us = u64::from(peer.stack.info(id).expect("open").rtt_us);
+    assert!(
+        rtt_us.abs_diff(wanted_us) <= 250,
+        "{rtt_us} us, {wanted_us}"
+    );
+}
+
+#[test]
+fn rfc_1191_a_smaller_path_is_learned_and_what_was_too_large_goes_again() {
+    let mut peer = Peer::new(|_| {});
+    let id = peer.open(&[2, 4, 5, 180]);
+    peer.take();
+    peer.stack.write(id, &[1; 5000]).expect("open");
+    peer.flush();
+    let sent = peer.take();
+    assert_eq!(sent[0].payload.len(), 1460);
+    path_takes_1000_bytes(&mut peer, sent[0].sequence);
     assert_eq!(peer.stack.info(id).expect("open").mss, 960);
     let out = peer.take();
     assert!(!out.is_empty() && out.iter().all(|segment| segment.payload.len() <= 960));

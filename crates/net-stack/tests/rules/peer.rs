@@ -3,7 +3,7 @@
 //! Must stay true: nothing is sent but what a test says, and time goes on only when it says so.
 
 use crate::common::{self, Frame, S, plain, v4};
-use sidecore_net_stack::frame::{Received, ReceivedChecksum};
+use sidecore_net_stack::frame::{Capabilities, Received, ReceivedChecksum};
 use sidecore_net_stack::{Config, ListenerId, SessionId, SessionState, Stack};
 
 pub(crate) use crate::common::segment::{ACK, FIN, PSH, RST, SYN, Segment};
@@ -20,12 +20,17 @@ pub(crate) struct Peer {
 
 impl Peer {
     pub(crate) fn new(change: impl Fn(&mut Config)) -> Self {
+        Self::behind(&plain(1), change)
+    }
+
+    /// With a stack whose NIC can do more.
+    pub(crate) fn behind(nic: &Capabilities, change: impl Fn(&mut Config)) -> Self {
         let mut config = common::config(1, 5);
         // Without timestamps segments are easier to read; tests that need them turn them on.
         config.timestamps = false;
         change(&mut config);
         let mut peer = Self {
-            stack: Stack::new(config, &plain(1)).expect("a stack"),
+            stack: Stack::new(config, nic).expect("a stack"),
             now_ns: 10 * S,
             out: Vec::new(),
             port: 4000,

@@ -1,7 +1,7 @@
 //! Loss recovery: gaps, probes, timeouts, duplicates.
 
-use crate::common::{MS, S};
-use crate::peer::{ACK, PLAIN, Peer, RST, SACK, Segment, blocks, sack_option};
+use crate::common::{MS, S, offloading};
+use crate::peer::{ACK, FIN, PLAIN, Peer, RST, SACK, Segment, blocks, sack_option};
 use sidecore_net_stack::{NetError, SessionError};
 
 /// A sender without SACK needs three to repair a loss without a timeout.
@@ -323,4 +323,45 @@ fn a_retransmission_that_is_lost_with_nothing_behind_it_is_probed_for_before_the
         probes += out.len();
     }
     assert!(probes >= 2, "a probe, and then the timeout's");
+}
+
+#[test]
+fn rfc_9293_3_10_4_only_what_ends_with_the_fin_is_sent_again_with_one() {
+    let mut peer = Peer::new(|_| {});
+    let id = peer.open(&PLAIN);
+    peer.take();
+    peer.stack.write(id, &[1; 3_000]).expect("open");
+    peer.stack.shutdown_write(id).expect("open");
+    peer.flush();
+    let sent = peer.take();
+    assert!(sent.last().expect("some").flags & FIN != 0);
+    peer.run(2 * S);
+    let again = peer.take();
+    assert_eq!(again[0].sequence, sent[0].sequence);
+    assert!(again[0].flags & FIN == 0, "{again:?}");
+}
+
+/// The NIC cuts what it is given; the window says how much that is.
+#[test]
+fn rfc_5681_3_1_a_super_segment_is_no_larger_than_the_window() {
+    let mut peer = Peer::behind(&offloading(1), |_| {});
+    let id = peer.open(&PLAIN);
+    peer.take();
+    peer.stack.write(id, &[1; 50_000]).expect("open");
+    peer.flush();
+    let bytes = |peer: &mut Peer| -> usize {
+        let out = peer.take();
+        out.iter().map(|it| it.payload.len()).sum()
+    };
+    assert_eq!(bytes(&mut peer), 10_000);
+    // Room for one segment and a half: whole ones only.
+    peer.ack(750);
+    assert_eq!(bytes(&mut peer), 1_000);
+    // A timeout, and slow start from one segment: again room for one and a half.
+    while peer.stack.counters().timeouts == 0 {
+        peer.run(10 * MS);
+    }
+    assert_eq!(bytes(&mut peer), 1_000);
+    peer.ack(750);
+    assert!((1..=2_000).contains(&bytes(&mut peer)));
 }

@@ -150,7 +150,7 @@ fn what_comes_near_the_best_is_seen_three_times_and_others_twice() {
 
 #[test]
 fn trials_leave_as_many_arrivals_between_them_as_promised() {
-    // Seen twice, a width three times as slow may be better than it looks: that look costs nothing.
+    // Seen twice, a width three times as slow may be better than it looks: that look is free.
     let ns = |width: u32| [0, 300_000, 100_000][width as usize];
     let chosen = choices(2, 4_000, ns);
     assert_eq!(chosen[..4], [2, 1, 2, 1]);
