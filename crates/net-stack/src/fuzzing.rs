@@ -153,8 +153,8 @@ impl Target {
             // Long steps only where short ones did not do.
             self.now_ns += (ENDING_NS << round.min(20)).min(ENDING_NS_MAX);
         }
-        let left = (self.stack.sessions(), self.peer.sessions());
-        panic!("{left:?} sessions never end");
+        let left = [&self.stack, &self.peer].map(renewal::open_sessions);
+        panic!("sessions never end: {left:#?}");
     }
 
     /// One step of a fuzzer's choice.

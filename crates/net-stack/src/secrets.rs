@@ -156,6 +156,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "long; statistics of code without `unsafe`")]
     fn lookups_spread() {
         let secrets = Secrets::new(&mut Random::new(3));
         let mut buckets = [0_u32; 256];

@@ -195,13 +195,14 @@ mod tests {
 
     #[test]
     fn two_threads_hand_a_turn_back_and_forth() {
+        const ROUNDS: u64 = if cfg!(miri) { 10 } else { 5_000 };
         fn rounds<F: Futex>() {
             let (turn, events) = (AtomicU64::new(0), EventCount::<F>::new());
             std::thread::scope(|scope| {
                 for side in 0..2 {
                     let (turn, events) = (&turn, &events);
                     scope.spawn(move || {
-                        for round in 0..5_000 {
+                        for round in 0..ROUNDS {
                             let mine = round * 2 + side;
                             let ours = || (turn.load(Ordering::Acquire) == mine).then_some(());
                             events.wait_until(0, None, ours);
@@ -211,7 +212,7 @@ mod tests {
                     });
                 }
             });
-            assert_eq!(turn.into_inner(), 10_000);
+            assert_eq!(turn.into_inner(), 2 * ROUNDS);
         }
         rounds::<Private>();
         rounds::<crate::Shared>();
@@ -219,12 +220,13 @@ mod tests {
 
     #[test]
     fn one_of_several_is_woken_for_each_token() {
+        const EACH: u64 = if cfg!(miri) { 5 } else { 500 };
         let (tokens, done) = (AtomicU64::new(0), AtomicU64::new(0));
         let events = EventCount::<Private>::new();
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
-                    for _ in 0..500 {
+                    for _ in 0..EACH {
                         events.wait_until(0, None, || {
                             let less = |tokens: u64| tokens.checked_sub(1);
                             tokens
@@ -235,12 +237,12 @@ mod tests {
                     }
                 });
             }
-            for _ in 0..2_000 {
+            for _ in 0..4 * EACH {
                 tokens.fetch_add(1, Ordering::AcqRel);
                 events.notify_one();
             }
         });
-        assert_eq!(done.into_inner(), 2_000);
+        assert_eq!(done.into_inner(), 4 * EACH);
     }
 
     /// Counts looks, not processor time: holds on a machine of any load.

@@ -141,6 +141,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri maps no files")]
     fn a_sleeper_of_another_mapping_is_woken() {
         let map = SharedMap::create("test", 4096, Sharing::ReadWrite).unwrap();
         let file = map.file().try_clone_to_owned().unwrap();

@@ -19,7 +19,7 @@ use crate::stack::reassembly::Reassembly;
 use crate::stack::sessions::Listeners;
 use crate::stack::udp::Datagrams;
 use crate::stack::{Stack, session};
-use crate::state::hot::{Flags, State};
+use crate::state::hot::{Flags, Hot, State};
 use sidecore_random::Random;
 
 /// Puts `stack`, whose owner has closed all that it had, back to where [`Stack::new`] left it.
@@ -59,6 +59,12 @@ pub(super) fn renew(stack: &mut Stack, nic: &Capabilities) {
     *reassembly_armed = 0;
     *direct_placement = DirectPlacement::default();
     stack.begin_link();
+}
+
+/// Sessions that are not closed, to be shown.
+pub(super) fn open_sessions(stack: &Stack) -> Vec<&Hot> {
+    let all = (0..stack.store.known()).map(|number| stack.store.hot(number));
+    all.filter(|hot| hot.state() != State::Closed).collect()
 }
 
 /// Ends what nobody holds any more, whatever it still waits for.

@@ -265,7 +265,8 @@ mod tests {
         let nic = Capabilities::plain([2; 6], 1500);
         let mut stack = Stack::new(config, &nic).expect("a stack");
         let peers = [Ip::v4([10, 0, 0, 2]), Ip([0xfc; 16])];
-        for identification in 0..200_000_u32 {
+        let packets = if cfg!(miri) { 400_u32 } else { 200_000 };
+        for identification in 0..packets {
             let which = identification as usize % 2;
             let (source, destination) = (peers[which], Ip::from(own[which]));
             for (offset, more) in [(8, false), (0, true)] {
@@ -301,7 +302,12 @@ mod tests {
             assert!(stack.common.wheel.entries() <= 4, "{identification}");
         }
         let counters = stack.counters();
-        assert_eq!(counters.packets_reassembled, 200_000 - 200);
-        assert!(counters.reassemblies_late > 100, "{counters:?}");
+        let lost = packets.div_ceil(1000);
+        assert_eq!(counters.packets_reassembled, u64::from(packets - lost));
+        // Their time is over after 30 s.
+        assert!(
+            cfg!(miri) || counters.reassemblies_late > 100,
+            "{counters:?}"
+        );
     }
 }

@@ -180,7 +180,8 @@ mod tests {
         let mut random = Random::new(2);
         let mut table = Table::new(512, &mut Heap).expect("memory");
         let mut model: HashMap<u32, u32> = HashMap::new();
-        for session in 0..20_000_u32 {
+        let sessions = if cfg!(miri) { 300 } else { 20_000 };
+        for session in 0..sessions {
             // Few homes, so that runs grow long; hashes differ so that the model can be a map.
             let hash = (random.below(8) as u32) << 29 | session & 0xffff;
             if model.len() < 500 && !model.contains_key(&hash) {

@@ -62,7 +62,9 @@ impl Session<'_> {
 
     fn on_timer(&mut self, timer: Timer) {
         let flying = self.hot.in_flight() > 0;
-        let held_back = self.hot.tx.len() > 0 && !flying;
+        // A FIN alone waits as data does: its next hop may have kept silent.
+        let fin_waits = self.hot.has(Flags::FIN_QUEUED) && !self.hot.has(Flags::FIN_SENT);
+        let held_back = (self.hot.tx.len() > 0 || fin_waits) && !flying;
         match (timer, self.hot.state()) {
             (_, State::Closed | State::TimeWait) | (Timer::None, _) => {}
             (Timer::Retransmission, State::SynSent | State::SynReceived) => self.syn_timed_out(),

@@ -30,7 +30,7 @@ fn check(scoreboard: &Scoreboard) {
 #[test]
 fn counts_stay_the_sums_whatever_comes() {
     let mut random = Random::new(9);
-    for _ in 0..300 {
+    for _ in 0..if cfg!(miri) { 5 } else { 300 } {
         let start = random.bits() as u32;
         let mut scoreboard = Scoreboard::default();
         scoreboard.clear(start);
@@ -93,7 +93,7 @@ fn overdue_of_all(
 #[test]
 fn the_order_of_time_finds_what_a_look_at_all_finds() {
     let mut random = Random::new(4);
-    for _ in 0..500 {
+    for _ in 0..if cfg!(miri) { 3 } else { 500 } {
         let start = random.bits() as u32;
         let mut scoreboard = Scoreboard::default();
         scoreboard.clear(start);
@@ -194,6 +194,7 @@ fn steps_of_a_window(count: u32) -> u64 {
 
 /// A look at all took 8,000 steps for each of 8,000 acknowledgments.
 #[test]
+#[cfg_attr(miri, ignore = "long; counts steps of code without `unsafe`")]
 fn a_large_window_costs_a_few_steps_an_acknowledgment() {
     let (half, whole) = (steps_of_a_window(4_000), steps_of_a_window(8_000));
     assert!(whole < 16 * 8_000, "{whole} steps");
