@@ -18,9 +18,9 @@ use other_user::{
 use sidecore_net::sock::client::{Client, ClientOptions, status};
 use sidecore_net::sock::control::{Admission, Control, SockError};
 use sidecore_net::sock::layout::VERSION;
-use sidecore_sys::local_socket::{self, Received};
+use sidecore_sys::local_socket;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;

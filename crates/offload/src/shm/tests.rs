@@ -11,8 +11,8 @@ use std::os::fd::OwnedFd;
 
 /// A segment of two engines with an arena of one page.
 fn segment() -> SharedMap {
-    let bytes = layout::segment_bytes(2, 4096).unwrap();
-    SharedMap::create("test", bytes, Sharing::ReadWrite).unwrap()
+    let bytes = layout::segment_bytes(2, 4096).expect("a size");
+    SharedMap::create("test", bytes, Sharing::ReadWrite).expect("a segment")
 }
 
 fn text_at(map: &SharedMap, offset: usize, bytes: usize) -> Vec<u8> {
@@ -192,8 +192,8 @@ fn an_attachments_terms_are_as_the_page_says() {
 }
 
 fn opened(page: &ActivityPage, engines: usize) -> Option<ActivityView> {
-    let file: OwnedFd = page.file().try_clone_to_owned().unwrap();
-    ActivityView::open(file, page.bytes(), engines).unwrap()
+    let file: OwnedFd = page.file().try_clone_to_owned().expect("a descriptor");
+    ActivityView::open(file, page.bytes(), engines).expect("a page")
 }
 
 #[test]
