@@ -161,7 +161,7 @@ fn trials_leave_as_many_arrivals_between_them_as_promised() {
     assert!(trials.windows(2).all(apart), "{trials:?}");
 }
 
-/// One engine and a host that is twice as slow: a look at the host costs what two tasks do, and each
+/// One engine and a host that is twice as slow: a look at the host costs two tasks, and each
 /// task earns the 256th part of its time.
 #[test]
 fn looks_at_a_slow_host_are_earned_and_become_rarer() {
