@@ -26,5 +26,6 @@ pub(crate) mod segment;
 pub(crate) mod session;
 pub(crate) mod slot;
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests;

@@ -261,12 +261,14 @@ mod overlay {
     };
 }
 
-#[cfg(all(test, loom))]
+#[cfg(test)]
+#[cfg(loom)]
 fn zeros<const N: usize>() -> [AtomicU64; N] {
     std::array::from_fn(|_| AtomicU64::new(0))
 }
 
-#[cfg(all(test, loom))]
+#[cfg(test)]
+#[cfg(loom)]
 impl CallSlot {
     fn new() -> Self {
         Self {
@@ -280,7 +282,8 @@ impl CallSlot {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(test)]
+#[cfg(loom)]
 impl SleepSlot {
     fn new() -> Self {
         Self {
@@ -291,7 +294,8 @@ impl SleepSlot {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(test)]
+#[cfg(loom)]
 mod loom_tests {
     use super::*;
     use loom::sync::Arc;

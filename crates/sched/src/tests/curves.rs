@@ -161,8 +161,8 @@ fn trials_leave_as_many_arrivals_between_them_as_promised() {
     assert!(trials.windows(2).all(apart), "{trials:?}");
 }
 
-/// One engine and a host that is twice as slow: a look at the host costs what two tasks do, and
-/// each task earns the 256th part of its time.
+/// One engine and a host that is twice as slow: a look at the host costs two tasks, and each
+/// task earns the 256th part of its time.
 #[test]
 fn looks_at_a_slow_host_are_earned_and_become_rarer() {
     let chosen = choices(1, 300_000, |width| [51_200, 25_600][width as usize]);

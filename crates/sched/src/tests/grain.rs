@@ -110,20 +110,24 @@ fn each_class_has_a_curve_of_its_own_and_those_beyond_the_last_share_one() {
     assert_eq!((unit_ns(63), unit_ns(1_000)), (Some(630.0), Some(630.0)));
 }
 
-/// More live tasks make every off-load a tenth slower: two numbers of them are compared by work
-/// that does not grow with the time it takes.
+/// With more live tasks a tenth less gets done, and each off-load takes three times as long: two
+/// numbers of them are compared by work that does not grow with the time it takes.
 #[test]
 fn equi_counts_a_slower_unit_for_no_more_work_while_it_tries() {
     let (mut equi, mut now) = (Equi::default(), 0);
     let mut held = vec![(8, 0)];
     for _ in 0..8_000 {
         let live = equi.live_tasks(8);
-        let slower = if live > 8 { 11 } else { 10 };
+        let (interval_ns, elapsed_ns) = if live > 8 {
+            (1_100, 3_000)
+        } else {
+            (1_000, 1_000)
+        };
         let mut asks = arrival(1, 1, 8, 0);
         (asks.live, asks.waiting) = (live, 100 - live);
         equi.arrive(now, &asks);
-        now += 100 * slower;
-        equi.depart(now, &departure(1, 1, false, 10_000 * slower));
+        now += interval_ns;
+        equi.depart(now, &departure(1, 1, false, elapsed_ns));
         let last = held.last_mut().unwrap();
         last.1 += 1;
         if equi.live_tasks(8) != last.0 {
