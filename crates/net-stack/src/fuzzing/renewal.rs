@@ -1,8 +1,8 @@
 //! A used stack becomes a new one in its own memory.
 //!
-//! Why here: making a stack takes longer than most inputs, and one that keeps anything of the inputs
-//! before makes findings that cannot be played again. Must stay true: the cost is that of what was in
-//! use; each field is named here, so that whoever adds one decides how it begins anew.
+//! Why here: making a stack takes longer than most inputs, and one that keeps anything of the
+//! inputs before makes findings that cannot be played again. Must stay true: the cost is that of
+//! what was in use; each field is named here, so that whoever adds one decides how it begins anew.
 
 use crate::frame::Capabilities;
 use crate::secrets::Secrets;
