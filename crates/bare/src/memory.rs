@@ -45,7 +45,7 @@ impl Memory {
         }
     }
 
-    /// `bytes` zeroed bytes from the allocator, aligned to [`ALIGNMENT_BYTES`]; none where it has
+    /// `bytes` zeroed bytes from the allocator, aligned to `ALIGNMENT_BYTES`; none where it has
     /// no more, or for 0 bytes.
     #[must_use]
     pub fn zeroed(bytes: usize) -> Option<Self> {

@@ -28,7 +28,7 @@ use std::collections::{BTreeSet, BinaryHeap, VecDeque};
 pub struct Options {
     /// The order of all random times.
     pub seed: u64,
-    /// Off-loads of each task that are simulated; rounded up to full deals of [`STRATA`].
+    /// Off-loads of each task that are simulated; rounded up to full deals of `STRATA`.
     pub offloads: u32,
 }
 
