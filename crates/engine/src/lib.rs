@@ -15,8 +15,7 @@
 //!   yields, then blocks.
 //!
 //! Must stay true: no unsafe code but in `engine/lend.rs`, where a scope lends its jobs to a thread
-//! that outlives it. Source: the Cell Broadband Engine Architecture, and the papers that used it;
-//! DESIGN.md, "Engines on today's machines".
+//! that outlives it. Source: the Cell Broadband Engine Architecture, and the papers that used it.
 
 mod core;
 mod engine;

@@ -14,7 +14,7 @@
 //!
 //! Must stay true: no figure without its spread and rounds; losses and misses are written like
 //! wins; what a bench measures, and against whom, is not in here.
-//! Source: DESIGN, "how we prove things"; own.
+//! Source: own.
 
 pub mod child;
 pub mod distance;

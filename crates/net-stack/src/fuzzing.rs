@@ -140,7 +140,7 @@ impl Target {
         self.now_ns = BEGIN_NS;
     }
 
-    /// What still waits for an answer or a fragment gives up; nothing of it arrives.
+    /// Lets everything that still waits for an answer or a fragment give up; nothing arrives.
     fn sessions_end(&mut self) {
         for round in 0..ENDING_ROUNDS {
             if self.stack.sessions() + self.peer.sessions() == 0 {
@@ -498,7 +498,7 @@ fn nic(number: u8) -> Capabilities {
     Capabilities::plain([2, 0, 0, 0, 0, number], 1500)
 }
 
-/// What the fuzzed stack begins with: a listener, a socket, a group.
+/// Opens what every input may use: a listener, a socket, a group.
 #[expect(clippy::expect_used, reason = "a broken set-up is to be seen at once")]
 fn open(stack: &mut Stack) -> (ListenerId, UdpId) {
     let group = IpAddr::from([224, 0, 0, 99]);

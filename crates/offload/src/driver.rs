@@ -1,4 +1,4 @@
-//! What work on an engine is given, and its panics.
+//! The parts of an engine that work runs with, and the panics of that work.
 //!
 //! Why here: packets, loops and engines' threads all run work, and none of them may end by it. Any
 //! thread that holds the engine's claim, or has a core that is no engine's.
@@ -16,7 +16,10 @@ pub(crate) struct Driver {
 
 /// Runs `work`, turning a panic into an error.
 pub(crate) fn guarded<R>(work: impl FnOnce() -> R) -> Result<R, OffloadError> {
-    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| OffloadError::Panicked {
-        message: message_of(panic.as_ref()),
-    })
+    caught(work).map_err(|message| OffloadError::Panicked { message })
+}
+
+/// Runs `work`, turning a panic into its message.
+pub(crate) fn caught<R>(work: impl FnOnce() -> R) -> Result<R, String> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| message_of(panic.as_ref()))
 }

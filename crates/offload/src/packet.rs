@@ -51,7 +51,7 @@ impl<const WORDS: usize> Payload<WORDS> {
     }
 }
 
-/// What an engine's thread runs on a request, for a reply.
+/// Function that an engine's thread runs on a request, leaving a reply.
 ///
 /// # Safety
 /// Of a call: that thread's turn with both payloads, of which the request holds what this takes.

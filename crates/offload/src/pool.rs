@@ -2,8 +2,8 @@
 //!
 //! An engine here is a *seat*: a [`Core`] (local store, DMA, kernel state) with a pinned thread of
 //! its own. Whoever holds the seat's claim drives the core: its thread, when it was sent a command,
-//! or a caller who found it idle (DESIGN: "an off-load to an idle engine on the same core is a
-//! call, one to another core is a packet"). So never more than `engines` cores inflate at once.
+//! or a caller who found it idle: an off-load to an idle engine on the same core is a call, one to
+//! another core a packet. So never more than `engines` cores inflate at once.
 //!
 //! Must stay true: a claim is passed on, never copied; a seat is released with the backlog checked
 //! afterwards, so that posted work is never left lying while an engine is idle.

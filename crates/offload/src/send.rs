@@ -14,13 +14,12 @@
 #![allow(unsafe_code)]
 
 use crate::command::{Command, CommandSlot};
-use crate::driver::Driver;
-use crate::error::{OffloadError, message_of};
+use crate::driver::{Driver, caught};
+use crate::error::OffloadError;
 use crate::packet::{Packet, Payload, REPLY_WORDS, REQUEST_WORDS};
 use crate::shared::Claim;
 use crate::task;
 use sidecore_engine::WaitOptions;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 impl Claim<'_> {
@@ -41,14 +40,14 @@ fn send<R: Send>(
     claim: Claim<'_>,
     work: impl FnOnce(&mut Driver) -> R + Send,
     attentive: bool,
-) -> Result<R, String> {
+) -> Outcome<R> {
     if fits_request(&work) && attentive && Payload::<REPLY_WORDS>::fits::<Outcome<R>>() {
         return send_kept(claim, work);
     }
     let mut outcome = None;
     let mut work = Some(work);
     send_released(claim, |driver| {
-        outcome = work.take().map(|work| guarded(work, driver));
+        outcome = work.take().map(|work| caught(|| work(driver)));
     });
     match outcome {
         Some(outcome) => outcome,
@@ -56,7 +55,8 @@ fn send<R: Send>(
     }
 }
 
-/// Result that an engine leaves, or the message of a panic.
+/// Result that an engine leaves, or the message of a panic: smaller than an [`OffloadError`], so
+/// that larger results fit their line.
 type Outcome<R> = Result<R, String>;
 
 /// Request and reply both carry all there is.
@@ -87,7 +87,7 @@ unsafe fn run_kept<F: FnOnce(&mut Driver) -> R, R>(
 ) {
     // SAFETY: `send_kept` put the work in and rang; the reply is ours until it is counted.
     let work = unsafe { request.take::<F>() };
-    let outcome = guarded(work, driver);
+    let outcome = caught(|| work(driver));
     // SAFETY: as above; whoever kept the claim before has taken out what was there.
     unsafe { reply.put::<Outcome<R>>(outcome) };
 }
@@ -119,10 +119,6 @@ unsafe fn run_released<F: FnOnce(&mut Driver)>(
     if let Some(work) = work {
         work(driver);
     }
-}
-
-fn guarded<R>(work: impl FnOnce(&mut Driver) -> R, driver: &mut Driver) -> Outcome<R> {
-    catch_unwind(AssertUnwindSafe(|| work(driver))).map_err(|panic| message_of(panic.as_ref()))
 }
 
 /// A packet on its way; dropping it waits for the reply, so that not even a panic outruns it.

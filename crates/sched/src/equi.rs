@@ -5,7 +5,7 @@
 //! a device gets all engines, many readers one each. And where there are more tasks than engines,
 //! the number that is kept live climbs to where the most work gets done ([`crate::climb`]).
 //!
-//! Source: DESIGN "Policies"; it is meant to beat the multigrain paper's MGPS, which knows only
+//! Source: own; it is meant to beat the multigrain paper's MGPS, which knows only
 //! what the last eight off-loads did, and never runs more tasks than engines.
 
 use crate::climb::Climb;

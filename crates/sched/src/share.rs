@@ -7,7 +7,7 @@
 //! two; but four are its due.
 //! Must stay true: leaves one engine for each task that is ready on the host, as far as they go.
 //!
-//! Source: own; DESIGN, "Policies".
+//! Source: own.
 
 use crate::policy::{Arrival, Decision, Departure, Nanos, Policy};
 

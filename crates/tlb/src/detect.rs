@@ -12,7 +12,7 @@
 //! begins: whatever else lives in the level pulls that down first.
 //!
 //! Must stay true: a rise that is no step is no level: it must be explained better by a step than
-//! by a slope, with level ground on both sides. Pure. Source: DESIGN.md; notes on the method in
+//! by a slope, with level ground on both sides. Pure. Source: own; notes on the method in
 //! docs/tlb.md.
 
 use crate::curve::Curve;

@@ -98,7 +98,7 @@ mod tests {
             &b""[..],
             b"hsqs",
             b"BZhang",
-            b"XXX91AY&SY",
+            b"ZZZ91AY&SY",
             b"\x1f",
             &[0; HEAD_BYTES],
         ] {

@@ -130,11 +130,11 @@ pub enum InnerError {
     NoRoom {
         /// The program's failure.
         failure: Box<InnerError>,
-        /// Where the scratch file was.
+        /// The scratch file.
         scratch: PathBuf,
         /// The most that the file system takes.
         needed_bytes: u64,
-        /// What there was before it was begun.
+        /// Free space before the file was begun.
         free_bytes: u64,
     },
     /// It failed.

@@ -1,4 +1,4 @@
-//! What a program that a test started has come to, as the kernel tells it: proc_pid_status(5).
+//! Progress of a program that a test started, as the kernel tells it: proc_pid_status(5).
 //!
 //! Why here: a signal that comes before a program watches for it ends the program, and how long it
 //! takes until then is the machine's business. A test waits for it, not for some milliseconds.

@@ -33,7 +33,7 @@ impl<T: Default> Slab<T> {
         self.free.push(number);
     }
 
-    /// How many are taken.
+    /// Number of items in use.
     pub(crate) fn taken(&self) -> usize {
         self.items.len() - self.free.len()
     }

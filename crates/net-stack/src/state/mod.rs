@@ -4,8 +4,8 @@
 //! for its ends ([`hot::Path`]); all else is [`crate::tcp::cold::Cold`]. The first
 //! [`LOCAL_SESSIONS`] control blocks lie in the local store, with the lookup tags of as many
 //! sessions that were used last; the others lie in main memory and are prefetched, a receive batch
-//! at a time, before they are looked at. DESIGN lets a DMA `get` of memory that the engine reads
-//! coherently be such a borrow after a prefetch.
+//! at a time, before they are looked at. Where the engine reads memory coherently, a DMA `get` is
+//! such a borrow after a prefetch.
 //! Source: the fifth document, section 4.3 (its two configurations).
 
 pub(crate) mod hot;

@@ -238,7 +238,7 @@ fn path_takes_1000_bytes(peer: &mut Peer, sequence: u32) {
     peer.put(bytes);
 }
 
-/// What fits the smaller path may still arrive.
+/// A segment that fits the smaller path may still arrive.
 #[test]
 fn rfc_1191_6_3_a_segment_that_just_fits_the_smaller_path_is_not_sent_again() {
     let mut peer = Peer::new(|_| {});

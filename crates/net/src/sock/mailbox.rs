@@ -1,4 +1,4 @@
-//! What the engine's thread and the control thread tell each other.
+//! Messages between the engine's thread and the control thread.
 //!
 //! Why here: both sides need it, and neither needs the other for it. Must stay true: the engine's
 //! loop takes a lock only after a flag said that something waits. Two threads, no order between

@@ -1,5 +1,5 @@
-//! What both sides write, byte by byte as docs/daemon.md has it: another release, and the C client,
-//! read it by that page.
+//! The bytes that both sides write, as docs/daemon.md lays them out: another release, and the C
+//! client, read them by that page.
 
 use super::activity::{ActivityPage, ActivityView};
 use super::introduction::{Attached, KernelName, Question};

@@ -11,7 +11,7 @@ pub(super) struct Child {
     pub(super) tip: bool,
     /// The taxon, or the inner half-edge counted from the first one.
     pub(super) at: usize,
-    /// Where an inner one's values stand: with its half-edge, or in a scratch place.
+    /// Place of an inner node's values: its half-edge's, or a scratch place.
     pub(super) place: usize,
     pub(super) edge: EdgeId,
 }
@@ -21,11 +21,11 @@ pub(super) struct Child {
 pub(super) struct Step {
     /// The inner half-edge whose values are made.
     pub(super) target: usize,
-    /// Where they go.
+    /// Place that the values go to.
     pub(super) place: usize,
     pub(super) left: Child,
     pub(super) right: Child,
-    /// Whether its repeats are to be found anew.
+    /// True if its repeats are to be found anew.
     pub(super) classes: bool,
 }
 

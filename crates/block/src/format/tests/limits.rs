@@ -1,4 +1,4 @@
-//! Where each limit lies, what the index says of itself, and how bytes are found: exactly.
+//! Exact limits of the format, the facts of an index, and the finding of bytes in it.
 
 use super::super::read_at::PIECE_BYTES;
 use super::super::write::{Packed, is_zero};
