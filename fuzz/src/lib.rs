@@ -11,6 +11,7 @@
 //! sees what is private there. Here is what needs the public interface only.
 
 pub mod seeds;
+pub mod stack;
 
 use sidecore_cell_sim::Machine;
 
@@ -130,7 +131,7 @@ pub fn sockets(data: &[u8]) {
 
 /// Frames, time and an application: all that happens to a stack.
 pub fn stack(data: &[u8]) {
-    sidecore_net_stack::fuzzing::fuzz_stack(data);
+    stack::fuzz_stack(data);
 }
 
 /// The longest script that is played.

@@ -1,702 +1,152 @@
-//! The whole receive path under damaged and hostile frames. For the fuzzer and its bounded run; not
-//! part of the interface.
+//! A used stack becomes a new one in its own memory: the part of the fuzzer that sees what is
+//! private. Not part of the interface.
 //!
-//! A [`Target`] is a stack with a listener, a UDP socket and an honest peer (another stack). Each
-//! input is a frame that the honest pair really exchanged, mutated, with its checksums put right
-//! again half of the time, so that mutations reach what lies behind them. After each input the
-//! honest pair goes on talking; what must hold is in [`Target::input`]. [`fuzz_stack`] does the
-//! same with decisions from bytes, for fuzzers that are guided by coverage.
+//! Why here: making a stack takes longer than most inputs, and one that keeps anything of the
+//! inputs before makes findings that cannot be played again. Must stay true: the cost is that of
+//! what was in use; each field is named here, so that whoever adds one decides how it begins anew.
 
-mod renewal;
+use crate::frame::Capabilities;
+use crate::secrets::Secrets;
+use crate::shared::control::Control;
+use crate::shared::counters::Counters;
+use crate::shared::interface::Interface;
+use crate::shared::neighbors::Neighbors;
+use crate::shared::paths::Paths;
+use crate::shared::{Common, IDENTIFICATIONS};
+use crate::stack::direct_placement::DirectPlacement;
+use crate::stack::last_flow::LastFlow;
+use crate::stack::link::Autoconfiguration;
+use crate::stack::names::SessionId;
+use crate::stack::reassembly::{BYTES_MAX, DATAGRAMS_MAX, Reassembly};
+use crate::stack::sessions::Listeners;
+use crate::stack::udp::Datagrams;
+use crate::stack::{Stack, session};
+use crate::state::hot::{Flags, Hot, State};
+use sidecore_random::Random;
 
-use crate::checksum::{Sum, pseudo};
-use crate::frame::{Capabilities, Outgoing, Received, ReceivedChecksum};
-use crate::stack::reassembly::{BYTES_MAX, DATAGRAMS_MAX};
-use crate::wire::fragment;
-use crate::wire::ip::{self, Bad};
-use crate::{Cidr, Config, ListenerId, SessionId, Stack, UdpId};
-use sidecore_random::choices::Choices;
-use std::cell::Cell;
-use std::net::{IpAddr, SocketAddr};
-
-/// Frames that are kept as seeds.
-const SEEDS_MAX: usize = 512;
-/// Sessions of the fuzzed stack: few, so that exhaustion is reached.
-const SESSIONS: usize = 64;
-
-/// When a target begins, on its clock.
-const BEGIN_NS: u64 = 1_000_000_000;
-/// Time given to sessions that end: the first step, which doubles, the longest, and how many.
-const ENDING_NS: u64 = 1_000_000;
-const ENDING_NS_MAX: u64 = 120_000_000_000;
-const ENDING_ROUNDS: u32 = 60;
-
-/// A stack under fire.
-pub struct Target {
-    stack: Stack,
-    peer: Stack,
-    listener: ListenerId,
-    udp: UdpId,
-    /// Of the honest peer.
-    peer_udp: UdpId,
-    sessions: Vec<SessionId>,
-    clients: Vec<SessionId>,
-    seeds: Vec<Vec<u8>>,
-    choices: Choices,
-    now_ns: u64,
-    inputs: u64,
-    scratch: Vec<u8>,
-}
-
-impl Target {
-    /// A target whose every step follows from `seed`.
-    ///
-    /// # Panics
-    /// If memory is exhausted.
-    #[must_use]
-    pub fn new(seed: u64) -> Self {
-        Self::with(seed, Choices::seeded(seed))
-    }
-
-    #[expect(clippy::expect_used, reason = "a broken set-up is to be seen at once")]
-    fn with(seed: u64, choices: Choices) -> Self {
-        let stack =
-            |number| Stack::new(config(seed, number), &nic(number)).expect("memory for a stack");
-        let (mut fuzzed, mut peer) = (stack(1), stack(2));
-        let (listener, udp) = open(&mut fuzzed);
-        let peer_udp = peer.bind_udp(any_address()).expect("a socket");
-        Self {
-            stack: fuzzed,
-            peer,
-            listener,
-            udp,
-            peer_udp,
-            sessions: Vec::new(),
-            clients: Vec::new(),
-            seeds: Vec::new(),
-            choices,
-            now_ns: BEGIN_NS,
-            inputs: 0,
-            scratch: vec![0; 4096],
-        }
-    }
-
-    /// One mutated frame, and what the application and the honest peer do meanwhile.
-    ///
-    /// # Panics
-    /// When something does not hold that must, whatever comes in: that is what it is for.
-    pub fn input(&mut self) {
-        self.inputs += 1;
-        if self.seeds.len() < 16 || self.inputs.is_multiple_of(64) {
-            self.talk();
-        }
-        let at = self.choices.below(self.seeds.len() as u64) as usize;
-        let mut frame = self.seeds[at].clone();
-        mutate(&mut frame, &mut self.choices);
-        let hop = [1_000, 1_000_000, 300_000_000, 5_000_000_000];
-        if self.choices.below(16) == 0 {
-            self.now_ns += self.choices.below(hop[(self.inputs % 4) as usize]);
-        }
-        self.put(&mut frame);
-        if self.choices.below(8) == 0 {
-            self.answer();
-        }
-        self.bounds_hold();
-    }
-
-    /// The steps of a fuzzer's input.
-    fn play(&mut self, choices: Choices) {
-        self.choices = choices;
-        for _ in 0..STEPS_MAX {
-            if self.choices.is_over() {
-                break;
-            }
-            self.step();
-        }
-        self.answer();
-    }
-
-    /// Ends all sessions on both sides, and makes both stacks as they were at first.
-    #[expect(clippy::expect_used, reason = "what fails here is what is looked for")]
-    fn end(&mut self) {
-        self.choices = Choices::of(&[]);
-        while let Some(session) = self.stack.accept(self.listener).expect("listens") {
-            self.sessions.push(session);
-        }
-        for client in self.clients.drain(..) {
-            self.peer.abort(client).expect("open");
-        }
-        for session in self.sessions.drain(..) {
-            self.stack.abort(session).expect("open");
-        }
-        self.sessions_end();
-        self.stack.close_udp(self.udp).expect("open");
-        self.peer.close_udp(self.peer_udp).expect("open");
-        renewal::renew(&mut self.stack, &nic(1));
-        renewal::renew(&mut self.peer, &nic(2));
-        (self.listener, self.udp) = open(&mut self.stack);
-        self.peer_udp = self.peer.bind_udp(any_address()).expect("a socket");
-        self.seeds.clear();
-        self.now_ns = BEGIN_NS;
-    }
-
-    /// Lets everything that still waits for an answer or a fragment give up; nothing arrives.
-    fn sessions_end(&mut self) {
-        for round in 0..ENDING_ROUNDS {
-            if self.stack.sessions() + self.peer.sessions() == 0 {
-                return;
-            }
-            for stack in [&mut self.stack, &mut self.peer] {
-                stack.transmit(self.now_ns, &mut |_| true);
-                while stack.next_event().is_some() {}
-            }
-            // Long steps only where short ones did not do.
-            self.now_ns += (ENDING_NS << round.min(20)).min(ENDING_NS_MAX);
-        }
-        let left = [&self.stack, &self.peer].map(renewal::open_sessions);
-        panic!("sessions never end: {left:#?}");
-    }
-
-    /// One step of a fuzzer's choice.
-    fn step(&mut self) {
-        match self.choices.below(16) {
-            0 | 1 => self.talk(),
-            2..=6 => {
-                let at = self.choices.below(self.seeds.len() as u64) as usize;
-                let mut frame = self.seeds.get(at).cloned().unwrap_or_default();
-                mutate(&mut frame, &mut self.choices);
-                self.put(&mut frame);
-            }
-            7..=10 => {
-                let mut frame = self.written();
-                self.put(&mut frame);
-            }
-            11 => {
-                let shift = self.choices.below(34);
-                self.now_ns += 1 << shift;
-            }
-            12 => self.ask(),
-            _ => self.answer(),
-        }
-        self.bounds_hold();
-    }
-
-    /// A frame whose packet the fuzzer wrote, to us, with right checksums most of the time.
-    fn written(&mut self) -> Vec<u8> {
-        let kind = self.choices.below(8);
-        let len = self.choices.below(160) as usize;
-        let mut packet = self.choices.take(len);
-        let (ours, theirs) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
-        let mut frame = [ours, theirs].concat();
-        match kind {
-            0 => frame.extend([8, 6]),
-            1..=3 => {
-                frame.extend([8, 0]);
-                // Ends that are believed; the fuzzer need not find them.
-                if kind < 3 && packet.len() >= 20 {
-                    packet[0] = 0x40 | packet[0] & 15;
-                    packet[12..20].copy_from_slice(&[10, 0, 0, 2, 10, 0, 0, 1]);
-                }
-            }
-            4..=6 => {
-                frame.extend([0x86, 0xdd]);
-                if kind < 6 && packet.len() >= 40 {
-                    packet[0] = 0x60 | packet[0] & 15;
-                    packet[8..40].fill(0);
-                    packet[8..10].copy_from_slice(&[0xfd, 0]);
-                    packet[24..26].copy_from_slice(&[0xfd, 0]);
-                    (packet[23], packet[39]) = (2, 1);
-                }
-            }
-            _ => frame.extend(self.choices.take(2)),
-        }
-        frame.extend(packet);
-        if self.choices.below(8) > 0 {
-            repair(&mut frame);
-        }
-        frame
-    }
-
-    /// The application opens, shuts or breaks off a session of its own will.
-    fn ask(&mut self) {
-        let at = self.choices.below(SESSIONS as u64) as usize;
-        let own = self.sessions.get(at).copied();
-        match (self.choices.below(4), own) {
-            (0, _) => {
-                let to = SocketAddr::from(([10, 0, 0, 2], 80 + self.choices.below(2) as u16));
-                if let Ok(session) = self.stack.connect(to, None) {
-                    self.sessions.push(session);
-                }
-            }
-            (1, Some(session)) => {
-                // It may have been shut already.
-                let _ = self.stack.shutdown_write(session);
-            }
-            (2, Some(session)) => {
-                let _ = self.stack.abort(session);
-                self.sessions.swap_remove(at);
-            }
-            (_, Some(session)) => {
-                let len = self.choices.below(4096) as usize;
-                let _ = self.stack.write(session, &self.scratch[..len]);
-            }
-            _ => {}
-        }
-    }
-
-    /// The application has its turn, and what the stack sends then is looked at.
-    fn answer(&mut self) {
-        self.serve();
-        let mut out = 0;
-        self.stack.transmit(self.now_ns, &mut |frame| {
-            check(frame);
-            out += 1;
-            out < 512
-        });
-    }
-
-    fn bounds_hold(&self) {
-        assert!(self.stack.sessions() <= SESSIONS);
-        let (datagrams, bytes) = self.stack.fragments_held();
-        assert!(datagrams <= DATAGRAMS_MAX && bytes <= BYTES_MAX, "{bytes}");
-    }
-
-    /// The honest peer opens, writes, closes; what both say becomes seeds.
-    #[expect(clippy::expect_used, reason = "what fails here is what is looked for")]
-    fn talk(&mut self) {
-        let r = self.choices.bits();
-        if self.clients.len() < 4 || r.is_multiple_of(8) {
-            let own = r >> 8 & 1;
-            let to = if own == 0 {
-                SocketAddr::from(([10, 0, 0, 1], 80))
-            } else {
-                SocketAddr::from(([0xfd00, 0, 0, 0, 0, 0, 0, 1], 80))
-            };
-            if let Ok(client) = self.peer.connect(to, None) {
-                self.clients.push(client);
-            }
-        }
-        if let Some(&client) = self.clients.get(r as usize >> 16 & 7) {
-            let len = (r >> 20 & 0xfff) as usize;
-            // It may have been reset by a forged segment.
-            let _ = self.peer.write(client, &self.scratch[..len]);
-            if r >> 40 & 15 == 0 {
-                self.clients.retain(|&other| other != client);
-                self.peer.close(client).expect("was open");
-            }
-        }
-        if r >> 44 & 3 == 0 {
-            self.talk_in_datagrams(r >> 48);
-        }
-        for _ in 0..4 {
-            self.now_ns += 20_000;
-            let mut frames: Vec<Vec<u8>> = Vec::new();
-            self.peer.transmit(self.now_ns, &mut |frame| {
-                frames.push([frame.header, frame.payload[0], frame.payload[1]].concat());
-                true
-            });
-            for mut bytes in frames {
-                self.keep(&bytes);
-                self.put(&mut bytes);
-            }
-            self.serve();
-            let mut frames: Vec<Vec<u8>> = Vec::new();
-            self.stack.transmit(self.now_ns, &mut |frame| {
-                check(frame);
-                frames.push([frame.header, frame.payload[0], frame.payload[1]].concat());
-                frames.len() < 512
-            });
-            for mut bytes in frames {
-                let mut turned = bytes.clone();
-                turn(&mut turned);
-                self.keep(&turned);
-                let received = Received {
-                    bytes: &mut bytes,
-                    checksum: ReceivedChecksum::Unknown,
-                    segment_bytes: None,
-                };
-                self.peer.receive(self.now_ns, received);
-            }
-            self.peer.process_staged();
-        }
-        let peer = &mut self.peer;
-        self.clients.retain(|&client| {
-            let mut bytes = [0; 2048];
-            let open = peer.read(client, &mut bytes).is_ok();
-            if !open {
-                let _ = peer.close(client);
-            }
-            open
-        });
-        while self.peer.next_event().is_some() {}
-    }
-
-    /// A frame comes in, from one kind of NIC or another.
-    fn put(&mut self, frame: &mut [u8]) {
-        if self.choices.below(4) == 0 {
-            self.put_split(frame);
-            return;
-        }
-        let received = Received {
-            bytes: frame,
-            checksum: ReceivedChecksum::Unknown,
-            segment_bytes: None,
-        };
-        self.stack.receive(self.now_ns, received);
-    }
-
-    /// A frame as a NIC hands it in that puts what lies behind some headers into a session's ring,
-    /// whether it belongs there or not.
-    fn put_split(&mut self, frame: &mut [u8]) {
-        let r = self.choices.bits();
-        if let Some(&session) = self.sessions.get(r as usize % self.sessions.len().max(1)) {
-            let header_bytes = [66, 66, 86, 86, 54, 67][(r >> 32) as usize % 6];
-            self.stack.expect_at(session, header_bytes);
-        }
-        let mut split = false;
-        if let Some(room) = self.stack.room()
-            && let Some(behind) = frame.get_mut(room.header_bytes..)
-            && !behind.is_empty()
-        {
-            let [first, second] = room.payload;
-            let count = behind.len().min(first.len());
-            first[..count].copy_from_slice(&behind[..count]);
-            second[..behind.len() - count].copy_from_slice(&behind[count..]);
-            behind.fill(0xee);
-            split = true;
-        }
-        let received = Received {
-            bytes: frame,
-            checksum: match r >> 48 & 1 {
-                0 => ReceivedChecksum::Unknown,
-                _ => ReceivedChecksum::Verified,
-            },
-            segment_bytes: None,
-        };
-        if split {
-            self.stack.receive_split(self.now_ns, received);
-        } else {
-            self.stack.receive(self.now_ns, received);
-        }
-    }
-
-    /// Some are longer than a packet of the link.
-    fn talk_in_datagrams(&mut self, r: u64) {
-        let to = if r & 1 == 0 {
-            SocketAddr::from(([10, 0, 0, 1], 80))
-        } else {
-            SocketAddr::from(([0xfd00, 0, 0, 0, 0, 0, 0, 1], 80))
-        };
-        let len = (r >> 1 & 0xfff) as usize;
-        // The queue may be full.
-        let _ = self.peer.send_to(self.peer_udp, to, &self.scratch[..len]);
-        let peer = &mut self.peer;
-        while let Ok(Some(_)) = peer.receive_from(self.peer_udp, &mut self.scratch) {}
-    }
-
-    fn keep(&mut self, bytes: &[u8]) {
-        if self.seeds.len() < SEEDS_MAX {
-            self.seeds.push(bytes.to_vec());
-        } else {
-            let at = self.choices.below(SEEDS_MAX as u64) as usize;
-            self.seeds[at] = bytes.to_vec();
-        }
-    }
-
-    /// The application on the fuzzed stack: echoes, and closes now and then.
-    #[expect(clippy::expect_used, reason = "what fails here is what is looked for")]
-    fn serve(&mut self) {
-        self.stack.process_staged();
-        while let Some(session) = self.stack.accept(self.listener).expect("listens") {
-            self.sessions.push(session);
-        }
-        let close = self.choices.below(64) as usize;
-        let mut at = 0;
-        while at < self.sessions.len() {
-            let session = self.sessions[at];
-            let read = self.stack.read(session, &mut self.scratch);
-            let readiness = self.stack.readiness(session).expect("open");
-            if let Ok(count @ 1..) = read {
-                let _ = self.stack.write(session, &self.scratch[..count]);
-            }
-            self.stack.info(session).expect("open");
-            if readiness.closed || readiness.end_of_input || at == close {
-                self.stack.close(session).expect("open");
-                self.sessions.swap_remove(at);
-            } else {
-                at += 1;
-            }
-        }
-        let datagram = self.stack.receive_from(self.udp, &mut self.scratch);
-        if let Ok(Some((from, _, len))) = datagram {
-            let len = len.min(self.scratch.len());
-            let _ = self.stack.send_to(self.udp, from, &self.scratch[..len]);
-        }
-        while self.stack.next_event().is_some() {}
-    }
-
-    /// The stack's counters, so that a run can show how far its inputs got.
-    #[must_use]
-    pub fn counters(&self) -> crate::Counters {
-        self.stack.counters()
-    }
-}
-
-impl std::fmt::Debug for Target {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Target after {} inputs", self.inputs)
-    }
-}
-
-/// Steps that one input may have.
-const STEPS_MAX: usize = 64;
-
-/// Plays what `bytes` decide: honest talk, mutated and written frames, time, an application. The
-/// target's memory is kept from one call to the next, because making one takes longer than most
-/// inputs; all that happens follows from `bytes`.
+/// Puts `stack`, whose owner has closed all that it had, back to where [`Stack::new`] left it.
 ///
 /// # Panics
-/// When something does not hold that must, whatever comes in.
-pub fn fuzz_stack(bytes: &[u8]) {
-    thread_local! {
-        static KEPT: Cell<Option<Box<Target>>> = const { Cell::new(None) };
+/// If a session, a buffer or a list of ranges is not given back.
+pub fn renew(stack: &mut Stack, nic: &Capabilities) {
+    stack.process_staged();
+    end_sessions(stack);
+    while let Some(mut datagram) = stack.reassembly.expired(u64::MAX) {
+        datagram.release(&mut stack.common.pool);
     }
-    // Where this panics the target is gone, too: what comes next begins with another.
-    let mut target = KEPT.take().unwrap_or_else(|| Box::new(Target::new(1)));
-    target.play(Choices::of(bytes));
-    target.end();
-    KEPT.set(Some(target));
+    let Stack {
+        common,
+        store,
+        table,
+        listeners,
+        datagrams,
+        staging,
+        last_flow,
+        autoconfiguration,
+        reassembly,
+        reassembly_armed,
+        direct_placement,
+        due,
+        from_self,
+    } = stack;
+    renew_common(common, nic);
+    store.forget();
+    (table.front_hits, table.searches) = (0, 0);
+    *listeners = Listeners::default();
+    *datagrams = Datagrams::default();
+    assert!(staging.is_empty() && due.is_empty() && !*from_self);
+    *last_flow = LastFlow::new();
+    *autoconfiguration = Autoconfiguration::default();
+    *reassembly = Reassembly::default();
+    *reassembly_armed = 0;
+    *direct_placement = DirectPlacement::default();
+    stack.begin_link();
 }
 
-/// Configuration of the stack with this number.
-fn config(seed: u64, number: u8) -> Config {
-    let address = |address| Cidr {
-        address,
-        prefix_bits: if matches!(address, IpAddr::V4(_)) {
-            24
-        } else {
-            64
-        },
-    };
-    Config {
-        addresses: vec![
-            address(IpAddr::from([10, 0, 0, number])),
-            address(IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, u16::from(number)])),
-        ],
-        autoconfigure: true,
-        seed: seed ^ u64::from(number) << 56,
-        sessions_max: SESSIONS,
-        buffers_bytes: 64 << 20,
-        send_bytes: 64 << 10,
-        receive_bytes: 64 << 10,
-        window_scale: 2,
-        ..Config::default()
-    }
+/// Control blocks of the sessions that are not closed, for people to read.
+#[must_use]
+pub fn open_sessions(stack: &Stack) -> String {
+    let all = (0..stack.store.known()).map(|number| stack.store.hot(number));
+    let open: Vec<&Hot> = all.filter(|hot| hot.state() != State::Closed).collect();
+    format!("{open:#?}")
 }
 
-fn nic(number: u8) -> Capabilities {
-    Capabilities::plain([2, 0, 0, 0, 0, number], 1500)
+/// The most datagrams, and bytes of them, that reassembly holds.
+#[must_use]
+pub fn reassembly_max() -> (usize, usize) {
+    (DATAGRAMS_MAX, BYTES_MAX)
 }
 
-/// Opens what every input may use: a listener, a socket, a group.
-#[expect(clippy::expect_used, reason = "a broken set-up is to be seen at once")]
-fn open(stack: &mut Stack) -> (ListenerId, UdpId) {
-    let group = IpAddr::from([224, 0, 0, 99]);
-    stack.join(group).expect("a group");
-    let listener = stack.listen(any_address(), 8).expect("a listener");
-    (listener, stack.bind_udp(any_address()).expect("a socket"))
+/// Lets the next frame be taken for one of `session`'s, with `header_bytes` before its payload.
+pub fn expect_at(stack: &mut Stack, session: SessionId, header_bytes: usize) {
+    stack.expect_at(session, header_bytes);
 }
 
-fn any_address() -> SocketAddr {
-    SocketAddr::from(([0_u16; 8], 80))
-}
-
-/// Asserts that a frame which the stack sends is well-formed.
-#[expect(clippy::expect_used, reason = "what fails here is what is looked for")]
-fn check(frame: &Outgoing<'_>) {
-    let bytes = [frame.header, frame.payload[0], frame.payload[1]].concat();
-    assert!(bytes.len() <= 14 + 1500, "a frame of {} bytes", bytes.len());
-    let packet = match bytes[12..14] {
-        [8, 0] => ip::parse_v4(&bytes[14..]),
-        [0x86, 0xdd] => ip::parse_v6(&bytes[14..]),
-        _ => return,
-    };
-    if packet == Err(Bad::Fragment) {
-        if bytes[12] == 8 {
-            fragment::parse_v4(&bytes[14..]).expect("a fragment");
-        } else {
-            fragment::parse_v6(&bytes[14..]).expect("a fragment");
-        }
-        return;
-    }
-    let packet = packet.expect("a packet");
-    if packet.protocol == ip::TCP || packet.protocol == ip::UDP {
-        let payload = &bytes[14 + packet.start..14 + packet.end];
-        let sum = pseudo(&packet.source, &packet.destination, packet.protocol)
-            .plus_word(payload.len() as u16)
-            .plus(Sum::of(payload));
-        assert!(sum.is_right(), "a wrong checksum");
-    }
-}
-
-/// Makes a frame that we sent one that comes to us: its ends change places.
-fn turn(bytes: &mut [u8]) {
-    if bytes.len() < 54 {
-        return;
-    }
-    let (to, from) = bytes.split_at_mut(6);
-    to.swap_with_slice(&mut from[..6]);
-    if bytes[12..14] == [8, 0] {
-        let (source, destination) = bytes[26..34].split_at_mut(4);
-        source.swap_with_slice(destination);
-    } else if bytes[12..14] == [0x86, 0xdd] {
-        let (source, destination) = bytes[22..54].split_at_mut(16);
-        source.swap_with_slice(destination);
-    }
-}
-
-/// Damages a frame, and puts its checksums right again half of the time.
-fn mutate(bytes: &mut Vec<u8>, choices: &mut Choices) {
-    for _ in 0..=choices.below(3) {
-        if bytes.is_empty() {
-            return;
-        }
-        let at = choices.below(bytes.len() as u64) as usize;
-        // Headers are where it matters.
-        let at = if choices.below(4) > 0 {
-            at % 74 % bytes.len()
-        } else {
-            at
-        };
-        match choices.below(10) {
-            0 => bytes[at] ^= 1 << choices.below(8),
-            1 => bytes[at] = choices.bits() as u8,
-            2 => bytes[at] = [0, 1, 0x7f, 0x80, 0xff][choices.below(5) as usize],
-            3 => bytes.truncate(at),
-            4 => bytes.insert(at, choices.bits() as u8),
-            5 => {
-                bytes.remove(at);
-            }
-            6 => {
-                let len = choices.below(64) as usize;
-                let end = (at + len).min(bytes.len());
-                let part = bytes[at..end].to_vec();
-                let to = choices.below(bytes.len() as u64) as usize;
-                let room = part.len().min(bytes.len() - to);
-                bytes[to..to + room].copy_from_slice(&part[..room]);
-            }
-            7 => {
-                // Where a fragment lies, and whether it is the last.
-                let field = if bytes.get(12) == Some(&8) { 20 } else { 56 };
-                if let Some(two) = bytes.get_mut(field..field + 2) {
-                    two[choices.below(2) as usize] ^= 1 << choices.below(8);
-                }
-            }
-            8 => {
-                // A sequence or acknowledgment number, near where it was.
-                let field = 14 + 20 + 4 + 4 * choices.below(2) as usize;
-                if let Some(four) = bytes.get_mut(field..field + 4) {
-                    let old = u32::from_be_bytes([four[0], four[1], four[2], four[3]]);
-                    let step = choices.below(6000) as u32;
-                    let new = old.wrapping_add(step).wrapping_sub(3000);
-                    four.copy_from_slice(&new.to_be_bytes());
-                }
-            }
-            _ => {
-                // Flags.
-                if let Some(flags) = bytes.get_mut(14 + 20 + 13) {
-                    *flags ^= 1 << choices.below(6);
-                }
-            }
+/// Ends what nobody holds any more, whatever it still waits for.
+fn end_sessions(stack: &mut Stack) {
+    for number in 0..stack.store.known() {
+        let mut session = session(&mut stack.store, &mut stack.common, number);
+        if session.hot.state() != State::Closed {
+            let held = !session.hot.has(Flags::DETACHED | Flags::EMBRYO);
+            assert!(!held, "session {number} has an owner");
+            session.finish(None);
         }
     }
-    if choices.below(8) > 0 {
-        repair(bytes);
-    }
+    stack.sweep_sessions();
+    assert_eq!(stack.store.taken(), 0, "sessions are not given back");
 }
 
-/// Puts lengths and checksums right where the headers still make sense.
-fn repair(bytes: &mut [u8]) {
-    let Some(kind) = bytes.get(12..14).map(|kind| [kind[0], kind[1]]) else {
-        return;
-    };
-    let packet_bytes = bytes.len() - 14;
-    if kind == [8, 0] && packet_bytes >= 20 {
-        let len = (packet_bytes as u16).to_be_bytes();
-        bytes[16..18].copy_from_slice(&len);
-        let header = usize::from(bytes[14] & 15) * 4;
-        if header >= 20 && header <= packet_bytes {
-            bytes[24..26].fill(0);
-            let field = Sum::of(&bytes[14..14 + header]).field();
-            bytes[24..26].copy_from_slice(&field);
-        }
-    } else if kind == [0x86, 0xdd] && packet_bytes >= 40 {
-        let len = ((packet_bytes - 40) as u16).to_be_bytes();
-        bytes[18..20].copy_from_slice(&len);
-    }
-    let packet = match kind {
-        [8, 0] => ip::parse_v4(&bytes[14..]),
-        [0x86, 0xdd] => ip::parse_v6(&bytes[14..]),
-        _ => return,
-    };
-    let Ok(packet) = packet else { return };
-    let at = match packet.protocol {
-        ip::TCP => 16,
-        ip::UDP => 6,
-        ip::ICMP | ip::ICMPV6 | ip::IGMP => 2,
-        _ => return,
-    };
-    let payload = &mut bytes[14 + packet.start..14 + packet.end];
-    if payload.len() < at + 2 {
-        return;
-    }
-    payload[at..at + 2].fill(0);
-    let len = payload.len() as u16;
-    let mut sum = Sum::of(payload);
-    if !matches!(packet.protocol, ip::ICMP | ip::IGMP) {
-        sum = sum
-            .plus(pseudo(&packet.source, &packet.destination, packet.protocol))
-            .plus_word(len);
-    }
-    payload[at..at + 2].copy_from_slice(&sum.field());
+fn renew_common(common: &mut Common, nic: &Capabilities) {
+    let Common {
+        now_ns,
+        now_us,
+        now_ms,
+        tick,
+        config,
+        pool,
+        scoreboards,
+        out_of_order,
+        wheel,
+        secrets,
+        random,
+        interface,
+        neighbors,
+        control,
+        counters,
+        ready,
+        pending_events,
+        newly_closed,
+        newly_established,
+        time_wait,
+        challenges_left,
+        challenge_second,
+        next_port,
+        paths,
+        identifications,
+        long,
+    } = common;
+    (*now_ns, *now_us, *now_ms, *tick) = (0, 0, 0, 0);
+    assert_eq!(pool.taken(), 0, "buffers are not given back");
+    assert_eq!(scoreboards.taken(), 0, "scoreboards are not given back");
+    assert_eq!(out_of_order.taken(), 0, "ranges are not given back");
+    wheel.clear();
+    *random = Random::new(config.seed);
+    *secrets = Secrets::new(random);
+    *interface = Interface::new(nic, &config.addresses, &config.routes);
+    *neighbors = Neighbors::default();
+    empty(control);
+    *counters = Counters::default();
+    ready.clear();
+    pending_events.clear();
+    assert!(newly_closed.is_empty() && newly_established.is_empty());
+    time_wait.clear();
+    (*challenges_left, *challenge_second, *next_port) = (0, u64::MAX, 0);
+    *paths = Paths::default();
+    *identifications = [0; IDENTIFICATIONS];
+    long.clear();
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    #[cfg_attr(miri, ignore = "long; `played_inputs_leave_nothing` has a short one")]
-    fn a_short_run_gets_behind_the_checksums() {
-        let mut target = Target::new(1);
-        for _ in 0..20_000 {
-            target.input();
-        }
-        let counters = target.counters();
-        assert!(counters.opened > 50, "{counters:?}");
-        assert!(counters.unacceptable > 50, "{counters:?}");
-        assert!(counters.bad_checksums > 100, "{counters:?}");
-        assert!(counters.packets_reassembled > 50, "{counters:?}");
-        assert!(counters.reassemblies_refused > 100, "{counters:?}");
-        assert!(counters.fragments_sent > 50, "{counters:?}");
-    }
-
-    /// An input does the same whatever was played before it.
-    #[test]
-    fn played_inputs_leave_nothing() {
-        let mut random = Choices::seeded(5);
-        let (inputs, len) = if cfg!(miri) { (3, 60) } else { (200, 600) };
-        let inputs: Vec<Vec<u8>> = (0..inputs).map(|_| random.take(len)).collect();
-        let mut kept = Target::new(1);
-        for input in &inputs {
-            let mut fresh = Target::new(1);
-            let [again, first] = [&mut kept, &mut fresh].map(|target| {
-                target.play(Choices::of(input));
-                let counters = [target.stack.counters(), target.peer.counters()];
-                target.end();
-                format!("{counters:?}")
-            });
-            assert_eq!(again, first);
-        }
-    }
+/// Frames that wait are lost, as if the NIC had taken them.
+fn empty(control: &mut Control) {
+    control.flush(&mut |_| true, &mut 0);
 }

@@ -106,7 +106,7 @@ fn dialogue(seed: u64, _first: u64) -> Input {
 const STRETCH: u64 = 10_000;
 
 fn stack(seed: u64, _first: u64) -> Input {
-    use sidecore_net_stack::fuzzing::Target;
+    use sidecore_fuzz::stack::Target;
     let mut target = (u64::MAX, Target::new(0));
     Box::new(move |number| {
         let stretch = number / STRETCH;
