@@ -62,6 +62,14 @@ impl Session<'_> {
             return self.send_syn(send);
         }
         if self.hot.state().sends() {
+            // RFC 5681 section 2: an acknowledgment with data is no duplicate, and a full segment
+            // has no room for SACK blocks. So a gap is reported before data would forget it.
+            if self.hot.has(Flags::ACK_NOW) && self.has_report() {
+                match self.send_bare(send) {
+                    Outcome::Done => {}
+                    other => return other,
+                }
+            }
             // Lost data goes first: the peer delivers nothing behind a hole, so that new data would
             // only fill its buffer.
             if self.hot.scoreboard != NONE
@@ -552,7 +560,7 @@ impl Session<'_> {
             if self.hot.has(Flags::TIMESTAMPS) {
                 options.timestamps = Some((self.timestamp(), self.hot.ts_recent));
             }
-            // A full segment has no room for blocks; those go out on the bare acknowledgment.
+            // A full segment has no room for blocks; a bare acknowledgment has gone before it.
             if load.len == 0 {
                 self.report(options);
             }

@@ -300,6 +300,12 @@ impl Session<'_> {
         });
     }
 
+    /// True if the peer is to hear of a gap or a duplicate.
+    #[inline]
+    pub(crate) fn has_report(&self) -> bool {
+        self.hot.out_of_order != NONE || self.hot.has(Flags::SACK) && self.cold.duplicate.is_some()
+    }
+
     /// Adds what is to be reported of gaps and duplicates: RFC 2018 section 4, RFC 2883 section 4.
     #[inline]
     pub(crate) fn report(&mut self, options: &mut Options) {

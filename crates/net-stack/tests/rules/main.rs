@@ -9,6 +9,7 @@ mod common;
 mod lifetime;
 mod peer;
 mod recovery;
+mod windows;
 
 use common::segment::internet_checksum;
 use common::{MS, S, World, v4};

@@ -1,8 +1,8 @@
 //! Loss recovery: gaps, probes, timeouts, duplicates.
 
 use crate::common::{MS, S, offloading};
-use crate::peer::{ACK, FIN, PLAIN, Peer, RST, SACK, Segment, blocks, sack_option};
-use sidecore_net_stack::{NetError, SessionError};
+use crate::peer::{ACK, FIN, PLAIN, Peer, RST, SACK, SYN, Segment, blocks, sack_option};
+use sidecore_net_stack::{NetError, SessionError, SessionId};
 
 /// A sender without SACK needs three to repair a loss without a timeout.
 #[test]
@@ -364,4 +364,182 @@ fn rfc_5681_3_1_a_super_segment_is_no_larger_than_the_window() {
     assert_eq!(bytes(&mut peer), 1_000);
     peer.ack(750);
     assert!((1..=2_000).contains(&bytes(&mut peer)));
+}
+
+/// Round trip of the sessions below.
+const TRIP: u64 = 40 * MS;
+
+/// A session with SACK and measured round trips of [`TRIP`].
+fn measured(peer: &mut Peer) -> SessionId {
+    let listener = peer.listen();
+    let mut syn = peer.segment(SYN, &[]);
+    syn.options = SACK.to_vec();
+    peer.send(&syn);
+    peer.run(TRIP);
+    peer.sequence += 1;
+    peer.acknowledgment = peer.take()[0].sequence.wrapping_add(1);
+    peer.ack(0);
+    let id = peer.stack.accept(listener).expect("open").expect("one");
+    for _ in 0..20 {
+        peer.stack.write(id, &[1; 2000]).expect("open");
+        peer.flush();
+        peer.run(TRIP);
+        peer.ack(2000);
+    }
+    peer.take();
+    id
+}
+
+/// Two segments of which the first is lost: nanoseconds from the second's report to the repair.
+fn repair_wait_ns(peer: &mut Peer, id: SessionId) -> u64 {
+    peer.stack.write(id, &[1; 2000]).expect("open");
+    peer.flush();
+    peer.run(TRIP);
+    let sent = peer.take();
+    assert_eq!(sent.len(), 2);
+    let first = sent[0].sequence;
+    let mut report = peer.segment(ACK, &[]);
+    report.options = sack_option(&[(first + 1000, first + 2000)]);
+    peer.send(&report);
+    let began_ns = peer.now_ns;
+    while peer.out.is_empty() {
+        assert!(peer.now_ns - began_ns < S, "no repair");
+        peer.run(MS);
+    }
+    assert_eq!(peer.take()[0].sequence, first);
+    let waited_ns = peer.now_ns - began_ns;
+    // Time for an answer: nothing looks needless.
+    peer.run(TRIP);
+    peer.ack(2000);
+    waited_ns
+}
+
+#[test]
+fn rfc_8985_6_2_4_patience_that_a_duplicate_taught_lasts_sixteen_recoveries() {
+    let mut peer = Peer::new(|_| {});
+    let id = measured(&mut peer);
+    let quarter = TRIP / 4;
+    let close = |waited_ns: u64, wanted_ns: u64| waited_ns.abs_diff(wanted_ns) <= 3 * MS;
+    let waited_ns = repair_wait_ns(&mut peer, id);
+    assert!(close(waited_ns, quarter), "{waited_ns}");
+    // A repair that was needless: the peer reports that it has the segment twice.
+    peer.stack.write(id, &[1; 2000]).expect("open");
+    peer.flush();
+    peer.run(TRIP);
+    let first = peer.take()[0].sequence;
+    let mut report = peer.segment(ACK, &[]);
+    report.options = sack_option(&[(first + 1000, first + 2000)]);
+    peer.send(&report);
+    peer.run(TRIP / 2);
+    assert_eq!(peer.take()[0].sequence, first);
+    peer.acknowledgment += 2000;
+    let mut twice = peer.segment(ACK, &[]);
+    twice.options = sack_option(&[(first, first + 1000)]);
+    peer.send(&twice);
+    for number in 1..=16 {
+        let waited_ns = repair_wait_ns(&mut peer, id);
+        assert!(close(waited_ns, 2 * quarter), "{number}: {waited_ns}");
+    }
+    let waited_ns = repair_wait_ns(&mut peer, id);
+    assert!(close(waited_ns, quarter), "{waited_ns}");
+}
+
+/// With no loss in between, a report that repeats itself postpones nothing.
+#[test]
+fn rfc_6298_5_3_only_new_acknowledgments_restart_the_timer() {
+    let mut peer = Peer::new(|_| {});
+    let id = measured(&mut peer);
+    let old = peer.acknowledgment;
+    peer.stack.write(id, &[1; 1000]).expect("open");
+    peer.flush();
+    peer.take();
+    for _ in 0..20 {
+        peer.run(TRIP / 2);
+        let mut report = peer.segment(ACK, &[]);
+        report.options = sack_option(&[(old - 1000, old)]);
+        peer.send(&report);
+    }
+    let again = peer.take();
+    assert_eq!(again.first().map(|it| it.sequence), Some(old));
+}
+
+#[test]
+fn rfc_6298_5_3_a_new_acknowledgment_restarts_the_timer() {
+    let mut peer = Peer::new(|_| {});
+    let id = measured(&mut peer);
+    peer.stack.write(id, &[1; 2000]).expect("open");
+    peer.flush();
+    peer.take();
+    // A probe comes after two round trips; the acknowledgment just before it is progress.
+    peer.run(2 * TRIP - 5 * MS);
+    peer.ack(1000);
+    peer.run(TRIP);
+    assert_eq!(peer.take().len(), 0);
+    peer.run(3 * TRIP);
+    assert_eq!(peer.take()[0].sequence, peer.acknowledgment);
+}
+
+/// Only what adds to the cumulative acknowledgment lets a segment more out (RFC 9937 section 6).
+#[test]
+fn rfc_9937_6_a_repair_that_makes_no_progress_sends_what_is_delivered() {
+    let mut peer = Peer::new(|_| {});
+    let id = measured(&mut peer);
+    peer.stack.write(id, &[1; 60_000]).expect("open");
+    peer.flush();
+    peer.run(TRIP);
+    let sent = peer.take();
+    let last = sent.last().expect("some").sequence + 1000;
+    assert!(sent.len() >= 10, "{}", sent.len());
+    let report = |peer: &mut Peer, from: u32| {
+        let mut report = peer.segment(ACK, &[]);
+        report.options = sack_option(&[(from, last)]);
+        peer.send(&report);
+        peer.take().len()
+    };
+    // Three at once show the loss; then one segment for each one that arrived, at most.
+    report(&mut peer, last - 3000);
+    let mut out = 0;
+    for number in 4..sent.len() as u32 - 1 {
+        out += report(&mut peer, last - 1000 * number);
+    }
+    assert!(out <= sent.len() - 5, "{out} of {}", sent.len());
+}
+
+#[test]
+fn rfc_5681_3_1_a_second_timeout_does_not_lower_the_threshold_again() {
+    let mut peer = Peer::new(|_| {});
+    let id = measured(&mut peer);
+    peer.stack.write(id, &[1; 8000]).expect("open");
+    peer.flush();
+    let mut thresholds = Vec::new();
+    for timeouts in 1..=3 {
+        while peer.stack.counters().timeouts < timeouts {
+            peer.run(10 * MS);
+        }
+        thresholds.push(peer.stack.info(id).expect("open").threshold);
+    }
+    assert!(
+        thresholds.iter().all(|&it| it == thresholds[0]),
+        "{thresholds:?}"
+    );
+    assert!(thresholds[0] >= 2000, "{thresholds:?}");
+}
+
+/// One header for all that is lost, as the window allows.
+#[test]
+fn a_nic_that_cuts_gets_what_is_lost_in_one_piece() {
+    let mut peer = Peer::behind(&offloading(1), |_| {});
+    let id = measured(&mut peer);
+    peer.stack.write(id, &[1; 60_000]).expect("open");
+    peer.flush();
+    peer.run(TRIP);
+    let sent = peer.take();
+    let first = sent[0].sequence;
+    let bytes: u32 = sent.iter().map(|it| it.payload.len() as u32).sum();
+    assert!(bytes >= 10_000, "{bytes}");
+    let mut report = peer.segment(ACK, &[]);
+    report.options = sack_option(&[(first + 3000, first + bytes)]);
+    peer.send(&report);
+    let again = peer.take();
+    assert_eq!((again[0].sequence, again[0].payload.len()), (first, 3000),);
 }
