@@ -243,16 +243,12 @@ impl Session<'_> {
             ack: self.hot.snd_una,
             next: self.hot.snd_nxt,
         };
-        if self.hot.cwnd <= 10 * u32::from(self.hot.mss) {
-            // `restart_after_idle` looks at this only with a larger window; what was just
-            // acknowledged left before now.
-            self.cold.last_sent_us = self.common.now_us;
-        }
         let window = self.cold.congestion.on_acked(self.hot.cwnd, &acked);
         // No further than what could ever be in flight.
         let most = (2 * self.path.send_bytes).max(self.hot.cwnd);
         self.hot.cwnd = window.min(most);
-        // A window above the first one is given up after a pause; this is none.
+        // What was just acknowledged left before now, and `send_data` notes the time only with a
+        // window above the first one: one that grows beyond it has not been idle.
         self.cold.last_sent_us = self.common.now_us;
     }
 

@@ -30,10 +30,7 @@ impl Session<'_> {
             hot.srtt_us = rtt_us;
             hot.rttvar_us = rtt_us / 2;
         } else {
-            // beta = 1/4, alpha = 1/8.
-            let error = hot.srtt_us.abs_diff(rtt_us);
-            hot.rttvar_us = hot.rttvar_us - hot.rttvar_us / 4 + error / 4;
-            hot.srtt_us = (hot.srtt_us - hot.srtt_us / 8 + rtt_us / 8).max(1);
+            (hot.srtt_us, hot.rttvar_us) = smoothed(hot.srtt_us, hot.rttvar_us, rtt_us);
         }
     }
 
@@ -71,7 +68,7 @@ impl Session<'_> {
             return;
         }
         let srtt_us = self.hot.srtt_us;
-        let (least, most) = (ms.saturating_sub(1) * 1_000 + 1, (ms + 1) * 1_000 - 1);
+        let (least, most) = echo_bounds_us(ms);
         if srtt_us == 0 {
             self.sample_rtt(ms.max(1) * 1_000);
         } else if !(least..=most).contains(&srtt_us) {
@@ -90,5 +87,39 @@ impl Session<'_> {
         };
         let retries = u32::from(self.path.retries.min(16));
         (u64::from(base) << retries).min(u64::from(TIMEOUT_MAX_US)) as u32
+    }
+}
+
+/// RFC 6298 section 2.3, with alpha = 1/8 and beta = 1/4: the smoothed round trip and its variation
+/// after one more sample.
+#[inline]
+fn smoothed(srtt_us: u32, rttvar_us: u32, rtt_us: u32) -> (u32, u32) {
+    let error = srtt_us.abs_diff(rtt_us);
+    let rttvar_us = rttvar_us - rttvar_us / 4 + error / 4;
+    ((srtt_us - srtt_us / 8 + rtt_us / 8).max(1), rttvar_us)
+}
+
+/// The shortest and the longest round trip whose echo is `ms` old on a clock of whole milliseconds.
+fn echo_bounds_us(ms: u32) -> (u32, u32) {
+    (ms.saturating_sub(1) * 1_000 + 1, (ms + 1) * 1_000 - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_moves_the_estimate_by_an_eighth_and_the_variation_by_a_quarter() {
+        assert_eq!(smoothed(8_000, 4_000, 16_000), (9_000, 5_000));
+        assert_eq!(smoothed(8_000, 4_000, 8_000), (8_000, 3_000));
+        assert_eq!(smoothed(16_000, 400, 8_000), (15_000, 2_300));
+        assert_eq!(smoothed(1, 0, 1), (1, 0));
+    }
+
+    #[test]
+    fn an_echo_tells_the_round_trip_to_a_millisecond_either_way() {
+        assert_eq!(echo_bounds_us(0), (1, 999));
+        assert_eq!(echo_bounds_us(1), (1, 1_999));
+        assert_eq!(echo_bounds_us(40), (39_001, 40_999));
     }
 }
