@@ -159,8 +159,6 @@ impl Session<'_> {
             }
             self.leave_ring(ack, newly);
             self.hot.duplicates = 0;
-        } else if !sacks {
-            self.hot.duplicates = self.hot.duplicates.saturating_add(1);
         }
         debug_assert!(before_or_at(una, self.hot.snd_una));
         if newly > 0 {

@@ -124,6 +124,17 @@ mod tests {
     }
 
     #[test]
+    fn above_the_threshold_what_goes_out_is_a_share_of_what_arrived() {
+        let prr = Prr {
+            flight: 20_000,
+            delivered: 9_000,
+            out: 1_000,
+        };
+        assert_eq!(prr.allowance(15_000, 12_000, MSS, MSS, false), 4_400);
+        assert_eq!(prr.allowance(15_000, 12_000, MSS, MSS, true), 4_400);
+    }
+
+    #[test]
     fn below_the_threshold_what_arrives_is_replaced_and_progress_adds_one() {
         let prr = Prr {
             flight: 20_000,

@@ -543,3 +543,26 @@ fn a_nic_that_cuts_gets_what_is_lost_in_one_piece() {
     let again = peer.take();
     assert_eq!((again[0].sequence, again[0].payload.len()), (first, 3000),);
 }
+
+/// The probe was what the peer lacked: that is a loss, and the window pays for it.
+#[test]
+fn rfc_8985_7_4_2_a_loss_that_a_probe_repaired_lowers_the_window() {
+    let mut peer = Peer::new(|_| {});
+    let id = measured(&mut peer);
+    let threshold = |peer: &mut Peer| peer.stack.info(id).expect("open").threshold;
+    let before = threshold(&mut peer);
+    peer.stack.write(id, &[1; 3000]).expect("open");
+    peer.flush();
+    peer.run(TRIP);
+    peer.ack(2000);
+    peer.take();
+    peer.run(3 * TRIP);
+    let probe = peer.take();
+    assert_eq!(probe[0].sequence, peer.acknowledgment);
+    peer.stack.write(id, &[1; 1000]).expect("open");
+    peer.flush();
+    peer.run(TRIP);
+    assert_eq!(threshold(&mut peer), before);
+    peer.ack(2000);
+    assert!(threshold(&mut peer) < before);
+}

@@ -53,6 +53,23 @@ fn rfc_2018_3_a_gap_is_reported_though_there_is_data_to_send() {
     assert_eq!(reports.collect::<Vec<_>>(), [[(base + 1000, base + 2000)]]);
 }
 
+/// Bytes count, not segments.
+#[test]
+fn rfc_9293_3_8_6_3_small_segments_are_acknowledged_when_they_fill_two() {
+    let mut peer = Peer::new(|_| {});
+    peer.open(&PLAIN);
+    // The first ones of a session are answered one by one.
+    for _ in 0..40 {
+        peer.data(&[1; 400]);
+        peer.run(100 * MS);
+    }
+    peer.take();
+    for number in 1..=5 {
+        peer.data(&[1; 400]);
+        assert_eq!(peer.take().len(), usize::from(number == 5), "{number}");
+    }
+}
+
 /// Not at the first byte of room, or each acknowledgment would wake it.
 #[test]
 fn a_writer_is_woken_where_a_third_of_its_ring_is_free() {
