@@ -341,6 +341,10 @@ impl Stack {
                     of.waiting.retain(|&waiting| waiting != number);
                 } else {
                     of.embryos -= 1;
+                    // `close_listener` left the slot to the last of them.
+                    if !of.open && of.embryos == 0 {
+                        self.listeners.free.push(cold.listener);
+                    }
                 }
             }
             if hot.has(Flags::DETACHED | Flags::EMBRYO) {

@@ -214,3 +214,37 @@ fn an_embryo_whose_listener_is_gone_is_reset() {
     assert!(peer.take()[0].flags & RST != 0);
     assert_eq!(peer.stack.sessions(), 0);
 }
+
+/// Its number is a slot that is used again, else each such listener would be memory lost.
+#[test]
+fn a_listener_that_is_closed_with_half_open_sessions_gives_its_slot_back_with_the_last() {
+    let mut peer = Peer::new(|_| {});
+    let listener = peer.listen();
+    for port in 0..2 {
+        peer.port = 4000 + port;
+        let syn = peer.segment(SYN, &[]);
+        peer.send(&syn);
+    }
+    peer.stack.close_listener(listener).expect("open");
+    let slot = |id| format!("{id:?}").split(',').next().map(str::to_owned);
+    let first = peer.listen();
+    assert_ne!(
+        slot(first),
+        slot(listener),
+        "half-open sessions still name it"
+    );
+    peer.stack.close_listener(first).expect("open");
+    for port in 0..2 {
+        peer.port = 4000 + port;
+        let mut reset = peer.segment(RST, &[]);
+        reset.sequence += 1;
+        peer.send(&reset);
+    }
+    let ids = [
+        peer.listen(),
+        peer.stack.listen(v4(1, 81), 4).expect("listens"),
+    ];
+    let mut slots = ids.map(slot);
+    slots.sort();
+    assert_eq!(slots, [slot(listener), slot(first)]);
+}
