@@ -30,7 +30,8 @@ pub fn of_target(name: &str) -> std::io::Result<Vec<Vec<u8>>> {
         }
         "partitions" => of_kind(Kind::Partitions).to_vec(),
         "search_state" => of_kind(Kind::State).to_vec(),
-        "daemon" | "sockets" | "stack" => decisions(),
+        "daemon" => [sidecore_offload::daemon::fuzzing::seeds(), decisions()].concat(),
+        "sockets" | "stack" => decisions(),
         _ => Vec::new(),
     })
 }

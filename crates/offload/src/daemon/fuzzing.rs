@@ -11,7 +11,7 @@ use super::engine::{Bench, Server};
 use super::roster::Roster;
 use super::{DaemonError, DaemonOptions};
 use crate::shm::activity::ActivityPage;
-use crate::shm::introduction::{Attached, PROTOCOL, Question};
+use crate::shm::introduction::{Attached, KernelName, PROTOCOL, Question};
 use crate::shm::layout::{self, Status};
 use crate::shm::session::{Names, Session};
 use crate::shm::slot::{Packet, RANGES_MAX, WORDS};
@@ -77,16 +77,45 @@ pub fn fuzz_daemon(bytes: &[u8]) {
 
 /// Questions and terms, as they come over the socket.
 fn messages(bytes: &[u8]) {
-    if let Ok((kind, body)) = PROTOCOL.parse_question(bytes)
-        && let Some(question) = Question::decode(kind, &body)
-    {
-        let again = PROTOCOL.parse_question(&question.encode());
-        let again = again.map(|(kind, body)| Question::decode(kind, &body));
-        assert!(matches!(again, Ok(Some(same)) if same == question));
+    match PROTOCOL.parse_question(bytes) {
+        Ok((kind, body)) => {
+            if let Some(question) = Question::decode(kind, &body) {
+                let again = PROTOCOL.parse_question(&question.encode());
+                let again = again.map(|(kind, body)| Question::decode(kind, &body));
+                assert!(matches!(again, Ok(Some(same)) if same == question));
+            }
+        }
+        Err(mismatch) => assert!(!PROTOCOL.reason(mismatch).is_empty()),
     }
     if let Some(terms) = Attached::decode(bytes) {
         assert!(terms.kernels.len() <= bytes.len());
     }
+}
+
+/// Messages that a fuzzer would not find by itself: both questions, both spoilt in their head, and
+/// an answer.
+#[must_use]
+pub fn seeds() -> Vec<Vec<u8>> {
+    let attach = Question::Attach { arena_bytes: 4096 }.encode().to_vec();
+    let mut foreign = attach.clone();
+    foreign[0] ^= 1;
+    let mut older = attach.clone();
+    older[12] ^= 1;
+    let terms = Attached {
+        client: 1,
+        engines: 2,
+        segment_bytes: 1 << 20,
+        arena_bytes: 4096,
+        activity_bytes: 64,
+        kernels: vec![KernelName {
+            name: "empty".to_owned(),
+            number: 0,
+            version: 1,
+        }],
+    };
+    let long = [attach.as_slice(), &[0; 4]].concat();
+    let status = Question::Status.encode().to_vec();
+    vec![attach, status, foreign, older, long, terms.encode()]
 }
 
 #[expect(clippy::expect_used, reason = "a broken set-up is to be seen at once")]
