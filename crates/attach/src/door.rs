@@ -7,8 +7,8 @@
 //! ```
 //!
 //! A server's control thread calls [`Door::wait`], then takes events until there are none, and
-//! answers questions as they come. Sessions of the service (`S`) are kept here with their
-//! connections.
+//! answers questions as they come: one to attach by an order for a segment, which another thread
+//! makes. Sessions of the service (`S`) are kept here with their connections.
 //!
 //! Why here: everything that needs a system call for each client is done by one thread, so that the
 //! threads that serve need none. Must stay true: nothing here waits for a client; a connection that
@@ -17,10 +17,11 @@
 //! thread.
 
 use crate::protocol::QUESTION_BYTES;
-use crate::quota::{Charge, Ledger, Quota, Usage};
+use crate::quota::{Ledger, Quota, Usage};
+use crate::segment::{Makers, Order, Segment};
 use crate::{Allow, ListenError, Protocol, ServerSocket};
+use sidecore_sys::SysError;
 use sidecore_sys::local_socket::{self, Peer, Received};
-use sidecore_sys::{SharedMap, Sharing, SysError};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -39,24 +40,36 @@ pub struct DoorOptions {
 
 /// A connection, until its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct ConnectionId(u64);
+pub struct ConnectionId(pub(crate) u64);
 
 /// An event at the door.
 #[derive(Debug)]
 pub enum Event<S> {
-    /// A client asks. To be answered by [`Door::attach`], [`Door::answer`] or [`Door::refuse`], now
+    /// A client asks. To be answered by [`Door::order`], [`Door::answer`] or [`Door::refuse`], now
     /// or later.
     Question {
         /// Its connection.
         from: ConnectionId,
         /// Whose it is.
         peer: Peer,
-        /// True if it is attached already.
+        /// True if it is attached already, or a segment is made for it.
         is_attached: bool,
         /// The kind of the question.
         kind: u32,
         /// The rest of it.
         body: [u8; QUESTION_BYTES - 16],
+    },
+    /// A segment that was ordered. To be answered by [`Door::attach`] or [`Door::refuse`].
+    Made {
+        /// The client's connection.
+        to: ConnectionId,
+        /// Whose it is.
+        peer: Peer,
+        /// As it was given to [`Door::order`].
+        tag: u64,
+        /// The segment and the descriptor to hand over; or the limit that is reached, or what the
+        /// operating system said, in words for the client.
+        made: Result<(Segment, OwnedFd), String>,
     },
     /// A client that was attached is gone.
     Parted(S),
@@ -68,7 +81,7 @@ pub struct Door<S> {
     protocol: Protocol,
     socket: ServerSocket,
     options: DoorOptions,
-    ledger: Ledger,
+    makers: Makers,
     connections: Vec<Connection<S>>,
     events: VecDeque<Event<S>>,
     /// Of the last [`Self::wait`]: the wakers, the listener, then two for each connection.
@@ -88,6 +101,8 @@ struct Connection<S> {
     /// Readable when the process ends: a child that inherited the socket does not keep it attached.
     /// From the first question on.
     process_end: Option<OwnedFd>,
+    /// A segment was ordered and has not come.
+    expects: bool,
     session: Option<S>,
     closing: bool,
 }
@@ -107,7 +122,7 @@ impl<S> Door<S> {
         Ok(Self {
             protocol,
             socket,
-            ledger: Ledger::new(options.quota, local_socket::effective_uid()),
+            makers: Makers::start(Ledger::new(options.quota, local_socket::effective_uid()))?,
             options,
             connections: Vec::new(),
             events: VecDeque::new(),
@@ -141,13 +156,16 @@ impl<S> Door<S> {
         polled?;
         let woken = self.ready[..wakers.len()].to_vec();
         let now = Instant::now();
-        self.look_at_connections(wakers.len() + 1, now);
+        self.look_at_connections(wakers.len() + 2, now);
         if self.ready[wakers.len()] && now >= self.accepts_from {
             self.accept(now);
         }
+        if self.ready[wakers.len() + 1] {
+            self.take_made();
+        }
         self.sweep();
-        if self.ledger.has_returned() || self.ledger.has_kept() && now >= self.settles_at {
-            self.ledger.settle();
+        if now >= self.settles_at && self.makers.with_ledger(Ledger::has_kept) {
+            self.makers.settle_soon();
             self.settles_at = now + SETTLE_EVERY;
         }
         Ok(woken)
@@ -158,25 +176,20 @@ impl<S> Door<S> {
         self.events.pop_front()
     }
 
-    /// Makes a segment of `bytes` bytes, charged to the user of a connection; the map, its charge
-    /// (to be dropped after the map), and the descriptor to hand over.
-    ///
-    /// # Errors
-    /// The limit that is reached, or what the operating system said, in words for the client.
-    pub fn segment(
-        &mut self,
-        peer: &Peer,
-        name: &str,
-        bytes: usize,
-    ) -> Result<(SharedMap, Charge, OwnedFd), String> {
-        let page_bytes = 4096;
-        let whole = bytes.checked_next_multiple_of(page_bytes).unwrap_or(bytes);
-        self.ledger.check(peer.uid, whole as u64)?;
-        let map = SharedMap::create(name, bytes, Sharing::ReadWrite);
-        let map = map.map_err(|error| error.to_string())?;
-        let charge = self.ledger.charge(peer.uid, map.lent());
-        let lent = map.lend().map_err(|error| error.to_string())?;
-        Ok((map, charge, lent))
+    /// Has a segment of `bytes` bytes made by another thread, charged to the user of a connection;
+    /// [`Event::Made`] brings it, unless the client is gone by then. `name` stands in lists of open
+    /// files, `tag` comes back. Does not block.
+    pub fn order(&mut self, to: ConnectionId, name: &'static str, bytes: usize, tag: u64) {
+        if let Some(connection) = self.connections.iter_mut().find(|it| it.id == to) {
+            connection.expects = true;
+            self.makers.order(Order {
+                to,
+                uid: connection.peer.uid,
+                name,
+                bytes,
+                tag,
+            });
+        }
     }
 
     /// Attaches a connection: sends the terms with their descriptors, and keeps the session until
@@ -251,12 +264,13 @@ impl<S> Door<S> {
     /// A user's share of this server.
     #[must_use]
     pub fn usage(&self, uid: u32) -> Usage {
-        self.ledger.usage(uid)
+        self.makers.with_ledger(|ledger| ledger.usage(uid))
     }
 
     fn descriptors<'d>(&'d self, wakers: &[BorrowedFd<'d>]) -> Vec<BorrowedFd<'d>> {
         let mut all = wakers.to_vec();
         all.push(self.socket.listener());
+        all.push(self.makers.bell());
         for connection in &self.connections {
             let socket = connection.socket.as_fd();
             let end = connection.process_end.as_ref();
@@ -281,7 +295,7 @@ impl<S> Door<S> {
                 }
             } else {
                 let silent = now.duration_since(connection.since) >= INTRODUCTION_TIME_MAX;
-                connection.closing |= end || connection.session.is_none() && silent;
+                connection.closing |= end || connection.waits() && silent;
             }
         }
         self.ready = ready;
@@ -342,6 +356,7 @@ impl<S> Door<S> {
             peer,
             since: now,
             process_end: None,
+            expects: false,
             session: None,
             closing: false,
         });
@@ -354,7 +369,8 @@ impl<S> Door<S> {
     fn make_room(&mut self, peer: &Peer) -> bool {
         let waits = |it: &Connection<S>| it.session.is_none() && !it.closing;
         let is_own = |it: &Connection<S>| waits(it) && it.peer.uid == peer.uid;
-        let preferred = self.ledger.is_preferred(peer.uid);
+        let is_preferred = |uid| self.makers.with_ledger(|ledger| ledger.is_preferred(uid));
+        let preferred = is_preferred(peer.uid);
         let own_max = if preferred {
             PENDING_MAX
         } else {
@@ -370,8 +386,8 @@ impl<S> Door<S> {
             self.sweep();
             return true;
         }
-        let ledger = &self.ledger;
-        let others = |it: &&Connection<S>| waits(it) && !ledger.is_preferred(it.peer.uid);
+        let is_preferred = |uid| self.makers.with_ledger(|ledger| ledger.is_preferred(uid));
+        let others = |it: &&Connection<S>| waits(it) && !is_preferred(it.peer.uid);
         preferred || self.connections.iter().filter(others).count() < PENDING_MAX
     }
 
@@ -397,7 +413,7 @@ impl<S> Door<S> {
                 self.events.push_back(Event::Question {
                     from: connection.id,
                     peer: connection.peer,
-                    is_attached: connection.session.is_some(),
+                    is_attached: connection.expects || connection.session.is_some(),
                     kind,
                     body,
                 });
@@ -406,6 +422,22 @@ impl<S> Door<S> {
                 let reason = self.protocol.reason(mismatch);
                 let id = connection.id;
                 self.refuse(id, &reason);
+            }
+        }
+    }
+
+    /// Hands on what was made for those who still wait; the rest is freed again.
+    fn take_made(&mut self) {
+        for (order, made) in self.makers.take_made() {
+            let of_order = |it: &&mut Connection<S>| it.id == order.to && !it.closing;
+            if let Some(connection) = self.connections.iter_mut().find(of_order) {
+                connection.expects = false;
+                self.events.push_back(Event::Made {
+                    to: order.to,
+                    peer: connection.peer,
+                    tag: order.tag,
+                    made,
+                });
             }
         }
     }
@@ -419,6 +451,11 @@ impl<S> Door<S> {
 }
 
 impl<S> Connection<S> {
+    /// True while it is up to the client to say what it wants.
+    fn waits(&self) -> bool {
+        self.session.is_none() && !self.expects
+    }
+
     /// True once the process behind it has ended, whoever else holds the socket.
     fn has_ended(&self) -> bool {
         let mut ended = Vec::new();

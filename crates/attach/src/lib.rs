@@ -2,6 +2,7 @@
 //!
 //! Top-down, the server's side first:
 //! - [`Door`]: the server's end of all connections: accepting, introductions, deaths;
+//! - `segment`: memory shared with a client, made and freed by threads of their own;
 //! - `quota`: what one user may take, in connections and bytes, and taking it back;
 //! - `server_socket`: a socket's path, its folder, and the lock that says who serves there;
 //! - `introduction`: the client's side: connecting, checking who the server is, asking;
@@ -59,6 +60,7 @@ mod identity;
 mod introduction;
 pub mod protocol;
 mod quota;
+mod segment;
 mod server_socket;
 
 pub use door::{
@@ -68,5 +70,6 @@ pub use error::{AttachError, ListenError};
 pub use identity::{Allow, Trust};
 pub use introduction::{Answer, Introduction, find_socket};
 pub use protocol::Protocol;
-pub use quota::{Charge, Quota, Usage};
+pub use quota::{Quota, Usage};
+pub use segment::Segment;
 pub use server_socket::{ServerSocket, default_socket};

@@ -5,8 +5,8 @@
 //! for a client can keep the memory by a descriptor or a mapping after its connection is closed. It
 //! ends when the kernel says that nobody outside has the memory any more, which also frees its
 //! pages ([`LentMemory::reclaim`]). Must stay true: what users other than the server's own and root
-//! have together leaves a quarter of all places and bytes to these two. One thread, the server's
-//! door; a [`Charge`] may be dropped by any.
+//! have together leaves a quarter of all places and bytes to these two. The books are under
+//! the makers' lock; a [`Charge`] may be dropped by any thread.
 
 use parking_lot::Mutex;
 use sidecore_sys::LentMemory;
@@ -46,9 +46,19 @@ impl Usage {
 
 /// A segment that is charged to a user. To be dropped after the segment's mapping.
 #[derive(Debug)]
-pub struct Charge {
+pub(crate) struct Charge {
     item: Option<Item>,
     returned: Arc<Mutex<Vec<Item>>>,
+}
+
+impl Charge {
+    /// The charge of memory that was made after room for it was reserved.
+    pub(crate) fn of(mut self, memory: LentMemory) -> Self {
+        if let Some(item) = &mut self.item {
+            item.memory = Some(memory);
+        }
+        self
+    }
 }
 
 impl Drop for Charge {
@@ -61,9 +71,19 @@ impl Drop for Charge {
 
 /// A segment in the books.
 #[derive(Debug)]
-struct Item {
+pub(crate) struct Item {
     uid: u32,
-    memory: LentMemory,
+    bytes: u64,
+    /// None while it is only reserved.
+    memory: Option<LentMemory>,
+}
+
+impl Item {
+    /// True if nobody has the memory any more; its pages are free then. Some system calls, and
+    /// time for large memory.
+    pub(crate) fn reclaim(&self) -> bool {
+        self.memory.as_ref().is_none_or(LentMemory::reclaim)
+    }
 }
 
 /// The books of a server.
@@ -101,16 +121,24 @@ impl Ledger {
         uid == 0 || uid == self.own_uid
     }
 
-    /// Checks that a segment of `bytes` bytes may be made for a user.
+    /// Books a segment of `bytes` bytes for a user.
     ///
     /// # Errors
     /// The limit that is reached, in words for the client.
-    pub(crate) fn check(&mut self, uid: u32, bytes: u64) -> Result<(), String> {
-        if self.fits(uid, bytes).is_err() {
-            // What was given back a moment ago may not be in the books yet.
-            self.settle();
+    pub(crate) fn reserve(&mut self, uid: u32, bytes: u64) -> Result<Charge, String> {
+        self.fits(uid, bytes)?;
+        match self.users.iter_mut().find(|(user, _)| *user == uid) {
+            Some((_, usage)) => *usage = usage.and(bytes),
+            None => self.users.push((uid, Usage::default().and(bytes))),
         }
-        self.fits(uid, bytes)
+        Ok(Charge {
+            item: Some(Item {
+                uid,
+                bytes,
+                memory: None,
+            }),
+            returned: Arc::clone(&self.returned),
+        })
     }
 
     fn fits(&self, uid: u32, bytes: u64) -> Result<(), String> {
@@ -161,40 +189,23 @@ impl Ledger {
         within("everybody", sum(&|_| true), places_max, bytes_max)
     }
 
-    /// Charges a segment to a user.
-    pub(crate) fn charge(&mut self, uid: u32, memory: LentMemory) -> Charge {
-        let bytes = memory.bytes();
-        match self.users.iter_mut().find(|(user, _)| *user == uid) {
-            Some((_, usage)) => *usage = usage.and(bytes),
-            None => self.users.push((uid, Usage::default().and(bytes))),
-        }
-        Charge {
-            item: Some(Item { uid, memory }),
-            returned: Arc::clone(&self.returned),
-        }
-    }
-
-    /// Ends the charges of segments that nobody has any more. Some system calls for each that the
-    /// server is done with.
-    pub(crate) fn settle(&mut self) {
+    /// The segments that the server is done with, for [`Item::reclaim`]; all of them come back
+    /// by [`Self::settle`].
+    pub(crate) fn take_returned(&mut self) -> Vec<Item> {
         self.kept.append(&mut self.returned.lock());
-        let users = &mut self.users;
-        self.kept.retain(|item| {
-            if !item.memory.reclaim() {
-                return true;
-            }
-            if let Some((_, usage)) = users.iter_mut().find(|(user, _)| *user == item.uid) {
-                usage.places = usage.places.saturating_sub(1);
-                usage.bytes = usage.bytes.saturating_sub(item.memory.bytes());
-            }
-            false
-        });
-        users.retain(|(_, usage)| usage.places > 0);
+        std::mem::take(&mut self.kept)
     }
 
-    /// True if segments were returned since the last look.
-    pub(crate) fn has_returned(&self) -> bool {
-        !self.returned.lock().is_empty()
+    /// Ends the charges of segments that nobody has any more.
+    pub(crate) fn settle(&mut self, kept: Vec<Item>, freed: Vec<Item>) {
+        self.kept.extend(kept);
+        for item in freed {
+            if let Some((_, usage)) = self.users.iter_mut().find(|(user, _)| *user == item.uid) {
+                usage.places = usage.places.saturating_sub(1);
+                usage.bytes = usage.bytes.saturating_sub(item.bytes);
+            }
+        }
+        self.users.retain(|(_, usage)| usage.places > 0);
     }
 
     /// True while somebody keeps a segment after hanging up.
@@ -222,27 +233,48 @@ mod tests {
 
     /// A segment, and the client's descriptor of it.
     fn segment(ledger: &mut Ledger, uid: u32, pages: u64) -> (Charge, std::os::fd::OwnedFd) {
-        ledger.check(uid, pages << 12).unwrap();
+        check(ledger, uid, pages << 12).unwrap();
+        let reserved = ledger.reserve(uid, pages << 12).unwrap();
         let map = SharedMap::create("test", (pages << 12) as usize, Sharing::ReadWrite).unwrap();
-        let charge = ledger.charge(uid, map.lent());
-        (charge, map.lend().unwrap())
+        (reserved.of(map.lent()), map.lend().unwrap())
+    }
+
+    /// Whether there is room, after a look at what was given back.
+    fn check(ledger: &mut Ledger, uid: u32, bytes: u64) -> Result<(), String> {
+        let items = ledger.take_returned();
+        let (kept, freed) = items.into_iter().partition(|item| !item.reclaim());
+        ledger.settle(kept, freed);
+        ledger.fits(uid, bytes)
+    }
+
+    #[test]
+    fn what_is_reserved_counts_and_comes_back_if_nothing_is_made() {
+        let mut ledger = ledger();
+        let reserved = ledger.reserve(7, 32 << 12).unwrap();
+        assert!(ledger.reserve(7, 1 << 12).is_err());
+        drop(reserved);
+        assert!(check(&mut ledger, 7, 32 << 12).is_ok());
+        assert_eq!(ledger.usage(7), Usage::default());
     }
 
     #[test]
     fn memory_is_charged_until_the_last_descriptor_is_closed() {
         let mut ledger = ledger();
         let (charge, file) = segment(&mut ledger, 7, 20);
-        assert!(ledger.check(7, 12 << 12).is_ok());
-        let reason = ledger.check(7, 13 << 12).unwrap_err();
+        assert!(check(&mut ledger, 7, 12 << 12).is_ok());
+        let reason = check(&mut ledger, 7, 13 << 12).unwrap_err();
         assert!(reason.contains("user 7 has 81920 bytes"), "{reason}");
         drop(charge);
-        assert!(ledger.check(7, 13 << 12).is_err(), "the descriptor is kept");
         assert!(
-            ledger.check(8, 13 << 12).is_ok(),
+            check(&mut ledger, 7, 13 << 12).is_err(),
+            "the descriptor is kept"
+        );
+        assert!(
+            check(&mut ledger, 8, 13 << 12).is_ok(),
             "another user is not affected"
         );
         drop(file);
-        assert!(ledger.check(7, 32 << 12).is_ok());
+        assert!(check(&mut ledger, 7, 32 << 12).is_ok());
         assert_eq!(ledger.usage(7), Usage::default());
     }
 
@@ -253,20 +285,20 @@ mod tests {
             .map(|uid| segment(&mut ledger, uid, 1))
             .into();
         for uid in [7, 8, 9] {
-            assert!(ledger.check(uid, 1 << 12).is_err(), "user {uid}");
+            assert!(check(&mut ledger, uid, 1 << 12).is_err(), "user {uid}");
         }
         let _root = segment(&mut ledger, 0, 1);
         let _own = segment(&mut ledger, OWN, 1);
-        let reason = ledger.check(0, 1 << 12).unwrap_err();
+        let reason = check(&mut ledger, 0, 1 << 12).unwrap_err();
         assert!(reason.contains("everybody has 8 segments"), "{reason}");
         drop(held);
         let _large = segment(&mut ledger, 7, 32);
         let _more = segment(&mut ledger, 8, 28);
         assert!(
-            ledger.check(9, 1 << 12).is_err(),
+            check(&mut ledger, 9, 1 << 12).is_err(),
             "others have three quarters of the bytes"
         );
-        assert!(ledger.check(0, 18 << 12).is_ok());
-        assert!(ledger.check(0, 19 << 12).is_err());
+        assert!(check(&mut ledger, 0, 18 << 12).is_ok());
+        assert!(check(&mut ledger, 0, 19 << 12).is_err());
     }
 }

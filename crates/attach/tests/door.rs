@@ -3,7 +3,8 @@
 
 use sidecore_attach::protocol::{KIND_ATTACH, KIND_STATUS};
 use sidecore_attach::{
-    Allow, Answer, AttachError, Door, DoorOptions, Event, Introduction, Protocol, Quota, Trust,
+    Allow, Answer, AttachError, Door, DoorOptions, Event, Introduction, Protocol, Quota, Segment,
+    Trust,
 };
 use sidecore_attach::{INTRODUCTION_TIME_MAX, PENDING_MAX};
 use sidecore_sys::{SharedMap, Sharing, local_socket};
@@ -18,8 +19,8 @@ const PROTOCOL: Protocol = Protocol {
 };
 const SEGMENT_BYTES: usize = 1 << 16;
 
-/// A session: its number, its memory, and its charge after that.
-type Session = (u64, SharedMap, sidecore_attach::Charge);
+/// A session: its number and its memory.
+type Session = (u64, Segment);
 
 fn open(folder: &Path) -> Door<Session> {
     let options = DoorOptions {
@@ -38,28 +39,44 @@ fn open(folder: &Path) -> Door<Session> {
 /// Serves until nothing has happened for a moment; the sessions that parted.
 fn serve(door: &mut Door<Session>) -> Vec<u64> {
     let mut parted = Vec::new();
-    let mut quiet = 0;
-    while quiet < 3 {
+    let (mut quiet, mut ordered) = (0, 0);
+    let begun = Instant::now();
+    while quiet < 3 || ordered > 0 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "nothing is made");
         door.wait(&[], Duration::from_millis(10)).unwrap();
         quiet += 1;
         while let Some(event) = door.next_event() {
             quiet = 0;
             match event {
                 Event::Question {
-                    from, kind, peer, ..
-                } if kind == KIND_ATTACH => match door.segment(&peer, "test", SEGMENT_BYTES) {
-                    Ok((map, charge, lent)) => {
-                        let session = (1, map, charge);
-                        let files = [lent.as_fd()];
-                        assert!(door.attach(from, session, b"terms", &files).is_ok());
+                    from,
+                    kind,
+                    is_attached,
+                    ..
+                } if kind == KIND_ATTACH => {
+                    if is_attached {
+                        door.refuse(from, "again");
+                    } else {
+                        ordered += 1;
+                        door.order(from, "test", SEGMENT_BYTES, 1);
                     }
-                    Err(reason) => door.refuse(from, &reason),
-                },
+                }
+                Event::Made { to, tag, made, .. } => {
+                    ordered -= 1;
+                    match made {
+                        Ok((segment, lent)) => {
+                            let files = [lent.as_fd()];
+                            let session = (tag, segment);
+                            assert!(door.attach(to, session, b"terms", &files).is_ok());
+                        }
+                        Err(reason) => door.refuse(to, &reason),
+                    }
+                }
                 Event::Question { from, kind, .. } if kind == KIND_STATUS => {
                     door.answer(from, KIND_STATUS, b"well");
                 }
                 Event::Question { from, .. } => door.refuse(from, "unknown"),
-                Event::Parted((number, ..)) => parted.push(number),
+                Event::Parted((number, _)) => parted.push(number),
             }
         }
     }

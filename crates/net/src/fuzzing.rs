@@ -15,6 +15,7 @@ use crate::sock::mailbox::{Attachment, Mailbox};
 use crate::sock::ring::{Reader, Writer};
 use crate::sock::server::Server;
 use crate::{Cidr, Config, Event as StackEvent, ListenerId, Stack};
+use sidecore_attach::Segment;
 use sidecore_random::choices::Choices;
 use sidecore_sys::local_socket::Peer;
 use sidecore_sys::{SharedMap, Sharing};
@@ -75,9 +76,9 @@ struct Honest {
 #[expect(clippy::expect_used, reason = "a broken set-up is to be seen at once")]
 fn attach(server: &mut Server, pid: i32) -> Arc<Attachment> {
     let bytes = segment_bytes(CHUNKS_EACH);
+    let map = SharedMap::create("sidecore-fuzz", bytes, Sharing::ReadWrite).expect("memory");
     let attachment = Arc::new(Attachment {
-        map: SharedMap::create("sidecore-fuzz", bytes, Sharing::ReadWrite).expect("memory"),
-        charge: None,
+        map: Segment::uncharged(map),
         chunks: CHUNKS_EACH,
         peer: Peer {
             pid,

@@ -11,11 +11,11 @@ use super::server::Server;
 use sidecore_attach::ConnectionId;
 use sidecore_attach::protocol::{KIND_ATTACH, KIND_STATUS};
 use sidecore_attach::{
-    Allow, AttachError, Door, DoorOptions, Event, ListenError, Protocol, Quota, Trust,
+    Allow, AttachError, Door, DoorOptions, Event, ListenError, Protocol, Quota, Segment, Trust,
 };
 use sidecore_sys::SysError;
 use sidecore_sys::local_socket::Peer;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -283,10 +283,10 @@ impl Doorkeeper {
             match event {
                 Event::Question {
                     from,
-                    peer,
                     is_attached,
                     kind,
                     body,
+                    ..
                 } => match kind {
                     KIND_STATUS => {
                         self.asking.push(from);
@@ -295,11 +295,18 @@ impl Doorkeeper {
                     KIND_ATTACH if !is_attached => {
                         let [a, b, c, d, ..] = body;
                         let chunks = u32::from_le_bytes([a, b, c, d]);
-                        if let Err(reason) = self.attach(from, peer, chunks) {
-                            self.door.refuse(from, &reason);
-                        }
+                        self.order(from, chunks);
                     }
                     _ => self.door.refuse(from, "an unknown question"),
+                },
+                Event::Made {
+                    to,
+                    peer,
+                    tag: chunks,
+                    made,
+                } => match made {
+                    Ok(made) => self.attach(to, peer, chunks as u32, made),
+                    Err(reason) => self.door.refuse(to, &reason),
                 },
                 Event::Parted(attachment) => {
                     attachment.gone.store(true, Ordering::Release);
@@ -312,27 +319,37 @@ impl Doorkeeper {
         }
     }
 
-    fn attach(&mut self, from: ConnectionId, peer: Peer, chunks: u32) -> Result<(), String> {
+    /// Has the memory of an attachment made.
+    fn order(&mut self, from: ConnectionId, chunks: u32) {
         if chunks == 0 || chunks > CHUNKS_MAX {
-            return Err(format!("{chunks} chunks; allowed are 1 to {CHUNKS_MAX}"));
+            let reason = format!("{chunks} chunks; allowed are 1 to {CHUNKS_MAX}");
+            self.door.refuse(from, &reason);
+            return;
         }
         let bytes = segment_bytes(chunks);
-        let (map, charge, lent) = self.door.segment(&peer, "sidecore-net", bytes)?;
+        self.door.order(from, "sidecore-net", bytes, chunks.into());
+    }
+
+    fn attach(
+        &mut self,
+        to: ConnectionId,
+        peer: Peer,
+        chunks: u32,
+        (map, lent): (Segment, OwnedFd),
+    ) {
         let attachment = Arc::new(Attachment {
             map,
-            charge: Some(charge),
             chunks,
             peer,
             gone: AtomicBool::new(false),
         });
-        let terms = [u64::from(chunks), bytes as u64];
+        let terms = [u64::from(chunks), segment_bytes(chunks) as u64];
         let terms = terms.map(u64::to_le_bytes).concat();
         let files = [lent.as_fd(), self.mailbox.engine_bell()];
         let session = Arc::clone(&attachment);
-        if self.door.attach(from, session, &terms, &files).is_ok() {
+        if self.door.attach(to, session, &terms, &files).is_ok() {
             self.mailbox.add_arrived(attachment);
         }
-        Ok(())
     }
 
     fn pass_answer_on(&mut self) {

@@ -4,9 +4,9 @@
 //! loop takes a lock only after a flag said that something waits. Two threads, no order between
 //! them but that of [`Mailbox`]'s flags.
 
-use sidecore_attach::Charge;
+use sidecore_attach::Segment;
+use sidecore_sys::SysError;
 use sidecore_sys::local_socket::{self, Peer};
-use sidecore_sys::{SharedMap, SysError};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,10 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// State of one attachment, shared by the engine loop and the control thread.
 #[derive(Debug)]
 pub(crate) struct Attachment {
-    pub(crate) map: SharedMap,
-    /// Of the memory, to the process's user; dropped after the map. None in tests.
-    #[expect(dead_code, reason = "it is held, and counts when it is dropped")]
-    pub(crate) charge: Option<Charge>,
+    pub(crate) map: Segment,
     pub(crate) chunks: u32,
     pub(crate) peer: Peer,
     /// Set by either side when it is over.

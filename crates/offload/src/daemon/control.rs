@@ -15,7 +15,7 @@ use crate::shm::load::UserLoad;
 use crate::shm::session::{Names, Session};
 use sidecore_attach::ConnectionId;
 use sidecore_attach::protocol::KIND_STATUS;
-use sidecore_attach::{Door, Event};
+use sidecore_attach::{Door, Event, Segment};
 use sidecore_sys::local_socket::{self, Peer};
 use sidecore_sys::{clock, cpu};
 use std::collections::VecDeque;
@@ -121,17 +121,17 @@ impl Control {
             match event {
                 Event::Question {
                     from,
-                    peer,
                     is_attached,
                     kind,
                     body,
+                    ..
                 } => match Question::decode(kind, &body) {
                     Some(Question::Attach { .. }) if is_attached => {
                         self.door
                             .refuse(from, "this connection is attached already");
                     }
                     Some(Question::Attach { arena_bytes }) => {
-                        if let Err(reason) = self.attach(from, peer, arena_bytes) {
+                        if let Err(reason) = self.order(from, arena_bytes) {
                             self.door.refuse(from, &reason);
                         }
                     }
@@ -140,6 +140,15 @@ impl Control {
                         self.door.answer(from, KIND_STATUS, text.as_bytes());
                     }
                     None => self.door.refuse(from, "an unknown question"),
+                },
+                Event::Made {
+                    to,
+                    peer,
+                    tag: arena_bytes,
+                    made,
+                } => match made {
+                    Ok(made) => self.attach(to, peer, arena_bytes, made),
+                    Err(reason) => self.door.refuse(to, &reason),
                 },
                 Event::Parted(client) => {
                     client.session.gone.store(true, Ordering::Relaxed);
@@ -153,18 +162,29 @@ impl Control {
         }
     }
 
-    /// Creates a session and hands it to the engines.
-    fn attach(&mut self, from: ConnectionId, peer: Peer, arena_bytes: u64) -> Result<(), String> {
+    /// Has the memory of a session made.
+    fn order(&mut self, from: ConnectionId, arena_bytes: u64) -> Result<(), String> {
         let arena_bytes_max = self.options.arena_bytes_max;
-        let engines = self.benches.len();
-        let bytes = layout::segment_bytes(engines, arena_bytes);
+        let bytes = layout::segment_bytes(self.benches.len(), arena_bytes);
         let Some(bytes) = bytes.filter(|_| arena_bytes <= arena_bytes_max) else {
             return Err(format!(
                 "an arena of {arena_bytes} bytes asked for, the daemon gives {arena_bytes_max} at \
                  most; ask for less"
             ));
         };
-        let (map, charge, lent) = self.door.segment(&peer, "sidecore-client", bytes)?;
+        self.door.order(from, "sidecore-client", bytes, arena_bytes);
+        Ok(())
+    }
+
+    /// Creates a session and hands it to the engines.
+    fn attach(
+        &mut self,
+        to: ConnectionId,
+        peer: Peer,
+        arena_bytes: u64,
+        (segment, lent): (Segment, OwnedFd),
+    ) {
+        let engines = self.benches.len();
         let taken: Vec<u32> = self.sessions().map(|session| session.client).collect();
         let client = (0..).find(|client| !taken.contains(client)).unwrap_or(0);
         let names = Names {
@@ -172,7 +192,7 @@ impl Control {
             serial: self.attached_total,
             peer,
         };
-        let session = Session::new(names, engines, arena_bytes, map, Some(charge));
+        let session = Session::new(names, engines, arena_bytes, segment);
         let session = Arc::new(session.limited(self.load_of(&peer)));
         let terms = Attached {
             client,
@@ -187,14 +207,11 @@ impl Control {
             widths: vec![0; engines],
         };
         let descriptors = [lent.as_fd(), self.activity.file()];
-        let attached = self
-            .door
-            .attach(from, client, &terms.encode(), &descriptors);
+        let attached = self.door.attach(to, client, &terms.encode(), &descriptors);
         if attached.is_ok() {
             self.attached_total += 1;
             self.tell_engines();
         }
-        Ok(())
     }
 
     /// The count of a user's requests in flight, where there is a limit.

@@ -1,10 +1,11 @@
 //! The thread of one engine: polls the bells of all clients in turn, serves, and sleeps when nobody
 //! rings.
 //!
-//! Fair share: one round looks at every client once and serves the one of those that ring that has
-//! used the least of the engine's time ([`Turns`]). Only the client that was served last is left
-//! alone for a moment while no other rings (see [`Recent`]). A kernel that runs is never
-//! interrupted: others wait for as long as it takes, which should be no longer than some 100 us.
+//! Fair share: one round looks at every client once and serves one of those that ring: of the user
+//! who has used the least of the engine's time, the client that has used the least ([`Turns`]). Only
+//! the client that was served last is left alone for a moment while no other rings (see
+//! [`Recent`]). A kernel that runs is never interrupted: others wait for as long as it takes, which
+//! should be no longer than some 100 us.
 //!
 //! Must stay true: it never waits for a client; of a packet it uses only its copy; it lets go of a
 //! session soon after the roster does (at the next round). No system call but to sleep, and to wake
@@ -13,7 +14,7 @@
 use super::DaemonOptions;
 use super::error::DaemonError;
 use super::roster::Roster;
-use super::turns::{Account, Turn, Turns};
+use super::turns::{Account, Turn, Turns, User};
 use crate::served::{Memory, Registry, Reply, Request};
 use crate::shm::activity::ActivityPage;
 use crate::shm::layout::{CLIENTS_MAX, Pair, Status};
@@ -72,6 +73,8 @@ struct Seat {
     /// Number of rounds for which it is left alone after an answer.
     patience: u32,
     account: Account,
+    /// Its user's place among [`Server::users`].
+    user: usize,
     /// True if it did not ring in this round.
     quiet: bool,
 }
@@ -99,6 +102,8 @@ pub(crate) struct Server {
     bench: Arc<Bench>,
     generation: u32,
     seats: Vec<Seat>,
+    /// The users of these clients.
+    users: Vec<User>,
     recent: Recent,
     turns: Turns,
     grace_cycles: u64,
@@ -134,6 +139,7 @@ impl Server {
             // Never what the roster has at first, so that the first round looks at it.
             generation: u32::MAX,
             seats: Vec::with_capacity(CLIENTS_MAX),
+            users: Vec::new(),
             recent: Recent::default(),
             turns: Turns::new(clock::cycles_per_us()),
             grace_cycles: (grace_us * clock::cycles_per_us()) as u64,
@@ -208,7 +214,8 @@ impl Server {
             };
             if pair.call.rung(here.seen).is_some() && here.session.may_be_served() {
                 here.quiet = false;
-                best = Some(self.turns.better(best, seat, &here.account));
+                let user = &self.users[here.user];
+                best = Some(self.turns.better(best, seat, user, &here.account));
             } else if is_recent {
                 self.recent.looks = self.recent.looks.saturating_add(1);
             }
@@ -226,7 +233,7 @@ impl Server {
     /// engines want the same core, that would be at their cost.
     fn looks_out(&self, turn: Turn) -> bool {
         let quiet = self.seats.iter().filter(|seat| seat.quiet);
-        let accounts = quiet.map(|seat| &seat.account);
+        let accounts = quiet.map(|seat| (&self.users[seat.user], &seat.account));
         !self.shares_core && self.turns.looks_out(turn, accounts, clock::cycles())
     }
 
@@ -263,8 +270,9 @@ impl Server {
         drop(serving);
         self.activity.rest(self.engine);
         let ended = clock::cycles();
-        let account = &mut self.seats[turn.seat].account;
-        self.turns.served(turn, account, began, ended);
+        let Seat { account, user, .. } = &mut self.seats[turn.seat];
+        let user = &mut self.users[*user];
+        self.turns.served(turn, user, account, began, ended);
         self.count(turn.seat, ended.wrapping_sub(began), failed);
         // Only now: the fence in there waits until the answer has left, and what stands above is
         // done meanwhile.
@@ -325,6 +333,18 @@ impl Server {
     fn reload(&mut self) {
         self.generation = self.roster.generation();
         let before = std::mem::take(&mut self.seats);
+        let users_before = std::mem::take(&mut self.users);
+        let users = &mut self.users;
+        let mut place_of = |uid: u32| {
+            users
+                .iter()
+                .position(|user| user.uid == uid)
+                .unwrap_or_else(|| {
+                    let known = users_before.iter().find(|user| user.uid == uid);
+                    users.push(known.copied().unwrap_or_else(|| User::new(uid)));
+                    users.len() - 1
+                })
+        };
         self.seats = self
             .roster
             .sessions()
@@ -334,6 +354,7 @@ impl Server {
                     .iter()
                     .find(|seat| Arc::ptr_eq(&seat.session, &session));
                 Seat {
+                    user: place_of(session.peer.uid),
                     session,
                     seen: known.map_or(0, |seat| seat.seen),
                     patience: known.map_or(0, |seat| seat.patience),

@@ -15,6 +15,7 @@ use crate::shm::introduction::{Attached, KernelName, PROTOCOL, Question};
 use crate::shm::layout::{self, Status};
 use crate::shm::session::{Names, Session};
 use crate::shm::slot::{Packet, RANGES_MAX, WORDS};
+use sidecore_attach::Segment;
 use sidecore_engine::{Core, CoreOptions};
 use sidecore_random::choices::Choices;
 use sidecore_sys::local_socket::Peer;
@@ -132,7 +133,7 @@ fn session(client: u32) -> Arc<Session> {
     };
     let bytes = layout::segment_bytes(1, ARENA_BYTES).expect("a small arena");
     let map = SharedMap::create("sidecore-fuzz", bytes, Sharing::ReadWrite).expect("memory");
-    Arc::new(Session::new(names, 1, ARENA_BYTES, map, None))
+    Arc::new(Session::new(names, 1, ARENA_BYTES, Segment::uncharged(map)))
 }
 
 impl Target {

@@ -3,10 +3,12 @@
 //! Why here: turns that are equal in number are not equal in time. A client whose kernels take 10
 //! ms would leave one whose kernels take 10 us a thousandth of the engine.
 //!
-//! Every client has an account: how much of the engine's time it has used. A request starts at its
-//! client's account, but not before the *clock*, which is the start of what was served last; the
-//! earliest start goes first. Who stays away for a while thus comes back with what is just now, not
-//! with a claim on the past. (Goyal, Vin and Cheng, "Start-time fair queueing", SIGCOMM 1996.)
+//! Every user has an account, and within it every client: how much of the engine's time it has
+//! used. A request starts at its user's account, but not before the *clock*, which is the start of
+//! what was served last; the earliest start goes first, and among one user's clients the same rule
+//! with the user's own clock. Who stays away for a while thus comes back with what is just now, not
+//! with a claim on the past; and who attaches many clients gets no more than who attaches one.
+//! (Goyal, Vin and Cheng, "Start-time fair queueing", SIGCOMM 1996; its section on hierarchies.)
 //!
 //! A client that asks again as soon as it is answered is away for that moment, and the engine
 //! cannot take back a turn that it has given. So before a turn goes to a client that is ahead, the
@@ -21,10 +23,30 @@
 /// One client's account at this engine.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Account {
-    /// Engine time used, on the clock of [`Turns`].
+    /// Engine time used, on its user's clock.
     used: u64,
     /// The time of its last answer.
     answered: u64,
+}
+
+/// One user's account at this engine, for all of its clients.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct User {
+    pub(super) uid: u32,
+    /// Engine time used, on the clock of [`Turns`].
+    used: u64,
+    /// Start of what was served last of its clients, on the clock that these share.
+    clock: u64,
+}
+
+impl User {
+    pub(super) fn new(uid: u32) -> Self {
+        Self {
+            uid,
+            used: 0,
+            clock: 0,
+        }
+    }
 }
 
 /// The virtual clock of one engine, and the fair choice between its clients.
@@ -38,7 +60,9 @@ pub(super) struct Turns {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Turn {
     pub(super) seat: usize,
-    start: u64,
+    uid: u32,
+    /// Its user's start, and its own among that user's clients.
+    start: (u64, u64),
 }
 
 impl Turns {
@@ -50,13 +74,28 @@ impl Turns {
         }
     }
 
+    #[inline]
+    fn start(&self, user: &User, account: &Account) -> (u64, u64) {
+        (user.used.max(self.clock), account.used.max(user.clock))
+    }
+
     /// Compares one more asking client with `best`; returns the one to serve first.
     #[inline]
-    pub(super) fn better(&self, best: Option<Turn>, seat: usize, account: &Account) -> Turn {
-        let start = account.used.max(self.clock);
+    pub(super) fn better(
+        &self,
+        best: Option<Turn>,
+        seat: usize,
+        user: &User,
+        account: &Account,
+    ) -> Turn {
+        let start = self.start(user, account);
         match best {
             Some(best) if best.start <= start => best,
-            _ => Turn { seat, start },
+            _ => Turn {
+                seat,
+                uid: user.uid,
+                start,
+            },
         }
     }
 
@@ -65,11 +104,16 @@ impl Turns {
     pub(super) fn looks_out<'a>(
         &self,
         turn: Turn,
-        others: impl Iterator<Item = &'a Account>,
+        others: impl Iterator<Item = (&'a User, &'a Account)>,
         now: u64,
     ) -> bool {
-        let is_expected = |other: &Account| {
-            let behind = turn.start.saturating_sub(other.used.max(self.clock));
+        let is_expected = |(user, other): (&User, &Account)| {
+            let start = self.start(user, other);
+            let behind = if user.uid == turn.uid {
+                turn.start.1.saturating_sub(start.1)
+            } else {
+                turn.start.0.saturating_sub(start.0)
+            };
             let patience = (behind / LOOKOUT_PART).min(self.lookout_max);
             now.saturating_sub(other.answered) < patience
         };
@@ -78,9 +122,19 @@ impl Turns {
 
     /// Accounts for a served turn, from `began` to `ended`.
     #[inline]
-    pub(super) fn served(&mut self, turn: Turn, account: &mut Account, began: u64, ended: u64) {
-        self.clock = self.clock.max(turn.start);
-        account.used = turn.start + ended.saturating_sub(began);
+    pub(super) fn served(
+        &mut self,
+        turn: Turn,
+        user: &mut User,
+        account: &mut Account,
+        began: u64,
+        ended: u64,
+    ) {
+        let took = ended.saturating_sub(began);
+        self.clock = self.clock.max(turn.start.0);
+        user.used = turn.start.0 + took;
+        user.clock = user.clock.max(turn.start.1);
+        account.used = turn.start.1 + took;
         account.answered = ended;
     }
 }
@@ -98,6 +152,7 @@ mod tests {
     /// A client that thinks, asks, and waits for the answer; times in cycles of a nanosecond.
     #[derive(Clone, Copy)]
     struct Client {
+        uid: u32,
         kernel: u64,
         think: u64,
         account: Account,
@@ -108,6 +163,7 @@ mod tests {
 
     fn client(kernel: u64, think: u64) -> Client {
         Client {
+            uid: 0,
             kernel,
             think,
             account: Account::default(),
@@ -120,16 +176,18 @@ mod tests {
     /// Runs an engine for `until`; gives the clients and the time that it stood idle.
     fn run(mut clients: Vec<Client>, until: u64) -> (Vec<Client>, u64) {
         let (mut turns, mut now, mut idle) = (Turns::new(1000.0), 0, 0);
+        let mut users: Vec<User> = (0..4).map(User::new).collect();
         while now < until {
             let mut best = None;
             for (seat, client) in clients.iter().enumerate() {
                 if client.asks_at <= now {
-                    best = Some(turns.better(best, seat, &client.account));
+                    let user = &users[client.uid as usize];
+                    best = Some(turns.better(best, seat, user, &client.account));
                 }
             }
             let away = clients.iter().filter(|client| client.asks_at > now);
-            let turn = best
-                .filter(|&turn| !turns.looks_out(turn, away.map(|client| &client.account), now));
+            let away = away.map(|client| (&users[client.uid as usize], &client.account));
+            let turn = best.filter(|&turn| !turns.looks_out(turn, away, now));
             let Some(turn) = turn else {
                 now += 100;
                 idle += 100;
@@ -140,7 +198,8 @@ mod tests {
             let began = now;
             now += client.kernel;
             client.served += client.kernel;
-            turns.served(turn, &mut client.account, began, now);
+            let user = &mut users[client.uid as usize];
+            turns.served(turn, user, &mut client.account, began, now);
             client.asks_at = now + client.think;
         }
         (clients, idle)
@@ -182,6 +241,23 @@ mod tests {
             assert!(client.longest_wait <= 4 * 20_000);
         }
         assert!(idle < 10_000);
+    }
+
+    #[test]
+    fn many_clients_of_one_user_get_no_more_than_one_of_another() {
+        let mut clients = vec![client(20_000, 1_000); 9];
+        clients[0].uid = 1;
+        clients[8].kernel = 200_000;
+        let (clients, idle) = run(clients, 1_000 * MS);
+        assert!(idle < 30 * MS, "{idle}");
+        let fair = 500 * MS;
+        let one = clients[0].served;
+        assert!(one.abs_diff(fair) < fair / 20, "{one}");
+        // And the eight share theirs, whatever their kernels take.
+        for client in &clients[1..] {
+            let part = client.served;
+            assert!(part.abs_diff(fair / 8) < fair / 100, "{part}");
+        }
     }
 
     #[test]

@@ -10,19 +10,16 @@ use super::load::UserLoad;
 use super::slot::{Packet, RANGES_MAX};
 use crate::served::Memory;
 use crossbeam_utils::CachePadded;
-use sidecore_attach::Charge;
+use sidecore_attach::Segment;
+use sidecore_sys::SharedSlice;
 use sidecore_sys::local_socket::Peer;
-use sidecore_sys::{SharedMap, SharedSlice};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 /// One client, from its attachment to its end.
 #[derive(Debug)]
 pub(crate) struct Session {
-    map: SharedMap,
-    /// Charge of the memory to its user. After the map: fields are dropped in their order, and
-    /// memory that is still mapped here cannot be given back.
-    _charge: Option<Charge>,
+    map: Segment,
     /// Its number, below the most clients at once; used again after its end.
     pub(crate) client: u32,
     /// Its serial number among all clients since the daemon started.
@@ -57,16 +54,9 @@ pub(crate) struct Names {
 
 impl Session {
     /// A session over a segment that was made for it, `layout::segment_bytes` long.
-    pub(crate) fn new(
-        names: Names,
-        engines: usize,
-        arena_bytes: u64,
-        map: SharedMap,
-        charge: Option<Charge>,
-    ) -> Self {
+    pub(crate) fn new(names: Names, engines: usize, arena_bytes: u64, map: Segment) -> Self {
         Self {
             map,
-            _charge: charge,
             client: names.client,
             serial: names.serial,
             peer: names.peer,
@@ -170,6 +160,7 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sidecore_sys::SharedMap;
     use sidecore_sys::Sharing;
 
     fn session() -> Session {
@@ -185,7 +176,7 @@ mod tests {
         };
         let bytes = layout::segment_bytes(2, 4096).unwrap();
         let map = SharedMap::create("test", bytes, Sharing::ReadWrite).unwrap();
-        Session::new(names, 2, 4096, map, None)
+        Session::new(names, 2, 4096, Segment::uncharged(map))
     }
 
     fn memory<'m>(session: &'m Session, packet: &Packet) -> Result<Memory<'m>, Status> {

@@ -1,0 +1,367 @@
+//! Segments of shared memory for clients, and the threads that make and free them.
+//!
+//! ```text
+//! Door ── make ──► maker of root and the own user ─┐
+//!      └─ make ──► maker of all other users ───────┴─► made, and the door is woken
+//! Segment dropped ──► its maker: unmap, end the charge
+//! ```
+//!
+//! Why here: to make 256 MiB present takes some hundred milliseconds, to unmap and free them some
+//! ten. Everybody waits for the thread that keeps the door, and for those that serve, so neither
+//! does it. Must stay true: root and the server's own user wait for nobody else's memory; other
+//! users take turns, so that one who asks without an end delays another by one segment; no memory
+//! is made that was not booked before. Any thread.
+
+use crate::door::ConnectionId;
+use crate::quota::{Charge, Ledger};
+use parking_lot::{Condvar, Mutex};
+use sidecore_sys::{SharedMap, Sharing, SysError, local_socket};
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Deref;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+
+/// Memory that is shared with one client and charged to its user.
+///
+/// Dropping it takes no time worth mentioning: it is unmapped and freed by another thread, for as
+/// long as the [`crate::Door`] that made it lives.
+#[derive(Debug)]
+pub struct Segment {
+    /// None only while it is dropped.
+    map: Option<SharedMap>,
+    charge: Option<Charge>,
+    maker: Weak<Maker>,
+}
+
+impl Segment {
+    /// A segment that is in nobody's books and unmapped where it is dropped: for tests.
+    #[must_use]
+    pub fn uncharged(map: SharedMap) -> Self {
+        Self {
+            map: Some(map),
+            charge: None,
+            maker: Weak::new(),
+        }
+    }
+}
+
+impl Deref for Segment {
+    type Target = SharedMap;
+
+    #[inline]
+    fn deref(&self) -> &SharedMap {
+        match &self.map {
+            Some(map) => map,
+            None => unreachable!("only `drop` takes it"),
+        }
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        let Some(map) = self.map.take() else {
+            return;
+        };
+        let free = Task::Free(map, self.charge.take());
+        match self.maker.upgrade() {
+            Some(maker) => maker.add(free),
+            None => free.run_here(),
+        }
+    }
+}
+
+/// A segment that was asked for, or the reason for the client why there is none; with the
+/// descriptor to hand over.
+pub(crate) type Outcome = Result<(Segment, OwnedFd), String>;
+
+/// A segment to be made.
+#[derive(Debug)]
+pub(crate) struct Order {
+    pub(crate) to: ConnectionId,
+    pub(crate) uid: u32,
+    /// Name in lists of the system's open files.
+    pub(crate) name: &'static str,
+    pub(crate) bytes: usize,
+    /// Whatever the service said with it.
+    pub(crate) tag: u64,
+}
+
+#[derive(Debug)]
+enum Task {
+    Make(Order),
+    /// The mapping goes before the charge: what is mapped here cannot be given back.
+    Free(SharedMap, Option<Charge>),
+    Settle,
+}
+
+impl Task {
+    /// Frees on this thread; makes nothing.
+    fn run_here(self) {
+        if let Self::Free(map, charge) = self {
+            drop(map);
+            drop(charge);
+        }
+    }
+}
+
+/// What two makers and the door share.
+#[derive(Debug)]
+struct Counter {
+    ledger: Mutex<Ledger>,
+    made: Mutex<Vec<(Order, Outcome)>>,
+    /// Wakes the door.
+    bell: OwnedFd,
+}
+
+/// One thread's tasks.
+#[derive(Debug)]
+struct Maker {
+    counter: Arc<Counter>,
+    tasks: Mutex<Tasks>,
+    news: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Tasks {
+    queue: VecDeque<Task>,
+    /// The turn that each user had last, of those that ordered since the queue was empty.
+    turns: BTreeMap<u32, u64>,
+    turn: u64,
+    is_over: bool,
+}
+
+impl Tasks {
+    /// The next one: memory to be freed first, then the user whose last turn is the longest ago.
+    fn next(&mut self) -> Option<Task> {
+        let rank = |task: &Task| match task {
+            Task::Make(order) => self.turns.get(&order.uid).map_or(1, |turn| turn + 1),
+            _ => 0,
+        };
+        let ranks = self.queue.iter().map(rank);
+        // The first of those that are equal.
+        let Some((at, _)) = ranks.enumerate().min_by_key(|&(at, rank)| (rank, at)) else {
+            self.turns.clear();
+            return None;
+        };
+        let task = self.queue.remove(at)?;
+        if let Task::Make(order) = &task {
+            self.turn += 1;
+            self.turns.insert(order.uid, self.turn);
+        }
+        Some(task)
+    }
+}
+
+impl Maker {
+    fn add(&self, task: Task) {
+        let mut tasks = self.tasks.lock();
+        if tasks.is_over {
+            drop(tasks);
+            task.run_here();
+        } else {
+            tasks.queue.push_back(task);
+            self.news.notify_one();
+        }
+    }
+
+    fn run(self: &Arc<Self>) {
+        loop {
+            let task = {
+                let mut tasks = self.tasks.lock();
+                loop {
+                    if tasks.is_over {
+                        return;
+                    }
+                    match tasks.next() {
+                        Some(task) => break task,
+                        None => self.news.wait(&mut tasks),
+                    }
+                }
+            };
+            match task {
+                Task::Make(order) => {
+                    let outcome = self.make(&order);
+                    self.counter.made.lock().push((order, outcome));
+                    local_socket::poke(self.counter.bell.as_fd());
+                }
+                free @ Task::Free(..) => {
+                    free.run_here();
+                    self.counter.settle();
+                }
+                Task::Settle => self.counter.settle(),
+            }
+        }
+    }
+
+    fn make(self: &Arc<Self>, order: &Order) -> Outcome {
+        let bytes = order.bytes.next_multiple_of(PAGE_BYTES) as u64;
+        let reserve = || self.counter.ledger.lock().reserve(order.uid, bytes);
+        let reserved = reserve().or_else(|_| {
+            // What was given back a moment ago may not be in the books yet.
+            self.counter.settle();
+            reserve()
+        })?;
+        let map = SharedMap::create(order.name, order.bytes, Sharing::ReadWrite);
+        let map = map.map_err(|error| error.to_string())?;
+        let charge = reserved.of(map.lent());
+        let segment = Segment {
+            map: Some(map),
+            charge: Some(charge),
+            maker: Arc::downgrade(self),
+        };
+        let lent = segment.lend().map_err(|error| error.to_string())?;
+        Ok((segment, lent))
+    }
+}
+
+impl Counter {
+    /// Ends the charges of segments that nobody has any more. The books are not locked while pages
+    /// are freed.
+    fn settle(&self) {
+        let items = self.ledger.lock().take_returned();
+        let (kept, freed) = items.into_iter().partition(|item| !item.reclaim());
+        self.ledger.lock().settle(kept, freed);
+    }
+}
+
+/// The two threads, and the books. Dropping it ends them after what they are at.
+#[derive(Debug)]
+pub(crate) struct Makers {
+    counter: Arc<Counter>,
+    preferred: (Arc<Maker>, Option<JoinHandle<()>>),
+    others: (Arc<Maker>, Option<JoinHandle<()>>),
+}
+
+impl Makers {
+    /// Starts them.
+    ///
+    /// # Errors
+    /// [`SysError::Call`] where the operating system refuses an eventfd or a thread.
+    pub(crate) fn start(ledger: Ledger) -> Result<Self, SysError> {
+        let counter = Arc::new(Counter {
+            ledger: Mutex::new(ledger),
+            made: Mutex::default(),
+            bell: local_socket::bell()?,
+        });
+        let maker = || {
+            Arc::new(Maker {
+                counter: Arc::clone(&counter),
+                tasks: Mutex::default(),
+                news: Condvar::new(),
+            })
+        };
+        let mut makers = Self {
+            preferred: (maker(), None),
+            others: (maker(), None),
+            counter: Arc::clone(&counter),
+        };
+        makers.preferred.1 = Some(start(&makers.preferred.0, "segments-own")?);
+        makers.others.1 = Some(start(&makers.others.0, "segments")?);
+        Ok(makers)
+    }
+
+    /// Readable once something is made.
+    pub(crate) fn bell(&self) -> BorrowedFd<'_> {
+        self.counter.bell.as_fd()
+    }
+
+    /// Orders a segment.
+    pub(crate) fn order(&self, order: Order) {
+        let is_preferred = self.counter.ledger.lock().is_preferred(order.uid);
+        let (maker, _) = if is_preferred {
+            &self.preferred
+        } else {
+            &self.others
+        };
+        maker.add(Task::Make(order));
+    }
+
+    /// All that was made since the last time.
+    pub(crate) fn take_made(&self) -> Vec<(Order, Outcome)> {
+        local_socket::drain(self.counter.bell.as_fd());
+        std::mem::take(&mut *self.counter.made.lock())
+    }
+
+    /// Looks again at the segments that clients kept, soon.
+    pub(crate) fn settle_soon(&self) {
+        self.others.0.add(Task::Settle);
+    }
+
+    /// Reads the books.
+    pub(crate) fn with_ledger<R>(&self, read: impl FnOnce(&Ledger) -> R) -> R {
+        read(&self.counter.ledger.lock())
+    }
+
+    fn end(&mut self) {
+        for (maker, thread) in [&mut self.preferred, &mut self.others] {
+            let left = {
+                let mut tasks = maker.tasks.lock();
+                tasks.is_over = true;
+                std::mem::take(&mut tasks.queue)
+            };
+            maker.news.notify_all();
+            left.into_iter().for_each(Task::run_here);
+            if let Some(thread) = thread.take() {
+                // Its panic was printed.
+                thread.join().ok();
+            }
+        }
+    }
+}
+
+fn start(maker: &Arc<Maker>, name: &str) -> Result<JoinHandle<()>, SysError> {
+    let maker = Arc::clone(maker);
+    let thread = std::thread::Builder::new().name(name.to_owned());
+    thread
+        .spawn(move || maker.run())
+        .map_err(|source| SysError::Call {
+            call: "starting a thread",
+            source,
+        })
+}
+
+impl Drop for Makers {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+const PAGE_BYTES: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order(uid: u32, tag: u64) -> Task {
+        Task::Make(Order {
+            to: ConnectionId(tag),
+            uid,
+            name: "test",
+            bytes: 4096,
+            tag,
+        })
+    }
+
+    #[test]
+    fn users_take_turns_whoever_ordered_first() {
+        let mut tasks = Tasks::default();
+        let orders = [(7, 0), (7, 1), (7, 2), (8, 3), (9, 4), (8, 5)];
+        tasks.queue.extend(orders.map(|(uid, tag)| order(uid, tag)));
+        let tags = std::iter::from_fn(|| match tasks.next()? {
+            Task::Make(order) => Some(order.tag),
+            _ => None,
+        });
+        assert_eq!(tags.collect::<Vec<_>>(), [0, 3, 4, 1, 5, 2]);
+    }
+
+    #[test]
+    fn memory_is_freed_before_more_is_made() {
+        let mut tasks = Tasks::default();
+        let map = SharedMap::create("test", 4096, Sharing::ReadWrite).unwrap();
+        tasks.queue.extend([order(7, 0), Task::Free(map, None)]);
+        assert!(matches!(tasks.next(), Some(Task::Free(..))));
+        assert!(matches!(tasks.next(), Some(Task::Make(_))));
+        assert!(tasks.next().is_none());
+    }
+}
