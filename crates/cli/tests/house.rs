@@ -2,9 +2,9 @@
 //! folders (ARCHITECTURE.md, "The house").
 //!
 //! Why here: the compiler lets modules of a crate use one another as they like, and
-//! `scripts/check-house` sees crates only. A module and the parts below it are one thing: that a part
-//! names its parent's types is not counted. Names are resolved as far as paths and `use` say; what
-//! a macro writes is not seen.
+//! `scripts/check-house` sees crates only. A module and the parts below it are one thing: that a
+//! part names its parent's types is not counted. Names are resolved as far as paths and `use` say;
+//! what a macro writes is not seen.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

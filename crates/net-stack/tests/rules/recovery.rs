@@ -525,6 +525,27 @@ fn rfc_5681_3_1_a_second_timeout_does_not_lower_the_threshold_again() {
     assert!(thresholds[0] >= 2000, "{thresholds:?}");
 }
 
+/// The window was lowered when the loss was seen; that its repair is lost too is the same window's.
+#[test]
+fn rfc_5681_4_3_a_timeout_in_recovery_does_not_lower_the_threshold_again() {
+    let mut peer = Peer::new(|_| {});
+    let id = measured(&mut peer);
+    peer.stack.write(id, &[1; 30_000]).expect("open");
+    peer.flush();
+    peer.run(TRIP);
+    let sent = peer.take();
+    let (first, last) = (sent[0].sequence, sent[sent.len() - 1].sequence);
+    let mut report = peer.segment(ACK, &[]);
+    report.options = sack_option(&[(first + 1000, last + 1000)]);
+    peer.send(&report);
+    assert_eq!(peer.take()[0].sequence, first);
+    let threshold = peer.stack.info(id).expect("open").threshold;
+    while peer.stack.counters().timeouts == 0 {
+        peer.run(10 * MS);
+    }
+    assert_eq!(peer.stack.info(id).expect("open").threshold, threshold);
+}
+
 /// One header for all that is lost, as the window allows.
 #[test]
 fn a_nic_that_cuts_gets_what_is_lost_in_one_piece() {

@@ -1,7 +1,7 @@
 //! Windows, memory, and what an application is told.
 
 use crate::common::{MS, S};
-use crate::peer::{ACK, PLAIN, Peer, SACK, Segment, blocks};
+use crate::peer::{ACK, FIN, PLAIN, Peer, SACK, Segment, blocks};
 use sidecore_net_stack::{Event, SessionOption};
 
 #[test]
@@ -141,13 +141,55 @@ fn data_without_memory_is_counted_and_may_come_again() {
     assert_eq!(peer.stack.counters().no_memory, before);
 }
 
+/// What lies before a FIN that came early finds no memory while others have it all, and comes again.
+#[test]
+fn data_before_an_early_fin_without_memory_is_counted_and_may_come_again() {
+    let mut peer = Peer::new(|config| config.buffers_bytes = 4 << 20);
+    let listener = peer.listen();
+    let first = peer.open_at(listener, &SACK);
+    let (sequence, acknowledgment) = (peer.sequence, peer.acknowledgment);
+    let fin = Segment {
+        sequence: sequence + 1000,
+        ..peer.segment(ACK | FIN, &[])
+    };
+    peer.send(&fin);
+    peer.take();
+    let mut others = Vec::new();
+    let mut full = false;
+    while !full {
+        peer.port += 1;
+        peer.sequence = 1000;
+        others.push(peer.open_at(listener, &SACK));
+        let before = peer.stack.counters().no_memory;
+        peer.data(&[1; 1000]);
+        full = peer.stack.counters().no_memory > before;
+        for _ in 1..30 {
+            peer.data(&[1; 1000]);
+        }
+        peer.take();
+    }
+    peer.port = 4000;
+    (peer.sequence, peer.acknowledgment) = (sequence, acknowledgment);
+    let missing = peer.segment(ACK, &[2; 1000]);
+    let before = peer.stack.counters().no_memory;
+    peer.send(&missing);
+    assert_eq!(peer.stack.counters().no_memory, before + 1);
+    for id in others {
+        peer.stack.abort(id).expect("open");
+    }
+    peer.send(&missing);
+    assert_eq!(peer.stack.counters().no_memory, before + 1);
+    let read = peer.stack.read(first, &mut [0; 2000]).expect("open");
+    assert_eq!(read, 1000);
+}
+
 /// More separate pieces than are told apart.
 #[test]
 fn pieces_beyond_the_list_are_counted() {
     let mut peer = Peer::new(|_| {});
     let id = peer.open(&SACK);
     let base = peer.sequence;
-    for number in 1..=200 {
+    for number in 1..300 {
         let piece = Segment {
             sequence: base + 100 * number,
             ..peer.segment(ACK, &[1; 10])
@@ -156,9 +198,10 @@ fn pieces_beyond_the_list_are_counted() {
     }
     let counters = peer.stack.counters();
     assert!(counters.out_of_order > 10, "{counters:?}");
+    assert!(counters.no_memory > 0, "{counters:?}");
     assert_eq!(
         counters.out_of_order + counters.no_memory,
-        200,
+        299,
         "{counters:?}"
     );
     peer.data(&[1; 30_000]);

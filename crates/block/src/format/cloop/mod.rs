@@ -491,3 +491,13 @@ const HEAD: usize = 136;
 const SIGNATURE_AT: usize = 0x0B;
 const OFFSET_MASK: u64 = (1 << 60) - 1;
 const CLOOP3_END: [u8; 8] = *b"\nCLOOP3\n";
+
+#[cfg(test)]
+mod tests {
+    use super::be64;
+
+    #[test]
+    fn the_first_byte_weighs_most() {
+        assert_eq!(be64(&[1, 2, 3, 4, 5, 6, 7, 8]), 0x0102_0304_0506_0708);
+    }
+}

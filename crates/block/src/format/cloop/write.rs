@@ -138,3 +138,14 @@ const LZO_FLAG: u64 = 4;
 const PREAMBLE_V2: &[u8] = b"#!/bin/sh\n#V2.0 Format\n\
     modprobe cloop file=$0 && mount -r -t iso9660 /dev/cloop $1\nexit $?\n";
 const PREAMBLE_V4: &[u8] = b"#!/bin/sh\n#V4.0 Format\nexec sidecore block mount \"$0\" \"$1\"\n";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_counted_in_32_bits_and_the_table_has_one_entry_more() {
+        assert!(too_many(u64::from(u32::MAX) - 1).is_ok());
+        assert!(too_many(u64::from(u32::MAX)).is_err());
+    }
+}

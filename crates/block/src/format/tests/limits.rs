@@ -384,3 +384,33 @@ fn a_descriptor_with_bits_that_must_be_zero_is_refused() {
         }
     }
 }
+
+#[test]
+fn a_cloop_table_that_is_cut_off_says_how_many_bytes_are_needed() {
+    let mut image = super::seed("cloop").image;
+    image.truncate(144);
+    let message = error(&image);
+    assert!(message.contains("152"), "{message}");
+}
+
+#[test]
+fn an_index_frame_may_name_frames_of_sixteen_mebibytes_and_no_larger() {
+    use super::super::sidx;
+    use xxhash_rust::xxh3::xxh3_64;
+    let index = super::seed("lz4").image;
+    let with_frames_of = |frame_bytes: u32| {
+        let mut image = index.clone();
+        let total = sidx::le32(&image[image.len() - 8..]) as usize;
+        let start = image.len() - total;
+        image[start + 20..start + 24].copy_from_slice(&frame_bytes.to_le_bytes());
+        let tail = image.len() - 16;
+        let hash = xxh3_64(&image[start + 8..tail]);
+        image[tail..tail + 8].copy_from_slice(&hash.to_le_bytes());
+        error(&image)
+    };
+    let limit = "1 to 16 MiB";
+    let message = with_frames_of(FRAME_BYTES_MAX);
+    assert!(!message.contains(limit), "{message}");
+    let message = with_frames_of(FRAME_BYTES_MAX + 1);
+    assert!(message.contains(limit), "{message}");
+}
