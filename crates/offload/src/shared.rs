@@ -196,6 +196,7 @@ impl Shared {
             width,
             on_host,
             elapsed_ns: now_ns.saturating_sub(arrived.begun_ns),
+            work_ns: 0,
         };
         let mut policy = self.policy.lock();
         policy.depart(now_ns, &departure);
