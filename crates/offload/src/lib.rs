@@ -44,6 +44,7 @@ mod shm;
 mod stalls;
 mod sync;
 pub mod task;
+mod trifles;
 
 pub use claims::ENGINES_MAX;
 pub use config::{Background, PoolConfig};

@@ -15,6 +15,7 @@ use crate::driver::{Driver, guarded};
 use crate::error::{Cancelled, OffloadError};
 use crate::job::{JOBS_MAX, Jobs};
 use crate::task::{self, Accounts, Priority, WaitPoint};
+use crate::trifles::Trifles;
 use crossbeam_queue::ArrayQueue;
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
@@ -41,6 +42,8 @@ pub(crate) struct Shared {
     pub(crate) policy: Mutex<Box<dyn Policy>>,
     /// Time of the policy's last tick.
     ticked_ns: AtomicU64,
+    /// Loops that are not worth asking the policy.
+    pub(crate) trifles: Trifles,
     /// Split of the loops of each class.
     pub(crate) splits: Mutex<Box<[Split]>>,
     /// Engines on each core.
@@ -79,6 +82,7 @@ pub(crate) struct Ready<'a> {
 pub(crate) struct Arrived {
     arrival: Arrival,
     begun_ns: u64,
+    begun_cycles: u64,
 }
 
 impl Shared {
@@ -110,6 +114,7 @@ impl Shared {
             tasks: Arc::new(Accounts::new(live_tasks(&*config.policy, config.engines))),
             policy: Mutex::new(config.policy),
             ticked_ns: AtomicU64::new(0),
+            trifles: Trifles::default(),
             splits: Mutex::new(vec![Split::default(); CLASSES_MAX].into()),
             on_cpus: EnginesOnCpus::new(&cpu_of_engine),
             dedicated: config.dedicated,
@@ -168,14 +173,16 @@ impl Shared {
         }
     }
 
-    /// Asks the policy; returns its decision and the arrival that it was given.
+    /// Asks the policy about a loop of so many units, of which so many parts can be made; returns
+    /// its decision and the arrival that it was given.
     pub(crate) fn arrive(
         &self,
         ready: &Ready<'_>,
         class: ClassId,
         units: u32,
+        parts: u32,
     ) -> (Decision, Arrived) {
-        let begun_ns = self.now_ns();
+        let (begun_ns, begun_cycles) = (self.now_ns(), clock::cycles());
         let arrival = self.arrival(ready, class, units);
         let mut policy = self.policy.lock();
         let decision = policy.arrive(begun_ns, &arrival);
@@ -183,20 +190,40 @@ impl Shared {
         let rose = self.tasks.note_live_tasks(live);
         drop(policy);
         self.tasks.tell_room(rose);
-        (decision, Arrived { arrival, begun_ns })
+        let decision = match decision {
+            Decision::Host => Decision::Host,
+            Decision::Engines(width) => Decision::engines(width.get().min(parts)),
+        };
+        let arrived = Arrived {
+            arrival,
+            begun_ns,
+            begun_cycles,
+        };
+        (decision, arrived)
     }
 
-    /// Reports the departure to the policy.
-    pub(crate) fn depart(&self, arrived: &Arrived, width: u32, on_host: bool) {
-        let now_ns = self.now_ns();
+    /// Reports the departure to the policy: its engines have worked for so many cycles in
+    /// all, 0 where that is not known.
+    pub(crate) fn depart(&self, arrived: &Arrived, width: u32, on_host: bool, work_cycles: u64) {
+        let (now_ns, now_cycles) = (self.now_ns(), clock::cycles());
+        let elapsed_ns = now_ns.saturating_sub(arrived.begun_ns);
+        // The same interval in both units says how long a cycle is.
+        let elapsed_cycles = now_cycles.wrapping_sub(arrived.begun_cycles).max(1);
+        let work_ns = elapsed_ns as f64 * work_cycles as f64 / elapsed_cycles as f64;
+        let (class, units) = (arrived.arrival.class, arrived.arrival.units);
+        let here = width == 1 && (on_host || !self.dedicated);
+        self.trifles.note(class, units, here, elapsed_ns);
         let departure = Departure {
             task: arrived.arrival.task,
-            class: arrived.arrival.class,
-            units: arrived.arrival.units,
+            class,
+            units,
             width,
             on_host,
-            elapsed_ns: now_ns.saturating_sub(arrived.begun_ns),
-            work_ns: 0,
+            elapsed_ns,
+            work_ns: match work_cycles {
+                0 => 0,
+                _ => (work_ns as u64).max(1),
+            },
         };
         let mut policy = self.policy.lock();
         policy.depart(now_ns, &departure);
