@@ -30,6 +30,7 @@ pub mod daemon;
 mod driver;
 mod error;
 mod job;
+mod line;
 mod loops;
 mod packet;
 mod partition;

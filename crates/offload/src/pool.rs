@@ -414,6 +414,11 @@ impl Pool {
     }
 
     #[cfg(test)]
+    pub(crate) fn shared_for_tests(&self) -> &Shared {
+        &self.shared
+    }
+
+    #[cfg(test)]
     pub(crate) fn accounts(&self) -> &task::Accounts {
         &self.shared.tasks
     }
