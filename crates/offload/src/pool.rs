@@ -16,6 +16,7 @@ use crate::error::OffloadError;
 use crate::loops::Loop;
 use crate::shared::{Claim, Posted, Shared, add, engine_thread};
 use crate::task::{self, Scope, TasksOptions};
+use parking_lot::Mutex;
 use sidecore_engine::{Core, Kernel};
 use sidecore_sched::{ClassId, Decision};
 use sidecore_sys::clock;
@@ -89,6 +90,8 @@ pub struct Snapshot {
 pub struct Pool {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
+    /// Names of classes, by their number.
+    class_names: Mutex<Vec<String>>,
 }
 
 /// A claimed engine that the caller drives itself. Released on drop.
@@ -114,6 +117,7 @@ impl Pool {
         let mut pool = Self {
             shared,
             threads: Vec::with_capacity(engines),
+            class_names: Mutex::new(Vec::new()),
         };
         for engine in 0..engines {
             let shared = Arc::clone(&pool.shared);
@@ -411,6 +415,16 @@ impl Pool {
         }
         self.shared.start_drain();
         true
+    }
+
+    pub(crate) fn class_names(&self) -> &Mutex<Vec<String>> {
+        &self.class_names
+    }
+
+    /// True if a loop of so many units that needs no engine is to be run at once, on this thread.
+    #[inline]
+    pub(crate) fn takes_at_once(&self, class: ClassId, units: usize) -> bool {
+        self.shared.trifles.take(class, units) && !task::is_cancelled()
     }
 
     #[cfg(test)]

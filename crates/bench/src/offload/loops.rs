@@ -58,7 +58,8 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
                         for call in &calls {
                             let items = &mut own_items[..call.units];
                             // A loop that fails leaves items as they were, which shows below.
-                            let _ = pool.for_each(class, items, |_, item| call.unit(item));
+                            let own = pool.par_mut(items).class(class);
+                            let _ = own.for_each(|item| call.unit(item));
                         }
                     })
                 })
