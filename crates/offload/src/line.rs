@@ -3,9 +3,9 @@
 //! Why here: an engine that is given back while threads wait is handed to the one that has waited
 //! longest, before anybody else can see that it is idle; so nobody starves, however many come and
 //! go. A thread joins only after it was counted as a waiter, and looks for an idle engine once more
-//! as it joins; whoever gives an engine back looks at the count after its engine was seen to be idle,
-//! and then serves the line. So no thread is left waiting beside an idle engine (README.md, "No work
-//! is left lying").
+//! as it joins; whoever gives an engine back looks at the count after its engine was seen to be
+//! idle, and then serves the line. So no thread is left waiting beside an idle engine (README.md,
+//! "No work is left lying").
 //!
 //! Must stay true: engines are handed out under the lock, to the head of the line alone; a place is
 //! used again only after its thread took what it was handed. Any thread; nothing is allocated.

@@ -36,8 +36,8 @@ use sidecore_sched::policy::CLASSES_MAX;
 use std::ops::Range;
 use std::panic::Location;
 
-/// Items of a loop by their places: a slice's, a range's, a slice's chunks, or what a function makes
-/// of those.
+/// Items of a loop by their places: a slice's, a range's, a slice's chunks, or what a function
+/// makes of those.
 pub trait Source: Sync {
     /// One of them.
     type Item;

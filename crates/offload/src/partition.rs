@@ -5,8 +5,8 @@
 //! (`sidecore_sched::Split`). It takes them in chunks of about [`CHUNK_CYCLES`] each, by what its
 //! items have cost so far: the first is one item, and towards the end of a share chunks are halved,
 //! so that engines end together. Who has done its own takes what is left of others' shares in the
-//! same way; so an engine that was woken late, or lost its core, simply does fewer. Items are `&mut`,
-//! so a kernel's outputs are borrowed, not copied.
+//! same way; so an engine that was woken late, or lost its core, simply does fewer. Items are
+//! `&mut`, so a kernel's outputs are borrowed, not copied.
 //!
 //! Why `unsafe` is here: the borrow checker cannot see that the counters hand out every index once.
 //! Must stay true: shares are disjoint, and no share's counter returns the same index twice.
@@ -89,8 +89,8 @@ impl<'a, T> LoopPartition<'a, T> {
         }
     }
 
-    /// An engine joins; the first one to do so has the first share. Its chunks have `least` items or
-    /// more, but where a share ends.
+    /// An engine joins; the first one to do so has the first share. Its chunks have `least` items
+    /// or more, but where a share ends.
     pub(crate) fn join(&self, least: u32) -> Worker {
         let number = self.joined.fetch_add(1, Ordering::Relaxed) as usize;
         Worker {
@@ -163,7 +163,8 @@ impl<'a, T> LoopPartition<'a, T> {
 /// Time of a chunk: about 10 us, so that its bookkeeping is lost in it.
 const CHUNK_CYCLES: u64 = 30_000;
 
-/// Time below which chunks are not halved any further: as long as a line takes to cross a few times.
+/// Time below which chunks are not halved any further: as long as a line takes to cross a few
+/// times.
 const LEAST_CYCLES: u64 = 1_500;
 
 /// Most by which a chunk grows beyond the one before.

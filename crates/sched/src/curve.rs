@@ -7,21 +7,21 @@
 //!
 //! A width's cost is a line over the *work* of a call, `a + c work`: splitting costs something once
 //! (`a`), and leaves a share of the work (`c`, at best one part in `width`). So what was learned of
-//! short calls holds for long ones of the same class. The work of a call is known beforehand only by
-//! those before it: [`Sizes`] keeps the time of a unit for each power of two of units, in a mean
+//! short calls holds for long ones of the same class. The work of a call is known beforehand only
+//! by those before it: [`Sizes`] keeps the time of a unit for each power of two of units, in a mean
 //! that follows within a few calls. Drivers that measure the time that their units took
 //! ([`Departure::work_ns`]) have each call judged by its own work, whatever its size; of other
-//! drivers, units are taken to be alike, and width by width only the elapsed times tell. Where units
-//! become slower the more engines work on them (memory, shared caches), `slowing` knows by how much,
-//! from calls one after the other.
+//! drivers, units are taken to be alike, and width by width only the elapsed times tell. Where
+//! units become slower the more engines work on them (memory, shared caches), `slowing` knows by
+//! how much, from calls one after the other.
 //!
 //! The estimate must bear two kinds of noise. Where cores are shared, one loop in a hundred is held
 //! up for milliseconds; so a sample counts for at most four times the estimate, and an estimate
 //! rises slowly while it rests on few samples. Where tasks differ in size from one off-load to the
 //! next, single samples say little; so it becomes a mean over up to [`SAMPLES_MAX`] of them. A
-//! width that became fast again is known by [`LOW_RUN`](crate::entry::LOW_RUN) samples in a row below a quarter of it; two
-//! are enough as long as it rests on few. And an engine that was asleep answers its first call late:
-//! drivers that measure work have widths tried [`RUN`] calls in a row.
+//! width that became fast again is known by [`LOW_RUN`](crate::entry::LOW_RUN) samples in a row
+//! below a quarter of it; two are enough as long as it rests on few. And an engine that was asleep
+//! answers its first call late: drivers that measure work have widths tried [`RUN`] calls in a row.
 //!
 //! Must stay true: with nothing measured the answer is optimistic (off-load, and as wide as asked
 //! for); nothing is ruled out for good; and once each width that comes near the best was seen a few
@@ -369,8 +369,8 @@ fn decision_of(place: usize) -> Decision {
 
 /// Ratio of the costs of a width that was seen too seldom and of the best one, up to which it is
 /// looked at again, since tasks of one class differ in size, and the first one of all often does
-/// more than those that come after it. (With one sample each, a search's loops of a class were never
-/// split again where the first had been the long one.)
+/// more than those that come after it. (With one sample each, a search's loops of a class were
+/// never split again where the first had been the long one.)
 const CLOSE: f64 = 2.0;
 
 /// Samples that an estimate is a mean over where each is judged by its own work.

@@ -1,11 +1,11 @@
 //! Measured cost of one width, `fixed + share * work`.
 //!
-//! Why here: what a call costs at a width has a part that every call has, and a part that grows with
-//! its work; calls of any size tell of both. Each error is laid to the two parts in proportion to
-//! what they were of the cost, so that short calls mend the first and long ones the second, whatever
-//! the sizes are, and neither part ever becomes negative. Where all calls were of one size the parts
-//! are not known; longer calls then look as good as they can be: the first call's work is taken to
-//! have been divided ideally, and the rest to be the fixed part.
+//! Why here: what a call costs at a width has a part that every call has, and a part that grows
+//! with its work; calls of any size tell of both. Each error is laid to the two parts in proportion
+//! to what they were of the cost, so that short calls mend the first and long ones the second,
+//! whatever the sizes are, and neither part ever becomes negative. Where all calls were of one size
+//! the parts are not known; longer calls then look as good as they can be: the first call's work is
+//! taken to have been divided ideally, and the rest to be the fixed part.
 //! Must stay true: among calls of one size the cost is the mean of what they took. Pure.
 
 /// Largest number of samples that an estimate is a mean over.
@@ -44,8 +44,8 @@ impl Entry {
         self.samples.into()
     }
 
-    /// True if calls of so much work are far shorter than all that were seen: of long ones the fixed
-    /// part cannot be told.
+    /// True if calls of so much work are far shorter than all that were seen: of long ones the
+    /// fixed part cannot be told.
     pub(crate) fn is_new_to(&self, work_ns: f64) -> bool {
         self.anew > 0 || work_ns * FAR < f64::from(self.work_least_ns)
     }
@@ -140,7 +140,8 @@ impl Entry {
         self.share = share.max(SHARE_MIN) as f32;
     }
 
-    /// Forgets the only sample if this one is clearly below it: the first may have found engines asleep.
+    /// Forgets the only sample if this one is clearly below it: the first may have found engines
+    /// asleep.
     pub(crate) fn drop_slow_first(&mut self, work_ns: f64, elapsed_ns: f64) {
         if self.samples == 1 && elapsed_ns < CLEARLY_LESS * self.alone_ns(work_ns) {
             self.samples = 0;

@@ -5,8 +5,8 @@
 //! a peer that was interleaved with it.
 //!
 //! - one file a group: `trips` (round trips), `edtlp` (tasks beside processes), `throughput`,
-//!   `sharing` (two processes on the same cores), `idle`, `slice` (the kernel's time slice), `loops`
-//!   (split loops of all sizes), `callers` (many threads that call at once).
+//!   `sharing` (two processes on the same cores), `idle`, `slice` (the kernel's time slice),
+//! `loops`   (split loops of all sizes), `callers` (many threads that call at once).
 //! - `children`, `peers`: other processes, from the measuring side and from their own; `work`: what
 //!   they do and count.
 //! - groups, rounds, head and samples: `crate::frame`.
