@@ -48,6 +48,8 @@ pub(crate) struct Worker {
     /// Items of its next chunk, and the least that are worth a look at the others' shares.
     chunk: u64,
     least: u64,
+    /// Least number that its caller asked for.
+    floor: u64,
 }
 
 impl Worker {
@@ -56,8 +58,9 @@ impl Worker {
         let items = items.max(1) as u64;
         let fitting = |cycles_wanted: u64| cycles_wanted.saturating_mul(items) / cycles.max(1);
         // A first chunk may have been quicker than others will be: grow in steps.
-        self.chunk = fitting(CHUNK_CYCLES).clamp(1, items * GROWTH_MAX);
-        self.least = fitting(LEAST_CYCLES).clamp(1, self.chunk);
+        let most = (items * GROWTH_MAX).max(self.floor);
+        self.chunk = fitting(CHUNK_CYCLES).clamp(self.floor, most);
+        self.least = fitting(LEAST_CYCLES).clamp(self.floor, self.chunk);
     }
 }
 
@@ -98,6 +101,7 @@ impl<'a, T> LoopPartition<'a, T> {
             share: number % self.count,
             chunk: least.max(1).into(),
             least: least.max(1).into(),
+            floor: least.max(1).into(),
         }
     }
 
@@ -249,5 +253,19 @@ mod tests {
         // One that turns out to be long is not followed by many.
         worker.learn(500, 500 * 3_000_000);
         assert_eq!((worker.chunk, worker.least), (1, 1));
+    }
+
+    #[test]
+    fn no_chunk_but_the_last_of_a_share_is_shorter_than_was_asked() {
+        let mut items = vec![0_u8; 1_000];
+        let partition = LoopPartition::new(&mut items, 1, &Split::default());
+        let mut worker = partition.join(30);
+        let mut sizes = Vec::new();
+        while let Some((_, chunk)) = partition.next(&mut worker) {
+            sizes.push(chunk.len());
+            // Long ones, of which one would be a chunk.
+            worker.learn(chunk.len(), u64::from(u32::MAX));
+        }
+        assert_eq!(sizes, [vec![30; 33], vec![10]].concat());
     }
 }

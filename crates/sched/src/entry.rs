@@ -25,7 +25,9 @@ pub(crate) struct Entry {
     work_least_ns: f32,
     /// The slowest of the run of low samples: elapsed time over work.
     low: f32,
-    /// Logarithm of the factor by which units are slower than on one core alone.
+    /// Factor by which units are slower than on one core alone, less 1; and the logarithm of the
+    /// factor.
+    slower: f32,
     slowing_ln: f32,
     /// The arrival at which it was tried last.
     pub(crate) tried_at: u32,
@@ -69,7 +71,7 @@ impl Entry {
 
     /// Factor by which units are slower at this width than on one core alone; at least 1.
     pub(crate) fn slowing(&self) -> f32 {
-        self.slowing_ln.max(0.0).exp()
+        1.0 + self.slower
     }
 
     /// Nanoseconds for so much work.
@@ -167,6 +169,8 @@ impl Entry {
         let sample = factor.max(f32::MIN_POSITIVE).ln().clamp(-bound, bound);
         self.slowing_samples = (self.slowing_samples + 1).min(SLOWING_SAMPLES);
         self.slowing_ln += (sample - self.slowing_ln) / f32::from(self.slowing_samples);
+        // Here, because every arrival asks for it.
+        self.slower = self.slowing_ln.max(0.0).exp_m1();
     }
 }
 

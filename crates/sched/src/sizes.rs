@@ -29,9 +29,15 @@ impl Sizes {
     /// seen.
     pub(crate) fn work_ns(&self, units: u32) -> Option<f64> {
         let bucket = Self::bucket(units);
-        let seen = |&(_, size): &(usize, &Size)| size.samples != 0;
-        let sizes = self.0.iter().enumerate().filter(seen);
-        let (_, nearest) = sizes.min_by_key(|&(other, _)| other.abs_diff(bucket))?;
+        let nearest = match &self.0[bucket] {
+            // The usual case: arrivals ask this several times each.
+            size if size.samples != 0 => size,
+            _ => {
+                let seen = |&(_, size): &(usize, &Size)| size.samples != 0;
+                let sizes = self.0.iter().enumerate().filter(seen);
+                sizes.min_by_key(|&(other, _)| other.abs_diff(bucket))?.1
+            }
+        };
         let unit_ns = nearest.lately_ns.max(nearest.long_ns);
         Some(f64::from(unit_ns) * f64::from(units.max(1)))
     }
