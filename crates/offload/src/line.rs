@@ -135,8 +135,8 @@ impl Line {
         place.handed.notify_one();
     }
 
-    /// True if a thread waits.
-    #[cfg(all(test, not(loom)))]
+    /// Threads that wait.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.queue.lock().waiting.len()
     }

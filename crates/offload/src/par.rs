@@ -462,7 +462,7 @@ mod tests {
         };
         let all = [(1, false), (3, false), (2, true)];
         all.into_iter()
-            .map(|(engines, dedicated)| pool(engines, dedicated).unwrap())
+            .map(|(engines, dedicated)| pool(engines, dedicated).expect("a pool"))
             .collect()
     }
 

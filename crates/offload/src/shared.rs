@@ -419,7 +419,7 @@ impl Shared {
     }
 
     /// Threads that wait in line.
-    #[cfg(all(test, not(loom)))]
+    #[cfg(test)]
     pub(crate) fn line_len(&self) -> usize {
         self.line.len()
     }
