@@ -200,7 +200,9 @@ mod loom_tests {
                 return;
             }
             model.claims.release(engine);
-            if model.waiters.load(Ordering::SeqCst) > 0 {
+            // A load in `Shared`; but loom lets a SeqCst load see what was there before, which the
+            // one order of all SeqCst operations forbids.
+            if model.waiters.fetch_add(0, Ordering::SeqCst) > 0 {
                 model.line.serve(|| claim(model));
             }
         }
