@@ -325,6 +325,7 @@ impl<'a> Model<'a> {
             width,
             on_host,
             elapsed_ns: nanos(self.now - state.began),
+            work_ns: 0,
         };
         self.policy.depart(nanos(self.now), &departure);
         let target = self.policy.live_tasks(self.machine.engines.count).max(1);

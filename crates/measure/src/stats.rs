@@ -47,6 +47,12 @@ impl Series {
         Self::new(pairs.map(|(own, other)| own / other).collect())
     }
 
+    /// The samples, in the order of the rounds.
+    #[must_use]
+    pub fn samples(&self) -> &[f64] {
+        &self.samples
+    }
+
     /// The number of samples.
     #[must_use]
     pub fn rounds(&self) -> usize {

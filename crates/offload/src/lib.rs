@@ -7,6 +7,7 @@
 //!   own core is *called*: the caller drives it itself, and nothing crosses to another core.
 //! - [`Pool::for_each`]: one task's units across several engines (LLP). The caller is the first of
 //!   them; the others are woken with a request packet.
+//! - [`par`]: loops as iterators, over slices, ranges and chunks, whose bodies need no engine.
 //! - [`Pool::reduce`]: a loop whose values are combined, with the same bits for any number of
 //!   engines.
 //! - [`Pool::tasks`]: any number of tasks as fibers, whose ordinary code does all of the above;
@@ -30,8 +31,10 @@ pub mod daemon;
 mod driver;
 mod error;
 mod job;
+mod line;
 mod loops;
 mod packet;
+pub mod par;
 mod partition;
 mod pool;
 mod reduce;
@@ -44,6 +47,7 @@ mod shm;
 mod stalls;
 mod sync;
 pub mod task;
+mod trifles;
 
 pub use claims::ENGINES_MAX;
 pub use config::{Background, PoolConfig};
@@ -51,6 +55,16 @@ pub use error::{Cancelled, OffloadError};
 pub use pool::{EngineCounters, Pool, Seat, Snapshot, TaskCounters};
 pub use reduce::{PIECES_MAX, Piece};
 pub use task::{JoinHandle, Priority, Scope, Task, TaskOptions, TasksOptions};
+
+/// The crates that kernels and policies are written with, for who depends on this one alone.
+pub use {sidecore_engine as engine, sidecore_sched as sched};
+
+/// Names that a program which uses engines needs: `use sidecore_offload::prelude::*`.
+pub mod prelude {
+    pub use crate::{OffloadError, Pool, PoolConfig, Task, TaskOptions, TasksOptions};
+    pub use sidecore_engine::{Core, Ctx, In, Kernel, KernelError, Out};
+    pub use sidecore_sched::ClassId;
+}
 
 #[cfg(test)]
 mod tests;

@@ -20,6 +20,8 @@ use parking_lot::Mutex;
 use sidecore_engine::{Core, WaitOptions};
 use sidecore_sched::ClassId;
 use sidecore_sched::split::SplitRun;
+use sidecore_sys::clock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// A loop under way.
@@ -27,20 +29,26 @@ pub(crate) struct Loop<'a, T, F> {
     shared: &'a Shared,
     class: ClassId,
     partition: LoopPartition<'a, T>,
-    unit: &'a F,
+    kernel: &'a F,
     units: u32,
+    /// Least number of items of a chunk.
+    least: u32,
     /// Largest number of engines that take part.
     width: u32,
+    /// Cycles that its engines have worked.
+    work_cycles: AtomicU64,
     failed: Mutex<Option<OffloadError>>,
 }
 
-impl<'a, T: Send, F: Fn(&mut Core, &mut T) + Sync> Loop<'a, T, F> {
-    /// A loop on up to `width` engines; at most 2^32 - 1 items.
+impl<'a, T: Send, F: Fn(&mut Core, usize, &mut [T]) + Sync> Loop<'a, T, F> {
+    /// A loop on up to `width` engines, in chunks of `least` items or more; at most 2^32 - 1 items.
+    /// `kernel` gets the place of a chunk's first item, and the chunk.
     pub(crate) fn new(
         shared: &'a Shared,
         class: ClassId,
         items: &'a mut [T],
-        unit: &'a F,
+        kernel: &'a F,
+        least: u32,
         width: u32,
     ) -> Self {
         let split = match width {
@@ -52,10 +60,18 @@ impl<'a, T: Send, F: Fn(&mut Core, &mut T) + Sync> Loop<'a, T, F> {
             class,
             units: items.len() as u32,
             partition: LoopPartition::new(items, width, &split),
-            unit,
+            kernel,
+            least,
             width,
+            work_cycles: AtomicU64::new(0),
             failed: Mutex::new(None),
         }
+    }
+
+    /// Cycles that its engines have worked in all.
+    pub(crate) fn work_cycles(&self) -> u64 {
+        // Relaxed: the job's gate orders it.
+        self.work_cycles.load(Ordering::Relaxed)
     }
 
     /// Result of the loop, after all engines have left.
@@ -70,25 +86,25 @@ impl<'a, T: Send, F: Fn(&mut Core, &mut T) + Sync> Loop<'a, T, F> {
         let (this, mut taken) = (&*self, 1);
         let mut own = Some(own);
         if this.width > 1 {
-            let begun_ns = this.shared.now_ns();
-            let mut first_ended_ns = begun_ns;
+            let begun = clock::cycles();
+            let mut first_ended = begun;
             let body = |driver: &mut Driver| this.do_all(driver);
             this.shared.jobs.with_open(&body, |ticket| {
                 // The first to join has the first share.
-                let mut worker = this.partition.join();
+                let mut worker = this.partition.join(this.least);
                 let Some(own) = own.take() else { return };
                 // Engines that are not idle yet join as they become so.
                 this.ask(ticket, own.engine, &mut taken);
                 own.drive(|driver| {
-                    while this.do_one(driver, &mut worker) {
+                    this.work(driver, &mut worker, || {
                         this.ask(ticket, own.engine, &mut taken);
-                    }
+                    });
                 });
-                first_ended_ns = this.shared.now_ns();
+                first_ended = clock::cycles();
                 // The engine is dropped here: others may have it while this waits for helpers.
             });
             if taken > 1 {
-                this.learn(taken, begun_ns, first_ended_ns);
+                this.learn(taken, begun, first_ended);
             }
         }
         if let Some(own) = own {
@@ -137,25 +153,31 @@ impl<'a, T: Send, F: Fn(&mut Core, &mut T) + Sync> Loop<'a, T, F> {
         Ok(taken)
     }
 
-    /// Does the next unit; false when none is left.
-    fn do_one(&self, driver: &mut Driver, worker: &mut Worker) -> bool {
-        let Some(item) = self.partition.next(worker) else {
-            return false;
-        };
-        driver.units += 1;
-        match guarded(|| (self.unit)(&mut driver.core, item)) {
-            Ok(()) => true,
-            Err(error) => {
-                self.partition.stop();
-                *self.failed.lock() = Some(error);
-                false
-            }
-        }
+    fn do_all(&self, driver: &mut Driver) {
+        let mut worker = self.partition.join(self.least);
+        self.work(driver, &mut worker, || ());
     }
 
-    fn do_all(&self, driver: &mut Driver) {
-        let mut worker = self.partition.join();
-        while self.do_one(driver, &mut worker) {}
+    /// Does chunks until none is left; `between` is called after each.
+    fn work(&self, driver: &mut Driver, worker: &mut Worker, mut between: impl FnMut()) {
+        // The clock is read once a chunk, and what lies between two chunks is a trifle.
+        let begun = clock::cycles();
+        let mut before = begun;
+        while let Some((first, items)) = self.partition.next(worker) {
+            let count = items.len();
+            driver.units += count as u64;
+            if let Err(error) = guarded(|| (self.kernel)(&mut driver.core, first, items)) {
+                self.partition.stop();
+                *self.failed.lock() = Some(error);
+            }
+            let after = clock::cycles();
+            worker.learn(count, after.wrapping_sub(before));
+            before = after;
+            between();
+        }
+        let cycles = before.wrapping_sub(begun);
+        // Relaxed: read after the job's gate was shut.
+        self.work_cycles.fetch_add(cycles, Ordering::Relaxed);
     }
 
     /// Asks idle engines to help until as many take part as may; those after `first` before others.
@@ -177,17 +199,18 @@ impl<'a, T: Send, F: Fn(&mut Core, &mut T) + Sync> Loop<'a, T, F> {
 
     /// Tunes the split of this class: who waited at the end, or took over what others had left, had
     /// too small a share.
-    fn learn(&self, taken: u32, begun_ns: u64, first_ended_ns: u64) {
-        let ended_ns = self.shared.now_ns();
-        let elapsed_ns = (ended_ns - begun_ns) as f64;
-        let unit_ns = elapsed_ns * f64::from(taken) / f64::from(self.units.max(1));
+    fn learn(&self, taken: u32, begun: u64, first_ended: u64) {
+        let ended = clock::cycles();
+        // Only ratios of these times matter.
+        let elapsed = ended.wrapping_sub(begun) as f64;
+        let unit = elapsed * f64::from(taken) / f64::from(self.units.max(1));
         let (first, others) = self.partition.taken_over();
         self.shared.splits.lock()[self.class.index()].learn(&SplitRun {
             units: self.units,
             width: taken,
-            elapsed_ns,
-            first_idle_ns: (ended_ns - first_ended_ns) as f64 + f64::from(first) * unit_ns,
-            others_idle_ns: f64::from(others) * unit_ns / f64::from(taken - 1),
+            elapsed_ns: elapsed,
+            first_idle_ns: ended.wrapping_sub(first_ended) as f64 + f64::from(first) * unit,
+            others_idle_ns: f64::from(others) * unit / f64::from(taken - 1),
         });
     }
 }

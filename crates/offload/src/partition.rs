@@ -2,8 +2,10 @@
 //! share a loop.
 //!
 //! Every engine has a share: a run of neighbouring items, the first engine's a little larger
-//! (`sidecore_sched::Split`). Who has done its own takes what is left of others' shares, one item
-//! at a time; so an engine that was woken late, or lost its core, simply does fewer. Items are
+//! (`sidecore_sched::Split`). It takes them in chunks of about [`CHUNK_CYCLES`] each, by what its
+//! items have cost so far: the first is one item, and towards the end of a share chunks are halved,
+//! so that engines end together. Who has done its own takes what is left of others' shares in the
+//! same way; so an engine that was woken late, or lost its core, simply does fewer. Items are
 //! `&mut`, so a kernel's outputs are borrowed, not copied.
 //!
 //! Why `unsafe` is here: the borrow checker cannot see that the counters hand out every index once.
@@ -12,7 +14,7 @@
 
 use sidecore_sched::Split;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// The most shares: further engines only take what others left.
 const SHARES_MAX: usize = 16;
@@ -32,8 +34,9 @@ pub(crate) struct LoopPartition<'a, T> {
 
 /// A run of items: the next one to hand out, and the end.
 struct Share {
-    next: AtomicU32,
-    end: u32,
+    /// 64 bits: those who find a share empty count on, none of them far.
+    next: AtomicU64,
+    end: u64,
 }
 
 /// One engine's part in a partition.
@@ -42,6 +45,23 @@ pub(crate) struct Worker {
     number: usize,
     /// The share that it takes from now.
     share: usize,
+    /// Items of its next chunk, and the least that are worth a look at the others' shares.
+    chunk: u64,
+    least: u64,
+    /// Least number that its caller asked for.
+    floor: u64,
+}
+
+impl Worker {
+    /// Sizes the next chunk: so many items took so many cycles.
+    pub(crate) fn learn(&mut self, items: usize, cycles: u64) {
+        let items = items.max(1) as u64;
+        let fitting = |cycles_wanted: u64| cycles_wanted.saturating_mul(items) / cycles.max(1);
+        // A first chunk may have been quicker than others will be: grow in steps.
+        let most = (items * GROWTH_MAX).max(self.floor);
+        self.chunk = fitting(CHUNK_CYCLES).clamp(self.floor, most);
+        self.least = fitting(LEAST_CYCLES).clamp(self.floor, self.chunk);
+    }
 }
 
 // SAFETY: sharing a `LoopPartition` only lets threads take distinct `&mut T`, which is sending each
@@ -61,8 +81,8 @@ impl<'a, T> LoopPartition<'a, T> {
                     false => len..len,
                 };
                 Share {
-                    next: AtomicU32::new(range.start),
-                    end: range.end,
+                    next: AtomicU64::new(range.start.into()),
+                    end: range.end.into(),
                 }
             }),
             count: count as usize,
@@ -72,38 +92,48 @@ impl<'a, T> LoopPartition<'a, T> {
         }
     }
 
-    /// An engine joins; the first one to do so has the first share.
-    pub(crate) fn join(&self) -> Worker {
+    /// An engine joins; the first one to do so has the first share. Its chunks have `least` items
+    /// or more, but where a share ends.
+    pub(crate) fn join(&self, least: u32) -> Worker {
         let number = self.joined.fetch_add(1, Ordering::Relaxed) as usize;
         Worker {
             number,
             share: number % self.count,
+            chunk: least.max(1).into(),
+            least: least.max(1).into(),
+            floor: least.max(1).into(),
         }
     }
 
-    /// The next item for this engine, or `None` when all are given out or [`Self::stop`] was
-    /// called.
+    /// The next chunk for this engine, with the place of its first item; `None` when all are given
+    /// out or [`Self::stop`] was called.
     #[expect(
         clippy::mut_from_ref,
         reason = "each item is given out once, to one engine"
     )]
-    pub(crate) fn next(&self, worker: &mut Worker) -> Option<&mut T> {
+    pub(crate) fn next(&self, worker: &mut Worker) -> Option<(usize, &mut [T])> {
         for _ in 0..self.count {
             let share = &self.shares[worker.share];
             // A look first: counters of shares that are done must not grow without end.
-            if share.next.load(Ordering::Relaxed) < share.end {
+            let left = share.end.saturating_sub(share.next.load(Ordering::Relaxed));
+            if left > 0 {
+                let wanted = worker.chunk.min((left / 2).max(worker.least));
                 // Relaxed: the counter only divides; what an item holds was published by the job's
                 // gate.
-                let index = share.next.fetch_add(1, Ordering::Relaxed);
-                if index < share.end {
+                let begin = share.next.fetch_add(wanted, Ordering::Relaxed);
+                if begin < share.end {
+                    let count = wanted.min(share.end - begin) as usize;
                     if worker.share != worker.number {
                         let whose = usize::from(worker.number != 0);
-                        self.taken_over[whose].fetch_add(1, Ordering::Relaxed);
+                        self.taken_over[whose].fetch_add(count as u32, Ordering::Relaxed);
                     }
                     // SAFETY: shares are disjoint ranges of the slice (`Split::share`; the test
-                    // below), `index` lies in this one, and `fetch_add` returned it to nobody else:
-                    // a store of `end` in `stop` can only skip items, never repeat one.
-                    return Some(unsafe { &mut *self.first.add(index as usize) });
+                    // below), `begin..begin + count` lies in this one, and `fetch_add` returned
+                    // none of it to anybody else: `stop` can only skip items, never repeat one.
+                    let chunk = unsafe {
+                        std::slice::from_raw_parts_mut(self.first.add(begin as usize), count)
+                    };
+                    return Some((begin as usize, chunk));
                 }
             }
             worker.share = (worker.share + 1) % self.count;
@@ -134,6 +164,16 @@ impl<'a, T> LoopPartition<'a, T> {
     }
 }
 
+/// Time of a chunk: about 10 us, so that its bookkeeping is lost in it.
+const CHUNK_CYCLES: u64 = 30_000;
+
+/// Time below which chunks are not halved any further: as long as a line takes to cross a few
+/// times.
+const LEAST_CYCLES: u64 = 1_500;
+
+/// Most by which a chunk grows beyond the one before.
+const GROWTH_MAX: u64 = 16;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,7 +186,8 @@ mod tests {
             len in 0usize..300,
             width in 1u32..40,
             late_ns in 0f64..1e6,
-            order in prop::collection::vec(0usize..40, 0..1_000),
+            order in prop::collection::vec((0usize..40, 0u64..100_000), 0..1_000),
+            least in 0u32..50,
         ) {
             let mut split = Split::default();
             split.learn(&SplitRun {
@@ -158,21 +199,25 @@ mod tests {
             });
             let mut items = vec![0u32; len];
             let partition = LoopPartition::new(&mut items, width, &split);
-            let mut workers: Vec<Worker> = (0..40).map(|_| partition.join()).collect();
+            let mut workers: Vec<Worker> = (0..40).map(|_| partition.join(least)).collect();
             let mut dealt = 0;
-            for engine in order {
-                if let Some(item) = partition.next(&mut workers[engine]) {
-                    *item += 1;
-                    dealt += 1;
+            let deal = |worker: &mut Worker, cycles: u64| {
+                let (first, chunk) = partition.next(worker)?;
+                worker.learn(chunk.len(), cycles);
+                for (at, item) in (first as u32 + 1..).zip(&mut *chunk) {
+                    *item += at;
                 }
+                Some(chunk.len())
+            };
+            for (engine, cycles) in order {
+                dealt += deal(&mut workers[engine], cycles).unwrap_or(0);
             }
-            while let Some(item) = partition.next(&mut workers[0]) {
-                *item += 1;
-                dealt += 1;
+            while let Some(count) = deal(&mut workers[0], 1) {
+                dealt += count;
             }
             prop_assert_eq!(dealt, len);
             prop_assert!(!partition.has_more());
-            prop_assert!(items.iter().all(|&count| count == 1));
+            prop_assert!(items.iter().copied().eq(1..=len as u32));
         }
     }
 
@@ -180,12 +225,47 @@ mod tests {
     fn a_partition_that_was_stopped_gives_out_no_more() {
         let mut items = [0; 20];
         let partition = LoopPartition::new(&mut items, 3, &Split::default());
-        let (mut first, mut second) = (partition.join(), partition.join());
+        let (mut first, mut second) = (partition.join(1), partition.join(1));
         assert!(partition.next(&mut first).is_some() && partition.next(&mut second).is_some());
         assert!(partition.has_more());
         partition.stop();
         assert!(!partition.has_more());
         assert!(partition.next(&mut first).is_none() && partition.next(&mut second).is_none());
         assert_eq!(partition.taken_over(), (0, 0));
+    }
+
+    #[test]
+    fn chunks_grow_by_what_items_cost_and_are_halved_at_the_end() {
+        let mut items = vec![0_u8; 100_000];
+        let partition = LoopPartition::new(&mut items, 1, &Split::default());
+        let mut worker = partition.join(1);
+        let mut sizes = Vec::new();
+        while let Some((_, chunk)) = partition.next(&mut worker) {
+            sizes.push(chunk.len());
+            // 60 cycles an item.
+            worker.learn(chunk.len(), 60 * chunk.len() as u64);
+        }
+        assert_eq!(sizes[..4], [1, 16, 256, 500]);
+        assert!(sizes.len() < 220, "{} chunks", sizes.len());
+        assert_eq!(sizes.iter().sum::<usize>(), 100_000);
+        let last = &sizes[sizes.len() - 2..];
+        assert!(last.iter().all(|&size| size <= 50), "{last:?}");
+        // One that turns out to be long is not followed by many.
+        worker.learn(500, 500 * 3_000_000);
+        assert_eq!((worker.chunk, worker.least), (1, 1));
+    }
+
+    #[test]
+    fn no_chunk_but_the_last_of_a_share_is_shorter_than_was_asked() {
+        let mut items = vec![0_u8; 1_000];
+        let partition = LoopPartition::new(&mut items, 1, &Split::default());
+        let mut worker = partition.join(30);
+        let mut sizes = Vec::new();
+        while let Some((_, chunk)) = partition.next(&mut worker) {
+            sizes.push(chunk.len());
+            // Long ones, of which one would be a chunk.
+            worker.learn(chunk.len(), u64::from(u32::MAX));
+        }
+        assert_eq!(sizes, [vec![30; 33], vec![10]].concat());
     }
 }

@@ -16,6 +16,7 @@ use crate::error::OffloadError;
 use crate::loops::Loop;
 use crate::shared::{Claim, Posted, Shared, add, engine_thread};
 use crate::task::{self, Scope, TasksOptions};
+use parking_lot::Mutex;
 use sidecore_engine::{Core, Kernel};
 use sidecore_sched::{ClassId, Decision};
 use sidecore_sys::clock;
@@ -89,6 +90,8 @@ pub struct Snapshot {
 pub struct Pool {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
+    /// Names of classes, by their number.
+    class_names: Mutex<Vec<String>>,
 }
 
 /// A claimed engine that the caller drives itself. Released on drop.
@@ -114,6 +117,7 @@ impl Pool {
         let mut pool = Self {
             shared,
             threads: Vec::with_capacity(engines),
+            class_names: Mutex::new(Vec::new()),
         };
         for engine in 0..engines {
             let shared = Arc::clone(&pool.shared);
@@ -282,13 +286,14 @@ impl Pool {
         }
         task::await_admission(&self.shared.tasks);
         let ready = self.shared.count_ready();
-        let (decision, arrival) = self.shared.arrive(&ready, class, 1);
+        let (decision, arrival) = self.shared.arrive(&ready, class, 1, 1);
         let on_host = decision == Decision::Host;
         let result = match on_host {
             true => self.shared.on_host(|driver| work(&mut driver.core)),
             false => self.off_load_now(work),
         };
-        self.shared.depart(&arrival, 1, on_host);
+        // Elapsed times say all: one unit has one width.
+        self.shared.depart(&arrival, 1, on_host, 0);
         result
     }
 
@@ -309,14 +314,20 @@ impl Pool {
         items: &mut [T],
         unit: impl Fn(&mut Core, &mut T) + Sync,
     ) -> Result<(), OffloadError> {
-        self.for_each_by(class, items, &unit)
+        let kernel = |core: &mut Core, _first: usize, items: &mut [T]| {
+            items.iter_mut().for_each(|item| unit(core, item));
+        };
+        self.split(class, items, 1, &kernel)
     }
 
-    fn for_each_by<T: Send, F: Fn(&mut Core, &mut T) + Sync>(
+    /// Splits a loop: `kernel` gets chunks of `least` items or more, each with the place of its
+    /// first item. See [`Self::for_each`].
+    pub(crate) fn split<T: Send, F: Fn(&mut Core, usize, &mut [T]) + Sync>(
         &self,
         class: ClassId,
         items: &mut [T],
-        unit: &F,
+        least: u32,
+        kernel: &F,
     ) -> Result<(), OffloadError> {
         if items.is_empty() {
             return Ok(());
@@ -334,29 +345,39 @@ impl Pool {
         };
         let Ok(units) = u32::try_from(items.len()) else {
             drop((own, ready));
-            let mut parts = items.chunks_mut(u32::MAX as usize);
-            return parts.try_for_each(|part| self.for_each_by(class, part, unit));
+            let most = u32::MAX as usize;
+            let mut parts = items.chunks_mut(most).enumerate();
+            return parts.try_for_each(|(part, items)| {
+                let kernel = |core: &mut Core, first: usize, items: &mut [T]| {
+                    kernel(core, part * most + first, items);
+                };
+                // By reference, or each part would be of a type of its own, without end.
+                let kernel: &(dyn Fn(&mut Core, usize, &mut [T]) + Sync) = &kernel;
+                self.split(class, items, least, &kernel)
+            });
         };
-        if units == 1
-            && let Some(own) = own
+        if let Some(own) = own.as_ref()
+            && (units == 1 || shared.trifles.take(class, items.len()))
         {
-            // Nothing to decide: one unit has one width.
+            // Nothing to decide: one unit has one width, and what is short is not split.
             add(&own.slot().counters.called, 1);
             return guarded(|| {
                 own.drive(|driver| {
-                    driver.units += 1;
-                    unit(&mut driver.core, &mut items[0]);
+                    driver.units += u64::from(units);
+                    kernel(&mut driver.core, 0, items);
                 });
             });
         }
-        let (decision, arrival) = shared.arrive(&ready, class, units);
-        let mut work = Loop::new(shared, class, items, unit, decision.width());
+        let parts = units.div_ceil(least.max(1));
+        let (decision, arrival) = shared.arrive(&ready, class, units, parts);
+        let mut work = Loop::new(shared, class, items, kernel, least, decision.width());
         let width = match (decision, own) {
             (_, Some(own)) => work.run_here(own),
             (Decision::Engines(_), None) if shared.dedicated => work.run_there()?,
             (_, None) => work.run_on_host()?,
         };
-        shared.depart(&arrival, width, decision == Decision::Host);
+        let on_host = decision == Decision::Host;
+        shared.depart(&arrival, width, on_host, work.work_cycles());
         work.result()
     }
 
@@ -394,6 +415,21 @@ impl Pool {
         }
         self.shared.start_drain();
         true
+    }
+
+    pub(crate) fn class_names(&self) -> &Mutex<Vec<String>> {
+        &self.class_names
+    }
+
+    /// True if a loop of so many units that needs no engine is to be run at once, on this thread.
+    #[inline]
+    pub(crate) fn takes_at_once(&self, class: ClassId, units: usize) -> bool {
+        self.shared.trifles.take(class, units) && !task::is_cancelled()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn shared_for_tests(&self) -> &Shared {
+        &self.shared
     }
 
     #[cfg(test)]

@@ -14,7 +14,9 @@ use crate::config::{Background, PoolConfig};
 use crate::driver::{Driver, guarded};
 use crate::error::{Cancelled, OffloadError};
 use crate::job::{JOBS_MAX, Jobs};
+use crate::line::{Joined, Line};
 use crate::task::{self, Accounts, Priority, WaitPoint};
+use crate::trifles::Trifles;
 use crossbeam_queue::ArrayQueue;
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
@@ -41,16 +43,24 @@ pub(crate) struct Shared {
     pub(crate) policy: Mutex<Box<dyn Policy>>,
     /// Time of the policy's last tick.
     ticked_ns: AtomicU64,
+    /// Loops that are not worth asking the policy.
+    pub(crate) trifles: Trifles,
     /// Split of the loops of each class.
     pub(crate) splits: Mutex<Box<[Split]>>,
     /// Engines on each core.
     on_cpus: EnginesOnCpus,
     /// True if hosts have cores of their own: an off-load is then always a packet.
     pub(crate) dedicated: bool,
-    /// Callers and tasks that wait at `freed` for an idle engine, and how many of them are urgent.
+    /// Callers and tasks that wait for an idle engine, and how many of them are urgent.
     waiters: AtomicU32,
     urgent_waiters: AtomicU32,
+    /// Of the waiters, those that are tasks.
+    task_waiters: AtomicU32,
+    /// Tasks, and threads that found no place in the line, wait here.
     freed: WaitPoint,
+    line: Line,
+    /// Engines that were given back while tasks waited: every other goes to the line.
+    turns: AtomicU32,
     /// Plain threads between asking for an engine and being done.
     pub(crate) threads: CachePadded<AtomicU32>,
     pub(crate) tasks: Arc<Accounts>,
@@ -79,6 +89,7 @@ pub(crate) struct Ready<'a> {
 pub(crate) struct Arrived {
     arrival: Arrival,
     begun_ns: u64,
+    begun_cycles: u64,
 }
 
 impl Shared {
@@ -110,12 +121,16 @@ impl Shared {
             tasks: Arc::new(Accounts::new(live_tasks(&*config.policy, config.engines))),
             policy: Mutex::new(config.policy),
             ticked_ns: AtomicU64::new(0),
+            trifles: Trifles::default(),
             splits: Mutex::new(vec![Split::default(); CLASSES_MAX].into()),
             on_cpus: EnginesOnCpus::new(&cpu_of_engine),
             dedicated: config.dedicated,
             waiters: AtomicU32::new(0),
             urgent_waiters: AtomicU32::new(0),
             freed: WaitPoint::new(),
+            task_waiters: AtomicU32::new(0),
+            line: Line::new(THREADS_WAITING_MAX),
+            turns: AtomicU32::new(0),
             threads: CachePadded::new(AtomicU32::new(0)),
             core_options: config.core,
             grace: config.grace,
@@ -168,14 +183,16 @@ impl Shared {
         }
     }
 
-    /// Asks the policy; returns its decision and the arrival that it was given.
+    /// Asks the policy about a loop of so many units, of which so many parts can be made; returns
+    /// its decision and the arrival that it was given.
     pub(crate) fn arrive(
         &self,
         ready: &Ready<'_>,
         class: ClassId,
         units: u32,
+        parts: u32,
     ) -> (Decision, Arrived) {
-        let begun_ns = self.now_ns();
+        let (begun_ns, begun_cycles) = (self.now_ns(), clock::cycles());
         let arrival = self.arrival(ready, class, units);
         let mut policy = self.policy.lock();
         let decision = policy.arrive(begun_ns, &arrival);
@@ -183,19 +200,40 @@ impl Shared {
         let rose = self.tasks.note_live_tasks(live);
         drop(policy);
         self.tasks.tell_room(rose);
-        (decision, Arrived { arrival, begun_ns })
+        let decision = match decision {
+            Decision::Host => Decision::Host,
+            Decision::Engines(width) => Decision::engines(width.get().min(parts)),
+        };
+        let arrived = Arrived {
+            arrival,
+            begun_ns,
+            begun_cycles,
+        };
+        (decision, arrived)
     }
 
-    /// Reports the departure to the policy.
-    pub(crate) fn depart(&self, arrived: &Arrived, width: u32, on_host: bool) {
-        let now_ns = self.now_ns();
+    /// Reports the departure to the policy: its engines have worked for so many cycles in
+    /// all, 0 where that is not known.
+    pub(crate) fn depart(&self, arrived: &Arrived, width: u32, on_host: bool, work_cycles: u64) {
+        let (now_ns, now_cycles) = (self.now_ns(), clock::cycles());
+        let elapsed_ns = now_ns.saturating_sub(arrived.begun_ns);
+        // The same interval in both units says how long a cycle is.
+        let elapsed_cycles = now_cycles.wrapping_sub(arrived.begun_cycles).max(1);
+        let work_ns = elapsed_ns as f64 * work_cycles as f64 / elapsed_cycles as f64;
+        let (class, units) = (arrived.arrival.class, arrived.arrival.units);
+        let here = width == 1 && (on_host || !self.dedicated);
+        self.trifles.note(class, units, here, elapsed_ns);
         let departure = Departure {
             task: arrived.arrival.task,
-            class: arrived.arrival.class,
-            units: arrived.arrival.units,
+            class,
+            units,
             width,
             on_host,
-            elapsed_ns: now_ns.saturating_sub(arrived.begun_ns),
+            elapsed_ns,
+            work_ns: match work_cycles {
+                0 => 0,
+                _ => (work_ns as u64).max(1),
+            },
         };
         let mut policy = self.policy.lock();
         policy.depart(now_ns, &departure);
@@ -234,16 +272,22 @@ impl Shared {
             urgent,
             until: None,
         };
-        if let Some(engine) = self.try_claim(near, &mut patience) {
-            return Ok(claim(engine));
-        }
         if let Some(bell) = task::current_bell() {
+            if let Some(engine) = self.try_claim(near, &mut patience) {
+                return Ok(claim(engine));
+            }
             return self
                 .acquire_on_task(bell, near, patience, may_cancel)
                 .map(claim);
         }
-        for _ in 0..SPINS_FOR_ENGINE {
-            std::hint::spin_loop();
+        // Who comes while others wait joins their line: it does not try its luck before them.
+        for look in 0..=SPINS_FOR_ENGINE {
+            if self.has_waiters() {
+                break;
+            }
+            if look > 0 {
+                std::hint::spin_loop();
+            }
             if let Some(engine) = self.try_claim(near, &mut patience) {
                 return Ok(claim(engine));
             }
@@ -252,10 +296,14 @@ impl Shared {
         loop {
             let prepared = self.freed.threads().prepare();
             // After the count went up: a releaser that did not see it has set its bit before.
-            if let Some(engine) = self.try_claim(near, &mut patience) {
-                return Ok(claim(engine));
+            match self.line.join(|| self.claims.claim(Preferred::Of(near))) {
+                Joined::Engine(engine) => return Ok(claim(engine)),
+                Joined::Place(place) => {
+                    drop(prepared);
+                    return Ok(claim(self.line.wait(place, SPINS_IN_LINE)));
+                }
+                Joined::Full => prepared.wait(None),
             }
-            prepared.wait(patience.until.map(|_| DEFER));
         }
     }
 
@@ -285,6 +333,7 @@ impl Shared {
         may_cancel: bool,
     ) -> Result<usize, Cancelled> {
         let _waits = self.count_waiter(patience.urgent);
+        let _task = self.count_task_waiter();
         let _wants = task::want_engine(&self.tasks.counts);
         self.freed.expect(bell);
         loop {
@@ -322,6 +371,11 @@ impl Shared {
         self.claims.claim(Preferred::Of(near))
     }
 
+    fn count_task_waiter(&self) -> TaskWaits<'_> {
+        self.task_waiters.fetch_add(1, Ordering::SeqCst);
+        TaskWaits { shared: self }
+    }
+
     fn count_waiter(&self, urgent: bool) -> Waits<'_> {
         self.waiters.fetch_add(1, Ordering::SeqCst);
         if urgent {
@@ -333,18 +387,46 @@ impl Shared {
         }
     }
 
-    /// To be called after every release of a claim.
-    pub(crate) fn after_release(&self) {
-        if self.waiters.load(Ordering::SeqCst) > 0 {
+    /// Gives a claimed engine back: to the thread that has waited longest, or to all.
+    pub(crate) fn give_back(&self, engine: usize) {
+        if self.has_waiters() && self.is_turn_of_line() && self.line.hand_over(engine) {
+            self.freed.threads().notify_one();
+            return;
+        }
+        self.claims.release(engine);
+        if self.has_waiters() {
             let changed = Changed::publish();
-            // One engine, one waiter; but the one that is woken may have to let an urgent one go
-            // first, and then that one must be awake, too.
-            let is_urgent = self.urgent_waiters.load(Ordering::SeqCst) > 0;
-            let threads = if is_urgent { u32::MAX } else { 1 };
-            self.freed.notify_after(changed, threads);
+            if !self.tasks_wait() {
+                self.line.serve(|| self.claims.claim(Preferred::Of(&[])));
+            }
+            self.freed.notify_after(changed, 1);
         } else if !self.backlog.is_empty() {
             self.start_drain();
         }
+    }
+
+    /// True if the next engine goes to the line of threads rather than to a task: every other one
+    /// where tasks wait too, one in a few where those are urgent.
+    fn is_turn_of_line(&self) -> bool {
+        if !self.tasks_wait() {
+            return true;
+        }
+        let is_urgent = self.urgent_waiters.load(Ordering::Relaxed) > 0;
+        let every = if is_urgent { TURNS_URGENT } else { TURNS };
+        // Relaxed: a count that orders nothing.
+        let turn = self.turns.fetch_add(1, Ordering::Relaxed);
+        turn.is_multiple_of(every)
+    }
+
+    /// Threads that wait in line.
+    #[cfg(test)]
+    pub(crate) fn line_len(&self) -> usize {
+        self.line.len()
+    }
+
+    /// True if tasks wait for an engine, at this moment.
+    fn tasks_wait(&self) -> bool {
+        self.task_waiters.load(Ordering::SeqCst) > 0
     }
 
     /// Sends an idle engine, if there is one, to work off the background queue.
@@ -422,8 +504,7 @@ impl Drop for Claim<'_> {
             self.slot().commands.send(Command::Drain);
             return;
         }
-        self.shared.claims.release(self.engine);
-        self.shared.after_release();
+        self.shared.give_back(self.engine);
     }
 }
 
@@ -439,6 +520,22 @@ impl Drop for Waits<'_> {
             self.shared.urgent_waiters.fetch_sub(1, Ordering::SeqCst);
         }
         self.shared.waiters.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Counted among the tasks that wait for an engine, until dropped.
+struct TaskWaits<'a> {
+    shared: &'a Shared,
+}
+
+impl Drop for TaskWaits<'_> {
+    fn drop(&mut self) {
+        let before = self.shared.task_waiters.fetch_sub(1, Ordering::SeqCst);
+        if before == 1 && self.shared.has_waiters() {
+            // An engine may have been left to this task that it does not need any more.
+            let claim = || self.shared.claims.claim(Preferred::Of(&[]));
+            self.shared.line.serve(claim);
+        }
     }
 }
 
@@ -461,8 +558,15 @@ fn live_tasks(policy: &dyn Policy, engines: usize) -> u32 {
     policy.live_tasks(engines as u32).max(1)
 }
 
-/// Looks of a caller for an idle engine before it sleeps: about a microsecond.
+/// Looks of a caller for an idle engine before it joins the line: about a microsecond; and looks of
+/// one in the line before it sleeps.
 const SPINS_FOR_ENGINE: u32 = 30;
+const SPINS_IN_LINE: u32 = 30;
+/// Threads that wait in line; more wait until there is a place.
+const THREADS_WAITING_MAX: u32 = 1_024;
+/// Engines given back, of which one goes to the line where tasks wait, or urgent ones.
+const TURNS: u32 = 2;
+const TURNS_URGENT: u32 = 8;
 /// Longest time for which others give way to urgent callers, each time.
 const DEFER: Duration = Duration::from_micros(100);
 /// Shortest time between two ticks of a policy.

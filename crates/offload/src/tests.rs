@@ -455,3 +455,30 @@ fn counters_say_who_did_what() {
     assert!(busy_ns >= 3_000_000, "{busy_ns} ns");
     assert_eq!(engines.iter().map(|engine| engine.called).sum::<u64>(), 0);
 }
+
+#[test]
+fn threads_are_served_in_the_order_in_which_they_came() {
+    let pool = pool(1);
+    let order = parking_lot::Mutex::new(Vec::new());
+    for _ in 0..20 {
+        order.lock().clear();
+        let seat = pool.seat();
+        std::thread::scope(|scope| {
+            for number in 0..8 {
+                let (pool, order) = (&pool, &order);
+                scope.spawn(move || {
+                    // Who has had its turn goes to the end of the line.
+                    for _ in 0..2 {
+                        pool.call(|_| order.lock().push(number));
+                    }
+                });
+                while pool.shared_for_tests().line_len() <= number {
+                    std::thread::yield_now();
+                }
+            }
+            drop(seat);
+        });
+        assert_eq!(order.lock()[..8], [0, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(order.lock().len(), 16);
+    }
+}

@@ -1,16 +1,27 @@
-//! Measured cost of a class of work at each width; the off-load test; and the schedule of retries
-//! of widths that looked worse.
+//! Measured cost of a class of work at each width, by the size of the call; the off-load test; and
+//! the schedule of retries of widths that looked worse.
 //!
 //! Why here: every policy that splits loops caps a width by what was measured to be useful, and
 //! falls back to the host where the paper's test says so: off-load when
 //! `t_engine + t_code + 2 t_comm < t_host`. Both sides have to be measured, the host's too.
 //!
+//! A width's cost is a line over the *work* of a call, `a + c work`: splitting costs something once
+//! (`a`), and leaves a share of the work (`c`, at best one part in `width`). So what was learned of
+//! short calls holds for long ones of the same class. The work of a call is known beforehand only
+//! by those before it: [`Sizes`] keeps the time of a unit for each power of two of units, in a mean
+//! that follows within a few calls. Drivers that measure the time that their units took
+//! ([`Departure::work_ns`]) have each call judged by its own work, whatever its size; of other
+//! drivers, units are taken to be alike, and width by width only the elapsed times tell. Where
+//! units become slower the more engines work on them (memory, shared caches), `slowing` knows by
+//! how much, from calls one after the other.
+//!
 //! The estimate must bear two kinds of noise. Where cores are shared, one loop in a hundred is held
 //! up for milliseconds; so a sample counts for at most four times the estimate, and an estimate
 //! rises slowly while it rests on few samples. Where tasks differ in size from one off-load to the
 //! next, single samples say little; so it becomes a mean over up to [`SAMPLES_MAX`] of them. A
-//! width that became fast again is known by [`LOW_RUN`] samples in a row below a quarter of it; two
-//! are enough as long as it rests on few.
+//! width that became fast again is known by [`LOW_RUN`](crate::entry::LOW_RUN) samples in a row
+//! below a quarter of it; two are enough as long as it rests on few. And an engine that was asleep
+//! answers its first call late: drivers that measure work have widths tried [`RUN`] calls in a row.
 //!
 //! Must stay true: with nothing measured the answer is optimistic (off-load, and as wide as asked
 //! for); nothing is ruled out for good; and once each width that comes near the best was seen a few
@@ -19,14 +30,9 @@
 //!
 //! Source: the multigrain scheduling paper of 2007, section 5.2 (granularity test).
 
+use crate::entry::{Entry, SAMPLES_MAX};
 use crate::policy::{Decision, Departure, WIDTH_MAX};
-
-/// Largest number of samples that an estimate is a mean over.
-pub(crate) const SAMPLES_MAX: u32 = 1024;
-
-/// Samples in a row below a quarter of the estimate that start it anew. By chance, exponential
-/// times do this once in two thousand.
-pub(crate) const LOW_RUN: u32 = 5;
+use crate::sizes::Sizes;
 
 /// Reciprocal of the share of a class's time that trials of worse-looking widths may cost.
 pub(crate) const TRIAL_SHARE: f64 = 256.0;
@@ -34,37 +40,44 @@ pub(crate) const TRIAL_SHARE: f64 = 256.0;
 /// Least number of arrivals of a class between two trials.
 pub(crate) const TRIAL_EVERY: u32 = 32;
 
-/// Measured times a unit, by width. Entry 0 is the host.
+/// Calls in a row at a width that is tried, where drivers measure work.
+pub(crate) const RUN: u32 = 3;
+
+/// Measured costs by width. Entry 0 is the host.
 #[derive(Debug, Clone)]
 pub struct Curve {
     entries: [Entry; WIDTH_MAX as usize + 1],
+    sizes: Sizes,
     arrivals: u32,
     trial_at: u32,
+    /// Place that is being tried, and calls that it still gets.
+    run: (u8, u8),
+    /// Departures of these calls that are to come, and what was paid for each of them.
+    run_ends: u8,
+    run_paid_ns: f64,
+    /// True once a driver has told the work of a call.
+    is_work_known: bool,
+    /// Units of the last departure.
+    last_units: u32,
+    /// The call before: its place, its kind of size, and the time of a unit in it.
+    last: Option<(usize, usize, f32)>,
     /// Nanoseconds that trials may cost now. Negative after a first look at a slow host.
     credit_ns: f64,
-}
-
-/// One width, or the host.
-#[derive(Debug, Clone, Copy, Default)]
-struct Entry {
-    /// Elapsed nanoseconds for each unit (engines working at the same time count once).
-    unit_ns: f32,
-    /// The slowest of the run of low samples.
-    low_ns: f32,
-    /// The arrival at which it was tried last.
-    tried_at: u32,
-    samples: u16,
-    low_run: u8,
-    /// Trials in a row that it lost: each makes the next one rarer.
-    losses: u8,
 }
 
 impl Default for Curve {
     fn default() -> Self {
         Self {
             entries: [Entry::default(); WIDTH_MAX as usize + 1],
+            sizes: Sizes::default(),
             arrivals: 0,
             trial_at: 0,
+            run: (0, 0),
+            run_ends: 0,
+            run_paid_ns: 0.0,
+            is_work_known: false,
+            last_units: 1,
+            last: None,
             credit_ns: 0.0,
         }
     }
@@ -74,15 +87,85 @@ impl Curve {
     /// Takes in a departure.
     pub fn learn(&mut self, departure: &Departure) {
         let elapsed_ns = departure.elapsed_ns as f64;
-        let sample = (elapsed_ns / f64::from(departure.units.max(1))).max(0.01) as f32;
-        let entry = &mut self.entries[place(departure.on_host, departure.width)];
-        let first_look_at_host = departure.on_host && entry.samples == 0;
-        entry.learn(sample);
+        let units = departure.units.max(1);
+        let place = place(departure.on_host, departure.width);
+        let first_look_at_host = departure.on_host && self.entries[place].samples() == 0;
+        self.last_units = units;
+        if departure.work_ns != 0 {
+            if self.run_ends > 0 && place == usize::from(self.run.0) {
+                // Engines that slept make a trial dearer than it was thought: paid afterwards.
+                self.run_ends -= 1;
+                self.credit_ns -= (elapsed_ns - self.run_paid_ns).max(0.0);
+            }
+            self.learn_with_work(departure, place);
+        } else {
+            // The reference stays what it was first: units are alike, and widths are compared by
+            // elapsed times alone.
+            let work_ns = self.sizes.work_ns(units).unwrap_or_else(|| {
+                self.sizes.set(units, elapsed_ns * place.max(1) as f64);
+                elapsed_ns * place.max(1) as f64
+            });
+            let work_ns = work_ns.max(0.01);
+            // Of the first call a little is taken to be fixed, so that it can be found out.
+            let least = match place {
+                0 | 1 => f64::INFINITY,
+                _ => FIRST_SHARE * elapsed_ns / work_ns,
+            };
+            self.entries[place].learn(work_ns, elapsed_ns.max(0.1), least, SAMPLES_MAX, 1.0);
+        }
         self.credit_ns += elapsed_ns / TRIAL_SHARE;
         self.credit_ns = self.credit_ns.min(elapsed_ns * CREDIT_TASKS_MAX);
         if first_look_at_host {
             self.credit_ns -= elapsed_ns;
         }
+    }
+
+    fn learn_with_work(&mut self, departure: &Departure, place: usize) {
+        let (units, elapsed_ns) = (departure.units.max(1), departure.elapsed_ns as f64);
+        let measured_ns = departure.work_ns as f64;
+        self.is_work_known = true;
+        let bucket = Sizes::bucket(units);
+        let unit_ns = (measured_ns / f64::from(units)) as f32;
+        if let Some((last_place, last_bucket, last_unit_ns)) = self.last
+            && last_bucket == bucket
+            && place.max(1) != last_place.max(1)
+            && place.min(last_place) <= 1
+        {
+            // One of the two ran on one core: how much slower are units where several work?
+            let (wide, ratio) = match place > last_place {
+                true => (place, unit_ns / last_unit_ns),
+                false => (last_place, last_unit_ns / unit_ns),
+            };
+            self.entries[wide].learn_slowing(ratio, wide as u32);
+        }
+        let was_alone = self.last.is_some_and(|(last_place, ..)| last_place <= 1);
+        self.last = Some((place, bucket, unit_ns));
+        let slowing = f64::from(self.entries[place].slowing());
+        let work_ns = (measured_ns / slowing).max(1.0);
+        self.sizes.learn(units, work_ns);
+        // As if its units had been as fast as on one core.
+        let elapsed_ns = (elapsed_ns / slowing).max(1.0);
+        // After a call that was not split, this one tells what it costs to wake engines rather than
+        // what the width costs.
+        let was_asleep = place > 1 && was_alone;
+        // A host is slower or faster by a factor of its own.
+        let least = if place == 0 {
+            f64::INFINITY
+        } else {
+            1.0 / place as f64
+        };
+        let entry = &mut self.entries[place];
+        if was_asleep && entry.samples() != 0 && self.run_ends == 0 {
+            // So does the way back from a trial.
+            self.credit_ns -= (elapsed_ns - entry.cost_ns(work_ns)).max(0.0);
+        }
+        if entry.samples() != 0 && entry.is_new_to(work_ns) {
+            entry.learn_anew(work_ns, elapsed_ns, RUN);
+            return;
+        }
+        entry.drop_slow_first(work_ns, elapsed_ns);
+        let trust = if was_asleep { ASLEEP_TRUST } else { 1.0 };
+        entry.learn(work_ns, elapsed_ns, least, RECENT_SAMPLES, trust);
     }
 
     /// Decides for one arrival of `units` units that may use up to `limit` engines: what was
@@ -91,14 +174,20 @@ impl Curve {
     pub fn choose(&mut self, limit: u32, units: u32) -> Decision {
         self.arrivals = self.arrivals.wrapping_add(1);
         let limit = limit.clamp(1, WIDTH_MAX);
-        if let Some(width) = widths(limit).find(|&width| self.at(width).samples == 0) {
+        if let Some(width) = self.unexplored(limit, units) {
             return Decision::engines(width);
         }
-        let best = self.best_width(limit);
-        if let Some(width) = self.contender(limit, best) {
+        let best = self.best_for(limit, units);
+        if !self.is_work_known
+            && let Some(width) = self.contender(limit, best, units)
+        {
             return Decision::engines(width);
         }
-        let decision = match self.offload_pays(best) {
+        if self.run.1 > 0 && u32::from(self.run.0) <= limit {
+            self.run.1 -= 1;
+            return decision_of(usize::from(self.run.0));
+        }
+        let decision = match self.offload_pays_for(best, units) {
             true => Decision::engines(best),
             false => Decision::Host,
         };
@@ -108,50 +197,87 @@ impl Curve {
         self.trial(limit, units, decision).unwrap_or(decision)
     }
 
-    /// Nanoseconds for each unit at this width, or `None` if nothing was measured.
-    #[must_use]
-    pub fn unit_ns(&self, on_host: bool, width: u32) -> Option<f64> {
-        let entry = &self.entries[place(on_host, width)];
-        (entry.samples != 0).then_some(f64::from(entry.unit_ns))
+    /// A width that must be seen before anything is decided; the widest first.
+    fn unexplored(&self, limit: u32, units: u32) -> Option<u32> {
+        if !self.is_work_known {
+            return widths(limit).find(|&width| self.at(width).samples() == 0);
+        }
+        // Costs are lines over the work, and near widths cost alike: halves tell enough, trials do
+        // the rest.
+        let halves = (0..=limit.ilog2()).map(|halved| limit >> halved);
+        let work_ns = self.sizes.work_ns(units).unwrap_or(0.0);
+        let is_new = |entry: &Entry| entry.samples() < RUN || entry.is_new_to(work_ns);
+        halves.into_iter().find(|&width| is_new(self.at(width)))
     }
 
-    /// The width from 1 to `limit` with the least measured time a unit, and of those about as good
-    /// the narrowest: what it leaves idle, others can use. `limit` where it was not measured
-    /// (optimistic first).
+    /// Nanoseconds for each unit at this width in calls as large as the last one, or `None` if
+    /// nothing was measured.
+    #[must_use]
+    pub fn unit_ns(&self, on_host: bool, width: u32) -> Option<f64> {
+        let place = place(on_host, width);
+        let cost_ns = self.cost_ns(place, self.last_units)?;
+        Some(cost_ns / f64::from(self.last_units.max(1)))
+    }
+
+    /// Nanoseconds that a call of so many units is likely to take at a place that was measured.
+    fn cost_ns(&self, place: usize, units: u32) -> Option<f64> {
+        let entry = &self.entries[place];
+        let work_ns = self.sizes.work_ns(units)?;
+        (entry.samples() != 0).then(|| entry.cost_ns(work_ns))
+    }
+
+    /// The same by the last samples, if those were all far below the estimate.
+    fn lately_ns(&self, place: usize, units: u32) -> f64 {
+        let entry = &self.entries[place];
+        let work_ns = self.sizes.work_ns(units).unwrap_or(0.0);
+        entry.lately_ns(work_ns)
+    }
+
+    /// The width from 1 to `limit` that is best for calls as large as the last one: see
+    /// [`Self::choose`]. `limit` where it was not measured (optimistic first).
     #[must_use]
     pub fn best_width(&self, limit: u32) -> u32 {
+        self.best_for(limit, self.last_units)
+    }
+
+    /// The width from 1 to `limit` with the least cost, and of those about as good the narrowest:
+    /// what it leaves idle, others can use.
+    fn best_for(&self, limit: u32, units: u32) -> u32 {
         let limit = limit.clamp(1, WIDTH_MAX);
-        if self.at(limit).samples == 0 {
+        if self.at(limit).samples() == 0 {
             return limit;
         }
-        let measured = (1..=limit).filter(|&width| self.at(width).samples != 0);
-        let least = measured
-            .clone()
-            .map(|width| self.at(width).unit_ns)
-            .fold(f32::INFINITY, f32::min);
-        measured
-            .clone()
-            .find(|&width| self.at(width).unit_ns <= least * ABOUT_AS_GOOD)
-            .unwrap_or(limit)
+        let costs =
+            || (1..=limit).filter_map(|width| Some((width, self.cost_ns(width as usize, units)?)));
+        let least = costs().map(|(_, ns)| ns).fold(f64::INFINITY, f64::min);
+        costs()
+            .find(|&(_, ns)| ns <= least * ABOUT_AS_GOOD)
+            .map_or(limit, |(width, _)| width)
     }
 
     /// A width that may be the best and was seen too seldom to say; the one seen least first.
-    fn contender(&self, limit: u32, best: u32) -> Option<u32> {
-        let close = self.at(best).unit_ns * CLOSE;
+    fn contender(&self, limit: u32, best: u32, units: u32) -> Option<u32> {
+        let close = self.cost_ns(best as usize, units).unwrap_or(0.0) * CLOSE;
         let unsure = |&width: &u32| {
             let entry = self.at(width);
-            entry.samples < 2 || entry.is_young() && entry.lately() <= close
+            entry.samples() < 2
+                || entry.is_young() && self.lately_ns(width as usize, units) <= close
         };
         widths(limit)
             .filter(unsure)
-            .min_by_key(|&width| self.at(width).samples)
+            .min_by_key(|&width| self.at(width).samples())
     }
 
-    /// The paper's off-load test at this width: whether the engines' measured time, code loading
-    /// and communication included, beats the host's. True while either side is unmeasured.
+    /// The paper's off-load test at this width for calls as large as the last one: true if the
+    /// engines' measured time, code loading and communication included, beats the host's, and while
+    /// either side is unmeasured.
     #[must_use]
     pub fn offload_pays(&self, width: u32) -> bool {
-        match (self.unit_ns(false, width), self.unit_ns(true, 1)) {
+        self.offload_pays_for(width, self.last_units)
+    }
+
+    fn offload_pays_for(&self, width: u32, units: u32) -> bool {
+        match (self.cost_ns(width as usize, units), self.cost_ns(0, units)) {
             (Some(engines), Some(host)) => engines < host,
             _ => true,
         }
@@ -160,21 +286,22 @@ impl Curve {
     /// The decision to try instead of `decision`: of all that are affordable, the one that was not
     /// tried for longest.
     fn trial(&mut self, limit: u32, units: u32, decision: Decision) -> Option<Decision> {
-        let usual = self.entries[decided(decision)].unit_ns;
-        let units = f64::from(units.max(1));
+        let usual_ns = self.cost_ns(decided(decision), units).unwrap_or(0.0);
+        let run = if self.is_work_known { RUN } else { 1 };
         let affordable = |place: usize| -> Option<(usize, f64)> {
             let entry = &self.entries[place];
-            let unit_ns = match (place, entry.samples) {
+            let more_ns = match (place, entry.samples()) {
                 // The host is scarce: what it does itself, it does not hand out meanwhile.
-                (0, 0) => self.serial_ns(limit) * HOST_GUESS,
-                (0, _) => f64::from(entry.lately()),
+                (0, 0) => self.serial_ns(limit, units) * HOST_GUESS,
+                (0, _) => self.lately_ns(0, units),
+                (_, 0) => 0.0,
                 // From few samples, it may be better than it looks.
                 (_, samples) => {
-                    let doubt = 1.0 - 1.0 / f32::from(samples.max(1)).sqrt();
-                    f64::from((entry.lately() * doubt - usual).max(0.0))
+                    let doubt = 1.0 - 1.0 / f64::from(samples.max(1)).sqrt();
+                    (self.lately_ns(place, units) * doubt - usual_ns).max(0.0)
                 }
             };
-            let cost_ns = unit_ns * units * f64::from(1u32 << entry.losses);
+            let cost_ns = more_ns * f64::from(run) * f64::from(1u32 << entry.losses);
             (cost_ns <= self.credit_ns).then_some((place, cost_ns))
         };
         let (place, cost_ns) = widths(limit)
@@ -185,80 +312,28 @@ impl Curve {
             .min_by_key(|&(place, _)| self.entries[place].tried_at)?;
         self.credit_ns -= cost_ns;
         self.trial_at = self.arrivals;
+        self.run = (place as u8, (run - 1) as u8);
+        (self.run_ends, self.run_paid_ns) = (run as u8, usual_ns + cost_ns / f64::from(run));
+        let lost = self.entries[place].samples() >= LOSS_SAMPLES
+            && self.lately_ns(place, units) > usual_ns * CLEARLY;
         let entry = &mut self.entries[place];
         entry.tried_at = self.arrivals;
-        let lost = u32::from(entry.samples) >= LOSS_SAMPLES && entry.lately() > usual * CLEARLY;
         entry.losses = if lost {
             (entry.losses + 1).min(LOSSES_MAX)
         } else {
             0
         };
-        Some(match place {
-            0 => Decision::Host,
-            width => Decision::engines(width as u32),
-        })
+        Some(decision_of(place))
     }
 
-    /// About what one engine takes for a unit: measured, or as if wider ones were ideal.
-    fn serial_ns(&self, limit: u32) -> f64 {
-        let ideal = |width: u32| self.unit_ns(false, width).map(|ns| ns * f64::from(width));
+    /// About what one engine takes for a call: measured, or as if wider ones were ideal.
+    fn serial_ns(&self, limit: u32, units: u32) -> f64 {
+        let ideal = |width: u32| Some(self.cost_ns(width as usize, units)? * f64::from(width));
         (1..=limit).find_map(ideal).unwrap_or(0.0)
     }
 
     fn at(&self, width: u32) -> &Entry {
         &self.entries[width as usize]
-    }
-}
-
-impl Entry {
-    /// The estimate, or the last samples if those were all far below it.
-    fn lately(&self) -> f32 {
-        match self.low_run {
-            0 => self.unit_ns,
-            _ => self.low_ns,
-        }
-    }
-
-    /// True if it rests on few samples.
-    fn is_young(&self) -> bool {
-        u32::from(self.samples) < FIRST_SAMPLES
-    }
-
-    fn learn(&mut self, sample: f32) {
-        if self.samples == 0 {
-            self.unit_ns = sample;
-            self.samples = 1;
-            return;
-        }
-        if sample < self.unit_ns / 4.0 {
-            self.low_ns = if self.low_run == 0 {
-                sample
-            } else {
-                self.low_ns.max(sample)
-            };
-            self.low_run += 1;
-            let enough = if self.is_young() {
-                YOUNG_LOW_RUN
-            } else {
-                LOW_RUN
-            };
-            if u32::from(self.low_run) >= enough {
-                self.unit_ns = self.low_ns;
-                self.samples = 1;
-                self.low_run = 0;
-                return;
-            }
-        } else {
-            self.low_run = 0;
-        }
-        self.samples = (self.samples + 1).min(SAMPLES_MAX as u16);
-        let gain = 1.0 / f32::from(self.samples);
-        if sample < self.unit_ns {
-            self.unit_ns -= (self.unit_ns - sample) * gain;
-        } else {
-            let bounded = sample.min(self.unit_ns * 4.0);
-            self.unit_ns += (bounded - self.unit_ns) * gain.min(RISE_GAIN_MAX);
-        }
     }
 }
 
@@ -285,26 +360,36 @@ fn decided(decision: Decision) -> usize {
     place(decision == Decision::Host, decision.width())
 }
 
-/// Number of samples that are taken of each width within the factor [`CLOSE`] of the best, since
-/// tasks of one class differ in size, and the first one of all often does more than those that come
-/// after it. A first sample is dropped when [`YOUNG_LOW_RUN`] samples after it are far below. (With
-/// one sample each, a search's loops of a class were never split again where the first had been the
-/// long one.)
-const FIRST_SAMPLES: u32 = 3;
-const CLOSE: f32 = 2.0;
-const YOUNG_LOW_RUN: u32 = 2;
+fn decision_of(place: usize) -> Decision {
+    match place {
+        0 => Decision::Host,
+        width => Decision::engines(width as u32),
+    }
+}
 
-/// Greatest weight of a sample above the estimate.
-const RISE_GAIN_MAX: f32 = 1.0 / 16.0;
+/// Ratio of the costs of a width that was seen too seldom and of the best one, up to which it is
+/// looked at again, since tasks of one class differ in size, and the first one of all often does
+/// more than those that come after it. (With one sample each, a search's loops of a class were
+/// never split again where the first had been the long one.)
+const CLOSE: f64 = 2.0;
+
+/// Samples that an estimate is a mean over where each is judged by its own work.
+const RECENT_SAMPLES: u32 = 64;
+
+/// Share of a first call's time that is taken to grow with the work, where nobody measures that.
+const FIRST_SHARE: f64 = 0.9375;
+
+/// Weight of a slow call whose engines may have been asleep.
+const ASLEEP_TRUST: f64 = 0.125;
 
 /// A first look at the host waits until this many times one engine's time is affordable.
 const HOST_GUESS: f64 = 4.0;
 
 /// Greatest ratio of times at which a narrower width counts as equally good.
-const ABOUT_AS_GOOD: f32 = 1.015;
+const ABOUT_AS_GOOD: f64 = 1.015;
 
 /// Least ratio of times at which a trial counts as lost.
-const CLEARLY: f32 = 1.05;
+const CLEARLY: f64 = 1.05;
 
 /// Least number of samples with which a trial can be lost.
 const LOSS_SAMPLES: u32 = 8;

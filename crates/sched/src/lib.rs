@@ -9,7 +9,8 @@
 //! - [`policy`]: the trait and the events; `names`: policies by name.
 //! - Rules: `linux` (what they are compared with), `edtlp` (one engine a task), `llp` and
 //!   `hybrid` (a fixed number), `mgps` (by the recent past), `share` (by idle engines).
-//! - `measured`: caps every rule by what was measured, with a `curve` for each class of loops.
+//! - `measured`: caps every rule by what was measured, with a `curve` for each class of loops: an
+//!   `entry` for each width, over the work that `sizes` expects.
 //! - `equi`: `share`, measured, and on top `climb`: how many tasks to keep live.
 //! - [`split`]: how a loop's iterations are dealt out to the engines that it got.
 //!
@@ -18,6 +19,7 @@
 mod climb;
 mod curve;
 mod edtlp;
+mod entry;
 mod equi;
 mod hybrid;
 mod linux;
@@ -27,6 +29,7 @@ mod mgps;
 mod names;
 pub mod policy;
 mod share;
+mod sizes;
 pub mod split;
 
 pub use edtlp::Edtlp;

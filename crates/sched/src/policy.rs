@@ -138,6 +138,9 @@ pub struct Departure {
     pub on_host: bool,
     /// From the decision to the end of the last unit, communication included.
     pub elapsed_ns: Nanos,
+    /// Time that the units themselves took, of all engines together: the same at any width, but
+    /// where engines slow each other down. 0 where the driver does not measure it.
+    pub work_ns: Nanos,
 }
 
 /// A scheduling policy.

@@ -5,7 +5,8 @@
 //! a peer that was interleaved with it.
 //!
 //! - one file a group: `trips` (round trips), `edtlp` (tasks beside processes), `throughput`,
-//!   `sharing` (two processes on the same cores), `idle`, `slice` (the kernel's time slice).
+//!   `sharing` (two processes on the same cores), `idle`, `slice` (the kernel's time slice),
+//! `loops`   (split loops of all sizes), `callers` (many threads that call at once).
 //! - `children`, `peers`: other processes, from the measuring side and from their own; `work`: what
 //!   they do and count.
 //! - groups, rounds, head and samples: `crate::frame`.
@@ -16,9 +17,11 @@
 //! thread, which blocks for minutes.
 //! Source: papers/001 (the multigrain scheduler of 2007).
 
+mod callers;
 mod children;
 mod edtlp;
 mod idle;
+mod loops;
 mod peers;
 pub mod picture;
 pub mod report;
@@ -63,6 +66,8 @@ impl Service for Offload {
         Group::new("sharing", sharing::run),
         Group::new("idle", idle::run),
         Group::new("slice", slice::run),
+        Group::new("loops", loops::run),
+        Group::new("callers", callers::run),
         Group::new("edtlp", edtlp::run),
     ];
 }

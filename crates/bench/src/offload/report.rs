@@ -31,6 +31,10 @@ pub struct Report {
     pub idle: Vec<Figure>,
     /// The time for which a process keeps a core that another wants as much.
     pub slice: Vec<Figure>,
+    /// Loops of all sizes beside serial, rayon and OpenMP.
+    pub loops: Vec<LoopRow>,
+    /// Threads that call at once, beside rayon's.
+    pub callers: Vec<CallersRow>,
     /// Targets, and their outcome.
     pub targets: Vec<Target>,
     /// Things that could not be measured on this machine, and why.
@@ -136,6 +140,67 @@ pub struct SharingRow {
     pub note: String,
 }
 
+/// A loop, or a sequence of loops of one class, split in four ways. Times are microseconds for one
+/// pass; medians of the rounds.
+#[derive(Debug, Clone, Serialize)]
+pub struct LoopRow {
+    /// Number and time of the units, or the mixture in words.
+    pub name: String,
+    /// Time of a unit in nanoseconds; 0 where sizes are mixed.
+    pub unit_ns: u64,
+    /// Number of units; 0 where sizes are mixed.
+    pub units: usize,
+    /// On our engines.
+    pub sidecore_us: f64,
+    /// On one core, by one thread.
+    pub serial_us: f64,
+    /// By rayon.
+    pub rayon_us: f64,
+    /// By OpenMP with active waiting; none where there is no compiler.
+    pub openmp_us: Option<f64>,
+    /// Name of the peer with the least median.
+    pub best: &'static str,
+    /// Ours divided by the best peer of the same round: the median of the rounds.
+    pub ratio: f64,
+    /// Largest of these ratios less the smallest, divided by the median.
+    pub ratio_spread: f64,
+    /// Spread of `sidecore_us`.
+    pub spread: f64,
+    /// Rounds measured.
+    pub rounds: usize,
+}
+
+/// Threads that call at once. Times are microseconds of one call; medians of the rounds.
+#[derive(Debug, Clone, Serialize)]
+pub struct CallersRow {
+    /// Threads.
+    pub callers: usize,
+    /// Work of a call in microseconds.
+    pub work_us: f64,
+    /// Ours: the median.
+    pub sidecore_p50_us: f64,
+    /// Ours: the 99th percentile.
+    pub sidecore_p99_us: f64,
+    /// Ours: calls in a second.
+    pub sidecore_per_s: f64,
+    /// Calls of the caller with the fewest, divided by those of the one with the most: ours.
+    pub sidecore_least: f64,
+    /// Rayon's median.
+    pub rayon_p50_us: f64,
+    /// Rayon's 99th percentile.
+    pub rayon_p99_us: f64,
+    /// Rayon's calls in a second.
+    pub rayon_per_s: f64,
+    /// Calls of the caller with the fewest, divided by those of the one with the most: rayon's.
+    pub rayon_least: f64,
+    /// Our 99th percentile divided by rayon's of the same round: the median of the rounds.
+    pub p99_ratio: f64,
+    /// Largest of these ratios less the smallest, divided by the median.
+    pub p99_ratio_spread: f64,
+    /// Rounds measured.
+    pub rounds: usize,
+}
+
 /// A target.
 #[derive(Debug, Clone, Serialize)]
 pub struct Target {
@@ -169,6 +234,8 @@ impl Report {
             sharing: Vec::new(),
             idle: Vec::new(),
             slice: Vec::new(),
+            loops: Vec::new(),
+            callers: Vec::new(),
             targets: Vec::new(),
             missing: Vec::new(),
             figures: Figures::default(),
@@ -244,6 +311,24 @@ impl Report {
                 self.at_least(name.to_owned(), 0.8, share);
             }
         }
+        self.judge_loops();
+    }
+
+    /// Every row of the loops, and the callers where they are most.
+    fn judge_loops(&mut self) {
+        let rows: Vec<_> = (self.loops.iter())
+            .map(|row| (format!("{}, beside the best peer", row.name), row.ratio))
+            .collect();
+        for (name, ratio) in rows {
+            self.at_most(name, 1.1, ratio, "x");
+        }
+        let rows: Vec<_> = (self.callers.iter().filter(|row| row.callers == 64))
+            .map(|row| (row.work_us, row.p99_ratio))
+            .collect();
+        for (work_us, ratio) in rows {
+            let name = format!("64 callers of {work_us} us, p99 beside rayon's");
+            self.at_most(name, 2.0, ratio, "x");
+        }
     }
 
     fn at_most(&mut self, name: String, limit: f64, here: f64, unit: &str) {
@@ -277,6 +362,65 @@ impl Trip {
             ratio: outcome.ratio,
             ratio_spread: outcome.spread,
             rounds: medians.rounds(),
+        }
+    }
+}
+
+impl LoopRow {
+    /// Reckons a row up; `peers` are serial and rayon.
+    pub(super) fn new(
+        name: &str,
+        unit_ns: u64,
+        units: usize,
+        own: &Series,
+        peers: [&Series; 2],
+        openmp: Option<&Series>,
+    ) -> Self {
+        let us = |series: &Series| series.median() * 1e-3;
+        let named = ["serial", "rayon"].into_iter().zip(peers);
+        let all: Vec<_> = named.chain(openmp.map(|peer| ("openmp", peer))).collect();
+        let ratios: Vec<Series> = all.iter().map(|(_, peer)| own.over(peer)).collect();
+        let worst = (0..own.rounds()).map(|round| {
+            let of_round = ratios.iter().filter_map(|ratio| ratio.samples().get(round));
+            of_round.copied().fold(0.0, f64::max)
+        });
+        let ratio = Series::new(worst.collect());
+        let best = all.iter().min_by(|a, b| us(a.1).total_cmp(&us(b.1)));
+        Self {
+            name: name.to_owned(),
+            unit_ns,
+            units,
+            sidecore_us: us(own),
+            serial_us: us(peers[0]),
+            rayon_us: us(peers[1]),
+            openmp_us: openmp.map(us),
+            best: best.map_or("", |(name, _)| name),
+            ratio: ratio.median(),
+            ratio_spread: ratio.spread(),
+            spread: own.spread(),
+            rounds: own.rounds(),
+        }
+    }
+}
+
+impl CallersRow {
+    /// Reckons a row up; each series is median, 99th percentile, rate, least over most.
+    pub(super) fn new(callers: usize, work_ns: u64, own: &[Series], rayon: &[Series]) -> Self {
+        let outcome = Outcome::of(&own[1], &rayon[1]);
+        Self {
+            callers,
+            work_us: work_ns as f64 * 1e-3,
+            sidecore_p50_us: own[0].median() * 1e-3,
+            sidecore_p99_us: own[1].median() * 1e-3,
+            sidecore_per_s: own[2].median(),
+            sidecore_least: own[3].median(),
+            rayon_p50_us: rayon[0].median() * 1e-3,
+            rayon_p99_us: rayon[1].median() * 1e-3,
+            rayon_per_s: rayon[2].median(),
+            rayon_least: rayon[3].median(),
+            p99_ratio: outcome.ratio,
+            p99_ratio_spread: outcome.spread,
+            rounds: outcome.rounds,
         }
     }
 }

@@ -22,6 +22,11 @@ pub fn render(report: &Report) -> String {
         ("Two processes on the same cores", sharing(report)),
         ("Idle", figures(&report.idle)),
         ("The kernel's time slice", figures(&report.slice)),
+        (
+            "Loops of all sizes, microseconds for one pass",
+            loops(report),
+        ),
+        ("Threads that call at once", callers(report)),
         ("What is wanted", targets(report)),
     ];
     for (title, table) in groups {
@@ -128,6 +133,61 @@ fn sharing(report: &Report) -> Table {
             format!("{:.4}", row.fair_share),
             percent(row.spread),
             row.note.clone(),
+        ]
+    });
+    Table::new(&heads, rows.collect())
+}
+
+fn loops(report: &Report) -> Table {
+    let heads = [
+        "loops",
+        "sidecore",
+        "spread",
+        "serial",
+        "rayon",
+        "OpenMP, active",
+        "to the best (spread)",
+        "",
+    ];
+    let rows = report.loops.iter().map(|row| {
+        vec![
+            row.name.clone(),
+            number(row.sidecore_us),
+            percent(row.spread),
+            number(row.serial_us),
+            number(row.rayon_us),
+            row.openmp_us.map_or("not measured".into(), number),
+            format!("{:.2} ({})", row.ratio, percent(row.ratio_spread)),
+            row.best.into(),
+        ]
+    });
+    Table::new(&heads, rows.collect())
+}
+
+fn callers(report: &Report) -> Table {
+    let heads = [
+        "callers",
+        "work us",
+        "sidecore p50, p99 us",
+        "calls/s",
+        "least/most",
+        "rayon p50, p99 us",
+        "calls/s",
+        "least/most",
+        "p99 ratio (spread)",
+    ];
+    let rows = report.callers.iter().map(|row| {
+        let pair = |p50, p99| format!("{} {}", number(p50), number(p99));
+        vec![
+            row.callers.to_string(),
+            number(row.work_us),
+            pair(row.sidecore_p50_us, row.sidecore_p99_us),
+            number(row.sidecore_per_s),
+            format!("{:.2}", row.sidecore_least),
+            pair(row.rayon_p50_us, row.rayon_p99_us),
+            number(row.rayon_per_s),
+            format!("{:.2}", row.rayon_least),
+            format!("{:.2} ({})", row.p99_ratio, percent(row.p99_ratio_spread)),
         ]
     });
     Table::new(&heads, rows.collect())

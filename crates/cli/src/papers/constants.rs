@@ -90,6 +90,7 @@ fn settled(tasks: u32) -> (u32, u32) {
             width: decision.width(),
             on_host: false,
             elapsed_ns: 1,
+            work_ns: 0,
         };
         policy.depart(now, &departure);
         if changed == 0 && policy.width() != begins {

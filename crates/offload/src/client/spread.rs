@@ -240,6 +240,7 @@ impl Client {
             width: taken.max(1) as u32,
             on_host: false,
             elapsed_ns: ended_ns - begun_ns,
+            work_ns: 0,
         };
         if !link.is_dead() && taken > 0 {
             self.policy.lock().depart(ended_ns, &departure);

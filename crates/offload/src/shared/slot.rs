@@ -106,8 +106,7 @@ pub(crate) fn engine_thread(shared: &Shared, engine: usize, pin: bool) {
             }
         }
         count_stall(slot, &mut stalls);
-        shared.claims.release(engine);
-        shared.after_release();
+        shared.give_back(engine);
     }
 }
 

@@ -1,7 +1,8 @@
 //! The measured curve of a class: its estimates, the best width, and when something else is tried.
 
 use super::departure;
-use crate::curve::{Curve, LOW_RUN, SAMPLES_MAX, TRIAL_EVERY};
+use crate::curve::{Curve, TRIAL_EVERY};
+use crate::entry::{LOW_RUN, SAMPLES_MAX};
 use crate::policy::Decision;
 
 /// The estimate at width 1 after these samples, in nanoseconds a unit.

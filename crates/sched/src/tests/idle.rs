@@ -330,6 +330,7 @@ impl Mix {
             width,
             on_host: host,
             elapsed_ns: self.now - since,
+            work_ns: 0,
         };
         policy.depart(self.now, &ended);
     }

@@ -4,6 +4,7 @@ mod climbing;
 mod curves;
 mod grain;
 mod idle;
+mod machines;
 mod splitting;
 
 use super::curve::Curve;
@@ -46,6 +47,7 @@ fn departure(units: u32, width: u32, on_host: bool, elapsed_ns: u64) -> Departur
         width,
         on_host,
         elapsed_ns,
+        work_ns: 0,
     }
 }
 

@@ -375,6 +375,7 @@ impl Machine<'_> {
             width: 1 + ended.helpers.len() as u32,
             on_host: ended.on_host,
             elapsed_ns: (self.now_ns - ended.begun_ns + tail_ns) as u64,
+            work_ns: 0,
         };
         self.policy
             .depart((self.now_ns + tail_ns) as u64, &departure);

@@ -1,0 +1,358 @@
+//! Loops of all sizes: serial, on our engines, by rayon and by OpenMP.
+//!
+//! Why here: whoever splits a loop must never lose to not splitting it, nor to the others; the
+//! sizes run from a few tens of nanoseconds to tens of milliseconds, and one class of loops may
+//! mix them.
+//! Must stay true: a unit is the same chain of dependent multiplications everywhere; all four run
+//! the same sequence over and over, one after the other in each round; who waits actively holds no
+//! core while others are measured. Each candidate's callers are on the first core; the others'
+//! threads, and our engines, one on each core.
+//! One thread, which starts one for each candidate's turn. Source: OpenMP 5.2, OMP_WAIT_POLICY.
+
+use super::peers::stay_on;
+use super::report::LoopRow;
+use super::{Bench, BenchError, Candidate};
+use rayon::prelude::*;
+use sidecore_measure::child::Speaker;
+use sidecore_measure::stats::{Series, median};
+use sidecore_offload::{Pool, PoolConfig};
+use sidecore_sched::ClassId;
+use sidecore_sys::{clock, cpu};
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Measures all rows.
+pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
+    let cpus = bench.cpus.clone();
+    let here = cpus.first().copied().unwrap_or(0);
+    let pool = Pool::start(PoolConfig {
+        engines: cpus.len(),
+        cpus: cpus.clone(),
+        ..PoolConfig::default()
+    })?;
+    let rayon = rayon_pool(&cpus)?;
+    let openmp = match compile(&bench.config.scratch) {
+        Ok(program) => Some(RefCell::new(start(&program, cpus.len(), bench)?)),
+        Err(BenchError::Missing(reason)) => {
+            bench.missing(&reason);
+            None
+        }
+        Err(error) => return Err(error),
+    };
+    let cancel = bench.cancel.clone();
+    let window_ns = bench.choose(4_000_000, 30_000_000);
+    let rounds = bench.choose(2, 7);
+    for (index, row) in rows(bench.quick()).into_iter().enumerate() {
+        bench.say(&row.name());
+        let calls = row.calibrated()?;
+        // Classes are few: rows that measure the same kind of thing do not share one.
+        let class = ClassId(index as u16);
+        let units_max = calls.iter().map(|call| call.units).max().unwrap_or(1);
+        let items = || (1..=units_max as u64).collect::<Vec<_>>();
+        let (mut serial_items, mut own_items, mut rayon_items) = (items(), items(), items());
+        let mut candidates = vec![
+            Candidate::new(SIDECORE, |()| {
+                on_core(here, || {
+                    measure(window_ns, || {
+                        for call in &calls {
+                            let items = &mut own_items[..call.units];
+                            // A loop that fails leaves items as they were, which shows below.
+                            let own = pool.par_mut(items).class(class);
+                            let _ = own.for_each(|item| call.unit(item));
+                        }
+                    })
+                })
+            }),
+            Candidate::new(SERIAL, |()| {
+                on_core(here, || {
+                    measure(window_ns, || {
+                        for call in &calls {
+                            let items = &mut serial_items[..call.units];
+                            items.iter_mut().for_each(|item| call.unit(item));
+                        }
+                    })
+                })
+            }),
+            Candidate::new(RAYON, |()| {
+                rayon.install(|| {
+                    Ok(vec![measure(window_ns, || {
+                        for call in &calls {
+                            let items = &mut rayon_items[..call.units];
+                            items
+                                .par_iter_mut()
+                                .with_min_len(call.units_least)
+                                .for_each(|item| call.unit(item));
+                        }
+                    })])
+                })
+            }),
+        ];
+        if let Some(openmp) = &openmp {
+            let cancel = &cancel;
+            let calls = &calls;
+            candidates.push(Candidate::new(OPENMP, move |()| {
+                let mut peer = openmp.borrow_mut();
+                let mut message = vec![window_ns];
+                for call in calls {
+                    message.extend([call.steps, call.units as u64]);
+                }
+                peer.tell(&message)?;
+                Ok(vec![peer.answer(cancel)?])
+            }));
+        }
+        let series = bench.interleave(&[(&row.name(), "ns")], rounds, &mut candidates)?;
+        drop(candidates);
+        let series: Vec<Option<Series>> = series
+            .into_iter()
+            .map(|series| series?.into_iter().next())
+            .collect();
+        if let [Some(own), Some(serial), Some(rayon), ..] = &series[..] {
+            let openmp = series.get(3).and_then(Option::as_ref);
+            let (unit_ns, count) = row.size();
+            let row = LoopRow::new(&row.name(), unit_ns, count, own, [serial, rayon], openmp);
+            bench.report.loops.push(row);
+        }
+        // Every pass of every candidate did all of its units.
+        if own_items.iter().zip(1..).any(|(item, at)| *item == at) {
+            return Err(BenchError::Wrong(format!(
+                "{}: a unit was left",
+                row.name()
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// A row: the loops of one pass, in their order, each as the nanoseconds of a unit and the number
+/// of units.
+struct Size {
+    loops: Vec<(u64, usize)>,
+    name: Option<&'static str>,
+}
+
+impl Size {
+    fn name(&self) -> String {
+        match (self.name, &self.loops[..]) {
+            (None, [(unit_ns, units)]) => format!("{units} x {}", time(*unit_ns)),
+            (name, _) => name.unwrap_or("a sequence").to_owned(),
+        }
+    }
+
+    /// Unit and number of units of a row with one size; zeros where sizes are mixed.
+    fn size(&self) -> (u64, usize) {
+        match (self.name, &self.loops[..]) {
+            (None, [size]) => *size,
+            _ => (0, 0),
+        }
+    }
+
+    fn calibrated(&self) -> Result<Vec<Call>, BenchError> {
+        let calls = self.loops.iter().map(|&(unit_ns, units)| Call {
+            steps: steps_of(unit_ns),
+            units,
+            // Rayon's users give tiny units a least length by hand.
+            units_least: (RAYON_LEAST_NS / unit_ns).max(1) as usize,
+        });
+        Ok(calls.collect())
+    }
+}
+
+/// One loop of a pass.
+struct Call {
+    steps: u64,
+    units: usize,
+    units_least: usize,
+}
+
+impl Call {
+    /// One unit: a chain of steps, each of which needs the one before.
+    #[inline]
+    fn unit(&self, item: &mut u64) {
+        *item = chain(*item, self.steps);
+    }
+}
+
+#[inline]
+fn chain(mut value: u64, steps: u64) -> u64 {
+    for step in 0..steps {
+        value = value.wrapping_mul(0x5851_f42d_4c95_7f2d) ^ step;
+    }
+    value
+}
+
+/// Steps of a unit that takes so long among others, on this core; the shortest of several tries, as
+/// interruption only adds.
+fn steps_of(unit_ns: u64) -> u64 {
+    let units = (CALIBRATION_NS / unit_ns).clamp(1, 10_000) as usize;
+    let mut items: Vec<u64> = (0..units as u64).collect();
+    let mut steps = (unit_ns * 9 / 10).max(1);
+    for _ in 0..CALIBRATION_TRIES {
+        let taken_ns = (0..CALIBRATION_TRIES).map(|_| {
+            let begun_ns = clock::thread_cpu_ns();
+            let steps = std::hint::black_box(steps);
+            items
+                .iter_mut()
+                .for_each(|item| *item = chain(*item, steps));
+            clock::thread_cpu_ns() - begun_ns
+        });
+        let unit_now_ns = taken_ns.min().unwrap_or(1) as f64 / units as f64;
+        let next = steps as f64 * unit_ns as f64 / unit_now_ns.max(0.1);
+        steps = (next.round() as u64).max(1);
+    }
+    std::hint::black_box(items);
+    steps
+}
+
+/// Nanoseconds of one pass: the median of batches, after as much warm-up as shows their size.
+fn measure(window_ns: u64, mut pass: impl FnMut()) -> f64 {
+    let (begun_ns, mut taken_ns, mut passes) = (clock::now_ns(), 0, 0);
+    while taken_ns < window_ns / 8 || passes < WARM_PASSES_LEAST {
+        pass();
+        passes += 1;
+        taken_ns = clock::now_ns() - begun_ns;
+        if taken_ns > window_ns {
+            break;
+        }
+    }
+    let batch = (BATCH_NS * passes / taken_ns.max(1)).max(1);
+    let begun_ns = clock::now_ns();
+    let mut batches = Vec::new();
+    loop {
+        let from_ns = clock::now_ns();
+        for _ in 0..batch {
+            pass();
+        }
+        let until_ns = clock::now_ns();
+        batches.push((until_ns - from_ns) as f64 / batch as f64);
+        if until_ns - begun_ns >= window_ns {
+            return median(&batches);
+        }
+    }
+}
+
+/// Runs `measured` on a thread of its own that is pinned to a core.
+fn on_core(cpu: usize, measured: impl FnOnce() -> f64 + Send) -> Result<Vec<f64>, BenchError> {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(move || {
+            stay_on(&[cpu])?;
+            Ok(vec![measured()])
+        });
+        match thread.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}
+
+/// Rayon's threads, one pinned to each of these cores.
+pub(super) fn rayon_pool(cpus: &[usize]) -> Result<rayon::ThreadPool, BenchError> {
+    let cores = cpus.to_vec();
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(cpus.len())
+        .start_handler(move |index| {
+            // A refusal shows as a slow round.
+            let _ = cpu::pin(cores[index % cores.len()]);
+        });
+    pool.build().map_err(|error| BenchError::Io {
+        what: "start rayon's threads".into(),
+        source: std::io::Error::other(error),
+    })
+}
+
+fn start(program: &Path, threads: usize, bench: &Bench<'_>) -> Result<Speaker, BenchError> {
+    let mut command = Command::new(program);
+    command
+        .env("OMP_WAIT_POLICY", "active")
+        .env("OMP_PROC_BIND", "true")
+        .env("OMP_NUM_THREADS", threads.to_string());
+    let mut peer = Speaker::spawn(&mut command)?;
+    peer.expect_ready(&bench.cancel)?;
+    Ok(peer)
+}
+
+/// Builds the peer, where there is a compiler with OpenMP.
+fn compile(scratch: &Path) -> Result<PathBuf, BenchError> {
+    let (source, program) = (scratch.join("omp_loops.c"), scratch.join("omp_loops"));
+    std::fs::write(&source, PEER_SOURCE).map_err(BenchError::io("write a C program"))?;
+    let mut command = Command::new("cc");
+    command.args(["-O2", "-fopenmp", "-o"]).arg(&program);
+    command.arg(&source).stdin(Stdio::null());
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let missing = |what: String| {
+        BenchError::Missing(format!(
+            "OpenMP: {what}; run scripts/setup, or install build-essential"
+        ))
+    };
+    match command.status() {
+        Err(error) => Err(missing(format!("no C compiler ({error})"))),
+        Ok(status) if status.success() => Ok(program),
+        Ok(status) => Err(missing(format!("`cc -fopenmp` ended with {status}"))),
+    }
+}
+
+fn time(ns: u64) -> String {
+    match ns {
+        0..1_000 => format!("{ns} ns"),
+        1_000..1_000_000 => format!("{} us", ns / 1_000),
+        _ => format!("{} ms", ns / 1_000_000),
+    }
+}
+
+/// All rows whose serial time is bearable, and those of mixed sizes.
+fn rows(quick: bool) -> Vec<Size> {
+    let serial_ns_max = if quick { 1_000_000 } else { SERIAL_NS_MAX };
+    let mut rows = Vec::new();
+    for unit_ns in UNITS_NS {
+        for units in COUNTS {
+            if unit_ns * units as u64 <= serial_ns_max {
+                rows.push(Size {
+                    loops: vec![(unit_ns, units)],
+                    name: None,
+                });
+            }
+        }
+    }
+    let mixed = [
+        (
+            "one class, sizes mixed",
+            vec![
+                (100, 200),
+                (5_000, 100),
+                (1_000_000, 2),
+                (20, 10_000),
+                (10_000, 2),
+            ],
+        ),
+        (
+            "one class, 2 units of 10 us to 1 ms",
+            vec![(10_000, 2), (1_000_000, 2), (100_000, 2)],
+        ),
+        (
+            "one class, 1,000 x 5 us after 2 x 100 ns",
+            vec![(100, 2), (100, 2), (5_000, 1_000)],
+        ),
+    ];
+    rows.extend(mixed.map(|(name, loops)| Size {
+        loops,
+        name: Some(name),
+    }));
+    rows
+}
+
+const UNITS_NS: [u64; 7] = [20, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000];
+const COUNTS: [usize; 6] = [2, 10, 100, 1_000, 10_000, 100_000];
+/// Longest serial time of a row.
+const SERIAL_NS_MAX: u64 = 20_000_000;
+/// Time that rayon's pieces take at least, where units are tiny.
+const RAYON_LEAST_NS: u64 = 5_000;
+/// Time of a batch.
+const BATCH_NS: u64 = 500_000;
+const WARM_PASSES_LEAST: u64 = 3;
+const CALIBRATION_NS: u64 = 500_000;
+const CALIBRATION_TRIES: usize = 5;
+const SIDECORE: &str = "sidecore";
+const SERIAL: &str = "serial";
+const RAYON: &str = "rayon";
+const OPENMP: &str = "openmp, active";
+const PEER_SOURCE: &str = include_str!("../../peers/omp_loops.c");

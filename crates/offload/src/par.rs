@@ -1,0 +1,563 @@
+//! Loops as iterators: over slices, ranges and chunks, in and out, with `map`, `collect` and
+//! `reduce`.
+//!
+//! Why here: most loops need no local store; their bodies are one line, and their users know the
+//! adaptors of others. A loop's class is its place in the source unless it was named, so what is
+//! measured of one says nothing about another.
+//! Must stay true: results are in the order of the items, whoever did them; a reduction's shape
+//! depends on the number of items and the minimum length alone. Callers are any threads or tasks;
+//! all that ends a chain blocks as [`Pool::for_each`] does. Source: own.
+//!
+//! ```
+//! use sidecore_offload::prelude::*;
+//!
+//! let pool = Pool::start(PoolConfig::default())?;
+//! let numbers: Vec<u64> = (0..10_000).collect();
+//! let squares: Vec<u64> = pool.par(&numbers).map(|n| n * n).collect()?;
+//! let sum = pool.par(&squares).map(|n| *n).reduce(|| 0, |a, b| a + b)?;
+//! assert_eq!(sum, 333_283_335_000);
+//! // Slices in and out, a minimum length for what is tiny, and a name for what is measured.
+//! let mut halves = vec![0.0; numbers.len()];
+//! let halving = pool.class("halving");
+//! pool.par_mut(&mut halves).class(halving).with_min_len(256).zip(&numbers).for_each(|half, n| {
+//!     *half = *n as f64 / 2.0;
+//! })?;
+//! assert_eq!(halves[7], 3.5);
+//! # Ok::<(), OffloadError>(())
+//! ```
+
+use crate::driver::guarded;
+use crate::error::OffloadError;
+use crate::pool::Pool;
+use parking_lot::Mutex;
+use sidecore_engine::Core;
+use sidecore_sched::ClassId;
+use sidecore_sched::policy::CLASSES_MAX;
+use std::ops::Range;
+use std::panic::Location;
+
+/// Items of a loop by their places: a slice's, a range's, a slice's chunks, or what a function
+/// makes of those.
+pub trait Source: Sync {
+    /// One of them.
+    type Item;
+
+    /// Number of items.
+    fn len(&self) -> usize;
+
+    /// True if there is none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The item at a place below [`Self::len`].
+    fn at(&self, place: usize) -> Self::Item;
+}
+
+/// A loop that only reads, not yet begun.
+#[must_use = "nothing runs before `for_each`, `collect` or `reduce`"]
+pub struct Par<'p, S> {
+    source: S,
+    options: Options<'p>,
+}
+
+/// A loop over `&mut` items, not yet begun.
+#[must_use = "nothing runs before `for_each`"]
+pub struct ParMut<'p, 'a, T> {
+    items: &'a mut [T],
+    options: Options<'p>,
+}
+
+/// A loop over `&mut` items and what belongs to each, not yet begun.
+#[must_use = "nothing runs before `for_each`"]
+pub struct ParZip<'p, 'a, T, S> {
+    items: &'a mut [T],
+    source: S,
+    options: Options<'p>,
+}
+
+/// A loop over `&mut` chunks of a slice, not yet begun.
+#[must_use = "nothing runs before `for_each`"]
+pub struct ParChunksMut<'p, 'a, T> {
+    items: &'a mut [T],
+    chunk_items: usize,
+    options: Options<'p>,
+}
+
+#[derive(Clone, Copy)]
+struct Options<'p> {
+    pool: &'p Pool,
+    class: ClassId,
+    least: u32,
+}
+
+impl Pool {
+    /// A loop over a slice.
+    #[track_caller]
+    pub fn par<'p, 'a, T: Sync>(&'p self, items: &'a [T]) -> Par<'p, &'a [T]> {
+        self.par_of(items)
+    }
+
+    /// A loop over a range.
+    #[track_caller]
+    pub fn par_range(&self, range: Range<usize>) -> Par<'_, Range<usize>> {
+        self.par_of(range)
+    }
+
+    /// A loop over neighbouring chunks of `chunk_items` items, the last one shorter.
+    ///
+    /// # Panics
+    /// If `chunk_items` is 0.
+    #[track_caller]
+    pub fn par_chunks<'p, 'a, T: Sync>(
+        &'p self,
+        items: &'a [T],
+        chunk_items: usize,
+    ) -> Par<'p, Chunks<'a, T>> {
+        assert!(chunk_items > 0, "a chunk of no items");
+        self.par_of(Chunks { items, chunk_items })
+    }
+
+    /// A loop over items of one's own kind.
+    #[track_caller]
+    pub fn par_of<S: Source>(&self, source: S) -> Par<'_, S> {
+        Par {
+            source,
+            options: Options::here(self),
+        }
+    }
+
+    /// A loop that changes the items of a slice.
+    #[track_caller]
+    pub fn par_mut<'p, 'a, T: Send>(&'p self, items: &'a mut [T]) -> ParMut<'p, 'a, T> {
+        ParMut {
+            items,
+            options: Options::here(self),
+        }
+    }
+
+    /// A loop that changes neighbouring chunks of `chunk_items` items, the last one shorter.
+    /// Allocates a reference for each chunk.
+    ///
+    /// # Panics
+    /// If `chunk_items` is 0.
+    #[track_caller]
+    pub fn par_chunks_mut<'p, 'a, T: Send>(
+        &'p self,
+        items: &'a mut [T],
+        chunk_items: usize,
+    ) -> ParChunksMut<'p, 'a, T> {
+        assert!(chunk_items > 0, "a chunk of no items");
+        ParChunksMut {
+            items,
+            chunk_items,
+            options: Options::here(self),
+        }
+    }
+
+    /// The class of this name: the same for the same name, of this pool. The first
+    /// [`NAMED_CLASSES_MAX`] names have classes of their own; names beyond share one.
+    pub fn class(&self, name: &str) -> ClassId {
+        let mut names = self.class_names().lock();
+        let known = names.iter().position(|known| known == name);
+        let number = known.unwrap_or_else(|| {
+            if names.len() < NAMED_CLASSES_MAX {
+                names.push(name.to_owned());
+            }
+            names.len() - 1
+        });
+        ClassId((FIRST_NAMED + number) as u16)
+    }
+}
+
+impl<'p> Options<'p> {
+    #[track_caller]
+    fn here(pool: &'p Pool) -> Self {
+        // Where the caller's place is kept differs from place to place; what is mixed up by chance
+        // is measured together.
+        let place = std::ptr::from_ref(Location::caller()).addr() / align_of::<Location<'_>>();
+        let mixed = place.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (usize::BITS / 2);
+        Self {
+            pool,
+            class: ClassId((FIRST_BY_PLACE + mixed % BY_PLACE) as u16),
+            least: 1,
+        }
+    }
+
+    /// Runs `kernel` on chunks of the items.
+    fn run<T: Send>(
+        self,
+        items: &mut [T],
+        kernel: impl Fn(usize, &mut [T]) + Sync,
+    ) -> Result<(), OffloadError> {
+        if self.pool.takes_at_once(self.class, items.len()) {
+            return guarded(|| kernel(0, items));
+        }
+        let on_engine = |_: &mut Core, first: usize, items: &mut [T]| kernel(first, items);
+        self.pool.split(self.class, items, self.least, &on_engine)
+    }
+}
+
+/// Methods that all loops have.
+macro_rules! options {
+    () => {
+        /// Measures the loop as one of this class: see [`Pool::class`].
+        pub fn class(mut self, class: ClassId) -> Self {
+            self.options.class = class;
+            self
+        }
+
+        /// Hands out no fewer neighbouring items at a time. Rarely needed: what items cost is
+        /// measured, and tiny ones are handed out in chunks of about 10 us.
+        pub fn with_min_len(mut self, items: usize) -> Self {
+            self.options.least = u32::try_from(items).unwrap_or(u32::MAX).max(1);
+            self
+        }
+    };
+}
+
+impl<'p, S: Source> Par<'p, S> {
+    options!();
+
+    /// Makes something of each item.
+    pub fn map<R, F: Fn(S::Item) -> R + Sync>(self, make: F) -> Par<'p, Map<S, F>> {
+        Par {
+            source: Map {
+                source: self.source,
+                make,
+            },
+            options: self.options,
+        }
+    }
+
+    /// Runs `unit` on every item.
+    ///
+    /// # Errors
+    /// As [`Pool::for_each`].
+    pub fn for_each(self, unit: impl Fn(S::Item) + Sync) -> Result<(), OffloadError> {
+        let source = &self.source;
+        // Takes no memory.
+        let mut items = vec![(); source.len()];
+        self.options.run(&mut items, |first, items| {
+            (first..first + items.len()).for_each(|place| unit(source.at(place)));
+        })
+    }
+
+    /// All items, in their order. Allocates a vector for each chunk, and the result.
+    ///
+    /// # Errors
+    /// As [`Pool::for_each`].
+    pub fn collect<R: From<Vec<S::Item>>>(self) -> Result<R, OffloadError>
+    where
+        S::Item: Send,
+    {
+        let source = &self.source;
+        let parts = Mutex::new(Vec::new());
+        let mut items = vec![(); source.len()];
+        self.options.run(&mut items, |first, items| {
+            let places = first..first + items.len();
+            let part: Vec<S::Item> = places.map(|place| source.at(place)).collect();
+            parts.lock().push((first, part));
+        })?;
+        let mut parts = parts.into_inner();
+        if let [(_, only)] = &mut parts[..] {
+            return Ok(std::mem::take(only).into());
+        }
+        parts.sort_unstable_by_key(|(first, _)| *first);
+        let mut all = Vec::with_capacity(source.len());
+        parts.into_iter().for_each(|(_, part)| all.extend(part));
+        Ok(all.into())
+    }
+
+    /// Combines all items in a tree whose shape depends on their number and the minimum length
+    /// alone, so that the result has the same bits for any number of engines. `identity` is the
+    /// result of no items, and is combined with those of each chunk.
+    ///
+    /// # Errors
+    /// As [`Pool::for_each`].
+    pub fn reduce(
+        self,
+        identity: impl Fn() -> S::Item + Sync,
+        combine: impl Fn(S::Item, S::Item) -> S::Item + Sync,
+    ) -> Result<S::Item, OffloadError>
+    where
+        S::Item: Send,
+    {
+        let (source, options) = (&self.source, self.options);
+        let count = source.len();
+        let chunk = (options.least as usize).max(count.div_ceil(REDUCE_CHUNKS_MAX));
+        let map = |_: &mut Core, places: Range<usize>| {
+            let items = places.map(|place| source.at(place));
+            items.fold(identity(), &combine)
+        };
+        let all = options
+            .pool
+            .reduce(options.class, count, chunk, map, &combine)?;
+        Ok(all.unwrap_or_else(&identity))
+    }
+}
+
+impl<'p, 'a, T: Send> ParMut<'p, 'a, T> {
+    options!();
+
+    /// Runs `unit` on every item.
+    ///
+    /// # Errors
+    /// As [`Pool::for_each`].
+    pub fn for_each(self, unit: impl Fn(&mut T) + Sync) -> Result<(), OffloadError> {
+        let all = |_, items: &mut [T]| items.iter_mut().for_each(&unit);
+        self.options.run(self.items, all)
+    }
+
+    /// Runs `unit` on every item and its place.
+    ///
+    /// # Errors
+    /// As [`Pool::for_each`].
+    pub fn for_each_placed(self, unit: impl Fn(usize, &mut T) + Sync) -> Result<(), OffloadError> {
+        self.options.run(self.items, |first, items| {
+            let places = first..;
+            places
+                .zip(items)
+                .for_each(|(place, item)| unit(place, item));
+        })
+    }
+
+    /// Goes through another slice beside this one, as far as the shorter one reaches.
+    pub fn zip<U: Sync>(self, other: &'a [U]) -> ParZip<'p, 'a, T, &'a [U]> {
+        let count = self.items.len().min(other.len());
+        ParZip {
+            items: &mut self.items[..count],
+            source: other,
+            options: self.options,
+        }
+    }
+}
+
+impl<T: Send, S: Source> ParZip<'_, '_, T, S> {
+    options!();
+
+    /// Runs `unit` on every item and what belongs to it.
+    ///
+    /// # Errors
+    /// As [`Pool::for_each`].
+    pub fn for_each(self, unit: impl Fn(&mut T, S::Item) + Sync) -> Result<(), OffloadError> {
+        let source = &self.source;
+        self.options.run(self.items, |first, items| {
+            let places = first..;
+            places
+                .zip(items)
+                .for_each(|(place, item)| unit(item, source.at(place)));
+        })
+    }
+}
+
+impl<T: Send> ParChunksMut<'_, '_, T> {
+    options!();
+
+    /// Runs `unit` on every chunk and its place among the chunks.
+    ///
+    /// # Errors
+    /// As [`Pool::for_each`].
+    pub fn for_each(self, unit: impl Fn(usize, &mut [T]) + Sync) -> Result<(), OffloadError> {
+        let mut chunks: Vec<&mut [T]> = self.items.chunks_mut(self.chunk_items).collect();
+        self.options.run(&mut chunks, |first, chunks| {
+            let places = first..;
+            places
+                .zip(chunks)
+                .for_each(|(place, chunk)| unit(place, chunk));
+        })
+    }
+}
+
+/// Chunks of a slice: see [`Pool::par_chunks`].
+pub struct Chunks<'a, T> {
+    items: &'a [T],
+    chunk_items: usize,
+}
+
+/// What a function makes of items: see [`Par::map`].
+pub struct Map<S, F> {
+    source: S,
+    make: F,
+}
+
+impl<'a, T: Sync> Source for &'a [T] {
+    type Item = &'a T;
+
+    fn len(&self) -> usize {
+        (**self).len()
+    }
+
+    #[inline]
+    fn at(&self, place: usize) -> &'a T {
+        &self[place]
+    }
+}
+
+impl Source for Range<usize> {
+    type Item = usize;
+
+    fn len(&self) -> usize {
+        self.end.saturating_sub(self.start)
+    }
+
+    #[inline]
+    fn at(&self, place: usize) -> usize {
+        self.start + place
+    }
+}
+
+impl<'a, T: Sync> Source for Chunks<'a, T> {
+    type Item = &'a [T];
+
+    fn len(&self) -> usize {
+        self.items.len().div_ceil(self.chunk_items)
+    }
+
+    fn at(&self, place: usize) -> &'a [T] {
+        let first = place * self.chunk_items;
+        &self.items[first..self.items.len().min(first + self.chunk_items)]
+    }
+}
+
+impl<S: Source, R, F: Fn(S::Item) -> R + Sync> Source for Map<S, F> {
+    type Item = R;
+
+    fn len(&self) -> usize {
+        self.source.len()
+    }
+
+    #[inline]
+    fn at(&self, place: usize) -> R {
+        (self.make)(self.source.at(place))
+    }
+}
+
+/// Names that have a class each: see [`Pool::class`].
+pub const NAMED_CLASSES_MAX: usize = 16;
+
+/// Classes below are for numbers of the caller's own.
+const FIRST_BY_PLACE: usize = 16;
+const FIRST_NAMED: usize = CLASSES_MAX - 1 - NAMED_CLASSES_MAX;
+/// Classes of loops without a name.
+const BY_PLACE: usize = FIRST_NAMED - FIRST_BY_PLACE;
+
+/// Chunks of a reduction, at most.
+const REDUCE_CHUNKS_MAX: usize = 1 << 12;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::PoolConfig;
+    use sidecore_sched::Llp;
+
+    fn pools() -> Vec<Pool> {
+        let pool = |engines, dedicated| {
+            Pool::start(PoolConfig {
+                engines,
+                dedicated,
+                policy: Box::new(Llp::new(64)),
+                ..PoolConfig::default()
+            })
+        };
+        let all = [(1, false), (3, false), (2, true)];
+        all.into_iter()
+            .map(|(engines, dedicated)| pool(engines, dedicated).expect("a pool"))
+            .collect()
+    }
+
+    #[test]
+    fn results_are_those_of_iterators() {
+        for pool in pools() {
+            for count in [0, 1, 2, 3, 100, 5_000] {
+                let numbers: Vec<u64> = (0..count).collect();
+                let wanted: Vec<u64> = numbers.iter().map(|n| n * 3).collect();
+                let tripled: Vec<u64> = pool.par(&numbers).map(|n| n * 3).collect().unwrap();
+                assert_eq!(tripled, wanted);
+                let range = 5..count as usize;
+                let places: Vec<usize> = pool.par_range(range.clone()).collect().unwrap();
+                assert!(places.into_iter().eq(range));
+                let sums: Vec<u64> = (pool.par_chunks(&numbers, 7))
+                    .map(|chunk| chunk.iter().sum())
+                    .collect()
+                    .unwrap();
+                assert!(
+                    sums.into_iter()
+                        .eq(numbers.chunks(7).map(|chunk| chunk.iter().sum::<u64>()))
+                );
+                let sum = pool
+                    .par(&wanted)
+                    .map(|n| *n)
+                    .with_min_len(9)
+                    .reduce(|| 0, |a, b| a + b);
+                assert_eq!(sum.unwrap(), wanted.iter().sum::<u64>());
+
+                let mut out = vec![0; count as usize];
+                let placed = |place, item: &mut u64| *item = place as u64;
+                pool.par_mut(&mut out).for_each_placed(placed).unwrap();
+                assert_eq!(out, numbers);
+                pool.par_mut(&mut out)
+                    .with_min_len(40)
+                    .for_each(|n| *n += 1)
+                    .unwrap();
+                let zip = pool.par_mut(&mut out).zip(&wanted);
+                zip.for_each(|out, n| *out += n).unwrap();
+                assert!(out.iter().copied().eq((0..count).map(|n| 4 * n + 1)));
+                let chunks = pool.par_chunks_mut(&mut out, 11);
+                let set = |place, chunk: &mut [u64]| chunk.fill(place as u64);
+                chunks.for_each(set).unwrap();
+                assert!(out.iter().copied().eq((0..count).map(|n| n / 11)));
+            }
+        }
+    }
+
+    #[test]
+    fn a_panic_is_an_error_also_where_nobody_is_asked() {
+        for pool in pools() {
+            let class = pool.class("short");
+            for at in 0..300 {
+                let mut items = [0, 1, at];
+                let loops = pool.par_mut(&mut items).class(class);
+                let result = loops.for_each(|item| assert!(*item != 299, "a bad item"));
+                assert_eq!(result.is_err(), at == 299);
+            }
+        }
+    }
+
+    #[test]
+    fn a_sum_of_floats_has_the_same_bits_on_any_pool() {
+        let values: Vec<f64> = (1..40_000).map(|n| 1.0 / f64::from(n)).collect();
+        let sums = pools().into_iter().map(|pool| {
+            let sum = pool
+                .par(&values)
+                .map(|value| *value)
+                .reduce(|| 0.0, |a, b| a + b);
+            sum.unwrap().to_bits()
+        });
+        let sums: Vec<u64> = sums.collect();
+        assert!(sums.iter().all(|bits| *bits == sums[0]), "{sums:?}");
+    }
+
+    #[test]
+    fn names_and_places_are_classes() {
+        let pool = &pools()[0];
+        assert_eq!(pool.class("a"), pool.class("a"));
+        assert_ne!(pool.class("a"), pool.class("b"));
+        let classes: Vec<_> = (0..100).map(|n| pool.class(&n.to_string())).collect();
+        assert!(
+            classes
+                .iter()
+                .all(|class| usize::from(class.0) < CLASSES_MAX - 1)
+        );
+        assert_eq!(classes[90], classes[99], "beyond the last");
+        let of = |range: Par<'_, Range<usize>>| usize::from(range.options.class.0);
+        let places = [of(pool.par_range(0..1)), of(pool.par_range(0..1))];
+        let by_place = FIRST_BY_PLACE..FIRST_NAMED;
+        assert!(
+            places.iter().all(|class| by_place.contains(class)),
+            "{places:?}"
+        );
+        let again = || of(pool.par_range(0..1));
+        assert_eq!(again(), again());
+    }
+}

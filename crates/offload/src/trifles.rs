@@ -1,0 +1,109 @@
+//! Loops that are too short to ask the policy about.
+//!
+//! Why here: asking takes longer than a loop of a few tens of nanoseconds. Where so many calls of a
+//! class with about as many units, one after the other, ran on the caller's core and were over
+//! within a few microseconds, the next ones are run there without being asked about or measured;
+//! then one is again.
+//! Must stay true: one longer call ends it for as many measured calls as it took to begin, so a
+//! class that has long ones among short ones is measured all the time. Any thread; what two of them
+//! count at once may be lost, which moves a bound a little. Source: own.
+
+use sidecore_sched::ClassId;
+use sidecore_sched::policy::CLASSES_MAX;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Runs of short calls, by class and power of two of units.
+pub(crate) struct Trifles(Box<[AtomicU32]>);
+
+impl Default for Trifles {
+    fn default() -> Self {
+        let words = (0..CLASSES_MAX * BUCKETS).map(|_| AtomicU32::new(0));
+        Self(words.collect())
+    }
+}
+
+impl Trifles {
+    /// True if a call of so many units is to be run at once, on this core.
+    #[inline]
+    pub(crate) fn take(&self, class: ClassId, units: usize) -> bool {
+        let Some(word) = self.word(class, units) else {
+            return false;
+        };
+        // Relaxed, and not one operation: these are counts alone, and lost ones do not matter.
+        let seen = word.load(Ordering::Relaxed);
+        let is_left = seen & LEFT_MASK != 0;
+        if is_left {
+            word.store(seen - 1, Ordering::Relaxed);
+        }
+        is_left
+    }
+
+    /// A measured call has ended; `here`: one core did all of it, the caller's.
+    pub(crate) fn note(&self, class: ClassId, units: u32, here: bool, elapsed_ns: u64) {
+        let Some(word) = self.word(class, units as usize) else {
+            return;
+        };
+        let run = match here && elapsed_ns < SHORT_NS {
+            true => (word.load(Ordering::Relaxed) / RUN_ONE + 1).min(RUN),
+            false => 0,
+        };
+        let left = if run == RUN { LEFT } else { 0 };
+        word.store(run * RUN_ONE + left, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn word(&self, class: ClassId, units: usize) -> Option<&AtomicU32> {
+        let bucket = units.checked_ilog2()? as usize;
+        let is_few = bucket < BUCKETS;
+        is_few.then(|| &self.0[class.index() * BUCKETS + bucket])
+    }
+}
+
+/// Powers of two of units: more than that take longer.
+const BUCKETS: usize = 12;
+
+/// Time of a call that is short.
+const SHORT_NS: u64 = 4_000;
+
+/// Short calls in a row that it takes, and calls that are then run at once.
+const RUN: u32 = 64;
+const LEFT: u32 = 64;
+
+/// A word: the run above, the calls left below.
+const LEFT_MASK: u32 = 0xffff;
+const RUN_ONE: u32 = LEFT_MASK + 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_of_short_calls_is_followed_by_some_that_nobody_asks_about() {
+        let (trifles, class) = (Trifles::default(), ClassId(3));
+        for _ in 0..RUN {
+            assert!(!trifles.take(class, 9));
+            trifles.note(class, 9, true, 100);
+        }
+        let taken = |units| {
+            (0..1_000)
+                .take_while(|_| trifles.take(class, units))
+                .count()
+        };
+        assert_eq!(taken(16), 0, "others than about as many");
+        assert_eq!(taken(15), LEFT as usize);
+        trifles.note(class, 8, true, 100);
+        assert_eq!(taken(8), LEFT as usize, "one that is measured, between");
+        // One that is long, or that was split, begins a new run.
+        for (here, elapsed_ns) in [(true, SHORT_NS), (false, 100)] {
+            trifles.note(class, 8, here, elapsed_ns);
+            for _ in 1..RUN {
+                trifles.note(class, 8, true, 100);
+                assert_eq!(taken(8), 0);
+            }
+            trifles.note(class, 8, true, 100);
+            assert_eq!(taken(8), LEFT as usize);
+        }
+        assert!(!trifles.take(class, 0) && !trifles.take(class, usize::MAX));
+        assert!(!trifles.take(ClassId(4), 9));
+    }
+}
