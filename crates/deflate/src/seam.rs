@@ -201,7 +201,8 @@ impl Table {
                 return None;
             }
         }
-        let complete = (1..=longest).map(|bits| (counts[bits as usize] as usize) << (longest - bits));
+        let complete =
+            (1..=longest).map(|bits| (counts[bits as usize] as usize) << (longest - bits));
         if complete.sum::<usize>() < size {
             self.entries[..size].fill(0);
         }

@@ -108,8 +108,7 @@ impl Served for Inflate {
             CheckKind::Adler32 => inflater.zlib_decompress(stream, out),
             CheckKind::Crc32 => inflater.gzip_decompress(stream, out),
         };
-        let bytes =
-            inflated.map_err(|error| KernelError::failed(format!("inflate: {error}")))?;
+        let bytes = inflated.map_err(|error| KernelError::failed(format!("inflate: {error}")))?;
         output.write_at(0, &out[..bytes]);
         Ok(reply(bytes, kind.of(&out[..bytes])))
     }

@@ -133,9 +133,16 @@ fn what_does_not_compress_is_stored_and_no_longer_than_that() {
     };
     for level in [0, 1, 6, 9] {
         let stream = deflate(&noise, level, BLOCK_BYTES);
-        assert!(stream.len() <= noise.len() + 5 * (300_000 / 0xffff + 3), "{}", stream.len());
+        assert!(
+            stream.len() <= noise.len() + 5 * (300_000 / 0xffff + 3),
+            "{}",
+            stream.len()
+        );
     }
-    assert_eq!(Deflater::default().block(&noise, 6, true, &mut [0; 1000]), None);
+    assert_eq!(
+        Deflater::default().block(&noise, 6, true, &mut [0; 1000]),
+        None
+    );
 }
 
 #[test]
