@@ -33,7 +33,13 @@ impl Deflater {
     /// `out` is shorter than [`block_bytes_max`].
     ///
     /// The last block ends the stream; any other ends at a byte's end with an empty stored block.
-    pub fn block(&mut self, raw: &[u8], level: u8, is_last: bool, out: &mut [u8]) -> Option<usize> {
+    pub fn block(
+        &mut self,
+        raw: &[u8],
+        level: u8,
+        is_last: bool,
+        out: &mut [u8],
+    ) -> Option<usize> {
         if out.len() < block_bytes_max(raw.len()) {
             return None;
         }

@@ -84,7 +84,11 @@ proptest! {
     }
 
     #[test]
-    fn seams_of_any_deflaters_streams_are_found(seed: u64, len in 0usize..300_000, level in 1i32..=9) {
+    fn seams_of_any_deflaters_streams_are_found(
+        seed: u64,
+        len in 0usize..300_000,
+        level in 1i32..=9,
+    ) {
         let raw = bytes(seed, len);
         for strategy in [zlib_rs::Strategy::Default, zlib_rs::Strategy::Fixed] {
             let stream = theirs(&raw, level, strategy);

@@ -36,7 +36,8 @@ impl Memory {
         stream.opaque = self.opaque;
     }
 
-    const MALLOC: Self = Self {
+    /// malloc and free.
+    pub(crate) const MALLOC: Self = Self {
         allocate: malloc,
         free,
         opaque: ptr::null_mut(),

@@ -77,8 +77,7 @@ unsafe fn compress_at_once(
         // SAFETY: the caller's promise.
         bytes => unsafe { std::slice::from_raw_parts(source, bytes as usize) },
     };
-    let stream = z_stream::default();
-    let mut made = Bytes::new(Memory::of(&stream));
+    let mut made = Bytes::new(Memory::MALLOC);
     let (level, header) = match level {
         1 => (1, [0x78, 0x01]),
         Z_DEFAULT_COMPRESSION | 6 => (6, [0x78, 0x9c]),

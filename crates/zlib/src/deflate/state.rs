@@ -329,13 +329,12 @@ impl State {
         stream.adler = self.check.into();
     }
 
-    /// Blocks of all that was gathered, and an end at a byte where there was nothing.
+    /// Blocks of all that was gathered, then an empty stored block: programs look for its last four
+    /// bytes, or cut them off (RFC 7692), and a block that was stored does not end with them.
     fn emit_flushed(&mut self) -> Result<(), c_int> {
         self.unflushed_bytes = 0;
-        if self.gathered.is_empty() {
-            return Ok(self.pending.extend(&EMPTY_STORED)?);
-        }
-        self.emit(false)
+        self.emit(false)?;
+        Ok(self.pending.extend(&EMPTY_STORED)?)
     }
 
     /// Makes blocks of all that was gathered.
