@@ -118,5 +118,5 @@ pub unsafe extern "C" fn adler32(adler: c_ulong, bytes: *const u8, len: c_uint) 
     unsafe { adler32_z(adler, bytes, len as usize) }
 }
 
-/// Programs compare its beginning with that of the header they were compiled with.
-const VERSION: &std::ffi::CStr = c"1.3.0-sidecore";
+/// Numbers alone, as programs take it apart; they compare its beginning with their header's.
+const VERSION: &std::ffi::CStr = c"1.3.0";
