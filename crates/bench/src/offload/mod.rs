@@ -5,7 +5,8 @@
 //! a peer that was interleaved with it.
 //!
 //! - one file a group: `trips` (round trips), `edtlp` (tasks beside processes), `throughput`,
-//!   `sharing` (two processes on the same cores), `idle`, `slice` (the kernel's time slice).
+//!   `sharing` (two processes on the same cores), `idle`, `slice` (the kernel's time slice),
+//!   `zlib` (programs that use zlib).
 //! - `children`, `peers`: other processes, from the measuring side and from their own; `work`: what
 //!   they do and count.
 //! - groups, rounds, head and samples: `crate::frame`.
@@ -28,6 +29,7 @@ pub mod tables;
 mod throughput;
 mod trips;
 mod work;
+mod zlib;
 
 pub use peers::play;
 
@@ -64,6 +66,7 @@ impl Service for Offload {
         Group::new("idle", idle::run),
         Group::new("slice", slice::run),
         Group::new("edtlp", edtlp::run),
+        Group::new("zlib", zlib::run),
     ];
 }
 

@@ -22,6 +22,10 @@ pub fn render(report: &Report) -> String {
         ("Two processes on the same cores", sharing(report)),
         ("Idle", figures(&report.idle)),
         ("The kernel's time slice", figures(&report.slice)),
+        (
+            "Programs that use zlib",
+            markdown::peers(&report.figures.peers),
+        ),
         ("What is wanted", targets(report)),
     ];
     for (title, table) in groups {
