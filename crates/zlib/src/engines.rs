@@ -26,7 +26,8 @@ pub(crate) fn deflate(
     is_last: bool,
     out: &mut Bytes,
 ) -> Result<(), NoMemory> {
-    if raw.len() > BLOCK_BYTES
+    // A full block may be the first of many, for which it is worth looking for engines.
+    if raw.len() >= BLOCK_BYTES
         && settings().used == Use::Engines
         && let Some(attachment) = Attachment::current()
     {

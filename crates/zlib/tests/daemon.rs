@@ -31,6 +31,28 @@ fn compress(raw: &[u8]) -> Vec<u8> {
     out
 }
 
+/// The same by a stream that is given 50 KB a call.
+fn compress_in_pieces(raw: &[u8]) -> Vec<u8> {
+    let mut z = common::ours::deflate_init(6, 15, 0);
+    let mut out = vec![0; raw.len() + 10_000];
+    (z.next_out, z.avail_out) = (out.as_mut_ptr(), out.len() as u32);
+    let mut pieces = raw.chunks(50_000).peekable();
+    while let Some(piece) = pieces.next() {
+        (z.next_in, z.avail_in) = (piece.as_ptr(), piece.len() as u32);
+        let (flush, wanted) = if pieces.peek().is_none() {
+            (4, 1)
+        } else {
+            (0, 0)
+        };
+        // SAFETY: both buffers are there.
+        assert_eq!(unsafe { sidecore_z::deflate(&mut *z, flush) }, wanted);
+    }
+    out.truncate(z.total_out as usize);
+    // SAFETY: not used again.
+    unsafe { sidecore_z::deflateEnd(&mut *z) };
+    out
+}
+
 /// What must come out, block by block, without this library.
 fn wanted(raw: &[u8]) -> Vec<u8> {
     let mut stream = vec![0x78, 0x9c];
@@ -76,12 +98,18 @@ fn the_same_bytes_wherever_blocks_are_made() {
     let begun = Instant::now();
     // It looks for a daemon once a second.
     while served_requests(&daemon) == 0 {
-        assert!(compress(&raw) == wanted, "with a daemon");
+        assert!(
+            compress_in_pieces(&raw) == wanted,
+            "in pieces, with a daemon"
+        );
         assert!(
             begun.elapsed() < Duration::from_secs(60),
             "it never attached"
         );
     }
+    let before = served_requests(&daemon);
+    assert!(compress(&raw) == wanted, "with a daemon");
+    assert!(served_requests(&daemon) > before, "it left the daemon");
 
     // A child makes an attachment of its own, or none: it uses no lock that another thread held.
     // SAFETY: the child calls what is under test, and ends.
