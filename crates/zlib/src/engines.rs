@@ -43,25 +43,42 @@ pub(crate) fn deflate(
 /// The same, on this thread.
 fn deflate_here(raw: &[u8], level: u8, is_last: bool, out: &mut Bytes) -> Result<(), NoMemory> {
     thread_local! {
-        static DEFLATER: RefCell<Deflater> = RefCell::default();
+        static TOOLS: RefCell<Tools> = RefCell::default();
     }
-    let mut work = |deflater: &mut Deflater| {
+    let mut work = |tools: &mut Tools| {
         let blocks = block_count(raw.len());
         for index in 0..blocks {
             let start = index * BLOCK_BYTES;
             let block = &raw[start..raw.len().min(start + BLOCK_BYTES)];
-            let before = out.len();
-            let room = out.grow(block_bytes_max(block.len()))?;
             let is_last = is_last && index + 1 == blocks;
-            let bytes = deflater.block(block, level, is_last, room).unwrap_or(0);
-            out.truncate(before + bytes);
+            out.extend(tools.block(block, level, is_last)?)?;
         }
         Ok(())
     };
     // While a thread ends, what it kept may be gone.
-    match DEFLATER.try_with(|deflater| deflater.try_borrow_mut().map(|mut kept| work(&mut kept))) {
+    match TOOLS.try_with(|tools| tools.try_borrow_mut().map(|mut kept| work(&mut kept))) {
         Ok(Ok(result)) => result,
-        _ => work(&mut Deflater::default()),
+        _ => work(&mut Tools::default()),
+    }
+}
+
+/// A thread's compressor, and room for a block until its length is known: a stream's own memory may
+/// be short.
+#[derive(Default)]
+struct Tools {
+    deflater: Deflater,
+    room: Vec<u8>,
+}
+
+impl Tools {
+    fn block(&mut self, raw: &[u8], level: u8, is_last: bool) -> Result<&[u8], NoMemory> {
+        let wanted = block_bytes_max(raw.len());
+        let missing = wanted.saturating_sub(self.room.len());
+        self.room.try_reserve_exact(missing).map_err(|_| NoMemory)?;
+        self.room.resize(wanted.max(self.room.len()), 0);
+        let made = self.deflater.block(raw, level, is_last, &mut self.room);
+        // There is room: it was made just now.
+        made.map(|bytes| &self.room[..bytes]).ok_or(NoMemory)
     }
 }
 

@@ -158,26 +158,15 @@ impl Bytes {
         Ok(())
     }
 
-    /// `count` more bytes, zero, and the slice of them.
-    pub(crate) fn grow(&mut self, count: usize) -> Result<&mut [u8], NoMemory> {
-        self.reserve(count)?;
-        // SAFETY: there is room for them.
-        let added = unsafe {
-            let end = self.start.as_ptr().add(self.len);
-            end.write_bytes(0, count);
-            std::slice::from_raw_parts_mut(end, count)
-        };
-        self.len += count;
-        Ok(added)
-    }
-
-    /// Makes room for `more` bytes: at least twice of what there was, so that growing is cheap.
+    /// Makes room for `more` bytes, and for some more after them. In few steps: there are programs
+    /// whose memory is not given back before the stream ends, and whose room was reckoned for zlib.
     pub(crate) fn reserve(&mut self, more: usize) -> Result<(), NoMemory> {
         let wanted = self.len.checked_add(more).ok_or(NoMemory)?;
         if wanted <= self.room {
             return Ok(());
         }
-        let room = wanted.max(self.room * 2).max(ROOM_MIN);
+        let grown = (self.room * 8).min(self.room + GROWTH_BYTES_MAX);
+        let room = wanted.max(grown).max(ROOM_MIN);
         let start = self.memory.bytes(room).ok_or(NoMemory)?;
         // SAFETY: the new memory has room for what the old one holds.
         unsafe { ptr::copy_nonoverlapping(self.start.as_ptr(), start.as_ptr(), self.len) };
@@ -217,3 +206,4 @@ impl Drop for Bytes {
 }
 
 const ROOM_MIN: usize = 512;
+const GROWTH_BYTES_MAX: usize = 96 << 10;
