@@ -1,8 +1,8 @@
 //! Programs that use zlib, with the system's and with the preloaded library.
 //!
 //! Why here: what a person gains who writes `sidecore offload run --` before a command.
-//! Must stay true: both candidates are the same program on the same file, in turns; what came out is
-//! inflated by the other one and compared; a daemon's processor time is counted with its client's.
+//! Must stay true: both candidates are the same program on the same file, in turns; what came out
+//! is inflated by the other one and compared; a daemon's processor time is counted with its client's.
 //! Processes are placed by the kernel: while engines work, their client sleeps.
 //! One thread. Source: own.
 
@@ -378,7 +378,8 @@ fn make_repository(repository: &Path, folder: &Path) -> Result<(), BenchError> {
 /// The timing program, compiled.
 fn timer(folder: &Path) -> Result<PathBuf, String> {
     let (source, program) = (folder.join("zlib.c"), folder.join("zlib-timer"));
-    std::fs::write(&source, include_str!("../../peers/zlib.c")).map_err(|error| error.to_string())?;
+    std::fs::write(&source, include_str!("../../peers/zlib.c"))
+        .map_err(|error| error.to_string())?;
     let mut command = tool("cc", &[("cc", "gcc")])?;
     command
         .args(["-O2", "-o"])

@@ -83,7 +83,8 @@ fn library() -> Result<PathBuf> {
         .any(|byte| b": ".contains(byte))
     {
         bail!(
-            "{} cannot be preloaded: its path has a colon or a blank; name another place in {LIBRARY}",
+            "{} cannot be preloaded: its path has a colon or a blank; name another place in \
+             {LIBRARY}",
             found.display()
         );
     }

@@ -38,7 +38,11 @@ const REFUSALS: [(&str, &str, &str); 51] = [
     ("daemon", "--grace-ms long", "long"),
     ("top", "--once --socket nowhere.sock", "nowhere.sock"),
     ("offload bench", "--only nonsense", "nonsense"),
-    ("offload run", "-- /nonexistent/program", "/nonexistent/program"),
+    (
+        "offload run",
+        "-- /nonexistent/program",
+        "/nonexistent/program",
+    ),
     ("offload run", "true", "--"),
     (
         "phylo evaluate",

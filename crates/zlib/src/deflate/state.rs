@@ -1,12 +1,12 @@
 //! A deflating stream: blocks of ours for as long as they serve the program, then the base library.
 //!
 //! ```text
-//!             deflate(input)                 full, flushed or finished
-//!  program ──────────────────► gathered ────────────────────────────► blocks ──► pending ──► program
-//!                                  │  a flush that wants history kept,            ▲
-//!                                  │  a parameter that blocks do not know         │ trailer
-//!                                  ▼                                              │
-//!                              base library (raw, with the last 32 KiB as its dictionary)
+//!           deflate(input)            full, flushed, finished
+//!  program ───────────────► gathered ───────────────────────► blocks ──► pending ──► program
+//!                               │  a flush that wants history kept,        ▲
+//!                               │  a parameter that blocks do not know     │ trailer
+//!                               ▼                                          │
+//!                           base library (raw, with the last 32 KiB as its dictionary)
 //! ```
 //!
 //! Blocks know nothing of one another. That is what makes them parallel, and what makes them wrong
@@ -14,8 +14,8 @@
 //! the stream. Where the parameters never suit blocks, the base library has it from the beginning,
 //! header and trailer included.
 //!
-//! Must stay true: block boundaries depend on the bytes and flushes alone, not on how input and room
-//! were cut, nor on engines. All memory is the stream's own ([`Memory`]). One thread at a time, as
+//! Must stay true: block boundaries depend on the bytes and flushes alone, not on how input and
+//! room were cut, nor on engines. All memory is the stream's own ([`Memory`]). One thread at a time, as
 //! zlib asks.
 
 use super::header;
