@@ -73,7 +73,7 @@ impl Handle {
         self.stage = Stage::Fresh;
         (stream.total_in, stream.total_out) = (0, 0);
         stream.msg = ptr::null_mut();
-        stream.adler = u64::from(window_bits >= 0 && window_bits <= 15);
+        stream.adler = u64::from((0..=15).contains(&window_bits));
         Z_OK
     }
 

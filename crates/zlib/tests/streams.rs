@@ -121,10 +121,8 @@ unsafe fn run(raw: &[u8], level: i32, window_bits: i32, strategy: i32, steps: &[
             }
             Step::Tune => {
                 // SAFETY: a stream.
-                assert_eq!(
-                    unsafe { sidecore_z::deflateTune(&mut *z, 4, 8, 16, 32) },
-                    Z_OK
-                );
+                let code = unsafe { sidecore_z::deflateTune(&mut *z, 4, 8, 16, 32) };
+                assert_eq!(code, Z_OK);
             }
         }
     }

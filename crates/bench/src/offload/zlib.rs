@@ -2,8 +2,8 @@
 //!
 //! Why here: what a person gains who writes `sidecore offload run --` before a command.
 //! Must stay true: both candidates are the same program on the same file, in turns; what came out
-//! is inflated by the other one and compared; a daemon's processor time is counted with its client's.
-//! Processes are placed by the kernel: while engines work, their client sleeps.
+//! is inflated by the other one and compared; a daemon's processor time is counted with its
+//! client's. Processes are placed by the kernel: while engines work, their client sleeps.
 //! One thread. Source: own.
 
 use super::{Bench, BenchError, Candidate};

@@ -17,8 +17,7 @@ use std::time::Instant;
 #[derive(clap::Args)]
 #[command(after_help = "\
 Kernels: empty, echo, sum_f64, xxh3, inflate_frame, deflate, inflate (and spin_us of a daemon with \
---spin-us); what \
-their words mean is in docs/daemon.md.
+--spin-us); what their words mean is in docs/daemon.md.
 
 Exit status: 0 called, 1 the kernel failed, 2 could not run.")]
 pub(crate) struct Args {

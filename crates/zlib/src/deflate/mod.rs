@@ -381,7 +381,7 @@ pub unsafe extern "C" fn deflateGetDictionary(
     unsafe {
         with(stream, |_, state| {
             if state.maker != Maker::Blocks {
-                return base::deflateGetDictionary(&mut state.base, dictionary, bytes);
+                return base::deflateGetDictionary(&state.base, dictionary, bytes);
             }
             let (old, new) = state.dictionary();
             if !dictionary.is_null() {
