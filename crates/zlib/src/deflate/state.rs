@@ -15,8 +15,8 @@
 //! header and trailer included.
 //!
 //! Must stay true: block boundaries depend on the bytes and flushes alone, not on how input and
-//! room were cut, nor on engines. All memory is the stream's own ([`Memory`]). One thread at a time,
-//! as zlib asks.
+//! room were cut, nor on engines. All memory is the stream's own ([`Memory`]). One thread at a
+//! time, as zlib asks.
 
 use super::header;
 use super::parameters::Parameters;
