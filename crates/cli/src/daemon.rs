@@ -86,7 +86,7 @@ impl Args {
             user_bytes_max: self.user_bytes,
             bytes_max: self.bytes,
             user_requests_max: self.user_requests.unwrap_or(0),
-            registry: registry.with::<InflateFrame>()?,
+            registry: sidecore_deflate::served::register(registry.with::<InflateFrame>()?)?,
             core: CoreOptions::of_this_machine(),
             ..DaemonOptions::default()
         };

@@ -6,7 +6,8 @@
 //!
 //! - one file a group: `trips` (round trips), `edtlp` (tasks beside processes), `throughput`,
 //!   `sharing` (two processes on the same cores), `idle`, `slice` (the kernel's time slice),
-//! `loops`   (split loops of all sizes), `callers` (many threads that call at once).
+//!   `loops` (split loops of all sizes), `callers` (many threads that call at once), `zlib`
+//!   (programs that use zlib).
 //! - `children`, `peers`: other processes, from the measuring side and from their own; `work`: what
 //!   they do and count.
 //! - groups, rounds, head and samples: `crate::frame`.
@@ -31,6 +32,7 @@ pub mod tables;
 mod throughput;
 mod trips;
 mod work;
+mod zlib;
 
 pub use peers::play;
 
@@ -69,6 +71,7 @@ impl Service for Offload {
         Group::new("loops", loops::run),
         Group::new("callers", callers::run),
         Group::new("edtlp", edtlp::run),
+        Group::new("zlib", zlib::run),
     ];
 }
 

@@ -27,6 +27,10 @@ pub fn render(report: &Report) -> String {
             loops(report),
         ),
         ("Threads that call at once", callers(report)),
+        (
+            "Programs that use zlib",
+            markdown::peers(&report.figures.peers),
+        ),
         ("What is wanted", targets(report)),
     ];
     for (title, table) in groups {

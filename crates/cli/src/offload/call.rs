@@ -16,8 +16,8 @@ use std::time::Instant;
 /// Arguments of `offload call`.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Kernels: empty, echo, sum_f64, xxh3, inflate_frame (and spin_us of a daemon with --spin-us); what \
-their words mean is in docs/daemon.md.
+Kernels: empty, echo, sum_f64, xxh3, inflate_frame, deflate, inflate (and spin_us of a daemon with \
+--spin-us); what their words mean is in docs/daemon.md.
 
 Exit status: 0 called, 1 the kernel failed, 2 could not run.")]
 pub(crate) struct Args {
@@ -62,7 +62,9 @@ impl Args {
             }
         };
         let mut options = ClientOptions {
-            registry: Registry::with_spin_us().with::<InflateFrame>()?,
+            registry: sidecore_deflate::served::register(
+                Registry::with_spin_us().with::<InflateFrame>()?,
+            )?,
             trust,
             ..ClientOptions::default()
         };

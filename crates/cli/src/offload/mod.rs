@@ -1,10 +1,11 @@
-//! `sidecore offload ...`: benchmarks of off-loading, and calls by hand.
+//! `sidecore offload ...`: benchmarks of off-loading, calls by hand, and programs that off-load.
 
 #[cfg(feature = "bench")]
 mod bench;
 mod call;
 #[cfg(feature = "bench")]
 mod peer;
+mod run;
 
 use crate::Outcome;
 #[cfg(not(feature = "bench"))]
@@ -19,6 +20,8 @@ pub(crate) enum Command {
     Bench(bench::Args),
     /// Call a kernel of a daemon, to try it out.
     Call(call::Args),
+    /// Run a program whose calls to zlib use a daemon's engines.
+    Run(run::Args),
     /// Another process of the bench; it starts these itself.
     #[cfg(feature = "bench")]
     #[command(hide = true)]
@@ -31,6 +34,7 @@ impl Command {
         match self {
             Self::Bench(args) => args.run(),
             Self::Call(args) => args.run(),
+            Self::Run(args) => args.run(),
             #[cfg(feature = "bench")]
             Self::Peer(args) => args.run(),
         }

@@ -69,7 +69,7 @@ fn parse(synopsis: &str) -> Promise {
             .join(" "),
         options: words
             .iter()
-            .filter(|word| word.starts_with('-'))
+            .filter(|word| word.starts_with('-') && **word != "--")
             .map(|&word| word.to_owned())
             .collect(),
         keys: Vec::new(),

@@ -59,6 +59,13 @@ pub(crate) fn command(folder: &Path, words: &str) -> Command {
         .args(words.split_whitespace())
         .current_dir(folder)
         .env("SIDECORE_STATE_DIR", folder.join("state"))
+        .env("SIDECORE_ZLIB_LIBRARY", zlib())
         .env("TMPDIR", folder);
     command
+}
+
+/// What `offload run` preloads: cargo puts it beside the tests, which depend on it.
+fn zlib() -> PathBuf {
+    let program = std::env::current_exe().unwrap();
+    program.with_file_name("libsidecore_z.so")
 }

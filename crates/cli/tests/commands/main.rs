@@ -20,7 +20,7 @@ use inputs::sidecore;
 use std::collections::BTreeSet;
 
 /// Command line of each command that ends by itself: its name on the page, and its arguments.
-const RUNS: [(&str, &str); 22] = [
+const RUNS: [(&str, &str); 23] = [
     (
         "block pack",
         "raw.bin -o packed.img --format cloop --frame 64KiB --level 1 --engines 1",
@@ -44,6 +44,7 @@ const RUNS: [(&str, &str); 22] = [
         "--bootstraps 1,9 --machine cell.toml --svg fig9.svg --json",
     ),
     ("cell uio", "--svg uio.svg --json"),
+    ("offload run", "-- true"),
     (
         "offload bench",
         "--quick --only trips,edtlp --workers 1 --json",

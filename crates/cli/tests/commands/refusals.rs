@@ -5,7 +5,7 @@ use crate::inputs::sidecore;
 use std::collections::BTreeSet;
 
 /// The command, what is wrong about the rest, and a word that the message must have.
-const REFUSALS: [(&str, &str, &str); 51] = [
+const REFUSALS: [(&str, &str, &str); 53] = [
     ("block pack", "nowhere -o x.img", "nowhere"),
     ("block pack", "raw.bin -o x.img --format zsdt", "zstd"),
     ("block pack", "raw.bin -o x.img --frame 64XB", "64KiB"),
@@ -38,6 +38,12 @@ const REFUSALS: [(&str, &str, &str); 51] = [
     ("daemon", "--grace-ms long", "long"),
     ("top", "--once --socket nowhere.sock", "nowhere.sock"),
     ("offload bench", "--only nonsense", "nonsense"),
+    (
+        "offload run",
+        "-- /nonexistent/program",
+        "/nonexistent/program",
+    ),
+    ("offload run", "true", "--"),
     (
         "phylo evaluate",
         "--msa made.phy --tree bad.nwk --model JC",

@@ -141,7 +141,8 @@ fn data_without_memory_is_counted_and_may_come_again() {
     assert_eq!(peer.stack.counters().no_memory, before);
 }
 
-/// What lies before a FIN that came early finds no memory while others have it all, and comes again.
+/// What lies before a FIN that came early finds no memory while others have it all, and may come
+/// again.
 #[test]
 fn data_before_an_early_fin_without_memory_is_counted_and_may_come_again() {
     let mut peer = Peer::new(|config| config.buffers_bytes = 4 << 20);

@@ -2,8 +2,8 @@
 //! rings.
 //!
 //! Fair share: one round looks at every client once and serves one of those that ring: of the user
-//! who has used the least of the engine's time, the client that has used the least ([`Turns`]). Only
-//! the client that was served last is left alone for a moment while no other rings (see
+//! who has used the least of the engine's time, the client that has used the least ([`Turns`]).
+//! Only the client that was served last is left alone for a moment while no other rings (see
 //! [`Recent`]). A kernel that runs is never interrupted: others wait for as long as it takes, which
 //! should be no longer than some 100 us.
 //!

@@ -1,0 +1,115 @@
+//! One block of a stream: raw bytes in, a byte-aligned piece of a DEFLATE stream out.
+//!
+//! Why here: blocks refer to nothing before them, so that any engine may do any of them, and a
+//! decoder may begin at any. That costs a few thousandths of the size at [`BLOCK_BYTES`] (measured:
+//! docs/zlib.md), which the better parser behind it more than makes good. Every block but the last
+//! ends with an empty stored block, as a full flush of zlib does. Pure.
+
+use crate::seam::Seams;
+use libdeflater::{CompressionLvl, Compressor};
+
+/// Raw bytes of a block, at most.
+pub const BLOCK_BYTES: usize = 128 << 10;
+
+/// The highest level; 0 stores.
+pub const LEVEL_MAX: u8 = 9;
+
+/// The most bytes that a block of `raw_bytes` becomes: stored, and some room for the library.
+#[must_use]
+pub const fn block_bytes_max(raw_bytes: usize) -> usize {
+    stored_bytes(raw_bytes) + SLACK_BYTES
+}
+
+/// Makes blocks. Keeps a compressor of one level, some 100 KiB to 1 MiB.
+#[derive(Default)]
+pub struct Deflater {
+    compressor: Option<(u8, Compressor)>,
+    seams: Option<Box<Seams>>,
+}
+
+impl Deflater {
+    /// Deflates `raw`, at most [`BLOCK_BYTES`] unless it is a stream of its own, at `level` (0 to
+    /// [`LEVEL_MAX`]; more is as [`LEVEL_MAX`]), into `out`; returns the bytes written. `None`
+    /// where `out` is shorter than [`block_bytes_max`].
+    ///
+    /// The last block ends the stream; any other ends at a byte's end with an empty stored block.
+    pub fn block(&mut self, raw: &[u8], level: u8, is_last: bool, out: &mut [u8]) -> Option<usize> {
+        if out.len() < block_bytes_max(raw.len()) {
+            return None;
+        }
+        let stored_bytes = stored_bytes(raw.len());
+        let level = level.min(LEVEL_MAX);
+        let made = (level > 0)
+            .then(|| self.compressed(raw, level, is_last, out))
+            .flatten();
+        Some(match made {
+            Some(bytes) if bytes < stored_bytes => bytes,
+            _ => store(raw, is_last, out),
+        })
+    }
+
+    fn compressed(
+        &mut self,
+        raw: &[u8],
+        level: u8,
+        is_last: bool,
+        out: &mut [u8],
+    ) -> Option<usize> {
+        let (_, compressor) = match &mut self.compressor {
+            Some(kept) if kept.0 == level => kept,
+            other => {
+                let library_level = CompressionLvl::new(level.into()).ok()?;
+                other.insert((level, Compressor::new(library_level)))
+            }
+        };
+        let bytes = compressor.deflate_compress(raw, out).ok()?;
+        if is_last {
+            return Some(bytes);
+        }
+        let seams = self.seams.get_or_insert_default();
+        let seam = seams.find(&out[..bytes])?;
+        out[seam.final_mark / 8] &= !(1 << (seam.final_mark % 8));
+        // Three zero bits: a stored block that is not the final one. Then to the byte's end, zeros.
+        let end = (seam.end + 3).div_ceil(8);
+        out[bytes..end.max(bytes)].fill(0);
+        out.get_mut(end..end + 4)?.copy_from_slice(&EMPTY_STORED);
+        Some(end + 4)
+    }
+}
+
+impl std::fmt::Debug for Deflater {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let level = self.compressor.as_ref().map(|(level, _)| level);
+        f.debug_struct("Deflater").field("level", &level).finish()
+    }
+}
+
+/// Stored blocks (RFC 1951, 3.2.4); they end at a byte's end and need no seam.
+fn store(raw: &[u8], is_last: bool, out: &mut [u8]) -> usize {
+    let mut at = 0;
+    let mut parts = raw.chunks(STORED_BYTES_MAX).peekable();
+    if raw.is_empty() {
+        out[..5].copy_from_slice(&[u8::from(is_last), 0, 0, 0xff, 0xff]);
+        return 5;
+    }
+    while let Some(part) = parts.next() {
+        let length = part.len() as u16;
+        out[at] = u8::from(is_last && parts.peek().is_none());
+        out[at + 1..at + 3].copy_from_slice(&length.to_le_bytes());
+        out[at + 3..at + 5].copy_from_slice(&(!length).to_le_bytes());
+        out[at + 5..at + 5 + part.len()].copy_from_slice(part);
+        at += 5 + part.len();
+    }
+    at
+}
+
+/// Bytes of `raw_bytes` in stored blocks.
+const fn stored_bytes(raw_bytes: usize) -> usize {
+    let blocks = raw_bytes.div_ceil(STORED_BYTES_MAX);
+    raw_bytes + 5 * if blocks == 0 { 1 } else { blocks }
+}
+
+const STORED_BYTES_MAX: usize = 0xffff;
+const EMPTY_STORED: [u8; 4] = [0, 0, 0xff, 0xff];
+/// The library gives up on an output that it could just fill; and a seam takes up to 5 bytes.
+const SLACK_BYTES: usize = 16;

@@ -1,0 +1,264 @@
+//! Finds where the final block of a DEFLATE stream begins and where the stream ends, in bits.
+//!
+//! Why here: the library that deflates fastest marks the last block of what it makes as the
+//! stream's final one, and fills its last byte with zeros. So that another block can follow, that
+//! mark is cleared and an empty stored block is written right behind the last bit, and no library
+//! tells these two places. They are found by reading the code lengths and counting through the
+//! symbols; nothing is inflated, which costs a few hundredths of deflating.
+//!
+//! Must stay true: any bytes may come in; whatever is not a complete stream gives `None`.
+//! Source: RFC 1951, 3.2.3 to 3.2.7. Pure.
+
+use crate::bits::Bits;
+
+/// Places in a DEFLATE stream, in bits from its beginning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Seam {
+    /// The bit BFINAL of the final block.
+    pub(crate) final_mark: usize,
+    /// The first bit behind the stream.
+    pub(crate) end: usize,
+}
+
+/// Tables of one reader, kept from stream to stream.
+pub(crate) struct Seams {
+    literals: Table,
+    distances: Table,
+    lengths: Table,
+}
+
+impl Default for Seams {
+    fn default() -> Self {
+        Self {
+            literals: Table::new(LITERAL_BITS_MAX),
+            distances: Table::new(LITERAL_BITS_MAX),
+            lengths: Table::new(LENGTH_CODE_BITS_MAX),
+        }
+    }
+}
+
+impl Seams {
+    /// Reads a whole stream. `None` where it is damaged or not complete.
+    pub(crate) fn find(&mut self, stream: &[u8]) -> Option<Seam> {
+        let mut bits = Bits::new(stream);
+        loop {
+            let mark = bits.position();
+            let is_final = bits.take(1) == 1;
+            match bits.take(2) {
+                0 => stored(&mut bits)?,
+                1 => {
+                    self.fixed_codes()?;
+                    self.skip_symbols(&mut bits)?;
+                }
+                2 => {
+                    self.read_codes(&mut bits)?;
+                    self.skip_symbols(&mut bits)?;
+                }
+                _ => return None,
+            }
+            if bits.is_past_end() {
+                return None;
+            }
+            if is_final {
+                return Some(Seam {
+                    final_mark: mark,
+                    end: bits.position(),
+                });
+            }
+        }
+    }
+
+    /// The codes of RFC 1951, 3.2.6.
+    fn fixed_codes(&mut self) -> Option<()> {
+        let mut lengths = [8_u8; 288];
+        lengths[144..256].fill(9);
+        lengths[256..280].fill(7);
+        self.literals.build(&lengths, literal_entry)?;
+        self.distances.build(&[5; 30], distance_entry)
+    }
+
+    /// The codes that a block with codes of its own begins with (RFC 1951, 3.2.7).
+    fn read_codes(&mut self, bits: &mut Bits<'_>) -> Option<()> {
+        let literals = bits.take(5) + 257;
+        let distances = bits.take(5) + 1;
+        let count = bits.take(4) + 4;
+        let mut code_lengths = [0_u8; 19];
+        for &place in &LENGTH_CODE_ORDER[..count] {
+            code_lengths[place] = bits.take(3) as u8;
+        }
+        self.lengths
+            .build(&code_lengths, |symbol| symbol as u32 * SYMBOL_UNIT)?;
+        let mut lengths = [0_u8; 286 + 32 + 138];
+        let mut filled = 0;
+        while filled < literals + distances {
+            bits.refill();
+            let entry = self.lengths.entry(bits)?;
+            bits.skip(entry & CODE_BITS);
+            let (value, times) = match entry / SYMBOL_UNIT {
+                symbol @ 0..16 => (symbol as u8, 1),
+                16 => (
+                    *lengths.get(filled.checked_sub(1)?)?,
+                    3 + bits.peek_and_skip(2),
+                ),
+                17 => (0, 3 + bits.peek_and_skip(3)),
+                _ => (0, 11 + bits.peek_and_skip(7)),
+            };
+            lengths.get_mut(filled..filled + times)?.fill(value);
+            filled += times;
+        }
+        if literals > 286 || filled != literals + distances || bits.is_past_end() {
+            return None;
+        }
+        self.literals.build(&lengths[..literals], literal_entry)?;
+        self.distances
+            .build(&lengths[literals..filled], distance_entry)
+    }
+
+    /// Skips the symbols of a block, its end included.
+    fn skip_symbols(&self, bits: &mut Bits<'_>) -> Option<()> {
+        loop {
+            bits.refill();
+            // Three literals, or a length and its distance, take at most 48 of the 56 bits there.
+            for _ in 0..3 {
+                let entry = self.literals.entry(bits)?;
+                bits.skip(entry & CODE_BITS);
+                if entry & KIND == LITERAL {
+                    continue;
+                }
+                if entry & KIND == END {
+                    return Some(());
+                }
+                bits.skip(entry >> EXTRA_SHIFT & EXTRA_BITS);
+                bits.refill();
+                let distance = self.distances.entry(bits)?;
+                bits.skip((distance & CODE_BITS) + (distance >> EXTRA_SHIFT & EXTRA_BITS));
+                break;
+            }
+            if bits.is_past_end() {
+                return None;
+            }
+        }
+    }
+}
+
+impl Bits<'_> {
+    /// Bits that a refill before has made available.
+    fn peek_and_skip(&mut self, count: u32) -> usize {
+        let value = self.peek(count);
+        self.skip(count);
+        value
+    }
+}
+
+fn stored(bits: &mut Bits<'_>) -> Option<()> {
+    bits.skip_to_byte_and(0);
+    let length = bits.take(16);
+    let inverse = bits.take(16);
+    if length ^ inverse != 0xffff {
+        return None;
+    }
+    bits.skip_to_byte_and(length);
+    Some(())
+}
+
+/// A canonical Huffman code as one table, looked up by the next bits of the stream.
+struct Table {
+    bits_max: u32,
+    /// Bits that the present code looks at.
+    bits: u32,
+    entries: Vec<u32>,
+}
+
+impl Table {
+    fn new(bits_max: u32) -> Self {
+        Self {
+            bits_max,
+            bits: 1,
+            entries: vec![0; 1 << bits_max],
+        }
+    }
+
+    /// Makes the table of the code with these lengths (RFC 1951, 3.2.2). A code of one symbol may
+    /// be incomplete, as may an empty one; looking up what has no symbol gives `None` later.
+    fn build(&mut self, lengths: &[u8], entry: impl Fn(usize) -> u32) -> Option<()> {
+        let mut counts = [0_u32; 16];
+        for &length in lengths {
+            *counts.get_mut(usize::from(length))? += 1;
+        }
+        counts[0] = 0;
+        let longest = (1..16).rev().find(|&bits| counts[bits] > 0).unwrap_or(1) as u32;
+        if longest > self.bits_max {
+            return None;
+        }
+        self.bits = longest;
+        let size = 1_usize << longest;
+        let mut next = [0_u32; 16];
+        let mut code = 0;
+        for bits in 1..16 {
+            code = (code + counts[bits - 1]) << 1;
+            next[bits] = code;
+            if u64::from(code) + u64::from(counts[bits]) > 1 << bits {
+                return None;
+            }
+        }
+        let complete =
+            (1..=longest).map(|bits| (counts[bits as usize] as usize) << (longest - bits));
+        if complete.sum::<usize>() < size {
+            self.entries[..size].fill(0);
+        }
+        for (symbol, &length) in lengths.iter().enumerate() {
+            if length == 0 {
+                continue;
+            }
+            let length = u32::from(length);
+            let code = next[length as usize];
+            next[length as usize] += 1;
+            // Codes come with their most significant bit first.
+            let first = (code.reverse_bits() >> (32 - length)) as usize;
+            let value = entry(symbol) | length;
+            for place in (first..size).step_by(1 << length) {
+                self.entries[place] = value;
+            }
+        }
+        Some(())
+    }
+
+    /// The entry of the next symbol; `None` where the bits are no symbol's.
+    #[inline]
+    fn entry(&self, bits: &Bits<'_>) -> Option<u32> {
+        let entry = *self.entries.get(bits.peek(self.bits))?;
+        (entry & CODE_BITS != 0).then_some(entry)
+    }
+}
+
+/// Extra bits of lengths and distances: RFC 1951, 3.2.5.
+fn literal_entry(symbol: usize) -> u32 {
+    match symbol {
+        0..256 => LITERAL,
+        256 => END,
+        257..265 | 285.. => LENGTH,
+        _ => LENGTH | ((symbol as u32 - 261) / 4) << EXTRA_SHIFT,
+    }
+}
+
+fn distance_entry(symbol: usize) -> u32 {
+    match symbol {
+        0..4 => LENGTH,
+        _ => LENGTH | (symbol as u32 / 2 - 1) << EXTRA_SHIFT,
+    }
+}
+
+// An entry: the code's bits, its kind, and the number of extra bits or the symbol.
+const CODE_BITS: u32 = 0xf;
+const KIND: u32 = 0x30;
+const LITERAL: u32 = 0x00;
+const LENGTH: u32 = 0x10;
+const END: u32 = 0x20;
+const EXTRA_SHIFT: u32 = 8;
+const EXTRA_BITS: u32 = 0xf;
+const SYMBOL_UNIT: u32 = 1 << EXTRA_SHIFT;
+const LITERAL_BITS_MAX: u32 = 15;
+const LENGTH_CODE_BITS_MAX: u32 = 7;
+const LENGTH_CODE_ORDER: [usize; 19] = [
+    16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15,
+];

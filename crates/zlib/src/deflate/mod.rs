@@ -1,0 +1,567 @@
+//! zlib's deflating functions. What they do is in `state`; here they check what programs pass.
+//!
+//! Must stay true: a stream that is null, not begun, ended, of the other direction or copied byte
+//! by byte is refused, as zlib does.
+
+mod header;
+mod parameters;
+mod state;
+
+use crate::forward::is_compatible;
+use crate::guard;
+use crate::io;
+use crate::memory::Memory;
+use crate::settings::{Use, settings};
+use libc::{c_char, c_int, c_uchar, c_uint, c_ulong};
+use libz_rs_sys as base;
+use libz_rs_sys::*;
+use parameters::Parameters;
+use sidecore_deflate::CheckKind;
+use state::{Maker, Stage, State};
+use std::ptr::NonNull;
+
+/// What a stream's `state` points to while it deflates; the mark comes first in every kind.
+#[repr(C)]
+struct Handle {
+    magic: u64,
+    state: State,
+}
+
+/// The stream and its state, for the time of a call.
+///
+/// # Safety
+/// The stream is null or as the program's calls left it; one thread at a time uses it.
+unsafe fn open<'a>(stream: z_streamp) -> Option<(&'a mut z_stream, &'a mut State)> {
+    // SAFETY: the caller's promise.
+    let open = unsafe { stream.as_mut() }?;
+    // SAFETY: whoever set it, it is null or the state of some kind of stream, all of which are
+    // longer than the mark.
+    let handle = unsafe { open.state.cast::<Handle>().as_mut() }?;
+    if handle.magic != MAGIC || handle.state.owner != stream {
+        return None;
+    }
+    Some((open, &mut handle.state))
+}
+
+/// Runs `work` on a stream; [`Z_STREAM_ERROR`] where there is none.
+///
+/// # Safety
+/// As [`open`].
+unsafe fn with(stream: z_streamp, work: impl FnOnce(&mut z_stream, &mut State) -> c_int) -> c_int {
+    guard::call(Z_STREAM_ERROR, || {
+        // SAFETY: the caller's promise.
+        match unsafe { open(stream) } {
+            Some((stream, state)) => work(stream, state),
+            None => Z_STREAM_ERROR,
+        }
+    })
+}
+
+/// Begins a zlib stream.
+///
+/// # Safety
+/// As zlib's manual says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn deflateInit_(
+    stream: z_streamp,
+    level: c_int,
+    version: *const c_char,
+    stream_bytes: c_int,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        deflateInit2_(
+            stream,
+            level,
+            Z_DEFLATED,
+            15,
+            8,
+            Z_DEFAULT_STRATEGY,
+            version,
+            stream_bytes,
+        )
+    }
+}
+
+/// Begins a stream of any kind.
+///
+/// # Safety
+/// As zlib's manual says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn deflateInit2_(
+    stream: z_streamp,
+    level: c_int,
+    method: c_int,
+    window_bits: c_int,
+    memory_level: c_int,
+    strategy: c_int,
+    version: *const c_char,
+    stream_bytes: c_int,
+) -> c_int {
+    guard::call(Z_STREAM_ERROR, || {
+        // SAFETY: the caller's promise.
+        if !unsafe { is_compatible(version, stream_bytes) } {
+            return Z_VERSION_ERROR;
+        }
+        // SAFETY: the caller's promise.
+        let Some(open) = (unsafe { stream.as_mut() }) else {
+            return Z_STREAM_ERROR;
+        };
+        open.msg = std::ptr::null_mut();
+        let checked = Parameters::checked(level, method, window_bits, memory_level, strategy);
+        let Some(parameters) = checked else {
+            return Z_STREAM_ERROR;
+        };
+        let memory = Memory::of(open);
+        memory.lend_to(open);
+        let handle = Handle {
+            magic: MAGIC,
+            state: State::new(stream, memory, parameters),
+        };
+        open.state = std::ptr::null_mut();
+        let Some(place) = memory.put(handle) else {
+            return Z_MEM_ERROR;
+        };
+        open.state = place.as_ptr().cast();
+        // SAFETY: it was put there just now.
+        let state = unsafe { &mut (*place.as_ptr()).state };
+        let begun = state.begin(open, uses_blocks());
+        if begun != Z_OK {
+            // SAFETY: as above; the stream forgets it.
+            drop(unsafe { memory.take(place) });
+            open.state = std::ptr::null_mut();
+        }
+        begun
+    })
+}
+
+fn uses_blocks() -> bool {
+    settings().used != Use::Off
+}
+
+/// Deflates as much as there is input and room for.
+///
+/// # Safety
+/// As zlib's manual says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn deflate(stream: z_streamp, flush: c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        with(stream, |stream, state| {
+            if !(Z_NO_FLUSH..=Z_BLOCK).contains(&flush) {
+                return Z_STREAM_ERROR;
+            }
+            if state.maker != Maker::BaseAll {
+                return state.deflate(stream, flush);
+            }
+            let code = io::with_base(stream, &mut state.base, |base| base::deflate(base, flush));
+            stream.adler = state.base.adler;
+            stream.data_type = state.base.data_type;
+            code
+        })
+    }
+}
+
+/// Ends a stream; [`Z_DATA_ERROR`] if it was not finished.
+///
+/// # Safety
+/// As zlib's manual says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn deflateEnd(stream: z_streamp) -> c_int {
+    // SAFETY: the caller's promise.
+    let result = unsafe {
+        with(stream, |stream, state| {
+            if state.maker == Maker::BaseAll {
+                let code = base::deflateEnd(&mut state.base);
+                state.base.state = std::ptr::null_mut();
+                return code;
+            }
+            let unfinished = match state.stage {
+                Stage::Start => stream.total_in > 0,
+                Stage::Body => true,
+                Stage::Finished => state.pending_bytes() > 0,
+            };
+            if unfinished { Z_DATA_ERROR } else { Z_OK }
+        })
+    };
+    // SAFETY: the caller's promise.
+    unsafe { release(stream) };
+    result
+}
+
+/// Gives a stream's state back, if it has one of ours.
+///
+/// # Safety
+/// As [`open`].
+unsafe fn release(stream: z_streamp) {
+    // SAFETY: the caller's promise.
+    if let Some((open, state)) = unsafe { open(stream) } {
+        let memory = state.memory;
+        if let Some(place) = NonNull::new(open.state.cast::<Handle>()) {
+            // SAFETY: it was put there by these functions; the stream forgets it.
+            let mut handle = unsafe { memory.take(place) };
+            handle.magic = 0;
+        }
+        open.state = std::ptr::null_mut();
+    }
+}
+
+/// Begins anew with the same parameters.
+///
+/// # Safety
+/// As zlib's manual says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn deflateReset(stream: z_streamp) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { with(stream, |stream, state| state.begin(stream, uses_blocks())) }
+}
+
+/// The same; that it keeps what zlib's hash table holds changes no output that may be relied on.
+///
+/// # Safety
+/// As zlib's manual says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn deflateResetKeep(stream: z_streamp) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { deflateReset(stream) }
+}
+
+/// Copies a stream in the middle.
+///
+/// # Safety
+/// As zlib's manual says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn deflateCopy(target: z_streamp, source: z_streamp) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        with(source, |source, state| {
+            let Some(open) = target.as_mut() else {
+                return Z_STREAM_ERROR;
+            };
+            let copy = match state.duplicate(target) {
+                Ok(copy) => copy,
+                Err(code) => return code,
+            };
+            let memory = state.memory;
+            std::ptr::copy_nonoverlapping(source, open, 1);
+            let handle = Handle {
+                magic: MAGIC,
+                state: copy,
+            };
+            let Some(place) = memory.put(handle) else {
+                open.state = std::ptr::null_mut();
+                return Z_MEM_ERROR;
+            };
+            open.state = place.as_ptr().cast();
+            Z_OK
+        })
+    }
+}
+
+/// Changes level and strategy from the next input on.
+///
+/// # Safety
+/// As zlib's manual says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn deflateParams(stream: z_streamp, level: c_int, strategy: c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        with(stream, |stream, state| {
+            let (Some(level), Some(strategy)) =
+                (Parameters::level(level), Parameters::strategy(strategy))
+            else {
+                return Z_STREAM_ERROR;
+            };
+            let parameters = Parameters {
+                level,
+                strategy,
+                ..state.parameters
+            };
+            if state.maker == Maker::BaseAll {
+                let code = io::with_base(stream, &mut state.base, |base| {
+                    base::deflateParams(base, level, strategy)
+                });
+                if code == Z_OK {
+                    state.parameters = parameters;
+                }
+                return code;
+            }
+            if parameters == state.parameters {
+                return Z_OK;
+            }
+            // What is there already is deflated as it was asked for.
+            if stream.total_in > 0 {
+                // SAFETY: the caller's promise.
+                if let Err(code) = state.close_block(stream) {
+                    return code;
+                }
+            }
+            if state.maker == Maker::Base {
+                let mut none = z_stream {
+                    next_in: stream.next_in,
+                    next_out: stream.next_out,
+                    avail_out: stream.avail_out,
+                    ..z_stream::default()
+                };
+                let code = io::with_base(&mut none, &mut state.base, |base| {
+                    base::deflateParams(base, level, strategy)
+                });
+                let written = (stream.avail_out - none.avail_out) as usize;
+                io::produced(stream, written);
+                if code == Z_OK {
+                    state.parameters = parameters;
+                }
+                return code;
+            }
+            state.parameters = parameters;
+            if parameters.suit_blocks() {
+                return Z_OK;
+            }
+            state.switch_to_base().err().unwrap_or(Z_OK)
+        })
+    }
+}
+
+/// Sets a dictionary.
+///
+/// # Safety
+/// As zlib's manual says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn deflateSetDictionary(
+    stream: z_streamp,
+    dictionary: *const c_uchar,
+    bytes: c_uint,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        with(stream, |stream, state| {
+            if dictionary.is_null() {
+                return Z_STREAM_ERROR;
+            }
+            if state.maker == Maker::Blocks {
+                let wrapper = state.parameters.wrapper;
+                let at_start = state.stage == Stage::Start && state.gathered.is_empty();
+                let fits = match wrapper {
+                    CheckKind::None => state.gathered.is_empty(),
+                    CheckKind::Adler32 => at_start,
+                    CheckKind::Crc32 => false,
+                };
+                if !fits {
+                    return Z_STREAM_ERROR;
+                }
+                let switched = if at_start {
+                    state.begin(stream, false)
+                } else {
+                    state.switch_to_base().err().unwrap_or(Z_OK)
+                };
+                if switched != Z_OK {
+                    return switched;
+                }
+            }
+            let code = base::deflateSetDictionary(&mut state.base, dictionary, bytes);
+            if state.maker == Maker::BaseAll {
+                stream.adler = state.base.adler;
+            }
+            code
+        })
+    }
+}
+
+/// The dictionary that the next bytes may refer to.
+///
+/// # Safety
+/// As zlib's manual says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn deflateGetDictionary(
+    stream: z_streamp,
+    dictionary: *mut c_uchar,
+    bytes: *mut c_uint,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        with(stream, |_, state| {
+            if state.maker != Maker::Blocks {
+                return base::deflateGetDictionary(&state.base, dictionary, bytes);
+            }
+            let (old, new) = state.dictionary();
+            if !dictionary.is_null() {
+                std::ptr::copy_nonoverlapping(old.as_ptr(), dictionary, old.len());
+                std::ptr::copy_nonoverlapping(new.as_ptr(), dictionary.add(old.len()), new.len());
+            }
+            if let Some(bytes) = bytes.as_mut() {
+                *bytes = (old.len() + new.len()) as c_uint;
+            }
+            Z_OK
+        })
+    }
+}
+
+/// Sets the fields of a gzip header.
+///
+/// # Safety
+/// As zlib's manual says: they stay where they are until the header is written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn deflateSetHeader(stream: z_streamp, header: gz_headerp) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        with(stream, |_, state| {
+            if state.parameters.wrapper != CheckKind::Crc32 {
+                return Z_STREAM_ERROR;
+            }
+            state.given_header = header;
+            if state.maker == Maker::BaseAll {
+                return base::deflateSetHeader(&mut state.base, header);
+            }
+            Z_OK
+        })
+    }
+}
+
+/// Output that waits for room, in bytes and bits.
+///
+/// # Safety
+/// As zlib's manual says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn deflatePending(
+    stream: z_streamp,
+    pending: *mut c_uint,
+    bits: *mut c_int,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        with(stream, |_, state| {
+            let (mut base_bytes, mut base_bits) = (0, 0);
+            if state.maker != Maker::Blocks {
+                let code = base::deflatePending(&mut state.base, &mut base_bytes, &mut base_bits);
+                if code != Z_OK {
+                    return code;
+                }
+            }
+            if let Some(pending) = pending.as_mut() {
+                *pending = base_bytes.saturating_add(state.pending_bytes() as c_uint);
+            }
+            if let Some(bits) = bits.as_mut() {
+                *bits = base_bits;
+            }
+            Z_OK
+        })
+    }
+}
+
+/// Bits of the last byte that were used; for streams that the base library makes.
+///
+/// # Safety
+/// As zlib's manual says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn deflateUsed(stream: z_streamp, bits: *mut c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        with(stream, |_, state| {
+            if state.maker != Maker::Blocks {
+                return base::deflateUsed(&mut state.base, bits);
+            }
+            if let Some(bits) = bits.as_mut() {
+                *bits = 8;
+            }
+            Z_OK
+        })
+    }
+}
+
+/// Writes bits before what comes next.
+///
+/// # Safety
+/// As zlib's manual says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn deflatePrime(stream: z_streamp, bits: c_int, value: c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        with(stream, |stream, state| {
+            if let Err(code) = leave_blocks(stream, state) {
+                return code;
+            }
+            base::deflatePrime(&mut state.base, bits, value)
+        })
+    }
+}
+
+/// Sets how hard the base library looks for matches, which makes the stream from then on.
+///
+/// # Safety
+/// As zlib's manual says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn deflateTune(
+    stream: z_streamp,
+    good: c_int,
+    lazy: c_int,
+    nice: c_int,
+    chain: c_int,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        with(stream, |stream, state| {
+            if let Err(code) = leave_blocks(stream, state) {
+                return code;
+            }
+            base::deflateTune(&mut state.base, good, lazy, nice, chain)
+        })
+    }
+}
+
+/// Gives the stream to the base library: all of it where nothing was written yet.
+fn leave_blocks(stream: &mut z_stream, state: &mut State) -> Result<(), c_int> {
+    if state.maker != Maker::Blocks {
+        return Ok(());
+    }
+    if state.stage == Stage::Start && stream.total_in == 0 && state.given_header.is_null() {
+        return match state.begin(stream, false) {
+            Z_OK => Ok(()),
+            code => Err(code),
+        };
+    }
+    state.switch_to_base()
+}
+
+/// The most bytes that `raw_bytes` become, in one call that finishes.
+///
+/// # Safety
+/// As zlib's manual says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn deflateBound(stream: z_streamp, raw_bytes: c_ulong) -> c_ulong {
+    guard::call(c_ulong::MAX, || {
+        // SAFETY: the caller's promise.
+        let open = unsafe { open(stream) };
+        let Some((_, state)) = open else {
+            // SAFETY: null is what the base library takes for any stream.
+            let bound = unsafe { base::deflateBound(std::ptr::null_mut(), raw_bytes) };
+            return bound.max(zlib_bound(raw_bytes) + HEADER_BYTES_MAX);
+        };
+        // SAFETY: null, or the base library's own stream.
+        let bound = unsafe {
+            match state.maker {
+                Maker::BaseAll => return base::deflateBound(&mut state.base, raw_bytes),
+                Maker::Blocks | Maker::Base => base::deflateBound(std::ptr::null_mut(), raw_bytes),
+            }
+        };
+        // SAFETY: what `deflateSetHeader` was given is there until the header is written.
+        let wrapped = unsafe { header::bytes(&state.parameters, state.given_header.as_ref()) };
+        let waiting = state.pending_bytes() + state.gathered.len();
+        bound
+            .max(zlib_bound(raw_bytes))
+            .saturating_add((wrapped + waiting) as c_ulong)
+    })
+}
+
+/// zlib's own bound, without header and trailer. Blocks of ours keep it: stored they take 5 bytes
+/// for 64 KiB, and none becomes longer than that.
+pub(crate) fn zlib_bound(raw_bytes: c_ulong) -> c_ulong {
+    let more = (raw_bytes >> 12) + (raw_bytes >> 14) + (raw_bytes >> 25) + 7;
+    raw_bytes.saturating_add(more)
+}
+
+/// Room for a header and a trailer of any kind that no stream says.
+const HEADER_BYTES_MAX: c_ulong = 18;
+/// Marks a stream that deflates; chosen at random.
+const MAGIC: u64 = 0x6f31_c5d8_2a97_e40b;
+
+const _: () = assert!(align_of::<Handle>() <= 16, "malloc aligns so");

@@ -1,0 +1,122 @@
+//! Functions that the base library does alone: checksums and their combinations, `inflateBack`, and
+//! what says things about the library.
+
+use crate::guard;
+use libc::{c_char, c_int, c_long, c_uchar, c_uint, c_ulong, c_void};
+use libz_rs_sys as base;
+use libz_rs_sys::{in_func, out_func, z_streamp};
+
+/// Functions with zlib's names that only call the base library's.
+macro_rules! forward {
+    ($(fn $name:ident($($argument:ident: $kind:ty),*) -> $result:ty;)*) => {$(
+        /// The function of this name in zlib's manual, by the base library.
+        ///
+        /// # Safety
+        /// As zlib's manual says.
+        #[unsafe(no_mangle)]
+        #[allow(unused_unsafe, reason = "some of them are safe")]
+        pub unsafe extern "C" fn $name($($argument: $kind),*) -> $result {
+            // SAFETY: the program's promises are those that the base library asks for.
+            unsafe { ::libz_rs_sys::$name($($argument),*) }
+        }
+    )*};
+}
+pub(crate) use forward;
+
+forward! {
+    fn get_crc_table() -> *const [u32; 256];
+    fn crc32_combine(first: c_ulong, second: c_ulong, bytes: c_long) -> c_ulong;
+    fn crc32_combine64(first: c_ulong, second: c_ulong, bytes: i64) -> c_ulong;
+    fn crc32_combine_gen(bytes: c_long) -> c_ulong;
+    fn crc32_combine_gen64(bytes: i64) -> c_ulong;
+    fn crc32_combine_op(first: c_ulong, second: c_ulong, operator: c_ulong) -> c_ulong;
+    fn adler32_combine(first: c_ulong, second: c_ulong, bytes: c_long) -> c_ulong;
+    fn adler32_combine64(first: c_ulong, second: c_ulong, bytes: i64) -> c_ulong;
+    fn inflateBackInit_(
+        stream: z_streamp,
+        window_bits: c_int,
+        window: *mut c_uchar,
+        version: *const c_char,
+        stream_bytes: c_int
+    ) -> c_int;
+    fn inflateBack(
+        stream: z_streamp,
+        input: Option<in_func>,
+        input_with: *mut c_void,
+        output: Option<out_func>,
+        output_with: *mut c_void
+    ) -> c_int;
+    fn inflateBackEnd(stream: z_streamp) -> c_int;
+    fn zError(code: c_int) -> *const c_char;
+    fn zlibCompileFlags() -> c_ulong;
+}
+
+/// The version of zlib whose ABI this is.
+#[unsafe(no_mangle)]
+pub extern "C" fn zlibVersion() -> *const c_char {
+    VERSION.as_ptr()
+}
+
+/// True if a program compiled against this version, with this size of a stream, fits.
+///
+/// # Safety
+/// `version` is null or a C string.
+pub(crate) unsafe fn is_compatible(version: *const c_char, stream_bytes: c_int) -> bool {
+    // SAFETY: the caller's promise; a C string has at least its end.
+    let first = unsafe { version.as_ref() };
+    first == Some(&(b'1' as c_char))
+        && usize::try_from(stream_bytes) == Ok(size_of::<base::z_stream>())
+}
+
+/// CRC-32 of bytes, continued from `crc`.
+///
+/// # Safety
+/// `bytes` is null or `len` bytes may be read there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn crc32_z(crc: c_ulong, bytes: *const u8, len: usize) -> c_ulong {
+    if bytes.is_null() {
+        return 0;
+    }
+    // SAFETY: the caller's promise.
+    guard::call(0, || unsafe {
+        libdeflate_sys::libdeflate_crc32(crc as u32, bytes.cast(), len).into()
+    })
+}
+
+/// The same, of at most 4 GiB.
+///
+/// # Safety
+/// As [`crc32_z`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn crc32(crc: c_ulong, bytes: *const u8, len: c_uint) -> c_ulong {
+    // SAFETY: the caller's promise.
+    unsafe { crc32_z(crc, bytes, len as usize) }
+}
+
+/// Adler-32 of bytes, continued from `adler`.
+///
+/// # Safety
+/// `bytes` is null or `len` bytes may be read there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn adler32_z(adler: c_ulong, bytes: *const u8, len: usize) -> c_ulong {
+    if bytes.is_null() {
+        return 1;
+    }
+    // SAFETY: the caller's promise.
+    guard::call(1, || unsafe {
+        libdeflate_sys::libdeflate_adler32(adler as u32, bytes.cast(), len).into()
+    })
+}
+
+/// The same, of at most 4 GiB.
+///
+/// # Safety
+/// As [`adler32_z`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn adler32(adler: c_ulong, bytes: *const u8, len: c_uint) -> c_ulong {
+    // SAFETY: the caller's promise.
+    unsafe { adler32_z(adler, bytes, len as usize) }
+}
+
+/// Numbers alone, as programs take it apart; they compare its beginning with their header's.
+const VERSION: &std::ffi::CStr = c"1.3.0";

@@ -1,0 +1,71 @@
+//! The program's buffers in a `z_stream`: what comes in, and the room for what goes out.
+
+use libz_rs_sys::z_stream;
+use std::ptr;
+
+/// Input that was not consumed yet.
+///
+/// # Safety
+/// `next_in` and `avail_in` say what may be read, for as long as the slice is used.
+pub(crate) unsafe fn input<'a>(stream: &z_stream) -> &'a [u8] {
+    if stream.avail_in == 0 || stream.next_in.is_null() {
+        return &[];
+    }
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts(stream.next_in, stream.avail_in as usize) }
+}
+
+/// Marks input as consumed.
+pub(crate) fn consume(stream: &mut z_stream, bytes: usize) {
+    debug_assert!(bytes <= stream.avail_in as usize, "more than there is");
+    stream.next_in = stream.next_in.wrapping_add(bytes);
+    stream.avail_in -= bytes as u32;
+    stream.total_in = stream.total_in.wrapping_add(bytes as _);
+}
+
+/// Marks room as written.
+pub(crate) fn produced(stream: &mut z_stream, bytes: usize) {
+    debug_assert!(
+        bytes <= stream.avail_out as usize,
+        "more than there is room"
+    );
+    stream.next_out = stream.next_out.wrapping_add(bytes);
+    stream.avail_out -= bytes as u32;
+    stream.total_out = stream.total_out.wrapping_add(bytes as _);
+}
+
+/// Writes as many of `bytes` as there is room for; returns how many.
+///
+/// # Safety
+/// `next_out` and `avail_out` say what may be written.
+pub(crate) unsafe fn put(stream: &mut z_stream, bytes: &[u8]) -> usize {
+    let count = bytes.len().min(stream.avail_out as usize);
+    if count > 0 {
+        // SAFETY: the caller's promise; the source is ours, or input that the program keeps apart.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), stream.next_out, count) };
+        produced(stream, count);
+    }
+    count
+}
+
+/// Gives the program's buffers to the base library's stream, and takes what it left, with its
+/// counts and its message, after `work`.
+pub(crate) fn with_base<R>(
+    stream: &mut z_stream,
+    base: &mut z_stream,
+    work: impl FnOnce(&mut z_stream) -> R,
+) -> R {
+    (base.next_in, base.avail_in) = (stream.next_in, stream.avail_in);
+    (base.next_out, base.avail_out) = (stream.next_out, stream.avail_out);
+    let result = work(base);
+    let (consumed, written) = (
+        stream.avail_in - base.avail_in,
+        stream.avail_out - base.avail_out,
+    );
+    (stream.next_in, stream.avail_in) = (base.next_in, base.avail_in);
+    (stream.next_out, stream.avail_out) = (base.next_out, base.avail_out);
+    stream.total_in = stream.total_in.wrapping_add(consumed.into());
+    stream.total_out = stream.total_out.wrapping_add(written.into());
+    stream.msg = base.msg;
+    result
+}

@@ -1,0 +1,33 @@
+#![doc = include_str!("../README.md")]
+//!
+//! Top-down: `deflate`, `inflate`, `whole` (one buffer to another) and `gz` have the functions that
+//! programs call; `forward` what is the base library's alone. `engines` makes blocks, wherever;
+//! `memory`, `io`, `settings` and `guard` are what the others stand on.
+//!
+//! Must stay true: whatever a program may rely on in zlib's manual holds here. Nothing unwinds into
+//! the program, nothing is printed, no thread is started. Any thread may call, each stream one at a
+//! time, as zlib has it. Source: zlib's manual (zlib.h), RFC 1950, 1951, 1952.
+
+#![allow(unsafe_code, reason = "a C surface")]
+
+mod deflate;
+mod engines;
+mod forward;
+mod guard;
+mod gz;
+mod inflate;
+mod io;
+mod memory;
+mod settings;
+mod whole;
+
+pub use deflate::*;
+pub use forward::{
+    adler32, adler32_combine, adler32_combine64, adler32_z, crc32, crc32_combine,
+    crc32_combine_gen, crc32_combine_gen64, crc32_combine_op, crc32_combine64, crc32_z,
+    get_crc_table, inflateBack, inflateBackEnd, inflateBackInit_, zError, zlibCompileFlags,
+    zlibVersion,
+};
+pub use gz::*;
+pub use inflate::*;
+pub use whole::*;

@@ -1,0 +1,209 @@
+//! Memory of a stream, by the functions that its program gave (`zalloc`, `zfree`), or malloc.
+//!
+//! Why here: programs that give such functions may throw all memory away at once, and never end the
+//! stream; what it holds is therefore allocated by nothing else. Must stay true: running out is a
+//! value, not an abort.
+
+use libc::{c_uint, c_void};
+use libz_rs_sys::z_stream;
+use std::ptr::{self, NonNull};
+
+/// The two functions of a stream and what they are given first.
+#[derive(Clone, Copy)]
+pub(crate) struct Memory {
+    allocate: unsafe extern "C" fn(*mut c_void, c_uint, c_uint) -> *mut c_void,
+    free: unsafe extern "C" fn(*mut c_void, *mut c_void),
+    opaque: *mut c_void,
+}
+
+impl Memory {
+    /// Those of a stream; malloc's where it has none.
+    pub(crate) fn of(stream: &z_stream) -> Self {
+        match (stream.zalloc, stream.zfree) {
+            (Some(allocate), Some(free)) => Self {
+                allocate,
+                free,
+                opaque: stream.opaque,
+            },
+            _ => Self::MALLOC,
+        }
+    }
+
+    /// Sets the functions of a stream inside ours to these.
+    pub(crate) fn lend_to(self, stream: &mut z_stream) {
+        stream.zalloc = Some(self.allocate);
+        stream.zfree = Some(self.free);
+        stream.opaque = self.opaque;
+    }
+
+    /// malloc and free.
+    pub(crate) const MALLOC: Self = Self {
+        allocate: malloc,
+        free,
+        opaque: ptr::null_mut(),
+    };
+
+    /// Bytes, aligned as malloc aligns; their contents are unspecified.
+    fn bytes(self, bytes: usize) -> Option<NonNull<u8>> {
+        let count = c_uint::try_from(bytes).ok()?;
+        // SAFETY: the program's promise for `zalloc`; malloc keeps it too.
+        NonNull::new(unsafe { (self.allocate)(self.opaque, 1, count) }.cast())
+    }
+
+    /// A value in this memory, to be given back with [`Self::take`]. `None` where there is no room,
+    /// or the memory is not aligned for it.
+    pub(crate) fn put<T>(self, value: T) -> Option<NonNull<T>> {
+        let place = self.bytes(size_of::<T>())?.cast::<T>();
+        if !place.is_aligned() {
+            // SAFETY: it came from these functions just now.
+            unsafe { (self.free)(self.opaque, place.as_ptr().cast()) };
+            return None;
+        }
+        // SAFETY: the place is aligned, long enough, and nobody else's.
+        unsafe { place.write(value) };
+        Some(place)
+    }
+
+    /// Takes a value out of its memory and gives the memory back.
+    ///
+    /// # Safety
+    /// The place came from [`Self::put`] with the same functions, and is not used again.
+    pub(crate) unsafe fn take<T>(self, place: NonNull<T>) -> T {
+        // SAFETY: the caller's promise.
+        let value = unsafe { place.read() };
+        // SAFETY: the caller's promise.
+        unsafe { (self.free)(self.opaque, place.as_ptr().cast()) };
+        value
+    }
+}
+
+unsafe extern "C" fn malloc(_opaque: *mut c_void, items: c_uint, size: c_uint) -> *mut c_void {
+    let bytes = (items as usize).saturating_mul(size as usize);
+    // SAFETY: malloc takes any size.
+    unsafe { libc::malloc(bytes) }
+}
+
+unsafe extern "C" fn free(_opaque: *mut c_void, address: *mut c_void) {
+    // SAFETY: only what `malloc` above gave comes here.
+    unsafe { libc::free(address) }
+}
+
+/// A row of bytes that grows, in a stream's memory.
+pub(crate) struct Bytes {
+    memory: Memory,
+    start: NonNull<u8>,
+    len: usize,
+    room: usize,
+}
+
+/// No memory left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NoMemory;
+
+impl Bytes {
+    pub(crate) fn new(memory: Memory) -> Self {
+        Self {
+            memory,
+            start: NonNull::dangling(),
+            len: 0,
+            room: 0,
+        }
+    }
+
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        // SAFETY: the first `len` bytes were written.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Forgets the contents, not the memory.
+    pub(crate) fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    /// Forgets all from `len` on.
+    pub(crate) fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+
+    /// Drops all but the last `keep` bytes.
+    pub(crate) fn keep_last(&mut self, keep: usize) {
+        let cut = self.len.saturating_sub(keep);
+        // SAFETY: both ranges are within the bytes written; `copy` allows them to overlap.
+        unsafe {
+            ptr::copy(
+                self.start.as_ptr().add(cut),
+                self.start.as_ptr(),
+                self.len - cut,
+            )
+        };
+        self.len -= cut;
+    }
+
+    pub(crate) fn extend(&mut self, bytes: &[u8]) -> Result<(), NoMemory> {
+        self.reserve(bytes.len())?;
+        // SAFETY: there is room; the source is not this memory, which is borrowed for writing.
+        unsafe {
+            let end = self.start.as_ptr().add(self.len);
+            ptr::copy_nonoverlapping(bytes.as_ptr(), end, bytes.len());
+        }
+        self.len += bytes.len();
+        Ok(())
+    }
+
+    /// Makes room for `more` bytes, and for some more after them. In few steps: there are programs
+    /// whose memory is not given back before the stream ends, and whose room was reckoned for zlib.
+    pub(crate) fn reserve(&mut self, more: usize) -> Result<(), NoMemory> {
+        let wanted = self.len.checked_add(more).ok_or(NoMemory)?;
+        if wanted <= self.room {
+            return Ok(());
+        }
+        let grown = (self.room * 8).min(self.room + GROWTH_BYTES_MAX);
+        let room = wanted.max(grown).max(ROOM_MIN);
+        let start = self.memory.bytes(room).ok_or(NoMemory)?;
+        // SAFETY: the new memory has room for what the old one holds.
+        unsafe { ptr::copy_nonoverlapping(self.start.as_ptr(), start.as_ptr(), self.len) };
+        self.release();
+        (self.start, self.room) = (start, room);
+        Ok(())
+    }
+
+    /// All from `at` on, which is cut off here.
+    pub(crate) fn split_off(&mut self, at: usize) -> Result<Self, NoMemory> {
+        let mut rest = Self::new(self.memory);
+        rest.extend(&self.as_slice()[at..])?;
+        self.truncate(at);
+        Ok(rest)
+    }
+
+    /// A copy in the same kind of memory.
+    pub(crate) fn duplicate(&self) -> Result<Self, NoMemory> {
+        let mut copy = Self::new(self.memory);
+        copy.extend(self.as_slice())?;
+        Ok(copy)
+    }
+
+    fn release(&mut self) {
+        if self.room > 0 {
+            // SAFETY: it came from these functions and is not used again.
+            unsafe { (self.memory.free)(self.memory.opaque, self.start.as_ptr().cast()) };
+            self.room = 0;
+        }
+    }
+}
+
+impl Drop for Bytes {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+const ROOM_MIN: usize = 512;
+const GROWTH_BYTES_MAX: usize = 96 << 10;

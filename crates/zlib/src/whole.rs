@@ -1,0 +1,180 @@
+//! `compress`, `uncompress` and their kin: one buffer to another.
+//!
+//! Why here: all input and all room are known at once, so that nothing is gathered or kept.
+
+use crate::deflate::zlib_bound;
+use crate::engines;
+use crate::guard;
+use crate::inflate::{Kind, inflate_at_once};
+use crate::memory::{Bytes, Memory};
+use crate::settings::{Use, settings};
+use libc::{c_int, c_ulong};
+use libz_rs_sys as base;
+use libz_rs_sys::*;
+
+/// Deflates a buffer at the default level.
+///
+/// # Safety
+/// As zlib's manual says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn compress(
+    target: *mut u8,
+    target_bytes: *mut c_ulong,
+    source: *const u8,
+    source_bytes: c_ulong,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        compress2(
+            target,
+            target_bytes,
+            source,
+            source_bytes,
+            Z_DEFAULT_COMPRESSION,
+        )
+    }
+}
+
+/// Deflates a buffer.
+///
+/// # Safety
+/// As zlib's manual says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn compress2(
+    target: *mut u8,
+    target_bytes: *mut c_ulong,
+    source: *const u8,
+    source_bytes: c_ulong,
+    level: c_int,
+) -> c_int {
+    guard::call(Z_STREAM_ERROR, || {
+        // SAFETY: the caller's promise.
+        unsafe { compress_at_once(target, target_bytes, source, source_bytes, level) }
+    })
+}
+
+/// # Safety
+/// As [`compress2`].
+unsafe fn compress_at_once(
+    target: *mut u8,
+    target_bytes: *mut c_ulong,
+    source: *const u8,
+    source_bytes: c_ulong,
+    level: c_int,
+) -> c_int {
+    let ours = (1..=9).contains(&level) || level == Z_DEFAULT_COMPRESSION;
+    // SAFETY: the caller's promise.
+    let room = unsafe { target_bytes.as_mut() };
+    let (Some(room), true) = (room, ours && settings().used != Use::Off) else {
+        // SAFETY: the caller's promise.
+        return unsafe { base::compress2(target, target_bytes, source, source_bytes, level) };
+    };
+    if target.is_null() || (source.is_null() && source_bytes > 0) {
+        return Z_STREAM_ERROR;
+    }
+    let raw = match source_bytes {
+        0 => &[],
+        // SAFETY: the caller's promise.
+        bytes => unsafe { std::slice::from_raw_parts(source, bytes as usize) },
+    };
+    let mut made = Bytes::new(Memory::MALLOC);
+    let (level, header) = match level {
+        1 => (1, [0x78, 0x01]),
+        Z_DEFAULT_COMPRESSION | 6 => (6, [0x78, 0x9c]),
+        2..=5 => (level as u8, [0x78, 0x5e]),
+        _ => (level as u8, [0x78, 0xda]),
+    };
+    let mut left = *room as usize;
+    *room = 0;
+    let mut give = |made: &mut Bytes| {
+        let bytes = made.as_slice();
+        if bytes.len() > left {
+            return Err(Z_BUF_ERROR);
+        }
+        // SAFETY: the caller's promise: there is room, and it is no memory of ours.
+        unsafe {
+            target
+                .add(*room as usize)
+                .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+        }
+        left -= bytes.len();
+        *room += bytes.len() as c_ulong;
+        made.clear();
+        Ok(())
+    };
+    let mut run = || -> Result<(), c_int> {
+        made.extend(&header)?;
+        let parts = raw.len().div_ceil(PART_BYTES).max(1);
+        for index in 0..parts {
+            let start = index * PART_BYTES;
+            let part = &raw[start..raw.len().min(start + PART_BYTES)];
+            engines::deflate(part, level, index + 1 == parts, &mut made)?;
+            give(&mut made)?;
+        }
+        // SAFETY: a slice.
+        let check = unsafe { crate::forward::adler32_z(1, raw.as_ptr(), raw.len()) } as u32;
+        made.extend(&check.to_be_bytes())?;
+        give(&mut made)
+    };
+    run().err().unwrap_or(Z_OK)
+}
+
+/// The most bytes that [`compress`] makes of a buffer.
+#[unsafe(no_mangle)]
+pub extern "C" fn compressBound(source_bytes: c_ulong) -> c_ulong {
+    let bound = zlib_bound(source_bytes).saturating_add(6);
+    base::compressBound(source_bytes).max(bound)
+}
+
+/// Inflates a buffer.
+///
+/// # Safety
+/// As zlib's manual says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn uncompress(
+    target: *mut u8,
+    target_bytes: *mut c_ulong,
+    source: *const u8,
+    mut source_bytes: c_ulong,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { uncompress2(target, target_bytes, source, &mut source_bytes) }
+}
+
+/// Inflates a buffer and says how much of it was used.
+///
+/// # Safety
+/// As zlib's manual says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn uncompress2(
+    target: *mut u8,
+    target_bytes: *mut c_ulong,
+    source: *const u8,
+    source_bytes: *mut c_ulong,
+) -> c_int {
+    guard::call(Z_STREAM_ERROR, || {
+        // SAFETY: the caller's promise.
+        if let (Some(room), Some(bytes)) = unsafe { (target_bytes.as_mut(), source_bytes.as_mut()) }
+            && !target.is_null()
+            && !source.is_null()
+            && *room > 0
+            && settings().used != Use::Off
+        {
+            // SAFETY: the caller's promise.
+            let whole = unsafe {
+                let input = std::slice::from_raw_parts(source, *bytes as usize);
+                inflate_at_once(Kind::Zlib, input, target, *room as usize)
+            };
+            if let Ok((consumed, written)) = whole {
+                (*room, *bytes) = (written as c_ulong, consumed as c_ulong);
+                return Z_OK;
+            }
+        }
+        // The base library says what is wrong.
+        // SAFETY: the caller's promise.
+        unsafe { base::uncompress2(target, target_bytes, source, source_bytes) }
+    })
+}
+
+/// Input whose blocks are made before their output is handed over.
+const PART_BYTES: usize = 32 * sidecore_deflate::BLOCK_BYTES;

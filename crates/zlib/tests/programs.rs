@@ -1,0 +1,239 @@
+//! Programs that were not made for this library run under it, and what they make is read by those
+//! who do not.
+//!
+//! The library is what this test's own build made. A program that is missing is said and left out.
+
+#![allow(clippy::unwrap_used)] // a failure here is a failed test, helpers included
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// The shared object, which cargo puts beside the tests.
+fn library() -> PathBuf {
+    let program = std::env::current_exe().unwrap();
+    let path = program.with_file_name("libsidecore_z.so");
+    assert!(path.is_file(), "{} was not built", path.display());
+    path
+}
+
+fn have(program: &str) -> bool {
+    let found = Command::new(program).arg("--version").output().is_ok();
+    if !found {
+        eprintln!("NOT TESTED: {program} is missing (scripts/setup)");
+    }
+    found
+}
+
+/// Runs it with the library, or without.
+fn run(preloaded: bool, folder: &Path, program: &str, arguments: &[&str]) -> Output {
+    let mut command = Command::new("timeout");
+    command
+        .args(["300", program])
+        .args(arguments)
+        .current_dir(folder);
+    command.env("SIDECORE_ZLIB", "local");
+    for name in ["GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME"] {
+        command.env(name, "A Test");
+    }
+    for name in ["GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL"] {
+        command.env(name, "test@localhost");
+    }
+    if preloaded {
+        command.env("LD_PRELOAD", library());
+    }
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {arguments:?}: {said}");
+    assert!(!said.contains("sidecore"), "it printed: {said}");
+    output
+}
+
+fn functions(library: &Path) -> BTreeSet<String> {
+    let output = Command::new("nm")
+        .arg("-D")
+        .arg("--defined-only")
+        .arg(library)
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines()
+        .filter_map(|line| line.split_once(" T "))
+        .map(|(_, name)| name.split('@').next().unwrap_or(name).to_owned())
+        .collect()
+}
+
+#[test]
+fn every_function_of_the_systems_zlib_is_there_and_nothing_strange() {
+    let ours = functions(&library());
+    for name in [
+        "deflate",
+        "inflateBack",
+        "gzprintf",
+        "crc32_combine_op",
+        "uncompress2",
+    ] {
+        assert!(ours.contains(name), "{name}");
+    }
+    for folder in [
+        "/usr/lib/x86_64-linux-gnu",
+        "/lib/x86_64-linux-gnu",
+        "/usr/lib64",
+        "/usr/lib",
+    ] {
+        let system = Path::new(folder).join("libz.so.1");
+        if !system.is_file() {
+            continue;
+        }
+        let theirs = functions(&system);
+        let missing: Vec<_> = theirs.difference(&ours).collect();
+        assert!(missing.is_empty(), "{missing:?}");
+        let more: Vec<_> = ours
+            .difference(&theirs)
+            .filter(|name| *name != "deflateUsed")
+            .collect();
+        assert!(
+            more.is_empty(),
+            "names that may be a program's own: {more:?}"
+        );
+        return;
+    }
+    eprintln!("NOT TESTED: no libz.so.1 to compare with");
+}
+
+#[test]
+fn python_reads_what_it_wrote_with_and_without() {
+    if !have("python3") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let write = r#"
+import gzip, zipfile, zlib, random
+random.seed(1)
+data = b"".join(b"%d line of a text %d\n" % (n, random.randrange(1000)) for n in range(60000))
+open("raw", "wb").write(data)
+open("whole.z", "wb").write(zlib.compress(data, 9))
+object = zlib.compressobj(6)
+with open("parts.z", "wb") as out:
+    for at in range(0, len(data), 7001):
+        out.write(object.compress(data[at:at + 7001]))
+        if at % 3 == 0:
+            out.write(object.flush(zlib.Z_SYNC_FLUSH))
+    out.write(object.flush())
+with gzip.open("text.gz", "wb") as out:
+    out.write(data)
+with zipfile.ZipFile("all.zip", "w", zipfile.ZIP_DEFLATED) as out:
+    out.writestr("raw", data)
+"#;
+    let read = r#"
+import gzip, zipfile, zlib
+data = open("raw", "rb").read()
+assert zlib.decompress(open("whole.z", "rb").read()) == data
+object = zlib.decompressobj()
+got = b""
+for piece in iter(lambda file=open("parts.z", "rb"): file.read(999), b""):
+    got += object.decompress(piece, 5000)
+    while object.unconsumed_tail:
+        got += object.decompress(object.unconsumed_tail, 5000)
+assert got + object.flush() == data and object.eof
+assert gzip.open("text.gz").read() == data
+assert zipfile.ZipFile("all.zip").read("raw") == data
+"#;
+    for writer in [false, true] {
+        run(writer, folder.path(), "python3", &["-c", write]);
+        for reader in [false, true] {
+            run(reader, folder.path(), "python3", &["-c", read]);
+        }
+    }
+}
+
+#[test]
+fn cpythons_own_tests_pass() {
+    if !have("python3") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let there = Command::new("python3")
+        .args(["-c", "import test.test_zlib"])
+        .output()
+        .unwrap();
+    if !there.status.success() {
+        eprintln!("NOT TESTED: CPython's tests are missing (libpython3-testsuite)");
+        return;
+    }
+    run(
+        true,
+        folder.path(),
+        "python3",
+        &["-m", "test", "test_zlib", "test_gzip"],
+    );
+}
+
+#[test]
+fn git_packs_clones_and_checks() {
+    if !have("git") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let repository = folder.path().join("repository");
+    std::fs::create_dir(&repository).unwrap();
+    let git = |preloaded, arguments: &[&str]| run(preloaded, &repository, "git", arguments);
+    git(true, &["init", "-q", "-b", "main"]);
+    for round in 0..4_u32 {
+        let text: String = (0..40_000_u32)
+            .map(|line| format!("{} of {round}\n", line.wrapping_mul(2_654_435_761 + round)))
+            .collect();
+        std::fs::write(repository.join(format!("file-{}", round % 3)), text).unwrap();
+        git(round % 2 == 0, &["add", "."]);
+        git(round % 2 == 0, &["commit", "-q", "-m", "a change"]);
+    }
+    git(false, &["fsck", "--full", "--strict"]);
+    git(true, &["gc", "-q", "--aggressive"]);
+    git(false, &["fsck", "--full", "--strict"]);
+    git(true, &["fsck", "--full", "--strict"]);
+    let path = repository.to_str().unwrap();
+    for (name, preloaded) in [("with", true), ("without", false)] {
+        run(
+            preloaded,
+            folder.path(),
+            "git",
+            &["clone", "-q", "--no-local", path, name],
+        );
+        let clone = folder.path().join(name);
+        let status = run(!preloaded, &clone, "git", &["status", "--short"]);
+        assert!(status.stdout.is_empty());
+        assert_eq!(
+            std::fs::read(clone.join("file-0")).unwrap(),
+            std::fs::read(repository.join("file-0")).unwrap()
+        );
+    }
+}
+
+#[test]
+fn c_programs_find_what_zlibs_own_tests_look_for() {
+    if !have("cc") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/calls.c");
+    let program = folder.path().join("calls");
+    let compiled = Command::new("cc")
+        .args(["-O1", "-Wall", "-o"])
+        .arg(&program)
+        .arg(source)
+        .arg("-lz")
+        .output()
+        .unwrap();
+    if !compiled.status.success() {
+        let said = String::from_utf8_lossy(&compiled.stderr);
+        assert!(said.contains("zlib.h") || said.contains("-lz"), "{said}");
+        eprintln!("NOT TESTED: zlib.h or libz is missing (zlib1g-dev)");
+        return;
+    }
+    let program = program.to_str().unwrap();
+    // The system's library passes the same, or the test is wrong.
+    for preloaded in [false, true] {
+        let output = run(preloaded, folder.path(), program, &[]);
+        assert_eq!(output.stdout, b"all calls\n");
+    }
+}
