@@ -116,6 +116,7 @@ mod tests {
             registry: registry(),
             // A busy machine is no dead daemon.
             silence_max: std::time::Duration::from_secs(60),
+            held_up_max: std::time::Duration::from_secs(60),
             ..ClientOptions::default()
         };
         inflate_all(&Client::detached(&socket, options()));

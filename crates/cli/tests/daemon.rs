@@ -99,6 +99,7 @@ fn it_serves_shows_itself_and_ends_in_order() {
             registry: Registry::with_spin_us(),
             // A busy machine is no dead daemon.
             silence_max: PATIENCE,
+            held_up_max: PATIENCE,
             ..ClientOptions::default()
         };
         let client = Client::attach_with(&daemon.socket, options).unwrap();

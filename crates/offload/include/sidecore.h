@@ -33,7 +33,7 @@
  * process must not use its parent's client.
  *
  * Link with nothing. Needs Linux and GCC or Clang, C99 or C++11 or later; may be included in any
- * order. The protocol is docs/daemon.md, version 2.
+ * order. The protocol is docs/daemon.md, version 3.
  */
 #ifndef SIDECORE_H
 #define SIDECORE_H
@@ -125,7 +125,7 @@ struct sidecore {
 /* ---- what follows is how it is done --------------------------------------------------------- */
 
 #define SIDECORE_MAGIC UINT64_C(0x31524f4345444953) /* "SIDECOR1" */
-#define SIDECORE_VERSION 2u
+#define SIDECORE_VERSION 3u
 #define SIDECORE_PAGE 4096u
 #define SIDECORE_LINES 384u /* request and answer 256, sleepers 128 */
 

@@ -26,6 +26,7 @@ fn client_options() -> ClientOptions {
     ClientOptions {
         registry: Registry::with_spin_us(),
         silence_max: Duration::from_secs(60),
+        held_up_max: Duration::from_secs(60),
         ..ClientOptions::default()
     }
 }
@@ -277,6 +278,80 @@ fn a_client_with_many_requests_does_not_starve_another() {
         median <= 4,
         "turns of the greedy client before one of the modest one: {between:?}"
     );
+}
+
+/// One engine, and a client that keeps it for 20 ms at a time: another one's calls and loops are done
+/// on its own core, and what the engine still writes when it comes to them is seen by nobody.
+#[test]
+fn a_call_does_not_wait_for_another_clients_long_request() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(DaemonOptions {
+        engines: 1,
+        ..options(folder.path())
+    })
+    .unwrap();
+    let hog = attach(daemon.socket());
+    let options = ClientOptions {
+        held_up_max: Duration::from_millis(1),
+        ..client_options()
+    };
+    let hasty = Client::attach_with(daemon.socket(), options).unwrap();
+    let (spin, echo) = (
+        hog.kernel("spin_us").unwrap(),
+        hasty.kernel("echo").unwrap(),
+    );
+    let stop = AtomicBool::new(false);
+    let mut number = 0u64;
+    std::thread::scope(|scope| {
+        let _end = End(&stop);
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                hog.call(spin, Args::new().words(&[20_000])).unwrap();
+            }
+        });
+        let (mut input, mut output) = (hasty.buffer(4096), hasty.buffer(4096));
+        let mut call = |looped: bool| {
+            number += 1;
+            input.values_mut::<u64>().fill(number);
+            if looped {
+                let count = 4;
+                let done = hasty.for_each(echo, &[&input], &mut [&mut output], count, |index| {
+                    let range = index * 1024..(index + 1) * 1024;
+                    Piece::new(&[0]).input(0, range.clone()).output(0, range)
+                });
+                assert_eq!(done.unwrap().replies.len(), count);
+            } else {
+                let args = Args::new().input(&input).output(&mut output);
+                hasty.call(echo, args).unwrap();
+            }
+            // Also a while later, when the engine may have come to it.
+            for _ in 0..3 {
+                assert!(output.values::<u64>().iter().all(|&value| value == number));
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        eventually("calls that were left behind", || {
+            call(false);
+            hasty.counters().given_up >= 20
+        });
+        for _ in 0..200 {
+            call(true);
+        }
+    });
+    assert!(hasty.is_attached());
+    // Nobody is in the way any more.
+    let before = hasty.counters().on_engines;
+    eventually("a call on the engine", || {
+        hasty
+            .call(
+                echo,
+                Args::new()
+                    .input(&hasty.buffer(64))
+                    .output(&mut hasty.buffer(64)),
+            )
+            .unwrap();
+        hasty.counters().on_engines > before
+    });
 }
 
 /// Tells threads to end when it goes.

@@ -32,6 +32,7 @@ fn options(folder: &Path) -> DaemonOptions {
 fn patient() -> ClientOptions {
     ClientOptions {
         silence_max: PATIENCE,
+        held_up_max: PATIENCE,
         ..ClientOptions::default()
     }
 }

@@ -23,6 +23,7 @@ fn an_idle_daemon_sleeps_but_for_its_heart() {
     let options = || ClientOptions {
         // A busy machine is no dead daemon.
         silence_max: Duration::from_secs(60),
+        held_up_max: Duration::from_secs(60),
         ..ClientOptions::default()
     };
     let attach = || Client::attach_with(daemon.socket(), options()).unwrap();

@@ -59,6 +59,7 @@ fn call_25_times(socket: &Path) -> Vec<u128> {
     let options = || ClientOptions {
         // A busy machine is no dead daemon.
         silence_max: Duration::from_secs(60),
+        held_up_max: Duration::from_secs(60),
         ..ClientOptions::default()
     };
     let mut attach_us = Vec::new();

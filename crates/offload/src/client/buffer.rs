@@ -94,12 +94,16 @@ impl Buffer {
     }
 
     /// Moves it, with what it holds, to memory that no daemon maps. The daemon may be writing to
-    /// where it was.
-    pub(crate) fn move_home(&mut self) {
-        if let Home::Arena(lease) = &self.home {
-            let mut own = Self::own(self.len);
-            lease.copy_racing(own.bytes_mut());
-            *self = own;
+    /// where it was: that place is returned, and must be kept until it no longer does.
+    pub(crate) fn move_home(&mut self) -> Option<Lease> {
+        let Home::Arena(lease) = &self.home else {
+            return None;
+        };
+        let mut own = Self::own(self.len);
+        lease.copy_racing(own.bytes_mut());
+        match std::mem::replace(self, own).home {
+            Home::Arena(lease) => Some(lease),
+            Home::Own(_) => None,
         }
     }
 

@@ -3,7 +3,7 @@
 use super::args::Args;
 use super::buffer::Buffer;
 use super::error::ClientError;
-use super::link::{Link, Slot, Watch};
+use super::link::{Link, Progress, Slot, Watch};
 use super::{Client, KernelId};
 use crate::served::{Memory, Reply, Request};
 use crate::shm::layout::{Pair, Status};
@@ -12,6 +12,7 @@ use crate::shm::slot::{Packet, RANGES_MAX};
 use sidecore_sys::{SharedSlice, clock};
 use std::cell::Cell;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -38,8 +39,15 @@ pub(super) fn call(
                 client.counters.given_up.fetch_add(1, Ordering::Relaxed);
                 // Whatever the daemon still writes, it writes where nobody looks any more.
                 for (buffer, _) in args.outputs.iter_mut().flatten() {
-                    buffer.move_home();
+                    drop(buffer.move_home());
                 }
+            }
+            Tried::HeldUp => {
+                client.counters.given_up.fetch_add(1, Ordering::Relaxed);
+                let outputs = args.outputs.iter_mut().flatten();
+                let leases = outputs.filter_map(|(buffer, _)| buffer.move_home());
+                let leases = Arc::new(leases.collect());
+                slot.leave_behind(engine, leases);
             }
         }
     } else {
@@ -55,6 +63,8 @@ enum Tried {
     /// No daemon, or it has no such kernel, or the arena has no room for the call's memory.
     NoEngine,
     GivenUp,
+    /// The engine does not move on; the request was left there.
+    HeldUp,
 }
 
 /// An engine's pair, while this thread owns it.
@@ -84,14 +94,16 @@ impl Engine<'_> {
                 None => return Tried::NoEngine,
             }
         }
-        let result = self.request(client, &packet);
+        let tried = self.request(client, &packet).unwrap_or(Tried::GivenUp);
+        // A request that was left behind may still read them, and what others put there by then; its
+        // results are seen by nobody.
         drop(staged);
-        result.map_or(Tried::GivenUp, Tried::Done)
+        tried
     }
 
     /// Makes a request and waits for its answer. `None` where the link was given up.
     #[inline]
-    fn request(&mut self, client: &Client, packet: &Packet) -> Option<Result<Reply, ClientError>> {
+    fn request(&mut self, client: &Client, packet: &Packet) -> Option<Tried> {
         let (link, sequence, patience) = self.slot.next()?;
         let pending = Pending::submit(link, self.engine, sequence, packet)?;
         if !pending.is_answered_after(patience) && !pending.spin(client.spin_cycles) {
@@ -99,9 +111,14 @@ impl Engine<'_> {
                 client.preferred.store(better, Ordering::Relaxed);
             }
             let mut watch = Watch::new(link);
-            while !pending.nap(&mut watch)? {}
+            let mut progress = Progress::new(link, self.engine);
+            while !pending.nap(&mut watch)? {
+                if progress.is_held_up(link, self.engine) {
+                    return Some(Tried::HeldUp);
+                }
+            }
         }
-        pending.answer()
+        pending.answer().map(Tried::Done)
     }
 }
 

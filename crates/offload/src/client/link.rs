@@ -9,10 +9,10 @@
 use super::ClientOptions;
 use super::error::ClientError;
 use crate::served::Registry;
-use crate::shm::activity::ActivityView;
+use crate::shm::activity::{ActivityView, Doing};
 use crate::shm::introduction::{ANSWER_BYTES_MAX, Attached, PROTOCOL, Question};
 use crate::shm::layout::{CLIENTS_MAX, ENGINES_MAX};
-use crate::shm::segment::Segment;
+use crate::shm::segment::{Lease, Segment};
 use sidecore_attach::protocol::KIND_ATTACH;
 use sidecore_attach::{Answer, Introduction, Trust};
 use sidecore_sys::local_socket;
@@ -34,8 +34,9 @@ pub(crate) struct Link {
     /// The daemon's number of each kernel of our registry that it has in our version.
     numbers: Vec<Option<u32>>,
     dead: AtomicBool,
-    /// See [`ClientOptions::silence_max`].
+    /// See [`ClientOptions::silence_max`] and [`ClientOptions::held_up_max`].
     silence_max: Duration,
+    held_up_max: Duration,
 }
 
 /// One engine's pair as this process uses it; under a lock, so that one thread at a time does.
@@ -44,13 +45,55 @@ pub(crate) struct Slot {
     link: Option<Arc<Link>>,
     /// The number of the last request.
     sequence: u32,
+    /// A request that nobody waits for any more, though the engine may still come to it.
+    left_behind: Option<LeftBehind>,
     /// Calls that were answered.
     pub(crate) calls: u64,
     /// The wait before the first look for an answer, in turns of an empty loop.
     patience: Cell<u32>,
 }
 
+/// A request that was left behind at a held-up engine, and where its outputs were: not used for
+/// anything else before its answer is there.
+#[derive(Debug)]
+struct LeftBehind {
+    engine: usize,
+    sequence: u32,
+    _outputs: Arc<Vec<Lease>>,
+}
+
 impl Slot {
+    /// True if a request that was left behind here is not answered yet: the pair can carry no other
+    /// one.
+    #[inline]
+    pub(crate) fn is_held_up(&mut self) -> bool {
+        self.left_behind.is_some() && self.is_still_held_up()
+    }
+
+    #[cold]
+    fn is_still_held_up(&mut self) -> bool {
+        let waits = |left: &LeftBehind, link: &Arc<Link>| {
+            let pair = link.segment.pair(left.engine);
+            !link.is_dead() && pair.is_some_and(|pair| !pair.call.answered(left.sequence))
+        };
+        let both = self.left_behind.as_ref().zip(self.link.as_ref());
+        let held_up = both.is_some_and(|(left, link)| waits(left, link));
+        if !held_up {
+            self.left_behind = None;
+        }
+        held_up
+    }
+
+    /// Leaves the request that was made last to the engine. What it still writes goes to `outputs`,
+    /// where nobody looks.
+    pub(crate) fn leave_behind(&mut self, engine: usize, outputs: Arc<Vec<Lease>>) {
+        self.left_behind = Some(LeftBehind {
+            engine,
+            sequence: self.sequence,
+            _outputs: outputs,
+        });
+    }
+
     /// The attachment, replaced by `current` if it is dead. `None` where there is no living one
     /// that has this engine.
     #[inline]
@@ -63,6 +106,7 @@ impl Slot {
             // A pair with a request that was given up is not used again: the new one is zeroed.
             self.link = current().filter(|link| engine < link.engines);
             self.sequence = 0;
+            self.left_behind = None;
         }
         self.link.as_ref()
     }
@@ -263,7 +307,37 @@ impl Link {
             numbers: numbers(&attached, &options.registry),
             dead: AtomicBool::new(false),
             silence_max: options.silence_max,
+            held_up_max: options.held_up_max,
         })
+    }
+}
+
+/// Watches one engine while a request waits for it, for one that another client's request keeps for
+/// long, or that gets no core.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    doing: Doing,
+    since: Instant,
+}
+
+impl Progress {
+    pub(crate) fn new(link: &Link, engine: usize) -> Self {
+        Self {
+            doing: link.activity.doing(engine),
+            since: Instant::now(),
+        }
+    }
+
+    /// True if the engine has neither begun nor ended a request for
+    /// [`ClientOptions::held_up_max`], and is not at one of this client.
+    pub(crate) fn is_held_up(&mut self, link: &Link, engine: usize) -> bool {
+        // The time first: if we are stopped between the two, the engine has gone on.
+        let now = Instant::now();
+        let doing = link.activity.doing(engine);
+        if doing != self.doing || doing.client() == Some(link.client) {
+            *self = Self { doing, since: now };
+        }
+        now.duration_since(self.since) >= link.held_up_max
     }
 }
 

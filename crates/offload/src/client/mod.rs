@@ -20,6 +20,11 @@
 //! does not map, so that whatever it still writes is seen by nobody; inputs are never written by
 //! kernels. Later calls try to attach again, now and then, and never wait for it.
 //!
+//! **An engine may be held up**, by another client's long request, or on a machine that has no core
+//! for it. A call that waits for one that has not moved on for a millisecond
+//! ([`ClientOptions::held_up_max`]) is done on the caller's core in the same way, and the engine is
+//! left alone until it has answered.
+//!
 //! Must stay true: no system call on the fast path; nothing here trusts the *timing* of the daemon,
 //! but a client trusts the daemon's *writing*: it is a process of the same user or of root.
 //! Every method may be called from any thread.
@@ -77,6 +82,10 @@ pub struct ClientOptions {
     /// busy and the daemon's user may not ask for its heart to run first (`RLIMIT_RTPRIO`): its
     /// calls would be done on the host. One that ends or is killed is noticed at once all the same.
     pub silence_max: Duration,
+    /// Time for which a call waits at an engine that does not move on from another client's request
+    /// (or gets no core, on a busy machine) before it is done on the caller's own core; 1 ms. The
+    /// engine may do it, too, when it comes to it; that result is seen by nobody.
+    pub held_up_max: Duration,
 }
 
 impl Default for ClientOptions {
@@ -87,6 +96,7 @@ impl Default for ClientOptions {
             registry: Registry::builtin(),
             trust: Trust::default(),
             silence_max: Duration::from_millis(STALE_MS),
+            held_up_max: Duration::from_millis(1),
         }
     }
 }
@@ -282,14 +292,15 @@ impl Client {
 
     /// The pair of an engine that no other thread of this process uses: of the one used last if it
     /// is free, else of another; waits where other threads have them all. `None` where there are no
-    /// engines.
+    /// engines, or all are held up.
     #[inline]
     fn claim(&self) -> Option<(usize, MutexGuard<'_, Slot>)> {
         let engines = self.engines.load(Ordering::Relaxed);
         let preferred = self.preferred.load(Ordering::Relaxed);
-        if let Some(slot) = self.slots[..engines]
+        if let Some(mut slot) = self.slots[..engines]
             .get(preferred)
             .and_then(|slot| slot.try_lock())
+            && !slot.is_held_up()
         {
             return Some((preferred, slot));
         }
@@ -304,14 +315,17 @@ impl Client {
     ) -> Option<(usize, MutexGuard<'_, Slot>)> {
         let others = (1..engines.max(1)).map(|step| (preferred + step) % engines);
         for engine in others {
-            if let Some(slot) = self.slots[engine].try_lock() {
+            if let Some(mut slot) = self.slots[engine].try_lock()
+                && !slot.is_held_up()
+            {
                 return Some((engine, slot));
             }
         }
-        // All are in use: threads that come here spread over them.
+        // All are in use, or held up: threads that come here spread over them.
         let turn = self.counters.waits.fetch_add(1, Ordering::Relaxed);
         let engine = (turn as usize).checked_rem(engines)?;
-        Some((engine, self.slots[engine].lock()))
+        let mut slot = self.slots[engine].lock();
+        (!slot.is_held_up()).then_some((engine, slot))
     }
 
     /// Takes a new attachment into use.

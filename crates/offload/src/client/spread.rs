@@ -16,7 +16,7 @@
 use super::buffer::Buffer;
 use super::call::{Pending, place_input};
 use super::error::ClientError;
-use super::link::{Link, Slot, Watch};
+use super::link::{Link, Progress, Slot, Watch};
 use super::{Client, KernelId};
 use crate::served::{Memory, Pairwise, Reply, Request, SUM_BLOCK_VALUES};
 use crate::shm::segment::Lease;
@@ -151,7 +151,9 @@ impl Client {
                 let width = self.on_engines(&link, kernel, inputs, outputs, &pieces, &mut results);
                 if link.is_dead() {
                     // Whatever the daemon still writes, it writes where nobody looks any more.
-                    outputs.iter_mut().for_each(|buffer| buffer.move_home());
+                    outputs
+                        .iter_mut()
+                        .for_each(|buffer| drop(buffer.move_home()));
                 }
                 width
             }
@@ -230,6 +232,7 @@ impl Client {
         let begun_ns = self.now_ns();
         if taken > 0 {
             drive(link, &mut lanes, &packets, results, self.spin_cycles);
+            leave_behind(&mut lanes, outputs);
         }
         drop(lanes);
         let ended_ns = self.now_ns();
@@ -258,7 +261,9 @@ impl Client {
             if lanes.len() == width {
                 break;
             }
-            if let Some(slot) = self.slots[engine].try_lock() {
+            if let Some(mut slot) = self.slots[engine].try_lock()
+                && !slot.is_held_up()
+            {
                 lanes.extend(Lane::new(link, engine, slot));
             }
         }
@@ -342,6 +347,11 @@ struct Lane<'a> {
     engine: usize,
     slot: MutexGuard<'a, Slot>,
     pending: Option<(usize, Pending<'a>)>,
+    /// While this thread naps for the answer.
+    progress: Option<Progress>,
+    /// True if the engine does not move on: it gets no other piece, and its last one is left to it
+    /// unless the answer comes before all others are done.
+    held_up: bool,
 }
 
 impl<'a> Lane<'a> {
@@ -353,12 +363,14 @@ impl<'a> Lane<'a> {
                 engine,
                 slot,
                 pending: None,
+                progress: None,
+                held_up: false,
             })
     }
 }
 
-/// Keeps every lane busy until all packets are answered, one failed, or the link is dead. What has
-/// no result then is the host's.
+/// Keeps every lane busy until all packets are answered, one failed, no engine moves on, or the link
+/// is dead. What has no result then is the host's.
 fn drive<'a>(
     link: &'a Link,
     lanes: &mut [Lane<'a>],
@@ -375,10 +387,11 @@ fn drive<'a>(
         for lane in &mut *lanes {
             if let Some((index, pending)) = &lane.pending {
                 if !pending.is_answered() {
-                    busy = true;
+                    busy |= !lane.held_up;
                     continue;
                 }
                 progress = true;
+                (lane.progress, lane.held_up) = (None, false);
                 // An answer that makes no sense: the host does it.
                 if let Some(result) = pending.answer() {
                     lane.slot.calls += 1;
@@ -397,7 +410,8 @@ fn drive<'a>(
                 busy = true;
             }
         }
-        if !busy && (next >= packets.len() || link.is_dead()) {
+        // Not busy, though pieces are left: all engines are held up, or the link is dead.
+        if !busy {
             return;
         }
         if progress {
@@ -406,14 +420,35 @@ fn drive<'a>(
         } else if clock::cycles().wrapping_sub(progress_at) < spin_cycles {
             std::hint::spin_loop();
         } else {
-            let mut pending = lanes.iter().filter_map(|lane| lane.pending.as_ref());
+            let mut waiting = lanes.iter().filter(|lane| !lane.held_up);
+            let mut pending = waiting.by_ref().filter_map(|lane| lane.pending.as_ref());
             let first = pending.next().map(|(_, pending)| pending.nap(&mut watch));
             // The daemon is gone: nobody waits for the others either.
             if first == Some(None) {
                 keep_answered(lanes, results);
                 return;
             }
+            for lane in lanes.iter_mut().filter(|lane| lane.pending.is_some()) {
+                let engine = lane.engine;
+                let watched = lane
+                    .progress
+                    .get_or_insert_with(|| Progress::new(link, engine));
+                lane.held_up = watched.is_held_up(link, engine);
+            }
         }
+    }
+}
+
+/// Leaves pieces to engines that do not move on; the outputs go where these do not write.
+fn leave_behind(lanes: &mut [Lane<'_>], outputs: &mut [&mut Buffer]) {
+    if lanes.iter().all(|lane| lane.pending.is_none()) {
+        return;
+    }
+    let leases = outputs.iter_mut().filter_map(|buffer| buffer.move_home());
+    let leases = Arc::new(leases.collect());
+    for lane in lanes.iter_mut().filter(|lane| lane.pending.is_some()) {
+        lane.pending = None;
+        lane.slot.leave_behind(lane.engine, Arc::clone(&leases));
     }
 }
 

@@ -258,7 +258,9 @@ impl Server {
         let session = &**session;
         let began = clock::cycles();
         self.bench.begun_cycles.store(began, Ordering::Relaxed);
-        self.activity.serve(self.engine, session.client);
+        // Relaxed: only this thread writes it.
+        let count = self.bench.calls.load(Ordering::Relaxed) as u32;
+        self.activity.serve(self.engine, session.client, count);
         let failed = serve(
             &mut self.core,
             &self.registry,
@@ -268,7 +270,7 @@ impl Server {
             pair,
         );
         drop(serving);
-        self.activity.rest(self.engine);
+        self.activity.rest(self.engine, count);
         let ended = clock::cycles();
         let Seat { account, user, .. } = &mut self.seats[turn.seat];
         let user = &mut self.users[*user];

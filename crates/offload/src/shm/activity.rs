@@ -51,11 +51,13 @@ impl ActivityPage {
         self.store(activity::ENDING, 1);
     }
 
-    /// `engine` serves `client` from now on. That engine's thread only.
+    /// `engine` begins its request number `count` (modulo 2^32), of `client`. That engine's thread
+    /// only.
     #[inline]
-    pub(crate) fn serve(&self, engine: usize, client: u32) {
+    pub(crate) fn serve(&self, engine: usize, client: u32, count: u32) {
         // One more than the number, so that a page of zeros says that nobody is served.
-        self.store(activity::serving(engine), u64::from(client) + 1);
+        let word = u64::from(client) + 1 | u64::from(count) << 32;
+        self.store(activity::serving(engine), word);
         let beat = self.load(activity::HEARTBEAT);
         let active = activity::active(self.engines, client as usize);
         // Looked at first: several engines may serve one client, and need not fight for the line.
@@ -64,17 +66,15 @@ impl ActivityPage {
         }
     }
 
-    /// `engine` serves nobody from now on.
+    /// `engine` has ended its request number `count`, and serves nobody from now on.
     #[inline]
-    pub(crate) fn rest(&self, engine: usize) {
-        self.store(activity::serving(engine), 0);
+    pub(crate) fn rest(&self, engine: usize, count: u32) {
+        self.store(activity::serving(engine), u64::from(count) << 32);
     }
 
     /// The client that `engine` serves.
     pub(crate) fn serving(&self, engine: usize) -> Option<u32> {
-        self.load(activity::serving(engine))
-            .checked_sub(1)
-            .map(|client| client as u32)
+        Doing(self.load(activity::serving(engine))).client()
     }
 
     /// Resets the activity of a number that was given to a client before.
@@ -94,6 +94,18 @@ impl ActivityPage {
     #[inline]
     fn load(&self, offset: usize) -> u64 {
         self.map.slice().load_u64(offset)
+    }
+}
+
+/// What an engine does: equal at two moments if it has neither begun nor ended a request between
+/// them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Doing(u64);
+
+impl Doing {
+    /// The client that is served; `None` between requests.
+    pub(crate) fn client(self) -> Option<u32> {
+        (self.0 as u32).checked_sub(1)
     }
 }
 
@@ -130,8 +142,12 @@ impl ActivityView {
 
     /// The client that `engine` serves.
     pub(crate) fn serving(&self, engine: usize) -> Option<u32> {
-        let word = self.map.slice().load_u64(activity::serving(engine));
-        word.checked_sub(1).map(|client| client as u32)
+        self.doing(engine).client()
+    }
+
+    /// The request that `engine` is at, or was at last.
+    pub(crate) fn doing(&self, engine: usize) -> Doing {
+        Doing(self.map.slice().load_u64(activity::serving(engine)))
     }
 
     /// True if `client` was served within the last heartbeat or two.

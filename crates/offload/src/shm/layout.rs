@@ -8,7 +8,7 @@ use sidecore_sys::SharedSlice;
 /// The first bytes of every message and every shared memory.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"SIDECOR1");
 /// Version of this layout. Both sides must have the same.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 
 /// The most engines of one daemon.
 pub const ENGINES_MAX: usize = 62;
@@ -99,7 +99,8 @@ pub(crate) mod activity {
     /// Grows every [`super::TICK_MS`] while the daemon lives and is not stopped.
     pub(crate) const HEARTBEAT: usize = 64;
 
-    /// Offset of the client that the engine serves at this moment, plus 1; 0 for none.
+    /// Offset of the client that the engine serves at this moment, plus 1, or 0 for none, in the
+    /// lower half; a count of the requests that it began in the upper.
     pub(crate) const fn serving(engine: usize) -> usize {
         128 + engine * 128
     }

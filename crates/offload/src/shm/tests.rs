@@ -204,11 +204,18 @@ fn the_activity_page_says_who_is_served_and_who_was() {
     let view = opened(&page, 3).unwrap();
     assert_eq!((view.heartbeat(), view.is_ending()), (1, false));
     assert_eq!((view.serving(1), page.serving(1)), (None, None));
-    page.serve(1, 0);
-    page.serve(2, 119);
+    page.serve(1, 0, 7);
+    page.serve(2, 119, 0);
     assert_eq!((view.serving(1), page.serving(1)), (Some(0), Some(0)));
     assert_eq!((view.serving(2), view.serving(0)), (Some(119), None));
-    page.rest(1);
+    // The same request as long as nothing changes; another one of the same client differs.
+    let doing = view.doing(1);
+    assert_eq!((view.doing(1), doing.client()), (doing, Some(0)));
+    page.rest(1, 7);
+    assert_ne!(view.doing(1), doing);
+    page.serve(1, 0, 8);
+    assert_ne!(view.doing(1), doing);
+    page.rest(1, 8);
     assert_eq!((view.serving(1), page.serving(1)), (None, None));
     // Active for the heartbeat in which it was served, and the next.
     let active = |client: usize| view.is_active(client, view.heartbeat());
@@ -216,7 +223,7 @@ fn the_activity_page_says_who_is_served_and_who_was() {
     page.beat();
     assert_eq!(view.heartbeat(), 2);
     assert!(active(0));
-    page.serve(0, 119);
+    page.serve(0, 119, u32::MAX);
     page.beat();
     assert!(!active(0) && active(119));
     page.forget(119);
@@ -239,10 +246,10 @@ fn the_activity_page_is_laid_out_as_the_page_says() {
     assert_eq!(word(0), MAGIC);
     assert_eq!(word(8), u64::from(VERSION) | 3 << 32);
     page.beat();
-    page.serve(2, 4);
+    page.serve(2, 4, 9);
     page.end();
     assert_eq!((word(16), word(64)), (1, 2));
-    assert_eq!(word(128 + 128 * 2), 5);
+    assert_eq!(word(128 + 128 * 2), 5 | 9 << 32);
     assert_eq!(word(128 + 128 * 3 + 8 * 4), 2);
     // Room for every client that there can be, in whole pages.
     for engines in 1..=ENGINES_MAX {
