@@ -36,6 +36,8 @@ pub struct DoorOptions {
     pub quota: Quota,
     /// The remedy for a user who may not attach: the option that admits it.
     pub remedy: fn(&Peer) -> String,
+    /// The cores that the threads run on which make segments; none: wherever the kernel likes.
+    pub cpus: Vec<usize>,
 }
 
 /// A connection, until its end.
@@ -122,7 +124,10 @@ impl<S> Door<S> {
         Ok(Self {
             protocol,
             socket,
-            makers: Makers::start(Ledger::new(options.quota, local_socket::effective_uid()))?,
+            makers: Makers::start(
+                Ledger::new(options.quota, local_socket::effective_uid()),
+                &options.cpus,
+            )?,
             options,
             connections: Vec::new(),
             events: VecDeque::new(),
@@ -265,6 +270,12 @@ impl<S> Door<S> {
     #[must_use]
     pub fn usage(&self, uid: u32) -> Usage {
         self.makers.with_ledger(|ledger| ledger.usage(uid))
+    }
+
+    /// The users who have segments, and each one's share: what is kept after hanging up counts.
+    #[must_use]
+    pub fn usages(&self) -> Vec<(u32, Usage)> {
+        self.makers.with_ledger(|ledger| ledger.users())
     }
 
     fn descriptors<'d>(&'d self, wakers: &[BorrowedFd<'d>]) -> Vec<BorrowedFd<'d>> {

@@ -27,6 +27,7 @@
 //!         bytes_max: 1 << 30,
 //!         user_bytes_max: 64 << 20,
 //!     },
+//!     cpus: Vec::new(),
 //!     remedy: |_| "ask its owner".to_owned(),
 //! };
 //! # let folder = tempfile::tempdir()?;

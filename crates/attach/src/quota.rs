@@ -116,6 +116,11 @@ impl Ledger {
         found.map_or_else(Usage::default, |(_, usage)| *usage)
     }
 
+    /// The users who have something, and each one's share.
+    pub(crate) fn users(&self) -> Vec<(u32, Usage)> {
+        self.users.clone()
+    }
+
     /// True if the user is one for whom room is kept.
     pub(crate) fn is_preferred(&self, uid: u32) -> bool {
         uid == 0 || uid == self.own_uid

@@ -15,7 +15,7 @@
 use crate::door::ConnectionId;
 use crate::quota::{Charge, Ledger};
 use parking_lot::{Condvar, Mutex};
-use sidecore_sys::{SharedMap, Sharing, SysError, local_socket};
+use sidecore_sys::{SharedMap, Sharing, SysError, cpu, local_socket};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -29,7 +29,7 @@ use std::thread::JoinHandle;
 #[derive(Debug)]
 pub struct Segment {
     /// None only while it is dropped.
-    map: Option<SharedMap>,
+    map: Option<Arc<SharedMap>>,
     charge: Option<Charge>,
     maker: Weak<Maker>,
 }
@@ -39,7 +39,7 @@ impl Segment {
     #[must_use]
     pub fn uncharged(map: SharedMap) -> Self {
         Self {
-            map: Some(map),
+            map: Some(Arc::new(map)),
             charge: None,
             maker: Weak::new(),
         }
@@ -91,7 +91,7 @@ pub(crate) struct Order {
 enum Task {
     Make(Order),
     /// The mapping goes before the charge: what is mapped here cannot be given back.
-    Free(SharedMap, Option<Charge>),
+    Free(Arc<SharedMap>, Option<Charge>),
     Settle,
 }
 
@@ -182,8 +182,15 @@ impl Maker {
             match task {
                 Task::Make(order) => {
                     let outcome = self.make(&order);
+                    let made = outcome.as_ref().ok();
+                    let map = made.and_then(|(segment, _)| segment.map.as_ref().map(Arc::clone));
                     self.counter.made.lock().push((order, outcome));
                     local_socket::poke(self.counter.bell.as_fd());
+                    // The client need not wait for this. Whoever drops the segment meanwhile leaves
+                    // the rest to this thread, so that the mapping ends before its charge.
+                    if let Some(map) = map {
+                        map.make_present();
+                    }
                 }
                 free @ Task::Free(..) => {
                     free.run_here();
@@ -202,11 +209,11 @@ impl Maker {
             self.counter.settle();
             reserve()
         })?;
-        let map = SharedMap::create(order.name, order.bytes, Sharing::ReadWrite);
+        let map = SharedMap::reserve(order.name, order.bytes, Sharing::ReadWrite);
         let map = map.map_err(|error| error.to_string())?;
         let charge = reserved.of(map.lent());
         let segment = Segment {
-            map: Some(map),
+            map: Some(Arc::new(map)),
             charge: Some(charge),
             maker: Arc::downgrade(self),
         };
@@ -234,11 +241,11 @@ pub(crate) struct Makers {
 }
 
 impl Makers {
-    /// Starts them.
+    /// Starts them, to run on these cores; anywhere if there are none.
     ///
     /// # Errors
     /// [`SysError::Call`] where the operating system refuses an eventfd or a thread.
-    pub(crate) fn start(ledger: Ledger) -> Result<Self, SysError> {
+    pub(crate) fn start(ledger: Ledger, cpus: &[usize]) -> Result<Self, SysError> {
         let counter = Arc::new(Counter {
             ledger: Mutex::new(ledger),
             made: Mutex::default(),
@@ -256,8 +263,8 @@ impl Makers {
             others: (maker(), None),
             counter: Arc::clone(&counter),
         };
-        makers.preferred.1 = Some(start(&makers.preferred.0, "segments-own")?);
-        makers.others.1 = Some(start(&makers.others.0, "segments")?);
+        makers.preferred.1 = Some(start(&makers.preferred.0, "segments-own", -10, cpus)?);
+        makers.others.1 = Some(start(&makers.others.0, "segments", 10, cpus)?);
         Ok(makers)
     }
 
@@ -310,11 +317,23 @@ impl Makers {
     }
 }
 
-fn start(maker: &Arc<Maker>, name: &str) -> Result<JoinHandle<()>, SysError> {
-    let maker = Arc::clone(maker);
+fn start(
+    maker: &Arc<Maker>,
+    name: &str,
+    nice: i32,
+    cpus: &[usize],
+) -> Result<JoinHandle<()>, SysError> {
+    let (maker, cpus) = (Arc::clone(maker), cpus.to_vec());
     let thread = std::thread::Builder::new().name(name.to_owned());
     thread
-        .spawn(move || maker.run())
+        .spawn(move || {
+            // A refusal costs time on a busy machine, nothing else.
+            cpu::set_nice(nice).ok();
+            if !cpus.is_empty() {
+                cpu::stay_on(&cpus).ok();
+            }
+            maker.run();
+        })
         .map_err(|source| SysError::Call {
             call: "starting a thread",
             source,
@@ -359,7 +378,9 @@ mod tests {
     fn memory_is_freed_before_more_is_made() {
         let mut tasks = Tasks::default();
         let map = SharedMap::create("test", 4096, Sharing::ReadWrite).unwrap();
-        tasks.queue.extend([order(7, 0), Task::Free(map, None)]);
+        tasks
+            .queue
+            .extend([order(7, 0), Task::Free(Arc::new(map), None)]);
         assert!(matches!(tasks.next(), Some(Task::Free(..))));
         assert!(matches!(tasks.next(), Some(Task::Make(_))));
         assert!(tasks.next().is_none());

@@ -31,6 +31,7 @@ fn open(folder: &Path) -> Door<Session> {
             bytes_max: 1 << 20,
             user_bytes_max: 1 << 19,
         },
+        cpus: Vec::new(),
         remedy: |_| "no remedy".to_owned(),
     };
     Door::open(PROTOCOL, &folder.join("test.sock"), options).unwrap()

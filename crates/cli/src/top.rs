@@ -145,6 +145,23 @@ fn lines(status: &Status) -> Vec<String> {
         ));
     }
     lines.push(String::new());
+    if !status.users.is_empty() {
+        lines.push(format!(
+            "{:>6} {:>8} {:>11} {:>11}",
+            "USER", "SEGMENTS", "MEMORY MiB", "AT MOST"
+        ));
+        let mib = |bytes: u64| format!("{:.1}", bytes as f64 / f64::from(1 << 20));
+        for user in &status.users {
+            lines.push(format!(
+                "{:>6} {:>8} {:>11} {:>11}",
+                user.uid,
+                user.segments,
+                mib(user.bytes),
+                user.bytes_max.map_or_else(|| "-".into(), mib),
+            ));
+        }
+        lines.push(String::new());
+    }
     if status.clients.is_empty() {
         lines.push("no client is attached".into());
         return lines;

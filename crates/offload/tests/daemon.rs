@@ -280,8 +280,8 @@ fn a_client_with_many_requests_does_not_starve_another() {
     );
 }
 
-/// One engine, and a client that keeps it for 20 ms at a time: another one's calls and loops are done
-/// on its own core, and what the engine still writes when it comes to them is seen by nobody.
+/// One engine, and a client that keeps it for 20 ms at a time: another one's calls and loops are
+/// done on its own core, and what the engine still writes when it comes to them is seen by nobody.
 #[test]
 fn a_call_does_not_wait_for_another_clients_long_request() {
     let folder = tempfile::tempdir().unwrap();

@@ -5,7 +5,7 @@
 
 use rustix::fs::FallocateFlags;
 use sidecore_offload::client::{Args, Client, ClientOptions};
-use sidecore_offload::daemon::{Allow, Daemon, DaemonOptions};
+use sidecore_offload::daemon::{Allow, Daemon, DaemonOptions, PROTOCOL_VERSION};
 use sidecore_offload::served::Registry;
 use sidecore_sys::local_socket::{self, Received};
 use sidecore_sys::{SharedMap, Sharing};
@@ -47,7 +47,7 @@ impl Random {
 }
 
 /// Version of the protocol.
-const VERSION: u32 = 2;
+const VERSION: u32 = PROTOCOL_VERSION;
 
 struct Raw {
     socket: OwnedFd,

@@ -14,7 +14,9 @@ use other_user::{
 };
 use rustix::fs::{Mode, OFlags};
 use sidecore_offload::client::{Args, Client, ClientError, ClientOptions, status};
-use sidecore_offload::daemon::{Allow, Daemon, DaemonOptions, default_socket, find_socket};
+use sidecore_offload::daemon::{
+    Allow, Daemon, DaemonOptions, PROTOCOL_VERSION, default_socket, find_socket,
+};
 use sidecore_offload::served::Registry;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
@@ -153,7 +155,7 @@ fn hoard(socket: &Path) {
 /// Attaches by hand; the segment, without the connection.
 fn attach(socket: &Path, arena_bytes: u64) -> Result<OwnedFd, String> {
     let mut question = b"SIDECOR1".to_vec();
-    question.extend([1u32, 2].map(u32::to_le_bytes).concat());
+    question.extend([1, PROTOCOL_VERSION].map(u32::to_le_bytes).concat());
     question.extend(arena_bytes.to_le_bytes());
     question.extend([0; 8]);
     attach_by_hand(socket, &question)

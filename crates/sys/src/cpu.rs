@@ -56,6 +56,21 @@ pub fn pin(cpu: usize) -> Result<(), SysError> {
     thread::sched_setaffinity(None, &set).map_err(refuse)
 }
 
+/// Keeps this thread on these cores from now on.
+///
+/// # Errors
+/// [`SysError::Pin`], with the first of them, where none exists or is allowed to this process.
+pub fn stay_on(cpus: &[usize]) -> Result<(), SysError> {
+    let mut set = thread::CpuSet::new();
+    for &cpu in cpus.iter().filter(|&&cpu| cpu < thread::CpuSet::MAX_CPU) {
+        set.set(cpu);
+    }
+    thread::sched_setaffinity(None, &set).map_err(|source| SysError::Pin {
+        cpu: cpus.first().copied().unwrap_or(0),
+        source: source.into(),
+    })
+}
+
 /// Sets this thread's niceness, -20 (most favoured, needs privilege) to 19.
 ///
 /// # Errors

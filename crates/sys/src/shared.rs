@@ -28,12 +28,13 @@ pub use slice::{Overlay, SharedSlice};
 use crate::SysError;
 use crate::map::Guard;
 use crate::region::page_bytes;
-use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::mm::{self, Advice, MapFlags, ProtFlags};
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Access that another process gets to the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +52,7 @@ pub struct SharedMap {
     len: usize,
     file: Arc<OwnedFd>,
     writable: bool,
-    locked: bool,
+    locked: AtomicBool,
     guard: Option<&'static Guard>,
 }
 
@@ -70,6 +71,19 @@ impl SharedMap {
     /// [`SysError::Size`] for 0 bytes, [`SysError::Map`] and [`SysError::Call`] where the operating
     /// system refuses; [`SysError::TooManyMaps`], [`SysError::Handler`].
     pub fn create(name: &str, bytes: usize, sharing: Sharing) -> Result<Self, SysError> {
+        let map = Self::reserve(name, bytes, sharing)?;
+        map.make_present();
+        Ok(map)
+    }
+
+    /// The same, without its pages in this process: they are there, zeroed, for whoever is handed
+    /// the memory first, but every first access here costs a page fault until
+    /// [`Self::make_present`], which may come later. Takes half the time of [`Self::create`] or
+    /// less.
+    ///
+    /// # Errors
+    /// As [`Self::create`].
+    pub fn reserve(name: &str, bytes: usize, sharing: Sharing) -> Result<Self, SysError> {
         let rounded = bytes.checked_next_multiple_of(page_bytes());
         let len = rounded.filter(|&len| len > 0).ok_or(SysError::Size {
             what: "shared memory",
@@ -82,11 +96,13 @@ impl SharedMap {
             .or_else(|_| rustix::fs::memfd_create(name, flags))
             .map_err(refused("memfd_create"))?;
         rustix::fs::ftruncate(&file, len as u64).map_err(refused("ftruncate of a memfd"))?;
+        // Now, and not at an access, is when the machine may have no memory left.
+        rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, len as u64)
+            .map_err(refused("fallocate of a memfd"))?;
         let mut map = Self::map(file, len, true)?;
         if sharing == Sharing::ReadWrite {
             map.guard()?;
         }
-        map.touch();
         let mut seals = SealFlags::SHRINK | SealFlags::GROW;
         if sharing == Sharing::ReadOnly {
             // Mappings that exist stay writable: ours.
@@ -94,8 +110,6 @@ impl SharedMap {
         }
         rustix::fs::fcntl_add_seals(&map.file, seals | SealFlags::SEAL)
             .map_err(refused("sealing a memfd"))?;
-        // SAFETY: the range is this mapping.
-        map.locked = unsafe { mm::mlock(map.start.as_ptr().cast(), map.len) }.is_ok();
         Ok(map)
     }
 
@@ -106,6 +120,17 @@ impl SharedMap {
     /// [`SysError::NotSealed`] where the other side could cut it short; [`SysError::Size`] where it
     /// is not `bytes` long; [`SysError::Map`], [`SysError::Call`].
     pub fn open(file: OwnedFd, bytes: usize, sharing: Sharing) -> Result<Self, SysError> {
+        let map = Self::open_on_demand(file, bytes, sharing)?;
+        map.make_present();
+        Ok(map)
+    }
+
+    /// The same; pages are mapped as they are first used. Takes no time worth mentioning, however
+    /// large it is.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_on_demand(file: OwnedFd, bytes: usize, sharing: Sharing) -> Result<Self, SysError> {
         let seals = rustix::fs::fcntl_get_seals(&file).map_err(refused("reading seals"))?;
         if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
             return Err(SysError::NotSealed);
@@ -118,11 +143,17 @@ impl SharedMap {
                 rule: "exactly as long as its file",
             });
         }
-        let mut map = Self::map(file, bytes, sharing == Sharing::ReadWrite)?;
-        map.touch();
+        Self::map(file, bytes, sharing == Sharing::ReadWrite)
+    }
+
+    /// Makes every page present in this process, and locks it where that is allowed. Takes some
+    /// milliseconds for 16 MiB; the memory may be in use meanwhile.
+    pub fn make_present(&self) {
+        self.touch();
         // SAFETY: the range is this mapping.
-        map.locked = unsafe { mm::mlock(map.start.as_ptr().cast(), map.len) }.is_ok();
-        Ok(map)
+        let locked = unsafe { mm::mlock(self.start.as_ptr().cast(), self.len) }.is_ok();
+        // Relaxed: a figure for people.
+        self.locked.store(locked, Ordering::Relaxed);
     }
 
     /// The file, for another process that may have it for as long as it likes ([`Self::lend`]
@@ -146,7 +177,7 @@ impl SharedMap {
     /// True if it is locked in memory (mlock(2)).
     #[must_use]
     pub fn locked(&self) -> bool {
-        self.locked
+        self.locked.load(Ordering::Relaxed)
     }
 
     fn map(file: OwnedFd, len: usize, writable: bool) -> Result<Self, SysError> {
@@ -169,7 +200,7 @@ impl SharedMap {
             len,
             file: Arc::new(file),
             writable,
-            locked: false,
+            locked: AtomicBool::new(false),
             guard: None,
         })
     }
@@ -189,7 +220,7 @@ impl SharedMap {
     }
 
     /// Makes every page present in this process. A kernel before 5.14 does it at the first access.
-    fn touch(&mut self) {
+    fn touch(&self) {
         let advice = if self.writable {
             Advice::LinuxPopulateWrite
         } else {

@@ -7,6 +7,7 @@
 use super::BenchError;
 use super::peers::Role;
 use sidecore_measure::child::Speaker;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
@@ -36,12 +37,30 @@ pub(crate) fn start_all<'r>(
     Ok(children)
 }
 
+/// Starts a role as user `uid`, and waits until it is ready. Needs root.
+pub(crate) fn start_as(
+    uid: u32,
+    program: &Path,
+    role: &Role,
+    cancel: &AtomicBool,
+) -> Result<Speaker, BenchError> {
+    let mut command = command(program, role)?;
+    command.uid(uid).gid(uid).env_remove("XDG_RUNTIME_DIR");
+    let mut child = Speaker::spawn(command.current_dir("/"))?;
+    child.expect_ready(cancel)?;
+    Ok(child)
+}
+
 fn begin(program: &Path, role: &Role) -> Result<Speaker, BenchError> {
+    Ok(Speaker::spawn(&mut command(program, role)?)?)
+}
+
+fn command(program: &Path, role: &Role) -> Result<Command, BenchError> {
     let words = serde_json::to_string(role).map_err(|error| BenchError::Io {
         what: "write a role".into(),
         source: error.into(),
     })?;
     let mut command = Command::new(program);
     command.args(["offload", "peer", &words]);
-    Ok(Speaker::spawn(&mut command)?)
+    Ok(command)
 }

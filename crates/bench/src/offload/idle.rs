@@ -21,6 +21,7 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
         socket: bench.config.scratch.join("idle.sock"),
         cpus: bench.cpus.clone(),
         grace_ms: None,
+        allow_uids: Vec::new(),
     });
     let daemon = children::start(&program, &daemon, &cancel)?;
     let percent = |peer: &Speaker| {

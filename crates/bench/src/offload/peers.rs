@@ -7,13 +7,14 @@
 //! The child's main thread. Source: own.
 
 use super::BenchError;
+use super::strangers::{self, Hostile};
 use super::work::{Counted, HostWork, Window, count_cycles, count_loops};
 use rustix::thread::CpuSet;
 use rustix::time::{ClockId, Timespec};
 use serde::{Deserialize, Serialize};
 use sidecore_measure::child::READY;
 use sidecore_offload::client::{Args, Client, ClientOptions};
-use sidecore_offload::daemon::{Daemon, DaemonOptions};
+use sidecore_offload::daemon::{Allow, Daemon, DaemonOptions};
 use sidecore_offload::served::Registry;
 use sidecore_offload::task::{self, Task};
 use sidecore_offload::{Pool, PoolConfig, TaskOptions, TasksOptions};
@@ -76,6 +77,18 @@ pub(crate) enum Role {
         /// Time for which each call keeps an engine busy.
         call_us: u64,
     },
+    /// A program of a user who wants to keep others out of a daemon.
+    Hostile(Hostile),
+    /// A client that calls now and then.
+    Sparse {
+        /// Socket of the daemon.
+        socket: PathBuf,
+    },
+    /// A client that calls over and over, wherever the kernel runs it.
+    Unpinned {
+        /// Socket of the daemon.
+        socket: PathBuf,
+    },
     /// The foreign process: work without pause, on one core.
     Hog {
         /// The core.
@@ -92,6 +105,8 @@ pub(crate) struct Served {
     pub(crate) cpus: Vec<usize>,
     /// Time for which they poll with nothing to do; its own choice unless given.
     pub(crate) grace_ms: Option<u64>,
+    /// Users who may attach besides its own and root.
+    pub(crate) allow_uids: Vec<u32>,
 }
 
 /// A worker.
@@ -125,7 +140,7 @@ impl Role {
                 let pool = start_pool(cpus)?;
                 let mut units = vec![(); cpus.len()];
                 pool.for_each(ClassId(0), &mut units, |_, ()| {})?;
-                answer_lines(|_: ()| Vec::new())
+                answer_lines(|_: ()| Vec::<Counted>::new())
             }
             Self::Daemon(served) => served.serve(),
             Self::Client {
@@ -133,6 +148,9 @@ impl Role {
                 cpus,
                 call_us,
             } => call_over_and_over(socket, cpus, *call_us),
+            Self::Hostile(hostile) => hostile.attack(),
+            Self::Sparse { socket } => strangers::sparse(socket),
+            Self::Unpinned { socket } => strangers::unpinned(socket),
             Self::Hog { cpu } => hog(*cpu),
         }
     }
@@ -156,13 +174,17 @@ impl Served {
             socket: self.socket.clone(),
             engines: self.cpus.len(),
             registry: Registry::with_spin_us(),
+            allow: Allow {
+                uids: self.allow_uids.clone(),
+                gids: Vec::new(),
+            },
             ..DaemonOptions::default()
         };
         if let Some(grace_ms) = self.grace_ms {
             options.grace = Duration::from_millis(grace_ms);
         }
         let daemon = Daemon::start(options)?;
-        let served = answer_lines(|_: ()| Vec::new());
+        let served = answer_lines(|_: ()| Vec::<Counted>::new());
         daemon.stop();
         served
     }
@@ -192,8 +214,8 @@ fn call_over_and_over(socket: &Path, cpus: &[usize], call_us: u64) -> Result<(),
 }
 
 /// Says `ready`, then answers each line with one.
-fn answer_lines<Q: serde::de::DeserializeOwned>(
-    mut answer: impl FnMut(Q) -> Vec<Counted>,
+pub(super) fn answer_lines<Q: serde::de::DeserializeOwned, A: Serialize>(
+    mut answer: impl FnMut(Q) -> A,
 ) -> Result<(), BenchError> {
     say(READY)?;
     for line in std::io::stdin().lock().lines() {
@@ -211,7 +233,7 @@ fn answer_lines<Q: serde::de::DeserializeOwned>(
     Ok(())
 }
 
-fn say(line: &str) -> Result<(), BenchError> {
+pub(super) fn say(line: &str) -> Result<(), BenchError> {
     let mut out = std::io::stdout().lock();
     let said = writeln!(out, "{line}").and_then(|()| out.flush());
     said.map_err(BenchError::io("answer"))

@@ -35,6 +35,10 @@ pub struct Report {
     pub loops: Vec<LoopRow>,
     /// Threads that call at once, beside rayon's.
     pub callers: Vec<CallersRow>,
+    /// Root's client beside hostile programs of another user.
+    pub strangers: Vec<StrangersRow>,
+    /// Clients that no core is kept for.
+    pub unpinned: Vec<UnpinnedRow>,
     /// Targets, and their outcome.
     pub targets: Vec<Target>,
     /// Things that could not be measured on this machine, and why.
@@ -201,6 +205,53 @@ pub struct CallersRow {
     pub rounds: usize,
 }
 
+/// Root's client of one engine beside hostile programs of another user: it attaches now and then
+/// and calls now and then. Medians of the rounds.
+#[derive(Debug, Clone, Serialize)]
+pub struct StrangersRow {
+    /// The attackers.
+    pub beside: String,
+    /// The median time of attaching, in milliseconds.
+    pub attach_p50_ms: f64,
+    /// The longest time of attaching, in milliseconds.
+    pub attach_longest_ms: f64,
+    /// The median time of a call, in microseconds.
+    pub call_p50_us: f64,
+    /// The 99th percentile of a call's time, in microseconds.
+    pub call_p99_us: f64,
+    /// Attachments and calls that failed, or gave a wrong result; of all rounds.
+    pub wrong: u64,
+    /// The most shared memory that the other user had, in bytes; of all rounds.
+    pub held_bytes: u64,
+    /// Spread of `call_p99_us`.
+    pub spread: f64,
+    /// Rounds measured.
+    pub rounds: usize,
+}
+
+/// Clients of one engine that the kernel runs where it likes. Medians of the rounds.
+#[derive(Debug, Clone, Serialize)]
+pub struct UnpinnedRow {
+    /// Processes.
+    pub clients: usize,
+    /// Calls of all together in a second.
+    pub calls_per_s: f64,
+    /// The median time of a call, in microseconds.
+    pub p50_us: f64,
+    /// The 99th percentile of a call's time, in microseconds.
+    pub p99_us: f64,
+    /// Calls of the client with the fewest, divided by those of the one with the most.
+    pub least_most: f64,
+    /// Part of the calls that the clients did themselves.
+    pub on_host: f64,
+    /// `calls_per_s` divided by that of one client in the same round.
+    pub beside_one: f64,
+    /// Largest of these ratios less the smallest, divided by the median.
+    pub beside_one_spread: f64,
+    /// Rounds measured.
+    pub rounds: usize,
+}
+
 /// A target.
 #[derive(Debug, Clone, Serialize)]
 pub struct Target {
@@ -236,6 +287,8 @@ impl Report {
             slice: Vec::new(),
             loops: Vec::new(),
             callers: Vec::new(),
+            strangers: Vec::new(),
+            unpinned: Vec::new(),
             targets: Vec::new(),
             missing: Vec::new(),
             figures: Figures::default(),
@@ -312,6 +365,7 @@ impl Report {
             }
         }
         self.judge_loops();
+        self.judge_strangers();
     }
 
     /// Every row of the loops, and the callers where they are most.
@@ -328,6 +382,33 @@ impl Report {
         for (work_us, ratio) in rows {
             let name = format!("64 callers of {work_us} us, p99 beside rayon's");
             self.at_most(name, 2.0, ratio, "x");
+        }
+    }
+
+    /// A daemon among strangers.
+    fn judge_strangers(&mut self) {
+        for row in std::mem::take(&mut self.strangers) {
+            let beside = &row.beside;
+            let attach = format!("root attaches beside {beside}, longest");
+            self.at_most(attach, 20.0, row.attach_longest_ms, "ms");
+            let call = format!("a sparse caller beside {beside}, p99");
+            self.at_most(call, 2000.0, row.call_p99_us, "us");
+            let wrong = format!("wrong results beside {beside}");
+            self.at_most(wrong, 0.0, row.wrong as f64, "");
+            let held = format!("memory of the attackers beside {beside}");
+            self.at_most(held, 512.0, row.held_bytes as f64 / 1_048_576.0, "MiB");
+            self.strangers.push(row);
+        }
+        for row in std::mem::take(&mut self.unpinned) {
+            if row.clients == 4 {
+                let name = "4 clients without cores, all together, beside one".to_owned();
+                self.at_least(name, 0.9, row.beside_one);
+            }
+            if row.clients == 64 {
+                let name = "64 clients without cores, least / most".to_owned();
+                self.at_least(name, 0.5, row.least_most);
+            }
+            self.unpinned.push(row);
         }
     }
 
@@ -420,6 +501,42 @@ impl CallersRow {
             rayon_least: rayon[3].median(),
             p99_ratio: outcome.ratio,
             p99_ratio_spread: outcome.spread,
+            rounds: outcome.rounds,
+        }
+    }
+}
+
+impl StrangersRow {
+    /// Reckons a row up; the series are attach median and longest, call median and 99th percentile.
+    pub(super) fn new(beside: &str, series: &[Series], wrong: u64, held_bytes: u64) -> Self {
+        Self {
+            beside: beside.to_owned(),
+            attach_p50_ms: series[0].median() * 1e-6,
+            attach_longest_ms: series[1].median() * 1e-6,
+            call_p50_us: series[2].median() * 1e-3,
+            call_p99_us: series[3].median() * 1e-3,
+            wrong,
+            held_bytes,
+            spread: series[3].spread(),
+            rounds: series[3].rounds(),
+        }
+    }
+}
+
+impl UnpinnedRow {
+    /// Reckons a row up; each series is rate, median, 99th percentile, least over most, part done
+    /// by the clients.
+    pub(super) fn new(clients: usize, series: &[Series], one: &[Series]) -> Self {
+        let outcome = Outcome::of(&series[0], &one[0]);
+        Self {
+            clients,
+            calls_per_s: series[0].median(),
+            p50_us: series[1].median() * 1e-3,
+            p99_us: series[2].median() * 1e-3,
+            least_most: series[3].median(),
+            on_host: series[4].median(),
+            beside_one: outcome.ratio,
+            beside_one_spread: outcome.spread,
             rounds: outcome.rounds,
         }
     }

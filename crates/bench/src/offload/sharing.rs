@@ -75,6 +75,7 @@ fn engines_of_a_daemon(bench: &mut Bench<'_>) -> Result<(), BenchError> {
         socket: socket.clone(),
         cpus: vec![engines[0]],
         grace_ms: None,
+        allow_uids: Vec::new(),
     });
     let _daemon = children::start(&bench.config.sidecore, &daemon, &bench.cancel)?;
     let client = |call_us| Role::Client {

@@ -28,6 +28,11 @@ pub fn render(report: &Report) -> String {
         ),
         ("Threads that call at once", callers(report)),
         (
+            "Root's client beside hostile programs of another user",
+            strangers(report),
+        ),
+        ("Clients without cores of their own", unpinned(report)),
+        (
             "Programs that use zlib",
             markdown::peers(&report.figures.peers),
         ),
@@ -192,6 +197,51 @@ fn callers(report: &Report) -> Table {
             number(row.rayon_per_s),
             format!("{:.2}", row.rayon_least),
             format!("{:.2} ({})", row.p99_ratio, percent(row.p99_ratio_spread)),
+        ]
+    });
+    Table::new(&heads, rows.collect())
+}
+
+fn strangers(report: &Report) -> Table {
+    let heads = [
+        "beside",
+        "attach p50, longest ms",
+        "call p50, p99 us (spread)",
+        "wrong",
+        "memory of the attackers MiB",
+    ];
+    let rows = report.strangers.iter().map(|row| {
+        let (attach, longest) = (number(row.attach_p50_ms), number(row.attach_longest_ms));
+        let (p50, p99) = (number(row.call_p50_us), number(row.call_p99_us));
+        vec![
+            row.beside.clone(),
+            format!("{attach} {longest}"),
+            format!("{p50} {p99} ({})", percent(row.spread)),
+            row.wrong.to_string(),
+            number(row.held_bytes as f64 / 1_048_576.0),
+        ]
+    });
+    Table::new(&heads, rows.collect())
+}
+
+fn unpinned(report: &Report) -> Table {
+    let heads = [
+        "clients",
+        "calls/s",
+        "beside one (spread)",
+        "p50, p99 us",
+        "least/most",
+        "done by clients",
+    ];
+    let rows = report.unpinned.iter().map(|row| {
+        let spread = percent(row.beside_one_spread);
+        vec![
+            row.clients.to_string(),
+            number(row.calls_per_s),
+            format!("{:.2} ({spread})", row.beside_one),
+            format!("{} {}", number(row.p50_us), number(row.p99_us)),
+            format!("{:.2}", row.least_most),
+            percent(row.on_host),
         ]
     });
     Table::new(&heads, rows.collect())

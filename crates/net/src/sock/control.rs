@@ -188,6 +188,7 @@ impl Admission {
                 bytes_max: self.bytes_max,
                 user_bytes_max: self.user_bytes_max,
             },
+            cpus: Vec::new(),
             remedy: |_| "add it to `allow_uids` in the engine's configuration".to_owned(),
         }
     }

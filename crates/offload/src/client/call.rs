@@ -95,8 +95,8 @@ impl Engine<'_> {
             }
         }
         let tried = self.request(client, &packet).unwrap_or(Tried::GivenUp);
-        // A request that was left behind may still read them, and what others put there by then; its
-        // results are seen by nobody.
+        // A request that was left behind may still read them, and what others put there by then;
+        // its results are seen by nobody.
         drop(staged);
         tried
     }
@@ -104,9 +104,14 @@ impl Engine<'_> {
     /// Makes a request and waits for its answer. `None` where the link was given up.
     #[inline]
     fn request(&mut self, client: &Client, packet: &Packet) -> Option<Tried> {
-        let (link, sequence, patience) = self.slot.next()?;
+        let (link, sequence, waits) = self.slot.next()?;
         let pending = Pending::submit(link, self.engine, sequence, packet)?;
-        if !pending.is_answered_after(patience) && !pending.spin(client.spin_cycles) {
+        if pending.is_answered_after(&waits.patience) {
+            return pending.answer().map(Tried::Done);
+        }
+        let begun = clock::cycles();
+        let halvings = waits.halvings.get();
+        if !pending.spin(client.spin_cycles >> halvings, self.engine) {
             if let Some(better) = link.better_engine(self.engine) {
                 client.preferred.store(better, Ordering::Relaxed);
             }
@@ -117,6 +122,12 @@ impl Engine<'_> {
                     return Some(Tried::HeldUp);
                 }
             }
+            // All of it would have been worth the while, or the half was not either.
+            let waited = clock::cycles().wrapping_sub(begun);
+            waits.halvings.set(match waited <= client.spin_cycles {
+                true => 0,
+                false => (halvings + 1).min(HALVINGS_MAX),
+            });
         }
         pending.answer().map(Tried::Done)
     }
@@ -179,11 +190,16 @@ impl<'a> Pending<'a> {
         false
     }
 
-    /// Looks for the answer for `cycles` cycles; true if it came.
+    /// Looks for the answer for `cycles` cycles, unless this thread has the engine's core; true if
+    /// it came.
     #[inline]
-    fn spin(&self, cycles: u64) -> bool {
+    fn spin(&self, cycles: u64, engine: usize) -> bool {
         let begun = clock::cycles();
         loop {
+            if self.link.activity.is_in_the_way(engine) {
+                // The engine waits for this core.
+                std::thread::yield_now();
+            }
             for _ in 0..LOOKS_PER_CLOCK_READ {
                 if self.is_answered() {
                     return true;
@@ -191,7 +207,8 @@ impl<'a> Pending<'a> {
                 std::hint::spin_loop();
             }
             if clock::cycles().wrapping_sub(begun) >= cycles {
-                return false;
+                // This thread's core may have been taken away since the last look.
+                return self.is_answered();
             }
         }
     }
@@ -305,6 +322,8 @@ const PATIENCE_STEP: u32 = 4;
 const PATIENCE_LEAP: u32 = 32;
 const PATIENCE_MAX: u32 = 1200;
 const LOOKS_PER_CLOCK_READ: u32 = 16;
+/// From 50 us to less than 1.
+const HALVINGS_MAX: u32 = 6;
 /// The shortest and the longest sleep between two looks at the daemon.
 const NAP_US_MIN: u64 = 500;
 const NAP_US_MAX: u64 = 8_000;

@@ -49,8 +49,17 @@ pub(crate) struct Slot {
     left_behind: Option<LeftBehind>,
     /// Calls that were answered.
     pub(crate) calls: u64,
+    waits: Waits,
+}
+
+/// For how long this thread waits actively here: learned from the answers.
+#[derive(Debug, Default)]
+pub(crate) struct Waits {
     /// The wait before the first look for an answer, in turns of an empty loop.
-    patience: Cell<u32>,
+    pub(crate) patience: Cell<u32>,
+    /// How often the time for which a thread looks before it sleeps is halved: looking costs a core
+    /// that others may need, and the engine too, where answers come late all the same.
+    pub(crate) halvings: Cell<u32>,
 }
 
 /// A request that was left behind at a held-up engine, and where its outputs were: not used for
@@ -116,12 +125,11 @@ impl Slot {
         self.link.take_if(|link| link.is_dead());
     }
 
-    /// The attachment, the number of its next request here, and how long to wait for the answer
-    /// before the first look.
+    /// The attachment, the number of its next request here, and how long to wait for the answer.
     #[inline]
-    pub(crate) fn next(&mut self) -> Option<(&Arc<Link>, u32, &Cell<u32>)> {
+    pub(crate) fn next(&mut self) -> Option<(&Arc<Link>, u32, &Waits)> {
         let sequence = self.next_sequence();
-        Some((self.link.as_ref()?, sequence, &self.patience))
+        Some((self.link.as_ref()?, sequence, &self.waits))
     }
 
     /// The number of the next request here.

@@ -369,8 +369,8 @@ impl<'a> Lane<'a> {
     }
 }
 
-/// Keeps every lane busy until all packets are answered, one failed, no engine moves on, or the link
-/// is dead. What has no result then is the host's.
+/// Keeps every lane busy until all packets are answered, one failed, no engine moves on, or the
+/// link is dead. What has no result then is the host's.
 fn drive<'a>(
     link: &'a Link,
     lanes: &mut [Lane<'a>],

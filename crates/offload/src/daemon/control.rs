@@ -7,7 +7,7 @@
 use super::DaemonOptions;
 use super::engine::Bench;
 use super::roster::Roster;
-use super::status::{ClientStatus, EngineState, EngineStatus, Status};
+use super::status::{ClientStatus, EngineState, EngineStatus, Status, UserStatus};
 use crate::shm::activity::ActivityPage;
 use crate::shm::introduction::{Attached, KernelName, Question};
 use crate::shm::layout::{self, TICK_MS};
@@ -15,7 +15,7 @@ use crate::shm::load::UserLoad;
 use crate::shm::session::{Names, Session};
 use sidecore_attach::ConnectionId;
 use sidecore_attach::protocol::KIND_STATUS;
-use sidecore_attach::{Door, Event, Segment};
+use sidecore_attach::{Door, Event, Segment, Usage};
 use sidecore_sys::local_socket::{self, Peer};
 use sidecore_sys::{clock, cpu};
 use std::collections::VecDeque;
@@ -325,11 +325,25 @@ impl Control {
             socket: self.options.socket.display().to_string(),
             grace_us: self.options.grace.as_micros() as u64,
             clients,
+            users: self.user_statuses(),
             engines,
             kernels: self.options.registry.names().map(str::to_owned).collect(),
             attached_total: self.attached_total,
             refused_total: self.door.refused_total(),
         }
+    }
+
+    fn user_statuses(&self) -> Vec<UserStatus> {
+        let own_uid = rustix::process::geteuid().as_raw();
+        let mut users = self.door.usages();
+        users.sort_unstable_by_key(|(uid, _)| *uid);
+        let status = |(uid, usage): (u32, Usage)| UserStatus {
+            uid,
+            segments: usage.places,
+            bytes: usage.bytes,
+            bytes_max: (uid != 0 && uid != own_uid).then_some(self.options.user_bytes_max),
+        };
+        users.into_iter().map(status).collect()
     }
 
     fn engine_status(&self, engine: usize, bench: &Bench, busy_percent: f64) -> EngineStatus {

@@ -144,7 +144,7 @@ impl Target {
             0,
             Core::new(CoreOptions::default())?,
             &options,
-            Arc::new(ActivityPage::new(1)?),
+            Arc::new(ActivityPage::new(&[0])?),
             Arc::clone(&roster),
             Arc::new(Bench::new(0)),
             false,

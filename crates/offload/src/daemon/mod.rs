@@ -42,11 +42,13 @@ mod status;
 mod turns;
 
 pub use error::DaemonError;
-pub use status::{ClientStatus, EngineState, EngineStatus, Status};
+pub use status::{ClientStatus, EngineState, EngineStatus, Status, UserStatus};
 
 pub use sidecore_attach::Allow;
 
-pub use crate::shm::layout::{ARENA_BYTES_MAX, CLIENTS_MAX, ENGINES_MAX};
+pub use crate::shm::layout::{
+    ARENA_BYTES_MAX, CLIENTS_MAX, ENGINES_MAX, VERSION as PROTOCOL_VERSION,
+};
 
 use crate::served::Registry;
 use crate::shm::activity::ActivityPage;
@@ -121,12 +123,13 @@ impl Default for DaemonOptions {
 }
 
 impl DaemonOptions {
-    fn door(&self) -> DoorOptions {
+    fn door(&self, cpus: Vec<usize>) -> DoorOptions {
         let user_places_max = match self.user_clients_max {
             0 => (self.clients_max / 4).max(1),
             clients => clients,
         };
         DoorOptions {
+            cpus,
             allow: self.allow.clone(),
             quota: Quota {
                 places_max: self.clients_max,
@@ -185,15 +188,19 @@ impl Daemon {
         }
         probe_kernel()?;
         let socket = options.socket.clone();
-        let door = Door::open(PROTOCOL, &socket, options.door())
+        // The first cores are left to the host for as long as they suffice.
+        let cpu_of = |engine: usize| cpus[(cpus.len() - 1) - engine % cpus.len()];
+        let cpu_of_engine: Vec<usize> = (0..engines).map(cpu_of).collect();
+        // Everything else stays off the engines' cores, if there are others.
+        let is_host = |cpu: &usize| !cpu_of_engine.contains(cpu);
+        let host_cpus: Vec<usize> = cpus.iter().copied().filter(is_host).collect();
+        let door = Door::open(PROTOCOL, &socket, options.door(host_cpus.clone()))
             .map_err(|error| DaemonError::of_socket(error, &socket))?;
-        let activity = Arc::new(ActivityPage::new(engines)?);
+        let activity = Arc::new(ActivityPage::new(&cpu_of_engine)?);
         let roster = Arc::new(Roster::default());
         let mut benches = Vec::with_capacity(engines);
         let mut threads = Vec::with_capacity(engines);
-        for engine in 0..engines {
-            // The first cores are left to the host for as long as they suffice.
-            let cpu = cpus[(cpus.len() - 1) - engine % cpus.len()];
+        for (engine, &cpu) in cpu_of_engine.iter().enumerate() {
             let bench = Arc::new(Bench::new(cpu));
             let server = Server::new(
                 engine,
@@ -234,6 +241,11 @@ impl Daemon {
             .spawn(move || {
                 // It beats for as long as this thread lives.
                 let _heart = heart;
+                // Everybody waits for it, and it does little; a refusal is felt on busy machines.
+                cpu::set_nice(-10).ok();
+                if !host_cpus.is_empty() {
+                    cpu::stay_on(&host_cpus).ok();
+                }
                 control.run();
             })
             .map_err(no_thread)?;

@@ -18,12 +18,29 @@ pub struct Status {
     pub engines: Vec<EngineStatus>,
     /// The attached clients.
     pub clients: Vec<ClientStatus>,
+    /// The users who have shared memory, ascending.
+    #[serde(default)]
+    pub users: Vec<UserStatus>,
     /// The kernels that it serves, by number.
     pub kernels: Vec<String>,
     /// Clients that ever attached.
     pub attached_total: u64,
     /// Connections that were refused: credentials, no room, messages that make no sense.
     pub refused_total: u64,
+}
+
+/// One user's share of the daemon.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct UserStatus {
+    /// The user.
+    pub uid: u32,
+    /// Segments: one a client, and those that clients keep after hanging up.
+    pub segments: usize,
+    /// Bytes of these segments.
+    pub bytes: u64,
+    /// The most bytes that they may have; none for root and the daemon's own user.
+    pub bytes_max: Option<u64>,
 }
 
 /// An engine's activity.

@@ -7,7 +7,7 @@
 //! Any thread.
 
 use super::layout::{self, activity};
-use sidecore_sys::{SharedMap, Sharing, SysError};
+use sidecore_sys::{SharedMap, Sharing, SysError, cpu};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,7 +19,8 @@ pub(crate) struct ActivityPage {
 }
 
 impl ActivityPage {
-    pub(crate) fn new(engines: usize) -> Result<Self, SysError> {
+    pub(crate) fn new(cpus: &[usize]) -> Result<Self, SysError> {
+        let engines = cpus.len();
         let bytes = activity::bytes(engines);
         // Sealed so that clients can map it to read only: one that could write here could make all
         // others believe that the daemon is dead.
@@ -30,6 +31,9 @@ impl ActivityPage {
         activity.store(activity::SHAPE, shape);
         // Not 0, which stands for "never" where the heartbeat of a client's last service is noted.
         activity.store(activity::HEARTBEAT, 1);
+        for (engine, &cpu) in cpus.iter().enumerate() {
+            activity.store(activity::cpu(engine), cpu as u64);
+        }
         Ok(activity)
     }
 
@@ -56,7 +60,7 @@ impl ActivityPage {
     #[inline]
     pub(crate) fn serve(&self, engine: usize, client: u32, count: u32) {
         // One more than the number, so that a page of zeros says that nobody is served.
-        let word = u64::from(client) + 1 | u64::from(count) << 32;
+        let word = (u64::from(client) + 1) | (u64::from(count) << 32);
         self.store(activity::serving(engine), word);
         let beat = self.load(activity::HEARTBEAT);
         let active = activity::active(self.engines, client as usize);
@@ -143,6 +147,12 @@ impl ActivityView {
     /// The client that `engine` serves.
     pub(crate) fn serving(&self, engine: usize) -> Option<u32> {
         self.doing(engine).client()
+    }
+
+    /// True if this thread runs on the core of `engine`, which cannot run meanwhile.
+    #[inline]
+    pub(crate) fn is_in_the_way(&self, engine: usize) -> bool {
+        self.map.slice().load_u64(activity::cpu(engine)) == cpu::current() as u64
     }
 
     /// The request that `engine` is at, or was at last.

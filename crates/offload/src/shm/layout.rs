@@ -7,8 +7,9 @@ use sidecore_sys::SharedSlice;
 
 /// The first bytes of every message and every shared memory.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"SIDECOR1");
-/// Version of this layout. Both sides must have the same.
-pub(crate) const VERSION: u32 = 3;
+/// Version of the protocol between a daemon and its clients, messages and shared memory
+/// (docs/daemon.md). Both sides must have the same.
+pub const VERSION: u32 = 3;
 
 /// The most engines of one daemon.
 pub const ENGINES_MAX: usize = 62;
@@ -103,6 +104,11 @@ pub(crate) mod activity {
     /// lower half; a count of the requests that it began in the upper.
     pub(crate) const fn serving(engine: usize) -> usize {
         128 + engine * 128
+    }
+
+    /// Offset of the number of the engine's core.
+    pub(crate) const fn cpu(engine: usize) -> usize {
+        serving(engine) + 8
     }
 
     /// The heartbeat at which a client was last served.

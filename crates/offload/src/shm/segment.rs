@@ -35,7 +35,8 @@ impl Segment {
         if layout::segment_bytes(engines, arena_bytes) != Some(bytes) {
             return Ok(None);
         }
-        let map = SharedMap::open(file, bytes, Sharing::ReadWrite)?;
+        // The daemon has its pages locked; most of the arena may never be used.
+        let map = SharedMap::open_on_demand(file, bytes, Sharing::ReadWrite)?;
         Ok(Some(Arc::new(Self {
             map,
             arena_offset: layout::arena_offset(engines),

@@ -157,7 +157,7 @@ fn a_status_has_its_number() {
 fn an_attachments_terms_are_as_the_page_says() {
     let question = Question::Attach { arena_bytes: 513 }.encode();
     assert_eq!(question[..8], MAGIC.to_le_bytes());
-    assert_eq!(question[8..16], [1, 0, 0, 0, 2, 0, 0, 0]);
+    assert_eq!(question[8..16], [1, 0, 0, 0, 3, 0, 0, 0]);
     assert_eq!(
         question[16..],
         [1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
@@ -198,7 +198,7 @@ fn opened(page: &ActivityPage, engines: usize) -> Option<ActivityView> {
 
 #[test]
 fn the_activity_page_says_who_is_served_and_who_was() {
-    let page = ActivityPage::new(3).unwrap();
+    let page = ActivityPage::new(&[4, 5, 6]).unwrap();
     // Another number of engines than the daemon said: of another layout.
     assert!(opened(&page, 2).is_none());
     let view = opened(&page, 3).unwrap();
@@ -235,7 +235,7 @@ fn the_activity_page_says_who_is_served_and_who_was() {
 #[test]
 fn the_activity_page_is_laid_out_as_the_page_says() {
     use layout::activity;
-    let page = ActivityPage::new(3).unwrap();
+    let page = ActivityPage::new(&[4, 5, 6]).unwrap();
     let view = SharedMap::open(
         page.file().try_clone_to_owned().unwrap(),
         page.bytes(),
@@ -250,6 +250,7 @@ fn the_activity_page_is_laid_out_as_the_page_says() {
     page.end();
     assert_eq!((word(16), word(64)), (1, 2));
     assert_eq!(word(128 + 128 * 2), 5 | 9 << 32);
+    assert_eq!(word(128 + 128 * 2 + 8), 6);
     assert_eq!(word(128 + 128 * 3 + 8 * 4), 2);
     // Room for every client that there can be, in whole pages.
     for engines in 1..=ENGINES_MAX {

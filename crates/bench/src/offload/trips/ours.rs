@@ -49,6 +49,7 @@ impl CrossProcess {
             socket: socket.clone(),
             cpus: vec![plan.partner],
             grace_ms: Some(GRACE_MS),
+            allow_uids: Vec::new(),
         });
         let daemon = children::start(&bench.config.sidecore, &daemon, &bench.cancel)?;
         let client = Client::attach(&socket)?;
