@@ -3,7 +3,9 @@
 //! Why here: what a call costs at a width has a part that every call has, and a part that grows
 //! with its work; calls of any size tell of both. Each error is laid to the two parts in proportion
 //! to what they were of the cost, so that short calls mend the first and long ones the second,
-//! whatever the sizes are, and neither part ever becomes negative. Where all calls were of one size
+//! whatever the sizes are, and neither part ever becomes negative. For the second each call counts
+//! by its work, so that ten short ones, which waking an engine made slow, do not outweigh the long
+//! one for which it was woken. Where all calls were of one size
 //! the parts are not known; longer calls then look as good as they can be: the first call's work is
 //! taken to have been divided ideally, and the rest to be the fixed part.
 //! Must stay true: among calls of one size the cost is the mean of what they took. Pure.
@@ -21,14 +23,17 @@ pub(crate) struct Entry {
     /// Nanoseconds of every call, and nanoseconds for each of its work.
     fixed_ns: f32,
     share: f32,
+    /// The work of the calls that the share is a mean over.
+    works_ns: f32,
     /// The least work that the fixed part was learned of.
     work_least_ns: f32,
     /// The slowest of the run of low samples: elapsed time over work.
     low: f32,
-    /// Factor by which units are slower than on one core alone, less 1; and the logarithm of the
-    /// factor.
+    /// Factor by which units are slower than on one core alone, less 1; and the means of the samples
+    /// of its logarithm, and of their squares.
     slower: f32,
     slowing_ln: f32,
+    slowing_ln_squared: f32,
     /// The arrival at which it was tried last.
     pub(crate) tried_at: u32,
     samples: u16,
@@ -129,16 +134,26 @@ impl Entry {
         }
         self.samples = (self.samples + 1).min(most as u16);
         self.work_least_ns = self.work_least_ns.min(work_ns as f32);
-        let mut gain = 1.0 / f64::from(self.samples);
-        let bounded_ns = elapsed_ns.min(expected_ns * 4.0);
-        if bounded_ns > expected_ns {
-            gain = gain.min(RISE_GAIN_MAX) * trust;
+        let samples = f64::from(self.samples);
+        // As a sum over as many of the mean's size.
+        self.works_ns = (f64::from(self.works_ns) * (1.0 - 1.0 / samples)) as f32;
+        if u32::from(self.samples) < most {
+            self.works_ns = (f64::from(self.works_ns) * samples / (samples - 1.0)) as f32;
         }
+        self.works_ns += work_ns as f32;
+        let bounded_ns = elapsed_ns.min(expected_ns * 4.0);
+        let gain = |gain: f64| match bounded_ns > expected_ns {
+            true => gain.min(RISE_GAIN_MAX) * trust,
+            false => gain,
+        };
         let fixed = f64::from(self.fixed_ns) / expected_ns;
         let rest = 1.0 - fixed;
-        let error_ns = gain * (bounded_ns - expected_ns);
-        self.fixed_ns = (f64::from(self.fixed_ns) + error_ns * fixed).max(0.0) as f32;
-        let share = f64::from(self.share) + error_ns * rest / work_ns;
+        let error_ns = bounded_ns - expected_ns;
+        let fixed_ns = f64::from(self.fixed_ns) + gain(1.0 / samples) * error_ns * fixed;
+        self.fixed_ns = fixed_ns.max(0.0) as f32;
+        // A long call says more about the share than many short ones, for which it matters less.
+        let weight = work_ns / f64::from(self.works_ns);
+        let share = f64::from(self.share) + gain(weight) * error_ns * rest / work_ns;
         self.share = share.max(SHARE_MIN) as f32;
     }
 
@@ -157,20 +172,30 @@ impl Entry {
         self.fixed_ns = fixed_ns.max(0.0) as f32;
         self.share = ((elapsed_ns - f64::from(self.fixed_ns)) / work_ns).max(SHARE_MIN) as f32;
         self.work_least_ns = work_ns as f32;
+        self.works_ns = work_ns as f32;
         self.samples = 1;
         self.low_run = 0;
         self.anew = 0;
     }
 
     /// Takes in by what factor a unit took longer at this width than in the call beside it on one
-    /// core. Where calls differ in size that is chance, which cancels out.
+    /// core. Where calls differ in size that is chance, which samples that differ betray: only so
+    /// much is believed as is left of their mean after its likely error.
     pub(crate) fn learn_slowing(&mut self, factor: f32, width: u32) {
         let bound = (2.0 * width as f32).ln();
         let sample = factor.max(f32::MIN_POSITIVE).ln().clamp(-bound, bound);
         self.slowing_samples = (self.slowing_samples + 1).min(SLOWING_SAMPLES);
-        self.slowing_ln += (sample - self.slowing_ln) / f32::from(self.slowing_samples);
+        let samples = f32::from(self.slowing_samples);
+        self.slowing_ln += (sample - self.slowing_ln) / samples;
+        self.slowing_ln_squared += (sample * sample - self.slowing_ln_squared) / samples;
+        let variance = (self.slowing_ln_squared - self.slowing_ln * self.slowing_ln).max(0.0);
+        let error = match self.slowing_samples {
+            // Slower than if the cores worked one after the other: likely another size.
+            1 if sample > PLAUSIBLE * (width as f32).ln() => sample,
+            _ => SLOWING_ERRORS * (variance / samples).sqrt(),
+        };
         // Here, because every arrival asks for it.
-        self.slower = self.slowing_ln.max(0.0).exp_m1();
+        self.slower = (self.slowing_ln - error).max(0.0).exp_m1();
     }
 }
 
@@ -193,6 +218,12 @@ const SHARE_MIN: f64 = 1e-6;
 
 /// Ratio of works at which a call is far shorter than another.
 const FAR: f64 = 8.0;
+
+/// Logarithm of a first factor of slowing, over that of the width, up to which it is believed.
+const PLAUSIBLE: f32 = 1.1;
+
+/// Standard errors by which the factor of slowing is taken to be less.
+const SLOWING_ERRORS: f32 = 1.5;
 
 /// Pairs that the factor of slowing is a mean over.
 const SLOWING_SAMPLES: u8 = 16;

@@ -172,6 +172,16 @@ fn one_class_of_mixed_sizes_is_not_wrong() {
     run.regret(mixed.into_iter().cycle().take(100));
     let regret = run.regret(mixed.into_iter().cycle().take(5_000));
     assert!(regret < 1.05, "{regret}");
+    // Wherever the sequence begins, and where engines take long to wake.
+    for from in 0..3 {
+        for wake_ns in [30_000.0, 180_000.0] {
+            let mut run = Run::new(Machine { wake_ns, ..TWO });
+            let mut calls = mixed.into_iter().cycle().skip(from);
+            run.regret(calls.by_ref().take(6));
+            let regret = run.regret(calls.take(300));
+            assert!(regret < 1.15, "from {from}, {wake_ns}: {regret}");
+        }
+    }
     // Very short ones with a long one now and then.
     let calls = (0..20_000).map(|at| (2, if at % 50 == 0 { 1_000_000.0 } else { 100.0 }));
     let mut run = Run::new(TWO);
