@@ -223,17 +223,22 @@ impl Shared {
         let (class, units) = (arrived.arrival.class, arrived.arrival.units);
         let here = width == 1 && (on_host || !self.dedicated);
         self.trifles.note(class, units, here, elapsed_ns);
+        let work_ns = match work_cycles {
+            0 => 0,
+            _ => (work_ns as u64).max(1),
+        };
         let departure = Departure {
             task: arrived.arrival.task,
             class,
             units,
             width,
             on_host,
-            elapsed_ns,
-            work_ns: match work_cycles {
-                0 => 0,
-                _ => (work_ns as u64).max(1),
+            // Without what it costs to ask, which most of such calls do not pay.
+            elapsed_ns: match here && Trifles::are(elapsed_ns) && work_ns > 0 {
+                true => work_ns.min(elapsed_ns),
+                false => elapsed_ns,
             },
+            work_ns,
         };
         let mut policy = self.policy.lock();
         policy.depart(now_ns, &departure);

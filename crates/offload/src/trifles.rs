@@ -38,12 +38,17 @@ impl Trifles {
         is_left
     }
 
+    /// True if calls of this length are run at once when there are many.
+    pub(crate) fn are(elapsed_ns: u64) -> bool {
+        elapsed_ns < SHORT_NS
+    }
+
     /// A measured call has ended; `here`: one core did all of it, the caller's.
     pub(crate) fn note(&self, class: ClassId, units: u32, here: bool, elapsed_ns: u64) {
         let Some(word) = self.word(class, units as usize) else {
             return;
         };
-        let run = match here && elapsed_ns < SHORT_NS {
+        let run = match here && Self::are(elapsed_ns) {
             true => (word.load(Ordering::Relaxed) / RUN_ONE + 1).min(RUN),
             false => 0,
         };

@@ -29,8 +29,8 @@ pub(crate) struct Entry {
     work_least_ns: f32,
     /// The slowest of the run of low samples: elapsed time over work.
     low: f32,
-    /// Factor by which units are slower than on one core alone, less 1; and the means of the samples
-    /// of its logarithm, and of their squares.
+    /// Factor by which units are slower than on one core alone, less 1; and the means of the
+    /// samples of its logarithm, and of their squares.
     slower: f32,
     slowing_ln: f32,
     slowing_ln_squared: f32,
