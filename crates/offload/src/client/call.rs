@@ -92,17 +92,33 @@ impl Engine<'_> {
     /// Makes a request and waits for its answer. `None` where the link was given up.
     #[inline]
     fn request(&mut self, client: &Client, packet: &Packet) -> Option<Result<Reply, ClientError>> {
-        let (link, sequence, patience) = self.slot.next()?;
-        let pending = Pending::submit(link, self.engine, sequence, packet)?;
-        if !pending.is_answered_after(patience) && !pending.spin(client.spin_cycles) {
-            if let Some(better) = link.better_engine(self.engine) {
+        let engine = self.engine;
+        ask(self.slot, engine, packet, client.spin_cycles, |link| {
+            if let Some(better) = link.better_engine(engine) {
                 client.preferred.store(better, Ordering::Relaxed);
             }
-            let mut watch = Watch::new(link);
-            while !pending.nap(&mut watch)? {}
-        }
-        pending.answer()
+        })
     }
+}
+
+/// Makes a request of the attachment of a slot and waits for its answer; `slow` is told where that
+/// takes long. `None` where the link was given up.
+#[inline]
+pub(super) fn ask(
+    slot: &mut Slot,
+    engine: usize,
+    packet: &Packet,
+    spin_cycles: u64,
+    slow: impl FnOnce(&Link),
+) -> Option<Result<Reply, ClientError>> {
+    let (link, sequence, patience) = slot.next()?;
+    let pending = Pending::submit(link, engine, sequence, packet)?;
+    if !pending.is_answered_after(patience) && !pending.spin(spin_cycles) {
+        slow(link);
+        let mut watch = Watch::new(link);
+        while !pending.nap(&mut watch)? {}
+    }
+    pending.answer()
 }
 
 /// A request that was handed over.
@@ -205,7 +221,9 @@ impl<'a> Pending<'a> {
                 text: self.pair.call.text(),
             })),
             // Our numbers and ranges were checked: this daemon is not what it said.
-            Status::UnknownKernel | Status::BadRange => Some(Err(ClientError::Nonsense)),
+            Status::UnknownKernel | Status::BadRange | Status::TakenBack => {
+                Some(Err(ClientError::Nonsense))
+            }
         }
     }
 }
