@@ -120,6 +120,12 @@ impl JobHeads {
         submitted.get(self.taken.load(Ordering::Relaxed)).is_some()
     }
 
+    /// Position of the next job to be taken: for the fuzzer, which would have to guess it.
+    #[cfg(not(loom))]
+    pub(crate) fn taken(&self) -> u64 {
+        self.taken.load(Ordering::Relaxed)
+    }
+
     /// Engine: takes the job that waits longest; the number of its place, which may be any. `None`
     /// where none waits, or another engine was quicker.
     #[inline]
