@@ -2,7 +2,7 @@
 //! hoarding memory, posing as the engine. The other user is real (65534), so these need root.
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // Helper functions of tests; figures.
 
-#[path = "../../offload/tests/common/c.rs"]
+#[path = "../../offload-c/tests/common/c.rs"]
 mod c;
 #[path = "common/loopback.rs"]
 mod loopback;

@@ -1,7 +1,7 @@
 //! Sockets for other processes, over a stack without a network.
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // Helper functions of tests; seeds.
 
-#[path = "../../offload/tests/common/c.rs"]
+#[path = "../../offload-c/tests/common/c.rs"]
 mod c;
 #[path = "common/loopback.rs"]
 mod loopback;

@@ -9,6 +9,7 @@ use sidecore_offload::daemon::{Allow, Daemon, DaemonOptions, PROTOCOL_VERSION};
 use sidecore_offload::served::Registry;
 use sidecore_sys::local_socket::{self, Received};
 use sidecore_sys::{SharedMap, Sharing};
+use std::cell::Cell;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::process::Command;
@@ -53,7 +54,12 @@ struct Raw {
     socket: OwnedFd,
     segment: SharedMap,
     activity: OwnedFd,
+    /// Says that jobs are done; nobody reads it.
+    #[expect(dead_code)]
+    bell: OwnedFd,
     bytes: usize,
+    /// Entries that it wrote to its ring of jobs.
+    jobs: Cell<u64>,
 }
 
 fn question(kind: u32, version: u32, arena_bytes: u64) -> Vec<u8> {
@@ -84,13 +90,15 @@ fn attach(path: &Path) -> Raw {
     let (answer, files) = ask(&socket, &question(1, VERSION, 1 << 16)).unwrap();
     assert_eq!(answer[8], 1, "{}", String::from_utf8_lossy(&answer));
     let bytes = u64::from_le_bytes(answer[24..32].try_into().unwrap()) as usize;
-    let [segment, activity] = <[OwnedFd; 2]>::try_from(files).unwrap();
+    let [segment, activity, bell] = <[OwnedFd; 3]>::try_from(files).unwrap();
     let segment = SharedMap::open(segment, bytes, Sharing::ReadWrite).unwrap();
     Raw {
         socket,
         segment,
         activity,
+        bell,
         bytes,
+        jobs: Cell::new(0),
     }
 }
 
@@ -113,6 +121,36 @@ fn write_rubbish(raw: &Raw, random: &mut Random) {
             let offset = (random.next() as usize % pages * 4096) as u64;
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             rustix::fs::fallocate(raw.segment.file(), flags, offset, 4096).unwrap();
+        }
+        // A job that is nearly right, and its entry in the ring; or completions of one's own.
+        2 | 3 => {
+            let word = |offset: usize, value: u64| {
+                let place = memory.overlay::<AtomicU64>(8192 + offset).unwrap();
+                place.store(value, Ordering::Relaxed);
+            };
+            let place = random.next() % 1200;
+            let slot = 16_512 + (place as usize % 1024) * 128;
+            word(slot, random.next() % 4);
+            let counts = (random.next() % 20) << 16 | (random.next() % 4) << 24;
+            word(
+                slot + 8,
+                (random.next() % 7) | counts | ((random.next() % 9) << 32),
+            );
+            for index in 0..6 {
+                word(slot + 16 + index * 8, random.next() % 50);
+            }
+            for index in 0..8 {
+                word(slot + 64 + index * 8, random.next() % (1 << 17));
+            }
+            word(0, (random.next() % 3) | (random.next() % 3) << 32);
+            // Most of them in the order in which engines look.
+            let position = match random.next() % 8 {
+                0 => random.next(),
+                _ => raw.jobs.replace(raw.jobs.get() + 1),
+            };
+            let entry = (position + 1) << 32 | place;
+            word(128 + (position as usize % 1024) * 8, entry);
+            word(8320 + (random.next() as usize % 1024) * 8, random.next());
         }
         // A packet that is nearly right, and its bell.
         _ => {

@@ -286,6 +286,18 @@ pub fn drain(bell: BorrowedFd<'_>) {
     rustix::io::read(bell, &mut [0; 8]).ok();
 }
 
+/// Both ends of a connection without a name: what one sends makes the other readable, and its end
+/// is a hang-up. Unlike that of an eventfd, an end cannot be made to block by who has the other:
+/// each has flags of its own.
+///
+/// # Errors
+/// [`SysError::Call`].
+pub fn pair() -> Result<(OwnedFd, OwnedFd), SysError> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+        .map_err(refused("socketpair"))
+}
+
 /// Takes the exclusive lock of the file at `path`, which is made if need be; `None` where another
 /// process has it. The lock ends with the descriptor, also when its process is killed.
 ///

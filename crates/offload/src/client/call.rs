@@ -104,33 +104,59 @@ impl Engine<'_> {
     /// Makes a request and waits for its answer. `None` where the link was given up.
     #[inline]
     fn request(&mut self, client: &Client, packet: &Packet) -> Option<Tried> {
-        let (link, sequence, waits) = self.slot.next()?;
-        let pending = Pending::submit(link, self.engine, sequence, packet)?;
-        if pending.is_answered_after(&waits.patience) {
-            return pending.answer().map(Tried::Done);
-        }
-        let begun = clock::cycles();
-        let halvings = waits.halvings.get();
-        if !pending.spin(client.spin_cycles >> halvings, self.engine) {
-            if let Some(better) = link.better_engine(self.engine) {
-                client.preferred.store(better, Ordering::Relaxed);
-            }
-            let mut watch = Watch::new(link);
-            let mut progress = Progress::new(link, self.engine);
-            while !pending.nap(&mut watch)? {
-                if progress.is_held_up(link, self.engine) {
-                    return Some(Tried::HeldUp);
+        let engine = self.engine;
+        let asked = ask(
+            self.slot,
+            engine,
+            packet,
+            client.spin_cycles,
+            true,
+            |link| {
+                if let Some(better) = link.better_engine(engine) {
+                    client.preferred.store(better, Ordering::Relaxed);
                 }
-            }
-            // All of it would have been worth the while, or the half was not either.
-            let waited = clock::cycles().wrapping_sub(begun);
-            waits.halvings.set(match waited <= client.spin_cycles {
-                true => 0,
-                false => (halvings + 1).min(HALVINGS_MAX),
-            });
-        }
-        pending.answer().map(Tried::Done)
+            },
+        );
+        Some(asked?.map_or(Tried::HeldUp, Tried::Done))
     }
+}
+
+/// Makes a request of the attachment of a slot and waits for its answer; `slow` is told where that
+/// takes long. `None` where the link was given up; none within where the engine does not move on,
+/// if that ends the wait: then the slot's owner leaves the request behind.
+#[inline]
+pub(super) fn ask(
+    slot: &mut Slot,
+    engine: usize,
+    packet: &Packet,
+    spin_cycles: u64,
+    leaves: bool,
+    slow: impl FnOnce(&Link),
+) -> Option<Option<Result<Reply, ClientError>>> {
+    let (link, sequence, waits) = slot.next()?;
+    let pending = Pending::submit(link, engine, sequence, packet)?;
+    if pending.is_answered_after(&waits.patience) {
+        return pending.answer().map(Some);
+    }
+    let begun = clock::cycles();
+    let halvings = waits.halvings.get();
+    if !pending.spin(spin_cycles >> halvings, engine) {
+        slow(link);
+        let mut watch = Watch::new(link);
+        let mut progress = Progress::new(link, engine);
+        while !pending.nap(&mut watch)? {
+            if leaves && progress.is_held_up(link, engine) {
+                return Some(None);
+            }
+        }
+        // All of it would have been worth the while, or the half was not either.
+        let waited = clock::cycles().wrapping_sub(begun);
+        waits.halvings.set(match waited <= spin_cycles {
+            true => 0,
+            false => (halvings + 1).min(HALVINGS_MAX),
+        });
+    }
+    pending.answer().map(Some)
 }
 
 /// A request that was handed over.
@@ -239,7 +265,9 @@ impl<'a> Pending<'a> {
                 text: self.pair.call.text(),
             })),
             // Our numbers and ranges were checked: this daemon is not what it said.
-            Status::UnknownKernel | Status::BadRange => Some(Err(ClientError::Nonsense)),
+            Status::UnknownKernel | Status::BadRange | Status::TakenBack => {
+                Some(Err(ClientError::Nonsense))
+            }
         }
     }
 }

@@ -73,6 +73,19 @@ pub enum ClientError {
         /// The first 64 bytes of the kernel's message.
         text: String,
     },
+    /// As many jobs are open as a client may have: submitted and their outcome not taken.
+    #[error("{open} jobs are open, the limit; take the outcome of one")]
+    Full {
+        /// Number of open jobs.
+        open: usize,
+    },
+    /// The daemon went before it answered, and nobody here can do the work: of an
+    /// [`Attachment`](super::Attachment) alone.
+    #[error("the daemon is gone; do the work here, or attach again")]
+    Lost,
+    /// The job was cancelled before it was done.
+    #[error("the job was cancelled")]
+    Cancelled,
     /// The kernel gave an error on this process's own core.
     #[error(transparent)]
     Host(#[from] KernelError),

@@ -10,7 +10,7 @@ use super::ClientOptions;
 use super::error::ClientError;
 use crate::served::Registry;
 use crate::shm::activity::{ActivityView, Doing};
-use crate::shm::introduction::{ANSWER_BYTES_MAX, Attached, PROTOCOL, Question};
+use crate::shm::introduction::{ANSWER_BYTES_MAX, Attached, KernelName, PROTOCOL, Question};
 use crate::shm::layout::{CLIENTS_MAX, ENGINES_MAX};
 use crate::shm::segment::{Lease, Segment};
 use sidecore_attach::protocol::KIND_ATTACH;
@@ -29,8 +29,14 @@ pub(crate) struct Link {
     pub(crate) segment: Arc<Segment>,
     pub(crate) activity: ActivityView,
     socket: OwnedFd,
+    /// Readable once a job is done for which somebody waits there.
+    pub(crate) bell: OwnedFd,
+    /// The process that attached. A child has its memory, but not its attachment.
+    pub(crate) process: u32,
     pub(crate) client: u32,
     pub(crate) engines: usize,
+    /// The daemon's kernels.
+    kernels: Vec<KernelName>,
     /// The daemon's number of each kernel of our registry that it has in our version.
     numbers: Vec<Option<u32>>,
     dead: AtomicBool,
@@ -157,6 +163,14 @@ impl Link {
     #[inline]
     pub(crate) fn number(&self, kernel: usize) -> Option<u32> {
         self.numbers.get(kernel).copied().flatten()
+    }
+
+    /// The daemon's number of the kernel of that name.
+    pub(crate) fn kernel_of_name(&self, name: &str) -> Option<u32> {
+        let mut kernels = self.kernels.iter();
+        kernels
+            .find(|kernel| kernel.name == name)
+            .map(|kernel| kernel.number)
     }
 
     /// An engine that serves nobody else, if `engine` does and the activity page shows one: the
@@ -293,7 +307,7 @@ impl Link {
             KIND_ATTACH => Attached::decode(&answer.body).ok_or(ClientError::Nonsense)?,
             _ => return Err(ClientError::Nonsense),
         };
-        let Ok([segment, activity]) = <[OwnedFd; 2]>::try_from(answer.descriptors) else {
+        let Ok([segment, activity, bell]) = <[OwnedFd; 3]>::try_from(answer.descriptors) else {
             return Err(ClientError::Nonsense);
         };
         let engines = attached.engines as usize;
@@ -310,9 +324,12 @@ impl Link {
             segment,
             activity,
             socket: asked.into_socket(),
+            bell,
+            process: std::process::id(),
             client: attached.client,
             engines,
             numbers: numbers(&attached, &options.registry),
+            kernels: attached.kernels,
             dead: AtomicBool::new(false),
             silence_max: options.silence_max,
             held_up_max: options.held_up_max,

@@ -41,15 +41,19 @@
 //! ```
 
 mod args;
+mod attachment;
 mod buffer;
 mod call;
 mod error;
+mod jobs;
 mod link;
 mod spread;
 
 pub use args::Args;
+pub use attachment::{Attachment, Request, Stretch};
 pub use buffer::Buffer;
 pub use error::ClientError;
+pub use jobs::{JOB_SEGMENTS_MAX, JOBS_MAX, Job, JobId, Outcome, Refused, Ticket};
 pub use spread::{PIECES_MAX, Piece, Spread};
 
 use crate::daemon::Status;
@@ -57,6 +61,7 @@ use crate::served::{Registry, Reply};
 use crate::shm::introduction::Question;
 use crate::shm::layout::{ENGINES_MAX, STALE_MS};
 use crossbeam_utils::CachePadded;
+use jobs::Queue;
 use link::{Link, Slot};
 use parking_lot::{Mutex, MutexGuard};
 use sidecore_attach::protocol::KIND_STATUS;
@@ -131,6 +136,7 @@ pub struct Client {
     preferred: AtomicUsize,
     again: Mutex<Again>,
     policy: Mutex<Box<dyn Policy>>,
+    jobs: Arc<Queue>,
     started: Instant,
     counters: Counters,
 }
@@ -187,10 +193,12 @@ impl Client {
     #[must_use]
     pub fn detached(socket: impl AsRef<Path>, options: ClientOptions) -> Self {
         let spin_us = options.spin.as_secs_f64() * 1e6;
+        let spin_cycles = (spin_us * sidecore_sys::clock::cycles_per_us()) as u64;
         let now = Instant::now();
         Self {
             path: socket.as_ref().to_owned(),
-            spin_cycles: (spin_us * sidecore_sys::clock::cycles_per_us()) as u64,
+            spin_cycles,
+            jobs: Arc::new(Queue::new(options.registry.clone(), spin_cycles)),
             options,
             current: Mutex::new(None),
             engines: AtomicUsize::new(0),
@@ -264,12 +272,14 @@ impl Client {
     #[must_use]
     pub fn counters(&self) -> ClientCounters {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        ClientCounters {
+        let mut counters = ClientCounters {
             on_engines: self.slots.iter().map(|slot| slot.lock().calls).sum(),
             on_host: load(&self.counters.on_host),
             given_up: load(&self.counters.given_up),
             attached: load(&self.counters.attached),
-        }
+        };
+        self.jobs.count(&mut counters);
+        counters
     }
 
     /// The daemon's status. Asks over a connection of its own; blocks for up to 2 s.

@@ -192,7 +192,14 @@ impl Control {
             serial: self.attached_total,
             peer,
         };
-        let session = Session::new(names, engines, arena_bytes, segment);
+        let (bell, lent_bell) = match local_socket::pair() {
+            Ok(ends) => ends,
+            Err(error) => {
+                self.door.refuse(to, &error.to_string());
+                return;
+            }
+        };
+        let session = Session::new(names, engines, arena_bytes, segment).with_bell(bell);
         let session = Arc::new(session.limited(self.load_of(&peer)));
         let terms = Attached {
             client,
@@ -206,7 +213,7 @@ impl Control {
             session,
             widths: vec![0; engines],
         };
-        let descriptors = [lent.as_fd(), self.activity.file()];
+        let descriptors = [lent.as_fd(), self.activity.file(), lent_bell.as_fd()];
         let attached = self.door.attach(to, client, &terms.encode(), &descriptors);
         if attached.is_ok() {
             self.attached_total += 1;

@@ -7,9 +7,13 @@
 //! [`Recent`]). A kernel that runs is never interrupted: others wait for as long as it takes, which
 //! should be no longer than some 100 us.
 //!
+//! A turn is a request at the bell, or one of the client's jobs ([`jobs`]).
+//!
 //! Must stay true: it never waits for a client; of a packet it uses only its copy; it lets go of a
 //! session soon after the roster does (at the next round). No system call but to sleep, to wake a
 //! client that sleeps, and, while nobody rings, to let others have its core.
+
+mod jobs;
 
 use super::DaemonOptions;
 use super::error::DaemonError;
@@ -77,6 +81,8 @@ struct Seat {
     user: usize,
     /// True if it did not ring in this round.
     quiet: bool,
+    /// True if a job had its last turn, so that a request has the next.
+    had_job: bool,
 }
 
 /// The client that was served last. A look at its line right after the answer takes the line from
@@ -224,7 +230,8 @@ impl Server {
             let Some(pair) = here.session.pair(self.engine) else {
                 continue;
             };
-            if pair.call.rung(here.seen).is_some() && here.session.may_be_served() {
+            let asks = pair.call.rung(here.seen).is_some() || here.session.has_job();
+            if asks && here.session.may_be_served() {
                 here.quiet = false;
                 let user = &self.users[here.user];
                 best = Some(self.turns.better(best, seat, user, &here.account));
@@ -249,9 +256,13 @@ impl Server {
         !self.shares_core && self.turns.looks_out(turn, accounts, clock::cycles())
     }
 
-    /// Serves the request of a client that rings.
+    /// Serves the request of a client that rings, or a job of it.
     #[inline]
     fn serve(&mut self, turn: Turn) {
+        if self.is_for_job(turn) {
+            self.serve_job(turn);
+            return;
+        }
         let Seat { session, seen, .. } = &mut self.seats[turn.seat];
         let Some(pair) = session.pair(self.engine) else {
             return;
@@ -374,6 +385,7 @@ impl Server {
                     patience: known.map_or(0, |seat| seat.patience),
                     account: known.map_or_else(Account::default, |seat| seat.account),
                     quiet: true,
+                    had_job: false,
                 }
             })
             .collect();
@@ -396,7 +408,8 @@ impl Server {
             words.push((word.as_atomic(), SleepWord::<Shared>::ASLEEP));
         }
         SleepWord::announce_sleep_at(pairs().map(|(pair, _)| &pair.sleep.engine));
-        if pairs().all(|(pair, seen)| pair.call.rung(seen).is_none()) {
+        let has_job = self.seats.iter().any(|seat| seat.session.has_job());
+        if !has_job && pairs().all(|(pair, seen)| pair.call.rung(seen).is_none()) {
             self.bench.asleep.store(true, Ordering::Relaxed);
             self.bench.sleeps.fetch_add(1, Ordering::Relaxed);
             // It was there when the daemon started. If a sandbox took it away since, the engine

@@ -2,10 +2,10 @@
 //! interface.
 //!
 //! A [`Target`] is one engine without its thread, an honest client and a hostile one. An input is a
-//! list of decisions: words anywhere in the hostile one's segment, requests of any kind, rounds of
-//! the engine. Must stay true, whatever the hostile one does: no panic, the honest one's request is
-//! answered rightly within a bounded number of rounds, and not a byte of its segment changes but
-//! the lines of its answer.
+//! list of decisions: words anywhere in the hostile one's segment, requests and jobs of any kind,
+//! rounds of the engine. Must stay true, whatever the hostile one does: no panic, the honest one's
+//! requests and jobs are answered rightly within a bounded number of rounds, and not a byte of its
+//! segment changes but the lines of its answers.
 
 use super::engine::{Bench, Server};
 use super::roster::Roster;
@@ -13,6 +13,7 @@ use super::{DaemonError, DaemonOptions};
 use crate::shm::activity::ActivityPage;
 use crate::shm::introduction::{Attached, KernelName, PROTOCOL, Question};
 use crate::shm::layout::{self, Status};
+use crate::shm::ring::{JOBS_MAX, JobPacket};
 use crate::shm::session::{Names, Session};
 use crate::shm::slot::{Packet, RANGES_MAX, WORDS};
 use sidecore_attach::Segment;
@@ -42,6 +43,8 @@ pub struct Target {
     hostile: Arc<Session>,
     /// Of the honest client's last request.
     sequence: u32,
+    /// Jobs that it has submitted and collected.
+    jobs: u64,
     clients: u64,
 }
 
@@ -54,10 +57,12 @@ impl std::fmt::Debug for Target {
 /// Plays what `bytes` decide, beside an engine and an honest client that are kept from one call to
 /// the next; the hostile client is another one each time. Also reads `bytes` as messages.
 ///
+/// Returns how many operations were played.
+///
 /// # Panics
 /// When something does not hold that must.
 #[expect(clippy::expect_used, reason = "a broken set-up is to be seen at once")]
-pub fn fuzz_daemon(bytes: &[u8]) {
+pub fn fuzz_daemon(bytes: &[u8]) -> usize {
     thread_local! {
         static TARGET: RefCell<Option<Target>> = const { RefCell::new(None) };
     }
@@ -66,14 +71,15 @@ pub fn fuzz_daemon(bytes: &[u8]) {
         let target = target.get_or_insert_with(|| Target::new().expect("memory for an engine"));
         let mut choices = Choices::of(bytes);
         target.begin_anew();
-        for _ in 0..STEPS_MAX {
-            if choices.is_over() {
-                break;
-            }
+        let mut steps = 0;
+        while steps < STEPS_MAX && !choices.is_over() {
             target.step(&mut choices);
+            steps += 1;
         }
         target.ask_honestly();
-    });
+        target.submit_honestly();
+        steps + 2
+    })
 }
 
 /// Questions and terms, as they come over the socket.
@@ -158,6 +164,7 @@ impl Target {
             hostile: session(1),
             honest,
             sequence: 0,
+            jobs: 0,
             clients: 0,
         })
     }
@@ -179,10 +186,12 @@ impl Target {
     }
 
     fn step(&mut self, choices: &mut Choices) {
-        match choices.below(8) {
+        match choices.below(12) {
             0 => self.scribble(choices),
-            1..=4 => self.ring(choices),
-            5 => self.ask_honestly(),
+            1..=3 => self.ring(choices),
+            4..=7 => self.submit(choices),
+            8 => self.ask_honestly(),
+            9 => self.submit_honestly(),
             _ => drop(self.server.look()),
         }
     }
@@ -192,7 +201,10 @@ impl Target {
         let segment = self.hostile.segment();
         let at = match choices.below(4) {
             0 => choices.below(segment.len() as u64 / 8) * 8,
-            _ => 4096 + 8 * choices.below(48),
+            1 => 4096 + 8 * choices.below(48),
+            // The entry that is looked at next, and the slots that it may name.
+            2 => 8192 + 128 + (self.hostile.heads.taken() + choices.below(2)) % JOBS * 8,
+            _ => 8192 + 16_512 + 8 * choices.below(64),
         };
         let word = match choices.below(3) {
             0 => choices.bits(),
@@ -234,6 +246,87 @@ impl Target {
         pair.call.ring(choices.below(0x100) as u32, &packet);
     }
 
+    /// A job whose every field may be anything, most of the time where the engine looks next.
+    fn submit(&self, choices: &mut Choices) {
+        let Some(jobs) = self.hostile.jobs() else {
+            return;
+        };
+        let place = match choices.below(8) {
+            0 => choices.bits() as usize & 0xffff,
+            _ => choices.below(4) as usize,
+        };
+        let mut packet = JobPacket {
+            kernel: choices.below(8) as u32,
+            inputs: choices.below(18) as u8,
+            outputs: choices.below(4) as u8,
+            ..JobPacket::default()
+        };
+        for range in &mut packet.ranges {
+            *range = match choices.below(4) {
+                0 => (choices.bits(), choices.bits()),
+                // A list of the right length, in an arena of any words.
+                1 => (
+                    8 * choices.below(64),
+                    16 * packet_ranges(packet.inputs, packet.outputs),
+                ),
+                _ => (choices.below(0x400), choices.below(0x400)),
+            };
+        }
+        for word in &mut packet.words[..choices.below(3) as usize] {
+            *word = choices.below(0x1_0000);
+        }
+        if let Some(slot) = jobs.slot(place) {
+            slot.ask(&packet);
+            if choices.below(6) == 0 {
+                slot.take_back();
+            }
+        }
+        let position = match choices.below(8) {
+            0 => choices.bits(),
+            _ => self.hostile.heads.taken() + choices.below(2),
+        };
+        jobs.submitted.submit(position, place);
+    }
+
+    /// The honest client submits a job of five ranges, and gets its outcome and no other.
+    #[expect(clippy::expect_used, reason = "what fails here is what is looked for")]
+    fn submit_honestly(&mut self) {
+        let jobs = self.honest.jobs().expect("the segment is long enough");
+        let place = (self.jobs % JOBS) as usize;
+        let slot = jobs.slot(place).expect("there is this place");
+        // The list lies at the start of the arena: the pattern in five inputs, of which the kernel
+        // takes the first.
+        let list = layout::arena_offset(1);
+        for index in 0..5 {
+            let at = list + 16 * index;
+            let segment = self.honest.segment();
+            segment.write_at(at, &PATTERN_AT.to_ne_bytes());
+            segment.write_at(at + 8, &(PATTERN.len() as u64).to_ne_bytes());
+        }
+        let mut packet = JobPacket {
+            kernel: 3,
+            inputs: 5,
+            ..JobPacket::default()
+        };
+        packet.ranges[0] = (0, 80);
+        slot.ask(&packet);
+        jobs.submitted.submit(self.jobs, place);
+        let mut rounds = 0;
+        let completion = loop {
+            if let Some(completion) = jobs.completed.completion(self.jobs) {
+                break completion;
+            }
+            self.server.look();
+            rounds += 1;
+            assert!(rounds < ROUNDS_MAX, "an honest job is not done");
+        };
+        self.jobs += 1;
+        assert_eq!(completion.place(), place);
+        assert_eq!(completion.status(), Status::Done as u32, "{}", slot.text());
+        assert_eq!(slot.reply()[0], xxhash(), "a wrong outcome");
+        assert!(jobs.completed.completion(self.jobs).is_none());
+    }
+
     /// The honest client asks, and is answered rightly.
     #[expect(clippy::expect_used, reason = "what fails here is what is looked for")]
     fn ask_honestly(&mut self) {
@@ -262,6 +355,14 @@ impl Target {
     }
 }
 
+/// Number of ranges that a packet names.
+fn packet_ranges(inputs: u8, outputs: u8) -> u64 {
+    u64::from(inputs) + u64::from(outputs)
+}
+
+/// Places for jobs.
+const JOBS: u64 = JOBS_MAX as u64;
+
 /// Answer that the honest request must get.
 fn xxhash() -> u64 {
     xxhash_rust::xxh3::xxh3_64(&PATTERN)
@@ -273,10 +374,14 @@ mod tests {
 
     #[test]
     fn a_scribbler_hurts_itself_alone() {
+        let inputs = std::env::var("SIDECORE_SCRIBBLER_INPUTS");
+        let inputs = inputs.map_or(500, |text| text.parse().unwrap());
         let mut random = Choices::seeded(1);
-        for _ in 0..500 {
-            let bytes = random.take(600);
-            fuzz_daemon(&bytes);
+        let mut steps = 0;
+        for _ in 0..inputs {
+            let bytes = random.take(2000);
+            steps += fuzz_daemon(&bytes);
         }
+        eprintln!("{inputs} inputs, {steps} operations");
     }
 }

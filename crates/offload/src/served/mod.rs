@@ -49,12 +49,13 @@ mod pairwise;
 pub use builtin::{Echo, Empty, SPIN_US_MAX, SpinUs, SumF64, Xxh3};
 pub use pairwise::{Pairwise, SUM_BLOCK_VALUES};
 
+use crate::shm::ring::TAKEN;
 use crate::shm::slot::{RANGES_MAX, WORDS};
 use sidecore_engine::{Core, CoreOptions, Ctx, Kernel, KernelError};
 use sidecore_sys::{HugePages, RegionOptions, SharedSlice, SysError};
 use std::cell::RefCell;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 pub use crate::shm::introduction::NAME_BYTES_MAX;
 
@@ -91,9 +92,13 @@ impl Reply {
 pub struct Memory<'m> {
     /// Inputs, then outputs.
     slices: [SharedSlice<'m>; RANGES_MAX],
+    /// Those of a job, in their place: they may be more.
+    of_job: &'m [SharedSlice<'m>],
     inputs: usize,
     outputs: usize,
     gone: &'m AtomicBool,
+    /// The state of a job that its client can cancel.
+    state: Option<&'m AtomicU32>,
 }
 
 impl<'m> Memory<'m> {
@@ -101,9 +106,39 @@ impl<'m> Memory<'m> {
     pub(crate) fn new(gone: &'m AtomicBool) -> Self {
         Self {
             slices: [SharedSlice::EMPTY; RANGES_MAX],
+            of_job: &[],
             inputs: 0,
             outputs: 0,
             gone,
+            state: None,
+        }
+    }
+
+    /// The memory of a job: stretches of which the first `inputs` are inputs, and all others
+    /// outputs. `state` is its word, where it has one.
+    #[inline]
+    pub(crate) fn of_job(
+        stretches: &'m [SharedSlice<'m>],
+        inputs: usize,
+        gone: &'m AtomicBool,
+        state: Option<&'m AtomicU32>,
+    ) -> Self {
+        Self {
+            of_job: stretches,
+            inputs,
+            outputs: stretches.len() - inputs,
+            state,
+            ..Self::new(gone)
+        }
+    }
+
+    /// All stretches, inputs first.
+    #[inline]
+    fn all(&self) -> &[SharedSlice<'m>] {
+        if self.of_job.is_empty() {
+            &self.slices
+        } else {
+            self.of_job
         }
     }
 
@@ -112,7 +147,7 @@ impl<'m> Memory<'m> {
     /// # Errors
     /// [`KernelError::Failed`] where the request has fewer.
     pub fn input(&self, index: usize) -> Result<SharedSlice<'m>, KernelError> {
-        let slice = self.slices[..self.inputs].get(index).copied();
+        let slice = self.all()[..self.inputs].get(index).copied();
         slice.ok_or_else(|| KernelError::failed(format!("the request has no input {index}")))
     }
 
@@ -121,7 +156,7 @@ impl<'m> Memory<'m> {
     /// # Errors
     /// [`KernelError::Failed`] where the request has fewer.
     pub fn output(&self, index: usize) -> Result<SharedSlice<'m>, KernelError> {
-        let outputs = &self.slices[self.inputs..self.inputs + self.outputs];
+        let outputs = &self.all()[self.inputs..self.inputs + self.outputs];
         let slice = outputs.get(index).copied();
         slice.ok_or_else(|| KernelError::failed(format!("the request has no output {index}")))
     }
@@ -138,12 +173,13 @@ impl<'m> Memory<'m> {
         self.outputs
     }
 
-    /// True if the client is gone, so that nobody wants the answer. A kernel that runs for more
-    /// than a millisecond polls it now and then.
+    /// True if the client is gone or has cancelled the job, so that nobody wants the answer. A
+    /// kernel that runs for more than a millisecond polls it now and then.
     #[must_use]
     pub fn is_abandoned(&self) -> bool {
-        // Relaxed: advice.
-        self.gone.load(Ordering::Relaxed)
+        // Relaxed, both: advice.
+        let is_wanted = |state: &AtomicU32| state.load(Ordering::Relaxed) == TAKEN;
+        self.gone.load(Ordering::Relaxed) || !self.state.is_none_or(is_wanted)
     }
 
     /// The next input; they come before all outputs.

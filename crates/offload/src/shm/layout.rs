@@ -1,7 +1,8 @@
 //! The layout of shared memory, and the limits. docs/daemon.md has the same as a byte map.
 //!
-//! Must stay true: a change here changes [`VERSION`], docs/daemon.md and include/sidecore.h.
+//! Must stay true: a change here changes [`VERSION`] and docs/daemon.md.
 
+use super::ring::{JOBS_MAX, JobRing, JobSleep, JobSlot};
 use super::slot::{CallSlot, SleepSlot};
 use sidecore_sys::SharedSlice;
 
@@ -30,9 +31,19 @@ const fn pair_offset(engine: usize) -> usize {
     PAGE + engine * LINES
 }
 
+/// The offset of the jobs in a segment: sleepers, ring of submissions, ring of completions, slots.
+const fn jobs_offset(engines: usize) -> usize {
+    pair_offset(engines).next_multiple_of(PAGE)
+}
+
+const SUBMITTED: usize = size_of::<JobSleep>();
+const COMPLETED: usize = SUBMITTED + size_of::<JobRing>();
+const SLOTS: usize = COMPLETED + size_of::<JobRing>();
+const JOBS_BYTES: usize = SLOTS + JOBS_MAX * size_of::<JobSlot>();
+
 /// The offset of the arena in a segment.
 pub(crate) const fn arena_offset(engines: usize) -> usize {
-    pair_offset(engines).next_multiple_of(PAGE)
+    (jobs_offset(engines) + JOBS_BYTES).next_multiple_of(PAGE)
 }
 
 /// Bytes of a segment, a whole number of pages.
@@ -60,6 +71,39 @@ pub(crate) fn pair(segment: SharedSlice<'_>, engine: usize) -> Option<Pair<'_>> 
     })
 }
 
+/// The jobs of a client.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Jobs<'m> {
+    area: SharedSlice<'m>,
+    pub(crate) sleep: &'m JobSleep,
+    pub(crate) submitted: &'m JobRing,
+    pub(crate) completed: &'m JobRing,
+}
+
+/// The jobs of the client of a segment. `None` only where the segment is too short.
+#[inline]
+pub(crate) fn jobs(segment: SharedSlice<'_>, engines: usize) -> Option<Jobs<'_>> {
+    let offset = jobs_offset(engines);
+    let area = segment.range(offset..offset + JOBS_BYTES)?;
+    Some(Jobs {
+        area,
+        sleep: area.overlay(0)?,
+        submitted: area.overlay(SUBMITTED)?,
+        completed: area.overlay(COMPLETED)?,
+    })
+}
+
+impl<'m> Jobs<'m> {
+    /// The slot of that place. `None` where there is no such place.
+    #[inline]
+    pub(crate) fn slot(self, place: usize) -> Option<&'m JobSlot> {
+        if place >= JOBS_MAX {
+            return None;
+        }
+        self.area.overlay(SLOTS + place * size_of::<JobSlot>())
+    }
+}
+
 /// The outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
@@ -72,6 +116,8 @@ pub(crate) enum Status {
     BadRange = 2,
     /// The kernel gave an error; the text says which.
     Failed = 3,
+    /// The client took the job back before an engine began it.
+    TakenBack = 4,
 }
 
 impl Status {
@@ -82,6 +128,7 @@ impl Status {
             Self::UnknownKernel,
             Self::BadRange,
             Self::Failed,
+            Self::TakenBack,
         ]
         .into_iter()
         .find(|status| *status as u32 == number)

@@ -1,6 +1,7 @@
 //! The data that crosses between processes: the layout of shared memory and the messages before it.
 //!
 //! - [`slot`]: one client's request packet and completion at one engine, and their protocol.
+//! - [`ring`]: jobs, which nobody waits for yet: a client's two rings, for all engines.
 //! - [`layout`]: where what lies in a client's segment and on the activity page, and the limits.
 //! - [`activity`]: what the daemon publishes to all clients, read-only for them.
 //! - [`session`]: a client's segment as the daemon sees it: hostile memory.
@@ -20,6 +21,11 @@ pub(crate) mod introduction;
 pub(crate) mod layout;
 #[cfg(not(loom))]
 pub(crate) mod load;
+#[cfg_attr(
+    loom,
+    expect(dead_code, reason = "the model plays both sides by itself")
+)]
+pub(crate) mod ring;
 #[cfg(not(loom))]
 pub(crate) mod segment;
 #[cfg(not(loom))]

@@ -7,7 +7,7 @@
 //! leases again, but to free them with the whole segment (`client/mod.rs` keeps that rule).
 #![allow(unsafe_code)] // Lends the bytes of a lease as slices.
 
-use super::layout::{self, ARENA_ALIGN, Pair};
+use super::layout::{self, ARENA_ALIGN, Jobs, Pair};
 use parking_lot::Mutex;
 use sidecore_sys::{SharedMap, SharedSlice, Sharing, SysError};
 use std::os::fd::OwnedFd;
@@ -17,7 +17,9 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct Segment {
     map: SharedMap,
+    engines: usize,
     arena_offset: usize,
+    arena_bytes: usize,
     /// Free stretches (offset, bytes), ascending, never adjacent.
     free: Mutex<Vec<(usize, usize)>>,
 }
@@ -39,15 +41,32 @@ impl Segment {
         let map = SharedMap::open_on_demand(file, bytes, Sharing::ReadWrite)?;
         Ok(Some(Arc::new(Self {
             map,
+            engines,
             arena_offset: layout::arena_offset(engines),
+            arena_bytes: arena_bytes as usize,
             free: Mutex::new(vec![(0, arena_bytes as usize)]),
         })))
+    }
+
+    /// The arena.
+    pub(crate) fn arena(&self) -> SharedSlice<'_> {
+        let end = self.arena_offset + self.arena_bytes;
+        match self.map.slice().range(self.arena_offset..end) {
+            Some(arena) => arena,
+            None => unreachable!("a segment holds its arena"),
+        }
     }
 
     /// The pair that belongs to `engine`.
     #[inline]
     pub(crate) fn pair(&self, engine: usize) -> Option<Pair<'_>> {
         layout::pair(self.map.slice(), engine)
+    }
+
+    /// The client's jobs. `None` only where the segment is too short, which it is not.
+    #[inline]
+    pub(crate) fn jobs(&self) -> Option<Jobs<'_>> {
+        layout::jobs(self.map.slice(), self.engines)
     }
 
     /// Takes a stretch of the arena, the first that fits.
@@ -180,10 +199,10 @@ mod tests {
         assert_eq!((one.offset(), two.offset(), three.offset()), (0, 128, 384));
         assert_eq!((one.bytes().len(), two.bytes_mut().len()), (0, 129));
         assert!(one.bytes_mut().is_empty());
-        // It is the arena's memory, which begins behind the page of the pairs.
+        // It is the arena's memory, which begins behind the pairs and the jobs.
         two.bytes_mut().fill(7);
         let mut seen = [0; 131];
-        all.read_at(8192 + 128 - 1, &mut seen);
+        all.read_at(layout::arena_offset(1) + 128 - 1, &mut seen);
         assert!(seen[0] == 0 && seen[1..130] == [7; 129] && seen[130] == 0);
         let mut copy = [0; 129];
         two.copy_racing(&mut copy);

@@ -5,14 +5,16 @@
 //! the daemon keeps its own copy of every size and never reads one back from the segment. Any
 //! thread; a pair only by its engine.
 
-use super::layout::{self, Pair, Status};
+use super::layout::{self, Jobs, Pair, Status};
 use super::load::UserLoad;
+use super::ring::{JOB_RANGES_MAX, JobHeads, JobPacket, SLOT_RANGES_MAX};
 use super::slot::{Packet, RANGES_MAX};
 use crate::served::Memory;
 use crossbeam_utils::CachePadded;
 use sidecore_attach::Segment;
 use sidecore_sys::SharedSlice;
-use sidecore_sys::local_socket::Peer;
+use sidecore_sys::local_socket::{self, Peer};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
@@ -33,6 +35,10 @@ pub(crate) struct Session {
     pub(crate) served: Box<[CachePadded<ServedCounters>]>,
     /// Shared by all sessions of a user whose requests in flight are limited.
     pub(crate) load: Option<Arc<UserLoad>>,
+    /// The engines' positions among its jobs.
+    pub(crate) heads: CachePadded<JobHeads>,
+    /// This side's end of the descriptor that says that jobs are done.
+    bell: Option<OwnedFd>,
 }
 
 /// One engine's account of one client.
@@ -65,7 +71,15 @@ impl Session {
             gone: AtomicBool::new(false),
             served: (0..engines).map(|_| CachePadded::default()).collect(),
             load: None,
+            heads: CachePadded::default(),
+            bell: None,
         }
+    }
+
+    /// With the end of a socket pair whose other end the client has.
+    pub(crate) fn with_bell(mut self, bell: OwnedFd) -> Self {
+        self.bell = Some(bell);
+        self
     }
 
     /// With a limit of its user's requests in flight.
@@ -104,6 +118,63 @@ impl Session {
         layout::pair(self.map.slice(), engine)
     }
 
+    /// The client's jobs.
+    #[inline]
+    pub(crate) fn jobs(&self) -> Option<Jobs<'_>> {
+        layout::jobs(self.map.slice(), self.served.len())
+    }
+
+    /// True if a job of the client waits for an engine.
+    #[inline]
+    pub(crate) fn has_job(&self) -> bool {
+        self.jobs()
+            .is_some_and(|jobs| self.heads.waits(jobs.submitted))
+    }
+
+    /// Wakes who waits for a job of this client, after one was completed.
+    #[inline]
+    pub(crate) fn tell_of_job(&self, jobs: Jobs<'_>) {
+        if jobs.sleep.tell()
+            && let Some(bell) = &self.bell
+        {
+            // It fails where nobody reads: then it is readable, or its client is gone.
+            local_socket::send(bell.as_fd(), &[1], &[]).ok();
+        }
+    }
+
+    /// The stretches of the arena that a job names, checked, into `stretches`.
+    ///
+    /// # Errors
+    /// As [`Self::lend`].
+    pub(crate) fn stretches<'m>(
+        &'m self,
+        packet: &JobPacket,
+        stretches: &mut [SharedSlice<'m>; JOB_RANGES_MAX],
+    ) -> Result<(), Status> {
+        let used = packet.used();
+        let mut ranges = [(0, 0); JOB_RANGES_MAX];
+        let Some(ranges) = ranges.get_mut(..used) else {
+            return Err(Status::BadRange);
+        };
+        if used <= SLOT_RANGES_MAX {
+            ranges.copy_from_slice(&packet.ranges[..used]);
+        } else {
+            // The list is copied once, as the slot was; it may be changing.
+            let (offset, bytes) = packet.ranges[0];
+            let list = self.stretch(offset, bytes).ok_or(Status::BadRange)?;
+            if bytes != (used * RANGE_BYTES) as u64 || offset % 8 != 0 {
+                return Err(Status::BadRange);
+            }
+            for (index, range) in ranges.iter_mut().enumerate() {
+                let at = index * RANGE_BYTES;
+                *range = (list.load_u64(at), list.load_u64(at + 8));
+            }
+        }
+        self.check(ranges, usize::from(packet.inputs), |index, slice| {
+            stretches[index] = slice;
+        })
+    }
+
     /// The memory that a request lets its kernel touch: checked stretches of this client's arena,
     /// added to `memory`, which is empty.
     ///
@@ -126,11 +197,27 @@ impl Session {
         if used > RANGES_MAX {
             return Err(Status::BadRange);
         }
-        let ranges = &packet.ranges[..used];
+        self.check(&packet.ranges[..used], inputs, |index, slice| {
+            if index < inputs {
+                memory.add_input(slice);
+            } else {
+                memory.add_output(slice);
+            }
+        })
+    }
+
+    /// Gives `found` the stretch of each range, of which the first `inputs` are inputs.
+    #[inline]
+    fn check<'m>(
+        &'m self,
+        ranges: &[(u64, u64)],
+        inputs: usize,
+        mut found: impl FnMut(usize, SharedSlice<'m>),
+    ) -> Result<(), Status> {
         for (index, &(offset, bytes)) in ranges.iter().enumerate() {
             let slice = self.stretch(offset, bytes).ok_or(Status::BadRange)?;
             if index < inputs {
-                memory.add_input(slice);
+                found(index, slice.read_only());
                 continue;
             }
             // A kernel may put before it has got all of its inputs, and outputs move one by one
@@ -142,7 +229,7 @@ impl Session {
             if ranges[..index].iter().any(overlaps) {
                 return Err(Status::BadRange);
             }
-            memory.add_output(slice);
+            found(index, slice);
         }
         Ok(())
     }
@@ -156,6 +243,9 @@ impl Session {
         self.map.slice().range(start..start + bytes as usize)
     }
 }
+
+/// Bytes of a range in a list.
+pub(crate) const RANGE_BYTES: usize = 16;
 
 #[cfg(test)]
 mod tests {

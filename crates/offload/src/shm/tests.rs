@@ -5,6 +5,7 @@ use super::activity::{ActivityPage, ActivityView};
 use super::introduction::{Attached, KernelName, Question};
 use super::layout::{self, CLIENTS_MAX, ENGINES_MAX, MAGIC, Status, VERSION};
 use super::load::UserLoad;
+use super::ring::{JOBS_MAX, JobHeads, JobPacket};
 use super::slot::{Answer, Packet, RANGES_MAX, WORDS};
 use sidecore_sys::{SharedMap, Sharing};
 use std::os::fd::OwnedFd;
@@ -23,13 +24,15 @@ fn text_at(map: &SharedMap, offset: usize, bytes: usize) -> Vec<u8> {
 
 #[test]
 fn a_segment_is_laid_out_as_the_page_says() {
-    assert_eq!(layout::arena_offset(0), 4096);
-    assert_eq!(layout::arena_offset(1), 8192);
+    // 128 bytes of sleepers, two rings of 8 KiB, 1,024 slots of 128 bytes; in whole pages.
+    const JOBS: usize = 151_552;
+    assert_eq!(layout::arena_offset(0), 4096 + JOBS);
+    assert_eq!(layout::arena_offset(1), 8192 + JOBS);
     // Ten engines fill 3840 bytes of a page, eleven 4224.
-    assert_eq!(layout::arena_offset(10), 8192);
-    assert_eq!(layout::arena_offset(11), 12288);
-    assert_eq!(layout::segment_bytes(1, 4096), Some(12288));
-    assert_eq!(layout::segment_bytes(1, 4097), Some(16384));
+    assert_eq!(layout::arena_offset(10), 8192 + JOBS);
+    assert_eq!(layout::arena_offset(11), 12288 + JOBS);
+    assert_eq!(layout::segment_bytes(1, 4096), Some(12288 + JOBS));
+    assert_eq!(layout::segment_bytes(1, 4097), Some(16384 + JOBS));
     assert_eq!(layout::segment_bytes(1, u64::MAX), None);
     assert_eq!(layout::segment_bytes(1, u64::MAX - 8192), None);
     let map = segment();
@@ -41,6 +44,50 @@ fn a_segment_is_laid_out_as_the_page_says() {
     }
     let beyond = (map.slice().len() - 4096) / 384;
     assert!(layout::pair(map.slice(), beyond).is_none());
+    let jobs = layout::jobs(map.slice(), 2).unwrap();
+    let address = |place: usize| map.slice().address() + 8192 + place;
+    assert_eq!(std::ptr::from_ref(jobs.sleep).addr(), address(0));
+    assert_eq!(std::ptr::from_ref(jobs.submitted).addr(), address(128));
+    assert_eq!(std::ptr::from_ref(jobs.completed).addr(), address(8320));
+    let slot = |place| jobs.slot(place).map(|slot| std::ptr::from_ref(slot).addr());
+    assert_eq!(slot(0), Some(address(16_512)));
+    assert_eq!(slot(JOBS_MAX - 1), Some(address(16_512 + 1023 * 128)));
+    assert_eq!((slot(JOBS_MAX), slot(usize::MAX)), (None, None));
+    assert!(layout::jobs(map.slice(), 40).is_none());
+}
+
+#[test]
+fn a_job_lies_in_its_slot_as_the_page_says() {
+    let map = segment();
+    let jobs = layout::jobs(map.slice(), 2).unwrap();
+    let word = |offset: usize| map.slice().load_u64(8192 + offset);
+    let slot = jobs.slot(3).unwrap();
+    let packet = JobPacket {
+        kernel: 0x1234,
+        words: [11, 0, 33, 0, 0, 0],
+        inputs: 2,
+        outputs: 1,
+        ranges: [(100, 10), (200, 20), (300, 30), (400, 40)],
+    };
+    slot.ask(&packet);
+    jobs.submitted.submit(7, 3);
+    assert_eq!(word(128 + 8 * 7), 8 << 32 | 3);
+    let at = 16_512 + 3 * 128;
+    assert_eq!(word(at), 1);
+    assert_eq!(word(at + 8), 0x1234 | 2 << 16 | 1 << 24 | 3 << 32);
+    assert_eq!([word(at + 16), word(at + 24), word(at + 32)], [11, 0, 33]);
+    assert_eq!([word(at + 64), word(at + 72)], [100, 10]);
+    assert_eq!([word(at + 104), word(at + 112)], [30, 0]);
+    assert!(slot.begin());
+    assert_eq!(word(at), 2);
+    slot.answer(&[0, 5, 0, 0, 0, 0], "no such thing");
+    assert_eq!(word(at + 8), 13 | 2 << 32);
+    assert_eq!(text_at(&map, 8192 + at + 64, 13), b"no such thing");
+    let heads = JobHeads::default();
+    heads.complete(jobs.completed, 3, Status::Failed as u32);
+    assert_eq!(word(8320), 1 << 32 | 3 << 16 | 3);
+    assert!(!slot.take_back());
+    assert_eq!(word(at), 3);
 }
 
 #[test]
@@ -146,11 +193,12 @@ fn a_status_has_its_number() {
         (1, Status::UnknownKernel),
         (2, Status::BadRange),
         (3, Status::Failed),
+        (4, Status::TakenBack),
     ];
     for (number, status) in known {
         assert_eq!(Status::from_number(number), Some(status));
     }
-    assert_eq!(Status::from_number(4), None);
+    assert_eq!(Status::from_number(5), None);
 }
 
 #[test]

@@ -1,12 +1,13 @@
-//! The C headers: they compile without a warning, wherever they are included, as C and as C++; this
-//! crate's calls kernels, and survives the daemon's death.
+//! The C headers compile without a warning, wherever they are included, as C and as C++; programs
+//! that are linked with the library call kernels, submit jobs, and survive the daemon's death.
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 
 #[path = "common/c.rs"]
 mod c;
 
-use c::{LANGUAGES, compile};
+use c::{LANGUAGES, compile_and_link};
 use sidecore_offload::daemon::{Daemon, DaemonOptions};
+use sidecore_offload::served::Registry;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -64,7 +65,7 @@ fn a_c_client_calls_and_survives_the_daemon() {
     let folder = tempfile::tempdir().unwrap();
     for language in LANGUAGES {
         let root = env!("CARGO_MANIFEST_DIR");
-        let program = compile(root, "sidecore_h.c", language, folder.path());
+        let program = compile_and_link(root, "sidecore_h.c", language, folder.path());
         let options = DaemonOptions {
             socket: folder.path().join("daemon.sock"),
             engines: 2,
@@ -99,4 +100,79 @@ fn a_c_client_calls_and_survives_the_daemon() {
             "{line}"
         );
     }
+}
+
+/// Runs a program beside a daemon that is stopped once it says `ready`; all that it said.
+fn play(source: &str, language: (&str, &str)) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let root = env!("CARGO_MANIFEST_DIR");
+    let program = compile_and_link(root, source, language, folder.path());
+    let daemon = Daemon::start(DaemonOptions {
+        socket: folder.path().join("daemon.sock"),
+        engines: 2,
+        oversubscribe: true,
+        registry: Registry::with_spin_us(),
+        ..DaemonOptions::default()
+    })
+    .unwrap();
+    let mut child = Command::new(&program)
+        .arg(daemon.socket())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(child.stdout.take().unwrap());
+    let mut text = String::new();
+    said.read_line(&mut text).unwrap();
+    daemon.stop();
+    said.read_to_string(&mut text).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {errors}{text}", output.status);
+    text
+}
+
+#[test]
+fn a_c_client_keeps_a_thousand_jobs_open() {
+    for language in LANGUAGES {
+        let text = play("jobs.c", language);
+        assert!(text.starts_with("ready\n"), "{text}");
+        assert!(text.contains("lost, then done here"), "{text}");
+    }
+}
+
+/// The header's layouts are those of the library.
+#[test]
+fn layouts_are_the_same_on_both_sides() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("layout.c");
+    let size = |name: &str, bytes: usize| {
+        format!("_Static_assert(sizeof(struct {name}) == {bytes}, \"{name}\");\n")
+    };
+    let text = [
+        "#include \"sidecore.h\"\n".to_owned(),
+        size("sidecore_buffer", size_of::<sidecore::RawBuffer>()),
+        size("sidecore_request", size_of::<sidecore::RawRequest>()),
+        size("sidecore_options", size_of::<sidecore::RawOptions>()),
+        size("sidecore_segment", size_of::<sidecore::RawSegment>()),
+        size("sidecore_job", size_of::<sidecore::RawJob>()),
+        size("sidecore_outcome", size_of::<sidecore::RawOutcome>()),
+        format!(
+            "_Static_assert(SIDECORE_JOBS == {}, \"jobs\");\n",
+            sidecore_offload::client::JOBS_MAX
+        ),
+        format!(
+            "_Static_assert(SIDECORE_SEGMENTS == {}, \"segments\");\n",
+            sidecore_offload::client::JOB_SEGMENTS_MAX
+        ),
+    ];
+    std::fs::write(&source, text.concat()).unwrap();
+    let output = Command::new("cc")
+        .args(["-std=c11", "-fsyntax-only", "-I"])
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("include"))
+        .arg(&source)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
 }

@@ -2,6 +2,7 @@
 //!
 //! Why here: each C header of the workspace is tested so: this crate's, and others' by this file's
 //! path. Must stay true: what a strict compiler says is a failed test.
+#![allow(dead_code)] // Each test uses what it needs.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,20 +12,45 @@ pub(crate) const LANGUAGES: [(&str, &str); 2] = [("cc", "c"), ("c++", "c++")];
 
 /// Compiles `tests/SOURCE` of the crate at `root` against its `include/`; the program is in
 /// `folder`.
-pub(crate) fn compile(
+pub(crate) fn compile(root: &str, source: &str, language: (&str, &str), folder: &Path) -> PathBuf {
+    compile_with(root, source, language, folder, &[])
+}
+
+/// The same against `libsidecore.so`, which lies beside this test's program.
+pub(crate) fn compile_and_link(
+    root: &str,
+    source: &str,
+    language: (&str, &str),
+    folder: &Path,
+) -> PathBuf {
+    let program = std::env::current_exe().unwrap();
+    let libraries = program.parent().unwrap().display();
+    let link = [
+        format!("-L{libraries}"),
+        "-lsidecore".to_owned(),
+        format!("-Wl,-rpath,{libraries}"),
+    ];
+    compile_with(root, source, language, folder, &link)
+}
+
+fn compile_with(
     root: &str,
     source: &str,
     (compiler, language): (&str, &str),
     folder: &Path,
+    link: &[String],
 ) -> PathBuf {
     let root = Path::new(root);
-    let program = folder.join(format!("client-{language}"));
+    let stem = source.trim_end_matches(".c");
+    let program = folder.join(format!("{stem}-{language}"));
     let output = Command::new(compiler)
         .args(["-Wall", "-Wextra", "-Wpedantic", "-Werror"])
         .args(["-O2", "-x", language])
         .arg("-I")
         .arg(root.join("include"))
         .arg(root.join("tests").join(source))
+        .args(["-x", "none"])
+        .args(link)
         .arg("-o")
         .arg(&program)
         .output()

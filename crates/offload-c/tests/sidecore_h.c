@@ -1,9 +1,9 @@
 /* Calls two kernels, tells its parent, and goes on calling until the daemon is gone; then does the
  * last call itself. Exit status 0 where every result was right. */
-#define SIDECORE_SILENCE_MS 60000 /* a busy machine is no dead daemon */
 #include "sidecore.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static int fail(const char *what) {
     fprintf(stderr, "sidecore_h.c: %s\n", what);
@@ -76,6 +76,7 @@ static int rescues(struct sidecore *sc) {
 
 int main(int argc, char **argv) {
     struct sidecore *sc;
+    struct sidecore_options options;
     struct sidecore_buffer in, out;
     double expected = 0, sum;
     unsigned char *bytes;
@@ -85,9 +86,16 @@ int main(int argc, char **argv) {
         return fail("usage: SOCKET");
     if (sidecore_attach(&sc, "/nowhere/at/all", 1 << 16) != ENOENT || sc)
         return fail("attached to nobody");
-    error = sidecore_attach(&sc, argv[1], 1 << 16);
+    memset(&options, 0, sizeof options);
+    options.path = argv[1];
+    options.arena_bytes = 1 << 16;
+    if (sidecore_attach_with(&sc, &options) != EINVAL)
+        return fail("options without a size");
+    options.size = sizeof options;
+    options.silence_ms = 60000; /* a busy machine is no dead daemon */
+    error = sidecore_attach_with(&sc, &options);
     if (error)
-        return fail(strerror(error));
+        return fail(sidecore_attach_text(error));
     kernel_sum = sidecore_kernel(sc, "sum_f64");
     kernel_echo = sidecore_kernel(sc, "echo");
     if (kernel_sum < 0 || kernel_echo < 0 || sidecore_kernel(sc, "nothing") != -1)

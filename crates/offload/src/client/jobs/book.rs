@@ -1,0 +1,608 @@
+//! A client's book of its open jobs: which are at the daemon, which are done, which are left to
+//! this process.
+//!
+//! Must stay true: one thread at a time has the book. A place that an engine may still look at is
+//! not used again (`held`). What the daemon wrote is believed as far as its meaning goes, but an
+//! answer for a place that has no job at the daemon is passed over. After an attachment's end
+//! nothing of it is looked at any more.
+
+use super::super::call::place_input;
+use super::super::error::ClientError;
+use super::super::link::{Link, Watch};
+use super::descriptor::Descriptor;
+use super::job::{Job, Outcome};
+use crate::served::Reply;
+use crate::shm::layout::Status;
+use crate::shm::ring::{Completion, JOB_RANGES_MAX, JOBS_MAX, JobPacket, SLOT_RANGES_MAX};
+use crate::shm::segment::Lease;
+use crate::shm::session::RANGE_BYTES;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Waker;
+
+/// A job's name in the book.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Key {
+    place: u16,
+    generation: u32,
+}
+
+/// Who takes the outcome of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// Its ticket.
+    Ticket,
+    /// Whoever polls the client.
+    Poll,
+    /// Nobody any more.
+    Nobody,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Without a job; taken out of the book for a moment.
+    Free,
+    /// Submitted to the daemon, with copies of inputs that were outside the arena.
+    Flying {
+        job: Job,
+        staged: Vec<Lease>,
+        cancelled: bool,
+    },
+    /// To be done by this process.
+    Local(Job),
+    /// A thread of this process is doing it; it is told here that nobody wants it.
+    Running(Arc<AtomicBool>),
+    Done(Outcome),
+}
+
+#[derive(Debug)]
+struct Place {
+    generation: u32,
+    owner: Owner,
+    state: State,
+    /// True while its number is in a ring.
+    held: bool,
+    waker: Option<Waker>,
+}
+
+/// Counts of jobs by the place where they ran.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct JobCounters {
+    pub(super) on_engines: u64,
+    pub(super) on_host: u64,
+    pub(super) given_up: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Book {
+    process: u32,
+    pub(super) link: Option<Arc<Link>>,
+    watch: Option<Watch>,
+    places: Vec<Place>,
+    free: Vec<u16>,
+    /// Positions in the rings of the attachment.
+    submitted: u64,
+    completed: u64,
+    /// Places whose number is in a ring.
+    held: usize,
+    /// Jobs for whoever polls the client: done, and to be done here.
+    ready: VecDeque<Key>,
+    local: VecDeque<Key>,
+    /// Open jobs for whoever polls the client.
+    pub(super) posted: usize,
+    /// Places with a waker.
+    pub(super) wakers: usize,
+    /// To be woken once the book is closed.
+    pub(super) woken: Vec<Waker>,
+    /// Something was done that others may wait for.
+    pub(super) progress: bool,
+    pub(super) descriptor: Option<Arc<Descriptor>>,
+    /// True while a thread drives futures.
+    pub(super) driven: bool,
+    pub(super) counters: JobCounters,
+}
+
+impl Default for Book {
+    fn default() -> Self {
+        Self {
+            process: std::process::id(),
+            link: None,
+            watch: None,
+            places: Vec::new(),
+            free: Vec::new(),
+            submitted: 0,
+            completed: 0,
+            held: 0,
+            ready: VecDeque::new(),
+            local: VecDeque::new(),
+            posted: 0,
+            wakers: 0,
+            woken: Vec::new(),
+            progress: false,
+            descriptor: None,
+            driven: false,
+            counters: JobCounters::default(),
+        }
+    }
+}
+
+impl Book {
+    /// Takes in what has come: completions, the end of the attachment, that this is a child of the
+    /// process that attached.
+    pub(super) fn settle(&mut self) {
+        let process = std::process::id();
+        if process != self.process {
+            // The rings are the parent's, and threads are not inherited.
+            self.process = process;
+            self.driven = false;
+            self.give_up();
+        }
+        self.collect();
+        if self.link.as_ref().is_some_and(|link| link.is_dead()) {
+            self.give_up();
+        }
+    }
+
+    /// Looks whether the daemon is still there.
+    pub(super) fn look(&mut self) {
+        let (Some(link), Some(watch)) = (&self.link, &mut self.watch) else {
+            return;
+        };
+        if self.held > 0 && watch.look(link) {
+            // An answer that came before the daemon went is as good as any.
+            self.collect();
+            self.give_up();
+        }
+    }
+
+    /// True if an engine has completed a job that the book does not know of.
+    pub(super) fn has_news(&self) -> bool {
+        let jobs = self.link.as_ref().and_then(|link| link.segment.jobs());
+        jobs.is_some_and(|jobs| jobs.completed.completion(self.completed).is_some())
+    }
+
+    /// Open jobs: submitted and their outcome not taken.
+    pub(super) fn open(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    /// Enters a job and submits it to the daemon of `link`, or leaves it to this process. The
+    /// number of jobs that are at the daemon then.
+    ///
+    /// # Errors
+    /// [`ClientError::Full`], and the job.
+    pub(super) fn enter(
+        &mut self,
+        job: Job,
+        owner: Owner,
+        link: Option<Arc<Link>>,
+    ) -> Result<Key, Box<(ClientError, Job)>> {
+        let Some(place) = self.free_place() else {
+            let open = self.open();
+            return Err(Box::new((ClientError::Full { open }, job)));
+        };
+        self.adopt(link);
+        let generation = self.places[usize::from(place)].generation;
+        let key = Key { place, generation };
+        self.places[usize::from(place)].owner = owner;
+        self.posted += usize::from(owner == Owner::Poll);
+        self.dispatch(key, job);
+        Ok(key)
+    }
+
+    fn free_place(&mut self) -> Option<u16> {
+        if let Some(place) = self.free.pop() {
+            return Some(place);
+        }
+        if self.places.len() == JOBS_MAX {
+            return None;
+        }
+        let place = self.places.len() as u16;
+        self.places.push(Place {
+            generation: 0,
+            owner: Owner::Nobody,
+            state: State::Free,
+            held: false,
+            waker: None,
+        });
+        Some(place)
+    }
+
+    /// Takes an attachment into use where there is none.
+    fn adopt(&mut self, link: Option<Arc<Link>>) {
+        let is_ours = |link: &Arc<Link>| link.process == self.process && !link.is_dead();
+        if self.link.is_none()
+            && let Some(link) = link.filter(is_ours)
+        {
+            self.watch = Some(Watch::new(&link));
+            (self.submitted, self.completed) = (0, 0);
+            if let Some(descriptor) = &self.descriptor {
+                descriptor.follow(Some(&link));
+            }
+            self.link = Some(link);
+        }
+    }
+
+    /// Submits a job to the daemon, or leaves it to this process.
+    fn dispatch(&mut self, key: Key, mut job: Job) {
+        let place = usize::from(key.place);
+        let submitted = self.link.clone().and_then(|link| {
+            let jobs = link.segment.jobs()?;
+            let slot = jobs.slot(place)?;
+            let (packet, staged) = packet(&link, &mut job)?;
+            slot.ask(&packet);
+            jobs.submitted.submit(self.submitted, place);
+            Some(staged)
+        });
+        let Some(staged) = submitted else {
+            self.leave_here(key, job);
+            return;
+        };
+        self.submitted += 1;
+        self.held += 1;
+        self.places[place].held = true;
+        self.places[place].state = State::Flying {
+            job,
+            staged,
+            cancelled: false,
+        };
+    }
+
+    /// Leaves a job to this process.
+    fn leave_here(&mut self, key: Key, job: Job) {
+        let place = &mut self.places[usize::from(key.place)];
+        place.state = State::Local(job);
+        if place.owner == Owner::Poll {
+            self.local.push_back(key);
+        }
+        self.progress = true;
+    }
+
+    /// Takes in completions.
+    fn collect(&mut self) {
+        let Some(link) = self.link.clone() else {
+            return;
+        };
+        let Some(jobs) = link.segment.jobs() else {
+            return;
+        };
+        // As many as can be open; a daemon that is trusted writes no more.
+        for _ in 0..JOBS_MAX {
+            let Some(completion) = jobs.completed.completion(self.completed) else {
+                break;
+            };
+            self.completed += 1;
+            self.complete(&link, completion);
+        }
+    }
+
+    fn complete(&mut self, link: &Link, completion: Completion) {
+        let index = completion.place();
+        let Some(place) = self.places.get_mut(index).filter(|place| place.held) else {
+            return;
+        };
+        place.held = false;
+        self.held -= 1;
+        match std::mem::replace(&mut place.state, State::Free) {
+            State::Flying { job, .. } => {
+                self.counters.on_engines += 1;
+                let result = result(link, completion);
+                self.finish(index, job, result);
+            }
+            // Its outcome was taken while its number was still in the ring.
+            State::Free => self.free.push(index as u16),
+            state => place.state = state,
+        }
+    }
+
+    /// The end of a job.
+    fn finish(&mut self, index: usize, job: Job, result: Result<Reply, ClientError>) {
+        self.progress = true;
+        let place = &mut self.places[index];
+        let key = Key {
+            place: index as u16,
+            generation: place.generation,
+        };
+        place.state = State::Done(job.end(result));
+        if let Some(waker) = place.waker.take() {
+            self.wakers -= 1;
+            self.woken.push(waker);
+        }
+        match place.owner {
+            Owner::Ticket => {}
+            Owner::Poll => self.ready.push_back(key),
+            Owner::Nobody => drop(self.take(key)),
+        }
+    }
+
+    /// The attachment is over: what is open is left to this process.
+    fn give_up(&mut self) {
+        if let Some(link) = self.link.take() {
+            link.give_up();
+            if let Some(descriptor) = &self.descriptor {
+                descriptor.follow(None);
+            }
+        }
+        self.watch = None;
+        self.held = 0;
+        for index in 0..self.places.len() {
+            let place = &mut self.places[index];
+            if !std::mem::take(&mut place.held) {
+                continue;
+            }
+            let key = Key {
+                place: index as u16,
+                generation: place.generation,
+            };
+            match std::mem::replace(&mut place.state, State::Free) {
+                State::Flying {
+                    mut job, cancelled, ..
+                } => {
+                    // Whatever the daemon still writes, it writes where nobody looks any more.
+                    job.move_home();
+                    self.counters.given_up += 1;
+                    if cancelled || self.places[index].owner == Owner::Nobody {
+                        self.finish(index, job, Err(ClientError::Cancelled));
+                    } else {
+                        self.leave_here(key, job);
+                    }
+                }
+                State::Free => self.free.push(index as u16),
+                state => place.state = state,
+            }
+        }
+    }
+
+    /// Says that nobody wants a job; true if it ends without having been done.
+    pub(super) fn cancel(&mut self, key: Key) -> bool {
+        let link = self.link.clone();
+        let Some(place) = self.place(key) else {
+            return false;
+        };
+        match std::mem::replace(&mut place.state, State::Free) {
+            State::Flying { job, staged, .. } => {
+                let jobs = link.as_ref().and_then(|link| link.segment.jobs());
+                let slot = jobs.and_then(|jobs| jobs.slot(usize::from(key.place)));
+                if slot.is_some_and(|slot| slot.take_back()) {
+                    self.finish(usize::from(key.place), job, Err(ClientError::Cancelled));
+                    return true;
+                }
+                place.state = State::Flying {
+                    job,
+                    staged,
+                    cancelled: true,
+                };
+                false
+            }
+            State::Local(job) => {
+                self.local.retain(|local| *local != key);
+                self.finish(usize::from(key.place), job, Err(ClientError::Cancelled));
+                true
+            }
+            state => {
+                if let State::Running(cancelled) = &state {
+                    // Relaxed: advice.
+                    cancelled.store(true, Ordering::Relaxed);
+                }
+                place.state = state;
+                false
+            }
+        }
+    }
+
+    /// Nobody takes the outcome of a job any more.
+    pub(super) fn abandon(&mut self, key: Key) {
+        let Some(place) = self.place(key) else {
+            return;
+        };
+        place.owner = Owner::Nobody;
+        let had_waker = place.waker.take().is_some();
+        let is_done = matches!(place.state, State::Done(_));
+        self.wakers -= usize::from(had_waker);
+        if is_done {
+            drop(self.take(key));
+        } else {
+            self.cancel(key);
+        }
+    }
+
+    /// Takes the outcome of a job, if it is done.
+    pub(super) fn take(&mut self, key: Key) -> Option<Outcome> {
+        let place = self.place(key)?;
+        let State::Done(_) = &place.state else {
+            return None;
+        };
+        let State::Done(outcome) = std::mem::replace(&mut place.state, State::Free) else {
+            return None;
+        };
+        place.generation = place.generation.wrapping_add(1);
+        let owner = std::mem::replace(&mut place.owner, Owner::Nobody);
+        if !place.held {
+            self.free.push(key.place);
+        }
+        self.posted -= usize::from(owner == Owner::Poll);
+        Some(outcome)
+    }
+
+    /// Takes the next outcome for whoever polls the client.
+    pub(super) fn take_ready(&mut self) -> Option<Outcome> {
+        while let Some(key) = self.ready.pop_front() {
+            if let Some(outcome) = self.take(key) {
+                return Some(outcome);
+            }
+        }
+        None
+    }
+
+    pub(super) fn is_done(&mut self, key: Key) -> bool {
+        self.place(key)
+            .is_none_or(|place| matches!(place.state, State::Done(_)))
+    }
+
+    pub(super) fn is_local(&mut self, key: Key) -> bool {
+        self.place(key)
+            .is_some_and(|place| matches!(place.state, State::Local(_)))
+    }
+
+    /// True if something waits for whoever polls the client.
+    pub(super) fn is_ready(&self) -> bool {
+        !self.ready.is_empty() || !self.local.is_empty()
+    }
+
+    /// A job for whoever polls the client that this process has to do.
+    pub(super) fn next_local(&mut self) -> Option<Key> {
+        self.local.pop_front()
+    }
+
+    /// A job with a waker that this process has to do.
+    pub(super) fn next_awaited(&self) -> Option<Key> {
+        if self.wakers == 0 {
+            return None;
+        }
+        let is_due =
+            |place: &&Place| place.waker.is_some() && matches!(place.state, State::Local(_));
+        let index = self.places.iter().position(|place| is_due(&place))?;
+        Some(Key {
+            place: index as u16,
+            generation: self.places[index].generation,
+        })
+    }
+
+    /// Takes a job out to be done by this thread, which is told by the flag that nobody wants it.
+    pub(super) fn begin(&mut self, key: Key) -> Option<(Job, Arc<AtomicBool>)> {
+        let place = self.place(key)?;
+        match std::mem::replace(&mut place.state, State::Free) {
+            State::Local(job) => {
+                let cancelled = Arc::new(AtomicBool::new(false));
+                place.state = State::Running(Arc::clone(&cancelled));
+                Some((job, cancelled))
+            }
+            state => {
+                place.state = state;
+                None
+            }
+        }
+    }
+
+    /// Enters the result of a job that this process did.
+    pub(super) fn end(&mut self, key: Key, job: Job, result: Result<Reply, ClientError>) {
+        self.counters.on_host += 1;
+        if self.place(key).is_some() {
+            self.finish(usize::from(key.place), job, result);
+        }
+    }
+
+    /// Leaves a waker with a job that is not done.
+    pub(super) fn set_waker(&mut self, key: Key, waker: &Waker) {
+        let Some(place) = self.place(key) else {
+            return;
+        };
+        let is_new = place.waker.replace(waker.clone()).is_none();
+        self.wakers += usize::from(is_new);
+    }
+
+    /// Wakes all who left a waker.
+    pub(super) fn wake_all(&mut self) {
+        let wakers = self
+            .places
+            .iter_mut()
+            .filter_map(|place| place.waker.take());
+        self.woken.extend(wakers);
+        self.wakers = 0;
+    }
+
+    /// Jobs whose numbers are in a ring: at the daemon, or taken back and not passed yet.
+    pub(super) fn at_daemon(&self) -> usize {
+        self.held
+    }
+
+    fn place(&mut self, key: Key) -> Option<&mut Place> {
+        self.places
+            .get_mut(usize::from(key.place))
+            .filter(|place| place.generation == key.generation)
+    }
+}
+
+/// The result that an engine gave.
+fn result(link: &Link, completion: Completion) -> Result<Reply, ClientError> {
+    let jobs = link.segment.jobs();
+    let slot = jobs.and_then(|jobs| jobs.slot(completion.place()));
+    let slot = slot.ok_or(ClientError::Nonsense)?;
+    match Status::from_number(completion.status()) {
+        Some(Status::Done) => Ok(Reply {
+            words: slot.reply(),
+        }),
+        Some(Status::Failed) => Err(ClientError::Engine { text: slot.text() }),
+        Some(Status::TakenBack) => Err(ClientError::Cancelled),
+        // Our numbers and ranges were checked: this daemon is not what it said.
+        Some(Status::UnknownKernel | Status::BadRange) | None => Err(ClientError::Nonsense),
+    }
+}
+
+/// The packet of a job, and the leases that hold copies of what was outside the arena. Outputs move
+/// to the arena for good. `None` where the daemon has no such kernel, or the arena no room.
+fn packet(link: &Link, job: &mut Job) -> Option<(JobPacket, Vec<Lease>)> {
+    let words = job.request().words;
+    let mut ranges = [(0, 0); JOB_RANGES_MAX];
+    if let Some(places) = &job.places {
+        let used = places.ranges.len();
+        ranges.get_mut(..used)?.copy_from_slice(&places.ranges);
+        let packet = JobPacket {
+            kernel: places.number,
+            words,
+            inputs: places.inputs as u8,
+            outputs: (used - places.inputs) as u8,
+            ..JobPacket::default()
+        };
+        return with_ranges(link, packet, &ranges, Vec::new());
+    }
+    let packet = JobPacket {
+        kernel: link.number(job.kernel.0)?,
+        words,
+        inputs: job.inputs.len() as u8,
+        outputs: job.output_count() as u8,
+        ..JobPacket::default()
+    };
+    let mut staged = Vec::new();
+    let mut places = ranges.iter_mut();
+    for (buffer, range) in &job.inputs {
+        let (copy, place) = place_input(link, buffer, range)?;
+        staged.extend(copy);
+        *places.next()? = place;
+    }
+    for (buffer, parts) in &mut job.outputs {
+        if !buffer.move_to(&link.segment) {
+            return None;
+        }
+        let offset = buffer.offset_in(&link.segment)?;
+        for part in parts {
+            *places.next()? = ((offset + part.start) as u64, part.len() as u64);
+        }
+    }
+    with_ranges(link, packet, &ranges, staged)
+}
+
+/// Puts the ranges into the packet, or into a list in the arena where they are too many.
+fn with_ranges(
+    link: &Link,
+    mut packet: JobPacket,
+    ranges: &[(u64, u64); JOB_RANGES_MAX],
+    mut staged: Vec<Lease>,
+) -> Option<(JobPacket, Vec<Lease>)> {
+    let used = packet.used();
+    if used <= SLOT_RANGES_MAX {
+        packet.ranges.copy_from_slice(&ranges[..SLOT_RANGES_MAX]);
+        return Some((packet, staged));
+    }
+    let mut list = link.segment.lease(used * RANGE_BYTES).ok()?;
+    let entries = list.bytes_mut().as_chunks_mut::<RANGE_BYTES>().0;
+    for (entry, (offset, bytes)) in entries.iter_mut().zip(ranges) {
+        entry[..8].copy_from_slice(&offset.to_le_bytes());
+        entry[8..].copy_from_slice(&bytes.to_le_bytes());
+    }
+    packet.ranges[0] = (list.offset() as u64, (used * RANGE_BYTES) as u64);
+    staged.push(list);
+    Some((packet, staged))
+}
