@@ -125,7 +125,7 @@ struct sidecore {
 /* ---- what follows is how it is done --------------------------------------------------------- */
 
 #define SIDECORE_MAGIC UINT64_C(0x31524f4345444953) /* "SIDECOR1" */
-#define SIDECORE_VERSION 2u
+#define SIDECORE_VERSION 3u
 #define SIDECORE_PAGE 4096u
 #define SIDECORE_LINES 384u /* request and answer 256, sleepers 128 */
 
@@ -429,7 +429,7 @@ static inline int sidecore_connect_default_(int64_t trusted_uid) {
 /* As sidecore_attach, and trusts a daemon of `trusted_uid`, too; -1: of nobody else. */
 static inline int sidecore_attach_trusting(struct sidecore **out, const char *path,
                                            uint64_t arena_bytes, int64_t trusted_uid) {
-    unsigned char answer[64 + 48 * SIDECORE_KERNELS_MAX];
+    unsigned char answer[64 + 80 * SIDECORE_KERNELS_MAX];
     struct sidecore *sc;
     size_t length = 0;
     int files[2] = {-1, -1}, error;
@@ -473,7 +473,7 @@ static inline int sidecore_attach_trusting(struct sidecore **out, const char *pa
     sc->segment =
         (unsigned char *)sidecore_map_(files[0], sc->segment_bytes, PROT_READ | PROT_WRITE);
     sc->activity = (const unsigned char *)sidecore_map_(files[1], sc->activity_bytes, PROT_READ);
-    if (sc->kernels > SIDECORE_KERNELS_MAX || length != 64 + 48 * (size_t)sc->kernels
+    if (sc->kernels > SIDECORE_KERNELS_MAX || length != 64 + 80 * (size_t)sc->kernels
         || sc->engines == 0 || sc->engines > 62 || !sc->segment || !sc->activity) {
         sidecore_detach(sc);
         return EPROTO;

@@ -46,7 +46,7 @@ impl Random {
 }
 
 /// Version of the protocol.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 struct Raw {
     socket: OwnedFd,

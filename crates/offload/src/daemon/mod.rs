@@ -42,7 +42,7 @@ mod status;
 mod turns;
 
 pub use error::DaemonError;
-pub use status::{ClientStatus, EngineState, EngineStatus, Status};
+pub use status::{ClientStatus, EngineState, EngineStatus, KernelStatus, Status};
 
 pub use sidecore_attach::Allow;
 

@@ -8,7 +8,7 @@ use sidecore_sys::SharedSlice;
 /// The first bytes of every message and every shared memory.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"SIDECOR1");
 /// Version of this layout. Both sides must have the same.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 
 /// The most engines of one daemon.
 pub const ENGINES_MAX: usize = 62;

@@ -1,0 +1,1 @@
+//! Built-in kernels: hashes, AES-GCM and codecs.
