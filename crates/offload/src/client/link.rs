@@ -372,6 +372,7 @@ fn numbers(attached: &Attached, registry: &Registry) -> Vec<Option<u32>> {
         let mut theirs = attached.kernels.iter();
         theirs
             .find(|theirs| theirs.name == ours.name && theirs.version == ours.version)
+            .filter(|theirs| ours.expected.is_none_or(|hash| hash == theirs.hash))
             .map(|theirs| theirs.number)
     })
     .collect()

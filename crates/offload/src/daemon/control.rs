@@ -7,7 +7,8 @@
 use super::DaemonOptions;
 use super::engine::Bench;
 use super::roster::Roster;
-use super::status::{ClientStatus, EngineState, EngineStatus, Status, UserStatus};
+use super::status::{ClientStatus, EngineState, EngineStatus, KernelStatus, Status, UserStatus};
+use crate::served::Entry;
 use crate::shm::activity::ActivityPage;
 use crate::shm::introduction::{Attached, KernelName, Question};
 use crate::shm::layout::{self, TICK_MS};
@@ -242,6 +243,7 @@ impl Control {
                 name: entry.name.to_owned(),
                 number,
                 version: entry.version,
+                hash: entry.hash,
             })
             .collect()
     }
@@ -335,6 +337,13 @@ impl Control {
             users: self.user_statuses(),
             engines,
             kernels: self.options.registry.names().map(str::to_owned).collect(),
+            served: self
+                .options
+                .registry
+                .entries()
+                .iter()
+                .map(kernel_status)
+                .collect(),
             attached_total: self.attached_total,
             refused_total: self.door.refused_total(),
         }
@@ -409,6 +418,14 @@ fn served_cycles(session: &Session) -> u64 {
     engines
         .map(|served| served.cycles.load(Ordering::Relaxed))
         .sum()
+}
+
+fn kernel_status(entry: &Entry) -> KernelStatus {
+    KernelStatus {
+        name: entry.name.to_owned(),
+        version: entry.version,
+        hash: entry.hash.to_string(),
+    }
 }
 
 fn client_status(client: &Client, share_percent: f64, engines: &[EngineStatus]) -> ClientStatus {

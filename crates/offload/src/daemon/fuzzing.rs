@@ -10,6 +10,7 @@
 use super::engine::{Bench, Server};
 use super::roster::Roster;
 use super::{DaemonError, DaemonOptions};
+use crate::served::KernelHash;
 use crate::shm::activity::ActivityPage;
 use crate::shm::introduction::{Attached, KernelName, PROTOCOL, Question};
 use crate::shm::layout::{self, Status};
@@ -118,6 +119,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
             name: "empty".to_owned(),
             number: 0,
             version: 1,
+            hash: KernelHash::of(b"empty"),
         }],
     };
     let long = [attach.as_slice(), &[0; 4]].concat();

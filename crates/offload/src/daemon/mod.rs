@@ -42,7 +42,7 @@ mod status;
 mod turns;
 
 pub use error::DaemonError;
-pub use status::{ClientStatus, EngineState, EngineStatus, Status, UserStatus};
+pub use status::{ClientStatus, EngineState, EngineStatus, KernelStatus, Status, UserStatus};
 
 pub use sidecore_attach::Allow;
 

@@ -23,6 +23,8 @@ pub struct Status {
     pub users: Vec<UserStatus>,
     /// The kernels that it serves, by number.
     pub kernels: Vec<String>,
+    /// The same kernels with their versions and hashes.
+    pub served: Vec<KernelStatus>,
     /// Clients that ever attached.
     pub attached_total: u64,
     /// Connections that were refused: credentials, no room, messages that make no sense.
@@ -41,6 +43,18 @@ pub struct UserStatus {
     pub bytes: u64,
     /// The most bytes that they may have; none for root and the daemon's own user.
     pub bytes_max: Option<u64>,
+}
+
+/// One kernel.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct KernelStatus {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: u32,
+    /// The hash of its code, in hexadecimal digits ([`KernelHash`](crate::served::KernelHash)).
+    pub hash: String,
 }
 
 /// An engine's activity.

@@ -44,9 +44,13 @@
 //! again on the host.
 
 mod builtin;
+mod foreign;
+mod hash;
 mod pairwise;
 
 pub use builtin::{Echo, Empty, SPIN_US_MAX, SpinUs, SumF64, Xxh3};
+pub use foreign::Foreign;
+pub use hash::{KernelHash, NotAHash};
 pub use pairwise::{Pairwise, SUM_BLOCK_VALUES};
 
 use crate::shm::ring::TAKEN;
@@ -216,6 +220,8 @@ pub trait Served: Sized + 'static {
     /// Changes when words, ranges or results change their meaning. A client whose version differs
     /// from the daemon's runs its own on the host.
     const VERSION: u32 = 1;
+    /// Names the build; part of the kernel's hash. The release of this crate unless given.
+    const BUILD: &'static str = env!("CARGO_PKG_VERSION");
     /// Bytes of local store that a run needs at most.
     const LS: usize = 0;
     /// State that stays on an engine between runs.
@@ -263,19 +269,29 @@ impl<S: Served> Kernel for Run<S> {
     }
 }
 
-type EngineFn = fn(&mut Core, &Request, &Memory<'_>) -> Result<Reply, KernelError>;
-type HostFn = fn(&Request, &Memory<'_>) -> Result<Reply, KernelError>;
-type PrepareFn = fn(&mut Core) -> Result<(), KernelError>;
+type EngineFn =
+    &'static (dyn Fn(&mut Core, &Request, &Memory<'_>) -> Result<Reply, KernelError> + Sync);
+type HostFn = &'static (dyn Fn(&Request, &Memory<'_>) -> Result<Reply, KernelError> + Sync);
+type PrepareFn = &'static (dyn Fn(&mut Core) -> Result<(), KernelError> + Sync);
 
 /// A kernel in a registry.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub(crate) struct Entry {
     pub(crate) name: &'static str,
     pub(crate) version: u32,
+    pub(crate) hash: KernelHash,
+    /// The hash that a daemon's kernel must have to be called.
+    pub(crate) expected: Option<KernelHash>,
     pub(crate) store_bytes: usize,
     pub(crate) engine: EngineFn,
     pub(crate) host: HostFn,
     pub(crate) prepare: PrepareFn,
+}
+
+impl std::fmt::Debug for Entry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} version {} ({})", self.name, self.version, self.hash)
+    }
 }
 
 /// Error of adding a kernel to a registry.
@@ -299,6 +315,12 @@ pub enum RegistryError {
     Full {
         /// Name of the refused kernel.
         name: &'static str,
+    },
+    /// A hash is expected of a kernel that is not there.
+    #[error("there is no kernel `{name}` whose hash could be expected")]
+    Unknown {
+        /// The name.
+        name: String,
     },
 }
 
@@ -340,8 +362,56 @@ impl Registry {
     ///
     /// # Errors
     /// [`RegistryError`] where its name is taken or unfit, or there are too many.
-    pub fn with<S: Served>(mut self) -> Result<Self, RegistryError> {
-        let name = S::NAME;
+    pub fn with<S: Served>(self) -> Result<Self, RegistryError> {
+        self.with_entry(entry::<S>())
+    }
+
+    /// Adds a kernel that is a value. It stays in memory for the life of the process, as does one
+    /// that is refused.
+    ///
+    /// # Errors
+    /// As [`Self::with`].
+    pub fn with_foreign(self, kernel: impl Foreign) -> Result<Self, RegistryError> {
+        self.with_entry(foreign::entry(Box::new(kernel)))
+    }
+
+    /// Adds a kernel that only a daemon has: calls of it fail where no daemon serves it in this
+    /// version, and with this hash where one is given.
+    ///
+    /// # Errors
+    /// As [`Self::with`].
+    pub fn with_remote(
+        self,
+        name: &str,
+        version: u32,
+        hash: Option<KernelHash>,
+    ) -> Result<Self, RegistryError> {
+        let mut entry = foreign::entry(Box::new(foreign::Remote {
+            name: name.to_owned(),
+            version,
+            hash,
+        }));
+        entry.expected = hash;
+        self.with_entry(entry)
+    }
+
+    /// Lets a client call a daemon's kernel `name` only where it has this hash
+    /// (`sidecore offload kernels` lists them), at every attachment anew. Where it has another, the
+    /// client's own is called, as where the versions differ.
+    ///
+    /// # Errors
+    /// [`RegistryError::Unknown`] where this registry has no such kernel.
+    pub fn expecting(mut self, name: &str, hash: KernelHash) -> Result<Self, RegistryError> {
+        let entry = self.entries.iter_mut().find(|entry| entry.name == name);
+        let unknown = || RegistryError::Unknown {
+            name: name.to_owned(),
+        };
+        entry.ok_or_else(unknown)?.expected = Some(hash);
+        Ok(self)
+    }
+
+    fn with_entry(mut self, entry: Entry) -> Result<Self, RegistryError> {
+        let name = entry.name;
         if name.is_empty() || name.len() > NAME_BYTES_MAX {
             return Err(RegistryError::NameLength { name });
         }
@@ -351,7 +421,7 @@ impl Registry {
         if self.entries.len() == KERNELS_MAX {
             return Err(RegistryError::Full { name });
         }
-        self.entries.push(entry::<S>());
+        self.entries.push(entry);
         Ok(self)
     }
 
@@ -380,10 +450,12 @@ fn entry<S: Served>() -> Entry {
     Entry {
         name: S::NAME,
         version: S::VERSION,
+        hash: KernelHash::of_built_in(S::NAME, S::VERSION, S::BUILD),
+        expected: None,
         store_bytes: S::LS,
-        engine: |core, request, memory| core.run::<Run<S>>((request, memory)),
-        host: S::host,
-        prepare: |core| core.prepare::<Run<S>>(),
+        engine: &|core, request, memory| core.run::<Run<S>>((request, memory)),
+        host: &S::host,
+        prepare: &|core| core.prepare::<Run<S>>(),
     }
 }
 

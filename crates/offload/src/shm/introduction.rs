@@ -5,6 +5,7 @@
 //! takes any bytes.
 
 use super::layout::{MAGIC, VERSION};
+use crate::served::KernelHash;
 use sidecore_attach::Protocol;
 use sidecore_attach::protocol::{
     HEAD_BYTES, KIND_ATTACH, KIND_STATUS, QUESTION_BODY_BYTES, QUESTION_BYTES,
@@ -18,8 +19,9 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
 };
 /// Bytes of an attachment's terms before the table of kernels, without the head.
 const TERMS_BYTES: usize = 64 - HEAD_BYTES;
-/// Bytes of a kernel in that table.
+/// Bytes of a kernel in that table, and of its hash in the table behind.
 const KERNEL_BYTES: usize = 48;
+const HASH_BYTES: usize = KernelHash::BYTES;
 /// Bytes of a kernel's name at most.
 pub const NAME_BYTES_MAX: usize = 40;
 /// Bytes of the longest answer: a status.
@@ -62,6 +64,7 @@ pub(crate) struct KernelName {
     pub(crate) name: String,
     pub(crate) number: u32,
     pub(crate) version: u32,
+    pub(crate) hash: KernelHash,
 }
 
 /// The terms of an attachment.
@@ -93,28 +96,34 @@ impl Attached {
             bytes.extend(kernel.number.to_le_bytes());
             bytes.extend(kernel.version.to_le_bytes());
         }
+        for kernel in &self.kernels {
+            bytes.extend(kernel.hash.bytes());
+        }
         bytes
     }
 
     /// `None` if the bytes are malformed.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let count = u32_at(bytes, 32)? as usize;
-        let table = bytes.get(TERMS_BYTES..)?.as_chunks::<KERNEL_BYTES>();
-        if table.0.len() != count || !table.1.is_empty() {
+        let tables = bytes.get(TERMS_BYTES..)?;
+        if tables.len() != count.checked_mul(KERNEL_BYTES + HASH_BYTES)? {
             return None;
         }
+        let (table, hashes) = tables.split_at(count * KERNEL_BYTES);
+        let (table, _) = table.as_chunks::<KERNEL_BYTES>();
+        let (hashes, _) = hashes.as_chunks::<HASH_BYTES>();
         Some(Self {
             client: u32_at(bytes, 0)?,
             engines: u32_at(bytes, 4)?,
             segment_bytes: u64_at(bytes, 8)?,
             arena_bytes: u64_at(bytes, 16)?,
             activity_bytes: u64_at(bytes, 24)?,
-            kernels: table.0.iter().filter_map(kernel).collect(),
+            kernels: table.iter().zip(hashes).filter_map(kernel).collect(),
         })
     }
 }
 
-fn kernel(entry: &[u8; KERNEL_BYTES]) -> Option<KernelName> {
+fn kernel((entry, hash): (&[u8; KERNEL_BYTES], &[u8; HASH_BYTES])) -> Option<KernelName> {
     let name = &entry[..NAME_BYTES_MAX];
     let used = name
         .iter()
@@ -124,6 +133,7 @@ fn kernel(entry: &[u8; KERNEL_BYTES]) -> Option<KernelName> {
         name: String::from_utf8_lossy(&name[..used]).into_owned(),
         number: u32_at(entry, NAME_BYTES_MAX)?,
         version: u32_at(entry, NAME_BYTES_MAX + 4)?,
+        hash: KernelHash::from_bytes(*hash),
     })
 }
 
@@ -165,11 +175,13 @@ mod tests {
                     name: "empty".to_owned(),
                     number: 0,
                     version: 1,
+                    hash: KernelHash::of(b"empty"),
                 },
                 KernelName {
                     name: "x".repeat(NAME_BYTES_MAX),
                     number: 9,
                     version: 2,
+                    hash: KernelHash::of(b"x"),
                 },
             ],
         };

@@ -7,6 +7,7 @@ use super::layout::{self, CLIENTS_MAX, ENGINES_MAX, MAGIC, Status, VERSION};
 use super::load::UserLoad;
 use super::ring::{JOBS_MAX, JobHeads, JobPacket};
 use super::slot::{Answer, Packet, RANGES_MAX, WORDS};
+use crate::served::KernelHash;
 use sidecore_sys::{SharedMap, Sharing};
 use std::os::fd::OwnedFd;
 
@@ -220,6 +221,7 @@ fn an_attachments_terms_are_as_the_page_says() {
             name: "é".repeat(30),
             number: 6,
             version: 7,
+            hash: KernelHash::from_bytes([9; 32]),
         }],
     };
     let terms = attached.encode();
@@ -228,14 +230,15 @@ fn an_attachments_terms_are_as_the_page_says() {
     assert_eq!((word(16), word(20)), (1, 2));
     assert_eq!((word(24), word(32), word(40), word(48)), (3, 4, 5, 1));
     assert_eq!((word(64 + 40), word(64 + 44)), (6, 7));
-    assert_eq!(terms.len(), 64 - 16 + 48);
+    assert_eq!(terms.len(), 64 - 16 + 48 + 32);
+    assert_eq!(terms[64 - 16 + 48..], [9; 32]);
     // A name is cut at 40 bytes.
     let read = Attached::decode(&terms).unwrap();
     assert_eq!(read.kernels[0].name, "é".repeat(20));
     // Fewer or more kernels than were said, or half of one.
     assert_eq!(Attached::decode(&terms[..48]), None);
-    assert_eq!(Attached::decode(&terms[..95]), None);
-    assert_eq!(Attached::decode(&[&terms[..], &[0; 48]].concat()), None);
+    assert_eq!(Attached::decode(&terms[..127]), None);
+    assert_eq!(Attached::decode(&[&terms[..], &[0; 80]].concat()), None);
     assert_eq!(Attached::decode(&[&terms[..], &[0]].concat()), None);
 }
 
