@@ -120,6 +120,12 @@ fn print(report: &Report) -> Result<()> {
     if let Some(how) = checked(report) {
         output::line(&format!("  loads from small pages: {how}"))?;
     }
+    for level in &report.unclear {
+        output::line(&format!("  {}", markdown::unclear(level)))?;
+    }
+    for (said, measured) in report.beside_cpuid() {
+        output::line(&format!("  {}", markdown::beside(said, measured)))?;
+    }
     output::line("\nwhat it means")?;
     for line in &report.meaning {
         output::line(&format!("  {line}"))?;

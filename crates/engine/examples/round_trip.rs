@@ -159,6 +159,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         for _ in 0..MEMORY_ROUNDS {
             let mut fresh = Core::new(CoreOptions {
                 region,
+                mode: DmaMode::Copy,
                 ..CoreOptions::default()
             })?;
             fresh.prepare::<Bring>()?;

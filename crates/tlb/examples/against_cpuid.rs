@@ -2,25 +2,18 @@
 //!
 //! `cargo run --release -p sidecore-tlb --example against_cpuid -- [RUNS] [--quick]`
 //!
-//! CPUID is the reference, never an input: leaves 0x8000_0005 and 0x8000_0006 (AMD), 0x18 (Intel).
+//! CPUID is the reference, never an input; which leaf was believed is printed.
 //! Prints a row a run and, at the end, how often each figure was within its bound: 5 % for the
 //! first level's capacity, 10 % for the second's, 10 % of the counters' own penalty where the
 //! machine has counters.
 
-use raw_cpuid::{Associativity, CpuId, DatType};
 use sidecore_sys::Machine;
+use sidecore_tlb::cpuid::{self, CpuidLevel};
 use sidecore_tlb::report::Level;
 use sidecore_tlb::{Config, run};
 use std::error::Error;
 use std::io::Write;
 use std::sync::atomic::AtomicBool;
-
-/// One translation level as CPUID describes it.
-#[derive(Debug)]
-struct Truth {
-    entries: usize,
-    ways: String,
-}
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -33,15 +26,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     for line in Machine::of_this_program().lines() {
         writeln!(out, "{line}")?;
     }
-    let truth = truth();
-    for (index, level) in truth.iter().enumerate() {
-        writeln!(
-            out,
-            "CPUID level {}: {} entries, {}",
-            index + 1,
-            level.entries,
-            level.ways
-        )?;
+    let truth = cpuid::levels();
+    for said in &truth {
+        writeln!(out, "CPUID, level {}: {}", said.level, said.words())?;
     }
     if truth.is_empty() {
         writeln!(
@@ -50,6 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         )?;
     }
     let mut hits = vec![0; truth.len()];
+    let mut found: Vec<Vec<usize>> = vec![Vec::new(); truth.len()];
     let mut corroborated = 0;
     for seed in 1..=count {
         let config = Config {
@@ -64,13 +52,14 @@ fn main() -> Result<(), Box<dyn Error>> {
             "run {seed:2} ({:4.1} s, load {}):",
             report.seconds, report.machine.load_start
         )?;
-        for (index, level) in report.levels.iter().enumerate() {
-            let hit = truth
-                .get(index)
-                .is_some_and(|truth| is_near(level, truth, BOUNDS[index.min(1)]));
-            if let (true, Some(hits)) = (hit, hits.get_mut(index)) {
-                *hits += 1;
-            }
+        for (index, (said, measured)) in report.beside_cpuid().enumerate() {
+            let Some(level) = measured else {
+                write!(out, "  none of {}", said.entries)?;
+                continue;
+            };
+            let hit = is_near(level, said, BOUNDS[index.min(1)]);
+            hits[index] += usize::from(hit);
+            found[index].push(level.entries);
             write!(
                 out,
                 "  {} {} (+{:.1} cycles, confidence {:.2})",
@@ -80,16 +69,23 @@ fn main() -> Result<(), Box<dyn Error>> {
                 level.confidence
             )?;
         }
+        for level in &report.unclear {
+            write!(out, "  unclear {} ({:.2})", level.entries, level.confidence)?;
+        }
         corroborated += usize::from(report.levels.iter().all(|level| level.corroborated));
         writeln!(out)?;
         out.flush()?;
     }
-    for (index, hits) in hits.iter().enumerate() {
+    for (index, (hits, found)) in hits.iter().zip(&found).enumerate() {
         let percent = BOUNDS[index.min(1)] * 100.0;
+        let (least, most) = (found.iter().min(), found.iter().max());
         writeln!(
             out,
-            "level {}: {hits} of {count} within {percent:.0} % of CPUID",
-            index + 1
+            "level {}: {hits} of {count} within {percent:.0} % of CPUID; found {} times, {} to {}",
+            index + 1,
+            found.len(),
+            least.copied().unwrap_or(0),
+            most.copied().unwrap_or(0),
         )?;
     }
     writeln!(
@@ -99,57 +95,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn is_near(level: &Level, truth: &Truth, bound: f64) -> bool {
+fn is_near(level: &Level, truth: &CpuidLevel, bound: f64) -> bool {
     (level.entries as f64 / truth.entries as f64 - 1.0).abs() <= bound
-}
-
-/// The levels for loads from 4 KiB pages, by CPUID.
-fn truth() -> Vec<Truth> {
-    let cpuid = CpuId::new();
-    let mut levels: Vec<Truth> = Vec::new();
-    if let Some(first) = cpuid.get_l1_cache_and_tlb_info() {
-        levels.push(Truth {
-            entries: first.dtlb_4k_size().into(),
-            ways: ways(first.dtlb_4k_associativity()),
-        });
-    }
-    if let Some(second) = cpuid.get_l2_l3_cache_and_tlb_info() {
-        levels.push(Truth {
-            entries: second.dtlb_4k_size().into(),
-            ways: ways(second.dtlb_4k_associativity()),
-        });
-    }
-    if let Some(all) = cpuid.get_deterministic_address_translation_info() {
-        let mut intel: Vec<(u8, Truth)> = all
-            .filter(|level| {
-                let data = matches!(
-                    level.cache_type(),
-                    DatType::DataTLB | DatType::LoadOnly | DatType::UnifiedTLB
-                );
-                data && level.has_4k_entries()
-            })
-            .map(|level| {
-                let truth = Truth {
-                    entries: usize::from(level.ways()) * level.sets() as usize,
-                    ways: format!("{} ways", level.ways()),
-                };
-                (level.cache_level(), truth)
-            })
-            .collect();
-        intel.sort_by_key(|(level, _)| *level);
-        levels.extend(intel.into_iter().map(|(_, truth)| truth));
-    }
-    levels.retain(|level| level.entries > 0);
-    levels
-}
-
-fn ways(associativity: Associativity) -> String {
-    match associativity {
-        Associativity::FullyAssociative => "fully associative".to_owned(),
-        Associativity::NWay(ways) => format!("{ways} ways"),
-        Associativity::DirectMapped => "direct mapped".to_owned(),
-        other => format!("{other:?}"),
-    }
 }
 
 /// Greatest relative error: of the first level, of the others.

@@ -73,6 +73,22 @@ impl Curve {
         clean(self.points.iter().map(|p| (p.pages as f64, p.cycles_fifth)))
     }
 
+    /// Pages and cycles of the fastest windows, as measured.
+    #[must_use]
+    pub(crate) fn raw(&self) -> Vec<(f64, f64)> {
+        self.points
+            .iter()
+            .map(|p| (p.pages as f64, p.cycles))
+            .collect()
+    }
+
+    /// Pages and cycles that a fifth of the windows stayed below, as measured.
+    #[must_use]
+    pub(crate) fn raw_fifth(&self) -> Vec<(f64, f64)> {
+        let points = self.points.iter();
+        points.map(|p| (p.pages as f64, p.cycles_fifth)).collect()
+    }
+
     /// Cycles per access at any number of pages, between the points by logarithm of the pages and
     /// constant beyond the ends; `None` without points.
     #[must_use]

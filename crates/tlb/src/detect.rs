@@ -3,19 +3,26 @@
 //! Why here: a tool that prints a curve leaves the reader to find the knee; this finds it, says how
 //! sure it is, and says when there is none.
 //!
-//! A buffer of C entries in sets of W ways, replacing the least recently used, that serves a cycle
-//! of N pages misses a share of (W+1)(N-C)/N of the accesses from N = C on, and all of them from
-//! C(W+1)/W on; half of them at C(W+1)/(W+1/2). Buffers that replace otherwise rise over a wider
-//! stretch, and straighter. So both shapes are fitted, with place and width free; the better one
-//! says where half of the accesses miss, H, and how wide the step is, from which follows the W of a
-//! set that would rise as widely; the capacity is then H(W+1/2)/(W+1). Not the place where the step
-//! begins: whatever else lives in the level pulls that down first.
+//! Three shapes are fitted, with place and width free, and the best one counts:
+//!
+//! - A buffer of C entries in sets of W ways, replacing the least recently used, that serves a
+//!   cycle of N pages misses a share of (W+1)(N-C)/N of the accesses from N = C on, and all of them
+//!   from C(W+1)/W on; half of them at C(W+1)/(W+1/2).
+//! - Buffers between that and the next rise over a wider stretch, and straighter. The fit says
+//!   where half of the accesses miss, H, and how wide the step is, from which follows the W of a
+//!   set that would rise as widely; the capacity is then H(W+1/2)/(W+1).
+//! - A buffer that replaces any entry misses a share m = 1 - exp(-(m+d)N/C), where d is what others
+//!   put into the level for each access: an entry survives a lap of N accesses, (m+d)N of which
+//!   replace something, with probability exp(-(m+d)N/C). Half of the accesses miss only at 1.39 C,
+//!   nearly all at 4 C; with d = 0.02 a tenth of them miss at 0.86 C already. So neither H nor the
+//!   place where the step begins is the capacity: C is fitted.
 //!
 //! Must stay true: a rise that is no step is no level: it must be explained better by a step than
 //! by a slope, with level ground on both sides. Pure. Source: own; notes on the method in
 //! docs/tlb.md.
 
 use crate::curve::Curve;
+use std::f64::consts::LN_2;
 
 /// A step in a curve: one level that is outgrown.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -33,6 +40,19 @@ pub struct Knee {
     /// Confidence from 0 to 1: how little of the step is noise, how little the capacity depends on
     /// which points are taken, and on which statistic of the windows.
     pub confidence: f64,
+}
+
+impl Knee {
+    /// Pages that the level holds if any entry serves any page. Its own step is then one page wide;
+    /// a wider one says that others come and go, not that there are sets.
+    #[must_use]
+    pub fn entries_if_full(&self) -> f64 {
+        match self.entries_half < self.entries * SHARP {
+            true => self.entries_half - 0.5,
+            // A rise so wide has another cause.
+            false => self.entries,
+        }
+    }
 }
 
 /// Levels found in a curve.
@@ -92,8 +112,6 @@ fn in_hierarchy(mut knees: Vec<Knee>) -> Vec<Knee> {
 struct Fit {
     shape: Shape,
     start: f64,
-    /// End of the step, as a multiple of `start`.
-    width: f64,
     base: f64,
     height: f64,
     /// Mean distance of the points from the fit, in cycles.
@@ -102,38 +120,91 @@ struct Fit {
     gain: f64,
 }
 
-/// Shape of a step.
+/// Shape of a step. `width` is its end, as a multiple of its start.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Shape {
     /// Misses of a set-associative buffer with least-recently-used replacement.
-    Lru,
+    Lru { width: f64 },
     /// Misses in proportion to the pages.
-    Straight,
+    Straight { width: f64 },
+    /// Misses of a buffer that replaces any entry, while others put `foreign` entries into it for
+    /// each access.
+    Random { foreign: f64 },
 }
 
 impl Shape {
     /// The share of accesses that miss.
-    fn share(self, pages: f64, start: f64, width: f64) -> f64 {
-        if pages <= start {
-            return 0.0;
-        }
-        if pages >= start * width {
-            return 1.0;
-        }
+    fn share(self, pages: f64, start: f64) -> f64 {
         match self {
-            Self::Lru => (1.0 - start / pages) * width / (width - 1.0),
-            Self::Straight => (pages / start - 1.0) / (width - 1.0),
+            Self::Random { foreign } => random_share(pages / start, foreign),
+            Self::Lru { .. } | Self::Straight { .. } if pages <= start => 0.0,
+            Self::Lru { width } | Self::Straight { width } if pages >= start * width => 1.0,
+            Self::Lru { width } => (1.0 - start / pages) * width / (width - 1.0),
+            Self::Straight { width } => (pages / start - 1.0) / (width - 1.0),
         }
     }
 
     /// Number of pages at which half of the accesses miss.
-    fn half(self, start: f64, width: f64) -> f64 {
+    fn half(self, start: f64) -> f64 {
         match self {
             // With W = 1/(width-1) this is C(W+1)/(W+1/2).
-            Self::Lru => start * 2.0 * width / (width + 1.0),
-            Self::Straight => start * f64::midpoint(1.0, width),
+            Self::Lru { width } => start * 2.0 * width / (width + 1.0),
+            Self::Straight { width } => start * f64::midpoint(1.0, width),
+            Self::Random { foreign } => start * LN_2 / (0.5 + foreign),
         }
     }
+
+    /// Pages that the level holds.
+    fn entries(self, start: f64) -> f64 {
+        match self {
+            // (W+1/2)/(W+1) with W = 1/(width-1).
+            Self::Lru { width } | Self::Straight { width } => {
+                self.half(start) * (width + 1.0) / (2.0 * width)
+            }
+            Self::Random { .. } => start,
+        }
+    }
+
+    /// End of the step, as a multiple of its start.
+    fn width(self) -> f64 {
+        match self {
+            Self::Lru { width } | Self::Straight { width } => width,
+            Self::Random { .. } => RANDOM_WIDTH,
+        }
+    }
+
+    /// Reach of the points that a fit looks at: from so many times less than the start to so many
+    /// times more. Enough of the ground on both sides, too little for another step.
+    fn reach(self) -> (f64, f64) {
+        match self {
+            Self::Lru { width } | Self::Straight { width } => (WINDOW_BEFORE, width * WINDOW_AFTER),
+            Self::Random { .. } => (RANDOM_BEFORE, RANDOM_AFTER),
+        }
+    }
+
+    fn is_random(self) -> bool {
+        matches!(self, Self::Random { .. })
+    }
+}
+
+/// The m of m = 1 - exp(-(m+d)x) that is not 0, if there is one: the share of misses at x times the
+/// capacity.
+fn random_share(x: f64, foreign: f64) -> f64 {
+    if foreign == 0.0 && x <= 1.0 {
+        return 0.0;
+    }
+    // From 1 on Newton's steps come down to the upper root, which they never pass: the curve bends
+    // one way.
+    let mut share: f64 = 1.0;
+    for _ in 0..NEWTON_STEPS_MAX {
+        let kept = (-(share + foreign) * x).exp();
+        let step = (1.0 - kept - share) / (x * kept - 1.0);
+        share -= step;
+        if step.abs() < NEWTON_NEAR {
+            break;
+        }
+    }
+    share.max(0.0)
 }
 
 impl Fit {
@@ -143,35 +214,43 @@ impl Fit {
         } else {
             (other, self)
         };
-        high.start > low.start * low.width.max(APART)
+        high.start > low.start * low.shape.width().max(APART)
     }
 
     /// The knee, after a closer look at the same place.
     fn knee(&self, curve: &Curve, fastest: &[(f64, f64)]) -> Knee {
-        let closer = |points: &[(f64, f64)]| refine(points, self);
-        let best = closer(fastest).unwrap_or(*self);
+        let mut best = refine(fastest, self).unwrap_or(*self);
+        let mut points = fastest.to_vec();
+        let mut fifth = curve.fifth();
+        if best.shape.is_random() {
+            // Over so long a rise, taking the least of all later points moves it to the right.
+            points = curve.raw();
+            fifth = curve.raw_fifth();
+            best = refine(&points, &best).unwrap_or(best);
+        }
         let half_of = |odd: usize| -> Vec<(f64, f64)> {
-            let kept = fastest
+            let kept = points
                 .iter()
                 .enumerate()
                 .filter(|(index, _)| index % 2 == odd);
             kept.map(|(_, &point)| point).collect()
         };
         let off = |points: &[(f64, f64)]| {
-            closer(points).map_or(0.5, |fit| (fit.start / best.start - 1.0).abs())
+            let entries = best.shape.entries(best.start);
+            refine(points, &best).map_or(0.5, |fit| {
+                (fit.shape.entries(fit.start) / entries - 1.0).abs()
+            })
         };
         let halves = off(&half_of(0)).max(off(&half_of(1)));
-        let fifth = off(&curve.fifth());
+        let fifth = off(&fifth);
         let noise = best.miss / best.height.max(f64::MIN_POSITIVE);
         let confidence = (1.0 - NOISE_WEIGHT * noise).clamp(0.0, 1.0)
             * (1.0 - HALVES_WEIGHT * halves).clamp(0.0, 1.0)
             * (1.0 - FIFTH_WEIGHT * fifth).clamp(0.0, 1.0);
-        let entries_half = best.shape.half(best.start, best.width);
         Knee {
-            // (W+1/2)/(W+1) with W = 1/(width-1).
-            entries: entries_half * (best.width + 1.0) / (2.0 * best.width),
-            entries_half,
-            entries_end: best.start * best.width,
+            entries: best.shape.entries(best.start),
+            entries_half: best.shape.half(best.start),
+            entries_end: best.start * best.shape.width(),
             base_cycles: best.base,
             penalty_cycles: best.height,
             confidence,
@@ -187,80 +266,77 @@ fn candidates(points: &[(f64, f64)]) -> Vec<Fit> {
     let mut found = Vec::new();
     let mut start = first.0;
     while start < last.0 {
-        let widths = WIDTHS.iter().map(|&width| (start, width));
-        let fits = widths.flat_map(|at| best_shape(points, at));
+        let widths = WIDTHS.iter();
+        let narrow = widths.filter_map(|&width| {
+            let shapes = [Shape::Lru { width }, Shape::Straight { width }];
+            best_shape(points, &shapes, start)
+        });
+        let wide = RANDOM_COARSE.map(|foreign| Shape::Random { foreign });
+        let fits = narrow.chain(best_shape(points, &wide, start));
         found.extend(fits.filter(|fit| fit.is_level(points)));
         start *= GRID_STEP;
     }
     found
 }
 
-/// The same step on a fine grid.
+/// The same step on a fine grid, in any shape.
 fn refine(points: &[(f64, f64)], coarse: &Fit) -> Option<Fit> {
     // All of them are judged by the same points, so that distances compare.
-    let window = window(points, coarse.start, coarse.width.max(WINDOW_WIDTH_MIN));
-    let mut best: Option<Fit> = None;
-    for step in -FINE_STEPS..=FINE_STEPS {
-        let start = coarse.start * (f64::from(step) * FINE_STEP).exp();
-        for index in 0..=FINE_WIDTHS {
-            let width = 1.0 + WIDTH_MIN + f64::from(index) * FINE_WIDTH;
-            for shape in [Shape::Lru, Shape::Straight] {
-                let fit = fit(window, shape, start, width);
-                if let Some(fit) = fit
-                    && best.is_none_or(|best| fit.miss < best.miss)
-                {
-                    best = Some(fit);
-                }
-            }
-        }
-    }
-    best
+    let (before, after) = coarse.shape.reach();
+    let after = after.max(WINDOW_WIDTH_MIN * WINDOW_AFTER);
+    let window = window(points, coarse.start, (before, after));
+    let widths = (0..=FINE_WIDTHS).map(|index| 1.0 + WIDTH_MIN + f64::from(index) * FINE_WIDTH);
+    let narrow = widths.flat_map(|width| [Shape::Lru { width }, Shape::Straight { width }]);
+    let wide = RANDOM_FINE.map(|foreign| Shape::Random { foreign });
+    let shapes: Vec<Shape> = narrow.chain(wide).collect();
+    let steps = -FINE_STEPS..=FINE_STEPS;
+    let starts = steps.map(|step| coarse.start * (f64::from(step) * FINE_STEP).exp());
+    let fits = starts.flat_map(|start| {
+        let shapes = shapes.iter();
+        shapes.filter_map(move |&shape| fit(window, shape, start))
+    });
+    fits.min_by(|a, b| a.miss.total_cmp(&b.miss))
 }
 
-fn best_shape(points: &[(f64, f64)], (start, width): (f64, f64)) -> Option<Fit> {
-    let window = window(points, start, width);
-    let fits = [Shape::Lru, Shape::Straight]
-        .into_iter()
-        .filter_map(|shape| fit(window, shape, start, width));
+/// The best of shapes of the same reach.
+fn best_shape(points: &[(f64, f64)], shapes: &[Shape], start: f64) -> Option<Fit> {
+    let window = window(points, start, shapes.first()?.reach());
+    let fits = shapes.iter().filter_map(|&shape| fit(window, shape, start));
     let mut best = fits.min_by(|a, b| a.miss.total_cmp(&b.miss))?;
     best.gain = (slope_miss(window) - best.miss) * window.len() as f64;
     Some(best)
 }
 
-/// The points around a step: enough of the ground on both sides, too little for another step.
-fn window(points: &[(f64, f64)], start: f64, width: f64) -> &[(f64, f64)] {
-    let from = points.partition_point(|&(pages, _)| pages < start / WINDOW_BEFORE);
-    let to = points.partition_point(|&(pages, _)| pages <= start * width * WINDOW_AFTER);
+/// The points around a step.
+fn window(points: &[(f64, f64)], start: f64, (before, after): (f64, f64)) -> &[(f64, f64)] {
+    let from = points.partition_point(|&(pages, _)| pages < start / before);
+    let to = points.partition_point(|&(pages, _)| pages <= start * after);
     &points[from..to]
 }
 
 /// The step of this shape that is nearest to the points; `None` where they do not tell base and
 /// height apart. A first round by least squares, a second one without the points that are far off.
-fn fit(points: &[(f64, f64)], shape: Shape, start: f64, width: f64) -> Option<Fit> {
-    let shares = |pages: f64| shape.share(pages, start, width);
-    let (base, height) = line(
-        points
-            .iter()
-            .map(|&(pages, cycles)| (shares(pages), cycles)),
-    )?;
-    let off = |pages: f64, cycles: f64| (cycles - base - height * shares(pages)).abs();
-    let mean = points
+fn fit(points: &[(f64, f64)], shape: Shape, start: f64) -> Option<Fit> {
+    let shared: Vec<(f64, f64)> = points
         .iter()
-        .map(|&(pages, cycles)| off(pages, cycles))
-        .sum::<f64>()
-        / points.len() as f64;
-    let near = points
-        .iter()
-        .filter(|&&(pages, cycles)| off(pages, cycles) <= OUTLIER * mean);
-    let (base, height) = line(near.map(|&(pages, cycles)| (shares(pages), cycles)))?;
-    let off = |&(pages, cycles): &(f64, f64)| (cycles - base - height * shares(pages)).abs();
+        .map(|&(pages, cycles)| (shape.share(pages, start), cycles))
+        .collect();
+    let off = |(base, height): (f64, f64), (share, cycles): (f64, f64)| {
+        (cycles - base - height * share).abs()
+    };
+    let mean = |line: (f64, f64)| {
+        shared.iter().map(|&point| off(line, point)).sum::<f64>() / shared.len() as f64
+    };
+    let first = line(shared.iter().copied())?;
+    let limit = OUTLIER * mean(first);
+    let near = shared.iter().filter(|&&point| off(first, point) <= limit);
+    let (base, height) = line(near.copied())?;
     Some(Fit {
         shape,
         start,
-        width,
         base,
         height,
-        miss: points.iter().map(off).sum::<f64>() / points.len() as f64,
+        miss: mean((base, height)),
         gain: 0.0,
     })
 }
@@ -299,10 +375,14 @@ impl Fit {
     /// True if this is a level: high enough, with level ground on both sides, and a step rather
     /// than a slope.
     fn is_level(&self, points: &[(f64, f64)]) -> bool {
-        let window = window(points, self.start, self.width);
-        let before = window.iter().filter(|point| point.0 <= self.start).count();
-        let end = self.start * self.width;
-        let after = window.iter().filter(|point| point.0 >= end).count();
+        let window = window(points, self.start, self.shape.reach());
+        // A rise at random has no end; far enough up, its height can be told.
+        let (foot, top) = match self.shape.is_random() {
+            true => (self.start * RANDOM_FOOT, self.start * RANDOM_TOP),
+            false => (self.start, self.start * self.shape.width()),
+        };
+        let before = window.iter().filter(|point| point.0 <= foot).count();
+        let after = window.iter().filter(|point| point.0 >= top).count();
         before >= GROUND_POINTS
             && after >= GROUND_POINTS
             && self.height >= HEIGHT_MIN.max(HEIGHT_SHARE_MIN * self.base)
@@ -324,6 +404,8 @@ fn rises_at_end(points: &[(f64, f64)], last: Option<&Knee>) -> bool {
 }
 
 const LEVELS_MAX: usize = 4;
+/// Greatest ratio of the half-height to the size of a step that is sharp.
+const SHARP: f64 = 1.08;
 /// Least ratio of the sizes of two levels.
 const APART: f64 = 2.0;
 const CHEAPER_SHARE: f64 = 0.6;
@@ -333,8 +415,19 @@ const WIDTHS: [f64; 8] = [1.02, 1.06, 1.12, 1.2, 1.3, 1.45, 1.6, 1.8];
 const WINDOW_BEFORE: f64 = 2.0;
 const WINDOW_AFTER: f64 = 1.5;
 const WINDOW_WIDTH_MIN: f64 = 1.2;
-const FINE_STEPS: i32 = 60;
-const FINE_STEP: f64 = 0.003;
+/// Where a rise at random counts as ended: nine of ten accesses miss.
+const RANDOM_WIDTH: f64 = 2.5;
+const RANDOM_BEFORE: f64 = 4.0;
+const RANDOM_AFTER: f64 = 4.0;
+const RANDOM_FOOT: f64 = 0.8;
+const RANDOM_TOP: f64 = 1.7;
+const RANDOM_COARSE: [f64; 3] = [0.0, 0.01, 0.04];
+const RANDOM_FINE: [f64; 9] = [0.0, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.045, 0.06, 0.08];
+const NEWTON_STEPS_MAX: usize = 30;
+const NEWTON_NEAR: f64 = 1e-4;
+/// Steps of the fine grid: far enough to get from the start of one shape to that of another.
+const FINE_STEPS: i32 = 90;
+const FINE_STEP: f64 = 0.004;
 const WIDTH_MIN: f64 = 0.01;
 const FINE_WIDTHS: i32 = 40;
 const FINE_WIDTH: f64 = 0.02;

@@ -5,6 +5,7 @@
 //! - `measure`: the measuring part: memory of every page size, chases over it, curves.
 //! - [`report`]: what comes out; [`markdown`]: the same, for `docs/results`; [`access`]: the paths
 //!   to memory and the kinds of pages in it.
+//! - [`cpuid`]: what the processor says of its levels itself, decoded; nothing measured uses it.
 //! - The pure core: [`curve`], [`detect`] (from a curve to levels), [`sets`] (from knees against
 //!   strides to sets and ways), `chain` (where a chase's nodes lie).
 //!
@@ -13,6 +14,7 @@
 
 pub mod access;
 mod chain;
+pub mod cpuid;
 pub mod curve;
 pub mod detect;
 pub mod markdown;

@@ -3,7 +3,8 @@
 //! Why here: figures are pasted, not retyped. Must stay true: what was not measured is said.
 //! Pure. Source: own.
 
-use crate::report::{Report, bytes};
+use crate::cpuid::CpuidLevel;
+use crate::report::{Level, Report, bytes};
 use sidecore_measure::Table;
 use sidecore_measure::markdown::Head;
 
@@ -21,6 +22,12 @@ pub fn render(report: &Report) -> String {
     };
     let mut out = head.text();
     out.push_str(&format!("\n{}\n", levels(report).text()));
+    for level in &report.unclear {
+        out.push_str(&format!("- {}\n", unclear(level)));
+    }
+    for (said, measured) in report.beside_cpuid() {
+        out.push_str(&format!("- {}\n", beside(said, measured)));
+    }
     for line in &report.meaning {
         out.push_str(&format!("- {line}\n"));
     }
@@ -32,6 +39,32 @@ pub fn render(report: &Report) -> String {
         out.push_str(&format!("\nNot measured: {pages}: {reason}\n"));
     }
     out
+}
+
+/// A step that is no level.
+#[must_use]
+pub fn unclear(level: &Level) -> String {
+    format!(
+        "Unclear, so not counted: {}, {}: about {} entries ({:.0} % sure); run it again on a \
+         quieter machine, or without --quick.",
+        level.path,
+        level.pages,
+        level.entries,
+        level.confidence * 100.0
+    )
+}
+
+/// A level as CPUID describes it, and how far the measured one is from that.
+#[must_use]
+pub fn beside(said: &CpuidLevel, measured: Option<&Level>) -> String {
+    let off = match measured {
+        None => "not found".to_owned(),
+        Some(level) => {
+            let off = level.entries as f64 / said.entries as f64 - 1.0;
+            format!("measured {}, {:+.0} %", level.entries, off * 100.0)
+        }
+    };
+    format!("CPUID, level {}: {}; {off}", said.level, said.words())
 }
 
 fn levels(report: &Report) -> Table {

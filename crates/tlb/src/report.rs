@@ -5,6 +5,7 @@
 //! `effective_granule_bytes{}` keep their names.
 
 use crate::access::{Pages, Path};
+use crate::cpuid::CpuidLevel;
 use crate::curve::Curve;
 use crate::detect::Knee;
 use crate::sets::Indexing;
@@ -24,6 +25,11 @@ pub struct Report {
     pub core: usize,
     /// Every level found, by path and pages.
     pub levels: Vec<Level>,
+    /// Steps that are too unclear to be called levels: less sure than [`SURE_MIN`].
+    pub unclear: Vec<Level>,
+    /// The levels for loads from 4 KiB pages as the processor describes them; empty where it does
+    /// not.
+    pub cpuid: Vec<CpuidLevel>,
     /// For each size of pages, how much one translation really covers: less than the page where a
     /// host backs it by smaller ones. No entry where no level was found that could show it.
     pub effective_granule_bytes: BTreeMap<String, usize>,
@@ -164,6 +170,21 @@ pub struct Row {
 }
 
 impl Report {
+    /// The levels that the processor describes, each with the measured one that is nearest, if any
+    /// is within a factor of 1.5: for loads from aliased 4 KiB pages.
+    pub fn beside_cpuid(&self) -> impl Iterator<Item = (&CpuidLevel, Option<&Level>)> {
+        self.cpuid.iter().map(|said| {
+            let off = |level: &Level| (level.entries as f64 / said.entries as f64).ln().abs();
+            let levels = self.levels.iter().filter(|level| {
+                level.path == Path::Load.name()
+                    && level.pages == Pages::SmallAliased.name()
+                    && off(level) < BESIDE_FACTOR.ln()
+            });
+            let nearest = levels.min_by(|a, b| off(a).total_cmp(&off(b)));
+            (said, nearest)
+        })
+    }
+
     /// All points as TSV, one a line, below a header that describes the machine.
     #[must_use]
     pub fn tsv(&self) -> String {
@@ -192,6 +213,10 @@ impl Report {
         out
     }
 }
+
+/// Least confidence of a level. Below it a run says that something is there, not where.
+pub const SURE_MIN: f64 = 0.5;
+const BESIDE_FACTOR: f64 = 1.5;
 
 /// Bytes with a binary unit: `288 KiB`, `12 MiB`.
 #[must_use]

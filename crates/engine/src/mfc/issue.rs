@@ -7,11 +7,11 @@
 use super::command::{Command, Kind, Order, Plan};
 use super::handle::Held;
 use super::rules::{self, ListElement};
-use super::{DmaMode, Get, Mfc, POISON, PREFETCH_BYTES_MAX, Put, Tag};
+use super::{DmaMode, Get, Mfc, POISON, Put, Tag};
 use crate::error::DmaError;
 use crate::memory::{Readable, Source, Target};
 use crate::store::Buf;
-use sidecore_sys::{Plain, prefetch};
+use sidecore_sys::Plain;
 
 /// A command about to be issued: its tag group and order are chosen, its kind is not.
 #[derive(Debug, Clone, Copy)]
@@ -36,7 +36,9 @@ impl<'c> Issue<'c> {
         self
     }
 
-    /// Brings all of `source` into `buffer`, which has its length afterwards.
+    /// Brings all of `source` into `buffer`, which has its length afterwards. In `Borrow` mode an
+    /// [`In`](crate::In) is prefetched into the cache and lent: the buffer reads main memory until
+    /// it is written to.
     ///
     /// # Errors
     /// [`DmaError::Size`], [`DmaError::Alignment`], [`DmaError::BufferTooShort`],
@@ -144,7 +146,7 @@ impl<'c> Issue<'c> {
         }
         let held = match (self.mfc.mode, source, plan) {
             (DmaMode::Borrow, Readable::Slice(source), Plan::Whole) => {
-                prefetch::for_read(source, PREFETCH_BYTES_MAX);
+                self.mfc.streams.prefetch(source);
                 buffer.lend(source);
                 Held::Here(buffer)
             }

@@ -41,12 +41,20 @@
 //! comes after all earlier ones of its group, and one with a *barrier* also before all later ones.
 //! Only an [`Area`](crate::Area) can show the difference: `In` and `Out` chunks never overlap.
 //!
-//! **Modes.** [`DmaMode::Copy`] copies when a command is issued: the source is near afterwards, and
-//! the kernel works on its own copy. [`DmaMode::Borrow`] lends: a get prefetches and hands out main
-//! memory itself until it is written to, and a [`Window`] is the output chunk itself.
-//! [`DmaMode::Checked`] does everything as late as the rules allow and in the order that a program
-//! least expects: a transfer happens when it is waited for (or when the queue is full), newest
-//! first, and a get's buffer holds [`POISON`] until then.
+//! **Modes.** [`DmaMode::Borrow`], the default, lends: a get of an [`In`] is prefetched into the
+//! cache and hands out main memory itself until it is written to, and a [`Window`] is the output
+//! chunk itself. No core has a second unit that moves memory while it computes, so a copy is time
+//! that the kernel waits; the processor's prefetcher is what runs beside it. [`DmaMode::Copy`]
+//! copies when a command is issued: the kernel works on bytes of its own store, which lie together
+//! in few pages. [`DmaMode::Checked`] does everything as late as the rules allow and in the order
+//! that a program least expects: a transfer happens when it is waited for (or when the queue is
+//! full), newest first, and a get's buffer holds [`POISON`] until then. In every mode puts, lists,
+//! an [`Area`](crate::Area), and memory that another process may write to are copied: what is
+//! shared with another process could otherwise change under the kernel.
+//!
+//! **Cost.** A double-buffered loop of lent gets and windows takes as long as the plain loop over
+//! the same memory; a put adds a second pass over its bytes, and a copied get one over its own
+//! (`sidecore offload bench --only streaming`).
 //!
 //! Must stay true: a run ends only when every command that it issued is done. One thread: the one
 //! that runs the kernel. Source: Cell Broadband Engine Architecture, "Memory Flow Controller"; SPU
@@ -58,6 +66,7 @@ mod issue;
 mod line;
 mod queue;
 mod rules;
+mod streams;
 
 pub use handle::{Get, Put, View, Window};
 pub use issue::Issue;
@@ -72,23 +81,20 @@ use crate::memory::{In, Out, Source, Target};
 use crate::store::{Arena, Buf};
 use command::Order;
 use queue::Queue;
-use sidecore_sys::{Plain, clock, prefetch};
+use sidecore_sys::{Plain, clock};
 use std::cell::{Cell, RefCell};
+use streams::Streams;
 
 /// Byte that fills a get's buffer, in `Checked` mode, until the get was waited for.
 pub const POISON: u8 = 0xd5;
-
-/// Up to how much of a block is prefetched by hand; the processor's own prefetcher follows from
-/// there.
-const PREFETCH_BYTES_MAX: usize = 2048;
 
 /// Mode of transfers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DmaMode {
     /// Copy when issued.
-    #[default]
     Copy,
-    /// Prefetch and lend.
+    /// Prefetch and lend; copy what cannot be lent.
+    #[default]
     Borrow,
     /// Copy when waited for, in the least expected order, and poison until then.
     Checked,
@@ -169,6 +175,7 @@ pub struct Mfc<'c> {
     timed: bool,
     store: &'c Arena<'c>,
     queue: RefCell<Queue<'c>>,
+    streams: Streams,
     counters: Cell<DmaCounters>,
     /// The line that was read with a reservation, and its version then.
     reservation: Cell<Option<(usize, u64)>>,
@@ -181,6 +188,7 @@ impl<'c> Mfc<'c> {
             timed,
             store,
             queue: RefCell::new(Queue::new()),
+            streams: Streams::default(),
             counters: Cell::new(DmaCounters::default()),
             reservation: Cell::new(None),
         }
@@ -253,8 +261,8 @@ impl<'c> Mfc<'c> {
         self.tag(Tag::default()).put_large(buffer, target)
     }
 
-    /// Brings memory of any size in as a whole, to be read: lent in `Borrow` mode (any size), else
-    /// in a buffer that this call takes from the local store.
+    /// Brings memory of any size in as a whole, to be read: prefetched and lent in `Borrow` mode
+    /// (any size), else in a buffer that this call takes from the local store.
     ///
     /// # Errors
     /// [`DmaError::Store`] where it does not fit, [`DmaError::ListLength`] above 32 MiB; neither in
@@ -263,7 +271,7 @@ impl<'c> Mfc<'c> {
         let begun = self.clock();
         if self.mode == DmaMode::Borrow {
             let bytes = sidecore_sys::plain::bytes_of(source.as_slice());
-            prefetch::for_read(bytes, PREFETCH_BYTES_MAX);
+            self.streams.prefetch(bytes);
             self.count_get(bytes.len(), begun);
             return Ok(View::Lent(source.as_slice()));
         }

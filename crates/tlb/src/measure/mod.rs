@@ -120,7 +120,7 @@ impl Plan {
                 refinements: 1,
                 passes: 2,
                 windows: 5,
-                pages_max: 8192,
+                pages_max: 16384,
                 first_uses: 100,
                 patience: Duration::from_secs(3),
             },

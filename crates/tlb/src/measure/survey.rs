@@ -10,8 +10,10 @@ use super::sweep::{self, Range};
 use super::{Config, Plan, TlbError, control, corroborate, rows, settings, stride, touch};
 use crate::access::{Pages, Path, SMALL_BYTES};
 use crate::chain::Layout;
+use crate::cpuid;
 use crate::detect::{self, Knee};
-use crate::report::{Corroboration, FirstUse, Level, Measured, Missing, Report};
+use crate::report::{Corroboration, FirstUse, Level, Measured, Missing, Report, SURE_MIN};
+use crate::sets::Indexing;
 use sidecore_engine::page_advice::{PageAdvice, PageCost};
 use sidecore_sys::Machine;
 use std::collections::BTreeMap;
@@ -27,6 +29,7 @@ struct Survey<'a> {
     begun: Instant,
     curves: Vec<Measured>,
     levels: Vec<Level>,
+    unclear: Vec<Level>,
     granules: BTreeMap<String, usize>,
     missing: Vec<Missing>,
 }
@@ -46,6 +49,7 @@ pub(super) fn all(
         begun: Instant::now(),
         curves: Vec::new(),
         levels: Vec::new(),
+        unclear: Vec::new(),
         granules: BTreeMap::new(),
         missing: Vec::new(),
     };
@@ -66,6 +70,8 @@ pub(super) fn all(
         quick: config.quick,
         core,
         levels: survey.levels,
+        unclear: survey.unclear,
+        cpuid: cpuid::levels(),
         effective_granule_bytes: survey.granules,
         missing: survey.missing,
         first_use,
@@ -115,17 +121,22 @@ impl<'a> Survey<'a> {
             self.tell(&format!("sets of the level of {:.0}", knee.entries));
             let found =
                 stride::indexing(&mut probe, memory, knee.entries, before, &plan.compared())?;
-            if let Some((_, entries)) = found {
-                knee.entries = entries;
+            match found {
+                // The strides agree with the level's own knee, which was measured most closely.
+                Some((Indexing::Full, entries)) if entries.total_cmp(&knee.entries).is_eq() => {
+                    knee.entries = knee.entries_if_full();
+                }
+                Some((_, entries)) => knee.entries = entries,
+                None => {}
             }
             let first = self.levels.is_empty();
             let checked = corroborate::check(&mut probe, memory, layout, &knee, first)?;
-            self.add_level(
+            let level = self.add_level(
                 (Path::Load, Pages::SmallAliased, SMALL_BYTES),
                 &knee,
                 Some(checked),
             );
-            if let Some(level) = self.levels.last_mut() {
+            if let Some(level) = level {
                 level.indexing = found.map(|(indexing, _)| indexing);
             }
             before = knee.entries;
@@ -308,19 +319,24 @@ impl<'a> Survey<'a> {
         Ok(found.knees)
     }
 
+    /// Adds a level, or notes it as unclear.
     fn add_level(
         &mut self,
         (path, pages, granule): (Path, Pages, usize),
         knee: &Knee,
         corroboration: Option<Corroboration>,
-    ) {
+    ) -> Option<&mut Level> {
         let alike = |level: &&Level| level.path == path.name() && level.pages == pages.name();
         let entries = knee.entries.round().max(1.0) as usize;
-        self.levels.push(Level {
+        let list = match knee.confidence >= SURE_MIN {
+            true => &mut self.levels,
+            false => &mut self.unclear,
+        };
+        let level = Level {
             path: path.name(),
             page_bytes: pages.bytes(),
             pages: pages.name(),
-            level: 1 + self.levels.iter().filter(alike).count(),
+            level: 1 + list.iter().filter(alike).count(),
             entries,
             reach_bytes: entries * granule,
             base_cycles: knee.base_cycles,
@@ -332,7 +348,9 @@ impl<'a> Survey<'a> {
             corroboration,
             indexing: None,
             knee: *knee,
-        });
+        };
+        list.push(level);
+        list.last_mut()
     }
 
     /// Figures for choosing page sizes on this machine.

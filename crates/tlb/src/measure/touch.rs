@@ -6,7 +6,7 @@
 
 use super::TlbError;
 use crate::report::FirstUse;
-use sidecore_engine::{Core, CoreOptions, Ctx, In, Kernel, KernelError};
+use sidecore_engine::{Core, CoreOptions, Ctx, DmaMode, In, Kernel, KernelError};
 use sidecore_measure::stats::median;
 use sidecore_sys::{HugePages, RegionOptions, Slab, SysError, clock};
 
@@ -49,7 +49,7 @@ impl Kernel for Bring {
 
 /// Median time of a get from memory that is, or is not, touched before each.
 fn source(bytes: usize, touched: bool, rounds: usize) -> Result<f64, TlbError> {
-    let mut core = Core::new(CoreOptions::default())?;
+    let mut core = core(RegionOptions::default())?;
     core.prepare::<Bring>().map_err(TlbError::Engine)?;
     let slab = Slab::new(bytes, 1, memory(touched))?;
     let mut block = slab.take().ok_or(TlbError::NoPages)?;
@@ -74,14 +74,20 @@ fn store(touched: bool, rounds: usize) -> Result<f64, TlbError> {
     let block = vec![1; BLOCK_BYTES];
     let mut times = Vec::with_capacity(rounds);
     for _ in 0..rounds {
-        let mut core = Core::new(CoreOptions {
-            region: memory(touched),
-            ..CoreOptions::default()
-        })?;
+        let mut core = core(memory(touched))?;
         core.prepare::<Bring>().map_err(TlbError::Engine)?;
         times.push(time(&mut core, &block)?);
     }
     Ok(median(&times))
+}
+
+/// An engine whose gets copy: all of a lent block would not be touched.
+fn core(region: RegionOptions) -> Result<Core, SysError> {
+    Core::new(CoreOptions {
+        region,
+        mode: DmaMode::Copy,
+        ..CoreOptions::default()
+    })
 }
 
 fn memory(touch: bool) -> RegionOptions {
