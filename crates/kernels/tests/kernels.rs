@@ -18,6 +18,7 @@ fn options() -> ClientOptions {
         arena_bytes: 8 << 20,
         // A busy machine is no dead daemon.
         silence_max: Duration::from_secs(60),
+        held_up_max: Duration::from_secs(60),
         ..ClientOptions::default()
     }
 }

@@ -96,6 +96,7 @@ fn attach(daemon: &Daemon, registry: Registry) -> Client {
         registry,
         // A busy machine is no dead daemon.
         silence_max: Duration::from_secs(60),
+        held_up_max: Duration::from_secs(60),
         ..ClientOptions::default()
     };
     Client::attach_with(daemon.socket(), options).unwrap()

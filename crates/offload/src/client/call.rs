@@ -3,13 +3,13 @@
 use super::args::Args;
 use super::buffer::Buffer;
 use super::error::ClientError;
-use super::link::{Link, Progress, Slot, Watch};
+use super::link::{Link, Progress, Slot, Waits, Watch};
 use super::{Client, KernelId};
 use crate::served::{Memory, Reply, Request};
 use crate::shm::layout::{Pair, Status};
 use crate::shm::segment::Lease;
 use crate::shm::slot::{Packet, RANGES_MAX};
-use sidecore_sys::{SharedSlice, clock};
+use sidecore_sys::{SharedSlice, clock, cpu};
 use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
@@ -140,7 +140,7 @@ pub(super) fn ask(
     }
     let begun = clock::cycles();
     let halvings = waits.halvings.get();
-    if !pending.spin(spin_cycles >> halvings, engine) {
+    if !pending.spin(spin_cycles >> halvings, engine, waits) {
         slow(link);
         let mut watch = Watch::new(link);
         let mut progress = Progress::new(link, engine);
@@ -219,12 +219,16 @@ impl<'a> Pending<'a> {
     /// Looks for the answer for `cycles` cycles, unless this thread has the engine's core; true if
     /// it came.
     #[inline]
-    fn spin(&self, cycles: u64, engine: usize) -> bool {
+    fn spin(&self, cycles: u64, engine: usize, waits: &Waits) -> bool {
         let begun = clock::cycles();
         loop {
-            if self.link.activity.is_in_the_way(engine) {
-                // The engine waits for this core.
-                std::thread::yield_now();
+            if let Some(cpu) = self.link.activity.in_the_way(engine) {
+                // The engine waits for this core. The kernel may put this thread back on it.
+                if waits.may_step_aside(begun) {
+                    cpu::step_aside(cpu).ok();
+                } else {
+                    std::thread::yield_now();
+                }
             }
             for _ in 0..LOOKS_PER_CLOCK_READ {
                 if self.is_answered() {

@@ -15,7 +15,7 @@ use crate::shm::layout::{CLIENTS_MAX, ENGINES_MAX};
 use crate::shm::segment::{Lease, Segment};
 use sidecore_attach::protocol::KIND_ATTACH;
 use sidecore_attach::{Answer, Introduction, Trust};
-use sidecore_sys::local_socket;
+use sidecore_sys::{clock, local_socket};
 use std::cell::Cell;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -66,7 +66,25 @@ pub(crate) struct Waits {
     /// How often the time for which a thread looks before it sleeps is halved: looking costs a core
     /// that others may need, and the engine too, where answers come late all the same.
     pub(crate) halvings: Cell<u32>,
+    /// When the thread last left the engine's core, in cycles.
+    stepped_aside: Cell<u64>,
 }
+
+impl Waits {
+    /// True if it pays to leave the engine's core: not if that was done a moment ago.
+    #[cold]
+    pub(crate) fn may_step_aside(&self, now_cycles: u64) -> bool {
+        let since = now_cycles.wrapping_sub(self.stepped_aside.get());
+        let pays = clock::cycles_to_ns(since) >= STEP_ASIDE_NS;
+        if pays {
+            self.stepped_aside.set(now_cycles);
+        }
+        pays
+    }
+}
+
+/// Least time between two steps aside.
+const STEP_ASIDE_NS: u64 = 2_000_000;
 
 /// A request that was left behind at a held-up engine, and where its outputs were: not used for
 /// anything else before its answer is there.

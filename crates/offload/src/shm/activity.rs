@@ -149,10 +149,11 @@ impl ActivityView {
         self.doing(engine).client()
     }
 
-    /// True if this thread runs on the core of `engine`, which cannot run meanwhile.
+    /// The core of `engine`, if this thread runs on it: the engine cannot run meanwhile.
     #[inline]
-    pub(crate) fn is_in_the_way(&self, engine: usize) -> bool {
-        self.map.slice().load_u64(activity::cpu(engine)) == cpu::current() as u64
+    pub(crate) fn in_the_way(&self, engine: usize) -> Option<usize> {
+        let here = cpu::current();
+        (self.map.slice().load_u64(activity::cpu(engine)) == here as u64).then_some(here)
     }
 
     /// The request that `engine` is at, or was at last.

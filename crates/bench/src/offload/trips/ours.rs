@@ -52,7 +52,12 @@ impl CrossProcess {
             allow_uids: Vec::new(),
         });
         let daemon = children::start(&bench.config.sidecore, &daemon, &bench.cancel)?;
-        let client = Client::attach(&socket)?;
+        // What is measured is the engine.
+        let options = ClientOptions {
+            held_up_max: std::time::Duration::from_secs(60),
+            ..ClientOptions::default()
+        };
+        let client = Client::attach_with(&socket, options)?;
         let empty = client.kernel("empty")?;
         Ok(Self {
             client,
