@@ -9,7 +9,7 @@ use super::super::peers::{Role, Served};
 use super::super::{Bench, BenchError, wrong};
 use super::Plan;
 use sidecore_measure::child::Speaker;
-use sidecore_offload::client::{Args, Client, KernelId};
+use sidecore_offload::client::{Args, Client, ClientOptions, KernelId};
 use sidecore_offload::{Pool, PoolConfig};
 use std::time::Duration;
 
