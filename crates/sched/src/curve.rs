@@ -111,7 +111,7 @@ impl Curve {
                 0 | 1 => f64::INFINITY,
                 _ => FIRST_SHARE * elapsed_ns / work_ns,
             };
-            self.entries[place].learn(work_ns, elapsed_ns.max(0.1), least, SAMPLES_MAX, 1.0);
+            self.entries[place].learn(work_ns, elapsed_ns.max(0.1), least, SAMPLES_MAX, 1.0, false);
         }
         self.credit_ns += elapsed_ns / TRIAL_SHARE;
         self.credit_ns = self.credit_ns.min(elapsed_ns * CREDIT_TASKS_MAX);
@@ -165,7 +165,7 @@ impl Curve {
         }
         entry.drop_slow_first(work_ns, elapsed_ns);
         let trust = if was_asleep { ASLEEP_TRUST } else { 1.0 };
-        entry.learn(work_ns, elapsed_ns, least, RECENT_SAMPLES, trust);
+        entry.learn(work_ns, elapsed_ns, least, RECENT_SAMPLES, trust, true);
     }
 
     /// Decides for one arrival of `units` units that may use up to `limit` engines: what was

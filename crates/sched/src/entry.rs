@@ -99,7 +99,7 @@ impl Entry {
 
     /// Takes in a call of so much work; the estimate is a mean over up to `most` of them. `least`
     /// is the least share of the work that the width can leave. Samples above the estimate
-    /// count for `trust` at most.
+    /// count for `trust` at most. `is_measured`: the work was, and not only guessed by its units.
     pub(crate) fn learn(
         &mut self,
         work_ns: f64,
@@ -107,6 +107,7 @@ impl Entry {
         least: f64,
         most: u32,
         trust: f64,
+        is_measured: bool,
     ) {
         let sample = (elapsed_ns / work_ns) as f32;
         if self.samples == 0 {
@@ -152,7 +153,11 @@ impl Entry {
         let fixed_ns = f64::from(self.fixed_ns) + gain(1.0 / samples) * error_ns * fixed;
         self.fixed_ns = fixed_ns.max(0.0) as f32;
         // A long call says more about the share than many short ones, for which it matters less.
-        let weight = work_ns / f64::from(self.works_ns);
+        // (Where the work is only thought, by the number of units, that would be to guess twice.)
+        let weight = match is_measured {
+            true => work_ns / f64::from(self.works_ns),
+            false => 1.0 / samples,
+        };
         let share = f64::from(self.share) + gain(weight) * error_ns * rest / work_ns;
         self.share = share.max(SHARE_MIN) as f32;
     }
