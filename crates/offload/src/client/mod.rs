@@ -20,6 +20,10 @@
 //! does not map, so that whatever it still writes is seen by nobody; inputs are never written by
 //! kernels. Later calls try to attach again, now and then, and never wait for it.
 //!
+//! **Jobs** are calls that nobody waits for yet: [`Client::submit`] gives a [`Ticket`] to wait for,
+//! ask or await, [`Client::post`] leaves the outcome to [`Client::poll`] and [`Client::wait`].
+//! [`Attachment`] is for who has no use for buffers and host versions of ours.
+//!
 //! Must stay true: no system call on the fast path; nothing here trusts the *timing* of the daemon,
 //! but a client trusts the daemon's *writing*: it is a process of the same user or of root.
 //! Every method may be called from any thread.
