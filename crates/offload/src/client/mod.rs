@@ -25,6 +25,10 @@
 //! ([`ClientOptions::held_up_max`]) is done on the caller's core in the same way, and the engine is
 //! left alone until it has answered.
 //!
+//! **Jobs** are calls that nobody waits for yet: [`Client::submit`] gives a [`Ticket`] to wait for,
+//! ask or await, [`Client::post`] leaves the outcome to [`Client::poll`] and [`Client::wait`].
+//! [`Attachment`] is for who has no use for buffers and host versions of ours.
+//!
 //! Must stay true: no system call on the fast path; nothing here trusts the *timing* of the daemon,
 //! but a client trusts the daemon's *writing*: it is a process of the same user or of root.
 //! Every method may be called from any thread.

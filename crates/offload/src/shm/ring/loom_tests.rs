@@ -1,4 +1,6 @@
-//! Models of the jobs' rings: every interleaving of small cases. A lost wake-up is a deadlock.
+//! Models of the jobs' rings: every interleaving of small cases.
+//!
+//! A lost wake-up shows as a deadlock.
 
 use super::*;
 use loom::sync::Arc;
