@@ -7,7 +7,8 @@
 //! - one file a group: `trips` (round trips), `edtlp` (tasks beside processes), `throughput`,
 //!   `sharing` (two processes on the same cores), `idle`, `slice` (the kernel's time slice),
 //!   `loops` (split loops of all sizes), `callers` (many threads that call at once), `zlib`
-//!   (programs that use zlib).
+//!   (programs that use zlib), `kernels` (built-in ones beside their libraries, loaded ones beside
+//!   built-in ones).
 //! - `children`, `peers`: other processes, from the measuring side and from their own; `work`: what
 //!   they do and count.
 //! - groups, rounds, head and samples: `crate::frame`.
@@ -22,6 +23,7 @@ mod callers;
 mod children;
 mod edtlp;
 mod idle;
+mod kernels;
 mod loops;
 mod peers;
 pub mod picture;
@@ -72,6 +74,7 @@ impl Service for Offload {
         Group::new("callers", callers::run),
         Group::new("edtlp", edtlp::run),
         Group::new("zlib", zlib::run),
+        Group::new("kernels", kernels::run),
     ];
 }
 

@@ -27,9 +27,10 @@ pub fn render(report: &Report) -> String {
             loops(report),
         ),
         ("Threads that call at once", callers(report)),
+        ("Programs that use zlib", peers(report, "zlib")),
         (
-            "Programs that use zlib",
-            markdown::peers(&report.figures.peers),
+            "Kernels beside their libraries, and loaded beside built in",
+            peers(report, "kernels"),
         ),
         ("What is wanted", targets(report)),
     ];
@@ -43,6 +44,13 @@ pub fn render(report: &Report) -> String {
     }
     out.push_str(&markdown::failures(&report.figures.failures));
     out
+}
+
+/// The comparisons of one group.
+fn peers(report: &Report, group: &str) -> Table {
+    let all = report.figures.peers.iter();
+    let of_group: Vec<_> = all.filter(|peer| peer.group == group).cloned().collect();
+    markdown::peers(&of_group)
 }
 
 fn trips(report: &Report) -> Table {
