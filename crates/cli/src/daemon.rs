@@ -7,7 +7,6 @@
 use crate::signals::Watch;
 use crate::{Outcome, output};
 use anyhow::{Result, ensure};
-use sidecore_block::served::InflateFrame;
 use sidecore_engine::CoreOptions;
 use sidecore_offload::daemon::{Allow, Daemon, DaemonOptions};
 use sidecore_offload::served::Registry;
@@ -19,6 +18,11 @@ use std::time::Duration;
 #[command(after_help = "\
 Prints `ready SOCKET` once clients can attach; SIGINT and SIGTERM stop it. Clients that wait then \
 finish their calls on their own cores. `sidecore top` shows what it does.
+
+Kernels are the built-in ones and those of shared objects (files *.so that keep to \
+sidecore_kernel.h) in the folders of --kernels. Folders and files belong to root or this user and \
+are writable by nobody else: a folder that is not keeps the daemon from starting, a file is \
+refused with a line on standard error and the others are served.
 
 Exit status: 0 stopped by a signal, 2 could not run.")]
 pub(crate) struct Args {
@@ -53,6 +57,10 @@ pub(crate) struct Args {
     /// The most requests of one such user that engines serve at once [default: no limit]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     user_requests: Option<u32>,
+    /// A folder of kernels as shared objects; may be given several times [default: for root
+    /// /usr/lib/sidecore/kernels and /usr/local/lib/sidecore/kernels, where they exist]
+    #[arg(long, value_name = "DIR")]
+    kernels: Vec<PathBuf>,
     /// Also serve the kernel spin_us, which keeps an engine busy for up to 1 s: for measurements
     #[arg(long)]
     spin_us: bool,
@@ -69,11 +77,7 @@ impl Args {
             self.engines != Some(0),
             "a daemon needs at least 1 engine; leave --engines out for one less than the cores"
         );
-        let registry = if self.spin_us {
-            Registry::with_spin_us()
-        } else {
-            Registry::builtin()
-        };
+        let registry = self.registry()?;
         let mut options = DaemonOptions {
             engines: self.engines.unwrap_or(0),
             grace: Duration::from_millis(self.grace_ms),
@@ -86,7 +90,7 @@ impl Args {
             user_bytes_max: self.user_bytes,
             bytes_max: self.bytes,
             user_requests_max: self.user_requests.unwrap_or(0),
-            registry: sidecore_deflate::served::register(registry.with::<InflateFrame>()?)?,
+            registry,
             core: CoreOptions::of_this_machine(),
             ..DaemonOptions::default()
         };
@@ -108,5 +112,24 @@ impl Args {
         daemon.wait();
         watching.end();
         Ok(Outcome::Done)
+    }
+
+    /// The built-in kernels and those of the folders. Files that are refused are named on standard
+    /// error.
+    fn registry(&self) -> Result<Registry> {
+        let mut registry = crate::offload::built_in(self.spin_us)?;
+        let folders = if self.kernels.is_empty() {
+            sidecore_loader::default_folders()
+        } else {
+            self.kernels.clone()
+        };
+        for folder in folders {
+            let loaded = sidecore_loader::register(registry, &folder)?;
+            for refused in &loaded.refused {
+                eprintln!("sidecore: {refused}");
+            }
+            registry = loaded.registry;
+        }
+        Ok(registry)
     }
 }

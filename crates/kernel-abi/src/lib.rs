@@ -48,5 +48,8 @@ macro_rules! export_kernels {
     };
 }
 
+/// The text of sidecore_kernel.h, for programs that compile kernels.
+pub const HEADER: &str = include_str!("../include/sidecore_kernel.h");
+
 #[cfg(test)]
 mod tests;

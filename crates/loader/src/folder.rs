@@ -59,12 +59,12 @@ impl Folder {
         }
         check(&here, &place, folder, false)?;
         Ok(Self {
-            path,
+            path: folder.to_owned(),
             descriptor: here,
         })
     }
 
-    /// Its path, without links.
+    /// Its path, as it was given.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }

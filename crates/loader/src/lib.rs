@@ -91,6 +91,11 @@ pub fn default_folders() -> Vec<PathBuf> {
         .collect()
 }
 
+/// The kernel in C that is the template for others, as text.
+pub const TEMPLATE: &str = include_str!("../examples/c/word_sum.c");
+
+pub use sidecore_kernel_abi::HEADER;
+
 /// Kernels of packages, and of the machine's administrator.
 const FOLDERS: [&str; 2] = [
     "/usr/lib/sidecore/kernels",

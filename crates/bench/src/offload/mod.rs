@@ -8,7 +8,7 @@
 //!   `sharing` (two processes on the same cores), `idle`, `slice` (the kernel's time slice),
 //!   `loops` (split loops of all sizes), `callers` (many threads that call at once),
 //!   `strangers` (hostile users, clients without cores of their own), `zlib` (programs that use
-//!   it).
+//!   it), `kernels` (built-in ones beside their libraries, loaded ones beside built-in ones).
 //! - `children`, `peers`: other processes, from the measuring side and from their own; `work`: what
 //!   they do and count.
 //! - groups, rounds, head and samples: `crate::frame`.
@@ -23,6 +23,7 @@ mod callers;
 mod children;
 mod edtlp;
 mod idle;
+mod kernels;
 mod loops;
 mod peers;
 pub mod picture;
@@ -75,6 +76,7 @@ impl Service for Offload {
         Group::new("strangers", strangers::run),
         Group::new("edtlp", edtlp::run),
         Group::new("zlib", zlib::run),
+        Group::new("kernels", kernels::run),
     ];
 }
 

@@ -27,14 +27,15 @@ pub fn render(report: &Report) -> String {
             loops(report),
         ),
         ("Threads that call at once", callers(report)),
+        ("Programs that use zlib", peers(report, "zlib")),
         (
             "Root's client beside hostile programs of another user",
             strangers(report),
         ),
         ("Clients without cores of their own", unpinned(report)),
         (
-            "Programs that use zlib",
-            markdown::peers(&report.figures.peers),
+            "Kernels beside their libraries, and loaded beside built in",
+            peers(report, "kernels"),
         ),
         ("What is wanted", targets(report)),
     ];
@@ -48,6 +49,13 @@ pub fn render(report: &Report) -> String {
     }
     out.push_str(&markdown::failures(&report.figures.failures));
     out
+}
+
+/// The comparisons of one group.
+fn peers(report: &Report, group: &str) -> Table {
+    let all = report.figures.peers.iter();
+    let of_group: Vec<_> = all.filter(|peer| peer.group == group).cloned().collect();
+    markdown::peers(&of_group)
 }
 
 fn trips(report: &Report) -> Table {

@@ -5,19 +5,19 @@
 
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
-use sidecore_block::served::InflateFrame;
+use sidecore_attach::Trust;
 use sidecore_measure::stats::median;
-use sidecore_offload::client::{Args as CallArgs, Buffer, Client, ClientOptions};
+use sidecore_offload::client::{self, Args as CallArgs, Buffer, Client, ClientOptions};
 use sidecore_offload::daemon::find_socket;
-use sidecore_offload::served::Registry;
-use std::path::PathBuf;
+use sidecore_offload::served::{KernelHash, Registry};
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// Arguments of `offload call`.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Kernels: empty, echo, sum_f64, xxh3, inflate_frame, deflate, inflate (and spin_us of a daemon with \
---spin-us); what their words mean is in docs/daemon.md.
+Kernels: those that `sidecore offload kernels` lists; what the words of the built-in ones mean is \
+in docs/daemon.md.
 
 Exit status: 0 called, 1 the kernel failed, 2 could not run.")]
 pub(crate) struct Args {
@@ -33,6 +33,10 @@ pub(crate) struct Args {
     /// Bytes of output that it may put; they are thrown away
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = crate::size::parse)]
     output: u64,
+    /// The hash that the daemon's kernel must have, from `offload kernels`; with another it is not
+    /// called
+    #[arg(long, value_name = "HASH")]
+    hash: Option<KernelHash>,
     /// Number of calls
     #[arg(
         long,
@@ -62,9 +66,7 @@ impl Args {
             }
         };
         let mut options = ClientOptions {
-            registry: sidecore_deflate::served::register(
-                Registry::with_spin_us().with::<InflateFrame>()?,
-            )?,
+            registry: self.registry(&socket, &trust)?,
             trust,
             ..ClientOptions::default()
         };
@@ -108,6 +110,23 @@ impl Args {
             counters.on_engines, counters.on_host
         ))?;
         Ok(Outcome::Done)
+    }
+
+    /// The built-in kernels and the daemon's one of that name, if it has been loaded.
+    fn registry(&self, socket: &Path, trust: &Trust) -> Result<Registry> {
+        let built_in = super::built_in(true)?;
+        if built_in.find(&self.kernel).is_some() {
+            return Ok(match self.hash {
+                Some(hash) => built_in.expecting(&self.kernel, hash)?,
+                None => built_in,
+            });
+        }
+        let served = client::status(socket, trust)?.served;
+        let found = served.iter().find(|served| served.name == self.kernel);
+        Ok(match found {
+            Some(found) => built_in.with_remote(&self.kernel, found.version, self.hash)?,
+            None => built_in,
+        })
     }
 
     fn arguments<'a>(

@@ -3,6 +3,7 @@
 #[cfg(feature = "bench")]
 mod bench;
 mod call;
+mod kernels;
 #[cfg(feature = "bench")]
 mod peer;
 mod run;
@@ -12,6 +13,8 @@ use crate::Outcome;
 use crate::no_bench as bench;
 use anyhow::Result;
 use clap::Subcommand;
+use sidecore_block::served::InflateFrame;
+use sidecore_offload::served::{Registry, RegistryError};
 
 /// Commands about off-loading.
 #[derive(Subcommand)]
@@ -20,6 +23,8 @@ pub(crate) enum Command {
     Bench(bench::Args),
     /// Call a kernel of a daemon, to try it out.
     Call(call::Args),
+    /// List a daemon's kernels, with their versions and hashes.
+    Kernels(kernels::Args),
     /// Run a program whose calls to zlib use a daemon's engines.
     Run(run::Args),
     /// Another process of the bench; it starts these itself.
@@ -34,9 +39,21 @@ impl Command {
         match self {
             Self::Bench(args) => args.run(),
             Self::Call(args) => args.run(),
+            Self::Kernels(args) => args.run(),
             Self::Run(args) => args.run(),
             #[cfg(feature = "bench")]
             Self::Peer(args) => args.run(),
         }
     }
+}
+
+/// The kernels that `sidecore daemon` has built in; with `spin_us` where it is asked for.
+pub(crate) fn built_in(spin_us: bool) -> Result<Registry, RegistryError> {
+    let registry = if spin_us {
+        Registry::with_spin_us()
+    } else {
+        Registry::builtin()
+    };
+    let registry = registry.with::<InflateFrame>()?;
+    sidecore_kernels::register(sidecore_deflate::served::register(registry)?)
 }

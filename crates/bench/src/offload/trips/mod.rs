@@ -110,10 +110,10 @@ impl Plan {
 }
 
 /// This thread on one core, until dropped.
-pub(super) struct Pinned(CpuSet);
+pub(in crate::offload) struct Pinned(CpuSet);
 
 impl Pinned {
-    pub(super) fn to(core: usize) -> Result<Self, BenchError> {
+    pub(in crate::offload) fn to(core: usize) -> Result<Self, BenchError> {
         let before = rustix::thread::sched_getaffinity(None);
         let before = before.map_err(|error| BenchError::io("ask for the cores")(error.into()))?;
         cpu::pin(core)?;
