@@ -136,7 +136,7 @@ fn a_daemon_loads_a_folder_lists_it_and_names_what_it_refuses() {
         ];
         sidecore(&[&fixed[..], more].concat())
     };
-    let sum = 512 * u64::from_le_bytes([1; 8]);
+    let sum = u64::from_le_bytes([1; 8]).wrapping_mul(512);
     for more in [&[][..], &["--hash", hash]] {
         let output = call(more);
         let said = String::from_utf8_lossy(&output.stdout).into_owned();

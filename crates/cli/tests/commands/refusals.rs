@@ -5,7 +5,7 @@ use crate::inputs::sidecore;
 use std::collections::BTreeSet;
 
 /// The command, what is wrong about the rest, and a word that the message must have.
-const REFUSALS: [(&str, &str, &str); 53] = [
+const REFUSALS: [(&str, &str, &str); 55] = [
     ("block pack", "nowhere -o x.img", "nowhere"),
     ("block pack", "raw.bin -o x.img --format zsdt", "zstd"),
     ("block pack", "raw.bin -o x.img --frame 64XB", "64KiB"),
@@ -38,6 +38,8 @@ const REFUSALS: [(&str, &str, &str); 53] = [
     ("daemon", "--grace-ms long", "long"),
     ("top", "--once --socket nowhere.sock", "nowhere.sock"),
     ("offload bench", "--only nonsense", "nonsense"),
+    ("offload kernels", "--socket nowhere.sock", "nowhere.sock"),
+    ("daemon", "--kernels nowhere", "nowhere"),
     (
         "offload run",
         "-- /nonexistent/program",

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 /// The commands that are run here.
-pub(crate) const RUN: [&str; 12] = [
+pub(crate) const RUN: [&str; 13] = [
     "block mount",
     "block umount",
     "block attach",
@@ -17,6 +17,7 @@ pub(crate) const RUN: [&str; 12] = [
     "block serve",
     "daemon",
     "top",
+    "offload kernels",
     "net up",
     "net status",
     "net echo",
@@ -109,12 +110,14 @@ fn serve_says_ready() {
 fn daemon_and_top() {
     let words = "daemon --socket daemon.sock --engines 1 --grace-ms 1";
     let daemon = Service::start(words, "ready daemon.sock");
-    let promise = contract::read()
-        .into_iter()
-        .find(|promise| promise.name == "top")
-        .unwrap();
-    let status = ok("top --socket daemon.sock --json");
-    json(&promise.keys, "top", status.as_bytes());
+    for name in ["top", "offload kernels"] {
+        let promise = contract::read()
+            .into_iter()
+            .find(|promise| promise.name == name)
+            .unwrap();
+        let said = ok(&format!("{name} --socket daemon.sock --json"));
+        json(&promise.keys, name, said.as_bytes());
+    }
     daemon.end();
 }
 
