@@ -6,8 +6,8 @@
 //!
 //! - one file a group: `trips` (round trips), `edtlp` (tasks beside processes), `throughput`,
 //!   `sharing` (two processes on the same cores), `idle`, `slice` (the kernel's time slice),
-//!   `loops` (split loops of all sizes), `callers` (many threads that call at once), `zlib`
-//!   (programs that use zlib).
+//!   `loops` (split loops of all sizes), `callers` (many threads that call at once), `streaming`
+//!   (a kernel's DMA beside a plain loop), `zlib` (programs that use zlib).
 //! - `children`, `peers`: other processes, from the measuring side and from their own; `work`: what
 //!   they do and count.
 //! - groups, rounds, head and samples: `crate::frame`.
@@ -28,6 +28,7 @@ pub mod picture;
 pub mod report;
 mod sharing;
 mod slice;
+mod streaming;
 pub mod tables;
 mod throughput;
 mod trips;
@@ -70,6 +71,7 @@ impl Service for Offload {
         Group::new("slice", slice::run),
         Group::new("loops", loops::run),
         Group::new("callers", callers::run),
+        Group::new("streaming", streaming::run),
         Group::new("edtlp", edtlp::run),
         Group::new("zlib", zlib::run),
     ];

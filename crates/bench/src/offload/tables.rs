@@ -28,9 +28,10 @@ pub fn render(report: &Report) -> String {
         ),
         ("Threads that call at once", callers(report)),
         (
-            "Programs that use zlib",
-            markdown::peers(&report.figures.peers),
+            "A kernel's DMA beside a plain loop",
+            peers(report, "streaming"),
         ),
+        ("Programs that use zlib", peers(report, "zlib")),
         ("What is wanted", targets(report)),
     ];
     for (title, table) in groups {
@@ -195,6 +196,13 @@ fn callers(report: &Report) -> Table {
         ]
     });
     Table::new(&heads, rows.collect())
+}
+
+/// A group's comparisons that have no table of their own.
+fn peers(report: &Report, group: &str) -> Table {
+    let peers = report.figures.peers.iter();
+    let peers: Vec<_> = peers.filter(|peer| peer.group == group).cloned().collect();
+    markdown::peers(&peers)
 }
 
 fn targets(report: &Report) -> Table {
