@@ -7,7 +7,7 @@
 //! ```
 //! use sidecore_engine::{Core, CoreOptions, Ctx, DmaMode, In, Kernel, KernelError, Out};
 //!
-//! /// Adds a constant to every value, block by block through the local store.
+//! /// Adds a constant to every value, block by block in the local store.
 //! struct Add;
 //!
 //! #[derive(Default)]

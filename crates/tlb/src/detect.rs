@@ -295,6 +295,8 @@ fn refine(points: &[(f64, f64)], coarse: &Fit) -> Option<Fit> {
         let shapes = shapes.iter();
         shapes.filter_map(move |&shape| fit(window, shape, start))
     });
+    // Points as measured may fall; a level never does.
+    let fits = fits.filter(|fit| fit.height > 0.0);
     fits.min_by(|a, b| a.miss.total_cmp(&b.miss))
 }
 

@@ -232,7 +232,10 @@ fn measure(window_ns: u64, mut pass: impl FnMut()) -> f64 {
 }
 
 /// Runs `measured` on a thread of its own that is pinned to a core.
-fn on_core(cpu: usize, measured: impl FnOnce() -> f64 + Send) -> Result<Vec<f64>, BenchError> {
+pub(super) fn on_core(
+    cpu: usize,
+    measured: impl FnOnce() -> f64 + Send,
+) -> Result<Vec<f64>, BenchError> {
     std::thread::scope(|scope| {
         let thread = scope.spawn(move || {
             stay_on(&[cpu])?;

@@ -7,8 +7,9 @@
 //! - one file a group: `trips` (round trips), `edtlp` (tasks beside processes), `throughput`,
 //!   `sharing` (two processes on the same cores), `idle`, `slice` (the kernel's time slice),
 //!   `loops` (split loops of all sizes), `callers` (many threads that call at once),
-//!   `strangers` (hostile users, clients without cores of their own), `zlib` (programs that use
-//!   it), `kernels` (built-in ones beside their libraries, loaded ones beside built-in ones).
+//!   `strangers` (hostile users, clients without cores of their own), `streaming` (a kernel's DMA
+//!   beside a plain loop), `zlib` (programs that use it), `kernels` (built-in ones beside their
+//!   libraries, loaded ones beside built-in ones).
 //! - `children`, `peers`: other processes, from the measuring side and from their own; `work`: what
 //!   they do and count.
 //! - groups, rounds, head and samples: `crate::frame`.
@@ -31,6 +32,7 @@ pub mod report;
 mod sharing;
 mod slice;
 mod strangers;
+mod streaming;
 pub mod tables;
 mod throughput;
 mod trips;
@@ -74,6 +76,7 @@ impl Service for Offload {
         Group::new("loops", loops::run),
         Group::new("callers", callers::run),
         Group::new("strangers", strangers::run),
+        Group::new("streaming", streaming::run),
         Group::new("edtlp", edtlp::run),
         Group::new("zlib", zlib::run),
         Group::new("kernels", kernels::run),

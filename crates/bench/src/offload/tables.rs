@@ -27,7 +27,6 @@ pub fn render(report: &Report) -> String {
             loops(report),
         ),
         ("Threads that call at once", callers(report)),
-        ("Programs that use zlib", peers(report, "zlib")),
         (
             "Root's client beside hostile programs of another user",
             strangers(report),
@@ -37,6 +36,11 @@ pub fn render(report: &Report) -> String {
             "Kernels beside their libraries, and loaded beside built in",
             peers(report, "kernels"),
         ),
+        (
+            "A kernel's DMA beside a plain loop",
+            peers(report, "streaming"),
+        ),
+        ("Programs that use zlib", peers(report, "zlib")),
         ("What is wanted", targets(report)),
     ];
     for (title, table) in groups {

@@ -27,7 +27,7 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
     /// Run only these: trips, edtlp, throughput, sharing, idle, slice, loops, callers, strangers,
-    /// zlib, kernels
+    /// streaming, zlib, kernels
     #[arg(long, value_name = "GROUP,...", value_delimiter = ',')]
     only: Vec<Group>,
     /// Numbers of workers in group edtlp, 1 to 64 [default: 1 to 8; with --quick 1, 4, 8]

@@ -12,7 +12,8 @@ use zerocopy::{FromBytes, IntoBytes};
 pub enum Placement {
     /// In the local store alone: at most 1,024 sessions, and nothing is fetched ahead.
     LocalStore,
-    /// The first 1,024 in the local store, the others in main memory, fetched a batch at a time.
+    /// The first 1,024 in the local store, the others in main memory, prefetched into the cache a
+    /// batch at a time.
     #[default]
     MainMemory,
 }
