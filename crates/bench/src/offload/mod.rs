@@ -6,8 +6,8 @@
 //!
 //! - one file a group: `trips` (round trips), `edtlp` (tasks beside processes), `throughput`,
 //!   `sharing` (two processes on the same cores), `idle`, `slice` (the kernel's time slice),
-//!   `loops` (split loops of all sizes), `callers` (many threads that call at once), `zlib`
-//!   (programs that use zlib).
+//!   `loops` (split loops of all sizes), `callers` (many threads that call at once),
+//!   `async` (jobs beside blocking calls), `zlib` (programs that use zlib).
 //! - `children`, `peers`: other processes, from the measuring side and from their own; `work`: what
 //!   they do and count.
 //! - groups, rounds, head and samples: `crate::frame`.
@@ -18,6 +18,7 @@
 //! thread, which blocks for minutes.
 //! Source: papers/001 (the multigrain scheduler of 2007).
 
+mod asynchronous;
 mod callers;
 mod children;
 mod edtlp;
@@ -70,6 +71,7 @@ impl Service for Offload {
         Group::new("slice", slice::run),
         Group::new("loops", loops::run),
         Group::new("callers", callers::run),
+        Group::new("async", asynchronous::run),
         Group::new("edtlp", edtlp::run),
         Group::new("zlib", zlib::run),
     ];

@@ -27,6 +27,7 @@ pub fn render(report: &Report) -> String {
             loops(report),
         ),
         ("Threads that call at once", callers(report)),
+        ("One thread, two engines, kernels of 20 us", jobs(report)),
         (
             "Programs that use zlib",
             markdown::peers(&report.figures.peers),
@@ -192,6 +193,30 @@ fn callers(report: &Report) -> Table {
             number(row.rayon_per_s),
             format!("{:.2}", row.rayon_least),
             format!("{:.2} ({})", row.p99_ratio, percent(row.p99_ratio_spread)),
+        ]
+    });
+    Table::new(&heads, rows.collect())
+}
+
+fn jobs(report: &Report) -> Table {
+    let heads = [
+        "open jobs",
+        "jobs/s",
+        "engines busy %",
+        "p50 us",
+        "blocking calls/s",
+        "engines busy %",
+        "ratio (spread)",
+    ];
+    let rows = report.jobs.iter().map(|row| {
+        vec![
+            row.depth.to_string(),
+            number(row.per_s),
+            format!("{:.1}", row.busy_percent),
+            number(row.p50_us),
+            number(row.calls_per_s),
+            format!("{:.1}", row.calls_busy_percent),
+            format!("{:.2} ({})", row.ratio, percent(row.ratio_spread)),
         ]
     });
     Table::new(&heads, rows.collect())

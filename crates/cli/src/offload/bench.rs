@@ -26,7 +26,7 @@ pub(crate) struct Args {
     /// Report in JSON on standard output
     #[arg(long)]
     json: bool,
-    /// Run only these: trips, edtlp, throughput, sharing, idle, slice, loops, callers, zlib
+    /// Run only these: trips, edtlp, throughput, sharing, idle, slice, loops, callers, async, zlib
     #[arg(long, value_name = "GROUP,...", value_delimiter = ',')]
     only: Vec<Group>,
     /// Numbers of workers in group edtlp, 1 to 64 [default: 1 to 8; with --quick 1, 4, 8]
