@@ -165,6 +165,8 @@ fn run(steps: &[Step]) -> Vec<Vec<String>> {
     }
     let program = Path::new(env!("CARGO_BIN_EXE_sidecore")).parent().unwrap();
     let paths = std::env::var("PATH").unwrap_or_default();
+    let tests = std::env::current_exe().unwrap();
+    let libraries = tests.parent().unwrap();
     let output = Command::new("timeout")
         .args([
             "--kill-after=5",
@@ -180,6 +182,9 @@ fn run(steps: &[Step]) -> Vec<Vec<String>> {
         .current_dir(scratch.path())
         .env("PATH", format!("{}:{paths}", program.display()))
         .env("SIDECORE", root())
+        // Where libsidecore.so is, as if it were installed.
+        .env("LIBRARY_PATH", libraries)
+        .env("LD_LIBRARY_PATH", libraries)
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);

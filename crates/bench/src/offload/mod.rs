@@ -7,9 +7,9 @@
 //! - one file a group: `trips` (round trips), `edtlp` (tasks beside processes), `throughput`,
 //!   `sharing` (two processes on the same cores), `idle`, `slice` (the kernel's time slice),
 //!   `loops` (split loops of all sizes), `callers` (many threads that call at once),
-//!   `strangers` (hostile users, clients without cores of their own), `streaming` (a kernel's DMA
-//!   beside a plain loop), `zlib` (programs that use it), `kernels` (built-in ones beside their
-//!   libraries, loaded ones beside built-in ones).
+//!   `async` (jobs beside blocking calls), `strangers` (hostile users, clients without cores of
+//!   their own), `streaming` (a kernel's DMA beside a plain loop), `zlib` (programs that use it),
+//!   `kernels` (built-in ones beside their libraries, loaded ones beside built-in ones).
 //! - `children`, `peers`: other processes, from the measuring side and from their own; `work`: what
 //!   they do and count.
 //! - groups, rounds, head and samples: `crate::frame`.
@@ -20,6 +20,7 @@
 //! thread, which blocks for minutes.
 //! Source: papers/001 (the multigrain scheduler of 2007).
 
+mod asynchronous;
 mod callers;
 mod children;
 mod edtlp;
@@ -75,6 +76,7 @@ impl Service for Offload {
         Group::new("slice", slice::run),
         Group::new("loops", loops::run),
         Group::new("callers", callers::run),
+        Group::new("async", asynchronous::run),
         Group::new("strangers", strangers::run),
         Group::new("streaming", streaming::run),
         Group::new("edtlp", edtlp::run),

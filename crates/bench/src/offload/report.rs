@@ -6,6 +6,7 @@
 //! its spread and rounds is not in here; a row that could not be measured is in `missing`.
 //! Pure. Source: own.
 
+pub use super::asynchronous::JobsRow;
 use crate::frame::{Head, Reported};
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
@@ -35,6 +36,8 @@ pub struct Report {
     pub loops: Vec<LoopRow>,
     /// Threads that call at once, beside rayon's.
     pub callers: Vec<CallersRow>,
+    /// Jobs of one thread beside its blocking calls.
+    pub jobs: Vec<JobsRow>,
     /// Root's client beside hostile programs of another user.
     pub strangers: Vec<StrangersRow>,
     /// Clients that no core is kept for.
@@ -287,6 +290,7 @@ impl Report {
             slice: Vec::new(),
             loops: Vec::new(),
             callers: Vec::new(),
+            jobs: Vec::new(),
             strangers: Vec::new(),
             unpinned: Vec::new(),
             targets: Vec::new(),
@@ -382,6 +386,17 @@ impl Report {
         for (work_us, ratio) in rows {
             let name = format!("64 callers of {work_us} us, p99 beside rayon's");
             self.at_most(name, 2.0, ratio, "x");
+        }
+        let busy: Vec<_> = (self.jobs.iter().filter(|row| row.depth >= 16))
+            .map(|row| (row.depth, row.kernel_us, row.busy_percent))
+            .collect();
+        for (depth, kernel_us, percent) in busy {
+            self.targets.push(Target {
+                name: format!("two engines busy, {depth} open jobs of {kernel_us} us"),
+                wanted: ">= 95 %".into(),
+                here: percent,
+                met: percent >= 95.0,
+            });
         }
     }
 

@@ -27,6 +27,7 @@ pub fn render(report: &Report) -> String {
             loops(report),
         ),
         ("Threads that call at once", callers(report)),
+        ("One thread, two engines, kernels of 20 us", jobs(report)),
         (
             "Root's client beside hostile programs of another user",
             strangers(report),
@@ -254,6 +255,30 @@ fn unpinned(report: &Report) -> Table {
             format!("{} {}", number(row.p50_us), number(row.p99_us)),
             format!("{:.2}", row.least_most),
             percent(row.on_host),
+        ]
+    });
+    Table::new(&heads, rows.collect())
+}
+
+fn jobs(report: &Report) -> Table {
+    let heads = [
+        "open jobs",
+        "jobs/s",
+        "engines busy %",
+        "p50 us",
+        "blocking calls/s",
+        "engines busy %",
+        "ratio (spread)",
+    ];
+    let rows = report.jobs.iter().map(|row| {
+        vec![
+            row.depth.to_string(),
+            number(row.per_s),
+            format!("{:.1}", row.busy_percent),
+            number(row.p50_us),
+            number(row.calls_per_s),
+            format!("{:.1}", row.calls_busy_percent),
+            format!("{:.2} ({})", row.ratio, percent(row.ratio_spread)),
         ]
     });
     Table::new(&heads, rows.collect())

@@ -26,8 +26,8 @@ pub(crate) struct Args {
     /// Report in JSON on standard output
     #[arg(long)]
     json: bool,
-    /// Run only these: trips, edtlp, throughput, sharing, idle, slice, loops, callers, strangers,
-    /// streaming, zlib, kernels
+    /// Run only these: trips, edtlp, throughput, sharing, idle, slice, loops, callers, async,
+    /// strangers, streaming, zlib, kernels
     #[arg(long, value_name = "GROUP,...", value_delimiter = ',')]
     only: Vec<Group>,
     /// Numbers of workers in group edtlp, 1 to 64 [default: 1 to 8; with --quick 1, 4, 8]

@@ -47,7 +47,7 @@ const RUNS: [(&str, &str); 23] = [
     ("offload run", "-- true"),
     (
         "offload bench",
-        "--quick --only trips,edtlp,loops,callers --workers 1 --json",
+        "--quick --only trips,edtlp,loops,callers,async --workers 1 --json",
     ),
     (
         "phylo evaluate",
