@@ -9,8 +9,8 @@
 //!
 //! Must stay true: no more than an item's room comes out of it, however much it claims to hold. An
 //! item has at most [`ITEM_BYTES_MAX`] bytes and fills as many, compressed ones a few more;
-//! a request's have [`crate::REQUEST_BYTES_MAX`] together. Codecs that work in blocks are asked between
-//! them whether to go on; DEFLATE compresses at most [`deflate::ITEM_BYTES_MAX`] in one go.
+//! a request's have [`crate::REQUEST_BYTES_MAX`] together. Codecs that work in blocks are asked
+//! between them whether to go on; DEFLATE compresses at most [`deflate::ITEM_BYTES_MAX`] in one go.
 
 pub mod deflate;
 mod lz4;
