@@ -244,7 +244,7 @@ mod tests {
         (reserved.of(map.lent()), map.lend().unwrap())
     }
 
-    /// Whether there is room, after a look at what was given back.
+    /// Looks at what was given back, and then for room.
     fn check(ledger: &mut Ledger, uid: u32, bytes: u64) -> Result<(), String> {
         let items = ledger.take_returned();
         let (kept, freed) = items.into_iter().partition(|item| !item.reclaim());

@@ -105,7 +105,7 @@ impl Task {
     }
 }
 
-/// What two makers and the door share.
+/// State shared by two makers and the door.
 #[derive(Debug)]
 struct Counter {
     ledger: Mutex<Ledger>,

@@ -93,7 +93,7 @@ impl Drop for Process {
 fn run_client(socket: &Path, seconds: f64) -> Result<()> {
     let options = ClientOptions {
         registry: Registry::with_spin_us(),
-        ..ClientOptions::default()
+        ..ClientOptions::patient()
     };
     let client = Client::attach_with(socket, options)?;
     let spin = client.kernel("spin_us")?;

@@ -1,6 +1,6 @@
-/* Times one way of using zlib on a file, as programs use it, and says what it cost: wall nanoseconds,
- * processor nanoseconds of this process, bytes that came out. Linked against the system's zlib; what a
- * preloaded library makes of the same calls is the other candidate. */
+/* Times one way of using zlib on a file, as programs use it, and says what it cost: wall
+ * nanoseconds, processor nanoseconds of this process, bytes that came out. Linked against the
+ * system's zlib; what a preloaded library makes of the same calls is the other candidate. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

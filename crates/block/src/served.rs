@@ -114,10 +114,7 @@ mod tests {
         let socket = directory.path().join("daemon.sock");
         let options = || ClientOptions {
             registry: registry(),
-            // A busy machine is no dead daemon.
-            silence_max: std::time::Duration::from_secs(60),
-            held_up_max: std::time::Duration::from_secs(60),
-            ..ClientOptions::default()
+            ..ClientOptions::patient()
         };
         inflate_all(&Client::detached(&socket, options()));
         let daemon = Daemon::start(DaemonOptions {

@@ -97,10 +97,7 @@ fn it_serves_shows_itself_and_ends_in_order() {
         let mut daemon = Serving::start(directory.path(), &options);
         let options = ClientOptions {
             registry: Registry::with_spin_us(),
-            // A busy machine is no dead daemon.
-            silence_max: PATIENCE,
-            held_up_max: PATIENCE,
-            ..ClientOptions::default()
+            ..ClientOptions::patient()
         };
         let client = Client::attach_with(&daemon.socket, options).unwrap();
         let spin = client.kernel("spin_us").unwrap();

@@ -5,7 +5,7 @@ use super::raw::{ABI, HostTable, RawRun, WORDS};
 use super::{Loadable, Run, export};
 use core::ffi::{CStr, c_char, c_int, c_void};
 
-/// What the daemon of these tests knows.
+/// State of these tests' daemon.
 #[derive(Default)]
 struct Call {
     input: Vec<u8>,

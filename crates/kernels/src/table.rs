@@ -17,7 +17,7 @@ pub const ITEM_BYTES_MAX: usize = 1 << 20;
 /// The most bytes that the items of one request of a codec or a cipher may take and fill together.
 pub const REQUEST_BYTES_MAX: usize = 16 << 20;
 
-/// How an item of a codec or a cipher ended: word 1 of its result; word 0 is the bytes put.
+/// Outcome of an item of a codec or a cipher: word 1 of its result; word 0 is the bytes put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 pub enum ItemStatus {
@@ -56,7 +56,7 @@ impl From<KernelError> for Stop {
 /// Asked between pieces of work of some 100 us.
 ///
 /// # Errors
-/// Where nobody wants the answer any more.
+/// An error where nobody wants the answer any more.
 #[inline]
 pub(crate) fn go_on(memory: &Memory<'_>) -> Result<(), KernelError> {
     if memory.is_abandoned() {
@@ -80,7 +80,7 @@ impl<'m> Table<'m> {
     /// of `result_bytes` each.
     ///
     /// # Errors
-    /// Where one of the two is too short.
+    /// An error where one of the two is too short.
     pub(crate) fn new(
         name: &str,
         count: u64,

@@ -16,10 +16,7 @@ fn options() -> ClientOptions {
     ClientOptions {
         registry: registry(),
         arena_bytes: 8 << 20,
-        // A busy machine is no dead daemon.
-        silence_max: Duration::from_secs(60),
-        held_up_max: Duration::from_secs(60),
-        ..ClientOptions::default()
+        ..ClientOptions::patient()
     }
 }
 

@@ -94,10 +94,7 @@ fn serve(folder: &Path, registry: Registry) -> Daemon {
 fn attach(daemon: &Daemon, registry: Registry) -> Client {
     let options = ClientOptions {
         registry,
-        // A busy machine is no dead daemon.
-        silence_max: Duration::from_secs(60),
-        held_up_max: Duration::from_secs(60),
-        ..ClientOptions::default()
+        ..ClientOptions::patient()
     };
     // However long a busy machine takes for it.
     let mut tries = (0..30).map(|_| Client::attach_with(daemon.socket(), options.clone()));

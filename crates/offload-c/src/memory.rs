@@ -64,7 +64,7 @@ impl RawBuffer {
         home: std::ptr::null(),
     };
 
-    /// Where a part of it lies in the arena of that attachment. `None` where it does not.
+    /// Offset of a part of it in the arena of that attachment. `None` where it is not in there.
     pub(crate) fn range(
         &self,
         attachment: &Attachment,

@@ -95,7 +95,8 @@ int main(int argc, char **argv) {
             return fail("a submission");
     for (ended = 0; ended < 100;) {
         if (sidecore_poll(sc, &outcome)) {
-            if (outcome.status != SIDECORE_DONE || !is_right(&out[outcome.token - 1], outcome.token))
+            if (outcome.status != SIDECORE_DONE ||
+                !is_right(&out[outcome.token - 1], outcome.token))
                 return fail("an echo by the descriptor");
             ended++;
         } else if (poll(&polled, 1, 60000) != 1) {

@@ -41,7 +41,7 @@ struct Place {
 pub(crate) enum Joined {
     /// An engine was idle, and nobody else waited.
     Engine(usize),
-    /// So many wait that there is no place.
+    /// There is no place: too many wait.
     Full,
     /// A place in the line, to be waited at by [`Line::wait`].
     Place(u32),

@@ -375,7 +375,7 @@ pub struct Chunks<'a, T> {
     chunk_items: usize,
 }
 
-/// What a function makes of items: see [`Par::map`].
+/// Results of a function of items: see [`Par::map`].
 pub struct Map<S, F> {
     source: S,
     make: F,

@@ -2,6 +2,10 @@
 //! daemon says of itself.
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 
+#[path = "common/eventually.rs"]
+mod eventually;
+
+use eventually::eventually;
 use sidecore_engine::KernelError;
 use sidecore_offload::client::{Args, Client, ClientError, ClientOptions, Piece};
 use sidecore_offload::daemon::{Daemon, DaemonOptions};
@@ -25,23 +29,12 @@ fn options(folder: &Path) -> DaemonOptions {
 fn client_options() -> ClientOptions {
     ClientOptions {
         registry: Registry::with_spin_us(),
-        silence_max: Duration::from_secs(60),
-        held_up_max: Duration::from_secs(60),
-        ..ClientOptions::default()
+        ..ClientOptions::patient()
     }
 }
 
 fn attach(socket: &Path) -> Client {
     Client::attach_with(socket, client_options()).unwrap()
-}
-
-/// Waits for something that is due soon; generous, for a machine under load.
-fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !condition() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "never: {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
 }
 
 #[test]

@@ -21,10 +21,7 @@ fn an_idle_daemon_sleeps_but_for_its_heart() {
     })
     .unwrap();
     let options = || ClientOptions {
-        // A busy machine is no dead daemon.
-        silence_max: Duration::from_secs(60),
-        held_up_max: Duration::from_secs(60),
-        ..ClientOptions::default()
+        ..ClientOptions::patient()
     };
     let attach = || Client::attach_with(daemon.socket(), options()).unwrap();
     let clients = [(); 4].map(|()| attach());

@@ -1,6 +1,10 @@
 //! Jobs: many requests of one client that are open at once, and all that may happen to them.
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 
+#[path = "common/eventually.rs"]
+mod eventually;
+
+use eventually::eventually;
 use sidecore_engine::KernelError;
 use sidecore_offload::client::{
     Args, Buffer, Client, ClientError, ClientOptions, JOB_SEGMENTS_MAX, JOBS_MAX, Job, Outcome,
@@ -16,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Lays its inputs end to end into its outputs, which it fills one after the other.
 struct Gather;
@@ -97,23 +101,12 @@ fn options(folder: &Path) -> DaemonOptions {
 fn client_options() -> ClientOptions {
     ClientOptions {
         registry: registry(),
-        silence_max: Duration::from_secs(60),
-        held_up_max: Duration::from_secs(60),
-        ..ClientOptions::default()
+        ..ClientOptions::patient()
     }
 }
 
 fn attach(socket: &Path) -> Client {
     Client::attach_with(socket, client_options()).unwrap()
-}
-
-/// Waits for something that is due soon; generous, for a machine under load.
-fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !condition() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "never: {what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 /// Echoes of buffers that all differ.

@@ -136,10 +136,9 @@ impl Entry {
         self.samples = (self.samples + 1).min(most as u16);
         self.work_least_ns = self.work_least_ns.min(work_ns as f32);
         let samples = f64::from(self.samples);
-        // As a sum over as many of the mean's size.
-        self.works_ns = (f64::from(self.works_ns) * (1.0 - 1.0 / samples)) as f32;
-        if u32::from(self.samples) < most {
-            self.works_ns = (f64::from(self.works_ns) * samples / (samples - 1.0)) as f32;
+        // A sum; once the mean is over as many as it may be, one call's share of it goes.
+        if u32::from(self.samples) == most {
+            self.works_ns -= self.works_ns / most as f32;
         }
         self.works_ns += work_ns as f32;
         let bounded_ns = elapsed_ns.min(expected_ns * 4.0);

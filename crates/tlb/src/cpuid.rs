@@ -42,7 +42,7 @@ pub struct CpuidLevel {
 }
 
 impl CpuidLevel {
-    /// What the leaf says, in words: `4096 entries in 8 ways (leaf 0x80000006 EBX: 0x80, in units
+    /// The leaf in words: `4096 entries in 8 ways (leaf 0x80000006 EBX: 0x80, in units
     /// of 32: ...)`.
     #[must_use]
     pub fn words(&self) -> String {

@@ -417,7 +417,7 @@ const WIDTHS: [f64; 8] = [1.02, 1.06, 1.12, 1.2, 1.3, 1.45, 1.6, 1.8];
 const WINDOW_BEFORE: f64 = 2.0;
 const WINDOW_AFTER: f64 = 1.5;
 const WINDOW_WIDTH_MIN: f64 = 1.2;
-/// Where a rise at random counts as ended: nine of ten accesses miss.
+/// A rise at random counts as ended here: nine of ten accesses miss.
 const RANDOM_WIDTH: f64 = 2.5;
 const RANDOM_BEFORE: f64 = 4.0;
 const RANDOM_AFTER: f64 = 4.0;

@@ -1,7 +1,7 @@
-/* What a C program may rely on in zlib, call by call: gz files with their positions, printf and push
- * back; a full flush that a damaged stream is read on from; inflateBack; copies; checksums combined.
- * Linked against the system's zlib; a preloaded library must do as well. Ends at the first call that
- * does not. */
+/* What a C program may rely on in zlib, call by call: gz files with their positions, printf and
+ * push back; a full flush that a damaged stream is read on from; inflateBack; copies; checksums
+ * combined. Linked against the system's zlib; a preloaded library must do as well. Ends at the first
+ * call that does not. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

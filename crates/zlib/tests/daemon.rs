@@ -53,7 +53,7 @@ fn compress_in_pieces(raw: &[u8]) -> Vec<u8> {
     out
 }
 
-/// What must come out, block by block, without this library.
+/// Expected output, block by block, made without this library.
 fn wanted(raw: &[u8]) -> Vec<u8> {
     let mut stream = vec![0x78, 0x9c];
     let mut deflater = Deflater::default();

@@ -58,7 +58,7 @@ fn on_first_core(bench: &mut Bench<'_>) -> Result<(), BenchError> {
         registry: Registry::with_spin_us(),
         ..DaemonOptions::default()
     })?;
-    let defaults = ClientOptions::default();
+    let defaults = ClientOptions::patient();
     let spin = if bench.cpus.len() > ENGINES {
         defaults.spin
     } else {
@@ -69,9 +69,6 @@ fn on_first_core(bench: &mut Bench<'_>) -> Result<(), BenchError> {
         ClientOptions {
             registry: Registry::with_spin_us(),
             spin,
-            silence_max: Duration::from_secs(10),
-            // What is measured is the engines.
-            held_up_max: Duration::from_secs(10),
             ..defaults
         },
     )?;
@@ -164,7 +161,7 @@ impl Way<'_> {
         let elapsed_ns = clock::now_ns() - begun_ns;
         let on_host = self.client.counters().on_host - host_before;
         if on_host > 0 {
-            return Err(wrong("the daemon", on_host, 0));
+            return Err(wrong("the count of jobs that no engine did", on_host, 0));
         }
         let busy_ns = self.busy_ns()? - busy_before;
         taken_ns.sort_unstable();

@@ -9,7 +9,6 @@
 use super::BenchError;
 use super::strangers::{self, Hostile};
 use super::work::{Counted, HostWork, Window, count_cycles, count_loops};
-use rustix::thread::CpuSet;
 use rustix::time::{ClockId, Timespec};
 use serde::{Deserialize, Serialize};
 use sidecore_measure::child::READY;
@@ -19,7 +18,7 @@ use sidecore_offload::served::Registry;
 use sidecore_offload::task::{self, Task};
 use sidecore_offload::{Pool, PoolConfig, TaskOptions, TasksOptions};
 use sidecore_sched::ClassId;
-use sidecore_sys::clock;
+use sidecore_sys::{clock, cpu};
 use std::io::{BufRead, Write};
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
@@ -193,10 +192,8 @@ impl Served {
 fn call_over_and_over(socket: &Path, cpus: &[usize], call_us: u64) -> Result<(), BenchError> {
     stay_on(cpus)?;
     let options = ClientOptions {
-        // What is measured is the engine.
-        held_up_max: std::time::Duration::from_secs(60),
         registry: Registry::with_spin_us(),
-        ..ClientOptions::default()
+        ..ClientOptions::patient()
     };
     let client = Client::attach_with(socket, options)?;
     let kernel = client.kernel("spin_us")?;
@@ -310,14 +307,7 @@ fn hog(cpu: usize) -> Result<(), BenchError> {
 
 /// Lets the kernel move this thread among these cores only.
 pub(crate) fn stay_on(cpus: &[usize]) -> Result<(), BenchError> {
-    let mut set = CpuSet::new();
-    for &cpu in cpus {
-        if cpu < CpuSet::MAX_CPU {
-            set.set(cpu);
-        }
-    }
-    let stayed = rustix::thread::sched_setaffinity(None, &set);
-    stayed.map_err(|error| BenchError::io(format!("stay on the cores {cpus:?}"))(error.into()))
+    Ok(cpu::stay_on(cpus)?)
 }
 
 /// Sleeps until a time of [`clock::now_ns`].

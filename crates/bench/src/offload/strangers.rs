@@ -155,7 +155,7 @@ fn beside_attackers(bench: &mut Bench<'_>, engine: usize) -> Result<(), BenchErr
     Ok(())
 }
 
-/// What all rounds of a case add up to.
+/// Sums over all rounds of a case.
 #[derive(Debug, Default)]
 struct Seen {
     wrong: u64,
@@ -169,7 +169,7 @@ impl Seen {
     }
 }
 
-/// What a client saw.
+/// Counts and times of a client.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Answer {
     /// Times of attaching.
@@ -245,9 +245,9 @@ impl Hostile {
         for _ in 0..threads {
             let socket = socket.clone();
             start(Box::new(move || match attack {
-                Attack::Memory => hoard(&socket),
+                Attack::Memory => attach_over_and_over(&socket, true),
                 Attack::Connections => say_nothing(&socket),
-                Attack::Attaches => attach_over_and_over(&socket),
+                Attack::Attaches => attach_over_and_over(&socket, false),
                 Attack::Spinning => spin(&socket),
             }))?;
         }
@@ -262,11 +262,13 @@ impl Hostile {
     }
 }
 
-fn hoard(socket: &Path) {
+/// Attaches over and over; what it gets it keeps, or gives up at once.
+fn attach_over_and_over(socket: &Path, keeps: bool) {
     let mut kept: Vec<OwnedFd> = Vec::new();
     loop {
         match segment(socket, LARGE_ARENA_BYTES) {
-            Some(segment) => kept.push(segment),
+            Some(segment) if keeps => kept.push(segment),
+            Some(_) => {}
             None => std::thread::yield_now(),
         }
     }
@@ -281,14 +283,6 @@ fn say_nothing(socket: &Path) {
         }
         if held.len() > MUTE_CONNECTIONS {
             held.pop_front();
-        }
-    }
-}
-
-fn attach_over_and_over(socket: &Path) {
-    loop {
-        if segment(socket, LARGE_ARENA_BYTES).is_none() {
-            std::thread::yield_now();
         }
     }
 }
@@ -410,7 +404,7 @@ fn unpinned_clients(bench: &mut Bench<'_>, engine: usize) -> Result<(), BenchErr
     Ok(())
 }
 
-/// What a client did.
+/// Work of a client.
 #[derive(Debug, Serialize, Deserialize)]
 struct Calls {
     count: u64,

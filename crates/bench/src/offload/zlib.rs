@@ -63,7 +63,7 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
 struct Way {
     /// The timing program's word for it.
     name: &'static str,
-    /// What is read, and how the row calls it.
+    /// Input, and its name in the row.
     input: &'static str,
     title: &'static str,
     /// The ratio that is wanted: on the caller or one engine, and on two.

@@ -39,10 +39,6 @@ impl std::fmt::Debug for Deflater {
 impl Codec for Deflater {
     const NAME: &'static str = "deflate_compress";
     const ITEM_BYTES_MAX: usize = ITEM_BYTES_MAX;
-
-    fn scratch_bytes(&mut self, _bytes: usize, room: usize) -> usize {
-        room
-    }
 }
 
 impl Work for Deflater {
@@ -82,10 +78,6 @@ impl std::fmt::Debug for Inflater {
 
 impl Codec for Inflater {
     const NAME: &'static str = "deflate_decompress";
-
-    fn scratch_bytes(&mut self, _bytes: usize, room: usize) -> usize {
-        room
-    }
 }
 
 impl Work for Inflater {

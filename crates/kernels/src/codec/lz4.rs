@@ -25,7 +25,7 @@ pub struct Deflater;
 impl Codec for Deflater {
     const NAME: &'static str = "lz4_compress";
 
-    fn scratch_bytes(&mut self, bytes: usize, room: usize) -> usize {
+    fn scratch_bytes(bytes: usize, room: usize) -> usize {
         // The library wants room for the worst case before it begins.
         room.max(block::get_maximum_output_size(bytes))
     }
@@ -69,10 +69,6 @@ pub struct Inflater;
 
 impl Codec for Inflater {
     const NAME: &'static str = "lz4_decompress";
-
-    fn scratch_bytes(&mut self, _bytes: usize, room: usize) -> usize {
-        room
-    }
 }
 
 impl Work for Inflater {

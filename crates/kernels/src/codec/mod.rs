@@ -51,7 +51,7 @@ impl Format {
     }
 }
 
-/// What a request says of all its items.
+/// Arguments of a request that hold for all its items.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
     pub(crate) format: Format,
@@ -67,7 +67,9 @@ pub trait Codec: Default + Send + 'static {
 
     /// Bytes of memory for the result of an item of `bytes`, whose room is `room`: what the codec
     /// needs to work, perhaps more than may come out.
-    fn scratch_bytes(&mut self, bytes: usize, room: usize) -> usize;
+    fn scratch_bytes(_bytes: usize, room: usize) -> usize {
+        room
+    }
 }
 
 /// The work of a codec, apart from its name: private, as its errors are.
@@ -168,7 +170,7 @@ impl<C> CodedState<C> {
             return Err(Stop::Item(ItemStatus::BadRow));
         }
         let room = target.len().min(ITEM_BYTES_MAX + EXPANSION_MAX);
-        let scratch = self.codec.scratch_bytes(item.len(), room);
+        let scratch = C::scratch_bytes(item.len(), room);
         grow(&mut self.item, item.len());
         grow(&mut self.out, scratch);
         let copy = &mut self.item[..item.len()];

@@ -31,10 +31,6 @@ impl std::fmt::Debug for Deflater {
 
 impl Codec for Deflater {
     const NAME: &'static str = "zstd_compress";
-
-    fn scratch_bytes(&mut self, _bytes: usize, room: usize) -> usize {
-        room
-    }
 }
 
 impl Work for Deflater {
@@ -101,10 +97,6 @@ impl std::fmt::Debug for Inflater {
 
 impl Codec for Inflater {
     const NAME: &'static str = "zstd_decompress";
-
-    fn scratch_bytes(&mut self, _bytes: usize, room: usize) -> usize {
-        room
-    }
 }
 
 impl Work for Inflater {

@@ -96,7 +96,7 @@ fn a_writer_is_woken_where_a_third_of_its_ring_is_free() {
     assert_eq!((woken, left), (id, ring * 2 / 3));
 }
 
-/// What does not fit the memory is dropped, counted, and taken when it comes again.
+/// Bytes that do not fit the memory are dropped, counted, and taken when they come again.
 #[test]
 fn data_without_memory_is_counted_and_may_come_again() {
     let mut peer = Peer::new(|config| config.buffers_bytes = 4 << 20);
@@ -141,7 +141,7 @@ fn data_without_memory_is_counted_and_may_come_again() {
     assert_eq!(peer.stack.counters().no_memory, before);
 }
 
-/// What lies before a FIN that came early finds no memory while others have it all, and may come
+/// The bytes before a FIN that came early find no memory while others have it all, and may come
 /// again.
 #[test]
 fn data_before_an_early_fin_without_memory_is_counted_and_may_come_again() {

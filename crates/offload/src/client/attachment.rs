@@ -6,7 +6,7 @@
 //! written to by the daemon, so that whoever owns its outputs copies them out and never looks at
 //! the arena's bytes again.
 
-use super::call::ask;
+use super::call::{Asked, ask};
 use super::error::ClientError;
 use super::jobs::{Job, JobId, Outcome, Queue};
 use super::link::{self, Link, Slot};
@@ -171,7 +171,10 @@ impl Attachment {
         }
         // It waits though the engine is held up: who owns the outputs is not known here.
         let answer = ask(&mut slot, engine, &packet, self.spin_cycles, false, |_| {});
-        answer.flatten().unwrap_or(Err(ClientError::Lost))
+        match answer {
+            Some(Asked::Answered(result)) => result,
+            Some(Asked::HeldUp) | None => Err(ClientError::Lost),
+        }
     }
 
     /// Hands a job over, with its token; its outcome comes by [`Self::poll`] or [`Self::wait`]. At

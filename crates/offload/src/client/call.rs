@@ -117,13 +117,23 @@ impl Engine<'_> {
                 }
             },
         );
-        Some(asked?.map_or(Tried::HeldUp, Tried::Done))
+        Some(match asked? {
+            Asked::Answered(result) => Tried::Done(result),
+            Asked::HeldUp => Tried::HeldUp,
+        })
     }
 }
 
+/// Outcome of a request that was made.
+pub(super) enum Asked {
+    Answered(Result<Reply, ClientError>),
+    /// The engine does not move on: the slot's owner leaves the request behind.
+    HeldUp,
+}
+
 /// Makes a request of the attachment of a slot and waits for its answer; `slow` is told where that
-/// takes long. `None` where the link was given up; none within where the engine does not move on,
-/// if that ends the wait: then the slot's owner leaves the request behind.
+/// takes long, `leaves` says whether the wait ends where the engine does not move on. `None` where
+/// the link was given up.
 #[inline]
 pub(super) fn ask(
     slot: &mut Slot,
@@ -132,11 +142,11 @@ pub(super) fn ask(
     spin_cycles: u64,
     leaves: bool,
     slow: impl FnOnce(&Link),
-) -> Option<Option<Result<Reply, ClientError>>> {
+) -> Option<Asked> {
     let (link, sequence, waits) = slot.next()?;
     let pending = Pending::submit(link, engine, sequence, packet)?;
     if pending.is_answered_after(&waits.patience) {
-        return pending.answer().map(Some);
+        return pending.answer().map(Asked::Answered);
     }
     let begun = clock::cycles();
     let halvings = waits.halvings.get();
@@ -146,7 +156,7 @@ pub(super) fn ask(
         let mut progress = Progress::new(link, engine);
         while !pending.nap(&mut watch)? {
             if leaves && progress.is_held_up(link, engine) {
-                return Some(None);
+                return Some(Asked::HeldUp);
             }
         }
         // All of it would have been worth the while, or the half was not either.
@@ -156,7 +166,7 @@ pub(super) fn ask(
             false => (halvings + 1).min(HALVINGS_MAX),
         });
     }
-    pending.answer().map(Some)
+    pending.answer().map(Asked::Answered)
 }
 
 /// A request that was handed over.

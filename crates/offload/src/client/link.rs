@@ -63,7 +63,7 @@ pub(crate) struct Slot {
 pub(crate) struct Waits {
     /// The wait before the first look for an answer, in turns of an empty loop.
     pub(crate) patience: Cell<u32>,
-    /// How often the time for which a thread looks before it sleeps is halved: looking costs a core
+    /// Halvings of the time for which a thread looks before it sleeps: looking costs a core
     /// that others may need, and the engine too, where answers come late all the same.
     pub(crate) halvings: Cell<u32>,
     /// When the thread last left the engine's core, in cycles.

@@ -110,6 +110,20 @@ impl Default for ClientOptions {
     }
 }
 
+impl ClientOptions {
+    /// Defaults for who wants the engines' work and nobody else's, as tests and measurements do: it
+    /// waits a minute for a daemon and for an engine, so that a machine whose cores are busy is
+    /// taken for neither dead nor held up.
+    #[must_use]
+    pub fn patient() -> Self {
+        Self {
+            silence_max: Duration::from_secs(60),
+            held_up_max: Duration::from_secs(60),
+            ..Self::default()
+        }
+    }
+}
+
 /// A kernel of a client's registry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KernelId(usize);

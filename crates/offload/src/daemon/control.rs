@@ -350,7 +350,7 @@ impl Control {
     }
 
     fn user_statuses(&self) -> Vec<UserStatus> {
-        let own_uid = rustix::process::geteuid().as_raw();
+        let own_uid = local_socket::effective_uid();
         let mut users = self.door.usages();
         users.sort_unstable_by_key(|(uid, _)| *uid);
         let status = |(uid, usage): (u32, Usage)| UserStatus {

@@ -101,7 +101,7 @@ impl ActivityPage {
     }
 }
 
-/// What an engine does: equal at two moments if it has neither begun nor ended a request between
+/// Progress of an engine: equal at two moments if it has neither begun nor ended a request between
 /// them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Doing(u64);

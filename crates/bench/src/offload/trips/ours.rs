@@ -53,11 +53,7 @@ impl CrossProcess {
         });
         let daemon = children::start(&bench.config.sidecore, &daemon, &bench.cancel)?;
         // What is measured is the engine.
-        let options = ClientOptions {
-            held_up_max: std::time::Duration::from_secs(60),
-            ..ClientOptions::default()
-        };
-        let client = Client::attach_with(&socket, options)?;
+        let client = Client::attach_with(&socket, ClientOptions::patient())?;
         let empty = client.kernel("empty")?;
         Ok(Self {
             client,

@@ -45,7 +45,7 @@ impl Client {
     /// Hands a job over and returns at once. Its outcome is its ticket's; dropping the ticket
     /// cancels it.
     ///
-    /// Where there is no daemon, or the arena has no room for the job's memory, the job is done by
+    /// If there is no daemon, or the arena has no room for the job's memory, the job is done by
     /// whoever waits for it. Costs an allocation or two and less than a microsecond, a system call
     /// where an engine sleeps. Any thread.
     ///
@@ -143,7 +143,7 @@ pub(super) struct Queue {
     book: Mutex<Book>,
     /// Locked by the one thread that sleeps where engines wake it.
     sleeper: Mutex<()>,
-    /// Where all others sleep.
+    /// Place where all others sleep.
     changed: EventCount,
     registry: Registry,
     spin_cycles: u64,
