@@ -155,6 +155,29 @@ fn rfc_9293_3_8_4_keepalive_asks_a_silent_peer_and_gives_up() {
     assert_eq!(error, Some(SessionError::TimedOut));
 }
 
+/// An engine with nothing else to do sleeps until then.
+#[test]
+fn a_keepalive_of_a_day_hardly_wakes_the_stack() {
+    let mut peer = Peer::new(|_| {});
+    let id = peer.open(&PLAIN);
+    let keepalive = Keepalive {
+        idle_s: 24 * 3600,
+        interval_s: 60,
+        probes: 3,
+    };
+    let option = SessionOption::Keepalive(Some(keepalive));
+    peer.stack.set_option(id, option).expect("open");
+    peer.take();
+    let until = peer.now_ns + (24 * 3600 - 1) * S;
+    let mut wakes = 0;
+    while let Some(at) = peer.stack.next_timer().filter(|&at| at <= until) {
+        peer.run(at.saturating_sub(peer.now_ns).max(1_000));
+        wakes += 1;
+        assert!(wakes <= 10, "at {} s", peer.now_ns / S);
+    }
+    assert_eq!(peer.take(), []);
+}
+
 #[test]
 fn rfc_7323_5_3_old_timestamps_are_not_taken() {
     let mut peer = Peer::new(|config| config.timestamps = true);

@@ -13,6 +13,8 @@ pub(crate) struct Peer {
     pub(crate) stack: Stack,
     pub(crate) now_ns: u64,
     pub(crate) out: Vec<Segment>,
+    /// Questions for the peer's hardware address so far.
+    pub(crate) arp_requests: usize,
     pub(crate) port: u16,
     pub(crate) sequence: u32,
     pub(crate) acknowledgment: u32,
@@ -33,6 +35,7 @@ impl Peer {
             stack: Stack::new(config, nic).expect("a stack"),
             now_ns: 10 * S,
             out: Vec::new(),
+            arp_requests: 0,
             port: 4000,
             sequence: 1000,
             acknowledgment: 0,
@@ -65,12 +68,13 @@ impl Peer {
     }
 
     pub(crate) fn flush(&mut self) {
-        let out = &mut self.out;
+        let (out, arp_requests) = (&mut self.out, &mut self.arp_requests);
         self.stack.transmit(self.now_ns, &mut |frame| {
             let bytes = Frame::of(frame).bytes;
             if bytes[12..14] == [8, 0] && bytes[23] == 6 {
                 out.push(parse(&bytes[34..]));
             }
+            *arp_requests += usize::from(bytes[12..14] == [8, 6] && bytes[21] == 1);
             true
         });
     }

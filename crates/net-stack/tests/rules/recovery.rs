@@ -525,6 +525,24 @@ fn rfc_5681_3_1_a_second_timeout_does_not_lower_the_threshold_again() {
     assert!(thresholds[0] >= 2000, "{thresholds:?}");
 }
 
+/// One timeout is a loss; two in a row may be a station that has gone.
+#[test]
+fn rfc_1122_2_3_2_1_the_second_timeout_in_a_row_asks_for_the_next_hop() {
+    let mut peer = Peer::new(|_| {});
+    let id = measured(&mut peer);
+    peer.stack.write(id, &[1; 1000]).expect("open");
+    peer.flush();
+    let before = peer.arp_requests;
+    let mut requests = Vec::new();
+    for timeouts in 1..=2 {
+        while peer.stack.counters().timeouts < timeouts {
+            peer.run(10 * MS);
+        }
+        requests.push(peer.arp_requests - before);
+    }
+    assert_eq!(requests, [0, 1]);
+}
+
 /// The window was lowered when the loss was seen; that its repair is lost too is the same window's.
 #[test]
 fn rfc_5681_4_3_a_timeout_in_recovery_does_not_lower_the_threshold_again() {
