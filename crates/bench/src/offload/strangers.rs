@@ -341,6 +341,8 @@ fn unpinned_clients(bench: &mut Bench<'_>, engine: usize) -> Result<(), BenchErr
     let _daemon = children::start(&own, &daemon, &bench.cancel)?;
     let cancel = bench.cancel.clone();
     let counted_ns = bench.choose(200_000_000, 1_000_000_000);
+    // Turns of some milliseconds: 64 clients on one core need a while until each had a number.
+    let each_ns = bench.choose(30_000_000, 60_000_000);
     let rounds = bench.choose(2, 5);
     bench.say("clients without cores of their own");
     let mut candidates: Vec<_> = CLIENTS
@@ -348,6 +350,7 @@ fn unpinned_clients(bench: &mut Bench<'_>, engine: usize) -> Result<(), BenchErr
         .map(|&clients| {
             let (own, socket, cancel) = (&own, &socket, &cancel);
             Candidate::new(format!("{clients} clients"), move |()| {
+                let counted_ns = counted_ns.max(each_ns * clients as u64);
                 let role = Role::Unpinned {
                     socket: socket.clone(),
                 };

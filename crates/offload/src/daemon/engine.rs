@@ -74,7 +74,7 @@ struct Seat {
     session: Arc<Session>,
     /// The number of the last request that was served.
     seen: u32,
-    /// Number of rounds for which it is left alone after an answer.
+    /// Time for which it is left alone after an answer, in looks at one client.
     patience: u32,
     account: Account,
     /// Its user's place among [`Server::users`].
@@ -96,6 +96,17 @@ struct Recent {
     quiet_rounds: u32,
     /// Looks at it since then.
     looks: u32,
+}
+
+impl Recent {
+    /// One that was served last, and of whose next request nothing is to be learned.
+    fn not_left_alone(seat: usize) -> Self {
+        Self {
+            seat,
+            quiet_rounds: 0,
+            looks: LOOKS_SOON,
+        }
+    }
 }
 
 /// Everything that an engine's thread owns.
@@ -219,7 +230,14 @@ impl Server {
     #[inline]
     fn round(&mut self) -> bool {
         let mut best = None;
-        for seat in 0..self.seats.len() {
+        // The one that was served last comes last: it is no sooner ready for having a low number.
+        let mut seat = self.recent.seat;
+        for _ in 0..self.seats.len() {
+            seat = if seat + 1 < self.seats.len() {
+                seat + 1
+            } else {
+                0
+            };
             let is_recent = seat == self.recent.seat;
             let here = &mut self.seats[seat];
             here.quiet = true;
@@ -320,7 +338,11 @@ impl Server {
         self.recent = Recent {
             seat,
             // On a shared core a round lasts as long as the others like.
-            quiet_rounds: if self.shares_core { 0 } else { *patience },
+            // The patience is in looks at one client; a round looks at all of them.
+            quiet_rounds: match self.shares_core {
+                true => 0,
+                false => *patience / self.seats.len().max(1) as u32,
+            },
             looks: 0,
         };
     }
@@ -484,7 +506,7 @@ impl Drop for Alarm {
 const TIGHT_ROUNDS: u32 = 256;
 /// Number of looks within which a client that rings again was looked at too early.
 const LOOKS_SOON: u32 = 32;
-/// Rounds by which the time that a client is left alone grows, and its greatest value: some 200 ns,
+/// Looks by which the time that a client is left alone grows, and its greatest value: some 200 ns,
 /// which is also what a client may lose that rings earlier than before.
 const PATIENCE_LEAP: u32 = 8;
 const PATIENCE_MAX: u32 = 40;

@@ -5,7 +5,7 @@
 //! engine takes from the same ring, so that another may have been quicker. Must stay true: of a job
 //! only a copy is used; one that its client took back is handed back unread; nothing waits.
 
-use super::{Seat, Server, Turn};
+use super::{Recent, Seat, Server, Turn};
 use crate::served::{Memory, Registry, Reply, Request};
 use crate::shm::layout::{Jobs, Status};
 use crate::shm::ring::{JOB_RANGES_MAX, JobSlot};
@@ -61,7 +61,7 @@ impl Server {
         self.turns.served(turn, user, account, began, ended);
         self.count(turn.seat, ended.wrapping_sub(began), failed);
         // Its next job waits in the ring already; nothing is won by leaving it alone.
-        self.recent.seat = usize::MAX;
+        self.recent = Recent::not_left_alone(turn.seat);
     }
 }
 
