@@ -10,7 +10,8 @@
 //! ten. Everybody waits for the thread that keeps the door, and for those that serve, so neither
 //! does it. Must stay true: root and the server's own user wait for nobody else's memory; other
 //! users take turns, so that one who asks without an end delays another by one segment; no memory
-//! is made that was not booked before. Any thread.
+//! is made that was not booked before, but for each maker's [`Spare`]: who attached once may come
+//! again, or be one of many, and need not wait for memory that can be made ready before. Any thread.
 
 use crate::door::ConnectionId;
 use crate::quota::{Charge, Ledger};
@@ -21,6 +22,7 @@ use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// Memory that is shared with one client and charged to its user.
 ///
@@ -90,6 +92,8 @@ pub(crate) struct Order {
 #[derive(Debug)]
 enum Task {
     Make(Order),
+    /// Make memory of this name and size ready.
+    Expect(&'static str, usize),
     /// The mapping goes before the charge: what is mapped here cannot be given back.
     Free(Arc<SharedMap>, Option<Charge>),
     Settle,
@@ -166,22 +170,22 @@ impl Maker {
     }
 
     fn run(self: &Arc<Self>) {
-        loop {
-            let task = {
-                let mut tasks = self.tasks.lock();
-                loop {
-                    if tasks.is_over {
-                        return;
-                    }
-                    match tasks.next() {
-                        Some(task) => break task,
-                        None => self.news.wait(&mut tasks),
-                    }
+        let mut spare = Spare::default();
+        while let Some(next) = self.next(&spare) {
+            let task = match next {
+                Next::Task(task) => task,
+                Next::Prepare => {
+                    spare.prepare();
+                    continue;
+                }
+                Next::Release => {
+                    spare.map = None;
+                    continue;
                 }
             };
             match task {
                 Task::Make(order) => {
-                    let outcome = self.make(&order);
+                    let outcome = self.make(&order, &mut spare);
                     let made = outcome.as_ref().ok();
                     let map = made.and_then(|(segment, _)| segment.map.as_ref().map(Arc::clone));
                     self.counter.made.lock().push((order, outcome));
@@ -196,12 +200,34 @@ impl Maker {
                     free.run_here();
                     self.counter.settle();
                 }
+                Task::Expect(name, bytes) => spare.expect(name, bytes),
                 Task::Settle => self.counter.settle(),
             }
         }
     }
 
-    fn make(self: &Arc<Self>, order: &Order) -> Outcome {
+    /// The next thing to be done; blocks until there is one. `None` at the end.
+    fn next(&self, spare: &Spare) -> Option<Next> {
+        let mut tasks = self.tasks.lock();
+        loop {
+            if tasks.is_over {
+                return None;
+            }
+            if let Some(task) = tasks.next() {
+                return Some(Next::Task(task));
+            }
+            if spare.is_wanted {
+                return Some(Next::Prepare);
+            }
+            if spare.map.is_none() {
+                self.news.wait(&mut tasks);
+            } else if self.news.wait_for(&mut tasks, SPARE_KEPT_MAX).timed_out() {
+                return Some(Next::Release);
+            }
+        }
+    }
+
+    fn make(self: &Arc<Self>, order: &Order, spare: &mut Spare) -> Outcome {
         let bytes = order.bytes.next_multiple_of(PAGE_BYTES) as u64;
         let reserve = || self.counter.ledger.lock().reserve(order.uid, bytes);
         let reserved = reserve().or_else(|_| {
@@ -209,8 +235,11 @@ impl Maker {
             self.counter.settle();
             reserve()
         })?;
-        let map = SharedMap::reserve(order.name, order.bytes, Sharing::ReadWrite);
-        let map = map.map_err(|error| error.to_string())?;
+        let map = match spare.take(order) {
+            Some(map) => map,
+            None => SharedMap::reserve(order.name, order.bytes, Sharing::ReadWrite)
+                .map_err(|error| error.to_string())?,
+        };
         let charge = reserved.of(map.lent());
         let segment = Segment {
             map: Some(Arc::new(map)),
@@ -219,6 +248,57 @@ impl Maker {
         };
         let lent = segment.lend().map_err(|error| error.to_string())?;
         Ok((segment, lent))
+    }
+}
+
+enum Next {
+    Task(Task),
+    /// Make the spare memory.
+    Prepare,
+    /// Give the spare memory back.
+    Release,
+}
+
+/// Memory for the next client, made while nobody waits: as much as the last one asked for. It is in
+/// nobody's books until it is handed over, is used once, and goes after a minute without a client.
+/// Memory that is large is not made ready: too much would lie idle.
+#[derive(Debug, Default)]
+struct Spare {
+    name: &'static str,
+    bytes: usize,
+    is_wanted: bool,
+    map: Option<SharedMap>,
+}
+
+impl Spare {
+    /// Memory for this order, if it is there.
+    fn take(&mut self, order: &Order) -> Option<SharedMap> {
+        self.expect(order.name, order.bytes);
+        let fits = (self.name, self.bytes) == (order.name, order.bytes);
+        let map = self.map.take_if(|_| fits);
+        self.is_wanted |= map.is_some();
+        map
+    }
+
+    /// Wants memory of this name and size, if it is not too large.
+    fn expect(&mut self, name: &'static str, bytes: usize) {
+        if bytes > SPARE_BYTES_MAX {
+            return;
+        }
+        if (self.name, self.bytes) != (name, bytes) {
+            self.map = None;
+            (self.name, self.bytes) = (name, bytes);
+        }
+        self.is_wanted = self.map.is_none();
+    }
+
+    fn prepare(&mut self) {
+        self.is_wanted = false;
+        // If there is no memory now, the next client is told so.
+        self.map = SharedMap::reserve(self.name, self.bytes, Sharing::ReadWrite).ok();
+        if let Some(map) = &self.map {
+            map.make_present();
+        }
     }
 }
 
@@ -284,6 +364,11 @@ impl Makers {
         maker.add(Task::Make(order));
     }
 
+    /// Makes memory ready for a client of root or the server's own user.
+    pub(crate) fn expect(&self, name: &'static str, bytes: usize) {
+        self.preferred.0.add(Task::Expect(name, bytes));
+    }
+
     /// All that was made since the last time.
     pub(crate) fn take_made(&self) -> Vec<(Order, Outcome)> {
         local_socket::drain(self.counter.bell.as_fd());
@@ -347,6 +432,10 @@ impl Drop for Makers {
 }
 
 const PAGE_BYTES: usize = 4096;
+/// The largest segment that is made ready for the next client: twice what clients ask for unless
+/// told otherwise.
+const SPARE_BYTES_MAX: usize = 33 << 20;
+const SPARE_KEPT_MAX: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
 mod tests {
@@ -372,6 +461,25 @@ mod tests {
             _ => None,
         });
         assert_eq!(tags.collect::<Vec<_>>(), [0, 3, 4, 1, 5, 2]);
+    }
+
+    #[test]
+    fn a_spare_serves_once_and_only_what_it_was_made_for() {
+        let order_of = |bytes| match order(7, 0) {
+            Task::Make(order) => Order { bytes, ..order },
+            _ => unreachable!("an order"),
+        };
+        let (small, large) = (order_of(4096), order_of(8192));
+        let mut spare = Spare::default();
+        assert!(spare.take(&small).is_none());
+        spare.prepare();
+        assert_eq!(spare.take(&small).map(|map| map.slice().len()), Some(4096));
+        assert!(spare.take(&small).is_none());
+        spare.prepare();
+        assert!(spare.take(&large).is_none());
+        spare.prepare();
+        assert!(spare.take(&order_of(SPARE_BYTES_MAX + 1)).is_none());
+        assert_eq!(spare.take(&large).map(|map| map.slice().len()), Some(8192));
     }
 
     #[test]

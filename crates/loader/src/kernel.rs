@@ -11,6 +11,7 @@ use sidecore_kernel_abi::raw::{ABI, Create, Destroy, HostTable, RawRun, RunFn, W
 use sidecore_offload::served::{Foreign, KernelHash, Memory, Reply, Request};
 use std::any::Any;
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::mem::MaybeUninit;
 
 /// A kernel of a shared object.
 #[derive(Debug)]
@@ -70,15 +71,17 @@ impl Foreign for LoadedKernel {
         let Some(state) = state.downcast_mut::<State>() else {
             unreachable!("the state that this kernel made");
         };
-        let (mut input_bytes, mut output_bytes) = ([0; RANGES_MAX], [0; RANGES_MAX]);
+        // Not zeroed: that would be a good part of the cost of a short request.
+        let mut input_bytes = [const { MaybeUninit::uninit() }; RANGES_MAX];
+        let mut output_bytes = [const { MaybeUninit::uninit() }; RANGES_MAX];
         if memory.inputs() > RANGES_MAX || memory.outputs() > RANGES_MAX {
             return Err(self.failed("too many inputs or outputs"));
         }
         for (index, bytes) in input_bytes[..memory.inputs()].iter_mut().enumerate() {
-            *bytes = memory.input(index)?.len() as u64;
+            bytes.write(memory.input(index)?.len() as u64);
         }
         for (index, bytes) in output_bytes[..memory.outputs()].iter_mut().enumerate() {
-            *bytes = memory.output(index)?.len() as u64;
+            bytes.write(memory.output(index)?.len() as u64);
         }
         let mut call = Call { memory, text: None };
         let mut reply = Reply::default();
@@ -90,12 +93,13 @@ impl Foreign for LoadedKernel {
             store_bytes: store.len() as u64,
             words: request.words.as_ptr(),
             reply: reply.words.as_mut_ptr(),
-            input_bytes: input_bytes.as_ptr(),
-            output_bytes: output_bytes.as_ptr(),
+            input_bytes: input_bytes.as_ptr().cast(),
+            output_bytes: output_bytes.as_ptr().cast(),
             inputs: memory.inputs() as u32,
             outputs: memory.outputs() as u32,
         };
-        // SAFETY: everything that it points to is as the header says and lives until `run` returns;
+        // SAFETY: everything that it points to is as the header says (of the lengths, those of the
+        // ranges that there are, which were written above) and lives until `run` returns;
         // the state is this kernel's, and borrowed by this run alone.
         let status = unsafe { (self.run)(&mut raw) };
         match status {

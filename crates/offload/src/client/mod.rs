@@ -63,7 +63,7 @@ pub use spread::{PIECES_MAX, Piece, Spread};
 use crate::daemon::Status;
 use crate::served::{Registry, Reply};
 use crate::shm::introduction::Question;
-use crate::shm::layout::{ENGINES_MAX, STALE_MS};
+use crate::shm::layout::{ARENA_BYTES_DEFAULT, ENGINES_MAX, STALE_MS};
 use crossbeam_utils::CachePadded;
 use jobs::Queue;
 use link::{Link, Slot};
@@ -100,7 +100,7 @@ pub struct ClientOptions {
 impl Default for ClientOptions {
     fn default() -> Self {
         Self {
-            arena_bytes: 16 << 20,
+            arena_bytes: ARENA_BYTES_DEFAULT,
             spin: Duration::from_micros(50),
             registry: Registry::builtin(),
             trust: Trust::default(),

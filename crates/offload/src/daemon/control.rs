@@ -173,7 +173,7 @@ impl Control {
                  most; ask for less"
             ));
         };
-        self.door.order(from, "sidecore-client", bytes, arena_bytes);
+        self.door.order(from, SEGMENT_NAME, bytes, arena_bytes);
         Ok(())
     }
 
@@ -459,5 +459,7 @@ fn percent(part: u64, whole: u64) -> f64 {
 }
 
 /// Time between two notes of the figures, and the notes that are kept: about a second's worth.
+/// Name of clients' segments in lists of open files.
+pub(super) const SEGMENT_NAME: &str = "sidecore-client";
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
 const SAMPLES_MAX: usize = 10;

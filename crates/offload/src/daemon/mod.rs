@@ -53,7 +53,8 @@ pub use crate::shm::layout::{
 use crate::served::Registry;
 use crate::shm::activity::ActivityPage;
 use crate::shm::introduction::PROTOCOL;
-use control::Control;
+use crate::shm::layout::{self, ARENA_BYTES_DEFAULT};
+use control::{Control, SEGMENT_NAME};
 use engine::{Bench, Server};
 use heart::Heart;
 use roster::Roster;
@@ -196,6 +197,9 @@ impl Daemon {
         let host_cpus: Vec<usize> = cpus.iter().copied().filter(is_host).collect();
         let door = Door::open(PROTOCOL, &socket, options.door(host_cpus.clone()))
             .map_err(|error| DaemonError::of_socket(error, &socket))?;
+        if let Some(bytes) = layout::segment_bytes(engines, ARENA_BYTES_DEFAULT) {
+            door.expect(SEGMENT_NAME, bytes);
+        }
         let activity = Arc::new(ActivityPage::new(&cpu_of_engine)?);
         let roster = Arc::new(Roster::default());
         let mut benches = Vec::with_capacity(engines);

@@ -18,6 +18,8 @@ pub const ENGINES_MAX: usize = 62;
 pub const CLIENTS_MAX: usize = 120;
 /// The largest arena that a client may ask for, unless the daemon is configured otherwise.
 pub const ARENA_BYTES_MAX: u64 = 256 << 20;
+/// Bytes of an arena unless a client asks for more or less.
+pub(crate) const ARENA_BYTES_DEFAULT: u64 = 16 << 20;
 /// The alignment of arenas and of the buffers in them.
 pub(crate) const ARENA_ALIGN: usize = 128;
 
