@@ -94,6 +94,9 @@ enum Task {
     Make(Order),
     /// Make memory of this name and size ready.
     Expect(&'static str, usize),
+    /// Map and lock the pages of a segment here, if it is still there: no client waits for this,
+    /// but it is not put off beyond that turn.
+    Present(Weak<SharedMap>, u64),
     /// The mapping goes before the charge: what is mapped here cannot be given back.
     Free(Arc<SharedMap>, Option<Charge>),
     Settle,
@@ -136,11 +139,14 @@ struct Tasks {
 }
 
 impl Tasks {
-    /// The next one: memory to be freed first, then the user whose last turn is the longest ago.
+    /// The next one: memory to be freed first, then the user whose last turn is the longest ago,
+    /// then what nobody waits for.
     fn next(&mut self) -> Option<Task> {
         let rank = |task: &Task| match task {
             Task::Make(order) => self.turns.get(&order.uid).map_or(1, |turn| turn + 1),
-            _ => 0,
+            Task::Present(_, turn) => *turn,
+            Task::Expect(..) => u64::MAX,
+            Task::Free(..) | Task::Settle => 0,
         };
         let ranks = self.queue.iter().map(rank);
         // The first of those that are equal.
@@ -154,6 +160,11 @@ impl Tasks {
             self.turns.insert(order.uid, self.turn);
         }
         Some(task)
+    }
+
+    fn present_later(&mut self, map: Weak<SharedMap>) {
+        let turn = self.turn + PRESENT_TURNS_MAX;
+        self.queue.push_back(Task::Present(map, turn));
     }
 }
 
@@ -187,12 +198,18 @@ impl Maker {
                 Task::Make(order) => {
                     let outcome = self.make(&order, &mut spare);
                     let made = outcome.as_ref().ok();
-                    let map = made.and_then(|(segment, _)| segment.map.as_ref().map(Arc::clone));
+                    let map = made.and_then(|(segment, _)| segment.map.as_ref());
+                    let map = map.map(Arc::downgrade);
                     self.counter.made.lock().push((order, outcome));
                     local_socket::poke(self.counter.bell.as_fd());
-                    // The client need not wait for this. Whoever drops the segment meanwhile leaves
-                    // the rest to this thread, so that the mapping ends before its charge.
                     if let Some(map) = map {
+                        self.tasks.lock().present_later(map);
+                    }
+                }
+                // Whoever drops the segment meanwhile leaves the rest to this thread, so that the
+                // mapping ends before its charge.
+                Task::Present(map, _) => {
+                    if let Some(map) = map.upgrade() {
                         map.make_present();
                     }
                 }
@@ -435,6 +452,9 @@ const PAGE_BYTES: usize = 4096;
 /// The largest segment that is made ready for the next client: twice what clients ask for unless
 /// told otherwise.
 const SPARE_BYTES_MAX: usize = 33 << 20;
+/// Segments that are made, while more are ordered, before one is mapped and locked here: a crowd
+/// that comes at once.
+const PRESENT_TURNS_MAX: u64 = 64;
 const SPARE_KEPT_MAX: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
@@ -483,14 +503,27 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_freed_before_more_is_made() {
+    fn memory_is_freed_before_more_is_made_and_mapped_afterwards() {
         let mut tasks = Tasks::default();
-        let map = SharedMap::create("test", 4096, Sharing::ReadWrite).unwrap();
-        tasks
-            .queue
-            .extend([order(7, 0), Task::Free(Arc::new(map), None)]);
+        let map = Arc::new(SharedMap::create("test", 4096, Sharing::ReadWrite).unwrap());
+        tasks.present_later(Arc::downgrade(&map));
+        tasks.queue.extend([order(7, 0), Task::Free(map, None)]);
         assert!(matches!(tasks.next(), Some(Task::Free(..))));
         assert!(matches!(tasks.next(), Some(Task::Make(_))));
+        assert!(matches!(tasks.next(), Some(Task::Present(..))));
         assert!(tasks.next().is_none());
+    }
+
+    #[test]
+    fn who_orders_without_an_end_does_not_put_others_pages_off_for_ever() {
+        let mut tasks = Tasks::default();
+        tasks.present_later(Weak::new());
+        for tag in 0..PRESENT_TURNS_MAX + 2 {
+            tasks.queue.push_back(order(7, tag));
+            if matches!(tasks.next(), Some(Task::Present(..))) {
+                return;
+            }
+        }
+        panic!("its turn never came");
     }
 }
