@@ -237,3 +237,40 @@ fn c_programs_find_what_zlibs_own_tests_look_for() {
         assert_eq!(output.stdout, b"all calls\n");
     }
 }
+
+/// `mksquashfs` deflates in threads of its own, `qemu-img` raw streams with a small window.
+#[test]
+fn images_of_other_programs_are_read_by_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    std::fs::create_dir(here.join("tree")).unwrap();
+    let text: String = (0..200_000_u32)
+        .map(|line| format!("{} is line {line}\n", line.wrapping_mul(2_654_435_761)))
+        .collect();
+    std::fs::write(here.join("tree/raw"), &text).unwrap();
+    if have("mksquashfs") && have("unsquashfs") {
+        for writer in [false, true] {
+            let words = "tree image -comp gzip -noappend -quiet -no-progress -processors 4";
+            let words: Vec<&str> = words.split(' ').collect();
+            run(writer, here, "mksquashfs", &words);
+            for reader in [false, true] {
+                let words = ["-q", "-n", "-f", "-d", "out", "image"];
+                run(reader, here, "unsquashfs", &words);
+                let got = std::fs::read(here.join("out/raw")).unwrap();
+                assert!(got == text.as_bytes(), "written {writer}, read {reader}");
+            }
+        }
+    }
+    if have("qemu-img") {
+        for writer in [false, true] {
+            let words = "convert -c -f raw -O qcow2 -o compression_type=zlib tree/raw image.qcow2";
+            let words: Vec<&str> = words.split(' ').collect();
+            run(writer, here, "qemu-img", &words);
+            for reader in [false, true] {
+                let words = "compare -f qcow2 -F raw image.qcow2 tree/raw";
+                let words: Vec<&str> = words.split(' ').collect();
+                run(reader, here, "qemu-img", &words);
+            }
+        }
+    }
+}
