@@ -11,7 +11,8 @@
 //! does it. Must stay true: root and the server's own user wait for nobody else's memory; other
 //! users take turns, so that one who asks without an end delays another by one segment; no memory
 //! is made that was not booked before, but for each maker's [`Spare`]: who attached once may come
-//! again, or be one of many, and need not wait for memory that can be made ready before. Any thread.
+//! again, or be one of many, and need not wait for memory that can be made ready before. Any
+//! thread.
 
 use crate::door::ConnectionId;
 use crate::quota::{Charge, Ledger};

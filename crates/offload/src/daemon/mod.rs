@@ -12,7 +12,7 @@
 //! without a copy).
 //!
 //! ```
-//! use sidecore_offload::client::{Args, Client};
+//! use sidecore_offload::client::{Args, Client, ClientOptions};
 //! use sidecore_offload::daemon::{Daemon, DaemonOptions};
 //!
 //! # let folder = tempfile::tempdir()?;
@@ -22,8 +22,8 @@
 //!     ..DaemonOptions::default()
 //! })?;
 //!
-//! // In another process, as a rule.
-//! let client = Client::attach(daemon.socket())?;
+//! // In another process, as a rule. Others than patient ones do calls themselves on busy machines.
+//! let client = Client::attach_with(daemon.socket(), ClientOptions::patient())?;
 //! let empty = client.kernel("empty")?;
 //! client.call(empty, Args::new())?;
 //! assert_eq!(client.counters().on_engines, 1);
