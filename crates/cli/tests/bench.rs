@@ -77,7 +77,11 @@ fn a_quick_run_reports_rows_peers_samples_and_a_picture() {
 #[test]
 fn a_signal_ends_it_in_order() {
     let scratch = tempfile::tempdir().unwrap();
-    let mut child = bench(scratch.path(), &["--quick", "--only", "nbd"])
+    // Without `timeout`: a signal that reaches it before it has noted its child's number ends it
+    // alone.
+    let mut child = Command::new(env!("CARGO_BIN_EXE_sidecore"))
+        .args(["block", "bench", "--quick", "--only", "nbd", "--scratch"])
+        .arg(scratch.path())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
@@ -87,7 +91,6 @@ fn a_signal_ends_it_in_order() {
         below.is_some_and(|entry| entry.unwrap().path().join("large.raw").exists())
     });
     let pid = rustix::process::Pid::from_child(&child);
-    // `timeout` hands it on.
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     let output = child.wait_with_output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
