@@ -187,7 +187,7 @@ impl Maker {
             let task = match next {
                 Next::Task(task) => task,
                 Next::Prepare => {
-                    spare.prepare();
+                    spare.prepare(&mut || self.let_others());
                     continue;
                 }
                 Next::Release => {
@@ -211,7 +211,7 @@ impl Maker {
                 // mapping ends before its charge.
                 Task::Present(map, _) => {
                     if let Some(map) = map.upgrade() {
-                        map.make_present();
+                        map.make_present_in_steps(&mut || self.let_others());
                     }
                 }
                 free @ Task::Free(..) => {
@@ -221,6 +221,15 @@ impl Maker {
                 Task::Expect(name, bytes) => spare.expect(name, bytes),
                 Task::Settle => self.counter.settle(),
             }
+        }
+    }
+
+    /// Leaves the core to others for a moment, unless a client waits. A thread that makes pages
+    /// present for ten milliseconds keeps clients that want to call from this core as long.
+    fn let_others(&self) {
+        let is_waited_for = |task: &Task| matches!(task, Task::Make(_));
+        if !self.tasks.lock().queue.iter().any(is_waited_for) {
+            std::thread::sleep(PAUSE);
         }
     }
 
@@ -310,12 +319,15 @@ impl Spare {
         self.is_wanted = self.map.is_none();
     }
 
-    fn prepare(&mut self) {
+    /// Makes it; `between` is called every 150 us or so.
+    fn prepare(&mut self, between: &mut dyn FnMut()) {
         self.is_wanted = false;
+        let (name, bytes) = (self.name, self.bytes);
+        let map = SharedMap::reserve_in_steps(name, bytes, Sharing::ReadWrite, between);
         // If there is no memory now, the next client is told so.
-        self.map = SharedMap::reserve(self.name, self.bytes, Sharing::ReadWrite).ok();
+        self.map = map.ok();
         if let Some(map) = &self.map {
-            map.make_present();
+            map.make_present_in_steps(between);
         }
     }
 }
@@ -456,6 +468,8 @@ const SPARE_BYTES_MAX: usize = 33 << 20;
 /// Segments that are made, while more are ordered, before one is mapped and locked here: a crowd
 /// that comes at once.
 const PRESENT_TURNS_MAX: u64 = 64;
+/// Sleep between two steps of what no client waits for.
+const PAUSE: Duration = Duration::from_micros(100);
 const SPARE_KEPT_MAX: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
@@ -493,12 +507,12 @@ mod tests {
         let (small, large) = (order_of(4096), order_of(8192));
         let mut spare = Spare::default();
         assert!(spare.take(&small).is_none());
-        spare.prepare();
+        spare.prepare(&mut || ());
         assert_eq!(spare.take(&small).map(|map| map.slice().len()), Some(4096));
         assert!(spare.take(&small).is_none());
-        spare.prepare();
+        spare.prepare(&mut || ());
         assert!(spare.take(&large).is_none());
-        spare.prepare();
+        spare.prepare(&mut || ());
         assert!(spare.take(&order_of(SPARE_BYTES_MAX + 1)).is_none());
         assert_eq!(spare.take(&large).map(|map| map.slice().len()), Some(8192));
     }

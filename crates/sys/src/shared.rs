@@ -84,6 +84,20 @@ impl SharedMap {
     /// # Errors
     /// As [`Self::create`].
     pub fn reserve(name: &str, bytes: usize, sharing: Sharing) -> Result<Self, SysError> {
+        Self::reserve_in_steps(name, bytes, sharing, &mut || ())
+    }
+
+    /// The same for a thread that must not keep its core for long: `between` is called after every
+    /// 256 KiB, which take some 150 us, and may sleep.
+    ///
+    /// # Errors
+    /// As [`Self::create`].
+    pub fn reserve_in_steps(
+        name: &str,
+        bytes: usize,
+        sharing: Sharing,
+        between: &mut dyn FnMut(),
+    ) -> Result<Self, SysError> {
         let rounded = bytes.checked_next_multiple_of(page_bytes());
         let len = rounded.filter(|&len| len > 0).ok_or(SysError::Size {
             what: "shared memory",
@@ -97,8 +111,12 @@ impl SharedMap {
             .map_err(refused("memfd_create"))?;
         rustix::fs::ftruncate(&file, len as u64).map_err(refused("ftruncate of a memfd"))?;
         // Now, and not at an access, is when the machine may have no memory left.
-        rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, len as u64)
-            .map_err(refused("fallocate of a memfd"))?;
+        for at in (0..len).step_by(STEP_BYTES) {
+            let step = STEP_BYTES.min(len - at) as u64;
+            rustix::fs::fallocate(&file, FallocateFlags::empty(), at as u64, step)
+                .map_err(refused("fallocate of a memfd"))?;
+            between();
+        }
         let mut map = Self::map(file, len, true)?;
         if sharing == Sharing::ReadWrite {
             map.guard()?;
@@ -152,6 +170,25 @@ impl SharedMap {
         self.touch();
         // SAFETY: the range is this mapping.
         let locked = unsafe { mm::mlock(self.start.as_ptr().cast(), self.len) }.is_ok();
+        // Relaxed: a figure for people.
+        self.locked.store(locked, Ordering::Relaxed);
+    }
+
+    /// The same for a thread that must not keep its core for long: `between` is called after every
+    /// 256 KiB, which take some 100 us, and may sleep.
+    pub fn make_present_in_steps(&self, between: &mut dyn FnMut()) {
+        let mut locked = true;
+        for at in (0..self.len).step_by(STEP_BYTES) {
+            let step = STEP_BYTES.min(self.len - at);
+            // SAFETY: the range lies within this mapping.
+            locked &= unsafe {
+                let start = self.start.as_ptr().add(at).cast();
+                let advice = self.populate_advice();
+                mm::madvise(start, step, advice).ok();
+                mm::mlock(start, step).is_ok()
+            };
+            between();
+        }
         // Relaxed: a figure for people.
         self.locked.store(locked, Ordering::Relaxed);
     }
@@ -221,15 +258,22 @@ impl SharedMap {
 
     /// Makes every page present in this process. A kernel before 5.14 does it at the first access.
     fn touch(&self) {
-        let advice = if self.writable {
-            Advice::LinuxPopulateWrite
-        } else {
-            Advice::LinuxPopulateRead
-        };
+        let advice = self.populate_advice();
         // SAFETY: populating this mapping changes none of its contents.
         unsafe { mm::madvise(self.start.as_ptr().cast(), self.len, advice) }.ok();
     }
+
+    fn populate_advice(&self) -> Advice {
+        if self.writable {
+            Advice::LinuxPopulateWrite
+        } else {
+            Advice::LinuxPopulateRead
+        }
+    }
 }
+
+/// A multiple of the page.
+const STEP_BYTES: usize = 256 << 10;
 
 impl Drop for SharedMap {
     fn drop(&mut self) {
