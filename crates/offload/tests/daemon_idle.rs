@@ -20,10 +20,7 @@ fn an_idle_daemon_sleeps_but_for_its_heart() {
         ..DaemonOptions::default()
     })
     .unwrap();
-    let options = || ClientOptions {
-        ..ClientOptions::patient()
-    };
-    let attach = || Client::attach_with(daemon.socket(), options()).unwrap();
+    let attach = || Client::attach_with(daemon.socket(), ClientOptions::patient()).unwrap();
     let clients = [(); 4].map(|()| attach());
     for client in &clients {
         let empty = client.kernel("empty").unwrap();

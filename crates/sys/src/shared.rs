@@ -167,28 +167,27 @@ impl SharedMap {
     /// Makes every page present in this process, and locks it where that is allowed. Takes some
     /// milliseconds for 16 MiB; the memory may be in use meanwhile.
     pub fn make_present(&self) {
-        self.touch();
-        // SAFETY: the range is this mapping.
-        let locked = unsafe { mm::mlock(self.start.as_ptr().cast(), self.len) }.is_ok();
-        // Relaxed: a figure for people.
-        self.locked.store(locked, Ordering::Relaxed);
+        self.make_present_in_steps(&mut || ());
     }
 
     /// The same for a thread that must not keep its core for long: `between` is called after every
     /// 256 KiB, which take some 100 us, and may sleep.
     pub fn make_present_in_steps(&self, between: &mut dyn FnMut()) {
-        let mut locked = true;
+        let advice = if self.writable {
+            Advice::LinuxPopulateWrite
+        } else {
+            Advice::LinuxPopulateRead
+        };
         for at in (0..self.len).step_by(STEP_BYTES) {
             let step = STEP_BYTES.min(self.len - at);
-            // SAFETY: the range lies within this mapping.
-            locked &= unsafe {
-                let start = self.start.as_ptr().add(at).cast();
-                let advice = self.populate_advice();
-                mm::madvise(start, step, advice).ok();
-                mm::mlock(start, step).is_ok()
-            };
+            // A kernel before 5.14 makes pages present at their first access.
+            // SAFETY: the range lies within this mapping; populating changes none of its contents.
+            unsafe { mm::madvise(self.start.as_ptr().add(at).cast(), step, advice) }.ok();
             between();
         }
+        // All or nothing: a part would only use up what the user may lock.
+        // SAFETY: the range is this mapping.
+        let locked = unsafe { mm::mlock(self.start.as_ptr().cast(), self.len) }.is_ok();
         // Relaxed: a figure for people.
         self.locked.store(locked, Ordering::Relaxed);
     }
@@ -254,21 +253,6 @@ impl SharedMap {
         guard.arm(self.start.as_ptr().addr(), self.len, self.writable);
         self.guard = Some(guard);
         Ok(())
-    }
-
-    /// Makes every page present in this process. A kernel before 5.14 does it at the first access.
-    fn touch(&self) {
-        let advice = self.populate_advice();
-        // SAFETY: populating this mapping changes none of its contents.
-        unsafe { mm::madvise(self.start.as_ptr().cast(), self.len, advice) }.ok();
-    }
-
-    fn populate_advice(&self) -> Advice {
-        if self.writable {
-            Advice::LinuxPopulateWrite
-        } else {
-            Advice::LinuxPopulateRead
-        }
     }
 }
 
