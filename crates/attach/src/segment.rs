@@ -38,7 +38,8 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// A segment that is in nobody's books and unmapped where it is dropped: for tests.
+    /// A segment that is in nobody's books and unmapped where it is dropped: for tests, and for
+    /// what a process shares with itself.
     #[must_use]
     pub fn uncharged(map: SharedMap) -> Self {
         Self {

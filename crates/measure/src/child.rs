@@ -162,13 +162,7 @@ impl Speaker {
     /// Processor time in nanoseconds that the threads which it has now have used.
     #[must_use]
     pub fn cpu_ns(&self) -> u64 {
-        let directory = format!("/proc/{}/task", self.child.id());
-        let threads = std::fs::read_dir(directory).into_iter().flatten().flatten();
-        let used_ns = |thread: std::fs::DirEntry| {
-            let text = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
-            text.split(' ').next()?.parse::<u64>().ok()
-        };
-        threads.filter_map(used_ns).sum()
+        cpu_ns(self.child.id())
     }
 
     /// Its process's id.
@@ -206,6 +200,26 @@ impl Drop for Speaker {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Processor time in nanoseconds that the threads which process `id` has now have used; 0 where
+/// there is no such process.
+#[must_use]
+pub fn cpu_ns(id: u32) -> u64 {
+    let threads = std::fs::read_dir(format!("/proc/{id}/task"));
+    let threads = threads.into_iter().flatten().flatten();
+    let numbers = threads.filter_map(|thread| thread.file_name().to_str()?.parse().ok());
+    numbers.map(|number| thread_cpu_ns(id, number)).sum()
+}
+
+/// As [`cpu_ns`], of one thread of the process.
+#[must_use]
+pub fn thread_cpu_ns(id: u32, thread: u32) -> u64 {
+    let used_ns = || {
+        let text = std::fs::read_to_string(format!("/proc/{id}/task/{thread}/schedstat")).ok()?;
+        text.split(' ').next()?.parse().ok()
+    };
+    used_ns().unwrap_or(0)
 }
 
 /// A command that starts `name`, if this machine has it.

@@ -267,9 +267,27 @@ impl<N: Nic> Engine<N> {
     ) -> Result<(), EngineError> {
         while !stop.load(Ordering::Acquire) {
             let work = self.round(&mut local)?;
-            self.rest(work)?;
+            self.rest(work, NAP_MAX)?;
         }
         Ok(())
+    }
+
+    /// One round, for whoever runs the loop beside other work; then, where nothing happened, at
+    /// most `rest` of polling on or sleeping, as [`Self::run`] does. It may return long before.
+    ///
+    /// # Errors
+    /// [`EngineError`] when the NIC is gone.
+    pub fn turn(&mut self, rest: Duration) -> Result<(), EngineError> {
+        let work = self.round(&mut |_| 0)?;
+        if work > 0 || !rest.is_zero() {
+            self.rest(work, rest)?;
+        }
+        Ok(())
+    }
+
+    /// The side of it that serves other processes, where it has one.
+    pub(crate) fn server(&mut self) -> Option<&mut Server> {
+        self.server.as_mut()
     }
 
     /// One round; how much was done.
@@ -389,7 +407,7 @@ impl<N: Nic> Engine<N> {
     }
 
     /// Polls on, or sleeps where nothing happened for long enough and somebody can wake us.
-    fn rest(&mut self, work: usize) -> Result<(), EngineError> {
+    fn rest(&mut self, work: usize, limit: Duration) -> Result<(), EngineError> {
         if work > 0 {
             self.idle_since = None;
             return Ok(());
@@ -405,8 +423,9 @@ impl<N: Nic> Engine<N> {
             return Ok(());
         }
         let now_ns = since_ns(self.epoch_ns);
-        let nap = self.stack.next_timer().map_or(NAP_MAX, |at_ns| {
-            Duration::from_nanos(at_ns.saturating_sub(now_ns)).min(NAP_MAX)
+        let nap_max = limit.min(NAP_MAX);
+        let nap = self.stack.next_timer().map_or(nap_max, |at_ns| {
+            Duration::from_nanos(at_ns.saturating_sub(now_ns)).min(nap_max)
         });
         if nap < NAP_MIN {
             return Ok(());

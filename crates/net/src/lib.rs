@@ -6,12 +6,13 @@
 //! - [`engine`]: the polling loop on its core, put together by [`setup`] from a configuration.
 //! - [`nic`]: where frames come from and go to; a bad network in front of one, for tests.
 //! - [`memory`]: the stack's memory, in huge pages.
-//! - [`sock`]: sockets for other processes.
+//! - [`sock`]: sockets for other processes; [`hosted`]: for one whose own thread runs the loop.
 //! - [`metrics`]: an engine's status.
 //!
 //! Must stay true: the polling loop never waits; after start-up the data path does not allocate.
 
 pub mod engine;
+pub mod hosted;
 pub mod memory;
 pub mod metrics;
 pub mod nic;

@@ -201,6 +201,9 @@ pub struct EngineSetup {
     pub cpu: Option<usize>,
     /// Polling time without work before the loop sleeps, in milliseconds.
     pub grace_ms: Option<u64>,
+    /// The same, where nothing is written.
+    #[serde(skip)]
+    pub(crate) grace: Option<Duration>,
     /// Disables sleeping.
     #[serde(default)]
     pub always_poll: bool,
@@ -261,6 +264,7 @@ impl Setup {
             Stack::with_memory(config, &nic.capabilities(), Box::new(Mapped { huge_pages }))?;
         let default = EngineOptions::default();
         let grace = self.engine.grace_ms.map(Duration::from_millis);
+        let grace = grace.or(self.engine.grace);
         let options = EngineOptions {
             grace: (!self.engine.always_poll).then(|| {
                 let default = default.grace.unwrap_or_default();

@@ -112,6 +112,25 @@ pub fn set_mtu(name: &str, bytes: usize) -> Result<(), SysError> {
     set::<SIOCSIFMTU>(Request::new(name)?.with_i32(value), "SIOCSIFMTU")
 }
 
+/// Frames that wait to be sent, at most (`txqueuelen`).
+///
+/// # Errors
+/// [`SysError::Call`].
+pub fn queue_frames(name: &str) -> Result<usize, SysError> {
+    let request = get::<SIOCGIFTXQLEN>(name, "SIOCGIFTXQLEN")?;
+    let [a, b, c, d, ..] = request.value;
+    Ok(usize::try_from(i32::from_ne_bytes([a, b, c, d])).unwrap_or(0))
+}
+
+/// Sets [`queue_frames`].
+///
+/// # Errors
+/// [`SysError::Call`]: `EPERM` without CAP_NET_ADMIN.
+pub fn set_queue_frames(name: &str, frames: usize) -> Result<(), SysError> {
+    let value = i32::try_from(frames).unwrap_or(i32::MAX);
+    set::<SIOCSIFTXQLEN>(Request::new(name)?.with_i32(value), "SIOCSIFTXQLEN")
+}
+
 /// The hardware address.
 ///
 /// # Errors
@@ -214,6 +233,8 @@ const SIOCSIFFLAGS: Opcode = 0x8914;
 const SIOCSIFADDR: Opcode = 0x8916;
 const SIOCSIFNETMASK: Opcode = 0x891c;
 const SIOCGIFMTU: Opcode = 0x8921;
+const SIOCGIFTXQLEN: Opcode = 0x8942;
+const SIOCSIFTXQLEN: Opcode = 0x8943;
 const SIOCSIFMTU: Opcode = 0x8922;
 const SIOCGIFHWADDR: Opcode = 0x8927;
 

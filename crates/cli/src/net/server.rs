@@ -1,7 +1,9 @@
 //! `sidecore net echo`, `discard`, `source`, `http` and `iperf3`.
 
+use super::up::read_setup;
 use crate::{Outcome, output, signals};
 use anyhow::{Context, Result};
+use sidecore_net::hosted;
 use sidecore_net::sock::client::{Client, ClientOptions};
 use sidecore_net::sock::control::find_socket;
 use sidecore_net_apps::{Service, serve};
@@ -16,6 +18,10 @@ pub(crate) struct Args {
     /// The stack's socket.
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
+    /// Run a stack in this process, by this configuration (as `net up` has it), instead of using
+    /// one that runs.
+    #[arg(long, value_name = "FILE", conflicts_with = "socket")]
+    config: Option<PathBuf>,
     #[command(flatten)]
     server: crate::server::Server,
 }
@@ -25,13 +31,18 @@ impl Args {
         let any = || SocketAddr::from((Ipv4Addr::UNSPECIFIED, service.port()));
         let address = self.address.unwrap_or_else(any);
         let trust = self.server.trust();
-        let socket = self.socket.unwrap_or_else(|| find_socket(&trust));
         let stop = signals::raise_on(&[signals::SIGINT, signals::SIGTERM])?;
         let options = ClientOptions {
             trust,
             ..ClientOptions::default()
         };
-        let mut client = Client::attach(&socket, &options)?;
+        let mut client = match &self.config {
+            Some(path) => hosted::host(&read_setup(path)?, &options)?,
+            None => {
+                let socket = self.socket.unwrap_or_else(|| find_socket(&options.trust));
+                Client::attach(&socket, &options)?
+            }
+        };
         let listening = || {
             // Nobody may read it: the server serves all the same.
             output::line(&format!("ready {address}")).ok();

@@ -3,7 +3,7 @@
 use crate::{Outcome, output, signals::Watch};
 use anyhow::{Context, Result};
 use sidecore_net::setup::Setup;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -19,9 +19,7 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
-        let text = std::fs::read_to_string(&self.config)
-            .with_context(|| format!("cannot read {}", self.config.display()))?;
-        let mut setup = Setup::parse(&text).with_context(|| self.config.display().to_string())?;
+        let mut setup = read_setup(&self.config)?;
         setup.socket = self.socket.or(setup.socket);
         let signals = Watch::begin()?;
         let up = setup.bring_up()?;
@@ -43,4 +41,11 @@ impl Args {
         ran?;
         Ok(Outcome::Done)
     }
+}
+
+/// Reads the configuration of a stack.
+pub(super) fn read_setup(path: &Path) -> Result<Setup> {
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Setup::parse(&text).with_context(|| path.display().to_string())
 }

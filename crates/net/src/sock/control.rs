@@ -92,6 +92,9 @@ pub enum SockError {
     /// The operating system refused.
     #[error(transparent)]
     Sys(#[from] SysError),
+    /// The engine serves no other process.
+    #[error("the engine was made without a socket for applications")]
+    Closed,
     /// A thread cannot be had.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),

@@ -12,11 +12,13 @@
 //! each.
 
 mod attach;
+mod driven;
 mod events;
 mod memory;
 mod waiting;
 
 pub use attach::{status, status_of};
+pub(crate) use driven::{Driver, DriverFailed, OwnEngine};
 pub use memory::{Buffer, Received};
 
 use super::control::SockError;
@@ -29,6 +31,7 @@ use events::State;
 use sidecore_attach::Trust;
 use sidecore_sys::SharedMap;
 use std::collections::VecDeque;
+use std::fmt;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -63,6 +66,9 @@ pub enum ClientError {
     /// The engine is gone, or cut us off: all sockets are.
     #[error("the engine is gone; attach again once it is back")]
     Lost,
+    /// The engine in this process failed: all sockets are gone.
+    #[error("the engine in this process failed: {0}")]
+    Failed(String),
     /// Error of the socket.
     #[error(transparent)]
     Socket(#[from] SocketError),
@@ -86,11 +92,9 @@ pub struct Readiness {
 }
 
 /// One attachment to an engine.
-#[derive(Debug)]
 pub struct Client {
     map: Arc<SharedMap>,
-    socket: OwnedFd,
-    bell: OwnedFd,
+    engine: Engine,
     chunks: u32,
     spin: Duration,
     requests: Writer,
@@ -112,6 +116,23 @@ pub struct Client {
     lost: bool,
 }
 
+/// Where the engine of a client is.
+enum Engine {
+    /// In another process: the connection that ends with it, and what wakes it.
+    Elsewhere { socket: OwnedFd, bell: OwnedFd },
+    /// Here: it runs when its application waits.
+    Here(Box<dyn Driver>),
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client")
+            .field("sockets", &self.sockets.len())
+            .field("lost", &self.lost)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Client {
     /// Attaches to the engine at `path`.
     ///
@@ -119,15 +140,22 @@ impl Client {
     /// [`SockError`] with the remedy.
     pub fn attach(path: &Path, options: &ClientOptions) -> Result<Self, SockError> {
         let attached = attach::attach(path, &options.trust, options.chunks)?;
-        Ok(Self {
-            map: Arc::new(attached.map),
+        let engine = Engine::Elsewhere {
             socket: attached.socket,
             bell: attached.bell,
-            chunks: attached.chunks,
+        };
+        Ok(Self::over(attached.map, engine, attached.chunks, options))
+    }
+
+    fn over(map: SharedMap, engine: Engine, chunks: u32, options: &ClientOptions) -> Self {
+        Self {
+            map: Arc::new(map),
+            engine,
+            chunks,
             spin: options.spin,
             requests: Writer::new(REQUESTS),
             events: Reader::new(EVENTS),
-            free: (0..attached.chunks).rev().collect(),
+            free: (0..chunks).rev().collect(),
             giving: Vec::new(),
             credits: Vec::new(),
             held: 0,
@@ -136,7 +164,7 @@ impl Client {
             ready: VecDeque::new(),
             tag: 0,
             lost: false,
-        })
+        }
     }
 
     /// Listens for TCP sessions at `local`; `backlog` wait at most.

@@ -4,7 +4,7 @@
 //! engine wakes it. Must stay true: an event is never slept over (`sidecore-sync` has the
 //! protocol); an engine that is gone is noticed within [`NAP`].
 
-use super::{Client, ClientError, Socket};
+use super::{Client, ClientError, Engine, Socket};
 use crate::sock::layout::{CLIENT_ASLEEP, ENGINE_ASLEEP, Entry, NO_CHUNK, Request};
 use sidecore_sync::{Changed, Shared, SleepWord};
 use sidecore_sys::local_socket;
@@ -18,6 +18,9 @@ impl Client {
     /// # Errors
     /// [`ClientError::Lost`].
     pub fn poll(&mut self, timeout: Duration) -> Result<usize, ClientError> {
+        if matches!(self.engine, Engine::Here(_)) {
+            return self.poll_here(timeout);
+        }
         let taken = self.take_events();
         if taken == 0 {
             // Where the next bytes lie, most likely: the engine uses the chunk that came back last.
@@ -47,7 +50,9 @@ impl Client {
 
     /// True once the engine is gone. A system call.
     pub fn is_lost(&mut self) -> bool {
-        self.lost = self.lost || local_socket::is_hung_up(self.socket.as_fd());
+        if let Engine::Elsewhere { socket, .. } = &self.engine {
+            self.lost = self.lost || local_socket::is_hung_up(socket.as_fd());
+        }
         self.lost
     }
 
@@ -78,7 +83,10 @@ impl Client {
             if self.is_lost() {
                 return Err(ClientError::Lost);
             }
-            self.sleep(NAP);
+            match self.engine {
+                Engine::Here(_) => self.turn(NAP)?,
+                Engine::Elsewhere { .. } => self.sleep(NAP),
+            }
         }
     }
 
@@ -109,6 +117,10 @@ impl Client {
             // Full: the engine is behind, or waits for us to read its events.
             self.ring();
             self.take_events();
+            if matches!(self.engine, Engine::Here(_)) {
+                self.turn(Duration::ZERO)?;
+                continue;
+            }
             tries += 1;
             if tries.is_multiple_of(64) {
                 self.is_lost();
@@ -123,15 +135,18 @@ impl Client {
 
     /// Wakes the engine if it sleeps.
     fn ring(&self) {
+        let Engine::Elsewhere { bell, .. } = &self.engine else {
+            return;
+        };
         let word: Option<&SleepWord<Shared>> = self.map.slice().overlay(ENGINE_ASLEEP);
         // The engine sleeps on descriptors, so it is woken by one.
         if word.is_some_and(|word| word.claim_after(Changed::publish())) {
-            local_socket::poke(self.bell.as_fd());
+            local_socket::poke(bell.as_fd());
         }
     }
 
     /// Gives received chunks back until at most `keep` are left for later requests to carry.
-    fn give_back(&mut self, keep: usize) -> Result<(), ClientError> {
+    pub(super) fn give_back(&mut self, keep: usize) -> Result<(), ClientError> {
         while self.giving.len() > keep {
             self.post(Request::Give, Socket(NO_CHUNK), Entry::default())?;
         }
@@ -171,7 +186,7 @@ impl Client {
 }
 
 /// So long a sleep takes at most before a look at the engine.
-const NAP: Duration = Duration::from_millis(50);
+pub(super) const NAP: Duration = Duration::from_millis(50);
 /// Received chunks that may wait for a request to go back with.
 const GIVING_MAX: usize = 4;
 /// Events that one look takes in.

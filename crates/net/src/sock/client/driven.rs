@@ -1,0 +1,111 @@
+//! A client whose engine runs in the same thread, in its rounds between the application's.
+//!
+//! Must stay true: an engine's round and the application's work never overlap; the engine checks
+//! the rings as it does those of others, so that it need not know whose they are.
+
+use super::waiting::NAP;
+use super::{Client, ClientError, ClientOptions, Engine};
+use crate::sock::control::SockError;
+use crate::sock::layout::{CHUNKS_MAX, segment_bytes};
+use crate::sock::mailbox::Attachment;
+use crate::sock::server::Server;
+use sidecore_attach::Segment;
+use sidecore_sys::local_socket::{Peer, effective_uid};
+use sidecore_sys::{SharedMap, Sharing, SysError};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+/// An engine that its application drives.
+pub(crate) trait Driver: Send {
+    /// One round; then, where nothing happened, at most `rest` of waiting for something to happen.
+    ///
+    /// # Errors
+    /// [`DriverFailed`] when the engine is over.
+    fn turn(&mut self, rest: Duration) -> Result<(), DriverFailed>;
+}
+
+/// Why an engine is over.
+pub(crate) struct DriverFailed(pub(crate) String);
+
+/// An attachment to an engine of this process.
+pub(crate) struct OwnEngine {
+    map: SharedMap,
+    chunks: u32,
+}
+
+impl OwnEngine {
+    /// Attaches to the engine that `server` belongs to, with `chunks` chunks for each direction.
+    ///
+    /// # Errors
+    /// No memory, or more chunks than are allowed.
+    pub(crate) fn of(server: &mut Server, chunks: u32) -> Result<Self, SockError> {
+        if chunks == 0 || chunks > CHUNKS_MAX {
+            return Err(SockError::Refused {
+                reason: format!("{chunks} chunks; allowed are 1 to {CHUNKS_MAX}"),
+            });
+        }
+        let bytes = segment_bytes(chunks);
+        let theirs = SharedMap::create("sidecore-net", bytes, Sharing::ReadWrite)?;
+        let file = theirs.file().try_clone_to_owned();
+        let file = file.map_err(|source| SysError::Call {
+            call: "dup",
+            source,
+        })?;
+        let map = SharedMap::open(file, bytes, Sharing::ReadWrite)?;
+        let peer = Peer {
+            pid: std::process::id().cast_signed(),
+            uid: effective_uid(),
+            gid: rustix::process::getegid().as_raw(),
+        };
+        server.admit(Arc::new(Attachment {
+            map: Segment::uncharged(theirs),
+            chunks,
+            peer,
+            gone: AtomicBool::new(false),
+        }));
+        Ok(Self { map, chunks })
+    }
+}
+
+impl Client {
+    /// A client of an engine of this process, which runs while the client waits.
+    pub(crate) fn drive(own: OwnEngine, driver: Box<dyn Driver>, options: &ClientOptions) -> Self {
+        Self::over(own.map, Engine::Here(driver), own.chunks, options)
+    }
+
+    /// [`Client::poll`], by the engine's rounds.
+    pub(super) fn poll_here(&mut self, timeout: Duration) -> Result<usize, ClientError> {
+        self.give_back(0)?;
+        let mut begun = None;
+        let mut rest = Duration::ZERO;
+        loop {
+            // First, so that what was asked for goes out before anything is waited for.
+            self.turn(rest)?;
+            let taken = self.take_events();
+            if taken > 0 || timeout.is_zero() {
+                return Ok(taken);
+            }
+            let waited = begun.get_or_insert_with(Instant::now).elapsed();
+            let left = timeout.saturating_sub(waited);
+            if left.is_zero() {
+                return Ok(0);
+            }
+            rest = left.min(NAP);
+        }
+    }
+
+    /// One round of the engine here.
+    pub(super) fn turn(&mut self, rest: Duration) -> Result<(), ClientError> {
+        let Engine::Here(driver) = &mut self.engine else {
+            return Ok(());
+        };
+        if self.lost {
+            return Err(ClientError::Lost);
+        }
+        driver.turn(rest).map_err(|DriverFailed(reason)| {
+            self.lost = true;
+            ClientError::Failed(reason)
+        })
+    }
+}
