@@ -6,6 +6,7 @@
 use super::BenchError;
 use super::namespace::Namespace;
 use super::programs::{Running, tool};
+use std::net::Ipv4Addr;
 use std::sync::atomic::AtomicBool;
 
 /// A namespace with nothing but a loopback, which is up.
@@ -32,6 +33,25 @@ pub(crate) fn wired(cancel: &AtomicBool) -> Result<(Namespace, Namespace), Bench
         ip(namespace, &format!("link set {name} up"), cancel)?;
     }
     Ok((first, second))
+}
+
+/// Has the kernel use CUBIC for all its sessions through `interface`, whose `address` is of a /24,
+/// whatever this machine's default is: what a namespace may choose for itself depends on that.
+///
+/// # Errors
+/// [`BenchError::Program`] where the kernel has no CUBIC.
+pub(crate) fn choose_cubic(
+    at: &Namespace,
+    interface: &str,
+    address: Ipv4Addr,
+    cancel: &AtomicBool,
+) -> Result<(), BenchError> {
+    let [a, b, c, _] = address.octets();
+    let change = format!(
+        "route change {a}.{b}.{c}.0/24 dev {interface} proto kernel scope link src {address} \
+         congctl cubic"
+    );
+    ip(at, &change, cancel)
 }
 
 fn ip(at: &Namespace, words: &str, cancel: &AtomicBool) -> Result<(), BenchError> {

@@ -15,6 +15,7 @@
 //! is ended, whatever happens; nothing waits longer than its limit.
 //! Called from one thread, which blocks for minutes. Source: papers/004 (NetX on one SPE, 2009).
 
+mod deploy;
 mod interfaces;
 mod kernel;
 pub mod markdown;
@@ -68,6 +69,7 @@ impl Service for Net {
         kernel::FLOOD,
         kernel::LOSSES,
         kernel::BOTTLENECK,
+        deploy::GROUP,
         papers::GROUP,
     ];
 }

@@ -154,12 +154,17 @@ impl Wire {
         ]);
         let client = Running::start(Some(&self.near), command)?;
         let said = client.output(cancel)?;
-        let report: serde_json::Value = serde_json::from_str(&said)
-            .map_err(|error| BenchError::Wrong(format!("iperf3 said no JSON: {error}")))?;
-        let rate = report["end"]["sum_received"]["bits_per_second"].as_f64();
-        rate.filter(|rate| *rate > 0.0)
-            .ok_or_else(|| BenchError::Wrong("iperf3 did not say what arrived".into()))
+        arrived(&said)
     }
+}
+
+/// Bits a second that arrived, of what a client of iperf3 says with `-J`.
+pub(super) fn arrived(said: &str) -> Result<f64, BenchError> {
+    let report: serde_json::Value = serde_json::from_str(said)
+        .map_err(|error| BenchError::Wrong(format!("iperf3 said no JSON: {error}")))?;
+    let rate = report["end"]["sum_received"]["bits_per_second"].as_f64();
+    rate.filter(|rate| *rate > 0.0)
+        .ok_or_else(|| BenchError::Wrong("iperf3 did not say what arrived".into()))
 }
 
 const STREAM: &str = "one stream at MTU 1500, nothing segmented by hardware";

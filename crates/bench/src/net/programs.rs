@@ -79,6 +79,11 @@ impl Running {
         said.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Processor time in nanoseconds that it has used so far, without its children's.
+    pub(crate) fn cpu_ns(&self) -> u64 {
+        child::cpu_ns(self.child.id())
+    }
+
     /// Waits for its end, which must be a success; what it printed.
     pub(crate) fn output(mut self, cancel: &AtomicBool) -> Result<String, BenchError> {
         let until = Instant::now() + PROGRAM_TIME_MAX;
@@ -154,8 +159,10 @@ pub(crate) fn tool(name: &str) -> Result<Command, BenchError> {
 /// Longest time of a measured program.
 const PROGRAM_TIME_MAX: Duration = Duration::from_secs(60);
 /// Programs and their Debian packages.
-const PACKAGES: [(&str, &str); 3] = [
+const PACKAGES: [(&str, &str); 5] = [
     ("ip", "iproute2"),
     ("ethtool", "ethtool"),
     ("iperf3", "iperf3"),
+    ("wrk", "wrk"),
+    ("nginx", "nginx-light"),
 ];

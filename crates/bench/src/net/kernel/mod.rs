@@ -18,7 +18,7 @@ mod flood;
 mod losses;
 mod ours;
 mod pattern;
-mod plain;
+pub(super) mod plain;
 mod smoltcp;
 mod wire;
 

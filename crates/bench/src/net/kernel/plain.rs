@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Connects from a namespace.
-pub(super) fn connect(from: &Namespace, to: SocketAddr) -> Result<TcpStream, BenchError> {
+pub(in crate::net) fn connect(from: &Namespace, to: SocketAddr) -> Result<TcpStream, BenchError> {
     let failed = || format!("connect to {to}");
     let family = match to {
         SocketAddr::V4(_) => AddressFamily::INET,
@@ -36,7 +36,7 @@ pub(super) fn connect(from: &Namespace, to: SocketAddr) -> Result<TcpStream, Ben
 }
 
 /// Listens in a namespace.
-pub(super) fn listen(at: &Namespace, local: SocketAddr) -> Result<TcpListener, BenchError> {
+pub(in crate::net) fn listen(at: &Namespace, local: SocketAddr) -> Result<TcpListener, BenchError> {
     let listener = at.run(move || TcpListener::bind(local))?;
     let listener = listener.map_err(BenchError::io(format!("listen at {local}")))?;
     choose_cubic(&listener)?;
