@@ -5,7 +5,7 @@
 
 use super::{BACKLOG, NAP, SHORT_NAP, Served};
 use sidecore_net::sock::client::{Client, ClientError, Socket};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Handler of a server's sessions.
@@ -35,17 +35,20 @@ pub(super) fn attend(
     stop: &AtomicBool,
     listening: impl FnOnce(),
 ) -> Result<Served, ClientError> {
-    let listener = server.client().listen(local, BACKLOG)?;
+    let mut listeners = Vec::new();
+    for local in everywhere(local) {
+        listeners.push(server.client().listen(local, BACKLOG)?);
+    }
     listening();
     while !stop.load(Ordering::Acquire) {
         let nap = if server.is_pressed() { SHORT_NAP } else { NAP };
         server.client().poll(nap)?;
         while let Some(socket) = server.client().next_ready() {
-            if socket != listener {
+            if !listeners.contains(&socket) {
                 server.look(socket)?;
                 continue;
             }
-            while let Some((session, _)) = server.client().accept(listener) {
+            while let Some((session, _)) = server.client().accept(socket) {
                 server.served().sessions += 1;
                 server.opened(session);
                 server.look(session)?;
@@ -54,4 +57,19 @@ pub(super) fn attend(
         server.go_on()?;
     }
     Ok(*server.served())
+}
+
+/// The addresses that `local` stands for: with any address of IPv6 any of IPv4, too, as programs
+/// that listen there on Linux expect.
+pub(super) fn everywhere(local: SocketAddr) -> impl Iterator<Item = SocketAddr> {
+    let any = local.is_ipv6() && local.ip().is_unspecified();
+    let other = any.then(|| SocketAddr::from((Ipv4Addr::UNSPECIFIED, local.port())));
+    std::iter::once(local).chain(other)
+}
+
+/// UDP sockets at all of these.
+pub(super) fn bind(client: &mut Client, local: SocketAddr) -> Result<Vec<Socket>, ClientError> {
+    everywhere(local)
+        .map(|local| client.bind_udp(local))
+        .collect()
 }

@@ -7,7 +7,7 @@ mod attend;
 mod http;
 mod iperf3;
 
-use attend::attend;
+use attend::{attend, bind};
 use serde::Serialize;
 use sidecore_net::sock::client::{Client, ClientError, Socket};
 use std::collections::HashMap;
@@ -57,7 +57,7 @@ pub struct Served {
     pub datagrams: u64,
 }
 
-/// Serves at `local` until `stop`.
+/// Serves at `local` until `stop`; at any address of either family where that is `[::]`.
 ///
 /// # Errors
 /// [`ClientError`]: the address is in use, or the engine is gone.
@@ -74,8 +74,8 @@ pub fn serve(
         Service::Echo | Service::Discard | Service::Source => {}
     }
     let datagrams = match service {
-        Service::Echo => Some(client.bind_udp(local)?),
-        _ => None,
+        Service::Echo => bind(client, local)?,
+        _ => Vec::new(),
     };
     let server = Server {
         client,
@@ -90,7 +90,7 @@ pub fn serve(
 struct Server<'c> {
     client: &'c mut Client,
     service: Service,
-    datagrams: Option<Socket>,
+    datagrams: Vec<Socket>,
     /// Bytes accepted and not yet written, by session.
     waiting: HashMap<Socket, Vec<u8>>,
     served: Served,
@@ -111,7 +111,7 @@ impl attend::Server for Server<'_> {
     }
 
     fn look(&mut self, socket: Socket) -> Result<(), ClientError> {
-        if Some(socket) == self.datagrams {
+        if self.datagrams.contains(&socket) {
             self.datagrams(socket)
         } else {
             self.session(socket)

@@ -7,13 +7,13 @@ use sidecore_net::hosted;
 use sidecore_net::sock::client::{Client, ClientOptions};
 use sidecore_net::sock::control::find_socket;
 use sidecore_net_apps::{Service, serve};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The address and port to serve at; `0.0.0.0` or `[::]` for any address of the stack. Any
-    /// address and the service's own port unless given.
+    /// The address and port to serve at; `0.0.0.0` for any IPv4 address of the stack, `[::]` for
+    /// any of either family. The latter, with the service's own port, unless given.
     address: Option<SocketAddr>,
     /// The stack's socket.
     #[arg(long, value_name = "PATH")]
@@ -28,7 +28,7 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(self, service: Service) -> Result<Outcome> {
-        let any = || SocketAddr::from((Ipv4Addr::UNSPECIFIED, service.port()));
+        let any = || SocketAddr::from((Ipv6Addr::UNSPECIFIED, service.port()));
         let address = self.address.unwrap_or_else(any);
         let trust = self.server.trust();
         let stop = signals::raise_on(&[signals::SIGINT, signals::SIGTERM])?;

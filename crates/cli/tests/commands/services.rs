@@ -125,7 +125,7 @@ fn daemon_and_top() {
 fn the_stack() {
     namespace::in_namespace(|| {
         let up = Service::start("net up net.toml", "ready net.sock on sidecore0");
-        let echo = Service::start("net echo --socket net.sock", "ready 0.0.0.0:7");
+        let echo = Service::start("net echo --socket net.sock", "ready [::]:7");
         let discard = Service::start(
             "net discard 10.77.0.2:9 --socket net.sock",
             "ready 10.77.0.2:9",

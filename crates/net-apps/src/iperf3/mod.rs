@@ -10,7 +10,7 @@
 mod protocol;
 mod stream;
 
-use super::attend::{self, attend};
+use super::attend::{self, attend, bind};
 use super::{SHORT_NAP, Served};
 use protocol::{
     ACCESS_DENIED, COOKIE_BYTES, CREATE_STREAMS, DISPLAY_RESULTS, EXCHANGE_RESULTS,
@@ -32,7 +32,7 @@ pub(super) fn serve(
     stop: &AtomicBool,
     listening: impl FnOnce(),
 ) -> Result<Served, ClientError> {
-    let datagrams = client.bind_udp(local)?;
+    let datagrams = bind(client, local)?;
     let server = Server {
         client,
         datagrams,
@@ -46,7 +46,7 @@ pub(super) fn serve(
 struct Server<'c> {
     client: &'c mut Client,
     /// Of all streams of datagrams.
-    datagrams: Socket,
+    datagrams: Vec<Socket>,
     /// Sessions that have not said yet which test they belong to: which one they are, and what they
     /// said so far.
     strangers: HashMap<Socket, (u64, Vec<u8>)>,
@@ -103,8 +103,8 @@ impl attend::Server for Server<'_> {
     }
 
     fn look(&mut self, socket: Socket) -> Result<(), ClientError> {
-        if socket == self.datagrams {
-            self.receive_datagrams()
+        if self.datagrams.contains(&socket) {
+            self.receive_datagrams(socket)
         } else {
             self.receive(socket)
         }
@@ -127,7 +127,7 @@ impl Server<'_> {
             };
             let bytes = received.bytes();
             self.served.received_bytes += bytes.len() as u64;
-            let then = self.take(socket, bytes.to_owned());
+            let then = self.take(socket, bytes);
             self.client.release(received);
             match then {
                 Ok(Then::GoOn) => {}
@@ -142,7 +142,7 @@ impl Server<'_> {
         Ok(())
     }
 
-    fn take(&mut self, socket: Socket, bytes: Vec<u8>) -> Result<Then, ClientError> {
+    fn take(&mut self, socket: Socket, bytes: &[u8]) -> Result<Then, ClientError> {
         if let Some((which, mut said)) = self.strangers.remove(&socket) {
             said.extend(bytes);
             if said.len() < COOKIE_BYTES {
@@ -168,33 +168,37 @@ impl Server<'_> {
     }
 
     /// Takes what datagrams there are.
-    fn receive_datagrams(&mut self) -> Result<(), ClientError> {
-        while let Some((received, peer)) = self.client.receive_from(self.datagrams) {
-            let taken = self.take_datagram(peer, received.bytes());
+    fn receive_datagrams(&mut self, socket: Socket) -> Result<(), ClientError> {
+        while let Some((received, peer)) = self.client.receive_from(socket) {
+            let taken = self.take_datagram((socket, peer), received.bytes());
             self.client.release(received);
             taken?;
         }
         Ok(())
     }
 
-    fn take_datagram(&mut self, peer: SocketAddr, bytes: &[u8]) -> Result<(), ClientError> {
+    fn take_datagram(
+        &mut self,
+        (socket, peer): (Socket, SocketAddr),
+        bytes: &[u8],
+    ) -> Result<(), ClientError> {
         self.served.datagrams += 1;
         self.served.received_bytes += bytes.len() as u64;
         let Some(test) = self.test.as_mut().filter(|test| test.parameters.udp) else {
             return Ok(());
         };
         let wide = test.parameters.counts_wide();
-        let known = test.stream(Endpoint::Peer(peer));
+        let known = test.stream(Endpoint::Peer(socket, peer));
         if let Some(answer) = stream::greeting(bytes) {
             let new = known.is_none();
             if new && test.step != Step::Streams {
                 return Ok(());
             }
             // No buffer free: lost, as datagrams are; the client waits for it, and gives up.
-            self.client.send_to(self.datagrams, peer, &answer)?;
+            self.client.send_to(socket, peer, &answer)?;
             if new {
                 let serial = self.served.datagrams;
-                self.join(Stream::new(Endpoint::Peer(peer), serial))?;
+                self.join(Stream::new(Endpoint::Peer(socket, peer), serial))?;
             }
         } else if let Some(stream) = known
             && !stream.sends
@@ -332,9 +336,8 @@ impl Server<'_> {
                 Endpoint::Session(socket) => {
                     send_bytes(self.client, stream, socket, elapsed, parameters)?
                 }
-                Endpoint::Peer(peer) => {
-                    let to = (self.datagrams, peer);
-                    send_datagrams(self.client, stream, to, elapsed, parameters)?
+                Endpoint::Peer(socket, peer) => {
+                    send_datagrams(self.client, stream, (socket, peer), elapsed, parameters)?
                 }
                 Endpoint::None => 0,
             };

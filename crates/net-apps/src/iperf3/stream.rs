@@ -12,8 +12,8 @@ use std::time::{Duration, SystemTime};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Endpoint {
     Session(Socket),
-    /// Of datagrams; all share a socket.
-    Peer(SocketAddr),
+    /// Of datagrams; all of a family share a socket.
+    Peer(Socket, SocketAddr),
     /// Let go already.
     None,
 }
