@@ -70,7 +70,8 @@ cases! {
     small_window_override small_window_sender stray_segments super_segments syn_cookies
     syn_in_session
     syn_received_reset syn_with_data tail_loss_probe tail_loss_probe_needless
-    tail_loss_probe_new_data time_wait_old_syn time_wait_reuse timestamps_echo
+    tail_loss_probe_new_data time_wait_old_syn time_wait_reuse time_wait_timestamps
+    timestamps_echo
     timestamps_missing udp udp_v6 undo_duplicate undo_judged_once
     undo_no_echo undo_not_all undo_timeout urgent user_timeout window_edges window_of_old_segment
     window_scale

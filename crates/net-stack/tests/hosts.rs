@@ -8,12 +8,13 @@ use common::lone::{
 };
 use common::segment::internet_checksum;
 use common::{S, v4, v6};
-use sidecore_net_stack::{Cidr, NetError, Route};
+use sidecore_net_stack::{Cidr, NetError, Route, SessionError};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 const NOTHING: [[u8; 0]; 0] = [];
 const V4: u16 = 0x0800;
 const V6: u16 = 0x86dd;
+const ALL_NODES: [u8; 16] = [0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
 
 fn ping_v4() -> Vec<u8> {
     ethernet(OUR_MAC, V4, &ipv4(PEER, OURS, 1, &[], &echo(8)))
@@ -402,8 +403,6 @@ fn rfc_4861_7_1_1_only_valid_solicitations_are_answered() {
     damaged[56] ^= 1;
     code[55] = 1;
     code[57] = code[57].wrapping_sub(1);
-    let mut nodes = [0; 16];
-    (nodes[0], nodes[1], nodes[15]) = (0xff, 2, 1);
     let cases = [
         (good, true),
         (solicitation(peer, ours, &[]), true),
@@ -414,7 +413,7 @@ fn rfc_4861_7_1_1_only_valid_solicitations_are_answered() {
         // From a station that looks whether the address is free (RFC 4862 section 5.4.3).
         (solicitation([0; 16], group, &[]), true),
         (solicitation([0; 16], group, &SOURCE_MAC), false),
-        (solicitation([0; 16], nodes, &[]), false),
+        (solicitation([0; 16], ALL_NODES, &[]), false),
         (solicitation([0; 16], ours, &[]), false),
     ];
     for (at, (frame, answered)) in cases.into_iter().enumerate() {
@@ -429,12 +428,10 @@ fn rfc_4861_7_1_1_only_valid_solicitations_are_answered() {
 
 #[test]
 fn rfc_4861_7_1_2_an_answer_to_a_group_is_not_believed() {
-    let mut nodes = [0; 16];
-    (nodes[0], nodes[1], nodes[15]) = (0xff, 2, 1);
     for (to, flags, known) in [
         (v6_bytes(1), 0x60, true),
-        (nodes, 0x20, true),
-        (nodes, 0x60, false),
+        (ALL_NODES, 0x20, true),
+        (ALL_NODES, 0x60, false),
     ] {
         let mut lone = Lone::new();
         let id = lone.stack.bind_udp(v6(1)).expect("free");
@@ -477,12 +474,45 @@ fn prefix(number: u8, flags: u8, valid_s: u32) -> Vec<u8> {
     option
 }
 
+/// An advertisement of the router fe80::9, with this lifetime.
+fn router(lifetime_s: u16, options: &[u8]) -> Vec<u8> {
+    let [high, low] = lifetime_s.to_be_bytes();
+    let rest = [&[64, 0, high, low, 0, 0, 0, 0, 0, 0, 0, 0], options].concat();
+    let mut from = v6_bytes(9);
+    (from[0], from[1]) = (0xfe, 0x80);
+    discovery(from, ALL_NODES, 134, &rest)
+}
+
+#[test]
+fn rfc_4861_6_3_4_routers_are_used_for_as_long_as_they_want() {
+    let mut lone = Lone::with(|config| config.autoconfigure = true);
+    let far = SocketAddr::from(([0x2001, 0xdb8, 7, 0, 0, 0, 0, 1], 80));
+    for (lifetime_s, way) in [(1800, true), (0, false), (9, true)] {
+        lone.answers(router(lifetime_s, &SOURCE_MAC));
+        assert_eq!(lone.stack.connect(far, None).is_ok(), way, "{lifetime_s}");
+        let frame = lone.sent().pop();
+        assert_eq!(frame.is_some_and(|frame| frame.starts_with(&PEER_MAC)), way);
+    }
+}
+
+#[test]
+fn rfc_4861_6_3_7_routers_are_asked_for_three_times() {
+    for answered in [false, true] {
+        let mut lone = Lone::with(|config| config.autoconfigure = true);
+        let mut asked = 1; // before the first look
+        for second in 0..60 {
+            asked += lone.sent().iter().filter(|frame| frame[54] == 133).count();
+            lone.now_ns += S;
+            if answered && second == 1 {
+                lone.answers(router(1800, &[]));
+            }
+        }
+        assert_eq!(asked, if answered { 1 } else { 3 });
+    }
+}
+
 #[test]
 fn rfc_4862_5_5_3_addresses_come_from_a_routers_prefixes() {
-    let mut router = v6_bytes(9);
-    (router[0], router[1]) = (0xfe, 0x80);
-    let mut nodes = [0; 16];
-    (nodes[0], nodes[1], nodes[15]) = (0xff, 2, 1);
     let options = [
         prefix(1, 0xc0, 3600),
         prefix(2, 0x40, 3600),
@@ -491,15 +521,16 @@ fn rfc_4862_5_5_3_addresses_come_from_a_routers_prefixes() {
         prefix(4, 0xc0, 0),
     ]
     .concat();
-    let rest = [&[64, 0, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0][..], &options].concat();
-    let good = discovery(router, nodes, 134, &rest);
+    let good = router(1800, &options);
+    let message = &good[58..];
+    let local = good[22..38].try_into().expect("16 bytes");
     let mut far = good.clone();
     far[21] = 64;
     for (frame, believed) in [
         (good.clone(), true),
         (far, false),
-        (discovery(v6_bytes(9), nodes, 134, &rest), false),
-        (discovery(router, nodes, 134, &[64, 0, 7, 8]), false),
+        (discovery(v6_bytes(9), ALL_NODES, 134, message), false),
+        (discovery(local, ALL_NODES, 134, &message[..4]), false),
     ] {
         let mut lone = Lone::with(|config| config.autoconfigure = true);
         let before = lone.stack.own_addresses();
@@ -523,4 +554,231 @@ fn rfc_4862_5_5_3_addresses_come_from_a_routers_prefixes() {
         before,
         "only where it was asked for"
     );
+}
+
+/// The longest prefix decides among gateways; section 3.3.1.6: they are configured.
+#[test]
+fn rfc_1122_3_3_1_1_neighbours_get_packets_directly_and_a_gateway_all_others() {
+    let route = |network: [u8; 4], prefix_bits, gateway| Route {
+        network: Cidr {
+            address: network.into(),
+            prefix_bits,
+        },
+        gateway: v4(gateway, 0).ip(),
+    };
+    for (to, asked) in [
+        ([10, 0, 0, 7], 7),
+        ([192, 0, 2, 1], 9),
+        ([198, 51, 100, 1], 8),
+        ([198, 51, 101, 1], 9),
+    ] {
+        let mut lone = Lone::with(|config| {
+            config.routes = vec![route([0; 4], 0, 9), route([198, 51, 100, 0], 24, 8)];
+        });
+        let id = lone.stack.bind_udp(v4(1, 9)).expect("free");
+        let to = SocketAddr::from((to, 9));
+        lone.stack.send_to(id, to, b"x").expect("sent");
+        let sent = lone.sent();
+        assert_eq!(sent.len(), 1, "{to}");
+        let target = (&sent[0][12..14], &sent[0][38..42]);
+        assert_eq!(target, (&[8, 6][..], &[10, 0, 0, asked][..]), "{to}");
+    }
+    let mut lone = Lone::new();
+    let far = lone
+        .stack
+        .connect(SocketAddr::from(([192, 0, 2, 1], 9)), None);
+    assert!(
+        matches!(far, Err(NetError::NoRoute(_))),
+        "without a gateway"
+    );
+}
+
+/// RFC 1122 sections 3.2.1.3 and 4.1.3.6.
+#[test]
+fn rfc_1122_3_2_1_3_nothing_leaves_from_an_address_that_is_not_ours() {
+    let mut lone = Lone::new();
+    for address in [v4(7, 9), v6(7)] {
+        let refused = lone.stack.bind_udp(address);
+        assert!(matches!(refused, Err(NetError::AddressNotOurs(_))));
+    }
+    for (to, from) in [(v4(2, 80), v4(7, 9)), (v6(2), v6(7))] {
+        let refused = lone.stack.connect(to, Some(from));
+        assert!(matches!(refused, Err(NetError::AddressNotOurs(_))));
+    }
+    assert_eq!(lone.sent(), NOTHING);
+}
+
+/// RFC 768, RFC 8200 section 8.1: zero would say that there is none.
+#[test]
+fn rfc_8200_8_1_a_checksum_of_zero_is_sent_as_all_ones() {
+    let everybody = [
+        (SocketAddr::from(([255; 4], 9)), v4(1, 9), 40),
+        (SocketAddr::from((ALL_NODES, 9)), v6(1), 60),
+    ];
+    for (to, from, at) in everybody {
+        let mut lone = Lone::new();
+        let id = lone.stack.bind_udp(from).expect("free");
+        lone.stack.send_to(id, to, &[0, 0]).expect("sent");
+        let frame = lone.sent().remove(0);
+        // As a payload, the checksum makes the sum all ones.
+        lone.stack
+            .send_to(id, to, &frame[at..at + 2])
+            .expect("sent");
+        assert_eq!(lone.sent()[0][at..at + 2], [0xff, 0xff], "{to}");
+    }
+}
+
+#[test]
+fn rfc_8200_3_a_wrong_version_or_length_is_dropped() {
+    let mut lone = Lone::new();
+    let (mut version, mut long, mut padded) =
+        (ping_v6(58, &[]), ping_v6(58, &[]), ping_v6(58, &[]));
+    version[14] = 0x50;
+    long[19] += 1;
+    padded.extend([0; 20]);
+    for (frame, answers) in [(version, 0), (long, 0), (padded, 1)] {
+        assert_eq!(lone.answers(frame).len(), answers);
+    }
+    assert_eq!(lone.counters().malformed, 2);
+}
+
+#[test]
+fn rfc_8504_5_3_eight_headers_are_passed_and_the_next_is_unknown() {
+    let headers = |count: usize| {
+        let options = |next: u8| [next, 0, 1, 4, 0, 0, 0, 0];
+        let mut headers = [60; 8].map(options).concat();
+        headers.resize(8 * count, 0);
+        headers[8 * (count - 1)..].copy_from_slice(&options(58));
+        headers
+    };
+    let mut lone = Lone::new();
+    assert_eq!(lone.answers(ping_v6(60, &headers(8)))[0][54], 129);
+    let answers = lone.answers(ping_v6(60, &headers(9)));
+    assert_eq!(answers.len(), 1);
+    assert!(
+        is_problem(&answers[0], 1, 40 + 7 * 8),
+        "{:02x?}",
+        answers[0]
+    );
+}
+
+/// Then there is nobody, and whoever waits is told.
+#[test]
+fn rfc_4861_7_2_2_a_silent_neighbour_is_asked_for_three_times() {
+    let mut lone = Lone::new();
+    let id = lone.stack.connect(v6(77), None).expect("connects");
+    let mut asked = Vec::new();
+    for tenth in 0..60 {
+        let sent = lone.sent();
+        asked.extend(sent.iter().filter(|it| it[54] == 135).map(|_| tenth));
+        assert!(sent.iter().all(|it| it[20] == 58), "the SYN waits");
+        if lone.stack.readiness(id).expect("open").error.is_some() {
+            break;
+        }
+        lone.now_ns += S / 10;
+    }
+    assert_eq!(asked.len(), 3, "{asked:?}");
+    assert!(asked.windows(2).all(|pair| pair[1] - pair[0] >= 10));
+    let error = lone.stack.readiness(id).expect("open").error;
+    assert_eq!(error, Some(SessionError::Unreachable));
+}
+
+/// An IGMP message in a frame to this group.
+fn igmp(to: [u8; 4], kind: u8, group: [u8; 4]) -> Vec<u8> {
+    let mut message = [&[kind, 0, 0, 0][..], &group].concat();
+    let sum = internet_checksum(&message);
+    message[2..4].copy_from_slice(&sum.to_be_bytes());
+    ethernet(group_mac(to), V4, &ipv4(PEER, to, 2, &[], &message))
+}
+
+fn group_mac(group: [u8; 4]) -> [u8; 6] {
+    [1, 0, 0x5e, group[1] & 0x7f, group[2], group[3]]
+}
+
+#[test]
+fn rfc_1122_3_3_7_a_group_is_heard_while_it_is_joined_and_all_hosts_always() {
+    const ALL: [u8; 4] = [224, 0, 0, 1];
+    const GROUP: [u8; 4] = [239, 1, 2, 3];
+    let mut lone = Lone::new();
+    let any = SocketAddr::from(([0; 4], 9));
+    let id = lone.stack.bind_udp(any).expect("free");
+    let hears = |lone: &mut Lone, group: [u8; 4]| {
+        let frame = ethernet(group_mac(group), V4, &datagram_v4(group, 9));
+        assert_eq!(lone.answers(frame), NOTHING);
+        let taken = lone.stack.receive_from(id, &mut [0; 8]).expect("open");
+        taken.is_some()
+    };
+    assert!(hears(&mut lone, ALL) && !hears(&mut lone, GROUP));
+    lone.stack.join(GROUP.into()).expect("a group");
+    // RFC 2236 sections 2, 3 and 6: to the group, which is in the report, one hop far.
+    let report = |frame: &[u8], to: [u8; 4], kind: u8| {
+        assert_eq!(frame[..6], group_mac(to));
+        assert_eq!((frame[22], frame[23], frame[34]), (1, 2, kind));
+        assert_eq!((&frame[30..34], &frame[38..42]), (&to[..], &GROUP[..]));
+    };
+    let sent = lone.sent();
+    assert_eq!(sent.len(), 1);
+    report(&sent[0], GROUP, 0x16);
+    assert!(hears(&mut lone, ALL) && hears(&mut lone, GROUP));
+    // A router asks for all groups, then for ours, then for another.
+    for (to, group, answers) in [
+        (ALL, [0; 4], 1),
+        (GROUP, GROUP, 1),
+        (ALL, [239, 9, 9, 9], 0),
+    ] {
+        let sent = lone.answers(igmp(to, 0x11, group));
+        assert_eq!(sent.len(), answers, "{group:?}");
+        sent.iter().for_each(|frame| report(frame, GROUP, 0x16));
+    }
+    // RFC 1122 section 3.2.1.7, RFC 1112 section 6.1: a datagram to a group goes one hop far.
+    lone.stack
+        .send_to(id, SocketAddr::from((GROUP, 9)), b"all")
+        .expect("sent");
+    let sent = lone.sent();
+    assert_eq!((&sent[0][..6], sent[0][22]), (&group_mac(GROUP)[..], 1));
+    lone.stack.leave(GROUP.into());
+    let sent = lone.sent();
+    assert_eq!(sent.len(), 1);
+    report(&sent[0], [224, 0, 0, 2], 0x17);
+    assert!(hears(&mut lone, ALL) && !hears(&mut lone, GROUP));
+}
+
+/// Our own addresses' groups are reported, too; none asks who is no router of the link.
+#[test]
+fn rfc_3810_5_groups_are_reported_when_joined_left_and_asked_for() {
+    let group: [u8; 16] = [0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x42];
+    let mut lone = Lone::new();
+    // Groups in version 2's reports, with the kind of their records.
+    let records = |frames: Vec<Vec<u8>>| {
+        let records = frames.iter().map(|frame| {
+            // To ff02::16, one hop far, behind the router alert.
+            assert_eq!((frame[20], frame[21], frame[53]), (0, 1, 0x16));
+            assert_eq!(frame[54..62], [58, 0, 5, 2, 0, 0, 1, 0]);
+            assert_eq!((frame[62], &frame[68..70]), (143, &[0, 1][..]));
+            let group: [u8; 16] = frame[74..90].try_into().expect("16 bytes");
+            (frame[70], group)
+        });
+        records.collect::<Vec<_>>()
+    };
+    lone.stack.join(group.into()).expect("a group");
+    assert_eq!(records(lone.sent()), [(4, group)]);
+    let query = |from: [u8; 16], hops: u8, about: [u8; 16]| {
+        let message = [&[130, 0, 0, 0, 0, 1, 0, 0][..], &about, &[2, 125, 0, 0]].concat();
+        let message = sealed(&from, &ALL_NODES, 58, message, 2);
+        let packet = [&[58, 0, 5, 2, 0, 0, 1, 0][..], &message].concat();
+        let mut packet = ipv6(from, ALL_NODES, 0, &packet);
+        packet[7] = hops;
+        ethernet([0x33, 0x33, 0, 0, 0, 1], V6, &packet)
+    };
+    let mut router = v6_bytes(9);
+    (router[0], router[1]) = (0xfe, 0x80);
+    let answers = records(lone.answers(query(router, 1, [0; 16])));
+    assert_eq!(answers, [(2, group), (2, group_of_ours())]);
+    let answers = records(lone.answers(query(router, 1, group)));
+    assert_eq!(answers, [(2, group)]);
+    for (from, hops) in [(router, 2), (v6_bytes(9), 1)] {
+        assert_eq!(lone.answers(query(from, hops, [0; 16])), NOTHING);
+    }
+    lone.stack.leave(group.into());
+    assert_eq!(records(lone.sent()), [(3, group)]);
 }

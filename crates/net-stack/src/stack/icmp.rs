@@ -312,7 +312,7 @@ impl Stack {
             Some((_, count)) => *count += 1,
             None => {
                 groups.push((address, 1));
-                self.report_group(&address, true);
+                self.report_group(&address, mld::Record::Joined);
             }
         }
         Ok(())
@@ -326,17 +326,17 @@ impl Stack {
             groups[at].1 -= 1;
             if groups[at].1 == 0 {
                 groups.swap_remove(at);
-                self.report_group(&address, false);
+                self.report_group(&address, mld::Record::Left);
             }
         }
     }
 
     /// Tells the link that we are in a group, or no longer.
-    pub(crate) fn report_group(&mut self, group: &Ip, member: bool) {
+    pub(crate) fn report_group(&mut self, group: &Ip, record: mld::Record) {
         if group.is_v4() {
-            self.report_group_v4(group, member);
+            self.report_group_v4(group, record != mld::Record::Left);
         } else {
-            self.report_group_v6(group, member);
+            self.report_group_v6(group, record);
         }
     }
 
@@ -363,7 +363,7 @@ impl Stack {
         });
     }
 
-    fn report_group_v6(&mut self, group: &Ip, member: bool) {
+    fn report_group_v6(&mut self, group: &Ip, record: mld::Record) {
         let own = self.common.interface.networks.iter();
         let source = own
             .map(|own| own.address)
@@ -378,7 +378,7 @@ impl Stack {
             protocol: 0,
             hops: 1,
         };
-        let report = mld::report(&source, group, member);
+        let report = mld::report(&source, group, record);
         self.common.push_packet(&address, report.len(), |bytes| {
             bytes.copy_from_slice(&report)
         });
@@ -416,7 +416,7 @@ impl Stack {
             .map(|own| solicited_node(&own));
         let groups: Vec<Ip> = joined.chain(nodes).filter(wanted).collect();
         for group in groups {
-            self.report_group(&group, true);
+            self.report_group(&group, mld::Record::Current);
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::shared::neighbors::Question;
 use crate::wire::arp::{self, Arp};
 use crate::wire::ethernet::{self, Ethernet};
 use crate::wire::ip::{self, Packet};
+use crate::wire::mld;
 use crate::wire::ndisc::{self, Message, NeighborFlags, Prefix};
 use crate::wire::{BROADCAST, Ip, Mac, group_mac};
 use zerocopy::IntoBytes;
@@ -57,7 +58,7 @@ impl Stack {
             let own = address.last_four();
             self.push_arp(arp::Operation::Request, BROADCAST, [0; 6], own, own);
         } else {
-            self.report_group(&solicited_node(address), true);
+            self.report_group(&solicited_node(address), mld::Record::Joined);
             self.push_advertisement(address, &ALL_NODES, group_mac(&ALL_NODES), false);
         }
     }

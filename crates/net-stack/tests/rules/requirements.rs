@@ -58,13 +58,14 @@ fn rfc_9293_3_1_options_that_nobody_knows_do_no_harm() {
     }
 }
 
-/// MUST-12: also where the application has no business with it just now.
+/// MUST-12: also where the application has no business with it just now. SHLD-2: a reset may carry
+/// data.
 #[test]
 fn rfc_9293_3_6_an_application_is_told_of_a_reset() {
     let mut peer = Peer::new(|_| {});
     let id = peer.open(&PLAIN);
     while peer.stack.next_event().is_some() {}
-    let reset = peer.segment(RST, &[]);
+    let reset = peer.segment(RST, b"why");
     peer.send(&reset);
     assert_eq!(peer.stack.next_event(), Some(Event::Session(id)));
     let error = peer.stack.readiness(id).expect("open").error;
