@@ -12,6 +12,8 @@ use smoltcp::wire as theirs;
 use smoltcp::wire::{EthernetAddress, RawHardwareAddress};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+const RECORDS: [mld::Record; 3] = [mld::Record::Current, mld::Record::Left, mld::Record::Joined];
+
 // ARP.
 
 fn their_arp(bytes: &[u8]) -> Option<arp::Arp> {
@@ -439,7 +441,7 @@ proptest! {
     #[test]
     fn a_report_of_listeners_is_read_by_the_other(
         (source, mut group) in (station(), address()),
-        ours in prop::sample::select(&[mld::Record::Current, mld::Record::Left, mld::Record::Joined]),
+        ours in prop::sample::select(&RECORDS),
     ) {
         group.0[0] = 0xff;
         let bytes = mld::report(&source, &group, ours);

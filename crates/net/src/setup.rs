@@ -495,10 +495,7 @@ mod tests {
         assert_eq!(config.congestion, Config::default().congestion);
         assert_eq!(config.placement, Placement::MainMemory);
         assert_eq!(config.hops, Config::default().hops);
-        let local = GOOD.replace(
-            "[stack]",
-            "[stack]\nplacement = \"local-store\"\nhops = 9",
-        );
+        let local = GOOD.replace("[stack]", "[stack]\nplacement = \"local-store\"\nhops = 9");
         let local = Setup::parse(&local).unwrap().stack.config().unwrap();
         assert_eq!((local.placement, local.hops), (Placement::LocalStore, 9));
         assert_ne!(config.seed, setup.stack.config().unwrap().seed);

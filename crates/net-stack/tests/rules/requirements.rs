@@ -1,4 +1,5 @@
-//! Requirements of RFC 9293 that no other rule's test shows; docs/rfc-requirements.md lists them all.
+//! Requirements of RFC 9293 that no other rule's test shows; docs/rfc-requirements.md lists them
+//! all.
 
 use crate::common::{MS, S, v4};
 use crate::icmp_about;
@@ -122,8 +123,8 @@ fn rfc_9293_3_8_6_a_window_that_is_taken_back_wholly_is_probed_without_end() {
     assert_eq!(peer.stack.info(id).expect("open").in_flight, 0);
 }
 
-/// MUST-24 to MUST-28: off, two hours where it is not said otherwise, and never while data waits for
-/// its acknowledgment.
+/// MUST-24 to MUST-28: off, two hours where it is not said otherwise, and never while data waits
+/// for its acknowledgment.
 #[test]
 fn rfc_9293_3_8_4_keepalive_is_off_and_waits_for_two_hours() {
     const HOUR: u64 = 3600 * S;
