@@ -12,7 +12,7 @@ use crate::shared::counters::Counters;
 use crate::shared::interface::Interface;
 use crate::shared::neighbors::Neighbors;
 use crate::shared::paths::Paths;
-use crate::shared::{Common, IDENTIFICATIONS};
+use crate::shared::{Budget, Common, IDENTIFICATIONS};
 use crate::stack::direct_placement::DirectPlacement;
 use crate::stack::last_flow::LastFlow;
 use crate::stack::link::Autoconfiguration;
@@ -118,8 +118,8 @@ fn renew_common(common: &mut Common, nic: &Capabilities) {
         newly_closed,
         newly_established,
         time_wait,
-        challenges_left,
-        challenge_second,
+        challenges,
+        errors,
         next_port,
         paths,
         identifications,
@@ -140,7 +140,7 @@ fn renew_common(common: &mut Common, nic: &Capabilities) {
     pending_events.clear();
     assert!(newly_closed.is_empty() && newly_established.is_empty());
     time_wait.clear();
-    (*challenges_left, *challenge_second, *next_port) = (0, u64::MAX, 0);
+    (*challenges, *errors, *next_port) = (Budget::NEW, Budget::NEW, 0);
     *paths = Paths::default();
     *identifications = [0; IDENTIFICATIONS];
     long.clear();

@@ -12,6 +12,8 @@ use smoltcp::wire as theirs;
 use smoltcp::wire::{EthernetAddress, RawHardwareAddress};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+const RECORDS: [mld::Record; 3] = [mld::Record::Current, mld::Record::Left, mld::Record::Joined];
+
 // ARP.
 
 fn their_arp(bytes: &[u8]) -> Option<arp::Arp> {
@@ -439,10 +441,10 @@ proptest! {
     #[test]
     fn a_report_of_listeners_is_read_by_the_other(
         (source, mut group) in (station(), address()),
-        member in any::<bool>(),
+        ours in prop::sample::select(&RECORDS),
     ) {
         group.0[0] = 0xff;
-        let bytes = mld::report(&source, &group, member);
+        let bytes = mld::report(&source, &group, ours);
         let packet = theirs::Icmpv6Packet::new_checked(&bytes[8..]).expect("a message");
         let (from, to) = (Ipv6Addr::from(source.0), Ipv6Addr::from(mld::ROUTERS.0));
         prop_assert!(packet.verify_checksum(&from, &to));
@@ -451,9 +453,10 @@ proptest! {
             panic!("{message:?}");
         };
         let record = theirs::MldAddressRecord::new_checked(data).expect("a record");
-        let kind = match member {
-            true => theirs::MldRecordType::ChangeToExclude,
-            false => theirs::MldRecordType::ChangeToInclude,
+        let kind = match ours {
+            mld::Record::Current => theirs::MldRecordType::ModeIsExclude,
+            mld::Record::Left => theirs::MldRecordType::ChangeToInclude,
+            mld::Record::Joined => theirs::MldRecordType::ChangeToExclude,
         };
         prop_assert_eq!(record.record_type(), kind);
         prop_assert_eq!(record.num_srcs(), 0);

@@ -177,6 +177,8 @@ pub struct StackSetup {
     pub send_bytes: Option<u32>,
     /// A session's receive ring, in bytes.
     pub receive_bytes: Option<u32>,
+    /// Hops that our packets may take.
+    pub hops: Option<u8>,
     /// `cubic` or `reno`.
     pub congestion: Option<String>,
     /// Memory of the sessions: `main-memory` behind the local store, or `local-store` alone.
@@ -383,6 +385,7 @@ impl StackSetup {
             sessions_max: self.sessions_max.unwrap_or(default.sessions_max),
             send_bytes: self.send_bytes.unwrap_or(default.send_bytes),
             receive_bytes: self.receive_bytes.unwrap_or(default.receive_bytes),
+            hops: self.hops.unwrap_or(default.hops),
             congestion: match self.congestion.as_deref() {
                 None => default.congestion,
                 Some("cubic") => Algorithm::Cubic,
@@ -495,9 +498,10 @@ mod tests {
         assert_eq!(config.routes[0].network.prefix_bits, 0);
         assert_eq!(config.congestion, Config::default().congestion);
         assert_eq!(config.placement, Placement::MainMemory);
-        let local = GOOD.replace("[stack]", "[stack]\nplacement = \"local-store\"");
+        assert_eq!(config.hops, Config::default().hops);
+        let local = GOOD.replace("[stack]", "[stack]\nplacement = \"local-store\"\nhops = 9");
         let local = Setup::parse(&local).unwrap().stack.config().unwrap();
-        assert_eq!(local.placement, Placement::LocalStore);
+        assert_eq!((local.placement, local.hops), (Placement::LocalStore, 9));
         assert_ne!(config.seed, setup.stack.config().unwrap().seed);
     }
 

@@ -4,6 +4,7 @@ use crate::buffer::pool::BUFFER_BYTES_MAX;
 use crate::congestion::Algorithm;
 use crate::error::NetError;
 use crate::state::store::Placement;
+use crate::wire::ip;
 use std::net::IpAddr;
 
 /// An address and the length of its network's prefix.
@@ -53,6 +54,8 @@ pub struct Config {
     pub timestamps: bool,
     /// Offers SACK (RFC 2018 section 2).
     pub sack: bool,
+    /// Hops that our packets may take (RFC 9293 section 3.9.2, RFC 1122 section 3.2.1.7), 1 to 255.
+    pub hops: u8,
     /// New sessions' congestion control.
     pub congestion: Algorithm,
     /// Disables Nagle's algorithm on new sessions (`TCP_NODELAY`).
@@ -81,6 +84,7 @@ impl Default for Config {
             window_scaling: true,
             timestamps: true,
             sack: true,
+            hops: ip::HOPS,
             congestion: Algorithm::default(),
             no_delay: false,
             delayed_ack_us: 40_000,
@@ -115,12 +119,15 @@ impl Config {
         if !(1..=1 << 24).contains(&self.sessions_max) {
             return Err(bad("sessions_max", &self.sessions_max, "1 to 16777216"));
         }
-        if self.delayed_ack_us > 500_000 {
+        if self.delayed_ack_us >= 500_000 {
             return Err(bad(
                 "delayed_ack_us",
                 &self.delayed_ack_us,
-                "at most 500000 (RFC 9293)",
+                "less than 500000 (RFC 9293)",
             ));
+        }
+        if self.hops == 0 {
+            return Err(bad("hops", &self.hops, "1 to 255"));
         }
         for cidr in &self.addresses {
             let most = if cidr.address.is_ipv4() { 32 } else { 128 };

@@ -32,13 +32,13 @@ impl Address {
     }
 
     /// Back to where a packet came from.
-    pub(crate) fn answer(packet: &Packet, mac: Mac) -> Self {
+    pub(crate) fn answer(packet: &Packet, mac: Mac, hops: u8) -> Self {
         Self {
             mac,
             source: packet.destination,
             destination: packet.source,
             protocol: packet.protocol,
-            hops: ip::HOPS,
+            hops,
         }
     }
 }
@@ -92,7 +92,7 @@ impl Common {
             source: ends.local,
             destination: ends.remote,
             protocol: ip::TCP,
-            hops: ip::HOPS,
+            hops: self.config.hops,
         };
         let mut fields = *fields;
         fields.source = U16::new(ends.local_port);

@@ -59,10 +59,9 @@ impl Interface {
     /// True if `address` is a group joined by the interface, or the broadcast address.
     pub(crate) fn is_for_us_too(&self, address: &Ip) -> bool {
         if address.is_v4() {
-            address.last_four() == [255; 4]
+            self.is_broadcast(address)
                 || self.groups.iter().any(|(group, _)| group == address)
                 || address.last_four() == [224, 0, 0, 1]
-                || self.networks.iter().any(|own| is_broadcast(own, address))
         } else {
             // RFC 4291 section 2.8: all nodes, and each address's solicited-node group.
             *address == ALL_NODES
@@ -72,6 +71,13 @@ impl Interface {
                     .iter()
                     .any(|own| !own.address.is_v4() && solicited_node(&own.address) == *address)
         }
+    }
+
+    /// True for IPv4's limited broadcast address, and for that of a network of ours.
+    pub(crate) fn is_broadcast(&self, address: &Ip) -> bool {
+        address.is_v4()
+            && (address.last_four() == [255; 4]
+                || self.networks.iter().any(|own| is_broadcast(own, address)))
     }
 
     /// True if no honest neighbour sends packets with this source. `from_self`: it came by the loop
@@ -88,7 +94,11 @@ impl Interface {
 
     /// Who a packet to `remote` is handed to, on the wire.
     pub(crate) fn next_hop(&self, remote: &Ip) -> Option<Ip> {
-        if remote.is_multicast() || self.is_on_link(remote) {
+        if remote.is_loopback() && !self.is_ours(remote) {
+            // RFC 1122 section 3.2.1.3 (g), RFC 4291 section 2.5.3: never on the wire.
+            return None;
+        }
+        if remote.is_multicast() || self.is_broadcast(remote) || self.is_on_link(remote) {
             return Some(*remote);
         }
         // The longest prefix.

@@ -68,9 +68,10 @@ pub(crate) struct Common {
     pub(crate) newly_established: Vec<u32>,
     /// Sessions in TIME-WAIT, the oldest first: the first to go when there is no room.
     pub(crate) time_wait: VecDeque<u32>,
-    /// Challenge acknowledgments that may still go out in this second (RFC 5961 section 7).
-    pub(crate) challenges_left: u32,
-    pub(crate) challenge_second: u64,
+    /// Of challenge acknowledgments: RFC 5961 section 7.
+    pub(crate) challenges: Budget,
+    /// Of ICMP errors: RFC 4443 section 2.4 (f).
+    pub(crate) errors: Budget,
     /// Moves on with each port that is chosen (RFC 6056).
     pub(crate) next_port: u32,
     /// The largest packets on ways that are narrower than the link.
@@ -99,23 +100,47 @@ impl Common {
         crate::timer::tick_after(self.now_ns + u64::from(us) * 1_000)
     }
 
-    /// Takes one challenge ACK from this second's budget (RFC 5961 section 7), which is random: a
-    /// fixed one can be counted from outside and was a side channel (CVE-2016-5696).
+    /// Takes one challenge ACK from this second's budget.
     pub(crate) fn may_challenge(&mut self) -> bool {
-        let second = self.now_ns / 1_000_000_000;
-        if second != self.challenge_second {
-            self.challenge_second = second;
-            self.challenges_left =
-                CHALLENGES_MIN + self.random.below(u64::from(CHALLENGES_MIN)) as u32;
+        self.challenges.take_one(self.now_ns, &mut self.random)
+    }
+
+    /// Takes one ICMP error from this second's budget.
+    pub(crate) fn may_report(&mut self) -> bool {
+        self.errors.take_one(self.now_ns, &mut self.random)
+    }
+}
+
+/// Answers that may go out in one second. The number is random: a fixed one can be counted from
+/// outside and was a side channel, of challenges (CVE-2016-5696) as of ICMP errors
+/// (CVE-2020-25705).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Budget {
+    left: u32,
+    second: u64,
+}
+
+impl Budget {
+    /// Of no second yet.
+    pub(crate) const NEW: Self = Self {
+        left: 0,
+        second: u64::MAX,
+    };
+
+    fn take_one(&mut self, now_ns: u64, random: &mut Random) -> bool {
+        let second = now_ns / 1_000_000_000;
+        if second != self.second {
+            self.second = second;
+            self.left = BUDGET_MIN + random.below(u64::from(BUDGET_MIN)) as u32;
         }
-        let may = self.challenges_left > 0;
-        self.challenges_left -= u32::from(may);
+        let may = self.left > 0;
+        self.left -= u32::from(may);
         may
     }
 }
 
-/// Challenges in a second, at least; at most twice as many.
-const CHALLENGES_MIN: u32 = 500;
+/// Answers in a second, at least; at most twice as many.
+const BUDGET_MIN: u32 = 500;
 
 /// Counters of identifications: RFC 7739 section 5.3.
 pub(crate) const IDENTIFICATIONS: usize = 256;

@@ -5,14 +5,14 @@
 //! and then the segments are dealt with: the misses overlap. Large segments and all else are dealt
 //! with at once, after what came before them.
 
-use super::Stack;
+use super::{Stack, icmp};
 use crate::checksum::{Sum, pseudo};
 use crate::frame::{Received, ReceivedChecksum};
 use crate::secrets::Ends;
 use crate::state::LOCAL_SESSIONS;
 use crate::state::store::Placement;
 use crate::wire::ethernet::{self, Ethernet};
-use crate::wire::ip::{self, Bad, Packet};
+use crate::wire::ip::{self, Bad, Packet, Report};
 use crate::wire::tcp::Tcp;
 use crate::wire::{BROADCAST, Ip, Mac};
 use zerocopy::FromBytes;
@@ -109,8 +109,15 @@ impl Stack {
             Err(Bad::Martian) => self.common.counters.martians += 1,
             Err(Bad::SourceRoute) => self.common.counters.source_routed += 1,
             Err(Bad::Option { pointer, report }) => {
+                self.common.counters.options_refused += 1;
                 let bytes = &frame.bytes[ethernet::HEADER_BYTES..];
-                self.refuse_option(&header, bytes, pointer, report);
+                self.refuse_header(&header, bytes, icmp::UNKNOWN_OPTION, pointer, report);
+            }
+            Err(Bad::Routing { pointer }) => {
+                self.common.counters.malformed += 1;
+                let bytes = &frame.bytes[ethernet::HEADER_BYTES..];
+                let report = Report::Unicast;
+                self.refuse_header(&header, bytes, icmp::WRONG_FIELD, pointer, report);
             }
             Err(Bad::Fragment) => {
                 let bytes = &frame.bytes[ethernet::HEADER_BYTES..];
@@ -147,6 +154,8 @@ impl Stack {
                     return self.arrive_tcp(packet, payload, header.source, verify);
                 }
             }
+            // RFC 1122 section 3.3.6: in a frame to all, but not to a group.
+            ip::UDP if ours && !unicast => self.common.counters.martians += 1,
             ip::UDP => {
                 self.process_staged_segments();
                 self.arrive_udp(
@@ -167,6 +176,8 @@ impl Stack {
                 self.arrive_icmp_v6(packet, payload, header.source, ours && unicast);
             }
             ip::IGMP if packet.source.is_v4() => self.arrive_igmp(packet, payload),
+            // RFC 8200 section 4.7: whatever follows, it is nothing.
+            ip::NO_NEXT if !packet.source.is_v4() => {}
             _ => {
                 if ours && unicast {
                     self.refuse_protocol(packet, bytes, header.source);

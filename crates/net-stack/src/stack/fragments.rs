@@ -15,6 +15,7 @@ use crate::wire::BROADCAST;
 use crate::wire::ethernet::{self, Ethernet};
 use crate::wire::fragment::{self, Bad, Fragment, Key};
 use crate::wire::ip::{self, Packet};
+use crate::wire::ndisc;
 
 /// Who the timing wheel looks at for fragments: no session has this number.
 pub(crate) const TIMER: u32 = u32::MAX - 1;
@@ -115,8 +116,7 @@ impl Stack {
                     start,
                     end: fragment.end,
                 };
-                let checksum = ReceivedChecksum::Unknown;
-                self.arrive_packet(&packet, bytes, header, unicast, checksum);
+                self.arrive_once_fragmented(&packet, bytes, header, unicast);
             }
             _ => self.common.counters.malformed += 1,
         }
@@ -131,13 +131,29 @@ impl Stack {
             ip::parse_v6(&whole)
         };
         match packet {
-            Ok(packet) => {
-                let checksum = ReceivedChecksum::Unknown;
-                self.arrive_packet(&packet, &whole, header, unicast, checksum);
-            }
+            Ok(packet) => self.arrive_once_fragmented(&packet, &whole, header, unicast),
             Err(_) => self.common.counters.malformed += 1,
         }
         self.reassembly.whole = whole;
+    }
+
+    /// A whole packet that had a fragment header.
+    fn arrive_once_fragmented(
+        &mut self,
+        packet: &Packet,
+        bytes: &[u8],
+        header: &Ethernet,
+        unicast: bool,
+    ) {
+        let discovery = ndisc::ROUTER_SOLICITATION..=ndisc::REDIRECT;
+        let kind = bytes.get(packet.start);
+        if packet.protocol == ip::ICMPV6 && kind.is_some_and(|kind| discovery.contains(kind)) {
+            // RFC 6980 section 5: switches that look into these messages cannot see such ones.
+            self.common.counters.malformed += 1;
+            return;
+        }
+        let checksum = ReceivedChecksum::Unknown;
+        self.arrive_packet(packet, bytes, header, unicast, checksum);
     }
 
     fn refuse_fragment(&mut self, header: &Ethernet, unicast: bool, bad: &Bad, bytes: &[u8]) {

@@ -18,8 +18,11 @@ use crate::wire::{Ip, Mac, group_mac, igmp, mld, ndisc};
 use std::net::IpAddr;
 
 const HEADER_BYTES: usize = 8;
-/// RFC 4443 section 3.4, code 2: unrecognised IPv6 option.
-const UNKNOWN_OPTION: u8 = 2;
+/// RFC 4443 section 3.4, codes of a parameter problem: an erroneous field, an unrecognised next
+/// header, an unrecognised IPv6 option.
+pub(super) const WRONG_FIELD: u8 = 0;
+const UNKNOWN_PROTOCOL: u8 = 1;
+pub(super) const UNKNOWN_OPTION: u8 = 2;
 /// RFC 1812 section 4.3.2.3 allows 576 bytes in all; RFC 4443 section 2.4 the minimum MTU.
 const QUOTED_V4: usize = 576 - ip::V4_BYTES - HEADER_BYTES;
 const QUOTED_V6: usize = ip::V6_MTU_MIN - ip::V6_BYTES - HEADER_BYTES;
@@ -40,7 +43,7 @@ impl Stack {
         match (bytes[0], bytes[1]) {
             // RFC 1122 section 3.2.2.6; not to groups (it may be ignored, and amplifies).
             (8, 0) if to_us => {
-                let address = Address::answer(packet, from);
+                let address = Address::answer(packet, from, self.common.config.hops);
                 self.common.push_packet(&address, bytes.len(), |answer| {
                     answer.copy_from_slice(bytes);
                     answer[0] = 0;
@@ -56,6 +59,12 @@ impl Stack {
                 };
                 let too_big = (code == 4).then_some(mtu);
                 self.arrive_error(&about, ports, too_big, code <= 3);
+            }
+            // Time exceeded, and parameter problem: RFC 1122 sections 3.2.2.4 and 3.2.2.5.
+            (11 | 12, _) => {
+                if let Some((about, ports)) = quoted_v4(&bytes[HEADER_BYTES..]) {
+                    self.arrive_error(&about, ports, None, false);
+                }
             }
             _ => {}
         }
@@ -76,7 +85,7 @@ impl Stack {
         let number = u32::from_be_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
         match bytes[0] {
             128 if to_us && !packet.source.is_unspecified() => {
-                let address = Address::answer(packet, from);
+                let address = Address::answer(packet, from, self.common.config.hops);
                 self.common.push_packet(&address, bytes.len(), |answer| {
                     answer.copy_from_slice(bytes);
                     answer[0] = 129;
@@ -85,8 +94,10 @@ impl Stack {
                     answer[2..4].copy_from_slice(&field);
                 });
             }
-            // Unreachable, and too big.
-            1 | 2 => {
+            // RFC 8201 section 4: less than any link may have is no answer of a router's.
+            2 if number < ip::V6_MTU_MIN as u32 => {}
+            // Unreachable, too big, time exceeded, parameter problem.
+            1..=4 => {
                 if let Some((about, ports)) = quoted_v6(&bytes[HEADER_BYTES..]) {
                     let too_big = (bytes[0] == 2).then_some(number);
                     self.arrive_error(&about, ports, too_big, bytes[0] == 1);
@@ -137,6 +148,8 @@ impl Stack {
         } else if hard && session.hot.state() == State::SynSent {
             // RFC 9293 section 3.9.2.2, RFC 5927 section 5.2: hard only while opening.
             session.finish(Some(SessionError::Unreachable));
+        } else {
+            session.note_soft_error(SessionError::Unreachable);
         }
         self.sweep_sessions();
     }
@@ -169,22 +182,23 @@ impl Stack {
         if packet.source.is_v4() {
             self.push_unreachable(packet, bytes, from, 2);
         } else {
-            // RFC 4443 section 3.4: unrecognised next header, at its place in the fixed header.
-            self.push_error_v6(packet, bytes, from, [4, 1], 6);
+            let (place, ..) = ip::last_header(bytes, packet.start);
+            let kind = [fragments::PARAMETER_PROBLEM, UNKNOWN_PROTOCOL];
+            self.push_error_v6(packet, bytes, from, kind, place as u32);
         }
     }
 
-    /// An IPv6 option that must not be passed over and is not known: dropped, and told where RFC
-    /// 8200 section 4.2 says so.
+    /// An IPv6 header that must not be passed over and is not known: dropped, and told where RFC
+    /// 8200 sections 4.2 and 4.4 say so.
     #[cold]
-    pub(crate) fn refuse_option(
+    pub(crate) fn refuse_header(
         &mut self,
         header: &Ethernet,
         bytes: &[u8],
+        code: u8,
         pointer: usize,
         report: Report,
     ) {
-        self.common.counters.options_refused += 1;
         let Some(packet) = fragments::whole_header(bytes, false) else {
             return;
         };
@@ -212,8 +226,13 @@ impl Stack {
             destination: source,
             ..packet
         };
-        let kind = [fragments::PARAMETER_PROBLEM, UNKNOWN_OPTION];
+        let kind = [fragments::PARAMETER_PROBLEM, code];
         self.push_error_v6(&about, bytes, header.source, kind, pointer as u32);
+    }
+
+    /// Takes one error from this second's budget, unless the queue is nearly full.
+    fn may_report(&mut self) -> bool {
+        self.common.control.room() >= ROOM_FOR_ERRORS && self.common.may_report()
     }
 
     /// "Unreachable": for IPv4 with this code, for IPv6 a port.
@@ -233,11 +252,11 @@ impl Stack {
         from: Mac,
         kind: [u8; 2],
     ) {
-        if self.common.control.room() < ROOM_FOR_ERRORS || !answers(&packet.source) {
+        if !answers(&packet.source) || is_error_v4(bytes) || !self.may_report() {
             return;
         }
         let quoted = &bytes[..packet.end.min(QUOTED_V4)];
-        let mut address = Address::answer(packet, from);
+        let mut address = Address::answer(packet, from, self.common.config.hops);
         address.protocol = ip::ICMP;
         self.common
             .push_packet(&address, HEADER_BYTES + quoted.len(), |message| {
@@ -257,11 +276,11 @@ impl Stack {
         kind: [u8; 2],
         pointer: u32,
     ) {
-        if self.common.control.room() < ROOM_FOR_ERRORS || !answers(&packet.source) {
+        if !answers(&packet.source) || is_error_v6(bytes) || !self.may_report() {
             return;
         }
         let quoted = &bytes[..packet.end.min(QUOTED_V6)];
-        let mut address = Address::answer(packet, from);
+        let mut address = Address::answer(packet, from, self.common.config.hops);
         address.protocol = ip::ICMPV6;
         let len = HEADER_BYTES + quoted.len();
         self.common.push_packet(&address, len, |message| {
@@ -293,7 +312,7 @@ impl Stack {
             Some((_, count)) => *count += 1,
             None => {
                 groups.push((address, 1));
-                self.report_group(&address, true);
+                self.report_group(&address, mld::Record::Joined);
             }
         }
         Ok(())
@@ -307,17 +326,17 @@ impl Stack {
             groups[at].1 -= 1;
             if groups[at].1 == 0 {
                 groups.swap_remove(at);
-                self.report_group(&address, false);
+                self.report_group(&address, mld::Record::Left);
             }
         }
     }
 
     /// Tells the link that we are in a group, or no longer.
-    pub(crate) fn report_group(&mut self, group: &Ip, member: bool) {
+    pub(crate) fn report_group(&mut self, group: &Ip, record: mld::Record) {
         if group.is_v4() {
-            self.report_group_v4(group, member);
+            self.report_group_v4(group, record != mld::Record::Left);
         } else {
-            self.report_group_v6(group, member);
+            self.report_group_v6(group, record);
         }
     }
 
@@ -344,7 +363,7 @@ impl Stack {
         });
     }
 
-    fn report_group_v6(&mut self, group: &Ip, member: bool) {
+    fn report_group_v6(&mut self, group: &Ip, record: mld::Record) {
         let own = self.common.interface.networks.iter();
         let source = own
             .map(|own| own.address)
@@ -359,7 +378,7 @@ impl Stack {
             protocol: 0,
             hops: 1,
         };
-        let report = mld::report(&source, group, member);
+        let report = mld::report(&source, group, record);
         self.common.push_packet(&address, report.len(), |bytes| {
             bytes.copy_from_slice(&report)
         });
@@ -397,7 +416,7 @@ impl Stack {
             .map(|own| solicited_node(&own));
         let groups: Vec<Ip> = joined.chain(nodes).filter(wanted).collect();
         for group in groups {
-            self.report_group(&group, true);
+            self.report_group(&group, mld::Record::Current);
         }
     }
 }
@@ -405,6 +424,23 @@ impl Stack {
 /// True if an ICMP error may be sent to `source`: RFC 1122 section 3.2.2, RFC 4443 section 2.4 (e).
 fn answers(source: &Ip) -> bool {
     !source.is_martian_source() && !source.is_unspecified()
+}
+
+/// True for a packet that no ICMP error may be about, because it is one itself or a later fragment:
+/// RFC 1122 section 3.2.2.
+fn is_error_v4(bytes: &[u8]) -> bool {
+    let [words, _, _, _, _, _, high, low, _, protocol, ..] = *bytes else {
+        return true;
+    };
+    let kind = bytes.get(usize::from(words & 15) * 4);
+    u16::from_be_bytes([high, low]) & 0x1fff != 0
+        || protocol == ip::ICMP && matches!(kind, None | Some(3 | 4 | 5 | 11 | 12))
+}
+
+/// The same for IPv6, where a redirect is no error and counts as one: RFC 4443 section 2.4 (e).
+fn is_error_v6(bytes: &[u8]) -> bool {
+    let (_, start, protocol) = ip::last_header(bytes, bytes.len());
+    protocol == ip::ICMPV6 && matches!(bytes.get(start), Some(0..128 | &ndisc::REDIRECT))
 }
 
 /// The header of a packet that an error quotes, which may be cut off, and what follows it.

@@ -9,7 +9,8 @@ use crate::shared::neighbors::Question;
 use crate::wire::arp::{self, Arp};
 use crate::wire::ethernet::{self, Ethernet};
 use crate::wire::ip::{self, Packet};
-use crate::wire::ndisc::{self, Message, NeighborFlags};
+use crate::wire::mld;
+use crate::wire::ndisc::{self, Message, NeighborFlags, Prefix};
 use crate::wire::{BROADCAST, Ip, Mac, group_mac};
 use zerocopy::IntoBytes;
 
@@ -57,7 +58,7 @@ impl Stack {
             let own = address.last_four();
             self.push_arp(arp::Operation::Request, BROADCAST, [0; 6], own, own);
         } else {
-            self.report_group(&solicited_node(address), true);
+            self.report_group(&solicited_node(address), mld::Record::Joined);
             self.push_advertisement(address, &ALL_NODES, group_mac(&ALL_NODES), false);
         }
     }
@@ -216,6 +217,11 @@ impl Stack {
                     return;
                 }
                 if packet.source.is_unspecified() {
+                    // RFC 4861 section 7.1.1: only to the target's group, and without an address.
+                    if source.is_some() || packet.destination != solicited_node(&target) {
+                        self.common.counters.malformed += 1;
+                        return;
+                    }
                     // RFC 4862 section 5.4.3: somebody wants our address; it is taken.
                     let mac = group_mac(&ALL_NODES);
                     self.push_advertisement(&target, &ALL_NODES, mac, false);
@@ -229,6 +235,12 @@ impl Stack {
                     .neighbors
                     .learn(&packet.source, mac, true, now_ns);
                 self.push_advertisement(&target, &packet.source, mac, true);
+            }
+            Message::NeighborAdvertisement { flags, .. }
+                if flags.solicited && packet.destination.is_multicast() =>
+            {
+                // RFC 4861 section 7.1.2: an answer is for the one who asked.
+                self.common.counters.malformed += 1;
             }
             Message::NeighborAdvertisement { target, mac, .. }
                 if !self.common.interface.is_ours(&target) =>
@@ -258,10 +270,10 @@ impl Stack {
                 if router_s > 0 && gateways.len() < ADDRESSES_MAX {
                     gateways.push((all, packet.source));
                 }
-                if let Some(prefix) = options.prefixes().last() {
+                for prefix in options.prefixes() {
                     // RFC 4862 section 5.5.3.
                     if prefix.autonomous && prefix.bits == 64 && prefix.valid_s > 0 {
-                        self.add_from_prefix(&prefix.prefix);
+                        self.add_from_prefix(&prefix);
                     }
                 }
             }
@@ -270,7 +282,8 @@ impl Stack {
     }
 
     /// RFC 4862 section 5.5.3 (d): the prefix, and our interface identifier.
-    fn add_from_prefix(&mut self, prefix: &Ip) {
+    fn add_from_prefix(&mut self, told: &Prefix) {
+        let prefix = &told.prefix;
         let mut address = link_local(&self.common.interface.mac);
         address.0[..8].copy_from_slice(&prefix.0[..8]);
         let networks = &mut self.common.interface.networks;
@@ -281,7 +294,9 @@ impl Stack {
         if networks.len() < ADDRESSES_MAX {
             networks.push(Network {
                 address,
-                prefix_bits: 64,
+                // RFC 5942 section 4: other addresses of the prefix are neighbours only where the
+                // router says so.
+                prefix_bits: if told.on_link { 64 } else { 128 },
             });
             self.announce(&address);
         }

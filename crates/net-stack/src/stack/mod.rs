@@ -31,7 +31,7 @@ use crate::shared::counters::Counters;
 use crate::shared::interface::Interface;
 use crate::shared::neighbors::Neighbors;
 use crate::shared::paths::Paths;
-use crate::shared::{Common, IDENTIFICATIONS};
+use crate::shared::{Budget, Common, IDENTIFICATIONS};
 use crate::state::hot::{Flags, State};
 use crate::state::store::Store;
 use crate::state::table::Table;
@@ -128,8 +128,8 @@ impl Stack {
             newly_closed: Vec::with_capacity(LIST),
             newly_established: Vec::with_capacity(LIST),
             time_wait: VecDeque::with_capacity(LIST),
-            challenges_left: 0,
-            challenge_second: u64::MAX,
+            challenges: Budget::NEW,
+            errors: Budget::NEW,
             next_port: 0,
             paths: Paths::default(),
             identifications: [0; IDENTIFICATIONS],

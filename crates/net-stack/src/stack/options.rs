@@ -5,7 +5,7 @@ use super::{Stack, session};
 use crate::buffer::pool::BUFFER_BYTES_MAX;
 use crate::buffer::slab::NONE;
 use crate::congestion::{Algorithm, Congestion, Control};
-use crate::error::NetError;
+use crate::error::{NetError, SessionError};
 use crate::shared::config::Keepalive;
 use crate::state::hot::{Flags, State};
 use crate::tcp::Session;
@@ -91,6 +91,9 @@ pub struct SessionInfo {
     pub retransmitted: u32,
     /// Timeouts in a row.
     pub retries: u8,
+    /// Soft error (RFC 9293 section 3.9.2.2) about what is in flight: a router or the peer's host
+    /// complains, and the session goes on.
+    pub soft_error: Option<SessionError>,
     /// Loss recovery in progress.
     pub recovering: bool,
     /// Which congestion control.
@@ -159,6 +162,7 @@ impl Stack {
             unread: hot.rx.len() as u32,
             retransmitted: session.cold.resent,
             retries: session.path.retries,
+            soft_error: session.soft_error(),
             recovering: hot.has(Flags::RECOVERY) && hot.scoreboard != NONE,
             congestion: session.cold.congestion.algorithm(),
             age_ns: session.common.now_ns - session.cold.opened_ns,

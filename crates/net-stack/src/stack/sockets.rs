@@ -144,7 +144,8 @@ impl Stack {
         local: Option<SocketAddr>,
     ) -> Result<SessionId, NetError> {
         let to = Ip::from(remote.ip());
-        if to.is_multicast() || to.is_unspecified() {
+        // RFC 9293 section 3.9.1.1 (MUST-46): to one station.
+        if to.is_unspecified() || to.is_multicast() || self.common.interface.is_broadcast(&to) {
             return Err(NetError::NoRoute(remote.ip()));
         }
         let from = match local.filter(|local| !local.ip().is_unspecified()) {

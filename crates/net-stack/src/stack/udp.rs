@@ -165,7 +165,7 @@ impl Stack {
         } else {
             Some(own).filter(|own| own.is_v4() == destination.is_v4())
         };
-        let broadcast = destination.last_four() == [255; 4] && destination.is_v4();
+        let broadcast = self.common.interface.is_broadcast(&destination);
         let hop = if broadcast {
             Some(destination)
         } else {
@@ -206,7 +206,7 @@ impl Stack {
             hops: if destination.is_multicast() {
                 1
             } else {
-                ip::HOPS
+                self.common.config.hops
             },
         };
         let fill = |bytes: &mut [u8]| {

@@ -40,6 +40,8 @@ pub(crate) struct Cold {
     /// Time of the last answer to a bare segment outside the window.
     pub(crate) unacceptable_answered_ms: Option<u32>,
     pub(crate) error: Option<SessionError>,
+    /// The last soft error (RFC 9293 section 3.9.2.2), and `snd_una` then.
+    pub(crate) soft_error: Option<(SessionError, u32)>,
     /// Of a session that waits for `accept`; none otherwise.
     pub(crate) listener: u32,
     /// In the listener's queue.
@@ -76,6 +78,7 @@ impl Default for Cold {
             duplicate: None,
             unacceptable_answered_ms: None,
             error: None,
+            soft_error: None,
             listener: NONE,
             queued: false,
             last_sent_us: 0,

@@ -83,6 +83,19 @@ impl Session<'_> {
         }
     }
 
+    /// Records what a router or the peer's host says against the session's packets, and tells the
+    /// application: RFC 9293 sections 3.9.1.8 and 3.9.2.2.
+    pub(crate) fn note_soft_error(&mut self, error: SessionError) {
+        self.cold.soft_error = Some((error, self.hot.snd_una));
+        self.notify();
+    }
+
+    /// The last soft error, unless something has arrived since: then it was over.
+    pub(crate) fn soft_error(&self) -> Option<SessionError> {
+        let (error, una) = self.cold.soft_error?;
+        (una == self.hot.snd_una).then_some(error)
+    }
+
     /// Ends the session: nothing more goes out or in. What was received in order stays to be read,
     /// also before an error, as Linux has it.
     pub(crate) fn finish(&mut self, error: Option<SessionError>) {

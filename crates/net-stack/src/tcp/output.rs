@@ -335,6 +335,10 @@ impl Session<'_> {
                 if len != unsent || !self.may_send_small(rest, rest, fin) {
                     len -= rest;
                 }
+            } else if len > 0 && self.hot.has(Flags::PROBE_WINDOW) {
+                // RFC 9293 section 3.8.6.2.1 (4): a window that stays small is used in the end, and
+                // the data probes it.
+                self.hot.clear(Flags::PROBE_WINDOW);
             } else if !self.may_send_small(len, unsent, fin) {
                 // With data in flight its acknowledgment brings the window; without, only a probe
                 // does.
@@ -589,7 +593,7 @@ impl Session<'_> {
                 &path.local,
                 &path.remote,
                 ip::TCP,
-                ip::HOPS,
+                self.common.config.hops,
                 tcp_len + load.len,
             );
         let fields = Tcp {

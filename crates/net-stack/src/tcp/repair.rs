@@ -146,6 +146,9 @@ impl Session<'_> {
             let now_ns = self.common.now_ns;
             self.common.neighbors.suspect(number, generation, now_ns);
         }
+        if self.path.retries == RETRIES_TOLD {
+            self.notify();
+        }
         self.hot.set_timer(Timer::None);
         self.hot.timer_at = 0;
         self.make_ready();
@@ -179,5 +182,7 @@ impl Session<'_> {
     }
 }
 
+/// Timeouts in a row that the application hears of: R1 of RFC 9293 section 3.8.3 (SHLD-9, SHLD-10).
+const RETRIES_TOLD: u8 = 3;
 /// The least wait for a tail-loss probe: as Linux, two of its ticks of a millisecond.
 const PROBE_MIN_US: u32 = 2_000;

@@ -9,9 +9,9 @@ use crate::ranges::scoreboard::Delivered;
 use crate::state::hot::{Flags, State, Timer};
 use crate::timer::{Tick, is_due, sooner, tick_after};
 
-/// SYNs that are sent again before a connect fails: Linux's `tcp_syn_retries`; RFC 9293 section
-/// 3.8.3 asks for 3 minutes at least, and 6 doublings of a second are 127 s, as Linux has it.
-const SYN_RETRIES: u8 = 6;
+/// SYNs that are sent again before a connect fails: 247 s, because RFC 9293 section 3.8.3 (MUST-23)
+/// asks for 3 minutes at least. Linux has one less (`tcp_syn_retries`), and gives up after 127 s.
+const SYN_RETRIES: u8 = 7;
 /// SYN-ACKs that are sent again: Linux's `tcp_synack_retries`.
 const SYN_ACK_RETRIES: u8 = 5;
 /// Timeouts before a session is given up: Linux's `tcp_retries2` (RFC 9293 section 3.8.3: R2 is at
@@ -68,7 +68,11 @@ impl Session<'_> {
         match (timer, self.hot.state()) {
             (_, State::Closed | State::TimeWait) | (Timer::None, _) => {}
             (Timer::Retransmission, State::SynSent | State::SynReceived) => self.syn_timed_out(),
-            (Timer::Retransmission, _) if flying && !self.gives_up(false) => self.timed_out(),
+            // RFC 9293 section 3.8.6 (SHLD-17, MUST-35): behind a window that was taken back
+            // wholly, what is sent again is a probe of it.
+            (Timer::Retransmission, _) if flying && !self.gives_up(self.hot.snd_wnd == 0) => {
+                self.timed_out();
+            }
             (Timer::Probe, _) if flying => {
                 // A probe may repeat the only segment in flight, which needs its record then.
                 self.scoreboard();
@@ -116,9 +120,14 @@ impl Session<'_> {
             self.path.retries >= limit && !answered
         };
         if over {
-            self.reset(Some(SessionError::TimedOut));
+            self.reset(Some(self.timeout_error()));
         }
         over
+    }
+
+    /// Why a session has no answer: what was told of its packets, or nothing.
+    fn timeout_error(&self) -> SessionError {
+        self.soft_error().unwrap_or(SessionError::TimedOut)
     }
 
     /// The next hop does not answer. RFC 9293 section 3.9.2.2: hard for a session that is being
@@ -140,11 +149,19 @@ impl Session<'_> {
         } else {
             SYN_RETRIES
         };
-        if self.path.retries >= limit {
-            self.finish(Some(SessionError::TimedOut));
+        // RFC 9293 section 3.8.3 (MUST-22): an application's own limit is for SYNs, too.
+        let user_ms = u64::from(self.cold.user_timeout_ms);
+        let waited_ms = (self.common.now_ns - self.cold.opened_ns) / 1_000_000;
+        let over = if user_ms > 0 {
+            waited_ms >= user_ms
+        } else {
+            self.path.retries >= limit
+        };
+        if over {
+            self.finish(Some(self.timeout_error()));
             return;
         }
-        self.path.retries += 1;
+        self.path.retries = self.path.retries.saturating_add(1);
         self.common.counters.timeouts += 1;
         self.hot.set(Flags::SEND_SYN);
         self.make_ready();

@@ -52,6 +52,11 @@ impl Ip {
         self.to_std().is_unspecified()
     }
 
+    /// True for 127/8 and `::1`.
+    pub(crate) fn is_loopback(&self) -> bool {
+        self.to_std().is_loopback()
+    }
+
     /// True for what no packet may have as its source, whoever sends it: 0/8, 127/8, groups, 240/4
     /// with the limited broadcast (RFC 1122 section 3.2.1.3, RFC 6890), and `::1` and groups of
     /// IPv6. The unspecified IPv6 address is left to its caller: it is right in neighbour

@@ -52,6 +52,8 @@ const OPTION_LSRR: u8 = 131;
 const OPTION_SSRR: u8 = 137;
 /// IPv6's padding of one byte, the only option without a length: RFC 8200 section 4.2.
 const OPTION_PAD1: u8 = 0;
+/// Place of the next header's number in the IPv6 header.
+const V6_NEXT_AT: usize = 6;
 /// Extension headers that are looked through in one packet.
 const EXTENSIONS_MAX: usize = 8;
 
@@ -113,6 +115,9 @@ pub enum Bad {
     /// An unknown IPv6 option that is not to be passed over (RFC 8200 section 4.2), at this place
     /// in the packet.
     Option { pointer: usize, report: Report },
+    /// An IPv6 routing header with segments left (RFC 8200 section 4.4), whose type is at this
+    /// place in the packet.
+    Routing { pointer: usize },
 }
 
 /// Who is told that an IPv6 option is not known: the two highest bits of its type (RFC 8200 section
@@ -187,16 +192,21 @@ pub fn parse_v6(bytes: &[u8]) -> Result<Packet, Bad> {
 #[inline]
 pub fn chain(bytes: &[u8], mut start: usize, mut protocol: u8) -> Result<(usize, u8), Bad> {
     for _ in 0..EXTENSIONS_MAX {
-        // RFC 8200 sections 4.3, 4.4 and 4.6: hop-by-hop, routing, destination options.
-        if !matches!(protocol, 0 | 43 | 60) {
+        // RFC 8200 sections 4.3, 4.4 and 4.6: hop-by-hop, routing, destination options. Hop-by-hop
+        // options behind another header are an unknown protocol (section 4).
+        if !matches!(protocol, 43 | 60) && (protocol != 0 || start != V6_BYTES) {
             break;
         }
         let Some(&[next, units]) = bytes.get(start..start + 2) else {
             return Err(Bad::Malformed);
         };
         // RFC 8200 section 4.4: segments left must be 0 for a packet that has arrived.
-        if protocol == 43 && bytes.get(start + 3) != Some(&0) {
-            return Err(Bad::Malformed);
+        if protocol == 43 {
+            match bytes.get(start + 3) {
+                Some(0) => {}
+                Some(_) => return Err(Bad::Routing { pointer: start + 2 }),
+                None => return Err(Bad::Malformed),
+            }
         }
         let header_end = start + (usize::from(units) + 1) * 8;
         if protocol != 43 {
@@ -210,6 +220,27 @@ pub fn chain(bytes: &[u8], mut start: usize, mut protocol: u8) -> Result<(usize,
         return Err(Bad::Malformed);
     }
     Ok((start, protocol))
+}
+
+/// The header behind an IPv6 packet's extension headers, of which none begins at `end` or later:
+/// the place of the field that tells its protocol, its own place, and its protocol. Looks no
+/// closer; for errors about packets that were refused.
+#[cold]
+pub fn last_header(bytes: &[u8], end: usize) -> (usize, usize, u8) {
+    let (mut place, mut start) = (V6_NEXT_AT, V6_BYTES);
+    let mut protocol = bytes.get(place).copied().unwrap_or(NO_NEXT);
+    while start < end && matches!(protocol, 0 | 43 | 60 | FRAGMENT) {
+        let Some(&[next, units]) = bytes.get(start..start + 2) else {
+            break;
+        };
+        place = start;
+        start += match protocol {
+            FRAGMENT => 8,
+            _ => (usize::from(units) + 1) * 8,
+        };
+        protocol = next;
+    }
+    (place, start, protocol)
 }
 
 /// RFC 8200 section 4.2: passes over options, or says why it must not. `at` is their place in the

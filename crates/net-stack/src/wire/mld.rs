@@ -10,7 +10,7 @@
 //!
 //! let group = Ip::from(IpAddr::from("ff02::99".parse::<Ipv6Addr>()?));
 //! let source = Ip::from(IpAddr::from("fe80::1".parse::<Ipv6Addr>()?));
-//! let report = mld::report(&source, &group, true);
+//! let report = mld::report(&source, &group, mld::Record::Joined);
 //! // Behind the hop-by-hop header that makes routers look; the group is the last of it.
 //! assert_eq!(report[8], mld::REPORT);
 //! assert!(report.ends_with(&group.0));
@@ -45,17 +45,29 @@ pub fn parse_query(bytes: &[u8]) -> Option<Ip> {
     known.then_some(group)
 }
 
+/// Kind of a report's record (RFC 3810 section 5.2.12); none here lists sources.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Record {
+    /// MODE_IS_EXCLUDE: in the group, in answer to a query.
+    Current = 2,
+    /// CHANGE_TO_INCLUDE_MODE: the group was left.
+    Left = 3,
+    /// CHANGE_TO_EXCLUDE_MODE: the group was joined.
+    Joined = 4,
+}
+
 /// A report that a host at `source` is in `group`, or no longer: a hop-by-hop header with the
 /// router alert that RFC 3810 section 5 asks for, and an ICMPv6 message to [`ROUTERS`] with one
 /// record.
 #[must_use]
-pub fn report(source: &Ip, group: &Ip, member: bool) -> [u8; REPORT_BYTES] {
+pub fn report(source: &Ip, group: &Ip, record: Record) -> [u8; REPORT_BYTES] {
     // RFC 2711 section 2.1: router alert of value 0; padded to eight bytes.
     const ALERT: [u8; OPTION_BYTES] = [ICMPV6, 0, 5, 2, 0, 0, 1, 0];
     // One record.
     const HEADER: [u8; HEADER_BYTES] = [REPORT, 0, 0, 0, 0, 0, 0, 1];
-    // RFC 3810 section 5.2.12: CHANGE_TO_EXCLUDE_MODE or CHANGE_TO_INCLUDE_MODE, no sources.
-    let record = [if member { 4 } else { 3 }, 0, 0, 0];
+    // Without sources.
+    let record = [record as u8, 0, 0, 0];
     let sum = pseudo(source, &ROUTERS, ICMPV6)
         .plus_word((HEADER_BYTES + RECORD_BYTES) as u16)
         .plus(Sum::of(&HEADER))
@@ -112,7 +124,7 @@ mod tests {
         (source.0[0], source.0[1], source.0[15]) = (0xfe, 0x80, 1);
         let mut group = ROUTERS;
         group.0[15] = 0x42;
-        let bytes = report(&source, &group, true);
+        let bytes = report(&source, &group, Record::Joined);
         assert_eq!(bytes[..8], [58, 0, 5, 2, 0, 0, 1, 0]);
         assert_eq!(bytes[8..10], [143, 0]);
         assert_eq!(bytes[12..20], [0, 0, 0, 1, 4, 0, 0, 0]);
@@ -121,6 +133,7 @@ mod tests {
             .plus_word(28)
             .plus(Sum::of(&bytes[8..]));
         assert!(sum.is_right());
-        assert_eq!(report(&source, &group, false)[16], 3);
+        assert_eq!(report(&source, &group, Record::Left)[16], 3);
+        assert_eq!(report(&source, &group, Record::Current)[16], 2);
     }
 }

@@ -5,6 +5,7 @@
 #![allow(dead_code, missing_docs, unreachable_pub)] // each test file uses its part
 
 pub mod bottleneck;
+pub mod lone;
 pub mod segment;
 
 use bottleneck::Bottleneck;

@@ -2,6 +2,7 @@
 //!
 //! - here: windows, acknowledgments, options, what a session holds.
 //! - `recovery`: what was lost; `lifetime`: how sessions begin and end.
+//! - `requirements`: what docs/rfc-requirements.md asks for and no other test shows.
 //! - `peer`: who writes the segments.
 
 #[path = "../common/mod.rs"]
@@ -9,6 +10,7 @@ mod common;
 mod lifetime;
 mod peer;
 mod recovery;
+mod requirements;
 mod windows;
 
 use common::segment::internet_checksum;
@@ -246,12 +248,18 @@ fn rfc_7323_5_5_after_24_days_of_silence_any_timestamp_is_taken() {
 
 /// ICMP's "fragmentation needed" about a segment of the session, from a router.
 fn path_takes_1000_bytes(peer: &mut Peer, sequence: u32) {
+    icmp_about(peer, [3, 4], 1000, sequence);
+}
+
+/// An ICMP error of this type and code about a segment of the session, from a router.
+fn icmp_about(peer: &mut Peer, [kind, code]: [u8; 2], mtu: u16, sequence: u32) {
     let mut bytes = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
     bytes.extend([0x45, 0, 0, 56, 0, 0, 0x40, 0, 64, 1, 0, 0]);
     bytes.extend([10, 0, 0, 9, 10, 0, 0, 1]);
     let sum = internet_checksum(&bytes[14..34]);
     bytes[24..26].copy_from_slice(&sum.to_be_bytes());
-    let mut message = vec![3, 4, 0, 0, 0, 0, 3, 232];
+    let mut message = vec![kind, code, 0, 0, 0, 0];
+    message.extend(mtu.to_be_bytes());
     message.extend([0x45, 0, 5, 220, 0, 0, 0x40, 0, 64, 6, 0, 0]);
     message.extend([10, 0, 0, 1, 10, 0, 0, 2, 0, 80]);
     message.extend(peer.port.to_be_bytes());
