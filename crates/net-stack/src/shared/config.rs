@@ -24,6 +24,18 @@ pub struct Route {
     pub gateway: IpAddr,
 }
 
+/// Use of explicit congestion notification by TCP (RFC 3168); Linux's `tcp_ecn` has the same three.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Ecn {
+    /// Neither offered nor accepted: Linux's 0.
+    Off,
+    /// Accepted where the peer's SYN offers it, and never offered: Linux's 2.
+    #[default]
+    Passive,
+    /// Offered in our SYNs, too: Linux's 1.
+    Active,
+}
+
 /// Configuration of a stack; fixed once it is made.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
@@ -53,6 +65,8 @@ pub struct Config {
     pub timestamps: bool,
     /// Offers SACK (RFC 2018 section 2).
     pub sack: bool,
+    /// Explicit congestion notification (RFC 3168).
+    pub ecn: Ecn,
     /// New sessions' congestion control.
     pub congestion: Algorithm,
     /// Disables Nagle's algorithm on new sessions (`TCP_NODELAY`).
@@ -81,6 +95,7 @@ impl Default for Config {
             window_scaling: true,
             timestamps: true,
             sack: true,
+            ecn: Ecn::default(),
             congestion: Algorithm::default(),
             no_delay: false,
             delayed_ack_us: 40_000,
