@@ -2,12 +2,12 @@
 //!
 //! Why here: where a router marks what it would otherwise drop, nothing has to be sent again, and
 //! the queue stays short. Both directions are independent. What comes in marked (CE) is echoed in
-//! all acknowledgments (ECE) until the peer says that it has slowed down (CWR); what the peer echoes
-//! lowers our window, once in a window of data, as a loss would, though by less (RFC 8511).
+//! all acknowledgments (ECE) until the peer says that it has slowed down (CWR); what the peer
+//! echoes lowers our window, once in a window of data, as a loss would, though by less (RFC 8511).
 //! Must stay true: only new data is ECN-capable: no SYN, no bare acknowledgment, no retransmission,
 //! no probe of a window (RFC 3168 sections 6.1.1, 6.1.4, 6.1.5 and 6.1.6; the experiments that RFC
-//! 8311 section 4.3 allows are not made); an echo never raises the window, and never lowers it below
-//! two segments; a session without ECN looks at one byte that it reads in any case.
+//! 8311 section 4.3 allows are not made); an echo never raises the window, and never lowers it
+//! below two segments; a session without ECN looks at one byte that it reads in any case.
 //! Source: RFC 3168 section 6.1, RFC 8311, RFC 8511.
 
 use super::Session;
@@ -37,8 +37,8 @@ impl Session<'_> {
 
     /// Takes what a SYN or a SYN-ACK says of ECN, in the state in which it came.
     pub(crate) fn agree_ecn(&mut self, flags: u8) {
-        // RFC 3168 section 6.1.1: both flags in a SYN, one in a SYN-ACK. A SYN-ACK with both is from
-        // a host that copies reserved bits, and means nothing.
+        // RFC 3168 section 6.1.1: both flags in a SYN, one in a SYN-ACK. A SYN-ACK with both is
+        // from a host that copies reserved bits, and means nothing.
         let answer = flags & ACK != 0;
         let peer = flags & (ECE | CWR) == if answer { ECE } else { ECE | CWR };
         let we = match self.hot.state() {
@@ -77,6 +77,7 @@ impl Session<'_> {
     /// never sent before.
     #[inline]
     pub(crate) fn ecn_to_send(&self, fresh: bool) -> (u8, Codepoint) {
+        // Looked at first, and alone: nothing else of ECN concerns a session without it.
         if !self.hot.has_ecn(EcnFlags::NEGOTIATED) {
             return (0, Codepoint::NotEct);
         }
@@ -122,17 +123,24 @@ impl Session<'_> {
         }
     }
 
-    /// True if the segment echoes a mark to a session that asked for such echoes.
+    /// True if the segment echoes a mark, to a session whose data may be marked.
     #[inline]
     pub(crate) fn is_echo(&self, segment: &Segment<'_>) -> bool {
-        segment.flags & ECE != 0 && self.hot.has_ecn(EcnFlags::NEGOTIATED)
+        segment.flags & ECE != 0 && self.sends_ect()
+    }
+
+    /// True if new data of ours is ECN-capable, so that it may be marked.
+    fn sends_ect(&self) -> bool {
+        self.hot.has_ecn(EcnFlags::NEGOTIATED) && self.path.ecn & Path::NO_ECT == 0
     }
 
     /// Ends the window of data in which the window was reduced once what was sent after the
-    /// reduction is acknowledged: CWR has arrived, so an echo is of a later mark.
+    /// reduction is acknowledged: CWR has arrived, so an echo is of a later mark. Also where
+    /// nothing is in flight: then CWR is still owed, and says the same.
     #[inline]
     pub(crate) fn end_reduced_window(&mut self) {
-        if self.hot.has_ecn(EcnFlags::REDUCED) && before(self.cold.reduced_until, self.hot.snd_una)
+        if self.hot.has_ecn(EcnFlags::REDUCED)
+            && (before(self.cold.reduced_until, self.hot.snd_una) || self.hot.in_flight() == 0)
         {
             self.hot.clear_ecn(EcnFlags::REDUCED);
         }
@@ -146,14 +154,19 @@ impl Session<'_> {
     /// RFC 3168 section 6.1.2: a reduction for any reason is told to the peer, and further signs of
     /// the same window of data are no new ones.
     pub(crate) fn note_reduction(&mut self) {
-        if self.hot.has_ecn(EcnFlags::NEGOTIATED) {
-            self.hot.set_ecn(EcnFlags::CWR_OWED | EcnFlags::REDUCED);
+        if !self.sends_ect() {
+            return;
+        }
+        self.hot.set_ecn(EcnFlags::CWR_OWED);
+        // With nothing in flight there is no window of data whose other signs could come.
+        if self.hot.in_flight() > 0 {
+            self.hot.set_ecn(EcnFlags::REDUCED);
             self.cold.reduced_until = self.hot.snd_nxt;
         }
     }
 
-    /// RFC 3168 section 6.1.2: an acknowledgment echoed a mark; `flight` bytes were in flight before
-    /// it. Called after it was searched for losses, which weigh more.
+    /// RFC 3168 section 6.1.2: an acknowledgment echoed a mark; `flight` bytes were in flight
+    /// before it. Called after it was searched for losses, which weigh more.
     #[cold]
     pub(crate) fn congestion_echoed(&mut self, flight: u32) {
         if self.hot.has(Flags::RECOVERY) {
@@ -196,8 +209,8 @@ impl Session<'_> {
     }
 }
 
-/// True if the ECN field of a data segment says what the session does not know yet; the segment then
-/// takes the long way.
+/// True if the ECN field of a data segment says what the session does not know yet; the segment
+/// then takes the long way.
 #[inline]
 pub(crate) fn is_news(hot: &Hot, path: &Path, codepoint: Codepoint) -> bool {
     hot.has_ecn(EcnFlags::NEGOTIATED)
