@@ -263,7 +263,7 @@ fn lie(seed: u64) {
     }));
     let listener = world.stacks[1].listen(to, 4).expect("listens");
     let client = world.stacks[0].connect(to, None).expect("connects");
-    let data: Vec<u8> = (0..BYTES).map(|at| (at * 31 >> 3) as u8).collect();
+    let data: Vec<u8> = (0..BYTES).map(|at| ((at * 31) >> 3) as u8).collect();
     let (mut written, mut got, mut server) = (0, Vec::<u8>::new(), None);
     let mut scratch = vec![0; 60_000];
     let limit = world.now_ns + 600 * S;
