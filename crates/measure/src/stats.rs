@@ -113,6 +113,19 @@ fn spread(values: &[f64]) -> f64 {
     (largest - smallest) / middle.abs()
 }
 
+/// Jain's index of fairness: 1 where all have the same, 1/n where one of n has everything. 0 of
+/// nothing. Source: Jain, Chiu, Hawe, "A Quantitative Measure of Fairness and Discrimination"
+/// (1984).
+#[must_use]
+pub fn jain(shares: &[f64]) -> f64 {
+    let sum: f64 = shares.iter().sum();
+    let squares: f64 = shares.iter().map(|share| share * share).sum();
+    if squares == 0.0 {
+        return 0.0;
+    }
+    sum * sum / (shares.len() as f64 * squares)
+}
+
 /// Formats a number with about three significant digits.
 #[must_use]
 pub fn number(value: f64) -> String {
@@ -155,6 +168,14 @@ mod tests {
         assert_eq!(bytes(3 << 19), "1.5 MiB");
         assert_eq!(bytes(5), "5 B");
         assert_eq!(bytes(5 << 40), "5 TiB");
+    }
+
+    #[test]
+    fn fairness_is_between_one_and_one_of_n() {
+        assert_eq!(jain(&[5.0, 5.0, 5.0]), 1.0);
+        assert_eq!(jain(&[5.0, 0.0]), 0.5);
+        assert!((jain(&[3.0, 1.0]) - 0.8).abs() < 1e-12);
+        assert_eq!(jain(&[]), 0.0);
     }
 
     #[test]

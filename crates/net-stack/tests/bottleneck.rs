@@ -16,7 +16,7 @@ use sidecore_net_stack::frame::Capabilities;
 struct Link {
     mbit: u64,
     queue_bytes: usize,
-    delay_ms: u64,
+    delay_us: u64,
     seconds: u64,
 }
 
@@ -33,7 +33,7 @@ struct Outcome {
 
 fn transfer(link: Link, nics: [Capabilities; 2], timestamps: bool) -> Outcome {
     let mut world = World::with(1, nics, |config| config.timestamps = timestamps);
-    world.impairment.delay_ns = link.delay_ms * MS;
+    world.impairment.delay_ns = link.delay_us * 1_000;
     world.bottleneck = Some(Bottleneck::new(link.mbit * 1_000_000, link.queue_bytes));
     let listener = world.stacks[1].listen(v4(2, 80), 4).expect("listens");
     let client = world.stacks[0].connect(v4(2, 80), None).expect("connects");
@@ -68,7 +68,7 @@ fn transfer(link: Link, nics: [Capabilities; 2], timestamps: bool) -> Outcome {
 /// The most that may be dropped of a transfer: three at each loss event that CUBIC's growth causes,
 /// and what the end of slow start costs: a quarter of what fits into the queue and the round trip.
 fn dropped_max(link: Link, outcome: &Outcome) -> u64 {
-    let round_trip_bytes = link.mbit * 1_000_000 / 8 * 2 * link.delay_ms / 1_000;
+    let round_trip_bytes = link.mbit * 1_000_000 / 8 * 2 * link.delay_us / 1_000_000;
     let held = (link.queue_bytes as u64 + round_trip_bytes) / 1514;
     3 * outcome.recoveries + held / 4 + 10
 }
@@ -109,7 +109,7 @@ fn a_shallow_queue_is_not_drowned() {
     let link = Link {
         mbit: 10,
         queue_bytes: 60_000,
-        delay_ms: 0,
+        delay_us: 0,
         seconds: 10,
     };
     for timestamps in [true, false] {
@@ -136,10 +136,43 @@ fn rates_queues_and_delays() {
         let link = Link {
             mbit,
             queue_bytes,
-            delay_ms,
+            delay_us: delay_ms * 1_000,
             seconds,
         };
         check(link, [plain(1), plain(2)], true, 0.9);
         check(link, [offloading(1), offloading(2)], true, 0.9);
+    }
+}
+
+/// The links of `net bench --only bottleneck`, and what the kernel's CUBIC drops there in ten
+/// seconds.
+#[test]
+fn no_more_than_twice_the_kernels_drops() {
+    for (queue_bytes, delay_us, kernel) in [
+        (60_000, 20_000, 7),
+        (15_000, 500, 126),
+        (60_000, 500, 11),
+        (200_000, 500, 9),
+        (1_000_000, 500, 0),
+        (15_000, 20_000, 18),
+        (60_000, 20_000, 7),
+        (200_000, 20_000, 12),
+        (1_000_000, 20_000, 0),
+    ] {
+        let link = Link {
+            mbit: 10,
+            queue_bytes,
+            delay_us,
+            seconds: 10,
+        };
+        for nics in [[plain(1), plain(2)], [offloading(1), offloading(2)]] {
+            let outcome = transfer(link, nics, true);
+            assert!(
+                outcome.dropped <= 2 * kernel + 5,
+                "{link:?}: {outcome:?}, the kernel {kernel}"
+            );
+            assert!(outcome.used >= 0.9, "{link:?}: {outcome:?}");
+            assert_eq!(outcome.undone, 0, "{link:?}: {outcome:?}");
+        }
     }
 }

@@ -37,8 +37,9 @@ pub enum Indexing {
 
 /// Judges by `knees`: pages held, for strides in pages, ascending, of a level of `entries` by its
 /// own knee. Says the entries, too: where low bits choose the set, each stride counts them once
-/// more, and the median of all is surer than any. `None` where the knees are too few, or say
-/// neither.
+/// more, and the median of the wide ones is surer than any, or than the own knee: the longer a lap,
+/// the more entries do others put between two visits of a page. `None` where the knees are too few,
+/// or say neither.
 #[must_use]
 pub fn indexing(entries: f64, knees: &[(usize, f64)]) -> Option<(Indexing, f64)> {
     let widest = knees.iter().max_by_key(|&&(stride, _)| stride)?;
@@ -49,7 +50,7 @@ pub fn indexing(entries: f64, knees: &[(usize, f64)]) -> Option<(Indexing, f64)>
         .map(|log| Hypothesis::new(1 << log, entries, knees))
         .max_by(|a, b| a.agree.cmp(&b.agree).then(b.spread.total_cmp(&a.spread)))?;
     // Bits that are folded into the set's number show at the widest strides only.
-    if best.agree * 3 < knees.len() * 2 || best.at_bottom < BOTTOM_KNEES || !best.wide_agree {
+    if best.agree * 3 < knees.len() * 2 || best.beyond < BEYOND_KNEES || !best.wide_agree {
         let mut held: Vec<f64> = knees.iter().map(|&(_, held)| held).collect();
         held.sort_by(f64::total_cmp);
         // The least of all may be a disturbance.
@@ -57,14 +58,16 @@ pub fn indexing(entries: f64, knees: &[(usize, f64)]) -> Option<(Indexing, f64)>
         if held[1] >= entries * FULL_SHARE {
             return None;
         }
+        // Up to some stride low bits may choose all the same.
+        let entries = by_short_laps(entries, usize::MAX, knees).unwrap_or(entries);
         return Some((Indexing::Other { ways_min }, entries));
     }
     // The level's own knee was measured most closely; strides correct it where it is far off.
     let near = (entries / best.entries).ln().abs() < OWN_FACTOR.ln();
-    let entries = if near && best.sets == 1 {
-        entries
-    } else {
-        best.entries
+    let entries = match best.sets {
+        1 if near => entries,
+        1 => best.entries,
+        sets => by_short_laps(best.entries, sets, knees).unwrap_or(best.entries),
     };
     let indexing = match best.sets {
         1 => Indexing::Full,
@@ -76,6 +79,18 @@ pub fn indexing(entries: f64, knees: &[(usize, f64)]) -> Option<(Indexing, f64)>
     Some((indexing, entries))
 }
 
+/// Entries of a level of about `entries` in at least `sets` sets, by the median of the strides that
+/// leave a small part of it.
+fn by_short_laps(entries: f64, sets: usize, knees: &[(usize, f64)]) -> Option<f64> {
+    let short = knees.iter().filter(|knee| knee.0 >= SHORT_LAP_STRIDE);
+    let mut sizes: Vec<f64> = short
+        .map(|&(stride, held)| held * stride.min(sets) as f64)
+        .filter(|size| (size / entries).ln().abs() < OWN_AGREES_FACTOR.ln())
+        .collect();
+    sizes.sort_by(f64::total_cmp);
+    (sizes.len() >= SHORT_LAPS_MIN).then(|| sizes[sizes.len() / 2])
+}
+
 /// A candidate number of sets, with its agreement with the knees.
 #[derive(Debug, Clone, Copy)]
 struct Hypothesis {
@@ -84,8 +99,8 @@ struct Hypothesis {
     entries: f64,
     /// Knees that give about the same size.
     agree: usize,
-    /// Those of them whose stride leaves one set only.
-    at_bottom: usize,
+    /// Those of them whose stride is wider than there are sets, and yet leaves as many.
+    beyond: usize,
     /// True if one of the two widest strides is among them.
     wide_agree: bool,
     /// Spread of their sizes.
@@ -105,7 +120,7 @@ impl Hypothesis {
             sets,
             entries,
             agree: if own_agrees { agreeing().count() } else { 0 },
-            at_bottom: agreeing().filter(|knee| knee.0 >= sets).count(),
+            beyond: agreeing().filter(|knee| knee.0 > sets).count(),
             wide_agree: knees
                 .iter()
                 .rev()
@@ -118,9 +133,13 @@ impl Hypothesis {
 
 const KNEES_MIN: usize = 3;
 const STRIDE_MIN: usize = 16;
+/// From this stride on laps are short.
+const SHORT_LAP_STRIDE: usize = 8;
+/// Strides with short laps that must agree to count the entries.
+const SHORT_LAPS_MIN: usize = 3;
 const SETS_LOG_MAX: u32 = 10;
-/// Knees at strides that leave one set, so that it is seen to be the last.
-const BOTTOM_KNEES: usize = 2;
+/// Knees at strides wider than the sets, so that one set is seen to be the last.
+const BEYOND_KNEES: usize = 1;
 /// Knees below this show sets.
 const FULL_SHARE: f64 = 0.7;
 const AGREE_FACTOR: f64 = 1.15;
@@ -188,6 +207,17 @@ mod tests {
                 "{found:?}"
             );
             assert!((entries / 3072.0 - 1.0).abs() < 0.05, "{entries}");
+        }
+        // Zen 5's second level of 256 sets of 16: long laps meet more of others' entries.
+        for knees in [
+            [1838.0, 927.0, 468.0, 233.0, 120.0, 82.7, 30.8, 9.3, 16.0],
+            [1833.0, 943.0, 466.0, 232.0, 122.0, 63.6, 34.8, 7.4, 16.1],
+            [1747.0, 953.0, 501.0, 240.0, 134.0, 63.5, 36.3, 20.9, 16.0],
+            [1775.0, 942.0, 480.0, 245.0, 120.0, 60.9, 35.1, 20.9, 17.7],
+        ] {
+            let knees: Vec<_> = (1..).map(|log| 1 << log).zip(knees).collect();
+            let (_, entries) = indexing(3640.0, &knees).unwrap();
+            assert!((entries / 4096.0 - 1.0).abs() < 0.07, "{entries}");
         }
         // The first level, its own knee spoilt.
         let knees = [

@@ -67,6 +67,7 @@ impl Service for Net {
         kernel::SMOLTCP,
         kernel::FLOOD,
         kernel::LOSSES,
+        kernel::BOTTLENECK,
         papers::GROUP,
     ];
 }

@@ -132,10 +132,7 @@ impl Control for Congestion {
             return self.control().on_acked(window, acked);
         }
         // The first slow start: RFC 9406 section 4.3.
-        let growth = self
-            .hystart
-            .on_acked(acked.bytes, acked.rtt_us, acked.ack, acked.next);
-        match growth {
+        match self.hystart.on_acked(acked) {
             Growth::Bytes(bytes) => {
                 let acked = Acked { bytes, ..*acked };
                 self.control().on_acked(window, &acked)

@@ -5,12 +5,14 @@
 //!
 //! - `plain`: sockets of the kernel that send and receive as fast as they can.
 //! - `ours`: our stack on a TAP, with applications in the engine's own thread.
-//! - one file a group: `bulk`, `smoltcp`, `flood`, `losses`; `wire` and `pattern` are for the last.
+//! - one file a group: `bulk`, `smoltcp`, `flood`, `losses`, `bottleneck`; `wire` and `pattern` are
+//!   for `losses`.
 //!
 //! Must stay true: a kernel's socket uses CUBIC on every side of every comparison; who is compared
 //! has the same cores; every thread and interface ends with the round that it was made for.
 //! Source: papers/004 (NetX on one SPE, 2009).
 
+mod bottleneck;
 mod bulk;
 mod flood;
 mod losses;
@@ -46,6 +48,12 @@ pub(super) const FLOOD: Group = Group {
 pub(super) const LOSSES: Group = Group {
     name: "losses",
     run: losses::run,
+};
+
+/// A slow link with a finite queue.
+pub(super) const BOTTLENECK: Group = Group {
+    name: "bottleneck",
+    run: bottleneck::run,
 };
 
 /// Raises its flag when it goes, so that a round's threads end whatever happens.

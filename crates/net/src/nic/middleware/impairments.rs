@@ -192,6 +192,12 @@ impl RateLimit {
         self.lost
     }
 
+    /// Nanoseconds that a frame which arrives at `now_ns` waits for those before it.
+    #[must_use]
+    pub fn wait_ns(&self, now_ns: u64) -> u64 {
+        self.free_at_ns.saturating_sub(now_ns)
+    }
+
     fn time_ns(&self, bytes: u64) -> u64 {
         let ns = u128::from(bytes) * 8_000_000_000 / u128::from(self.bits_per_second);
         u64::try_from(ns).unwrap_or(u64::MAX)
