@@ -5,16 +5,16 @@
 //! that is dropped. Source: RFC 9406, with its recommended constants; applied while the threshold
 //! is at its initial value (section 4.3).
 //!
-//! Beyond the RFC, because with it alone five times as much is dropped as by Linux at a queue of one
-//! bandwidth-delay product:
+//! Beyond the RFC, because with it alone five times as much is dropped as by Linux at a queue of
+//! one bandwidth-delay product:
 //!
 //! - Its five rounds of conservative slow start triple the window, which such a queue has no room
 //!   for. They are there to tell a jitter from a queue, so they end as soon as that is told: when
 //!   the round trip has grown by the threshold once more.
 //! - Acknowledgments that come close together for half a round trip show by their length that half
-//!   of the path is filled, and the other half will be within a round trip (the "ACK train" of Ha and
-//!   Rhee, "Taming the elephants: New TCP slow start", 2011, section 4.1, as Linux has it). On paths
-//!   shorter than twice the least delay the growing round trip says it soon enough.
+//!   of the path is filled, and the other half will be within a round trip (the "ACK train" of Ha
+//!   and Rhee, "Taming the elephants: New TCP slow start", 2011, section 4.1, as Linux has it). On
+//!   paths shorter than twice the least delay the growing round trip says it soon enough.
 
 use super::Acked;
 use crate::wire::sequence::before;

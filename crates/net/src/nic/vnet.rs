@@ -69,8 +69,8 @@ const DATA_VALID: u8 = 2;
 const SEGMENTS_TCP4: u8 = 1;
 const SEGMENTS_TCP6: u8 = 4;
 const SEGMENTS_UDP: u8 = 5;
-/// `VIRTIO_NET_HDR_GSO_ECN`: CWR belongs to the first segment alone. Taken in either way; never set,
-/// because the stack sends CWR in a segment of its own (`net_stack::tcp::ecn`).
+/// `VIRTIO_NET_HDR_GSO_ECN`: CWR belongs to the first segment alone. Accepted from the kernel;
+/// never set, because the stack sends CWR in a segment of its own (`net_stack::tcp::ecn`).
 const SEGMENTS_ECN: u8 = 0x80;
 /// Offset of the checksum in UDP's header; TCP's is 16.
 const UDP_CHECKSUM_AT: u16 = 6;
