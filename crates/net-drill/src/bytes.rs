@@ -66,6 +66,9 @@ pub(crate) fn build(ends: &Ends, packet: &Packet, stream_at: u32, quoted: &[u8])
         ip::HOPS,
         body.len(),
     );
+    if let Packet::Tcp(Tcp { ecn: Some(ecn), .. }) = packet {
+        ip::set_codepoint(&mut header[..len], *ecn);
+    }
     [&header[..len], &body].concat()
 }
 
@@ -217,7 +220,8 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Decoded, Broken> {
             (ends.local_port, ends.remote_port) = (half(0)?, half(2)?);
             let (tcp, data) = decode_segment(body)?;
             payload = data.to_vec();
-            Packet::Tcp(tcp)
+            let ecn = Some(parsed.ecn);
+            Packet::Tcp(Tcp { ecn, ..tcp })
         }
         ip::UDP => {
             (ends.local_port, ends.remote_port) = (half(0)?, half(2)?);
@@ -253,6 +257,7 @@ fn decode_segment(body: &[u8]) -> Result<(Tcp, &[u8]), Broken> {
         acknowledgment: (flags & 0x10 != 0).then_some(word(body, 8)?),
         window: Some(lengths as u16),
         options: Some(decode_options(options)?),
+        ecn: None,
     };
     Ok((tcp, payload))
 }

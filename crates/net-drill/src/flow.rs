@@ -229,6 +229,9 @@ fn differs(expected: &Tcp, actual: &Tcp, tolerance_ms: u32) -> Option<&'static s
     if expected.flags != actual.flags {
         return Some("its flags");
     }
+    if expected.ecn.is_some() && expected.ecn != actual.ecn {
+        return Some("its ECN field");
+    }
     let phantom = expected.flags & (SYN | FIN) != 0;
     if expected.sequence != actual.sequence || expected.len != actual.len {
         return Some(if phantom {

@@ -1,7 +1,7 @@
 //! Packets from text.
 
 use super::cursor::{Cursor, Read};
-use super::packet::{FLAGS, Icmp, Packet, REASONS, Reason, Tcp, TcpOption};
+use super::packet::{CODEPOINTS, FLAGS, Icmp, Packet, REASONS, Reason, Tcp, TcpOption};
 use super::pieces::Cut;
 use super::script::Flow;
 
@@ -15,20 +15,35 @@ const OPTIONS_BYTES_MAX: usize = 40;
 /// A packet behind its arrow, with its flow.
 pub(crate) fn packet(at: &mut Cursor<'_>) -> Read<(Flow, Packet)> {
     let mut flow = 1;
-    if at.eat("[") {
+    let mut ecn = None;
+    let mut opened = at.eat("[");
+    if opened && at.rest().starts_with(|next: char| next.is_ascii_digit()) {
         flow = at.small()?;
         at.expect("]")?;
         if !(1..=FLOWS_MAX).contains(&flow) {
             return Err(at.wrong("(after the flow's number, 1 to 4096) a packet"));
         }
+        opened = at.eat("[");
     }
+    if opened {
+        let before = *at;
+        let name = at.name().unwrap_or_default();
+        let known = CODEPOINTS.iter().find(|(other, _)| *other == name);
+        let wrong = || before.wrong("a flow's number, or noecn, ect0, ect1 or ce");
+        ecn = Some(known.ok_or_else(wrong)?.1);
+        at.expect("]")?;
+    }
+    let before = *at;
     let packet = if at.eat_word("udp") {
         Packet::Udp(in_brackets(at)? as usize)
     } else if at.eat_word("icmp") {
         Packet::Icmp(icmp(at)?)
     } else {
-        Packet::Tcp(tcp(at)?)
+        Packet::Tcp(Tcp { ecn, ..tcp(at)? })
     };
+    if ecn.is_some() && !matches!(packet, Packet::Tcp(_)) {
+        return Err(before.wrong("TCP, whose ECN field alone is looked at"));
+    }
     Ok((flow, packet))
 }
 
@@ -112,6 +127,7 @@ fn tcp(at: &mut Cursor<'_>) -> Read<Tcp> {
         acknowledgment,
         window,
         options,
+        ecn: None,
     })
 }
 

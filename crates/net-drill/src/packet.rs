@@ -1,5 +1,6 @@
 //! A packet as scripts write it: numbers relative to each flow's beginning, names for the rest.
 
+use sidecore_net_stack::wire::ip::Codepoint;
 use std::fmt;
 
 /// A packet of one of the kinds that scripts know.
@@ -24,6 +25,9 @@ pub(crate) struct Tcp {
     pub(crate) window: Option<u16>,
     /// None where they do not matter.
     pub(crate) options: Option<Vec<TcpOption>>,
+    /// The packet's ECN field: where an expectation has none it does not matter, and a packet of
+    /// the peer's is not ECN-capable.
+    pub(crate) ecn: Option<Codepoint>,
 }
 
 /// A TCP option.
@@ -75,6 +79,14 @@ pub(crate) const REASONS: [(&str, Reason); 6] = [
     ("frag_time_exceeded", Reason::Late),
 ];
 
+/// Names of ECN fields, as scripts write them.
+pub(crate) const CODEPOINTS: [(&str, Codepoint); 4] = [
+    ("noecn", Codepoint::NotEct),
+    ("ect1", Codepoint::Ect1),
+    ("ect0", Codepoint::Ect0),
+    ("ce", Codepoint::Ce),
+];
+
 /// Letters of flags, in the order in which they are printed.
 pub(crate) const FLAGS: [(char, u8); 8] = [
     ('S', 0x02),
@@ -102,6 +114,10 @@ impl fmt::Display for Tcp {
         let flags = FLAGS.iter().filter(|(_, bit)| self.flags & bit != 0);
         let flags: String = flags.map(|(letter, _)| letter).collect();
         let flags = if flags.is_empty() { "-" } else { &flags };
+        if let Some(ecn) = self.ecn {
+            let name = CODEPOINTS.iter().find(|(_, other)| *other == ecn);
+            write!(f, "[{}] ", name.map_or("", |(name, _)| name))?;
+        }
         let end = self.sequence.wrapping_add(self.len);
         write!(f, "{flags} {}:{end}({})", self.sequence, self.len)?;
         if let Some(acknowledgment) = self.acknowledgment {

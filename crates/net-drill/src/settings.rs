@@ -1,7 +1,7 @@
 //! The lines `--name=value` at a script's head.
 
 use super::error::Problem;
-use sidecore_net_stack::{Algorithm, Cidr, Config, Route};
+use sidecore_net_stack::{Algorithm, Cidr, Config, Ecn, Route};
 use std::net::IpAddr;
 use std::str::FromStr;
 
@@ -40,6 +40,8 @@ pub struct Settings {
     /// See [`Config`].
     pub sack: bool,
     /// See [`Config`].
+    pub ecn: Ecn,
+    /// See [`Config`].
     pub time_wait_ms: u32,
     /// See [`Config`].
     pub delayed_ack_us: u32,
@@ -69,6 +71,7 @@ impl Default for Settings {
             window_scaling: config.window_scaling,
             timestamps: config.timestamps,
             sack: config.sack,
+            ecn: config.ecn,
             time_wait_ms: config.time_wait_ms,
             delayed_ack_us: config.delayed_ack_us,
             sessions_max: 1_024,
@@ -131,6 +134,7 @@ impl Settings {
             window_scaling: self.window_scaling,
             timestamps: self.timestamps,
             sack: self.sack,
+            ecn: self.ecn,
             congestion: self.congestion,
             delayed_ack_us: self.delayed_ack_us,
             time_wait_ms: self.time_wait_ms,
@@ -177,6 +181,14 @@ fn set(settings: &mut Settings, setting: &str) -> Result<(), Problem> {
                 "cubic" => Algorithm::Cubic,
                 "reno" => Algorithm::Reno,
                 _ => return Err(wrong("`cubic` or `reno`")),
+            };
+        }
+        "ecn" => {
+            settings.ecn = match value {
+                "off" => Ecn::Off,
+                "passive" => Ecn::Passive,
+                "active" => Ecn::Active,
+                _ => return Err(wrong("`off`, `passive` or `active`")),
             };
         }
         "tolerance_usecs" => settings.tolerance_us = number(value, wrong)?,

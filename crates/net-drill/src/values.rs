@@ -110,6 +110,8 @@ fn of_session(info: &SessionInfo, name: &str) -> Option<i64> {
         "recovering" => i64::from(info.recovering),
         "timestamps" => i64::from(info.timestamps),
         "sack" => i64::from(info.sack),
+        "ecn" => i64::from(info.ecn),
+        "ecn_seen" => i64::from(info.ecn_seen),
         _ => return None,
     })
 }
@@ -133,6 +135,9 @@ fn counter(counters: &Counters, name: &str) -> Option<i64> {
         "source_routed" => counters.source_routed,
         "options_refused" => counters.options_refused,
         "undone" => counters.undone,
+        "ecn_sessions" => counters.ecn_sessions,
+        "ecn_ce_received" => counters.ecn_ce_received,
+        "ecn_reductions" => counters.ecn_reductions,
         "delayed_acks" => counters.delayed_acks,
         "cookies_sent" => counters.cookies_sent,
         "cookies_accepted" => counters.cookies_accepted,

@@ -52,10 +52,15 @@ macro_rules! cases {
 cases! {
     ack_out_of_range backlog close_active close_data_after close_fin_out_of_order
     close_fin_retransmit close_fin_with_data close_half close_linger_zero close_passive
-    close_peer_resets close_simultaneous close_unread connect_options connect_user_timeout cork
-    cubic_loss
-    cwnd_not_used data_overlap delayed_ack ecn_not_offered fin_wait_2_timeout fragments fragments_v6
-    half_open_reset
+    close_peer_resets close_simultaneous close_unread connect_options connect_user_timeout cork cubic_loss
+    cwnd_not_used data_overlap delayed_ack
+    ecn_active ecn_active_answer_late ecn_active_refused ecn_active_syn_lost ecn_active_v6
+    ecn_echo_reduces ecn_echo_reno ecn_fallback_passive ecn_loss_after_lenience
+    ecn_loss_in_window ecn_mark_out_of_order ecn_marks_echoed ecn_not_asked ecn_not_offered
+    ecn_passive ecn_retransmission ecn_retransmission_timeout ecn_simultaneous
+    ecn_simultaneous_passive ecn_super_segments ecn_syn_cookies ecn_tail_probe ecn_undo
+    ecn_undo_forbidden ecn_window_of_one ecn_window_probe
+    fin_wait_2_timeout fragments fragments_v6 half_open_reset
     icmp_echo icmp_echo_v6 icmp_unreachable icmp_unreachable_open idle_restart initial_window
     initial_window_jumbo keepalive keepalive_answered limited_transmit listener_closed
     listener_options listener_segments nagle newreno nodelay open_active open_active_v6

@@ -12,6 +12,8 @@ const TCP_INFO_BYTES: usize = 232;
 const TIMESTAMPS: u8 = 1;
 const SACK: u8 = 2;
 const SCALE: u8 = 4;
+const ECN: u8 = 8;
+const ECN_SEEN: u8 = 16;
 /// Value of `tcpi_ca_state`: recovery.
 const RECOVERY: u8 = 3;
 const LOSS: u8 = 4;
@@ -33,6 +35,8 @@ pub(crate) fn tcp_info(info: &SessionInfo) -> [u8; TCP_INFO_BYTES] {
         (info.timestamps, TIMESTAMPS),
         (info.sack, SACK),
         (scaled, SCALE),
+        (info.ecn, ECN),
+        (info.ecn_seen, ECN_SEEN),
     ] {
         out[5] |= if on { bit } else { 0 };
     }

@@ -39,7 +39,7 @@ pub mod fuzzing;
 pub use congestion::Algorithm;
 pub use error::{NetError, SessionError};
 pub use secrets::Ends;
-pub use shared::config::{Cidr, Config, Keepalive, Route};
+pub use shared::config::{Cidr, Config, Ecn, Keepalive, Route};
 pub use shared::counters::Counters;
 pub use stack::Stack;
 pub use stack::names::{ListenerId, SessionId, UdpId};

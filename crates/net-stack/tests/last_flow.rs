@@ -7,10 +7,11 @@
 
 mod common;
 
+use common::segment::{CE, NOT_ECT, ecn, set_ecn};
 use common::{Frame, MS, Random, S, offloading, plain, v4, v6};
 use proptest::prelude::{Just, ProptestConfig, any, prop_assert, prop_oneof, proptest};
 use sidecore_net_stack::frame::{Capabilities, ReceivedChecksum};
-use sidecore_net_stack::{Counters, ListenerId, SessionId, Stack};
+use sidecore_net_stack::{Counters, Ecn, ListenerId, SessionId, Stack};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
@@ -82,7 +83,7 @@ fn everywhere() -> SocketAddr {
     SocketAddr::from(([0_u16; 8], 80))
 }
 
-/// Loses, doubles, swaps and damages.
+/// Loses, doubles, swaps, damages and marks.
 fn impair(frames: Vec<Frame>, per_million: u64, random: &mut Random) -> Vec<Frame> {
     let mut out: Vec<Frame> = Vec::new();
     for mut frame in frames {
@@ -94,6 +95,10 @@ fn impair(frames: Vec<Frame>, per_million: u64, random: &mut Random) -> Vec<Fram
         if random.happens(per_million) && checked {
             let at = 14 + random.below(frame.bytes.len() as u64 - 14) as usize;
             frame.bytes[at] ^= 1 << random.below(8);
+        }
+        // A router that marks (RFC 3168 section 5).
+        if ecn(&frame.bytes) != NOT_ECT && random.happens(per_million) {
+            set_ecn(&mut frame.bytes, CE);
         }
         if random.happens(per_million) {
             out.push(frame.clone());
@@ -119,7 +124,11 @@ fn disguised(frame: &Frame, serial: u64) -> Frame {
 /// A run; how many searches each of the twins needed.
 fn run(seed: u64, per_million: u64, nics: [Capabilities; 2]) -> [u64; 2] {
     let random = &mut Random(seed);
-    let mut sender = Stack::new(common::config(1, seed), &nics[0]).expect("a stack");
+    let mut config = common::config(1, seed);
+    if random.happens(500_000) {
+        config.ecn = Ecn::Active;
+    }
+    let mut sender = Stack::new(config, &nics[0]).expect("a stack");
     let mut twins = [(); 2].map(|()| Twin::new(seed, &nics[1]));
     let to = [v4(2, 80), v6(2), v4(2, 80)];
     let sessions = to.map(|to| sender.connect(to, None).expect("a session"));

@@ -6,7 +6,7 @@
 mod common;
 
 use common::{Impairment, MS, Random, S, World, offloading, plain, v4, v6};
-use sidecore_net_stack::{Algorithm, SessionId};
+use sidecore_net_stack::{Algorithm, Ecn, SessionId};
 
 /// Bytes that both ends write, and those that they have read.
 struct Flow {
@@ -45,6 +45,7 @@ fn schedule(seed: u64) {
         config.timestamps = random.below(4) > 0;
         config.window_scaling = random.below(4) > 0;
         config.no_delay = random.below(2) == 0;
+        config.ecn = [Ecn::Off, Ecn::Passive, Ecn::Active][random.below(3) as usize];
         if random.below(3) == 0 {
             config.congestion = Algorithm::Reno;
         }

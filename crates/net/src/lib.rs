@@ -23,7 +23,7 @@ pub mod sock;
 pub mod fuzzing;
 
 pub use sidecore_net_stack::{
-    Algorithm, Cidr, Config, Counters, Event, Keepalive, ListenerId, NetError, Placement,
+    Algorithm, Cidr, Config, Counters, Ecn, Event, Keepalive, ListenerId, NetError, Placement,
     Readiness, Route, SessionError, SessionId, SessionInfo, SessionOption, SessionState, Stack,
     UdpId,
 };

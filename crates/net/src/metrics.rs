@@ -262,6 +262,21 @@ const FAMILIES: &[Family] = &[
         &[("", "/stack/undone")],
     ),
     counter(
+        "ecn_sessions",
+        "Sessions that were established with explicit congestion notification (RFC 3168).",
+        &[("", "/stack/ecn_sessions")],
+    ),
+    counter(
+        "ecn_marks_received",
+        "Data segments that a router marked instead of dropping them.",
+        &[("", "/stack/ecn_ce_received")],
+    ),
+    counter(
+        "ecn_reductions",
+        "Windows lowered because a peer echoed a mark.",
+        &[("", "/stack/ecn_reductions")],
+    ),
+    counter(
         "tail_probes",
         "Probes for a loss at the end of a flight (RFC 8985).",
         &[("", "/stack/tail_probes")],

@@ -34,7 +34,7 @@ use crate::nic::tap::{Tap, TapOptions};
 use crate::nic::xdp::{Mode, Xdp, XdpOptions};
 use crate::nic::{Nic, NicError, ReceivedChecksum};
 use crate::sock::control::{Admission, Control, SockError, default_socket};
-use crate::{Cidr, Config, Route};
+use crate::{Cidr, Config, Ecn, Route};
 use serde::Deserialize;
 use sidecore_engine::page_advice::PageAdvice;
 use sidecore_net_stack::memory::{MemoryError, MemorySource, Use};
@@ -181,6 +181,8 @@ pub struct StackSetup {
     pub hops: Option<u8>,
     /// `cubic` or `reno`.
     pub congestion: Option<String>,
+    /// Explicit congestion notification (RFC 3168): `off`, `passive` or `active`.
+    pub ecn: Option<String>,
     /// Memory of the sessions: `main-memory` behind the local store, or `local-store` alone.
     pub placement: Option<String>,
 }
@@ -394,6 +396,16 @@ impl StackSetup {
                     return Err(value("stack.congestion", other, "it may be cubic or reno"));
                 }
             },
+            ecn: match self.ecn.as_deref() {
+                None => default.ecn,
+                Some("off") => Ecn::Off,
+                Some("passive") => Ecn::Passive,
+                Some("active") => Ecn::Active,
+                Some(other) => {
+                    let rule = "it may be off, passive or active";
+                    return Err(value("stack.ecn", other, rule));
+                }
+            },
             placement: match self.placement.as_deref() {
                 None => default.placement,
                 Some("main-memory") => Placement::MainMemory,
@@ -502,6 +514,18 @@ mod tests {
         let local = GOOD.replace("[stack]", "[stack]\nplacement = \"local-store\"\nhops = 9");
         let local = Setup::parse(&local).unwrap().stack.config().unwrap();
         assert_eq!((local.placement, local.hops), (Placement::LocalStore, 9));
+        assert_eq!(config.ecn, Ecn::Passive);
+        for (name, ecn) in [
+            ("off", Ecn::Off),
+            ("passive", Ecn::Passive),
+            ("active", Ecn::Active),
+        ] {
+            let text = GOOD.replace("[stack]", &format!("[stack]\necn = \"{name}\""));
+            assert_eq!(
+                Setup::parse(&text).unwrap().stack.config().unwrap().ecn,
+                ecn
+            );
+        }
         assert_ne!(config.seed, setup.stack.config().unwrap().seed);
     }
 
@@ -519,6 +543,7 @@ mod tests {
             ("10.77.0.2/24", "10.77.0.2", "like 10.77.0.2/24"),
             ("\"tap\"", "\"dpdk\"", "tap, packet or xdp"),
             ("[stack]", "[stack]\ncongestion = \"bbr\"", "cubic or reno"),
+            ("[stack]", "[stack]\necn = \"on\"", "off, passive or active"),
             ("[stack]", "[stack]\nplacement = \"spe\"", "local-store"),
             ("[nic]", "[nic]\naddress = \"01:2\"", "six bytes"),
             ("[nic]", "[nic", "docs/net.md lists"),

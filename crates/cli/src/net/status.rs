@@ -63,6 +63,12 @@ impl Args {
             number(&stack["tail_probes"]),
         ))?;
         output::line(&format!(
+            "marks (ECN)    {} sessions, {} marks received, {} windows lowered by a peer's echo",
+            number(&stack["ecn_sessions"]),
+            number(&stack["ecn_ce_received"]),
+            number(&stack["ecn_reductions"]),
+        ))?;
+        output::line(&format!(
             "frames         {} received, {} segments sent, {} malformed, {} wrong checksums",
             number(&stack["frames_received"]),
             number(&stack["segments_sent"]),

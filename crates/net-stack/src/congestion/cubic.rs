@@ -1,11 +1,14 @@
-//! CUBIC: the window as a cubic function of the time since the last loss. Source: RFC 9438.
+//! CUBIC: the window as a cubic function of the time since the last loss. Source: RFC 9438,
+//! RFC 8511.
 
-use super::{Acked, Control, slow_start};
+use super::{Acked, Control, scaled, slow_start};
 
 /// RFC 9438 section 4.1: the constant C, in segments per cubed second.
 const C: f64 = 0.4;
 /// RFC 9438 section 4.6.
 const BETA: f64 = 0.7;
+/// RFC 8511 section 3.1: the same after a mark, where the queue is known to be short.
+const BETA_ECN: f64 = 0.85;
 /// RFC 9438 section 4.3: what makes the Reno-friendly region as fast as Reno.
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 
@@ -48,6 +51,21 @@ impl Cubic {
             self.w_max = segments;
             self.k = 0.0;
         }
+    }
+
+    /// RFC 9438 section 4.6: the window and what it is to come back to, lowered by this factor.
+    fn reduce(&mut self, window: u32, flight: u32, mss: u32, beta: f64) -> u32 {
+        let segments = f64::from(window) / f64::from(mss.max(1));
+        // RFC 9438 section 4.7: fast convergence.
+        self.w_max = if segments < self.w_max {
+            segments * (1.0 + beta) / 2.0
+        } else {
+            segments
+        };
+        // RFC 9438 section 4.6, from what is in flight rather than from a window that is not used.
+        self.threshold = scaled(flight.min(window), beta).max(2 * mss);
+        self.epoch_us = None;
+        self.threshold
     }
 }
 
@@ -92,15 +110,15 @@ impl Control for Cubic {
     }
 
     fn on_loss(&mut self, window: u32, flight: u32, mss: u32, _now_us: u32) -> u32 {
-        let segments = f64::from(window) / f64::from(mss.max(1));
-        // RFC 9438 section 4.7: fast convergence.
-        self.w_max = if segments < self.w_max {
-            segments * (1.0 + BETA) / 2.0
-        } else {
-            segments
-        };
-        // RFC 9438 section 4.6, from what is in flight rather than from a window that is not used.
-        self.threshold = ((f64::from(flight.min(window)) * BETA) as u32).max(2 * mss);
+        self.reduce(window, flight, mss, BETA)
+    }
+
+    fn on_echo(&mut self, window: u32, flight: u32, mss: u32, _now_us: u32) -> u32 {
+        self.reduce(window, flight, mss, BETA_ECN)
+    }
+
+    fn on_loss_after_echo(&mut self, mss: u32) -> u32 {
+        self.threshold = scaled(self.threshold, BETA / BETA_ECN).max(2 * mss);
         self.epoch_us = None;
         self.threshold
     }
@@ -155,6 +173,15 @@ mod tests {
         let after = run(&mut cubic, threshold, 0, 100, 1000);
         // 100 rounds of a millisecond: the cubic function itself has hardly moved.
         assert!(after > 14_000 + 45_000, "{after}");
+    }
+
+    #[test]
+    fn a_mark_costs_less_than_a_loss_and_both_as_much_as_a_loss() {
+        let mut cubic = Cubic::default();
+        assert_eq!(cubic.on_echo(1_000_000, 1_000_000, 1000, 0), 850_000);
+        assert!((cubic.w_max - 1000.0).abs() < 1e-9);
+        assert_eq!(cubic.on_loss_after_echo(1000), 700_000);
+        assert_eq!(cubic.on_echo(1000, 1000, 1000, 0), 2000);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Congestion control: how much may be in flight. One trait, CUBIC and Reno behind it.
 //!
 //! The control block holds the window; an algorithm holds the threshold and what else it needs, and
-//! is asked when data was acknowledged or lost. Source: RFC 9293 section 3.8.2, RFC 5681, RFC 9438.
+//! is asked when data was acknowledged or lost, or came marked. Source: RFC 9293 section 3.8.2, RFC
+//! 5681, RFC 9438, RFC 8511.
 
 mod cubic;
 mod hystart;
@@ -47,7 +48,15 @@ pub(crate) trait Control {
     /// The new threshold after loss was found with `flight` bytes in flight.
     fn on_loss(&mut self, window: u32, flight: u32, mss: u32, now_us: u32) -> u32;
 
-    /// The same after a retransmission timeout.
+    /// The new threshold after the peer echoed a mark (RFC 3168 section 6.1.2), with a factor of
+    /// this algorithm's for congestion avoidance (RFC 8511 section 3.1).
+    fn on_echo(&mut self, window: u32, flight: u32, mss: u32, now_us: u32) -> u32;
+
+    /// The new threshold after a loss in the window of data for which [`Control::on_echo`] has
+    /// reduced it: as a loss alone would have left it.
+    fn on_loss_after_echo(&mut self, mss: u32) -> u32;
+
+    /// The same as [`Control::on_loss`] after a retransmission timeout.
     fn on_timeout(&mut self, window: u32, flight: u32, mss: u32, now_us: u32) -> u32 {
         self.on_loss(window, flight, mss, now_us)
     }
@@ -64,6 +73,8 @@ pub(crate) trait Control {
 pub(crate) struct Congestion {
     chosen: Chosen,
     hystart: HyStart,
+    /// The last reduction was the lesser one of RFC 8511.
+    lenient: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -88,6 +99,7 @@ impl Congestion {
         Self {
             chosen,
             hystart: HyStart::default(),
+            lenient: false,
         }
     }
 
@@ -133,10 +145,31 @@ impl Control for Congestion {
     }
 
     fn on_loss(&mut self, window: u32, flight: u32, mss: u32, now_us: u32) -> u32 {
+        self.lenient = false;
         self.control().on_loss(window, flight, mss, now_us)
     }
 
+    fn on_echo(&mut self, window: u32, flight: u32, mss: u32, now_us: u32) -> u32 {
+        // RFC 8511 is about congestion avoidance. Slow start has gone a round trip too far when the
+        // echo comes, and by up to twice.
+        self.lenient = window >= self.threshold();
+        if self.lenient {
+            self.control().on_echo(window, flight, mss, now_us)
+        } else {
+            self.control().on_loss(window, flight, mss, now_us)
+        }
+    }
+
+    fn on_loss_after_echo(&mut self, mss: u32) -> u32 {
+        if std::mem::take(&mut self.lenient) {
+            self.control().on_loss_after_echo(mss)
+        } else {
+            self.threshold()
+        }
+    }
+
     fn on_timeout(&mut self, window: u32, flight: u32, mss: u32, now_us: u32) -> u32 {
+        self.lenient = false;
         self.control().on_timeout(window, flight, mss, now_us)
     }
 
@@ -152,6 +185,11 @@ impl Control for Congestion {
 /// RFC 6928 section 2: the initial window.
 pub(crate) fn initial_window(mss: u32) -> u32 {
     (10 * mss).min((2 * mss).max(14_600))
+}
+
+/// A share of a window, in bytes, rounded down.
+fn scaled(window: u32, share: f64) -> u32 {
+    (f64::from(window) * share) as u32
 }
 
 /// Slow start: RFC 5681 section 3.1, equation 2, by bytes (RFC 3465 with L unlimited, as RFC 9406

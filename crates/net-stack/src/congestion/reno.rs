@@ -1,6 +1,12 @@
-//! Reno: one segment more each round trip, half after a loss. Source: RFC 5681 section 3.1.
+//! Reno: one segment more each round trip, half after a loss. Source: RFC 5681 section 3.1,
+//! RFC 8511.
 
-use super::{Acked, Control, slow_start};
+use super::{Acked, Control, scaled, slow_start};
+
+/// RFC 5681 section 3.1, equation 4.
+const BETA: f64 = 0.5;
+/// RFC 8511 section 3.1: after a mark.
+const BETA_ECN: f64 = 0.8;
 
 /// Its state.
 #[derive(Debug, Clone)]
@@ -43,6 +49,17 @@ impl Control for Reno {
         self.threshold
     }
 
+    fn on_echo(&mut self, _window: u32, flight: u32, mss: u32, _now_us: u32) -> u32 {
+        self.threshold = scaled(flight, BETA_ECN).max(2 * mss);
+        self.credit = 0;
+        self.threshold
+    }
+
+    fn on_loss_after_echo(&mut self, mss: u32) -> u32 {
+        self.threshold = scaled(self.threshold, BETA / BETA_ECN).max(2 * mss);
+        self.threshold
+    }
+
     fn leave_slow_start(&mut self, window: u32) {
         self.threshold = window;
     }
@@ -76,6 +93,15 @@ mod tests {
             window = reno.on_acked(window, &acked(1000));
         }
         assert_eq!(window, 11_000);
+    }
+
+    #[test]
+    fn a_mark_costs_less_than_a_loss_and_both_as_much_as_a_loss() {
+        let mut reno = Reno::default();
+        assert_eq!(reno.on_echo(100_000, 100_000, 1000, 0), 80_000);
+        assert_eq!(reno.on_loss_after_echo(1000), 50_000);
+        assert_eq!(reno.on_echo(1000, 1000, 1000, 0), 2000);
+        assert_eq!(reno.on_loss_after_echo(1000), 2000);
     }
 
     #[test]

@@ -25,6 +25,18 @@ pub struct Route {
     pub gateway: IpAddr,
 }
 
+/// Use of explicit congestion notification by TCP (RFC 3168); Linux's `tcp_ecn` has the same three.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Ecn {
+    /// Neither offered nor accepted: Linux's 0.
+    Off,
+    /// Accepted where the peer's SYN offers it, and never offered: Linux's 2.
+    #[default]
+    Passive,
+    /// Offered in our SYNs, too: Linux's 1.
+    Active,
+}
+
 /// Configuration of a stack; fixed once it is made.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
@@ -56,6 +68,8 @@ pub struct Config {
     pub sack: bool,
     /// Hops that our packets may take (RFC 9293 section 3.9.2, RFC 1122 section 3.2.1.7), 1 to 255.
     pub hops: u8,
+    /// Explicit congestion notification (RFC 3168).
+    pub ecn: Ecn,
     /// New sessions' congestion control.
     pub congestion: Algorithm,
     /// Disables Nagle's algorithm on new sessions (`TCP_NODELAY`).
@@ -85,6 +99,7 @@ impl Default for Config {
             timestamps: true,
             sack: true,
             hops: ip::HOPS,
+            ecn: Ecn::default(),
             congestion: Algorithm::default(),
             no_delay: false,
             delayed_ack_us: 40_000,

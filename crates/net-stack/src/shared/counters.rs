@@ -65,6 +65,13 @@ pub struct Counters {
     /// Windows that had been lowered for what was only late, and are as before (RFC 3708, RFC
     /// 4015).
     pub undone: u64,
+    /// Sessions that were established with ECN (RFC 3168 section 6.1.1).
+    pub ecn_sessions: u64,
+    /// Data segments of such sessions that came with a mark: congestion experienced (RFC 3168
+    /// section 5).
+    pub ecn_ce_received: u64,
+    /// Windows that were lowered because a peer echoed a mark (RFC 3168 section 6.1.2).
+    pub ecn_reductions: u64,
     /// Tail-loss probes (RFC 8985).
     pub tail_probes: u64,
     /// Delayed acknowledgments whose time ran out.

@@ -12,7 +12,7 @@ use crate::secrets::Ends;
 use crate::state::LOCAL_SESSIONS;
 use crate::state::store::Placement;
 use crate::wire::ethernet::{self, Ethernet};
-use crate::wire::ip::{self, Bad, Packet, Report};
+use crate::wire::ip::{self, Bad, Codepoint, Packet, Report};
 use crate::wire::tcp::Tcp;
 use crate::wire::{BROADCAST, Ip, Mac};
 use zerocopy::FromBytes;
@@ -32,6 +32,8 @@ pub(crate) struct Arrival {
     pub(crate) ends: Ends,
     pub(crate) hash: u32,
     pub(crate) mac: Mac,
+    /// ECN field of its packet.
+    pub(crate) ecn: Codepoint,
     /// Bytes of the TCP header and payload.
     pub(crate) len: usize,
 }
@@ -224,6 +226,7 @@ impl Stack {
             ends,
             hash: self.common.secrets.lookup(&ends),
             mac,
+            ecn: packet.ecn,
             len: payload.len(),
         };
         let staged = self.staging.placement == Placement::MainMemory

@@ -18,7 +18,7 @@ use crate::secrets::Ends;
 use crate::state::hot::{Flags, State};
 use crate::tcp::Session;
 use crate::wire::ethernet::{self, Ethernet};
-use crate::wire::ip;
+use crate::wire::ip::{self, Codepoint};
 use crate::wire::tcp::{self, Segment, Tcp};
 use zerocopy::FromBytes;
 
@@ -149,7 +149,7 @@ impl Stack {
 
     /// True if the frame was exactly what was expected, and has been dealt with.
     fn takes_placed(&mut self, frame: &Received<'_>) -> bool {
-        let Some((ends, tcp)) = self.expected_headers(frame) else {
+        let Some((ends, ecn, tcp)) = self.expected_headers(frame) else {
             return false;
         };
         let Some(mut segment) = tcp::parse(tcp) else {
@@ -160,6 +160,8 @@ impl Stack {
             return false;
         }
         segment.placed = true;
+        // A mark is no part of what is expected: such a segment takes the usual way, and is seen.
+        segment.ecn = ecn;
         self.expected().is_some_and(|mut session| {
             session.path.ends() == ends
                 && session.takes(behind)
@@ -167,9 +169,9 @@ impl Stack {
         })
     }
 
-    /// Whose the frame is, and its TCP header with as many bytes behind as its payload has: none
-    /// where it is not for us, not whole, or not known to be right.
-    fn expected_headers<'f>(&self, frame: &'f Received<'_>) -> Option<(Ends, &'f [u8])> {
+    /// Whose the frame is, its ECN field, and its TCP header with as many bytes behind as its
+    /// payload has: none where it is not for us, not whole, or not known to be right.
+    fn expected_headers<'f>(&self, frame: &'f Received<'_>) -> Option<(Ends, Codepoint, &'f [u8])> {
         // The checksum of bytes that lie elsewhere is not computed here.
         if frame.checksum == ReceivedChecksum::Unknown {
             return None;
@@ -193,7 +195,7 @@ impl Stack {
             local_port: fields.destination.get(),
             remote_port: fields.source.get(),
         };
-        plain.then_some((ends, tcp))
+        plain.then_some((ends, packet.ecn, tcp))
     }
 }
 

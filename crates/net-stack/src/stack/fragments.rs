@@ -14,7 +14,7 @@ use crate::timer::{Tick, sooner, tick_after};
 use crate::wire::BROADCAST;
 use crate::wire::ethernet::{self, Ethernet};
 use crate::wire::fragment::{self, Bad, Fragment, Key};
-use crate::wire::ip::{self, Packet};
+use crate::wire::ip::{self, Codepoint, Packet};
 use crate::wire::ndisc;
 
 /// Who the timing wheel looks at for fragments: no session has this number.
@@ -113,6 +113,7 @@ impl Stack {
                     destination: fragment.key.destination,
                     protocol,
                     hops: fragment.hops,
+                    ecn: fragment.ecn,
                     start,
                     end: fragment.end,
                 };
@@ -244,6 +245,7 @@ pub(super) fn whole_header(bytes: &[u8], v4: bool) -> Option<Packet> {
         destination,
         protocol: 0,
         hops,
+        ecn: Codepoint::NotEct,
         start: fragment_head,
         end: bytes.len(),
     })

@@ -12,7 +12,7 @@ use crate::shared::interface::solicited_node;
 use crate::state::hot::State;
 use crate::wire::ethernet::Ethernet;
 use crate::wire::fragment;
-use crate::wire::ip::{self, Packet, Report};
+use crate::wire::ip::{self, Codepoint, Packet, Report};
 use crate::wire::sequence::{before, before_or_at};
 use crate::wire::{Ip, Mac, group_mac, igmp, mld, ndisc};
 use std::net::IpAddr;
@@ -455,6 +455,7 @@ fn quoted_v4(bytes: &[u8]) -> Option<(Packet, &[u8])> {
         destination: Ip::v4(four(16)?),
         protocol: bytes[9],
         hops: bytes[8],
+        ecn: Codepoint::NotEct,
         start,
         end: bytes.len(),
     };
@@ -481,6 +482,7 @@ fn quoted_v6(bytes: &[u8]) -> Option<(Packet, &[u8])> {
         destination: address(24)?,
         protocol,
         hops: bytes[7],
+        ecn: Codepoint::NotEct,
         start,
         end: bytes.len(),
     };

@@ -20,7 +20,7 @@ use crate::checksum::{Sum, pseudo};
 use crate::frame::{Received, ReceivedChecksum};
 use crate::state::hot::State;
 use crate::wire::ethernet;
-use crate::wire::ip::{self, Packet};
+use crate::wire::ip::{self, Codepoint, Packet};
 use crate::wire::tcp;
 
 /// Header pattern of the last flow, compared with the next frame.
@@ -54,9 +54,9 @@ impl LastFlow {
         }
     }
 
-    /// The segment in `frame`, if it is intact and for the pattern's session.
+    /// The ECN field and the segment in `frame`, if it is intact and for the pattern's session.
     #[inline]
-    fn segment<'f>(&self, frame: &'f Received<'_>) -> Option<&'f [u8]> {
+    fn segment<'f>(&self, frame: &'f Received<'_>) -> Option<(Codepoint, &'f [u8])> {
         let bytes = &*frame.bytes;
         let head = bytes.first_chunk::<PATTERN_BYTES>()?;
         let words = |bytes: &[u8; PATTERN_BYTES], at: usize| {
@@ -70,14 +70,16 @@ impl LastFlow {
         }
         let packet = &bytes[ethernet::HEADER_BYTES..];
         let number = |at: usize| usize::from(u16::from_be_bytes([packet[at], packet[at + 1]]));
-        let (start, end) = if self.is_v4 {
+        // Not compared: a mark may come with any packet, and is the machine's to judge.
+        let (ecn, start, end) = if self.is_v4 {
             // RFC 1122 section 3.2.1.2: a host must verify it.
             if !Sum::of(&packet[..ip::V4_BYTES]).is_right() {
                 return None;
             }
-            (ip::V4_BYTES, number(2))
+            (Codepoint::of(packet[1]), ip::V4_BYTES, number(2))
         } else {
-            (ip::V6_BYTES, ip::V6_BYTES + number(4))
+            let ecn = Codepoint::of(packet[1] >> 4);
+            (ecn, ip::V6_BYTES, ip::V6_BYTES + number(4))
         };
         let segment = packet.get(start..end)?;
         // Small ones are put off together; super-segments may land where they are read.
@@ -89,7 +91,7 @@ impl LastFlow {
             let addresses = self.addresses.plus_word(segment.len() as u16);
             addresses.plus(Sum::of(segment)).is_right()
         };
-        right.then_some(segment)
+        right.then_some((ecn, segment))
     }
 }
 
@@ -101,9 +103,13 @@ impl Stack {
             return false;
         }
         let number = self.last_flow.session;
-        let Some(segment) = self.last_flow.segment(frame).and_then(tcp::parse) else {
+        let Some((ecn, bytes)) = self.last_flow.segment(frame) else {
             return false;
         };
+        let Some(mut segment) = tcp::parse(bytes) else {
+            return false;
+        };
+        segment.ecn = ecn;
         let hot = self.store.hot(number);
         if hot.generation != self.last_flow.generation || hot.state() != State::Established {
             self.last_flow.session = NONE;

@@ -7,7 +7,7 @@ use crate::buffer::slab::NONE;
 use crate::congestion::{Algorithm, Congestion, Control};
 use crate::error::{NetError, SessionError};
 use crate::shared::config::Keepalive;
-use crate::state::hot::{Flags, State};
+use crate::state::hot::{EcnFlags, Flags, Path, State};
 use crate::tcp::Session;
 
 /// Something to be set on a session.
@@ -67,6 +67,10 @@ pub struct SessionInfo {
     pub timestamps: bool,
     /// See `timestamps`.
     pub sack: bool,
+    /// Explicit congestion notification negotiated (RFC 3168 section 6.1.1).
+    pub ecn: bool,
+    /// With ECN, the peer has sent data that may be marked.
+    pub ecn_seen: bool,
     /// Smoothed round trip and its variation, in microseconds; 0 before the first sample.
     pub rtt_us: u32,
     /// See `rtt_us`.
@@ -150,6 +154,8 @@ impl Stack {
             scales: (hot.snd_scale, hot.rcv_scale),
             timestamps: hot.has(Flags::TIMESTAMPS),
             sack: hot.has(Flags::SACK),
+            ecn: hot.has_ecn(EcnFlags::NEGOTIATED),
+            ecn_seen: session.path.ecn & Path::ECT_SEEN != 0,
             rtt_us: hot.srtt_us,
             rttvar_us: hot.rttvar_us,
             rtt_min_us: session.cold.rack.min_rtt_us,

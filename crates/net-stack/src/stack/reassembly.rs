@@ -5,14 +5,15 @@
 //! put in order at the end. Must stay true: at most [`DATAGRAMS_MAX`] packets and [`BYTES_MAX`]
 //! bytes are held, the oldest goes first; a packet whose pieces contradict one another never comes
 //! out, and what comes later of it is dropped too (RFC 5722 section 4). Source: RFC 791 section
-//! 3.2, RFC 815 (what is missing), RFC 1122 section 3.3.2, RFC 5722, RFC 8200 section 4.5; times
+//! 3.2, RFC 815 (what is missing), RFC 1122 section 3.3.2, RFC 3168 section 5.3 (marks), RFC 5722,
+//! RFC 8200 section 4.5; times
 //! and IPv4's overlaps as Linux has them (`ip-sysctl`, `ipfrag_time`).
 
 use crate::buffer::pool::{CLASS_BYTES, Pool};
 use crate::buffer::ring::Ring;
 use crate::checksum::Sum;
 use crate::wire::fragment::{Fragment, HEAD_BYTES_MAX, Key, PACKET_BYTES_MAX};
-use crate::wire::ip::{Ipv4, Ipv6, V6_BYTES};
+use crate::wire::ip::{Codepoint, Ipv4, Ipv6, V6_BYTES, set_codepoint};
 use crate::wire::{Ip, Mac};
 use std::collections::VecDeque;
 use zerocopy::FromBytes;
@@ -56,6 +57,8 @@ pub(crate) struct Datagram {
     mac: Mac,
     /// Its pieces contradict one another.
     refused: bool,
+    /// ECN fields of its pieces, a bit each: `1 << Codepoint`.
+    ecn: u8,
 }
 
 /// Position of a fragment in its packet.
@@ -252,6 +255,11 @@ enum Overlap {
     Contradicts,
 }
 
+/// The bit of an ECN field in [`Datagram`]'s set of them.
+fn ecn_bit(codepoint: Codepoint) -> u8 {
+    1 << codepoint as u8
+}
+
 impl Datagram {
     fn new(key: Key, until_ns: u64) -> Self {
         Self {
@@ -268,6 +276,7 @@ impl Datagram {
             unicast: true,
             mac: Mac::default(),
             refused: false,
+            ecn: 0,
         }
     }
 
@@ -307,6 +316,7 @@ impl Datagram {
         if !fragment.more {
             self.len = Some(end);
         }
+        self.ecn |= ecn_bit(fragment.ecn);
         let next = self.pieces.partition_point(|piece| piece.start() < start);
         self.pieces.insert(next, Piece::of(fragment));
         self.have += fragment.len();
@@ -320,9 +330,14 @@ impl Datagram {
 
     /// The packet as if it had come in one: IPv4's header with its options, IPv6's without what was
     /// in front of the fragment header, which has been looked at. False where it is longer than any
-    /// packet.
+    /// packet, or marked as no router may mark it.
     fn put_together(&self, pool: &Pool, len: usize, whole: &mut Vec<u8>) -> bool {
         whole.clear();
+        let marked = self.ecn & ecn_bit(Codepoint::Ce) != 0;
+        // RFC 3168 section 5.3: it must not become CE, and the mark must not be lost: dropped.
+        if marked && self.ecn & ecn_bit(Codepoint::NotEct) != 0 {
+            return false;
+        }
         if self.key.source.is_v4() {
             if self.head_len + len > PACKET_BYTES_MAX {
                 return false;
@@ -341,6 +356,9 @@ impl Datagram {
                 fields.payload_bytes = U16::new(len as u16);
                 fields.next = self.protocol;
             }
+        }
+        if marked {
+            set_codepoint(whole, Codepoint::Ce);
         }
         whole.extend_from_slice(self.bytes.ahead(pool, 0, len));
         true

@@ -9,12 +9,13 @@ use super::{Stack, session};
 use crate::buffer::slab::NONE;
 use crate::secrets::Ends;
 use crate::shared::EventSource;
+use crate::shared::config::Ecn;
 use crate::stack::listener::Listener;
 use crate::state::hot::{Flags, State};
 use crate::tcp::cookie::{self, CookieOptions};
 use crate::tcp::open::scale_for;
 use crate::wire::sequence::before;
-use crate::wire::tcp::{self, ACK, FIN, Options, RST, SYN, Segment, Tcp};
+use crate::wire::tcp::{self, ACK, CWR, ECE, FIN, Options, RST, SYN, Segment, Tcp};
 use crate::wire::{Ip, ip};
 use std::collections::BTreeMap;
 use zerocopy::network_endian::{U16, U32};
@@ -30,6 +31,9 @@ pub(crate) struct Listeners {
 /// `0.0.0.0` and `::`.
 pub(crate) const ANY_V4: Ip = Ip([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 0, 0]);
 pub(crate) const ANY_V6: Ip = Ip([0; 16]);
+
+/// Flags of a SYN that asks for ECN: RFC 3168 section 6.1.1.
+const ECN_SETUP: u8 = ECE | CWR;
 
 impl Listeners {
     /// Who listens there.
@@ -52,10 +56,11 @@ impl Stack {
     /// A segment whose checksum is right; the session that it was for.
     #[inline]
     pub(crate) fn arrive_segment(&mut self, arrival: &Arrival, bytes: &[u8]) -> Option<u32> {
-        let Some(segment) = tcp::parse(bytes) else {
+        let Some(mut segment) = tcp::parse(bytes) else {
             self.common.counters.malformed += 1;
             return None;
         };
+        segment.ecn = arrival.ecn;
         match self.find_session(&arrival.ends, arrival.hash) {
             Some(number) => {
                 let mut session = session(&mut self.store, &mut self.common, number);
@@ -186,6 +191,7 @@ impl Stack {
         path.mtu = mtu;
         path.super_bytes = super_bytes;
         path.retries = 0;
+        path.ecn = 0;
         *cold = crate::tcp::cold::Cold::default();
         self.table.insert(hash, number);
         session(&mut self.store, &mut self.common, number).prepare();
@@ -229,6 +235,7 @@ impl Stack {
                 _ => {}
             }
         }
+        let mut ecn_flags = 0;
         if let Some((value, _)) = options.timestamps
             && config.timestamps
         {
@@ -238,7 +245,11 @@ impl Stack {
             let kept = CookieOptions {
                 scale: options.scale.filter(|_| config.window_scaling),
                 sack: options.sack_permitted && config.sack,
+                ecn: segment.flags & ECN_SETUP == ECN_SETUP && config.ecn != Ecn::Off,
             };
+            if kept.ecn {
+                ecn_flags = ECE;
+            }
             answer.timestamps = Some((cookie::stamp(clock, kept), value));
             answer.sack_permitted = kept.sack;
             answer.scale = kept.scale.map(|_| window_scale);
@@ -249,7 +260,7 @@ impl Stack {
             sequence: U32::new(isn),
             acknowledgment: U32::new(segment.sequence.wrapping_add(1)),
             offset: 0,
-            flags: SYN | ACK,
+            flags: SYN | ACK | ecn_flags,
             window: U16::new(receive_bytes.min(0xffff) as u16),
             checksum: [0; 2],
             urgent: U16::new(0),
@@ -282,11 +293,13 @@ impl Stack {
             mss: Some(mss),
             ..Options::default()
         };
+        let mut flags = SYN;
         if let Some((value, echo)) = segment.options.timestamps {
             let kept = cookie::options_in(echo);
             options.timestamps = Some((value, echo));
             options.scale = kept.scale;
             options.sack_permitted = kept.sack;
+            flags |= if kept.ecn { ECN_SETUP } else { 0 };
         }
         self.common
             .neighbors
@@ -301,7 +314,7 @@ impl Stack {
         for &option in &self.listeners.all[listener as usize].options {
             session.set_option(option);
         }
-        session.begin_cookie(&options, segment);
+        session.begin_cookie(&options, flags, segment);
         session.input(segment);
         self.sweep_sessions();
         true

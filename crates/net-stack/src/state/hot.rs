@@ -93,6 +93,35 @@ impl State {
     }
 }
 
+/// Set of facts of a session about ECN (RFC 3168 section 6.1), a bit each. They lie beside the
+/// state in one byte, because the control block is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct EcnFlags(u8);
+
+impl EcnFlags {
+    /// ECN-setup SYN and SYN-ACK were exchanged: marks are echoed, echoes are obeyed.
+    pub(crate) const NEGOTIATED: Self = Self(0x10);
+    /// A mark came: all acknowledgments carry ECE until a segment with CWR (section 6.1.3).
+    pub(crate) const ECHO_OWED: Self = Self(0x20);
+    /// The window was reduced: the next new data carries CWR (section 6.1.2).
+    pub(crate) const CWR_OWED: Self = Self(0x40);
+    /// The window was reduced in this window of data, up to `Cold::reduced_until`. Acknowledgments
+    /// take the long way meanwhile, which finds the end of it.
+    pub(crate) const REDUCED: Self = Self(0x80);
+}
+
+impl BitOr for EcnFlags {
+    type Output = Self;
+
+    #[inline]
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// Bits of [`Hot`]'s byte of state that are a [`State`].
+const STATE_BITS: u8 = 0x0f;
+
 /// The retransmission timer that runs; one at a time (RFC 8985 section 7.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -107,6 +136,8 @@ pub(crate) enum Timer {
     Reordering,
     /// Zero-window probe (RFC 9293 section 3.8.6.1).
     Persist,
+    /// An echo of congestion met a window of one segment: new data waits (RFC 3168 section 6.1.2).
+    Held,
 }
 
 impl Timer {
@@ -118,6 +149,7 @@ impl Timer {
             2 => Self::Probe,
             3 => Self::Reordering,
             4 => Self::Persist,
+            5 => Self::Held,
             _ => Self::None,
         }
     }
@@ -212,7 +244,7 @@ pub(crate) struct Hot {
     /// Distinguishes sessions that had this number one after the other.
     pub(crate) generation: u32,
     flags: Flags,
-    /// A [`State`]; bytes, since the block is a view of plain memory.
+    /// A [`State`] below and [`EcnFlags`] above; bytes, since the block is a view of plain memory.
     state: u8,
     /// A [`Timer`].
     timer: u8,
@@ -320,12 +352,35 @@ impl Hot {
     /// The connection's state.
     #[inline]
     pub(crate) fn state(&self) -> State {
-        State::from_byte(self.state)
+        State::from_byte(self.state & STATE_BITS)
+    }
+
+    /// True if established with nothing about ECN that acknowledgments must look at: header
+    /// prediction's first question, and its only one about ECN.
+    #[inline]
+    pub(crate) fn is_predictable(&self) -> bool {
+        self.state & !QUIET_ECN.0 == State::Established as u8
+    }
+
+    /// True if any of `flags` is set.
+    #[inline]
+    pub(crate) fn has_ecn(&self, flags: EcnFlags) -> bool {
+        self.state & flags.0 != 0
+    }
+
+    #[inline]
+    pub(crate) fn set_ecn(&mut self, flags: EcnFlags) {
+        self.state |= flags.0;
+    }
+
+    #[inline]
+    pub(crate) fn clear_ecn(&mut self, flags: EcnFlags) {
+        self.state &= !flags.0;
     }
 
     #[inline]
     pub(crate) fn set_state(&mut self, state: State) {
-        self.state = state as u8;
+        self.state = self.state & !STATE_BITS | state as u8;
     }
 
     /// The retransmission timer that runs.
@@ -389,6 +444,10 @@ impl Hot {
     }
 }
 
+/// Of ECN, what an incoming segment as expected does not change.
+const QUIET_ECN: EcnFlags =
+    EcnFlags(EcnFlags::NEGOTIATED.0 | EcnFlags::ECHO_OWED.0 | EcnFlags::CWR_OWED.0);
+
 /// A session's addresses and path: one cache line.
 #[derive(Debug, Clone, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C, align(64))]
@@ -414,12 +473,20 @@ pub(crate) struct Path {
     pub(crate) small_end: u32,
     /// Retransmission timeouts in a row, or probes: the back-off.
     pub(crate) retries: u8,
-    pub(crate) reserved: [u8; 3],
+    /// See [`Path::ECT_SEEN`] and [`Path::NO_ECT`].
+    pub(crate) ecn: u8,
+    pub(crate) reserved: [u8; 2],
 }
 
 const _: () = assert!(size_of::<Path>() == 64, "a session's ends are one line");
 
 impl Path {
+    /// In `ecn`: the peer has sent data as ECN-capable (TCP_INFO's `TCPI_OPT_ECN_SEEN`).
+    pub(crate) const ECT_SEEN: u8 = 1;
+    /// In `ecn`: we have sent a SYN that did not ask for ECN beside one that did, so that data of
+    /// ours must not be ECN-capable, while the peer's is (RFC 3168 section 6.1.1).
+    pub(crate) const NO_ECT: u8 = 2;
+
     /// The addresses and ports.
     #[inline]
     pub(crate) fn ends(&self) -> Ends {

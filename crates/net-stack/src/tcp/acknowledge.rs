@@ -28,6 +28,13 @@ impl Session<'_> {
         if before(ack, self.hot.snd_una) {
             return true;
         }
+        let echo = self.is_echo(segment);
+        let flight = self.hot.in_flight();
+        if echo && self.hot.has(Flags::RECOVERY) {
+            // Before this acknowledgment could undo the recovery: the path is congested, late or
+            // lost.
+            self.undo_forget();
+        }
         let window_before = self.hot.snd_wnd;
         self.take_window(segment);
         let sacks = segment.options.block_count > 0 && self.hot.has(Flags::SACK);
@@ -41,6 +48,10 @@ impl Session<'_> {
         {
             // RFC 5681 section 2: a duplicate acknowledgment.
             self.duplicate_acknowledgment();
+        }
+        self.end_reduced_window();
+        if echo {
+            self.congestion_echoed(flight);
         }
         true
     }
@@ -98,7 +109,8 @@ impl Session<'_> {
             self.leave_ring(ack, newly);
             self.hot.set_timer(Timer::None);
             self.hot.timer_at = 0;
-            if self.hot.has(Flags::CWND_LIMITED) {
+            // RFC 3168 section 6.1.2: no growth by an acknowledgment that echoes a mark.
+            if self.hot.has(Flags::CWND_LIMITED) && !self.is_echo(segment) {
                 self.grow(newly, Some(rtt_us));
             }
             return;
@@ -179,6 +191,7 @@ impl Session<'_> {
         // slow start begins again (section 3.1, end). What ends a repair leaves the window at its
         // threshold (RFC 6582 section 3.2 step 3).
         let grows = !self.hot.has(Flags::RECOVERY) || self.cold.after_timeout;
+        let grows = grows && !self.is_echo(segment);
         if newly > 0 && grew && grows && self.hot.has(Flags::CWND_LIMITED) {
             self.grow(newly, sample_us);
         }

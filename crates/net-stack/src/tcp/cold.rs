@@ -21,6 +21,9 @@ pub(crate) struct Cold {
     pub(crate) irs: u32,
     /// End of the current loss recovery (RFC 6675's RecoveryPoint).
     pub(crate) recover: u32,
+    /// End of the window of data for which the window was reduced last; counts while
+    /// [`EcnFlags::REDUCED`](crate::state::hot::EcnFlags) is set.
+    pub(crate) reduced_until: u32,
     /// The largest window that the peer ever offered.
     pub(crate) window_max: u32,
     /// MSS of the peer's SYN.
@@ -68,6 +71,7 @@ impl Default for Cold {
             iss: 0,
             irs: 0,
             recover: 0,
+            reduced_until: 0,
             window_max: 0,
             peer_mss: 0,
             mss_max: 0,

@@ -1,8 +1,9 @@
 //! SYN cookies: a listener whose embryos are all taken answers all the same, and keeps nothing.
 //!
 //! The state of the opening is in the numbers that the peer echoes: 5 bits of a slow clock, 3 of
-//! its MSS and 24 that only we can compute are our initial sequence number; window scale and SACK
-//! lie in the low bits of our timestamp. Source: RFC 4987 section 3.6 and appendix A; Bernstein.
+//! its MSS and 24 that only we can compute are our initial sequence number; window scale, SACK
+//! and ECN lie in the low bits of our timestamp. Source: RFC 4987 section 3.6 and appendix A;
+//! Bernstein.
 
 use crate::secrets::{Ends, Secrets};
 
@@ -22,6 +23,8 @@ const NO_SCALE: u32 = 15;
 pub(crate) struct CookieOptions {
     pub(crate) scale: Option<u8>,
     pub(crate) sack: bool,
+    /// The SYN asked for ECN, and was answered that it is taken (RFC 3168 section 6.1.1).
+    pub(crate) ecn: bool,
 }
 
 /// The initial sequence number that answers a SYN.
@@ -56,7 +59,8 @@ pub(crate) fn check(
 
 /// A timestamp with options in its low bits, not after `clock`.
 pub(crate) fn stamp(clock: u32, options: CookieOptions) -> u32 {
-    let bits = u32::from(options.sack) << 4 | options.scale.map_or(NO_SCALE, u32::from);
+    let switches = u32::from(options.ecn) << 5 | u32::from(options.sack) << 4;
+    let bits = switches | options.scale.map_or(NO_SCALE, u32::from);
     let low = (1 << STAMP_BITS) - 1;
     let stamped = clock & !low | bits;
     // A timestamp ahead of the clock would make the peer drop later segments (PAWS).
@@ -73,6 +77,7 @@ pub(crate) fn options_in(echo: u32) -> CookieOptions {
     CookieOptions {
         scale: (scale != NO_SCALE).then_some(scale.min(14) as u8),
         sack: echo & 16 != 0,
+        ecn: echo & 32 != 0,
     }
 }
 
@@ -116,8 +121,8 @@ mod tests {
     fn options_survive_the_timestamp() {
         for clock in [0, 63, 64, 1_000_000, u32::MAX] {
             for scale in [None, Some(0), Some(8), Some(14)] {
-                for sack in [false, true] {
-                    let options = CookieOptions { scale, sack };
+                for (sack, ecn) in [(false, false), (false, true), (true, false), (true, true)] {
+                    let options = CookieOptions { scale, sack, ecn };
                     let stamped = stamp(clock, options);
                     assert_eq!(options_in(stamped), options);
                     assert!(clock.wrapping_sub(stamped) < 128);

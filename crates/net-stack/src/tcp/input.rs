@@ -7,6 +7,7 @@ use super::Session;
 use crate::buffer::slab::NONE;
 use crate::error::SessionError;
 use crate::state::hot::{Flags, State};
+use crate::wire::ip::Codepoint;
 use crate::wire::sequence::{Range, before, before_or_at};
 use crate::wire::tcp::{ACK, FIN, PSH, RST, SYN, Segment};
 
@@ -31,7 +32,7 @@ impl Session<'_> {
         let hot = &mut *self.hot;
         let ack = segment.acknowledgment;
         let len = segment.payload.len() as u32;
-        if hot.state() != State::Established
+        if !hot.is_predictable()
             || segment.flags & !PSH != ACK
             || segment.sequence != hot.rcv_nxt
             || hot.out_of_order != NONE
@@ -43,6 +44,9 @@ impl Session<'_> {
             // A bare acknowledgment of nothing new: a duplicate or a window update.
             || len == 0 && ack == hot.snd_una
             || hot.duplicates != 0
+            || segment.ecn != Codepoint::NotEct
+                && len > 0
+                && super::ecn::is_news(hot, self.path, segment.ecn)
         {
             return false;
         }
@@ -125,12 +129,14 @@ impl Session<'_> {
             {
                 if segment.has(ACK) {
                     // Both opened at once (RFC 9293 section 3.5, figure 7): it has our SYN.
+                    self.agree_ecn_at_once(segment.flags);
                     if self.input_final_ack(segment) {
                         self.acknowledge_now();
                     }
                     return;
                 }
                 // The peer did not get our SYN-ACK.
+                self.agree_ecn_again(segment.flags);
                 self.hot.set(Flags::SEND_SYN);
                 self.make_ready();
                 return;

@@ -8,6 +8,7 @@
 pub(crate) mod acknowledge;
 pub(crate) mod cold;
 pub(crate) mod cookie;
+pub(crate) mod ecn;
 pub(crate) mod input;
 pub(crate) mod open;
 pub(crate) mod output;

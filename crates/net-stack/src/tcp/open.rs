@@ -5,7 +5,7 @@
 use super::Session;
 use crate::congestion::{Congestion, initial_window};
 use crate::error::SessionError;
-use crate::state::hot::{Flags, State, Timer};
+use crate::state::hot::{EcnFlags, Flags, State, Timer};
 use crate::wire::ip;
 use crate::wire::sequence::{before, before_or_at};
 use crate::wire::tcp::{ACK, HEADER_BYTES, Options, RST, SYN, Segment, TIMESTAMPS_BYTES};
@@ -90,7 +90,8 @@ impl Session<'_> {
     }
 
     /// Takes what both SYNs say together.
-    fn agree(&mut self, options: &Options, sequence: u32) {
+    fn agree(&mut self, options: &Options, sequence: u32, flags: u8) {
+        self.agree_ecn(flags);
         let config = &self.common.config;
         let v4 = self.path.local.is_v4();
         let default = if v4 { MSS_DEFAULT_V4 } else { MSS_DEFAULT_V6 };
@@ -125,7 +126,7 @@ impl Session<'_> {
 
     /// A listener's answer to a SYN: RFC 9293 section 3.10.7.2, third.
     pub(crate) fn begin_accept(&mut self, segment: &Segment<'_>) {
-        self.agree(&segment.options, segment.sequence);
+        self.agree(&segment.options, segment.sequence, segment.flags);
         self.hot.set_state(State::SynReceived);
         // RFC 7323 section 2.2: not scaled in a SYN.
         self.hot.snd_wnd = u32::from(segment.window);
@@ -135,13 +136,14 @@ impl Session<'_> {
         self.make_ready();
     }
 
-    /// A session that a good SYN cookie stands for; the segment is the handshake's last.
-    pub(crate) fn begin_cookie(&mut self, options: &Options, segment: &Segment<'_>) {
+    /// A session that a good SYN cookie stands for; the segment is the handshake's last. `flags`:
+    /// of the SYN, as far as the cookie has them.
+    pub(crate) fn begin_cookie(&mut self, options: &Options, flags: u8, segment: &Segment<'_>) {
         self.cold.iss = segment.acknowledgment.wrapping_sub(1);
         self.hot.snd_una = self.cold.iss;
         self.path.small_end = self.cold.iss;
         self.hot.snd_nxt = segment.acknowledgment;
-        self.agree(options, segment.sequence.wrapping_sub(1));
+        self.agree(options, segment.sequence.wrapping_sub(1), flags);
         self.hot.set_state(State::SynReceived);
         self.hot.set(Flags::EMBRYO);
     }
@@ -168,7 +170,7 @@ impl Session<'_> {
             return;
         }
         // RFC 7323 section 3.2: an echo that we never sent is no answer to us; Linux drops it.
-        self.agree(&segment.options, segment.sequence);
+        self.agree(&segment.options, segment.sequence, segment.flags);
         self.hot.snd_wnd = u32::from(segment.window);
         self.cold.window_max = self.hot.snd_wnd;
         self.hot.snd_wl1 = segment.sequence;
@@ -236,6 +238,9 @@ impl Session<'_> {
         self.path.retries = 0;
         self.hot.clear(Flags::SEND_SYN);
         self.common.counters.opened += 1;
+        if self.hot.has_ecn(EcnFlags::NEGOTIATED) {
+            self.common.counters.ecn_sessions += 1;
+        }
         self.hot.duplicates = 0;
         if self.hot.has(Flags::FIN_QUEUED) {
             self.hot.set_state(State::FinWait1);

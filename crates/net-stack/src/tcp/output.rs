@@ -12,11 +12,11 @@ use crate::congestion::Control;
 use crate::frame::{Outgoing, TransmitChecksum};
 use crate::ranges::scoreboard::RECORDS_MAX;
 use crate::shared::neighbors::Hop;
-use crate::state::hot::{Flags, State, Timer};
+use crate::state::hot::{EcnFlags, Flags, State, Timer};
 use crate::wire::ethernet::{self, Ethernet};
-use crate::wire::ip;
+use crate::wire::ip::{self, Codepoint};
 use crate::wire::sequence::{Range, before, before_or_at, earlier};
-use crate::wire::tcp::{self, ACK, FIN, OPTIONS_BYTES_MAX, Options, PSH, SYN, Tcp};
+use crate::wire::tcp::{self, ACK, CWR, FIN, OPTIONS_BYTES_MAX, Options, PSH, SYN, Tcp};
 use std::num::NonZeroU16;
 use zerocopy::IntoBytes;
 use zerocopy::network_endian::{U16, U32};
@@ -115,7 +115,7 @@ impl Session<'_> {
         }
         let load = Load {
             sequence: self.cold.iss,
-            flags: if answer { SYN | ACK } else { SYN },
+            flags: self.ecn_setup_flags() | if answer { SYN | ACK } else { SYN },
             ..Load::default()
         };
         let outcome = self.emit(load, &mut options, send);
@@ -307,6 +307,10 @@ impl Session<'_> {
 
     /// Sends new data, and the FIN behind it.
     fn send_new(&mut self, send: &mut Send<'_>) -> Outcome {
+        if self.hot.timer() == Timer::Held {
+            // RFC 3168 section 6.1.2: its time makes the session ready again.
+            return Outcome::Done;
+        }
         let mut turn = TURN_BYTES;
         self.restart_after_idle();
         loop {
@@ -329,6 +333,10 @@ impl Session<'_> {
             let mss = usize::from(self.hot.mss);
             let window = self.window_left();
             let mut len = unsent.min(window).min(self.chunk_bytes());
+            if self.hot.has_ecn(EcnFlags::CWR_OWED) {
+                // CWR is said once: whoever cuts a super-segment might repeat it in each segment.
+                len = len.min(mss);
+            }
             if len >= mss {
                 // What is behind the last full segment goes with it where it may go at all.
                 let rest = len % mss;
@@ -596,6 +604,16 @@ impl Session<'_> {
                 self.common.config.hops,
                 tcp_len + load.len,
             );
+        // What was sent before begins before `snd_nxt`.
+        let fresh = load.len > 0 && load.sequence == self.hot.snd_nxt;
+        let (ecn_flags, codepoint) = if syn {
+            (0, Codepoint::NotEct)
+        } else {
+            self.ecn_to_send(fresh)
+        };
+        if codepoint != Codepoint::NotEct {
+            ip::set_codepoint(&mut header[ethernet::HEADER_BYTES..at], codepoint);
+        }
         let fields = Tcp {
             source: U16::new(path.local_port),
             destination: U16::new(path.remote_port),
@@ -606,7 +624,7 @@ impl Session<'_> {
                 0
             }),
             offset: (tcp_len / 4) as u8 * 16,
-            flags: load.flags,
+            flags: load.flags | ecn_flags,
             window: U16::new(window),
             checksum: [0; 2],
             urgent: U16::new(0),
@@ -648,6 +666,9 @@ impl Session<'_> {
         }
         self.common.counters.segments_sent += 1;
         let hot = &mut *self.hot;
+        if ecn_flags & CWR != 0 {
+            hot.clear_ecn(EcnFlags::CWR_OWED);
+        }
         if load.flags & ACK != 0 {
             hot.clear(Flags::ACK_NOW | Flags::ACK_LATER | Flags::HALF_ACK_OWED);
             hot.clear_dup_acks();

@@ -83,6 +83,9 @@ impl Session<'_> {
             self.reset(Some(crate::error::SessionError::Aborted));
             return;
         }
+        if !data.is_empty() {
+            self.note_ecn(segment);
+        }
         // What lies before the window has come already.
         if before(from, self.hot.rcv_nxt) {
             let old = self.hot.rcv_nxt.wrapping_sub(from).min(data.len() as u32);

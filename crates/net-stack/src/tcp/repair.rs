@@ -67,7 +67,11 @@ impl Session<'_> {
         self.hot.set(Flags::RECOVERY | Flags::REPAIR_OWED);
         self.cold.after_timeout = false;
         self.cold.recover = self.hot.snd_nxt;
-        self.shrink();
+        if self.is_reduced_already() {
+            self.shrink_rest();
+        } else {
+            self.shrink();
+        }
         self.prr_begin(delivered);
     }
 
@@ -91,12 +95,25 @@ impl Session<'_> {
             .cold
             .congestion
             .on_loss(self.hot.cwnd, used, mss, now_us);
+        self.note_reduction();
+        self.common.counters.recoveries += 1;
+    }
+
+    /// RFC 3168 section 6.1.2: losses and marks of one window of data reduce the window once. A
+    /// loss says that the queue was full: without RFC 8511's lenience, the reduction is a loss's.
+    fn shrink_rest(&mut self) {
+        // The window of before has gone with the echo, which was no error.
+        self.undo_forget();
+        let mss = u32::from(self.hot.mss);
+        let threshold = self.cold.congestion.on_loss_after_echo(mss);
+        self.hot.cwnd = self.hot.cwnd.min(threshold);
+        self.note_reduction();
         self.common.counters.recoveries += 1;
     }
 
     /// RFC 8985 section 7.4.2: a loss that a probe repaired counts for the window all the same.
     pub(crate) fn shrink_once(&mut self) {
-        if !self.hot.has(Flags::RECOVERY) {
+        if !self.hot.has(Flags::RECOVERY) && !self.is_reduced_already() {
             self.undo_forget();
             self.shrink();
         }
@@ -119,11 +136,17 @@ impl Session<'_> {
         // RFC 5681 section 3.1: not lowered again for the same segment; nor, section 4.3, for the
         // same window of data.
         if self.path.retries == 0 && !self.hot.has(Flags::RECOVERY) {
-            self.undo_remember();
-            let used = self.used();
-            self.cold
-                .congestion
-                .on_timeout(self.hot.cwnd, used, mss, self.common.now_us);
+            if self.is_reduced_already() {
+                // By an echo, which was no error; what follows it is slow start all the same.
+                self.undo_forget();
+            } else {
+                self.undo_remember();
+                let used = self.used();
+                self.cold
+                    .congestion
+                    .on_timeout(self.hot.cwnd, used, mss, self.common.now_us);
+            }
+            self.note_reduction();
         }
         let scoreboard = self.scoreboard();
         // A peer may discard what it reported (RFC 2018 section 8); only a timeout shows it.

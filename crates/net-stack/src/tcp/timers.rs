@@ -93,6 +93,7 @@ impl Session<'_> {
                 self.path.retries = self.path.retries.saturating_add(1);
                 self.start_persist();
             }
+            (Timer::Held, _) => self.make_ready(),
             _ => {}
         }
     }

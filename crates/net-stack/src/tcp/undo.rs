@@ -9,7 +9,7 @@
 use super::Session;
 use crate::buffer::slab::NONE;
 use crate::congestion::Congestion;
-use crate::state::hot::Flags;
+use crate::state::hot::{EcnFlags, Flags};
 use crate::wire::sequence::{Range, before, before_or_at};
 
 /// Congestion state saved on entering recovery; restored when the recovery proves spurious (RFC
@@ -117,6 +117,8 @@ impl Session<'_> {
         // The network reorders: from now on RACK waits before it calls anything lost.
         self.cold.rack.reordering = true;
         self.common.counters.undone += 1;
+        // The peer need not hear of a reduction that is none, and the next sign is a new one.
+        self.hot.clear_ecn(EcnFlags::CWR_OWED | EcnFlags::REDUCED);
         if self.cold.after_timeout {
             // So it was for the timeout's slow start alone.
             self.hot.clear(Flags::CWND_LIMITED);

@@ -27,7 +27,7 @@
 #![expect(missing_docs, reason = "fields and constants have the RFCs' names")]
 
 use super::address::Ip;
-use super::ip::{self, Ipv4, Ipv6, V4_BYTES, V6_BYTES};
+use super::ip::{self, Codepoint, Ipv4, Ipv6, V4_BYTES, V6_BYTES};
 use crate::checksum::Sum;
 use zerocopy::network_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -80,6 +80,8 @@ pub struct Fragment {
     /// Transport protocol of the whole packet, as this fragment has it.
     pub protocol: u8,
     pub hops: u8,
+    /// ECN field of the packet that it came in (RFC 3168 section 5.3).
+    pub ecn: Codepoint,
     /// Bytes of the headers in front of it, IPv6's fragment header with them.
     pub head: usize,
     /// End of its bytes in the frame's packet.
@@ -134,6 +136,7 @@ pub fn parse_v4(bytes: &[u8]) -> Result<Fragment, Bad> {
         more: field & MORE_V4 != 0,
         protocol: header.protocol,
         hops: header.hops,
+        ecn: Codepoint::of(header.service),
         head,
         end,
     };
@@ -178,6 +181,7 @@ pub fn parse_v6(bytes: &[u8]) -> Result<Fragment, Bad> {
         more: field & MORE_V6 != 0,
         protocol,
         hops: header.hops,
+        ecn: ip::class_codepoint(header.version_class_label),
         head,
         end,
     };

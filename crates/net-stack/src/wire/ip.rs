@@ -54,8 +54,41 @@ const OPTION_SSRR: u8 = 137;
 const OPTION_PAD1: u8 = 0;
 /// Place of the next header's number in the IPv6 header.
 const V6_NEXT_AT: usize = 6;
+/// Offset of IPv4's header checksum.
+const CHECKSUM_AT: usize = 10;
+/// Position of IPv6's traffic class in its first word.
+const CLASS_SHIFT: u32 = 20;
 /// Extension headers that are looked through in one packet.
 const EXTENSIONS_MAX: usize = 8;
+
+/// ECN field of an IP header (RFC 3168 section 5): the low two bits of IPv4's type of service and
+/// of IPv6's traffic class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(u8)]
+pub enum Codepoint {
+    /// Not ECN-capable: a router that is congested can only drop it.
+    #[default]
+    NotEct = 0,
+    /// ECN-capable transport, ECT(1).
+    Ect1 = 1,
+    /// ECN-capable transport, ECT(0): what our data carries (RFC 8311 section 4.2).
+    Ect0 = 2,
+    /// Congestion experienced: a router marked it instead of dropping it.
+    Ce = 3,
+}
+
+impl Codepoint {
+    /// The codepoint in the low two bits of a type of service or traffic class.
+    #[inline]
+    pub const fn of(class: u8) -> Self {
+        match class & 3 {
+            0 => Self::NotEct,
+            1 => Self::Ect1,
+            2 => Self::Ect0,
+            _ => Self::Ce,
+        }
+    }
+}
 
 /// IPv4's header.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -92,6 +125,8 @@ pub struct Packet {
     pub destination: Ip,
     pub protocol: u8,
     pub hops: u8,
+    /// ECN field (RFC 3168 section 5).
+    pub ecn: Codepoint,
     /// First payload byte in the packet.
     pub start: usize,
     /// End of the payload in the packet.
@@ -157,6 +192,7 @@ pub fn parse_v4(bytes: &[u8]) -> Result<Packet, Bad> {
         destination: Ip::v4(header.destination),
         protocol: header.protocol,
         hops: header.hops,
+        ecn: Codepoint::of(header.service),
         start,
         end,
     })
@@ -182,6 +218,7 @@ pub fn parse_v6(bytes: &[u8]) -> Result<Packet, Bad> {
         destination: header.destination,
         protocol,
         hops: header.hops,
+        ecn: class_codepoint(header.version_class_label),
         start,
         end,
     })
@@ -334,6 +371,48 @@ pub fn write(
         };
         header[..V6_BYTES].copy_from_slice(fields.as_bytes());
         V6_BYTES
+    }
+}
+
+/// ECN field of an IPv6 header's first word (RFC 8200 section 7, RFC 3168 section 5).
+#[inline]
+pub(super) fn class_codepoint(version_class_label: U32) -> Codepoint {
+    Codepoint::of((version_class_label.get() >> CLASS_SHIFT) as u8)
+}
+
+/// Sets the ECN field of the header at the beginning of `packet`, and IPv4's checksum over it.
+/// Bytes that are no IP header stay as they are.
+///
+/// ```
+/// use sidecore_net_stack::wire::{Ip, ip};
+///
+/// let (source, destination) = (Ip::v4([10, 0, 0, 1]), Ip::v4([10, 0, 0, 2]));
+/// let mut packet = [0; ip::V4_BYTES];
+/// ip::write(&mut packet, &source, &destination, ip::TCP, ip::HOPS, 0);
+/// ip::set_codepoint(&mut packet, ip::Codepoint::Ce);
+/// assert_eq!(ip::parse_v4(&packet).map(|packet| packet.ecn), Ok(ip::Codepoint::Ce));
+/// ```
+pub fn set_codepoint(packet: &mut [u8], codepoint: Codepoint) {
+    match packet.first().map(|first| first >> 4) {
+        Some(4) => {
+            let header_bytes = usize::from(packet[0] & 0x0f) * 4;
+            let Some(header) = packet.get_mut(..header_bytes) else {
+                return;
+            };
+            if let Ok((fields, _)) = Ipv4::mut_from_prefix(header) {
+                fields.service = fields.service & !3 | codepoint as u8;
+                fields.checksum = [0; 2];
+                let field = Sum::of(header).field();
+                header[CHECKSUM_AT..CHECKSUM_AT + 2].copy_from_slice(&field);
+            }
+        }
+        Some(6) => {
+            if let Ok((fields, _)) = Ipv6::mut_from_prefix(packet) {
+                let word = fields.version_class_label.get() & !(3 << CLASS_SHIFT);
+                fields.version_class_label = U32::new(word | (codepoint as u32) << CLASS_SHIFT);
+            }
+        }
+        _ => {}
     }
 }
 

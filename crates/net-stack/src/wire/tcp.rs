@@ -24,6 +24,7 @@
 //! ```
 #![expect(missing_docs, reason = "fields and constants have the RFCs' names")]
 
+use crate::wire::ip::Codepoint;
 use crate::wire::sequence::Range;
 use zerocopy::network_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -47,6 +48,10 @@ pub const RST: u8 = 0x04;
 pub const PSH: u8 = 0x08;
 /// The acknowledgment field counts.
 pub const ACK: u8 = 0x10;
+/// Congestion was experienced on the way of what is acknowledged (RFC 3168 section 6.1).
+pub const ECE: u8 = 0x40;
+/// The sender has reduced its congestion window (RFC 3168 section 6.1).
+pub const CWR: u8 = 0x80;
 
 /// The header.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -93,6 +98,8 @@ pub struct Segment<'p> {
     pub window: u16,
     pub options: Options,
     pub payload: &'p [u8],
+    /// ECN field of the packet that it came in; [`parse`] does not see it.
+    pub ecn: Codepoint,
     /// Only the payload's length is true: the bytes lie in the receive ring already, behind what is
     /// in it.
     pub placed: bool,
@@ -145,6 +152,7 @@ pub fn parse(bytes: &[u8]) -> Option<Segment<'_>> {
             others => parse_options(others),
         },
         payload: &bytes[start..],
+        ecn: Codepoint::NotEct,
         placed: false,
     })
 }

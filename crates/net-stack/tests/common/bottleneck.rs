@@ -1,10 +1,11 @@
-//! A bottleneck with a finite queue: rate, bytes of queue, first in first out, tail drop.
+//! A bottleneck with a finite queue: rate, bytes of queue, first in first out, tail drop; and marks
+//! instead of drops where the queue is longer than it should be.
 //!
 //! Deterministic: it knows no time but the one it is told. A super-segment is cut into its segments
 //! first, and each of them finds room or not, as Linux's `tbf` does.
 
 use super::Frame;
-use super::segment::internet_checksum;
+use super::segment::{CE, NOT_ECT, ecn, internet_checksum, set_ecn};
 use std::collections::VecDeque;
 
 /// One direction of a link.
@@ -19,6 +20,10 @@ pub struct Bottleneck {
     pub backlog_bytes_max: usize,
     pub passed: u64,
     pub dropped: u64,
+    /// A frame that would wait longer is marked if it may be, and dropped if not (RFC 7567 section
+    /// 2, RFC 3168 section 5, with the simplest of rules).
+    pub wait_ns_max: Option<u64>,
+    pub marked: u64,
 }
 
 impl Bottleneck {
@@ -31,7 +36,36 @@ impl Bottleneck {
             backlog_bytes_max: 0,
             passed: 0,
             dropped: 0,
+            wait_ns_max: None,
+            marked: 0,
         }
+    }
+
+    /// The same, with a rule for long queues.
+    pub fn marking(rate_bits_per_s: u64, queue_bytes: usize, wait_ns_max: u64) -> Self {
+        Self {
+            wait_ns_max: Some(wait_ns_max),
+            ..Self::new(rate_bits_per_s, queue_bytes)
+        }
+    }
+
+    /// As [`Bottleneck::pass`]; marks the frame where that is called for.
+    pub fn pass_frame(&mut self, now_ns: u64, frame: &mut Frame) -> Option<u64> {
+        let wait_ns = self
+            .waiting
+            .back()
+            .map_or(0, |&(left_ns, _)| left_ns.saturating_sub(now_ns));
+        let long = self.wait_ns_max.is_some_and(|most| wait_ns > most);
+        if long && ecn(&frame.bytes) == NOT_ECT {
+            self.dropped += 1;
+            return None;
+        }
+        let left_ns = self.pass(now_ns, frame.bytes.len())?;
+        if long {
+            set_ecn(&mut frame.bytes, CE);
+            self.marked += 1;
+        }
+        Some(left_ns)
     }
 
     /// When a frame that comes now will have left; none if there is no room for it.
@@ -79,7 +113,8 @@ pub fn segments(frame: Frame) -> Vec<Frame> {
         let sequence = sequence.wrapping_add((at * size) as u32);
         bytes[TCP + 4..TCP + 8].copy_from_slice(&sequence.to_be_bytes());
         if at + 1 < count {
-            // PSH and FIN belong to the last.
+            // PSH and FIN belong to the last; CWR must not be here at all.
+            assert_eq!(bytes[TCP + 13] & 0x80, 0, "CWR would be repeated");
             bytes[TCP + 13] &= !0x09;
         }
         Frame {

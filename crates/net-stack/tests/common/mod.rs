@@ -77,6 +77,9 @@ impl Frame {
     }
 }
 
+/// Who sent a frame, and the frame, to be changed on its way.
+pub type Meddler = dyn FnMut(usize, &mut Frame);
+
 /// Who sent a frame, and its bytes.
 pub type Filter = dyn FnMut(usize, &[u8]) -> bool;
 
@@ -92,6 +95,8 @@ pub struct World {
     pub trace: Option<Vec<(u64, usize, Vec<u8>)>>,
     /// Looks at each frame on its way; false loses it.
     pub filter: Option<Box<Filter>>,
+    /// Changes each frame on its way.
+    pub meddler: Option<Box<Meddler>>,
     pub delivered: u64,
     /// Between end 0 and end 1, in this direction only.
     pub bottleneck: Option<Bottleneck>,
@@ -167,6 +172,7 @@ impl World {
             serial: 0,
             trace: None,
             filter: None,
+            meddler: None,
             delivered: 0,
             bottleneck: None,
         }
@@ -177,13 +183,12 @@ impl World {
             self.put_one(to, frame, self.now_ns);
             return;
         }
-        for segment in bottleneck::segments(frame) {
+        for mut segment in bottleneck::segments(frame) {
             let now_ns = self.now_ns;
-            let bytes = segment.bytes.len();
             let left_ns = self
                 .bottleneck
                 .as_mut()
-                .and_then(|it| it.pass(now_ns, bytes));
+                .and_then(|it| it.pass_frame(now_ns, &mut segment));
             if let Some(left_ns) = left_ns {
                 self.put_one(to, segment, left_ns);
             }
@@ -191,6 +196,9 @@ impl World {
     }
 
     fn put_one(&mut self, to: usize, mut frame: Frame, left_ns: u64) {
+        if let Some(meddler) = &mut self.meddler {
+            meddler(1 - to, &mut frame);
+        }
         if let Some(trace) = &mut self.trace {
             trace.push((self.now_ns, 1 - to, frame.bytes.clone()));
         }

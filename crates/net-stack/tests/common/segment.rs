@@ -8,6 +8,60 @@ pub const RST: u8 = 4;
 pub const PSH: u8 = 8;
 pub const ACK: u8 = 16;
 
+/// ECN fields: RFC 3168 section 5.
+pub const NOT_ECT: u8 = 0;
+pub const ECT_0: u8 = 2;
+pub const CE: u8 = 3;
+/// RFC 3168 section 6.1.
+pub const ECE: u8 = 0x40;
+pub const CWR: u8 = 0x80;
+
+/// ECN field of an IP packet in a frame; of another frame, that it has none.
+pub fn ecn(frame: &[u8]) -> u8 {
+    match frame[12..14] {
+        [8, 0] => frame[15] & 3,
+        [0x86, 0xdd] => frame[15] >> 4 & 3,
+        _ => NOT_ECT,
+    }
+}
+
+/// Sets it, and IPv4's checksum.
+pub fn set_ecn(frame: &mut [u8], field: u8) {
+    match frame[12..14] {
+        [8, 0] => {
+            frame[15] = frame[15] & !3 | field;
+            frame[24..26].fill(0);
+            let sum = internet_checksum(&frame[14..34]);
+            frame[24..26].copy_from_slice(&sum.to_be_bytes());
+        }
+        [0x86, 0xdd] => frame[15] = frame[15] & !0x30 | field << 4,
+        _ => {}
+    }
+}
+
+/// Place of the flags in the frame of a TCP segment; none in another frame.
+pub fn flags_at(frame: &[u8]) -> Option<usize> {
+    match (&frame[12..14], frame.get(23), frame.get(20)) {
+        ([8, 0], Some(6), _) => Some(47),
+        ([0x86, 0xdd], _, Some(6)) => Some(67),
+        _ => None,
+    }
+}
+
+/// Sets a segment's flags; where its checksum is whole, that too (RFC 1624).
+pub fn set_flags(frame: &mut [u8], at: usize, flags: u8, checksum_is_whole: bool) {
+    let word = |frame: &[u8], at: usize| u16::from_be_bytes([frame[at], frame[at + 1]]);
+    let before = word(frame, at - 1);
+    frame[at] = flags;
+    if checksum_is_whole {
+        let sum = u32::from(!word(frame, at + 3)) + u32::from(!before);
+        let sum = sum + u32::from(word(frame, at - 1));
+        let folded = (sum & 0xffff) + (sum >> 16);
+        let folded = (folded & 0xffff) + (folded >> 16);
+        frame[at + 3..at + 5].copy_from_slice(&(!(folded as u16)).to_be_bytes());
+    }
+}
+
 /// A segment of the stack's, or one for it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Segment {

@@ -69,6 +69,8 @@ const DATA_VALID: u8 = 2;
 const SEGMENTS_TCP4: u8 = 1;
 const SEGMENTS_TCP6: u8 = 4;
 const SEGMENTS_UDP: u8 = 5;
+/// `VIRTIO_NET_HDR_GSO_ECN`: CWR belongs to the first segment alone. Accepted from the kernel;
+/// never set, because the stack sends CWR in a segment of its own (`net_stack::tcp::ecn`).
 const SEGMENTS_ECN: u8 = 0x80;
 /// Offset of the checksum in UDP's header; TCP's is 16.
 const UDP_CHECKSUM_AT: u16 = 6;
@@ -103,6 +105,20 @@ mod tests {
             ..frame
         };
         assert_eq!(decode(&encode(&plain)), (ReceivedChecksum::Unknown, None));
+        let [low, high] = 1000_u16.to_ne_bytes();
+        let with_cwr = [
+            1,
+            SEGMENTS_TCP4 | SEGMENTS_ECN,
+            54,
+            0,
+            low,
+            high,
+            34,
+            0,
+            16,
+            0,
+        ];
+        assert_eq!(decode(&with_cwr).1, NonZeroU16::new(1000));
         assert_eq!(
             decode(&[DATA_VALID, 99, 0, 0, 1, 1, 0, 0, 0, 0]),
             (ReceivedChecksum::Verified, None)
