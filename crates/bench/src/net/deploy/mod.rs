@@ -1,9 +1,9 @@
 //! Servers as one would deploy them, beside the kernel's: nobody is pinned, engines sleep.
 //!
-//! Why here: what a stack is worth where a user stands shows with programs that share two cores with
-//! their clients, not with a core for each. The clients are the kernel's, so that all that differs
-//! is the server: ours with its stack in the server's own process, ours with an engine apart, and
-//! the kernel's.
+//! Why here: what a stack is worth where a user stands shows with programs that share two cores
+//! with their clients, not with a core for each. The clients are the kernel's, so that all that
+//! differs is the server: ours with its stack in the server's own process, ours with an engine
+//! apart, and the kernel's.
 //!
 //! - `load`: the client of the echo servers; `echo`: the kernel's echo server. HTTP is asked for by
 //!   wrk, streams are iperf3's.
