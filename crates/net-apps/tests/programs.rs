@@ -49,10 +49,7 @@ fn curl_gets_pages() {
             assert_eq!(said, "1 200\n0 200\n");
         }
         let served = running.down();
-        assert!(
-            served[0].sessions == 6,
-            "{served:?}"
-        );
+        assert!(served[0].sessions == 6, "{served:?}");
     });
 }
 

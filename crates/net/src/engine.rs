@@ -2,12 +2,12 @@
 //!
 //! A round: a batch of frames in, what follows from them, the applications' requests, timers,
 //! frames out; what the stack sends to itself is dealt with in the same round, so that two
-//! applications of one engine do not wait for the NIC, which may cost a system call. It never waits
-//! in a round. After a round in which nothing happened it polls again at once, for as long as
-//! [`EngineOptions::grace`] says, where that has paid lately; then it sleeps on the NIC's descriptor
-//! and the applications' bell until something comes or a timer is due, if the NIC can wake it. While
-//! nothing happens and no timer is due, a round is a look at the NIC and at each application's ring,
-//! so that a request is seen soon.
+//! applications of one engine do not wait for the NIC, which may cost a system call. It never
+//! waits in a round. After a round in which nothing happened it polls again at once, for as long
+//! as [`EngineOptions::grace`] says, where that has paid lately; then it sleeps on the NIC's
+//! descriptor and the applications' bell until something comes or a timer is due, if the NIC can
+//! wake it. While nothing happens and no timer is due, a round is a look at the NIC and at each
+//! application's ring, so that a request is seen soon.
 //!
 //! Why here: `net up`, tests and benches run the same loop. Must stay true: one thread; everything
 //! that could wait is somebody else's (`sock::control`); the stack's state only changes by a frame,
