@@ -320,6 +320,27 @@ impl Stack {
         bytes: &[u8],
         how: Write,
     ) -> Result<usize, NetError> {
+        let mut rest = bytes;
+        self.write_in_place(id, bytes.len(), how, |piece| {
+            let (now, later) = rest.split_at(piece.len());
+            piece.copy_from_slice(now);
+            rest = later;
+        })
+    }
+
+    /// The same of up to `count` bytes that `fill` puts where they belong, in up to two pieces, in
+    /// order: for who has them where no reference may point.
+    ///
+    /// # Errors
+    /// As [`Stack::write`].
+    #[inline]
+    pub fn write_in_place(
+        &mut self,
+        id: SessionId,
+        count: usize,
+        how: Write,
+        mut fill: impl FnMut(&mut [u8]),
+    ) -> Result<usize, NetError> {
         let number = self.number(id)?;
         let session = &mut session(&mut self.store, &mut self.common, number);
         match session.hot.state() {
@@ -331,19 +352,17 @@ impl Stack {
             _ => return Err(NetError::ShutDown),
         }
         let mut most = session.path.send_bytes as usize;
-        let mut offered = bytes;
+        let mut offered = count;
         if how != Write::default() || session.path.tail != Tail::EMPTY {
-            (offered, most) = session.before_write(bytes, how);
+            (offered, most) = session.before_write(count, how);
         }
-        let taken = session
-            .hot
-            .tx
-            .append(&mut session.common.pool, offered, most);
-        if taken < bytes.len() {
+        let pool = &mut session.common.pool;
+        let taken = session.hot.tx.append_with(pool, offered, most, &mut fill);
+        if taken < count {
             session.hot.set(Flags::WANTS_ROOM);
         }
         if taken > 0 && (how.ends_record || session.path.tail.has(Tail::MARKED)) {
-            session.mark_write(how.ends_record && taken == bytes.len());
+            session.mark_write(how.ends_record && taken == count);
         }
         if taken > 0 && session.hot.state().is_synchronized() {
             session.make_ready();
@@ -503,7 +522,7 @@ impl crate::tcp::Session<'_> {
     /// Prepares for a write that is no plain one, and returns the bytes that it may take and how
     /// many the ring may hold.
     #[cold]
-    fn before_write<'b>(&mut self, bytes: &'b [u8], how: Write) -> (&'b [u8], usize) {
+    fn before_write(&mut self, count: usize, how: Write) -> (usize, usize) {
         let most = self.path.send_bytes as usize;
         let tail = &mut self.path.tail;
         tail.clear(Tail::FLUSH | Tail::HELD | Tail::UNPUSHED);
@@ -511,19 +530,19 @@ impl crate::tcp::Session<'_> {
             tail.set(Tail::HELD | Tail::UNPUSHED);
         }
         if how.ends_record && !self.takes_record_end() {
-            return (&[], most);
+            return (0, most);
         }
         if !self.path.tail.has(Tail::LOW_WATER | Tail::SIZED) {
-            return (bytes, most);
+            return (count, most);
         }
         let unsent = self.unsent();
         let now = self.leaves_now();
-        let mut offered = bytes;
+        let mut offered = count;
         if self.path.tail.has(Tail::LOW_WATER) {
             let low = self.cold.unsent_low as usize;
             let pieces = self.pieces_until(low, unsent.saturating_sub(now));
             let room = now.saturating_sub(unsent) + pieces;
-            offered = &bytes[..bytes.len().min(room)];
+            offered = count.min(room);
         }
         if !self.path.tail.has(Tail::SIZED) {
             return (offered, most);
