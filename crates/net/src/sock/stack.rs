@@ -149,8 +149,8 @@ pub trait Sockets {
     /// The next session that came to a listener, and its peer.
     fn accept(&mut self, listener: Id) -> Option<(Id, SocketAddr)>;
 
-    /// Queues at most `bytes_max` bytes of a session to be sent, which `source` writes in one or two
-    /// pieces; how many there was room for.
+    /// Queues at most `bytes_max` bytes of a session to be sent, which `source` writes in one or
+    /// two pieces; how many there was room for.
     ///
     /// # Errors
     /// Not open.
