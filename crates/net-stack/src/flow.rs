@@ -2,8 +2,8 @@
 //!
 //! Why here: both directions of a flow, whoever looks at it, must lead to the same engine. A stack
 //! that opens a session chooses its port so that the hash is its own engine's; who spreads frames
-//! over links computes it from a frame. It has no key: NICs and the kernel spread by hashes of their
-//! own, and what comes to another engine than this hash says is handed over all the same.
+//! over links computes it from a frame. It has no key: NICs and the kernel spread by hashes of
+//! their own, and what comes to another engine than this hash says is handed over all the same.
 //! Must stay true: `hash(a, b) == hash(b, a)`.
 //!
 //! ```
@@ -36,7 +36,7 @@ pub fn hash(one: SocketAddr, other: SocketAddr) -> u32 {
 #[must_use]
 pub fn engine_of(hash: u32, count: usize) -> usize {
     // The high half of the product: every bit of the hash counts, and nothing is divided.
-    (u64::from(hash) * count as u64 >> 32) as usize
+    ((u64::from(hash) * count as u64) >> 32) as usize
 }
 
 /// Hash of the flow that a frame belongs to; none for one without ports, which no single engine

@@ -268,12 +268,13 @@ impl Setup {
         if let Some(core) = core {
             cpu::pin(core)?;
         }
+        let config = self.stack.config()?;
         let socket = self.socket.clone().unwrap_or_else(default_socket);
         let (control, server) = self.open_door(&socket)?;
         let (mut nics, nic_name) = self.nic.open(1)?;
         let nic = nics.remove(0);
         Ok(Up {
-            engine: self.engine_on(nic, server, self.stack.config()?)?,
+            engine: self.engine_on(nic, server, config)?,
             socket,
             nic_name,
             control,
@@ -289,14 +290,15 @@ impl Setup {
     /// [`SetupError`] with the remedy; nothing of it stays then.
     pub fn bring_up_engines(&self) -> Result<Engines, SetupError> {
         let cpus = self.engine.cores()?;
+        // One seed: what one engine promised (a SYN cookie, a port) is then good with the others.
+        let config = self.stack.config()?;
         let socket = self.socket.clone().unwrap_or_else(default_socket);
         let paths = (0..cpus.len()).map(|index| sibling_socket(&socket, index));
         let doors: Result<Vec<_>, _> = paths.map(|path| self.open_door(&path)).collect();
+        let doors = doors?;
         let (nics, nic_name) = self.nic.open(cpus.len())?;
-        // One seed: what one engine promised (a SYN cookie, a port) is then good with the others.
-        let config = self.stack.config()?;
         let places = siblings(cpus.len())?;
-        let parts = cpus.into_iter().zip(nics).zip(places).zip(doors?);
+        let parts = cpus.into_iter().zip(nics).zip(places).zip(doors);
         let engines = parts.map(|(((core, nic), place), (control, server))| {
             if let Some(core) = core {
                 cpu::pin(core)?;

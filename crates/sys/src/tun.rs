@@ -41,10 +41,10 @@ pub struct Tap {
 impl Tap {
     /// Makes the interface `name`, or takes one that was made to stay. With `%d` in it the kernel
     /// chooses a number. Each frame gets a header of `header_bytes`, 10 or 12; `offload`:
-    /// super-segments of TCP and incomplete checksums come through. With `queues`
-    /// ([`Queues::Several`]) each further one that is opened under the same name is another queue of
-    /// the interface: a flow comes to the queue by which its other direction went out last, and
-    /// where none did, by its hash.
+    /// super-segments of TCP and incomplete checksums come through. With [`Queues::Several`] each
+    /// further one that is opened under the same name is another queue of the interface: a flow
+    /// comes to the queue by which its other direction went out last, and where none did, to that
+    /// of its hash.
     ///
     /// # Errors
     /// [`SysError::Call`]: `ENOENT` without /dev/net/tun, `EPERM` without CAP_NET_ADMIN, `EBUSY`

@@ -1,8 +1,9 @@
 //! One of several stacks with one address: what it hands to the others, and takes from them.
 //!
 //! Whoever spreads flows over engines (a TAP's queues, receive side scaling, a hash) does so by
-//! frames, and knows nothing of sessions, listeners and fragments. What comes to the wrong stack, or
-//! concerns all of them, is put into an outbox here, from where whoever runs the loop carries it:
+//! frames, and knows nothing of sessions, listeners and fragments. What comes to the wrong stack,
+//! or concerns all of them, is put into an outbox here, from where whoever runs the loop carries
+//! it:
 //!
 //! - *Notices* concern all: ARP, neighbour discovery, router advertisements, ICMP errors. Every
 //!   sibling takes what they say; only the stack that they came to answers.
