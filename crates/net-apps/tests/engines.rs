@@ -7,7 +7,7 @@ mod namespace;
 #[path = "common/running.rs"]
 mod running;
 
-use namespace::{in_namespace, run, wait_for_ipv6};
+use namespace::{in_namespace, ip, run, wait_for_ipv6};
 use running::{Running, attach};
 use serde_json::Value;
 use sidecore_net::sock::client::{Client, ClientOptions, Socket, siblings, status_of_all};
@@ -126,6 +126,85 @@ fn flows_are_shared_and_both_engines_answer_for_one_address() {
         drop(streams);
         let served = running.down();
         assert_eq!((served[0].sessions, served[0].datagrams), (120, 72));
+    });
+}
+
+/// What the kernel or the device spreads over the engines, with no word of who sent what by which.
+fn on_an_interface(nic: &str) {
+    let nic = format!("name = \"near0\"\naddress = \"02:00:00:00:77:02\"\n{nic}");
+    in_namespace(move || {
+        ip("link add near0 numrxqueues 2 numtxqueues 2 type veth \
+            peer name far0 numrxqueues 2 numtxqueues 2");
+        ip("addr add 10.77.0.1/24 dev far0");
+        ip("link set near0 up");
+        ip("link set far0 up");
+        ip("link set near0 promisc on");
+        run("ethtool", "-K far0 tx off");
+        let mut running = Running::on(&nic, TWO);
+        running.serve(Service::Echo, "0.0.0.0:7");
+        run("ping", "-c 2 -i 0.2 -w 15 10.77.0.2");
+        let streams = (0..60).map(|_| connect("10.77.0.2:7"));
+        let mut streams: Vec<TcpStream> = streams.collect();
+        streams.iter_mut().for_each(|stream| round_trip(stream, 1));
+        for bytes in [10, 5000] {
+            (0..12).for_each(|_| datagram("10.77.0.2:7", bytes));
+        }
+        // Answers to what an engine opens come to whichever the hash names.
+        let kernel = TcpListener::bind("10.77.0.1:5000").unwrap();
+        let mut clients = clients(&running);
+        for client in &mut clients {
+            for _ in 0..8 {
+                let session = client.connect("10.77.0.1:5000".parse().unwrap()).unwrap();
+                until(std::slice::from_mut(client), |_, client| {
+                    client.readiness(session).writable.then_some(())
+                });
+                drop(kernel.accept().unwrap());
+            }
+        }
+        let whole = status(&running);
+        assert_eq!(whole["stack"]["resets_sent"], 0);
+        let opened = of_engines(&whole, "/stack/opened");
+        assert!(opened.iter().all(|&count| count > 8 + 5), "{opened:?}");
+        assert!(
+            of_engines(&whole, "/engine/handed_over")
+                .iter()
+                .all(|&count| count > 0)
+        );
+        drop(clients);
+        drop(streams);
+        running.down();
+    });
+}
+
+#[test]
+fn packet_sockets_share_flows() {
+    on_an_interface("kind = \"packet\"");
+}
+
+#[test]
+fn queues_of_an_interface_share_flows() {
+    // Where the program runs behind the driver, a veth does not say by which queue a frame came.
+    on_an_interface("kind = \"xdp\"\nmode = \"native\"");
+}
+
+#[test]
+fn more_engines_than_queues_are_refused_in_one_line() {
+    in_namespace(|| {
+        ip("link add near0 type veth peer name far0");
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("net.sock");
+        let text = format!(
+            "socket = {socket:?}\n[nic]\nkind = \"xdp\"\nname = \"near0\"\n\
+             [stack]\naddresses = [\"10.77.0.2/24\"]\n[engine]\ncount = 3\n"
+        );
+        let setup = sidecore_net::setup::Setup::parse(&text).unwrap();
+        let error = setup.bring_up_engines().err().unwrap().to_string();
+        assert!(
+            error.contains("ethtool -l") && error.contains("queues 0..3"),
+            "{error}"
+        );
+        assert_eq!(error.lines().count(), 1, "{error}");
+        assert!(!socket.exists(), "nothing stays");
     });
 }
 

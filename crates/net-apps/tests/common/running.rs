@@ -26,11 +26,16 @@ impl Running {
 
     /// The same with more in the stack's part of its configuration.
     pub(crate) fn with(more: &str) -> Self {
+        let nic = "kind = \"tap\"\nname = \"sidecore0\"\nhost = [\"10.77.0.1/24\", \"fd77::1/64\"]";
+        Self::on(nic, more)
+    }
+
+    /// The same on another NIC, at whose other end somebody has these addresses.
+    pub(crate) fn on(nic: &str, more: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("net.sock");
         let text = format!(
-            "socket = {socket:?}\n[nic]\nkind = \"tap\"\nname = \"sidecore0\"\n\
-             host = [\"10.77.0.1/24\", \"fd77::1/64\"]\n\
+            "socket = {socket:?}\n[nic]\n{nic}\n\
              [stack]\naddresses = [\"10.77.0.2/24\", \"fd77::2/64\"]\n{more}\n"
         );
         let engines = Setup::parse(&text).unwrap().bring_up_engines().unwrap();
