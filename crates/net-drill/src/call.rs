@@ -103,6 +103,17 @@ impl Run<'_> {
                 return arguments.given(2, answer);
             }
             "poll" => return self.poll(&arguments, progress),
+            "epoll_create" => self.files.epoll_create().map(i64::from),
+            "epoll_ctl" => {
+                let (operation, fd) = (arguments.small(1)?, arguments.small(2)?);
+                let (events, data) = match arguments.at(3) {
+                    Ok(Value::Fields(_)) => arguments.epoll_event(3)?,
+                    _ => (0, 0),
+                };
+                let epfd = arguments.small(0)?;
+                done(self.files.epoll_ctl(epfd, operation, fd, events, data))
+            }
+            "epoll_wait" => return self.epoll_wait(&arguments, progress),
             name => return Err(Problem::Syntax(format!("there is no call `{name}`"))),
         };
         let waits = |error: Errno| {
@@ -229,8 +240,8 @@ impl Run<'_> {
             .map(|at| pattern(first.wrapping_add(at)))
             .collect();
         let answer = match to {
-            Some(to) => self.files.send_to(fd, to, &bytes),
-            None => self.files.send(fd, &bytes),
+            Some(to) => self.files.send_to(fd, to, &bytes, flags),
+            None => self.files.send(fd, &bytes, flags),
         };
         match answer {
             Ok(count) => progress.written += count,
@@ -299,15 +310,45 @@ impl Run<'_> {
             }
         }
         let timeout_ms: i64 = arguments.small(2)?;
-        let now_ns = self.files.host().now_ns();
-        if count == 0 && timeout_ms != 0 {
-            let ns = timeout_ms.unsigned_abs().saturating_mul(1_000_000);
-            let until = progress.until_ns.get_or_insert(now_ns.saturating_add(ns));
-            if timeout_ms < 0 || now_ns < *until {
-                return Ok(Returned::Waits);
-            }
+        if count == 0 && self.waits_for(timeout_ms, progress) {
+            return Ok(Returned::Waits);
         }
         Ok(other.unwrap_or(Returned::Value(count)))
+    }
+
+    /// `epoll_wait(5, {events=EPOLLIN, fd=4}, 1, 0) = 1`; events of 0 where nothing is ready.
+    fn epoll_wait(
+        &mut self,
+        arguments: &Arguments<'_>,
+        progress: &mut Progress,
+    ) -> Result<Returned, Problem> {
+        let wanted = arguments.epoll_event(1)?;
+        let (most, timeout_ms) = (arguments.len(2)?, arguments.small(3)?);
+        let ready = match self.files.epoll_wait(arguments.small(0)?, most) {
+            Ok(ready) => ready,
+            Err(error) => return Ok(Returned::Error(error)),
+        };
+        if ready.is_empty() && self.waits_for(timeout_ms, progress) {
+            return Ok(Returned::Waits);
+        }
+        match ready.first() {
+            Some(&first) if first != wanted => Ok(Returned::Other(format!(
+                "events {:#x} for descriptor {}",
+                first.0, first.1
+            ))),
+            _ => Ok(Returned::Value(ready.len() as i64)),
+        }
+    }
+
+    /// True if a call that found nothing ready goes on waiting.
+    fn waits_for(&mut self, timeout_ms: i64, progress: &mut Progress) -> bool {
+        if timeout_ms == 0 {
+            return false;
+        }
+        let now_ns = self.files.host().now_ns();
+        let ns = timeout_ms.unsigned_abs().saturating_mul(1_000_000);
+        let until = progress.until_ns.get_or_insert(now_ns.saturating_add(ns));
+        timeout_ms < 0 || now_ns < *until
     }
 }
 
@@ -346,6 +387,20 @@ impl Arguments<'_> {
             return Err(self.wrong(at, "0 to 67108864 bytes"));
         }
         Ok(len as usize)
+    }
+
+    /// `{events=EPOLLIN, fd=4}`: the events, and the data, which is the descriptor.
+    fn epoll_event(&self, at: usize) -> Result<(u32, u64), Problem> {
+        let wrong = || self.wrong(at, "{events=…, fd=N}");
+        let Value::Fields(fields) = self.at(at)? else {
+            return Err(wrong());
+        };
+        let number = |name: &str| match fields.iter().find(|(other, _)| other == name) {
+            Some((_, Value::Number(number))) => Ok(*number),
+            None => Ok(0),
+            Some(_) => Err(wrong()),
+        };
+        Ok((number("events")? as u32, number("fd")? as u64))
     }
 
     /// `[1]`, `"cubic"`, or `{onoff=1, linger=0}`.

@@ -44,6 +44,8 @@ pub struct Host {
     now_ns: u64,
     sent: VecDeque<Sent>,
     steps_left: u64,
+    /// See [`Settings`].
+    pub(crate) send_memory: Option<u32>,
 }
 
 impl Host {
@@ -52,11 +54,13 @@ impl Host {
     /// # Errors
     /// [`NetError::Config`], [`NetError::Memory`].
     pub fn new(settings: &Settings) -> Result<Self, NetError> {
-        Self::with(
+        let mut host = Self::with(
             settings.config(),
             settings.mtu_bytes,
             settings.super_segments,
-        )
+        )?;
+        host.send_memory = settings.send_memory;
+        Ok(host)
     }
 
     fn with(config: Config, mtu_bytes: usize, super_segments: bool) -> Result<Self, NetError> {
@@ -72,6 +76,7 @@ impl Host {
             now_ns: BEGIN_NS,
             sent: VecDeque::new(),
             steps_left: STEPS_MAX,
+            send_memory: None,
         };
         host.flush();
         Ok(host)

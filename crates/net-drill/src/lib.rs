@@ -35,7 +35,7 @@ pub use names::SIOCOUTQNSD;
 pub use parse::parse;
 pub use script::Script;
 pub use settings::Settings;
-pub use values::state_number;
+pub use values::{phase_number, state_number, threshold_segments};
 
 /// Plays a script; `name` is for its errors. Returns how many events there were.
 ///

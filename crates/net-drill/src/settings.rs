@@ -29,6 +29,9 @@ pub struct Settings {
     pub congestion: Algorithm,
     /// See [`Config`].
     pub send_bytes: u32,
+    /// Send buffer of new sockets as `getsockopt` of `SO_SNDBUF` tells it; see
+    /// [`SessionOption::SendMemory`](sidecore_net_stack::SessionOption::SendMemory).
+    pub send_memory: Option<u32>,
     /// See [`Config`].
     pub receive_bytes: u32,
     /// See [`Config`].
@@ -45,6 +48,12 @@ pub struct Settings {
     pub time_wait_ms: u32,
     /// See [`Config`].
     pub delayed_ack_us: u32,
+    /// See [`Config`].
+    pub restart_after_idle: bool,
+    /// See [`Config`].
+    pub unsent_low_bytes: u32,
+    /// See [`Config`].
+    pub burst_segments_min: u16,
     /// See [`Config`].
     pub sessions_max: usize,
     /// See [`Config`].
@@ -66,6 +75,7 @@ impl Default for Settings {
             super_segments: false,
             congestion: config.congestion,
             send_bytes: config.send_bytes,
+            send_memory: None,
             receive_bytes: config.receive_bytes,
             window_scale: config.window_scale,
             window_scaling: config.window_scaling,
@@ -74,6 +84,9 @@ impl Default for Settings {
             ecn: config.ecn,
             time_wait_ms: config.time_wait_ms,
             delayed_ack_us: config.delayed_ack_us,
+            restart_after_idle: config.restart_after_idle,
+            unsent_low_bytes: config.unsent_low_bytes,
+            burst_segments_min: config.burst_segments_min,
             sessions_max: 1_024,
             seed: 1,
         }
@@ -137,6 +150,9 @@ impl Settings {
             ecn: self.ecn,
             congestion: self.congestion,
             delayed_ack_us: self.delayed_ack_us,
+            restart_after_idle: self.restart_after_idle,
+            unsent_low_bytes: self.unsent_low_bytes,
+            burst_segments_min: self.burst_segments_min,
             time_wait_ms: self.time_wait_ms,
             ..Config::default()
         }
@@ -195,6 +211,7 @@ fn set(settings: &mut Settings, setting: &str) -> Result<(), Problem> {
         "mtu" => settings.mtu_bytes = number(value, wrong)?,
         "tso" => settings.super_segments = switch()?,
         "send_bytes" => settings.send_bytes = number(value, wrong)?,
+        "send_memory" => settings.send_memory = Some(number(value, wrong)?),
         "receive_bytes" => settings.receive_bytes = number(value, wrong)?,
         "window_scale" => settings.window_scale = number(value, wrong)?,
         "window_scaling" => settings.window_scaling = switch()?,
@@ -202,6 +219,9 @@ fn set(settings: &mut Settings, setting: &str) -> Result<(), Problem> {
         "sack" => settings.sack = switch()?,
         "time_wait_ms" => settings.time_wait_ms = number(value, wrong)?,
         "delayed_ack_us" => settings.delayed_ack_us = number(value, wrong)?,
+        "restart_after_idle" => settings.restart_after_idle = switch()?,
+        "unsent_low_bytes" => settings.unsent_low_bytes = number(value, wrong)?,
+        "burst_segments_min" => settings.burst_segments_min = number(value, wrong)?,
         "sessions_max" => settings.sessions_max = number(value, wrong)?,
         "seed" => settings.seed = number(value, wrong)?,
         _ => return Err(wrong("there is no such setting")),

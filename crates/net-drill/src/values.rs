@@ -7,7 +7,7 @@ use super::error::Problem;
 use super::files::Files;
 use super::script::{Check, Operand, Relation, Term};
 use sidecore_net_stack::Counters;
-use sidecore_net_stack::{SessionInfo, SessionState};
+use sidecore_net_stack::{RepairPhase, SessionInfo, SessionState};
 
 /// Evaluates a comparison; names without a descriptor refer to `newest`.
 pub(super) fn hold(check: &Check, files: &mut Files, newest: Option<i32>) -> Result<(), Problem> {
@@ -94,8 +94,22 @@ fn of_session(info: &SessionInfo, name: &str) -> Option<i64> {
         "tcpi_rttvar" => i64::from(info.rttvar_us),
         "tcpi_min_rtt" => i64::from(info.rtt_min_us),
         "tcpi_snd_cwnd" => i64::from(info.window / mss),
-        "tcpi_snd_ssthresh" => i64::from(info.threshold / mss),
-        "tcpi_unacked" => i64::from(flying.div_ceil(mss)),
+        "tcpi_snd_ssthresh" => i64::from(threshold_segments(info)),
+        "tcpi_unacked" => i64::from(info.segments_unacked),
+        "tcpi_sacked" => i64::from(info.segments_sacked),
+        "tcpi_lost" => i64::from(info.segments_lost),
+        "tcpi_retrans" => i64::from(info.segments_resent),
+        "tcpi_ca_state" => i64::from(phase_number(info.phase)),
+        "tcpi_reordering" => i64::from(info.reordering_segments),
+        "tcpi_reord_seen" => i64::from(info.reorderings),
+        "tcpi_advmss" => i64::from(info.mss_announced),
+        "tcpi_probes" => i64::from(info.window_probes),
+        "tcpi_last_data_recv" => i64::from(info.silent_ms),
+        "tcpi_busy_time" => i64::try_from(info.busy_us).unwrap_or(i64::MAX),
+        "tcpi_rwnd_limited" => i64::try_from(info.window_limited_us).unwrap_or(i64::MAX),
+        "tcpi_sndbuf_limited" => i64::try_from(info.buffer_limited_us).unwrap_or(i64::MAX),
+        "tcpi_bytes_acked" => i64::from(info.acked_bytes),
+        "tcpi_bytes_received" => i64::from(info.received_bytes),
         "tcpi_retransmits" => i64::from(info.retries),
         "tcpi_total_retrans" => i64::from(info.retransmitted),
         "tcpi_notsent_bytes" => i64::from(info.unsent),
@@ -153,6 +167,26 @@ fn counter(counters: &Counters, name: &str) -> Option<i64> {
         _ => return None,
     };
     i64::try_from(value).ok()
+}
+
+/// Slow-start threshold in segments, with the kernel's `TCP_INFINITE_SSTHRESH` for none.
+#[must_use]
+pub fn threshold_segments(info: &SessionInfo) -> u32 {
+    match info.threshold {
+        u32::MAX => 0x7fff_ffff,
+        bytes => bytes / u32::from(info.mss).max(1),
+    }
+}
+
+/// The kernel's number of a phase of loss recovery: `enum tcp_ca_state`.
+#[must_use]
+pub fn phase_number(phase: RepairPhase) -> u8 {
+    match phase {
+        RepairPhase::Open => 0,
+        RepairPhase::Disorder => 1,
+        RepairPhase::Recovery => 3,
+        RepairPhase::Loss => 4,
+    }
 }
 
 /// The kernel's number of a state, as in TCP_INFO: `include/net/tcp_states.h`.

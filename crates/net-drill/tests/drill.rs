@@ -59,23 +59,24 @@ cases! {
     ecn_marks_echoed ecn_not_asked ecn_not_offered ecn_passive ecn_retransmission
     ecn_retransmission_timeout ecn_simultaneous ecn_simultaneous_passive ecn_super_segments
     ecn_syn_cookies ecn_tail_probe ecn_undo ecn_undo_forbidden ecn_window_of_one ecn_window_probe
-    fin_wait_2_timeout fragments fragments_v6 half_open_reset icmp_echo icmp_echo_v6
-    icmp_unreachable icmp_unreachable_open idle_restart initial_window initial_window_jumbo
-    keepalive keepalive_answered limited_transmit listener_closed listener_options
-    listener_segments nagle newreno nodelay open_active open_active_v6 open_blocking
-    open_data_with_ack open_large_numbers open_lost_timeout open_lost_window open_passive
-    open_refused open_simultaneous open_simultaneous_reset open_syn_retransmits
-    open_synack_retransmits open_unacceptable_ack open_v6 open_v6_without_options
-    open_without_options open_wrong_final_ack paws peek pmtu pmtu_floor pmtu_v6
-    rack_duplicate_patience rack_lost_retransmission rack_reordered rack_reordering_timer
-    rack_three_sacked rate_reduction reno_growth reset_exact reset_in_window reset_unread rto
-    rto_gives_up rto_slow_start rto_timestamps rtt_echo rtt_echo_syn sack_receiver
-    sack_receiver_timestamps sack_reneged sack_several_holes shutdown_read slow_start
-    small_window_override small_window_sender stray_segments super_segments syn_cookies
-    syn_in_session syn_received_reset syn_with_data tail_loss_probe tail_loss_probe_needless
-    tail_loss_probe_new_data time_wait_old_syn time_wait_reuse time_wait_timestamps
-    timestamps_echo timestamps_missing udp udp_v6 undo_duplicate undo_judged_once undo_no_echo
-    undo_not_all undo_timeout urgent user_timeout window_edges window_of_old_segment window_scale
+    epoll fin_wait_2_timeout fragments fragments_v6 half_open_reset icmp_echo icmp_echo_v6
+    icmp_unreachable icmp_unreachable_open idle_restart info_board initial_window
+    initial_window_jumbo keepalive keepalive_answered limited_transmit limits_timed listener_closed
+    listener_options listener_segments more nagle newreno nodelay not_sent_low open_active
+    open_active_v6 open_blocking open_data_with_ack open_large_numbers open_lost_timeout
+    open_lost_window open_passive open_refused open_simultaneous open_simultaneous_reset
+    open_syn_retransmits open_synack_retransmits open_unacceptable_ack open_v6
+    open_v6_without_options open_without_options open_wrong_final_ack paws peek pmtu pmtu_floor
+    pmtu_v6 rack_duplicate_patience rack_lost_retransmission rack_reordered rack_reordering_timer
+    rack_three_sacked rate_reduction record_end reno_growth reset_exact reset_in_window
+    reset_unread rto rto_gives_up rto_slow_start rto_timestamps rtt_echo rtt_echo_syn sack_crumbs
+    sack_overtaken sack_receiver sack_receiver_timestamps sack_reneged sack_several_holes
+    send_buffer_doubled shutdown_read slow_start small_window_override small_window_sender
+    stray_segments super_segments super_segments_rate syn_cookies syn_in_session syn_received_reset
+    syn_with_data tail_loss_probe tail_loss_probe_needless tail_loss_probe_new_data
+    time_wait_old_syn time_wait_reuse time_wait_timestamps timestamps_echo timestamps_missing
+    traffic_class udp udp_v6 undo_duplicate undo_judged_once undo_no_echo undo_not_all undo_timeout
+    urgent user_timeout user_timeout_window window_edges window_of_old_segment window_scale
     window_scale_too_large window_shrinks window_update write_blocking zero_window_long
     zero_window_probe zero_window_unanswered
 }

@@ -208,11 +208,30 @@ pub(crate) unsafe extern "C" fn poll(
 }
 
 impl Shim {
-    fn poll(&self, fds: &mut [pollfd], timeout_ms: c_int) -> Answer<usize> {
-        let until_ns = u64::try_from(timeout_ms).ok().map(|ms| {
+    /// End of a wait of `timeout_ms`; none for one without end.
+    fn until_ns(&self, timeout_ms: c_int) -> Option<u64> {
+        u64::try_from(timeout_ms).ok().map(|ms| {
             let now_ns = self.lock().files.host().now_ns();
             now_ns.saturating_add(ms * 1_000_000)
-        });
+        })
+    }
+
+    fn epoll_wait(&self, epfd: c_int, most: usize, timeout_ms: c_int) -> Answer<Vec<(u32, u64)>> {
+        let look = |files: &mut Files| {
+            let ready = files.epoll_wait(epfd, most)?;
+            if ready.is_empty() {
+                return Err(Errno(libc::EAGAIN));
+            }
+            Ok(ready)
+        };
+        match self.call(|_| timeout_ms != 0, self.until_ns(timeout_ms), look) {
+            Err(Errno(libc::EAGAIN)) => Ok(Vec::new()),
+            other => other,
+        }
+    }
+
+    fn poll(&self, fds: &mut [pollfd], timeout_ms: c_int) -> Answer<usize> {
+        let until_ns = self.until_ns(timeout_ms);
         let look = |files: &mut Files| {
             let mut ready = 0;
             for one in fds.iter_mut() {
@@ -236,36 +255,82 @@ impl Shim {
     }
 }
 
-/// Answer of calls that are not supported: the stack's readiness has no descriptor.
+/// Answer of calls that are not supported.
 fn missing<R: From<i8>>() -> R {
     c_result::<i8, R>(Err(Errno(libc::ENOSYS)))
 }
 
-/// epoll_create(2): not supported.
-pub(crate) unsafe extern "C" fn epoll_create(_: User, _: c_int) -> c_int {
-    missing()
+/// epoll_create(2).
+pub(crate) unsafe extern "C" fn epoll_create(user: User, size: c_int) -> c_int {
+    let done = || -> Answer<c_int> {
+        // SAFETY: C's promise on `user`.
+        let shim = unsafe { shim::of(user) }?;
+        if size <= 0 {
+            return Err(Errno(libc::EINVAL));
+        }
+        shim.lock().files.epoll_create()
+    };
+    c_result(done())
 }
 
-/// epoll_ctl(2): not supported.
+/// epoll_ctl(2).
 pub(crate) unsafe extern "C" fn epoll_ctl(
-    _: User,
-    _: c_int,
-    _: c_int,
-    _: c_int,
-    _: *mut epoll_event,
+    user: User,
+    epfd: c_int,
+    operation: c_int,
+    fd: c_int,
+    event: *mut epoll_event,
 ) -> c_int {
-    missing()
+    let done = || -> Answer<c_int> {
+        // SAFETY: C's promise on `user`.
+        let shim = unsafe { shim::of(user) }?;
+        let (events, data) = if event.is_null() {
+            if operation != libc::EPOLL_CTL_DEL {
+                return Err(Errno(libc::EFAULT));
+            }
+            (0, 0)
+        } else {
+            // SAFETY: not null, so it points to an event, says C; it may be packed.
+            let event = unsafe { event.read_unaligned() };
+            (event.events, event.u64)
+        };
+        let mut state = shim.lock();
+        let set = state.files.epoll_ctl(epfd, operation, fd, events, data);
+        set.map(|()| 0)
+    };
+    c_result(done())
 }
 
-/// epoll_wait(2): not supported.
+/// epoll_wait(2).
 pub(crate) unsafe extern "C" fn epoll_wait(
-    _: User,
-    _: c_int,
-    _: *mut epoll_event,
-    _: c_int,
-    _: c_int,
+    user: User,
+    epfd: c_int,
+    events: *mut epoll_event,
+    count: c_int,
+    timeout_ms: c_int,
 ) -> c_int {
-    missing()
+    let done = || -> Answer<usize> {
+        // SAFETY: C's promise on `user`.
+        let shim = unsafe { shim::of(user) }?;
+        let most = usize::try_from(count).unwrap_or(0);
+        if most == 0 || most > POLL_MAX {
+            return Err(Errno(libc::EINVAL));
+        }
+        if events.is_null() {
+            return Err(Errno(libc::EFAULT));
+        }
+        let ready = shim.epoll_wait(epfd, most, timeout_ms)?;
+        for (at, &(found, data)) in ready.iter().enumerate() {
+            let event = epoll_event {
+                events: found,
+                u64: data,
+            };
+            // SAFETY: C says that there is room for `count` events; no more are written.
+            unsafe { events.add(at).write_unaligned(event) };
+        }
+        Ok(ready.len())
+    };
+    c_result(done())
 }
 
 /// pipe(2): not supported.

@@ -3,32 +3,27 @@
 //! Source: the kernel's `include/uapi/linux/tcp.h` (`struct tcp_info`) and `linux/sock_diag.h`
 //! (`SK_MEMINFO`). What the stack does not count is 0.
 
-use sidecore_net_drill::state_number;
+use sidecore_net_drill::{phase_number, state_number, threshold_segments};
 use sidecore_net_stack::SessionInfo;
 
-/// Bytes of `struct tcp_info` up to and with `tcpi_snd_wnd`.
-const TCP_INFO_BYTES: usize = 232;
-/// Flag of `tcpi_options`: timestamps are on.
+/// Bytes of `struct tcp_info` as of Linux 6.18, with the counters of accurate ECN.
+const TCP_INFO_BYTES: usize = 280;
+/// Flags of `tcpi_options`.
 const TIMESTAMPS: u8 = 1;
 const SACK: u8 = 2;
 const SCALE: u8 = 4;
 const ECN: u8 = 8;
 const ECN_SEEN: u8 = 16;
-/// Value of `tcpi_ca_state`: recovery.
-const RECOVERY: u8 = 3;
-const LOSS: u8 = 4;
 
 /// `struct tcp_info`.
 pub(crate) fn tcp_info(info: &SessionInfo) -> [u8; TCP_INFO_BYTES] {
     let mut out = [0; TCP_INFO_BYTES];
     let mss = u32::from(info.mss).max(1);
     out[0] = state_number(info.state);
-    out[1] = match (info.recovering, info.retries) {
-        (_, 1..) => LOSS,
-        (true, 0) => RECOVERY,
-        (false, 0) => 0,
-    };
-    out[2] = info.retries;
+    out[1] = phase_number(info.phase);
+    // A timeout of a window's probe is none of data.
+    out[2] = info.retries - info.window_probes;
+    out[3] = info.window_probes;
     out[4] = info.retries;
     let scaled = info.scales != (0, 0);
     for (on, bit) in [
@@ -41,28 +36,62 @@ pub(crate) fn tcp_info(info: &SessionInfo) -> [u8; TCP_INFO_BYTES] {
         out[5] |= if on { bit } else { 0 };
     }
     out[6] = info.scales.0 & 15 | info.scales.1 << 4;
+    let acked = info.acked_bytes.div_ceil(mss);
     // Each where the kernel has it.
     let numbers = [
         (8, info.timeout_us),
         (16, mss),
-        (24, info.in_flight.div_ceil(mss)),
+        (20, mss),
+        (24, info.segments_unacked),
+        (28, info.segments_sacked),
+        (32, info.segments_lost),
+        (36, info.segments_resent),
+        (52, info.silent_ms),
+        (56, info.silent_ms),
+        (60, u32::from(info.path_mtu)),
+        (64, info.receive_window),
         (68, info.rtt_us),
         (72, info.rttvar_us),
-        (76, (info.threshold / mss).min(SSTHRESH_INFINITE)),
+        (76, threshold_segments(info)),
         (80, info.window / mss),
+        (84, u32::from(info.mss_announced)),
+        (88, info.reordering_segments),
+        (96, info.receive_window),
         (100, info.retransmitted),
         (144, info.unsent),
         (148, info.rtt_min_us),
+        (192, acked + info.segments_sacked),
+        (220, info.reorderings),
         (228, info.peer_window),
+        (232, info.receive_window),
     ];
     for (at, number) in numbers {
         out[at..at + 4].copy_from_slice(&number.to_ne_bytes());
     }
+    let numbers = [
+        (104, pacing_rate(info)),
+        (112, u64::MAX),
+        (120, u64::from(info.acked_bytes)),
+        (128, u64::from(info.received_bytes)),
+        (168, info.busy_us),
+        (176, info.window_limited_us),
+        (184, info.buffer_limited_us),
+        (200, u64::from(info.sent_bytes)),
+        (208, u64::from(info.retransmitted) * u64::from(mss)),
+    ];
+    for (at, number) in numbers {
+        out[at..at + 8].copy_from_slice(&number.to_ne_bytes());
+    }
     out
 }
 
-/// The kernel's `TCP_INFINITE_SSTHRESH`.
-const SSTHRESH_INFINITE: u32 = 0x7fff_ffff;
+/// Bytes in a second: a window in each round trip. Nothing is paced here; it is what could be sent.
+fn pacing_rate(info: &SessionInfo) -> u64 {
+    match info.rtt_us {
+        0 => u64::MAX,
+        rtt_us => u64::from(info.window) * 1_000_000 / u64::from(rtt_us),
+    }
+}
 
 /// `SK_MEMINFO_VARS` numbers: what the two buffers hold and may hold, in bytes.
 pub(crate) fn memory(info: &SessionInfo, receive_bytes: u32, send_bytes: u32) -> [u8; 36] {

@@ -15,6 +15,7 @@ mod abi;
 mod address;
 mod calls;
 mod clock;
+mod errors;
 mod info;
 mod options;
 mod shim;

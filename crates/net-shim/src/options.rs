@@ -41,6 +41,10 @@ pub(crate) unsafe extern "C" fn setsockopt(
                 let name = bytes.split(|&byte| byte == 0).next().unwrap_or_default();
                 OptionValue::Name(String::from_utf8_lossy(name).into_owned())
             }
+            // One byte will do for these, as on Linux: ip(7).
+            (libc::IPPROTO_IP, libc::IP_TOS | libc::IP_MTU_DISCOVER) if bytes.len() == 1 => {
+                OptionValue::Number(c_int::from(bytes[0]))
+            }
             _ => OptionValue::Number(number(0)?),
         };
         let set = shim.call(

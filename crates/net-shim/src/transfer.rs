@@ -5,6 +5,7 @@
 use crate::abi::User;
 use crate::address;
 use crate::calls::waits;
+use crate::errors;
 use crate::shim::{self, Shim, c_result};
 use libc::{c_int, c_void, iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 use sidecore_net_drill::files::{Answer, Errno};
@@ -41,14 +42,20 @@ impl Shim {
     fn send(&self, fd: c_int, bytes: &[u8], flags: c_int, to: Option<SocketAddr>) -> Answer<usize> {
         let wait = flags & libc::MSG_DONTWAIT == 0;
         let mut sent = 0;
+        let mut blocked = false;
         let all = self.call(
             |files| wait && waits(files, fd),
             None,
             |files| {
+                // Who waits is woken when a good part of the buffer is free, not by each byte.
+                if blocked && files.poll(fd, libc::POLLOUT)? == 0 {
+                    return Err(Errno(libc::EAGAIN));
+                }
+                blocked = true;
                 let rest = &bytes[sent..];
                 sent += match to {
-                    Some(to) => files.send_to(fd, to, rest)?,
-                    None => files.send(fd, rest)?,
+                    Some(to) => files.send_to(fd, to, rest, flags)?,
+                    None => files.send(fd, rest, flags)?,
                 };
                 let more = sent < bytes.len() && wait && waits(files, fd);
                 if more {
@@ -133,6 +140,10 @@ unsafe fn receive(
     let done = || -> Answer<usize> {
         // SAFETY: C's promise on `user`.
         let shim = unsafe { shim::of(user) }?;
+        let nowhere = |piece: &iovec| piece.iov_len > 0 && piece.iov_base.is_null();
+        if into.iter().any(nowhere) {
+            return Err(Errno(libc::EFAULT));
+        }
         let (bytes, count, sender) = shim.receive(fd, total(into)?, flags)?;
         // SAFETY: C's promise on the pieces, and on the address and its length.
         unsafe {
@@ -238,7 +249,7 @@ pub(crate) unsafe extern "C" fn recvfrom(
     unsafe { receive(user, fd, &one(bytes, len), flags, (from, from_len)) }
 }
 
-/// recvmsg(2), without control messages.
+/// recvmsg(2), with control messages for the error queue alone.
 pub(crate) unsafe extern "C" fn recvmsg(
     user: User,
     fd: c_int,
@@ -249,6 +260,21 @@ pub(crate) unsafe extern "C" fn recvmsg(
     let Some(message) = (unsafe { message.as_mut() }) else {
         return c_size(Err(Errno(libc::EFAULT)));
     };
+    if flags & libc::MSG_ERRQUEUE != 0 {
+        let mut done = || -> Answer<usize> {
+            // SAFETY: C's promise on `user`.
+            let shim = unsafe { shim::of(user) }?;
+            let (report, v6) = {
+                let mut state = shim.lock();
+                (state.files.report(fd)?, state.files.is_v6(fd)?)
+            };
+            let control = errors::control(&report, v6);
+            // SAFETY: null or good for its length, says C; no more is written.
+            unsafe { errors::write(&control, message) };
+            Ok(0)
+        };
+        return c_size(done());
+    }
     let mut from_len = message.msg_namelen;
     let from = (message.msg_name.cast::<sockaddr>(), &raw mut from_len);
     // SAFETY: C's promises, handed on.

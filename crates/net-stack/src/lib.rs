@@ -44,11 +44,12 @@ pub use shared::config::{Cidr, Config, Ecn, Keepalive, Route};
 pub use shared::counters::Counters;
 pub use stack::Stack;
 pub use stack::names::{ListenerId, SessionId, UdpId};
-pub use stack::options::{SessionInfo, SessionOption, SessionState};
+pub use stack::options::{RepairPhase, SessionInfo, SessionOption, SessionState};
 pub use stack::siblings::{Errand, Handed};
-pub use stack::sockets::{Event, Readiness};
+pub use stack::sockets::{Event, Readiness, Write};
 pub use state::LOCAL_SESSIONS;
 pub use state::store::Placement;
+pub use tcp::marks::{Stamp, StampKind, StampKinds};
 
 /// Bytes of a session's control block that each of its packets needs.
 pub const CONTROL_BLOCK_BYTES: usize = size_of::<state::hot::Hot>();

@@ -2,12 +2,12 @@
 //!
 //! A round: a batch of frames in, what follows from them, the applications' requests, timers,
 //! frames out; what the stack sends to itself is dealt with in the same round, so that two
-//! applications of one engine do not wait for the NIC, which may cost a system call. It never waits
-//! in a round. After a round in which nothing happened it polls again at once, for as long as
-//! [`EngineOptions::grace`] says; then it sleeps on the NIC's descriptor and the applications' bell
-//! until something comes or a timer is due, if the NIC can wake it. While nothing happens and no
-//! timer is due, a round is a look at the NIC and at each application's ring, so that a request is
-//! seen soon.
+//! applications of one engine do not wait for the NIC, which may cost a system call. It never
+//! waits in a round. After a round in which nothing happened it polls again at once, for as long
+//! as [`EngineOptions::grace`] says, where that has paid lately; then it sleeps on the NIC's
+//! descriptor and the applications' bell until something comes or a timer is due, if the NIC can
+//! wake it. While nothing happens and no timer is due, a round is a look at the NIC and at each
+//! application's ring, so that a request is seen soon.
 //!
 //! Several engines may share one address, each with flows of its own: [`siblings`].
 //!
@@ -25,6 +25,7 @@ use crate::sock::server::{ClientStatus, Server};
 use loopback::Loopback;
 use serde::Serialize;
 pub use siblings::{ENGINES_MAX, Siblings, siblings};
+use sidecore_sched::Patience;
 use sidecore_sys::{SysError, clock, local_socket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -36,13 +37,17 @@ pub struct EngineOptions {
     pub batch: usize,
     /// Polling time without work before the loop sleeps; none: it never sleeps.
     pub grace: Option<Duration>,
+    /// Polls so long only while waits have lately ended within it, and lets others on its core go
+    /// first meanwhile.
+    pub yields: bool,
 }
 
 impl Default for EngineOptions {
     fn default() -> Self {
         Self {
             batch: 64,
-            grace: Some(Duration::from_millis(2)),
+            grace: Some(Duration::from_micros(100)),
+            yields: true,
         }
     }
 }
@@ -97,8 +102,9 @@ pub struct Engine<N> {
     /// When it was made.
     epoch_ns: u64,
     status: EngineStatus,
-    /// In cycles.
-    idle_since: Option<u64>,
+    /// Since when nothing has happened.
+    idle: Option<Idle>,
+    patience: Patience,
     quiet: Option<Quiet>,
     cycles_per_ns: f64,
     loopback: Loopback,
@@ -169,6 +175,21 @@ impl Intake for StackIntake<'_> {
 struct Quiet {
     from_cycles: u64,
     cycles: u64,
+}
+
+/// A wait for something to do.
+#[derive(Debug, Clone, Copy)]
+struct Idle {
+    from_cycles: u64,
+    /// Polls before it sleeps.
+    polls: bool,
+    rounds: u32,
+}
+
+impl Idle {
+    fn cycles(&self) -> u64 {
+        clock::cycles().wrapping_sub(self.from_cycles)
+    }
 }
 
 /// All that `sidecore net status` shows.
@@ -251,7 +272,8 @@ impl<N: Nic> Engine<N> {
             options,
             epoch_ns: clock::now_ns(),
             status: EngineStatus::default(),
-            idle_since: None,
+            idle: None,
+            patience: Patience::default(),
             quiet: None,
             cycles_per_ns: clock::cycles_per_us() / 1e3,
             loopback: Loopback::default(),
@@ -456,17 +478,30 @@ impl<N: Nic> Engine<N> {
     /// Polls on, or sleeps where nothing happened for long enough and somebody can wake us.
     fn rest(&mut self, work: usize, limit: Duration) -> Result<(), EngineError> {
         if work > 0 {
-            self.idle_since = None;
+            if let Some(idle) = self.idle.take() {
+                self.patience
+                    .ended(idle.polls, idle.cycles() <= self.grace_cycles());
+            }
             return Ok(());
         }
-        let Some(grace) = self.options.grace else {
+        if self.options.grace.is_none() {
             std::hint::spin_loop();
             return Ok(());
-        };
-        let now_cycles = clock::cycles();
-        let idle_cycles = now_cycles.wrapping_sub(*self.idle_since.get_or_insert(now_cycles));
-        if (idle_cycles as f64) < grace.as_nanos() as f64 * self.cycles_per_ns {
-            std::hint::spin_loop();
+        }
+        let (patience, yields) = (&mut self.patience, self.options.yields);
+        let idle = self.idle.get_or_insert_with(|| Idle {
+            from_cycles: clock::cycles(),
+            polls: !yields || patience.polls(),
+            rounds: 0,
+        });
+        idle.rounds = idle.rounds.wrapping_add(1);
+        let (idle, grace_cycles) = (*idle, self.grace_cycles());
+        if idle.polls && idle.cycles() < grace_cycles {
+            if yields && idle.rounds.is_multiple_of(ROUNDS_A_YIELD) {
+                std::thread::yield_now();
+            } else {
+                std::hint::spin_loop();
+            }
             return Ok(());
         }
         let now_ns = since_ns(self.epoch_ns);
@@ -495,6 +530,12 @@ impl<N: Nic> Engine<N> {
             siblings.disarm();
         }
         Ok(())
+    }
+
+    /// Polling time without work; 0 where it never sleeps.
+    fn grace_cycles(&self) -> u64 {
+        let grace = self.options.grace.unwrap_or_default();
+        (grace.as_nanos() as f64 * self.cycles_per_ns) as u64
     }
 
     fn answer(&mut self) {
@@ -581,6 +622,8 @@ fn since_ns(epoch_ns: u64) -> u64 {
     clock::now_ns().saturating_sub(epoch_ns)
 }
 
+/// Idle rounds between two in which others on the core go first.
+const ROUNDS_A_YIELD: u32 = 8;
 /// Of so many rounds, one is counted for all.
 const ROUNDS_A_COUNT: u64 = 16;
 /// Loopback passes of one round, at most.

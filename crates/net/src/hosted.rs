@@ -71,5 +71,5 @@ impl Driver for Hosted {
 }
 
 /// Polling time without work: about as long as a peer on another core of the same machine takes for
-/// its next request, and not much longer than a wake-up.
-const GRACE: Duration = Duration::from_micros(20);
+/// its next request, and a wake-up in a virtual machine.
+const GRACE: Duration = Duration::from_micros(50);

@@ -25,5 +25,5 @@ pub mod fuzzing;
 pub use sidecore_net_stack::{
     Algorithm, Cidr, Config, Counters, Ecn, Event, Keepalive, ListenerId, NetError, Placement,
     Readiness, Route, SessionError, SessionId, SessionInfo, SessionOption, SessionState, Stack,
-    UdpId,
+    UdpId, Write,
 };

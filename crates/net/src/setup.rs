@@ -210,7 +210,7 @@ pub struct EngineSetup {
     /// A core for each engine.
     #[serde(default)]
     pub cpus: Vec<usize>,
-    /// Polling time without work before the loop sleeps, in milliseconds.
+    /// Polling time without work before the loop sleeps, in milliseconds, whether it pays or not.
     pub grace_ms: Option<u64>,
     /// The same, where nothing is written.
     #[serde(skip)]
@@ -336,13 +336,12 @@ impl Setup {
         let stack =
             Stack::with_memory(config, &nic.capabilities(), Box::new(Mapped { huge_pages }))?;
         let default = EngineOptions::default();
-        let grace = self.engine.grace_ms.map(Duration::from_millis);
-        let grace = grace.or(self.engine.grace);
+        let wanted = self.engine.grace_ms.map(Duration::from_millis);
+        let grace = wanted.or(self.engine.grace).or(default.grace);
         let options = EngineOptions {
-            grace: (!self.engine.always_poll).then(|| {
-                let default = default.grace.unwrap_or_default();
-                grace.unwrap_or(default)
-            }),
+            grace: grace.filter(|_| !self.engine.always_poll),
+            // Who wants a time gets it.
+            yields: wanted.is_none(),
             ..default
         };
         Ok(Engine::new(nic, stack, Some(server), options))

@@ -12,6 +12,7 @@
 //! - `measured`: caps every rule by what was measured, with a `curve` for each class of loops: an
 //!   `entry` for each width, over the work that `sizes` expects.
 //! - `equi`: `share`, measured, and on top `climb`: how many tasks to keep live.
+//! - [`Patience`]: whether a waiter polls before it sleeps, by its waits so far.
 //! - [`split`]: how a loop's iterations are dealt out to the engines that it got.
 //!
 //! Source: the multigrain scheduling paper of 2007, section 5.
@@ -27,6 +28,7 @@ mod llp;
 mod measured;
 mod mgps;
 mod names;
+mod patience;
 pub mod policy;
 mod share;
 mod sizes;
@@ -40,6 +42,7 @@ pub use llp::Llp;
 pub use measured::Measured;
 pub use mgps::Mgps;
 pub use names::{NAMES, PolicyError, by_name};
+pub use patience::Patience;
 pub use policy::{Arrival, ClassId, Decision, Departure, Nanos, Policy, TaskId, Waiting};
 pub use split::Split;
 

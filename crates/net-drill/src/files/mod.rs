@@ -5,12 +5,17 @@
 //! for outside script runners stand on this. Source: POSIX.1-2017 and Linux's manual pages
 //! socket(7), tcp(7), connect(2), poll(2) for which error is reported when.
 
+mod epoll;
+mod errors;
 mod option;
 mod ready;
 mod transfer;
 
 use super::host::Host;
 use super::names;
+use epoll::Epoll;
+pub use errors::Report;
+use errors::ZeroCopy;
 pub use option::OptionValue;
 use option::RequestedOptions;
 use sidecore_net_stack::{ListenerId, SessionId, UdpId};
@@ -43,6 +48,8 @@ enum Kind {
     Session(SessionId),
     /// A UDP socket, bound when it is first used.
     Udp(Option<UdpId>),
+    /// No socket: an epoll.
+    Epoll,
 }
 
 #[derive(Debug, Clone)]
@@ -63,6 +70,31 @@ struct Socket {
     connected: bool,
     shut_read: bool,
     shut_write: bool,
+    /// Of an epoll.
+    epoll: Option<Box<Epoll>>,
+    /// Reports about writes with `MSG_ZEROCOPY`.
+    zero_copy: ZeroCopy,
+}
+
+impl Socket {
+    fn new(kind: Kind, v6: bool, non_blocking: bool) -> Self {
+        Self {
+            kind,
+            v6,
+            non_blocking,
+            bound: None,
+            peer: None,
+            requested: RequestedOptions::default(),
+            next: None,
+            datagram: None,
+            error_reported: false,
+            connected: false,
+            shut_read: false,
+            shut_write: false,
+            epoll: None,
+            zero_copy: ZeroCopy::default(),
+        }
+    }
 }
 
 /// The descriptors of one program.
@@ -142,20 +174,11 @@ impl Files {
             (libc::SOCK_DGRAM, 0 | libc::IPPROTO_UDP) => true,
             _ => return fail(libc::EPROTONOSUPPORT),
         };
-        self.insert(Socket {
-            kind: if udp { Kind::Udp(None) } else { Kind::Fresh },
-            v6,
-            non_blocking: kind & libc::SOCK_NONBLOCK != 0,
-            bound: None,
-            peer: None,
-            requested: RequestedOptions::default(),
-            next: None,
-            datagram: None,
-            error_reported: false,
-            connected: false,
-            shut_read: false,
-            shut_write: false,
-        })
+        let non_blocking = kind & libc::SOCK_NONBLOCK != 0;
+        let kind = if udp { Kind::Udp(None) } else { Kind::Fresh };
+        let mut socket = Socket::new(kind, v6, non_blocking);
+        socket.requested.send_bytes = self.host.send_memory;
+        self.insert(socket)
     }
 
     /// bind(2).
@@ -202,6 +225,7 @@ impl Files {
                 requested.apply_to_listener(self.host.stack(), listener)
             }
             (Kind::Udp(_), _) => fail(libc::EOPNOTSUPP),
+            (Kind::Epoll, _) => fail(libc::ENOTSOCK),
             _ => fail(libc::EINVAL),
         }
     }
@@ -270,6 +294,7 @@ impl Files {
                 Ok(())
             }
             Kind::Listener(_) => fail(libc::EISCONN),
+            Kind::Epoll => fail(libc::ENOTSOCK),
         }
     }
 
@@ -309,8 +334,9 @@ impl Files {
                 next.and(stack.close_listener(id))
             }
             Kind::Udp(Some(id)) => stack.close_udp(id),
-            Kind::Fresh | Kind::Udp(None) => Ok(()),
+            Kind::Fresh | Kind::Udp(None) | Kind::Epoll => Ok(()),
         };
+        self.leave_epolls(fd);
         self.host.flush();
         done.map_err(errno)
     }

@@ -5,6 +5,7 @@ use sidecore_net_stack::Algorithm;
 use sidecore_net_stack::Keepalive;
 use sidecore_net_stack::SessionOption;
 use sidecore_net_stack::Stack;
+use sidecore_net_stack::StampKinds;
 use sidecore_net_stack::{ListenerId, SessionId};
 
 /// A value of an option.
@@ -26,11 +27,18 @@ pub(super) struct RequestedOptions {
     cork: Option<bool>,
     keep_alive: Option<bool>,
     keepalive: Keepalive,
-    send_bytes: Option<u32>,
+    pub(super) send_bytes: Option<u32>,
     receive_bytes: Option<u32>,
     segment_bytes_max: Option<u16>,
     user_timeout_ms: Option<u32>,
     congestion: Option<Algorithm>,
+    unsent_low: Option<u32>,
+    traffic_class: Option<u8>,
+    /// `SO_TIMESTAMPING`'s flags.
+    stamps: u32,
+    /// `IP_MTU_DISCOVER`: what was asked for. The path's MTU is discovered in any case.
+    discover: Option<i32>,
+    pub(super) zero_copy: bool,
     linger: Option<(bool, i32)>,
     reuse_address: bool,
     reuse_port: bool,
@@ -41,6 +49,11 @@ impl RequestedOptions {
     /// True if close(2) resets the connection: `SO_LINGER` with a time of zero.
     pub(super) fn resets(&self) -> bool {
         self.linger == Some((true, 0))
+    }
+
+    /// True if stamps tell which byte they are of.
+    pub(super) fn numbers_stamps(&self) -> bool {
+        self.stamps & libc::SOF_TIMESTAMPING_OPT_ID != 0
     }
 
     pub(super) fn apply(&self, stack: &mut Stack, id: SessionId) -> Answer<()> {
@@ -55,15 +68,25 @@ impl RequestedOptions {
 
     fn options(&self) -> impl Iterator<Item = SessionOption> {
         let keepalive = self.keep_alive.map(|on| on.then_some(self.keepalive));
+        let has = |flag| self.stamps & flag != 0;
+        let stamps = StampKinds {
+            scheduled: has(libc::SOF_TIMESTAMPING_TX_SCHED),
+            sent: has(libc::SOF_TIMESTAMPING_TX_SOFTWARE),
+            acknowledged: has(libc::SOF_TIMESTAMPING_TX_ACK),
+        };
+        let stamps = (self.stamps != 0).then_some(SessionOption::Stamps(stamps));
         let options = [
             self.no_delay.map(SessionOption::NoDelay),
             self.cork.map(SessionOption::Cork),
             keepalive.map(SessionOption::Keepalive),
-            self.send_bytes.map(SessionOption::SendBytes),
+            self.send_bytes.map(SessionOption::SendMemory),
             self.receive_bytes.map(SessionOption::ReceiveBytes),
             self.segment_bytes_max.map(SessionOption::SegmentBytesMax),
             self.user_timeout_ms.map(SessionOption::UserTimeout),
             self.congestion.map(SessionOption::Congestion),
+            self.unsent_low.map(SessionOption::UnsentLow),
+            self.traffic_class.map(SessionOption::TrafficClass),
+            stamps,
         ];
         options.into_iter().flatten()
     }
@@ -102,9 +125,11 @@ impl Files {
                 requested.linger = Some((on, seconds));
             }
             (libc::SOL_SOCKET, libc::SO_KEEPALIVE) => requested.keep_alive = Some(on),
-            // Linux doubles both, for what it keeps beside the bytes; nothing is kept here.
+            // Linux doubles both, for what it keeps beside the bytes (socket(7)). It lets a writer
+            // use nearly all of that; the window is half of it.
             (libc::SOL_SOCKET, libc::SO_SNDBUF) => {
-                requested.send_bytes = Some(size()?.clamp(BUFFER_MIN, BUFFER_MAX));
+                let doubled = size()?.saturating_mul(2);
+                requested.send_bytes = Some(doubled.clamp(SEND_MIN, BUFFER_MAX));
             }
             (libc::SOL_SOCKET, libc::SO_RCVBUF) => {
                 requested.receive_bytes = Some(size()?.clamp(BUFFER_MIN, BUFFER_MAX));
@@ -127,6 +152,22 @@ impl Files {
             (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE | libc::TCP_KEEPINTVL | libc::TCP_KEEPCNT) => {
                 return fail(libc::EINVAL);
             }
+            (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT) => {
+                requested.unsent_low = Some(number as u32);
+            }
+            (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                // One byte counts, as on Linux; -1 is the default.
+                requested.traffic_class = Some(if number < 0 { 0 } else { number as u8 });
+            }
+            (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER) if (0..=5).contains(&number) => {
+                requested.discover = Some(number);
+            }
+            (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER) => return fail(libc::EINVAL),
+            (libc::SOL_SOCKET, libc::SO_ZEROCOPY) if (0..=1).contains(&number) => {
+                requested.zero_copy = on;
+            }
+            (libc::SOL_SOCKET, libc::SO_ZEROCOPY) => return fail(libc::EINVAL),
+            (libc::SOL_SOCKET, libc::SO_TIMESTAMPING) => requested.stamps = number as u32,
             (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => {
                 requested.user_timeout_ms = Some(size()?)
             }
@@ -151,9 +192,13 @@ impl Files {
             }
             _ => return fail(libc::ENOPROTOOPT),
         }
-        let requested = requested.clone();
+        let mut requested = requested.clone();
         match kind {
             Kind::Session(id) => {
+                if (level, name) != (libc::IPPROTO_TCP, libc::TCP_NODELAY) {
+                    // Setting it once more would send what is held back: tcp(7).
+                    requested.no_delay = None;
+                }
                 requested.apply(self.host.stack(), id)?;
                 self.host.flush();
             }
@@ -190,7 +235,18 @@ impl Files {
             (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => i32::from(requested.only_v6),
             (libc::SOL_SOCKET, libc::SO_KEEPALIVE) => i32::from(requested.keep_alive == Some(true)),
             (libc::SOL_SOCKET, libc::SO_SNDBUF) => bytes(requested.send_bytes, BUFFER_DEFAULT),
-            (libc::SOL_SOCKET, libc::SO_RCVBUF) => bytes(requested.receive_bytes, BUFFER_DEFAULT),
+            (libc::SOL_SOCKET, libc::SO_RCVBUF) => {
+                bytes(requested.receive_bytes, BUFFER_DEFAULT).saturating_mul(2)
+            }
+            (libc::SOL_SOCKET, libc::SO_ZEROCOPY) => i32::from(requested.zero_copy),
+            (libc::SOL_SOCKET, libc::SO_TIMESTAMPING) => requested.stamps as i32,
+            (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT) => bytes(requested.unsent_low, 0),
+            (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                i32::from(requested.traffic_class.unwrap_or(0))
+            }
+            (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER) => {
+                requested.discover.unwrap_or(libc::IP_PMTUDISC_WANT)
+            }
             (libc::SOL_SOCKET, libc::SO_LINGER) => {
                 let (on, seconds) = requested.linger.unwrap_or_default();
                 return Ok(OptionValue::Linger(on, seconds));
@@ -221,6 +277,8 @@ impl Files {
 
 /// Bounds of a session's buffers, in bytes, and what they are unless set.
 const BUFFER_MIN: u32 = 4096;
+/// Linux's `SOCK_MIN_SNDBUF`.
+const SEND_MIN: u32 = 4608;
 const BUFFER_MAX: u32 = 8 << 20;
 const BUFFER_DEFAULT: u32 = 1 << 20;
 /// Before a session says otherwise: RFC 9293 section 3.7.1.

@@ -38,10 +38,12 @@ impl Files {
                 if readiness.closed || readiness.end_of_input && both {
                     events |= libc::POLLHUP;
                 }
-                if readiness.error.is_some() && !error_reported {
+                let reports = readiness.stamped || self.socket_at(fd)?.zero_copy.has_reports();
+                if readiness.error.is_some() && !error_reported || reports {
                     events |= libc::POLLERR;
                 }
             }
+            Kind::Epoll => {}
             Kind::Udp(_) => {
                 events |= libc::POLLOUT;
                 match self.take_datagram(fd) {

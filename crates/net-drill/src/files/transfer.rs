@@ -1,8 +1,8 @@
 //! Bytes and datagrams in and out.
 
 use super::{Answer, Errno, Files, Kind, errno, fail};
-use sidecore_net_stack::SessionState;
 use sidecore_net_stack::{SessionId, UdpId};
+use sidecore_net_stack::{SessionState, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 impl Files {
@@ -54,22 +54,24 @@ impl Files {
         a + b
     }
 
-    /// send(2): how many bytes were taken.
+    /// send(2): how many bytes were taken. `MSG_MORE` and `MSG_EOR` of a stream count among
+    /// `flags`, and `MSG_ZEROCOPY` for the report that the bytes were copied. The caller waits.
     ///
     /// # Errors
     /// `EAGAIN` when nothing is, `EPIPE`, `ENOTCONN`, `EDESTADDRREQ`, and what a session ended
     /// with, once.
-    pub fn send(&mut self, fd: i32, bytes: &[u8]) -> Answer<usize> {
+    pub fn send(&mut self, fd: i32, bytes: &[u8], flags: i32) -> Answer<usize> {
         let socket = self.socket_at(fd)?;
         let (peer, shut) = (socket.peer, socket.shut_write);
         let id = match socket.kind {
             Kind::Session(id) => id,
             Kind::Udp(_) => {
                 let peer = peer.ok_or(Errno(libc::EDESTADDRREQ))?;
-                return self.send_to(fd, peer, bytes);
+                return self.send_to(fd, peer, bytes, flags);
             }
             Kind::Fresh => return fail(libc::EPIPE),
             Kind::Listener(_) => return fail(libc::ENOTCONN),
+            Kind::Epoll => return fail(libc::ENOTSOCK),
         };
         if let Some(error) = self.take_error(fd)? {
             return Err(error);
@@ -82,7 +84,15 @@ impl Files {
             SessionState::Established | SessionState::CloseWait => {}
             _ => return fail(libc::EPIPE),
         }
-        let taken = self.host.stack().write(id, bytes).map_err(errno)?;
+        let write = Write {
+            more: flags & libc::MSG_MORE != 0,
+            ends_record: flags & libc::MSG_EOR != 0,
+        };
+        let stack = self.host.stack();
+        let taken = stack.write_with(id, bytes, write).map_err(errno)?;
+        if flags & libc::MSG_ZEROCOPY != 0 && taken > 0 {
+            self.socket_mut(fd)?.zero_copy.copied();
+        }
         self.host.flush();
         if taken == 0 && !bytes.is_empty() {
             return fail(libc::EAGAIN);
@@ -94,9 +104,9 @@ impl Files {
     ///
     /// # Errors
     /// As [`Files::send`]; `EMSGSIZE`, `ENETUNREACH`, `ENOBUFS`.
-    pub fn send_to(&mut self, fd: i32, to: SocketAddr, bytes: &[u8]) -> Answer<usize> {
+    pub fn send_to(&mut self, fd: i32, to: SocketAddr, bytes: &[u8], flags: i32) -> Answer<usize> {
         if !matches!(self.socket_at(fd)?.kind, Kind::Udp(_)) {
-            return self.send(fd, bytes);
+            return self.send(fd, bytes, flags);
         }
         let udp = self.udp(fd)?;
         self.host.stack().send_to(udp, to, bytes).map_err(errno)?;

@@ -86,11 +86,36 @@ impl Ring {
     /// Appends as much of `data` as fits below `len_max`, and returns how much.
     #[inline]
     pub(crate) fn append(&mut self, pool: &mut Pool, data: &[u8], len_max: usize) -> usize {
-        let count = data.len().min(len_max.saturating_sub(self.len()));
-        if count == 0 || !self.write_at(pool, self.len(), &data[..count]) {
+        let mut rest = data;
+        self.append_with(pool, data.len(), len_max, &mut |piece: &mut [u8]| {
+            let (now, later) = rest.split_at(piece.len());
+            piece.copy_from_slice(now);
+            rest = later;
+        })
+    }
+
+    /// Appends as much of `count` bytes as fits below `len_max`, which `fill` writes in up to two
+    /// pieces, and returns how much.
+    #[inline]
+    pub(crate) fn append_with(
+        &mut self,
+        pool: &mut Pool,
+        count: usize,
+        len_max: usize,
+        fill: &mut impl FnMut(&mut [u8]),
+    ) -> usize {
+        let count = count.min(len_max.saturating_sub(self.len()));
+        if count == 0 {
             return 0;
         }
-        self.len += count as u32;
+        let Some([first, second]) = self.room(pool, count) else {
+            return 0;
+        };
+        fill(first);
+        if !second.is_empty() {
+            fill(second);
+        }
+        self.extend(count);
         count
     }
 

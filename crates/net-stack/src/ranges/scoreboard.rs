@@ -47,18 +47,35 @@ pub(crate) struct Delivered {
     /// The record that left last among those delivered: when, its end, and whether it had been
     /// sent again.
     pub(crate) newest: Option<(u32, u32, bool)>,
+    /// When the one that left last among those sent once had left.
+    pub(crate) newest_once: Option<u32>,
     /// Something delivered was sent once and lies before what was known to be there: it was
     /// reordered (RFC 8985 section 6.2, step 3).
     pub(crate) reordered: bool,
+    /// Bytes from its beginning to the end of what was known to be there.
+    pub(crate) reordering_bytes: u32,
 }
 
 impl Delivered {
+    /// Notes a record that comes behind one that left after it.
+    fn note_order(&mut self, record: &Record, highest: u32) {
+        if !record.again && before(record.range.end, highest) {
+            self.reordered = true;
+            let bytes = highest.wrapping_sub(record.range.start);
+            self.reordering_bytes = self.reordering_bytes.max(bytes);
+        }
+    }
+
     fn note(&mut self, record: &Record) {
         let newer = self.newest.is_none_or(|(sent, end, _)| {
             before(sent, record.sent_us) || sent == record.sent_us && before(end, record.range.end)
         });
         if newer {
             self.newest = Some((record.sent_us, record.range.end, record.again));
+        }
+        let later = |sent_us| before(sent_us, record.sent_us);
+        if !record.again && self.newest_once.is_none_or(later) {
+            self.newest_once = Some(record.sent_us);
         }
     }
 }
@@ -125,7 +142,7 @@ impl Scoreboard {
                     }
                     delivered.bytes += bytes;
                     delivered.note(&part);
-                    delivered.reordered |= !part.again && before(part.range.end, self.highest);
+                    delivered.note_order(&part, self.highest);
                 }
             }
             if whole {
@@ -142,7 +159,7 @@ impl Scoreboard {
     }
 
     /// Notes the blocks that the peer reports to have: they lie behind what it acknowledges.
-    pub(crate) fn sack(&mut self, blocks: &[Range], delivered: &mut Delivered) {
+    pub(crate) fn sack(&mut self, blocks: &[Range], mss: u32, delivered: &mut Delivered) {
         let seen = self.seen;
         // RFC 8985 section 6.2, step 3 looks at what was delivered in the order of its numbers;
         // blocks come newest first (RFC 2018 section 4). So reordering shows against what earlier
@@ -150,6 +167,9 @@ impl Scoreboard {
         let highest = self.highest;
         let mut next = [Range::default(); BLOCKS_MAX];
         for (&block, next) in blocks.iter().zip(&mut next) {
+            if self.is_crumb(block, mss) {
+                continue;
+            }
             // What the last report had grows at an end, as a rule.
             let known = seen
                 .iter()
@@ -164,6 +184,22 @@ impl Scoreboard {
             *next = block;
         }
         self.seen = next;
+    }
+
+    /// True for a block that begins within a segment and is shorter than one. No peer that got what
+    /// we sent has that; one that makes it up would cut the records at will (CVE-2019-11478).
+    fn is_crumb(&self, block: Range, mss: u32) -> bool {
+        if block.len() >= mss {
+            return false;
+        }
+        let at = self
+            .records
+            .partition_point(|record| before_or_at(record.range.end, block.start));
+        self.records.get(at).is_some_and(|record| {
+            let within = block.start.wrapping_sub(record.range.start);
+            // What lies before the first record has come already, and is cut off by the caller.
+            record.fate != Fate::Sacked && within > 0 && !within.is_multiple_of(mss.max(1))
+        })
     }
 
     fn sack_new(&mut self, start: u32, end: u32, highest: u32, delivered: &mut Delivered) {
@@ -190,7 +226,7 @@ impl Scoreboard {
                 self.sacked_bytes += bytes;
                 delivered.bytes += bytes;
                 delivered.note(record);
-                delivered.reordered |= !record.again && before(record.range.end, highest);
+                delivered.note_order(record, highest);
             }
             at += 1;
         }

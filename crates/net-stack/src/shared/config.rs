@@ -76,6 +76,14 @@ pub struct Config {
     pub no_delay: bool,
     /// Delayed-ACK timeout, in microseconds (RFC 9293 section 3.8.6.3: below 500 ms).
     pub delayed_ack_us: u32,
+    /// After a pause of a timeout the congestion window starts anew (RFC 5681 section 4.1).
+    pub restart_after_idle: bool,
+    /// Bound of written and unsent bytes of new sessions (`TCP_NOTSENT_LOWAT`); `u32::MAX` for
+    /// none but the send buffer.
+    pub unsent_low_bytes: u32,
+    /// Segments that a super-segment may carry however slow the session is. Above it one carries
+    /// what the session sends in about a millisecond.
+    pub burst_segments_min: u16,
     /// Two maximum segment lifetimes, in milliseconds.
     pub time_wait_ms: u32,
     /// Keepalive parameters of sessions that enable it.
@@ -103,6 +111,9 @@ impl Default for Config {
             congestion: Algorithm::default(),
             no_delay: false,
             delayed_ack_us: 40_000,
+            restart_after_idle: true,
+            unsent_low_bytes: u32::MAX,
+            burst_segments_min: 2,
             time_wait_ms: 60_000,
             keepalive: Keepalive::default(),
         }

@@ -117,12 +117,32 @@ impl Common {
         sequence: u32,
         acknowledgment: Option<u32>,
     ) {
+        self.send_reset_with(ends, hop, sequence, acknowledgment, &Options::default());
+    }
+
+    /// The same with options: RFC 7323 section 3.2 wants timestamps in resets of sessions that have
+    /// them.
+    pub(crate) fn send_reset_with(
+        &mut self,
+        ends: &Ends,
+        hop: (u16, u16),
+        sequence: u32,
+        acknowledgment: Option<u32>,
+        options: &Options,
+    ) {
         if let Some(mac) = self.neighbors.mac(hop.0, hop.1) {
-            self.push_reset(ends, mac, sequence, acknowledgment);
+            self.push_reset(ends, mac, sequence, acknowledgment, options);
         }
     }
 
-    fn push_reset(&mut self, ends: &Ends, mac: Mac, sequence: u32, acknowledgment: Option<u32>) {
+    fn push_reset(
+        &mut self,
+        ends: &Ends,
+        mac: Mac,
+        sequence: u32,
+        acknowledgment: Option<u32>,
+        options: &Options,
+    ) {
         let fields = Tcp {
             source: U16::new(0),
             destination: U16::new(0),
@@ -134,7 +154,7 @@ impl Common {
             checksum: [0; 2],
             urgent: U16::new(0),
         };
-        if self.push_segment(ends, mac, &fields, &Options::default()) {
+        if self.push_segment(ends, mac, &fields, options) {
             self.counters.resets_sent += 1;
         }
     }
@@ -145,10 +165,11 @@ impl Common {
             return;
         }
         if segment.has(ACK) {
-            self.push_reset(ends, mac, segment.acknowledgment, None);
+            let options = &Options::default();
+            self.push_reset(ends, mac, segment.acknowledgment, None, options);
         } else {
             let end = segment.sequence.wrapping_add(segment.len());
-            self.push_reset(ends, mac, 0, Some(end));
+            self.push_reset(ends, mac, 0, Some(end), &Options::default());
         }
     }
 

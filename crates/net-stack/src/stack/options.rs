@@ -6,9 +6,11 @@ use crate::buffer::pool::BUFFER_BYTES_MAX;
 use crate::buffer::slab::NONE;
 use crate::congestion::{Algorithm, Congestion, Control};
 use crate::error::{NetError, SessionError};
+use crate::ranges::scoreboard::Fate;
 use crate::shared::config::Keepalive;
-use crate::state::hot::{EcnFlags, Flags, Path, State};
+use crate::state::hot::{EcnFlags, Flags, Path, State, Tail, Timer};
 use crate::tcp::Session;
+use crate::tcp::marks::{Stamp, StampKinds};
 
 /// Something to be set on a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +24,10 @@ pub enum SessionOption {
     Keepalive(Option<Keepalive>),
     /// Bytes that may be written and not yet acknowledged, 4,096 to 8 MiB.
     SendBytes(u32),
+    /// The same as applications of Linux count it (`SO_SNDBUF`, doubled): each super-segment takes
+    /// 1,280 bytes beside its own, and a write that begins below the bound finishes its
+    /// super-segment.
+    SendMemory(u32),
     /// Bytes that may be received and not yet read, 4,096 to 8 MiB. Of a listener, or before the
     /// SYN has gone: also the window scale that goes with it. Later: only more than before.
     ReceiveBytes(u32),
@@ -35,6 +41,15 @@ pub enum SessionOption {
     UserTimeout(u32),
     /// Acknowledgments at once, for the next segments.
     QuickAck,
+    /// Bytes that may be written and not yet sent, beside what goes out now (TCP_NOTSENT_LOWAT): a
+    /// write stops behind the super-segment that reaches it. 0 for the configured bound, `u32::MAX`
+    /// for none.
+    UnsentLow(u32),
+    /// Stamps of the writes to come (SO_TIMESTAMPING); see [`Stack::next_stamp`].
+    Stamps(StampKinds),
+    /// Traffic class of what is sent (IP_TOS, IPV6_TCLASS): RFC 2474's six bits, the others are
+    /// left out.
+    TrafficClass(u8),
 }
 
 /// RFC 9293 section 3.3.2.
@@ -51,6 +66,20 @@ pub enum SessionState {
     Closing,
     LastAck,
     TimeWait,
+}
+
+/// Phase of loss recovery: Linux's `tcpi_ca_state`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RepairPhase {
+    /// Nothing is missing as far as we know.
+    #[default]
+    Open,
+    /// Something came out of order, or is duplicated; nothing is thought lost.
+    Disorder,
+    /// Fast recovery (RFC 6675, RFC 6582).
+    Recovery,
+    /// After a retransmission timeout (RFC 6298).
+    Loss,
 }
 
 /// Status of a session, like Linux's `TCP_INFO`.
@@ -95,11 +124,51 @@ pub struct SessionInfo {
     pub retransmitted: u32,
     /// Timeouts in a row.
     pub retries: u8,
+    /// Of these, unanswered probes of a zero window.
+    pub window_probes: u8,
     /// Soft error (RFC 9293 section 3.9.2.2) about what is in flight: a router or the peer's host
     /// complains, and the session goes on.
     pub soft_error: Option<SessionError>,
     /// Loss recovery in progress.
     pub recovering: bool,
+    /// The same in full.
+    pub phase: RepairPhase,
+    /// Segments that were sent and are not acknowledged.
+    pub segments_unacked: u32,
+    /// Of these, those that the peer reported by SACK.
+    pub segments_sacked: u32,
+    /// Those that are thought lost, sent again or not.
+    pub segments_lost: u32,
+    /// Those that were sent again.
+    pub segments_resent: u32,
+    /// Farthest that a segment was seen to be overtaken, in segments; 3 at least (RFC 5681's
+    /// threshold of duplicates).
+    pub reordering_segments: u32,
+    /// Times that this was seen.
+    pub reorderings: u32,
+    /// MSS that our SYN announced.
+    pub mss_announced: u16,
+    /// Path MTU, in bytes.
+    pub path_mtu: u16,
+    /// Window that the peer knows of, in bytes.
+    pub receive_window: u32,
+    /// Milliseconds since something acceptable was received.
+    pub silent_ms: u32,
+    /// Payload bytes sent, acknowledged and received since the beginning, modulo 2^32; a FIN counts
+    /// as one.
+    pub sent_bytes: u32,
+    /// See `sent_bytes`.
+    pub acked_bytes: u32,
+    /// See `sent_bytes`.
+    pub received_bytes: u32,
+    /// Microseconds with data to send or to be acknowledged, counted from the first time that
+    /// somebody asked.
+    pub busy_us: u64,
+    /// Of these, those in which the peer's window held data back.
+    pub window_limited_us: u64,
+    /// Those in which the application waited for room in the send buffer, with nothing left to
+    /// send.
+    pub buffer_limited_us: u64,
     /// Which congestion control.
     pub congestion: Algorithm,
     /// Nanoseconds since it was opened.
@@ -135,14 +204,35 @@ impl Stack {
         Ok(())
     }
 
-    /// Status of a session.
+    /// The oldest stamp that was not taken; see [`SessionOption::Stamps`].
+    ///
+    /// # Errors
+    /// [`NetError::Gone`].
+    pub fn next_stamp(&mut self, id: SessionId) -> Result<Option<Stamp>, NetError> {
+        let number = self.number(id)?;
+        Ok(session(&mut self.store, &mut self.common, number).take_stamp())
+    }
+
+    /// Status of a session. The first call begins to count its busy and limited times.
     ///
     /// # Errors
     /// [`NetError::Gone`].
     pub fn info(&mut self, id: SessionId) -> Result<SessionInfo, NetError> {
         let number = self.number(id)?;
-        let session = session(&mut self.store, &mut self.common, number);
+        let mut session = session(&mut self.store, &mut self.common, number);
+        session.start_chronograph();
+        let times = session.times();
+        let board = session.board();
         let hot = &*session.hot;
+        let recovering = hot.has(Flags::RECOVERY) && hot.in_flight() > 0;
+        let cold = &*session.cold;
+        let phase = match (recovering, cold.after_timeout || session.path.retries > 0) {
+            (true, true) => RepairPhase::Loss,
+            (true, false) => RepairPhase::Recovery,
+            (false, _) if board.sacked > 0 || hot.duplicates > 0 => RepairPhase::Disorder,
+            (false, _) => RepairPhase::Open,
+        };
+        let probing = hot.timer() == Timer::Persist;
         let unsent = if hot.state().sends() {
             session.unsent()
         } else {
@@ -168,6 +258,27 @@ impl Stack {
             unread: hot.rx.len() as u32,
             retransmitted: session.cold.resent,
             retries: session.path.retries,
+            window_probes: if probing { session.path.retries } else { 0 },
+            phase,
+            segments_unacked: board.all,
+            segments_sacked: board.sacked,
+            segments_lost: board.lost,
+            segments_resent: board.again,
+            reordering_segments: cold
+                .reordering_bytes
+                .div_ceil(u32::from(hot.mss.max(1)))
+                .max(REORDERING_MIN),
+            reorderings: cold.reorderings,
+            mss_announced: session.largest_mss(),
+            path_mtu: session.path.mtu,
+            receive_window: hot.rcv_edge.wrapping_sub(hot.rcv_nxt),
+            silent_ms: session.silent_ms(),
+            sent_bytes: hot.snd_nxt.wrapping_sub(cold.iss).wrapping_sub(1),
+            acked_bytes: hot.snd_una.wrapping_sub(cold.iss).wrapping_sub(1),
+            received_bytes: hot.rcv_nxt.wrapping_sub(cold.irs).wrapping_sub(1),
+            busy_us: times.busy_us,
+            window_limited_us: times.window_us,
+            buffer_limited_us: times.buffer_us,
             soft_error: session.soft_error(),
             recovering: hot.has(Flags::RECOVERY) && hot.scoreboard != NONE,
             congestion: session.cold.congestion.algorithm(),
@@ -190,6 +301,10 @@ impl Session<'_> {
         match option {
             SessionOption::NoDelay(on) => {
                 self.switch(Flags::NO_DELAY, on);
+                if on && self.hot.tx.len() > 0 {
+                    // tcp(7): an explicit flush of what is held back, even by a cork.
+                    self.path.tail.set(Tail::FLUSH);
+                }
                 self.make_ready();
             }
             SessionOption::Cork(on) => {
@@ -204,7 +319,14 @@ impl Session<'_> {
                     self.watch_keepalive();
                 }
             }
-            SessionOption::SendBytes(bytes) => self.path.send_bytes = bytes,
+            SessionOption::SendBytes(bytes) => {
+                self.path.send_bytes = bytes;
+                self.path.tail.clear(Tail::SIZED);
+            }
+            SessionOption::SendMemory(bytes) => {
+                self.path.send_bytes = bytes;
+                self.path.tail.set(Tail::SIZED);
+            }
             SessionOption::ReceiveBytes(bytes) if self.is_unsaid() => self.set_first_window(bytes),
             SessionOption::SegmentBytesMax(bytes) => self.cold.mss_max = bytes,
             SessionOption::ReceiveBytes(bytes) => {
@@ -217,6 +339,13 @@ impl Session<'_> {
                 }
             }
             SessionOption::UserTimeout(ms) => self.cold.user_timeout_ms = ms,
+            SessionOption::UnsentLow(bytes) => {
+                let default = self.common.config.unsent_low_bytes;
+                self.set_unsent_low(if bytes == 0 { default } else { bytes });
+            }
+            SessionOption::Stamps(kinds) => self.set_stamps(kinds),
+            // RFC 3168 section 5: the two lowest bits are ECN's, and no application's.
+            SessionOption::TrafficClass(class) => self.path.traffic_class = class & !3,
             SessionOption::QuickAck => {
                 self.hot.set(Flags::QUICK);
                 self.cold.quick = u8::MAX;
@@ -225,11 +354,69 @@ impl Session<'_> {
     }
 }
 
+impl Session<'_> {
+    /// Bounds the unsent bytes; `u32::MAX` for no bound.
+    pub(crate) fn set_unsent_low(&mut self, bytes: u32) {
+        self.cold.unsent_low = bytes;
+        if bytes == u32::MAX {
+            self.path.tail.clear(Tail::LOW_WATER);
+        } else {
+            self.path.tail.set(Tail::LOW_WATER);
+        }
+    }
+
+    /// Counts the segments in flight.
+    fn board(&self) -> Board {
+        let mss = u32::from(self.hot.mss).max(1);
+        let synchronized = self.hot.state().is_synchronized();
+        if self.hot.scoreboard == NONE || !synchronized {
+            let flying = if synchronized {
+                self.hot.in_flight()
+            } else {
+                0
+            };
+            return Board {
+                all: flying.div_ceil(mss),
+                ..Board::default()
+            };
+        }
+        let recovering = self.hot.has(Flags::RECOVERY);
+        let mut board = Board::default();
+        for record in &self.common.scoreboards.get(self.hot.scoreboard).records {
+            let segments = record.range.len().div_ceil(mss);
+            board.all += segments;
+            match record.fate {
+                Fate::Sacked => board.sacked += segments,
+                Fate::Lost => board.lost += segments,
+                Fate::Flying if record.again => {
+                    board.again += segments;
+                    // Known to be lost once; a probe outside of recovery knows nothing.
+                    board.lost += if recovering { segments } else { 0 };
+                }
+                Fate::Flying => {}
+            }
+        }
+        board
+    }
+}
+
+/// Counts of the segments in flight, by what is known of them.
+#[derive(Debug, Clone, Copy, Default)]
+struct Board {
+    all: u32,
+    sacked: u32,
+    lost: u32,
+    again: u32,
+}
+
+/// Reordering, in segments, before any is seen: RFC 5681's threshold of duplicates.
+const REORDERING_MIN: u32 = 3;
+
 impl SessionOption {
     /// Refuses a value outside its range.
     fn check(self) -> Result<(), NetError> {
         let (what, value, rule, range) = match self {
-            Self::SendBytes(bytes) | Self::ReceiveBytes(bytes) => {
+            Self::SendBytes(bytes) | Self::SendMemory(bytes) | Self::ReceiveBytes(bytes) => {
                 let rule = "4096 to 8388608 bytes";
                 (
                     "a session's buffer",

@@ -11,7 +11,7 @@ use crate::secrets::Ends;
 use crate::shared::EventSource;
 use crate::shared::config::Ecn;
 use crate::stack::listener::Listener;
-use crate::state::hot::{Flags, State};
+use crate::state::hot::{Flags, State, Tail};
 use crate::tcp::cookie::{self, CookieOptions};
 use crate::tcp::open::scale_for;
 use crate::wire::sequence::before;
@@ -202,6 +202,8 @@ impl Stack {
         path.mtu = mtu;
         path.super_bytes = super_bytes;
         path.retries = 0;
+        path.tail = Tail::EMPTY;
+        path.traffic_class = 0;
         path.ecn = 0;
         *cold = crate::tcp::cold::Cold::default();
         self.table.insert(hash, number);

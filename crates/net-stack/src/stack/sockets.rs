@@ -7,11 +7,14 @@
 use super::listener::Listener;
 use super::names::{ListenerId, SessionId, UdpId};
 use super::{Stack, session};
+use crate::buffer::pool::BUFFER_BYTES_MAX;
 use crate::buffer::slab::NONE;
 use crate::error::{NetError, SessionError};
 use crate::secrets::Ends;
 use crate::shared::EventSource;
-use crate::state::hot::{Flags, State};
+use crate::state::hot::{Flags, Hot, Path, State, Tail};
+use crate::tcp::cold::Cold;
+use crate::tcp::marks::has_stamps;
 use crate::wire::Ip;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -27,12 +30,22 @@ pub enum Event {
     Udp(UdpId),
 }
 
+/// Hints of the application about the bytes of a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Write {
+    /// More comes (`MSG_MORE`): what does not fill a segment waits for it, for the next
+    /// acknowledgment, or for a timeout.
+    pub more: bool,
+    /// A record ends here (`MSG_EOR`): what is written next goes in a segment of its own.
+    pub ends_record: bool,
+}
+
 /// Readiness of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Readiness {
     /// Bytes to be read, or the end, or an error.
     pub readable: bool,
-    /// A write takes something, or fails.
+    /// A write takes a good part of the send buffer, or fails.
     pub writable: bool,
     /// The peer will send no more than what can be read now.
     pub end_of_input: bool,
@@ -40,6 +53,8 @@ pub struct Readiness {
     pub closed: bool,
     /// It ended with this.
     pub error: Option<SessionError>,
+    /// [`Stack::next_stamp`] has one.
+    pub stamped: bool,
 }
 
 impl Stack {
@@ -294,6 +309,41 @@ impl Stack {
     /// [`NetError::Gone`], [`NetError::Ended`], [`NetError::ShutDown`].
     #[inline]
     pub fn write(&mut self, id: SessionId, bytes: &[u8]) -> Result<usize, NetError> {
+        self.write_with(id, bytes, Write::default())
+    }
+
+    /// The same, with what is known of the bytes.
+    ///
+    /// # Errors
+    /// As [`Stack::write`].
+    #[inline]
+    pub fn write_with(
+        &mut self,
+        id: SessionId,
+        bytes: &[u8],
+        how: Write,
+    ) -> Result<usize, NetError> {
+        let mut rest = bytes;
+        self.write_in_place(id, bytes.len(), how, |piece| {
+            let (now, later) = rest.split_at(piece.len());
+            piece.copy_from_slice(now);
+            rest = later;
+        })
+    }
+
+    /// The same of up to `count` bytes that `fill` puts where they belong, in up to two pieces, in
+    /// order: for who has them where no reference may point.
+    ///
+    /// # Errors
+    /// As [`Stack::write`].
+    #[inline]
+    pub fn write_in_place(
+        &mut self,
+        id: SessionId,
+        count: usize,
+        how: Write,
+        mut fill: impl FnMut(&mut [u8]),
+    ) -> Result<usize, NetError> {
         let number = self.number(id)?;
         let session = &mut session(&mut self.store, &mut self.common, number);
         match session.hot.state() {
@@ -304,10 +354,18 @@ impl Stack {
             }
             _ => return Err(NetError::ShutDown),
         }
-        let most = session.path.send_bytes as usize;
-        let taken = session.hot.tx.append(&mut session.common.pool, bytes, most);
-        if taken < bytes.len() {
+        let mut most = session.path.send_bytes as usize;
+        let mut offered = count;
+        if how != Write::default() || session.path.tail != Tail::EMPTY {
+            (offered, most) = session.before_write(count, how);
+        }
+        let pool = &mut session.common.pool;
+        let taken = session.hot.tx.append_with(pool, offered, most, &mut fill);
+        if taken < count {
             session.hot.set(Flags::WANTS_ROOM);
+        }
+        if taken > 0 && (how.ends_record || session.path.tail.has(Tail::MARKED)) {
+            session.mark_write(how.ends_record && taken == count);
         }
         if taken > 0 && session.hot.state().is_synchronized() {
             session.make_ready();
@@ -325,7 +383,8 @@ impl Stack {
         session.queue_fin()
     }
 
-    /// Reads no more: what comes is acknowledged and forgotten.
+    /// Readers no longer wait: where there is nothing to be read, it is the end. As on Linux, bytes
+    /// that have come, or still come, can be read.
     ///
     /// # Errors
     /// [`NetError::Gone`].
@@ -333,7 +392,6 @@ impl Stack {
         let number = self.number(id)?;
         let session = session(&mut self.store, &mut self.common, number);
         session.hot.set(Flags::READ_SHUTDOWN);
-        session.hot.rx.release(&mut session.common.pool);
         Ok(())
     }
 
@@ -397,11 +455,26 @@ impl Stack {
             && !hot.has(Flags::FIN_QUEUED);
         Ok(Readiness {
             readable: hot.rx.len() > 0 || end,
-            writable: open && hot.tx.len() < self.store.path(number).send_bytes as usize || closed,
+            writable: open && self.has_room(number) || closed,
             end_of_input: end,
             closed,
             error: cold.error,
+            stamped: has_stamps(cold.marks.as_deref()),
         })
+    }
+
+    /// True if a third of the send buffer is free, and half of what may be unsent.
+    fn has_room(&self, number: u32) -> bool {
+        let (hot, path) = (self.store.hot(number), self.store.path(number));
+        let low = if path.tail.has(Tail::LOW_WATER) {
+            self.store.cold(number).unsent_low as usize
+        } else {
+            usize::MAX
+        };
+        let flying = hot.in_flight() as usize;
+        let unsent = hot.tx.len().saturating_sub(flying);
+        let room = is_a_third_free(hot, path, self.store.cold(number));
+        room && unsent.saturating_mul(2) < low
     }
 
     /// The two ends of a session: ours, and the peer's.
@@ -449,6 +522,69 @@ impl Stack {
 }
 
 impl crate::tcp::Session<'_> {
+    /// Prepares for a write that is no plain one, and returns the bytes that it may take and how
+    /// many the ring may hold.
+    #[cold]
+    fn before_write(&mut self, count: usize, how: Write) -> (usize, usize) {
+        let most = self.path.send_bytes as usize;
+        let tail = &mut self.path.tail;
+        tail.clear(Tail::FLUSH | Tail::HELD | Tail::UNPUSHED);
+        if how.more && !how.ends_record {
+            tail.set(Tail::HELD | Tail::UNPUSHED);
+        }
+        if how.ends_record && !self.takes_record_end() {
+            return (0, most);
+        }
+        if !self.path.tail.has(Tail::LOW_WATER | Tail::SIZED) {
+            return (count, most);
+        }
+        let unsent = self.unsent();
+        let now = self.leaves_now();
+        let mut offered = count;
+        if self.path.tail.has(Tail::LOW_WATER) {
+            let low = self.cold.unsent_low as usize;
+            let pieces = self.pieces_until(low, unsent.saturating_sub(now));
+            let room = now.saturating_sub(unsent) + pieces;
+            offered = count.min(room);
+        }
+        if !self.path.tail.has(Tail::SIZED) {
+            return (offered, most);
+        }
+        // What leaves now makes room; the rest fills whole super-segments.
+        let held = self.hot.tx.len() + now.saturating_sub(unsent);
+        let piece = self.piece_bytes_max();
+        let free = most.saturating_sub(charged_bytes(held, piece));
+        let limit = held + free.div_ceil(piece + PIECE_OVERHEAD_BYTES) * piece;
+        (offered, limit.min(BUFFER_BYTES_MAX))
+    }
+
+    /// Bytes that the two windows let out now.
+    fn leaves_now(&self) -> usize {
+        if !self.hot.state().is_synchronized() {
+            return 0;
+        }
+        let window = self.hot.cwnd.saturating_sub(self.pipe()) as usize;
+        let bytes = window.min(self.window_left());
+        // A segment cut short by a window waits.
+        bytes - bytes % usize::from(self.hot.mss).max(1)
+    }
+
+    /// Bytes of the super-segments that it takes to reach `bound` from `held`.
+    fn pieces_until(&self, bound: usize, held: usize) -> usize {
+        let piece = self.piece_bytes_max();
+        bound.saturating_sub(held).div_ceil(piece) * piece
+    }
+
+    /// Bytes of the largest super-segment.
+    fn piece_bytes_max(&self) -> usize {
+        piece_bytes_max(self.hot, self.path, self.cold)
+    }
+
+    /// True if a third of the send buffer is free.
+    pub(crate) fn is_a_third_free(&self) -> bool {
+        is_a_third_free(self.hot, self.path, self.cold)
+    }
+
     /// RFC 9293 section 3.10.4: a FIN goes out behind what was written.
     pub(crate) fn queue_fin(&mut self) -> Result<(), NetError> {
         match self.hot.state() {
@@ -472,3 +608,33 @@ impl crate::tcp::Session<'_> {
 /// Local ports of our own choice start here: IANA's dynamic ports (RFC 6335 section 6) and, as
 /// Linux has it, some more.
 const PORT_MIN: u16 = 32_768;
+
+/// Bytes of the largest super-segment: no more than half of the peer's window, as Linux cuts them.
+fn piece_bytes_max(hot: &Hot, path: &Path, cold: &Cold) -> usize {
+    let mss = usize::from(hot.mss).max(1);
+    let piece = usize::from(path.super_bytes).min(cold.window_max as usize / 2);
+    (piece - piece % mss).max(mss)
+}
+
+/// Part of a send buffer that so many bytes take, in super-segments of `piece` bytes.
+fn charged_bytes(bytes: usize, piece: usize) -> usize {
+    bytes + bytes.div_ceil(piece) * PIECE_OVERHEAD_BYTES
+}
+
+#[inline]
+fn is_a_third_free(hot: &Hot, path: &Path, cold: &Cold) -> bool {
+    let most = path.send_bytes as usize;
+    let mut bytes = hot.tx.len();
+    if path.tail.has(Tail::SIZED) {
+        bytes = charged_bytes(bytes, piece_bytes_max(hot, path, cold));
+    }
+    bytes * 3 <= most * 2
+}
+
+/// Part of a send buffer that each super-segment takes beside its bytes, where the application gave
+/// the buffer's size as for Linux ([`SendMemory`]). Nothing here takes it;
+/// applications count on the sizes of Linux, which doubles `SO_SNDBUF` for it (socket(7)) and takes
+/// about as much.
+///
+/// [`SendMemory`]: crate::SessionOption::SendMemory
+const PIECE_OVERHEAD_BYTES: usize = 1_280;

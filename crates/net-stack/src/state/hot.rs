@@ -208,7 +208,7 @@ impl Flags {
     pub(crate) const KEEPALIVE: Self = Self(1 << 21);
     /// Waits for the next hop's hardware address.
     pub(crate) const UNRESOLVED: Self = Self(1 << 22);
-    /// The receiving side is shut down (`SHUT_RD`): data is acknowledged and discarded.
+    /// The receiving side is shut down (`SHUT_RD`): a reader that finds nothing is at the end.
     pub(crate) const READ_SHUTDOWN: Self = Self(1 << 24);
     /// An error is pending for the application (`SO_ERROR`).
     pub(crate) const FAILED: Self = Self(1 << 25);
@@ -448,6 +448,57 @@ impl Hot {
 const QUIET_ECN: EcnFlags =
     EcnFlags(EcnFlags::NEGOTIATED.0 | EcnFlags::ECHO_OWED.0 | EcnFlags::CWR_OWED.0);
 
+/// Facts about the data written last that most sessions never have, a bit each. They lie beside
+/// the path, which every write and every segment touches, so that looking costs nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(transparent)]
+pub(crate) struct Tail(u8);
+
+impl Tail {
+    /// None of them.
+    pub(crate) const EMPTY: Self = Self(0);
+    /// The application announced more (`MSG_MORE`): a rest below a full segment waits for it, or
+    /// for the next acknowledgment.
+    pub(crate) const HELD: Self = Self(1 << 0);
+    /// The end of the data is no end of a message: sent without PSH.
+    pub(crate) const UNPUSHED: Self = Self(1 << 1);
+    /// Ends of records or bytes to be stamped lie in the ring: see [`crate::tcp::marks`].
+    pub(crate) const MARKED: Self = Self(1 << 2);
+    /// Unsent data is bounded (`TCP_NOTSENT_LOWAT`).
+    pub(crate) const LOW_WATER: Self = Self(1 << 3);
+    /// The send buffer counts what it holds as Linux's does (`SO_SNDBUF`).
+    pub(crate) const SIZED: Self = Self(1 << 6);
+    /// All that is held back goes out once, though a cork or `MSG_MORE` holds it.
+    pub(crate) const FLUSH: Self = Self(1 << 5);
+    /// Busy and limited times are being counted: see [`crate::tcp::chronograph`].
+    pub(crate) const TIMED: Self = Self(1 << 4);
+
+    /// True if any of `others` is set.
+    #[inline]
+    pub(crate) fn has(self, others: Self) -> bool {
+        self.0 & others.0 != 0
+    }
+
+    #[inline]
+    pub(crate) fn set(&mut self, others: Self) {
+        self.0 |= others.0;
+    }
+
+    #[inline]
+    pub(crate) fn clear(&mut self, others: Self) {
+        self.0 &= !others.0;
+    }
+}
+
+impl BitOr for Tail {
+    type Output = Self;
+
+    #[inline]
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
 /// A session's addresses and path: one cache line.
 #[derive(Debug, Clone, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C, align(64))]
@@ -473,9 +524,12 @@ pub(crate) struct Path {
     pub(crate) small_end: u32,
     /// Retransmission timeouts in a row, or probes: the back-off.
     pub(crate) retries: u8,
+    /// Facts about the data written last.
+    pub(crate) tail: Tail,
+    /// Traffic class of what is sent: six bits of DSCP (RFC 2474), without ECN's two.
+    pub(crate) traffic_class: u8,
     /// See [`Path::ECT_SEEN`] and [`Path::NO_ECT`].
     pub(crate) ecn: u8,
-    pub(crate) reserved: [u8; 2],
 }
 
 const _: () = assert!(size_of::<Path>() == 64, "a session's ends are one line");

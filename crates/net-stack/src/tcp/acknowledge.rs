@@ -7,7 +7,7 @@ use super::rack::DUPLICATES_MAX;
 use crate::buffer::slab::NONE;
 use crate::congestion::{Acked, Control};
 use crate::ranges::scoreboard::Delivered;
-use crate::state::hot::{Flags, Timer};
+use crate::state::hot::{Flags, Tail, Timer};
 use crate::wire::sequence::{Range, before, before_or_at};
 use crate::wire::tcp::{BLOCKS_MAX, Segment};
 
@@ -26,6 +26,7 @@ impl Session<'_> {
             return false;
         }
         if before(ack, self.hot.snd_una) {
+            self.overtaken(segment);
             return true;
         }
         let echo = self.is_echo(segment);
@@ -54,6 +55,16 @@ impl Session<'_> {
             self.congestion_echoed(flight);
         }
         true
+    }
+
+    /// An acknowledgment that a later one has overtaken: what it acknowledges is known, and what it
+    /// reports by SACK may not be (RFC 6675 section 5 looks at each acknowledgment's blocks).
+    #[cold]
+    fn overtaken(&mut self, segment: &Segment<'_>) {
+        let reports = segment.options.block_count > 0 && self.hot.has(Flags::RECOVERY);
+        if reports && self.hot.has(Flags::SACK) && self.hot.scoreboard != NONE {
+            self.acknowledged_part(self.hot.snd_una, 0, segment);
+        }
     }
 
     /// RFC 9293 section 3.10.7.4: the send window moves with the newest segment; as Linux has it,
@@ -121,6 +132,7 @@ impl Session<'_> {
     fn acknowledged_part(&mut self, ack: u32, newly: u32, segment: &Segment<'_>) {
         let una = self.hot.snd_una;
         let nxt = self.hot.snd_nxt;
+        let mss = u32::from(self.hot.mss);
         let mut delivered = Delivered::default();
         let scoreboard = self.scoreboard();
         scoreboard.acknowledge(ack, &mut delivered);
@@ -131,7 +143,7 @@ impl Session<'_> {
             .iter()
             .enumerate()
         {
-            if index == 0 && is_duplicate(block, ack, segment) {
+            if index == 0 && is_duplicate(block, segment) {
                 // RFC 2883: the peer got something twice.
                 duplicate = Some(*block);
                 continue;
@@ -151,12 +163,14 @@ impl Session<'_> {
         }
         let sacks = count > 0;
         if sacks {
-            scoreboard.sack(&blocks[..count], &mut delivered);
+            scoreboard.sack(&blocks[..count], mss, &mut delivered);
         }
         let stamps = segment.options.timestamps;
         let echo = stamps.filter(|_| self.hot.has(Flags::TIMESTAMPS));
         let echo = echo.map(|(_, echo)| echo);
         let mut sample_us = None;
+        // Without SACK each duplicate acknowledgment stands for a segment that was delivered.
+        let counted = u32::from(self.hot.duplicates) * u32::from(self.hot.mss);
         if newly > 0 {
             match (cumulative.newest, echo) {
                 // Karn (RFC 6298 section 3): only from what was sent once,
@@ -192,8 +206,16 @@ impl Session<'_> {
         // threshold (RFC 6582 section 3.2 step 3).
         let grows = !self.hot.has(Flags::RECOVERY) || self.cold.after_timeout;
         let grows = grows && !self.is_echo(segment);
-        if newly > 0 && grew && grows && self.hot.has(Flags::CWND_LIMITED) {
-            self.grow(newly, sample_us);
+        // Only for what this acknowledgment delivers: one that fills a hole must not release all
+        // behind it at once. What SACK reports is a reason to grow where the path reorders, and may
+        // be the first sign of a loss where it does not.
+        let grown = match self.hot.has(Flags::SACK) {
+            true if self.cold.rack.reordering => delivered.bytes,
+            true => cumulative.bytes.max(newly.min(mss)),
+            false => newly.saturating_sub(counted).max(newly.min(mss)),
+        };
+        if grown > 0 && grew && grows && self.hot.has(Flags::CWND_LIMITED) {
+            self.grow(grown, sample_us);
         }
         self.arm_after_acknowledgment(newly > 0);
         if self.hot.tx.len() > 0 || self.hot.scoreboard != NONE {
@@ -231,20 +253,47 @@ impl Session<'_> {
         if self.hot.timer() != Timer::None && self.path.retries != 0 {
             self.path.retries = 0;
         }
+        if self.path.tail.has(Tail::MARKED | Tail::TIMED) {
+            self.after_acknowledgment(ack);
+        }
+    }
+
+    /// Does for some sessions what few ask for, once data has been acknowledged.
+    #[cold]
+    fn after_acknowledgment(&mut self, ack: u32) {
+        if self.path.tail.has(Tail::MARKED) {
+            self.marks_acknowledged(ack);
+        }
+        if self.path.tail.has(Tail::TIMED) {
+            self.count_time();
+        }
     }
 
     fn after_leaving(&mut self) {
-        if self.hot.has(Flags::WANTS_ROOM)
-            && self.hot.tx.len() * 3 <= self.path.send_bytes as usize * 2
-        {
+        if self.hot.has(Flags::WANTS_ROOM) && self.is_writable() {
             self.hot.clear(Flags::WANTS_ROOM);
             self.notify();
         }
+        // `MSG_MORE` waits for the application's next call or for an acknowledgment.
+        self.path.tail.clear(Tail::HELD);
         self.make_ready();
+    }
+
+    /// True if an application that found the send buffer full is to be told of room: a third is
+    /// free, and less than half of what may be unsent is.
+    pub(crate) fn is_writable(&self) -> bool {
+        let room = self.is_a_third_free();
+        let low = self.path.tail.has(Tail::LOW_WATER);
+        room && !(low && self.unsent() * 2 >= self.cold.unsent_low as usize)
     }
 
     /// Lets the congestion window grow.
     fn grow(&mut self, bytes: u32, rtt_us: Option<u32>) {
+        let in_slow_start = self.hot.cwnd < self.cold.congestion.threshold();
+        if in_slow_start && self.hot.cwnd >= self.cold.flight_max.saturating_mul(2) {
+            // Twice what was in flight is as much as a round trip has shown to be good for.
+            return;
+        }
         let acked = Acked {
             bytes,
             mss: u32::from(self.hot.mss),
@@ -286,7 +335,7 @@ impl Session<'_> {
 }
 
 /// RFC 2883 section 4: the first block lies before the acknowledgment, or in the second block.
-fn is_duplicate(block: &Range, ack: u32, segment: &Segment<'_>) -> bool {
-    before_or_at(block.end, ack)
+fn is_duplicate(block: &Range, segment: &Segment<'_>) -> bool {
+    before_or_at(block.end, segment.acknowledgment)
         || segment.options.block_count > 1 && segment.options.blocks[1].contains(block)
 }

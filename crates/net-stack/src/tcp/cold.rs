@@ -1,5 +1,7 @@
 //! Cold part of a session's state: opening, closing, loss recovery, options.
 
+use super::chronograph::Chronograph;
+use super::marks::Marks;
 use super::prr::Prr;
 use super::rack::Rack;
 use super::undo::Undo;
@@ -57,8 +59,25 @@ pub(crate) struct Cold {
     /// User timeout (RFC 9293 section 3.8.3), in milliseconds: the longest that data stays
     /// unacknowledged; 0 for the default.
     pub(crate) user_timeout_ms: u32,
+    /// First number that timers have found unacknowledged, and since when, in milliseconds.
+    pub(crate) stalled: Option<(u32, u32)>,
     /// Retransmitted segments.
     pub(crate) resent: u32,
+    /// Most bytes in flight since `flight_end` was sent, and the end of the window that they are
+    /// counted over: slow start doubles what is used, no more.
+    pub(crate) flight_max: u32,
+    pub(crate) flight_end: u32,
+    /// Bound of unsent bytes (`TCP_NOTSENT_LOWAT`), where [`Tail::LOW_WATER`] is set.
+    ///
+    /// [`Tail::LOW_WATER`]: crate::state::hot::Tail::LOW_WATER
+    pub(crate) unsent_low: u32,
+    /// Ends of records and bytes to be stamped.
+    pub(crate) marks: Option<Box<Marks>>,
+    /// Busy and limited times.
+    pub(crate) chronograph: Option<Box<Chronograph>>,
+    /// Reordering seen, in bytes at most, and how often.
+    pub(crate) reordering_bytes: u32,
+    pub(crate) reorderings: u32,
 }
 
 impl Default for Cold {
@@ -89,7 +108,15 @@ impl Default for Cold {
             opened_ns: 0,
             keepalive: Keepalive::default(),
             user_timeout_ms: 0,
+            stalled: None,
             resent: 0,
+            flight_max: 0,
+            flight_end: 0,
+            unsent_low: u32::MAX,
+            marks: None,
+            chronograph: None,
+            reordering_bytes: 0,
+            reorderings: 0,
         }
     }
 }

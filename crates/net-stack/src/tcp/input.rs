@@ -181,10 +181,12 @@ impl Session<'_> {
         if self.hot.state() == State::SynReceived && !self.input_final_ack(segment) {
             return;
         }
+        // One that acknowledges bytes that were never sent is dropped below: its clock is nobody's.
         if let Some((value, _)) = segment.options.timestamps
             && self.hot.has(Flags::TIMESTAMPS)
             && before_or_at(segment.sequence, self.hot.rcv_acked)
             && !before(value, self.hot.ts_recent)
+            && before_or_at(segment.acknowledgment, self.hot.snd_nxt)
         {
             // RFC 7323 section 4.3, rule 2.
             self.hot.ts_recent = value;

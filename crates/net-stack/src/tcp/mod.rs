@@ -6,10 +6,12 @@
 //! Must stay true: no method walks sessions, none allocates per packet.
 
 pub(crate) mod acknowledge;
+pub(crate) mod chronograph;
 pub(crate) mod cold;
 pub(crate) mod cookie;
 pub(crate) mod ecn;
 pub(crate) mod input;
+pub(crate) mod marks;
 pub(crate) mod open;
 pub(crate) mod output;
 pub(crate) mod prr;

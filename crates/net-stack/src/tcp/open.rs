@@ -33,6 +33,7 @@ impl Session<'_> {
         self.cold.iss = self.common.secrets.isn(&ends, self.common.now_ns);
         self.hot.snd_una = self.cold.iss;
         self.path.small_end = self.cold.iss;
+        self.cold.flight_end = self.cold.iss;
         self.hot.snd_nxt = self.cold.iss.wrapping_add(1);
         self.cold.scaling = config.window_scaling;
         self.hot.rcv_scale = config.window_scale;
@@ -40,6 +41,8 @@ impl Session<'_> {
         if config.no_delay {
             self.hot.set(Flags::NO_DELAY);
         }
+        let unsent_low = config.unsent_low_bytes;
+        self.set_unsent_low(unsent_low);
         // Until the peer says otherwise.
         self.hot.mss = self.largest_mss();
         self.hot.cwnd = initial_window(u32::from(self.hot.mss));

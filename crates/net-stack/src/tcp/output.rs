@@ -12,7 +12,7 @@ use crate::congestion::Control;
 use crate::frame::{Outgoing, TransmitChecksum};
 use crate::ranges::scoreboard::RECORDS_MAX;
 use crate::shared::neighbors::Hop;
-use crate::state::hot::{EcnFlags, Flags, State, Timer};
+use crate::state::hot::{EcnFlags, Flags, State, Tail, Timer};
 use crate::wire::ethernet::{self, Ethernet};
 use crate::wire::ip::{self, Codepoint};
 use crate::wire::sequence::{Range, before, before_or_at, earlier};
@@ -26,6 +26,8 @@ pub(crate) const HEADER_BYTES_MAX: usize =
     ethernet::HEADER_BYTES + ip::V6_BYTES + tcp::HEADER_BYTES + OPTIONS_BYTES_MAX;
 /// Behind more bytes than these the next batch's answer comes before any timer of the peer's.
 const HALF_ACK_BYTES_MAX: u32 = 48 << 10;
+/// Round trips, in microseconds, up to which a super-segment may be as large as the link takes.
+const SHORT_ROUND_US: u32 = 512;
 /// Payload bytes that one session sends before others have their turn.
 const TURN_BYTES: usize = 256 << 10;
 
@@ -87,8 +89,23 @@ impl Session<'_> {
                     other => return other,
                 }
             }
+            if self.path.tail.has(Tail::LOW_WATER | Tail::TIMED) {
+                self.after_output();
+            }
         }
         self.send_bare(send)
+    }
+
+    /// Does for some sessions what few ask for, once all that may go out has gone.
+    #[cold]
+    fn after_output(&mut self) {
+        if self.hot.has(Flags::WANTS_ROOM) && self.is_writable() {
+            self.hot.clear(Flags::WANTS_ROOM);
+            self.notify();
+        }
+        if self.path.tail.has(Tail::TIMED) {
+            self.count_time();
+        }
     }
 
     /// Our SYN, or SYN-ACK.
@@ -157,7 +174,7 @@ impl Session<'_> {
             }
             // One header and one send for as much as the window allows: the NIC cuts it.
             let room = (self.hot.cwnd.saturating_sub(pipe) / mss).max(1) * mss;
-            let chunk = self.chunk_bytes().max(mss as usize) as u32;
+            let chunk = self.piece_bytes(usize::MAX) as u32;
             let scoreboard = self.common.scoreboards.get_mut(self.hot.scoreboard);
             let record = scoreboard.records[index];
             let limit = record.range.start.wrapping_add(room.min(chunk));
@@ -202,10 +219,13 @@ impl Session<'_> {
             sequence: range.start,
             offset: range.start.wrapping_sub(self.hot.snd_una) as usize,
             len: len.max(0) as usize,
-            // RFC 9293 section 3.9.1.2 (MUST-61): on what is last in the buffer.
             flags: ACK
                 | if fin { FIN } else { 0 }
-                | if len > 0 && end == data_end { PSH } else { 0 },
+                | if len > 0 && self.pushes(end, len as usize, end == data_end) {
+                    PSH
+                } else {
+                    0
+                },
         };
         let outcome = self.emit(load, &mut Options::default(), send);
         if outcome == Outcome::Done {
@@ -246,7 +266,7 @@ impl Session<'_> {
         if self.probes_repair() {
             return self.send_repair_probe(send);
         }
-        let unsent = self.unsent();
+        let unsent = self.record_left(self.unsent());
         let window = self.window_left();
         if unsent > 0 && window > 0 {
             // New data beats a repetition: it shows the tail's loss as well, and is not wasted if
@@ -287,22 +307,90 @@ impl Session<'_> {
         self.hot.tx.len().saturating_sub(flying as usize)
     }
 
+    /// Of `unsent` bytes, those that one segment may carry at most: up to a record's end.
+    #[inline]
+    fn record_left(&self, unsent: usize) -> usize {
+        if self.path.tail.has(Tail::MARKED) {
+            self.record_bytes(unsent)
+        } else {
+            unsent
+        }
+    }
+
+    /// True if `len` bytes up to `end` are sent with PSH; `last`: nothing is behind them.
+    ///
+    /// RFC 9293 section 3.9.1.2 (MUST-61) wants it on what is last in the buffer, unless the
+    /// application said that more comes. Super-segments always have it, as Linux's do: a peer's NIC
+    /// that merges segments hands them up at once then.
+    #[inline]
+    fn pushes(&self, end: u32, len: usize, last: bool) -> bool {
+        len > usize::from(self.hot.mss)
+            || last && !self.path.tail.has(Tail::UNPUSHED)
+            || self.path.tail.has(Tail::MARKED) && self.is_record_end(end)
+    }
+
+    /// True if no whole segment fits behind the next `len` bytes into the peer's window: it gets no
+    /// more until its application has read, which a peer that waits for PSH would wait for.
+    #[inline]
+    fn fills_window(&self, len: usize) -> bool {
+        self.window_left() < len + usize::from(self.hot.mss)
+    }
+
     /// Unused part of the peer's window, in bytes.
     #[inline]
-    fn window_left(&self) -> usize {
+    pub(crate) fn window_left(&self) -> usize {
         let edge = self.hot.snd_una.wrapping_add(self.hot.snd_wnd);
         // Negative where the peer took some of its window back (RFC 9293 section 3.8.6).
         let left = edge.wrapping_sub(self.hot.snd_nxt) as i32;
         left.max(0) as usize
     }
 
-    /// Payload bytes that may go out in one frame.
+    /// Payload bytes of new data that may go out in one frame.
     #[inline]
     fn chunk_bytes(&self) -> usize {
-        let mss = usize::from(self.hot.mss);
-        // Whole segments only, or each super-segment would end with a small packet.
         let most = usize::from(self.path.super_bytes);
+        if most <= usize::from(self.hot.mss) {
+            return usize::from(self.hot.mss);
+        }
+        // Half a window at most: the first half's acknowledgment comes while the second is sent.
+        let half = (self.hot.cwnd as usize / 2).min(self.window_half());
+        self.piece_bytes(half.min(self.burst_bytes()))
+    }
+
+    /// Payload bytes of a frame that carries at most `most` of them: whole segments only, or each
+    /// super-segment would end with a small packet.
+    #[inline]
+    fn piece_bytes(&self, most: usize) -> usize {
+        let mss = usize::from(self.hot.mss);
+        let most = most.min(usize::from(self.path.super_bytes));
         if most > mss { most - most % mss } else { mss }
+    }
+
+    /// Half of the largest window that the peer has opened, where that is less than a
+    /// super-segment.
+    #[inline]
+    fn window_half(&self) -> usize {
+        if self.hot.snd_wnd as usize / 2 >= usize::from(self.path.super_bytes) {
+            return usize::MAX;
+        }
+        self.cold.window_max as usize / 2
+    }
+
+    /// Bytes that one super-segment may carry at this session's rate: what twice the rate sends in
+    /// a millisecond, and on short paths more, as Linux sizes them (`tcp_tso_autosize`). A burst of
+    /// 64 KiB on a slow path fills a queue that others share, and its loss is repaired whole.
+    #[inline]
+    fn burst_bytes(&self) -> usize {
+        let srtt_us = self.hot.srtt_us;
+        if srtt_us < SHORT_ROUND_US {
+            return usize::MAX;
+        }
+        let rated = u64::from(self.hot.cwnd) * 2_000_000 / 1_024 / u64::from(srtt_us);
+        let more = 0xffff_usize
+            .checked_shr(srtt_us / SHORT_ROUND_US)
+            .unwrap_or(0);
+        let least = usize::from(self.common.config.burst_segments_min) * usize::from(self.hot.mss);
+        (rated as usize + more).max(least)
     }
 
     /// Sends new data, and the FIN behind it.
@@ -322,7 +410,10 @@ impl Session<'_> {
                     return self.send_data(0, send);
                 }
                 // The application is what limits us: RFC 7661.
-                if self.hot.has(Flags::CWND_LIMITED) && self.pipe() < self.hot.cwnd / 2 {
+                if self.hot.has(Flags::CWND_LIMITED)
+                    && self.pipe() < self.hot.cwnd / 2
+                    && !self.slow_start_is_used()
+                {
                     self.hot.clear(Flags::CWND_LIMITED);
                 }
                 return Outcome::Done;
@@ -332,7 +423,13 @@ impl Session<'_> {
             }
             let mss = usize::from(self.hot.mss);
             let window = self.window_left();
-            let mut len = unsent.min(window).min(self.chunk_bytes());
+            let record = self.record_left(unsent);
+            // What ends a record with more behind it goes whatever Nagle says: it will not grow.
+            let complete = record < unsent;
+            let mut len = record.min(window);
+            if len > mss {
+                len = len.min(self.chunk_bytes());
+            }
             if self.hot.has_ecn(EcnFlags::CWR_OWED) {
                 // CWR is said once: whoever cuts a super-segment might repeat it in each segment.
                 len = len.min(mss);
@@ -340,17 +437,17 @@ impl Session<'_> {
             if len >= mss {
                 // What is behind the last full segment goes with it where it may go at all.
                 let rest = len % mss;
-                if len != unsent || !self.may_send_small(rest, rest, fin) {
+                if len != record || !complete && !self.may_send_small(rest, rest, fin) {
                     len -= rest;
                 }
             } else if len > 0 && self.hot.has(Flags::PROBE_WINDOW) {
                 // RFC 9293 section 3.8.6.2.1 (4): a window that stays small is used in the end, and
                 // the data probes it.
                 self.hot.clear(Flags::PROBE_WINDOW);
-            } else if !self.may_send_small(len, unsent, fin) {
+            } else if (!complete || len < record) && !self.may_send_small(len, record, fin) {
                 // With data in flight its acknowledgment brings the window; without, only a probe
-                // does.
-                if window < unsent && self.hot.in_flight() == 0 && self.hot.timer() == Timer::None {
+                // does. A cork holds data back no longer than that either: tcp(7).
+                if self.hot.in_flight() == 0 && self.hot.timer() == Timer::None {
                     self.start_persist();
                 }
                 return Outcome::Done;
@@ -399,10 +496,10 @@ impl Session<'_> {
             // largest.
             return len >= self.cold.window_max as usize / 2;
         }
-        if fin {
+        if fin || self.path.tail.has(Tail::FLUSH) {
             return true;
         }
-        if self.hot.has(Flags::CORKED) {
+        if self.hot.has(Flags::CORKED) || self.path.tail.has(Tail::HELD) {
             return false;
         }
         self.hot.has(Flags::NO_DELAY) || !self.small_in_flight()
@@ -421,7 +518,10 @@ impl Session<'_> {
     /// RFC 5681 section 4.1: after a pause of a timeout the window starts anew.
     fn restart_after_idle(&mut self) {
         // A window no larger than the first one would not shrink, whatever the pause.
-        if self.hot.in_flight() != 0 || self.hot.cwnd <= 10 * u32::from(self.hot.mss) {
+        if self.hot.in_flight() != 0
+            || self.hot.cwnd <= 10 * u32::from(self.hot.mss)
+            || !self.common.config.restart_after_idle
+        {
             return;
         }
         let idle_us = self.common.now_us.wrapping_sub(self.cold.last_sent_us);
@@ -437,12 +537,19 @@ impl Session<'_> {
     fn send_data(&mut self, len: usize, send: &mut Send<'_>) -> Outcome {
         let unsent = self.unsent();
         let last = len == unsent;
+        let end_of_data = self.hot.snd_nxt.wrapping_add(len as u32);
         let fin = last && self.hot.has(Flags::FIN_QUEUED) && !self.hot.has(Flags::FIN_SENT);
         let load = Load {
             sequence: self.hot.snd_nxt,
             offset: self.hot.tx.len() - unsent,
             len,
-            flags: ACK | if fin { FIN } else { 0 } | if last && len > 0 { PSH } else { 0 },
+            flags: ACK
+                | if fin { FIN } else { 0 }
+                | if len > 0 && (self.fills_window(len) || self.pushes(end_of_data, len, last)) {
+                    PSH
+                } else {
+                    0
+                },
         };
         let owed = self.hot.has(Flags::ACK_LATER | Flags::ACK_NOW);
         let outcome = self.emit(load, &mut Options::default(), send);
@@ -464,6 +571,16 @@ impl Session<'_> {
             self.scoreboard().push(Range { start: from, end }, now_us);
         }
         self.hot.snd_nxt = end;
+        let flight = self.hot.in_flight();
+        if flight > self.hot.cwnd / 2 {
+            self.note_flight(flight);
+        }
+        if self.path.tail != Tail::EMPTY {
+            self.path.tail.clear(Tail::FLUSH);
+            if self.path.tail.has(Tail::MARKED) {
+                self.marks_sent();
+            }
+        }
         let mss = usize::from(self.hot.mss);
         if len < mss || len > mss && !len.is_multiple_of(mss) {
             self.path.small_end = end;
@@ -477,6 +594,26 @@ impl Session<'_> {
         }
         self.arm_after_sending();
         Outcome::Done
+    }
+
+    /// Slow start may double a window of which more than half is used, though nothing was held
+    /// back: what is acknowledged of it is proof enough that the path takes as much (RFC 7661
+    /// section 4.1, and what Linux does). The most that is in flight counts for a whole window.
+    fn note_flight(&mut self, flight: u32) {
+        if before_or_at(self.cold.flight_end, self.hot.snd_una) || flight > self.cold.flight_max {
+            self.cold.flight_max = flight;
+            self.cold.flight_end = self.hot.snd_nxt;
+        }
+        if self.hot.cwnd < self.cold.congestion.threshold() {
+            self.hot.set(Flags::CWND_LIMITED);
+        }
+    }
+
+    /// True in slow start while more than half of the window is in use.
+    fn slow_start_is_used(&self) -> bool {
+        before(self.hot.snd_una, self.cold.flight_end)
+            && self.hot.cwnd < self.cold.congestion.threshold()
+            && self.hot.cwnd < self.cold.flight_max.saturating_mul(2)
     }
 
     /// Sends a segment without data where one is owed: an acknowledgment or a probe.
@@ -604,6 +741,9 @@ impl Session<'_> {
                 self.common.config.hops,
                 tcp_len + load.len,
             );
+        if path.traffic_class != 0 {
+            ip::set_traffic_class(&mut header[ethernet::HEADER_BYTES..at], path.traffic_class);
+        }
         // What was sent before begins before `snd_nxt`.
         let fresh = load.len > 0 && load.sequence == self.hot.snd_nxt;
         let (ecn_flags, codepoint) = if syn {
@@ -688,11 +828,16 @@ impl Session<'_> {
             || self.hot.state() == State::SynReceived;
         if peer_knows {
             let ends = self.path.ends();
-            self.common.send_reset(
+            let mut options = Options::default();
+            if self.hot.has(Flags::TIMESTAMPS) {
+                options.timestamps = Some((self.timestamp(), self.hot.ts_recent));
+            }
+            self.common.send_reset_with(
                 &ends,
                 (self.path.neighbor, self.path.neighbor_generation),
                 self.hot.snd_nxt,
                 Some(self.hot.rcv_nxt),
+                &options,
             );
         }
         self.finish(error);

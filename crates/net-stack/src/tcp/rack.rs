@@ -51,6 +51,12 @@ impl Session<'_> {
         let rack = &mut self.cold.rack;
         rack.repair_probes = 0;
         rack.reordering |= delivered.reordered;
+        if delivered.reordered {
+            let bytes = delivered.reordering_bytes;
+            self.cold.reordering_bytes = self.cold.reordering_bytes.max(bytes);
+            self.cold.reorderings += 1;
+        }
+        let rack = &mut self.cold.rack;
         let rtt_us = self.common.now_us.wrapping_sub(sent_us);
         // Step 2: an answer sooner than any round trip, or with an older timestamp, is to the first
         // transmission.
@@ -66,7 +72,13 @@ impl Session<'_> {
         });
         if newer {
             rack.newest = Some((sent_us, end));
-            rack.rtt_us = rtt_us;
+            // Where the same acknowledgment delivers something that was thought lost and sent once,
+            // the path reorders: that round trip is certain, and the longer one.
+            let once = delivered
+                .newest_once
+                .filter(|_| again && delivered.reordered);
+            let once_us = once.map_or(0, |sent_us| self.common.now_us.wrapping_sub(sent_us));
+            rack.rtt_us = rtt_us.max(once_us);
         }
     }
 
@@ -138,7 +150,9 @@ impl Session<'_> {
             return None;
         }
         if self.probes_repair() {
-            if self.hot.srtt_us > SHORT_PATH_US {
+            // New data that a probe brought out is all that is to be known before an answer.
+            let by_new_data = matches!(self.cold.rack.probe, Some((_, false)));
+            if self.hot.srtt_us > SHORT_PATH_US || by_new_data && !self.is_repairing() {
                 return None;
             }
             let probes = self.cold.rack.repair_probes;
@@ -158,8 +172,12 @@ impl Session<'_> {
     /// two round trips without a word, and four, repairs it in a hundredth of the time on a short
     /// path. [`SHORT_PATH_US`] says what is short.
     pub(crate) fn probes_repair(&self) -> bool {
-        self.cold.rack.probe.is_some()
-            || self.hot.has(Flags::RECOVERY)
+        self.cold.rack.probe.is_some() || self.is_repairing()
+    }
+
+    /// True if something is known to be missing.
+    fn is_repairing(&self) -> bool {
+        self.hot.has(Flags::RECOVERY)
             || self.hot.scoreboard != NONE
                 && self
                     .common

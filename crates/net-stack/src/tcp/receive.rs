@@ -80,7 +80,13 @@ impl Session<'_> {
         if self.hot.has(Flags::DETACHED) && before(self.hot.rcv_nxt, fin_at) {
             // RFC 9293 section 3.6.1 (RFC 2525 section 2.17): nobody will read it; the peer must
             // know.
-            self.reset(Some(crate::error::SessionError::Aborted));
+            // Like that of a session that is no more (section 3.10.7.1), it has the number that the
+            // peer expects, whether it has got our FIN or not.
+            let hop = (self.path.neighbor, self.path.neighbor_generation);
+            let ends = self.path.ends();
+            let ack = segment.acknowledgment;
+            self.common.send_reset(&ends, hop, ack, None);
+            self.finish(Some(crate::error::SessionError::Aborted));
             return;
         }
         if !data.is_empty() {
@@ -103,18 +109,6 @@ impl Session<'_> {
             data = &data[..room as usize];
             fin = false;
             self.acknowledge_now();
-        }
-        if self.hot.has(Flags::READ_SHUTDOWN) {
-            // Shut for reading: taken and forgotten, as Linux does.
-            if from == self.hot.rcv_nxt {
-                self.hot.rcv_nxt = from.wrapping_add(data.len() as u32);
-                self.hot.rcv_edge = later(self.hot.rcv_edge, self.hot.rcv_nxt);
-                self.acknowledge_now();
-                if fin {
-                    self.receive_fin();
-                }
-            }
-            return;
         }
         if from == self.hot.rcv_nxt {
             self.receive_next(data, fin);

@@ -160,6 +160,8 @@ impl Session<'_> {
         self.hot.duplicates = 0;
         self.hot.set(Flags::RECOVERY | Flags::CWND_LIMITED);
         self.cold.after_timeout = true;
+        self.cold.flight_max = self.cold.flight_max.max(self.hot.in_flight());
+        self.cold.flight_end = self.hot.snd_nxt;
         self.cold.recover = self.hot.snd_nxt;
         self.cold.rack.probe = None;
         self.path.retries = self.path.retries.saturating_add(1);
@@ -193,7 +195,10 @@ impl Session<'_> {
     /// Starts the timer for what is in flight: a probe's where one makes sense, else the timeout.
     #[inline]
     pub(crate) fn arm_retransmission(&mut self) {
-        let timeout_us = self.timeout_us();
+        let mut timeout_us = self.timeout_us();
+        if self.path.retries > 0 {
+            timeout_us = self.within_user_timeout_us(timeout_us);
+        }
         let (timer, us) = match self.probe_after_us() {
             // RFC 8985 section 7.2: no later than the timeout.
             Some(us) if us < timeout_us => (Timer::Probe, us.max(PROBE_MIN_US)),

@@ -4,9 +4,10 @@
 //! 3.8.4 (keepalive), 3.8.6.1 (zero window) and 3.6.1 (TIME-WAIT).
 
 use super::Session;
+use crate::buffer::slab::NONE;
 use crate::error::SessionError;
 use crate::ranges::scoreboard::Delivered;
-use crate::state::hot::{Flags, State, Timer};
+use crate::state::hot::{Flags, State, Tail, Timer};
 use crate::timer::{Tick, is_due, sooner, tick_after};
 
 /// SYNs that are sent again before a connect fails: 247 s, because RFC 9293 section 3.8.3 (MUST-23)
@@ -65,15 +66,17 @@ impl Session<'_> {
         // A FIN alone waits as data does: its next hop may have kept silent.
         let fin_waits = self.hot.has(Flags::FIN_QUEUED) && !self.hot.has(Flags::FIN_SENT);
         let held_back = (self.hot.tx.len() > 0 || fin_waits) && !flying;
+        if flying || held_back {
+            self.note_stall();
+        }
         match (timer, self.hot.state()) {
             (_, State::Closed | State::TimeWait) | (Timer::None, _) => {}
             (Timer::Retransmission, State::SynSent | State::SynReceived) => self.syn_timed_out(),
             // RFC 9293 section 3.8.6 (SHLD-17, MUST-35): behind a window that was taken back
             // wholly, what is sent again is a probe of it.
-            (Timer::Retransmission, _) if flying && !self.gives_up(self.hot.snd_wnd == 0) => {
-                self.timed_out();
-            }
-            (Timer::Probe, _) if flying => {
+            (Timer::Retransmission, _) if flying && self.gives_up(self.hot.snd_wnd == 0) => {}
+            (Timer::Retransmission, _) if flying && !self.probes_at_timeout() => self.timed_out(),
+            (Timer::Retransmission | Timer::Probe, _) if flying => {
                 // A probe may repeat the only segment in flight, which needs its record then.
                 self.scoreboard();
                 self.hot.set(Flags::PROBE_TAIL);
@@ -85,6 +88,13 @@ impl Session<'_> {
             (Timer::Reordering, _) => {
                 self.detect(&Delivered::default(), false);
                 self.arm_after_acknowledgment(true);
+            }
+            // Held back by a cork or by `MSG_MORE`, for as long as tcp(7) allows. A window that
+            // has no room for it is probed instead.
+            (Timer::Persist, _) if held_back && self.has_window_for_next() => {
+                self.path.tail.clear(Tail::UNPUSHED);
+                self.path.tail.set(Tail::FLUSH);
+                self.make_ready();
             }
             (Timer::Persist, _) if held_back && !self.gives_up(true) => {
                 // Backed off like retransmissions, and without end while the peer answers.
@@ -98,11 +108,70 @@ impl Session<'_> {
         }
     }
 
+    /// True if the peer's window has room for a whole segment, or for all that is unsent.
+    fn has_window_for_next(&self) -> bool {
+        let next = self.unsent().min(usize::from(self.hot.mss));
+        self.window_left() >= next
+    }
+
+    /// True if a timeout is spent on a tail-loss probe: RFC 8985 section 7.2 has its timer no later
+    /// than the timeout, which it is where one segment is in flight, whose acknowledgment the peer
+    /// may delay. What is missing then may have been late, and the window stays as it is.
+    fn probes_at_timeout(&self) -> bool {
+        self.hot.has(Flags::SACK)
+            && !self.hot.has(Flags::RECOVERY)
+            && self.hot.srtt_us > 0
+            && self.path.retries == 0
+            && self.cold.rack.probe.is_none()
+            && !self.probes_repair()
+    }
+
     /// Starts the persist timer, which probes a zero window (RFC 9293 section 3.8.6.1).
     pub(crate) fn start_persist(&mut self) {
         self.hot.set_timer(Timer::Persist);
-        self.hot.timer_at = self.common.tick_in_us(self.timeout_us());
+        let timeout_us = self.within_user_timeout_us(self.timeout_us());
+        self.hot.timer_at = self.common.tick_in_us(timeout_us);
         self.arm_wheel();
+    }
+
+    /// Notes since when what is unacknowledged now has been so.
+    fn note_stall(&mut self) {
+        let una = self.hot.snd_una;
+        if self.cold.stalled.is_some_and(|(of, _)| of == una) {
+            return;
+        }
+        // A scoreboard knows when it left; one that is not there, of the only segment in flight.
+        let sent_us = match self.hot.scoreboard {
+            _ if self.hot.in_flight() == 0 => self.common.now_us,
+            NONE => self.hot.sent_us,
+            board => {
+                let first = self.common.scoreboards.get(board).records.front();
+                first.map_or(self.hot.sent_us, |record| record.sent_us)
+            }
+        };
+        let age_ms = self.common.now_us.wrapping_sub(sent_us) / 1_000;
+        self.cold.stalled = Some((una, self.common.now_ms.wrapping_sub(age_ms)));
+    }
+
+    /// Time that what is unacknowledged now has been so, in milliseconds; 0 before a timer looked.
+    fn stalled_ms(&self) -> u32 {
+        match self.cold.stalled {
+            Some((of, since_ms)) if of == self.hot.snd_una => {
+                self.common.now_ms.wrapping_sub(since_ms)
+            }
+            _ => 0,
+        }
+    }
+
+    /// A timeout, or the end of the user timeout where that is sooner (RFC 9293 section 3.8.3).
+    pub(crate) fn within_user_timeout_us(&self, timeout_us: u32) -> u32 {
+        match self.cold.user_timeout_ms {
+            0 => timeout_us,
+            user_ms => {
+                let left_ms = user_ms.saturating_sub(self.stalled_ms()).max(1);
+                timeout_us.min(left_ms.saturating_mul(1_000))
+            }
+        }
     }
 
     /// True once retransmissions or probes reach their limit, or unacknowledged data the user
@@ -113,7 +182,7 @@ impl Session<'_> {
         let limit = if orphan { ORPHAN_RETRIES } else { RETRIES };
         let user_ms = self.cold.user_timeout_ms;
         let over = if user_ms > 0 {
-            self.path.retries > 0 && self.silent_ms() >= user_ms
+            self.path.retries > 0 && self.stalled_ms() >= user_ms
         } else {
             // RFC 9293 section 3.8.6.1 (MUST-37): a peer that answers probes of its shut window is
             // alive, however many there were.

@@ -374,6 +374,21 @@ pub fn write(
     }
 }
 
+/// Puts RFC 2474's bits of a traffic class into the header that [`write()`] has just made.
+#[cold]
+pub fn set_traffic_class(header: &mut [u8], class: u8) {
+    if header.len() == V4_BYTES {
+        header[1] |= class;
+        header[10..12].fill(0);
+        let sum = Sum::of(header).field();
+        header[10..12].copy_from_slice(&sum);
+    } else {
+        // RFC 8200 section 3: behind four bits of version.
+        header[0] |= class >> 4;
+        header[1] |= class << 4;
+    }
+}
+
 /// ECN field of an IPv6 header's first word (RFC 8200 section 7, RFC 3168 section 5).
 #[inline]
 pub(super) fn class_codepoint(version_class_label: U32) -> Codepoint {

@@ -1,6 +1,7 @@
 //! One test for each rule of the RFCs that a peer can see: the segments are made by hand.
 //!
 //! - here: windows, acknowledgments, options, what a session holds.
+//! - `writes`: hints and bounds of writes.
 //! - `recovery`: what was lost; `lifetime`: how sessions begin and end.
 //! - `requirements`: what docs/rfc-requirements.md asks for and no other test shows.
 //! - `peer`: who writes the segments.
@@ -12,6 +13,7 @@ mod peer;
 mod recovery;
 mod requirements;
 mod windows;
+mod writes;
 
 use common::segment::internet_checksum;
 use common::{MS, S, World, v4};

@@ -567,7 +567,7 @@ fn rfc_5681_4_3_a_timeout_in_recovery_does_not_lower_the_threshold_again() {
 /// One header for all that is lost, as the window allows.
 #[test]
 fn a_nic_that_cuts_gets_what_is_lost_in_one_piece() {
-    let mut peer = Peer::behind(&offloading(1), |_| {});
+    let mut peer = Peer::behind(&offloading(1), |config| config.burst_segments_min = 64);
     let id = measured(&mut peer);
     peer.stack.write(id, &[1; 60_000]).expect("open");
     peer.flush();

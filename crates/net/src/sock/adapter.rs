@@ -3,6 +3,7 @@
 use super::stack::{Id, SocketError, SocketOption, Sockets, Status};
 use crate::{
     Event, Keepalive, ListenerId, NetError, SessionError, SessionId, SessionOption, Stack, UdpId,
+    Write,
 };
 use std::net::SocketAddr;
 
@@ -98,8 +99,14 @@ impl Sockets for Stack {
         }
     }
 
-    fn send(&mut self, session: Id, bytes: &[u8]) -> Result<usize, SocketError> {
-        Ok(self.write(Name::session(session)?, bytes)?)
+    fn send(
+        &mut self,
+        session: Id,
+        bytes_max: usize,
+        source: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<usize, SocketError> {
+        let session = Name::session(session)?;
+        Ok(self.write_in_place(session, bytes_max, Write::default(), source)?)
     }
 
     fn receive(&mut self, session: Id, bytes_max: usize, sink: &mut dyn FnMut(&[u8])) -> usize {

@@ -149,11 +149,17 @@ pub trait Sockets {
     /// The next session that came to a listener, and its peer.
     fn accept(&mut self, listener: Id) -> Option<(Id, SocketAddr)>;
 
-    /// Queues bytes of a session to be sent; how many there was room for.
+    /// Queues at most `bytes_max` bytes of a session to be sent, which `source` writes in one or two
+    /// pieces; how many there was room for.
     ///
     /// # Errors
     /// Not open.
-    fn send(&mut self, session: Id, bytes: &[u8]) -> Result<usize, SocketError>;
+    fn send(
+        &mut self,
+        session: Id,
+        bytes_max: usize,
+        source: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<usize, SocketError>;
 
     /// Hands at most `bytes_max` received bytes of a session to `sink`, in one or two pieces; how
     /// many.

@@ -110,12 +110,22 @@ impl Sockets for Loopback {
         self.listeners.get_mut(&listener)?.2.pop_front()
     }
 
-    fn send(&mut self, session: Id, bytes: &[u8]) -> Result<usize, SocketError> {
+    fn send(
+        &mut self,
+        session: Id,
+        bytes_max: usize,
+        source: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<usize, SocketError> {
         let peer = self.sessions.get(&session).and_then(|session| session.peer);
         let peer = peer.ok_or(SocketError::NotOpen)?;
         let target = self.sessions.get_mut(&peer).ok_or(SocketError::NotOpen)?;
-        let count = bytes.len().min(BUFFER_BYTES - target.received.len());
-        target.received.extend(&bytes[..count]);
+        let count = bytes_max.min(BUFFER_BYTES - target.received.len());
+        let mut bytes = vec![0; count];
+        // In two pieces, as into a ring.
+        let (one, two) = bytes.split_at_mut(count / 3);
+        source(one);
+        source(two);
+        target.received.extend(&bytes);
         self.happenings.push_back(peer);
         Ok(count)
     }

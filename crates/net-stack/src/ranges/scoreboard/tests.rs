@@ -48,7 +48,7 @@ fn counts_stay_the_sums_whatever_comes() {
                     una = a;
                     scoreboard.acknowledge(una, &mut delivered);
                 }
-                1 => scoreboard.sack(&[range(a, b)], &mut delivered),
+                1 => scoreboard.sack(&[range(a, b)], 1, &mut delivered),
                 2 => {
                     let index = random.below(scoreboard.records.len() as u64) as usize;
                     scoreboard.lose(index);
@@ -126,7 +126,7 @@ fn the_order_of_time_finds_what_a_look_at_all_finds() {
                     scoreboard.acknowledge(una, &mut delivered);
                 }
                 1 => scoreboard.unmark_lost(),
-                _ => scoreboard.sack(&[range(a, b)], &mut delivered),
+                _ => scoreboard.sack(&[range(a, b)], 1, &mut delivered),
             }
             if let Some((sent_us, record_end, _)) = delivered.newest {
                 let newer = newest.is_none_or(|(time, last)| {
@@ -169,7 +169,7 @@ fn steps_of_a_window(count: u32) -> u64 {
         }
         let mut delivered = Delivered::default();
         let block = range(from, (number + 1) * 1000);
-        scoreboard.sack(&[block], &mut delivered);
+        scoreboard.sack(&[block], 1, &mut delivered);
         assert_eq!(delivered.bytes, 1000);
         let (sent_us, end, _) = delivered.newest.expect("one");
         newest = newest.max((sent_us, end));
@@ -207,11 +207,11 @@ fn a_block_cuts_a_super_segment() {
     scoreboard.clear(0);
     scoreboard.push(range(0, 10_000), 1);
     let mut delivered = Delivered::default();
-    scoreboard.sack(&[range(3000, 4000)], &mut delivered);
+    scoreboard.sack(&[range(3000, 4000)], 1, &mut delivered);
     assert_eq!((delivered.bytes, scoreboard.records.len()), (1000, 3));
     // Again: nothing new.
     let mut delivered = Delivered::default();
-    scoreboard.sack(&[range(3000, 4000)], &mut delivered);
+    scoreboard.sack(&[range(3000, 4000)], 1, &mut delivered);
     assert_eq!(delivered.bytes, 0);
     scoreboard.acknowledge(10_000, &mut delivered);
     assert_eq!((delivered.bytes, scoreboard.sacked_bytes), (9000, 0));
@@ -227,11 +227,11 @@ fn blocks_of_one_report_are_newest_first_and_that_is_no_reordering() {
         scoreboard.push(range(1000 * number, 1000 * (number + 1)), 1);
     }
     let mut delivered = Delivered::default();
-    scoreboard.sack(&[range(3000, 5000), range(1000, 2000)], &mut delivered);
+    scoreboard.sack(&[range(3000, 5000), range(1000, 2000)], 1, &mut delivered);
     assert_eq!((delivered.bytes, delivered.reordered), (3000, false));
     // What comes below an earlier report does show it.
     let mut delivered = Delivered::default();
     let blocks = [range(2000, 5000), range(1000, 2000)];
-    scoreboard.sack(&blocks, &mut delivered);
+    scoreboard.sack(&blocks, 1, &mut delivered);
     assert_eq!((delivered.bytes, delivered.reordered), (1000, true));
 }

@@ -29,6 +29,7 @@ use super::ring::{Reader, Writer};
 use super::stack::{SocketError, SocketOption};
 use events::State;
 use sidecore_attach::Trust;
+use sidecore_sched::Patience;
 use sidecore_sys::SharedMap;
 use std::collections::VecDeque;
 use std::fmt;
@@ -43,7 +44,7 @@ use std::time::Duration;
 pub struct ClientOptions {
     /// Chunks of 16 KiB for each direction, 1 to 4,096.
     pub chunks: u32,
-    /// Spinning time of [`Client::poll`] before it sleeps.
+    /// Spinning time of [`Client::poll`] before it sleeps, where that has paid lately.
     pub spin: Duration,
     /// Whose engines it talks to besides its own user's and root's.
     pub trust: Trust,
@@ -97,6 +98,7 @@ pub struct Client {
     engine: Engine,
     chunks: u32,
     spin: Duration,
+    patience: Patience,
     requests: Writer,
     events: Reader,
     /// Chunks to send from that are ours.
@@ -153,6 +155,7 @@ impl Client {
             engine,
             chunks,
             spin: options.spin,
+            patience: Patience::default(),
             requests: Writer::new(REQUESTS),
             events: Reader::new(EVENTS),
             free: (0..chunks).rev().collect(),

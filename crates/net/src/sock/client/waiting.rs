@@ -31,10 +31,15 @@ impl Client {
             return Ok(taken);
         }
         self.give_back(0)?;
-        let begun = Instant::now();
+        let (begun, polls) = (Instant::now(), self.patience.polls());
         loop {
-            let taken = self.spin(self.spin.min(timeout));
+            let taken = if polls {
+                self.spin(self.spin.min(timeout))
+            } else {
+                self.take_events()
+            };
             if taken > 0 {
+                self.patience.ended(polls, begun.elapsed() <= self.spin);
                 return Ok(taken);
             }
             if self.is_lost() {
@@ -174,6 +179,8 @@ impl Client {
             if begun.elapsed() >= limit {
                 return 0;
             }
+            // Whoever else is on this core may be who is waited for.
+            std::thread::yield_now();
         }
     }
 

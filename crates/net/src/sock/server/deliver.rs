@@ -162,10 +162,13 @@ impl Client {
             };
             let (start, end) = (sending.start as usize, sending.end as usize);
             // One copy out of shared memory; the stack keeps its own until it is acknowledged.
-            let bytes = &mut round.scratch[..end - start];
-            let at = CHUNKS + chunk as usize * CHUNK_BYTES + start;
-            self.attachment.map.slice().read_at(at, bytes);
-            let error = match round.stack.send(id, bytes) {
+            let memory = self.attachment.map.slice();
+            let mut from = CHUNKS + chunk as usize * CHUNK_BYTES + start;
+            let mut copy = |piece: &mut [u8]| {
+                memory.read_at(from, piece);
+                from += piece.len();
+            };
+            let error = match round.stack.send(id, end - start, &mut copy) {
                 Ok(taken) => {
                     self.status.sent_bytes += taken as u64;
                     sending.start += taken as u32;

@@ -1,0 +1,117 @@
+//! Time that a session had data to send, and what held it up: the peer's window, or its own send
+//! buffer.
+//!
+//! Linux's `tcpi_busy_time`, `tcpi_rwnd_limited` and `tcpi_sndbuf_limited`. Why opt-in: counting
+//! would touch a cold line at each request and each answer, so it begins when the application first
+//! asks for the session's status, or when a limit is first met. Must stay true: the time runs in
+//! one state at a time, and a limited session is busy.
+
+use super::Session;
+use crate::buffer::slab::NONE;
+use crate::state::hot::{Flags, State, Tail};
+
+/// State that the session's time is counted in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Now {
+    /// Nothing is to be sent or acknowledged.
+    #[default]
+    Idle,
+    /// Something is, and nothing holds it up but the congestion window.
+    Busy,
+    /// The peer's window holds data back.
+    Window,
+    /// The send buffer is empty of unsent data, and the application waits for room in it.
+    Buffer,
+}
+
+/// The counters of one session, in nanoseconds.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Chronograph {
+    now: Now,
+    since_ns: u64,
+    busy_ns: u64,
+    window_ns: u64,
+    buffer_ns: u64,
+}
+
+impl Chronograph {
+    fn switch(&mut self, to: Now, now_ns: u64) {
+        let passed_ns = now_ns.saturating_sub(self.since_ns);
+        self.since_ns = now_ns;
+        match self.now {
+            Now::Idle => {}
+            Now::Busy => self.busy_ns += passed_ns,
+            Now::Window => self.window_ns += passed_ns,
+            Now::Buffer => self.buffer_ns += passed_ns,
+        }
+        self.now = to;
+    }
+}
+
+/// Times of a session in microseconds, for [`crate::SessionInfo`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Times {
+    pub(crate) busy_us: u64,
+    pub(crate) window_us: u64,
+    pub(crate) buffer_us: u64,
+}
+
+impl Session<'_> {
+    /// Begins to count.
+    pub(crate) fn start_chronograph(&mut self) {
+        if self.cold.chronograph.is_none() {
+            self.path.tail.set(Tail::TIMED);
+            self.cold.chronograph = Some(Box::new(Chronograph {
+                since_ns: self.common.now_ns,
+                ..Chronograph::default()
+            }));
+            self.count_time();
+        }
+    }
+
+    /// Notes the state from now on. Called where that may have changed: after output, and
+    /// after an acknowledgment.
+    #[cold]
+    pub(crate) fn count_time(&mut self) {
+        let sends = self.hot.state().sends() || self.hot.state() == State::SynSent;
+        let unsent = if sends { self.unsent() } else { 0 };
+        let flying = self.hot.in_flight() > 0 && self.hot.state().is_synchronized();
+        let window = self.window_left();
+        let held = unsent > 0 && window < unsent.min(usize::from(self.hot.mss));
+        let pipe = self.pipe();
+        let now = if held && (pipe < self.hot.cwnd || !flying) {
+            Now::Window
+        } else if unsent == 0
+            && flying
+            && self.hot.has(Flags::WANTS_ROOM)
+            && (pipe < self.hot.cwnd || self.hot.scoreboard == NONE)
+        {
+            Now::Buffer
+        } else if unsent > 0 || flying {
+            Now::Busy
+        } else {
+            Now::Idle
+        };
+        let now_ns = self.common.now_ns;
+        if let Some(chronograph) = &mut self.cold.chronograph
+            && chronograph.now != now
+        {
+            chronograph.switch(now, now_ns);
+        }
+    }
+
+    /// The times so far.
+    pub(crate) fn times(&mut self) -> Times {
+        let now_ns = self.common.now_ns;
+        let Some(chronograph) = &mut self.cold.chronograph else {
+            return Times::default();
+        };
+        chronograph.switch(chronograph.now, now_ns);
+        let (window_ns, buffer_ns) = (chronograph.window_ns, chronograph.buffer_ns);
+        Times {
+            busy_us: (chronograph.busy_ns + window_ns + buffer_ns) / 1_000,
+            window_us: window_ns / 1_000,
+            buffer_us: buffer_ns / 1_000,
+        }
+    }
+}
