@@ -1,10 +1,10 @@
 //! Two engines with one address, each on a core of its own, beside one: the same 10,000 sessions.
 //!
-//! Why here: what a second engine adds, and how evenly sessions are spread. With two cores nobody is
-//! left to drive a link, so each engine's NIC has its requests prepared: a client is a few words,
-//! and its next request goes in once its last is answered. The application (64 bytes read where
-//! they lie, 64 written) is in the engine's loop. The load of both is the same code on the same
-//! core. Must stay true: what is counted are answers that carry on where the last one ended; every
+//! Why here: what a second engine adds, and how evenly sessions are spread. With two cores nobody
+//! is left to drive a link, so each engine's NIC has its requests prepared: a client is a few
+//! words, and its next request goes in once its last is answered. The application (64 bytes read
+//! where they lie, 64 written) is in the engine's loop. The load of both is the same code on the
+//! same core. Must stay true: what is counted are answers that carry on where the last one ended; every
 //! session gets its turn before one has a second.
 
 use super::served::config;
@@ -156,6 +156,7 @@ fn play(
     let options = EngineOptions {
         grace: None,
         batch: BATCH,
+        ..EngineOptions::default()
     };
     let mut engine = Engine::new(prepared, stack, None, options).with_siblings(place);
     let listener = engine

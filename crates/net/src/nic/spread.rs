@@ -2,9 +2,9 @@
 //! is taken.
 //!
 //! Why here: the other side of several engines with one address that are reached by a link each
-//! ([`super::pair`]), in tests and benches: it spreads flows as receive side scaling does. Must stay
-//! true: a flow's frames leave in order; what belongs to no flow (ARP, ICMP, fragments) takes the
-//! first link. One thread.
+//! ([`super::pair`]), in tests and benches: it spreads flows as receive side scaling does. Must
+//! stay true: a flow's frames leave in order; what belongs to no flow (ARP, ICMP, fragments) takes
+//! the first link. One thread.
 
 use super::{Capabilities, Nic, NicError, Outgoing, Received};
 use sidecore_net_stack::flow;
