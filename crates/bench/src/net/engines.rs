@@ -4,8 +4,8 @@
 //! is left to drive a link, so each engine's NIC has its requests prepared: a client is a few
 //! words, and its next request goes in once its last is answered. The application (64 bytes read
 //! where they lie, 64 written) is in the engine's loop. The load of both is the same code on the
-//! same core. Must stay true: what is counted are answers that carry on where the last one ended; every
-//! session gets its turn before one has a second.
+//! same core. Must stay true: what is counted are answers that carry on where the last one ended;
+//! every session gets its turn before one has a second.
 
 use super::served::config;
 use super::sessions::hand::{
