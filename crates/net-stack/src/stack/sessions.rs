@@ -116,6 +116,7 @@ impl Stack {
     }
 
     /// A segment for which there is no session here; `bytes` is all of it.
+    #[inline(never)]
     fn arrive_stray(&mut self, arrival: &Arrival, segment: &Segment<'_>, bytes: &[u8]) {
         let ends = &arrival.ends;
         let listener = self.listeners.find(&ends.local, ends.local_port);

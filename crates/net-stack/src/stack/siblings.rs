@@ -214,7 +214,7 @@ impl Stack {
     }
 
     /// Lets siblings know what an ARP packet says.
-    #[inline]
+    #[cold]
     pub(crate) fn share_arp(&mut self, frame: &[u8]) {
         if self.siblings.is_some() {
             self.share(Errand::Notice, ReceivedChecksum::Unknown, &[frame]);
@@ -222,7 +222,7 @@ impl Stack {
     }
 
     /// Lets siblings know what an ICMP or IGMP message says, where it concerns them.
-    #[inline]
+    #[cold]
     pub(crate) fn share_message(
         &mut self,
         packet: &Packet,
@@ -244,7 +244,7 @@ impl Stack {
     }
 
     /// Gives siblings a datagram to a group or to all: they may have sockets for it.
-    #[inline]
+    #[cold]
     pub(crate) fn share_datagram(
         &mut self,
         packet: &Packet,
@@ -292,6 +292,7 @@ impl Stack {
     }
 
     /// Asks the next sibling whether a segment is for it; false where all have been asked.
+    #[cold]
     pub(crate) fn pass_on_segment(
         &mut self,
         ends: &Ends,
@@ -312,6 +313,7 @@ impl Stack {
     }
 
     /// As [`Self::pass_on_segment`], of the payload of any packet; what is in it was checked.
+    #[cold]
     pub(crate) fn pass_on(&mut self, packet: &Packet, mac: Mac, payload: &[u8]) -> bool {
         let (own, from_self) = (
             self.common.interface.mac,
