@@ -5,7 +5,7 @@
 #[path = "../../net/tests/common/namespace.rs"]
 mod namespace;
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
@@ -120,6 +120,54 @@ fn up_serves_the_kernels_programs() {
 }
 
 #[test]
+fn two_engines_serve_one_address() {
+    namespace::in_namespace(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let config = format!("{CONFIG}[engine]\ncount = 2\n");
+        std::fs::write(folder.join("net.toml"), config).unwrap();
+        let up = Running::start(folder, "net up net.toml");
+        let echo = Running::start(folder, "net echo 0.0.0.0:7 --socket net.sock");
+        for _ in 0..40 {
+            let mut stream = std::net::TcpStream::connect("10.77.0.2:7").unwrap();
+            stream.write_all(b"hello").unwrap();
+            let mut answer = [0; 5];
+            stream.read_exact(&mut answer).unwrap();
+            assert_eq!(&answer, b"hello");
+        }
+        let status = sidecore(folder, "net status --json --socket net.sock");
+        let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
+        assert_eq!(status["stack"]["opened"], 40);
+        let engines = status["engines"].as_array().unwrap();
+        let opened = engines
+            .iter()
+            .map(|engine| engine["stack"]["opened"].as_u64());
+        let opened: Vec<u64> = opened.map(Option::unwrap).collect();
+        assert!(opened.len() == 2 && !opened.contains(&0), "{opened:?}");
+        let text = sidecore(folder, "net status --socket net.sock").stdout;
+        let text = String::from_utf8_lossy(&text);
+        let lines = text.lines().filter(|line| line.starts_with("engine "));
+        assert_eq!(lines.count(), 2, "{text}");
+        let text = sidecore(folder, "net status --metrics --socket net.sock").stdout;
+        let text = String::from_utf8_lossy(&text);
+        let opened = format!(
+            "sidecore_net_sessions_opened_total{{engine=\"1\"}} {}\n",
+            opened[1]
+        );
+        assert!(text.contains(&opened), "{text}");
+        let served: serde_json::Value = serde_json::from_str(&echo.end()).unwrap();
+        assert_eq!(served["sessions"], 40);
+        assert_eq!(up.end(), "");
+        assert!(!folder.join("net.sock.1").exists());
+        refused(
+            folder,
+            "net http --config net.toml",
+            "use `sidecore net up`",
+        );
+    });
+}
+
+#[test]
 fn what_cannot_come_up_says_why_in_one_line() {
     namespace::in_namespace(|| {
         let folder = tempfile::tempdir().unwrap();
@@ -131,6 +179,12 @@ fn what_cannot_come_up_says_why_in_one_line() {
             ("\"tap\"", "\"xdp\"", "no interface `sidecore0`"),
             ("\"sidecore0\"", "\"lo\"", "choose another"),
             ("10.77.0.2/24", "10.77.0.2", "like 10.77.0.2/24"),
+            ("[stack]", "[engine]\ncount = 65\n[stack]", "1 to 64"),
+            (
+                "[stack]",
+                "[engine]\ncount = 2\ncpu = 0\n[stack]",
+                "engine.cpus",
+            ),
         ] {
             std::fs::write(folder.join("net.toml"), CONFIG.replace(from, to)).unwrap();
             refused(folder, "net up net.toml", expected);

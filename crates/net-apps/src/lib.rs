@@ -12,7 +12,8 @@ use serde::Serialize;
 use sidecore_net::sock::client::{Client, ClientError, Socket};
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 use std::time::Duration;
 
 /// Service that a server offers.
@@ -42,6 +43,67 @@ impl Service {
             Self::Iperf3 => 5201,
         }
     }
+
+    /// True if sessions may be accepted by several engines. Those of iperf3 belong together: one is
+    /// the control session of others, so one thread has them all, and frames of theirs that come to
+    /// another engine are handed over.
+    #[must_use]
+    pub fn is_shared(self) -> bool {
+        self != Self::Iperf3
+    }
+}
+
+/// Serves at `local` on every engine that `clients` are attached to, each from a thread of its own
+/// where there are several, until `stop`. `listening` is called once all of them listen. The totals
+/// of all; which engine accepted a session is its client's place here.
+///
+/// # Errors
+/// [`ClientError`] of the first that failed, which ends all.
+pub fn serve_engines(
+    mut clients: Vec<Client>,
+    service: Service,
+    local: SocketAddr,
+    stop: &AtomicBool,
+    listening: impl FnOnce(),
+) -> Result<Served, ClientError> {
+    if let [client] = &mut clients[..] {
+        return serve(client, service, local, stop, listening);
+    }
+    let over = AtomicBool::new(false);
+    let (ready, is_ready) = mpsc::channel();
+    std::thread::scope(|scope| {
+        let mut servers: Vec<_> = Vec::with_capacity(clients.len());
+        for client in &mut clients {
+            let (ready, over) = (ready.clone(), &over);
+            servers.push(scope.spawn(move || {
+                let listening = || {
+                    // Nobody hears it any more where another has failed.
+                    ready.send(()).ok();
+                };
+                let served = serve(client, service, local, over, listening);
+                over.store(true, Ordering::Release);
+                served
+            }));
+        }
+        drop(ready);
+        // Ends early where one of them fails: its end of the channel goes.
+        if is_ready.iter().take(servers.len()).count() == servers.len() {
+            listening();
+        }
+        while !stop.load(Ordering::Acquire) && !over.load(Ordering::Acquire) {
+            std::thread::sleep(NAP);
+        }
+        over.store(true, Ordering::Release);
+        let mut all = Ok(Served::default());
+        for server in servers {
+            let served = match server.join() {
+                Ok(served) => served,
+                Err(panic) => std::panic::resume_unwind(panic),
+            };
+            all = all.and_then(|all| Ok(all.plus(&served?)));
+        }
+        all
+    })
 }
 
 /// Totals of a server.
@@ -55,6 +117,17 @@ pub struct Served {
     pub sent_bytes: u64,
     /// Datagrams that came.
     pub datagrams: u64,
+}
+
+impl Served {
+    fn plus(&self, other: &Self) -> Self {
+        Self {
+            sessions: self.sessions + other.sessions,
+            received_bytes: self.received_bytes + other.received_bytes,
+            sent_bytes: self.sent_bytes + other.sent_bytes,
+            datagrams: self.datagrams + other.datagrams,
+        }
+    }
 }
 
 /// Serves at `local` until `stop`; at any address of either family where that is `[::]`.

@@ -47,6 +47,7 @@ pub fn renew(stack: &mut Stack, nic: &Capabilities) {
         reassembly_armed,
         direct_placement,
         due,
+        siblings,
         from_self,
     } = stack;
     renew_common(common, nic);
@@ -55,6 +56,7 @@ pub fn renew(stack: &mut Stack, nic: &Capabilities) {
     *listeners = Listeners::default();
     *datagrams = Datagrams::default();
     assert!(staging.is_empty() && due.is_empty() && !*from_self);
+    assert!(siblings.is_none(), "a stack that is renewed is alone");
     *last_flow = LastFlow::new();
     *autoconfiguration = Autoconfiguration::default();
     *reassembly = Reassembly::default();

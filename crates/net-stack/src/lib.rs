@@ -12,7 +12,7 @@
 //! - `tcp`: one session's machine; `congestion`: its window's algorithms; `ranges`: its books of
 //!   sequence numbers.
 //! - `shared`: what all sessions share; `state`: where they lie; `buffer`, `timer`, `secrets`.
-//! - [`wire`]: headers; [`checksum`].
+//! - [`wire`]: headers; [`checksum`]; [`flow`]: the hash by which several stacks share flows.
 //!
 //! Must stay true: no step walks all sessions; after start-up the data path does not allocate;
 //! nothing waits. Imports point down this list. Source: the fifth document (NetX on one SPE, 2009),
@@ -22,6 +22,7 @@ pub(crate) mod buffer;
 pub mod checksum;
 pub(crate) mod congestion;
 mod error;
+pub mod flow;
 pub mod frame;
 pub mod memory;
 pub(crate) mod ranges;
@@ -44,6 +45,7 @@ pub use shared::counters::Counters;
 pub use stack::Stack;
 pub use stack::names::{ListenerId, SessionId, UdpId};
 pub use stack::options::{RepairPhase, SessionInfo, SessionOption, SessionState};
+pub use stack::siblings::{Errand, Handed};
 pub use stack::sockets::{Event, Readiness, Write};
 pub use state::LOCAL_SESSIONS;
 pub use state::store::Placement;

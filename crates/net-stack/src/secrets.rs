@@ -107,7 +107,7 @@ impl Secrets {
 
 /// The two halves of a product, folded: every bit of both depends on every bit of them.
 #[inline]
-fn mix(a: u64, b: u64) -> u64 {
+pub(crate) fn mix(a: u64, b: u64) -> u64 {
     let product = u128::from(a ^ GAMMA) * u128::from(b ^ 0xD6E8_FEB8_6659_FD93);
     product as u64 ^ (product >> 64) as u64
 }

@@ -9,11 +9,14 @@
 //! wake it. While nothing happens and no timer is due, a round is a look at the NIC and at each
 //! application's ring, so that a request is seen soon.
 //!
+//! Several engines may share one address, each with flows of its own: [`siblings`].
+//!
 //! Why here: `net up`, tests and benches run the same loop. Must stay true: one thread; everything
 //! that could wait is somebody else's (`sock::control`); the stack's state only changes by a frame,
 //! a call that is counted as work, or a timer.
 
 mod loopback;
+mod siblings;
 
 use crate::Counters;
 use crate::Stack;
@@ -21,6 +24,7 @@ use crate::nic::{Intake, Nic, NicError, Received, Room};
 use crate::sock::server::{ClientStatus, Server};
 use loopback::Loopback;
 use serde::Serialize;
+pub use siblings::{ENGINES_MAX, Siblings, siblings};
 use sidecore_sched::Patience;
 use sidecore_sys::{SysError, clock, local_socket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -76,6 +80,12 @@ pub struct EngineStatus {
     pub applications_cycles: u64,
     /// Cycles of timers and of sending.
     pub transmit_cycles: u64,
+    /// Frames handed over to engines with the same address; one for all counts once for each.
+    pub handed_over: u64,
+    /// Frames for them that were lost, because they did not take them in time.
+    pub handed_lost: u64,
+    /// Frames taken from them.
+    pub handed_taken: u64,
 }
 
 /// Everything that a round works on.
@@ -98,6 +108,7 @@ pub struct Engine<N> {
     quiet: Option<Quiet>,
     cycles_per_ns: f64,
     loopback: Loopback,
+    siblings: Option<Siblings>,
 }
 
 /// Cycles spent in the stages of a round, sampled in some rounds: reading the counter costs as much
@@ -185,6 +196,9 @@ impl Idle {
 #[derive(Debug, Serialize)]
 struct Report {
     version: u32,
+    /// Number of this engine among those with its address, from 0, and how many there are.
+    engine_index: usize,
+    engine_count: usize,
     uptime_seconds: f64,
     addresses: Vec<String>,
     sessions: usize,
@@ -263,7 +277,21 @@ impl<N: Nic> Engine<N> {
             quiet: None,
             cycles_per_ns: clock::cycles_per_us() / 1e3,
             loopback: Loopback::default(),
+            siblings: None,
         }
+    }
+
+    /// Makes it one of the engines that share its stack's address. All of them need the same
+    /// configuration, its seed included; see [`siblings`]. To be called before the first round.
+    #[must_use]
+    pub fn with_siblings(mut self, siblings: Siblings) -> Self {
+        if siblings.count() > 1 {
+            let (index, count) = (siblings.index() as u16, siblings.count() as u16);
+            self.stack.join_siblings(index, count);
+            self.epoch_ns = siblings.epoch_ns();
+            self.siblings = Some(siblings);
+        }
+        self
     }
 
     /// The stack, for sockets of this process.
@@ -276,7 +304,14 @@ impl<N: Nic> Engine<N> {
     /// Counters of the loop.
     #[must_use]
     pub fn status(&self) -> EngineStatus {
-        self.status
+        let exchanged = self.siblings.as_ref().map(Siblings::exchanged);
+        let exchanged = exchanged.unwrap_or_default();
+        EngineStatus {
+            handed_over: exchanged.given,
+            handed_lost: exchanged.lost,
+            handed_taken: exchanged.taken,
+            ..self.status
+        }
     }
 
     /// Runs until `stop`, with `local` called in every round, some times more than once, for
@@ -340,6 +375,12 @@ impl<N: Nic> Engine<N> {
                 stack.receive(now_ns, frame);
             })?
         };
+        if let Some(siblings) = &mut self.siblings
+            && siblings.waits()
+        {
+            let now_ns = *now_ns.get_or_insert_with(|| since_ns(epoch_ns));
+            work += siblings.receive(now_ns, &mut self.stack, self.options.batch);
+        }
         let mut looped = 0;
         for _ in 0..PASSES_MAX {
             if work > 0 || !self.loopback.is_empty() {
@@ -349,6 +390,9 @@ impl<N: Nic> Engine<N> {
                 looped += taken;
                 work += taken;
                 self.stack.process_staged();
+                if let Some(siblings) = &mut self.siblings {
+                    siblings.hand_over(&mut self.stack);
+                }
             }
             stages.end(0);
             work += local(&mut self.stack);
@@ -469,15 +513,21 @@ impl<N: Nic> Engine<N> {
             return Ok(());
         }
         self.stack.retract();
-        let armed = self.nic.arm()? && self.server.as_ref().is_none_or(Server::arm);
+        let armed = self.nic.arm()?
+            && self.server.as_ref().is_none_or(Server::arm)
+            && self.siblings.as_ref().is_none_or(Siblings::arm);
         if armed && let Some(descriptor) = self.nic.descriptor() {
             let mut descriptors = vec![descriptor];
             descriptors.extend(self.server.as_ref().map(Server::bell));
+            descriptors.extend(self.siblings.as_ref().map(Siblings::bell));
             self.status.sleeps += 1;
             local_socket::poll(&descriptors, &mut Vec::new(), nap)?;
         }
         if let Some(server) = &self.server {
             server.disarm();
+        }
+        if let Some(siblings) = &self.siblings {
+            siblings.disarm();
         }
         Ok(())
     }
@@ -497,6 +547,8 @@ impl<N: Nic> Engine<N> {
         let addresses = self.stack.own_addresses().into_iter();
         let report = Report {
             version: 1,
+            engine_index: self.siblings.as_ref().map_or(0, Siblings::index),
+            engine_count: self.siblings.as_ref().map_or(1, Siblings::count),
             uptime_seconds: since_ns(self.epoch_ns) as f64 / 1e9,
             addresses: addresses.map(|(ip, bits)| format!("{ip}/{bits}")).collect(),
             sessions: self.stack.sessions(),
@@ -504,7 +556,7 @@ impl<N: Nic> Engine<N> {
             buffers_in_use,
             packets_in_fragments,
             packets_in_fragments_bytes,
-            engine: self.status,
+            engine: self.status(),
             stack: StackReport::from(self.stack.counters()),
             applications: server.status().collect(),
             applications_cut_off: server.violations(),
@@ -595,6 +647,8 @@ pub(crate) fn report_for_tests() -> String {
     };
     let report = Report {
         version: 1,
+        engine_index: 0,
+        engine_count: 1,
         uptime_seconds: 1.5,
         addresses: vec!["10.0.0.1/24".to_owned()],
         sessions: 0,

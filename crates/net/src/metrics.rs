@@ -27,21 +27,39 @@ struct Family {
     samples: &'static [(&'static str, &'static str)],
 }
 
-/// The status (the JSON of [`crate::sock::client::status`]) as metrics. What it lacks is left out.
+/// The status (the JSON of [`crate::sock::client::status`], or of
+/// [`crate::sock::client::status_of_all`]) as metrics. What it lacks is left out. Where several
+/// engines share an address, each sample has the label `engine`.
 #[must_use]
 pub fn text(status: &Value) -> String {
     let mut out = String::new();
+    let engines = match status["engines"].as_array() {
+        Some(engines) if engines.len() > 1 => {
+            let engines = engines.iter();
+            engines
+                .map(|status| (engine_label(&status["engine_index"]), status))
+                .collect()
+        }
+        _ => vec![(String::new(), status)],
+    };
+    let is_one = engines.len() == 1;
     for family in FAMILIES {
-        let samples = family.samples.iter();
-        let found = samples.filter_map(|(labels, at)| {
-            let value = status.pointer(at)?;
-            value
-                .is_number()
-                .then(|| (labels.to_string(), value.to_string()))
+        let found = engines.iter().flat_map(|(engine, status)| {
+            let samples = family.samples.iter();
+            samples.filter_map(move |(labels, at)| {
+                let value = status.pointer(at)?;
+                value
+                    .is_number()
+                    .then(|| (join_labels(engine, labels), value.to_string()))
+            })
         });
         write_family(&mut out, family, found.collect());
     }
-    hit_ratio(&mut out, status);
+    let ratios = engines.iter().filter_map(|(engine, status)| {
+        let ratio = hit_ratio(status)?;
+        Some((engine.clone(), ratio.to_string()))
+    });
+    write_family(&mut out, &HIT_RATIO, ratios.collect());
     let applications = status["applications"].as_array();
     for family in APPLICATION_FAMILIES {
         let samples = applications.into_iter().flatten().flat_map(|application| {
@@ -50,7 +68,15 @@ pub fn text(status: &Value) -> String {
                     "pid=\"{}\",uid=\"{}\"",
                     application["pid"], application["uid"]
                 );
-                Some((labels, application.pointer(at)?.to_string()))
+                let engine = if is_one {
+                    String::new()
+                } else {
+                    engine_label(&application["engine_index"])
+                };
+                Some((
+                    join_labels(&engine, &labels),
+                    application.pointer(at)?.to_string(),
+                ))
             })
         });
         write_family(&mut out, family, samples.collect());
@@ -59,13 +85,19 @@ pub fn text(status: &Value) -> String {
 }
 
 /// Of all searches for a session, how many ended in the local store.
-fn hit_ratio(out: &mut String, status: &Value) {
+fn hit_ratio(status: &Value) -> Option<f64> {
     let number = |at: &str| status.pointer(at).and_then(Value::as_f64);
-    let (Some(all), Some(hits)) = (number("/stack/searches"), number("/stack/search_hits")) else {
-        return;
-    };
-    let ratio = if all > 0.0 { hits / all } else { 0.0 };
-    write_family(out, &HIT_RATIO, vec![(String::new(), ratio.to_string())]);
+    let (all, hits) = (number("/stack/searches")?, number("/stack/search_hits")?);
+    Some(if all > 0.0 { hits / all } else { 0.0 })
+}
+
+fn engine_label(index: &Value) -> String {
+    format!("engine=\"{index}\"")
+}
+
+fn join_labels(one: &str, other: &str) -> String {
+    let both = [one, other].into_iter().filter(|labels| !labels.is_empty());
+    both.collect::<Vec<_>>().join(",")
 }
 
 fn write_family(out: &mut String, family: &Family, samples: Vec<(String, String)>) {
@@ -164,6 +196,15 @@ const FAMILIES: &[Family] = &[
             ("stage=\"receive\"", "/engine/receive_cycles"),
             ("stage=\"applications\"", "/engine/applications_cycles"),
             ("stage=\"transmit\"", "/engine/transmit_cycles"),
+        ],
+    ),
+    counter(
+        "frames_handed_over",
+        "Frames handed over to engines with the same address, and what became of others.",
+        &[
+            ("event=\"given\"", "/engine/handed_over"),
+            ("event=\"lost\"", "/engine/handed_lost"),
+            ("event=\"taken\"", "/engine/handed_taken"),
         ],
     ),
     counter(

@@ -26,14 +26,15 @@ use crate::Algorithm;
 use crate::NetError;
 use crate::Placement;
 use crate::Stack;
-use crate::engine::{Engine, EngineOptions};
+use crate::engine::{ENGINES_MAX, Engine, EngineError, EngineOptions, NAP_MAX, siblings};
 use crate::memory::Mapped;
 use crate::nic::Capabilities;
 use crate::nic::packet::{Packet, PacketOptions};
 use crate::nic::tap::{Tap, TapOptions};
 use crate::nic::xdp::{Mode, Xdp, XdpOptions};
 use crate::nic::{Nic, NicError, ReceivedChecksum};
-use crate::sock::control::{Admission, Control, SockError, default_socket};
+use crate::sock::control::{Admission, Control, SockError, default_socket, sibling_socket};
+use crate::sock::server::Server;
 use crate::{Cidr, Config, Ecn, Route};
 use serde::Deserialize;
 use sidecore_engine::page_advice::PageAdvice;
@@ -41,7 +42,8 @@ use sidecore_net_stack::memory::{MemoryError, MemorySource, Use};
 use sidecore_sys::HugePages;
 use sidecore_sys::{SysError, cpu};
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Error before the loop runs.
@@ -152,7 +154,7 @@ pub struct NicSetup {
     /// `packet`: whether the kernel is kept from what comes in.
     #[serde(default)]
     pub shield: bool,
-    /// `xdp`: the queue.
+    /// `xdp`: the queue; the first one of several engines.
     #[serde(default)]
     pub queue: u32,
     /// `xdp`: `generic`, `native` or `zero-copy`.
@@ -203,6 +205,11 @@ pub struct RouteSetup {
 pub struct EngineSetup {
     /// The core; the scheduler's choice unless given.
     pub cpu: Option<usize>,
+    /// Engines that share the addresses, 1 to 64: as many as `cpus` names, else one.
+    pub count: Option<usize>,
+    /// A core for each engine.
+    #[serde(default)]
+    pub cpus: Vec<usize>,
     /// Polling time without work before the loop sleeps, in milliseconds, whether it pays or not.
     pub grace_ms: Option<u64>,
     /// The same, where nothing is written.
@@ -247,22 +254,84 @@ impl Setup {
     }
 
     /// Opens the NIC, makes the stack and takes the socket. Pins this thread if a core is given; it
-    /// is the one to run the loop.
+    /// is the one to run the loop. For one engine alone: [`Self::bring_up_engines`] is for any
+    /// number.
     ///
     /// # Errors
-    /// [`SetupError`] with the remedy.
+    /// [`SetupError`] with the remedy; [`SetupError::Value`] where several engines are configured.
     pub fn bring_up(&self) -> Result<Up, SetupError> {
-        if let Some(core) = self.engine.cpu {
+        let cpus = self.engine.cores()?;
+        let [core] = cpus[..] else {
+            let rule = "a stack inside an application has one engine; use `sidecore net up`";
+            return Err(value("engine.count", &cpus.len().to_string(), rule));
+        };
+        if let Some(core) = core {
             cpu::pin(core)?;
         }
         let config = self.stack.config()?;
         let socket = self.socket.clone().unwrap_or_else(default_socket);
+        let (control, server) = self.open_door(&socket)?;
+        let (mut nics, nic_name) = self.nic.open(1)?;
+        let nic = nics.remove(0);
+        Ok(Up {
+            engine: self.engine_on(nic, server, config)?,
+            socket,
+            nic_name,
+            control,
+        })
+    }
+
+    /// Opens the NIC with a queue for each engine, makes their stacks, and takes their sockets:
+    /// that of the first is the configuration's, the others' are [`sibling_socket`]'s. Pins this
+    /// thread to each core that is given, in turn, so that an engine's memory is near it;
+    /// [`Engines::run`] pins again.
+    ///
+    /// # Errors
+    /// [`SetupError`] with the remedy; nothing of it stays then.
+    pub fn bring_up_engines(&self) -> Result<Engines, SetupError> {
+        let cpus = self.engine.cores()?;
+        // One seed: what one engine promised (a SYN cookie, a port) is then good with the others.
+        let config = self.stack.config()?;
+        let socket = self.socket.clone().unwrap_or_else(default_socket);
+        let paths = (0..cpus.len()).map(|index| sibling_socket(&socket, index));
+        let doors: Result<Vec<_>, _> = paths.map(|path| self.open_door(&path)).collect();
+        let doors = doors?;
+        let (nics, nic_name) = self.nic.open(cpus.len())?;
+        let places = siblings(cpus.len())?;
+        let parts = cpus.into_iter().zip(nics).zip(places).zip(doors);
+        let engines = parts.map(|(((core, nic), place), (control, server))| {
+            if let Some(core) = core {
+                cpu::pin(core)?;
+            }
+            let engine = self.engine_on(nic, server, config.clone())?;
+            Ok(Placed {
+                engine: engine.with_siblings(place),
+                core,
+                _door: control,
+            })
+        });
+        let engines: Result<Vec<Placed>, SetupError> = engines.collect();
+        Ok(Engines {
+            engines: engines?,
+            socket,
+            nic_name,
+        })
+    }
+
+    fn open_door(&self, socket: &Path) -> Result<(Control, Server), SetupError> {
         let admission = Admission {
             uids: self.allow_uids.clone(),
             ..self.limits.admission()
         };
-        let (control, server) = Control::start(&socket, admission)?;
-        let (nic, nic_name) = self.nic.open()?;
+        Ok(Control::start(socket, admission)?)
+    }
+
+    fn engine_on(
+        &self,
+        nic: Box<dyn Nic + Send>,
+        server: Server,
+        config: Config,
+    ) -> Result<Engine<Box<dyn Nic + Send>>, SetupError> {
         let huge_pages = huge_pages(config.sessions_max);
         let stack =
             Stack::with_memory(config, &nic.capabilities(), Box::new(Mapped { huge_pages }))?;
@@ -275,12 +344,105 @@ impl Setup {
             yields: wanted.is_none(),
             ..default
         };
-        Ok(Up {
-            engine: Engine::new(nic, stack, Some(server), options),
-            socket,
-            nic_name,
-            control,
+        Ok(Engine::new(nic, stack, Some(server), options))
+    }
+}
+
+/// The engines of a configuration, and their doors, which shut when this is dropped.
+pub struct Engines {
+    engines: Vec<Placed>,
+    /// Path of the socket at which applications attach to the first engine; `sock::siblings` finds
+    /// those of the others.
+    pub socket: PathBuf,
+    /// Name of the NIC.
+    pub nic_name: String,
+}
+
+/// An engine and its core.
+struct Placed {
+    engine: Engine<Box<dyn Nic + Send>>,
+    core: Option<usize>,
+    _door: Control,
+}
+
+impl Engines {
+    /// Runs them until `stop`, the first on this thread, each other on one of its own, pinned where
+    /// a core is given. One that fails ends all.
+    ///
+    /// # Errors
+    /// [`EngineError`] of the first that failed.
+    pub fn run(self, stop: &AtomicBool) -> Result<(), EngineError> {
+        let mut engines = self.engines.into_iter().enumerate();
+        let (first, over) = (engines.next(), &AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let others = engines.map(|(index, mut placed)| {
+                let begun = std::thread::Builder::new()
+                    .name(format!("sidecore-net-{index}"))
+                    .spawn_scoped(scope, move || placed.run(stop, over));
+                begun.map_err(|source| {
+                    over.store(true, Ordering::Release);
+                    let call = "starting an engine's thread";
+                    EngineError::Sys(SysError::Call { call, source })
+                })
+            });
+            // All are started before the first runs.
+            let others: Vec<_> = others.collect();
+            let mut result = first.map_or(Ok(()), |(_, mut placed)| placed.run(stop, over));
+            for other in others {
+                let ended = other.and_then(|thread| match thread.join() {
+                    Ok(ended) => ended,
+                    Err(panic) => std::panic::resume_unwind(panic),
+                });
+                result = result.and(ended);
+            }
+            result
         })
+    }
+}
+
+impl Placed {
+    /// Runs until `stop`, or until another is `over`; says so when it is.
+    fn run(&mut self, stop: &AtomicBool, over: &AtomicBool) -> Result<(), EngineError> {
+        /// Says so also where the thread panics.
+        struct Ends<'o>(&'o AtomicBool);
+        impl Drop for Ends<'_> {
+            fn drop(&mut self) {
+                self.0.store(true, Ordering::Release);
+            }
+        }
+        let _ends = Ends(over);
+        if let Some(core) = self.core {
+            cpu::pin(core)?;
+        }
+        while !stop.load(Ordering::Acquire) && !over.load(Ordering::Acquire) {
+            self.engine.turn(NAP_MAX)?;
+        }
+        Ok(())
+    }
+}
+
+impl EngineSetup {
+    /// The core of each engine; none where the scheduler chooses.
+    fn cores(&self) -> Result<Vec<Option<usize>>, SetupError> {
+        let count = self.count.unwrap_or(self.cpus.len().max(1));
+        let rule = "it may be 1 to 64";
+        if !(1..=ENGINES_MAX).contains(&count) {
+            return Err(value("engine.count", &count.to_string(), rule));
+        }
+        match (self.cpu, &self.cpus[..]) {
+            (core, []) if core.is_none() || count == 1 => Ok(vec![core; count]),
+            (None, cpus) if cpus.len() == count => {
+                Ok(cpus.iter().map(|&core| Some(core)).collect())
+            }
+            (None, cpus) => {
+                let rule = "it names one core for each engine of `engine.count`";
+                Err(value("engine.cpus", &format!("{cpus:?}"), rule))
+            }
+            (Some(core), _) => {
+                let rule = "it is for one engine; name the cores of several in `engine.cpus`";
+                Err(value("engine.cpu", &core.to_string(), rule))
+            }
+        }
     }
 }
 
@@ -297,6 +459,7 @@ pub(crate) fn try_out(text: &str) -> Result<(), SetupError> {
     }
 
     let setup = Setup::parse(text)?;
+    setup.engine.cores()?;
     if let Some(address) = &setup.nic.address {
         hardware_address(address)?;
     }
@@ -311,14 +474,15 @@ pub(crate) fn try_out(text: &str) -> Result<(), SetupError> {
 }
 
 impl NicSetup {
-    fn open(&self) -> Result<(Box<dyn Nic + Send>, String), SetupError> {
+    /// Opens it with `count` queues.
+    fn open(&self, count: usize) -> Result<Queues, SetupError> {
         let address = self.address.as_deref().map(hardware_address).transpose()?;
         match self.kind.as_str() {
             "tap" => {
                 let default = TapOptions::default();
                 let host = self.host.iter().map(|text| cidr("nic.host", text));
                 let host: Result<Vec<Cidr>, _> = host.collect();
-                let tap = Tap::open(&TapOptions {
+                let options = TapOptions {
                     name: self.name.clone(),
                     address: address.unwrap_or(default.address),
                     mtu_bytes: self.mtu_bytes.unwrap_or(default.mtu_bytes),
@@ -327,18 +491,24 @@ impl NicSetup {
                         .iter()
                         .map(|cidr| (cidr.address, cidr.prefix_bits))
                         .collect(),
-                })?;
-                let name = tap.name().to_owned();
-                Ok((Box::new(tap), name))
+                };
+                let taps = Tap::open_queues(&options, count)?;
+                let name = taps
+                    .first()
+                    .map_or(String::new(), |tap| tap.name().to_owned());
+                Ok((boxed(taps), name))
             }
             "packet" => {
-                let packet = Packet::open(&PacketOptions {
+                let options = PacketOptions {
                     name: self.name.clone(),
                     address,
                     offload: self.offload,
                     shield: self.shield,
-                })?;
-                Ok((Box::new(packet), self.name.clone()))
+                };
+                Ok((
+                    boxed(Packet::open_queues(&options, count)?),
+                    self.name.clone(),
+                ))
             }
             "xdp" => {
                 let mode = match self.mode.as_deref() {
@@ -350,18 +520,26 @@ impl NicSetup {
                         return Err(value("nic.mode", other, rule));
                     }
                 };
-                let xdp = Xdp::open(&XdpOptions {
+                let options = XdpOptions {
                     name: self.name.clone(),
                     queue: self.queue,
                     mode,
                     address,
                     checksum: ReceivedChecksum::Unknown,
-                })?;
-                Ok((Box::new(xdp), self.name.clone()))
+                };
+                Ok((boxed(Xdp::open_queues(&options, count)?), self.name.clone()))
             }
             other => Err(value("nic.kind", other, "it may be tap, packet or xdp")),
         }
     }
+}
+
+/// NICs of one kind, one for each engine, and the interface's name.
+type Queues = (Vec<Box<dyn Nic + Send>>, String);
+
+fn boxed<N: Nic + Send + 'static>(nics: Vec<N>) -> Vec<Box<dyn Nic + Send>> {
+    let boxed = |nic| -> Box<dyn Nic + Send> { Box::new(nic) };
+    nics.into_iter().map(boxed).collect()
 }
 
 impl StackSetup {
@@ -532,7 +710,7 @@ mod tests {
     fn what_makes_no_sense_is_named() {
         let said = |text: &str| match Setup::parse(text) {
             Err(error) => error.to_string(),
-            Ok(setup) => match setup.stack.config().map(|_| setup.nic.open()) {
+            Ok(setup) => match setup.stack.config().map(|_| setup.nic.open(1)) {
                 Err(error) | Ok(Err(error)) => error.to_string(),
                 Ok(Ok(_)) => panic!("accepted: {text}"),
             },
@@ -549,6 +727,32 @@ mod tests {
         ] {
             let text = GOOD.replace(from, to);
             assert!(said(&text).contains(expected), "{}", said(&text));
+        }
+    }
+
+    #[test]
+    fn engines_have_a_core_each_or_none() {
+        let cores = |text: &str| {
+            let setup = Setup::parse(&format!("{GOOD}\n[engine]\n{text}")).unwrap();
+            setup.engine.cores().map_err(|error| error.to_string())
+        };
+        assert_eq!(cores(""), Ok(vec![None]));
+        assert_eq!(cores("cpu = 1"), Ok(vec![Some(1)]));
+        assert_eq!(cores("count = 3"), Ok(vec![None; 3]));
+        assert_eq!(cores("cpus = [2, 0]"), Ok(vec![Some(2), Some(0)]));
+        assert_eq!(
+            cores("count = 2\ncpus = [2, 0]"),
+            Ok(vec![Some(2), Some(0)])
+        );
+        for (text, expected) in [
+            ("count = 0", "1 to 64"),
+            ("count = 65", "1 to 64"),
+            ("count = 3\ncpus = [2, 0]", "one core for each"),
+            ("count = 2\ncpu = 1", "engine.cpus"),
+            ("cpu = 1\ncpus = [1]", "engine.cpus"),
+        ] {
+            let said = cores(text).unwrap_err();
+            assert!(said.contains(expected), "{text}: {said}");
         }
     }
 }

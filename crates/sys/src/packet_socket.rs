@@ -95,6 +95,43 @@ impl PacketSocket {
         Ok(this)
     }
 
+    /// Begins a group of sockets over which the kernel spreads what comes in, by a hash of the flow
+    /// that is the same in both directions. The group's number, for [`Self::join_fanout`].
+    ///
+    /// # Errors
+    /// [`SysError::Call`]: `ENOSPC` where no number is left.
+    pub fn begin_fanout(&self) -> Result<u16, SysError> {
+        let kind = libc::PACKET_FANOUT_HASH | FANOUT_UNIQUE_ID;
+        self.set(libc::PACKET_FANOUT, (kind as i32) << 16, "PACKET_FANOUT")?;
+        let (mut value, mut bytes) = (0_i32, size_of::<i32>() as u32);
+        // SAFETY: both point to values of the stated sizes.
+        let got = unsafe {
+            libc::getsockopt(
+                self.socket.as_raw_fd(),
+                libc::SOL_PACKET,
+                libc::PACKET_FANOUT,
+                (&raw mut value).cast(),
+                &raw mut bytes,
+            )
+        };
+        check(got, "asking for PACKET_FANOUT")?;
+        // The number is the low half.
+        Ok(value as u16)
+    }
+
+    /// Joins a group that another socket of the same interface began.
+    ///
+    /// # Errors
+    /// [`SysError::Call`]: `EINVAL` where there is none of that number.
+    pub fn join_fanout(&self, group: u16) -> Result<(), SysError> {
+        let kind = (libc::PACKET_FANOUT_HASH as i32) << 16;
+        self.set(
+            libc::PACKET_FANOUT,
+            kind | i32::from(group),
+            "PACKET_FANOUT",
+        )
+    }
+
     /// True if frames are sent straight to the device, past the queueing discipline
     /// (PACKET_QDISC_BYPASS).
     #[must_use]
@@ -257,6 +294,8 @@ fn call(call: &'static str) -> impl Fn(Errno) -> SysError {
     }
 }
 
+/// `PACKET_FANOUT_FLAG_UNIQUEID`: the kernel chooses the number.
+const FANOUT_UNIQUE_ID: u32 = 0x2000;
 const PACKET_QDISC_BYPASS: i32 = 20;
 const PACKET_IGNORE_OUTGOING: i32 = 23;
 /// Size of the socket's send and receive buffers, in bytes.

@@ -8,12 +8,13 @@
 //! `drivers/net/tun.c`.
 //!
 //! ```
-//! use sidecore_sys::{namespace, tun::Tap};
+//! use sidecore_sys::namespace;
+//! use sidecore_sys::tun::{Queues, Tap};
 //!
 //! // In a network of its own, so that nobody else sees the interface.
 //! let thread = std::thread::spawn(|| {
 //!     namespace::leave_network()?;
-//!     Tap::open("example0", 0, false)
+//!     Tap::open("example0", 0, false, Queues::One)
 //! });
 //! match thread.join().expect("no panic") {
 //!     Ok(tap) => assert_eq!(tap.name(), "example0"),
@@ -40,18 +41,29 @@ pub struct Tap {
 impl Tap {
     /// Makes the interface `name`, or takes one that was made to stay. With `%d` in it the kernel
     /// chooses a number. Each frame gets a header of `header_bytes`, 10 or 12; `offload`:
-    /// super-segments of TCP and incomplete checksums come through.
+    /// super-segments of TCP and incomplete checksums come through. With [`Queues::Several`] each
+    /// further one that is opened under the same name is another queue of the interface: a flow
+    /// comes to the queue by which its other direction went out last, and where none did, to that
+    /// of its hash.
     ///
     /// # Errors
     /// [`SysError::Call`]: `ENOENT` without /dev/net/tun, `EPERM` without CAP_NET_ADMIN, `EBUSY`
     /// while another has it (also for a moment after that one closed it), `EINVAL` where an
     /// interface of another kind has the name.
-    pub fn open(name: &str, header_bytes: u8, offload: bool) -> Result<Self, SysError> {
+    pub fn open(
+        name: &str,
+        header_bytes: u8,
+        offload: bool,
+        queues: Queues,
+    ) -> Result<Self, SysError> {
         let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = rustix::fs::open("/dev/net/tun", flags, Mode::empty())
             .map_err(refused("opening /dev/net/tun"))?;
         let mut request = Request::new(name)?;
-        let kind = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR;
+        let mut kind = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR;
+        if queues == Queues::Several {
+            kind |= IFF_MULTI_QUEUE;
+        }
         request.value[..2].copy_from_slice(&kind.to_ne_bytes());
         // SAFETY: TUNSETIFF reads and writes one `struct ifreq`, which `Request` is.
         unsafe { ioctl(&file, Updater::<TUNSETIFF, Request>::new(&mut request)) }
@@ -133,6 +145,16 @@ impl AsFd for Tap {
     }
 }
 
+/// Queues of a TAP, each with a descriptor of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Queues {
+    /// One.
+    #[default]
+    One,
+    /// As many as are opened, 256 at most (`IFF_MULTI_QUEUE`).
+    Several,
+}
+
 /// Result of writing a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Written {
@@ -153,6 +175,7 @@ fn refused(call: &'static str) -> impl Fn(Errno) -> SysError {
 }
 
 const IFF_TAP: u16 = 0x0002;
+const IFF_MULTI_QUEUE: u16 = 0x0100;
 const IFF_NO_PI: u16 = 0x1000;
 const IFF_VNET_HDR: u16 = 0x4000;
 const TUNSETIFF: Opcode = 0x4004_54CA;

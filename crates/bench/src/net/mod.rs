@@ -16,6 +16,7 @@
 //! Called from one thread, which blocks for minutes. Source: papers/004 (NetX on one SPE, 2009).
 
 mod deploy;
+mod engines;
 mod interfaces;
 mod kernel;
 pub mod markdown;
@@ -62,6 +63,7 @@ impl Service for Net {
     type Run = Run;
     const GROUPS: &'static [Group] = &[
         sessions::GROUP,
+        engines::GROUP,
         pair::GROUP,
         rpc::GROUP,
         kernel::BULK,

@@ -4,9 +4,9 @@ use super::up::read_setup;
 use crate::{Outcome, output, signals};
 use anyhow::{Context, Result};
 use sidecore_net::hosted;
-use sidecore_net::sock::client::{Client, ClientOptions};
+use sidecore_net::sock::client::{Client, ClientOptions, siblings};
 use sidecore_net::sock::control::find_socket;
-use sidecore_net_apps::{Service, serve};
+use sidecore_net_apps::{Service, serve_engines};
 use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
@@ -36,18 +36,25 @@ impl Args {
             trust,
             ..ClientOptions::default()
         };
-        let mut client = match &self.config {
-            Some(path) => hosted::host(&read_setup(path)?, &options)?,
+        let clients = match &self.config {
+            Some(path) => vec![hosted::host(&read_setup(path)?, &options)?],
             None => {
                 let socket = self.socket.unwrap_or_else(|| find_socket(&options.trust));
-                Client::attach(&socket, &options)?
+                let mut sockets = siblings(&socket, &options.trust)?;
+                if !service.is_shared() {
+                    sockets.truncate(1);
+                }
+                let clients = sockets
+                    .iter()
+                    .map(|socket| Client::attach(socket, &options));
+                clients.collect::<Result<_, _>>()?
             }
         };
         let listening = || {
             // Nobody may read it: the server serves all the same.
             output::line(&format!("ready {address}")).ok();
         };
-        let served = serve(&mut client, service, address, &stop, listening)
+        let served = serve_engines(clients, service, address, &stop, listening)
             .with_context(|| format!("cannot serve at {address}"))?;
         output::json(&served)?;
         Ok(Outcome::Done)

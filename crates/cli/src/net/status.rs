@@ -1,8 +1,8 @@
 //! `sidecore net status`.
 
 use crate::{Outcome, output};
-use anyhow::{Context, Result};
-use sidecore_net::sock::client::status_of;
+use anyhow::Result;
+use sidecore_net::sock::client::status_of_all;
 use sidecore_net::sock::control::find_socket;
 use std::path::PathBuf;
 
@@ -25,9 +25,7 @@ impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
         let trust = self.server.trust();
         let socket = self.socket.unwrap_or_else(|| find_socket(&trust));
-        let text = status_of(&socket, &trust)?;
-        let status: serde_json::Value =
-            serde_json::from_str(&text).context("the stack's status is no JSON")?;
+        let status = status_of_all(&socket, &trust)?;
         if self.json {
             output::json(&status)?;
             return Ok(Outcome::Done);
@@ -97,6 +95,22 @@ impl Args {
             number(&engine["applications_cycles"]) / rounds,
             number(&engine["transmit_cycles"]) / rounds,
         ))?;
+        let engines = status["engines"].as_array().into_iter().flatten();
+        for status in engines.filter(|_| number(&status["engine_count"]) > 1) {
+            let (stack, engine) = (&status["stack"], &status["engine"]);
+            output::line(&format!(
+                "engine         {}: {} sessions, {} opened, {} frames received, {} rounds; {} \
+                 frames handed over, {} taken, {} lost",
+                status["engine_index"],
+                number(&status["sessions"]),
+                number(&stack["opened"]),
+                number(&stack["frames_received"]),
+                number(&engine["rounds"]),
+                number(&engine["handed_over"]),
+                number(&engine["handed_taken"]),
+                number(&engine["handed_lost"]),
+            ))?;
+        }
         for application in status["applications"].as_array().into_iter().flatten() {
             output::line(&format!(
                 "application    pid {}, {} sockets, {} bytes sent, {} received",

@@ -22,7 +22,7 @@ impl Args {
         let mut setup = read_setup(&self.config)?;
         setup.socket = self.socket.or(setup.socket);
         let signals = Watch::begin()?;
-        let up = setup.bring_up()?;
+        let up = setup.bring_up_engines()?;
         let stop = Arc::new(AtomicBool::new(false));
         let raised = Arc::clone(&stop);
         let watching = signals.stop_with(move || raised.store(true, Ordering::Release))?;
@@ -34,9 +34,7 @@ impl Args {
         {
             return said.map(|()| Outcome::Problem);
         }
-        let (mut engine, door) = up.split();
-        let ran = engine.run(&stop, |_| 0);
-        drop(door);
+        let ran = up.run(&stop);
         watching.end();
         ran?;
         Ok(Outcome::Done)

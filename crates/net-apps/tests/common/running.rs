@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, dead_code)] // Helper functions of tests; each test uses some.
 
 use sidecore_net::setup::Setup;
-use sidecore_net::sock::client::{Client, ClientOptions};
-use sidecore_net_apps::{Served, Service, serve};
+use sidecore_net::sock::client::{Client, ClientOptions, siblings};
+use sidecore_net_apps::{Served, Service, serve_engines};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,20 +26,22 @@ impl Running {
 
     /// The same with more in the stack's part of its configuration.
     pub(crate) fn with(more: &str) -> Self {
+        let nic = "kind = \"tap\"\nname = \"sidecore0\"\nhost = [\"10.77.0.1/24\", \"fd77::1/64\"]";
+        Self::on(nic, more)
+    }
+
+    /// The same on another NIC, at whose other end somebody has these addresses.
+    pub(crate) fn on(nic: &str, more: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("net.sock");
         let text = format!(
-            "socket = {socket:?}\n[nic]\nkind = \"tap\"\nname = \"sidecore0\"\n\
-             host = [\"10.77.0.1/24\", \"fd77::1/64\"]\n\
+            "socket = {socket:?}\n[nic]\n{nic}\n\
              [stack]\naddresses = [\"10.77.0.2/24\", \"fd77::2/64\"]\n{more}\n"
         );
-        let (mut engine, door) = Setup::parse(&text).unwrap().bring_up().unwrap().split();
+        let engines = Setup::parse(&text).unwrap().bring_up_engines().unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
-        let engine = std::thread::spawn(move || {
-            engine.run(&stopped, |_| 0).unwrap();
-            drop(door);
-        });
+        let engine = std::thread::spawn(move || engines.run(&stopped).unwrap());
         Self {
             folder,
             stop,
@@ -55,12 +57,13 @@ impl Running {
 
     pub(crate) fn serve(&mut self, service: Service, local: &str) {
         let local: SocketAddr = local.parse().unwrap();
-        let mut client = attach(&self.path());
+        let sockets = siblings(&self.path(), &ClientOptions::default().trust).unwrap();
+        let clients: Vec<Client> = sockets.iter().map(|path| attach(path)).collect();
         let stop = Arc::clone(&self.stop_servers);
         let (ready, is_ready) = std::sync::mpsc::channel();
         self.servers.push(std::thread::spawn(move || {
             let listening = || ready.send(()).unwrap();
-            serve(&mut client, service, local, &stop, listening).unwrap()
+            serve_engines(clients, service, local, &stop, listening).unwrap()
         }));
         is_ready.recv().unwrap();
     }

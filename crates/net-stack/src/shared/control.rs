@@ -62,6 +62,14 @@ impl Control {
         taken
     }
 
+    /// Drops all frames but the first `kept` of the queue.
+    pub(crate) fn forget_after(&mut self, kept: usize) {
+        if let Some(first) = self.frames.get(kept).map(|range| range.start) {
+            self.frames.truncate(kept);
+            self.bytes.truncate(first);
+        }
+    }
+
     /// True if the queue is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.frames.is_empty()

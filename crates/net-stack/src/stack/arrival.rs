@@ -89,6 +89,7 @@ impl Stack {
             ethernet::IPV6 => ip::parse_v6(bytes),
             ethernet::ARP => {
                 self.process_staged_segments();
+                self.share_arp(frame.bytes);
                 self.arrive_arp(bytes);
                 return;
             }
@@ -140,6 +141,10 @@ impl Stack {
     ) -> Option<u32> {
         let ours = self.common.interface.is_ours(&packet.destination);
         if !ours && !self.common.interface.is_for_us_too(&packet.destination) {
+            if packet.protocol == ip::UDP && packet.destination.is_multicast() {
+                // A sibling may be in that group.
+                self.share_datagram(packet, bytes, header, checksum);
+            }
             self.common.counters.not_ours += 1;
             return None;
         }
@@ -160,6 +165,9 @@ impl Stack {
             ip::UDP if ours && !unicast => self.common.counters.martians += 1,
             ip::UDP => {
                 self.process_staged_segments();
+                if !ours {
+                    self.share_datagram(packet, bytes, header, checksum);
+                }
                 self.arrive_udp(
                     packet,
                     bytes,
@@ -171,13 +179,18 @@ impl Stack {
             }
             ip::ICMP if packet.source.is_v4() => {
                 self.process_staged_segments();
+                self.share_message(packet, bytes, header, checksum);
                 self.arrive_icmp_v4(packet, payload, header.source, ours && unicast);
             }
             ip::ICMPV6 if !packet.source.is_v4() => {
                 self.process_staged_segments();
+                self.share_message(packet, bytes, header, checksum);
                 self.arrive_icmp_v6(packet, payload, header.source, ours && unicast);
             }
-            ip::IGMP if packet.source.is_v4() => self.arrive_igmp(packet, payload),
+            ip::IGMP if packet.source.is_v4() => {
+                self.share_message(packet, bytes, header, checksum);
+                self.arrive_igmp(packet, payload);
+            }
             // RFC 8200 section 4.7: whatever follows, it is nothing.
             ip::NO_NEXT if !packet.source.is_v4() => {}
             _ => {

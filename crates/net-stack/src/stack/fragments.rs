@@ -29,6 +29,9 @@ impl Stack {
     /// A packet that is a fragment.
     #[cold]
     pub(crate) fn arrive_fragment(&mut self, header: &Ethernet, bytes: &[u8]) {
+        if self.leave_fragment(header, bytes) {
+            return;
+        }
         self.common.counters.fragments_received += 1;
         let unicast = header.destination != BROADCAST && header.destination[0] & 1 == 0;
         let v4 = header.kind.get() == ethernet::IPV4;

@@ -16,6 +16,7 @@ pub(crate) mod names;
 pub(crate) mod options;
 pub(crate) mod reassembly;
 pub(crate) mod sessions;
+pub(crate) mod siblings;
 pub(crate) mod sockets;
 pub(crate) mod udp;
 
@@ -43,6 +44,7 @@ use arrival::Staging;
 use last_flow::LastFlow;
 use reassembly::Reassembly;
 use sessions::Listeners;
+use siblings::Siblings;
 use sidecore_random::Random;
 use std::collections::VecDeque;
 use udp::Datagrams;
@@ -62,6 +64,8 @@ pub struct Stack {
     pub(crate) reassembly_armed: Tick,
     pub(crate) direct_placement: direct_placement::DirectPlacement,
     pub(crate) due: Vec<(u32, Tick)>,
+    /// Other stacks with the same address; none where this one is alone.
+    pub(crate) siblings: Option<Box<Siblings>>,
     /// The frame that is being taken in was sent by this stack itself.
     pub(crate) from_self: bool,
 }
@@ -147,6 +151,7 @@ impl Stack {
             reassembly_armed: 0,
             direct_placement: direct_placement::DirectPlacement::default(),
             due: Vec::with_capacity(LIST),
+            siblings: None,
             from_self: false,
             store,
             common,

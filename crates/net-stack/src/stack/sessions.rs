@@ -67,7 +67,7 @@ impl Stack {
                 if session.hot.state() == State::TimeWait
                     && segment.flags & (SYN | RST | ACK) == SYN
                 {
-                    self.arrive_in_time_wait(number, arrival, &segment);
+                    self.arrive_in_time_wait(number, arrival, &segment, bytes);
                     return None;
                 }
                 session.input(&segment);
@@ -81,7 +81,7 @@ impl Stack {
                 Some(number)
             }
             None => {
-                self.arrive_stray(arrival, &segment);
+                self.arrive_stray(arrival, &segment, bytes);
                 None
             }
         }
@@ -89,7 +89,13 @@ impl Stack {
 
     /// RFC 6191 section 2 and RFC 9293 section 3.6.1: a new session between the same ends, if no
     /// segment of the old one can be mistaken for one of it.
-    fn arrive_in_time_wait(&mut self, number: u32, arrival: &Arrival, segment: &Segment<'_>) {
+    fn arrive_in_time_wait(
+        &mut self,
+        number: u32,
+        arrival: &Arrival,
+        segment: &Segment<'_>,
+        bytes: &[u8],
+    ) {
         let mut old = session(&mut self.store, &mut self.common, number);
         let later_clock = match segment.options.timestamps {
             Some((value, _)) if old.hot.has(Flags::TIMESTAMPS) => before(old.hot.ts_recent, value),
@@ -103,26 +109,32 @@ impl Stack {
         if has_listener && (later_clock || later_number) {
             old.finish(None);
             self.sweep_sessions();
-            self.arrive_stray(arrival, segment);
+            self.arrive_stray(arrival, segment, bytes);
         } else {
             old.input(segment);
         }
     }
 
-    /// A segment for which there is no session.
-    fn arrive_stray(&mut self, arrival: &Arrival, segment: &Segment<'_>) {
+    /// A segment for which there is no session here; `bytes` is all of it.
+    #[inline(never)]
+    fn arrive_stray(&mut self, arrival: &Arrival, segment: &Segment<'_>, bytes: &[u8]) {
         let ends = &arrival.ends;
         let listener = self.listeners.find(&ends.local, ends.local_port);
         let Some(listener) = listener else {
-            self.common.refuse_segment(ends, arrival.mac, segment);
+            if !self.pass_on_segment(ends, arrival.mac, arrival.ecn, bytes) {
+                self.common.refuse_segment(ends, arrival.mac, segment);
+            }
             return;
         };
         // RFC 9293 section 3.10.7.2: first a reset, then an ACK, then a SYN.
         if segment.has(RST) {
+            // A sibling may have the session.
+            self.pass_on_segment(ends, arrival.mac, arrival.ecn, bytes);
             return;
         }
         if segment.has(ACK) {
-            if segment.has(SYN) || !self.accept_cookie(listener, arrival, segment) {
+            let opens = !segment.has(SYN) && self.accept_cookie(listener, arrival, segment);
+            if !opens && !self.pass_on_segment(ends, arrival.mac, arrival.ecn, bytes) {
                 self.common.refuse_segment(ends, arrival.mac, segment);
             }
             return;

@@ -216,6 +216,9 @@ impl Stack {
             let port = offset.wrapping_add(self.common.next_port) % span;
             self.common.next_port = self.common.next_port.wrapping_add(1);
             ends.local_port = PORT_MIN + port as u16;
+            if !self.may_open(ends) {
+                continue;
+            }
             let hash = self.common.secrets.lookup(ends);
             if self.find_session(ends, hash).is_none() {
                 return Some(());

@@ -99,7 +99,8 @@ impl Stack {
             let free = (0..=u16::MAX).find_map(|_| {
                 self.datagrams.next_port = self.datagrams.next_port.wrapping_add(1) | 0x8000;
                 let port = self.datagrams.next_port;
-                (!self.datagrams.by_port.contains_key(&(ip, port))).then_some(port)
+                let free = !self.datagrams.by_port.contains_key(&(ip, port));
+                (free && self.may_give(port)).then_some(port)
             });
             port = free.ok_or(NetError::NoPort(address))?;
         } else if self.datagrams.by_port.contains_key(&(ip, port)) {
@@ -349,7 +350,7 @@ impl Stack {
         };
         let port = header.destination.get();
         let Some(number) = self.datagrams.find(&packet.destination, port) else {
-            if to_us {
+            if to_us && !self.pass_on(packet, from, bytes) {
                 // RFC 1122 section 4.1.3.1.
                 self.push_unreachable(packet, whole, from, 3);
             }

@@ -29,7 +29,11 @@ fn every_number_of_the_status_is_a_metric() {
     let samples = FAMILIES.iter().flat_map(|family| family.samples);
     let known: HashSet<&str> = samples.map(|(_, at)| *at).collect();
     for at in &all {
-        assert!(at == "/version" || known.contains(at.as_str()), "{at}");
+        let names = ["/version", "/engine_index", "/engine_count"];
+        assert!(
+            names.contains(&at.as_str()) || known.contains(at.as_str()),
+            "{at}"
+        );
     }
     for at in known {
         assert!(
@@ -69,6 +73,29 @@ fn a_strict_reader_takes_it() {
     ] {
         assert!(read(broken).is_err(), "{broken}");
     }
+}
+
+#[test]
+fn several_engines_are_told_apart() {
+    let of = |index: u32| {
+        let mut status = status();
+        status["engine_index"] = index.into();
+        status["sessions"] = (10 + index).into();
+        status
+    };
+    let mut whole = of(0);
+    whole["engines"] = vec![of(0), of(1)].into();
+    whole["applications"][0]["engine_index"] = 1.into();
+    let families = read(&text(&whole)).expect("good text");
+    let sessions = [("engine=\"0\"".into(), 10.0), ("engine=\"1\"".into(), 11.0)];
+    assert_eq!(families["sidecore_net_sessions"], sessions);
+    assert_eq!(families["sidecore_net_stage_cycles_total"].len(), 6);
+    let sent = &families["sidecore_net_application_sent_bytes_total"];
+    assert_eq!(sent[0].0, "engine=\"1\",pid=\"41\",uid=\"1000\"");
+    // One alone has no such label.
+    whole["engines"] = vec![of(0)].into();
+    let families = read(&text(&whole)).expect("good text");
+    assert_eq!(families["sidecore_net_sessions"], [(String::new(), 10.0)]);
 }
 
 type Families = std::collections::HashMap<String, Vec<(String, f64)>>;

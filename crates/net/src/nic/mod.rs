@@ -1,8 +1,8 @@
 //! A NIC as the stack sees it: frames in, frames out, and what the hardware does for us.
 //!
 //! [`tap`] leads to the local kernel, [`packet`] and [`xdp`] to a network interface, [`pair`] to
-//! another stack; [`middleware`] puts a bad network in between. `tests/nic.rs` is what each must
-//! pass.
+//! another stack, [`spread`] to several; [`middleware`] puts a bad network in between.
+//! `tests/nic.rs` is what each must pass.
 //!
 //! Segmentation and checksums are part of the trait from the start: where a NIC cuts super-segments
 //! and completes checksums, the stack hands it up to 64 KiB at a time and touches no payload byte.
@@ -15,6 +15,7 @@ pub(crate) mod checksum;
 pub mod middleware;
 pub mod packet;
 pub mod pair;
+pub mod spread;
 pub mod tap;
 pub(crate) mod vnet;
 

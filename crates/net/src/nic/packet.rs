@@ -91,6 +91,36 @@ impl Packet {
         })
     }
 
+    /// The same as `count` sockets, for as many engines, over which the kernel spreads flows by a
+    /// hash (`PACKET_FANOUT_HASH`), whichever of them sends.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_queues(options: &PacketOptions, count: usize) -> Result<Vec<Self>, NicError> {
+        let mut all = vec![Self::open(options)?];
+        let failed = |error| {
+            let what = format!(
+                "cannot spread what comes in on `{}` over engines",
+                options.name
+            );
+            NicError::sys(what, error)
+        };
+        if count > 1 {
+            let group = all[0].socket.begin_fanout().map_err(failed)?;
+            // One shield is enough for all.
+            let unshielded = PacketOptions {
+                shield: false,
+                ..options.clone()
+            };
+            while all.len() < count {
+                let one = Self::open(&unshielded)?;
+                one.socket.join_fanout(group).map_err(failed)?;
+                all.push(one);
+            }
+        }
+        Ok(all)
+    }
+
     /// True if frames skip the queueing discipline (`PACKET_QDISC_BYPASS`).
     #[must_use]
     pub fn bypasses_queue(&self) -> bool {

@@ -8,7 +8,7 @@
 use super::vnet::{self, HEADER_BYTES};
 use super::{Capabilities, FRAME_BYTES_MAX, Intake, Nic, NicError, Outgoing, Received, Whole};
 use sidecore_sys::interface_features::set_feature;
-use sidecore_sys::tun::{Tap as TapFile, Written};
+use sidecore_sys::tun::{Queues, Tap as TapFile, Written};
 use sidecore_sys::{SysError, interface};
 use std::io::{IoSlice, IoSliceMut};
 use std::net::IpAddr;
@@ -59,29 +59,37 @@ impl Tap {
     /// # Errors
     /// [`NicError::Sys`] with the remedy.
     pub fn open(options: &TapOptions) -> Result<Self, NicError> {
-        let file = open_patiently(options)?;
-        let name = file.name().to_owned();
-        let failed = |what: &str| {
-            let what = format!("cannot {what} the TAP `{name}`; root or CAP_NET_ADMIN is needed");
-            move |error| NicError::sys(what, error)
+        let file = open_patiently(options, Queues::One)?;
+        configure(file.name(), options)?;
+        Ok(Self::over(file, options))
+    }
+
+    /// The same with `count` queues, for as many engines: what goes out by one queue has its
+    /// answers come in by it, and what nobody asked for is spread by a hash of the kernel's.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_queues(options: &TapOptions, count: usize) -> Result<Vec<Self>, NicError> {
+        if count == 1 {
+            return Ok(vec![Self::open(options)?]);
+        }
+        let mut files = vec![open_patiently(options, Queues::Several)?];
+        // The name that it has now, should the kernel have chosen a number.
+        let named = TapOptions {
+            name: files[0].name().to_owned(),
+            ..options.clone()
         };
-        if interface::mtu_bytes(&name).is_ok_and(|now| now != options.mtu_bytes) {
-            interface::set_mtu(&name, options.mtu_bytes).map_err(failed("set the MTU of"))?;
+        while files.len() < count {
+            files.push(open_patiently(&named, Queues::Several)?);
         }
-        // The kernel drops what it sends beyond that. Where this is refused, more is sent twice.
-        if interface::queue_frames(&name).is_ok_and(|now| now < QUEUE_FRAMES) {
-            interface::set_queue_frames(&name, QUEUE_FRAMES).ok();
-        }
-        for &(address, prefix_bits) in &options.host {
-            interface::add_address(&name, address, prefix_bits)
-                .map_err(failed(&format!("give {address}/{prefix_bits} to")))?;
-        }
-        // What the kernel's programs send is read next by the engine, on another core: a copy
-        // through their own core's cache would have every line asked back from ours when its memory
-        // is used again. Where this is refused (no privilege, an older kernel), it is only slower.
-        set_feature(&name, "tx-nocache-copy", true).ok();
-        interface::set_up(&name).map_err(failed("set up"))?;
-        Ok(Self {
+        // Once all queues are there: the first frames are spread over all of them.
+        configure(&named.name, &named)?;
+        let taps = files.into_iter().map(|file| Self::over(file, &named));
+        Ok(taps.collect())
+    }
+
+    fn over(file: TapFile, options: &TapOptions) -> Self {
+        Self {
             file,
             capabilities: Capabilities {
                 address: options.address,
@@ -92,7 +100,7 @@ impl Tap {
             },
             buffer: vec![0; HEADER_BYTES + FRAME_BYTES_MAX].into(),
             refused: 0,
-        })
+        }
     }
 
     /// The interface's name.
@@ -194,11 +202,36 @@ impl Nic for Tap {
     }
 }
 
+/// Sets the interface `name` up at the kernel's end.
+fn configure(name: &str, options: &TapOptions) -> Result<(), NicError> {
+    let failed = |what: &str| {
+        let what = format!("cannot {what} the TAP `{name}`; root or CAP_NET_ADMIN is needed");
+        move |error| NicError::sys(what, error)
+    };
+    if interface::mtu_bytes(name).is_ok_and(|now| now != options.mtu_bytes) {
+        interface::set_mtu(name, options.mtu_bytes).map_err(failed("set the MTU of"))?;
+    }
+    // The kernel drops what it sends beyond that. Where this is refused, more is sent twice.
+    if interface::queue_frames(name).is_ok_and(|now| now < QUEUE_FRAMES) {
+        interface::set_queue_frames(name, QUEUE_FRAMES).ok();
+    }
+    for &(address, prefix_bits) in &options.host {
+        interface::add_address(name, address, prefix_bits)
+            .map_err(failed(&format!("give {address}/{prefix_bits} to")))?;
+    }
+    // What the kernel's programs send is read next by the engine, on another core: a copy
+    // through their own core's cache would have every line asked back from ours when its memory
+    // is used again. Where this is refused (no privilege, an older kernel), it is only slower.
+    set_feature(name, "tx-nocache-copy", true).ok();
+    interface::set_up(name).map_err(failed("set up"))
+}
+
 /// A TAP that was closed a moment ago is busy for a while.
-fn open_patiently(options: &TapOptions) -> Result<TapFile, NicError> {
+fn open_patiently(options: &TapOptions, queues: Queues) -> Result<TapFile, NicError> {
     let begun = Instant::now();
     loop {
-        let error = match TapFile::open(&options.name, HEADER_BYTES as u8, options.offload) {
+        let opened = TapFile::open(&options.name, HEADER_BYTES as u8, options.offload, queues);
+        let error = match opened {
             Ok(file) => return Ok(file),
             Err(error) => error,
         };
@@ -218,6 +251,10 @@ fn open_patiently(options: &TapOptions) -> Result<TapFile, NicError> {
                  dev NAME mode tap vnet_hdr user USER`"
             }
             Some(ENOENT | ENODEV | ENXIO) => "the kernel has no TAP; try `modprobe tun`",
+            Some(EINVAL) if queues == Queues::Several => {
+                "an interface of another kind has that name, or a TAP with one queue; remove it, \
+                 make it with `multi_queue`, or choose another name"
+            }
             Some(EINVAL) => "an interface of another kind has that name; choose another",
             _ => "see `ip link`",
         };

@@ -50,14 +50,23 @@ impl Xdp {
     /// # Errors
     /// [`NicError::Sys`] with the remedy.
     pub fn open(options: &XdpOptions) -> Result<Self, NicError> {
+        Ok(Self::open_queues(options, 1)?.remove(0))
+    }
+
+    /// Takes `count` queues from [`XdpOptions::queue`] on, for as many engines; the device spreads
+    /// flows over them (receive side scaling; `ethtool -X` says how).
+    ///
+    /// # Errors
+    /// As [`Self::open`]; the remedy where the interface has not as many queues.
+    pub fn open_queues(options: &XdpOptions, count: usize) -> Result<Vec<Self>, NicError> {
         let name = &options.name;
         let Interface {
             address: own,
             mtu_bytes,
             ..
         } = Interface::find(name)?;
-        let socket = open_patiently(options)?;
-        Ok(Self {
+        let sockets = open_patiently(options, count)?;
+        let queue = |socket| Self {
             socket,
             name: name.clone(),
             capabilities: Capabilities {
@@ -68,7 +77,8 @@ impl Xdp {
                 merges_received: options.checksum == ReceivedChecksum::Partial,
             },
             checksum: options.checksum,
-        })
+        };
+        Ok(sockets.into_iter().map(queue).collect())
     }
 }
 
@@ -116,12 +126,13 @@ impl Nic for Xdp {
 }
 
 /// A queue whose last user ended a moment ago is busy for a while.
-fn open_patiently(options: &XdpOptions) -> Result<XdpSocket, NicError> {
+fn open_patiently(options: &XdpOptions, count: usize) -> Result<Vec<XdpSocket>, NicError> {
     let begun = Instant::now();
     let name = &options.name;
     loop {
-        let error = match XdpSocket::open(name, options.queue, options.mode) {
-            Ok(socket) => return Ok(socket),
+        let queues = options.queue..options.queue.saturating_add(count as u32);
+        let error = match XdpSocket::open_queues(name, queues.clone(), options.mode) {
+            Ok(sockets) => return Ok(sockets),
             Err(error) => error,
         };
         let number = match &error {
@@ -139,7 +150,10 @@ fn open_patiently(options: &XdpOptions) -> Result<XdpSocket, NicError> {
             Some(EINVAL) => "it has no such queue; `ethtool -l` tells how many it has",
             _ => "see `ip link`",
         };
-        let what = format!("cannot take queue {} of `{name}`: {remedy}", options.queue);
+        let what = match count {
+            1 => format!("cannot take queue {} of `{name}`: {remedy}", queues.start),
+            _ => format!("cannot take queues {queues:?} of `{name}`: {remedy}"),
+        };
         return Err(NicError::sys(what, error));
     }
 }

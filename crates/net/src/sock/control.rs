@@ -150,6 +150,18 @@ pub fn find_socket(trust: &Trust) -> PathBuf {
     sidecore_attach::find_socket("net", trust)
 }
 
+/// Socket of engine `index` of those that share an address, the first of which serves at `socket`:
+/// `socket` itself for 0, else its path with `.` and the number behind.
+#[must_use]
+pub fn sibling_socket(socket: &Path, index: usize) -> PathBuf {
+    if index == 0 {
+        return socket.to_owned();
+    }
+    let mut path = socket.as_os_str().to_owned();
+    path.push(format!(".{index}"));
+    path.into()
+}
+
 /// The users who may attach besides this user and root, and the limits of each.
 #[derive(Debug, Clone)]
 pub struct Admission {

@@ -23,9 +23,11 @@ use rustix::net::xdp::{
     XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpUmemReg, XdpUmemRegFlags,
 };
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::slice;
+use std::sync::Arc;
 
 /// Receive mode of the socket: who runs the program, and whether frames are copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -54,7 +56,7 @@ pub struct XdpSocket {
     /// Start of the chunks; owned by `memory`, which is not touched otherwise.
     chunks: NonNull<u8>,
     socket: OwnedFd,
-    _program: Program,
+    _program: Arc<Program>,
     /// Dropped last: the kernel may write to it until the socket is closed.
     _memory: Region,
 }
@@ -79,7 +81,26 @@ impl XdpSocket {
     /// `EBUSY` where another program or socket has it (also for a moment after that one ended);
     /// `EOPNOTSUPP` where the driver cannot do what `mode` says.
     pub fn open(name: &str, queue: u32, mode: Mode) -> Result<Self, SysError> {
+        Ok(Self::open_queues(name, queue..queue.saturating_add(1), mode)?.remove(0))
+    }
+
+    /// Takes several queues, by one program; at least one. They may go to different threads.
+    ///
+    /// # Errors
+    /// As [`Self::open`]; `EINVAL` where the interface has not as many.
+    pub fn open_queues(name: &str, queues: Range<u32>, mode: Mode) -> Result<Vec<Self>, SysError> {
         let index = interface::index(name)?;
+        let program = Arc::new(Program::attach(index, queues.end, mode)?);
+        let queue = |queue| Self::open_one(index, queue, mode, Arc::clone(&program));
+        queues.map(queue).collect()
+    }
+
+    fn open_one(
+        index: u32,
+        queue: u32,
+        mode: Mode,
+        program: Arc<Program>,
+    ) -> Result<Self, SysError> {
         let kind = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::XDP, SocketType::RAW, kind, None)
             .map_err(call("socket(AF_XDP)"))?;
@@ -114,7 +135,6 @@ impl XdpSocket {
             Mode::ZeroCopy => SocketAddrXdpFlags::XDP_ZEROCOPY,
             Mode::Generic | Mode::Native => SocketAddrXdpFlags::XDP_COPY,
         };
-        let program = Program::attach(index, queue + 1, mode)?;
         rustix::net::bind(&socket, &SocketAddrXdp::new(flags, index, queue))
             .map_err(call("bind of an AF_XDP socket"))?;
         program.redirect(queue, socket.as_fd())?;

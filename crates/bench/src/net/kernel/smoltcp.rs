@@ -11,7 +11,7 @@ use super::gigabits;
 use super::ours::{KERNEL, OURS, PORT};
 use crate::net::{Bench, BenchError, Better, Candidate, Comparison};
 use sidecore_net::nic::VNET_HEADER_BYTES as HEADER_BYTES;
-use sidecore_sys::tun::Tap;
+use sidecore_sys::tun::{Queues, Tap};
 use sidecore_sys::{cpu, interface};
 use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
 use smoltcp::phy::{
@@ -75,7 +75,7 @@ fn theirs(wires: &Wires, way: Way, offload: bool, cancel: &AtomicBool) -> Result
 }
 
 fn open(offload: bool) -> Result<Tap, BenchError> {
-    let tap = Tap::open("smoltcp0", HEADER_BYTES as u8, offload)?;
+    let tap = Tap::open("smoltcp0", HEADER_BYTES as u8, offload, Queues::One)?;
     interface::add_address(tap.name(), KERNEL, 24)?;
     interface::set_up(tap.name())?;
     Ok(tap)

@@ -17,14 +17,14 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 /// Requests that arrive together.
-const BATCH: usize = 32;
+pub(in super::super) const BATCH: usize = 32;
 /// Bytes of a request and of an answer.
-const PAYLOAD: usize = 64;
+pub(in super::super) const PAYLOAD: usize = 64;
 /// Ethernet, IPv4, TCP with timestamps.
-const HEADER: usize = 14 + 20 + 32;
+pub(in super::super) const HEADER: usize = 14 + 20 + 32;
 
 /// As a NIC that segments and checks.
-fn nic() -> Capabilities {
+pub(in super::super) fn nic() -> Capabilities {
     Capabilities {
         address: [2, 0, 0, 0, 0, 1],
         mtu_bytes: 1500,
@@ -36,10 +36,10 @@ fn nic() -> Capabilities {
 
 /// A client's side of a session.
 #[derive(Clone, Copy)]
-struct Client {
-    sequence: u32,
-    acknowledgment: u32,
-    stamp: u32,
+pub(in super::super) struct Client {
+    pub(in super::super) sequence: u32,
+    pub(in super::super) acknowledgment: u32,
+    pub(in super::super) stamp: u32,
 }
 
 /// A stack with sessions, and the clients of all of them.
@@ -73,13 +73,7 @@ impl Server {
                 stamp: 0,
             };
             server.now_ns += 10_000;
-            let mut frame = frame(number, &client, 0x02, 20);
-            // MSS, SACK permitted, timestamps, window scale.
-            frame[46] = 10 << 4;
-            let options = [
-                2, 4, 5, 180, 4, 2, 8, 10, 0, 0, 0, 1, 0, 0, 0, 0, 1, 3, 3, 8,
-            ];
-            frame[54..].copy_from_slice(&options);
+            let mut frame = syn(number, &client);
             server.put(&mut frame);
             server.stack.transmit(server.now_ns, &mut |out| {
                 if out.header[12..14] == [8, 0] {
@@ -127,13 +121,8 @@ impl Server {
     /// # Errors
     /// [`BenchError::Wrong`] where a request is not answered; [`BenchError::Interrupted`].
     pub(super) fn run(&mut self, requests: usize, cancel: &AtomicBool) -> Result<f64, BenchError> {
-        // The clients' hardware address, so that it need not be asked for.
-        let mut arp = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 6];
-        arp.extend([0, 1, 8, 0, 6, 4, 0, 2, 2, 0, 0, 0, 0, 2, 10, 1, 0, 0]);
-        arp.extend([2, 0, 0, 0, 0, 1, 10, 0, 0, 1]);
         for host in 0..3 {
-            arp[31] = host;
-            self.put(&mut arp);
+            self.put(&mut introduction(host));
         }
         let count = self.clients.len();
         let batch = BATCH.min(count);
@@ -199,7 +188,8 @@ impl Server {
     }
 }
 
-fn serve(stack: &mut Stack, id: SessionId) -> Result<(), BenchError> {
+/// The application: answers a request with what was in it.
+pub(in super::super) fn serve(stack: &mut Stack, id: SessionId) -> Result<(), BenchError> {
     let mut answer = [0; PAYLOAD];
     let [first, second] = stack.peek(id)?;
     if first.len() + second.len() < PAYLOAD {
@@ -215,29 +205,55 @@ fn serve(stack: &mut Stack, id: SessionId) -> Result<(), BenchError> {
 
 impl Client {
     /// From a SYN-ACK.
-    fn learn(&mut self, out: &Outgoing<'_>) {
+    pub(in super::super) fn learn(&mut self, out: &Outgoing<'_>) {
         self.acknowledgment = word(out.header, 38);
         self.stamp = word(out.header, 62);
     }
 }
 
-fn word(bytes: &[u8], at: usize) -> u32 {
+pub(in super::super) fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
 /// The client that an answer goes to.
-fn number_of(header: &[u8]) -> usize {
+pub(in super::super) fn number_of(header: &[u8]) -> usize {
     let port = usize::from(header[36]) << 8 | usize::from(header[37]);
     usize::from(header[33]) * 50_000 + port - 1024
 }
 
-fn frame(number: usize, client: &Client, flags: u8, more: usize) -> Vec<u8> {
+/// The first segment of a session.
+pub(in super::super) fn syn(number: usize, client: &Client) -> Vec<u8> {
+    let mut frame = frame(number, client, 0x02, 20);
+    // MSS, SACK permitted, timestamps, window scale.
+    frame[46] = 10 << 4;
+    let options = [
+        2, 4, 5, 180, 4, 2, 8, 10, 0, 0, 0, 1, 0, 0, 0, 0, 1, 3, 3, 8,
+    ];
+    frame[54..].copy_from_slice(&options);
+    frame
+}
+
+/// The hardware address of clients 50,000 times `host` and up, so that it need not be asked for.
+pub(in super::super) fn introduction(host: u8) -> Vec<u8> {
+    let mut arp = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 6];
+    arp.extend([0, 1, 8, 0, 6, 4, 0, 2, 2, 0, 0, 0, 0, 2, 10, 1, 0, host]);
+    arp.extend([2, 0, 0, 0, 0, 1, 10, 0, 0, 1]);
+    arp
+}
+
+pub(in super::super) fn frame(number: usize, client: &Client, flags: u8, more: usize) -> Vec<u8> {
     let mut frame = vec![0; 54 + more];
     fill(&mut frame, number, client, flags, more);
     frame
 }
 
-fn fill(frame: &mut [u8], number: usize, client: &Client, flags: u8, more: usize) {
+pub(in super::super) fn fill(
+    frame: &mut [u8],
+    number: usize,
+    client: &Client,
+    flags: u8,
+    more: usize,
+) {
     frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0]);
     let total = ((40 + more) as u16).to_be_bytes();
     let head = [

@@ -5,7 +5,7 @@
 //! Engine time is the median over batches of 32, so that a batch during which another program had
 //! the core does not count. Source: papers/004, sections 3.9 and 4.3.
 
-mod hand;
+pub(super) mod hand;
 
 use super::report::{Curve, Point};
 use super::{Bench, BenchError, Better, Candidate, Comparison, Group};

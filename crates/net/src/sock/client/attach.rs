@@ -1,12 +1,14 @@
 //! Meeting the engine: a question over a local socket, and the segment that comes back.
 
-use crate::sock::control::{PROTOCOL, SockError};
+use crate::engine::ENGINES_MAX;
+use crate::sock::control::{PROTOCOL, SockError, sibling_socket};
 use crate::sock::layout::segment_bytes;
+use serde_json::Value;
 use sidecore_attach::protocol::{KIND_ATTACH, KIND_STATUS};
 use sidecore_attach::{Answer, Introduction, Trust};
 use sidecore_sys::{SharedMap, Sharing};
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The parts of an attachment.
@@ -54,6 +56,110 @@ pub fn status_of(path: &Path, trust: &Trust) -> Result<String, SockError> {
     Ok(String::from_utf8_lossy(&answer.body).into_owned())
 }
 
+/// Sockets of all engines that share an address with the one at `path`, `path` first; `path` alone
+/// where there is one engine, or where it is not the first of several: an application that is to
+/// serve all attaches to each, and knows by the attachment which engine accepted a session. Waits
+/// for the engine's answer, some seconds at most.
+///
+/// # Errors
+/// [`SockError`].
+pub fn siblings(path: &Path, trust: &Trust) -> Result<Vec<PathBuf>, SockError> {
+    let status: Value = serde_json::from_str(&status_of(path, trust)?).unwrap_or_default();
+    Ok(siblings_in(path, &status))
+}
+
+/// Status of all engines that share an address with the one at `path`, as one object: numbers are
+/// sums, but `uptime_seconds`, which is the first engine's; `addresses` are the first engine's;
+/// `applications` are those of all, each with its `engine_index`; `engines` has each engine's own
+/// status with its `socket`. Waits for the answers, some seconds at most.
+///
+/// # Errors
+/// [`SockError`].
+pub fn status_of_all(path: &Path, trust: &Trust) -> Result<Value, SockError> {
+    let ask = |path: &Path| -> Result<Value, SockError> {
+        let text = status_of(path, trust)?;
+        serde_json::from_str(&text).map_err(|_| SockError::Nonsense {
+            socket: path.to_owned(),
+        })
+    };
+    let first = ask(path)?;
+    let mut all = Vec::new();
+    for (number, socket) in siblings_in(path, &first).into_iter().enumerate() {
+        let status = if number == 0 {
+            first.clone()
+        } else {
+            ask(&socket)?
+        };
+        all.push((socket, status));
+    }
+    Ok(merge(all))
+}
+
+fn siblings_in(path: &Path, status: &Value) -> Vec<PathBuf> {
+    let number = |key: &str| status[key].as_u64().unwrap_or_default() as usize;
+    let count = match number("engine_index") {
+        0 => number("engine_count").clamp(1, ENGINES_MAX),
+        _ => 1,
+    };
+    let sockets = (0..count).map(|index| sibling_socket(path, index));
+    sockets.collect()
+}
+
+/// One status of several engines'.
+fn merge(all: Vec<(PathBuf, Value)>) -> Value {
+    let mut applications = Vec::new();
+    let mut engines = Vec::new();
+    let mut whole = Value::Null;
+    for (socket, mut status) in all {
+        let index = status["engine_index"].clone();
+        for mut application in own_applications(&mut status) {
+            application["engine_index"] = index.clone();
+            applications.push(application);
+        }
+        if whole.is_null() {
+            whole = status.clone();
+        } else {
+            add(&mut whole, &status);
+        }
+        status["socket"] = socket.to_string_lossy().into();
+        engines.push(status);
+    }
+    whole["applications"] = applications.into();
+    whole["engines"] = engines.into();
+    whole
+}
+
+fn own_applications(status: &mut Value) -> Vec<Value> {
+    let own = status
+        .as_object_mut()
+        .and_then(|status| status.remove("applications"));
+    match own {
+        Some(Value::Array(applications)) => applications,
+        _ => Vec::new(),
+    }
+}
+
+/// Adds counters; what is one for all engines stays.
+fn add(whole: &mut Value, more: &Value) {
+    const OF_ALL: [&str; 4] = ["version", "uptime_seconds", "engine_index", "engine_count"];
+    let (Some(whole), Some(more)) = (whole.as_object_mut(), more.as_object()) else {
+        return;
+    };
+    for (name, value) in whole {
+        let of_all = OF_ALL.contains(&name.as_str());
+        match (&mut *value, more.get(name)) {
+            (Value::Object(_), Some(other)) => add(value, other),
+            (Value::Number(number), Some(Value::Number(other))) if !of_all => {
+                let sum = number.as_u64().zip(other.as_u64());
+                if let Some(sum) = sum.map(|(one, other)| one.saturating_add(other)) {
+                    *value = sum.into();
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
 fn ask(
     path: &Path,
     trust: &Trust,
@@ -72,3 +178,34 @@ fn ask(
 
 const PATIENCE: Duration = Duration::from_secs(5);
 const ANSWER_BYTES_MAX: usize = 128 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn counters_of_engines_are_added() {
+        let status = |index: u32, sessions: u32| {
+            json!({
+                "version": 1, "engine_index": index, "engine_count": 2,
+                "uptime_seconds": 7.5, "addresses": ["10.0.0.1/24"], "sessions": sessions,
+                "engine": { "rounds": 10 }, "applications": [{ "pid": 40 + index }],
+            })
+        };
+        let path = Path::new("/run/net.sock");
+        let sockets = siblings_in(path, &status(0, 1));
+        assert_eq!(sockets, [path, Path::new("/run/net.sock.1")]);
+        assert_eq!(siblings_in(path, &status(1, 1)), [path], "asked for alone");
+        let all = sockets.into_iter().zip([status(0, 3), status(1, 4)]);
+        let whole = merge(all.collect());
+        assert_eq!(whole["sessions"], 7);
+        assert_eq!(whole["engine"]["rounds"], 20);
+        assert_eq!(whole["version"], 1);
+        assert_eq!(whole["uptime_seconds"], 7.5);
+        assert_eq!(whole["engines"][1]["sessions"], 4);
+        assert_eq!(whole["engines"][1]["socket"], "/run/net.sock.1");
+        assert_eq!(whole["applications"][1]["pid"], 41);
+        assert_eq!(whole["applications"][1]["engine_index"], 1);
+    }
+}

@@ -1,0 +1,246 @@
+//! Rings between engines that share one address, and what wakes one that sleeps.
+//!
+//! Each ordered pair of engines has a ring of its own (one producer, one consumer), whose places
+//! keep their memory. What may be in them is [`sidecore_net_stack::Errand`]'s. An engine looks at
+//! one word a round, which its siblings write only when they hand something over; then it looks at
+//! its rings.
+//!
+//! Why here: the loop carries what the stacks of one address have for one another. Must stay true:
+//! no lock, and nobody waits: what finds a ring full is lost, as on a wire, and counted. Who hands
+//! over commits to the ring first, raises the word next and looks for a sleeper last; who sleeps
+//! announces it first and looks at the word afterwards (`sidecore-sync`'s protocol). Partners: the
+//! Release of [`Inbox::waiting`] in `hand_over` and its Acquire in `receive`.
+
+use crate::Stack;
+use sidecore_net_stack::{Errand, Handed};
+use sidecore_sync::spsc::{Receiver, Sender, ring};
+use sidecore_sync::{Changed, Private, SleepWord};
+use sidecore_sys::{SysError, clock, local_socket};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The most engines that share an address.
+pub const ENGINES_MAX: usize = 64;
+
+/// Counters of what went between an engine and its siblings.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Exchanged {
+    /// Frames given to siblings; one for all counts once for each.
+    pub(super) given: u64,
+    /// Frames for siblings that were lost because a ring or the outbox was full.
+    pub(super) lost: u64,
+    /// Frames taken from siblings.
+    pub(super) taken: u64,
+}
+
+/// One engine's place among those that share an address; see [`siblings`].
+#[derive(Debug)]
+pub struct Siblings {
+    index: usize,
+    epoch_ns: u64,
+    /// To each sibling; none to itself.
+    to: Vec<Option<Sender<Handed>>>,
+    /// From each sibling.
+    from: Vec<Receiver<Handed>>,
+    /// Of all engines.
+    inboxes: Arc<[Inbox]>,
+    exchanged: Exchanged,
+}
+
+/// What one engine's siblings write, on lines of its own (processors fetch them in pairs): it is
+/// read in every round, and written when something is handed over or the engine sleeps.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Inbox {
+    /// A ring may hold something.
+    waiting: AtomicBool,
+    asleep: SleepWord<Private>,
+    bell: OwnedFd,
+}
+
+/// The places of `count` engines that share one address, to be given to one [`super::Engine`] each.
+///
+/// # Errors
+/// [`SysError`] where there are no descriptors left for the bells, of which each has one.
+///
+/// # Panics
+/// If `count` is 0 or more than [`ENGINES_MAX`].
+pub fn siblings(count: usize) -> Result<Vec<Siblings>, SysError> {
+    assert!((1..=ENGINES_MAX).contains(&count), "{count} engines");
+    let inboxes = (0..count).map(|_| {
+        Ok(Inbox {
+            waiting: AtomicBool::new(false),
+            asleep: SleepWord::new(),
+            bell: local_socket::bell()?,
+        })
+    });
+    let inboxes: Result<Vec<Inbox>, SysError> = inboxes.collect();
+    let inboxes: Arc<[Inbox]> = inboxes?.into();
+    let epoch_ns = clock::now_ns();
+    let place = |index| Siblings {
+        index,
+        epoch_ns,
+        to: Vec::with_capacity(count),
+        from: Vec::with_capacity(count - 1),
+        inboxes: Arc::clone(&inboxes),
+        exchanged: Exchanged::default(),
+    };
+    let mut all: Vec<Siblings> = (0..count).map(place).collect();
+    for from in 0..count {
+        for to in 0..count {
+            if from == to {
+                all[from].to.push(None);
+                continue;
+            }
+            let (sender, receiver) = ring(RING_FRAMES, |_| Handed::default());
+            all[from].to.push(Some(sender));
+            all[to].from.push(receiver);
+        }
+    }
+    Ok(all)
+}
+
+impl Siblings {
+    /// Number of this engine, from 0.
+    #[must_use]
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Number of engines.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.to.len()
+    }
+
+    /// When all of them began: their clocks are one, so that what one stack promised (a SYN cookie,
+    /// a timestamp) is good with another.
+    pub(super) fn epoch_ns(&self) -> u64 {
+        self.epoch_ns
+    }
+
+    pub(super) fn exchanged(&self) -> Exchanged {
+        self.exchanged
+    }
+
+    /// True if a sibling has handed something over.
+    #[inline]
+    pub(super) fn waits(&self) -> bool {
+        // Acquire: partner of the Release in `hand_over`.
+        self.inboxes[self.index].waiting.load(Ordering::Acquire)
+    }
+
+    /// Gives `stack` at most `budget` frames of siblings; returns how many.
+    #[cold]
+    pub(super) fn receive(&mut self, now_ns: u64, stack: &mut Stack, budget: usize) -> usize {
+        let waiting = &self.inboxes[self.index].waiting;
+        // AcqRel: what was committed before the word was raised is seen; what comes later raises it
+        // again.
+        waiting.swap(false, Ordering::AcqRel);
+        // Each ring has its share, so that one sibling does not keep out the others.
+        let share = (budget / self.from.len().max(1)).max(1);
+        let (mut count, mut more) = (0, false);
+        for ring in &mut self.from {
+            for taken in 0.. {
+                let Some(mut handed) = ring.wait() else {
+                    break;
+                };
+                if taken == share {
+                    more = true;
+                    break;
+                }
+                stack.receive_handed(now_ns, &mut handed);
+                handed.bytes.shrink_to(PLACE_BYTES);
+                handed.release();
+                count += 1;
+            }
+        }
+        if more {
+            waiting.store(true, Ordering::Release);
+        }
+        self.exchanged.taken += count as u64;
+        count
+    }
+
+    /// Carries what `stack` has for siblings.
+    #[inline]
+    pub(super) fn hand_over(&mut self, stack: &mut Stack) {
+        if stack.has_handed() {
+            self.carry(stack);
+        }
+    }
+
+    #[cold]
+    fn carry(&mut self, stack: &mut Stack) {
+        let mut told = 0_u64;
+        let Self {
+            index,
+            to,
+            exchanged,
+            ..
+        } = self;
+        let count = to.len();
+        let lost = stack.take_handed(&mut |handed| {
+            let targets = match handed.errand {
+                Errand::Notice | Errand::Copy => 0..count,
+                Errand::Fragment => 0..1,
+                Errand::Stray { .. } => (*index + 1) % count..(*index + 1) % count + 1,
+            };
+            for target in targets {
+                let Some(ring) = &mut to[target] else {
+                    continue;
+                };
+                let Some(mut place) = ring.acquire() else {
+                    exchanged.lost += 1;
+                    continue;
+                };
+                place.bytes.clear();
+                place.bytes.extend_from_slice(&handed.bytes);
+                place.checksum = handed.checksum;
+                place.errand = handed.errand;
+                place.from_self = handed.from_self;
+                place.commit();
+                exchanged.given += 1;
+                told |= 1 << target;
+            }
+        });
+        exchanged.lost += lost;
+        for (target, inbox) in self.inboxes.iter().enumerate() {
+            if told >> target & 1 == 0 {
+                continue;
+            }
+            // Release: partner of the Acquire in `receive` and `waits`; the frames are committed.
+            inbox.waiting.store(true, Ordering::Release);
+            // A sibling sleeps on descriptors, so it is woken by one.
+            if inbox.asleep.claim_after(Changed::publish()) {
+                local_socket::poke(inbox.bell.as_fd());
+            }
+        }
+    }
+
+    /// Announces a sleep; false where something waits already.
+    pub(super) fn arm(&self) -> bool {
+        self.inboxes[self.index].asleep.announce_sleep();
+        !self.waits()
+    }
+
+    /// The sleep is over.
+    pub(super) fn disarm(&self) {
+        let inbox = &self.inboxes[self.index];
+        inbox.asleep.cancel_sleep();
+        local_socket::drain(inbox.bell.as_fd());
+    }
+
+    /// Descriptor that becomes readable when a sibling hands something over to one that sleeps.
+    pub(super) fn bell(&self) -> BorrowedFd<'_> {
+        self.inboxes[self.index].bell.as_fd()
+    }
+}
+
+/// Frames from one engine to another that wait.
+const RING_FRAMES: usize = 256;
+/// Memory that a place keeps: a frame of the usual size. Longer ones are rare.
+const PLACE_BYTES: usize = 2048;
+
+const _: () = assert!(ENGINES_MAX <= 64, "a bit for each in a word");

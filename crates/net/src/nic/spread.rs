@@ -1,0 +1,85 @@
+//! Several NICs as one: each flow goes out by the one that its hash names, and what comes in by any
+//! is taken.
+//!
+//! Why here: the other side of several engines with one address that are reached by a link each
+//! ([`super::pair`]), in tests and benches: it spreads flows as receive side scaling does. Must
+//! stay true: a flow's frames leave in order; what belongs to no flow (ARP, ICMP, fragments) takes
+//! the first link. One thread.
+
+use super::{Capabilities, Nic, NicError, Outgoing, Received};
+use sidecore_net_stack::flow;
+use std::os::fd::BorrowedFd;
+
+/// Links, one to each engine, in the order of the engines.
+#[derive(Debug)]
+pub struct Spread<N> {
+    links: Vec<N>,
+    /// Begins with another link in each round, so that none keeps out the others.
+    next: usize,
+    /// A frame's headers in one piece.
+    header: Vec<u8>,
+}
+
+impl<N: Nic> Spread<N> {
+    /// A NIC over `links`, which have one hardware address and equal capabilities.
+    ///
+    /// # Errors
+    /// [`NicError::Options`] where there is none, or they differ.
+    pub fn new(links: Vec<N>) -> Result<Self, NicError> {
+        let mut all = links.iter().map(Nic::capabilities);
+        let first = all.next();
+        if first.is_none_or(|first| all.any(|other| other != first)) {
+            let reason = "links to several engines: at least one, all with the same capabilities";
+            return Err(NicError::Options(reason.to_owned()));
+        }
+        Ok(Self {
+            links,
+            next: 0,
+            header: Vec::new(),
+        })
+    }
+
+    fn link_of(&mut self, frame: &Outgoing<'_>) -> usize {
+        // The headers may be all that is in the first piece; a packet must be whole to be read.
+        self.header.clear();
+        for piece in [frame.header, frame.payload[0], frame.payload[1]] {
+            self.header.extend_from_slice(piece);
+        }
+        let hash = flow::hash_of_frame(&self.header).unwrap_or_default();
+        flow::engine_of(hash, self.links.len())
+    }
+}
+
+impl<N: Nic> Nic for Spread<N> {
+    fn capabilities(&self) -> Capabilities {
+        self.links[0].capabilities()
+    }
+
+    fn receive(
+        &mut self,
+        budget: usize,
+        sink: &mut dyn FnMut(Received<'_>),
+    ) -> Result<usize, NicError> {
+        let mut count = 0;
+        for step in 0..self.links.len() {
+            let link = (self.next + step) % self.links.len();
+            count += self.links[link].receive(budget - count, sink)?;
+        }
+        self.next = (self.next + 1) % self.links.len();
+        Ok(count)
+    }
+
+    fn transmit(&mut self, frame: &Outgoing<'_>) -> Result<bool, NicError> {
+        let link = self.link_of(frame);
+        self.links[link].transmit(frame)
+    }
+
+    fn flush(&mut self) -> Result<(), NicError> {
+        self.links.iter_mut().try_for_each(Nic::flush)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        // One descriptor cannot speak for several: whoever uses it polls.
+        None
+    }
+}
