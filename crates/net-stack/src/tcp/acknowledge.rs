@@ -177,10 +177,13 @@ impl Session<'_> {
         }
         // Growth: RFC 5681 section 3.1; not while loss is repaired, except after a timeout, when
         // slow start begins again (section 3.1, end). What ends a repair leaves the window at its
-        // threshold (RFC 6582 section 3.2 step 3).
+        // threshold (RFC 6582 section 3.2 step 3). What was reported earlier made room for more
+        // then; were it to count now, the end of a gap would let go a burst as long as the gap.
+        // Where the network is known to reorder it counted when it was reported, as Linux has it.
         let grows = !self.hot.has(Flags::RECOVERY) || self.cold.after_timeout;
-        if newly > 0 && grew && grows && self.hot.has(Flags::CWND_LIMITED) {
-            self.grow(newly, sample_us);
+        let forward = newly > 0 || self.cold.rack.reordering;
+        if forward && delivered.bytes > 0 && grew && grows && self.hot.has(Flags::CWND_LIMITED) {
+            self.grow(delivered.bytes, sample_us);
         }
         self.arm_after_acknowledgment(newly > 0);
         if self.hot.tx.len() > 0 || self.hot.scoreboard != NONE {
