@@ -176,3 +176,31 @@ fn no_more_than_twice_the_kernels_drops() {
         }
     }
 }
+
+/// Found by `differential_net`: the round trip grows by less than HyStart++'s four milliseconds
+/// until it is too late. Beside it what the kernel drops.
+#[test]
+fn a_short_path_does_not_overshoot() {
+    for (mbit, queue_bytes, delay_us, seconds, kernel) in [
+        (27, 50_000, 2_400, 2, 4),
+        (23, 85_000, 1_900, 2, 8),
+        (17, 91_000, 2_100, 2, 8),
+        (32, 27_000, 800, 1, 8),
+    ] {
+        let link = Link {
+            mbit,
+            queue_bytes,
+            delay_us,
+            seconds,
+        };
+        for nics in [[plain(1), plain(2)], [offloading(1), offloading(2)]] {
+            let outcome = transfer(link, nics, true);
+            eprintln!("{link:?}: {outcome:?}");
+            assert!(
+                outcome.dropped <= 2 * kernel + 5,
+                "{link:?}: {outcome:?}, the kernel {kernel}"
+            );
+            assert!(outcome.used >= 0.9, "{link:?}: {outcome:?}");
+        }
+    }
+}

@@ -14,7 +14,9 @@
 //! - Acknowledgments that come close together for half a round trip show by their length that half
 //!   of the path is filled, and the other half will be within a round trip (the "ACK train" of Ha
 //!   and Rhee, "Taming the elephants: New TCP slow start", 2011, section 4.1, as Linux has it). On
-//!   paths shorter than twice the least delay the growing round trip says it soon enough.
+//!   a short path the gap that ends a train is a quarter of the round trip: with that of Linux
+//!   the bursts of successive rounds would be one train. On paths shorter still, what hosts
+//!   collect before they answer is as long as half a round trip.
 
 use super::Acked;
 use crate::wire::sequence::before;
@@ -29,9 +31,13 @@ const SAMPLES_MIN: u8 = 8;
 /// CSS_GROWTH_DIVISOR and CSS_ROUNDS: conservative slow start.
 const CONSERVATIVE_DIVISOR: u32 = 4;
 const CONSERVATIVE_ROUNDS: u8 = 5;
-/// Acknowledgments belong to one train up to this distance, or this part of the round trip.
+/// Acknowledgments belong to one train up to this distance, or this part of the round trip, and
+/// never further apart than a quarter of it.
 const TRAIN_GAP_US: u32 = 2_000;
 const TRAIN_GAP_DIVISOR: u32 = 16;
+const TRAIN_GAP_MAX_DIVISOR: u32 = 4;
+/// On shorter paths trains say nothing.
+const TRAIN_TRIP_MIN_US: u32 = 500;
 
 /// Phase of the first slow start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,10 +123,11 @@ impl HyStart {
     fn train_fills_half(&mut self, now_us: u32) -> bool {
         let least_us = self.last_min_us.min(self.current_min_us);
         let (first_us, last_us) = self.train_us.get_or_insert((now_us, now_us));
-        if least_us == u32::MAX || least_us < 2 * DELAY_MIN_US {
+        if least_us == u32::MAX || least_us < TRAIN_TRIP_MIN_US {
             return false;
         }
         let gap_us = TRAIN_GAP_US.max(least_us / TRAIN_GAP_DIVISOR);
+        let gap_us = gap_us.min(least_us / TRAIN_GAP_MAX_DIVISOR);
         if now_us.wrapping_sub(*last_us) > gap_us {
             *first_us = now_us;
         }
@@ -239,8 +246,11 @@ mod tests {
             (40_000, 1_000, false),
             // Too far apart for a train.
             (40_000, 2_600, false),
-            // Too short a path to matter.
-            (7_000, 1_000, false),
+            (5_000, 300, true),
+            (5_000, 100, false),
+            (1_900, 110, true),
+            // So short that hosts, too, may have collected them.
+            (400, 110, false),
         ] {
             let (mut hystart, mut at) = (HyStart::default(), 0);
             let growth = [0; 3].map(|_| train(&mut hystart, &mut at, rtt_us, apart_us));

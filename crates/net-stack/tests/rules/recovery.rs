@@ -605,3 +605,31 @@ fn rfc_8985_7_4_2_a_loss_that_a_probe_repaired_lowers_the_window() {
     peer.ack(2000);
     assert!(threshold(&mut peer) < before);
 }
+
+/// What was reported behind a gap let more go when it was reported. Counted again when the gap is
+/// closed, it would let go a burst as long as the gap (found by `differential_net`, at a queue that
+/// had no room for it).
+#[test]
+fn rfc_5681_3_1_the_end_of_a_gap_lets_no_burst_go() {
+    let mut peer = Peer::new(|_| {});
+    let id = peer.open(&SACK);
+    peer.take();
+    peer.stack.write(id, &[1; 100_000]).expect("open");
+    peer.flush();
+    let first = peer.take()[0].sequence;
+    let window = |peer: &mut Peer| peer.stack.info(id).expect("open").window;
+    let before = window(&mut peer);
+    peer.now_ns += 10 * MS;
+    let mut report = peer.segment(ACK, &[]);
+    report.acknowledgment = first;
+    report.options = sack_option(&[(first + 1000, first + 3000)]);
+    peer.send(&report);
+    assert_eq!(peer.take().len(), 2);
+    assert_eq!(window(&mut peer), before);
+    report.acknowledgment = first + 3000;
+    report.options.clear();
+    peer.send(&report);
+    assert_eq!(window(&mut peer), before + 1000);
+    // One for what has left, one for what the window grew by.
+    assert_eq!(peer.take().len(), 2);
+}

@@ -198,6 +198,18 @@ impl RateLimit {
         self.free_at_ns.saturating_sub(now_ns)
     }
 
+    /// Time at which a frame of `bytes` bytes that arrives at `now_ns` is through; none if the
+    /// queue is full and it is lost. For those that do more to the frame than this limit does.
+    pub fn admit(&mut self, bytes: usize, now_ns: u64) -> Option<u64> {
+        let begins_ns = self.free_at_ns.max(now_ns);
+        if begins_ns - now_ns > self.time_ns(self.queue_bytes_max) {
+            self.lost += 1;
+            return None;
+        }
+        self.free_at_ns = begins_ns.saturating_add(self.time_ns(bytes as u64));
+        Some(self.free_at_ns)
+    }
+
     fn time_ns(&self, bytes: u64) -> u64 {
         let ns = u128::from(bytes) * 8_000_000_000 / u128::from(self.bits_per_second);
         u64::try_from(ns).unwrap_or(u64::MAX)
@@ -206,13 +218,9 @@ impl RateLimit {
 
 impl Impairment for RateLimit {
     fn pass(&mut self, frame: Frame, now_ns: u64, queue: &mut Queue) {
-        let begins_ns = self.free_at_ns.max(now_ns);
-        if begins_ns - now_ns > self.time_ns(self.queue_bytes_max) {
-            self.lost += 1;
-            return;
+        if let Some(due_ns) = self.admit(frame.bytes.len(), now_ns) {
+            queue.put(due_ns, frame);
         }
-        self.free_at_ns = begins_ns.saturating_add(self.time_ns(frame.bytes.len() as u64));
-        queue.put(self.free_at_ns, frame);
     }
 }
 

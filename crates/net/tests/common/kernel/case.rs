@@ -1,5 +1,8 @@
 //! Test case, drawn from a seed: impairments of a session, and the scripts of its two applications.
 //!
+//! In some cases a bottleneck lies between: a link slower than both ends, with a finite queue. What
+//! is sent there is long enough to fill that queue several times.
+//!
 //! Must stay true: what each application sees follows from the case alone, whatever the timing: a
 //! reset, for example, comes only when the peer has read all that it can read before.
 
@@ -18,6 +21,38 @@ pub(crate) struct Weather {
     pub(crate) late_ns: u64,
 }
 
+/// A slow link with a queue in front, whose tail is dropped when it is full.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bottleneck {
+    pub(crate) bits_per_second: u64,
+    pub(crate) queue_bytes: u64,
+}
+
+impl Bottleneck {
+    /// Two of one rate, one for each direction, or one and none.
+    fn pair(random: &mut Random) -> [Option<Self>; 2] {
+        let bits_per_second = log_uniform(random, 1_000_000, 5);
+        let mut one = || {
+            // No more than half a second's, or a case would take minutes.
+            let queue_bytes = log_uniform(random, 12_000, 5).min(bits_per_second / 16);
+            Some(Self {
+                bits_per_second,
+                queue_bytes,
+            })
+        };
+        match [one(), one()] {
+            both if random.happens(500_000) => both,
+            [there, _] if random.happens(500_000) => [there, None],
+            [_, back] => [None, back],
+        }
+    }
+
+    /// Bytes that are under way, round trip included, when the queue is full.
+    pub(crate) fn held_bytes(&self, delay_ns: u64) -> u64 {
+        self.queue_bytes + self.bits_per_second / 8 * (2 * delay_ns) / 1_000_000_000
+    }
+}
+
 /// Fate of one frame.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fate {
@@ -29,6 +64,20 @@ pub(crate) struct Fate {
 }
 
 impl Weather {
+    /// Milder where a bottleneck lies between: at several per cent of loss no sender would fill a
+    /// queue.
+    fn of_bottleneck(random: &mut Random) -> Self {
+        let delay_ns = 300_000 + random.below(20_000_000);
+        Self {
+            loss: pick(random, &[0, 0, 0, 1_000, 10_000]),
+            late: pick(random, &[0, 0, 0, 1_000, 20_000]),
+            twice: pick(random, &[0, 0, 3_000]),
+            corrupt: pick(random, &[0, 0, 0, 1_000]),
+            delay_ns,
+            late_ns: random.below(2 * delay_ns) + 100_000,
+        }
+    }
+
     /// The fate of the `number`th frame of a direction: the same for whoever sends it.
     pub(crate) fn fate(&self, seed: u64, direction: usize, number: u64) -> Fate {
         let mut random = Random(seed ^ (number << 20) ^ ((direction as u64 + 1) << 60));
@@ -77,9 +126,14 @@ pub(crate) struct Script {
 #[derive(Debug, Clone)]
 pub(crate) struct Case {
     pub(crate) seed: u64,
+    /// The frames' fates are drawn from it: the seed, or another number where the same case is to
+    /// have other luck.
+    pub(crate) luck: u64,
     pub(crate) kind: Kind,
     pub(crate) v6: bool,
     pub(crate) weather: Weather,
+    /// On the way from the client and from the server.
+    pub(crate) bottlenecks: [Option<Bottleneck>; 2],
     /// Of the client and of the server.
     pub(crate) scripts: [Script; 2],
     /// Without it the client finds nobody.
@@ -132,7 +186,7 @@ impl Case {
         let kind = KINDS[seed as usize % KINDS.len()];
         let v6 = random.happens(500_000);
         let delay_ns = 50_000 + random.below(3_000_000);
-        let weather = Weather {
+        let mut weather = Weather {
             loss: pick(&mut random, &[0, 0, 10_000, 30_000, 80_000]),
             late: pick(&mut random, &[0, 0, 0, 20_000, 100_000]),
             twice: pick(&mut random, &[0, 0, 30_000]),
@@ -140,12 +194,29 @@ impl Case {
             delay_ns,
             late_ns: random.below(4 * delay_ns) + 100_000,
         };
+        let mut bottlenecks = [None; 2];
+        // Drawn apart, so that the cases without one stay as they were.
+        let mut apart = Random(!seed.wrapping_mul(0x5851_f42d_4c95_7f2d));
+        if apart.happens(BOTTLENECKS) {
+            bottlenecks = Bottleneck::pair(&mut apart);
+            weather = Weather::of_bottleneck(&mut apart);
+        }
+        let slow = bottlenecks.iter().flatten();
+        let slow = slow.max_by_key(|it| it.held_bytes(weather.delay_ns));
         let mut plan = Plan {
             bad: weather.loss + weather.corrupt > 0,
+            fill: slow.map(|it| (it.held_bytes(weather.delay_ns), it.bits_per_second / 8)),
             segment_bytes: 1448,
             random,
         };
         let mut scripts = [plan.script(), plan.script()];
+        if slow.is_some() {
+            for script in &mut scripts {
+                // Neither a buffer nor the overhead of tiny segments may be the narrower place.
+                (script.receive_bytes, script.send_bytes) = (1 << 20, 1 << 20);
+                script.segment_bytes = script.segment_bytes.filter(|&bytes| bytes > 88);
+            }
+        }
         let requested = |script: &Script| usize::from(script.segment_bytes.unwrap_or(1460));
         plan.segment_bytes = requested(&scripts[0]).min(requested(&scripts[1]));
         let lanes = plan.lanes(kind);
@@ -162,9 +233,11 @@ impl Case {
         }
         Self {
             seed,
+            luck: seed,
             kind,
             v6,
             weather,
+            bottlenecks,
             scripts,
             listens: kind != Kind::Refused,
         }
@@ -175,6 +248,20 @@ impl Case {
         let requests = self.scripts.iter().filter_map(|it| it.segment_bytes);
         requests.min().unwrap_or(1460)
     }
+
+    /// Full frames that are under way from `side` when the queue there is full; 0 without a
+    /// bottleneck.
+    pub(crate) fn held_frames(&self, side: usize) -> usize {
+        let held_bytes = |it: Bottleneck| it.held_bytes(self.weather.delay_ns);
+        let frame_bytes = u64::from(self.segment_bytes()) + HEADERS_BYTES;
+        (self.bottlenecks[side].map_or(0, held_bytes) / frame_bytes) as usize
+    }
+}
+
+/// A number from `least` to `least << octaves`, each octave as probable as another.
+fn log_uniform(random: &mut Random, least: u64, octaves: u64) -> u64 {
+    let from = least << random.below(octaves);
+    from + random.below(from)
 }
 
 fn pick<T: Copy>(random: &mut Random, of: &[T]) -> T {
@@ -186,6 +273,8 @@ struct Plan {
     random: Random,
     /// Frames get lost: less is sent then.
     bad: bool,
+    /// Of the bottleneck: bytes that fill it, and bytes that it carries in a second.
+    fill: Option<(u64, u64)>,
     segment_bytes: usize,
 }
 
@@ -203,6 +292,15 @@ impl Plan {
 
     /// Total bytes of a case that is sent in one go.
     fn volume(&mut self) -> usize {
+        if let Some((held, rate)) = self.fill {
+            // Enough for slow start to find the queue's end, and for some of CUBIC's periods.
+            let most = if self.bad {
+                EXTRA_BYTES_MAX / 4
+            } else {
+                EXTRA_BYTES_MAX
+            };
+            return (3 * held + self.random.below(2 * rate).min(most)) as usize;
+        }
         let segments = if self.bad { 120 } else { 600 };
         let most = segments * self.segment_bytes as u64;
         1 + match self.random.below(4) {
@@ -279,6 +377,8 @@ impl Plan {
                 [[one, Vec::new()], [two, Vec::new()]]
             }
             Kind::FullWindow => {
+                // Its reader's window is narrower than any bottleneck.
+                self.fill = None;
                 let volume = 60_000 + self.volume();
                 let pause = Step::Pause(100 + self.random.below(500));
                 let writes = [self.writes(volume), vec![ShutDown]].concat();
@@ -331,3 +431,10 @@ impl Plan {
         }
     }
 }
+
+/// Share of the cases with a bottleneck, in millionths.
+const BOTTLENECKS: u64 = 400_000;
+/// Of Ethernet, of IPv4 and of TCP without options.
+const HEADERS_BYTES: u64 = 54;
+/// Beyond what fills the queue.
+const EXTRA_BYTES_MAX: u64 = 2_500_000;

@@ -138,6 +138,7 @@ struct Lab {
     begun: Instant,
     /// When it was last looked at everything.
     last_ns: u64,
+    /// The wires' time, and the applications'.
     clock: Clock,
     flows: Rc<RefCell<Flows>>,
     /// Of kernel to kernel; of kernel to ours.
@@ -269,21 +270,25 @@ impl Lab {
     /// One look at everything; how many frames moved.
     fn round(&mut self) -> usize {
         let now_ns = EPOCH_NS + self.begun.elapsed().as_nanos() as u64;
-        self.clock.set_ns(now_ns);
-        if now_ns - self.last_ns > STALL_NS {
+        let passed_ns = now_ns - self.last_ns;
+        if passed_ns > STALL_NS {
             for flow in &mut self.flows.borrow_mut().all {
                 flow.stalls += 1;
             }
         }
         self.last_ns = now_ns;
+        // The wires stand still while nobody looks: else what they owe would come at once then, and
+        // the answers to that would fill a queue for which no sender is to blame.
+        let wires_ns = self.clock.now_ns() + passed_ns.min(ROUND_NS_MAX);
+        self.clock.set_ns(wires_ns);
         let flows = &self.flows;
         let (near, far) = (&mut self.near, &mut self.far);
         let mut moved = 0;
         // What a TAP hands over goes through its own wire's weather first.
-        moved += forward(near, flows, now_ns, &mut |frame| send(far, frame));
-        moved += forward(far, flows, now_ns, &mut |frame| send(near, frame));
+        moved += forward(near, flows, wires_ns, &mut |frame| send(far, frame));
+        moved += forward(far, flows, wires_ns, &mut |frame| send(near, frame));
         let (third, ours, stack) = (&mut self.third, &mut self.ours, &self.stack);
-        moved += forward(third, flows, now_ns, &mut |bytes| {
+        moved += forward(third, flows, wires_ns, &mut |bytes| {
             let mut frame = Frame {
                 bytes: bytes.to_vec(),
                 checksum: sidecore_net::nic::ReceivedChecksum::Unknown,
@@ -293,11 +298,11 @@ impl Lab {
         });
         stack.borrow_mut().process_staged();
         for (session, flow) in self.sessions.iter_mut().zip(&mut flows.borrow_mut().all) {
-            session.go_on(now_ns, flow);
+            session.go_on(wires_ns, flow);
         }
         let mut sent = |frame: &Outgoing<'_>| ours.transmit(frame).expect("a NIC");
         self.stack.borrow_mut().transmit(now_ns, &mut sent);
-        moved += forward(ours, flows, now_ns, &mut |frame| send(third, frame));
+        moved += forward(ours, flows, wires_ns, &mut |frame| send(third, frame));
         moved
     }
 
@@ -354,6 +359,8 @@ const EPOCH_NS: u64 = 1_000_000_000;
 const FIRST_PORT: u16 = 20_000;
 /// A pause between two looks that senders take for a loss: more than a tail-loss probe waits.
 const STALL_NS: u64 = 3_000_000;
+/// The wires' time goes on by no more between two looks.
+const ROUND_NS_MAX: u64 = 1_000_000;
 /// Between looks at wires on which nothing moves.
 const PAUSE: Duration = Duration::from_micros(50);
 /// So long nothing passes when a session is over.

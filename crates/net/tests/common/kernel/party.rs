@@ -56,10 +56,11 @@ impl Kernels {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = net::socket_with(family, SocketType::STREAM, flags, None).expect("a socket");
         sockopt::set_tcp_nodelay(&socket, script.no_delay).expect("TCP_NODELAY");
-        sockopt::set_socket_recv_buffer_size(&socket, script.receive_bytes as usize)
-            .expect("SO_RCVBUF");
-        sockopt::set_socket_send_buffer_size(&socket, script.send_bytes as usize)
-            .expect("SO_SNDBUF");
+        // By force: a limit of this machine's would make its buffers smaller than ours.
+        sockopt::set_socket_recv_buffer_size_force(&socket, script.receive_bytes as usize)
+            .expect("SO_RCVBUFFORCE");
+        sockopt::set_socket_send_buffer_size_force(&socket, script.send_bytes as usize)
+            .expect("SO_SNDBUFFORCE");
         // As ours; it is not everywhere the default.
         sockopt::set_tcp_congestion(&socket, "cubic").expect("TCP_CONGESTION");
         if let Some(bytes) = script.segment_bytes {
@@ -90,6 +91,7 @@ impl Party for Kernels {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         if self.listens {
             let socket = net::accept_with(self.socket(), flags).ok()?;
+            assert_cubic(&socket);
             self.socket = Some(socket);
             self.listens = false;
             return Some(Ok(()));
@@ -99,6 +101,7 @@ impl Party for Kernels {
         if polled[0].revents().is_empty() {
             return None;
         }
+        assert_cubic(self.socket());
         let error = sockopt::socket_error(self.socket()).expect("SO_ERROR");
         Some(error.map_err(Failure::of))
     }
@@ -258,6 +261,12 @@ impl Party for Ours {
             None => self.close(),
         }
     }
+}
+
+/// Another congestion control would drop more at a bottleneck, or less.
+fn assert_cubic(socket: &OwnedFd) {
+    let congestion = sockopt::tcp_congestion(socket).expect("TCP_CONGESTION");
+    assert_eq!(congestion, "cubic");
 }
 
 fn set_segment_bytes(socket: &OwnedFd, bytes: i32) {

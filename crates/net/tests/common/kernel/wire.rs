@@ -4,9 +4,9 @@
 //! seed says, whoever sends it. Frames of anything but TCP pass. Must stay true: a frame is noted
 //! when an end sent it, and again when the other gets it.
 
-use super::case::{Case, Weather};
+use super::case::{Bottleneck, Case, Weather};
 use super::segment::{self, Segment};
-use sidecore_net::nic::middleware::{Frame, Impairment, Queue};
+use sidecore_net::nic::middleware::{Frame, Impairment, Queue, RateLimit};
 use sidecore_net::nic::{Nic, Outgoing, TransmitChecksum};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -27,6 +27,7 @@ pub(crate) struct Passed {
 #[derive(Debug, Default)]
 pub(crate) struct Flow {
     weather: Option<(Weather, u64)>,
+    limits: [Option<RateLimit>; 2],
     counts: [u64; 2],
     pub(crate) passed: Vec<Passed>,
     /// Nothing passes any more.
@@ -46,7 +47,8 @@ impl Flows {
     /// Sessions of these cases, `each` of them one after the other at ports from `first_port` on.
     pub(crate) fn of(cases: &[Case], each: usize, first_port: u16) -> Self {
         let flow = |case: &Case| Flow {
-            weather: Some((case.weather, case.seed)),
+            weather: Some((case.weather, case.luck)),
+            limits: case.bottlenecks.map(|it| it.map(limit)),
             ..Flow::default()
         };
         let all = cases.iter().flat_map(|case| (0..each).map(|_| flow(case)));
@@ -108,10 +110,14 @@ impl Impairment for Fates {
         };
         let fate = weather.fate(seed, direction, flow.counts[direction]);
         flow.counts[direction] += 1;
-        let said = match (fate.lost, fate.corrupt, fate.late, fate.twice) {
+        // What chance takes never comes to the bottleneck.
+        let limit = flow.limits[direction].as_mut().filter(|_| !fate.lost);
+        let through_ns = limit.map_or(Some(now_ns), |it| it.admit(frame.bytes.len(), now_ns));
+        let said = match (fate.lost, through_ns, fate.corrupt, fate.late, fate.twice) {
             (true, ..) => "lost",
-            (_, Some(_), ..) => "damaged",
-            (_, _, true, _) => "late",
+            (_, None, ..) => DROPPED,
+            (.., Some(_), _, _) => "damaged",
+            (.., true, _) => "late",
             (.., true) => "twice",
             _ => "",
         };
@@ -122,9 +128,9 @@ impl Impairment for Fates {
             fate: said,
             segment,
         });
-        if fate.lost {
+        let Some(through_ns) = through_ns.filter(|_| !fate.lost) else {
             return;
-        }
+        };
         if let Some(bits) = fate.corrupt {
             // No sum protects IPv6's header.
             let v4 = frame.bytes[12] == 8;
@@ -137,7 +143,7 @@ impl Impairment for Fates {
             frame.bytes[from + (bit / 8) as usize] ^= 1 << (bit % 8);
         }
         let late_ns = if fate.late { weather.late_ns } else { 0 };
-        let due_ns = now_ns + weather.delay_ns + late_ns;
+        let due_ns = through_ns + weather.delay_ns + late_ns;
         if fate.twice {
             queue.put(due_ns, frame.clone());
         }
@@ -171,4 +177,10 @@ pub(crate) fn send(to: &mut impl Nic, bytes: &[u8]) {
     to.transmit(&frame).expect("a NIC");
 }
 
+fn limit(bottleneck: Bottleneck) -> RateLimit {
+    RateLimit::new(bottleneck.bits_per_second, bottleneck.queue_bytes)
+}
+
+/// Fate of a frame that found the bottleneck's queue full.
+pub(crate) const DROPPED: &str = "dropped";
 const BATCH: usize = 256;
