@@ -44,6 +44,8 @@ pub struct Settings {
     pub sack: bool,
     /// See [`Config`].
     pub ecn: Ecn,
+    /// See [`Config`]; off unless a script asks, as what Linux's scripts expect is not paced.
+    pub pacing: bool,
     /// See [`Config`].
     pub time_wait_ms: u32,
     /// See [`Config`].
@@ -82,6 +84,7 @@ impl Default for Settings {
             timestamps: config.timestamps,
             sack: config.sack,
             ecn: config.ecn,
+            pacing: false,
             time_wait_ms: config.time_wait_ms,
             delayed_ack_us: config.delayed_ack_us,
             restart_after_idle: config.restart_after_idle,
@@ -148,6 +151,7 @@ impl Settings {
             timestamps: self.timestamps,
             sack: self.sack,
             ecn: self.ecn,
+            pacing: self.pacing,
             congestion: self.congestion,
             delayed_ack_us: self.delayed_ack_us,
             restart_after_idle: self.restart_after_idle,
@@ -196,7 +200,8 @@ fn set(settings: &mut Settings, setting: &str) -> Result<(), Problem> {
             settings.congestion = match value {
                 "cubic" => Algorithm::Cubic,
                 "reno" => Algorithm::Reno,
-                _ => return Err(wrong("`cubic` or `reno`")),
+                "bbr" => Algorithm::Bbr,
+                _ => return Err(wrong("`cubic`, `reno` or `bbr`")),
             };
         }
         "ecn" => {
@@ -207,6 +212,7 @@ fn set(settings: &mut Settings, setting: &str) -> Result<(), Problem> {
                 _ => return Err(wrong("`off`, `passive` or `active`")),
             };
         }
+        "pacing" => settings.pacing = switch()?,
         "tolerance_usecs" => settings.tolerance_us = number(value, wrong)?,
         "mtu" => settings.mtu_bytes = number(value, wrong)?,
         "tso" => settings.super_segments = switch()?,

@@ -50,7 +50,7 @@ macro_rules! cases {
 }
 
 cases! {
-    ack_out_of_range backlog close_active close_data_after close_fin_out_of_order
+    ack_out_of_range backlog bbr_startup close_active close_data_after close_fin_out_of_order
     close_fin_retransmit close_fin_with_data close_half close_linger_zero close_passive
     close_peer_resets close_simultaneous close_unread connect_options connect_user_timeout cork
     cubic_loss cwnd_not_used data_overlap delayed_ack ecn_active ecn_active_answer_late
@@ -66,7 +66,8 @@ cases! {
     open_active_v6 open_blocking open_data_with_ack open_large_numbers open_lost_timeout
     open_lost_window open_passive open_refused open_simultaneous open_simultaneous_reset
     open_syn_retransmits open_synack_retransmits open_unacceptable_ack open_v6
-    open_v6_without_options open_without_options open_wrong_final_ack paws peek pmtu pmtu_floor
+    open_v6_without_options open_without_options open_wrong_final_ack pacing pacing_recovery
+    pacing_short_path pacing_window_closes paws peek pmtu pmtu_floor
     pmtu_v6 rack_duplicate_patience rack_lost_retransmission rack_reordered rack_reordering_timer
     rack_three_sacked rate_reduction record_end reno_growth reset_exact reset_in_window
     reset_unread rto rto_gives_up rto_slow_start rto_timestamps rtt_echo rtt_echo_syn sack_crumbs

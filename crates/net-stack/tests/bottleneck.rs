@@ -9,6 +9,7 @@ mod common;
 
 use common::bottleneck::Bottleneck;
 use common::{MS, S, World, offloading, plain, v4};
+use sidecore_net_stack::Config;
 use sidecore_net_stack::frame::Capabilities;
 
 /// One transfer, as long as `seconds`.
@@ -32,7 +33,11 @@ struct Outcome {
 }
 
 fn transfer(link: Link, nics: [Capabilities; 2], timestamps: bool) -> Outcome {
-    let mut world = World::with(1, nics, |config| config.timestamps = timestamps);
+    transfer_with(link, nics, |config| config.timestamps = timestamps)
+}
+
+fn transfer_with(link: Link, nics: [Capabilities; 2], change: impl Fn(&mut Config)) -> Outcome {
+    let mut world = World::with(1, nics, change);
     world.impairment.delay_ns = link.delay_us * 1_000;
     world.bottleneck = Some(Bottleneck::new(link.mbit * 1_000_000, link.queue_bytes));
     let listener = world.stacks[1].listen(v4(2, 80), 4).expect("listens");
@@ -203,4 +208,71 @@ fn a_short_path_does_not_overshoot() {
             assert!(outcome.used >= 0.9, "{link:?}: {outcome:?}");
         }
     }
+}
+
+/// Pacing drops no more than bursts do, and costs no goodput; where the path is long for its queue
+/// it carries more, and drops less of what it carries.
+#[test]
+fn pacing_drops_no_more_than_bursts() {
+    for (mbit, delay_us, queue_bytes) in [
+        (10, 500, 15_000),
+        (10, 500, 60_000),
+        (10, 500, 200_000),
+        (10, 500, 1_000_000),
+        (10, 20_000, 15_000),
+        (10, 20_000, 60_000),
+        (10, 20_000, 200_000),
+        (10, 20_000, 1_000_000),
+        (10, 40_000, 15_000),
+        (10, 40_000, 60_000),
+        (100, 1_000, 60_000),
+        (100, 1_000, 200_000),
+    ] {
+        for [burst, paced] in in_bursts_and_paced(mbit, delay_us, queue_bytes) {
+            // A loss event more, where the link is filled sooner; and one segment by the place of
+            // the last loss in the window's growth.
+            let events = paced.recoveries.saturating_sub(burst.recoveries);
+            let allowed = burst.dropped + events + 1;
+            assert!(paced.dropped <= allowed, "{burst:?} {paced:?}");
+            assert!(paced.used >= 0.99 * burst.used, "{burst:?} {paced:?}");
+        }
+    }
+    let (mut dropped, mut used) = ([0.0; 2], [0.0; 2]);
+    for (mbit, delay_us, queue_bytes) in [
+        (100, 10_000, 30_000),
+        (100, 10_000, 60_000),
+        (100, 20_000, 60_000),
+        (100, 40_000, 100_000),
+    ] {
+        for outcomes in in_bursts_and_paced(mbit, delay_us, queue_bytes) {
+            for (at, outcome) in outcomes.iter().enumerate() {
+                dropped[at] += outcome.dropped as f64;
+                used[at] += outcome.used;
+            }
+            let [burst, paced] = outcomes;
+            assert!(paced.used >= burst.used, "{burst:?} {paced:?}");
+        }
+    }
+    assert!(used[1] > 1.15 * used[0], "{used:?}");
+    assert!(
+        dropped[1] / used[1] < dropped[0] / used[0],
+        "{dropped:?} {used:?}"
+    );
+}
+
+/// A session through the link without pacing and with it, with plain and with offloading NICs.
+fn in_bursts_and_paced(mbit: u64, delay_us: u64, queue_bytes: usize) -> [[Outcome; 2]; 2] {
+    let link = Link {
+        mbit,
+        queue_bytes,
+        delay_us,
+        seconds: 10,
+    };
+    let nics = [[plain(1), plain(2)], [offloading(1), offloading(2)]];
+    nics.map(|nics| {
+        let run = |pacing| transfer_with(link, nics, |it| it.pacing = pacing);
+        let outcomes = [false, true].map(run);
+        eprintln!("{link:?}:\n  {outcomes:?}");
+        outcomes
+    })
 }

@@ -46,9 +46,8 @@ fn schedule(seed: u64) {
         config.window_scaling = random.below(4) > 0;
         config.no_delay = random.below(2) == 0;
         config.ecn = [Ecn::Off, Ecn::Passive, Ecn::Active][random.below(3) as usize];
-        if random.below(3) == 0 {
-            config.congestion = Algorithm::Reno;
-        }
+        let algorithms = [Algorithm::Cubic, Algorithm::Reno, Algorithm::Bbr];
+        config.congestion = algorithms[random.below(3) as usize];
         if random.below(3) == 0 {
             config.receive_bytes = 4096 + random.below(60_000) as u32;
             config.send_bytes = 4096 + random.below(60_000) as u32;

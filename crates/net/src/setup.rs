@@ -181,8 +181,10 @@ pub struct StackSetup {
     pub receive_bytes: Option<u32>,
     /// Hops that our packets may take.
     pub hops: Option<u8>,
-    /// `cubic` or `reno`.
+    /// `cubic`, `reno` or `bbr`.
     pub congestion: Option<String>,
+    /// Spreads windows over long round trips.
+    pub pacing: Option<bool>,
     /// Explicit congestion notification (RFC 3168): `off`, `passive` or `active`.
     pub ecn: Option<String>,
     /// Memory of the sessions: `main-memory` behind the local store, or `local-store` alone.
@@ -569,10 +571,13 @@ impl StackSetup {
                 None => default.congestion,
                 Some("cubic") => Algorithm::Cubic,
                 Some("reno") => Algorithm::Reno,
+                Some("bbr") => Algorithm::Bbr,
                 Some(other) => {
-                    return Err(value("stack.congestion", other, "it may be cubic or reno"));
+                    let rule = "it may be cubic, reno or bbr";
+                    return Err(value("stack.congestion", other, rule));
                 }
             },
+            pacing: self.pacing.unwrap_or(default.pacing),
             ecn: match self.ecn.as_deref() {
                 None => default.ecn,
                 Some("off") => Ecn::Off,
@@ -691,6 +696,9 @@ mod tests {
         let local = GOOD.replace("[stack]", "[stack]\nplacement = \"local-store\"\nhops = 9");
         let local = Setup::parse(&local).unwrap().stack.config().unwrap();
         assert_eq!((local.placement, local.hops), (Placement::LocalStore, 9));
+        assert!(config.pacing);
+        let text = GOOD.replace("[stack]", "[stack]\npacing = false");
+        assert!(!Setup::parse(&text).unwrap().stack.config().unwrap().pacing);
         assert_eq!(config.ecn, Ecn::Passive);
         for (name, ecn) in [
             ("off", Ecn::Off),
@@ -719,7 +727,7 @@ mod tests {
             ("[stack]", "[stack]\nadresses = []", "adresses"),
             ("10.77.0.2/24", "10.77.0.2", "like 10.77.0.2/24"),
             ("\"tap\"", "\"dpdk\"", "tap, packet or xdp"),
-            ("[stack]", "[stack]\ncongestion = \"bbr\"", "cubic or reno"),
+            ("[stack]", "[stack]\ncongestion = \"vegas\"", "reno or bbr"),
             ("[stack]", "[stack]\necn = \"on\"", "off, passive or active"),
             ("[stack]", "[stack]\nplacement = \"spe\"", "local-store"),
             ("[nic]", "[nic]\naddress = \"01:2\"", "six bytes"),

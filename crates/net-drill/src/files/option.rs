@@ -175,6 +175,7 @@ impl Files {
                 requested.congestion = Some(match value {
                     OptionValue::Name(name) if name == "cubic" => Algorithm::Cubic,
                     OptionValue::Name(name) if name == "reno" => Algorithm::Reno,
+                    OptionValue::Name(name) if name == "bbr" => Algorithm::Bbr,
                     _ => return fail(libc::ENOENT),
                 });
             }
@@ -266,6 +267,7 @@ impl Files {
                 let name = match now.unwrap_or_default() {
                     Algorithm::Reno => "reno",
                     Algorithm::Cubic => "cubic",
+                    Algorithm::Bbr => "bbr",
                 };
                 return Ok(OptionValue::Name(name.to_owned()));
             }

@@ -147,6 +147,7 @@ mod tests {
                 rtt_us: None,
                 ack: 0,
                 next: 0,
+                paced: false,
             };
             window = cubic.on_acked(window, &acked);
         }

@@ -17,6 +17,12 @@
 //!   a short path the gap that ends a train is a quarter of the round trip: with that of Linux
 //!   the bursts of successive rounds would be one train. On paths shorter still, what hosts
 //!   collect before they answer is as long as half a round trip.
+//! - A paced window is spread over half of the round trip, so that only a train longer than that
+//!   tells of the path; conservative slow start follows it. Its samples grow only while the queue
+//!   does, not with the place in a burst. So each sample is judged, not the least of a round: from
+//!   half of the threshold on the window grows as in conservative slow start, and after eight
+//!   samples in a row beyond the threshold slow start ends. To wait for a round would be to fill
+//!   the queue meanwhile.
 
 use super::Acked;
 use crate::wire::sequence::before;
@@ -28,6 +34,10 @@ const DELAY_MAX_US: u32 = 16_000;
 const DELAY_DIVISOR: u32 = 8;
 /// N_RTT_SAMPLE: samples of a round before it is judged.
 const SAMPLES_MIN: u8 = 8;
+/// The least threshold of a paced session on a short path, where 4 ms of queue are several windows:
+/// half of the round trip, as much as ends a train of an unpaced one.
+const PACED_DELAY_DIVISOR: u32 = 2;
+const PACED_DELAY_MIN_US: u32 = 1_000;
 /// CSS_GROWTH_DIVISOR and CSS_ROUNDS: conservative slow start.
 const CONSERVATIVE_DIVISOR: u32 = 4;
 const CONSERVATIVE_ROUNDS: u8 = 5;
@@ -75,6 +85,8 @@ pub(crate) struct HyStart {
     samples: u8,
     /// The train of acknowledgments that comes in: the times of its first and its last.
     train_us: Option<(u32, u32)>,
+    /// Samples in a row of a paced session that were longer by the threshold.
+    long_samples: u8,
 }
 
 impl Default for HyStart {
@@ -86,6 +98,7 @@ impl Default for HyStart {
             current_min_us: u32::MAX,
             samples: 0,
             train_us: None,
+            long_samples: 0,
         }
     }
 }
@@ -97,7 +110,21 @@ impl HyStart {
             self.current_min_us = self.current_min_us.min(rtt_us);
             self.samples = self.samples.saturating_add(1);
         }
-        if self.train_fills_half(acked.now_us) || self.judge() == Verdict::Queue {
+        let mut slows = false;
+        if acked.paced {
+            if self.phase == Phase::Standard && self.train_fills(acked) {
+                self.phase = Phase::Conservative {
+                    baseline_us: self.current_min_us,
+                    sure_us: u32::MAX,
+                    rounds_left: CONSERVATIVE_ROUNDS,
+                };
+            }
+            match self.judge_paced(acked) {
+                Verdict::Open => {}
+                Verdict::Longer => slows = true,
+                Verdict::Queue => return Growth::Leave,
+            }
+        } else if self.train_fills(acked) || self.judge() == Verdict::Queue {
             return Growth::Leave;
         }
         let round_end = *self.round_end.get_or_insert(acked.next);
@@ -114,13 +141,40 @@ impl HyStart {
             }
         }
         match self.phase {
-            Phase::Standard => Growth::Bytes(acked.bytes),
-            Phase::Conservative { .. } => Growth::Bytes(acked.bytes / CONSERVATIVE_DIVISOR),
+            Phase::Standard if !slows => Growth::Bytes(acked.bytes),
+            _ => Growth::Bytes(acked.bytes / CONSERVATIVE_DIVISOR),
         }
     }
 
-    /// True once acknowledgments that came close together took half of the shortest round trip.
-    fn train_fills_half(&mut self, now_us: u32) -> bool {
+    /// The same for a paced session, by each sample.
+    fn judge_paced(&mut self, acked: &Acked) -> Verdict {
+        let Some(rtt_us) = acked.rtt_us else {
+            return Verdict::Open;
+        };
+        let short_us =
+            (self.last_min_us / PACED_DELAY_DIVISOR).clamp(PACED_DELAY_MIN_US, DELAY_MIN_US);
+        let delay_us = (self.last_min_us / DELAY_DIVISOR).clamp(short_us, DELAY_MAX_US);
+        let longer_us = rtt_us.saturating_sub(self.last_min_us);
+        if longer_us < delay_us {
+            self.long_samples = 0;
+            return if longer_us < delay_us / 2 {
+                Verdict::Open
+            } else {
+                Verdict::Longer
+            };
+        }
+        self.long_samples += 1;
+        if self.long_samples < SAMPLES_MIN {
+            Verdict::Longer
+        } else {
+            Verdict::Queue
+        }
+    }
+
+    /// True once acknowledgments that came close together took half of the shortest round trip;
+    /// those of a paced window, which is spread over half of it, more than that in one round.
+    fn train_fills(&mut self, acked: &Acked) -> bool {
+        let now_us = acked.now_us;
         let least_us = self.last_min_us.min(self.current_min_us);
         let (first_us, last_us) = self.train_us.get_or_insert((now_us, now_us));
         if least_us == u32::MAX || least_us < TRAIN_TRIP_MIN_US {
@@ -128,11 +182,17 @@ impl HyStart {
         }
         let gap_us = TRAIN_GAP_US.max(least_us / TRAIN_GAP_DIVISOR);
         let gap_us = gap_us.min(least_us / TRAIN_GAP_MAX_DIVISOR);
-        if now_us.wrapping_sub(*last_us) > gap_us {
+        let begins = now_us.wrapping_sub(*last_us) > gap_us;
+        if begins || acked.paced && self.round_end.is_none_or(|end| !before(acked.ack, end)) {
             *first_us = now_us;
         }
         *last_us = now_us;
-        now_us.wrapping_sub(*first_us) > least_us / 2
+        let filled_us = if acked.paced {
+            least_us * 5 / 8
+        } else {
+            least_us / 2
+        };
+        now_us.wrapping_sub(*first_us) > filled_us
     }
 
     fn judge(&mut self) -> Verdict {
@@ -167,6 +227,8 @@ impl HyStart {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Open,
+    /// They may be growing.
+    Longer,
     /// They grow because a queue does.
     Queue,
 }
@@ -192,6 +254,7 @@ mod tests {
                     rtt_us: Some(rtt_us),
                     ack: *from,
                     next: end.wrapping_add(10 * MSS),
+                    paced: false,
                 })
             })
             .collect()
@@ -257,6 +320,34 @@ mod tests {
             let left = growth.concat().contains(&Growth::Leave);
             assert_eq!(left, ends, "{rtt_us}, {apart_us}");
         }
+    }
+
+    #[test]
+    fn samples_of_a_paced_session_are_judged_one_by_one() {
+        let (mut hystart, mut at) = (HyStart::default(), 0);
+        for _ in 0..2 {
+            round(&mut hystart, &mut at, 40_000);
+        }
+        let mut take = |rtt_us| {
+            hystart.on_acked(&Acked {
+                bytes: MSS,
+                mss: MSS,
+                srtt_us: rtt_us,
+                now_us: 0,
+                rtt_us: Some(rtt_us),
+                ack: at,
+                next: at + 1,
+                paced: true,
+            })
+        };
+        let (whole, quarter) = (Growth::Bytes(MSS), Growth::Bytes(MSS / 4));
+        assert_eq!(take(42_000), whole);
+        assert_eq!(take(43_000), quarter, "half of the threshold of 5 ms");
+        assert_eq!([0; 7].map(|_| take(45_000)), [quarter; 7]);
+        assert_eq!(take(44_000), quarter, "one was shorter");
+        assert_eq!(take(40_000), whole);
+        assert_eq!([0; 7].map(|_| take(46_000)), [quarter; 7]);
+        assert_eq!(take(46_000), Growth::Leave);
     }
 
     #[test]

@@ -1,9 +1,11 @@
-//! Congestion control: how much may be in flight. One trait, CUBIC and Reno behind it.
+//! Congestion control: how much may be in flight. One trait, CUBIC and Reno behind it; and BBR,
+//! whose model of the path a session feeds beside it ([`bbr`]).
 //!
 //! The control block holds the window; an algorithm holds the threshold and what else it needs, and
 //! is asked when data was acknowledged or lost, or came marked. Source: RFC 9293 section 3.8.2, RFC
 //! 5681, RFC 9438, RFC 8511.
 
+pub(crate) mod bbr;
 mod cubic;
 mod hystart;
 mod reno;
@@ -20,6 +22,8 @@ pub enum Algorithm {
     Cubic,
     /// RFC 5681.
     Reno,
+    /// BBR, version 3: draft-ietf-ccwg-bbr ("BBR Congestion Control").
+    Bbr,
 }
 
 /// Newly acknowledged data, as an algorithm's input.
@@ -35,6 +39,8 @@ pub(crate) struct Acked {
     /// The acknowledgment number, and the next number to be sent.
     pub(crate) ack: u32,
     pub(crate) next: u32,
+    /// The pacer spreads the window over the round trip.
+    pub(crate) paced: bool,
 }
 
 /// A congestion control algorithm. Windows are in bytes.
@@ -81,6 +87,38 @@ pub(crate) struct Congestion {
 enum Chosen {
     Cubic(Cubic),
     Reno(Reno),
+    /// The model sets the window.
+    Bbr(Modelled),
+}
+
+/// BBR as the trait sees it: nothing here changes a window, and slow start has no end.
+#[derive(Debug, Clone, Copy)]
+struct Modelled;
+
+impl Control for Modelled {
+    fn threshold(&self) -> u32 {
+        u32::MAX
+    }
+
+    fn on_acked(&mut self, window: u32, _acked: &Acked) -> u32 {
+        window
+    }
+
+    fn on_loss(&mut self, window: u32, _flight: u32, _mss: u32, _now_us: u32) -> u32 {
+        window
+    }
+
+    fn on_echo(&mut self, window: u32, _flight: u32, _mss: u32, _now_us: u32) -> u32 {
+        window
+    }
+
+    fn on_loss_after_echo(&mut self, _mss: u32) -> u32 {
+        u32::MAX
+    }
+
+    fn leave_slow_start(&mut self, _window: u32) {}
+
+    fn on_restart(&mut self, _now_us: u32) {}
 }
 
 impl Default for Congestion {
@@ -95,6 +133,7 @@ impl Congestion {
         let chosen = match algorithm {
             Algorithm::Cubic => Chosen::Cubic(Cubic::default()),
             Algorithm::Reno => Chosen::Reno(Reno::default()),
+            Algorithm::Bbr => Chosen::Bbr(Modelled),
         };
         Self {
             chosen,
@@ -108,6 +147,7 @@ impl Congestion {
         match self.chosen {
             Chosen::Cubic(_) => Algorithm::Cubic,
             Chosen::Reno(_) => Algorithm::Reno,
+            Chosen::Bbr(_) => Algorithm::Bbr,
         }
     }
 
@@ -115,6 +155,7 @@ impl Congestion {
         match &mut self.chosen {
             Chosen::Cubic(cubic) => cubic,
             Chosen::Reno(reno) => reno,
+            Chosen::Bbr(modelled) => modelled,
         }
     }
 }
@@ -124,6 +165,7 @@ impl Control for Congestion {
         match &self.chosen {
             Chosen::Cubic(cubic) => cubic.threshold(),
             Chosen::Reno(reno) => reno.threshold(),
+            Chosen::Bbr(modelled) => modelled.threshold(),
         }
     }
 

@@ -80,6 +80,7 @@ mod tests {
             rtt_us: None,
             ack: 0,
             next: 0,
+            paced: false,
         }
     }
 

@@ -72,6 +72,9 @@ pub struct Config {
     pub ecn: Ecn,
     /// New sessions' congestion control.
     pub congestion: Algorithm,
+    /// Spreads a window over the round trip on paths of a millisecond or more, where it is larger
+    /// than ten segments.
+    pub pacing: bool,
     /// Disables Nagle's algorithm on new sessions (`TCP_NODELAY`).
     pub no_delay: bool,
     /// Delayed-ACK timeout, in microseconds (RFC 9293 section 3.8.6.3: below 500 ms).
@@ -109,6 +112,7 @@ impl Default for Config {
             hops: ip::HOPS,
             ecn: Ecn::default(),
             congestion: Algorithm::default(),
+            pacing: true,
             no_delay: false,
             delayed_ack_us: 40_000,
             restart_after_idle: true,

@@ -4,7 +4,7 @@ use super::names::{ListenerId, SessionId};
 use super::{Stack, session};
 use crate::buffer::pool::BUFFER_BYTES_MAX;
 use crate::buffer::slab::NONE;
-use crate::congestion::{Algorithm, Congestion, Control};
+use crate::congestion::{Algorithm, Control};
 use crate::error::{NetError, SessionError};
 use crate::ranges::scoreboard::Fate;
 use crate::shared::config::Keepalive;
@@ -335,7 +335,7 @@ impl Session<'_> {
             }
             SessionOption::Congestion(algorithm) => {
                 if self.cold.congestion.algorithm() != algorithm {
-                    self.cold.congestion = Congestion::new(algorithm);
+                    self.choose_congestion(algorithm);
                 }
             }
             SessionOption::UserTimeout(ms) => self.cold.user_timeout_ms = ms,

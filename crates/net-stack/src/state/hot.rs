@@ -208,6 +208,8 @@ impl Flags {
     pub(crate) const KEEPALIVE: Self = Self(1 << 21);
     /// Waits for the next hop's hardware address.
     pub(crate) const UNRESOLVED: Self = Self(1 << 22);
+    /// Waits for its pacer's time, `Cold::pacer.wake`.
+    pub(crate) const PACED: Self = Self(1 << 23);
     /// The receiving side is shut down (`SHUT_RD`): a reader that finds nothing is at the end.
     pub(crate) const READ_SHUTDOWN: Self = Self(1 << 24);
     /// An error is pending for the application (`SO_ERROR`).
@@ -472,6 +474,8 @@ impl Tail {
     pub(crate) const FLUSH: Self = Self(1 << 5);
     /// Busy and limited times are being counted: see [`crate::tcp::chronograph`].
     pub(crate) const TIMED: Self = Self(1 << 4);
+    /// A model of the path is what controls congestion: see [`crate::tcp::model`].
+    pub(crate) const MODELLED: Self = Self(1 << 7);
 
     /// True if any of `others` is set.
     #[inline]

@@ -120,6 +120,9 @@ impl Session<'_> {
             self.leave_ring(ack, newly);
             self.hot.set_timer(Timer::None);
             self.hot.timer_at = 0;
+            if self.is_modelled() {
+                self.model_acked(newly, Some(self.hot.sent_us), Some(rtt_us));
+            }
             // RFC 3168 section 6.1.2: no growth by an acknowledgment that echoes a mark.
             if self.hot.has(Flags::CWND_LIMITED) && !self.is_echo(segment) {
                 self.grow(newly, Some(rtt_us));
@@ -198,6 +201,10 @@ impl Session<'_> {
         self.rack_delivered(&delivered, echo);
         self.probe_acknowledged(ack, sacks, duplicate);
         self.repair(ack, newly, &delivered);
+        if self.is_modelled() {
+            let sent_us = delivered.newest.map(|(sent_us, _, _)| sent_us);
+            self.model_acked(delivered.bytes, sent_us, sample_us);
+        }
         if self.hot.in_flight() == 0 {
             self.drop_scoreboard();
         }
@@ -289,6 +296,9 @@ impl Session<'_> {
 
     /// Lets the congestion window grow.
     fn grow(&mut self, bytes: u32, rtt_us: Option<u32>) {
+        if self.is_modelled() {
+            return;
+        }
         let in_slow_start = self.hot.cwnd < self.cold.congestion.threshold();
         if in_slow_start && self.hot.cwnd >= self.cold.flight_max.saturating_mul(2) {
             // Twice what was in flight is as much as a round trip has shown to be good for.
@@ -302,6 +312,7 @@ impl Session<'_> {
             rtt_us,
             ack: self.hot.snd_una,
             next: self.hot.snd_nxt,
+            paced: self.is_paced(),
         };
         let window = self.cold.congestion.on_acked(self.hot.cwnd, &acked);
         // No further than what could ever be in flight.

@@ -2,11 +2,13 @@
 
 use super::chronograph::Chronograph;
 use super::marks::Marks;
+use super::pacing::Pacer;
 use super::prr::Prr;
 use super::rack::Rack;
 use super::undo::Undo;
 use crate::buffer::slab::NONE;
 use crate::congestion::Congestion;
+use crate::congestion::bbr::Bbr;
 use crate::error::SessionError;
 use crate::shared::config::Keepalive;
 use crate::wire::sequence::Range;
@@ -15,9 +17,12 @@ use crate::wire::sequence::Range;
 #[derive(Debug, Clone)]
 pub(crate) struct Cold {
     pub(crate) congestion: Congestion,
+    /// BBR's model of the path, once data was sent by it.
+    pub(crate) bbr: Option<Box<Bbr>>,
     pub(crate) rack: Rack,
     pub(crate) prr: Prr,
     pub(crate) undo: Undo,
+    pub(crate) pacer: Pacer,
     /// ISS and IRS: our initial sequence number, and the peer's.
     pub(crate) iss: u32,
     pub(crate) irs: u32,
@@ -84,9 +89,11 @@ impl Default for Cold {
     fn default() -> Self {
         Self {
             congestion: Congestion::default(),
+            bbr: None,
             rack: Rack::default(),
             prr: Prr::default(),
             undo: Undo::default(),
+            pacer: Pacer::default(),
             iss: 0,
             irs: 0,
             recover: 0,

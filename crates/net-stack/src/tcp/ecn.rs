@@ -189,6 +189,9 @@ impl Session<'_> {
         let now_us = self.common.now_us;
         let threshold = self.cold.congestion.on_echo(window, used, mss, now_us);
         self.hot.cwnd = window.min(threshold);
+        if self.is_modelled() {
+            self.model_marked(flight);
+        }
         self.note_reduction();
         self.common.counters.ecn_reductions += 1;
         if window <= mss {

@@ -12,8 +12,10 @@ pub(crate) mod cookie;
 pub(crate) mod ecn;
 pub(crate) mod input;
 pub(crate) mod marks;
+pub(crate) mod model;
 pub(crate) mod open;
 pub(crate) mod output;
+pub(crate) mod pacing;
 pub(crate) mod prr;
 pub(crate) mod rack;
 pub(crate) mod receive;
@@ -112,6 +114,7 @@ impl Session<'_> {
             self.hot.rx.release(&mut self.common.pool);
         }
         self.drop_scoreboard();
+        self.cold.bbr = None;
         if self.hot.out_of_order != NONE {
             self.common.out_of_order.give(self.hot.out_of_order);
             self.hot.out_of_order = NONE;
@@ -123,7 +126,7 @@ impl Session<'_> {
         // Nothing counts as in flight, so that no timer starts again.
         self.hot.snd_una = self.hot.snd_nxt;
         self.hot
-            .clear(Flags::ACK_NOW | Flags::ACK_LATER | Flags::SEND_SYN);
+            .clear(Flags::ACK_NOW | Flags::ACK_LATER | Flags::SEND_SYN | Flags::PACED);
         if error.is_some() {
             self.cold.error = error;
             self.hot.set(Flags::FAILED);

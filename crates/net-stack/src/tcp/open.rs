@@ -3,7 +3,7 @@
 //! Source: RFC 9293 sections 3.5 and 3.10.7.2 to 3.10.7.4, RFC 7323 sections 1.3 and 2, RFC 6928.
 
 use super::Session;
-use crate::congestion::{Congestion, initial_window};
+use crate::congestion::initial_window;
 use crate::error::SessionError;
 use crate::state::hot::{EcnFlags, Flags, State, Timer};
 use crate::wire::ip;
@@ -23,7 +23,6 @@ impl Session<'_> {
     pub(crate) fn prepare(&mut self) {
         let ends = self.path.ends();
         let config = &self.common.config;
-        self.cold.congestion = Congestion::new(config.congestion);
         self.path.send_bytes = config.send_bytes;
         self.path.receive_bytes = config.receive_bytes;
         self.cold.keepalive = config.keepalive;
@@ -41,7 +40,8 @@ impl Session<'_> {
         if config.no_delay {
             self.hot.set(Flags::NO_DELAY);
         }
-        let unsent_low = config.unsent_low_bytes;
+        let (unsent_low, congestion) = (config.unsent_low_bytes, config.congestion);
+        self.choose_congestion(congestion);
         self.set_unsent_low(unsent_low);
         // Until the peer says otherwise.
         self.hot.mss = self.largest_mss();

@@ -174,10 +174,16 @@ impl Session<'_> {
             }
             // One header and one send for as much as the window allows: the NIC cuts it.
             let room = (self.hot.cwnd.saturating_sub(pipe) / mss).max(1) * mss;
-            let chunk = self.piece_bytes(usize::MAX) as u32;
+            let mut chunk = self.piece_bytes(usize::MAX);
+            if !owed {
+                chunk = self.paced(chunk);
+                if chunk == 0 {
+                    return Outcome::Done;
+                }
+            }
             let scoreboard = self.common.scoreboards.get_mut(self.hot.scoreboard);
             let record = scoreboard.records[index];
-            let limit = record.range.start.wrapping_add(room.min(chunk));
+            let limit = record.range.start.wrapping_add(room.min(chunk as u32));
             if before(limit, record.range.end) {
                 // The rest stays lost, and goes when the window allows it.
                 scoreboard.cut(limit);
@@ -232,10 +238,14 @@ impl Session<'_> {
             self.cold.resent = self.cold.resent.saturating_add(1);
             self.common.counters.retransmitted += 1;
             self.prr_sent(range.len());
+            self.paced_sent(range.len() as usize);
             self.undo_resent(range, self.timestamp());
             let now_us = self.common.now_us;
             let scoreboard = self.common.scoreboards.get_mut(self.hot.scoreboard);
             scoreboard.resent(index, now_us);
+            if self.is_modelled() {
+                self.model_sent(range.len() as usize);
+            }
         }
         outcome
     }
@@ -409,6 +419,9 @@ impl Session<'_> {
                     // All data went before the application closed: the FIN goes alone.
                     return self.send_data(0, send);
                 }
+                if self.is_modelled() {
+                    self.model_limited();
+                }
                 // The application is what limits us: RFC 7661.
                 if self.hot.has(Flags::CWND_LIMITED)
                     && self.pipe() < self.hot.cwnd / 2
@@ -450,6 +463,9 @@ impl Session<'_> {
                 if self.hot.in_flight() == 0 && self.hot.timer() == Timer::None {
                     self.start_persist();
                 }
+                if self.is_modelled() {
+                    self.model_limited();
+                }
                 return Outcome::Done;
             }
             // RFC 6675 section 4: what SACK says has arrived, or is lost, makes room.
@@ -476,6 +492,10 @@ impl Session<'_> {
             {
                 // The scoreboard is full: the next acknowledgment makes room, and lists the
                 // session.
+                return Outcome::Done;
+            }
+            len = self.paced(len);
+            if len == 0 {
                 return Outcome::Done;
             }
             match self.send_data(len, send) {
@@ -521,6 +541,7 @@ impl Session<'_> {
         if self.hot.in_flight() != 0
             || self.hot.cwnd <= 10 * u32::from(self.hot.mss)
             || !self.common.config.restart_after_idle
+            || self.is_modelled()
         {
             return;
         }
@@ -571,6 +592,9 @@ impl Session<'_> {
             self.scoreboard().push(Range { start: from, end }, now_us);
         }
         self.hot.snd_nxt = end;
+        if self.is_modelled() {
+            self.model_sent(len);
+        }
         let flight = self.hot.in_flight();
         if flight > self.hot.cwnd / 2 {
             self.note_flight(flight);
@@ -586,6 +610,7 @@ impl Session<'_> {
             self.path.small_end = end;
         }
         self.prr_sent(len as u32);
+        self.paced_sent(len);
         if fin {
             self.hot.set(Flags::FIN_SENT);
         }

@@ -45,7 +45,10 @@ impl Session<'_> {
     /// timeout.
     #[inline]
     fn is_proportional(&self) -> bool {
-        self.hot.has(Flags::RECOVERY) && self.hot.has(Flags::SACK) && !self.cold.after_timeout
+        self.hot.has(Flags::RECOVERY)
+            && self.hot.has(Flags::SACK)
+            && !self.cold.after_timeout
+            && !self.is_modelled()
     }
 
     /// RFC 9937 section 6, "at the beginning of recovery"; `delivered`: by the acknowledgment that

@@ -36,7 +36,9 @@ impl Session<'_> {
     /// due.
     pub(crate) fn detect(&mut self, delivered: &Delivered, advanced: bool) {
         // Recovery begins before its allowance is computed: PRR starts from the window at entry.
+        let before = self.lost_bytes();
         let (lost, wait_us) = self.rack_detect();
+        self.model_lost(before);
         if lost {
             self.enter_recovery(delivered);
         }
@@ -73,6 +75,9 @@ impl Session<'_> {
             self.shrink();
         }
         self.prr_begin(delivered);
+        if self.is_modelled() {
+            self.model_repair_begins(false);
+        }
     }
 
     /// Part of the window that was in use, in bytes (RFC 9438 section 4.6). A window that held data
@@ -122,6 +127,9 @@ impl Session<'_> {
     pub(crate) fn leave_recovery(&mut self) {
         // First, while the flags still say which algorithm governed the recovery.
         self.prr_end();
+        if self.is_modelled() {
+            self.model_repair_ends();
+        }
         self.hot.clear(Flags::RECOVERY | Flags::REPAIR_OWED);
         self.cold.after_timeout = false;
         self.hot.duplicates = 0;
@@ -148,11 +156,16 @@ impl Session<'_> {
             }
             self.note_reduction();
         }
+        let before = self.lost_bytes();
         let scoreboard = self.scoreboard();
         // A peer may discard what it reported (RFC 2018 section 8); only a timeout shows it.
         scoreboard.forget_if_reneged();
         for index in 0..scoreboard.records.len() {
             scoreboard.lose(index);
+        }
+        self.model_lost(before);
+        if self.is_modelled() {
+            self.model_repair_begins(true);
         }
         // The loss window (RFC 5681 section 3.1): the ACK clock has stopped, and starts with one
         // segment.

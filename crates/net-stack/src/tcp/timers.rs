@@ -26,7 +26,10 @@ impl Session<'_> {
     #[inline]
     pub(crate) fn arm_wheel(&mut self) {
         let hot = &mut *self.hot;
-        let next = sooner(sooner(hot.timer_at, hot.ack_at), hot.rare_at);
+        let mut next = sooner(sooner(hot.timer_at, hot.ack_at), hot.rare_at);
+        if hot.has(Flags::PACED) {
+            next = sooner(next, self.cold.pacer.wake);
+        }
         // Only an earlier deadline moves the entry: a later one is found when the wheel comes by,
         // so that each acknowledgment does not touch the wheel.
         if next != 0 && (hot.armed == 0 || next != hot.armed && sooner(next, hot.armed) == next) {
@@ -57,6 +60,9 @@ impl Session<'_> {
         if is_due(self.hot.rare_at, now) {
             self.hot.rare_at = 0;
             self.on_rare();
+        }
+        if self.hot.has(Flags::PACED) && is_due(self.cold.pacer.wake, now) {
+            self.on_paced();
         }
         self.arm_wheel();
     }
@@ -264,6 +270,7 @@ impl Session<'_> {
         self.hot.timer_at = 0;
         // Both FINs are acknowledged: nothing is in flight.
         self.drop_scoreboard();
+        self.cold.bbr = None;
         self.hot.rare_at = self.tick_in_ms(self.common.config.time_wait_ms);
         self.arm_wheel();
         self.notify();

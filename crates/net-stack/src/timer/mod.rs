@@ -11,7 +11,7 @@
 use crate::buffer::slab::{NONE, Slab};
 
 /// Nanoseconds of a tick, as a power of two: 131 us.
-const TICK_SHIFT: u32 = 17;
+pub(crate) const TICK_SHIFT: u32 = 17;
 const SLOT_BITS: u32 = 8;
 const SLOTS: usize = 1 << SLOT_BITS;
 const LEVELS: usize = 4;

@@ -68,8 +68,8 @@ impl Bottleneck {
         Some(left_ns)
     }
 
-    /// When a frame that comes now will have left; none if there is no room for it.
-    pub fn pass(&mut self, now_ns: u64, bytes: usize) -> Option<u64> {
+    /// Bytes of the frames that wait now.
+    pub fn backlog(&mut self, now_ns: u64) -> usize {
         while let Some(&(left_ns, len)) = self.waiting.front() {
             if left_ns > now_ns {
                 break;
@@ -77,6 +77,12 @@ impl Bottleneck {
             self.waiting.pop_front();
             self.backlog_bytes -= len;
         }
+        self.backlog_bytes
+    }
+
+    /// When a frame that comes now will have left; none if there is no room for it.
+    pub fn pass(&mut self, now_ns: u64, bytes: usize) -> Option<u64> {
+        self.backlog(now_ns);
         if self.backlog_bytes + bytes > self.queue_bytes {
             self.dropped += 1;
             return None;

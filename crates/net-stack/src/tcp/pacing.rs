@@ -1,0 +1,270 @@
+//! Pacing: a window's segments leave spread over the round trip instead of in one burst.
+//!
+//! A burst longer than the bottleneck's queue is dropped however small the average rate is, and it
+//! delays whoever shares the queue. So sessions on long paths send at a rate: a multiple of a
+//! window in each round trip, greater than 1, so that the window stays what limits them; those
+//! with a model of the path (BBR) send at its rate on any path. A token bucket holds about a
+//! millisecond of it; the timing wheel wakes the session when the bucket is full, and
+//! acknowledgments that come meanwhile release what is in it.
+//!
+//! Short paths are left alone: their round trip is little more than the wheel's tick, and there the
+//! acknowledgments alone keep the time. Must stay true: such a session pays for two comparisons of
+//! its control block; what is owed whatever the window is (a probe, the first retransmission, a FIN
+//! alone) waits for no pacer, but counts; a session that waits has an entry in the wheel.
+//!
+//! Source: RFC 9002 section 7.7 (a rate above a window in each round trip, and a bounded burst);
+//! the factors are the defaults of Linux's `tcp_pacing_ss_ratio` and `tcp_pacing_ca_ratio`.
+
+use super::Session;
+use crate::congestion::Control;
+use crate::state::hot::Flags;
+use crate::timer::Tick;
+
+/// Round trips, in microseconds, from which on sessions are paced, smoothed and shortest.
+const ROUND_US_MIN: u32 = 1_000;
+/// Windows up to these segments go out at once, as the first one does (RFC 6928).
+const SEGMENTS_UNPACED: u32 = 10;
+/// Rate in windows a round trip, in percent, while slow start is to double the window.
+const SLOW_START_PERCENT: u64 = 200;
+/// The same in congestion avoidance, and in slow start that will end within a round trip.
+const AVOIDANCE_PERCENT: u64 = 120;
+/// The bucket's depth: what the rate sends in this time,
+const BURST_NS: u64 = 1_000_000;
+/// but three segments at least, the two that one acknowledgment releases and the one by which the
+/// window has grown: were the last held back, the loss it causes would be found only after the
+/// window has grown once more;
+const BURST_SEGMENTS_MIN: u64 = 3;
+/// a super-segment at most, unless the rate sends that in less than the wheel can tell apart.
+const BURST_BYTES_MAX: u64 = 0xffff;
+/// Rates of a model, in bytes a second, at most: beyond any link's.
+const RATE_MAX: f64 = 1e12;
+/// Two ticks of the wheel: a session that it wakes later than wanted by so much catches up.
+const LATE_NS_MAX: u64 = 2 << crate::timer::TICK_SHIFT;
+
+/// State of one session's pacer.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Pacer {
+    /// When all that was sent has been paid for at the rate; the bucket is full from then on.
+    next_ns: u64,
+    /// When the wheel is to wake the session, where [`Flags::PACED`] is set.
+    pub(crate) wake: Tick,
+}
+
+/// A pacing rate: `bytes` in each `per_ns`.
+#[derive(Debug, Clone, Copy)]
+struct Rate {
+    bytes: u64,
+    per_ns: u64,
+}
+
+impl Rate {
+    /// Time that the rate takes for `bytes`.
+    fn ns_of(self, bytes: u64) -> u64 {
+        bytes * self.per_ns / self.bytes
+    }
+
+    /// Bytes that it sends in `ns`.
+    fn bytes_in(self, ns: u64) -> u64 {
+        // At most a second of at most 2^32 bytes a microsecond.
+        (u128::from(ns) * u128::from(self.bytes) / u128::from(self.per_ns)) as u64
+    }
+
+    /// Depth of the bucket in time.
+    fn burst_ns(self, mss: u64) -> u64 {
+        let most = self.ns_of(BURST_BYTES_MAX).max(LATE_NS_MAX);
+        BURST_NS.min(most).max(self.ns_of(BURST_SEGMENTS_MIN * mss))
+    }
+}
+
+impl Pacer {
+    /// Bytes that may leave at `now_ns`; less than a segment where the bucket is nearly empty.
+    fn allowance(&self, rate: Rate, mss: u64, now_ns: u64) -> u64 {
+        let full_ns = now_ns + rate.burst_ns(mss);
+        let next_ns = self.next_ns.max(now_ns.saturating_sub(LATE_NS_MAX));
+        rate.bytes_in(full_ns.saturating_sub(next_ns))
+    }
+
+    /// Counts `bytes` that leave at `now_ns`.
+    fn sent(&mut self, rate: Rate, bytes: u64, now_ns: u64) {
+        let next_ns = self.next_ns.max(now_ns.saturating_sub(LATE_NS_MAX));
+        self.next_ns = next_ns + rate.ns_of(bytes);
+    }
+}
+
+impl Session<'_> {
+    /// True where the path is long and the window large enough for a pacer to matter, or a model
+    /// has a rate: all that other sessions ever pay.
+    #[inline]
+    fn may_be_paced(&self) -> bool {
+        self.hot.srtt_us >= ROUND_US_MIN
+            && self.hot.cwnd > SEGMENTS_UNPACED * u32::from(self.hot.mss)
+            || self.is_modelled()
+    }
+
+    /// Of the `len` bytes that the windows would let out, those that may leave now; 0 where the
+    /// session is to wait, for which it is then in the wheel.
+    #[inline]
+    pub(crate) fn paced(&mut self, len: usize) -> usize {
+        if self.may_be_paced() {
+            self.paced_len(len)
+        } else {
+            len
+        }
+    }
+
+    /// True where the window is spread over the round trip.
+    #[inline]
+    pub(crate) fn is_paced(&self) -> bool {
+        self.may_be_paced() && self.pacing_rate().is_some()
+    }
+
+    /// Counts what has left.
+    #[inline]
+    pub(crate) fn paced_sent(&mut self, len: usize) {
+        if self.may_be_paced()
+            && let Some(rate) = self.pacing_rate()
+        {
+            self.cold.pacer.sent(rate, len as u64, self.common.now_ns);
+        }
+    }
+
+    /// True if the shortest round trip is a long one, too. On a LAN only a queue takes so long, the
+    /// peer's or our own; its acknowledgments are clock enough.
+    fn is_long_path(&self) -> bool {
+        // 0 before the first sample.
+        let least_us = self.cold.rack.min_rtt_us;
+        least_us == 0 || least_us >= ROUND_US_MIN
+    }
+
+    /// The rate of a session that may be paced; none where it is not.
+    fn pacing_rate(&self) -> Option<Rate> {
+        if let Some(bbr) = &self.cold.bbr {
+            // Two segments in a round trip at least: no estimate, however low, is to stop a session
+            // whose window would let more out.
+            let least = 2e6 * f64::from(self.hot.mss) / f64::from(self.hot.srtt_us.max(1));
+            return Some(Rate {
+                bytes: bbr.rate().max(least).min(RATE_MAX) as u64 + 1,
+                per_ns: 1_000_000_000,
+            });
+        }
+        // A model is made with the first segment, which waits for nothing.
+        if self.is_modelled() || !self.common.config.pacing || !self.is_long_path() {
+            return None;
+        }
+        let threshold = self.cold.congestion.threshold();
+        let proportional = self.hot.has(Flags::RECOVERY) && !self.cold.after_timeout;
+        let (window, percent) = if proportional {
+            // The window is what rate reduction lets out for one acknowledgment; the threshold is
+            // what it comes to.
+            (self.hot.cwnd.max(threshold), AVOIDANCE_PERCENT)
+        } else if self.hot.cwnd < threshold / 2 {
+            (self.hot.cwnd, SLOW_START_PERCENT)
+        } else {
+            (self.hot.cwnd, AVOIDANCE_PERCENT)
+        };
+        Some(Rate {
+            bytes: u64::from(window) * percent,
+            per_ns: u64::from(self.hot.srtt_us) * 1_000 * 100,
+        })
+    }
+
+    #[cold]
+    fn paced_len(&mut self, len: usize) -> usize {
+        let Some(rate) = self.pacing_rate() else {
+            return len;
+        };
+        let mss = usize::from(self.hot.mss);
+        let now_ns = self.common.now_ns;
+        let allowance = self.cold.pacer.allowance(rate, mss as u64, now_ns) as usize;
+        if allowance >= len {
+            return len;
+        }
+        if allowance >= mss {
+            return allowance - allowance % mss;
+        }
+        self.cold.pacer.wake = crate::timer::tick_after(self.cold.pacer.next_ns.max(now_ns + 1));
+        self.hot.set(Flags::PACED);
+        self.arm_wheel();
+        0
+    }
+
+    /// The pacer's time has come.
+    #[cold]
+    pub(crate) fn on_paced(&mut self) {
+        self.hot.clear(Flags::PACED);
+        self.make_ready();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MSS: u64 = 1_000;
+    const MS: u64 = 1_000_000;
+
+    fn rate(window: u64, percent: u64, round_ms: u64) -> Rate {
+        Rate {
+            bytes: window * percent,
+            per_ns: round_ms * MS * 100,
+        }
+    }
+
+    /// Sends whole segments as soon as they may go, woken `late_ns` after the bucket is full;
+    /// returns the largest burst and all bytes.
+    fn drive(rate: Rate, for_ns: u64, late_ns: u64) -> (u64, u64) {
+        let (mut pacer, mut now_ns) = (Pacer::default(), 7 * MS);
+        let until_ns = now_ns + for_ns;
+        let (mut largest, mut sent) = (0, 0);
+        while now_ns < until_ns {
+            let mut burst = 0;
+            while pacer.allowance(rate, MSS, now_ns) >= MSS {
+                pacer.sent(rate, MSS, now_ns);
+                burst += MSS;
+            }
+            assert!(burst >= MSS, "woken for nothing");
+            (largest, sent) = (burst.max(largest), sent + burst);
+            now_ns = pacer.next_ns + late_ns;
+        }
+        (largest, sent)
+    }
+
+    #[test]
+    fn a_second_brings_out_what_the_rate_says() {
+        for (window, round_ms) in [(20_000, 1), (20_000, 100), (200_000, 10), (1 << 20, 4)] {
+            for late_ns in [0, 100_000, LATE_NS_MAX] {
+                let rate = rate(window, 120, round_ms);
+                let (largest, sent) = drive(rate, 1_000 * MS, late_ns);
+                let wanted = window * 12 / 10 * 1_000 / round_ms;
+                let part = sent as f64 / wanted as f64;
+                assert!((0.99..1.02).contains(&part), "{window} {round_ms}: {part}");
+                let burst = rate.bytes_in(rate.burst_ns(MSS) + LATE_NS_MAX);
+                assert!(largest <= burst, "{window} {round_ms}: {largest} at once");
+            }
+        }
+    }
+
+    #[test]
+    fn a_burst_is_a_millisecond_within_its_bounds() {
+        let burst = |window, round_ms| {
+            let rate = rate(window, 100, round_ms);
+            rate.bytes_in(rate.burst_ns(MSS))
+        };
+        assert_eq!(burst(20_000, 100), 3_000, "three segments");
+        assert_eq!(burst(500_000, 20), 25_000, "a millisecond");
+        assert!((65_000..=65_535).contains(&burst(1_000_000, 8)));
+        // 4 GB/s: two ticks.
+        assert!(burst(8_000_000, 2) > 1_000_000);
+    }
+
+    #[test]
+    fn a_pause_saves_up_no_more_than_one_burst() {
+        let rate = rate(100_000, 120, 100);
+        let mut pacer = Pacer::default();
+        pacer.sent(rate, 1_000_000, MS);
+        assert!(pacer.allowance(rate, MSS, 100 * MS) < MSS);
+        let later_ns = 3_600_000 * MS;
+        let most = BURST_SEGMENTS_MIN * MSS + rate.bytes_in(LATE_NS_MAX) + 1;
+        assert!(pacer.allowance(rate, MSS, later_ns) <= most);
+    }
+}
