@@ -129,7 +129,8 @@ fn flows_are_shared_and_both_engines_answer_for_one_address() {
     });
 }
 
-/// What the kernel or the device spreads over the engines, with no word of who sent what by which.
+/// Two engines on an interface of a pair, where the kernel or the device spreads what comes in and
+/// does not look at which engine sent what.
 fn on_an_interface(nic: &str) {
     let nic = format!("name = \"near0\"\naddress = \"02:00:00:00:77:02\"\n{nic}");
     in_namespace(move || {

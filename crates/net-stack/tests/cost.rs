@@ -1,4 +1,4 @@
-//! What one frame may cost: nothing that a stranger sends keeps the engine for long.
+//! Upper bounds of what one frame costs: nothing that a stranger sends keeps the engine for long.
 //!
 //! Wall time is read only to be compared with a bound a thousand times what it is. The stack is
 //! deterministic, so the same frames are played several times, and each frame's least time counts:
@@ -184,5 +184,5 @@ fn no_packet_costs_a_millisecond() {
     }
 }
 
-/// What one frame may send out: a window of what waits, at most.
+/// The most frames in answer to one: a window of what waits.
 const ANSWERS_MAX: usize = 64;

@@ -1,4 +1,4 @@
-//! What RFC 1122, 8200, 4443 and 4861 demand of a host, below TCP: which packets are taken, which
+//! Demands of RFC 1122, 8200, 4443 and 4861 on a host, below TCP: which packets are taken, which
 //! are answered and by what. Written by hand; docs/rfc-requirements.md names these tests.
 
 mod common;

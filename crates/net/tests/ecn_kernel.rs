@@ -288,7 +288,7 @@ fn tcp_info(stream: &TcpStream) -> [u8; TCP_INFO_BYTES] {
     info
 }
 
-/// What each end sends.
+/// Length of the data that each end sends.
 const BYTES: usize = 4 << 20;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// `struct tcp_info` of Linux up to `tcpi_delivered_ce` (Linux 4.18), and a few places in it.

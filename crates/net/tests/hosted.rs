@@ -60,7 +60,7 @@ fn answer(client: &mut Client, session: Socket, bytes: &mut [u8]) -> Result<(), 
     Ok(())
 }
 
-/// What comes back of what is sent.
+/// Sends `bytes` to `port`, and reads back all until the end.
 fn ask(port: u16, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(("10.77.0.2", port)).unwrap();
     let limit = Some(Duration::from_secs(20));

@@ -193,7 +193,7 @@ fn answer(stack: &mut Stack, listener: ListenerId) -> Result<usize, BenchError> 
     Ok(count)
 }
 
-/// What engines have done, for who measures.
+/// Work that the engines have done so far, for the thread that measures.
 #[derive(Debug, Default)]
 struct Progress {
     answers: AtomicU64,

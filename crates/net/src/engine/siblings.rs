@@ -48,8 +48,9 @@ pub struct Siblings {
     exchanged: Exchanged,
 }
 
-/// What one engine's siblings write, on lines of its own (processors fetch them in pairs): it is
-/// read in every round, and written when something is handed over or the engine sleeps.
+/// Words through which an engine's siblings tell it that something waits, on cache lines of their
+/// own (processors fetch them in pairs): read in every round, and written when something is handed
+/// over or the engine sleeps.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Inbox {

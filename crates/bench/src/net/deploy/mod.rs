@@ -52,9 +52,9 @@ fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
 
 /// State that all measurements share.
 struct Places {
-    /// Where the clients are, and our servers' TAPs.
+    /// Namespace of the clients and of our servers' TAPs.
     near: Namespace,
-    /// Where the kernel's servers are.
+    /// Namespace of the kernel's servers.
     far: Namespace,
     sidecore: PathBuf,
     scratch: PathBuf,
