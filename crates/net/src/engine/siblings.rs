@@ -181,12 +181,12 @@ impl Siblings {
             exchanged,
             ..
         } = self;
-        let count = to.len();
+        let (count, next) = (to.len(), (*index + 1) % to.len());
         let lost = stack.take_handed(&mut |handed| {
             let targets = match handed.errand {
                 Errand::Notice | Errand::Copy => 0..count,
                 Errand::Fragment => 0..1,
-                Errand::Stray { .. } => (*index + 1) % count..(*index + 1) % count + 1,
+                Errand::Stray { .. } => next..next + 1,
             };
             for target in targets {
                 let Some(ring) = &mut to[target] else {
