@@ -7,7 +7,8 @@
 mod common;
 
 use common::lone::{
-    Lone, OUR_MAC, OURS, PEER, PEER_MAC, echo, ethernet, ipv4, ipv6, sealed, segment, v6_bytes,
+    ALL_NODES, Lone, OUR_MAC, OURS, PEER, PEER_MAC, echo, ethernet, ipv4, ipv6, sealed, segment,
+    v6_bytes,
 };
 use common::segment::internet_checksum;
 use common::{MS, Random};
@@ -79,13 +80,12 @@ fn one(random: &mut Random) -> Vec<u8> {
             for _ in 0..random.below(60) {
                 bytes.extend([byte(random), 1, 0, 0, 0, 0, byte(random), byte(random)]);
             }
-            let (from, mut to) = (v6_bytes(2), [0; 16]);
-            (to[0], to[1], to[15]) = (0xff, 2, 1);
-            let bytes = sealed(&from, &to, 58, bytes, 2);
+            let from = v6_bytes(2);
+            let bytes = sealed(&from, &ALL_NODES, 58, bytes, 2);
             ethernet(
                 [0x33, 0x33, 0, 0, 0, 1],
                 0x86dd,
-                &ipv6(from, to, 58, &bytes),
+                &ipv6(from, ALL_NODES, 58, &bytes),
             )
         }
         6 => {
