@@ -5,8 +5,8 @@
 //!
 //! - `plain`: sockets of the kernel that send and receive as fast as they can.
 //! - `ours`: our stack on a TAP, with applications in the engine's own thread.
-//! - one file a group: `bulk`, `smoltcp`, `flood`, `losses`, `bottleneck`; `pattern` is for `losses`,
-//!   `wire` for the last two.
+//! - one file a group: `bulk`, `smoltcp`, `flood`, `losses`, `bottleneck`; `pattern` is for
+//!   `losses`, `wire` for the last two.
 //!
 //! Must stay true: a kernel's socket uses CUBIC on every side of every comparison; who is compared
 //! has the same cores; every thread and interface ends with the round that it was made for.
