@@ -5,24 +5,17 @@
 
 #[path = "../../net/tests/common/namespace.rs"]
 mod namespace;
+#[path = "common/peers.rs"]
+mod peers;
 #[path = "common/running.rs"]
 mod running;
 
 use namespace::{in_namespace, run, wait_for_ipv6};
+use peers::{connect, datagram, open, round_trip, until};
 use running::{Running, attach};
-use sidecore_net::sock::client::{Client, Socket};
 use sidecore_net_apps::Service;
 use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream, UdpSocket};
-use std::time::{Duration, Instant};
-
-fn connect(address: &str) -> TcpStream {
-    let address: SocketAddr = address.parse().unwrap();
-    let stream = TcpStream::connect_timeout(&address, PATIENCE).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.set_nodelay(true).unwrap();
-    stream
-}
+use std::net::{Shutdown, SocketAddr};
 
 #[test]
 fn the_kernel_talks_to_small_servers() {
@@ -39,7 +32,7 @@ fn the_kernel_talks_to_small_servers() {
         for address in ["10.77.0.2:7", "[fd77::2]:8", "10.77.0.2:8"] {
             round_trips(address);
             megabytes(address);
-            datagram(address);
+            datagram(address, b"a datagram");
         }
         let mut sink = connect("10.77.0.2:9");
         sink.write_all(&vec![1; 5 << 20]).unwrap();
@@ -61,11 +54,8 @@ fn the_kernel_talks_to_small_servers() {
 
 fn round_trips(address: &str) {
     let mut stream = connect(address);
-    for round in 0..100u8 {
-        stream.write_all(&[round; 64]).unwrap();
-        let mut answer = [0; 64];
-        stream.read_exact(&mut answer).unwrap();
-        assert_eq!(answer, [round; 64]);
+    for round in 0..100 {
+        round_trip(&mut stream, round);
     }
 }
 
@@ -84,21 +74,6 @@ fn megabytes(address: &str) {
     stream.read_to_end(&mut answer).unwrap();
     thread.join().unwrap();
     assert!(answer == expected, "{} bytes", answer.len());
-}
-
-fn datagram(address: &str) {
-    let own = if address.starts_with('[') {
-        "[::]:0"
-    } else {
-        "0.0.0.0:0"
-    };
-    let socket = UdpSocket::bind(own).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    socket.connect(address).unwrap();
-    socket.send(b"a datagram").unwrap();
-    let mut answer = [0; 64];
-    let length = socket.recv(&mut answer).unwrap();
-    assert_eq!(&answer[..length], b"a datagram");
 }
 
 #[test]
@@ -153,26 +128,6 @@ fn who_dies_has_its_sessions_reset_at_the_kernels_end() {
     });
 }
 
-fn open(client: &mut Client, address: &str) -> Socket {
-    let session = client.connect(address.parse().unwrap()).unwrap();
-    until(client, |client| {
-        client.readiness(session).writable.then_some(())
-    });
-    session
-}
-
-/// Polls until `found` finds something.
-fn until<T>(client: &mut Client, mut found: impl FnMut(&mut Client) -> Option<T>) -> T {
-    let begun = Instant::now();
-    loop {
-        if let Some(it) = found(client) {
-            return it;
-        }
-        assert!(begun.elapsed() < PATIENCE, "it does not happen");
-        client.poll(Duration::from_millis(100)).unwrap();
-    }
-}
-
 #[test]
 fn applications_of_one_engine_talk_to_each_other() {
     in_namespace(|| {
@@ -204,5 +159,3 @@ fn applications_of_one_engine_talk_to_each_other() {
         running.down();
     });
 }
-
-const PATIENCE: Duration = Duration::from_secs(60);

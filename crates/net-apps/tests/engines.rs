@@ -4,19 +4,22 @@
 
 #[path = "../../net/tests/common/namespace.rs"]
 mod namespace;
+#[path = "common/peers.rs"]
+mod peers;
 #[path = "common/running.rs"]
 mod running;
 
 use namespace::{in_namespace, ip, run, wait_for_ipv6};
+use peers::{PATIENCE, connect, datagram, open, round_trip, until};
 use running::{Running, attach};
 use serde_json::Value;
 use sidecore_net::sock::client::{Client, ClientOptions, Socket, siblings, status_of_all};
 use sidecore_net_apps::Service;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const TWO: &str = "[engine]\ncount = 2";
 
@@ -31,54 +34,13 @@ fn of_engines(status: &Value, at: &str) -> Vec<u64> {
         .collect()
 }
 
+fn counted(bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|at| at as u8).collect()
+}
+
 fn clients(running: &Running) -> Vec<Client> {
     let sockets = siblings(&running.path(), &ClientOptions::default().trust).unwrap();
     sockets.iter().map(|socket| attach(socket)).collect()
-}
-
-fn connect(address: &str) -> TcpStream {
-    let address: SocketAddr = address.parse().unwrap();
-    let stream = TcpStream::connect_timeout(&address, PATIENCE).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.set_nodelay(true).unwrap();
-    stream
-}
-
-fn round_trip(stream: &mut TcpStream, byte: u8) {
-    stream.write_all(&[byte; 64]).unwrap();
-    let mut answer = [0; 64];
-    stream.read_exact(&mut answer).unwrap();
-    assert_eq!(answer, [byte; 64]);
-}
-
-fn datagram(address: &str, bytes: usize) {
-    let own = if address.starts_with('[') {
-        "[::]:0"
-    } else {
-        "0.0.0.0:0"
-    };
-    let socket = UdpSocket::bind(own).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    socket.connect(address).unwrap();
-    let sent: Vec<u8> = (0..bytes).map(|at| at as u8).collect();
-    socket.send(&sent).unwrap();
-    let mut answer = vec![0; bytes + 1];
-    let length = socket.recv(&mut answer).unwrap();
-    assert_eq!(&answer[..length], sent);
-}
-
-/// Polls all until `found` finds something at one of them.
-fn until<T>(clients: &mut [Client], mut found: impl FnMut(usize, &mut Client) -> Option<T>) -> T {
-    let begun = Instant::now();
-    loop {
-        for (index, client) in clients.iter_mut().enumerate() {
-            if let Some(it) = found(index, client) {
-                return it;
-            }
-            client.poll(Duration::from_millis(1)).unwrap();
-        }
-        assert!(begun.elapsed() < PATIENCE, "it does not happen");
-    }
 }
 
 #[test]
@@ -115,7 +77,7 @@ fn flows_are_shared_and_both_engines_answer_for_one_address() {
         assert!(known.iter().any(|&count| count > 0), "{known:?}");
         for address in addresses {
             for bytes in [10, 1000, 5000] {
-                (0..12).for_each(|_| datagram(address, bytes));
+                (0..12).for_each(|_| datagram(address, &counted(bytes)));
             }
         }
         let whole = status(&running);
@@ -129,7 +91,8 @@ fn flows_are_shared_and_both_engines_answer_for_one_address() {
     });
 }
 
-/// What the kernel or the device spreads over the engines, with no word of who sent what by which.
+/// Two engines on an interface of a pair, where the kernel or the device spreads what comes in and
+/// does not look at which engine sent what.
 fn on_an_interface(nic: &str) {
     let nic = format!("name = \"near0\"\naddress = \"02:00:00:00:77:02\"\n{nic}");
     in_namespace(move || {
@@ -147,17 +110,14 @@ fn on_an_interface(nic: &str) {
         let mut streams: Vec<TcpStream> = streams.collect();
         streams.iter_mut().for_each(|stream| round_trip(stream, 1));
         for bytes in [10, 5000] {
-            (0..12).for_each(|_| datagram("10.77.0.2:7", bytes));
+            (0..12).for_each(|_| datagram("10.77.0.2:7", &counted(bytes)));
         }
         // Answers to what an engine opens come to whichever the hash names.
         let kernel = TcpListener::bind("10.77.0.1:5000").unwrap();
         let mut clients = clients(&running);
         for client in &mut clients {
             for _ in 0..8 {
-                let session = client.connect("10.77.0.1:5000".parse().unwrap()).unwrap();
-                until(std::slice::from_mut(client), |_, client| {
-                    client.readiness(session).writable.then_some(())
-                });
+                open(client, "10.77.0.1:5000");
                 drop(kernel.accept().unwrap());
             }
         }
@@ -213,8 +173,8 @@ fn a_listener_on_one_engine_serves_what_comes_to_the_other() {
     in_namespace(|| {
         let running = Running::with(TWO);
         let mut clients = clients(&running);
-        let second = &mut clients[1..];
-        let listener = second[0].listen("0.0.0.0:9".parse().unwrap(), 64).unwrap();
+        let second = &mut clients[1];
+        let listener = second.listen("0.0.0.0:9".parse().unwrap(), 64).unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let kernel = std::thread::spawn(move || {
@@ -228,7 +188,7 @@ fn a_listener_on_one_engine_serves_what_comes_to_the_other() {
             stopped.store(true, Ordering::Release);
         });
         let mut sessions: Vec<Socket> = Vec::new();
-        until(second, |_, client| {
+        until(second, |client| {
             while let Some((session, _)) = client.accept(listener) {
                 sessions.push(session);
             }
@@ -257,16 +217,11 @@ fn both_open_sessions_and_who_leaves_takes_nobody_along() {
         running.serve(Service::Echo, "0.0.0.0:7");
         let kernel = TcpListener::bind("10.77.0.1:5000").unwrap();
         let mut clients = clients(&running);
-        let peer: SocketAddr = "10.77.0.1:5000".parse().unwrap();
         let mut opened: Vec<(usize, Socket)> = Vec::new();
         let mut streams = Vec::new();
         for (index, client) in clients.iter_mut().enumerate() {
             for _ in 0..8 {
-                let session = client.connect(peer).unwrap();
-                until(std::slice::from_mut(client), |_, client| {
-                    client.readiness(session).writable.then_some(())
-                });
-                opened.push((index, session));
+                opened.push((index, open(client, "10.77.0.1:5000")));
                 streams.push(kernel.accept().unwrap().0);
             }
         }
@@ -282,8 +237,8 @@ fn both_open_sessions_and_who_leaves_takes_nobody_along() {
             for (stream, &(index, session)) in streams.iter_mut().zip(&opened) {
                 stream.write_all(b"to you").unwrap();
                 let mut said = [0; 6];
-                let client = &mut clients[index..=index];
-                until(client, |_, client| client.read(session, &mut said).unwrap());
+                let read = |client: &mut Client| client.read(session, &mut said).unwrap();
+                until(&mut clients[index], read);
                 assert_eq!(&said, b"to you");
             }
         }
@@ -301,17 +256,13 @@ fn both_open_sessions_and_who_leaves_takes_nobody_along() {
             round_trip(&mut connect("10.77.0.2:7"), 3);
         }
         // An application of one engine reaches the other by their own address.
-        let mut second = [attach(&running.path().with_extension("sock.1"))];
-        let session = second[0].connect("10.77.0.2:7".parse().unwrap()).unwrap();
-        until(&mut second, |_, client| {
-            client.readiness(session).writable.then_some(())
-        });
+        let mut second = attach(&running.path().with_extension("sock.1"));
+        open(&mut second, "10.77.0.2:7");
         drop(second);
         drop(echoed);
         running.down();
     });
 }
 
-const PATIENCE: Duration = Duration::from_secs(60);
 /// After 3 s the kernel forgets to which queue of a TAP a flow belongs (`drivers/net/tun.c`).
 const FORGOTTEN: Duration = Duration::from_millis(4500);

@@ -1,7 +1,7 @@
 //! Explicit congestion notification end to end: a bottleneck that marks, networks that mark, bleach
 //! and lie, and what no way into a session may miss.
 //!
-//! What a single segment says and answers is in `crates/net-drill/tests/drill/ecn-*.drill`.
+//! Tests of single segments and their answers are `crates/net-drill/tests/drill/ecn-*.drill`.
 
 mod common;
 #[path = "common/fragments.rs"]

@@ -4,7 +4,8 @@
 mod common;
 
 use common::lone::{
-    Lone, OUR_MAC, OURS, PEER, PEER_MAC, echo, ethernet, ipv4, ipv6, sealed, segment, v6_bytes,
+    ALL_NODES, Lone, OUR_MAC, OURS, PEER, PEER_MAC, echo, ethernet, ipv4, ipv6, sealed, segment,
+    v6_bytes,
 };
 use common::{Frame, MS, S, World, v4, v6};
 use std::net::SocketAddr;
@@ -82,9 +83,7 @@ fn martian_sources_are_dropped_and_counted() {
 fn martian_sources_of_ipv6_are_dropped_and_counted() {
     let loopback = std::net::Ipv6Addr::LOCALHOST.octets();
     let mapped = std::net::Ipv4Addr::from(PEER).to_ipv6_mapped().octets();
-    let mut group = [0; 16];
-    (group[0], group[1], group[15]) = (0xff, 2, 1);
-    for from in [loopback, mapped, group, v6_bytes(1)] {
+    for from in [loopback, mapped, ALL_NODES, v6_bytes(1)] {
         let mut lone = Lone::new();
         for (at, frame) in provocations_v6(from, v6_bytes(1)).into_iter().enumerate() {
             assert_eq!(lone.answers(frame), [[0; 0]; 0], "{from:?}, {at}");
@@ -126,9 +125,7 @@ fn nothing_is_answered_to_or_from_a_group() {
         frame[..6].fill(0xff);
         assert_eq!(lone.answers(frame), [[0; 0]; 0]);
     }
-    let mut nodes = [0; 16];
-    (nodes[0], nodes[1], nodes[15]) = (0xff, 2, 1);
-    for mut frame in provocations_v6(v6_bytes(2), nodes) {
+    for mut frame in provocations_v6(v6_bytes(2), ALL_NODES) {
         frame[..6].copy_from_slice(&[0x33, 0x33, 0, 0, 0, 1]);
         assert_eq!(lone.answers(frame), [[0; 0]; 0]);
     }
@@ -164,8 +161,6 @@ fn source_routes_are_refused() {
 /// RFC 8200 section 4.2: the type's two highest bits say what to do where it is not known.
 #[test]
 fn unknown_options_of_ipv6_are_answered_as_their_type_says() {
-    let mut nodes = [0; 16];
-    (nodes[0], nodes[1], nodes[15]) = (0xff, 2, 1);
     let (from, ours) = (v6_bytes(2), v6_bytes(1));
     // Behind hop-by-hop and destination options: two of padding, then the option with two bytes.
     for extension in [0, 60] {
@@ -173,9 +168,9 @@ fn unknown_options_of_ipv6_are_answered_as_their_type_says() {
             (0x1e, ours, false, true),
             (0x5e, ours, false, false),
             (0x9e, ours, true, false),
-            (0x9e, nodes, true, false),
+            (0x9e, ALL_NODES, true, false),
             (0xde, ours, true, false),
-            (0xde, nodes, false, false),
+            (0xde, ALL_NODES, false, false),
         ] {
             let mut lone = Lone::new();
             let ping = sealed(&from, &to, 58, vec![128, 0, 0, 0, 0, 1, 0, 1], 2);
@@ -316,14 +311,12 @@ fn arp(operation: u8, mac: [u8; 6], target: [u8; 4]) -> Vec<u8> {
 
 /// A neighbour advertisement of fd00::2, unsolicited, with "override".
 fn advertisement(mac: [u8; 6]) -> Vec<u8> {
-    let mut nodes = [0; 16];
-    (nodes[0], nodes[1], nodes[15]) = (0xff, 2, 1);
     let mut message = vec![136, 0, 0, 0, 0x20, 0, 0, 0];
     message.extend(v6_bytes(2));
     message.extend([2, 1]);
     message.extend(mac);
-    let message = sealed(&v6_bytes(2), &nodes, 58, message, 2);
-    let packet = ipv6(v6_bytes(2), nodes, 58, &message);
+    let message = sealed(&v6_bytes(2), &ALL_NODES, 58, message, 2);
+    let packet = ipv6(v6_bytes(2), ALL_NODES, 58, &message);
     let mut bytes = ethernet([0x33, 0x33, 0, 0, 0, 1], 0x86dd, &packet);
     bytes[6..12].copy_from_slice(&mac);
     bytes

@@ -1,10 +1,11 @@
-//! What RFC 1122, 8200, 4443 and 4861 demand of a host, below TCP: which packets are taken, which
+//! Demands of RFC 1122, 8200, 4443 and 4861 on a host, below TCP: which packets are taken, which
 //! are answered and by what. Written by hand; docs/rfc-requirements.md names these tests.
 
 mod common;
 
 use common::lone::{
-    Lone, OUR_MAC, OURS, PEER, PEER_MAC, echo, ethernet, ipv4, ipv6, sealed, segment, v6_bytes,
+    ALL_NODES, Lone, OUR_MAC, OURS, PEER, PEER_MAC, echo, ethernet, ipv4, ipv6, sealed, segment,
+    v6_bytes,
 };
 use common::segment::internet_checksum;
 use common::{S, v4, v6};
@@ -14,7 +15,6 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 const NOTHING: [[u8; 0]; 0] = [];
 const V4: u16 = 0x0800;
 const V6: u16 = 0x86dd;
-const ALL_NODES: [u8; 16] = [0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
 
 fn ping_v4() -> Vec<u8> {
     ethernet(OUR_MAC, V4, &ipv4(PEER, OURS, 1, &[], &echo(8)))

@@ -13,7 +13,7 @@ mod common;
 mod namespace;
 
 use common::segment::{ACK, CE, CWR, ECE, ECT_0, NOT_ECT, SYN, ecn, flags_at, set_ecn};
-use namespace::{in_namespace, ip};
+use namespace::{in_namespace, ip, is_left_out, no_taps};
 use sidecore_net::nic::tap::{Tap, TapOptions};
 use sidecore_net::nic::{Nic, Outgoing};
 use sidecore_net::{Cidr, Config, Ecn, SessionId, Stack};
@@ -24,11 +24,7 @@ use std::time::{Duration, Instant};
 
 #[test]
 fn the_kernel_and_we_agree_on_marks() {
-    let root = rustix::process::geteuid().is_root();
-    if !root || !std::path::Path::new("/dev/net/tun").exists() {
-        let all = std::env::var_os("SIDECORE_ALL_PROGRAMS").is_some();
-        assert!(!all, "it needs root and /dev/net/tun");
-        eprintln!("left out: it needs root and /dev/net/tun");
+    if is_left_out(no_taps()) {
         return;
     }
     in_namespace(|| {
@@ -288,7 +284,7 @@ fn tcp_info(stream: &TcpStream) -> [u8; TCP_INFO_BYTES] {
     info
 }
 
-/// What each end sends.
+/// Length of the data that each end sends.
 const BYTES: usize = 4 << 20;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// `struct tcp_info` of Linux up to `tcpi_delivered_ce` (Linux 4.18), and a few places in it.

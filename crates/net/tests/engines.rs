@@ -79,6 +79,11 @@ impl World {
         }
     }
 
+    fn sessions(&mut self) -> Vec<usize> {
+        let engines = self.engines.iter_mut();
+        engines.map(|engine| engine.stack().sessions()).collect()
+    }
+
     fn status(&self) -> Vec<EngineStatus> {
         self.engines.iter().map(Engine::status).collect()
     }
@@ -131,11 +136,7 @@ fn each_engine_has_the_flows_of_its_hash_and_nothing_is_handed_over() {
         let (near, far) = world.client.stack().addresses(session).unwrap();
         expected[flow::engine_of(flow::hash(near, far), 4)] += 1;
     }
-    let has: Vec<usize> = world
-        .engines
-        .iter_mut()
-        .map(|it| it.stack().sessions())
-        .collect();
+    let has = world.sessions();
     assert_eq!(has, expected);
     assert!(has.iter().all(|&count| count > 200), "{has:?}");
     for status in world.status() {
@@ -151,12 +152,7 @@ fn a_listener_on_one_of_three_serves_all() {
     world.listen(1, 7);
     let sessions = world.open(60, 7);
     world.converse(&sessions);
-    let has: Vec<usize> = world
-        .engines
-        .iter_mut()
-        .map(|it| it.stack().sessions())
-        .collect();
-    assert_eq!(has, [0, 60, 0]);
+    assert_eq!(world.sessions(), [0, 60, 0]);
     let status = world.status();
     assert!(status[0].handed_over > 0 && status[1].handed_taken > 0);
     // Nobody listens there: refused by one, not by three.

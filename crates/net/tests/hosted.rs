@@ -12,10 +12,11 @@ use sidecore_net::sock::client::{Client, ClientError, ClientOptions, Socket};
 use sidecore_net::sock::control::SockError;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tempfile::TempDir;
 
 /// A stack at 10.77.0.2; the kernel's end of its TAP has 10.77.0.1.
 fn setup(socket: &Path) -> Setup {
@@ -24,6 +25,14 @@ fn setup(socket: &Path) -> Setup {
          [stack]\naddresses = [\"10.77.0.2/24\"]\n"
     );
     Setup::parse(&text).unwrap()
+}
+
+/// A client of a stack in this process, the stack's socket, and the folder of that.
+fn hosted() -> (TempDir, PathBuf, Client) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("hosted.sock");
+    let client = host(&setup(&path), &ClientOptions::default()).unwrap();
+    (folder, path, client)
 }
 
 /// Sends back what comes at `port`, until `stop`.
@@ -60,7 +69,7 @@ fn answer(client: &mut Client, session: Socket, bytes: &mut [u8]) -> Result<(), 
     Ok(())
 }
 
-/// What comes back of what is sent.
+/// Sends `bytes` to `port`, and reads back all until the end.
 fn ask(port: u16, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(("10.77.0.2", port)).unwrap();
     let limit = Some(Duration::from_secs(20));
@@ -80,9 +89,7 @@ fn ask(port: u16, bytes: &[u8]) -> Vec<u8> {
 #[test]
 fn the_kernels_programs_are_answered() {
     in_namespace(|| {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("hosted.sock");
-        let mut own = host(&setup(&path), &ClientOptions::default()).unwrap();
+        let (_folder, path, mut own) = hosted();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let serving = std::thread::spawn(move || {
@@ -124,9 +131,7 @@ fn the_kernels_programs_are_answered() {
 #[test]
 fn a_wait_ends_in_time_and_what_cannot_be_is_refused() {
     in_namespace(|| {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("hosted.sock");
-        let mut own = host(&setup(&path), &ClientOptions::default()).unwrap();
+        let (_folder, path, mut own) = hosted();
         assert_eq!(own.poll(Duration::ZERO).unwrap(), 0);
         assert_eq!(own.poll(Duration::from_millis(30)).unwrap(), 0);
         assert!(!own.is_lost());

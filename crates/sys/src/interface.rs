@@ -98,9 +98,7 @@ pub fn index(name: &str) -> Result<u32, SysError> {
 /// # Errors
 /// [`SysError::Call`].
 pub fn mtu_bytes(name: &str) -> Result<usize, SysError> {
-    let request = get::<SIOCGIFMTU>(name, "SIOCGIFMTU")?;
-    let [a, b, c, d, ..] = request.value;
-    Ok(usize::try_from(i32::from_ne_bytes([a, b, c, d])).unwrap_or(0))
+    get_size::<SIOCGIFMTU>(name, "SIOCGIFMTU")
 }
 
 /// Sets [`mtu_bytes`].
@@ -108,8 +106,7 @@ pub fn mtu_bytes(name: &str) -> Result<usize, SysError> {
 /// # Errors
 /// [`SysError::Call`]: `EPERM` without CAP_NET_ADMIN, `EINVAL` for a size that the device refuses.
 pub fn set_mtu(name: &str, bytes: usize) -> Result<(), SysError> {
-    let value = i32::try_from(bytes).unwrap_or(i32::MAX);
-    set::<SIOCSIFMTU>(Request::new(name)?.with_i32(value), "SIOCSIFMTU")
+    set_size::<SIOCSIFMTU>(name, bytes, "SIOCSIFMTU")
 }
 
 /// Frames that wait to be sent, at most (`txqueuelen`).
@@ -117,9 +114,7 @@ pub fn set_mtu(name: &str, bytes: usize) -> Result<(), SysError> {
 /// # Errors
 /// [`SysError::Call`].
 pub fn queue_frames(name: &str) -> Result<usize, SysError> {
-    let request = get::<SIOCGIFTXQLEN>(name, "SIOCGIFTXQLEN")?;
-    let [a, b, c, d, ..] = request.value;
-    Ok(usize::try_from(i32::from_ne_bytes([a, b, c, d])).unwrap_or(0))
+    get_size::<SIOCGIFTXQLEN>(name, "SIOCGIFTXQLEN")
 }
 
 /// Sets [`queue_frames`].
@@ -127,8 +122,7 @@ pub fn queue_frames(name: &str) -> Result<usize, SysError> {
 /// # Errors
 /// [`SysError::Call`]: `EPERM` without CAP_NET_ADMIN.
 pub fn set_queue_frames(name: &str, frames: usize) -> Result<(), SysError> {
-    let value = i32::try_from(frames).unwrap_or(i32::MAX);
-    set::<SIOCSIFTXQLEN>(Request::new(name)?.with_i32(value), "SIOCSIFTXQLEN")
+    set_size::<SIOCSIFTXQLEN>(name, frames, "SIOCSIFTXQLEN")
 }
 
 /// The hardware address.
@@ -215,6 +209,20 @@ fn set<const OPCODE: Opcode>(request: Request, call: &'static str) -> Result<(),
     unsafe { ioctl(socket, Setter::<OPCODE, Request>::new(request)) }.map_err(refused(call))
 }
 
+fn get_size<const OPCODE: Opcode>(name: &str, call: &'static str) -> Result<usize, SysError> {
+    let [a, b, c, d, ..] = get::<OPCODE>(name, call)?.value;
+    Ok(usize::try_from(i32::from_ne_bytes([a, b, c, d])).unwrap_or(0))
+}
+
+fn set_size<const OPCODE: Opcode>(
+    name: &str,
+    size: usize,
+    call: &'static str,
+) -> Result<(), SysError> {
+    let value = i32::try_from(size).unwrap_or(i32::MAX);
+    set::<OPCODE>(Request::new(name)?.with_i32(value), call)
+}
+
 pub(crate) fn socket(family: AddressFamily) -> Result<OwnedFd, SysError> {
     socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None).map_err(refused("socket"))
 }
@@ -233,10 +241,10 @@ const SIOCSIFFLAGS: Opcode = 0x8914;
 const SIOCSIFADDR: Opcode = 0x8916;
 const SIOCSIFNETMASK: Opcode = 0x891c;
 const SIOCGIFMTU: Opcode = 0x8921;
-const SIOCGIFTXQLEN: Opcode = 0x8942;
-const SIOCSIFTXQLEN: Opcode = 0x8943;
 const SIOCSIFMTU: Opcode = 0x8922;
 const SIOCGIFHWADDR: Opcode = 0x8927;
+const SIOCGIFTXQLEN: Opcode = 0x8942;
+const SIOCSIFTXQLEN: Opcode = 0x8943;
 
 #[cfg(test)]
 mod tests {

@@ -12,7 +12,7 @@ use super::sessions::hand::{
     BATCH, Client, HEADER, PAYLOAD, fill, frame, introduction, nic, number_of, serve, syn, word,
 };
 use super::{Bench, BenchError, Better, Candidate, Comparison, Group, interrupted, sleep};
-use sidecore_measure::stats::Series;
+use sidecore_measure::stats::{Series, median};
 use sidecore_net::engine::{Engine, EngineOptions, Siblings, siblings};
 use sidecore_net::nic::{Capabilities, Nic, NicError, Outgoing, Received, ReceivedChecksum};
 use sidecore_net::{Event, ListenerId, Stack};
@@ -55,10 +55,10 @@ fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     let mut candidates = [
         candidate("two engines, a core each", cores.to_vec()),
         candidate(ONE, vec![cores[0]]),
-        candidate("one engine, the other core", vec![cores[1]]),
+        candidate(OTHER, vec![cores[1]]),
     ];
     let series = bench.interleave(METRIC, "M/s", &mut candidates)?;
-    for (at, name, target) in [(1, ONE, Some(1.8)), (2, "one engine, the other core", None)] {
+    for (at, name, target) in [(1, ONE, Some(1.8)), (2, OTHER, None)] {
         bench.compare(
             &Comparison {
                 name,
@@ -137,8 +137,7 @@ fn measure(
         let (after, to) = now();
         rates.push((after - before) as f64 / (to - from).as_secs_f64());
     }
-    rates.sort_by(f64::total_cmp);
-    Ok(rates[rates.len() / 2])
+    Ok(median(&rates))
 }
 
 /// An engine and its application, until `stop`.
@@ -193,7 +192,7 @@ fn answer(stack: &mut Stack, listener: ListenerId) -> Result<usize, BenchError> 
     Ok(count)
 }
 
-/// What engines have done, for who measures.
+/// Work that the engines have done so far, for the thread that measures.
 #[derive(Debug, Default)]
 struct Progress {
     answers: AtomicU64,
@@ -359,3 +358,4 @@ const WINDOW: Duration = Duration::from_millis(10);
 const OPENING_MAX: Duration = Duration::from_secs(20);
 const METRIC: &str = "requests answered, 10,000 sessions";
 const ONE: &str = "one engine";
+const OTHER: &str = "one engine, the other core";

@@ -86,12 +86,7 @@ impl Ring {
     /// Appends as much of `data` as fits below `len_max`, and returns how much.
     #[inline]
     pub(crate) fn append(&mut self, pool: &mut Pool, data: &[u8], len_max: usize) -> usize {
-        let mut rest = data;
-        self.append_with(pool, data.len(), len_max, &mut |piece: &mut [u8]| {
-            let (now, later) = rest.split_at(piece.len());
-            piece.copy_from_slice(now);
-            rest = later;
-        })
+        self.append_with(pool, data.len(), len_max, &mut copied(data))
     }
 
     /// Appends as much of `count` bytes as fits below `len_max`, which `fill` writes in up to two
@@ -214,6 +209,16 @@ impl Ring {
         }
         self.head = 0;
         self.len = 0;
+    }
+}
+
+/// Fills one piece after the other with `bytes`, in order.
+#[inline]
+pub(crate) fn copied(mut bytes: &[u8]) -> impl FnMut(&mut [u8]) {
+    move |piece| {
+        let (now, later) = bytes.split_at(piece.len());
+        piece.copy_from_slice(now);
+        bytes = later;
     }
 }
 

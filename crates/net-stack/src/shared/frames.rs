@@ -23,12 +23,7 @@ pub(crate) struct Address {
 impl Address {
     /// The header in front of it.
     pub(crate) fn ethernet(&self, own: Mac) -> Ethernet {
-        let kind = if self.source.is_v4() {
-            ethernet::IPV4
-        } else {
-            ethernet::IPV6
-        };
-        Ethernet::new(self.mac, own, kind)
+        Ethernet::new(self.mac, own, ethernet::kind_of(&self.source))
     }
 
     /// Back to where a packet came from.

@@ -352,9 +352,7 @@ impl Session<'_> {
             }
         }
     }
-}
 
-impl Session<'_> {
     /// Bounds the unsent bytes; `u32::MAX` for no bound.
     pub(crate) fn set_unsent_low(&mut self, bytes: u32) {
         self.cold.unsent_low = bytes;

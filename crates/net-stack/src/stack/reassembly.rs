@@ -6,8 +6,7 @@
 //! bytes are held, the oldest goes first; a packet whose pieces contradict one another never comes
 //! out, and what comes later of it is dropped too (RFC 5722 section 4). Source: RFC 791 section
 //! 3.2, RFC 815 (what is missing), RFC 1122 section 3.3.2, RFC 3168 section 5.3 (marks), RFC 5722,
-//! RFC 8200 section 4.5; times
-//! and IPv4's overlaps as Linux has them (`ip-sysctl`, `ipfrag_time`).
+//! RFC 8200 section 4.5; times and IPv4's overlaps as Linux has them (`ip-sysctl`, `ipfrag_time`).
 
 use crate::buffer::pool::{CLASS_BYTES, Pool};
 use crate::buffer::ring::Ring;

@@ -26,7 +26,7 @@ use crate::frame::{Received, ReceivedChecksum};
 use crate::secrets::Ends;
 use crate::wire::ethernet::{self, Ethernet};
 use crate::wire::ip::{self, Codepoint, Packet};
-use crate::wire::{Ip, Mac, mld, ndisc};
+use crate::wire::{Mac, mld, ndisc};
 use zerocopy::IntoBytes;
 
 /// Why a stack hands a frame to a sibling.
@@ -84,22 +84,32 @@ pub(crate) struct Siblings {
 }
 
 impl Siblings {
-    /// A place in the outbox; none where the frame goes nowhere, or finds no room.
-    fn place(&mut self, errand: Errand, bytes: usize) -> Option<&mut Handed> {
+    /// Puts the frame of these pieces into the outbox; it is lost where that has no room.
+    fn put(
+        &mut self,
+        errand: Errand,
+        checksum: ReceivedChecksum,
+        from_self: bool,
+        pieces: &[&[u8]],
+    ) {
+        let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
         if self.used == OUTBOX_FRAMES || self.bytes + bytes > OUTBOX_BYTES {
             self.lost += 1;
-            return None;
+            return;
         }
         if self.used == self.outbox.len() {
             self.outbox.push(Handed::default());
         }
+        let place = &mut self.outbox[self.used];
         self.used += 1;
         self.bytes += bytes;
-        let place = self.outbox.get_mut(self.used - 1)?;
         place.bytes.clear();
+        for piece in pieces {
+            place.bytes.extend_from_slice(piece);
+        }
         place.errand = errand;
-        place.from_self = false;
-        Some(place)
+        place.checksum = checksum;
+        place.from_self = from_self;
     }
 
     /// True if frames may be handed to all: what a sibling handed over to all stays here.
@@ -262,14 +272,7 @@ impl Stack {
     fn share(&mut self, errand: Errand, checksum: ReceivedChecksum, pieces: &[&[u8]]) {
         let from_self = self.from_self;
         if let Some(siblings) = self.siblings.as_deref_mut().filter(|it| it.shares()) {
-            let bytes = pieces.iter().map(|piece| piece.len()).sum();
-            if let Some(place) = siblings.place(errand, bytes) {
-                place.checksum = checksum;
-                place.from_self = from_self;
-                pieces
-                    .iter()
-                    .for_each(|piece| place.bytes.extend_from_slice(piece));
-            }
+            siblings.put(errand, checksum, from_self, pieces);
         }
     }
 
@@ -279,15 +282,8 @@ impl Stack {
         let Some(siblings) = self.siblings.as_deref_mut().filter(|it| it.index > 0) else {
             return false;
         };
-        let pieces = [header.as_bytes(), bytes];
-        let length = pieces.iter().map(|piece| piece.len()).sum();
-        if let Some(place) = siblings.place(Errand::Fragment, length) {
-            place.checksum = ReceivedChecksum::Unknown;
-            place.from_self = from_self;
-            pieces
-                .iter()
-                .for_each(|piece| place.bytes.extend_from_slice(piece));
-        }
+        let (checksum, pieces) = (ReceivedChecksum::Unknown, [header.as_bytes(), bytes]);
+        siblings.put(Errand::Fragment, checksum, from_self, &pieces);
         true
     }
 
@@ -315,10 +311,8 @@ impl Stack {
     /// As [`Self::pass_on_segment`], of the payload of any packet; what is in it was checked.
     #[cold]
     pub(crate) fn pass_on(&mut self, packet: &Packet, mac: Mac, payload: &[u8]) -> bool {
-        let (own, from_self) = (
-            self.common.interface.mac,
-            self.common.interface.is_ours(&packet.source),
-        );
+        let interface = &self.common.interface;
+        let (own, from_self) = (interface.mac, interface.is_ours(&packet.source));
         let Some(siblings) = self.siblings.as_deref_mut() else {
             return false;
         };
@@ -326,33 +320,20 @@ impl Stack {
             return false;
         };
         // Written anew: of the headers only what is known of them came here.
-        let ip_bytes = ip::header_bytes(&packet.source);
-        let len = ethernet::HEADER_BYTES + ip_bytes + payload.len();
-        if let Some(place) = siblings.place(errand, len) {
-            let kind = if packet.source.is_v4() {
-                ethernet::IPV4
-            } else {
-                ethernet::IPV6
-            };
-            place.checksum = ReceivedChecksum::Verified;
-            place.from_self = from_self;
-            let link = Ethernet::new(own, mac, kind);
-            place.bytes.extend_from_slice(link.as_bytes());
-            let mut head = [0; ip::V6_BYTES];
-            let (source, destination): (&Ip, &Ip) = (&packet.source, &packet.destination);
-            let (protocol, hops) = (packet.protocol, packet.hops);
-            ip::write(
-                &mut head,
-                source,
-                destination,
-                protocol,
-                hops,
-                payload.len(),
-            );
-            ip::set_codepoint(&mut head[..ip_bytes], packet.ecn);
-            place.bytes.extend_from_slice(&head[..ip_bytes]);
-            place.bytes.extend_from_slice(payload);
-        }
+        let link = Ethernet::new(own, mac, ethernet::kind_of(&packet.source));
+        let mut head = [0; ip::V6_BYTES];
+        let ip_bytes = ip::write(
+            &mut head,
+            &packet.source,
+            &packet.destination,
+            packet.protocol,
+            packet.hops,
+            payload.len(),
+        );
+        let head = &mut head[..ip_bytes];
+        ip::set_codepoint(head, packet.ecn);
+        let pieces = [link.as_bytes(), head, payload];
+        siblings.put(errand, ReceivedChecksum::Verified, from_self, &pieces);
         true
     }
 }

@@ -8,6 +8,7 @@ use super::listener::Listener;
 use super::names::{ListenerId, SessionId, UdpId};
 use super::{Stack, session};
 use crate::buffer::pool::BUFFER_BYTES_MAX;
+use crate::buffer::ring::copied;
 use crate::buffer::slab::NONE;
 use crate::error::{NetError, SessionError};
 use crate::secrets::Ends;
@@ -323,12 +324,7 @@ impl Stack {
         bytes: &[u8],
         how: Write,
     ) -> Result<usize, NetError> {
-        let mut rest = bytes;
-        self.write_in_place(id, bytes.len(), how, |piece| {
-            let (now, later) = rest.split_at(piece.len());
-            piece.copy_from_slice(now);
-            rest = later;
-        })
+        self.write_in_place(id, bytes.len(), how, copied(bytes))
     }
 
     /// The same of up to `count` bytes that `fill` puts where they belong, in up to two pieces, in

@@ -13,7 +13,7 @@
 //! ```
 #![expect(missing_docs, reason = "fields and constants have the RFCs' names")]
 
-use super::address::Mac;
+use super::address::{Ip, Mac};
 use zerocopy::network_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -25,6 +25,11 @@ pub const IPV4: u16 = 0x0800;
 pub const ARP: u16 = 0x0806;
 /// EtherType of IPv6.
 pub const IPV6: u16 = 0x86dd;
+
+/// EtherType of a packet that `source` sends.
+pub(crate) fn kind_of(source: &Ip) -> u16 {
+    if source.is_v4() { IPV4 } else { IPV6 }
+}
 
 /// The header.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]

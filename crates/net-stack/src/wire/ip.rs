@@ -56,6 +56,8 @@ const OPTION_PAD1: u8 = 0;
 const V6_NEXT_AT: usize = 6;
 /// Offset of IPv4's header checksum.
 const CHECKSUM_AT: usize = 10;
+/// Bits of a type of service or traffic class that are ECN's: RFC 3168 section 5.
+const ECN_BITS: u8 = 3;
 /// Position of IPv6's traffic class in its first word.
 const CLASS_SHIFT: u32 = 20;
 /// Extension headers that are looked through in one packet.
@@ -81,7 +83,7 @@ impl Codepoint {
     /// The codepoint in the low two bits of a type of service or traffic class.
     #[inline]
     pub const fn of(class: u8) -> Self {
-        match class & 3 {
+        match class & ECN_BITS {
             0 => Self::NotEct,
             1 => Self::Ect1,
             2 => Self::Ect0,
@@ -377,16 +379,7 @@ pub fn write(
 /// Puts RFC 2474's bits of a traffic class into the header that [`write()`] has just made.
 #[cold]
 pub fn set_traffic_class(header: &mut [u8], class: u8) {
-    if header.len() == V4_BYTES {
-        header[1] |= class;
-        header[10..12].fill(0);
-        let sum = Sum::of(header).field();
-        header[10..12].copy_from_slice(&sum);
-    } else {
-        // RFC 8200 section 3: behind four bits of version.
-        header[0] |= class >> 4;
-        header[1] |= class << 4;
-    }
+    set_class(header, !ECN_BITS, class);
 }
 
 /// ECN field of an IPv6 header's first word (RFC 8200 section 7, RFC 3168 section 5).
@@ -408,6 +401,12 @@ pub(super) fn class_codepoint(version_class_label: U32) -> Codepoint {
 /// assert_eq!(ip::parse_v4(&packet).map(|packet| packet.ecn), Ok(ip::Codepoint::Ce));
 /// ```
 pub fn set_codepoint(packet: &mut [u8], codepoint: Codepoint) {
+    set_class(packet, ECN_BITS, codepoint as u8);
+}
+
+/// Puts `value` into the bits `mask` of the type of service or traffic class.
+#[inline]
+fn set_class(packet: &mut [u8], mask: u8, value: u8) {
     match packet.first().map(|first| first >> 4) {
         Some(4) => {
             let header_bytes = usize::from(packet[0] & 0x0f) * 4;
@@ -415,7 +414,7 @@ pub fn set_codepoint(packet: &mut [u8], codepoint: Codepoint) {
                 return;
             };
             if let Ok((fields, _)) = Ipv4::mut_from_prefix(header) {
-                fields.service = fields.service & !3 | codepoint as u8;
+                fields.service = fields.service & !mask | value & mask;
                 fields.checksum = [0; 2];
                 let field = Sum::of(header).field();
                 header[CHECKSUM_AT..CHECKSUM_AT + 2].copy_from_slice(&field);
@@ -423,8 +422,9 @@ pub fn set_codepoint(packet: &mut [u8], codepoint: Codepoint) {
         }
         Some(6) => {
             if let Ok((fields, _)) = Ipv6::mut_from_prefix(packet) {
-                let word = fields.version_class_label.get() & !(3 << CLASS_SHIFT);
-                fields.version_class_label = U32::new(word | (codepoint as u32) << CLASS_SHIFT);
+                let word = fields.version_class_label.get() & !(u32::from(mask) << CLASS_SHIFT);
+                let class = u32::from(value & mask) << CLASS_SHIFT;
+                fields.version_class_label = U32::new(word | class);
             }
         }
         _ => {}

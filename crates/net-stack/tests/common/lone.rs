@@ -11,6 +11,7 @@ pub const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 pub const PEER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 pub const OURS: [u8; 4] = [10, 0, 0, 1];
 pub const PEER: [u8; 4] = [10, 0, 0, 2];
+pub const ALL_NODES: [u8; 16] = [0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
 
 /// One stack, and what it sends.
 pub struct Lone {

@@ -32,8 +32,7 @@ fn rfc_5961_resets_and_syns_are_challenged() {
     assert_eq!(peer.take(), [], "outside the window");
     let reset = peer.segment(RST, &[]);
     peer.send(&reset);
-    let error = peer.stack.readiness(id).expect("open").error;
-    assert_eq!(error, Some(SessionError::Reset));
+    assert_eq!(peer.error(id), Some(SessionError::Reset));
 }
 
 #[test]

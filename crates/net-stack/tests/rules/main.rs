@@ -155,8 +155,7 @@ fn rfc_9293_3_8_4_keepalive_asks_a_silent_peer_and_gives_up() {
     let out = peer.take();
     assert_eq!(out.len(), 4, "three probes and a reset");
     assert!(out[3].flags & RST != 0);
-    let error = peer.stack.readiness(id).expect("open").error;
-    assert_eq!(error, Some(SessionError::TimedOut));
+    assert_eq!(peer.error(id), Some(SessionError::TimedOut));
 }
 
 /// An engine with nothing else to do sleeps until then.

@@ -4,7 +4,7 @@
 
 use crate::common::{self, Frame, S, plain, v4};
 use sidecore_net_stack::frame::{Capabilities, Received, ReceivedChecksum};
-use sidecore_net_stack::{Config, ListenerId, SessionId, SessionState, Stack};
+use sidecore_net_stack::{Config, ListenerId, SessionError, SessionId, SessionState, Stack};
 
 pub(crate) use crate::common::segment::{ACK, FIN, PSH, RST, SYN, Segment};
 
@@ -157,6 +157,23 @@ impl Peer {
 
     pub(crate) fn state(&mut self, id: SessionId) -> SessionState {
         self.stack.info(id).expect("open").state
+    }
+
+    /// The error that the application is told of.
+    pub(crate) fn error(&self, id: SessionId) -> Option<SessionError> {
+        self.stack.readiness(id).expect("open").error
+    }
+
+    /// The application writes; what may go out does.
+    pub(crate) fn write(&mut self, id: SessionId, bytes: &[u8]) -> usize {
+        let written = self.stack.write(id, bytes).expect("open");
+        self.flush();
+        written
+    }
+
+    /// The application takes all events.
+    pub(crate) fn take_events(&mut self) {
+        while self.stack.next_event().is_some() {}
     }
 }
 

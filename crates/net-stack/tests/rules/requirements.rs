@@ -13,8 +13,7 @@ use sidecore_net_stack::{
 fn rfc_9293_3_1_a_window_is_an_unsigned_number() {
     let mut peer = Peer::new(|_| {});
     let id = peer.open(&PLAIN);
-    assert_eq!(peer.stack.write(id, &[1; 500_000]).expect("open"), 500_000);
-    peer.flush();
+    assert_eq!(peer.write(id, &[1; 500_000]), 500_000);
     let mut most = 0;
     for _ in 0..100 {
         peer.take();
@@ -65,12 +64,11 @@ fn rfc_9293_3_1_options_that_nobody_knows_do_no_harm() {
 fn rfc_9293_3_6_an_application_is_told_of_a_reset() {
     let mut peer = Peer::new(|_| {});
     let id = peer.open(&PLAIN);
-    while peer.stack.next_event().is_some() {}
+    peer.take_events();
     let reset = peer.segment(RST, b"why");
     peer.send(&reset);
     assert_eq!(peer.stack.next_event(), Some(Event::Session(id)));
-    let error = peer.stack.readiness(id).expect("open").error;
-    assert_eq!(error, Some(SessionError::Reset));
+    assert_eq!(peer.error(id), Some(SessionError::Reset));
 }
 
 /// MUST-66.
@@ -85,8 +83,7 @@ fn rfc_9293_3_10_7_4_a_reset_counts_though_our_window_is_shut() {
     let reset = peer.segment(RST, &[]);
     peer.send(&reset);
     assert_eq!(peer.state(id), SessionState::Closed);
-    let error = peer.stack.readiness(id).expect("open").error;
-    assert_eq!(error, Some(SessionError::Reset));
+    assert_eq!(peer.error(id), Some(SessionError::Reset));
 }
 
 /// MUST-35, SHLD-16, SHLD-17: as often as the peer says so.
@@ -94,8 +91,7 @@ fn rfc_9293_3_10_7_4_a_reset_counts_though_our_window_is_shut() {
 fn rfc_9293_3_8_6_a_window_that_is_taken_back_wholly_is_probed_without_end() {
     let mut peer = Peer::new(|_| {});
     let id = peer.open(&PLAIN);
-    peer.stack.write(id, &[7; 3000]).expect("open");
-    peer.flush();
+    peer.write(id, &[7; 3000]);
     assert_eq!(peer.take().len(), 3);
     for _ in 0..40 {
         let mut shut = peer.segment(ACK, &[]);
@@ -190,10 +186,9 @@ fn rfc_9293_3_9_2_2_soft_errors_are_told() {
     for about in [[3, 0], [3, 1], [3, 5], [11, 0], [11, 1], [12, 0]] {
         let mut peer = Peer::new(|_| {});
         let id = peer.open(&PLAIN);
-        peer.stack.write(id, &[1; 100]).expect("open");
-        peer.flush();
+        peer.write(id, &[1; 100]);
         let sent = peer.take().remove(0).sequence;
-        while peer.stack.next_event().is_some() {}
+        peer.take_events();
         // About what is not in flight: anybody can say that (RFC 5927 section 4.1).
         icmp_about(&mut peer, about, 0, sent.wrapping_add(5000));
         assert_eq!(peer.stack.next_event(), None);
@@ -216,19 +211,17 @@ fn rfc_9293_3_9_2_2_soft_errors_are_told() {
 fn rfc_9293_3_8_3_an_application_hears_of_three_timeouts() {
     let mut peer = Peer::new(|_| {});
     let id = peer.open(&PLAIN);
-    peer.stack.write(id, &[1; 100]).expect("open");
-    peer.flush();
+    peer.write(id, &[1; 100]);
     let sent = peer.take().remove(0).sequence;
-    while peer.stack.next_event().is_some() {}
+    peer.take_events();
     while peer.stack.info(id).expect("open").retries < 3 {
         assert_eq!(peer.stack.next_event(), None);
         peer.run(100 * MS);
     }
     assert_eq!(peer.stack.next_event(), Some(Event::Session(id)));
     icmp_about(&mut peer, [3, 1], 0, sent);
-    while peer.stack.readiness(id).expect("open").error.is_none() {
+    while peer.error(id).is_none() {
         peer.run(S);
     }
-    let error = peer.stack.readiness(id).expect("open").error;
-    assert_eq!(error, Some(SessionError::Unreachable));
+    assert_eq!(peer.error(id), Some(SessionError::Unreachable));
 }

@@ -17,8 +17,7 @@ fn a_write_is_stamped_when_its_last_byte_is_sent_and_acknowledged() {
     peer.stack
         .set_option(id, SessionOption::Stamps(all))
         .expect("open");
-    peer.stack.write(id, &[1; 12_000]).expect("open");
-    peer.flush();
+    peer.write(id, &[1; 12_000]);
     // The window lets out ten segments; the last byte is in the twelfth.
     assert_eq!(peer.stack.next_stamp(id).expect("open"), None);
     peer.run(20 * MS);
@@ -78,8 +77,7 @@ fn a_silly_window_with_nothing_in_flight_is_used_in_the_end() {
     let mut small = peer.segment(ACK, &[]);
     small.window = 10;
     peer.send(&small);
-    peer.stack.write(id, &[1; 2000]).expect("open");
-    peer.flush();
+    peer.write(id, &[1; 2000]);
     assert_eq!(peer.take(), []);
     peer.run(1_500 * MS);
     assert_eq!(peer.take()[0].payload.len(), 10);

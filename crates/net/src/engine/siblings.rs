@@ -48,8 +48,9 @@ pub struct Siblings {
     exchanged: Exchanged,
 }
 
-/// What one engine's siblings write, on lines of its own (processors fetch them in pairs): it is
-/// read in every round, and written when something is handed over or the engine sleeps.
+/// Words through which an engine's siblings tell it that something waits, on cache lines of their
+/// own (processors fetch them in pairs): read in every round, and written when something is handed
+/// over or the engine sleeps.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Inbox {
@@ -180,12 +181,12 @@ impl Siblings {
             exchanged,
             ..
         } = self;
-        let count = to.len();
+        let (count, next) = (to.len(), (*index + 1) % to.len());
         let lost = stack.take_handed(&mut |handed| {
             let targets = match handed.errand {
                 Errand::Notice | Errand::Copy => 0..count,
                 Errand::Fragment => 0..1,
-                Errand::Stray { .. } => (*index + 1) % count..(*index + 1) % count + 1,
+                Errand::Stray { .. } => next..next + 1,
             };
             for target in targets {
                 let Some(ring) = &mut to[target] else {

@@ -16,8 +16,8 @@ pub struct Spread<N> {
     links: Vec<N>,
     /// Begins with another link in each round, so that none keeps out the others.
     next: usize,
-    /// A frame's headers in one piece.
-    header: Vec<u8>,
+    /// A frame in one piece, to look for its flow.
+    whole: Vec<u8>,
 }
 
 impl<N: Nic> Spread<N> {
@@ -35,17 +35,17 @@ impl<N: Nic> Spread<N> {
         Ok(Self {
             links,
             next: 0,
-            header: Vec::new(),
+            whole: Vec::new(),
         })
     }
 
     fn link_of(&mut self, frame: &Outgoing<'_>) -> usize {
         // The headers may be all that is in the first piece; a packet must be whole to be read.
-        self.header.clear();
+        self.whole.clear();
         for piece in [frame.header, frame.payload[0], frame.payload[1]] {
-            self.header.extend_from_slice(piece);
+            self.whole.extend_from_slice(piece);
         }
-        let hash = flow::hash_of_frame(&self.header).unwrap_or_default();
+        let hash = flow::hash_of_frame(&self.whole).unwrap_or_default();
         flow::engine_of(hash, self.links.len())
     }
 }

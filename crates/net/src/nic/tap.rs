@@ -59,9 +59,7 @@ impl Tap {
     /// # Errors
     /// [`NicError::Sys`] with the remedy.
     pub fn open(options: &TapOptions) -> Result<Self, NicError> {
-        let file = open_patiently(options, Queues::One)?;
-        configure(file.name(), options)?;
-        Ok(Self::over(file, options))
+        Ok(Self::open_queues(options, 1)?.remove(0))
     }
 
     /// The same with `count` queues, for as many engines: what goes out by one queue has its
@@ -70,20 +68,21 @@ impl Tap {
     /// # Errors
     /// As [`Self::open`].
     pub fn open_queues(options: &TapOptions, count: usize) -> Result<Vec<Self>, NicError> {
-        if count == 1 {
-            return Ok(vec![Self::open(options)?]);
-        }
-        let mut files = vec![open_patiently(options, Queues::Several)?];
+        let queues = match count {
+            1 => Queues::One,
+            _ => Queues::Several,
+        };
+        let mut files = vec![open_patiently(options, queues)?];
         // The name that it has now, should the kernel have chosen a number.
         let named = TapOptions {
             name: files[0].name().to_owned(),
             ..options.clone()
         };
         while files.len() < count {
-            files.push(open_patiently(&named, Queues::Several)?);
+            files.push(open_patiently(&named, queues)?);
         }
         // Once all queues are there: the first frames are spread over all of them.
-        configure(&named.name, &named)?;
+        configure(&named)?;
         let taps = files.into_iter().map(|file| Self::over(file, &named));
         Ok(taps.collect())
     }
@@ -202,8 +201,9 @@ impl Nic for Tap {
     }
 }
 
-/// Sets the interface `name` up at the kernel's end.
-fn configure(name: &str, options: &TapOptions) -> Result<(), NicError> {
+/// Sets the interface up at the kernel's end.
+fn configure(options: &TapOptions) -> Result<(), NicError> {
+    let name = &options.name;
     let failed = |what: &str| {
         let what = format!("cannot {what} the TAP `{name}`; root or CAP_NET_ADMIN is needed");
         move |error| NicError::sys(what, error)

@@ -30,6 +30,25 @@ fn unshare() {
         .expect("a network namespace of its own");
 }
 
+/// Obstacle to a TAP in a namespace of a test's own.
+pub(crate) fn no_taps() -> Option<&'static str> {
+    let root = rustix::process::geteuid().is_root();
+    let taps = root && std::path::Path::new("/dev/net/tun").exists();
+    (!taps).then_some("it needs root and /dev/net/tun")
+}
+
+/// True where an `obstacle` keeps a test from running, which this says; where
+/// `SIDECORE_ALL_PROGRAMS` is set, the test fails.
+pub(crate) fn is_left_out(obstacle: Option<&str>) -> bool {
+    let Some(obstacle) = obstacle else {
+        return false;
+    };
+    let all = std::env::var_os("SIDECORE_ALL_PROGRAMS").is_some();
+    assert!(!all, "{obstacle}");
+    eprintln!("left out: {obstacle}");
+    true
+}
+
 /// Runs `ip` with these words.
 pub(crate) fn ip(words: &str) {
     run("ip", words);

@@ -52,9 +52,9 @@ fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
 
 /// State that all measurements share.
 struct Places {
-    /// Where the clients are, and our servers' TAPs.
+    /// Namespace of the clients and of our servers' TAPs.
     near: Namespace,
-    /// Where the kernel's servers are.
+    /// Namespace of the kernel's servers.
     far: Namespace,
     sidecore: PathBuf,
     scratch: PathBuf,
@@ -141,6 +141,16 @@ impl Places {
         program.wait_for_words("ready", cancel)?;
         Ok(program)
     }
+
+    /// Length of one measurement, for programs that count whole seconds.
+    fn seconds(&self) -> String {
+        self.time.as_secs().max(1).to_string()
+    }
+
+    /// Runs a client to its end; what it said.
+    fn ask(&self, command: Command, cancel: &AtomicBool) -> Result<String, BenchError> {
+        Running::start(Some(&self.near), command)?.output(cancel)
+    }
 }
 
 /// Requests of 64 bytes; and what a server costs that nobody asks.
@@ -182,9 +192,7 @@ fn requests(bench: &mut Bench<'_>, places: &Places) -> Result<(), BenchError> {
                 Candidate::new(WITHIN, |cancel| {
                     one(within.address, &|| within.cpu_ns(), cancel)
                 }),
-                Candidate::new("epoll over the kernel's stack", |cancel| {
-                    one(local, &|| kernel.cpu_ns(), cancel)
-                }),
+                Candidate::new(EPOLL, |cancel| one(local, &|| kernel.cpu_ns(), cancel)),
                 Candidate::new(APART, |cancel| {
                     one(apart.address, &|| apart.cpu_ns(), cancel)
                 }),
@@ -195,13 +203,7 @@ fn requests(bench: &mut Bench<'_>, places: &Places) -> Result<(), BenchError> {
             50 => [Some(1.0), None, Some(1.5), None, None],
             _ => [Some(1.25), None, None, None, None],
         };
-        compare(
-            bench,
-            &metrics,
-            targets,
-            &series,
-            "epoll over the kernel's stack",
-        );
+        compare(bench, &metrics, targets, &series, EPOLL);
     }
     let idle = |cpu_ns: &dyn Fn() -> u64, cancel: &AtomicBool| {
         let (before, begun) = (cpu_ns(), Instant::now());
@@ -249,9 +251,7 @@ fn pages(bench: &mut Bench<'_>, places: &Places) -> Result<(), BenchError> {
         let mut candidates = vec![Candidate::new(WITHIN, |cancel| one(within.address, cancel))];
         if nginx.is_some() {
             let to = SocketAddr::from((FAR, 80));
-            candidates.push(Candidate::new("nginx, one process", move |cancel| {
-                one(to, cancel)
-            }));
+            candidates.push(Candidate::new(NGINX, move |cancel| one(to, cancel)));
             candidates.push(Candidate::new(APART, |cancel| one(apart.address, cancel)));
         }
         let series = bench.interleave_of(&metrics, &mut candidates)?;
@@ -260,7 +260,7 @@ fn pages(bench: &mut Bench<'_>, places: &Places) -> Result<(), BenchError> {
             50 => [Some(1.0), None, Some(1.5)],
             _ => [Some(1.25), None, None],
         };
-        compare(bench, &metrics, targets, &series, "nginx, one process");
+        compare(bench, &metrics, targets, &series, NGINX);
     }
     Ok(())
 }
@@ -305,17 +305,10 @@ fn wrk(
     cancel: &AtomicBool,
 ) -> Result<Vec<f64>, BenchError> {
     let mut command = tool("wrk")?;
-    let seconds = places.time.as_secs().max(1);
-    command.args([
-        "-t1",
-        "--latency",
-        "-d",
-        &seconds.to_string(),
-        "-c",
-        &count.to_string(),
-    ]);
+    let (seconds, count) = (places.seconds(), count.to_string());
+    command.args(["-t1", "--latency", "-d", &seconds, "-c", &count]);
     command.arg(format!("http://{to}/"));
-    let said = Running::start(Some(&places.near), command)?.output(cancel)?;
+    let said = places.ask(command, cancel)?;
     figures_of_wrk(&said).ok_or_else(|| BenchError::Wrong(format!("wrk said {said}")))
 }
 
@@ -363,13 +356,11 @@ fn streams(bench: &mut Bench<'_>, places: &Places) -> Result<(), BenchError> {
             &metrics,
             &mut [
                 Candidate::new(WITHIN, |cancel| one(within.address, cancel)),
-                Candidate::new("iperf3's server", |cancel| {
-                    one(SocketAddr::from((FAR, 5201)), cancel)
-                }),
+                Candidate::new(IPERF3, |cancel| one(SocketAddr::from((FAR, 5201)), cancel)),
                 Candidate::new(APART, |cancel| one(apart.address, cancel)),
             ],
         )?;
-        compare(bench, &metrics, [Some(target)], &series, "iperf3's server");
+        compare(bench, &metrics, [Some(target)], &series, IPERF3);
     }
     Ok(())
 }
@@ -382,12 +373,11 @@ fn iperf3(
     cancel: &AtomicBool,
 ) -> Result<Vec<f64>, BenchError> {
     let mut command = tool("iperf3")?;
-    let seconds = places.time.as_secs().max(1);
-    command.args(["-J", "-c", &to.ip().to_string(), "-t", &seconds.to_string()]);
+    command.args(["-J", "-c", &to.ip().to_string(), "-t", &places.seconds()]);
     if reverse {
         command.arg("-R");
     }
-    let said = Running::start(Some(&places.near), command)?.output(cancel)?;
+    let said = places.ask(command, cancel)?;
     super::pair::arrived(&said).map(|bits| vec![bits / 1e9])
 }
 
@@ -431,6 +421,9 @@ fn sessions(count: usize) -> String {
 const SESSIONS: [usize; 3] = [1, 50, 1000];
 const WITHIN: &str = "stack in the server's process";
 const APART: &str = "engine in a process of its own";
+const EPOLL: &str = "epoll over the kernel's stack";
+const NGINX: &str = "nginx, one process";
+const IPERF3: &str = "iperf3's server";
 const IDLE: &str = "processor time of a server that nobody asks";
 const NOTE: &str = "nobody is pinned; ours over a TAP, the kernel's over a veth";
 /// Address of their clients.

@@ -8,15 +8,14 @@
 //! alone, so the receiver is the kernel's for all candidates.
 
 use super::ours::{self, KERNEL, OURS, PORT, Service};
-use super::{Ending, joined, plain, start};
-use crate::net::interfaces;
-use crate::net::namespace::Namespace;
+use super::wire::forward;
+use super::{Ending, Places, joined, plain, start};
 use crate::net::{Bench, BenchError, Better, Candidate, Comparison, sleep};
-use sidecore_measure::stats::{Series, jain};
-use sidecore_net::nic::middleware::{Clock, Delay, Impaired, Impairment, RateLimit};
+use sidecore_measure::stats::jain;
+use sidecore_net::nic::middleware::{Clock, Delay, Impaired, RateLimit};
 use sidecore_net::nic::pair::{self, Pair, PairOptions};
 use sidecore_net::nic::tap::Tap;
-use sidecore_net::nic::{Capabilities, Nic, NicError, Outgoing, Received, TransmitChecksum};
+use sidecore_net::nic::{Capabilities, Nic, NicError, Outgoing, Received};
 use sidecore_sys::cpu;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
@@ -64,15 +63,6 @@ enum Sender {
     Kernel,
 }
 
-/// State that all runs share.
-struct Places {
-    near: Namespace,
-    far: Namespace,
-    engine: usize,
-    partner: usize,
-    time: Duration,
-}
-
 /// Outcome of one run.
 struct Outcome {
     /// Of each sender, in Mbit/s, after a quarter of the time.
@@ -87,14 +77,7 @@ struct Outcome {
 /// # Errors
 /// [`BenchError::Missing`] without the privilege for interfaces.
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
-    let cancel = bench.cancel();
-    let places = Places {
-        near: interfaces::alone(&cancel)?,
-        far: interfaces::alone(&cancel)?,
-        engine: bench.engine_cpu(),
-        partner: bench.partner_cpu(),
-        time: bench.choose(Duration::from_millis(1500), Duration::from_secs(10)),
-    };
+    let places = Places::new(bench)?;
     // A round takes six minutes.
     let rounds = bench.rounds;
     bench.rounds = rounds.min(ROUNDS_MAX);
@@ -105,15 +88,21 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
 
 fn all(bench: &mut Bench<'_>, places: &Places) -> Result<(), BenchError> {
     let links = bench.choose(&LINKS[1..2], &LINKS[..]);
+    let time = bench.choose(Duration::from_millis(1500), Duration::from_secs(10));
     for &link in links {
-        alone(bench, places, link)?;
-        together(bench, places, link)?;
+        alone(bench, places, link, time)?;
+        together(bench, places, link, time * 3 / 2)?;
     }
     Ok(())
 }
 
 /// One sender at a time.
-fn alone(bench: &mut Bench<'_>, places: &Places, link: Link) -> Result<(), BenchError> {
+fn alone(
+    bench: &mut Bench<'_>,
+    places: &Places,
+    link: Link,
+    time: Duration,
+) -> Result<(), BenchError> {
     let name = link.name();
     let of = |what: &str| format!("{name}: {what}");
     let [dropped, rate, ping] = ["frames dropped, and one", "goodput", "ping"].map(of);
@@ -123,7 +112,7 @@ fn alone(bench: &mut Bench<'_>, places: &Places, link: Link) -> Result<(), Bench
         (ping.as_str(), "ms"),
     ];
     let values = |sender, cancel: &AtomicBool| {
-        let outcome = through(places, link, &[sender], places.time, cancel)?;
+        let outcome = through(places, link, &[sender], time, cancel)?;
         // One more, so that there is a ratio to none.
         Ok(vec![
             1.0 + outcome.dropped,
@@ -139,8 +128,8 @@ fn alone(bench: &mut Bench<'_>, places: &Places, link: Link) -> Result<(), Bench
         ],
     )?;
     let note = format!(
-        "{:?} a run; receiver: the kernel's; link and programs on one core, our stack on the other",
-        places.time
+        "{time:?} a run; receiver: the kernel's; link and programs on one core, our stack on the \
+         other"
     );
     let targets = [
         (Better::Lower, Some(2.0)),
@@ -160,20 +149,23 @@ fn alone(bench: &mut Bench<'_>, places: &Places, link: Link) -> Result<(), Bench
             target,
             note: &note,
         };
-        let [here, there] = [0, 1].map(|who: usize| series[who].as_ref());
-        let of = |series: Option<&Vec<Series>>| series.map(|series| series[index].clone());
-        bench.compare(&comparison, of(here).as_ref(), of(there).as_ref());
+        let of = |who: usize| series[who].as_ref().map(|series| &series[index]);
+        bench.compare(&comparison, of(0), of(1));
     }
     Ok(())
 }
 
 /// One of ours beside one of the kernel's; and two of the kernel's, to know how fair they are to
 /// each other.
-fn together(bench: &mut Bench<'_>, places: &Places, link: Link) -> Result<(), BenchError> {
+fn together(
+    bench: &mut Bench<'_>,
+    places: &Places,
+    link: Link,
+    time: Duration,
+) -> Result<(), BenchError> {
     let index = format!("{}: Jain's index of two flows", link.name());
     let share = format!("{}: share of the first of two flows", link.name());
     let metrics = [(index.as_str(), ""), (share.as_str(), "%")];
-    let time = places.time * 3 / 2;
     let shared = |senders: [Sender; 2], cancel: &AtomicBool| {
         let rates = through(places, link, &senders, time, cancel)?.rates;
         let first = 100.0 * rates[0] / rates.iter().sum::<f64>();
@@ -198,8 +190,8 @@ fn together(bench: &mut Bench<'_>, places: &Places, link: Link) -> Result<(), Be
         target: None,
         note: "0.9 or more is wanted of ours beside the kernel's",
     };
-    let [here, there] = [0, 1].map(|who: usize| series[who].as_ref().map(|series| &series[0]));
-    bench.compare(&comparison, here, there);
+    let of = |who: usize| series[who].as_ref().map(|series| &series[0]);
+    bench.compare(&comparison, of(0), of(1));
     if let Some(series) = &series[0] {
         bench.row(&share, None, &series[1], "%");
     }
@@ -315,25 +307,6 @@ fn carry(
     Ok((sources.impairment().lost(), waits_ns))
 }
 
-/// Hands what comes in at one NIC to the other; how many frames.
-fn forward<I: Impairment>(
-    from: &mut Impaired<impl Nic, I>,
-    to: &mut impl Nic,
-) -> Result<usize, NicError> {
-    let mut failed = None;
-    let count = from.receive(BATCH, &mut |frame| {
-        let frame = Outgoing {
-            header: frame.bytes,
-            payload: [&[], &[]],
-            checksum: TransmitChecksum::Complete,
-            segment_bytes: None,
-        };
-        // One for which there is no room is lost, as in any switch.
-        failed = to.transmit(&frame).err().or(failed.take());
-    })?;
-    failed.map_or(Ok(count), Err)
-}
-
 /// The senders' side of the link: our stack and the kernel's at one wire.
 struct Sources {
     stack: Pair,
@@ -375,5 +348,3 @@ const ROUNDS_MAX: usize = 2;
 /// Address of the kernel that sends.
 const FAR: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 98, 0, 3));
 const PAUSE: Duration = Duration::from_micros(50);
-/// Frames that are carried at once.
-const BATCH: usize = 256;

@@ -8,9 +8,7 @@ use super::bulk::Way;
 use super::ours::{self, KERNEL, OURS, PORT, Service};
 use super::pattern::Pattern;
 use super::wire::{self, BadWire, DELAY_NS, LATE_NS, Weather};
-use super::{Ending, WRONG, gigabits, joined, plain, start};
-use crate::net::interfaces;
-use crate::net::namespace::Namespace;
+use super::{Ending, Places, WRONG, gigabits, joined, plain, start};
 use crate::net::{Bench, BenchError, Better, Candidate, Comparison, interrupted};
 use sidecore_measure::stats::Series;
 use std::net::SocketAddr;
@@ -55,14 +53,6 @@ const CASES: [Case; 4] = [
     },
 ];
 
-/// State that all transfers of a run share.
-struct Places {
-    near: Namespace,
-    far: Namespace,
-    engine: usize,
-    partner: usize,
-}
-
 /// One transfer.
 #[derive(Clone, Copy)]
 struct Load {
@@ -79,13 +69,7 @@ struct Load {
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     // Made before any clock runs.
     Pattern::get();
-    let cancel = bench.cancel();
-    let places = Places {
-        near: interfaces::alone(&cancel)?,
-        far: interfaces::alone(&cancel)?,
-        engine: bench.engine_cpu(),
-        partner: bench.partner_cpu(),
-    };
+    let places = Places::new(bench)?;
     for case in &CASES {
         for way in [Way::In, Way::Out] {
             beside_the_kernel(bench, &places, case, way)?;

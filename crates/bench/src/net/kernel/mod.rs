@@ -5,8 +5,8 @@
 //!
 //! - `plain`: sockets of the kernel that send and receive as fast as they can.
 //! - `ours`: our stack on a TAP, with applications in the engine's own thread.
-//! - one file a group: `bulk`, `smoltcp`, `flood`, `losses`, `bottleneck`; `wire` and `pattern` are
-//!   for `losses`.
+//! - one file a group: `bulk`, `smoltcp`, `flood`, `losses`, `bottleneck`; `pattern` is for
+//!   `losses`, `wire` for the last two.
 //!
 //! Must stay true: a kernel's socket uses CUBIC on every side of every comparison; who is compared
 //! has the same cores; every thread and interface ends with the round that it was made for.
@@ -22,7 +22,8 @@ pub(super) mod plain;
 mod smoltcp;
 mod wire;
 
-use super::{BenchError, Group, sleep};
+use super::namespace::Namespace;
+use super::{Bench, BenchError, Group, interfaces, sleep};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -55,6 +56,28 @@ pub(super) const BOTTLENECK: Group = Group {
     name: "bottleneck",
     run: bottleneck::run,
 };
+
+/// Resources of a comparison over a wire of ours.
+struct Places {
+    near: Namespace,
+    far: Namespace,
+    engine: usize,
+    partner: usize,
+}
+
+impl Places {
+    /// # Errors
+    /// [`BenchError::Missing`] without the privilege for interfaces.
+    fn new(bench: &Bench<'_>) -> Result<Self, BenchError> {
+        let cancel = bench.cancel();
+        Ok(Self {
+            near: interfaces::alone(&cancel)?,
+            far: interfaces::alone(&cancel)?,
+            engine: bench.engine_cpu(),
+            partner: bench.partner_cpu(),
+        })
+    }
+}
 
 /// Raises its flag when it goes, so that a round's threads end whatever happens.
 struct Ending<'s>(&'s AtomicBool);

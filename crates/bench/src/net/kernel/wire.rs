@@ -161,7 +161,7 @@ pub(super) fn carry(
 }
 
 /// Hands what comes in at one NIC to the other; how many frames.
-fn forward(from: &mut impl Nic, to: &mut impl Nic) -> Result<usize, NicError> {
+pub(super) fn forward(from: &mut impl Nic, to: &mut impl Nic) -> Result<usize, NicError> {
     let mut failed = None;
     let count = from.receive(BATCH, &mut |frame| {
         let frame = Outgoing {

@@ -4,7 +4,7 @@ use super::*;
 use crate::frame::Capabilities;
 use crate::wire::fragment::{self, Piece};
 use crate::wire::tcp::{ACK, RST, SYN};
-use crate::wire::{arp, udp};
+use crate::wire::{Ip, arp, udp};
 use crate::{Cidr, Config, SessionId, Stack};
 use std::net::{IpAddr, SocketAddr};
 

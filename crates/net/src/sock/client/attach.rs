@@ -83,13 +83,10 @@ pub fn status_of_all(path: &Path, trust: &Trust) -> Result<Value, SockError> {
         })
     };
     let first = ask(path)?;
-    let mut all = Vec::new();
-    for (number, socket) in siblings_in(path, &first).into_iter().enumerate() {
-        let status = if number == 0 {
-            first.clone()
-        } else {
-            ask(&socket)?
-        };
+    let others = siblings_in(path, &first).into_iter().skip(1);
+    let mut all = vec![(path.to_owned(), first)];
+    for socket in others {
+        let status = ask(&socket)?;
         all.push((socket, status));
     }
     Ok(merge(all))

@@ -118,7 +118,7 @@ pub struct Client {
     lost: bool,
 }
 
-/// Where the engine of a client is.
+/// Place of a client's engine: another process or this one.
 enum Engine {
     /// In another process: the connection that ends with it, and what wakes it.
     Elsewhere { socket: OwnedFd, bell: OwnedFd },
