@@ -32,8 +32,10 @@ impl Client {
         }
         self.give_back(0)?;
         let (begun, polls) = (Instant::now(), self.patience.polls());
+        let mut spins = polls;
         loop {
-            let taken = if polls {
+            // Once a wait: who has slept is woken by what comes.
+            let taken = if std::mem::take(&mut spins) {
                 self.spin(self.spin.min(timeout))
             } else {
                 self.take_events()
@@ -47,6 +49,10 @@ impl Client {
             }
             let left = timeout.saturating_sub(begun.elapsed());
             if left.is_zero() {
+                // A wait shorter than the polling would have been says nothing.
+                if timeout > self.spin {
+                    self.patience.ended(polls, false);
+                }
                 return Ok(0);
             }
             self.sleep(left.min(NAP));
