@@ -84,8 +84,10 @@ fn segment(tcp: &Tcp, ports: &[u8], stream_at: u32) -> Vec<u8> {
     let mut bytes = ports.to_vec();
     bytes.extend_from_slice(&tcp.sequence.to_be_bytes());
     bytes.extend_from_slice(&tcp.acknowledgment.unwrap_or(0).to_be_bytes());
-    bytes.push(((20 + options.len()) / 4) as u8 * 16);
-    bytes.push(tcp.flags);
+    let [ae, flags] = tcp.flags.to_be_bytes();
+    let words = ((20 + options.len()) / 4) as u8;
+    bytes.push(words << 4 | ae);
+    bytes.push(flags);
     bytes.extend_from_slice(&tcp.window.unwrap_or(u16::MAX).to_be_bytes());
     bytes.extend_from_slice(&[0; 4]);
     bytes.extend_from_slice(&options);
@@ -249,7 +251,8 @@ fn decode_segment(body: &[u8]) -> Result<(Tcp, &[u8]), Broken> {
     let start = (lengths >> 28) as usize * 4;
     let options = body.get(20..start).ok_or("TCP's data offset is wrong")?;
     let payload = &body[start..];
-    let flags = (lengths >> 16) as u8;
+    // The rest of the word's upper half is reserved, and shows as a flag that nobody has.
+    let flags = (lengths >> 16) as u16 & 0x0fff;
     let tcp = Tcp {
         flags,
         sequence: word(body, 4)?,

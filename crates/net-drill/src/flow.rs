@@ -16,8 +16,8 @@ const REMOTE_PORTS: u16 = 40_000;
 /// Port that scripts' servers listen on and clients connect to, unless a script names another.
 pub(crate) const PORT: u16 = 8080;
 
-const SYN: u8 = 0x02;
-const FIN: u8 = 0x01;
+const SYN: u16 = 0x02;
+const FIN: u16 = 0x01;
 
 #[derive(Debug, Clone)]
 struct Known {

@@ -100,7 +100,7 @@ fn tcp(at: &mut Cursor<'_>) -> Read<Tcp> {
         flags |= known.map_or(0, |(_, bit)| *bit);
     }
     if letters.is_empty() || letters.contains('-') && letters != "-" {
-        return Err(before.wrong("`udp`, `icmp` or TCP's flags (S F R P U E W . or -)"));
+        return Err(before.wrong("`udp`, `icmp` or TCP's flags (S F R P U E W A . or -)"));
     }
     let (sequence, len) = range(at)?;
     let acknowledgment = if at.eat_word("ack") {

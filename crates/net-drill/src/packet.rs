@@ -15,8 +15,8 @@ pub(crate) enum Packet {
 /// A TCP segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Tcp {
-    /// As on the wire.
-    pub(crate) flags: u8,
+    /// As on the wire, AE above the others.
+    pub(crate) flags: u16,
     pub(crate) sequence: u32,
     /// Bytes of payload.
     pub(crate) len: u32,
@@ -88,7 +88,7 @@ pub(crate) const CODEPOINTS: [(&str, Codepoint); 4] = [
 ];
 
 /// Letters of flags, in the order in which they are printed.
-pub(crate) const FLAGS: [(char, u8); 8] = [
+pub(crate) const FLAGS: [(char, u16); 9] = [
     ('S', 0x02),
     ('F', 0x01),
     ('R', 0x04),
@@ -96,6 +96,7 @@ pub(crate) const FLAGS: [(char, u8); 8] = [
     ('U', 0x20),
     ('E', 0x40),
     ('W', 0x80),
+    ('A', 0x100),
     ('.', 0x10),
 ];
 

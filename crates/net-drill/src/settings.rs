@@ -209,7 +209,8 @@ fn set(settings: &mut Settings, setting: &str) -> Result<(), Problem> {
                 "off" => Ecn::Off,
                 "passive" => Ecn::Passive,
                 "active" => Ecn::Active,
-                _ => return Err(wrong("`off`, `passive` or `active`")),
+                "accurate" => Ecn::Accurate,
+                _ => return Err(wrong("`off`, `passive`, `active` or `accurate`")),
             };
         }
         "pacing" => settings.pacing = switch()?,

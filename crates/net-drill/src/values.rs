@@ -125,6 +125,7 @@ fn of_session(info: &SessionInfo, name: &str) -> Option<i64> {
         "timestamps" => i64::from(info.timestamps),
         "sack" => i64::from(info.sack),
         "ecn" => i64::from(info.ecn),
+        "accurate_ecn" => i64::from(info.accurate_ecn),
         "ecn_seen" => i64::from(info.ecn_seen),
         _ => return None,
     })
@@ -150,6 +151,8 @@ fn counter(counters: &Counters, name: &str) -> Option<i64> {
         "options_refused" => counters.options_refused,
         "undone" => counters.undone,
         "ecn_sessions" => counters.ecn_sessions,
+        "accurate_ecn_sessions" => counters.accurate_ecn_sessions,
+        "accurate_ecn_reported" => counters.accurate_ecn_reported,
         "ecn_ce_received" => counters.ecn_ce_received,
         "ecn_reductions" => counters.ecn_reductions,
         "delayed_acks" => counters.delayed_acks,

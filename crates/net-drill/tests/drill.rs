@@ -50,30 +50,33 @@ macro_rules! cases {
 }
 
 cases! {
-    ack_out_of_range backlog bbr_startup close_active close_data_after close_fin_out_of_order
-    close_fin_retransmit close_fin_with_data close_half close_linger_zero close_passive
-    close_peer_resets close_simultaneous close_unread connect_options connect_user_timeout cork
-    cubic_loss cwnd_not_used data_overlap delayed_ack ecn_active ecn_active_answer_late
-    ecn_active_refused ecn_active_syn_lost ecn_active_v6 ecn_echo_reduces ecn_echo_reno
-    ecn_fallback_passive ecn_loss_after_lenience ecn_loss_in_window ecn_mark_out_of_order
-    ecn_marks_echoed ecn_not_asked ecn_not_offered ecn_passive ecn_retransmission
-    ecn_retransmission_timeout ecn_simultaneous ecn_simultaneous_passive ecn_super_segments
-    ecn_syn_cookies ecn_tail_probe ecn_undo ecn_undo_forbidden ecn_window_of_one ecn_window_probe
-    epoll fin_wait_2_timeout fragments fragments_v6 half_open_reset icmp_echo icmp_echo_v6
-    icmp_unreachable icmp_unreachable_open idle_restart info_board initial_window
-    initial_window_jumbo keepalive keepalive_answered limited_transmit limits_timed listener_closed
-    listener_options listener_segments more nagle newreno nodelay not_sent_low open_active
-    open_active_v6 open_blocking open_data_with_ack open_large_numbers open_lost_timeout
-    open_lost_window open_passive open_refused open_simultaneous open_simultaneous_reset
-    open_syn_retransmits open_synack_retransmits open_unacceptable_ack open_v6
-    open_v6_without_options open_without_options open_wrong_final_ack pacing pacing_recovery
-    pacing_short_path pacing_window_closes paws peek pmtu pmtu_floor
-    pmtu_v6 rack_duplicate_patience rack_lost_retransmission rack_reordered rack_reordering_timer
-    rack_three_sacked rate_reduction record_end reno_growth reset_exact reset_in_window
-    reset_unread rto rto_gives_up rto_slow_start rto_timestamps rtt_echo rtt_echo_syn sack_crumbs
-    sack_overtaken sack_receiver sack_receiver_timestamps sack_reneged sack_several_holes
-    send_buffer_doubled shutdown_read slow_start small_window_override small_window_sender
-    stray_segments super_segments super_segments_rate syn_cookies syn_in_session syn_received_reset
+        accecn_active accecn_active_fields accecn_answers accecn_final_ack accecn_marks
+    accecn_passive accecn_reduces accecn_simultaneous accecn_super_segments accecn_syn_again
+    accecn_syn_cookies accecn_syn_lost accecn_synack_lost accecn_wrap     ack_out_of_range backlog
+    bbr_startup close_active close_data_after close_fin_out_of_order     close_fin_retransmit
+    close_fin_with_data close_half close_linger_zero close_passive     close_peer_resets
+    close_simultaneous close_unread connect_options connect_user_timeout cork     cubic_loss
+    cwnd_not_used data_overlap delayed_ack ecn_active ecn_active_answer_late     ecn_active_refused
+    ecn_active_syn_lost ecn_active_v6 ecn_echo_reduces ecn_echo_reno     ecn_fallback_passive
+    ecn_loss_after_lenience ecn_loss_in_window ecn_mark_out_of_order     ecn_marks_echoed
+    ecn_not_asked ecn_not_offered ecn_passive ecn_retransmission     ecn_retransmission_timeout
+    ecn_simultaneous ecn_simultaneous_passive ecn_super_segments     ecn_syn_cookies ecn_tail_probe
+    ecn_undo ecn_undo_forbidden ecn_window_of_one ecn_window_probe     epoll fin_wait_2_timeout
+    fragments fragments_v6 half_open_reset icmp_echo icmp_echo_v6     icmp_unreachable
+    icmp_unreachable_open idle_restart info_board initial_window     initial_window_jumbo keepalive
+    keepalive_answered limited_transmit limits_timed listener_closed     listener_options
+    listener_segments more nagle newreno nodelay not_sent_low open_active     open_active_v6
+    open_blocking open_data_with_ack open_large_numbers open_lost_timeout     open_lost_window
+    open_passive open_refused open_simultaneous open_simultaneous_reset     open_syn_retransmits
+    open_synack_retransmits open_unacceptable_ack open_v6     open_v6_without_options
+    open_without_options open_wrong_final_ack pacing pacing_recovery     pacing_short_path
+    pacing_window_closes paws peek pmtu pmtu_floor     pmtu_v6 rack_duplicate_patience
+    rack_lost_retransmission rack_reordered rack_reordering_timer     rack_three_sacked
+    rate_reduction record_end reno_growth reset_exact reset_in_window     reset_unread rto
+    rto_gives_up rto_slow_start rto_timestamps rtt_echo rtt_echo_syn sack_crumbs     sack_overtaken
+    sack_receiver sack_receiver_timestamps sack_reneged sack_several_holes     send_buffer_doubled
+    shutdown_read slow_start small_window_override small_window_sender     stray_segments
+    super_segments super_segments_rate syn_cookies syn_in_session syn_received_reset
     syn_with_data tail_loss_probe tail_loss_probe_needless tail_loss_probe_new_data
     time_wait_old_syn time_wait_reuse time_wait_timestamps timestamps_echo timestamps_missing
     traffic_class udp udp_v6 undo_duplicate undo_judged_once undo_no_echo undo_not_all undo_timeout

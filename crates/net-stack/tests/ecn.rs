@@ -8,7 +8,9 @@ mod common;
 mod fragments;
 
 use common::bottleneck::Bottleneck;
-use common::segment::{CE, CWR, ECE, ECT_0, NOT_ECT, ecn, flags_at, set_ecn, set_flags};
+use common::segment::{
+    CE, CWR, ECE, ECT_0, NOT_ECT, ecn, flags_at, set_ecn, set_flags, set_offset_and_flags,
+};
 use common::{Frame, MS, Random, S, World, offloading, plain, v4, v6};
 use fragments::{Target, UDP, cut, datagram, frame};
 use sidecore_net_stack::frame::{Capabilities, ReceivedChecksum};
@@ -235,8 +237,8 @@ fn a_network_that_lies_about_ecn_loses_nothing() {
 fn lie(seed: u64) {
     const BYTES: usize = 200_000;
     let mut random = Random(seed);
-    let modes = [Ecn::Off, Ecn::Passive, Ecn::Active];
-    let chosen = [0, 1].map(|_| modes[random.below(3) as usize]);
+    let modes = [Ecn::Off, Ecn::Passive, Ecn::Active, Ecn::Accurate];
+    let chosen = [0, 1].map(|_| modes[random.below(4) as usize]);
     let nic = [plain, offloading][random.below(2) as usize];
     let which = Cell::new(0);
     let sack = random.happens(700_000);
@@ -258,7 +260,8 @@ fn lie(seed: u64) {
             let flip = [ECE, CWR, ECE | CWR][lies.below(3) as usize];
             let whole = frame.checksum == ReceivedChecksum::Unknown;
             let flags = frame.bytes[at] ^ flip;
-            set_flags(&mut frame.bytes, at, flags, whole);
+            let offset = frame.bytes[at - 1] ^ u8::from(lies.happens(500_000));
+            set_offset_and_flags(&mut frame.bytes, at, [offset, flags], whole);
         }
     }));
     let listener = world.stacks[1].listen(to, 4).expect("listens");

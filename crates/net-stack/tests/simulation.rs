@@ -8,6 +8,8 @@ mod common;
 use common::{Impairment, MS, Random, S, World, offloading, plain, v4, v6};
 use sidecore_net_stack::{Algorithm, Ecn, SessionId};
 
+const MODES: [Ecn; 4] = [Ecn::Off, Ecn::Passive, Ecn::Active, Ecn::Accurate];
+
 /// Bytes that both ends write, and those that they have read.
 struct Flow {
     id: SessionId,
@@ -45,7 +47,7 @@ fn schedule(seed: u64) {
         config.timestamps = random.below(4) > 0;
         config.window_scaling = random.below(4) > 0;
         config.no_delay = random.below(2) == 0;
-        config.ecn = [Ecn::Off, Ecn::Passive, Ecn::Active][random.below(3) as usize];
+        config.ecn = MODES[random.below(4) as usize];
         let algorithms = [Algorithm::Cubic, Algorithm::Reno, Algorithm::Bbr];
         config.congestion = algorithms[random.below(3) as usize];
         if random.below(3) == 0 {

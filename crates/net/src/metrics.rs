@@ -308,6 +308,16 @@ const FAMILIES: &[Family] = &[
         &[("", "/stack/ecn_sessions")],
     ),
     counter(
+        "accurate_ecn_sessions",
+        "Those among them in which both ends count marks (RFC 9768).",
+        &[("", "/stack/accurate_ecn_sessions")],
+    ),
+    counter(
+        "accurate_ecn_marks_reported",
+        "Marked packets that peers have told of in such sessions.",
+        &[("", "/stack/accurate_ecn_reported")],
+    ),
+    counter(
         "ecn_marks_received",
         "Data segments that a router marked instead of dropping them.",
         &[("", "/stack/ecn_ce_received")],

@@ -583,8 +583,9 @@ impl StackSetup {
                 Some("off") => Ecn::Off,
                 Some("passive") => Ecn::Passive,
                 Some("active") => Ecn::Active,
+                Some("accurate") => Ecn::Accurate,
                 Some(other) => {
-                    let rule = "it may be off, passive or active";
+                    let rule = "it may be off, passive, active or accurate";
                     return Err(value("stack.ecn", other, rule));
                 }
             },
@@ -704,6 +705,7 @@ mod tests {
             ("off", Ecn::Off),
             ("passive", Ecn::Passive),
             ("active", Ecn::Active),
+            ("accurate", Ecn::Accurate),
         ] {
             let text = GOOD.replace("[stack]", &format!("[stack]\necn = \"{name}\""));
             assert_eq!(
@@ -728,7 +730,7 @@ mod tests {
             ("10.77.0.2/24", "10.77.0.2", "like 10.77.0.2/24"),
             ("\"tap\"", "\"dpdk\"", "tap, packet or xdp"),
             ("[stack]", "[stack]\ncongestion = \"vegas\"", "reno or bbr"),
-            ("[stack]", "[stack]\necn = \"on\"", "off, passive or active"),
+            ("[stack]", "[stack]\necn = \"on\"", "active or accurate"),
             ("[stack]", "[stack]\nplacement = \"spe\"", "local-store"),
             ("[nic]", "[nic]\naddress = \"01:2\"", "six bytes"),
             ("[nic]", "[nic", "docs/net.md lists"),

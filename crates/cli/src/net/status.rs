@@ -61,8 +61,10 @@ impl Args {
             number(&stack["tail_probes"]),
         ))?;
         output::line(&format!(
-            "marks (ECN)    {} sessions, {} marks received, {} windows lowered by a peer's echo",
+            "marks (ECN)    {} sessions ({} accurate), {} marks received, {} windows lowered by a \
+             peer's echo",
             number(&stack["ecn_sessions"]),
+            number(&stack["accurate_ecn_sessions"]),
             number(&stack["ecn_ce_received"]),
             number(&stack["ecn_reductions"]),
         ))?;

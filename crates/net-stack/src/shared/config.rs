@@ -25,7 +25,7 @@ pub struct Route {
     pub gateway: IpAddr,
 }
 
-/// Use of explicit congestion notification by TCP (RFC 3168); Linux's `tcp_ecn` has the same three.
+/// Use of explicit congestion notification by TCP (RFC 3168, RFC 9768), as Linux's `tcp_ecn`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Ecn {
     /// Neither offered nor accepted: Linux's 0.
@@ -35,6 +35,9 @@ pub enum Ecn {
     Passive,
     /// Offered in our SYNs, too: Linux's 1.
     Active,
+    /// Offered in our SYNs and accepted, with marks that are counted where the peer counts them,
+    /// too (RFC 9768), and as in RFC 3168 where it does not: Linux's 3.
+    Accurate,
 }
 
 /// Configuration of a stack; fixed once it is made.

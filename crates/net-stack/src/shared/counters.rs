@@ -67,8 +67,12 @@ pub struct Counters {
     pub undone: u64,
     /// Sessions that were established with ECN (RFC 3168 section 6.1.1).
     pub ecn_sessions: u64,
-    /// Data segments of such sessions that came with a mark: congestion experienced (RFC 3168
-    /// section 5).
+    /// Those among them in which both ends count marks (RFC 9768 section 3.1).
+    pub accurate_ecn_sessions: u64,
+    /// Marked packets that peers have told of in such sessions (RFC 9768 section 3.2.2.2).
+    pub accurate_ecn_reported: u64,
+    /// Data segments of sessions with ECN that came with a mark, congestion experienced (RFC 3168
+    /// section 5); where marks are counted, all packets (RFC 9768 section 3.2).
     pub ecn_ce_received: u64,
     /// Windows that were lowered because a peer echoed a mark (RFC 3168 section 6.1.2).
     pub ecn_reductions: u64,

@@ -92,7 +92,7 @@ impl Common {
         let mut fields = *fields;
         fields.source = U16::new(ends.local_port);
         fields.destination = U16::new(ends.remote_port);
-        fields.offset = (len / 4) as u8 * 16;
+        fields.offset |= (len / 4) as u8 * 16;
         self.push_packet(&address, len, |packet| {
             packet[..tcp::HEADER_BYTES].copy_from_slice(fields.as_bytes());
             packet[tcp::HEADER_BYTES..].copy_from_slice(&bytes[..option_len]);

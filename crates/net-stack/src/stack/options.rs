@@ -98,6 +98,8 @@ pub struct SessionInfo {
     pub sack: bool,
     /// Explicit congestion notification negotiated (RFC 3168 section 6.1.1).
     pub ecn: bool,
+    /// Both ends count marks (RFC 9768 section 3.1).
+    pub accurate_ecn: bool,
     /// With ECN, the peer has sent data that may be marked.
     pub ecn_seen: bool,
     /// Smoothed round trip and its variation, in microseconds; 0 before the first sample.
@@ -245,6 +247,7 @@ impl Stack {
             timestamps: hot.has(Flags::TIMESTAMPS),
             sack: hot.has(Flags::SACK),
             ecn: hot.has_ecn(EcnFlags::NEGOTIATED),
+            accurate_ecn: session.is_accurate(),
             ecn_seen: session.path.ecn & Path::ECT_SEEN != 0,
             rtt_us: hot.srtt_us,
             rttvar_us: hot.rttvar_us,

@@ -12,8 +12,11 @@ use crate::shared::EventSource;
 use crate::shared::config::Ecn;
 use crate::stack::listener::Listener;
 use crate::state::hot::{Flags, State, Tail};
+use crate::tcp::accurate::{ASKS_CLASSIC, TAKES_CLASSIC, asked_by, echo_of};
 use crate::tcp::cookie::{self, CookieOptions};
+use crate::tcp::ecn::Opening;
 use crate::tcp::open::scale_for;
+use crate::wire::ip::Codepoint;
 use crate::wire::sequence::before;
 use crate::wire::tcp::{self, ACK, CWR, ECE, FIN, Options, RST, SYN, Segment, Tcp};
 use crate::wire::{Ip, ip};
@@ -249,7 +252,9 @@ impl Stack {
                 _ => {}
             }
         }
-        let mut ecn_flags = 0;
+        // RFC 9768 section 5.1: the acknowledgment will say that the SYN asked for accurate ECN.
+        let accurate = config.ecn == Ecn::Accurate && !matches!(segment.ace(), 0 | ASKS_CLASSIC);
+        let mut ace = if accurate { echo_of(segment.ecn) } else { 0 };
         if let Some((value, _)) = options.timestamps
             && config.timestamps
         {
@@ -259,26 +264,27 @@ impl Stack {
             let kept = CookieOptions {
                 scale: options.scale.filter(|_| config.window_scaling),
                 sack: options.sack_permitted && config.sack,
-                ecn: segment.flags & ECN_SETUP == ECN_SETUP && config.ecn != Ecn::Off,
+                ecn: segment.flags & ECN_SETUP == ECN_SETUP && config.ecn != Ecn::Off && !accurate,
             };
             if kept.ecn {
-                ecn_flags = ECE;
+                ace = TAKES_CLASSIC;
             }
             answer.timestamps = Some((cookie::stamp(clock, kept), value));
             answer.sack_permitted = kept.sack;
             answer.scale = kept.scale.map(|_| window_scale);
         }
-        let fields = Tcp {
+        let mut fields = Tcp {
             source: U16::new(0),
             destination: U16::new(0),
             sequence: U32::new(isn),
             acknowledgment: U32::new(segment.sequence.wrapping_add(1)),
             offset: 0,
-            flags: SYN | ACK | ecn_flags,
+            flags: SYN | ACK,
             window: U16::new(receive_bytes.min(0xffff) as u16),
             checksum: [0; 2],
             urgent: U16::new(0),
         };
+        fields.set_ace(ace);
         if common.push_segment(ends, arrival.mac, &fields, &answer) {
             common.counters.cookies_sent += 1;
         }
@@ -307,13 +313,22 @@ impl Stack {
             mss: Some(mss),
             ..Options::default()
         };
-        let mut flags = SYN;
+        let mut opening = Opening {
+            answer: false,
+            bits: 0,
+            codepoint: Codepoint::NotEct,
+        };
+        if self.common.config.ecn == Ecn::Accurate {
+            opening.bits = asked_by(segment).unwrap_or(0);
+        }
         if let Some((value, echo)) = segment.options.timestamps {
             let kept = cookie::options_in(echo);
             options.timestamps = Some((value, echo));
             options.scale = kept.scale;
             options.sack_permitted = kept.sack;
-            flags |= if kept.ecn { ECN_SETUP } else { 0 };
+            if kept.ecn && opening.bits == 0 {
+                opening.bits = ASKS_CLASSIC;
+            }
         }
         self.common
             .neighbors
@@ -328,7 +343,7 @@ impl Stack {
         for &option in &self.listeners.all[listener as usize].options {
             session.set_option(option);
         }
-        session.begin_cookie(&options, flags, segment);
+        session.begin_cookie(&options, opening, segment);
         session.input(segment);
         self.sweep_sessions();
         true

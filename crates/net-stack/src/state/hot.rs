@@ -532,7 +532,7 @@ pub(crate) struct Path {
     pub(crate) tail: Tail,
     /// Traffic class of what is sent: six bits of DSCP (RFC 2474), without ECN's two.
     pub(crate) traffic_class: u8,
-    /// See [`Path::ECT_SEEN`] and [`Path::NO_ECT`].
+    /// See [`Path::ECT_SEEN`] and what follows it.
     pub(crate) ecn: u8,
 }
 
@@ -544,6 +544,16 @@ impl Path {
     /// In `ecn`: we have sent a SYN that did not ask for ECN beside one that did, so that data of
     /// ours must not be ECN-capable, while the peer's is (RFC 3168 section 6.1.1).
     pub(crate) const NO_ECT: u8 = 2;
+    /// In `ecn`: marks are counted (RFC 9768), as [`crate::tcp::accurate`] has it.
+    pub(crate) const ACCURATE: u8 = 4;
+    /// In `ecn`, where it is accurate: the last segment that came was marked.
+    pub(crate) const CE_LAST: u8 = 8;
+    /// In `ecn`, where it is accurate: the next bare acknowledgment has the handshake's encoding
+    /// (RFC 9768 section 3.2.2.1).
+    pub(crate) const OPENING: u8 = 16;
+    /// Position in `ecn` of three bits for each outgoing segment: the end of the counter of marked
+    /// packets (ACE, RFC 9768 section 3.2.2).
+    pub(crate) const ACE_SHIFT: u32 = 5;
 
     /// The addresses and ports.
     #[inline]

@@ -7,7 +7,7 @@ use super::rack::DUPLICATES_MAX;
 use crate::buffer::slab::NONE;
 use crate::congestion::{Acked, Control};
 use crate::ranges::scoreboard::Delivered;
-use crate::state::hot::{Flags, Tail, Timer};
+use crate::state::hot::{EcnFlags, Flags, Tail, Timer};
 use crate::wire::sequence::{Range, before, before_or_at};
 use crate::wire::tcp::{BLOCKS_MAX, Segment};
 
@@ -29,7 +29,8 @@ impl Session<'_> {
             self.overtaken(segment);
             return true;
         }
-        let echo = self.is_echo(segment);
+        let mut echo = self.is_echo(segment);
+        let delivered = self.delivered_if_accurate();
         let flight = self.hot.in_flight();
         if echo && self.hot.has(Flags::RECOVERY) {
             // Before this acknowledgment could undo the recovery: the path is congested, late or
@@ -51,8 +52,14 @@ impl Session<'_> {
             self.duplicate_acknowledgment();
         }
         self.end_reduced_window();
+        if let Some(delivered) = delivered {
+            echo = self.take_reported(segment, delivered);
+        }
         if echo {
             self.congestion_echoed(flight);
+        }
+        if delivered.is_some() && self.hot.in_flight() == 0 {
+            self.hot.clear_ecn(EcnFlags::REDUCED);
         }
         true
     }

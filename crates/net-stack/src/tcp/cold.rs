@@ -1,5 +1,6 @@
 //! Cold part of a session's state: opening, closing, loss recovery, options.
 
+use super::accurate::Accurate;
 use super::chronograph::Chronograph;
 use super::marks::Marks;
 use super::pacing::Pacer;
@@ -23,6 +24,8 @@ pub(crate) struct Cold {
     pub(crate) prr: Prr,
     pub(crate) undo: Undo,
     pub(crate) pacer: Pacer,
+    /// Counters of marked packets, where ECN is accurate.
+    pub(crate) accurate: Accurate,
     /// ISS and IRS: our initial sequence number, and the peer's.
     pub(crate) iss: u32,
     pub(crate) irs: u32,
@@ -94,6 +97,7 @@ impl Default for Cold {
             prr: Prr::default(),
             undo: Undo::default(),
             pacer: Pacer::default(),
+            accurate: Accurate::default(),
             iss: 0,
             irs: 0,
             recover: 0,

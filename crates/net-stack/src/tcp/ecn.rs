@@ -8,25 +8,60 @@
 //! no probe of a window (RFC 3168 sections 6.1.1, 6.1.4, 6.1.5 and 6.1.6; the experiments that RFC
 //! 8311 section 4.3 allows are not made); an echo never raises the window, and never lowers it
 //! below two segments; a session without ECN looks at one byte that it reads in any case.
+//! Where both ends count marks one by one (RFC 9768), [`super::accurate`] says what is different.
 //! Source: RFC 3168 section 6.1, RFC 8311, RFC 8511.
 
 use super::Session;
+use super::accurate::{ASKS_CLASSIC, TAKES_CLASSIC};
+use super::cold::Cold;
 use crate::congestion::Control;
 use crate::shared::config::Ecn;
-use crate::state::hot::{EcnFlags, Flags, Hot, Path, State, Timer};
+use crate::state::hot::{EcnFlags, Flags, Path, State, Timer};
 use crate::wire::ip::Codepoint;
 use crate::wire::sequence::before;
 use crate::wire::tcp::{ACK, CWR, ECE, SYN, Segment};
 
+/// ECN in a SYN or a SYN-ACK: its flags, and its packet's field.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Opening {
+    /// A SYN-ACK.
+    pub(crate) answer: bool,
+    /// Its flags AE, CWR and ECE: [`Segment::ace`].
+    pub(crate) bits: u8,
+    /// ECN field of its packet.
+    pub(crate) codepoint: Codepoint,
+}
+
+impl Opening {
+    pub(crate) fn of(segment: &Segment<'_>) -> Self {
+        Self {
+            answer: segment.has(ACK),
+            bits: segment.ace(),
+            codepoint: segment.ecn,
+        }
+    }
+}
+
+/// Flags as RFC 3168 has them: ECE and CWR.
+const CLASSIC_BITS: u8 = CWR_BIT | ECE_BIT;
+/// CWR and ECE among the three flags.
+const CWR_BIT: u8 = 0b010;
+const ECE_BIT: u8 = 0b001;
+
 impl Session<'_> {
-    /// RFC 3168 section 6.1.1: flags by which our SYN or SYN-ACK takes part in the negotiation.
-    pub(crate) fn ecn_setup_flags(&self) -> u8 {
+    /// RFC 3168 section 6.1.1: flags AE, CWR and ECE by which our SYN or SYN-ACK takes part in the
+    /// negotiation.
+    pub(crate) fn ecn_setup(&mut self) -> u8 {
+        let asks = self.hot.state() == State::SynSent && self.common.config.ecn == Ecn::Accurate;
+        if asks || self.is_accurate() {
+            return self.accurate_setup();
+        }
         match self.hot.state() {
-            State::SynSent if self.asked_for_ecn() && self.path.retries == 0 => ECE | CWR,
+            State::SynSent if self.asked_for_ecn() && self.path.retries == 0 => ASKS_CLASSIC,
             // Section 6.1.1.1: SYNs like the first may be what a broken router drops. As Linux
             // does, the first that is sent again asks no more.
             State::SynSent => 0,
-            _ if self.hot.has_ecn(EcnFlags::NEGOTIATED) => ECE,
+            _ if self.hot.has_ecn(EcnFlags::NEGOTIATED) => TAKES_CLASSIC,
             _ => 0,
         }
     }
@@ -36,17 +71,25 @@ impl Session<'_> {
     }
 
     /// Takes what a SYN or a SYN-ACK says of ECN, in the state in which it came.
-    pub(crate) fn agree_ecn(&mut self, flags: u8) {
+    pub(crate) fn agree_ecn(&mut self, opening: Opening) {
+        self.hot.clear_ecn(EcnFlags::NEGOTIATED);
+        if self.common.config.ecn == Ecn::Accurate {
+            self.agree_accurately(opening);
+            return;
+        }
         // RFC 3168 section 6.1.1: both flags in a SYN, one in a SYN-ACK. A SYN-ACK with both is
         // from a host that copies reserved bits, and means nothing.
-        let answer = flags & ACK != 0;
-        let peer = flags & (ECE | CWR) == if answer { ECE } else { ECE | CWR };
+        let expected = if opening.answer {
+            TAKES_CLASSIC
+        } else {
+            ASKS_CLASSIC
+        };
+        let peer = opening.bits & CLASSIC_BITS == expected;
         let we = match self.hot.state() {
             // Also where both open at once: our SYN has gone, and said what it said.
             State::SynSent => self.asked_for_ecn(),
             _ => self.common.config.ecn != Ecn::Off,
         };
-        self.hot.clear_ecn(EcnFlags::NEGOTIATED);
         if peer && we {
             self.hot.set_ecn(EcnFlags::NEGOTIATED);
             if self.hot.state() == State::SynSent && self.path.retries > 0 {
@@ -58,38 +101,47 @@ impl Session<'_> {
     }
 
     /// A SYN like the first that opened this session. RFC 3168 section 6.1.1: one that does not ask
-    /// for ECN ends it, also where an earlier one asked: the peer has fallen back.
-    pub(crate) fn agree_ecn_again(&mut self, flags: u8) {
-        if flags & (SYN | ACK | ECE | CWR) != SYN | ECE | CWR {
+    /// for ECN ends it, also where an earlier one asked: the peer has fallen back. False if the
+    /// session is over.
+    pub(crate) fn agree_ecn_again(&mut self, segment: &Segment<'_>) -> bool {
+        if self.common.config.ecn == Ecn::Accurate {
+            return self.agree_accurately_again(Opening::of(segment));
+        }
+        if segment.flags & (SYN | ACK | ECE | CWR) != SYN | ECE | CWR {
             self.hot.clear_ecn(EcnFlags::NEGOTIATED);
         }
+        true
     }
 
     /// The SYN-ACK that crossed ours: both opened at once, and both SYNs asked for ECN. It must be
     /// there in the answer, too.
-    pub(crate) fn agree_ecn_at_once(&mut self, flags: u8) {
-        if flags & (ECE | CWR) != ECE {
+    pub(crate) fn agree_ecn_at_once(&mut self, segment: &Segment<'_>) {
+        if self.is_accurate() {
+            self.agree_accurately_at_once(Opening::of(segment));
+        } else if segment.flags & (ECE | CWR) != ECE {
             self.hot.clear_ecn(EcnFlags::NEGOTIATED);
         }
     }
 
-    /// Flags and ECN field of an outgoing segment that is no SYN; `fresh`: it carries data that was
-    /// never sent before.
+    /// Flags AE, CWR and ECE, and ECN field, of an outgoing segment that is no SYN; `fresh`: it
+    /// carries data that was never sent before; `bare`: an acknowledgment and nothing else.
     #[inline]
-    pub(crate) fn ecn_to_send(&self, fresh: bool) -> (u8, Codepoint) {
+    pub(crate) fn ecn_to_send(&self, fresh: bool, bare: bool) -> (u8, Codepoint) {
         // Looked at first, and alone: nothing else of ECN concerns a session without it.
         if !self.hot.has_ecn(EcnFlags::NEGOTIATED) {
             return (0, Codepoint::NotEct);
         }
         let mut flags = 0;
-        if self.hot.has_ecn(EcnFlags::ECHO_OWED) {
-            flags |= ECE;
+        if self.is_accurate() {
+            flags = self.accurate_flags(bare);
+        } else if self.hot.has_ecn(EcnFlags::ECHO_OWED) {
+            flags |= ECE_BIT;
         }
         if !fresh || self.path.ecn & Path::NO_ECT != 0 {
             return (flags, Codepoint::NotEct);
         }
         if self.hot.has_ecn(EcnFlags::CWR_OWED) {
-            flags |= CWR;
+            flags |= CWR_BIT;
         }
         // RFC 8311 section 4.2: ECT(0), since ECT(1) asks for another treatment.
         (flags, Codepoint::Ect0)
@@ -104,6 +156,10 @@ impl Session<'_> {
     }
 
     fn note_negotiated_ecn(&mut self, segment: &Segment<'_>) {
+        if self.is_accurate() {
+            // All segments are looked at, and this one has been.
+            return;
+        }
         // First CWR, which answers earlier marks: the segment itself may be marked again.
         if segment.has(CWR) && self.hot.has_ecn(EcnFlags::ECHO_OWED) {
             self.hot.clear_ecn(EcnFlags::ECHO_OWED);
@@ -126,21 +182,32 @@ impl Session<'_> {
     /// True if the segment echoes a mark, to a session whose data may be marked.
     #[inline]
     pub(crate) fn is_echo(&self, segment: &Segment<'_>) -> bool {
-        segment.flags & ECE != 0 && self.sends_ect()
+        if !self.hot.has_ecn(EcnFlags::NEGOTIATED) {
+            return false;
+        }
+        if self.is_accurate() {
+            return self.is_reported(segment);
+        }
+        segment.flags & ECE != 0 && self.path.ecn & Path::NO_ECT == 0
     }
 
-    /// True if new data of ours is ECN-capable, so that it may be marked.
-    fn sends_ect(&self) -> bool {
-        self.hot.has_ecn(EcnFlags::NEGOTIATED) && self.path.ecn & Path::NO_ECT == 0
+    /// True if a segment of ours may carry CWR, which then is never a super-segment: whoever cuts
+    /// it may leave CWR to the first, as RFC 3168 has it, or repeat it in each.
+    #[inline]
+    pub(crate) fn may_say_cwr(&self) -> bool {
+        self.hot.has_ecn(EcnFlags::CWR_OWED)
+            || self.is_accurate() && self.path.ecn >> Path::ACE_SHIFT & CWR_BIT != 0
     }
 
     /// Ends the window of data in which the window was reduced once what was sent after the
     /// reduction is acknowledged: CWR has arrived, so an echo is of a later mark. Also where
-    /// nothing is in flight: then CWR is still owed, and says the same.
+    /// nothing is in flight: then CWR is still owed, and says the same. Accurate ECN has no CWR,
+    /// and what acknowledges the last of the window is of the window.
     #[inline]
     pub(crate) fn end_reduced_window(&mut self) {
         if self.hot.has_ecn(EcnFlags::REDUCED)
-            && (before(self.cold.reduced_until, self.hot.snd_una) || self.hot.in_flight() == 0)
+            && (before(self.cold.reduced_until, self.hot.snd_una)
+                || self.hot.in_flight() == 0 && !self.is_accurate())
         {
             self.hot.clear_ecn(EcnFlags::REDUCED);
         }
@@ -154,10 +221,17 @@ impl Session<'_> {
     /// RFC 3168 section 6.1.2: a reduction for any reason is told to the peer, and further signs of
     /// the same window of data are no new ones.
     pub(crate) fn note_reduction(&mut self) {
-        if !self.sends_ect() {
+        if !self.hot.has_ecn(EcnFlags::NEGOTIATED) {
             return;
         }
-        self.hot.set_ecn(EcnFlags::CWR_OWED);
+        // RFC 9768 section 3.1.5: who counts says nothing of it, and hears of marks also where
+        // nothing of ours should be marked.
+        if !self.is_accurate() {
+            if self.path.ecn & Path::NO_ECT != 0 {
+                return;
+            }
+            self.hot.set_ecn(EcnFlags::CWR_OWED);
+        }
         // With nothing in flight there is no window of data whose other signs could come.
         if self.hot.in_flight() > 0 {
             self.hot.set_ecn(EcnFlags::REDUCED);
@@ -178,14 +252,24 @@ impl Session<'_> {
         if flight == 0 || self.hot.has_ecn(EcnFlags::REDUCED | EcnFlags::CWR_OWED) {
             return;
         }
-        self.undo_forget();
-        let mss = u32::from(self.hot.mss);
         let window = self.hot.cwnd;
         let used = if self.hot.has(Flags::CWND_LIMITED) {
             window
         } else {
             flight.min(window)
         };
+        self.reduce_by_echo(used, flight);
+        if window <= u32::from(self.hot.mss) {
+            self.hold_new_data();
+        }
+    }
+
+    /// Lowers the window, of which `used` bytes were in use, and `flight` in flight, for marks (RFC
+    /// 8511).
+    pub(crate) fn reduce_by_echo(&mut self, used: u32, flight: u32) {
+        self.undo_forget();
+        let mss = u32::from(self.hot.mss);
+        let window = self.hot.cwnd;
         let now_us = self.common.now_us;
         let threshold = self.cold.congestion.on_echo(window, used, mss, now_us);
         self.hot.cwnd = window.min(threshold);
@@ -194,9 +278,6 @@ impl Session<'_> {
         }
         self.note_reduction();
         self.common.counters.ecn_reductions += 1;
-        if window <= mss {
-            self.hold_new_data();
-        }
     }
 
     /// RFC 3168 section 6.1.2: a window of one segment cannot be halved; the next new one waits for
@@ -212,10 +293,15 @@ impl Session<'_> {
     }
 }
 
-/// True if the ECN field of a data segment says what the session does not know yet; the segment
-/// then takes the long way.
+/// True if a segment of a session with ECN says nothing of it that is new; others take the long
+/// way.
 #[inline]
-pub(crate) fn is_news(hot: &Hot, path: &Path, codepoint: Codepoint) -> bool {
-    hot.has_ecn(EcnFlags::NEGOTIATED)
-        && (codepoint == Codepoint::Ce || path.ecn & Path::ECT_SEEN == 0)
+pub(crate) fn is_quiet(path: &Path, cold: &Cold, segment: &Segment<'_>) -> bool {
+    // Only of data does RFC 3168 know marks; of data alone it matters that it may be marked.
+    let seen = segment.payload.is_empty() || path.ecn & Path::ECT_SEEN != 0;
+    let quiet = segment.ecn == Codepoint::NotEct || segment.ecn != Codepoint::Ce && seen;
+    if path.ecn & Path::ACCURATE != 0 {
+        return quiet && path.ecn & Path::CE_LAST == 0 && cold.accurate.is_quiet(segment);
+    }
+    (quiet || segment.payload.is_empty()) && segment.flags & (ECE | CWR) == 0
 }

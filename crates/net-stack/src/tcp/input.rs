@@ -6,10 +6,9 @@
 use super::Session;
 use crate::buffer::slab::NONE;
 use crate::error::SessionError;
-use crate::state::hot::{Flags, State};
-use crate::wire::ip::Codepoint;
+use crate::state::hot::{EcnFlags, Flags, State};
 use crate::wire::sequence::{Range, before, before_or_at};
-use crate::wire::tcp::{ACK, FIN, PSH, RST, SYN, Segment};
+use crate::wire::tcp::{ACK, CWR, ECE, FIN, PSH, RST, SYN, Segment};
 
 /// RFC 7323 section 5.5.
 const STAMP_GOOD_MS: u32 = 24 * 24 * 3600 * 1000;
@@ -33,7 +32,7 @@ impl Session<'_> {
         let ack = segment.acknowledgment;
         let len = segment.payload.len() as u32;
         if !hot.is_predictable()
-            || segment.flags & !PSH != ACK
+            || segment.flags & !(PSH | ECE | CWR) != ACK
             || segment.sequence != hot.rcv_nxt
             || hot.out_of_order != NONE
             || segment.options.block_count != 0
@@ -44,9 +43,11 @@ impl Session<'_> {
             // A bare acknowledgment of nothing new: a duplicate or a window update.
             || len == 0 && ack == hot.snd_una
             || hot.duplicates != 0
-            || segment.ecn != Codepoint::NotEct
-                && len > 0
-                && super::ecn::is_news(hot, self.path, segment.ecn)
+            || if hot.has_ecn(EcnFlags::NEGOTIATED) {
+                !super::ecn::is_quiet(self.path, self.cold, segment)
+            } else {
+                segment.flags & (ECE | CWR) != 0
+            }
         {
             return false;
         }
@@ -129,17 +130,21 @@ impl Session<'_> {
             {
                 if segment.has(ACK) {
                     // Both opened at once (RFC 9293 section 3.5, figure 7): it has our SYN.
-                    self.agree_ecn_at_once(segment.flags);
+                    self.agree_ecn_at_once(segment);
                     if self.input_final_ack(segment) {
                         self.acknowledge_now();
                     }
                     return;
                 }
                 // The peer did not get our SYN-ACK.
-                self.agree_ecn_again(segment.flags);
-                self.hot.set(Flags::SEND_SYN);
-                self.make_ready();
+                if self.agree_ecn_again(segment) {
+                    self.hot.set(Flags::SEND_SYN);
+                    self.make_ready();
+                }
                 return;
+            }
+            if segment.has(SYN) {
+                self.opened_again(segment);
             }
             // An acknowledgment in a segment that the zero window refused still counts (RFC 9293
             // section 3.10.7.4: "special allowance").
@@ -199,6 +204,9 @@ impl Session<'_> {
         self.after_fin_acknowledged();
         if self.hot.state() == State::Closed {
             return;
+        }
+        if self.is_accurate() {
+            self.note_accurate_ecn(segment);
         }
         // Seventh, the text; eighth, the FIN.
         self.receive(segment);

@@ -5,6 +5,7 @@
 //! stack.
 //! Must stay true: no method walks sessions, none allocates per packet.
 
+pub(crate) mod accurate;
 pub(crate) mod acknowledge;
 pub(crate) mod chronograph;
 pub(crate) mod cold;

@@ -3,6 +3,7 @@
 //! Source: RFC 9293 sections 3.5 and 3.10.7.2 to 3.10.7.4, RFC 7323 sections 1.3 and 2, RFC 6928.
 
 use super::Session;
+use super::ecn::Opening;
 use crate::congestion::initial_window;
 use crate::error::SessionError;
 use crate::state::hot::{EcnFlags, Flags, State, Timer};
@@ -93,8 +94,8 @@ impl Session<'_> {
     }
 
     /// Takes what both SYNs say together.
-    fn agree(&mut self, options: &Options, sequence: u32, flags: u8) {
-        self.agree_ecn(flags);
+    fn agree(&mut self, options: &Options, sequence: u32, opening: Opening) {
+        self.agree_ecn(opening);
         let config = &self.common.config;
         let v4 = self.path.local.is_v4();
         let default = if v4 { MSS_DEFAULT_V4 } else { MSS_DEFAULT_V6 };
@@ -129,7 +130,7 @@ impl Session<'_> {
 
     /// A listener's answer to a SYN: RFC 9293 section 3.10.7.2, third.
     pub(crate) fn begin_accept(&mut self, segment: &Segment<'_>) {
-        self.agree(&segment.options, segment.sequence, segment.flags);
+        self.agree(&segment.options, segment.sequence, Opening::of(segment));
         self.hot.set_state(State::SynReceived);
         // RFC 7323 section 2.2: not scaled in a SYN.
         self.hot.snd_wnd = u32::from(segment.window);
@@ -139,14 +140,19 @@ impl Session<'_> {
         self.make_ready();
     }
 
-    /// A session that a good SYN cookie stands for; the segment is the handshake's last. `flags`:
-    /// of the SYN, as far as the cookie has them.
-    pub(crate) fn begin_cookie(&mut self, options: &Options, flags: u8, segment: &Segment<'_>) {
+    /// A session that a good SYN cookie stands for; the segment is the handshake's last. `opening`:
+    /// of the SYN, as far as the cookie has it.
+    pub(crate) fn begin_cookie(
+        &mut self,
+        options: &Options,
+        opening: Opening,
+        segment: &Segment<'_>,
+    ) {
         self.cold.iss = segment.acknowledgment.wrapping_sub(1);
         self.hot.snd_una = self.cold.iss;
         self.path.small_end = self.cold.iss;
         self.hot.snd_nxt = segment.acknowledgment;
-        self.agree(options, segment.sequence.wrapping_sub(1), flags);
+        self.agree(options, segment.sequence.wrapping_sub(1), opening);
         self.hot.set_state(State::SynReceived);
         self.hot.set(Flags::EMBRYO);
     }
@@ -173,7 +179,7 @@ impl Session<'_> {
             return;
         }
         // RFC 7323 section 3.2: an echo that we never sent is no answer to us; Linux drops it.
-        self.agree(&segment.options, segment.sequence, segment.flags);
+        self.agree(&segment.options, segment.sequence, Opening::of(segment));
         self.hot.snd_wnd = u32::from(segment.window);
         self.cold.window_max = self.hot.snd_wnd;
         self.hot.snd_wl1 = segment.sequence;
@@ -182,6 +188,7 @@ impl Session<'_> {
             self.sample_opening(segment);
             self.hot.snd_una = ack;
             self.established();
+            self.opening_marked(segment.ace());
             self.acknowledge_now();
         } else {
             // Both opened at once: RFC 9293 section 3.5, figure 7.
@@ -210,7 +217,11 @@ impl Session<'_> {
         self.cold.window_max = self.hot.snd_wnd;
         self.hot.snd_wl1 = segment.sequence;
         self.hot.snd_wl2 = ack;
+        let marked = self.take_final_ack(segment);
         self.established();
+        if marked {
+            self.opening_marked(segment.ace());
+        }
         true
     }
 
@@ -243,6 +254,7 @@ impl Session<'_> {
         self.common.counters.opened += 1;
         if self.hot.has_ecn(EcnFlags::NEGOTIATED) {
             self.common.counters.ecn_sessions += 1;
+            self.common.counters.accurate_ecn_sessions += u64::from(self.is_accurate());
         }
         self.hot.duplicates = 0;
         if self.hot.has(Flags::FIN_QUEUED) {

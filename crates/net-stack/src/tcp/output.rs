@@ -5,14 +5,14 @@
 //! 3.8.6.2.1 (silly windows) and 3.8.2, RFC 6675 section 5, RFC 8985 section 7.3, RFC 9293 section
 //! 3.10.
 
-use super::Session;
+use super::{Session, accurate};
 use crate::buffer::slab::NONE;
 use crate::checksum::{Sum, pseudo};
 use crate::congestion::Control;
 use crate::frame::{Outgoing, TransmitChecksum};
 use crate::ranges::scoreboard::RECORDS_MAX;
 use crate::shared::neighbors::Hop;
-use crate::state::hot::{EcnFlags, Flags, State, Tail, Timer};
+use crate::state::hot::{EcnFlags, Flags, Path, State, Tail, Timer};
 use crate::wire::ethernet::{self, Ethernet};
 use crate::wire::ip::{self, Codepoint};
 use crate::wire::sequence::{Range, before, before_or_at, earlier};
@@ -66,7 +66,10 @@ impl Session<'_> {
         if self.hot.state().sends() {
             // RFC 5681 section 2: an acknowledgment with data is no duplicate, and a full segment
             // has no room for SACK blocks. So a gap is reported before data would forget it.
-            if self.hot.has(Flags::ACK_NOW) && self.has_report() {
+            // Accurate ECN's first one tells of the SYN-ACK, which data cannot (RFC 9768 section
+            // 3.2.2.1).
+            let reports = self.has_report() || self.path.ecn & Path::OPENING != 0;
+            if self.hot.has(Flags::ACK_NOW) && reports {
                 match self.send_bare(send) {
                     Outcome::Done => {}
                     other => return other,
@@ -132,7 +135,7 @@ impl Session<'_> {
         }
         let load = Load {
             sequence: self.cold.iss,
-            flags: self.ecn_setup_flags() | if answer { SYN | ACK } else { SYN },
+            flags: if answer { SYN | ACK } else { SYN },
             ..Load::default()
         };
         let outcome = self.emit(load, &mut options, send);
@@ -175,6 +178,9 @@ impl Session<'_> {
             // One header and one send for as much as the window allows: the NIC cuts it.
             let room = (self.hot.cwnd.saturating_sub(pipe) / mss).max(1) * mss;
             let mut chunk = self.piece_bytes(usize::MAX);
+            if self.may_say_cwr() {
+                chunk = chunk.min(mss as usize);
+            }
             if !owed {
                 chunk = self.paced(chunk);
                 if chunk == 0 {
@@ -443,8 +449,7 @@ impl Session<'_> {
             if len > mss {
                 len = len.min(self.chunk_bytes());
             }
-            if self.hot.has_ecn(EcnFlags::CWR_OWED) {
-                // CWR is said once: whoever cuts a super-segment might repeat it in each segment.
+            if self.may_say_cwr() {
                 len = len.min(mss);
             }
             if len >= mss {
@@ -739,6 +744,7 @@ impl Session<'_> {
                 self.report(options);
             }
         }
+        let setup = if syn { self.ecn_setup() } else { 0 };
         let window = if syn {
             // RFC 7323 section 2.2: a SYN's window is never scaled.
             self.hot.rcv_edge.wrapping_sub(self.hot.rcv_nxt).min(0xffff) as u16
@@ -771,15 +777,16 @@ impl Session<'_> {
         }
         // What was sent before begins before `snd_nxt`.
         let fresh = load.len > 0 && load.sequence == self.hot.snd_nxt;
-        let (ecn_flags, codepoint) = if syn {
-            (0, Codepoint::NotEct)
+        let bare = accurate::is_bare(load.flags, load.len, options.block_count);
+        let (ace, codepoint) = if syn {
+            (setup, Codepoint::NotEct)
         } else {
-            self.ecn_to_send(fresh)
+            self.ecn_to_send(fresh, bare)
         };
         if codepoint != Codepoint::NotEct {
             ip::set_codepoint(&mut header[ethernet::HEADER_BYTES..at], codepoint);
         }
-        let fields = Tcp {
+        let mut fields = Tcp {
             source: U16::new(path.local_port),
             destination: U16::new(path.remote_port),
             sequence: U32::new(load.sequence),
@@ -789,11 +796,12 @@ impl Session<'_> {
                 0
             }),
             offset: (tcp_len / 4) as u8 * 16,
-            flags: load.flags | ecn_flags,
+            flags: load.flags,
             window: U16::new(window),
             checksum: [0; 2],
             urgent: U16::new(0),
         };
+        fields.set_ace(ace);
         header[at..at + tcp::HEADER_BYTES].copy_from_slice(fields.as_bytes());
         header[at + tcp::HEADER_BYTES..at + tcp_len].copy_from_slice(&option_bytes[..option_len]);
         let payload = self.hot.tx.pieces(&self.common.pool, load.offset, load.len);
@@ -831,9 +839,13 @@ impl Session<'_> {
         }
         self.common.counters.segments_sent += 1;
         let hot = &mut *self.hot;
-        if ecn_flags & CWR != 0 {
+        if fields.flags & CWR != 0 {
             hot.clear_ecn(EcnFlags::CWR_OWED);
         }
+        if self.path.ecn & Path::ACCURATE != 0 {
+            self.marks_told(bare);
+        }
+        let hot = &mut *self.hot;
         if load.flags & ACK != 0 {
             hot.clear(Flags::ACK_NOW | Flags::ACK_LATER | Flags::HALF_ACK_OWED);
             hot.clear_dup_acks();

@@ -52,6 +52,8 @@ pub const ACK: u8 = 0x10;
 pub const ECE: u8 = 0x40;
 /// The sender has reduced its congestion window (RFC 3168 section 6.1).
 pub const CWR: u8 = 0x80;
+/// Marks are counted one by one; it lies beside the data offset (RFC 9768 section 3.2.2, figure 3).
+pub const AE: u8 = 0x01;
 
 /// The header.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -94,6 +96,8 @@ pub struct Segment<'p> {
     pub sequence: u32,
     pub acknowledgment: u32,
     pub flags: u8,
+    /// See [`AE`].
+    pub ae: bool,
     /// As it lies there, not scaled.
     pub window: u16,
     pub options: Options,
@@ -103,6 +107,15 @@ pub struct Segment<'p> {
     /// Only the payload's length is true: the bytes lie in the receive ring already, behind what is
     /// in it.
     pub placed: bool,
+}
+
+impl Tcp {
+    /// Sets the flags AE, CWR and ECE, which are clear, to what [`Segment::ace`] reads.
+    #[inline]
+    pub fn set_ace(&mut self, ace: u8) {
+        self.offset |= ace >> 2 & AE;
+        self.flags |= ace << 6;
+    }
 }
 
 impl Segment<'_> {
@@ -118,6 +131,12 @@ impl Segment<'_> {
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// The flags AE, CWR and ECE as a number, the field ACE: RFC 9768 section 3.2.2, figure 3.
+    #[inline]
+    pub fn ace(&self) -> u8 {
+        u8::from(self.ae) << 2 | self.flags >> 6
     }
 
     /// All of these flags.
@@ -141,6 +160,7 @@ pub fn parse(bytes: &[u8]) -> Option<Segment<'_>> {
         sequence: header.sequence.get(),
         acknowledgment: header.acknowledgment.get(),
         flags: header.flags,
+        ae: header.offset & AE != 0,
         window: header.window.get(),
         options: match options {
             // What nearly every segment has: NOP, NOP, timestamps (RFC 7323, appendix A).

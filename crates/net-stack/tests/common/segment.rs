@@ -50,9 +50,15 @@ pub fn flags_at(frame: &[u8]) -> Option<usize> {
 
 /// Sets a segment's flags; where its checksum is whole, that too (RFC 1624).
 pub fn set_flags(frame: &mut [u8], at: usize, flags: u8, checksum_is_whole: bool) {
+    let offset = frame[at - 1];
+    set_offset_and_flags(frame, at, [offset, flags], checksum_is_whole);
+}
+
+/// The same with the byte before them, of which RFC 9768's AE is the last bit.
+pub fn set_offset_and_flags(frame: &mut [u8], at: usize, bytes: [u8; 2], checksum_is_whole: bool) {
     let word = |frame: &[u8], at: usize| u16::from_be_bytes([frame[at], frame[at + 1]]);
     let before = word(frame, at - 1);
-    frame[at] = flags;
+    frame[at - 1..=at].copy_from_slice(&bytes);
     if checksum_is_whole {
         let sum = u32::from(!word(frame, at + 3)) + u32::from(!before);
         let sum = sum + u32::from(word(frame, at - 1));
