@@ -5,14 +5,14 @@
 //! A rate whose values are all below the threshold is scaled by itself: with the slow and the fast
 //! rate of a large tree hundreds of orders of magnitude apart, one count for all would lose one.
 
-use super::lanes::Lanes;
+use super::lanes::{Batch, Lanes};
 use crate::kernel::{Operand, Quad, SCALE, Shape, THRESHOLD};
 
 /// Classes that are worked on together.
 pub(super) const GROUP: usize = 16;
 
 #[inline(always)]
-pub(super) fn newview<V: Lanes>(
+pub(super) fn newview<V: Batch>(
     shape: Shape,
     left: &Operand<'_>,
     right: &Operand<'_>,
@@ -26,22 +26,36 @@ pub(super) fn newview<V: Lanes>(
     }
 }
 
-/// How one rate of one span goes through a matrix.
+/// How one rate of a batch's spans goes through a matrix.
 pub(super) trait States {
     /// Quads of one rate.
     const QUADS: usize;
     /// What is loaded of a matrix before a group begins.
-    type Columns<V: Lanes>: Copy;
+    type Columns<V: Batch>: Copy;
     /// A result of one rate.
-    type Result<V: Lanes>: Copy + AsRef<[V]>;
+    type Result<V: Batch>: Copy + AsRef<[V]>;
     /// Loads one rate's matrix.
-    fn columns<V: Lanes>(matrix: &[Quad]) -> Self::Columns<V>;
-    /// The matrix times a span's one rate; `matrix` is what `columns` was made from.
-    fn apply<V: Lanes>(columns: &Self::Columns<V>, matrix: &[Quad], x: &[Quad]) -> Self::Result<V>;
+    fn columns<V: Batch>(matrix: &[Quad]) -> Self::Columns<V>;
+    /// The matrix times the spans' one rate; `matrix` is what `columns` was made from.
+    fn apply<V: Batch>(
+        columns: &Self::Columns<V>,
+        matrix: &[Quad],
+        x: [&[Quad]; 2],
+    ) -> Self::Result<V>;
     /// One rate of a tip's table.
-    fn load<V: Lanes>(x: &[Quad]) -> Self::Result<V>;
+    fn load<V: Batch>(x: [&[Quad]; 2]) -> Self::Result<V>;
     /// The product, lane by lane.
-    fn times<V: Lanes>(a: Self::Result<V>, b: Self::Result<V>) -> Self::Result<V>;
+    fn times<V: Batch>(a: Self::Result<V>, b: Self::Result<V>) -> Self::Result<V>;
+}
+
+/// The quad at `i` of each.
+///
+/// # Safety
+/// Both have more than `i`.
+#[inline(always)]
+unsafe fn quads(x: [&[Quad]; 2], i: usize) -> [&Quad; 2] {
+    // SAFETY: the caller's promise.
+    unsafe { [x[0].get_unchecked(i), x[1].get_unchecked(i)] }
 }
 
 /// Four states: the matrix stays in four registers.
@@ -49,37 +63,37 @@ pub(super) struct Dna;
 
 impl States for Dna {
     const QUADS: usize = 1;
-    type Columns<V: Lanes> = [V; 4];
-    type Result<V: Lanes> = [V; 1];
+    type Columns<V: Batch> = [V; 4];
+    type Result<V: Batch> = [V; 1];
 
     #[inline(always)]
-    fn columns<V: Lanes>(matrix: &[Quad]) -> [V; 4] {
+    fn columns<V: Batch>(matrix: &[Quad]) -> [V; 4] {
         [
-            V::load(&matrix[0]),
-            V::load(&matrix[1]),
-            V::load(&matrix[2]),
-            V::load(&matrix[3]),
+            V::same(&matrix[0]),
+            V::same(&matrix[1]),
+            V::same(&matrix[2]),
+            V::same(&matrix[3]),
         ]
     }
 
     #[inline(always)]
-    fn apply<V: Lanes>(columns: &[V; 4], _: &[Quad], x: &[Quad]) -> [V; 1] {
+    fn apply<V: Batch>(columns: &[V; 4], _: &[Quad], x: [&[Quad]; 2]) -> [V; 1] {
         // SAFETY: every caller passes exactly one quad.
-        let x = unsafe { x.get_unchecked(0) };
-        let mut sum = columns[0].mul(V::splat(x[0]));
-        sum = columns[1].mul_add(V::splat(x[1]), sum);
-        sum = columns[2].mul_add(V::splat(x[2]), sum);
-        [columns[3].mul_add(V::splat(x[3]), sum)]
+        let x = V::values(unsafe { quads(x, 0) });
+        let mut sum = columns[0].mul(V::spread::<0>(x));
+        sum = columns[1].mul_add(V::spread::<1>(x), sum);
+        sum = columns[2].mul_add(V::spread::<2>(x), sum);
+        [columns[3].mul_add(V::spread::<3>(x), sum)]
     }
 
     #[inline(always)]
-    fn load<V: Lanes>(x: &[Quad]) -> [V; 1] {
+    fn load<V: Batch>(x: [&[Quad]; 2]) -> [V; 1] {
         // SAFETY: every caller passes exactly one quad.
-        [V::load(unsafe { x.get_unchecked(0) })]
+        [V::load(unsafe { quads(x, 0) })]
     }
 
     #[inline(always)]
-    fn times<V: Lanes>(a: [V; 1], b: [V; 1]) -> [V; 1] {
+    fn times<V: Batch>(a: [V; 1], b: [V; 1]) -> [V; 1] {
         [a[0].mul(b[0])]
     }
 }
@@ -89,40 +103,48 @@ pub(super) struct Protein;
 
 impl States for Protein {
     const QUADS: usize = 5;
-    type Columns<V: Lanes> = ();
-    type Result<V: Lanes> = [V; 5];
+    type Columns<V: Batch> = ();
+    type Result<V: Batch> = [V; 5];
 
     #[inline(always)]
-    fn columns<V: Lanes>(_: &[Quad]) {}
+    fn columns<V: Batch>(_: &[Quad]) {}
 
     #[inline(always)]
-    fn apply<V: Lanes>(_: &(), matrix: &[Quad], x: &[Quad]) -> [V; 5] {
-        debug_assert!(matrix.len() == 100 && x.len() == 5);
-        let mut sums = [V::zero(); 5];
-        for j in 0..20 {
-            // SAFETY: every caller passes five quads, and one rate's matrix: 20 columns of five.
-            let value = V::splat(unsafe { x.get_unchecked(j / 4)[j % 4] });
-            for (i, sum) in sums.iter_mut().enumerate() {
-                // SAFETY: as above.
-                let column = V::load(unsafe { matrix.get_unchecked(5 * j + i) });
-                *sum = column.mul_add(value, *sum);
+    fn apply<V: Batch>(_: &(), matrix: &[Quad], x: [&[Quad]; 2]) -> [V; 5] {
+        debug_assert!(matrix.len() == 100 && x.iter().all(|x| x.len() == 5));
+        let mut sums = [V::same(&[0.0; 4]); 5];
+        for quad in 0..5 {
+            // SAFETY: every caller passes five quads.
+            let x = V::values(unsafe { quads(x, quad) });
+            let spread = [
+                V::spread::<0>(x),
+                V::spread::<1>(x),
+                V::spread::<2>(x),
+                V::spread::<3>(x),
+            ];
+            for (j, value) in spread.into_iter().enumerate() {
+                for (i, sum) in sums.iter_mut().enumerate() {
+                    // SAFETY: every caller passes one rate's matrix: 20 columns of five.
+                    let column = unsafe { matrix.get_unchecked(20 * quad + 5 * j + i) };
+                    *sum = V::same(column).mul_add(value, *sum);
+                }
             }
         }
         sums
     }
 
     #[inline(always)]
-    fn load<V: Lanes>(x: &[Quad]) -> [V; 5] {
-        let mut lanes = [V::zero(); 5];
+    fn load<V: Batch>(x: [&[Quad]; 2]) -> [V; 5] {
+        let mut lanes = [V::same(&[0.0; 4]); 5];
         for (i, lanes) in lanes.iter_mut().enumerate() {
             // SAFETY: every caller passes exactly five quads.
-            *lanes = V::load(unsafe { x.get_unchecked(i) });
+            *lanes = V::load(unsafe { quads(x, i) });
         }
         lanes
     }
 
     #[inline(always)]
-    fn times<V: Lanes>(a: [V; 5], b: [V; 5]) -> [V; 5] {
+    fn times<V: Batch>(a: [V; 5], b: [V; 5]) -> [V; 5] {
         let mut product = a;
         for (product, b) in product.iter_mut().zip(b) {
             *product = product.mul(b);
@@ -157,31 +179,48 @@ impl Starts {
         Self(starts)
     }
 
-    /// Where the span of the group's class `k` begins.
+    /// Start of one rate, `offset` quads into their spans, of the batch that begins with the
+    /// group's class `k`.
     ///
     /// # Safety
-    /// `k` is below [`GROUP`].
+    /// `k` is below [`GROUP`], and a batch's begin.
     #[inline(always)]
-    pub(super) unsafe fn at(&self, k: usize) -> usize {
-        // SAFETY: the caller's promise.
-        unsafe { *self.0.get_unchecked(k) }
+    pub(super) unsafe fn at<V: Batch>(&self, k: usize, offset: usize) -> [usize; 2] {
+        const { assert!(GROUP.is_multiple_of(V::CLASSES)) };
+        // SAFETY: the caller's promise; a group is a whole number of batches.
+        unsafe { [k, k + V::CLASSES - 1].map(|k| *self.0.get_unchecked(k) + offset) }
     }
 }
 
 /// A side with its kind known to the compiler.
 pub(super) trait Side<S: States>: Copy {
     /// What is loaded before a group's rate begins.
-    type Held<V: Lanes>: Copy;
+    type Held<V: Batch>: Copy;
     fn index(&self) -> &[u16];
     fn quads(&self) -> &[Quad];
     /// Empty where nothing was scaled.
     fn scalers(&self) -> &[u16];
-    fn hold<V: Lanes>(&self, rate: usize) -> Self::Held<V>;
-    /// One rate of the span that begins at `at` quads.
+    fn hold<V: Batch>(&self, rate: usize) -> Self::Held<V>;
+    /// One rate of the spans, which begins at `at` quads.
     ///
     /// # Safety
-    /// `at` and the quads of one rate after it are within [`Side::quads`].
-    unsafe fn take<V: Lanes>(&self, held: &Self::Held<V>, rate: usize, at: usize) -> S::Result<V>;
+    /// Each of `at` and the quads of one rate after it are within [`Side::quads`].
+    unsafe fn take<V: Batch>(
+        &self,
+        held: &Self::Held<V>,
+        rate: usize,
+        at: [usize; 2],
+    ) -> S::Result<V>;
+}
+
+/// One rate of each span.
+///
+/// # Safety
+/// Each of `at` and the quads of one rate after it are within `quads`.
+#[inline(always)]
+pub(super) unsafe fn rates_at<S: States>(quads: &[Quad], at: [usize; 2]) -> [&[Quad]; 2] {
+    // SAFETY: the caller's promise.
+    unsafe { at.map(|at| quads.get_unchecked(at..at + S::QUADS)) }
 }
 
 #[derive(Clone, Copy)]
@@ -191,7 +230,7 @@ pub(super) struct Tip<'a> {
 }
 
 impl<S: States> Side<S> for Tip<'_> {
-    type Held<V: Lanes> = ();
+    type Held<V: Batch> = ();
     #[inline(always)]
     fn index(&self) -> &[u16] {
         self.index
@@ -205,11 +244,11 @@ impl<S: States> Side<S> for Tip<'_> {
         &[]
     }
     #[inline(always)]
-    fn hold<V: Lanes>(&self, _: usize) {}
+    fn hold<V: Batch>(&self, _: usize) {}
     #[inline(always)]
-    unsafe fn take<V: Lanes>(&self, (): &(), _: usize, at: usize) -> S::Result<V> {
+    unsafe fn take<V: Batch>(&self, (): &(), _: usize, at: [usize; 2]) -> S::Result<V> {
         // SAFETY: the caller's promise.
-        S::load(unsafe { self.table.get_unchecked(at..at + S::QUADS) })
+        S::load(unsafe { rates_at::<S>(self.table, at) })
     }
 }
 
@@ -222,7 +261,7 @@ pub(super) struct Inner<'a> {
 }
 
 impl<S: States> Side<S> for Inner<'_> {
-    type Held<V: Lanes> = S::Columns<V>;
+    type Held<V: Batch> = S::Columns<V>;
     #[inline(always)]
     fn index(&self) -> &[u16] {
         self.index
@@ -236,13 +275,18 @@ impl<S: States> Side<S> for Inner<'_> {
         self.scalers
     }
     #[inline(always)]
-    fn hold<V: Lanes>(&self, rate: usize) -> S::Columns<V> {
+    fn hold<V: Batch>(&self, rate: usize) -> S::Columns<V> {
         S::columns(self.block(rate))
     }
     #[inline(always)]
-    unsafe fn take<V: Lanes>(&self, held: &S::Columns<V>, rate: usize, at: usize) -> S::Result<V> {
+    unsafe fn take<V: Batch>(
+        &self,
+        held: &S::Columns<V>,
+        rate: usize,
+        at: [usize; 2],
+    ) -> S::Result<V> {
         // SAFETY: the caller's promise.
-        let x = unsafe { self.values.get_unchecked(at..at + S::QUADS) };
+        let x = unsafe { rates_at::<S>(self.values, at) };
         S::apply(held, self.rate_block::<S>(rate), x)
     }
 }
@@ -262,7 +306,7 @@ impl Inner<'_> {
 }
 
 #[inline(always)]
-fn sides<V: Lanes, S: States>(
+fn sides<V: Batch, S: States>(
     rates: usize,
     left: &Operand<'_>,
     right: &Operand<'_>,
@@ -346,7 +390,7 @@ fn sides<V: Lanes, S: States>(
 }
 
 #[inline(always)]
-fn groups<V: Lanes, S: States, A: Side<S>, B: Side<S>>(
+fn groups<V: Batch, S: States, A: Side<S>, B: Side<S>>(
     rates: usize,
     a: A,
     b: B,
@@ -360,13 +404,13 @@ fn groups<V: Lanes, S: States, A: Side<S>, B: Side<S>>(
     let classes = a_index.len();
     let values = &mut values[..classes * span];
     let scalers = &mut scalers[..classes * rates];
-    let mut scaled = join_counts::<V>(
+    let mut scaled = join_counts::<V::Lanes>(
         rates,
         scalers,
         [a_index, b_index],
         [a.scalers(), b.scalers()],
     );
-    let limit = V::splat(THRESHOLD);
+    let limit = V::Lanes::splat(THRESHOLD);
     for (group, out) in values.chunks_mut(GROUP * span).enumerate() {
         let first = group * GROUP;
         let count = out.len() / span;
@@ -376,27 +420,35 @@ fn groups<V: Lanes, S: States, A: Side<S>, B: Side<S>>(
             let (a_held, b_held) = (a.hold::<V>(rate), b.hold::<V>(rate));
             let offset = rate * S::QUADS;
             // Lane by lane the least of the group: where it is not below, none of the group is.
-            let mut least = V::splat(f64::INFINITY);
-            for k in 0..count {
+            let mut least = V::same(&[f64::INFINITY; 4]);
+            for k in (0..count).step_by(V::CLASSES) {
                 // SAFETY: `k` is below GROUP; Starts::new has checked that a whole span follows
                 // each start, and `offset` is within a span.
                 let (x, y) = unsafe {
-                    let (from, other) = (a_at.at(k) + offset, b_at.at(k) + offset);
+                    let (from, other) = (a_at.at::<V>(k, offset), b_at.at::<V>(k, offset));
                     (a.take(&a_held, rate, from), b.take(&b_held, rate, other))
                 };
                 let product = S::times(x, y);
                 if scale {
+                    // A class beyond the last is the group's first once more.
                     least = largest(product.as_ref()).min(least);
                 }
-                for (i, lanes) in product.as_ref().iter().enumerate() {
-                    // SAFETY: `out` holds `count` spans.
-                    lanes.store(unsafe { out.get_unchecked_mut(k * span + offset + i) });
+                for class in 0..V::CLASSES.min(count - k) {
+                    for (i, lanes) in product.as_ref().iter().enumerate() {
+                        let at = (k + class) * span + offset + i;
+                        // SAFETY: `out` holds `count` spans.
+                        let to = unsafe { out.get_unchecked_mut(at) };
+                        lanes.class(class).store(to);
+                    }
                 }
             }
+            let least = (1..V::CLASSES).fold(least.class(0), |all, class| {
+                Lanes::min(least.class(class), all)
+            });
             if scale && least.all_below(limit) {
                 for (k, span) in out.chunks_exact_mut(span).enumerate() {
                     let values = &mut span[offset..offset + S::QUADS];
-                    if raise::<V, S>(values, limit) {
+                    if raise::<V::Lanes, S>(values, limit) {
                         count_scaling(scalers, (first + k) * rates + rate, &mut scaled);
                     }
                 }
@@ -467,7 +519,7 @@ pub(super) fn join_counts<V: Lanes>(
 
 /// Lane by lane the largest of a rate's values.
 #[inline(always)]
-fn largest<V: Lanes>(lanes: &[V]) -> V {
+fn largest<V: Batch>(lanes: &[V]) -> V {
     let mut largest = lanes[0];
     for more in &lanes[1..] {
         largest = largest.max(*more);
@@ -478,7 +530,7 @@ fn largest<V: Lanes>(lanes: &[V]) -> V {
 /// Scales one rate's values where all are below the limit; whether they were.
 #[inline(always)]
 fn raise<V: Lanes, S: States>(values: &mut [Quad], limit: V) -> bool {
-    let lanes = S::load::<V>(values);
+    let lanes = S::load::<V>([&*values; 2]);
     let below = largest(lanes.as_ref()).all_below(limit);
     if below {
         let raised = S::times(lanes, raised::<V, S>());
@@ -493,5 +545,5 @@ fn raise<V: Lanes, S: States>(values: &mut [Quad], limit: V) -> bool {
 #[inline(always)]
 fn raised<V: Lanes, S: States>() -> S::Result<V> {
     const RAISED: [Quad; 5] = [[SCALE; 4]; 5];
-    S::load(&RAISED[..S::QUADS])
+    S::load([&RAISED[..S::QUADS]; 2])
 }
