@@ -1,7 +1,9 @@
 //! evaluate and the derivatives: what is asked of a branch.
 
-use super::lanes::{Batch, Lanes};
-use super::node::{Dna, GROUP, Inner, Protein, Side, Starts, States, Tip, join_counts, rates_at};
+use super::lanes::{Batch, Lanes, Two};
+use super::node::{
+    Dna, GROUP, Inner, Protein, Side, Starts, States, Tip, join_counts, quads, rates_at,
+};
 use crate::kernel::{Derivatives, Operand, QUAD, Quad, Shape};
 
 #[inline(always)]
@@ -14,7 +16,7 @@ pub(super) fn evaluate<V: Batch>(
 ) -> bool {
     match shape.states {
         4 => sides::<V, Dna>(shape.rates, left, right, terms, scalers),
-        _ => sides::<V, Protein>(shape.rates, left, right, terms, scalers),
+        _ => sides::<Two<V>, Protein>(shape.rates, left, right, terms, scalers),
     }
 }
 
@@ -96,9 +98,9 @@ fn patterns<V: Batch, S: States, B: Side<S>>(
                         (here, far.take(&held, rate, far_at.at::<V>(k, offset)))
                     };
                     let mut row = V::same(&[0.0; QUAD]);
-                    for ((quad, second), lanes) in here[0].iter().zip(here[1]).zip(arrived.as_ref())
-                    {
-                        row = V::load([quad, second]).mul_add(*lanes, row);
+                    for (i, lanes) in arrived.as_ref().iter().enumerate() {
+                        // SAFETY: a result has as many as one rate has quads.
+                        row = V::load(unsafe { quads(here, i) }).mul_add(*lanes, row);
                     }
                     for class in 0..V::CLASSES {
                         rows[lane + class] = row.class(class);

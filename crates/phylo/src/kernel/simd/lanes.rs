@@ -52,21 +52,24 @@ pub(super) trait Lanes: Copy {
     }
 }
 
-/// The same quad of [`Batch::CLASSES`] classes, and what is done with all of them at once.
-///
-/// Arguments of two are the first class's and the second's; the second is not looked at where a
-/// batch has one class.
+/// The most classes of a batch.
+pub(super) const CLASSES_MAX: usize = 4;
+
+/// A value of each class of a batch; those beyond its [`Batch::CLASSES`] are not looked at.
+pub(super) type Each<T> = [T; CLASSES_MAX];
+
+/// The same quad of some classes, and what is done with all of them at once.
 pub(super) trait Batch: Copy {
     /// The lanes of one class.
     type Lanes: Lanes;
     /// A quad of each class, of which one value after the other is spread.
     type Values<'a>: Copy;
-    /// Classes of a batch, 1 or 2.
+    /// Classes of a batch: 1, 2 or 4.
     const CLASSES: usize;
     /// The same quad for every class.
     fn same(quad: &Quad) -> Self;
-    fn load(quads: [&Quad; 2]) -> Self;
-    fn values<'a>(quads: [&'a Quad; 2]) -> Self::Values<'a>;
+    fn load(quads: Each<&Quad>) -> Self;
+    fn values<'a>(quads: Each<&'a Quad>) -> Self::Values<'a>;
     /// Each class's value `J`, in all of its lanes.
     fn spread<const J: i32>(values: Self::Values<'_>) -> Self;
     fn mul(self, other: Self) -> Self;
@@ -89,11 +92,11 @@ impl<V: Lanes> Batch for V {
         Lanes::load(quad)
     }
     #[inline(always)]
-    fn load(quads: [&Quad; 2]) -> Self {
+    fn load(quads: Each<&Quad>) -> Self {
         Lanes::load(quads[0])
     }
     #[inline(always)]
-    fn values<'a>(quads: [&'a Quad; 2]) -> &'a Quad {
+    fn values<'a>(quads: Each<&'a Quad>) -> &'a Quad {
         quads[0]
     }
     #[inline(always)]
@@ -120,6 +123,68 @@ impl<V: Lanes> Batch for V {
     #[inline(always)]
     fn class(self, _: usize) -> V {
         self
+    }
+}
+
+/// Two batches in one: sums that do not wait for one another, and one load of what both need.
+#[derive(Clone, Copy)]
+pub(super) struct Two<V>(V, V);
+
+impl<V: Batch> Two<V> {
+    /// What the second batch has of each.
+    #[inline(always)]
+    fn second<T: Copy>(each: Each<T>) -> Each<T> {
+        std::array::from_fn(|class| each[(V::CLASSES + class) % CLASSES_MAX])
+    }
+}
+
+impl<V: Batch> Batch for Two<V> {
+    type Lanes = V::Lanes;
+    type Values<'a> = [V::Values<'a>; 2];
+    const CLASSES: usize = 2 * V::CLASSES;
+
+    #[inline(always)]
+    fn same(quad: &Quad) -> Self {
+        let same = V::same(quad);
+        Self(same, same)
+    }
+    #[inline(always)]
+    fn load(quads: Each<&Quad>) -> Self {
+        Self(V::load(quads), V::load(Self::second(quads)))
+    }
+    #[inline(always)]
+    fn values<'a>(quads: Each<&'a Quad>) -> [V::Values<'a>; 2] {
+        [V::values(quads), V::values(Self::second(quads))]
+    }
+    #[inline(always)]
+    fn spread<const J: i32>(values: [V::Values<'_>; 2]) -> Self {
+        Self(V::spread::<J>(values[0]), V::spread::<J>(values[1]))
+    }
+    #[inline(always)]
+    fn mul(self, other: Self) -> Self {
+        Self(self.0.mul(other.0), self.1.mul(other.1))
+    }
+    #[inline(always)]
+    fn mul_add(self, other: Self, more: Self) -> Self {
+        Self(
+            self.0.mul_add(other.0, more.0),
+            self.1.mul_add(other.1, more.1),
+        )
+    }
+    #[inline(always)]
+    fn max(self, other: Self) -> Self {
+        Self(self.0.max(other.0), self.1.max(other.1))
+    }
+    #[inline(always)]
+    fn min(self, other: Self) -> Self {
+        Self(self.0.min(other.0), self.1.min(other.1))
+    }
+    #[inline(always)]
+    fn class(self, class: usize) -> V::Lanes {
+        match class.checked_sub(V::CLASSES) {
+            None => self.0.class(class),
+            Some(class) => self.1.class(class),
+        }
     }
 }
 
@@ -303,7 +368,7 @@ mod avx2 {
 
 #[cfg(target_arch = "x86_64")]
 mod avx512 {
-    use super::{Avx2, Batch, Quad};
+    use super::{Avx2, Batch, Each, Quad};
     use std::arch::x86_64::*;
 
     /// One register of eight doubles: a class's four below, another's above.
@@ -323,15 +388,15 @@ mod avx512 {
             Self(unsafe { _mm512_broadcast_f64x4(_mm256_loadu_pd(quad.as_ptr())) })
         }
         #[inline(always)]
-        fn load(quads: [&Quad; 2]) -> Self {
+        fn load(quads: Each<&Quad>) -> Self {
             // SAFETY: see above.
             unsafe {
-                let [low, high] = quads.map(|quad| _mm256_loadu_pd(quad.as_ptr()));
+                let [low, high, ..] = quads.map(|quad| _mm256_loadu_pd(quad.as_ptr()));
                 Self(_mm512_insertf64x4::<1>(_mm512_castpd256_pd512(low), high))
             }
         }
         #[inline(always)]
-        fn values(quads: [&Quad; 2]) -> Self {
+        fn values(quads: Each<&Quad>) -> Self {
             Self::load(quads)
         }
         #[inline(always)]

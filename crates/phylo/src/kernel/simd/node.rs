@@ -5,7 +5,7 @@
 //! A rate whose values are all below the threshold is scaled by itself: with the slow and the fast
 //! rate of a large tree hundreds of orders of magnitude apart, one count for all would lose one.
 
-use super::lanes::{Batch, Lanes};
+use super::lanes::{Batch, CLASSES_MAX, Each, Lanes, Two};
 use crate::kernel::{Operand, Quad, SCALE, Shape, THRESHOLD};
 
 /// Classes that are worked on together.
@@ -22,7 +22,8 @@ pub(super) fn newview<V: Batch>(
 ) -> bool {
     match shape.states {
         4 => sides::<V, Dna>(shape.rates, left, right, values, scalers, scale),
-        _ => sides::<V, Protein>(shape.rates, left, right, values, scalers, scale),
+        // Five sums alone would wait for one another.
+        _ => sides::<Two<V>, Protein>(shape.rates, left, right, values, scalers, scale),
     }
 }
 
@@ -40,22 +41,26 @@ pub(super) trait States {
     fn apply<V: Batch>(
         columns: &Self::Columns<V>,
         matrix: &[Quad],
-        x: [&[Quad]; 2],
+        x: Each<&[Quad]>,
     ) -> Self::Result<V>;
     /// One rate of a tip's table.
-    fn load<V: Batch>(x: [&[Quad]; 2]) -> Self::Result<V>;
+    fn load<V: Batch>(x: Each<&[Quad]>) -> Self::Result<V>;
     /// The product, lane by lane.
     fn times<V: Batch>(a: Self::Result<V>, b: Self::Result<V>) -> Self::Result<V>;
+    /// Lane by lane the largest of a rate's values.
+    fn largest<V: Batch>(lanes: Self::Result<V>) -> V;
+    /// Writes one class's values.
+    fn store<V: Batch>(lanes: Self::Result<V>, class: usize, to: &mut [Quad]);
 }
 
 /// The quad at `i` of each.
 ///
 /// # Safety
-/// Both have more than `i`.
+/// All have more than `i`.
 #[inline(always)]
-unsafe fn quads(x: [&[Quad]; 2], i: usize) -> [&Quad; 2] {
+pub(super) unsafe fn quads(x: Each<&[Quad]>, i: usize) -> Each<&Quad> {
     // SAFETY: the caller's promise.
-    unsafe { [x[0].get_unchecked(i), x[1].get_unchecked(i)] }
+    x.map(|x| unsafe { x.get_unchecked(i) })
 }
 
 /// Four states: the matrix stays in four registers.
@@ -77,7 +82,7 @@ impl States for Dna {
     }
 
     #[inline(always)]
-    fn apply<V: Batch>(columns: &[V; 4], _: &[Quad], x: [&[Quad]; 2]) -> [V; 1] {
+    fn apply<V: Batch>(columns: &[V; 4], _: &[Quad], x: Each<&[Quad]>) -> [V; 1] {
         // SAFETY: every caller passes exactly one quad.
         let x = V::values(unsafe { quads(x, 0) });
         let mut sum = columns[0].mul(V::spread::<0>(x));
@@ -87,7 +92,7 @@ impl States for Dna {
     }
 
     #[inline(always)]
-    fn load<V: Batch>(x: [&[Quad]; 2]) -> [V; 1] {
+    fn load<V: Batch>(x: Each<&[Quad]>) -> [V; 1] {
         // SAFETY: every caller passes exactly one quad.
         [V::load(unsafe { quads(x, 0) })]
     }
@@ -95,6 +100,19 @@ impl States for Dna {
     #[inline(always)]
     fn times<V: Batch>(a: [V; 1], b: [V; 1]) -> [V; 1] {
         [a[0].mul(b[0])]
+    }
+
+    #[inline(always)]
+    fn largest<V: Batch>(lanes: [V; 1]) -> V {
+        lanes[0]
+    }
+
+    #[inline(always)]
+    fn store<V: Batch>(lanes: [V; 1], class: usize, to: &mut [Quad]) {
+        // SAFETY: every caller passes exactly one quad.
+        lanes[0]
+            .class(class)
+            .store(unsafe { to.get_unchecked_mut(0) });
     }
 }
 
@@ -110,47 +128,78 @@ impl States for Protein {
     fn columns<V: Batch>(_: &[Quad]) {}
 
     #[inline(always)]
-    fn apply<V: Batch>(_: &(), matrix: &[Quad], x: [&[Quad]; 2]) -> [V; 5] {
+    fn apply<V: Batch>(_: &(), matrix: &[Quad], x: Each<&[Quad]>) -> [V; 5] {
         debug_assert!(matrix.len() == 100 && x.iter().all(|x| x.len() == 5));
         let mut sums = [V::same(&[0.0; 4]); 5];
         for quad in 0..5 {
-            // SAFETY: every caller passes five quads.
-            let x = V::values(unsafe { quads(x, quad) });
-            let spread = [
-                V::spread::<0>(x),
-                V::spread::<1>(x),
-                V::spread::<2>(x),
-                V::spread::<3>(x),
-            ];
-            for (j, value) in spread.into_iter().enumerate() {
-                for (i, sum) in sums.iter_mut().enumerate() {
-                    // SAFETY: every caller passes one rate's matrix: 20 columns of five.
-                    let column = unsafe { matrix.get_unchecked(20 * quad + 5 * j + i) };
-                    *sum = V::same(column).mul_add(value, *sum);
-                }
-            }
+            // SAFETY: every caller passes five quads, and one rate's matrix: 20 columns of five.
+            let (x, columns) = unsafe {
+                let columns = matrix.as_chunks::<5>().0;
+                let columns = columns.get_unchecked(4 * quad..4 * (quad + 1));
+                (V::values(quads(x, quad)), columns)
+            };
+            add_column(&mut sums, &columns[0], V::spread::<0>(x));
+            add_column(&mut sums, &columns[1], V::spread::<1>(x));
+            add_column(&mut sums, &columns[2], V::spread::<2>(x));
+            add_column(&mut sums, &columns[3], V::spread::<3>(x));
         }
         sums
     }
 
     #[inline(always)]
-    fn load<V: Batch>(x: [&[Quad]; 2]) -> [V; 5] {
-        let mut lanes = [V::same(&[0.0; 4]); 5];
-        for (i, lanes) in lanes.iter_mut().enumerate() {
-            // SAFETY: every caller passes exactly five quads.
-            *lanes = V::load(unsafe { quads(x, i) });
+    fn load<V: Batch>(x: Each<&[Quad]>) -> [V; 5] {
+        // SAFETY: every caller passes exactly five quads.
+        unsafe {
+            [
+                V::load(quads(x, 0)),
+                V::load(quads(x, 1)),
+                V::load(quads(x, 2)),
+                V::load(quads(x, 3)),
+                V::load(quads(x, 4)),
+            ]
         }
-        lanes
     }
 
     #[inline(always)]
     fn times<V: Batch>(a: [V; 5], b: [V; 5]) -> [V; 5] {
-        let mut product = a;
-        for (product, b) in product.iter_mut().zip(b) {
-            *product = product.mul(b);
-        }
-        product
+        [
+            a[0].mul(b[0]),
+            a[1].mul(b[1]),
+            a[2].mul(b[2]),
+            a[3].mul(b[3]),
+            a[4].mul(b[4]),
+        ]
     }
+
+    #[inline(always)]
+    fn largest<V: Batch>(lanes: [V; 5]) -> V {
+        let first = lanes[0].max(lanes[1]).max(lanes[2]);
+        first.max(lanes[3]).max(lanes[4])
+    }
+
+    #[inline(always)]
+    fn store<V: Batch>(lanes: [V; 5], class: usize, to: &mut [Quad]) {
+        debug_assert!(to.len() == 5);
+        // SAFETY: every caller passes exactly five quads.
+        unsafe {
+            lanes[0].class(class).store(to.get_unchecked_mut(0));
+            lanes[1].class(class).store(to.get_unchecked_mut(1));
+            lanes[2].class(class).store(to.get_unchecked_mut(2));
+            lanes[3].class(class).store(to.get_unchecked_mut(3));
+            lanes[4].class(class).store(to.get_unchecked_mut(4));
+        }
+    }
+}
+
+/// A column of twenty states times each class's value.
+#[inline(always)]
+fn add_column<V: Batch>(sums: &mut [V; 5], column: &[Quad; 5], value: V) {
+    // Written out, here and elsewhere: a loop that is not unrolled keeps its sums in memory.
+    sums[0] = V::same(&column[0]).mul_add(value, sums[0]);
+    sums[1] = V::same(&column[1]).mul_add(value, sums[1]);
+    sums[2] = V::same(&column[2]).mul_add(value, sums[2]);
+    sums[3] = V::same(&column[3]).mul_add(value, sums[3]);
+    sums[4] = V::same(&column[4]).mul_add(value, sums[4]);
 }
 
 /// One operand of a group: where each class's span begins, in quads.
@@ -185,10 +234,12 @@ impl Starts {
     /// # Safety
     /// `k` is below [`GROUP`], and a batch's begin.
     #[inline(always)]
-    pub(super) unsafe fn at<V: Batch>(&self, k: usize, offset: usize) -> [usize; 2] {
+    pub(super) unsafe fn at<V: Batch>(&self, k: usize, offset: usize) -> Each<usize> {
         const { assert!(GROUP.is_multiple_of(V::CLASSES)) };
         // SAFETY: the caller's promise; a group is a whole number of batches.
-        unsafe { [k, k + V::CLASSES - 1].map(|k| *self.0.get_unchecked(k) + offset) }
+        std::array::from_fn(|class| unsafe {
+            *self.0.get_unchecked(k + class % V::CLASSES) + offset
+        })
     }
 }
 
@@ -209,7 +260,7 @@ pub(super) trait Side<S: States>: Copy {
         &self,
         held: &Self::Held<V>,
         rate: usize,
-        at: [usize; 2],
+        at: Each<usize>,
     ) -> S::Result<V>;
 }
 
@@ -218,9 +269,9 @@ pub(super) trait Side<S: States>: Copy {
 /// # Safety
 /// Each of `at` and the quads of one rate after it are within `quads`.
 #[inline(always)]
-pub(super) unsafe fn rates_at<S: States>(quads: &[Quad], at: [usize; 2]) -> [&[Quad]; 2] {
+pub(super) unsafe fn rates_at<S: States>(quads: &[Quad], at: Each<usize>) -> Each<&[Quad]> {
     // SAFETY: the caller's promise.
-    unsafe { at.map(|at| quads.get_unchecked(at..at + S::QUADS)) }
+    at.map(|at| unsafe { quads.get_unchecked(at..at + S::QUADS) })
 }
 
 #[derive(Clone, Copy)]
@@ -246,7 +297,7 @@ impl<S: States> Side<S> for Tip<'_> {
     #[inline(always)]
     fn hold<V: Batch>(&self, _: usize) {}
     #[inline(always)]
-    unsafe fn take<V: Batch>(&self, (): &(), _: usize, at: [usize; 2]) -> S::Result<V> {
+    unsafe fn take<V: Batch>(&self, (): &(), _: usize, at: Each<usize>) -> S::Result<V> {
         // SAFETY: the caller's promise.
         S::load(unsafe { rates_at::<S>(self.table, at) })
     }
@@ -283,7 +334,7 @@ impl<S: States> Side<S> for Inner<'_> {
         &self,
         held: &S::Columns<V>,
         rate: usize,
-        at: [usize; 2],
+        at: Each<usize>,
     ) -> S::Result<V> {
         // SAFETY: the caller's promise.
         let x = unsafe { rates_at::<S>(self.values, at) };
@@ -431,15 +482,16 @@ fn groups<V: Batch, S: States, A: Side<S>, B: Side<S>>(
                 let product = S::times(x, y);
                 if scale {
                     // A class beyond the last is the group's first once more.
-                    least = largest(product.as_ref()).min(least);
+                    least = S::largest(product).min(least);
                 }
-                for class in 0..V::CLASSES.min(count - k) {
-                    for (i, lanes) in product.as_ref().iter().enumerate() {
-                        let at = (k + class) * span + offset + i;
-                        // SAFETY: `out` holds `count` spans.
-                        let to = unsafe { out.get_unchecked_mut(at) };
-                        lanes.class(class).store(to);
+                for class in 0..V::CLASSES {
+                    if k + class >= count {
+                        break;
                     }
+                    let at = (k + class) * span + offset;
+                    // SAFETY: `out` holds `count` spans.
+                    let to = unsafe { out.get_unchecked_mut(at..at + S::QUADS) };
+                    S::store(product, class, to);
                 }
             }
             let least = (1..V::CLASSES).fold(least.class(0), |all, class| {
@@ -517,26 +569,13 @@ pub(super) fn join_counts<V: Lanes>(
     true
 }
 
-/// Lane by lane the largest of a rate's values.
-#[inline(always)]
-fn largest<V: Batch>(lanes: &[V]) -> V {
-    let mut largest = lanes[0];
-    for more in &lanes[1..] {
-        largest = largest.max(*more);
-    }
-    largest
-}
-
 /// Scales one rate's values where all are below the limit; whether they were.
 #[inline(always)]
 fn raise<V: Lanes, S: States>(values: &mut [Quad], limit: V) -> bool {
-    let lanes = S::load::<V>([&*values; 2]);
-    let below = largest(lanes.as_ref()).all_below(limit);
+    let lanes = S::load::<V>([&*values; CLASSES_MAX]);
+    let below = S::largest(lanes).all_below(limit);
     if below {
-        let raised = S::times(lanes, raised::<V, S>());
-        for (to, lanes) in values.iter_mut().zip(raised.as_ref()) {
-            lanes.store(to);
-        }
+        S::store(S::times(lanes, raised::<V, S>()), 0, values);
     }
     below
 }
@@ -545,5 +584,5 @@ fn raise<V: Lanes, S: States>(values: &mut [Quad], limit: V) -> bool {
 #[inline(always)]
 fn raised<V: Lanes, S: States>() -> S::Result<V> {
     const RAISED: [Quad; 5] = [[SCALE; 4]; 5];
-    S::load([&RAISED[..S::QUADS]; 2])
+    S::load([&RAISED[..S::QUADS]; CLASSES_MAX])
 }
