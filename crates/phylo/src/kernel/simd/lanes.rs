@@ -96,7 +96,7 @@ impl<V: Lanes> Batch for V {
         Lanes::load(quads[0])
     }
     #[inline(always)]
-    fn values<'a>(quads: Each<&'a Quad>) -> &'a Quad {
+    fn values(quads: Each<&Quad>) -> &Quad {
         quads[0]
     }
     #[inline(always)]
