@@ -118,7 +118,7 @@ proptest! {
         let least = if tiny { 1e-70 } else { 1.0 };
         let a = Side::new(shape, patterns, left, least, &mut random);
         let b = Side::new(shape, patterns, right, least, &mut random);
-        for isa in [Isa::Portable, Isa::Avx2] {
+        for isa in Isa::ALL {
             let mut out = Buffer::new(patterns * shape.quads());
             let mut counts = vec![77; patterns * shape.rates];
             let values = out.as_mut_slice();
@@ -156,7 +156,7 @@ proptest! {
         let b = Side::new(shape, patterns, tip, 1e-60, &mut random);
         let fixed: Vec<f64> = (0..patterns).map(|k| if k % 3 == 0 { 0.02 } else { 0.0 }).collect();
         let weights: Vec<f64> = (0..patterns).map(|k| 1.0 + (k % 4) as f64).collect();
-        for isa in [Isa::Portable, Isa::Avx2] {
+        for isa in Isa::ALL {
             let mut terms = Buffer::new(patterns.div_ceil(QUAD) * shape.rates);
             let mut counts = vec![0; patterns * shape.rates];
             let to = terms.as_mut_slice();
@@ -195,6 +195,34 @@ proptest! {
         }
     }
 
+    /// What is computed two classes at a time is computed as one at a time; with odd numbers of
+    /// classes, and where only some of a group are scaled.
+    #[test]
+    fn wide_registers_change_no_bit(
+        shape in shapes(), patterns in 1_usize..70, left in any::<bool>(), right in any::<bool>(),
+        least in prop_oneof![Just(1.0), Just(1e-70), Just(1e-40)], seed in any::<u64>()
+    ) {
+        let mut random = Random::new(seed);
+        let a = Side::new(shape, patterns, left, least, &mut random);
+        let b = Side::new(shape, patterns, right, least, &mut random);
+        let near = Side::new(shape, patterns, false, least, &mut random);
+        let [one, two] = [Isa::Avx2, Isa::Avx512].map(|isa| {
+            let mut out = Buffer::new(patterns * shape.quads());
+            let mut counts = vec![0; patterns * shape.rates];
+            let values = out.as_mut_slice();
+            newview(isa, shape, &a.operand(), &b.operand(), values, &mut counts, true);
+            let mut terms = Buffer::new(patterns.div_ceil(QUAD) * shape.rates);
+            let mut scalers = vec![0; patterns * shape.rates];
+            let to = terms.as_mut_slice();
+            evaluate(isa, shape, &near.operand(), &b.operand(), to, &mut scalers);
+            let bits = |buffer: &Buffer| -> Vec<u64> {
+                buffer.doubles().iter().map(|value| value.to_bits()).collect()
+            };
+            (bits(&out), counts, bits(&terms), scalers)
+        });
+        prop_assert_eq!(one, two);
+    }
+
     #[test]
     fn derivatives_are_their_definition(
         shape in shapes(), patterns in 1_usize..50, seed in any::<u64>()
@@ -220,7 +248,7 @@ proptest! {
             first += weights[pattern] * slope;
             second += weights[pattern] * (dot(2) / likelihood - slope * slope);
         }
-        for isa in [Isa::Portable, Isa::Avx2] {
+        for isa in Isa::ALL {
             let (table, powers) = (table.as_slice(), powers.as_slice());
             let found = derivatives(isa, shape, table, powers, &fixed, &weights);
             prop_assert!((found.first - first).abs() < 1e-10 * first.abs().max(1.0));
@@ -278,7 +306,7 @@ fn an_index_beyond_its_operand_is_refused() {
     let good = Side::new(shape, 20, false, 1.0, &mut random);
     let mut bad = Side::new(shape, 20, false, 1.0, &mut random);
     bad.index[17] = 500;
-    for isa in [Isa::Portable, Isa::Avx2] {
+    for isa in Isa::ALL {
         let result = std::panic::catch_unwind(|| {
             let mut out = Buffer::new(20 * shape.quads());
             let mut counts = vec![0; 80];

@@ -131,7 +131,7 @@ fn the_definition_by_brute_force() {
     ] {
         let case = case(&text, 6, 60, 0.2, 5);
         let exact = by_definition(&case);
-        for isa in [Isa::Portable, Isa::Avx2] {
+        for isa in Isa::ALL {
             for repeats in [false, true] {
                 let options = Options {
                     isa,

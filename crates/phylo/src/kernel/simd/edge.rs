@@ -1,11 +1,13 @@
 //! evaluate and the derivatives: what is asked of a branch.
 
-use super::lanes::Lanes;
-use super::node::{Dna, GROUP, Inner, Protein, Side, Starts, States, Tip, join_counts};
+use super::lanes::{Batch, Lanes, Two};
+use super::node::{
+    Dna, GROUP, Inner, Protein, Side, Starts, States, Tip, join_counts, quads, rates_at,
+};
 use crate::kernel::{Derivatives, Operand, QUAD, Quad, Shape};
 
 #[inline(always)]
-pub(super) fn evaluate<V: Lanes>(
+pub(super) fn evaluate<V: Batch>(
     shape: Shape,
     left: &Operand<'_>,
     right: &Operand<'_>,
@@ -14,12 +16,12 @@ pub(super) fn evaluate<V: Lanes>(
 ) -> bool {
     match shape.states {
         4 => sides::<V, Dna>(shape.rates, left, right, terms, scalers),
-        _ => sides::<V, Protein>(shape.rates, left, right, terms, scalers),
+        _ => sides::<Two<V>, Protein>(shape.rates, left, right, terms, scalers),
     }
 }
 
 #[inline(always)]
-fn sides<V: Lanes, S: States>(
+fn sides<V: Batch, S: States>(
     rates: usize,
     left: &Operand<'_>,
     right: &Operand<'_>,
@@ -64,7 +66,7 @@ fn sides<V: Lanes, S: States>(
 
 /// Groups of patterns, each group rate by rate, four patterns to a register of terms.
 #[inline(always)]
-fn patterns<V: Lanes, S: States, B: Side<S>>(
+fn patterns<V: Batch, S: States, B: Side<S>>(
     rates: usize,
     near: Inner<'_>,
     far: B,
@@ -85,27 +87,31 @@ fn patterns<V: Lanes, S: States, B: Side<S>>(
             let held = far.hold::<V>(rate);
             let offset = rate * S::QUADS;
             for four in 0..count.div_ceil(QUAD) {
-                let mut rows = [V::zero(); QUAD];
-                for (lane, row) in rows.iter_mut().enumerate() {
+                let mut rows = [V::Lanes::zero(); QUAD];
+                for lane in (0..QUAD).step_by(V::CLASSES) {
                     // SAFETY: `k` is below GROUP; Starts::new has checked that a whole span follows
                     // each start (those beyond the count repeat the first), and `offset` is within
                     // a span.
                     let (here, arrived) = unsafe {
                         let k = four * QUAD + lane;
-                        let from = near_at.at(k) + offset;
-                        let here = near.values.get_unchecked(from..from + S::QUADS);
-                        (here, far.take(&held, rate, far_at.at(k) + offset))
+                        let here = rates_at::<S>(near.values, near_at.at::<V>(k, offset));
+                        (here, far.take(&held, rate, far_at.at::<V>(k, offset)))
                     };
-                    for (quad, lanes) in here.iter().zip(arrived.as_ref()) {
-                        *row = V::load(quad).mul_add(*lanes, *row);
+                    let mut row = V::same(&[0.0; QUAD]);
+                    for (i, lanes) in arrived.as_ref().iter().enumerate() {
+                        // SAFETY: a result has as many as one rate has quads.
+                        row = V::load(unsafe { quads(here, i) }).mul_add(*lanes, row);
+                    }
+                    for class in 0..V::CLASSES {
+                        rows[lane + class] = row.class(class);
                     }
                 }
-                V::sums(rows).store(&mut out[four * rates + rate]);
+                Lanes::sums(rows).store(&mut out[four * rates + rate]);
             }
         }
     }
     let scalers = &mut scalers[..patterns * rates];
-    join_counts::<V>(
+    join_counts::<V::Lanes>(
         rates,
         scalers,
         [index, other],

@@ -1,8 +1,11 @@
-//! Four lanes: plain doubles, or one AVX2 register.
+//! Four lanes: plain doubles, or one AVX2 register; and a batch of them, one class's or, in an
+//! AVX-512 register, two classes' side by side.
 //!
 //! Must stay true: [`Avx2`] is used only below functions that enable `avx2` and `fma`
-//! (`super::avx2`), which are called only where the machine has both. The methods are always
-//! inlined, so that the intrinsics become single instructions there.
+//! (`super::avx2`), which are called only where the machine has both, and [`Avx512`] only below
+//! those that enable `avx512f` (`super::avx512`). The methods are always inlined, so that the
+//! intrinsics become single instructions there. A class's lanes go through the same operations in
+//! the same order whatever the batch: AVX2 and AVX-512 give the same bits.
 
 use crate::kernel::Quad;
 
@@ -46,6 +49,142 @@ pub(super) trait Lanes: Copy {
     fn sum(self) -> f64 {
         let [a, b, c, d] = self.to_array();
         (a + b) + (c + d)
+    }
+}
+
+/// The most classes of a batch.
+pub(super) const CLASSES_MAX: usize = 4;
+
+/// A value of each class of a batch; those beyond its [`Batch::CLASSES`] are not looked at.
+pub(super) type Each<T> = [T; CLASSES_MAX];
+
+/// The same quad of some classes, and what is done with all of them at once.
+pub(super) trait Batch: Copy {
+    /// The lanes of one class.
+    type Lanes: Lanes;
+    /// A quad of each class, of which one value after the other is spread.
+    type Values<'a>: Copy;
+    /// Classes of a batch: 1, 2 or 4.
+    const CLASSES: usize;
+    /// The same quad for every class.
+    fn same(quad: &Quad) -> Self;
+    fn load(quads: Each<&Quad>) -> Self;
+    fn values<'a>(quads: Each<&'a Quad>) -> Self::Values<'a>;
+    /// Each class's value `J`, in all of its lanes.
+    fn spread<const J: i32>(values: Self::Values<'_>) -> Self;
+    fn mul(self, other: Self) -> Self;
+    /// `self * other + more`.
+    fn mul_add(self, other: Self, more: Self) -> Self;
+    fn max(self, other: Self) -> Self;
+    /// Lane by lane the lesser; `other` where `self` is no number.
+    fn min(self, other: Self) -> Self;
+    /// The lanes of one class.
+    fn class(self, class: usize) -> Self::Lanes;
+}
+
+impl<V: Lanes> Batch for V {
+    type Lanes = V;
+    type Values<'a> = &'a Quad;
+    const CLASSES: usize = 1;
+
+    #[inline(always)]
+    fn same(quad: &Quad) -> Self {
+        Lanes::load(quad)
+    }
+    #[inline(always)]
+    fn load(quads: Each<&Quad>) -> Self {
+        Lanes::load(quads[0])
+    }
+    #[inline(always)]
+    fn values(quads: Each<&Quad>) -> &Quad {
+        quads[0]
+    }
+    #[inline(always)]
+    fn spread<const J: i32>(values: &Quad) -> Self {
+        // From memory: that takes no shuffle.
+        Self::splat(values[J as usize])
+    }
+    #[inline(always)]
+    fn mul(self, other: Self) -> Self {
+        Lanes::mul(self, other)
+    }
+    #[inline(always)]
+    fn mul_add(self, other: Self, more: Self) -> Self {
+        Lanes::mul_add(self, other, more)
+    }
+    #[inline(always)]
+    fn max(self, other: Self) -> Self {
+        Lanes::max(self, other)
+    }
+    #[inline(always)]
+    fn min(self, other: Self) -> Self {
+        Lanes::min(self, other)
+    }
+    #[inline(always)]
+    fn class(self, _: usize) -> V {
+        self
+    }
+}
+
+/// Two batches in one: sums that do not wait for one another, and one load of what both need.
+#[derive(Clone, Copy)]
+pub(super) struct Two<V>(V, V);
+
+impl<V: Batch> Two<V> {
+    /// What the second batch has of each.
+    #[inline(always)]
+    fn second<T: Copy>(each: Each<T>) -> Each<T> {
+        std::array::from_fn(|class| each[(V::CLASSES + class) % CLASSES_MAX])
+    }
+}
+
+impl<V: Batch> Batch for Two<V> {
+    type Lanes = V::Lanes;
+    type Values<'a> = [V::Values<'a>; 2];
+    const CLASSES: usize = 2 * V::CLASSES;
+
+    #[inline(always)]
+    fn same(quad: &Quad) -> Self {
+        let same = V::same(quad);
+        Self(same, same)
+    }
+    #[inline(always)]
+    fn load(quads: Each<&Quad>) -> Self {
+        Self(V::load(quads), V::load(Self::second(quads)))
+    }
+    #[inline(always)]
+    fn values<'a>(quads: Each<&'a Quad>) -> [V::Values<'a>; 2] {
+        [V::values(quads), V::values(Self::second(quads))]
+    }
+    #[inline(always)]
+    fn spread<const J: i32>(values: [V::Values<'_>; 2]) -> Self {
+        Self(V::spread::<J>(values[0]), V::spread::<J>(values[1]))
+    }
+    #[inline(always)]
+    fn mul(self, other: Self) -> Self {
+        Self(self.0.mul(other.0), self.1.mul(other.1))
+    }
+    #[inline(always)]
+    fn mul_add(self, other: Self, more: Self) -> Self {
+        Self(
+            self.0.mul_add(other.0, more.0),
+            self.1.mul_add(other.1, more.1),
+        )
+    }
+    #[inline(always)]
+    fn max(self, other: Self) -> Self {
+        Self(self.0.max(other.0), self.1.max(other.1))
+    }
+    #[inline(always)]
+    fn min(self, other: Self) -> Self {
+        Self(self.0.min(other.0), self.1.min(other.1))
+    }
+    #[inline(always)]
+    fn class(self, class: usize) -> V::Lanes {
+        match class.checked_sub(V::CLASSES) {
+            None => self.0.class(class),
+            Some(class) => self.1.class(class),
+        }
     }
 }
 
@@ -120,7 +259,7 @@ impl Lanes for Portable {
 }
 
 #[cfg(target_arch = "x86_64")]
-pub(super) use avx2::Avx2;
+pub(super) use {avx2::Avx2, avx512::Avx512};
 
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
@@ -129,7 +268,7 @@ mod avx2 {
 
     /// One register of four doubles.
     #[derive(Clone, Copy)]
-    pub(in crate::kernel::simd) struct Avx2(__m256d);
+    pub(in crate::kernel::simd) struct Avx2(pub(super) __m256d);
 
     // SAFETY of every block below: the module's rule. `Avx2` lives only under functions that enable
     // `avx2` and `fma`; loads and stores go through references to four doubles.
@@ -223,6 +362,84 @@ mod avx2 {
                 let high = _mm256_permute2f128_pd::<0x31>(ab, cd);
                 Self(_mm256_add_pd(low, high))
             }
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx512 {
+    use super::{Avx2, Batch, Each, Quad};
+    use std::arch::x86_64::*;
+
+    /// One register of eight doubles: a class's four below, another's above.
+    #[derive(Clone, Copy)]
+    pub(in crate::kernel::simd) struct Avx512(__m512d);
+
+    // SAFETY of every block below: the module's rule. `Avx512` lives only under functions that
+    // enable `avx512f`; loads go through references to four doubles.
+    impl Batch for Avx512 {
+        type Lanes = Avx2;
+        type Values<'a> = Self;
+        const CLASSES: usize = 2;
+
+        #[inline(always)]
+        fn same(quad: &Quad) -> Self {
+            // SAFETY: see above.
+            Self(unsafe { _mm512_broadcast_f64x4(_mm256_loadu_pd(quad.as_ptr())) })
+        }
+        #[inline(always)]
+        fn load(quads: Each<&Quad>) -> Self {
+            // SAFETY: see above.
+            unsafe {
+                let [low, high, ..] = quads.map(|quad| _mm256_loadu_pd(quad.as_ptr()));
+                Self(_mm512_insertf64x4::<1>(_mm512_castpd256_pd512(low), high))
+            }
+        }
+        #[inline(always)]
+        fn values(quads: Each<&Quad>) -> Self {
+            Self::load(quads)
+        }
+        #[inline(always)]
+        fn spread<const J: i32>(values: Self) -> Self {
+            // SAFETY: see above. Each half picks its own lane.
+            Self(unsafe {
+                match J {
+                    0 => _mm512_permutex_pd::<0x00>(values.0),
+                    1 => _mm512_permutex_pd::<0x55>(values.0),
+                    2 => _mm512_permutex_pd::<0xaa>(values.0),
+                    _ => _mm512_permutex_pd::<0xff>(values.0),
+                }
+            })
+        }
+        #[inline(always)]
+        fn mul(self, other: Self) -> Self {
+            // SAFETY: see above.
+            Self(unsafe { _mm512_mul_pd(self.0, other.0) })
+        }
+        #[inline(always)]
+        fn mul_add(self, other: Self, more: Self) -> Self {
+            // SAFETY: see above.
+            Self(unsafe { _mm512_fmadd_pd(self.0, other.0, more.0) })
+        }
+        #[inline(always)]
+        fn max(self, other: Self) -> Self {
+            // SAFETY: see above.
+            Self(unsafe { _mm512_max_pd(self.0, other.0) })
+        }
+        #[inline(always)]
+        fn min(self, other: Self) -> Self {
+            // SAFETY: see above.
+            Self(unsafe { _mm512_min_pd(self.0, other.0) })
+        }
+        #[inline(always)]
+        fn class(self, class: usize) -> Avx2 {
+            // SAFETY: see above.
+            Avx2(unsafe {
+                match class {
+                    0 => _mm512_castpd512_pd256(self.0),
+                    _ => _mm512_extractf64x4_pd::<1>(self.0),
+                }
+            })
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The loops, written once over four lanes, and which instructions they are made of.
 //!
-//! Why here: [`lanes::Lanes`] is either four doubles or one AVX2 register; the dispatch happens
-//! once a call. This folder alone may hold unsafe code in this crate: the intrinsics and reads
+//! Why here: [`lanes::Batch`] is four doubles, one AVX2 register, or an AVX-512 register with two
+//! classes in it; the dispatch happens once a call. This folder alone may hold unsafe code in this crate: the intrinsics and reads
 //! whose bounds were checked a group of classes at a time.
 //! Must stay true: every index that is read without a check was checked in the same call.
 #![allow(unsafe_code)]
@@ -14,33 +14,37 @@ use super::{Derivatives, Operand, Quad, Shape};
 use lanes::Portable;
 
 /// Which instructions the kernels use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Isa {
     /// Whatever the compiler makes of plain arithmetic.
     Portable,
     /// AVX2 with fused multiply and add.
     Avx2,
+    /// AVX-512 (F) for two classes at a time, AVX2 for the rest; the same bits as AVX2.
+    Avx512,
 }
 
 impl Isa {
+    /// Every one, the plainest first.
+    pub const ALL: [Self; 3] = [Self::Portable, Self::Avx2, Self::Avx512];
+
     /// The best that this machine has.
     #[must_use]
     pub fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-            return Self::Avx2;
+            return match is_x86_feature_detected!("avx512f") {
+                true => Self::Avx512,
+                false => Self::Avx2,
+            };
         }
         Self::Portable
     }
 
-    /// This one if the machine has it, else the portable one.
+    /// This one if the machine has it, else the best that it has.
     #[must_use]
     pub fn available(self) -> Self {
-        if self == Self::detect() {
-            self
-        } else {
-            Self::Portable
-        }
+        self.min(Self::detect())
     }
 }
 
@@ -68,8 +72,11 @@ pub fn newview(
         #[cfg(target_arch = "x86_64")]
         // SAFETY: `available` has seen that the machine has both features.
         Isa::Avx2 => unsafe { avx2::newview(shape, left, right, values, scalers, scale) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above, of AVX-512.
+        Isa::Avx512 => unsafe { avx512::newview(shape, left, right, values, scalers, scale) },
         #[cfg(not(target_arch = "x86_64"))]
-        Isa::Avx2 => unreachable!("available() answers Portable elsewhere"),
+        Isa::Avx2 | Isa::Avx512 => unreachable!("available() answers Portable elsewhere"),
     }
 }
 
@@ -96,8 +103,11 @@ pub fn evaluate(
         #[cfg(target_arch = "x86_64")]
         // SAFETY: `available` has seen that the machine has both features.
         Isa::Avx2 => unsafe { avx2::evaluate(shape, left, right, terms, scalers) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above, of AVX-512.
+        Isa::Avx512 => unsafe { avx512::evaluate(shape, left, right, terms, scalers) },
         #[cfg(not(target_arch = "x86_64"))]
-        Isa::Avx2 => unreachable!("available() answers Portable elsewhere"),
+        Isa::Avx2 | Isa::Avx512 => unreachable!("available() answers Portable elsewhere"),
     }
 }
 
@@ -123,9 +133,11 @@ pub fn derivatives(
         Isa::Portable => edge::derivatives::<Portable>(shape, table, powers, fixed, weights),
         #[cfg(target_arch = "x86_64")]
         // SAFETY: `available` has seen that the machine has both features.
-        Isa::Avx2 => unsafe { avx2::derivatives(shape, table, powers, fixed, weights) },
+        Isa::Avx2 | Isa::Avx512 => unsafe {
+            avx2::derivatives(shape, table, powers, fixed, weights)
+        },
         #[cfg(not(target_arch = "x86_64"))]
-        Isa::Avx2 => unreachable!("available() answers Portable elsewhere"),
+        Isa::Avx2 | Isa::Avx512 => unreachable!("available() answers Portable elsewhere"),
     }
 }
 
@@ -140,9 +152,9 @@ pub fn table_terms(isa: Isa, shape: Shape, table: &[Quad], powers: &[Quad], term
         Isa::Portable => edge::table_terms::<Portable>(shape, table, powers, terms),
         #[cfg(target_arch = "x86_64")]
         // SAFETY: `available` has seen that the machine has both features.
-        Isa::Avx2 => unsafe { avx2::table_terms(shape, table, powers, terms) },
+        Isa::Avx2 | Isa::Avx512 => unsafe { avx2::table_terms(shape, table, powers, terms) },
         #[cfg(not(target_arch = "x86_64"))]
-        Isa::Avx2 => unreachable!("available() answers Portable elsewhere"),
+        Isa::Avx2 | Isa::Avx512 => unreachable!("available() answers Portable elsewhere"),
     }
 }
 
@@ -196,5 +208,35 @@ mod avx2 {
     #[target_feature(enable = "avx2,fma")]
     pub(super) fn table_terms(shape: Shape, table: &[Quad], powers: &[Quad], terms: &mut [Quad]) {
         edge::table_terms::<Avx2>(shape, table, powers, terms)
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx512 {
+    //! The same loops, two classes at a time, compiled for AVX-512.
+    use super::lanes::Avx512;
+    use super::{Operand, Quad, Shape, edge, node};
+
+    #[target_feature(enable = "avx512f,avx2,fma")]
+    pub(super) fn newview(
+        shape: Shape,
+        left: &Operand<'_>,
+        right: &Operand<'_>,
+        values: &mut [Quad],
+        scalers: &mut [u16],
+        scale: bool,
+    ) -> bool {
+        node::newview::<Avx512>(shape, left, right, values, scalers, scale)
+    }
+
+    #[target_feature(enable = "avx512f,avx2,fma")]
+    pub(super) fn evaluate(
+        shape: Shape,
+        left: &Operand<'_>,
+        right: &Operand<'_>,
+        terms: &mut [Quad],
+        scalers: &mut [u16],
+    ) -> bool {
+        edge::evaluate::<Avx512>(shape, left, right, terms, scalers)
     }
 }

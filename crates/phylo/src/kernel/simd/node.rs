@@ -5,14 +5,14 @@
 //! A rate whose values are all below the threshold is scaled by itself: with the slow and the fast
 //! rate of a large tree hundreds of orders of magnitude apart, one count for all would lose one.
 
-use super::lanes::Lanes;
+use super::lanes::{Batch, CLASSES_MAX, Each, Lanes, Two};
 use crate::kernel::{Operand, Quad, SCALE, Shape, THRESHOLD};
 
 /// Classes that are worked on together.
 pub(super) const GROUP: usize = 16;
 
 #[inline(always)]
-pub(super) fn newview<V: Lanes>(
+pub(super) fn newview<V: Batch>(
     shape: Shape,
     left: &Operand<'_>,
     right: &Operand<'_>,
@@ -22,26 +22,45 @@ pub(super) fn newview<V: Lanes>(
 ) -> bool {
     match shape.states {
         4 => sides::<V, Dna>(shape.rates, left, right, values, scalers, scale),
-        _ => sides::<V, Protein>(shape.rates, left, right, values, scalers, scale),
+        // Five sums alone would wait for one another.
+        _ => sides::<Two<V>, Protein>(shape.rates, left, right, values, scalers, scale),
     }
 }
 
-/// How one rate of one span goes through a matrix.
+/// How one rate of a batch's spans goes through a matrix.
 pub(super) trait States {
     /// Quads of one rate.
     const QUADS: usize;
     /// What is loaded of a matrix before a group begins.
-    type Columns<V: Lanes>: Copy;
+    type Columns<V: Batch>: Copy;
     /// A result of one rate.
-    type Result<V: Lanes>: Copy + AsRef<[V]>;
+    type Result<V: Batch>: Copy + AsRef<[V]>;
     /// Loads one rate's matrix.
-    fn columns<V: Lanes>(matrix: &[Quad]) -> Self::Columns<V>;
-    /// The matrix times a span's one rate; `matrix` is what `columns` was made from.
-    fn apply<V: Lanes>(columns: &Self::Columns<V>, matrix: &[Quad], x: &[Quad]) -> Self::Result<V>;
+    fn columns<V: Batch>(matrix: &[Quad]) -> Self::Columns<V>;
+    /// The matrix times the spans' one rate; `matrix` is what `columns` was made from.
+    fn apply<V: Batch>(
+        columns: &Self::Columns<V>,
+        matrix: &[Quad],
+        x: Each<&[Quad]>,
+    ) -> Self::Result<V>;
     /// One rate of a tip's table.
-    fn load<V: Lanes>(x: &[Quad]) -> Self::Result<V>;
+    fn load<V: Batch>(x: Each<&[Quad]>) -> Self::Result<V>;
     /// The product, lane by lane.
-    fn times<V: Lanes>(a: Self::Result<V>, b: Self::Result<V>) -> Self::Result<V>;
+    fn times<V: Batch>(a: Self::Result<V>, b: Self::Result<V>) -> Self::Result<V>;
+    /// Lane by lane the largest of a rate's values.
+    fn largest<V: Batch>(lanes: Self::Result<V>) -> V;
+    /// Writes one class's values.
+    fn store<V: Batch>(lanes: Self::Result<V>, class: usize, to: &mut [Quad]);
+}
+
+/// The quad at `i` of each.
+///
+/// # Safety
+/// All have more than `i`.
+#[inline(always)]
+pub(super) unsafe fn quads(x: Each<&[Quad]>, i: usize) -> Each<&Quad> {
+    // SAFETY: the caller's promise.
+    x.map(|x| unsafe { x.get_unchecked(i) })
 }
 
 /// Four states: the matrix stays in four registers.
@@ -49,38 +68,51 @@ pub(super) struct Dna;
 
 impl States for Dna {
     const QUADS: usize = 1;
-    type Columns<V: Lanes> = [V; 4];
-    type Result<V: Lanes> = [V; 1];
+    type Columns<V: Batch> = [V; 4];
+    type Result<V: Batch> = [V; 1];
 
     #[inline(always)]
-    fn columns<V: Lanes>(matrix: &[Quad]) -> [V; 4] {
+    fn columns<V: Batch>(matrix: &[Quad]) -> [V; 4] {
         [
-            V::load(&matrix[0]),
-            V::load(&matrix[1]),
-            V::load(&matrix[2]),
-            V::load(&matrix[3]),
+            V::same(&matrix[0]),
+            V::same(&matrix[1]),
+            V::same(&matrix[2]),
+            V::same(&matrix[3]),
         ]
     }
 
     #[inline(always)]
-    fn apply<V: Lanes>(columns: &[V; 4], _: &[Quad], x: &[Quad]) -> [V; 1] {
+    fn apply<V: Batch>(columns: &[V; 4], _: &[Quad], x: Each<&[Quad]>) -> [V; 1] {
         // SAFETY: every caller passes exactly one quad.
-        let x = unsafe { x.get_unchecked(0) };
-        let mut sum = columns[0].mul(V::splat(x[0]));
-        sum = columns[1].mul_add(V::splat(x[1]), sum);
-        sum = columns[2].mul_add(V::splat(x[2]), sum);
-        [columns[3].mul_add(V::splat(x[3]), sum)]
+        let x = V::values(unsafe { quads(x, 0) });
+        let mut sum = columns[0].mul(V::spread::<0>(x));
+        sum = columns[1].mul_add(V::spread::<1>(x), sum);
+        sum = columns[2].mul_add(V::spread::<2>(x), sum);
+        [columns[3].mul_add(V::spread::<3>(x), sum)]
     }
 
     #[inline(always)]
-    fn load<V: Lanes>(x: &[Quad]) -> [V; 1] {
+    fn load<V: Batch>(x: Each<&[Quad]>) -> [V; 1] {
         // SAFETY: every caller passes exactly one quad.
-        [V::load(unsafe { x.get_unchecked(0) })]
+        [V::load(unsafe { quads(x, 0) })]
     }
 
     #[inline(always)]
-    fn times<V: Lanes>(a: [V; 1], b: [V; 1]) -> [V; 1] {
+    fn times<V: Batch>(a: [V; 1], b: [V; 1]) -> [V; 1] {
         [a[0].mul(b[0])]
+    }
+
+    #[inline(always)]
+    fn largest<V: Batch>(lanes: [V; 1]) -> V {
+        lanes[0]
+    }
+
+    #[inline(always)]
+    fn store<V: Batch>(lanes: [V; 1], class: usize, to: &mut [Quad]) {
+        // SAFETY: every caller passes exactly one quad.
+        lanes[0]
+            .class(class)
+            .store(unsafe { to.get_unchecked_mut(0) });
     }
 }
 
@@ -89,46 +121,85 @@ pub(super) struct Protein;
 
 impl States for Protein {
     const QUADS: usize = 5;
-    type Columns<V: Lanes> = ();
-    type Result<V: Lanes> = [V; 5];
+    type Columns<V: Batch> = ();
+    type Result<V: Batch> = [V; 5];
 
     #[inline(always)]
-    fn columns<V: Lanes>(_: &[Quad]) {}
+    fn columns<V: Batch>(_: &[Quad]) {}
 
     #[inline(always)]
-    fn apply<V: Lanes>(_: &(), matrix: &[Quad], x: &[Quad]) -> [V; 5] {
-        debug_assert!(matrix.len() == 100 && x.len() == 5);
-        let mut sums = [V::zero(); 5];
-        for j in 0..20 {
+    fn apply<V: Batch>(_: &(), matrix: &[Quad], x: Each<&[Quad]>) -> [V; 5] {
+        debug_assert!(matrix.len() == 100 && x.iter().all(|x| x.len() == 5));
+        let mut sums = [V::same(&[0.0; 4]); 5];
+        for quad in 0..5 {
             // SAFETY: every caller passes five quads, and one rate's matrix: 20 columns of five.
-            let value = V::splat(unsafe { x.get_unchecked(j / 4)[j % 4] });
-            for (i, sum) in sums.iter_mut().enumerate() {
-                // SAFETY: as above.
-                let column = V::load(unsafe { matrix.get_unchecked(5 * j + i) });
-                *sum = column.mul_add(value, *sum);
-            }
+            let (x, columns) = unsafe {
+                let columns = matrix.as_chunks::<5>().0;
+                let columns = columns.get_unchecked(4 * quad..4 * (quad + 1));
+                (V::values(quads(x, quad)), columns)
+            };
+            add_column(&mut sums, &columns[0], V::spread::<0>(x));
+            add_column(&mut sums, &columns[1], V::spread::<1>(x));
+            add_column(&mut sums, &columns[2], V::spread::<2>(x));
+            add_column(&mut sums, &columns[3], V::spread::<3>(x));
         }
         sums
     }
 
     #[inline(always)]
-    fn load<V: Lanes>(x: &[Quad]) -> [V; 5] {
-        let mut lanes = [V::zero(); 5];
-        for (i, lanes) in lanes.iter_mut().enumerate() {
-            // SAFETY: every caller passes exactly five quads.
-            *lanes = V::load(unsafe { x.get_unchecked(i) });
+    fn load<V: Batch>(x: Each<&[Quad]>) -> [V; 5] {
+        // SAFETY: every caller passes exactly five quads.
+        unsafe {
+            [
+                V::load(quads(x, 0)),
+                V::load(quads(x, 1)),
+                V::load(quads(x, 2)),
+                V::load(quads(x, 3)),
+                V::load(quads(x, 4)),
+            ]
         }
-        lanes
     }
 
     #[inline(always)]
-    fn times<V: Lanes>(a: [V; 5], b: [V; 5]) -> [V; 5] {
-        let mut product = a;
-        for (product, b) in product.iter_mut().zip(b) {
-            *product = product.mul(b);
-        }
-        product
+    fn times<V: Batch>(a: [V; 5], b: [V; 5]) -> [V; 5] {
+        [
+            a[0].mul(b[0]),
+            a[1].mul(b[1]),
+            a[2].mul(b[2]),
+            a[3].mul(b[3]),
+            a[4].mul(b[4]),
+        ]
     }
+
+    #[inline(always)]
+    fn largest<V: Batch>(lanes: [V; 5]) -> V {
+        let first = lanes[0].max(lanes[1]).max(lanes[2]);
+        first.max(lanes[3]).max(lanes[4])
+    }
+
+    #[inline(always)]
+    fn store<V: Batch>(lanes: [V; 5], class: usize, to: &mut [Quad]) {
+        debug_assert!(to.len() == 5);
+        // SAFETY: every caller passes exactly five quads.
+        unsafe {
+            lanes[0].class(class).store(to.get_unchecked_mut(0));
+            lanes[1].class(class).store(to.get_unchecked_mut(1));
+            lanes[2].class(class).store(to.get_unchecked_mut(2));
+            lanes[3].class(class).store(to.get_unchecked_mut(3));
+            lanes[4].class(class).store(to.get_unchecked_mut(4));
+        }
+    }
+}
+
+/// A column of twenty states times each class's value.
+#[inline(always)]
+fn add_column<V: Batch>(sums: &mut [V; 5], column: &[Quad; 5], value: V) {
+    // Written out, here and elsewhere: a loop that is not unrolled keeps its sums in memory.
+    sums[0] = V::same(&column[0]).mul_add(value, sums[0]);
+    sums[1] = V::same(&column[1]).mul_add(value, sums[1]);
+    sums[2] = V::same(&column[2]).mul_add(value, sums[2]);
+    sums[3] = V::same(&column[3]).mul_add(value, sums[3]);
+    sums[4] = V::same(&column[4]).mul_add(value, sums[4]);
 }
 
 /// One operand of a group: where each class's span begins, in quads.
@@ -157,31 +228,50 @@ impl Starts {
         Self(starts)
     }
 
-    /// Where the span of the group's class `k` begins.
+    /// Start of one rate, `offset` quads into their spans, of the batch that begins with the
+    /// group's class `k`.
     ///
     /// # Safety
-    /// `k` is below [`GROUP`].
+    /// `k` is below [`GROUP`], and a batch's begin.
     #[inline(always)]
-    pub(super) unsafe fn at(&self, k: usize) -> usize {
-        // SAFETY: the caller's promise.
-        unsafe { *self.0.get_unchecked(k) }
+    pub(super) unsafe fn at<V: Batch>(&self, k: usize, offset: usize) -> Each<usize> {
+        const { assert!(GROUP.is_multiple_of(V::CLASSES)) };
+        // SAFETY: the caller's promise; a group is a whole number of batches.
+        std::array::from_fn(|class| unsafe {
+            *self.0.get_unchecked(k + class % V::CLASSES) + offset
+        })
     }
 }
 
 /// A side with its kind known to the compiler.
 pub(super) trait Side<S: States>: Copy {
     /// What is loaded before a group's rate begins.
-    type Held<V: Lanes>: Copy;
+    type Held<V: Batch>: Copy;
     fn index(&self) -> &[u16];
     fn quads(&self) -> &[Quad];
     /// Empty where nothing was scaled.
     fn scalers(&self) -> &[u16];
-    fn hold<V: Lanes>(&self, rate: usize) -> Self::Held<V>;
-    /// One rate of the span that begins at `at` quads.
+    fn hold<V: Batch>(&self, rate: usize) -> Self::Held<V>;
+    /// One rate of the spans, which begins at `at` quads.
     ///
     /// # Safety
-    /// `at` and the quads of one rate after it are within [`Side::quads`].
-    unsafe fn take<V: Lanes>(&self, held: &Self::Held<V>, rate: usize, at: usize) -> S::Result<V>;
+    /// Each of `at` and the quads of one rate after it are within [`Side::quads`].
+    unsafe fn take<V: Batch>(
+        &self,
+        held: &Self::Held<V>,
+        rate: usize,
+        at: Each<usize>,
+    ) -> S::Result<V>;
+}
+
+/// One rate of each span.
+///
+/// # Safety
+/// Each of `at` and the quads of one rate after it are within `quads`.
+#[inline(always)]
+pub(super) unsafe fn rates_at<S: States>(quads: &[Quad], at: Each<usize>) -> Each<&[Quad]> {
+    // SAFETY: the caller's promise.
+    at.map(|at| unsafe { quads.get_unchecked(at..at + S::QUADS) })
 }
 
 #[derive(Clone, Copy)]
@@ -191,7 +281,7 @@ pub(super) struct Tip<'a> {
 }
 
 impl<S: States> Side<S> for Tip<'_> {
-    type Held<V: Lanes> = ();
+    type Held<V: Batch> = ();
     #[inline(always)]
     fn index(&self) -> &[u16] {
         self.index
@@ -205,11 +295,11 @@ impl<S: States> Side<S> for Tip<'_> {
         &[]
     }
     #[inline(always)]
-    fn hold<V: Lanes>(&self, _: usize) {}
+    fn hold<V: Batch>(&self, _: usize) {}
     #[inline(always)]
-    unsafe fn take<V: Lanes>(&self, (): &(), _: usize, at: usize) -> S::Result<V> {
+    unsafe fn take<V: Batch>(&self, (): &(), _: usize, at: Each<usize>) -> S::Result<V> {
         // SAFETY: the caller's promise.
-        S::load(unsafe { self.table.get_unchecked(at..at + S::QUADS) })
+        S::load(unsafe { rates_at::<S>(self.table, at) })
     }
 }
 
@@ -222,7 +312,7 @@ pub(super) struct Inner<'a> {
 }
 
 impl<S: States> Side<S> for Inner<'_> {
-    type Held<V: Lanes> = S::Columns<V>;
+    type Held<V: Batch> = S::Columns<V>;
     #[inline(always)]
     fn index(&self) -> &[u16] {
         self.index
@@ -236,13 +326,18 @@ impl<S: States> Side<S> for Inner<'_> {
         self.scalers
     }
     #[inline(always)]
-    fn hold<V: Lanes>(&self, rate: usize) -> S::Columns<V> {
+    fn hold<V: Batch>(&self, rate: usize) -> S::Columns<V> {
         S::columns(self.block(rate))
     }
     #[inline(always)]
-    unsafe fn take<V: Lanes>(&self, held: &S::Columns<V>, rate: usize, at: usize) -> S::Result<V> {
+    unsafe fn take<V: Batch>(
+        &self,
+        held: &S::Columns<V>,
+        rate: usize,
+        at: Each<usize>,
+    ) -> S::Result<V> {
         // SAFETY: the caller's promise.
-        let x = unsafe { self.values.get_unchecked(at..at + S::QUADS) };
+        let x = unsafe { rates_at::<S>(self.values, at) };
         S::apply(held, self.rate_block::<S>(rate), x)
     }
 }
@@ -262,7 +357,7 @@ impl Inner<'_> {
 }
 
 #[inline(always)]
-fn sides<V: Lanes, S: States>(
+fn sides<V: Batch, S: States>(
     rates: usize,
     left: &Operand<'_>,
     right: &Operand<'_>,
@@ -346,7 +441,7 @@ fn sides<V: Lanes, S: States>(
 }
 
 #[inline(always)]
-fn groups<V: Lanes, S: States, A: Side<S>, B: Side<S>>(
+fn groups<V: Batch, S: States, A: Side<S>, B: Side<S>>(
     rates: usize,
     a: A,
     b: B,
@@ -360,13 +455,13 @@ fn groups<V: Lanes, S: States, A: Side<S>, B: Side<S>>(
     let classes = a_index.len();
     let values = &mut values[..classes * span];
     let scalers = &mut scalers[..classes * rates];
-    let mut scaled = join_counts::<V>(
+    let mut scaled = join_counts::<V::Lanes>(
         rates,
         scalers,
         [a_index, b_index],
         [a.scalers(), b.scalers()],
     );
-    let limit = V::splat(THRESHOLD);
+    let limit = V::Lanes::splat(THRESHOLD);
     for (group, out) in values.chunks_mut(GROUP * span).enumerate() {
         let first = group * GROUP;
         let count = out.len() / span;
@@ -376,27 +471,36 @@ fn groups<V: Lanes, S: States, A: Side<S>, B: Side<S>>(
             let (a_held, b_held) = (a.hold::<V>(rate), b.hold::<V>(rate));
             let offset = rate * S::QUADS;
             // Lane by lane the least of the group: where it is not below, none of the group is.
-            let mut least = V::splat(f64::INFINITY);
-            for k in 0..count {
+            let mut least = V::same(&[f64::INFINITY; 4]);
+            for k in (0..count).step_by(V::CLASSES) {
                 // SAFETY: `k` is below GROUP; Starts::new has checked that a whole span follows
                 // each start, and `offset` is within a span.
                 let (x, y) = unsafe {
-                    let (from, other) = (a_at.at(k) + offset, b_at.at(k) + offset);
+                    let (from, other) = (a_at.at::<V>(k, offset), b_at.at::<V>(k, offset));
                     (a.take(&a_held, rate, from), b.take(&b_held, rate, other))
                 };
                 let product = S::times(x, y);
                 if scale {
-                    least = largest(product.as_ref()).min(least);
+                    // A class beyond the last is the group's first once more.
+                    least = S::largest(product).min(least);
                 }
-                for (i, lanes) in product.as_ref().iter().enumerate() {
+                for class in 0..V::CLASSES {
+                    if k + class >= count {
+                        break;
+                    }
+                    let at = (k + class) * span + offset;
                     // SAFETY: `out` holds `count` spans.
-                    lanes.store(unsafe { out.get_unchecked_mut(k * span + offset + i) });
+                    let to = unsafe { out.get_unchecked_mut(at..at + S::QUADS) };
+                    S::store(product, class, to);
                 }
             }
+            let least = (1..V::CLASSES).fold(least.class(0), |all, class| {
+                Lanes::min(least.class(class), all)
+            });
             if scale && least.all_below(limit) {
                 for (k, span) in out.chunks_exact_mut(span).enumerate() {
                     let values = &mut span[offset..offset + S::QUADS];
-                    if raise::<V, S>(values, limit) {
+                    if raise::<V::Lanes, S>(values, limit) {
                         count_scaling(scalers, (first + k) * rates + rate, &mut scaled);
                     }
                 }
@@ -465,26 +569,13 @@ pub(super) fn join_counts<V: Lanes>(
     true
 }
 
-/// Lane by lane the largest of a rate's values.
-#[inline(always)]
-fn largest<V: Lanes>(lanes: &[V]) -> V {
-    let mut largest = lanes[0];
-    for more in &lanes[1..] {
-        largest = largest.max(*more);
-    }
-    largest
-}
-
 /// Scales one rate's values where all are below the limit; whether they were.
 #[inline(always)]
 fn raise<V: Lanes, S: States>(values: &mut [Quad], limit: V) -> bool {
-    let lanes = S::load::<V>(values);
-    let below = largest(lanes.as_ref()).all_below(limit);
+    let lanes = S::load::<V>([&*values; CLASSES_MAX]);
+    let below = S::largest(lanes).all_below(limit);
     if below {
-        let raised = S::times(lanes, raised::<V, S>());
-        for (to, lanes) in values.iter_mut().zip(raised.as_ref()) {
-            lanes.store(to);
-        }
+        S::store(S::times(lanes, raised::<V, S>()), 0, values);
     }
     below
 }
@@ -493,5 +584,5 @@ fn raise<V: Lanes, S: States>(values: &mut [Quad], limit: V) -> bool {
 #[inline(always)]
 fn raised<V: Lanes, S: States>() -> S::Result<V> {
     const RAISED: [Quad; 5] = [[SCALE; 4]; 5];
-    S::load(&RAISED[..S::QUADS])
+    S::load([&RAISED[..S::QUADS]; CLASSES_MAX])
 }
