@@ -12,8 +12,8 @@
 //!
 //! Must stay true: each result depends only on its own class's operands, never on where the loop
 //! was cut. All of [`Isa`] run the same source. [`Isa::Avx2`] fuses multiplications and additions,
-//! so that it differs from [`Isa::Portable`] in the last bits; [`Isa::Avx512`] does what it does for
-//! two classes at a time, and gives the same bits.
+//! so that it differs from [`Isa::Portable`] in the last bits; [`Isa::Avx512`] does what it does
+//! for two classes at a time, and gives the same bits.
 //! Source: Stamatakis, Blagojevic, Nikolopoulos, Antonopoulos, "Exploring new search algorithms and
 //! hardware for phylogenetics: RAxML meets the IBM Cell" (2007), section 3; Felsenstein (1981).
 

@@ -1,8 +1,8 @@
 //! The loops, written once over four lanes, and which instructions they are made of.
 //!
 //! Why here: [`lanes::Batch`] is four doubles, one AVX2 register, or an AVX-512 register with two
-//! classes in it; the dispatch happens once a call. This folder alone may hold unsafe code in this crate: the intrinsics and reads
-//! whose bounds were checked a group of classes at a time.
+//! classes in it; the dispatch happens once a call. This folder alone may hold unsafe code in this
+//! crate: the intrinsics and reads whose bounds were checked a group of classes at a time.
 //! Must stay true: every index that is read without a check was checked in the same call.
 #![allow(unsafe_code)]
 
