@@ -87,9 +87,9 @@ impl Newick {
         }
     }
 
-    /// Parses all trees of a file, Newick or NEXUS (a `TREES` block, with its `TRANSLATE` table), in
-    /// the file's order; none where it has none. `[&R]` and `[&U]` are comments: rooted or not, a
-    /// tree is what its text says.
+    /// Parses all trees of a file, Newick or NEXUS (a `TREES` block, with its `TRANSLATE` table),
+    /// in the file's order; none where it has none. `[&R]` and `[&U]` are comments: rooted or not,
+    /// a tree is what its text says.
     ///
     /// # Errors
     /// [`NewickError`].

@@ -4,10 +4,10 @@
 //! GTR+G, gene1 = 1-500
 //! HKY+F+I, codon3 = 503-900\3, 1001 - .
 //! ```
-//! A line: model, name, ranges (from 1, both ends included, `.` for the last site, `\3` every third;
-//! `/3` as well). Blank lines and lines that begin with `#` are passed over. The model is any that
-//! `ModelName::parse` takes, RAxML-NG's `DNA` among them. A file that begins with `#NEXUS` has
-//! `charset`s and a `charpartition` (`sets`).
+//! A line: model, name, ranges (from 1, both ends included, `.` for the last site, `\3` every
+//! third; `/3` as well). Blank lines and lines that begin with `#` are passed over. The model is
+//! any that `ModelName::parse` takes, RAxML-NG's `DNA` among them. A file that begins with
+//! `#NEXUS` has `charset`s and a `charpartition` (`sets`).
 //! Must stay true: every site is in exactly one partition.
 //!
 //! ```

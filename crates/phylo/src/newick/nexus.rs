@@ -212,20 +212,21 @@ mod tests {
     #[test]
     fn trees_of_nexus_are_those_of_newick() {
         let mrbayes = "#NEXUS\n[ID: 1]\nbegin trees;\n translate\n 1 ape,\n 2 'big bat',\n\
-            3 cow;\n tree gen.1 = [&U] ((1:1,2:2):0.5,3:1e-2);\n tree gen.2 = [&R] (1,(2,3));\nend;";
+            3 cow;\n tree gen.1 = [&U] ((1:1,2:2):0.5,3:1e-2);\n tree gen.2 = \
+            [&R] (1,(2,3));\nend;";
         assert_eq!(
             printed(mrbayes),
             ["((ape:1,big_bat:2):0.5,cow:0.01);", "(ape,(big_bat,cow));"]
         );
-        // BEAST: comments with `;`, a table with a comma at its end, another block before and after.
+        // BEAST: comments with `;`, a table with a comma at its end, other blocks around.
         let beast = "#nexus\nBegin taxa;\n Dimensions ntax=3;\n Taxlabels x y z;\nEnd;\n\
             Begin characters; matrix x A;' ; end;\nBegin trees;\n Translate 1 x, 2 y, 3 z,;\n\
             tree * TREE1 [&lnP=-1;] = [&R] ((1[&rate=1]:[&a={1,2}]2,2:1)[&p=1;]:1,3:1);\nEnd;\n\
             Begin other; tree a = (1,2); End;";
         assert_eq!(printed(beast), ["((x:2,y:1):1,z:1);"]);
         // Numbers without a table are places among the taxa.
-        let paup =
-            "#NEXUS begin taxa; taxlabels 'a b' c d; end; begin trees; utree t=(1,c,(3,9)); end;";
+        let paup = "#NEXUS begin taxa; taxlabels 'a b' c d; end; begin trees; \
+            utree t=(1,c,(3,9)); end;";
         assert_eq!(printed(paup), ["(a_b,c,(d,9));"]);
         assert!(printed("#NEXUS begin trees; end;").is_empty());
         assert_eq!(printed("(a,b);(c,d);"), ["(a,b);", "(c,d);"]);

@@ -20,7 +20,8 @@ pub(super) struct Options {
     /// Alignment: PHYLIP, FASTA, NEXUS, Clustal or Stockholm; plain, gzip or zstd
     #[arg(long, value_name = "FILE")]
     msa: PathBuf,
-    /// Model as RAxML-NG writes it, such as GTR+G, or file of partitions (RAxML's lines or NEXUS sets)
+    /// Model as RAxML-NG writes it, such as GTR+G, or file of partitions (RAxML's lines or NEXUS
+    /// sets)
     #[arg(long, value_name = "MODEL|FILE")]
     model: String,
     /// Prefix of the names of all written files

@@ -144,8 +144,8 @@ impl<'t> Commands<'t> {
 
     /// Gives the partition that was begun last what `members` has.
     fn claim(&self, line: usize, members: &str, claims: &mut Claims) -> Result<(), PartitionError> {
-        // Words that are open, innermost last. Each charset has a word, and each word ends at sites,
-        // which cannot be claimed twice; so this ends.
+        // Words that are open, innermost last. Each charset has a word, and each word ends at
+        // sites, which cannot be claimed twice; so this ends.
         let own = self.charsets.len();
         let mut open: Vec<(usize, usize, std::vec::IntoIter<String>)> =
             vec![(line, own, words(members))];
