@@ -258,3 +258,247 @@ fn the_data_type_dna_is_gtr_f_g() {
         refused(&output, &[model, "+B", "leave out one"]);
     }
 }
+
+fn gzip(text: &[u8]) -> Vec<u8> {
+    let config = zlib_rs::DeflateConfig {
+        window_bits: 31,
+        ..zlib_rs::DeflateConfig::default()
+    };
+    let mut out = vec![0; text.len() + 1_000];
+    let (packed, code) = zlib_rs::compress_slice(&mut out, text, config);
+    assert_eq!(code, zlib_rs::ReturnCode::Ok);
+    packed.to_vec()
+}
+
+fn zstd(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len() + 1_000);
+    zstd_safe::compress(&mut out, text, 3).unwrap();
+    out
+}
+
+/// An evaluation of `a.phy` or what stands in its place.
+fn evaluate(folder: &Path, msa: &str, tree: &str, model: &str) -> Output {
+    let arguments = [
+        "evaluate", "--json", "--msa", msa, "--tree", tree, "--model", model,
+    ];
+    sidecore(folder, &arguments)
+}
+
+#[test]
+fn all_formats_plain_and_packed_evaluate_alike() {
+    let folder = simulated();
+    let here = folder.path();
+    let expected = json(&evaluate(here, "a.phy", "a.nwk", "GTR+G"))["lnl"].clone();
+    let rows = rows(here);
+    let mut clustal = "CLUSTAL W (1.83) multiple sequence alignment\n".to_owned();
+    let mut stockholm = "# STOCKHOLM 1.0\n".to_owned();
+    for block in [0..200, 200..300] {
+        (clustal, stockholm) = (clustal + "\n", stockholm + "\n");
+        for (name, row) in &rows {
+            clustal += &format!("{name}  {} {}\n", &row[block.clone()], block.end);
+            stockholm += &format!("{name}  {}\n", &row[block.clone()].replace('T', "u"));
+        }
+        clustal += "    *  .:\n";
+    }
+    let dots = |(name, row): &(String, String)| {
+        let pairs = row.chars().zip(rows[0].1.chars());
+        let row: String = pairs
+            .map(|(own, first)| if own == first { '.' } else { own })
+            .collect();
+        format!("{name} {row}\n")
+    };
+    let others: String = rows[1..].iter().map(dots).collect();
+    let first = format!("{} {}", rows[0].0, rows[0].1);
+    let nexus = format!(
+        "#NEXUS\nbegin data;\ndimensions ntax=8 nchar=300;\nformat datatype=dna gap=-;\n\
+         matrix\n{first}\n{others};\nend;\n"
+    );
+    let phylip = std::fs::read_to_string(here.join("a.phy")).unwrap();
+    for text in [&phylip, &clustal, &(stockholm + "//\n"), &nexus] {
+        for bytes in [
+            text.clone().into_bytes(),
+            gzip(text.as_bytes()),
+            zstd(text.as_bytes()),
+        ] {
+            // The name says nothing.
+            std::fs::write(here.join("msa.txt"), bytes).unwrap();
+            let found = json(&evaluate(here, "msa.txt", "a.nwk", "GTR+G"))["lnl"].clone();
+            assert_eq!(found, expected, "{}", &text[..40]);
+        }
+    }
+    let packed = gzip(phylip.as_bytes());
+    std::fs::write(here.join("cut.gz"), &packed[..packed.len() / 2]).unwrap();
+    refused(
+        &evaluate(here, "cut.gz", "a.nwk", "GTR+G"),
+        &["cut.gz: ", "gzip file is cut off", "copy it again"],
+    );
+    std::fs::write(here.join("twice.fa"), ">a\nA\n>b\nA\n>a\nA\n>b\nC\n").unwrap();
+    refused(
+        &evaluate(here, "twice.fa", "a.nwk", "GTR+G"),
+        &["twice.fa: ", "2: `a` (2), `b` (2)"],
+    );
+}
+
+#[test]
+fn nexus_sets_and_stops_are_files_of_partitions() {
+    let folder = simulated();
+    let here = folder.path();
+    let lines = "GTR+G, first = 1-100\nHKY, odd = 101-300\\2\nJC, even = 102-300\\2\n";
+    let stops = lines.replace("300", ".");
+    let sets = "#nexus\nbegin sets;\ncharset first = 1-100;\ncharset odd = 101-.\\2;\n\
+        charset even = 102 - . \\ 2;\ncharpartition p = GTR+G:first, HKY:odd, JC:even;\nend;\n";
+    let mut found = Vec::new();
+    for (file, text) in [("lines", lines), ("stops", &stops), ("sets", sets)] {
+        std::fs::write(here.join(file), text).unwrap();
+        let report = json(&evaluate(here, "a.phy", "a.nwk", file));
+        found.push((report["lnl"].clone(), report["models"].clone()));
+    }
+    std::fs::write(here.join("sets.gz"), gzip(sets.as_bytes())).unwrap();
+    let report = json(&evaluate(here, "a.phy", "a.nwk", "sets.gz"));
+    found.push((report["lnl"].clone(), report["models"].clone()));
+    assert!(found.iter().all(|one| *one == found[0]), "{found:?}");
+    for (text, part) in [
+        (
+            "#nexus begin sets; charset a = 1-300; end;",
+            "no charpartition",
+        ),
+        (
+            "#nexus begin sets; charpartition p = GTR:b; end;",
+            "`b` is neither",
+        ),
+        ("MULTI4_GTR, all = 1-300\n", "`MULTI4_GTR` is a data type"),
+        ("BIN+G, all = 1-300\n", "`BIN` is a data type"),
+        ("AA, all = 1-300\n", "name a matrix, such as LG+G4"),
+    ] {
+        std::fs::write(here.join("bad"), text).unwrap();
+        refused(&evaluate(here, "a.phy", "a.nwk", "bad"), &["bad: ", part]);
+    }
+}
+
+#[test]
+fn each_tree_of_a_file_is_evaluated() {
+    let folder = simulated();
+    let here = folder.path();
+    let simulate = "simulate --taxa 8 --sites 9 --seed 6 -o b.phy --tree-out b.nwk --model JC";
+    let output = sidecore(here, &simulate.split(' ').collect::<Vec<_>>());
+    assert!(output.status.success(), "{}", said(&output));
+    let [a, b] = ["a.nwk", "b.nwk"].map(|file| std::fs::read_to_string(here.join(file)).unwrap());
+    let [of_a, of_b] = ["a.nwk", "b.nwk"].map(|file| json(&evaluate(here, "a.phy", file, "GTR+G")));
+    assert_eq!(
+        (&of_a["best_tree"], &of_a["trees"][0]["lnl"]),
+        (&1.into(), &of_a["lnl"])
+    );
+    std::fs::write(here.join("both.nwk"), format!("{b}{a}")).unwrap();
+    // The same as NEXUS, with numbers for names.
+    let table: Vec<String> = (1..=8).map(|i| format!("{i} t{i}")).collect();
+    let numbered = |text: &str| text.replace("(t", "(").replace(",t", ",");
+    let nexus = format!(
+        "#NEXUS\nbegin trees;\ntranslate {};\ntree b = [&U] {}tree a = [&R] {}end;\n",
+        table.join(", "),
+        numbered(&b),
+        numbered(&a)
+    );
+    std::fs::write(here.join("both.nex.gz"), gzip(nexus.as_bytes())).unwrap();
+    for file in ["both.nwk", "both.nex.gz"] {
+        let both = json(&evaluate(here, "a.phy", file, "GTR+G"));
+        assert_eq!(both["trees"][0]["lnl"], of_b["lnl"], "{file}");
+        assert_eq!(both["trees"][1]["lnl"], of_a["lnl"], "{file}");
+        assert_eq!(
+            (&both["best_tree"], &both["lnl"]),
+            (&2.into(), &of_a["lnl"])
+        );
+        assert_eq!(both["tree_length"], of_a["tree_length"]);
+    }
+    let text = "evaluate --msa a.phy --model GTR+G --tree both.nwk --site-lnl sites --tree-out out";
+    let output = sidecore(here, &text.split(' ').collect::<Vec<_>>());
+    let lines = String::from_utf8(output.stdout).unwrap();
+    let first: Vec<&str> = lines
+        .lines()
+        .map(|line| line.split("  ").next().unwrap())
+        .collect();
+    assert_eq!(
+        first[..4],
+        ["tree 1", "tree 2", "best", "log-likelihood"],
+        "{lines}"
+    );
+    let sites = std::fs::read_to_string(here.join("sites")).unwrap();
+    assert!(
+        sites.lines().count() == 300 && sites.lines().all(|line| line.split('\t').count() == 2)
+    );
+    let written = std::fs::read_to_string(here.join("out")).unwrap();
+    assert_eq!(written.lines().count(), 2);
+    std::fs::write(here.join("bad.nwk"), format!("{a}(t1,t2,t3);\n")).unwrap();
+    refused(
+        &evaluate(here, "a.phy", "bad.nwk", "GTR+G"),
+        &["bad.nwk, tree 2: "],
+    );
+    refused(
+        &sidecore(here, &["compare", "both.nwk", "a.nwk"]),
+        &["both.nwk has 2 trees"],
+    );
+    // Starting trees of a search, packed NEXUS too; more engines than cores or bits of a word.
+    let search = "search --msa a.phy --model JC --prefix p --start-trees both.nex.gz --engines 70 \
+                  --json";
+    let arguments: Vec<&str> = search.split_whitespace().collect();
+    let report = json(&sidecore(here, &arguments));
+    assert_eq!(
+        (
+            &report["engines"],
+            report["tasks"].as_array().unwrap().len()
+        ),
+        (&70.into(), 2)
+    );
+}
+
+#[test]
+fn files_can_have_raxml_ng_s_names() {
+    let folder = simulated();
+    let here = folder.path();
+    let search = |prefix: &str, more: &[&str]| {
+        let base = "search --msa a.phy --model GTR+G --bootstraps 4 --support fbp,tbe --prefix";
+        let base: Vec<&str> = base.split(' ').chain([prefix]).collect();
+        sidecore(here, &[&base[..], more].concat())
+    };
+    let ng = ["--names", "raxml-ng", "--starts"];
+    assert!(search("own", &["--starts", "2"]).status.success());
+    assert!(search("ng", &[&ng[..], &["1"]].concat()).status.success());
+    // Going on, with another start.
+    let more = search("ng", &[&ng[..], &["2"]].concat());
+    assert!(
+        said(&more).contains("going on with ng.raxml.ckp: 5 results"),
+        "{}",
+        said(&more)
+    );
+    let mut names: Vec<String> = std::fs::read_dir(here)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.starts_with("ng."))
+        .collect();
+    names.sort();
+    let suffixes = [
+        ("bestModel", "bestModel"),
+        ("bestTree", "bestTree"),
+        ("bootstraps", "bootstraps"),
+        ("ckp", ""),
+        ("log", ""),
+        ("mlTrees", "mlTrees"),
+        ("startTree", "startTrees"),
+        ("support", "support"),
+        ("supportTBE", "supportTBE"),
+    ];
+    assert_eq!(
+        names,
+        suffixes.map(|(suffix, _)| format!("ng.raxml.{suffix}"))
+    );
+    for (theirs, ours) in suffixes.into_iter().filter(|(_, ours)| !ours.is_empty()) {
+        let read = |name: String| std::fs::read(here.join(name)).unwrap();
+        let theirs = read(format!("ng.raxml.{theirs}"));
+        assert!(theirs == read(format!("own.{ours}")), "{ours}");
+    }
+    // Files of RAxML-NG itself are as safe as ours.
+    std::fs::write(here.join("their.raxml.bestTree"), "(a,b,c);").unwrap();
+    refused(
+        &search("their", &[&ng[..], &["1"]].concat()),
+        &["their.raxml.bestTree is there already"],
+    );
+}

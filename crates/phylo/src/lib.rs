@@ -13,6 +13,7 @@
 //! - [`bootstrap`], [`support`]: how sure a tree is; [`splits`]: what they count.
 //! - [`analysis`]: all of it as tasks, handed out by one coordinator; [`io`]: files, other
 //!   processes.
+//! - [`packed`]: compressed files, before any parser.
 //! - [`simulate`]: alignments along a tree; [`compare`]: how far two trees are apart; [`random`]:
 //!   what both, and searches, draw from a seed.
 //! - [`fuzzing`]: entry points for fuzzers.
@@ -32,6 +33,7 @@ pub mod likelihood;
 pub mod model;
 pub mod msa;
 pub mod newick;
+pub mod packed;
 pub mod parsimony;
 pub mod random;
 pub mod runner;

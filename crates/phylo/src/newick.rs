@@ -2,6 +2,7 @@
 //!
 //! The text holds a rooted tree of any shape ([`Newick`]); a `tree::Tree` is made from it.
 //! Must stay true: the parser takes any text, never recurses, and uses memory in proportion to it.
+//! A file of trees is Newick or NEXUS ([`Newick::parse_file`]).
 //! Source: Olsen, "Newick's 8:45 tree format standard" (1990): quotes, comments in brackets.
 //! Underscores stay underscores, as all programs of this trade keep them.
 //!
@@ -15,6 +16,8 @@
 //! println!("byte {}: {}", flaw.at, flaw.what);
 //! # Ok::<(), sidecore_phylo::newick::NewickError>(())
 //! ```
+
+mod nexus;
 
 use std::fmt::Write;
 
@@ -81,6 +84,19 @@ impl Newick {
                 return Ok(trees);
             }
             trees.push(parser.tree()?);
+        }
+    }
+
+    /// Parses all trees of a file, Newick or NEXUS (a `TREES` block, with its `TRANSLATE` table),
+    /// in the file's order; none where it has none. `[&R]` and `[&U]` are comments: rooted or not,
+    /// a tree is what its text says.
+    ///
+    /// # Errors
+    /// [`NewickError`].
+    pub fn parse_file(text: &str) -> Result<Vec<Self>, NewickError> {
+        match nexus::is_nexus(text) {
+            true => nexus::parse(text),
+            false => Self::parse_all(text.trim_start_matches('\u{FEFF}')),
         }
     }
 

@@ -1,11 +1,12 @@
 //! Files that the commands read: alignments, trees, models, partitions.
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use sidecore_offload::PoolConfig;
 use sidecore_phylo::likelihood::PartOptions;
 use sidecore_phylo::model::{ModelName, ScalerName};
 use sidecore_phylo::msa::{Alignment, Findings, MsaError, Patterns, partitions};
 use sidecore_phylo::newick::Newick;
+use sidecore_phylo::packed::{UNPACKED_BYTES_MAX, unpack};
 use std::path::Path;
 
 /// An alignment with the partitions that it is cut into.
@@ -45,16 +46,42 @@ impl Data {
 
 /// Reads an alignment.
 pub(super) fn alignment(path: &Path) -> Result<Alignment> {
-    let shown = path.display();
-    let bytes = std::fs::read(path).with_context(|| format!("cannot read {shown}"))?;
-    Alignment::parse(&bytes).with_context(|| shown.to_string())
+    Alignment::parse(&bytes(path)?).with_context(|| path.display().to_string())
 }
 
 /// Reads a file with exactly one tree.
 pub(super) fn newick(path: &Path) -> Result<Newick> {
+    let mut trees = trees(path)?;
+    let count = trees.len();
+    match trees.pop().filter(|_| count == 1) {
+        Some(tree) => Ok(tree),
+        None => bail!("{} has {count} trees, and one is wanted", path.display()),
+    }
+}
+
+/// Reads a file with one tree or more, in Newick or NEXUS.
+pub(super) fn trees(path: &Path) -> Result<Vec<Newick>> {
+    let trees = Newick::parse_file(&text(path)?).with_context(|| path.display().to_string())?;
+    ensure!(!trees.is_empty(), "{} has no tree", path.display());
+    Ok(trees)
+}
+
+/// Reads a file, unpacked where it is compressed.
+fn bytes(path: &Path) -> Result<Vec<u8>> {
     let shown = path.display();
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
-    Newick::parse(&text).with_context(|| shown.to_string())
+    let bytes = std::fs::read(path).with_context(|| format!("cannot read {shown}"))?;
+    unpack(bytes, UNPACKED_BYTES_MAX).with_context(|| shown.to_string())
+}
+
+/// Reads a file of text, unpacked where it is compressed.
+pub(super) fn text(path: &Path) -> Result<String> {
+    String::from_utf8(bytes(path)?).map_err(|error| {
+        let at = error.utf8_error().valid_up_to() + 1;
+        anyhow!(
+            "{}: byte {at} is no UTF-8: is this a text file?",
+            path.display()
+        )
+    })
 }
 
 /// Parses a model's name; files in its braces are read.
@@ -88,7 +115,7 @@ fn parts_of_file(
     msa: &Path,
     path: &str,
 ) -> Result<(Vec<PartOptions>, Vec<String>)> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
+    let text = text(Path::new(path))?;
     let lines = partitions::parse(&text, alignment.sites()).with_context(|| path.to_owned())?;
     let (mut parts, mut names) = (Vec::new(), Vec::new());
     for line in lines {

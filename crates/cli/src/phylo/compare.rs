@@ -13,7 +13,7 @@ rf: splits that only one of the trees has (Robinson and Foulds); rf_relative: of
 branch_score: root of the summed squared differences of lengths (Kuhner and Felsenstein). Exit \
 status: 0 compared, 2 a tree cannot be read or the tips differ.")]
 pub(crate) struct Args {
-    /// One tree, in Newick
+    /// One tree, in Newick or NEXUS
     #[arg(value_name = "TREE")]
     first: PathBuf,
     /// The other

@@ -22,13 +22,13 @@ A model is written as RAxML-NG writes it: `GTR+G`, `HKY+F+I`, `LG+G4`; values in
 fits a partition's scaler, `DNA` is GTR+F+G. Exit status: 0 done, 2 something cannot be read or \
 does not go together.")]
 pub(crate) struct Args {
-    /// Alignment: PHYLIP, FASTA or NEXUS
+    /// Alignment: PHYLIP, FASTA, NEXUS, Clustal or Stockholm; plain, gzip or zstd
     #[arg(long, value_name = "FILE")]
     msa: PathBuf,
-    /// Tree in Newick, with the alignment's taxa
+    /// Tree or trees, in Newick or NEXUS, with the alignment's taxa; each is evaluated by itself
     #[arg(long, value_name = "FILE")]
     tree: PathBuf,
-    /// Model, or file of partitions
+    /// Model, or file of partitions (RAxML's lines or NEXUS sets)
     #[arg(long, value_name = "MODEL|FILE")]
     model: String,
     /// Parameters to fit: none, branch lengths, or these and the model's free parameters
@@ -42,10 +42,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "GAIN", default_value = "0.001", value_parser = gain)]
     epsilon: f64,
     /// Write each site's log-likelihood to this file: line N is column N of the alignment; 0 where
-    /// no taxon has a character
+    /// no taxon has a character; of several trees, one after the other, with tabs between
     #[arg(long, value_name = "FILE")]
     site_lnl: Option<PathBuf>,
-    /// Write the tree with the lengths used to this file
+    /// Write the trees with the lengths used to this file, a line each
     #[arg(long, value_name = "FILE")]
     tree_out: Option<PathBuf>,
     /// Number of engines that share the loops; one for each core unless given
@@ -91,7 +91,7 @@ impl Args {
         self.with(&pool, engines)
     }
 
-    fn with(&self, runner: impl Runner, engines: usize) -> Result<Outcome> {
+    fn with(&self, runner: impl Runner + Clone, engines: usize) -> Result<Outcome> {
         let began = Instant::now();
         let Data {
             alignment,
@@ -100,16 +100,75 @@ impl Args {
             ..
         } = Data::read(&self.msa, &self.model)?;
         self.check_scalers(&parts)?;
-        let newick = common::newick(&self.tree)?;
-        let tree = Tree::from_newick(&newick, alignment.names())
-            .with_context(|| self.tree.display().to_string())?;
-        let short = tree
-            .edges()
-            .filter(|&edge| tree.length(edge) < LENGTH_MIN)
-            .count();
+        let newicks = common::trees(&self.tree)?;
+        // All are looked at before the first is worked on.
+        let mut trees = Vec::new();
+        for (index, newick) in newicks.iter().enumerate() {
+            let tree = Tree::from_newick(newick, alignment.names()).with_context(|| {
+                let shown = self.tree.display();
+                match newicks.len() {
+                    1 => shown.to_string(),
+                    _ => format!("{shown}, tree {}", index + 1),
+                }
+            })?;
+            trees.push(tree);
+        }
+        let edges = |tree: &Tree| {
+            tree.edges()
+                .filter(|&e| tree.length(e) < LENGTH_MIN)
+                .count()
+        };
+        let short: usize = trees.iter().map(edges).sum();
         if short > 0 {
             tracing::warn!("{short} branches are shorter than {LENGTH_MIN}: set to that");
         }
+        let mut evaluated = Vec::new();
+        for tree in trees {
+            let parts = parts.clone();
+            evaluated.push(self.one(tree, parts, runner.clone(), alignment.names())?);
+        }
+        self.write(&evaluated, alignment.sites())?;
+        let values = evaluated.iter().map(|one| one.report.lnl);
+        // The first of the best, so that the order of equals decides.
+        let best = values.enumerate().fold(0, |best, (at, lnl)| {
+            if lnl > evaluated[best].report.lnl {
+                at
+            } else {
+                best
+            }
+        });
+        let own = &evaluated[best];
+        let report = Json {
+            lnl: own.report.lnl,
+            taxa: alignment.names().len(),
+            sites: alignment.sites(),
+            undetermined_sites: findings.undetermined_sites.len(),
+            undetermined_taxa: findings.undetermined_taxa.len(),
+            identical_taxa: findings.identical_taxa.len(),
+            patterns: parts.iter().map(|part| part.patterns.len()).sum(),
+            models: own.report.models.clone(),
+            scales: own.report.scales.clone(),
+            tree_length: own.report.tree_length,
+            best_tree: best + 1,
+            trees: evaluated.into_iter().map(|one| one.report).collect(),
+            engines,
+            wall_s: began.elapsed().as_secs_f64(),
+        };
+        match self.json {
+            true => output::json(&report)?,
+            false => report.print()?,
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// One tree, on its own likelihood: what was fitted to another changes nothing here.
+    fn one(
+        &self,
+        tree: Tree,
+        parts: Vec<PartOptions>,
+        runner: impl Runner,
+        names: &[String],
+    ) -> Result<Evaluated> {
         let mut likelihood = Likelihood::partitioned(tree, parts, runner, Options::default())?;
         if self.brlen == Some(Share::Scaled) {
             likelihood.set_lengths(Lengths::Scaled);
@@ -119,59 +178,44 @@ impl Args {
             Fit::Branches => likelihood.optimise_lengths(self.epsilon, LENGTH_ROUNDS_MAX)?,
             Fit::All => likelihood.optimise(self.epsilon)?,
         };
+        let sites = match self.site_lnl {
+            Some(_) => likelihood.site_log_likelihoods()?,
+            None => Vec::new(),
+        };
+        let (tree, parts) = (likelihood.tree(), likelihood.parts());
+        Ok(Evaluated {
+            newick: tree.to_newick(names),
+            sites,
+            report: TreeJson {
+                lnl,
+                tree_length: tree.edges().map(|edge| tree.length(edge)).sum(),
+                models: parts.iter().map(|part| part.model_text()).collect(),
+                scales: parts.iter().map(|part| part.scale()).collect(),
+            },
+        })
+    }
+
+    /// Writes the files that were asked for.
+    fn write(&self, evaluated: &[Evaluated], sites: usize) -> Result<()> {
+        let file = |path: &PathBuf, text: String| {
+            std::fs::write(path, text).with_context(|| format!("cannot write {path:?}"))
+        };
         if let Some(path) = &self.site_lnl {
             let mut text = String::new();
-            for lnl in likelihood.site_log_likelihoods()? {
-                writeln!(text, "{lnl:.9}")?;
+            for site in 0..sites {
+                for (at, one) in evaluated.iter().enumerate() {
+                    let tab = if at == 0 { "" } else { "\t" };
+                    write!(text, "{tab}{:.9}", one.sites[site])?;
+                }
+                text.push('\n');
             }
-            std::fs::write(path, text).with_context(|| format!("cannot write {path:?}"))?;
+            file(path, text)?;
         }
-        let newick = likelihood.tree().to_newick(alignment.names());
         if let Some(path) = &self.tree_out {
-            std::fs::write(path, format!("{newick}\n"))
-                .with_context(|| format!("cannot write {path:?}"))?;
+            let lines = evaluated.iter().map(|one| format!("{}\n", one.newick));
+            file(path, lines.collect())?;
         }
-        let models: Vec<String> = likelihood
-            .parts()
-            .iter()
-            .map(|part| part.model_text())
-            .collect();
-        let report = Json {
-            lnl,
-            taxa: alignment.names().len(),
-            sites: alignment.sites(),
-            undetermined_sites: findings.undetermined_sites.len(),
-            undetermined_taxa: findings.undetermined_taxa.len(),
-            identical_taxa: findings.identical_taxa.len(),
-            patterns: likelihood
-                .parts()
-                .iter()
-                .map(|part| part.patterns().len())
-                .sum(),
-            models,
-            scales: likelihood.parts().iter().map(|part| part.scale()).collect(),
-            tree_length: likelihood
-                .tree()
-                .edges()
-                .map(|edge| likelihood.tree().length(edge))
-                .sum(),
-            engines,
-            wall_s: began.elapsed().as_secs_f64(),
-        };
-        if self.json {
-            output::json(&report)?;
-            return Ok(Outcome::Done);
-        }
-        output::line(&format!("log-likelihood  {lnl:.6}"))?;
-        for model in &report.models {
-            output::line(&format!("model           {model}"))?;
-        }
-        output::line(&format!(
-            "alignment       {} taxa, {} sites, {} patterns",
-            report.taxa, report.sites, report.patterns
-        ))?;
-        output::line(&format!("tree length     {:.6}", report.tree_length))?;
-        Ok(Outcome::Done)
+        Ok(())
     }
 }
 
@@ -209,8 +253,54 @@ struct Json {
     models: Vec<String>,
     scales: Vec<f64>,
     tree_length: f64,
+    /// The best of `trees`, from 1: what stands above is of this one.
+    best_tree: usize,
+    trees: Vec<TreeJson>,
     engines: usize,
     wall_s: f64,
+}
+
+/// One of the file's trees.
+#[derive(serde::Serialize)]
+struct TreeJson {
+    lnl: f64,
+    tree_length: f64,
+    models: Vec<String>,
+    scales: Vec<f64>,
+}
+
+/// A tree, evaluated.
+struct Evaluated {
+    newick: String,
+    /// Each column's log-likelihood, if they are wanted.
+    sites: Vec<f64>,
+    report: TreeJson,
+}
+
+impl Json {
+    fn print(&self) -> Result<()> {
+        if self.trees.len() > 1 {
+            for (at, tree) in self.trees.iter().enumerate() {
+                output::line(&format!(
+                    "tree {:<10} {:.6}, length {:.6}",
+                    at + 1,
+                    tree.lnl,
+                    tree.tree_length
+                ))?;
+            }
+            output::line(&format!("best            tree {}", self.best_tree))?;
+        }
+        output::line(&format!("log-likelihood  {:.6}", self.lnl))?;
+        for model in &self.models {
+            output::line(&format!("model           {model}"))?;
+        }
+        output::line(&format!(
+            "alignment       {} taxa, {} sites, {} patterns",
+            self.taxa, self.sites, self.patterns
+        ))?;
+        output::line(&format!("tree length     {:.6}", self.tree_length))?;
+        Ok(())
+    }
 }
 
 const LENGTH_ROUNDS_MAX: usize = 64;

@@ -15,7 +15,7 @@ use setup::Setup;
 use sidecore_offload::Pool;
 use sidecore_phylo::analysis::coordinator::Ended;
 use sidecore_phylo::analysis::plan::{Kind, Ledger};
-use sidecore_phylo::io::files::{Files, SUPPORT, SUPPORT_TBE};
+use sidecore_phylo::io::files::{Files, Names, SUPPORT, SUPPORT_TBE};
 use sidecore_phylo::io::ranks::Member;
 use sidecore_phylo::io::run::Run;
 use sidecore_phylo::msa::Findings;
@@ -43,6 +43,9 @@ pub(crate) struct Args {
     /// Scheduling policy: edtlp, llp(N), hybrid(N), mgps, equi
     #[arg(long, value_name = "POLICY", default_value = "equi")]
     policy: String,
+    /// Names of the written files under the prefix
+    #[arg(long, value_enum, default_value = "sidecore")]
+    names: Naming,
     /// Begin anew, in place of what an earlier run left under the prefix
     #[arg(long)]
     redo: bool,
@@ -57,6 +60,24 @@ pub(crate) struct Args {
     /// Report in JSON on standard output
     #[arg(long)]
     json: bool,
+}
+
+/// Who the written files are named after.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Naming {
+    /// PREFIX.bestTree
+    Sidecore,
+    /// PREFIX.raxml.bestTree, for scripts that read RAxML-NG's files
+    RaxmlNg,
+}
+
+impl Naming {
+    fn files(self) -> Names {
+        match self {
+            Self::Sidecore => Names::Own,
+            Self::RaxmlNg => Names::RaxmlNg,
+        }
+    }
 }
 
 impl Args {
@@ -82,6 +103,7 @@ impl Args {
         }
         let (mut files, ledger) = Files::open(
             &setup.prefix,
+            self.names.files(),
             setup.settings.clone(),
             setup.goal,
             self.redo,
@@ -94,8 +116,8 @@ impl Args {
         let resumed = ledger.all_done().count();
         if resumed > 0 || ledger.all_saved().next().is_some() {
             tracing::warn!(
-                "going on with {}.ckp: {resumed} results are there",
-                setup.prefix.display()
+                "going on with {}: {resumed} results are there",
+                files.checkpoint().display()
             );
             files.log(&format!("going on: {resumed} results are there"))?;
         }
@@ -117,9 +139,9 @@ impl Args {
         if ended == Ended::Stopped {
             files.log("stopped by a signal; all states are kept")?;
             eprintln!(
-                "sidecore: stopped; everything is kept in {}.ckp: give the same command again to \
+                "sidecore: stopped; everything is kept in {}: give the same command again to \
                  go on",
-                setup.prefix.display()
+                files.checkpoint().display()
             );
             return Ok(Outcome::Stopped);
         }

@@ -2,9 +2,8 @@
 
 use super::common;
 use crate::{Outcome, output};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use sidecore_offload::{Pool, PoolConfig};
-use sidecore_phylo::newick::Newick;
 use sidecore_phylo::support::{Kind, Reference};
 use std::path::PathBuf;
 
@@ -16,10 +15,10 @@ minus the mean share of taxa to be moved until they have it, from 0 to 1 (Lemoin
 Both are written as labels of inner nodes. Exit status: 0 done, 2 a tree cannot be read or the \
 tips differ.")]
 pub(crate) struct Args {
-    /// Tree in Newick whose branches are to be supported
+    /// Tree (Newick or NEXUS) whose branches are to be supported
     #[arg(long, value_name = "FILE")]
     tree: PathBuf,
-    /// Replicates' trees in Newick
+    /// Replicates' trees, in Newick or NEXUS
     #[arg(long, value_name = "FILE")]
     bootstraps: PathBuf,
     /// Kind of support
@@ -56,10 +55,7 @@ impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
         let tree = common::newick(&self.tree)?;
         let shown = self.bootstraps.display();
-        let text = std::fs::read_to_string(&self.bootstraps);
-        let text = text.with_context(|| format!("cannot read {shown}"))?;
-        let replicates = Newick::parse_all(&text).with_context(|| shown.to_string())?;
-        ensure!(!replicates.is_empty(), "{shown} has no tree");
+        let replicates = common::trees(&self.bootstraps)?;
         let reference = Reference::new(&tree).with_context(|| self.tree.display().to_string())?;
         let pool = Pool::start(PoolConfig::default())?;
         let kind = self.support.kind();

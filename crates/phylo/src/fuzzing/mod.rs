@@ -27,6 +27,7 @@ use crate::likelihood::{Likelihood, Options};
 use crate::model::{Model, ModelName};
 use crate::msa::{Alignment, Alphabet, Findings, Patterns, partitions as partition_files};
 use crate::newick::Newick;
+use crate::packed::unpack;
 use crate::random::Random;
 use crate::runner::Serial;
 use crate::search::{self, State};
@@ -49,13 +50,16 @@ pub fn read(kind: Kind, bytes: &[u8]) -> bool {
     }
 }
 
-/// Reads PHYLIP, FASTA or NEXUS, whichever it is, and makes patterns of it; true where it was
+/// Unpacks it, reads it as an alignment of any format, and makes patterns of it; true where it was
 /// taken.
 ///
 /// # Panics
 /// When what was taken breaks a promise: the finding that a fuzzer looks for.
 pub fn alignment(bytes: &[u8]) -> bool {
-    let Ok(alignment) = Alignment::parse(bytes) else {
+    let Ok(bytes) = unpack(bytes.to_vec(), UNPACKED_BYTES_MAX) else {
+        return false;
+    };
+    let Ok(alignment) = Alignment::parse(&bytes) else {
         return false;
     };
     let sites = alignment.sites();
@@ -88,8 +92,8 @@ pub fn nexus(bytes: &[u8]) -> bool {
     alignment(&[b"#NEXUS\n", bytes].concat())
 }
 
-/// Reads a tree, prints it and reads that again, and makes an unrooted tree of it; true where it
-/// was taken.
+/// Reads a file of trees, prints each and reads that again, and makes an unrooted tree of it; true
+/// where it was taken and had one.
 ///
 /// # Panics
 /// When what was taken breaks a promise: the finding that a fuzzer looks for.
@@ -97,27 +101,28 @@ pub fn newick(bytes: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return false;
     };
-    let _ = Newick::parse_all(text);
-    let Ok(newick) = Newick::parse(text) else {
-        return false;
-    };
+    let trees = Newick::parse_file(text).unwrap_or_default();
+    trees.iter().for_each(tree);
+    !trees.is_empty()
+}
+
+fn tree(newick: &Newick) {
     let printed = newick.to_string();
-    assert_eq!(Newick::parse(&printed).as_ref(), Ok(&newick), "{printed}");
+    assert_eq!(Newick::parse(&printed).as_ref(), Ok(newick), "{printed}");
     let names: Vec<String> = newick
         .tips()
         .map(|tip| newick.nodes()[tip].label.clone())
         .collect();
-    if let Ok(distance) = compare(&newick, &newick) {
+    if let Ok(distance) = compare(newick, newick) {
         assert_eq!(distance.rf, 0, "a tree differs from itself");
     }
-    if let Ok(tree) = Tree::from_newick(&newick, &names) {
+    if let Ok(tree) = Tree::from_newick(newick, &names) {
         assert_eq!(
             tree.edges_depth_first().len(),
             2 * names.len() - 3,
             "branches are lost"
         );
     }
-    true
 }
 
 /// Reads a file of partitions of 60 sites; true where it was taken.
@@ -304,6 +309,8 @@ const WORDS: [&str; 16] = [
 const STATE_ALIGNMENT: &[u8] = b"5 4\na ACGT\nb ACGA\nc AC?T\nd ACTT\ne CCTT\n";
 const PARTITION_SITES: usize = 60;
 const INPUT_BYTES_MAX: usize = 8 << 10;
+/// Packed inputs may unpack to this; more is a bomb to a fuzzer.
+const UNPACKED_BYTES_MAX: usize = 1 << 20;
 
 #[cfg(test)]
 mod tests {

@@ -8,11 +8,11 @@ use std::sync::LazyLock;
 /// A kind of input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// PHYLIP, FASTA or NEXUS.
+    /// Any format, packed or not.
     Alignment,
-    /// Newick.
+    /// Newick, or trees in NEXUS.
     Tree,
-    /// RAxML's partition file, for 60 sites.
+    /// RAxML's partition file or NEXUS sets, for 60 sites.
     Partitions,
     /// A model's name.
     Model,
@@ -27,8 +27,8 @@ impl Kind {
     pub(super) fn letters(self) -> &'static [u8] {
         match self {
             Self::Alignment => b"ACGTNacgt-?.>#;=[]'\" \n\t0123456789XBZ*~",
-            Self::Tree => b"(),:;'[] .0123456789eE+-abc",
-            Self::Partitions => b",=-\\/{}+ \n0123456789aGTR#",
+            Self::Tree => b"(),:;'[]=&* .0123456789eE+-abc",
+            Self::Partitions => b",=-\\/{}+ \n0123456789aGTR#;:.*",
             Self::Model => b"+{}/.,0123456789GIRFOUCEMATLWJ",
             Self::Checkpoint | Self::State => b"{}[]:,\"\\ \n0123456789-.eEnulltruefals",
         }
@@ -74,7 +74,7 @@ fn states() -> Vec<Vec<u8>> {
 /// Taxa of the search whose states are read.
 pub(super) const STATE_TAXA: usize = 5;
 
-const WRITTEN: [(Kind, &[u8]); 29] = [
+const WRITTEN: [(Kind, &[u8]); 38] = [
     (Kind::Alignment, b"4 6\na ACGTNA\nb AC-TRA\nc ACGTAA\nd TTGTAA\n"),
     (Kind::Alignment, b"5 8\na ACGT\nb ACGA\nc AC?T\nd ACTT\ne ACTT\n\nGGGG\nGGGA\nGGTA\nTGGG\nGGGC\n"),
     (Kind::Alignment, b"4 9\na\nARNDC\nQEGH\nb ARNDC\nQEGH\nc ARNDCQEGH\nd XBZJC\n-?*H\n"),
@@ -111,4 +111,13 @@ const WRITTEN: [(Kind, &[u8]); 29] = [
 {"Finished":{"piece":{"kind":"bootstrap","first":2,"count":2},"outcomes":[]}}
 {"Tested":{"replicates":100,"distance":0.01,"within":999,"converged":true}}
 "#),
+    (Kind::Alignment, b"\x1F\x8B\x08\x00\x00\x00\x00\x00\x02\x033Q0\xE3JTptv\x0F\xF1s\xE4J\x022tC\x82\x1C\xB9\x92\xC1\x22\x8E\x8E\x5C)\x0A!!`\x06\x00Des\x11(\x00\x00\x00"),
+    (Kind::Alignment, b"(\xB5/\xFD\x04h\x1D\x01\x00\x82\xC2\x07\x0B\xC0=\xA4\xCA{\x8D\xB7\xFB~\x05,\xF0\xA7eF\xC3\x9FV\x0F\x86cJ=\x16~i\xF5P\xA0\x98\x00\xB0\xCCy\x97"),
+    (Kind::Alignment, b"CLUSTAL W (1.83) multiple sequence alignment\n\na ACGT 4\nb AC-T 4\nc ACGA 4\nd TCGA 4\n  *..:\n\na AC\nb AC\nc GC\nd AN\n"),
+    (Kind::Alignment, b"# STOCKHOLM 1.0\n#=GF ID x\na ACGT\nb A..T\n#=GC RF xxxx\nc ACGA\nd TCGA\n\na A\nb A\nc A\nd _\n//\n"),
+    (Kind::Partitions, b"#NEXUS\nbegin sets;\ncharset a = 1-20, 21 - 30\\2;\ncharset b = 22-30\\2 31-.;\ncharpartition * p = GTR{1/1/1/1/1/1}:a, JC:b;\nend;\n"),
+    (Kind::Partitions, b"#nexus [x] begin sets; charset c = all; charset d = c; charpartition q = DNA:d; end;"),
+    (Kind::Partitions, b"DNA, one = 1-.\\2\nJC, two = 2 - .\\2\n"),
+    (Kind::Tree, b"#NEXUS\nbegin taxa; taxlabels a 'b c' d e; end;\nbegin trees;\ntranslate 1 a, 2 'b c', 3 d, 4 e;\ntree * t1 = [&U] ((1:0.1,2:2)[&x=1]:1,3,4);\nutree t2=[&R](1,(2,(3,4)));\nend;\n"),
+    (Kind::Tree, b"(a,b,(c,d));\n(a,c,(b,d));\n"),
 ];

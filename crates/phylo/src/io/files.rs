@@ -9,6 +9,9 @@
 //! | `.log` | what happened when |
 //! | `.ckp` | the checkpoint |
 //!
+//! These are the default [`Names`]; `Names::RaxmlNg` has `PREFIX.raxml.bestTree` and so on, as
+//! RAxML-NG has them, with `.raxml.startTree` for `.startTrees`.
+//!
 //! Must stay true: files of another run are never written over unless asked for; two runs with the
 //! same settings write the same bytes, the log and the checkpoint aside.
 
@@ -22,10 +25,33 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+/// Names of a run's files under its prefix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Names {
+    /// `PREFIX.bestTree`.
+    #[default]
+    Own,
+    /// `PREFIX.raxml.bestTree`, as RAxML-NG's `--prefix` has it.
+    RaxmlNg,
+}
+
+impl Names {
+    /// Path of a file under a prefix; `suffix` is one of this module's, or `.log` or `.ckp`.
+    #[must_use]
+    pub fn path(self, prefix: &Path, suffix: &str) -> PathBuf {
+        match (self, suffix) {
+            (Self::Own, _) => with_suffix(prefix, suffix),
+            (Self::RaxmlNg, START_TREES) => with_suffix(prefix, ".raxml.startTree"),
+            (Self::RaxmlNg, _) => with_suffix(prefix, &format!(".raxml{suffix}")),
+        }
+    }
+}
+
 /// A run's files.
 #[derive(Debug)]
 pub struct Files {
     prefix: PathBuf,
+    names: Names,
     checkpoint: Checkpoint,
     log: File,
     began: Instant,
@@ -40,12 +66,13 @@ impl Files {
     /// [`FilesError`]: what is there belongs to another run and `redo` is false, among others.
     pub fn open(
         prefix: &Path,
+        names: Names,
         settings: Settings,
         goal: Goal,
         redo: bool,
         bytes: u64,
     ) -> Result<(Self, Ledger), FilesError> {
-        let path = |suffix| with_suffix(prefix, suffix);
+        let path = |suffix| names.path(prefix, suffix);
         probe(&path(".probe"), bytes).map_err(io_error("write under the prefix", prefix))?;
         let own = path(CHECKPOINT);
         let (checkpoint, ledger) = if own.exists() && !redo {
@@ -68,11 +95,18 @@ impl Files {
         let log = log.create(true).append(true).open(path(".log"));
         let files = Self {
             prefix: prefix.to_owned(),
+            names,
             checkpoint,
             log: log.map_err(io_error("open", &path(".log")))?,
             began: Instant::now(),
         };
         Ok((files, ledger))
+    }
+
+    /// Path of the checkpoint, which the same command goes on with.
+    #[must_use]
+    pub fn checkpoint(&self) -> PathBuf {
+        self.names.path(&self.prefix, CHECKPOINT)
     }
 
     /// Writes a line to the log, with the seconds since this process opened it.
@@ -82,7 +116,7 @@ impl Files {
     pub fn log(&mut self, line: &str) -> Result<(), FilesError> {
         let seconds = self.began.elapsed().as_secs_f64();
         let written = writeln!(self.log, "{seconds:10.2} s  {line}");
-        written.map_err(io_error("write", &with_suffix(&self.prefix, ".log")))
+        written.map_err(io_error("write", &self.names.path(&self.prefix, ".log")))
     }
 
     /// Writes one of the results; where it goes.
@@ -90,7 +124,7 @@ impl Files {
     /// # Errors
     /// [`FilesError::Io`].
     pub fn write(&self, suffix: &str, text: &str) -> Result<PathBuf, FilesError> {
-        let path = with_suffix(&self.prefix, suffix);
+        let path = self.names.path(&self.prefix, suffix);
         let new = with_suffix(&path, ".new");
         let write = || {
             let mut file = File::create(&new)?;

@@ -3,7 +3,8 @@
 //! A *code* is a character's number within its alphabet; characters that mean the same have one
 //! code. DNA: the code is the set of states itself (A 1, C 2, G 4, T 8). Protein: 20 states in the
 //! order A R N D C Q E G H I L K M F P S T W Y V, then B (N or D), Z (Q or E), J (I or L), and
-//! "unknown" for X, `-`, `?`, `*` and `~`.
+//! "unknown" for X, `-`, `?`, `*`, `~` and O (pyrrolysine, which no matrix has). U (selenocysteine)
+//! is refused: where it stands, RNA was given a protein's model more often than not.
 
 /// DNA or protein.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,6 +122,7 @@ const PROTEIN_CODES: [u8; 256] = {
         (b'Z', 21),
         (b'J', 22),
         (b'X', 23),
+        (b'O', 23),
         (b'-', 23),
         (b'?', 23),
         (b'*', 23),

@@ -7,6 +7,7 @@
 //! to the numbers that they hold.
 
 mod alphabet;
+mod blocks;
 mod fasta;
 mod findings;
 mod nexus;
@@ -26,12 +27,15 @@ use std::collections::HashMap;
 #[non_exhaustive]
 pub enum MsaError {
     /// Not in one of the formats.
-    #[error("not an alignment: it begins neither as PHYLIP, FASTA (`>`) nor NEXUS (`#NEXUS`)")]
+    #[error(
+        "not an alignment: it begins neither as PHYLIP (two numbers), FASTA (`>`), NEXUS \
+         (`#NEXUS`), Clustal (`CLUSTAL`) nor Stockholm (`# STOCKHOLM`)"
+    )]
     UnknownFormat,
     /// It breaks its format's rules.
     #[error("{format}, line {line}: {what}")]
     Format {
-        /// PHYLIP, FASTA or NEXUS.
+        /// The format's name.
         format: &'static str,
         /// The line.
         line: usize,
@@ -56,11 +60,13 @@ pub enum MsaError {
         /// Number expected.
         expected: usize,
     },
-    /// Two sequences with one name.
-    #[error("two sequences are called `{taxon}`: rename one of them")]
-    DuplicateName {
-        /// The name.
-        taxon: String,
+    /// Names that several sequences have.
+    #[error("names of several sequences, rename all but one of each: {count}: {names}")]
+    DuplicateNames {
+        /// Number of such names.
+        count: usize,
+        /// All of them in the file's order, each with the number of its sequences.
+        names: String,
     },
     /// Too few taxa.
     #[error("{found} taxa: a tree needs at least {min}")]
@@ -129,8 +135,8 @@ pub struct Alignment {
 }
 
 impl Alignment {
-    /// Reads PHYLIP (relaxed; sequential or interleaved), FASTA or a NEXUS data block: whichever it
-    /// is.
+    /// Reads PHYLIP (relaxed or strict; sequential or interleaved), FASTA, a NEXUS data block,
+    /// Clustal or Stockholm: whichever it is.
     ///
     /// # Errors
     /// [`MsaError`]: not in a format, unequal lengths, duplicate names, fewer than [`TAXA_MIN`]
@@ -142,10 +148,14 @@ impl Alignment {
         let (names, rows) = match start.first() {
             Some(b'>') => without_dots(fasta::parse(bytes)?, Dots::Unclear)?,
             Some(b'#') if start.len() >= 6 && start[..6].eq_ignore_ascii_case(b"#NEXUS") => {
-                without_dots(nexus::parse(bytes)?, Dots::Unclear)?
+                let (rows, dots) = nexus::parse(bytes)?;
+                without_dots(rows, dots)?
             }
             Some(b'0'..=b'9') => without_dots(phylip::parse(bytes)?, Dots::Match)?,
-            _ => return Err(MsaError::UnknownFormat),
+            _ => match blocks::Format::of(start) {
+                Some(format) => without_dots(blocks::parse(bytes, format)?, Dots::Unclear)?,
+                None => return Err(MsaError::UnknownFormat),
+            },
         };
         Self::new(names, rows)
     }
@@ -156,12 +166,7 @@ impl Alignment {
     /// As [`Alignment::parse`].
     pub fn new(names: Vec<String>, rows: Vec<Vec<u8>>) -> Result<Self, MsaError> {
         limit("taxa", names.len(), TAXA_MAX)?;
-        let mut seen = HashMap::with_capacity(names.len());
-        for name in &names {
-            if seen.insert(name.as_str(), ()).is_some() {
-                return Err(MsaError::DuplicateName { taxon: shown(name) });
-            }
-        }
+        check_distinct(&names)?;
         let sites = rows.first().map_or(0, Vec::len);
         limit("sites", sites, SITES_MAX)?;
         check_declared(&names, &rows, None, Some(sites))?;
@@ -290,6 +295,29 @@ fn check_declared(
             expected,
         }),
     }
+}
+
+/// Refuses names that several sequences have. All are told at once, so that one repair is enough.
+fn check_distinct(names: &[String]) -> Result<(), MsaError> {
+    let mut counts: HashMap<&str, usize> = HashMap::with_capacity(names.len());
+    for name in names {
+        *counts.entry(name).or_default() += 1;
+    }
+    if counts.len() == names.len() {
+        return Ok(());
+    }
+    let twice = |name: &&String| counts.get(name.as_str()).is_some_and(|&count| count > 1);
+    let mut told = std::collections::HashSet::new();
+    let texts: Vec<String> = names
+        .iter()
+        .filter(twice)
+        .filter(|name| told.insert(name.as_str()))
+        .map(|name| format!("`{}` ({})", shown(name), counts[name.as_str()]))
+        .collect();
+    Err(MsaError::DuplicateNames {
+        count: texts.len(),
+        names: texts.join(", "),
+    })
 }
 
 fn limit(what: &'static str, found: usize, max: usize) -> Result<(), MsaError> {

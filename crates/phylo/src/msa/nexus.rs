@@ -5,10 +5,12 @@
 //! Source: Maddison, Swofford, Maddison, "NEXUS: an extensible file format for systematic
 //! information", Systematic Biology 46 (1997), 590-621.
 
-use super::{MsaError, Rows, check_declared, is_sequence, name, shown};
+use super::{Dots, MsaError, Rows, check_declared, is_sequence, name, shown};
 use std::collections::HashMap;
 
-pub(super) fn parse(bytes: &[u8]) -> Result<Rows, MsaError> {
+/// The matrix, and the meaning of dots in it. Where a file names its gap and that is no dot, a dot
+/// can only be the first sequence's character.
+pub(super) fn parse(bytes: &[u8]) -> Result<(Rows, Dots), MsaError> {
     let text = without_comments(bytes)?;
     let mut tokens = Tokens { text: &text, at: 0 };
     let mut format = Format::default();
@@ -28,7 +30,9 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Rows, MsaError> {
             tokens.options(|key, value| {
                 let symbol = value.and_then(|value| value.first().copied());
                 match symbol {
-                    Some(symbol) if is(key, "GAP") => format.gap = symbol,
+                    Some(symbol) if is(key, "GAP") => {
+                        (format.gap, format.dots) = (symbol, Dots::Match);
+                    }
                     Some(symbol) if is(key, "MISSING") => format.missing = symbol,
                     Some(symbol) if is(key, "MATCHCHAR") => format.matching = Some(symbol),
                     Some(answer) if is(key, "INTERLEAVE") => {
@@ -39,7 +43,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Rows, MsaError> {
                 }
             });
         } else if in_data && is(word, "MATRIX") {
-            return matrix(tokens, &format);
+            return Ok((matrix(tokens, &format)?, format.dots));
         } else if word != b";" && !is(word, "#NEXUS") {
             tokens.skip_command();
         }
@@ -58,6 +62,7 @@ struct Format {
     missing: u8,
     matching: Option<u8>,
     interleave: bool,
+    dots: Dots,
 }
 
 impl Default for Format {
@@ -69,6 +74,7 @@ impl Default for Format {
             missing: b'?',
             matching: None,
             interleave: false,
+            dots: Dots::Unclear,
         }
     }
 }
@@ -85,17 +91,14 @@ fn matrix(mut tokens: Tokens<'_>, format: &Format) -> Result<Rows, MsaError> {
             return Err(tokens.error("the matrix does not end with `;`"));
         };
         let taxon = name(&word);
-        let row = *known.entry(taxon.clone()).or_insert_with(|| {
+        // Only blocks repeat names; elsewhere whoever gets the rows finds all repeated ones.
+        let earlier = known.get(&taxon).filter(|_| format.interleave);
+        let row = earlier.copied().unwrap_or_else(|| {
+            known.insert(taxon.clone(), rows.len());
             names.push(taxon);
             rows.push(Vec::new());
             rows.len() - 1
         });
-        let again = !rows[row].is_empty();
-        if again && !format.interleave {
-            return Err(MsaError::DuplicateName {
-                taxon: shown(&names[row]),
-            });
-        }
         loop {
             let whole = !format.interleave && format.sites == Some(rows[row].len());
             match tokens.peek() {
@@ -249,7 +252,7 @@ impl<'a> Tokens<'a> {
 }
 
 /// Comments blanked out, lines kept. They nest.
-fn without_comments(bytes: &[u8]) -> Result<Vec<u8>, MsaError> {
+pub(super) fn without_comments(bytes: &[u8]) -> Result<Vec<u8>, MsaError> {
     let mut depth = 0_usize;
     let mut line = 1;
     let mut opened = 1;

@@ -66,7 +66,17 @@ fn what_is_wrong_is_said_in_one_line() {
         error(short)
     );
     assert!(error(">a\nAC\n>b\nACG\n>c\nAC\n>d\nAC").contains("`b` has 3"));
-    assert!(error(">a\nAC\n>a\nAC\n>c\nAC\n>d\nAC").contains("two sequences are called `a`"));
+    // Every name that there is twice, in NEXUS too.
+    for text in [
+        ">a\nAC\n>b\nAC\n>a\nAC\n>c\nAC\n>b\nAC\n>a\nAC",
+        "#NEXUS begin data; dimensions nchar=2; matrix a AC b AC a AC c AC b AC a AC; end;",
+    ] {
+        let said = error(text);
+        assert!(
+            said.ends_with("rename all but one of each: 2: `a` (3), `b` (2)"),
+            "{said}"
+        );
+    }
     assert!(error(">a\nAC\n>b\nAC\n>c\nAC").contains("3 taxa"));
     assert!(error(">a\n>b\n>c\n>d\n").contains("no sites"));
     assert!(error(">a\nA1C\n").contains("line 2"));
@@ -185,6 +195,10 @@ fn every_code_means_its_states() {
     }
     assert_eq!(Alphabet::Dna.code(b'E'), None);
     assert_eq!(Alphabet::Protein.code(b'U'), None);
+    for letter in *b"XxOo-?*~" {
+        let unknown = Alphabet::Protein.unknown();
+        assert_eq!(Alphabet::Protein.code(letter), Some(unknown), "{letter}");
+    }
 }
 
 #[test]
@@ -232,6 +246,82 @@ fn partition_files_as_raxml_has_them() {
     ] {
         assert!(parse_partitions(text, 10).is_err(), "{text}");
     }
+}
+
+#[test]
+fn nexus_sets_are_partitions() {
+    let text = "#nexus\n[made by hand]\nBegin sets;\n  CharSet one = 1 - 4, 9;\n\
+        charset odd = 5-8\\2;\n charset rest = 6 - 8 \\ 2 10-.;\ncharset both = odd rest;\n\
+        charset unused = 1-99;\n charpartition other = JC:unused;\n\
+        charpartition * mine = GTR{1/1/1/1/1/1}+G:one, HKY:both;\nEnd;\n";
+    let found = parse_partitions(text, 10).unwrap();
+    let lines = "GTR{1/1/1/1/1/1}+G, one = 1-4, 9\nHKY, both = 5-8\\2, 6-8\\2, 10-.\n";
+    assert_eq!(found, parse_partitions(lines, 10).unwrap());
+    assert_eq!(found[1].sites, [4, 6, 5, 7, 9]);
+    let all = "#NEXUS begin sets; charpartition p = JC : all; end;";
+    assert_eq!(parse_partitions(all, 3).unwrap()[0].sites, [0, 1, 2]);
+    let error = |sets: &str| {
+        let said = parse_partitions(&format!("#NEXUS\nbegin sets;\n{sets}"), 10);
+        let said = said.unwrap_err().to_string();
+        assert!(!said.contains('\n'), "{said}");
+        said
+    };
+    for (sets, line, what) in [
+        ("charset a = 1-10;", 3, "no charpartition"),
+        ("charset a 1-10;\n", 3, "charset without `=`"),
+        ("charset a = , ;\n", 3, "without a name or a value"),
+        (
+            "charset a = 1-4;\ncharset A = 5-10;",
+            4,
+            "charset `A` twice",
+        ),
+        (
+            "charset a = 1-10;\n\ncharpartition p = JC:b;",
+            5,
+            "`b` is neither",
+        ),
+        (
+            "charset a = 1-10;\ncharpartition p = a;",
+            4,
+            "`a` is no MODEL:CHARSET",
+        ),
+        (
+            "charset a = a;\ncharpartition p = JC:a;",
+            3,
+            "`a` is neither",
+        ),
+        (
+            "charset a = x.phy:1-10;\ncharpartition p = JC:a;",
+            3,
+            "`x.phy:1-10` is",
+        ),
+        (
+            "charset a = 1-11;\ncharpartition p = JC:a;",
+            3,
+            "beyond the alignment's 10",
+        ),
+        (
+            "charpartition p = JC:1;\ncharpartition q = JC:2;",
+            4,
+            "a second",
+        ),
+        ("[", 3, "comment is not closed"),
+    ] {
+        let said = error(sets);
+        let place = format!("line {line}: ");
+        assert!(
+            said.contains(what) && said.contains(&place),
+            "{sets}: {said}"
+        );
+    }
+    assert!(error("charpartition p = JC:1-9;").contains("site 10 is in no partition"));
+    assert!(error("charpartition p = JC:1-9 3;").contains("site 3 is in `1-9_3`"));
+    // Charsets that double each other end at the first site that comes twice.
+    let doubled: String = (1..200)
+        .map(|i| format!("charset s{i} = s{} s{0};\n", i - 1))
+        .collect();
+    let text = format!("charset s0 = 1;\n{doubled}charpartition p = JC:s199;");
+    assert!(error(&text).contains("site 1 is in `s199` and in `s199`"));
 }
 
 #[test]
@@ -308,7 +398,64 @@ fn files_of_all_ages_are_read() {
 }
 
 #[test]
+fn clustal_and_stockholm_read_as_the_others() {
+    let blocks = "\n\none      ACGT-A 6\ntwo      ACGTTA 6\nthree_3  ACGTAA 6\n4th      ACTTTA 6\n\
+        \x20        **.*:*\n\none      CGTN 10\ntwo      CGTA 10\nthree_3  CGRA 10\n\
+        4th      CG?A 10\n         **  \n";
+    for head in [
+        "CLUSTAL W (1.83) multiple sequence alignment",
+        "CLUSTAL O(1.2.4) multiple sequence alignment\n",
+        "MUSCLE (3.8) multiple sequence alignment",
+        "Kalign (2.0) alignment in ClustalW format",
+    ] {
+        same(&format!("{head}{blocks}"));
+    }
+    same(
+        "# STOCKHOLM 1.0\n#=GF ID test\n\none ACGT.A\n#=GR one SS ......\ntwo ACGTTA\n\
+         three_3 ACGTAA\n4th ACTTTA\n#=GC RF xxxxxx\n\none CGTN\ntwo CGTA\nthree_3 CGRA\n\
+         4th CG?A\n//\n# STOCKHOLM 1.0\nother A\n//\n",
+    );
+    let clustal = |text: &str| error(&format!("CLUSTAL\n\n{text}"));
+    for (text, line, what) in [
+        ("a AC\nb AC\nc AC\nd AC\n\na AC\nc AC\n", 9, "`c` where `b`"),
+        (
+            "a AC\nb AC\nc AC\nd AC\n\na AC\n\na AC\n",
+            9,
+            "ends before `b`",
+        ),
+        (
+            "a AC\nb AC\nc AC\nd AC\n\na A\nb A\nc A\nd A\ne A\n",
+            12,
+            "`e` where a blank",
+        ),
+        ("a AC\nb\n", 4, "a name without characters"),
+        ("a A#\n", 3, "`#` cannot stand"),
+        ("a AC 2 AC\n", 3, "after the line's count"),
+    ] {
+        let said = clustal(text);
+        assert!(
+            said.starts_with(&format!("Clustal, line {line}: ")) && said.contains(what),
+            "{text}: {said}"
+        );
+    }
+    assert!(clustal("a AC\na AC\nb AC\nc AC\n").contains("1: `a` (2)"));
+    assert!(
+        clustal("a AC\nb AC\nc AC\nd AC\n\na A\n").contains("line 9: the block ends before `b`")
+    );
+    assert!(clustal("").contains("0 taxa"));
+}
+
+#[test]
 fn dots_are_what_their_format_says() {
+    // NEXUS that names another gap can only mean the first sequence's character.
+    let nexus = |gap: &str| {
+        format!(
+            "#NEXUS begin data; dimensions nchar=10; format {gap}; matrix one ACGT-ACGTN \
+             two ....T....A three_3 ....A...RA 4th ..T.T...?A; end;"
+        )
+    };
+    same(&nexus("gap=-"));
+    assert!(error(&nexus("missing=?")).starts_with("`two`, site 1: `.` is a gap to some"));
     // PHYLIP: the first sequence's character.
     same("4 10\none ACGT-ACGTN\ntwo ....T....A\nthree_3 ....A...RA\n4th ..T.T...?A\n");
     // In the first sequence it can only be a gap.

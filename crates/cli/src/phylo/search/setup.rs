@@ -9,7 +9,6 @@ use sidecore_phylo::bootstrap::{CHAIN, convergence};
 use sidecore_phylo::io::checkpoint::Settings;
 use sidecore_phylo::likelihood::PartOptions;
 use sidecore_phylo::msa::{Alignment, Findings, site_ranges};
-use sidecore_phylo::newick::Newick;
 use sidecore_phylo::runner::Runner;
 use sidecore_phylo::search::{self, Constraint};
 use sidecore_phylo::tree::Tree;
@@ -18,10 +17,11 @@ use std::path::{Path, PathBuf};
 /// Options that a run's results depend on.
 #[derive(clap::Args)]
 pub(super) struct Options {
-    /// Alignment: PHYLIP, FASTA or NEXUS
+    /// Alignment: PHYLIP, FASTA, NEXUS, Clustal or Stockholm; plain, gzip or zstd
     #[arg(long, value_name = "FILE")]
     msa: PathBuf,
-    /// Model as RAxML-NG writes it, such as GTR+G, or file of partitions
+    /// Model as RAxML-NG writes it, such as GTR+G, or file of partitions (RAxML's lines or NEXUS
+    /// sets)
     #[arg(long, value_name = "MODEL|FILE")]
     model: String,
     /// Prefix of the names of all written files
@@ -31,7 +31,7 @@ pub(super) struct Options {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=100_000))]
     starts: Option<u32>,
     /// Starting trees: mixed (by parsimony and random in turn), parsimony, random, or a
-    /// file of trees
+    /// file of trees in Newick or NEXUS
     #[arg(long, value_name = "KIND|FILE", default_value = "mixed")]
     start_trees: String,
     /// Bootstraps: how many, or auto to stop when they have converged
@@ -239,14 +239,11 @@ fn starts(
         "parsimony" => Starts::Parsimony,
         "random" => Starts::Random,
         path if Path::new(path).is_file() => {
-            let content = std::fs::read_to_string(path);
-            let content = content.with_context(|| format!("cannot read {path}"))?;
-            settings.add("--start-trees", &content);
-            let newicks = Newick::parse_all(&content).with_context(|| path.to_owned())?;
+            settings.add("--start-trees", &common::text(Path::new(path))?);
+            let newicks = common::trees(Path::new(path))?;
             let tree = |newick| Tree::from_newick(newick, alignment.names());
             let trees: Result<Vec<Tree>, _> = newicks.iter().map(tree).collect();
             let trees = trees.with_context(|| path.to_owned())?;
-            ensure!(!trees.is_empty(), "{path} has no tree");
             let count = u32::try_from(trees.len()).context("too many trees")?;
             return Ok((Starts::Given(trees), Some(count)));
         }
@@ -261,7 +258,7 @@ fn starts(
 /// A model's text, or that of its file.
 fn model_text(model: &str) -> Result<String> {
     match Path::new(model).is_file() {
-        true => std::fs::read_to_string(model).with_context(|| format!("cannot read {model}")),
+        true => common::text(Path::new(model)),
         false => Ok(model.to_owned()),
     }
 }

@@ -100,7 +100,14 @@ impl Parser<'_, '_> {
         if is("PROTGTR") || is("GTR20") {
             return self.protein(&braces);
         }
-        if let Some((_, hint)) = DATA_TYPES.iter().find(|(name, _)| is(name)) {
+        // RAxML-NG's `MULTI5_GTR`: the number of states is part of the name.
+        let multi = label
+            .get(..5)
+            .is_some_and(|head| head.eq_ignore_ascii_case("MULTI"));
+        let found = DATA_TYPES
+            .iter()
+            .find(|(name, _)| is(name) || multi && *name == "MULTI");
+        if let Some((_, hint)) = found {
             return Err(ModelError::DataType {
                 name: shown(label),
                 hint,

@@ -1,0 +1,142 @@
+//! Clustal (`.aln`) and Stockholm: blocks of lines `name characters`, every sequence once a block.
+//!
+//! A block ends at a line that is blank (or, in Clustal, one that begins with a blank: marks of
+//! conservation). The first block says the names and their order; in later ones each line must
+//! have the name that stands at its place.
+//! Sources: the output of Clustal W and Omega, of MUSCLE, T-Coffee and Kalign in "Clustal format"
+//! (their first lines differ); Pfam's description of Stockholm 1.0, of which annotations (`#=`) are
+//! passed over and the first alignment of a file is read.
+
+use super::{MsaError, Rows, is_sequence, name, shown};
+
+/// One of the two formats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Format {
+    Clustal,
+    Stockholm,
+}
+
+impl Format {
+    /// Tells it by the file's first line.
+    pub(super) fn of(start: &[u8]) -> Option<Self> {
+        let line = start.split(|&byte| byte == b'\n').next()?;
+        let line = line.to_ascii_uppercase();
+        let has = |word: &[u8]| line.windows(word.len()).any(|part| part == word);
+        if line.starts_with(b"# STOCKHOLM") {
+            Some(Self::Stockholm)
+        } else if has(b"CLUSTAL") || has(b"MULTIPLE SEQUENCE ALIGNMENT") {
+            Some(Self::Clustal)
+        } else {
+            None
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Clustal => "Clustal",
+            Self::Stockholm => "Stockholm",
+        }
+    }
+}
+
+pub(super) fn parse(bytes: &[u8], format: Format) -> Result<Rows, MsaError> {
+    let (mut names, mut rows) = (Vec::<String>::new(), Vec::<Vec<u8>>::new());
+    // The next line's place in its block; None while the first block is read.
+    let mut place: Option<usize> = None;
+    let mut header = true;
+    for (number, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
+        let error = |what: String| MsaError::Format {
+            format: format.name(),
+            line: number + 1,
+            what,
+        };
+        if line.trim_ascii().is_empty() || is_conservation(line, format) {
+            if place.unwrap_or(rows.len()) > 0 {
+                check_whole(place, &names).map_err(error)?;
+                place = Some(0);
+            }
+            continue;
+        }
+        if std::mem::take(&mut header) {
+            continue;
+        }
+        if format == Format::Stockholm {
+            match line {
+                [b'#', ..] => continue,
+                [b'/', b'/', ..] => break,
+                _ => {}
+            }
+        }
+        let line = line.trim_ascii();
+        let end = line.iter().position(u8::is_ascii_whitespace);
+        let Some(end) = end else {
+            return Err(error("a name without characters after it".to_owned()));
+        };
+        let (word, characters) = (name(&line[..end]), &line[end..]);
+        let row = match &mut place {
+            None => {
+                names.push(word);
+                rows.push(Vec::new());
+                rows.len() - 1
+            }
+            Some(next) => {
+                let row = *next;
+                if names.get(row) != Some(&word) {
+                    let expected = names.get(row).map_or_else(
+                        || "a blank line, as the first block has no more".to_owned(),
+                        |name| format!("`{}`, as in the first block", shown(name)),
+                    );
+                    let found = shown(&word);
+                    return Err(error(format!("`{found}` where {expected}, must stand")));
+                }
+                *next += 1;
+                row
+            }
+        };
+        append(&mut rows[row], characters, format).map_err(error)?;
+    }
+    Ok((names, rows))
+}
+
+/// A block may end only when it had every sequence.
+fn check_whole(place: Option<usize>, names: &[String]) -> Result<(), String> {
+    match place {
+        Some(next @ 1..) if next < names.len() => {
+            let missing = shown(&names[next]);
+            Err(format!("the block ends before `{missing}`"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Marks under a block of Clustal's.
+fn is_conservation(line: &[u8], format: Format) -> bool {
+    let mark = |byte: &u8| byte.is_ascii_whitespace() || b"*:.".contains(byte);
+    format == Format::Clustal && line[0].is_ascii_whitespace() && line.iter().all(mark)
+}
+
+fn append(row: &mut Vec<u8>, text: &[u8], format: Format) -> Result<(), String> {
+    let mut words = text.split(u8::is_ascii_whitespace);
+    while let Some(word) = words.find(|word| !word.is_empty()) {
+        // Clustal may count the characters so far at a line's end.
+        if format == Format::Clustal && word.iter().all(u8::is_ascii_digit) {
+            return match words.all(<[u8]>::is_empty) {
+                true => Ok(()),
+                false => Err("characters after the line's count".to_owned()),
+            };
+        }
+        for &byte in word {
+            // Both `.` and `_` are gaps to Stockholm's programs.
+            let byte = match byte {
+                b'.' | b'_' if format == Format::Stockholm => b'-',
+                other => other,
+            };
+            if !is_sequence(byte) {
+                let character = shown(&String::from_utf8_lossy(&[byte]));
+                return Err(format!("`{character}` cannot stand in a sequence"));
+            }
+            row.push(byte);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,243 @@
+//! Compressed files: gzip (bgzip's blocks too) and zstd, told by their first bytes.
+//!
+//! Alignments and trees are often kept compressed; [`unpack`] stands before their parsers and hands
+//! plain files through as they are. The name of a file says nothing here.
+//! Must stay true: any bytes are taken, and the output is bounded: a few kilobytes may unpack to
+//! terabytes. Sources: RFC 1952 (gzip, members after one another), RFC 8878 (zstd).
+//!
+//! ```
+//! use sidecore_phylo::packed::{UNPACKED_BYTES_MAX, unpack};
+//!
+//! assert_eq!(unpack(b">a\nAC\n".to_vec(), UNPACKED_BYTES_MAX)?, b">a\nAC\n");
+//! assert!(unpack(b"\x1F\x8Bbroken".to_vec(), UNPACKED_BYTES_MAX).is_err());
+//! # Ok::<(), sidecore_phylo::packed::PackedError>(())
+//! ```
+
+use zlib_rs::{Inflate, InflateFlush, Status};
+use zstd_safe::{DCtx, InBuffer, OutBuffer};
+
+/// Errors of a compressed file.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PackedError {
+    /// It unpacks to more than is wanted.
+    #[error(
+        "the {format} file unpacks to more than {} MiB: unpack it yourself if that is right, \
+         and give the plain file",
+        max >> 20
+    )]
+    TooLarge {
+        /// gzip or zstd.
+        format: &'static str,
+        /// The limit, bytes.
+        max: usize,
+    },
+    /// It ends too early.
+    #[error("the {format} file is cut off after {at} bytes: copy it again")]
+    Cut {
+        /// gzip or zstd.
+        format: &'static str,
+        /// Bytes that are there.
+        at: usize,
+    },
+    /// It is damaged, or made in a way that is not supported.
+    #[error("the {format} file is damaged at about byte {at}: {what}")]
+    Damaged {
+        /// gzip or zstd.
+        format: &'static str,
+        /// About where, from 0.
+        at: usize,
+        /// What the decompressor says.
+        what: String,
+    },
+}
+
+/// Unpacks a gzip or zstd file; other bytes are handed back.
+///
+/// Memory: the output, at most `max` bytes, and zstd's window of at most 128 MiB.
+///
+/// # Errors
+/// [`PackedError`].
+pub fn unpack(bytes: Vec<u8>, max: usize) -> Result<Vec<u8>, PackedError> {
+    if bytes.starts_with(&GZIP) {
+        gzip(&bytes, max)
+    } else if bytes.starts_with(&ZSTD) {
+        zstd(&bytes, max)
+    } else {
+        Ok(bytes)
+    }
+}
+
+fn gzip(bytes: &[u8], max: usize) -> Result<Vec<u8>, PackedError> {
+    let mut out = Output::new("gzip", max);
+    let mut rest = bytes;
+    while rest.starts_with(&GZIP) {
+        let mut inflate = Inflate::new(true, GZIP_WINDOW_BITS);
+        loop {
+            let (read, written) = (inflate.total_in(), inflate.total_out());
+            let at = read as usize;
+            let status = inflate.decompress(&rest[at..], &mut out.block, InflateFlush::NoFlush);
+            let status = status.map_err(|error| {
+                let at = bytes.len() - rest.len() + inflate.total_in() as usize;
+                out.damaged(at, inflate.error_message().unwrap_or(error.as_str()))
+            })?;
+            let count = (inflate.total_out() - written) as usize;
+            out.take(count)?;
+            if status == Status::StreamEnd {
+                rest = &rest[inflate.total_in() as usize..];
+                break;
+            }
+            if count == 0 && inflate.total_in() == read {
+                return Err(out.cut(bytes));
+            }
+        }
+    }
+    // Zeros fill up blocks of tapes; gzip passes over them, too.
+    match rest.iter().all(|&byte| byte == 0) {
+        true => Ok(out.all),
+        false => Err(out.damaged(bytes.len() - rest.len(), "something else follows")),
+    }
+}
+
+fn zstd(bytes: &[u8], max: usize) -> Result<Vec<u8>, PackedError> {
+    let mut out = Output::new("zstd", max);
+    let mut context = DCtx::create();
+    let mut input = InBuffer::around(bytes);
+    loop {
+        let before = input.pos();
+        let mut output = OutBuffer::around(&mut out.block[..]);
+        let hint = context.decompress_stream(&mut output, &mut input);
+        let count = output.pos();
+        // After a frame the decoder wants 0 bytes more; the next frame follows at once.
+        let hint =
+            hint.map_err(|code| out.damaged(input.pos(), zstd_safe::get_error_name(code)))?;
+        out.take(count)?;
+        if hint == 0 && input.pos() == bytes.len() {
+            return Ok(out.all);
+        }
+        if count == 0 && input.pos() == before {
+            return Err(out.cut(bytes));
+        }
+    }
+}
+
+/// Unpacked bytes, block by block.
+struct Output {
+    format: &'static str,
+    max: usize,
+    block: Vec<u8>,
+    all: Vec<u8>,
+}
+
+impl Output {
+    fn new(format: &'static str, max: usize) -> Self {
+        Self {
+            format,
+            max,
+            block: vec![0; BLOCK_BYTES],
+            all: Vec::new(),
+        }
+    }
+
+    /// Takes over the block's first bytes.
+    fn take(&mut self, count: usize) -> Result<(), PackedError> {
+        if self.all.len() + count > self.max {
+            return Err(PackedError::TooLarge {
+                format: self.format,
+                max: self.max,
+            });
+        }
+        self.all.extend_from_slice(&self.block[..count]);
+        Ok(())
+    }
+
+    fn damaged(&self, at: usize, what: &str) -> PackedError {
+        PackedError::Damaged {
+            format: self.format,
+            at,
+            what: what.to_owned(),
+        }
+    }
+
+    fn cut(&self, bytes: &[u8]) -> PackedError {
+        PackedError::Cut {
+            format: self.format,
+            at: bytes.len(),
+        }
+    }
+}
+
+/// The most bytes that the commands unpack a file to.
+pub const UNPACKED_BYTES_MAX: usize = 2 << 30;
+const GZIP: [u8; 2] = [0x1F, 0x8B];
+const ZSTD: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
+/// zlib's way to ask for a gzip header: 16 and the logarithm of the window.
+const GZIP_WINDOW_BITS: u8 = 16 + 15;
+const BLOCK_BYTES: usize = 128 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gz(text: &[u8]) -> Vec<u8> {
+        let config = zlib_rs::DeflateConfig {
+            window_bits: 31,
+            ..zlib_rs::DeflateConfig::default()
+        };
+        let mut out = vec![0; text.len() + 1_000];
+        let (stream, code) = zlib_rs::compress_slice(&mut out, text, config);
+        assert_eq!(code, zlib_rs::ReturnCode::Ok);
+        stream.to_vec()
+    }
+
+    fn zst(text: &[u8]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(text.len() + 1_000);
+        zstd_safe::compress(&mut out, text, 3).unwrap();
+        out
+    }
+
+    #[test]
+    fn plain_files_gzip_and_zstd_come_out_alike() {
+        let text: Vec<u8> = (0..400_000_u32)
+            .map(|i| b"ACGT"[(i % 7 % 4) as usize])
+            .collect();
+        assert_eq!(unpack(text.clone(), 10).unwrap(), text);
+        for pack in [gz, zst] {
+            assert_eq!(unpack(pack(&text), text.len()).unwrap(), text);
+            // Several members or frames after one another: bgzip, pzstd, cat.
+            let twice = [pack(&text[..1_000]), pack(&text[1_000..])].concat();
+            assert_eq!(unpack(twice, text.len()).unwrap(), text);
+            assert_eq!(unpack(pack(b""), 0).unwrap(), b"");
+        }
+        let padded = [gz(b"AC"), vec![0; 100]].concat();
+        assert_eq!(unpack(padded, 10).unwrap(), b"AC");
+    }
+
+    #[test]
+    fn damage_and_bombs_are_one_line() {
+        let zeros = vec![0; 8 << 20];
+        for (format, pack) in [("gzip", gz as fn(&[u8]) -> Vec<u8>), ("zstd", zst)] {
+            let bomb = unpack(pack(&zeros), 1 << 20).unwrap_err();
+            assert!(bomb.to_string().contains("more than 1 MiB"), "{bomb}");
+            let packed = pack(b"ACGTACGTAAGTCC");
+            for cut in 4..packed.len() {
+                let error = unpack(packed[..cut].to_vec(), 100).unwrap_err();
+                assert_eq!(error, PackedError::Cut { format, at: cut }, "{cut}");
+            }
+            let mut followed = packed.clone();
+            followed.extend_from_slice(b"more");
+            assert!(matches!(
+                unpack(followed, 100).unwrap_err(),
+                PackedError::Damaged { .. }
+            ));
+            for at in 0..packed.len() {
+                let mut damaged = packed.clone();
+                damaged[at] ^= 0x55;
+                // Taken or refused, never a panic.
+                if let Err(error) = unpack(damaged, 100) {
+                    assert!(!error.to_string().contains('\n'), "{error}");
+                }
+            }
+        }
+    }
+}
