@@ -106,6 +106,8 @@ impl<Cold: Default> Store<Cold> {
         let bytes = self.hot(number).as_bytes();
         prefetch::for_read(bytes, size_of::<Hot>());
         prefetch::for_read(self.path(number).as_bytes(), size_of::<Path>());
+        // The first line alone: the rest is needed rarely.
+        prefetch::line(std::ptr::from_ref(self.cold(number)).cast());
     }
 
     #[inline]

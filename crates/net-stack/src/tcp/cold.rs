@@ -15,15 +15,35 @@ use crate::shared::config::Keepalive;
 use crate::wire::sequence::Range;
 
 /// The cold part of a control block.
+///
+/// The first line has what requests and their answers look at nevertheless: it is fetched ahead
+/// with the hot part.
 #[derive(Debug, Clone)]
+#[repr(C, align(64))]
 pub(crate) struct Cold {
+    /// Ends of records and bytes to be stamped.
+    pub(crate) marks: Option<Box<Marks>>,
+    pub(crate) rack: Rack,
+    /// Duplicate range to report by D-SACK (RFC 2883).
+    pub(crate) duplicate: Option<Range>,
+    pub(crate) error: Option<SessionError>,
+    /// Acknowledgments left of quick-ACK mode.
+    pub(crate) quick: u8,
+    /// The recovery was entered by a retransmission timeout.
+    pub(crate) after_timeout: bool,
+    /// In the listener's queue.
+    pub(crate) queued: bool,
+
     pub(crate) congestion: Congestion,
     /// BBR's model of the path, once data was sent by it.
     pub(crate) bbr: Option<Box<Bbr>>,
-    pub(crate) rack: Rack,
-    pub(crate) prr: Prr,
-    pub(crate) undo: Undo,
+    /// Busy and limited times.
+    pub(crate) chronograph: Option<Box<Chronograph>>,
+    /// Time of opening.
+    pub(crate) opened_ns: u64,
     pub(crate) pacer: Pacer,
+    pub(crate) undo: Undo,
+    pub(crate) prr: Prr,
     /// Counters of marked packets, where ECN is accurate.
     pub(crate) accurate: Accurate,
     /// ISS and IRS: our initial sequence number, and the peer's.
@@ -44,25 +64,14 @@ pub(crate) struct Cold {
     pub(crate) scaling: bool,
     /// Keepalive probes without an answer.
     pub(crate) alive_probes: u8,
-    /// Acknowledgments left of quick-ACK mode.
-    pub(crate) quick: u8,
-    /// The recovery was entered by a retransmission timeout.
-    pub(crate) after_timeout: bool,
-    /// Duplicate range to report by D-SACK (RFC 2883).
-    pub(crate) duplicate: Option<Range>,
     /// Time of the last answer to a bare segment outside the window.
     pub(crate) unacceptable_answered_ms: Option<u32>,
-    pub(crate) error: Option<SessionError>,
     /// The last soft error (RFC 9293 section 3.9.2.2), and `snd_una` then.
     pub(crate) soft_error: Option<(SessionError, u32)>,
     /// Of a session that waits for `accept`; none otherwise.
     pub(crate) listener: u32,
-    /// In the listener's queue.
-    pub(crate) queued: bool,
     /// Time of the last data segment sent.
     pub(crate) last_sent_us: u32,
-    /// Time of opening.
-    pub(crate) opened_ns: u64,
     pub(crate) keepalive: Keepalive,
     /// User timeout (RFC 9293 section 3.8.3), in milliseconds: the longest that data stays
     /// unacknowledged; 0 for the default.
@@ -79,10 +88,6 @@ pub(crate) struct Cold {
     ///
     /// [`Tail::LOW_WATER`]: crate::state::hot::Tail::LOW_WATER
     pub(crate) unsent_low: u32,
-    /// Ends of records and bytes to be stamped.
-    pub(crate) marks: Option<Box<Marks>>,
-    /// Busy and limited times.
-    pub(crate) chronograph: Option<Box<Chronograph>>,
     /// Reordering seen, in bytes at most, and how often.
     pub(crate) reordering_bytes: u32,
     pub(crate) reorderings: u32,
@@ -131,6 +136,11 @@ impl Default for Cold {
         }
     }
 }
+
+const _: () = assert!(
+    std::mem::offset_of!(Cold, congestion) == 64,
+    "what every request looks at is one line"
+);
 
 /// With the hot part, the ends and two entries of the table: what an idle session costs.
 const _: () = assert!(

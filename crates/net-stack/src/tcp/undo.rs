@@ -20,7 +20,8 @@ pub(crate) struct Undo {
     from: Option<u32>,
     /// Congestion window on entry, in bytes, and the algorithm's state.
     window: u32,
-    congestion: Congestion,
+    /// None before the first recovery.
+    congestion: Option<Box<Congestion>>,
     /// Retransmitted bytes, less those that the peer reported as duplicates.
     resent: u32,
     first: FirstRepair,
@@ -52,7 +53,10 @@ impl Session<'_> {
         let undo = &mut self.cold.undo;
         undo.from = Some(self.hot.snd_una);
         undo.window = self.hot.cwnd;
-        undo.congestion.clone_from(&self.cold.congestion);
+        match &mut undo.congestion {
+            Some(saved) => saved.as_mut().clone_from(&self.cold.congestion),
+            None => undo.congestion = Some(Box::new(self.cold.congestion.clone())),
+        }
         // Both detections start anew: earlier retransmissions belong to a recovery that is over.
         undo.resent = 0;
         undo.first = FirstRepair::Unsent;
@@ -113,7 +117,9 @@ impl Session<'_> {
         undo.from = None;
         // Never below what the recovery itself reached.
         let window = self.hot.cwnd.max(undo.window);
-        std::mem::swap(&mut self.cold.congestion, &mut undo.congestion);
+        if let Some(saved) = &mut undo.congestion {
+            std::mem::swap(&mut self.cold.congestion, saved);
+        }
         // The network reorders: from now on RACK waits before it calls anything lost.
         self.cold.rack.reordering = true;
         self.common.counters.undone += 1;
