@@ -31,23 +31,29 @@ impl Client {
             return Ok(taken);
         }
         self.give_back(0)?;
-        let (begun, polls) = (Instant::now(), self.patience.polls());
-        let mut spins = polls;
-        loop {
-            // Once a wait: who has slept is woken by what comes.
-            let taken = if std::mem::take(&mut spins) {
-                self.spin(self.spin.min(timeout))
-            } else {
-                self.take_events()
-            };
+        let polls = self.patience.polls();
+        if polls {
+            let taken = self.spin(self.spin.min(timeout));
             if taken > 0 {
-                self.patience.ended(polls, begun.elapsed() <= self.spin);
+                self.patience.ended(true, true);
+                return Ok(taken);
+            }
+        }
+        let (begun, spun) = (
+            Instant::now(),
+            if polls { self.spin } else { Duration::ZERO },
+        );
+        loop {
+            let taken = self.take_events();
+            if taken > 0 {
+                let soon = !polls && begun.elapsed() <= self.spin;
+                self.patience.ended(polls, soon);
                 return Ok(taken);
             }
             if self.is_lost() {
                 return Err(ClientError::Lost);
             }
-            let left = timeout.saturating_sub(begun.elapsed());
+            let left = timeout.saturating_sub(spun + begun.elapsed());
             if left.is_zero() {
                 // A wait shorter than the polling would have been says nothing.
                 if timeout > self.spin {
@@ -171,10 +177,12 @@ impl Client {
         Ok(())
     }
 
+    /// Looks for events until `limit` is over, or a little longer.
     fn spin(&mut self, limit: Duration) -> usize {
-        let begun = Instant::now();
+        // What comes at once is found without a look at the clock.
+        let mut begun = None;
         loop {
-            for _ in 0..64 {
+            for _ in 0..LOOKS_A_YIELD {
                 let memory = self.map.slice();
                 if !self.events.is_empty(memory) {
                     return self.take_events();
@@ -182,7 +190,7 @@ impl Client {
                 memory.prefetch(self.last_received);
                 std::hint::spin_loop();
             }
-            if begun.elapsed() >= limit {
+            if begun.get_or_insert_with(Instant::now).elapsed() >= limit {
                 return 0;
             }
             // Whoever else is on this core may be who is waited for.
@@ -202,5 +210,7 @@ impl Client {
 pub(super) const NAP: Duration = Duration::from_millis(50);
 /// Received chunks that may wait for a request to go back with.
 const GIVING_MAX: usize = 4;
+/// Looks between two yields: some microseconds, longer than an engine on another core takes.
+const LOOKS_A_YIELD: usize = 256;
 /// Events that one look takes in.
 const EVENTS_MAX: usize = 1024;
