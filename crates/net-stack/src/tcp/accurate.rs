@@ -10,7 +10,7 @@
 //! Source: RFC 9768, whose sections are named below.
 
 use super::Session;
-use super::ecn::Opening;
+use super::opening::{ASKS, ASKS_CLASSIC, Opening, TAKES_CLASSIC};
 use crate::buffer::slab::NONE;
 use crate::error::SessionError;
 use crate::state::hot::{EcnFlags, Flags, Path, State};
@@ -18,12 +18,6 @@ use crate::wire::ip::Codepoint;
 use crate::wire::sequence::before;
 use crate::wire::tcp::{ACK, FIN, SYN, Segment};
 
-/// The three flags of a SYN that asks for it, and of one that asks for RFC 3168's ECN alone:
-/// section 3.1.2, table 2.
-pub(crate) const ASKS: u8 = 0b111;
-pub(crate) const ASKS_CLASSIC: u8 = 0b011;
-/// The answer that takes RFC 3168's ECN.
-pub(crate) const TAKES_CLASSIC: u8 = 0b001;
 /// Of a SYN that came marked, or of a marked SYN-ACK: tables 2 and 3.
 const SAYS_MARKED: u8 = 0b110;
 /// Both counters begin so, lest a field that somebody clears look like a counter: section 3.2.1.

@@ -12,8 +12,8 @@
 //! Source: RFC 3168 section 6.1, RFC 8311, RFC 8511.
 
 use super::Session;
-use super::accurate::{ASKS_CLASSIC, TAKES_CLASSIC};
 use super::cold::Cold;
+use super::opening::{ASKS_CLASSIC, CWR_BIT, ECE_BIT, Opening, TAKES_CLASSIC};
 use crate::congestion::Control;
 use crate::shared::config::Ecn;
 use crate::state::hot::{EcnFlags, Flags, Path, State, Timer};
@@ -21,32 +21,8 @@ use crate::wire::ip::Codepoint;
 use crate::wire::sequence::before;
 use crate::wire::tcp::{ACK, CWR, ECE, SYN, Segment};
 
-/// ECN in a SYN or a SYN-ACK: its flags, and its packet's field.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Opening {
-    /// A SYN-ACK.
-    pub(crate) answer: bool,
-    /// Its flags AE, CWR and ECE: [`Segment::ace`].
-    pub(crate) bits: u8,
-    /// ECN field of its packet.
-    pub(crate) codepoint: Codepoint,
-}
-
-impl Opening {
-    pub(crate) fn of(segment: &Segment<'_>) -> Self {
-        Self {
-            answer: segment.has(ACK),
-            bits: segment.ace(),
-            codepoint: segment.ecn,
-        }
-    }
-}
-
 /// Flags as RFC 3168 has them: ECE and CWR.
 const CLASSIC_BITS: u8 = CWR_BIT | ECE_BIT;
-/// CWR and ECE among the three flags.
-const CWR_BIT: u8 = 0b010;
-const ECE_BIT: u8 = 0b001;
 
 impl Session<'_> {
     /// RFC 3168 section 6.1.1: flags AE, CWR and ECE by which our SYN or SYN-ACK takes part in the

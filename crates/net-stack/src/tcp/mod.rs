@@ -15,6 +15,7 @@ pub(crate) mod input;
 pub(crate) mod marks;
 pub(crate) mod model;
 pub(crate) mod open;
+pub(crate) mod opening;
 pub(crate) mod output;
 pub(crate) mod pacing;
 pub(crate) mod prr;

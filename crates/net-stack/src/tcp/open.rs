@@ -3,7 +3,7 @@
 //! Source: RFC 9293 sections 3.5 and 3.10.7.2 to 3.10.7.4, RFC 7323 sections 1.3 and 2, RFC 6928.
 
 use super::Session;
-use super::ecn::Opening;
+use super::opening::Opening;
 use crate::congestion::initial_window;
 use crate::error::SessionError;
 use crate::state::hot::{EcnFlags, Flags, State, Timer};
