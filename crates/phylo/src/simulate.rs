@@ -70,7 +70,11 @@ pub fn simulate(
     let mut row = vec![0.0; n];
     for site in 0..sites {
         let kind = index(&mut random, &kinds);
-        states[tree.node(root).index()] = index(&mut random, &process.frequencies);
+        let frequencies = match kind == process.rates.len() {
+            true => &process.frequencies[..],
+            false => process.frequencies_of(kind),
+        };
+        states[tree.node(root).index()] = index(&mut random, frequencies);
         for &(from, to) in &walk {
             let state: usize = states[tree.node(from).index()];
             let next = if kind == process.rates.len() {

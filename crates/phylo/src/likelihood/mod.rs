@@ -34,7 +34,7 @@ use crate::model::{Model, ScalerName};
 use crate::msa::Patterns;
 use crate::runner::{Runner, Work, sum_in_tree_of};
 use crate::tree::{EdgeId, HalfId, Tree, Walk};
-use chunk::Chunk;
+use chunk::{Chunk, Unseen};
 use sidecore_offload::OffloadError;
 use std::ops::Range;
 use step::Step;
@@ -195,6 +195,9 @@ impl<R: Runner> Likelihood<R> {
                 let range = patterns * k / count..patterns * (k + 1) / count;
                 chunks.push(Chunk::new(number, part, range, tree.inner_halves()));
             }
+            if let Some(unseen) = Unseen::of(part) {
+                chunks.push(Chunk::unseen(number, part, unseen, tree.inner_halves()));
+            }
         }
         let inner = tree.inner_halves();
         let mut likelihood = Self {
@@ -255,7 +258,8 @@ impl<R: Runner> Likelihood<R> {
 
     /// The log-likelihood of every site, in the alignment's order: one value for each of its
     /// columns. Columns without a character, which no pattern has, are 0: every tree gives them the
-    /// likelihood 1. (So are columns that no partition has.)
+    /// likelihood 1. (So are columns that no partition has.) What ascertainment corrects a partition
+    /// by is spread evenly over its columns, so that they sum to the tree's log-likelihood.
     ///
     /// # Errors
     /// As [`Likelihood::evaluate`].
@@ -269,10 +273,13 @@ impl<R: Runner> Likelihood<R> {
         let last = self.parts.iter().filter_map(last).max();
         let mut all = vec![0.0; last.map_or(0, |last| last + 1)];
         for (number, part) in self.parts.iter().enumerate() {
-            let own = self.chunks.iter().filter(|chunk| chunk.part() == number);
-            let by_pattern: Vec<f64> = own.flat_map(|chunk| chunk.site_lnl()).copied().collect();
+            let own = || self.chunks.iter().filter(|chunk| chunk.part() == number);
+            let seen = own().filter(|chunk| !chunk.is_unseen());
+            let by_pattern: Vec<f64> = seen.flat_map(|chunk| chunk.site_lnl()).copied().collect();
+            let unseen = own().filter(|chunk| chunk.is_unseen());
+            let share = unseen.map(Chunk::lnl).sum::<f64>() / part.sites() as f64;
             for (site, pattern) in part.patterns().site_patterns() {
-                all[site] = by_pattern[pattern];
+                all[site] = by_pattern[pattern] + share;
             }
         }
         Ok(all)

@@ -25,6 +25,7 @@ pub use parameters::Parameter;
 pub use process::Process;
 
 use crate::kernel::RATES_MAX;
+use protein::{MIXTURES, Published};
 use crate::msa::{Alphabet, Patterns};
 
 /// Errors of a model's name or values.
@@ -33,7 +34,8 @@ use crate::msa::{Alphabet, Patterns};
 pub enum ModelError {
     /// No matrix of this name.
     #[error(
-        "no model is called `{name}`: DNA has JC to GTR, proteins LG, WAG, JTT, Dayhoff, PROTGTR"
+        "no model is called `{name}`: DNA has JC to GTR, proteins LG, WAG, JTT, Q.pfam, LG4X, \
+         PROTGTR and others (docs/phylo.md lists all)"
     )]
     Unknown {
         /// The name.
@@ -200,14 +202,20 @@ impl Model {
     #[must_use]
     pub fn process(&self) -> Process {
         let (rates, weights) = self.variable_rates();
+        if let ExchangeName::Mixture(at) = self.name.exchange {
+            let own = self.name.frequencies == FrequencyName::Matrix;
+            let class = |class: &'static Published| {
+                let matrix = class.matrix();
+                let frequencies = if own { &matrix.frequencies } else { &self.frequencies };
+                (&matrix.exchange[..], &frequencies[..])
+            };
+            let classes = MIXTURES[at].classes.iter().map(class);
+            let classes: Vec<_> = classes.collect();
+            return Process::new(&classes, &rates, &weights, self.invariant);
+        }
         let exchange = self.name.exchange.expand(&self.exchange);
-        Process::new(
-            &exchange,
-            &self.frequencies,
-            &rates,
-            &weights,
-            self.invariant,
-        )
+        let matrix = (&exchange[..], &self.frequencies[..]);
+        Process::new(&[matrix], &rates, &weights, self.invariant)
     }
 
     /// Rates and weights of the variable sites.
@@ -264,7 +272,11 @@ impl std::fmt::Display for Model {
                 .join("/")
         };
         write!(f, "{}", self.name.exchange.label())?;
-        if !matches!(self.name.exchange, ExchangeName::Published(_)) && self.exchange.len() > 1 {
+        let fixed = matches!(
+            self.name.exchange,
+            ExchangeName::Published(_) | ExchangeName::Mixture(_)
+        );
+        if !fixed && self.exchange.len() > 1 {
             write!(f, "{{{}}}", list(&self.exchange))?;
         }
         match self.name.frequencies {

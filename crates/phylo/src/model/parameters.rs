@@ -47,7 +47,7 @@ impl Model {
         }
         let given = match &self.name.exchange {
             ExchangeName::Classes { given, .. } => given.is_some(),
-            ExchangeName::Published(_) => true,
+            ExchangeName::Published(_) | ExchangeName::Mixture(_) => true,
             ExchangeName::Protein { given } => given.is_some(),
         };
         if !given {

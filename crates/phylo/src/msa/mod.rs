@@ -15,7 +15,7 @@ pub mod partitions;
 mod patterns;
 mod phylip;
 
-pub use alphabet::Alphabet;
+pub use alphabet::{Alphabet, MULTISTATE, MULTISTATE_MAX};
 pub use findings::{Findings, Warning, site_ranges};
 pub use patterns::Patterns;
 

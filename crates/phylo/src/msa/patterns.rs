@@ -227,7 +227,7 @@ impl Patterns {
 
     /// The states that every taxon may have at a pattern: 0 where it cannot be invariable.
     #[must_use]
-    pub fn common_states(&self, pattern: usize) -> u32 {
+    pub fn common_states(&self, pattern: usize) -> u64 {
         let masks = self.alphabet.masks();
         let all = masks[usize::from(self.alphabet.unknown())];
         self.codes.iter().fold(all, |common, codes| {

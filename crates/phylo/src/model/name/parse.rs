@@ -5,10 +5,10 @@
 
 use super::{
     CategoryRate, ExchangeName, FrequencyName, InvariantName, ModelName, RatesName, ReadFile,
-    ScalerName, class_count, upper_triangle,
+    ScalerName, class_count,
 };
 use crate::model::dna::{ALIASES, NAMED};
-use crate::model::protein::PUBLISHED;
+use crate::model::protein::{self, MIXTURES, PUBLISHED, RATES, upper_triangle};
 use crate::model::{ALPHA_RANGE, CATEGORIES_MAX, INVARIANT_MAX, ModelError, SCALER_RANGE};
 use crate::msa::Alphabet;
 
@@ -27,10 +27,10 @@ impl ModelName {
         let head = parts.next().unwrap_or_default();
         let (exchange, default) = parser.exchange(head)?;
         let mut name = Self {
+            rates: exchange.default_rates(),
             exchange,
             frequencies: default,
             invariant: InvariantName::None,
-            rates: RatesName::Uniform,
             scaler: ScalerName::None,
         };
         let (mut frequencies, mut invariant, mut rates) = (false, false, false);
@@ -66,6 +66,10 @@ impl ModelName {
                 });
             }
         }
+        if let ExchangeName::Mixture(at) = name.exchange {
+            let classes = MIXTURES[at].classes.len();
+            parser.count("a mixture's rates", classes, name.rates.categories())?;
+        }
         Ok(name)
     }
 }
@@ -87,15 +91,22 @@ impl Parser<'_, '_> {
             .find(|named| named.name.eq_ignore_ascii_case(canonical))
         {
             let label = named.name.to_owned();
-            return self.classes(label, named.classes, named.equal, &braces);
+            return self.classes(label, &named.classes, named.equal, &braces);
         }
         if let Some(classes) = digits(label) {
-            return self.classes(format!("DNA{}", &label[3..]), classes, false, &braces);
+            return self.classes(format!("DNA{}", &label[3..]), &classes, false, &braces);
         }
+        let mut aliases = protein::ALIASES.iter();
+        let alias = aliases.find(|(alias, _)| alias.eq_ignore_ascii_case(label));
+        let label = alias.map_or(label, |(_, name)| name);
         let is = |name: &str| name.eq_ignore_ascii_case(label);
         if let Some(at) = PUBLISHED.iter().position(|published| is(published.name)) {
             self.count("the matrix", 0, braces.len())?;
             return Ok((ExchangeName::Published(at), FrequencyName::Matrix));
+        }
+        if let Some(at) = MIXTURES.iter().position(|mixture| is(mixture.name)) {
+            self.count("the mixture", 0, braces.len())?;
+            return Ok((ExchangeName::Mixture(at), FrequencyName::Matrix));
         }
         if is("PROTGTR") || is("GTR20") {
             return self.protein(&braces);
@@ -119,10 +130,11 @@ impl Parser<'_, '_> {
     fn classes(
         &mut self,
         label: String,
-        classes: [u8; 6],
+        classes: &[u8; 6],
         equal: bool,
         braces: &[&str],
     ) -> Result<(ExchangeName, FrequencyName), ModelError> {
+        let classes = classes.map(u16::from).to_vec();
         let given = match braces {
             [] => None,
             [values] => {
@@ -141,6 +153,7 @@ impl Parser<'_, '_> {
         Ok((
             ExchangeName::Classes {
                 label,
+                alphabet: Alphabet::Dna,
                 classes,
                 given,
             },
@@ -156,10 +169,10 @@ impl Parser<'_, '_> {
             return Ok((ExchangeName::Protein { given: None }, FrequencyName::Fitted));
         };
         let numbers = self.numbers(values, "rate", [0.0, 1e6], "0 to 1,000,000")?;
-        if numbers.len() != 190 {
+        if numbers.len() != RATES {
             self.count("the matrix", 210, numbers.len())?;
         }
-        let (rates, frequencies) = numbers.split_at(190);
+        let (rates, frequencies) = numbers.split_at(RATES);
         self.some_above_zero(rates)?;
         let own = match frequencies {
             [] => None,
