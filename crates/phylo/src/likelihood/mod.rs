@@ -23,6 +23,7 @@ mod insertion;
 mod part;
 mod plan;
 mod step;
+mod unlinked;
 
 pub use branches::{LENGTH_MAX, LENGTH_MIN};
 pub use fit::Lengths;
@@ -183,7 +184,8 @@ impl<R: Runner> Likelihood<R> {
         };
         let parts: Vec<Part> = parts
             .into_iter()
-            .map(|part| Part::new(part, &tree))
+            .enumerate()
+            .map(|(number, part)| Part::new(number, part, &tree))
             .collect();
         for (number, part) in parts.iter().enumerate() {
             let bytes = part.process().shape.span() * size_of::<f64>();
@@ -394,14 +396,15 @@ impl<R: Runner> Likelihood<R> {
         length: f64,
     ) -> Result<Derivatives, LikelihoodError> {
         self.make_sum_table(edge)?;
-        self.slope(length)
+        self.slope(edge, length)
     }
 
-    /// The derivatives that the present sum tables give at a length.
-    fn slope(&mut self, length: f64) -> Result<Derivatives, LikelihoodError> {
+    /// The derivatives that the present sum tables give at a length of the tree's branch `edge`.
+    fn slope(&mut self, edge: EdgeId, length: f64) -> Result<Derivatives, LikelihoodError> {
+        let tree = &self.tree;
         self.parts
             .iter_mut()
-            .for_each(|part| part.prepare_powers(length));
+            .for_each(|part| part.prepare_powers(length * part.factor(tree, edge)));
         let (parts, isa) = (&self.parts, self.options.isa);
         let ns = (0.5 * self.newview_ns) as u64;
         self.runner
@@ -409,7 +412,8 @@ impl<R: Runner> Likelihood<R> {
                 chunk.derivatives(&parts[chunk.part()], isa);
             })?;
         Ok(sum_in_tree_of(&self.chunks, |chunk| {
-            let scale = self.parts[chunk.part()].scale();
+            let part = &self.parts[chunk.part()];
+            let scale = part.scale() * part.factor(&self.tree, edge);
             let found = chunk.slope();
             Derivatives {
                 first: found.first * scale,
@@ -426,14 +430,15 @@ impl<R: Runner> Likelihood<R> {
     /// As [`Likelihood::evaluate`].
     pub fn evaluate_length(&mut self, edge: EdgeId, length: f64) -> Result<f64, LikelihoodError> {
         self.make_sum_table(edge)?;
-        finite(self.table_lnl(length)?)
+        finite(self.table_lnl(edge, length)?)
     }
 
-    /// The log-likelihood that the present sum tables give at a length.
-    fn table_lnl(&mut self, length: f64) -> Result<f64, OffloadError> {
+    /// The log-likelihood that the present sum tables give at a length of the tree's branch `edge`.
+    fn table_lnl(&mut self, edge: EdgeId, length: f64) -> Result<f64, OffloadError> {
+        let tree = &self.tree;
         self.parts
             .iter_mut()
-            .for_each(|part| part.prepare_powers(length));
+            .for_each(|part| part.prepare_powers(length * part.factor(tree, edge)));
         let (parts, isa, ns) = (&self.parts, self.options.isa, 0.5 * self.newview_ns);
         self.runner
             .run_sized(Work::Derivatives, ns as u64, &mut self.chunks, |chunk| {

@@ -14,19 +14,21 @@ mod name;
 mod parameters;
 mod process;
 mod protein;
+mod states;
 
 pub use coordinates::Coordinate;
 pub use frequencies::{FREQUENCY_MIN, constant_share, empirical};
 pub use gamma::{CategoryRate, discrete_gamma, incomplete_gamma};
 pub use name::{
-    ExchangeName, FrequencyName, InvariantName, ModelName, RatesName, ReadFile, ScalerName,
+    AscertainmentName, ExchangeName, FrequencyName, InvariantName, ModelName, RatesName, ReadFile,
+    ScalerName,
 };
 pub use parameters::Parameter;
 pub use process::Process;
 
 use crate::kernel::RATES_MAX;
-use protein::{MIXTURES, Published};
 use crate::msa::{Alphabet, Patterns};
+use protein::{MIXTURES, Published};
 
 /// Errors of a model's name or values.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +43,14 @@ pub enum ModelError {
         /// The name.
         name: String,
     },
+    /// Parts that contradict one another.
+    #[error("model `{model}`: {what}")]
+    Contradiction {
+        /// The whole name.
+        model: String,
+        /// The parts, why, and what to do.
+        what: &'static str,
+    },
     /// A data type where a model is wanted.
     #[error("`{name}` is a data type, not a model: {hint}")]
     DataType {
@@ -52,7 +62,7 @@ pub enum ModelError {
     /// A modifier that is not known.
     #[error(
         "model `{model}`: no part is called `+{part}`; there are \
-         +F +FO +FE +FU +I +IC +IU +G +R +B"
+         +F +FO +FE +FU +I +IC +IU +G +R +B +ASC_LEWIS +ASC_FELS +ASC_STAM"
     )]
     Part {
         /// The whole name.
@@ -206,7 +216,11 @@ impl Model {
             let own = self.name.frequencies == FrequencyName::Matrix;
             let class = |class: &'static Published| {
                 let matrix = class.matrix();
-                let frequencies = if own { &matrix.frequencies } else { &self.frequencies };
+                let frequencies = if own {
+                    &matrix.frequencies
+                } else {
+                    &self.frequencies
+                };
                 (&matrix.exchange[..], &frequencies[..])
             };
             let classes = MIXTURES[at].classes.iter().map(class);
@@ -288,17 +302,50 @@ impl std::fmt::Display for Model {
             write!(f, "+IU{{{:.6}}}", self.invariant)?;
         }
         match &self.name.rates {
-            RatesName::Uniform => Ok(()),
+            RatesName::Uniform => {}
             RatesName::Gamma { categories, by, .. } => {
                 let by = if *by == CategoryRate::Mean { "m" } else { "a" };
-                write!(f, "+G{categories}{by}{{{:.6}}}", self.alpha)
+                write!(f, "+G{categories}{by}{{{:.6}}}", self.alpha)?;
             }
             RatesName::Free { categories, .. } => {
                 let (rates, weights) = (list(&self.free_rates), list(&self.free_weights));
-                write!(f, "+R{categories}{{{rates}}}{{{weights}}}")
+                write!(f, "+R{categories}{{{rates}}}{{{weights}}}")?;
             }
         }
+        write!(f, "{}", self.name.ascertainment)
     }
+}
+
+/// A matrix that a model can be named after.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct KnownMatrix {
+    /// The name, as it is printed; `MULTIx_MK` and `MULTIx_GTR` stand for all numbers of states.
+    pub name: &'static str,
+    /// The alphabet that it is for.
+    pub alphabet: Alphabet,
+    /// True of mixtures, whose classes of rates have a matrix each.
+    pub mixture: bool,
+}
+
+/// All matrices that have names, those of DNA first; in each alphabet simple ones first. Other
+/// spellings that are understood, as `JC69`, are not among them.
+pub fn names() -> impl Iterator<Item = KnownMatrix> {
+    let known = |name, alphabet, mixture| KnownMatrix {
+        name,
+        alphabet,
+        mixture,
+    };
+    let dna = dna::NAMED.iter();
+    let dna = dna.map(move |named| known(named.name, Alphabet::Dna, false));
+    let published = protein::PUBLISHED.iter().map(|published| published.name);
+    let protein = published.chain(["PROTGTR"]);
+    let protein = protein.map(move |name| known(name, Alphabet::Protein, false));
+    let mixtures = MIXTURES.iter();
+    let mixtures = mixtures.map(move |mixture| known(mixture.name, Alphabet::Protein, true));
+    let states = states::NAMES.into_iter();
+    let states = states.map(move |(name, alphabet)| known(name, alphabet, false));
+    dna.chain(protein).chain(mixtures).chain(states)
 }
 
 /// The shape of the gamma distribution before it is fitted.

@@ -24,6 +24,8 @@ pub struct ModelName {
     pub rates: RatesName,
     /// Branch lengths of the model's partition relative to the tree's.
     pub scaler: ScalerName,
+    /// Correction for sites that were left out because they do not vary.
+    pub ascertainment: AscertainmentName,
 }
 
 /// Source of the exchangeabilities.
@@ -111,6 +113,36 @@ pub enum ScalerName {
     Fitted,
     /// Given, 0.01 to 100.
     Given(f64),
+}
+
+/// Correction for ascertainment (`+ASC_…`): only variable sites were collected, as of SNPs and of
+/// morphological characters.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub enum AscertainmentName {
+    /// None.
+    #[default]
+    None,
+    /// Likelihoods are those of sites that vary (Lewis 2001).
+    Lewis,
+    /// As many invariable sites were left out.
+    Felsenstein(f64),
+    /// As many invariable sites of each state were left out.
+    Stamatakis(Vec<f64>),
+}
+
+/// Prints the part of a model's name, or nothing.
+impl std::fmt::Display for AscertainmentName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::None => Ok(()),
+            Self::Lewis => write!(f, "+ASC_LEWIS"),
+            Self::Felsenstein(count) => write!(f, "+ASC_FELS{{{count}}}"),
+            Self::Stamatakis(counts) => {
+                let counts: Vec<String> = counts.iter().map(f64::to_string).collect();
+                write!(f, "+ASC_STAM{{{}}}", counts.join("/"))
+            }
+        }
+    }
 }
 
 /// Reads the file that a brace names.
@@ -213,7 +245,9 @@ impl ExchangeName {
             Self::Mixture(at) => {
                 let classes = &MIXTURES[*at].classes;
                 let mean = |state: usize| {
-                    let own = classes.iter().map(|class| class.matrix().frequencies[state]);
+                    let own = classes
+                        .iter()
+                        .map(|class| class.matrix().frequencies[state]);
                     own.sum::<f64>() / classes.len() as f64
                 };
                 (0..states).map(mean).collect()

@@ -122,7 +122,8 @@ pub(super) static PUBLISHED: [Published; 32] = [
 ];
 
 /// Other names in use.
-pub(super) const ALIASES: [(&str, &str); 2] = [("JTTDCMUT", "JTT-DCMUT"), ("Q.pfam.gb", "Q.pfam_gb")];
+pub(super) const ALIASES: [(&str, &str); 2] =
+    [("JTTDCMUT", "JTT-DCMUT"), ("Q.pfam.gb", "Q.pfam_gb")];
 
 /// All mixtures.
 pub(super) static MIXTURES: [Mixture; 2] = [

@@ -90,14 +90,7 @@ fn wrong_names_say_what_is_wrong() {
 
 #[test]
 fn a_matrix_from_a_file() {
-    let published = &protein::PUBLISHED[1];
-    let words: Vec<String> = published
-        .exchange
-        .iter()
-        .chain(published.frequencies)
-        .map(f64::to_string)
-        .collect();
-    let text = format!("{}\n// the end\nAla Arg", words.join(" "));
+    let text = include_str!("../../data/protein/wag.dat").to_owned();
     let own = ModelName::parse("PROTGTR{own.dat}+G4m{0.7}", &mut |path| {
         assert_eq!(path, "own.dat");
         Ok(text.clone())
@@ -184,7 +177,9 @@ fn data_types_and_scalers_are_raxmls() {
     for (text, hint) in [
         ("PROT", "such as LG+G4"),
         ("AA+G", "LG+G4"),
-        ("BIN", "only DNA and"),
+        ("MULTI5", "MULTI5_MK"),
+        ("MULTI65_MK", "2 to 64"),
+        ("GT", "GTGTR4"),
     ] {
         let error = parse(text).unwrap_err().to_string();
         assert!(error.contains(text.split('+').next().unwrap()), "{error}");

@@ -245,7 +245,11 @@ const PHASED_MASKS: [u64; 11] = {
     let mut masks = [0; 11];
     let mut code = 0;
     while code < 10 {
-        masks[code] = if code < 4 { 1 << code } else { 1 << code | 1 << (code + 6) };
+        masks[code] = if code < 4 {
+            1 << code
+        } else {
+            1 << code | 1 << (code + 6)
+        };
         code += 1;
     }
     masks[10] = (1 << 16) - 1;

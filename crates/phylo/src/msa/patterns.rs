@@ -216,6 +216,14 @@ impl Patterns {
         all
     }
 
+    /// Number of sites at which all taxa may have the same state.
+    #[must_use]
+    pub fn constant_sites(&self) -> usize {
+        let all = self.weights.iter().enumerate();
+        let constant = all.filter(|(pattern, _)| self.common_states(*pattern) != 0);
+        constant.map(|(_, &weight)| weight as usize).sum()
+    }
+
     /// For each site of this set its place in the alignment (from 0) and its pattern. Columns
     /// without a character are not among them, unless there are no others.
     pub fn site_patterns(&self) -> impl Iterator<Item = (usize, usize)> + '_ {

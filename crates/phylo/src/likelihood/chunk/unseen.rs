@@ -56,7 +56,9 @@ impl Unseen {
             self.lacks.fill(0.0);
             return;
         };
-        let rows = table.chunks_mut(shape.span()).zip(scalers.chunks(shape.rates));
+        let rows = table
+            .chunks_mut(shape.span())
+            .zip(scalers.chunks(shape.rates));
         for (lacks, (row, scalers)) in self.lacks.iter_mut().zip(rows) {
             *lacks = level_scalers(shape.rates, row, scalers, &[0.0], &[1.0]);
         }
@@ -65,26 +67,26 @@ impl Unseen {
     /// The correction, from the likelihoods that the sum table gave.
     pub(super) fn log_likelihood_of_table(&self, terms: &[Quad]) -> f64 {
         let terms = terms.as_flattened().iter().zip(&self.lacks);
-        let patterns: Vec<f64> = terms.map(|(term, lacks)| libm::log(*term) + lacks).collect();
+        let patterns: Vec<f64> = terms
+            .map(|(term, lacks)| libm::log(*term) + lacks)
+            .collect();
         self.log_likelihood(&patterns)
     }
 
     /// The correction's derivatives by the length of the branch of the sum table.
-    pub(super) fn derivatives(
-        &self,
-        shape: Shape,
-        table: &[Quad],
-        powers: &[Quad],
-    ) -> Derivatives {
+    pub(super) fn derivatives(&self, shape: Shape, table: &[Quad], powers: &[Quad]) -> Derivatives {
         let span = shape.span();
         let (table, powers) = (table.as_flattened(), powers.as_flattened());
-        let patterns = table.chunks_exact(span).zip(&self.lacks).map(|(row, lacks)| {
-            let order = |order: usize| -> f64 {
-                let powers = &powers[order * span..][..span];
-                row.iter().zip(powers).map(|(x, power)| x * power).sum()
-            };
-            ([order(0), order(1), order(2)], *lacks)
-        });
+        let patterns = table
+            .chunks_exact(span)
+            .zip(&self.lacks)
+            .map(|(row, lacks)| {
+                let order = |order: usize| -> f64 {
+                    let powers = &powers[order * span..][..span];
+                    row.iter().zip(powers).map(|(x, power)| x * power).sum()
+                };
+                ([order(0), order(1), order(2)], *lacks)
+            });
         let of_logarithm = |[value, first, second]: [f64; 3]| {
             let slope = first / value;
             Derivatives {
@@ -105,7 +107,9 @@ impl Unseen {
         let mut sums = [0.0; 3];
         for (orders, lacks) in patterns {
             let scale = libm::exp(lacks);
-            sums.iter_mut().zip(orders).for_each(|(sum, order)| *sum += scale * order);
+            sums.iter_mut()
+                .zip(orders)
+                .for_each(|(sum, order)| *sum += scale * order);
         }
         let [value, first, second] = sums;
         match self.by {

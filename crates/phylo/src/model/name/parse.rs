@@ -4,11 +4,12 @@
 //! that braces name are read through a function that the caller gives; nothing here does I/O.
 
 use super::{
-    CategoryRate, ExchangeName, FrequencyName, InvariantName, ModelName, RatesName, ReadFile,
-    ScalerName, class_count,
+    AscertainmentName, CategoryRate, ExchangeName, FrequencyName, InvariantName, ModelName,
+    RatesName, ReadFile, ScalerName, class_count,
 };
 use crate::model::dna::{ALIASES, NAMED};
 use crate::model::protein::{self, MIXTURES, PUBLISHED, RATES, upper_triangle};
+use crate::model::states;
 use crate::model::{ALPHA_RANGE, CATEGORIES_MAX, INVARIANT_MAX, ModelError, SCALER_RANGE};
 use crate::msa::Alphabet;
 
@@ -32,9 +33,10 @@ impl ModelName {
             frequencies: default,
             invariant: InvariantName::None,
             scaler: ScalerName::None,
+            ascertainment: AscertainmentName::None,
         };
         let (mut frequencies, mut invariant, mut rates) = (false, false, false);
-        let mut scaler = false;
+        let (mut scaler, mut ascertainment) = (false, false);
         for part in parts {
             let (what, seen) = match part.as_bytes().first().map(u8::to_ascii_uppercase) {
                 Some(b'F') => {
@@ -57,6 +59,10 @@ impl ModelName {
                     name.scaler = parser.scaler(part)?;
                     ("+B", &mut scaler)
                 }
+                Some(b'A') => {
+                    name.ascertainment = parser.ascertainment(part, name.alphabet())?;
+                    ("+ASC", &mut ascertainment)
+                }
                 _ => return Err(parser.unknown_part(part)),
             };
             if std::mem::replace(seen, true) {
@@ -69,6 +75,13 @@ impl ModelName {
         if let ExchangeName::Mixture(at) = name.exchange {
             let classes = MIXTURES[at].classes.len();
             parser.count("a mixture's rates", classes, name.rates.categories())?;
+        }
+        if ascertainment && invariant {
+            return Err(ModelError::Contradiction {
+                model: shown(text),
+                what: "+I says that some sites cannot vary, +ASC that all such sites were left \
+                       out: leave out one of them",
+            });
         }
         Ok(name)
     }
@@ -111,7 +124,10 @@ impl Parser<'_, '_> {
         if is("PROTGTR") || is("GTR20") {
             return self.protein(&braces);
         }
-        // RAxML-NG's `MULTI5_GTR`: the number of states is part of the name.
+        if let Some(matrix) = states::by_name(label) {
+            return self.states(matrix, &braces);
+        }
+        // `MULTI5`, or too many states: the number of states is part of the name.
         let multi = label
             .get(..5)
             .is_some_and(|head| head.eq_ignore_ascii_case("MULTI"));
@@ -159,6 +175,35 @@ impl Parser<'_, '_> {
             },
             frequencies,
         ))
+    }
+
+    /// A matrix of a table, its rates perhaps in braces.
+    fn states(
+        &mut self,
+        matrix: states::Matrix,
+        braces: &[&str],
+    ) -> Result<(ExchangeName, FrequencyName), ModelError> {
+        let given = match braces {
+            [] => matrix.given,
+            [values] => {
+                let values = self.numbers(values, "rate", [0.0, 1e6], "0 to 1,000,000")?;
+                self.count("the matrix", class_count(&matrix.classes), values.len())?;
+                self.some_above_zero(&values)?;
+                Some(values)
+            }
+            more => return Err(self.miscount("the matrix", 1, more.len())),
+        };
+        let frequencies = match matrix.equal {
+            true => FrequencyName::Equal,
+            false => FrequencyName::Fitted,
+        };
+        let exchange = ExchangeName::Classes {
+            label: matrix.label,
+            alphabet: matrix.alphabet,
+            classes: matrix.classes,
+            given,
+        };
+        Ok((exchange, frequencies))
     }
 
     /// Twenty states of its own: lower triangle by rows, 190 numbers, then perhaps 20 frequencies,
@@ -238,6 +283,43 @@ impl Parser<'_, '_> {
                 Ok(ScalerName::Given(values[0]))
             }
             ("BU", []) => Err(self.miscount("+BU", 1, 0)),
+            _ => Err(self.unknown_part(part)),
+        }
+    }
+
+    /// `+ASC_LEWIS`, `+ASC_FELS{n}`, `+ASC_STAM{n/n/…}`, as many as there are states.
+    fn ascertainment(
+        &mut self,
+        part: &str,
+        alphabet: Alphabet,
+    ) -> Result<AscertainmentName, ModelError> {
+        let (label, braces) = self.braces(part)?;
+        if alphabet == Alphabet::PhasedGenotype {
+            return Err(ModelError::Contradiction {
+                model: shown(self.model),
+                what: "+ASC needs a character for each state, which phased genotypes do not have: \
+                       take GT10 models",
+            });
+        }
+        let counts = |parser: &mut Self, text: &str, expected: usize| {
+            let range = "0 to 1,000,000,000";
+            let counts = parser.numbers(text, "number of sites", [0.0, 1e9], range)?;
+            parser.count("+ASC", expected, counts.len())?;
+            parser.some_above_zero(&counts)?;
+            Ok::<_, ModelError>(counts)
+        };
+        match (label.to_ascii_uppercase().as_str(), braces.as_slice()) {
+            ("ASC_LEWIS", []) => Ok(AscertainmentName::Lewis),
+            ("ASC_FELS", [text]) => {
+                let counts = counts(self, text, 1)?;
+                Ok(AscertainmentName::Felsenstein(counts[0]))
+            }
+            ("ASC_STAM", [text]) => {
+                let counts = counts(self, text, alphabet.states())?;
+                Ok(AscertainmentName::Stamatakis(counts))
+            }
+            ("ASC_FELS", _) => Err(self.miscount("+ASC_FELS", 1, 0)),
+            ("ASC_STAM", _) => Err(self.miscount("+ASC_STAM", alphabet.states(), 0)),
             _ => Err(self.unknown_part(part)),
         }
     }
@@ -472,17 +554,23 @@ fn shown(text: &str) -> String {
 /// The model of the data type `DNA`: RAxML-NG's (`Model::Model` in its source, version 1.2), which
 /// is what RAxML 8 does under GTRGAMMA.
 const DNA: &str = "GTR+F+G";
-/// Data types of RAxML's files that stand for no model, and what to write instead.
+/// Data types that stand for no model, to RAxML-NG neither, and what to write instead.
 const DATA_TYPES: [(&str, &str); 6] = [
     ("PROT", NAME_A_MATRIX),
     ("PROTEIN", NAME_A_MATRIX),
     ("AA", NAME_A_MATRIX),
-    ("BIN", NO_MODELS),
-    ("MULTI", NO_MODELS),
-    ("CODON", NO_MODELS),
+    (
+        "MULTI",
+        "name states and matrix, such as MULTI5_MK or MULTI5_GTR (2 to 64 states)",
+    ),
+    (
+        "GT",
+        "name a matrix, such as GTGTR4 (unphased) or GT16 (phased)",
+    ),
+    ("CODON", "name a model, such as GY+F3X4"),
 ];
 const NAME_A_MATRIX: &str = "name a matrix, such as LG+G4";
-const NO_MODELS: &str = "only DNA and proteins have models here";
 const BRACES_MAX: usize = 4;
-const VALUES_MAX: usize = 210;
+/// Rates and frequencies of 64 states.
+const VALUES_MAX: usize = 64 * 63 / 2 + 64;
 const SHOWN_MAX: usize = 120;
