@@ -63,7 +63,8 @@ pub fn simulate(
         }
     }
     let mut random = Random::new(seed);
-    let mut rows = vec![vec![0; sites]; tree.taxa()];
+    let (alphabet, width) = (model.alphabet(), model.alphabet().width());
+    let mut rows = vec![vec![0; sites * width]; tree.taxa()];
     let mut states = vec![0; 2 * tree.taxa() - 2];
     let mut kinds = process.weights.clone();
     kinds.push(process.invariant);
@@ -89,7 +90,7 @@ pub fn simulate(
             states[tree.node(to).index()] = next;
         }
         for (taxon, row) in rows.iter_mut().enumerate() {
-            row[site] = model.alphabet().letter(states[taxon]);
+            alphabet.write(states[taxon], &mut row[site * width..][..width]);
         }
     }
     Alignment::new(names.to_vec(), rows)

@@ -6,10 +6,10 @@
 #[path = "models/figures.rs"]
 mod figures;
 
-use figures::{FIGURES, Figure};
-use sidecore_phylo::likelihood::{Likelihood, Options, PartOptions};
+use figures::{BRLEN, FIGURES, FITTED, Figure};
+use sidecore_phylo::likelihood::{Lengths, Likelihood, Options, PartOptions};
 use sidecore_phylo::model::{ModelName, names};
-use sidecore_phylo::msa::{Alignment, Alphabet, Patterns};
+use sidecore_phylo::msa::{Alignment, Alphabet, Patterns, partitions};
 use sidecore_phylo::newick::Newick;
 use sidecore_phylo::runner::Serial;
 use sidecore_phylo::tree::Tree;
@@ -51,6 +51,82 @@ fn every_figure_of_the_peers_is_met() {
         FIGURES.len(),
         wrong.join("\n")
     );
+}
+
+/// Fitted, ours may be better, and no more than 0.1 below.
+#[test]
+fn fits_reach_the_peers() {
+    for &Figure { data, model, lnl } in FITTED {
+        let found = likelihood(data, model).optimise(0.01).unwrap();
+        assert!(
+            found > lnl - 0.1,
+            "{data} {model}: {found}, the peer's is {lnl}"
+        );
+    }
+}
+
+/// Three partitions, however they share branch lengths.
+fn parted(lengths: Lengths) -> Likelihood<Serial> {
+    let bytes = std::fs::read(data("dna.phy")).unwrap();
+    let alignment = Alignment::parse(&bytes).unwrap();
+    let newick = std::fs::read_to_string(data("tree.nwk")).unwrap();
+    let tree = Tree::from_newick(&Newick::parse(&newick).unwrap(), alignment.names()).unwrap();
+    let text = std::fs::read_to_string(data("parts.txt")).unwrap();
+    let parts = partitions::parse(&text, alignment.sites()).unwrap();
+    let parts = parts.into_iter().map(|part| {
+        let name = name(&part.model);
+        let patterns = Patterns::of_sites(&alignment, name.alphabet(), part.sites).unwrap();
+        PartOptions::new(name, patterns)
+    });
+    let mut made =
+        Likelihood::partitioned(tree, parts.collect(), Serial, Options::default()).unwrap();
+    made.set_lengths(lengths);
+    made
+}
+
+#[test]
+fn lengths_are_shared_as_the_peer_shares_them() {
+    let kinds = [Lengths::Linked, Lengths::Scaled, Lengths::Unlinked];
+    let found = kinds.map(|lengths| parted(lengths).optimise(0.01).unwrap());
+    for (found, peer) in found.iter().zip(BRLEN) {
+        assert!(
+            (found - peer).abs() < 0.1 || *found > peer,
+            "{found}, the peer's is {peer}"
+        );
+    }
+    // Each has more to fit than the one before.
+    assert!(found.is_sorted_by(|a, b| a < b), "{found:?}");
+}
+
+/// What is unlinked is as if each partition had been alone, and is restored with a tree.
+#[test]
+fn unlinked_lengths_are_each_partitions_best() {
+    let mut all = parted(Lengths::Unlinked);
+    let together = all.optimise_lengths(1e-6, 100).unwrap();
+    let kept = all.tree().clone();
+    let alone = (0..3).map(|number| {
+        let part = &all.parts()[number];
+        let part = PartOptions {
+            patterns: part.patterns().clone(),
+            model: part.model().clone(),
+            scale: 1.0,
+        };
+        let tree = kept.of_part(number, 1.0);
+        let mut own =
+            Likelihood::partitioned(tree, vec![part], Serial, Options::default()).unwrap();
+        let before = own.evaluate().unwrap();
+        let after = own.optimise_lengths(1e-6, 100).unwrap();
+        assert!(after - before < 1e-3, "{before} {after}");
+        before
+    });
+    let alone: f64 = alone.sum();
+    assert!((alone - together).abs() < 1e-6, "{alone} {together}");
+    let edge = all.tree().edges().next().unwrap();
+    all.set_length(edge, 0.7);
+    let moved = all.evaluate().unwrap();
+    assert!(moved < together - 0.01, "{moved} {together}");
+    all.set_tree(kept);
+    assert!((all.evaluate().unwrap() - together).abs() < 1e-9);
 }
 
 /// A figure for each name but those that stand for the same numbers as another.

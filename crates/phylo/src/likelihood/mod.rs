@@ -260,20 +260,16 @@ impl<R: Runner> Likelihood<R> {
 
     /// The log-likelihood of every site, in the alignment's order: one value for each of its
     /// columns. Columns without a character, which no pattern has, are 0: every tree gives them the
-    /// likelihood 1. (So are columns that no partition has.) What ascertainment corrects a partition
+    /// likelihood 1. (So are columns that no partition has, and all of a codon's but the first.) What ascertainment corrects a partition
     /// by is spread evenly over its columns, so that they sum to the tree's log-likelihood.
     ///
     /// # Errors
     /// As [`Likelihood::evaluate`].
     pub fn site_log_likelihoods(&mut self) -> Result<Vec<f64>, LikelihoodError> {
         self.evaluate()?;
-        let last = |part: &Part| {
-            let kept = part.patterns().site_patterns().map(|(site, _)| site);
-            let left_out = part.patterns().undetermined_sites().iter();
-            kept.chain(left_out.map(|&site| site as usize)).max()
-        };
+        let last = |part: &Part| part.patterns().alignment_sites().last().copied();
         let last = self.parts.iter().filter_map(last).max();
-        let mut all = vec![0.0; last.map_or(0, |last| last + 1)];
+        let mut all = vec![0.0; last.map_or(0, |last| last as usize + 1)];
         for (number, part) in self.parts.iter().enumerate() {
             let own = || self.chunks.iter().filter(|chunk| chunk.part() == number);
             let seen = own().filter(|chunk| !chunk.is_unseen());

@@ -5,6 +5,7 @@
 //! tables are made from.
 //! Must stay true: a model's parameters are within their bounds whenever a process is made of them.
 
+mod codon;
 mod coordinates;
 mod dna;
 mod eigen;
@@ -16,7 +17,9 @@ mod process;
 mod protein;
 mod states;
 
+pub use codon::CodonKind;
 pub use coordinates::Coordinate;
+use frequencies::shares;
 pub use frequencies::{FREQUENCY_MIN, constant_share, empirical};
 pub use gamma::{CategoryRate, discrete_gamma, incomplete_gamma};
 pub use name::{
@@ -62,7 +65,7 @@ pub enum ModelError {
     /// A modifier that is not known.
     #[error(
         "model `{model}`: no part is called `+{part}`; there are \
-         +F +FO +FE +FU +I +IC +IU +G +R +B +ASC_LEWIS +ASC_FELS +ASC_STAM"
+         +F +FO +FE +FU +F1X4 +F3X4 +I +IC +IU +G +R +B +ASC_LEWIS +ASC_FELS +ASC_STAM"
     )]
     Part {
         /// The whole name.
@@ -129,6 +132,8 @@ pub struct Model {
     /// One value for each class of exchangeabilities.
     exchange: Vec<f64>,
     frequencies: Vec<f64>,
+    /// Of codons the frequencies of bases by position; else nothing.
+    bases: Vec<f64>,
     invariant: f64,
     alpha: f64,
     free_rates: Vec<f64>,
@@ -145,17 +150,24 @@ impl Model {
     #[must_use]
     pub fn new(name: ModelName, patterns: &Patterns) -> Self {
         assert_eq!(name.alphabet(), patterns.alphabet(), "alphabet of {name}");
-        Self::with_counts(name, &empirical(patterns), constant_share(patterns))
+        let bases = match patterns.alphabet() {
+            Alphabet::Codon => shares(patterns),
+            _ => Vec::new(),
+        };
+        let counted = empirical(patterns);
+        Self::with_counts(name, &counted, &bases, constant_share(patterns))
     }
 
     /// As [`Model::new`] where no alignment is at hand: counted values are those of a uniform one.
     #[must_use]
     pub fn without_alignment(name: ModelName) -> Self {
         let states = name.alphabet().states();
-        Self::with_counts(name, &vec![1.0 / states as f64; states], 0.2)
+        let uniform = vec![1.0 / states as f64; states];
+        Self::with_counts(name, &uniform, &uniform, 0.2)
     }
 
-    fn with_counts(name: ModelName, counted: &[f64], constant_share: f64) -> Self {
+    /// `codons`: frequencies that bases are counted in, of a codon model.
+    fn with_counts(name: ModelName, counted: &[f64], codons: &[f64], constant_share: f64) -> Self {
         let states = name.alphabet().states();
         let exchange = name.exchange.start();
         let frequencies = match &name.frequencies {
@@ -163,6 +175,19 @@ impl Model {
             FrequencyName::Matrix => name.exchange.frequencies(states),
             FrequencyName::Empirical | FrequencyName::Fitted => counted.to_vec(),
             FrequencyName::Given(values) => values.clone(),
+            // Made of the bases below.
+            FrequencyName::Bases { .. } => Vec::new(),
+        };
+        let bases = match &name.frequencies {
+            FrequencyName::Bases {
+                given: Some(bases), ..
+            } => bases.clone(),
+            FrequencyName::Bases { by_position, .. } => codon::bases_of(codons, *by_position),
+            _ => Vec::new(),
+        };
+        let frequencies = match bases.is_empty() {
+            true => frequencies,
+            false => codon::products(&bases),
         };
         let invariant = match name.invariant {
             InvariantName::None => 0.0,
@@ -186,6 +211,7 @@ impl Model {
             name,
             exchange,
             frequencies,
+            bases,
             invariant: invariant.min(INVARIANT_MAX),
             alpha,
             free_rates,
@@ -227,7 +253,10 @@ impl Model {
             let classes: Vec<_> = classes.collect();
             return Process::new(&classes, &rates, &weights, self.invariant);
         }
-        let exchange = self.name.exchange.expand(&self.exchange);
+        let exchange = match &self.name.exchange {
+            ExchangeName::Codon { kind, .. } => kind.exchange(&self.exchange, &self.bases),
+            other => other.expand(&self.exchange),
+        };
         let matrix = (&exchange[..], &self.frequencies[..]);
         Process::new(&[matrix], &rates, &weights, self.invariant)
     }
@@ -290,12 +319,17 @@ impl std::fmt::Display for Model {
             self.name.exchange,
             ExchangeName::Published(_) | ExchangeName::Mixture(_)
         );
-        if !fixed && self.exchange.len() > 1 {
+        let codon = matches!(self.name.exchange, ExchangeName::Codon { .. });
+        if codon || !fixed && self.exchange.len() > 1 {
             write!(f, "{{{}}}", list(&self.exchange))?;
         }
         match self.name.frequencies {
             FrequencyName::Matrix => {}
             FrequencyName::Equal => write!(f, "+FE")?,
+            FrequencyName::Bases {
+                by_position: false, ..
+            } => write!(f, "+F1X4{{{}}}", list(&self.bases[..4]))?,
+            FrequencyName::Bases { .. } => write!(f, "+F3X4{{{}}}", list(&self.bases))?,
             _ => write!(f, "+FU{{{}}}", list(&self.frequencies))?,
         }
         if self.name.invariant != InvariantName::None {
@@ -345,7 +379,12 @@ pub fn names() -> impl Iterator<Item = KnownMatrix> {
     let mixtures = mixtures.map(move |mixture| known(mixture.name, Alphabet::Protein, true));
     let states = states::NAMES.into_iter();
     let states = states.map(move |(name, alphabet)| known(name, alphabet, false));
-    dna.chain(protein).chain(mixtures).chain(states)
+    let kinds = CodonKind::NAMES.into_iter().take(3);
+    let codons = kinds.map(move |(name, _)| known(name, Alphabet::Codon, false));
+    dna.chain(protein)
+        .chain(mixtures)
+        .chain(states)
+        .chain(codons)
 }
 
 /// The shape of the gamma distribution before it is fitted.

@@ -7,8 +7,8 @@
 
 mod parse;
 
-use super::CategoryRate;
 use super::protein::{MIXTURES, PUBLISHED};
+use super::{CategoryRate, CodonKind};
 use crate::msa::Alphabet;
 
 /// A parsed model name.
@@ -46,6 +46,13 @@ pub enum ExchangeName {
     Published(usize),
     /// Protein: a matrix for each class of sites, by its place in the table of mixtures.
     Mixture(usize),
+    /// Codons: `omega` and `kappa`, fixed or to be fitted.
+    Codon {
+        /// The kind of model.
+        kind: CodonKind,
+        /// The values.
+        given: Option<Vec<f64>>,
+    },
     /// Protein: 190 rates of its own (upper triangle by rows), fixed or to be fitted.
     Protein {
         /// The values, and the frequencies that came with them, if any did.
@@ -66,6 +73,13 @@ pub enum FrequencyName {
     Fitted,
     /// Given; they sum to 1.
     Given(Vec<f64>),
+    /// Codons: products of the frequencies of bases.
+    Bases {
+        /// True where these are counted at each of the three positions by itself (`F3X4`).
+        by_position: bool,
+        /// All twelve, if they are given.
+        given: Option<Vec<f64>>,
+    },
 }
 
 /// Share of invariable sites.
@@ -154,6 +168,7 @@ impl ModelName {
     pub fn alphabet(&self) -> Alphabet {
         match self.exchange {
             ExchangeName::Classes { alphabet, .. } => alphabet,
+            ExchangeName::Codon { .. } => Alphabet::Codon,
             _ => Alphabet::Protein,
         }
     }
@@ -200,6 +215,7 @@ impl ExchangeName {
             Self::Classes { label, .. } => label,
             Self::Published(at) => PUBLISHED[*at].name,
             Self::Mixture(at) => MIXTURES[*at].name,
+            Self::Codon { kind, .. } => kind.label(),
             Self::Protein { .. } => "PROTGTR",
         }
     }
@@ -215,6 +231,7 @@ impl ExchangeName {
             Self::Published(at) => PUBLISHED[*at].matrix().exchange.clone(),
             // Its matrices are looked up where the process is made.
             Self::Mixture(_) => Vec::new(),
+            Self::Codon { kind, given } => given.clone().unwrap_or_else(|| kind.start()),
             Self::Protein {
                 given: Some((values, _)),
             } => values.clone(),

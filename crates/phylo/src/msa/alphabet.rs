@@ -12,6 +12,8 @@
 //! sixteen ordered pairs, of which a heterozygous code may be either of two. In all of them the last
 //! code is the one that says nothing. Source of these: RAxML-NG's manual, "Evolutionary models".
 
+use super::codon;
+
 /// Kind of characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Alphabet {
@@ -27,6 +29,8 @@ pub enum Alphabet {
     Genotype,
     /// Sixteen phased genotypes.
     PhasedGenotype,
+    /// Sixty-one codons of the standard genetic code, three columns each.
+    Codon,
 }
 
 impl std::fmt::Display for Alphabet {
@@ -38,6 +42,7 @@ impl std::fmt::Display for Alphabet {
             Self::Multistate(states) => return write!(f, "multistate ({states} states)"),
             Self::Genotype => "genotype",
             Self::PhasedGenotype => "phased genotype",
+            Self::Codon => "codon",
         })
     }
 }
@@ -53,6 +58,16 @@ impl Alphabet {
             Self::Multistate(states) => states.into(),
             Self::Genotype => 10,
             Self::PhasedGenotype => 16,
+            Self::Codon => codon::CODONS,
+        }
+    }
+
+    /// Columns of one site: 3 of codons, otherwise 1.
+    #[must_use]
+    pub fn width(self) -> usize {
+        match self {
+            Self::Codon => 3,
+            _ => 1,
         }
     }
 
@@ -63,14 +78,24 @@ impl Alphabet {
             Self::Dna => &DNA_MASKS,
             Self::Protein => &PROTEIN_MASKS,
             Self::PhasedGenotype => &PHASED_MASKS,
-            Self::Binary | Self::Multistate(_) | Self::Genotype => {
+            Self::Binary | Self::Multistate(_) | Self::Genotype | Self::Codon => {
                 let states = self.states();
                 &SINGLE_MASKS[states][..=states]
             }
         }
     }
 
-    /// The code of a character, or none.
+    /// The code of a site's characters, as many as [`Alphabet::width`], or none.
+    #[must_use]
+    pub fn code_of(self, characters: &[u8]) -> Option<u8> {
+        match (self, characters) {
+            (Self::Codon, [_, _, _]) => codon::code(characters),
+            (_, [character]) => self.code(*character),
+            _ => None,
+        }
+    }
+
+    /// The code of a character, or none; of codons see [`Alphabet::code_of`].
     #[must_use]
     pub fn code(self, character: u8) -> Option<u8> {
         let code = match self {
@@ -92,6 +117,7 @@ impl Alphabet {
                     state.map_or(NONE, |state| state as u8)
                 }
             },
+            Self::Codon => NONE,
         };
         // Sixteen phased genotypes are written with the ten letters of the unphased ones.
         (code != NONE).then_some(code)
@@ -106,6 +132,7 @@ impl Alphabet {
             Self::Binary => 2,
             Self::Multistate(states) => states,
             Self::Genotype | Self::PhasedGenotype => 10,
+            Self::Codon => codon::CODONS as u8,
         }
     }
 
@@ -118,10 +145,22 @@ impl Alphabet {
         u8::try_from(code).ok()
     }
 
-    /// The character of a state.
+    /// Writes the characters of a state, as many as [`Alphabet::width`].
+    ///
+    /// # Panics
+    /// When `to` is not of that length.
+    pub fn write(self, state: usize, to: &mut [u8]) {
+        match self {
+            Self::Codon => to.copy_from_slice(&codon::letters(state)),
+            _ => to.copy_from_slice(&[self.letter(state)]),
+        }
+    }
+
+    /// The character of a state; of a codon the first of three.
     #[must_use]
     pub fn letter(self, state: usize) -> u8 {
         match self {
+            Self::Codon => codon::letters(state)[0],
             Self::Dna => b"ACGT"[state],
             Self::Protein => PROTEIN_LETTERS[state],
             Self::Binary | Self::Multistate(_) => MULTISTATE[state],

@@ -8,6 +8,7 @@
 
 mod alphabet;
 mod blocks;
+pub(crate) mod codon;
 mod fasta;
 mod findings;
 mod nexus;
@@ -16,6 +17,7 @@ mod patterns;
 mod phylip;
 
 pub use alphabet::{Alphabet, MULTISTATE, MULTISTATE_MAX};
+pub use codon::CODONS;
 pub use findings::{Findings, Warning, site_ranges};
 pub use patterns::Patterns;
 
@@ -114,6 +116,15 @@ pub enum MsaError {
         taxon: String,
         /// The site.
         site: usize,
+    },
+    /// Columns that do not make whole codons.
+    #[error(
+        "{columns} columns are no whole number of codons: a codon model takes the alignment or \
+         partition three columns at a time, in their order"
+    )]
+    Codons {
+        /// Number of columns.
+        columns: usize,
     },
     /// No column has a character.
     #[error("no site has a character in any taxon: there is nothing to infer from")]

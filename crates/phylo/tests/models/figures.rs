@@ -4,7 +4,8 @@
 //! `raxml-ng --evaluate --msa DATA.phy --tree tree.nwk --model MODEL --opt-model off --opt-branches
 //! off --threads 1 --prefix x --force perf_threads`; of matrices that it does not have (mtMet,
 //! mtVer, mtInv, FLAVI) IQ-TREE 2.0.7, the "Log-likelihood of the tree" of `iqtree2 -s DATA.phy -te
-//! tree.nwk -m MODEL+G4{0.7} -blfix -nt 1`.
+//! tree.nwk -m MODEL+G4{0.7} -blfix -nt 1`; of codons the same with `-st CODON -m GY+F3X4` and its
+//! like, `omega` and `kappa` being those that it fitted (its `.ckp.gz`).
 
 /// A log-likelihood.
 pub(crate) struct Figure {
@@ -59,6 +60,15 @@ pub(crate) const FIGURES: &[Figure] = &[
     figure("protein", "mtVer+G4m{0.7}", -2115.5030),
     figure("protein", "mtInv+G4m{0.7}", -2035.3282),
     figure("protein", "FLAVI+G4m{0.7}", -2084.1188),
+    figure("codon", "GY{0.2507425138/2.496674438}+F3X4", -1197.3909),
+    figure("codon", "GY{0.2555633451/2.403422078}+F1X4", -1198.9995),
+    figure("codon", "GY{0.2526535539/2.39864364}+FE", -1197.6168),
+    figure("codon", "MG{0.223058714}+F3X4", -1211.3914),
+    figure("codon", "MG{0.2258110706}+F1X4", -1212.9562),
+    figure("codon", "MGK{0.2513678405/2.427443732}+F3X4", -1196.1143),
+    figure("codon", "MGK{0.2548735624/2.38602049}+F1X4", -1198.2809),
+    figure("codon", "GY{0.2240228948/2.568567959}+F3X4+G4m{0.7}", -1216.5220),
+    figure("codon", "MGK{0.2266740933/2.513086887}+F1X4+IU{0.1}+G4m{0.7}", -1225.8762),
     figure("binary", "BIN+FE", -623.215372),
     figure("binary", "BIN+FU{0.6/0.4}+G4m{0.5}", -580.443174),
     figure("binary", "BIN+FC+IU{0.2}+G4m{0.5}", -584.106189),
@@ -95,3 +105,28 @@ pub(crate) const FIGURES: &[Figure] = &[
     figure("multi5var", "MULTI5_MK+G4m{0.5}+ASC_STAM{100/200/150/90/10}", -2563.961763),
     figure("protvar", "LG+FC+ASC_STAM{10/20/30/40/50/60/70/80/90/10/10/20/30/40/50/60/70/80/90/10}", -6590.988875),
 ];
+
+/// Log-likelihoods with lengths and all free parameters fitted, by RAxML-NG 1.2.2: `raxml-ng
+/// --evaluate --msa DATA.phy --tree tree.nwk --model MODEL --lh-epsilon 0.01 --threads 1 --prefix x
+/// --force perf_threads`.
+#[rustfmt::skip]
+pub(crate) const FITTED: &[Figure] = &[
+    figure("protein", "LG4X", -1882.033325),
+    figure("protein", "LG4M", -1922.696210),
+    figure("protein", "Q.PFAM+FO+I+G", -1870.242687),
+    figure("binary", "BIN+G", -573.211660),
+    figure("multi5", "MULTI5_GTR+FO+G", -1220.105824),
+    figure("multi5", "MULTI5_MK+R2", -1248.839132),
+    figure("genotype", "GTGTR4+FO+G", -1830.756052),
+    figure("genotype", "GTHKY4", -1906.076794),
+    figure("snp", "GTR+FO+G+ASC_LEWIS", -1407.980807),
+    figure("snp", "HKY+FC+ASC_FELS{500}", -1961.295923),
+    figure("snp", "GTR+FC+G+ASC_STAM{100/200/150/90}", -2569.675819),
+    figure("binvar", "BIN+G+ASC_LEWIS", -617.018869),
+    figure("multi5var", "MULTI5_GTR+FC+ASC_LEWIS", -1109.988571),
+    figure("protvar", "LG+FC+G+ASC_LEWIS", -1775.881917),
+];
+
+/// Likewise of `dna.phy` under the three partitions of `parts.txt`, with `--brlen linked`, `scaled`
+/// and `unlinked`.
+pub(crate) const BRLEN: [f64; 3] = [-2269.372543, -2269.157718, -2257.969973];

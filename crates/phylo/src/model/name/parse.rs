@@ -11,6 +11,7 @@ use crate::model::dna::{ALIASES, NAMED};
 use crate::model::protein::{self, MIXTURES, PUBLISHED, RATES, upper_triangle};
 use crate::model::states;
 use crate::model::{ALPHA_RANGE, CATEGORIES_MAX, INVARIANT_MAX, ModelError, SCALER_RANGE};
+use crate::model::{CodonKind, EXCHANGE_RANGE};
 use crate::msa::Alphabet;
 
 impl ModelName {
@@ -124,6 +125,9 @@ impl Parser<'_, '_> {
         if is("PROTGTR") || is("GTR20") {
             return self.protein(&braces);
         }
+        if let Some((_, kind)) = CodonKind::NAMES.iter().find(|(name, _)| is(name)) {
+            return self.codon(*kind, &braces);
+        }
         if let Some(matrix) = states::by_name(label) {
             return self.states(matrix, &braces);
         }
@@ -206,6 +210,51 @@ impl Parser<'_, '_> {
         Ok((exchange, frequencies))
     }
 
+    /// `GY{omega/kappa}`; frequencies of codons are counted, of Muse and Gaut's models those of bases.
+    fn codon(
+        &mut self,
+        kind: CodonKind,
+        braces: &[&str],
+    ) -> Result<(ExchangeName, FrequencyName), ModelError> {
+        let given = match braces {
+            [] => None,
+            [values] => {
+                let [least, most] = EXCHANGE_RANGE;
+                let values = self.numbers(values, "ratio", [least, most], "0.001 to 1,000")?;
+                self.count("omega and kappa", kind.start().len(), values.len())?;
+                Some(values)
+            }
+            more => return Err(self.miscount("omega and kappa", 1, more.len())),
+        };
+        let frequencies = match kind {
+            CodonKind::Gy => FrequencyName::Empirical,
+            CodonKind::Mg | CodonKind::Mgk => FrequencyName::Bases {
+                by_position: true,
+                given: None,
+            },
+        };
+        Ok((ExchangeName::Codon { kind, given }, frequencies))
+    }
+
+    /// `+F1X4`, `+F3X4`: counted, or four and twelve in braces.
+    fn bases(&mut self, part: &str, by_position: bool) -> Result<FrequencyName, ModelError> {
+        let (_, braces) = self.braces(part)?;
+        let given = match braces.as_slice() {
+            [] => None,
+            [values] => {
+                let values = self.numbers(values, "frequency", [0.0, 1e6], "above 0")?;
+                self.count("+F", if by_position { 12 } else { 4 }, values.len())?;
+                let mut bases = Vec::new();
+                for own in values.chunks(4) {
+                    bases.extend(self.shares(own.to_vec())?);
+                }
+                Some(if by_position { bases } else { bases.repeat(3) })
+            }
+            more => return Err(self.miscount("+F", 1, more.len())),
+        };
+        Ok(FrequencyName::Bases { by_position, given })
+    }
+
     /// Twenty states of its own: lower triangle by rows, 190 numbers, then perhaps 20 frequencies,
     /// as in PAML's files.
     fn protein(&mut self, braces: &[&str]) -> Result<(ExchangeName, FrequencyName), ModelError> {
@@ -244,14 +293,24 @@ impl Parser<'_, '_> {
             self.count("+FU", 1, braces.len())?;
             let values = self.numbers(braces[0], "frequency", [0.0, 1e6], "above 0")?;
             self.count("+FU", alphabet.states(), values.len())?;
+            if is_muse_gaut(exchange) {
+                return Err(self.unknown_part(part));
+            }
             return Ok(FrequencyName::Given(self.shares(values)?));
+        }
+        if alphabet == Alphabet::Codon && matches!(kind.as_str(), "F1X4" | "F3X4") {
+            return self.bases(part, kind == "F3X4");
         }
         self.count("+F", 0, braces.len())?;
         match kind.as_str() {
+            _ if is_muse_gaut(exchange) => Err(ModelError::Contradiction {
+                model: shown(self.model),
+                what: "MG's rates are those of bases, whose frequencies are +F1X4 or +F3X4",
+            }),
             "F" | "FC" => Ok(FrequencyName::Empirical),
             "FO" => Ok(FrequencyName::Fitted),
             "FE" | "FQ" => Ok(FrequencyName::Equal),
-            "FM" if !matches!(exchange, ExchangeName::Classes { .. }) => Ok(FrequencyName::Matrix),
+            "FM" if alphabet == Alphabet::Protein => Ok(FrequencyName::Matrix),
             _ => Err(self.unknown_part(part)),
         }
     }
@@ -503,6 +562,10 @@ impl Parser<'_, '_> {
             part: shown(part),
         }
     }
+}
+
+fn is_muse_gaut(exchange: &ExchangeName) -> bool {
+    matches!(exchange, ExchangeName::Codon { kind, .. } if *kind != CodonKind::Gy)
 }
 
 /// Cuts at the `+` that stand outside braces: a value may be 1e+3.
