@@ -46,6 +46,12 @@ impl Published {
         }
     }
 
+    /// Its file.
+    #[cfg(test)]
+    pub(super) fn text(&self) -> &'static str {
+        self.text
+    }
+
     /// Its numbers.
     pub(super) fn matrix(&self) -> &Matrix {
         self.matrix.get_or_init(|| {
