@@ -373,8 +373,9 @@ fn nexus_sets_and_stops_are_files_of_partitions() {
             "#nexus begin sets; charpartition p = GTR:b; end;",
             "`b` is neither",
         ),
-        ("MULTI4_GTR, all = 1-300\n", "`MULTI4_GTR` is a data type"),
-        ("BIN+G, all = 1-300\n", "`BIN` is a data type"),
+        ("MULTI4, all = 1-300\n", "`MULTI4` is a data type"),
+        ("BIN+G, all = 1-300\n", "is no binary character"),
+        ("GT, all = 1-300\n", "such as GTGTR4"),
         ("AA, all = 1-300\n", "name a matrix, such as LG+G4"),
     ] {
         std::fs::write(here.join("bad"), text).unwrap();

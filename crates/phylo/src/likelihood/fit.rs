@@ -132,7 +132,11 @@ impl<R: Runner> Likelihood<R> {
     ) -> Result<(), LikelihoodError> {
         let scaled = self.lengths != Lengths::Linked || self.parts().len() == 1;
         if self.parts()[part].model().fits_free_rates() && bend.is_new() {
+            let new = self.parts()[part].model().has_new_classes();
             self.start_free_rates(part)?;
+            if new {
+                self.start_mixture(part)?;
+            }
         }
         let model = self.parts()[part].model().clone();
         let scale = self.parts()[part].scale();

@@ -20,6 +20,7 @@ mod chunk;
 mod climb;
 mod fit;
 mod insertion;
+mod mixture;
 mod part;
 mod plan;
 mod step;

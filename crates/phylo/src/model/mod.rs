@@ -288,6 +288,44 @@ impl Model {
         self.normalise_free_rates();
     }
 
+    /// True of a mixture whose free rates are to be fitted and have not been.
+    #[must_use]
+    pub fn has_new_classes(&self) -> bool {
+        let start = discrete_gamma(ALPHA_START, self.free_rates.len(), CategoryRate::Mean);
+        let same = |(own, start): (&f64, &f64)| (own - start).abs() < 1e-9;
+        matches!(self.name.exchange, ExchangeName::Mixture(_))
+            && self.fits_free_rates()
+            && self.free_rates.iter().zip(&start).all(same)
+    }
+
+    /// The model with each choice of a slowest and a fastest class, the others in order between
+    /// them.
+    #[must_use]
+    pub fn class_orders(&self) -> Vec<Self> {
+        let mut sorted = self.free_rates.clone();
+        sorted.sort_unstable_by(f64::total_cmp);
+        let classes = 0..sorted.len();
+        let ends = classes
+            .clone()
+            .flat_map(|slow| classes.clone().map(move |fast| [slow, fast]));
+        let order = |[slow, fast]: [usize; 2]| {
+            let mut own = self.clone();
+            let mut middle = sorted[1..].iter();
+            for (class, rate) in own.free_rates.iter_mut().enumerate() {
+                *rate = match class {
+                    _ if class == slow => sorted[0],
+                    _ if class == fast => sorted[sorted.len() - 1],
+                    _ => middle.next().copied().unwrap_or(1.0),
+                };
+            }
+            own.normalise_free_rates();
+            own
+        };
+        ends.filter(|[slow, fast]| slow != fast)
+            .map(order)
+            .collect()
+    }
+
     /// Weights to sum 1, mean rate 1.
     fn normalise_free_rates(&mut self) {
         let sum: f64 = self.free_weights.iter().sum();
