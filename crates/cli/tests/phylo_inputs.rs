@@ -238,7 +238,10 @@ fn the_data_type_dna_is_gtr_f_g() {
     // A scaler in the file is `--brlen scaled`; what was fitted can be given again.
     let (scaled, models) = lnl("scaled", &[]);
     assert_eq!((scaled, models.clone()), lnl("gtr", &["--brlen", "scaled"]));
-    assert!(scaled > lnl("gtr", &[]).0);
+    // So is the default of several partitions, as RAxML-NG's.
+    assert_eq!((scaled, models.clone()), lnl("gtr", &[]));
+    assert!(scaled > lnl("gtr", &["--brlen", "linked"]).0);
+    assert!(scaled < lnl("gtr", &["--brlen", "unlinked"]).0);
     let models: Vec<&str> = models
         .as_array()
         .unwrap()
@@ -253,7 +256,11 @@ fn the_data_type_dna_is_gtr_f_g() {
     let (again, _) = lnl("fixed", &[]);
     assert!((again - scaled).abs() < 0.01, "{again} {scaled}");
     let arguments = ["evaluate", "--msa", "a.phy", "--tree", "a.nwk", "--model"];
-    for (model, brlen) in [("scaled", "linked"), ("fixed", "scaled")] {
+    for (model, brlen) in [
+        ("scaled", "linked"),
+        ("fixed", "scaled"),
+        ("fixed", "unlinked"),
+    ] {
         let output = sidecore(here, &[&arguments[..], &[model, "--brlen", brlen]].concat());
         refused(&output, &[model, "+B", "leave out one"]);
     }
@@ -366,8 +373,9 @@ fn nexus_sets_and_stops_are_files_of_partitions() {
             "#nexus begin sets; charpartition p = GTR:b; end;",
             "`b` is neither",
         ),
-        ("MULTI4_GTR, all = 1-300\n", "`MULTI4_GTR` is a data type"),
-        ("BIN+G, all = 1-300\n", "`BIN` is a data type"),
+        ("MULTI4, all = 1-300\n", "`MULTI4` is a data type"),
+        ("BIN+G, all = 1-300\n", "is no binary character"),
+        ("GT, all = 1-300\n", "such as GTGTR4"),
         ("AA, all = 1-300\n", "name a matrix, such as LG+G4"),
     ] {
         std::fs::write(here.join("bad"), text).unwrap();

@@ -63,14 +63,19 @@ pub fn simulate(
         }
     }
     let mut random = Random::new(seed);
-    let mut rows = vec![vec![0; sites]; tree.taxa()];
+    let (alphabet, width) = (model.alphabet(), model.alphabet().width());
+    let mut rows = vec![vec![0; sites * width]; tree.taxa()];
     let mut states = vec![0; 2 * tree.taxa() - 2];
     let mut kinds = process.weights.clone();
     kinds.push(process.invariant);
     let mut row = vec![0.0; n];
     for site in 0..sites {
         let kind = index(&mut random, &kinds);
-        states[tree.node(root).index()] = index(&mut random, &process.frequencies);
+        let frequencies = match kind == process.rates.len() {
+            true => &process.frequencies[..],
+            false => process.frequencies_of(kind),
+        };
+        states[tree.node(root).index()] = index(&mut random, frequencies);
         for &(from, to) in &walk {
             let state: usize = states[tree.node(from).index()];
             let next = if kind == process.rates.len() {
@@ -85,7 +90,7 @@ pub fn simulate(
             states[tree.node(to).index()] = next;
         }
         for (taxon, row) in rows.iter_mut().enumerate() {
-            row[site] = model.alphabet().letter(states[taxon]);
+            alphabet.write(states[taxon], &mut row[site * width..][..width]);
         }
     }
     Alignment::new(names.to_vec(), rows)

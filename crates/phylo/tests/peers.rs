@@ -1,9 +1,16 @@
-//! Likelihoods against those of IQ-TREE 2 and RAxML 8, on alignments of our own making.
+//! Likelihoods against those of IQ-TREE 2 and RAxML 8, on alignments of our own making; and the
+//! figures of `models/figures.rs` made anew by RAxML-NG.
 //!
 //! Both are Debian packages that `scripts/setup` installs; without them these tests fail and say
 //! so. IQ-TREE is given everything fixed. RAxML 8 cannot be: it fits, and prints what it found; at
-//! an optimum its rounding of the parameters does not show.
+//! an optimum its rounding of the parameters does not show. RAxML-NG is in no package of Debian 12:
+//! where it is not on the path (`scripts/build-raxml-ng` puts it there), that is said, and its
+//! figures in `models.rs` are what holds.
 #![allow(clippy::unwrap_used)] // Functions that tests call.
+
+#[path = "models/figures.rs"]
+#[allow(dead_code)] // Fitted ones are for `models.rs`.
+mod figures;
 
 use sidecore_phylo::likelihood::{Lengths, Likelihood, Options, PartOptions};
 use sidecore_phylo::model::{Model, ModelName};
@@ -359,5 +366,58 @@ fn raxml_agrees_at_its_optimum() {
         let tree = Tree::from_newick(&newick, case.alignment.names()).unwrap();
         let lnl = case.likelihood(tree, &ours).evaluate().unwrap();
         agree(lnl, after(&info, "Final GAMMA  likelihood: "), theirs);
+    }
+}
+
+/// The frozen figures are RAxML-NG's.
+#[test]
+fn figures_are_raxml_ngs() {
+    let version = Command::new("raxml-ng").arg("--version").output();
+    if !version.is_ok_and(|output| output.status.success()) {
+        eprintln!("no raxml-ng: its figures were not made anew; see scripts/build-raxml-ng");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/models");
+    for entry in std::fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, folder.path().join(path.file_name().unwrap())).unwrap();
+    }
+    // IQ-TREE's figures are of what RAxML-NG does not have.
+    let others = ["mtMet", "mtVer", "mtInv", "FLAVI", "GY", "MG"];
+    let own = figures::FIGURES.iter();
+    let own = own.filter(|figure| !others.iter().any(|head| figure.model.starts_with(head)));
+    for figure in own {
+        let msa = format!("{}.phy", figure.data);
+        let arguments = [
+            "--evaluate",
+            "--msa",
+            &msa,
+            "--tree",
+            "tree.nwk",
+            "--model",
+            figure.model,
+            "--opt-model",
+            "off",
+            "--opt-branches",
+            "off",
+            "--threads",
+            "1",
+            "--prefix",
+            "x",
+            "--redo",
+            "--force",
+            "perf_threads",
+        ];
+        let output = Command::new("raxml-ng")
+            .args(arguments)
+            .current_dir(folder.path())
+            .output();
+        let text = String::from_utf8(output.unwrap().stdout).unwrap();
+        agree(
+            figure.lnl,
+            after(&text, "Final LogLikelihood: "),
+            figure.model,
+        );
     }
 }

@@ -114,8 +114,8 @@ pub fn traversal(
     patterns: &Patterns,
 ) -> Result<Vec<KernelRow>, BenchError> {
     let name = match patterns.alphabet() {
-        Alphabet::Dna => DNA,
         Alphabet::Protein => PROTEIN,
+        _ => DNA,
     };
     let name = ModelName::parse(name, &mut |_| Err(std::io::ErrorKind::Unsupported.into()))?;
     let mut rows = Vec::new();
@@ -268,8 +268,8 @@ fn full(
 ) -> Result<(), BenchError> {
     let taxa = tree.taxa();
     let model = match truth.alphabet() {
-        Alphabet::Dna => "DNA",
         Alphabet::Protein => "LG",
+        _ => "DNA",
     };
     let count = patterns.len();
     let edge = tree.edge(HalfId(0));

@@ -2,8 +2,8 @@
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use sidecore_offload::PoolConfig;
-use sidecore_phylo::likelihood::PartOptions;
-use sidecore_phylo::model::{ModelName, ScalerName};
+use sidecore_phylo::likelihood::{Lengths, PartOptions};
+use sidecore_phylo::model::{AscertainmentName, ModelName, ScalerName};
 use sidecore_phylo::msa::{Alignment, Findings, MsaError, Patterns, partitions};
 use sidecore_phylo::newick::Newick;
 use sidecore_phylo::packed::{UNPACKED_BYTES_MAX, unpack};
@@ -91,6 +91,62 @@ pub(super) fn model_name(text: &str) -> Result<ModelName> {
     })?)
 }
 
+/// Sharing of branch lengths among partitions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Share {
+    /// One length a branch
+    Linked,
+    /// One length a branch, times a factor that is fitted for each partition
+    Scaled,
+    /// Each partition has lengths of its own
+    Unlinked,
+}
+
+/// What `--brlen` and the models' `+B` come to: scaled unless something else is said.
+pub(super) fn lengths(asked: Option<Share>, parts: &[PartOptions], model: &str) -> Result<Lengths> {
+    let has = |wanted: fn(&ScalerName) -> bool| {
+        let mut scalers = parts.iter().map(|part| &part.model.name().scaler);
+        scalers.any(wanted)
+    };
+    ensure!(
+        asked != Some(Share::Linked) || !has(is_fitted),
+        "{model}: +B scales lengths, --brlen linked does not: leave out one of them"
+    );
+    ensure!(
+        asked != Some(Share::Scaled) || !has(is_given),
+        "{model}: --brlen scaled would fit the scalers that +B{{…}} gives: leave out one of them"
+    );
+    ensure!(
+        asked != Some(Share::Unlinked) || !has(is_given) && !has(is_fitted),
+        "{model}: +B scales lengths that partitions share, --brlen unlinked gives each its own: \
+         leave out one of them"
+    );
+    Ok(match asked {
+        Some(Share::Unlinked) => Lengths::Unlinked,
+        Some(Share::Linked) => Lengths::Linked,
+        Some(Share::Scaled) => Lengths::Scaled,
+        None if parts.len() == 1 || has(is_given) => Lengths::Linked,
+        None => Lengths::Scaled,
+    })
+}
+
+/// Refuses sites that ascertainment cannot have left in.
+fn check_ascertainment(part: &PartOptions) -> Result<()> {
+    let corrected = part.model.name().ascertainment != AscertainmentName::None;
+    let constant = if corrected {
+        part.patterns.constant_sites()
+    } else {
+        0
+    };
+    ensure!(
+        constant == 0,
+        "+ASC is for sites that all vary, and at {constant} of {} all taxa may have the same \
+         character: leave those out of the alignment, or +ASC out of the model",
+        part.patterns.sites()
+    );
+    Ok(())
+}
+
 /// All sites under one model.
 fn whole(alignment: &Alignment, msa: &Path, model: &str) -> Result<PartOptions> {
     let name = model_name(model).with_context(|| {
@@ -106,7 +162,9 @@ fn whole(alignment: &Alignment, msa: &Path, model: &str) -> Result<PartOptions> 
     );
     let patterns = Patterns::new(alignment, name.alphabet());
     let patterns = patterns.with_context(|| msa.display().to_string())?;
-    Ok(PartOptions::new(name, patterns))
+    let part = PartOptions::new(name, patterns);
+    check_ascertainment(&part).with_context(|| msa.display().to_string())?;
+    Ok(part)
 }
 
 /// The partitions that a file's lines name, and their names.
@@ -122,7 +180,10 @@ fn parts_of_file(
         let name = model_name(&line.model).with_context(|| format!("{path}: {}", line.name))?;
         let patterns = Patterns::of_sites(alignment, name.alphabet(), line.sites)
             .with_context(|| format!("{}, partition {}", msa.display(), line.name))?;
-        parts.push(PartOptions::new(name, patterns));
+        let part = PartOptions::new(name, patterns);
+        check_ascertainment(&part)
+            .with_context(|| format!("{}, partition {}", msa.display(), line.name))?;
+        parts.push(part);
         names.push(line.name);
     }
     let has = |wanted: fn(&ScalerName) -> bool| {
@@ -151,12 +212,12 @@ fn parts_of_file(
 }
 
 /// True of `+B` without a value.
-pub(super) fn is_fitted(scaler: &ScalerName) -> bool {
+fn is_fitted(scaler: &ScalerName) -> bool {
     *scaler == ScalerName::Fitted
 }
 
 /// True of `+B{…}`.
-pub(super) fn is_given(scaler: &ScalerName) -> bool {
+fn is_given(scaler: &ScalerName) -> bool {
     matches!(scaler, ScalerName::Given(_))
 }
 

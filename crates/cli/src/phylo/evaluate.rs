@@ -2,10 +2,9 @@
 
 use super::common::{self, Data};
 use crate::{Outcome, output};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use sidecore_offload::Pool;
 use sidecore_phylo::likelihood::{LENGTH_MIN, Lengths, Likelihood, Options, PartOptions};
-use sidecore_phylo::model::ScalerName;
 use sidecore_phylo::runner::{Runner, Serial, pool_config};
 use sidecore_phylo::tree::Tree;
 use sidecore_sched::Equi;
@@ -18,8 +17,9 @@ use std::time::Instant;
 #[command(after_help = "\
 A model is written as RAxML-NG writes it: `GTR+G`, `HKY+F+I`, `LG+G4`; values in braces are fixed: \
 `GTR{1/2/1/1/2/1}+FU{0.3/0.2/0.2/0.3}+G4m{0.5}`. What has no fixed value is counted (+F), fitted \
-(--opt all) or stays at its start. A file of lines `MODEL, NAME = 1-500` makes partitions; `+B` \
-fits a partition's scaler, `DNA` is GTR+F+G. Exit status: 0 done, 2 something cannot be read or \
+(--opt all) or stays at its start. Other data: `BIN`, `MULTI5_MK` (2 to 64 states), `GTGTR4` \
+(genotypes); `+ASC_LEWIS` for alignments of variable sites alone. A file of lines `MODEL, NAME = \
+1-500` makes partitions; `+B` fits a partition's scaler, `DNA` is GTR+F+G. Exit status: 0 done, 2 something cannot be read or \
 does not go together.")]
 pub(crate) struct Args {
     /// Alignment: PHYLIP, FASTA, NEXUS, Clustal or Stockholm; plain, gzip or zstd
@@ -34,10 +34,10 @@ pub(crate) struct Args {
     /// Parameters to fit: none, branch lengths, or these and the model's free parameters
     #[arg(long, value_enum, default_value = "none")]
     opt: Fit,
-    /// Branch lengths of partitions: all alike, or each with a factor of its own; linked
-    /// unless given, or a partition's model has +B
-    #[arg(long, value_enum)]
-    brlen: Option<Share>,
+    /// Branch lengths of partitions: all alike (linked), each with a factor of its own (scaled), or
+    /// all their own (unlinked); scaled unless given, or a partition's model has +B{…}
+    #[arg(long, value_enum, value_name = "LINKAGE")]
+    brlen: Option<common::Share>,
     /// Stop fitting when a round gains less than this in log-likelihood
     #[arg(long, value_name = "GAIN", default_value = "0.001", value_parser = gain)]
     epsilon: f64,
@@ -45,7 +45,8 @@ pub(crate) struct Args {
     /// no taxon has a character; of several trees, one after the other, with tabs between
     #[arg(long, value_name = "FILE")]
     site_lnl: Option<PathBuf>,
-    /// Write the trees with the lengths used to this file, a line each
+    /// Write the trees with the lengths used to this file, a line each; of unlinked lengths a line
+    /// for each partition
     #[arg(long, value_name = "FILE")]
     tree_out: Option<PathBuf>,
     /// Number of engines that share the loops; one for each core unless given
@@ -64,14 +65,6 @@ enum Fit {
     Branches,
     /// Branch lengths and the model's free parameters
     All,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Share {
-    /// One length a branch
-    Linked,
-    /// One length a branch, times a factor that is fitted for each partition (--opt all)
-    Scaled,
 }
 
 fn gain(text: &str) -> Result<f64, String> {
@@ -99,7 +92,7 @@ impl Args {
             findings,
             ..
         } = Data::read(&self.msa, &self.model)?;
-        self.check_scalers(&parts)?;
+        let lengths = common::lengths(self.brlen, &parts, &self.model)?;
         let newicks = common::trees(&self.tree)?;
         // All are looked at before the first is worked on.
         let mut trees = Vec::new();
@@ -125,7 +118,7 @@ impl Args {
         let mut evaluated = Vec::new();
         for tree in trees {
             let parts = parts.clone();
-            evaluated.push(self.one(tree, parts, runner.clone(), alignment.names())?);
+            evaluated.push(self.one(tree, parts, lengths, runner.clone(), alignment.names())?);
         }
         self.write(&evaluated, alignment.sites())?;
         let values = evaluated.iter().map(|one| one.report.lnl);
@@ -166,13 +159,12 @@ impl Args {
         &self,
         tree: Tree,
         parts: Vec<PartOptions>,
+        lengths: Lengths,
         runner: impl Runner,
         names: &[String],
     ) -> Result<Evaluated> {
         let mut likelihood = Likelihood::partitioned(tree, parts, runner, Options::default())?;
-        if self.brlen == Some(Share::Scaled) {
-            likelihood.set_lengths(Lengths::Scaled);
-        }
+        likelihood.set_lengths(lengths);
         let lnl = match self.opt {
             Fit::None => likelihood.evaluate()?,
             Fit::Branches => likelihood.optimise_lengths(self.epsilon, LENGTH_ROUNDS_MAX)?,
@@ -183,8 +175,14 @@ impl Args {
             None => Vec::new(),
         };
         let (tree, parts) = (likelihood.tree(), likelihood.parts());
+        let newicks = match lengths {
+            Lengths::Unlinked => (0..parts.len())
+                .map(|part| tree.of_part(part, parts[part].scale()).to_newick(names))
+                .collect(),
+            _ => vec![tree.to_newick(names)],
+        };
         Ok(Evaluated {
-            newick: tree.to_newick(names),
+            newicks,
             sites,
             report: TreeJson {
                 lnl,
@@ -212,29 +210,9 @@ impl Args {
             file(path, text)?;
         }
         if let Some(path) = &self.tree_out {
-            let lines = evaluated.iter().map(|one| format!("{}\n", one.newick));
-            file(path, lines.collect())?;
+            let newicks = evaluated.iter().flat_map(|one| &one.newicks);
+            file(path, newicks.map(|newick| format!("{newick}\n")).collect())?;
         }
-        Ok(())
-    }
-}
-
-impl Args {
-    /// Refuses `--brlen` where it contradicts the partitions' `+B`.
-    fn check_scalers(&self, parts: &[PartOptions]) -> Result<()> {
-        let has = |wanted: fn(&ScalerName) -> bool| {
-            parts.iter().any(|part| wanted(&part.model.name().scaler))
-        };
-        ensure!(
-            self.brlen != Some(Share::Linked) || !has(common::is_fitted),
-            "{}: +B scales lengths, --brlen linked does not: leave out one of them",
-            self.model
-        );
-        ensure!(
-            self.brlen != Some(Share::Scaled) || !has(common::is_given),
-            "{}: --brlen scaled would fit the scalers that +B{{…}} gives: leave out one of them",
-            self.model
-        );
         Ok(())
     }
 }
@@ -271,7 +249,8 @@ struct TreeJson {
 
 /// A tree, evaluated.
 struct Evaluated {
-    newick: String,
+    /// The tree; of unlinked lengths one with each partition's.
+    newicks: Vec<String>,
     /// Each column's log-likelihood, if they are wanted.
     sites: Vec<f64>,
     report: TreeJson,

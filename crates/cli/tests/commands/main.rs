@@ -51,12 +51,13 @@ const RUNS: [(&str, &str); 23] = [
     ),
     (
         "phylo evaluate",
-        "--msa made.phy --tree made.nwk --model JC --opt branches --site-lnl site.lnl --json",
+        "--msa made.phy --tree made.nwk --model JC --opt branches --brlen linked \
+         --site-lnl site.lnl --tree-out used.nwk --json",
     ),
     (
         "phylo search",
-        "--msa made.phy --model JC --starts 1 --bootstraps 1 --seed 1 --engines 1 --policy equi \
-         --prefix found --json",
+        "--msa made.phy --model JC --brlen unlinked --starts 1 --bootstraps 1 --seed 1 --engines 1 \
+         --policy equi --prefix found --json",
     ),
     (
         "phylo simulate",

@@ -7,7 +7,7 @@
 use super::AnalysisError;
 use super::plan::{Kind, Outcome, Piece, Stream, seed_of};
 use super::workers::{Job, Watch};
-use crate::likelihood::{Likelihood, Options, Part, PartOptions};
+use crate::likelihood::{Lengths, Likelihood, Options, Part, PartOptions};
 use crate::model::ModelName;
 use crate::msa::Patterns;
 use crate::newick::Newick;
@@ -150,6 +150,12 @@ impl<R: Runner + Clone> Searches<R> {
             return Ok(None);
         }
         let models = likelihood.parts().iter();
+        let unlinked = likelihood.lengths() == Lengths::Unlinked;
+        let parts = likelihood.parts().iter().enumerate().filter(|_| unlinked);
+        let part_trees = parts.map(|(number, part)| {
+            let tree = likelihood.tree().of_part(number, part.scale());
+            tree.to_newick(&self.names)
+        });
         Ok(Some(Outcome {
             kind,
             index,
@@ -157,6 +163,7 @@ impl<R: Runner + Clone> Searches<R> {
             tree: state.tree().to_newick(&self.names),
             start: start_text,
             models: models.map(Part::model_text).collect(),
+            part_trees: part_trees.collect(),
             wall_s: task::now_ns().saturating_sub(began_ns) as f64 * 1e-9,
         }))
     }

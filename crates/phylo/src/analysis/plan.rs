@@ -88,6 +88,9 @@ pub struct Outcome {
     pub start: String,
     /// The model of each partition, all values given.
     pub models: Vec<String>,
+    /// Partition by partition the tree with that one's lengths, where they are unlinked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub part_trees: Vec<String>,
     /// Seconds from its beginning to its end; time before an interruption is not in it.
     pub wall_s: f64,
 }

@@ -70,7 +70,16 @@ pub fn alignment(bytes: &[u8]) -> bool {
         taxa * sites <= bytes.len(),
         "more characters than the file has"
     );
-    for alphabet in [Alphabet::Dna, Alphabet::Protein] {
+    let alphabets = [
+        Alphabet::Dna,
+        Alphabet::Protein,
+        Alphabet::Binary,
+        Alphabet::Multistate(36),
+        Alphabet::Multistate(64),
+        Alphabet::Genotype,
+        Alphabet::PhasedGenotype,
+    ];
+    for alphabet in alphabets {
         if let Ok(patterns) = Patterns::new(&alignment, alphabet) {
             let all = patterns.sites() + patterns.undetermined_sites().len();
             assert_eq!(all, sites, "sites are lost");
@@ -166,7 +175,8 @@ pub fn model(bytes: &[u8]) -> bool {
     process.transitions(0.1, &mut matrix);
     let n = process.shape.states;
     for block in matrix.chunks(n * n) {
-        for i in 0..n {
+        // States beyond the alphabet's are padding.
+        for i in 0..model.alphabet().states() {
             let sum: f64 = (0..n).map(|j| block[j * n + i]).sum();
             assert!((sum - 1.0).abs() < 1e-6, "{text}: a row of {sum}");
         }

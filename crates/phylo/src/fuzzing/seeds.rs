@@ -28,8 +28,8 @@ impl Kind {
         match self {
             Self::Alignment => b"ACGTNacgt-?.>#;=[]'\" \n\t0123456789XBZ*~",
             Self::Tree => b"(),:;'[]=&* .0123456789eE+-abc",
-            Self::Partitions => b",=-\\/{}+ \n0123456789aGTR#;:.*",
-            Self::Model => b"+{}/.,0123456789GIRFOUCEMATLWJ",
+            Self::Partitions => b",=-\\/{}+ \n0123456789aGTR#;:.*BINMUL_K",
+            Self::Model => b"+{}/.,0123456789GIRFOUCEMATLWJ_SBNKXQP-",
             Self::Checkpoint | Self::State => b"{}[]:,\"\\ \n0123456789-.eEnulltruefals",
         }
     }
@@ -74,7 +74,7 @@ fn states() -> Vec<Vec<u8>> {
 /// Taxa of the search whose states are read.
 pub(super) const STATE_TAXA: usize = 5;
 
-const WRITTEN: [(Kind, &[u8]); 38] = [
+const WRITTEN: [(Kind, &[u8]); 61] = [
     (Kind::Alignment, b"4 6\na ACGTNA\nb AC-TRA\nc ACGTAA\nd TTGTAA\n"),
     (Kind::Alignment, b"5 8\na ACGT\nb ACGA\nc AC?T\nd ACTT\ne ACTT\n\nGGGG\nGGGA\nGGTA\nTGGG\nGGGC\n"),
     (Kind::Alignment, b"4 9\na\nARNDC\nQEGH\nb ARNDC\nQEGH\nc ARNDCQEGH\nd XBZJC\n-?*H\n"),
@@ -120,4 +120,27 @@ const WRITTEN: [(Kind, &[u8]); 38] = [
     (Kind::Partitions, b"DNA, one = 1-.\\2\nJC, two = 2 - .\\2\n"),
     (Kind::Tree, b"#NEXUS\nbegin taxa; taxlabels a 'b c' d e; end;\nbegin trees;\ntranslate 1 a, 2 'b c', 3 d, 4 e;\ntree * t1 = [&U] ((1:0.1,2:2)[&x=1]:1,3,4);\nutree t2=[&R](1,(2,(3,4)));\nend;\n"),
     (Kind::Tree, b"(a,b,(c,d));\n(a,c,(b,d));\n"),
+    (Kind::Model, b"BIN+FU{0.6/0.4}+G4m{0.5}+ASC_LEWIS"),
+    (Kind::Model, b"MULTI5_GTR{1/2/3/4/5/6/7/8/9/1}+FC+ASC_FELS{500}"),
+    (Kind::Model, b"MULTI64_MK+FE"),
+    (Kind::Model, b"MULTI3_MK+ASC_STAM{10/20/30}"),
+    (Kind::Model, b"GTR+FO+ASC_STAM{10/20/0/30}"),
+    (Kind::Model, b"LG4X+R4{0.2/0.6/1.1/2.4}{0.3/0.3/0.2/0.2}"),
+    (Kind::Model, b"LG4M+G4{0.7}+F"),
+    (Kind::Model, b"Q.pfam_gb+R4+B"),
+    (Kind::Model, b"JTT-DCMut+FE+I"),
+    (Kind::Model, b"GTGTR4{0.01/1/2/3/4/5/1}+FO"),
+    (Kind::Model, b"GTHKY4+FC"),
+    (Kind::Model, b"GTJC-SM"),
+    (Kind::Model, b"GPGTR4+FE+G"),
+    (Kind::Partitions, b"BIN, one = 1-30\nMULTI5_MK+ASC_LEWIS, two = 31-60\n"),
+    (Kind::Partitions, b"GTGTR4+FO, a = 1-20\nLG4X, b = 21-40\nstmtREV+F+I, c = 41-60\n"),
+    (Kind::Partitions, b"GTR+G+ASC_STAM{1/2/3/4}, snp = 1-60\n"),
+    (Kind::Alignment, b"4 6\na 010?-1\nb 011011\nc 000111\nd 111010\n"),
+    (Kind::Alignment, b">a\n01A2Z\n>b\n0!A#Z\n>c\n01~2$\n>d\n&%A2Z\n"),
+    (Kind::Alignment, b"#NEXUS\nbegin data; dimensions ntax=4 nchar=5;\nformat datatype=standard symbols=\"012\" missing=? gap=-;\nmatrix a 01201\nb 01?01\nc 0-211\nd 21201\n; end;\n"),
+    (Kind::Alignment, b"4 5\na AMRWS\nb ACGTN\nc YKACG\nd AAAA-\n"),
+    (Kind::Alignment, b"4 8\na 0101\nb 0111\nc 0001\nd 1101\n\n0011\n0011\n1111\n0000\n"),
+    (Kind::Model, b"MULTI36_JC+R2{0.5/2}{0.6/0.4}"),
+    (Kind::Model, b"mtVer+F+I+G8a"),
 ];

@@ -2,6 +2,7 @@
 //!
 //! | file | what |
 //! |---|---|
+//! | `.bestPartitionTrees` | the best search's tree with the lengths of each partition, if unlinked |
 //! | `.bestTree`, `.bestModel` | the best search's tree, and its models with all values |
 //! | `.mlTrees`, `.startTrees` | every search's tree, and what it began with, by index |
 //! | `.bootstraps` | every replicate's tree, by index |
@@ -159,6 +160,12 @@ impl Files {
             BEST_TREE,
             best.iter().map(|best| best.tree.as_str()).collect(),
         )?;
+        write(
+            BEST_PARTITION_TREES,
+            best.iter()
+                .flat_map(|best| best.part_trees.iter().map(String::as_str))
+                .collect(),
+        )?;
         write(BEST_MODEL, models.iter().map(String::as_str).collect())?;
         let searches = || ledger.outcomes_of(Kind::Search);
         write(ML_TREES, searches().map(|one| one.tree.as_str()).collect())?;
@@ -251,6 +258,8 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 
 /// The best search's tree.
 pub const BEST_TREE: &str = ".bestTree";
+/// The best search's tree with each partition's lengths, where these are unlinked.
+pub const BEST_PARTITION_TREES: &str = ".bestPartitionTrees";
 /// The best search's models.
 pub const BEST_MODEL: &str = ".bestModel";
 /// Every search's tree.
@@ -264,8 +273,9 @@ pub const SUPPORT: &str = ".support";
 /// Transfer support on the best tree.
 pub const SUPPORT_TBE: &str = ".supportTBE";
 const CHECKPOINT: &str = ".ckp";
-const RESULTS: [&str; 7] = [
+const RESULTS: [&str; 8] = [
     BEST_TREE,
+    BEST_PARTITION_TREES,
     BEST_MODEL,
     ML_TREES,
     START_TREES,

@@ -24,12 +24,13 @@ mod simd;
 
 pub use combine::{Derivatives, SiteTerms, combine_sites, combine_table, level_scalers};
 pub use layout::{Buffer, QUAD, Quad};
-pub use simd::{Isa, derivatives, evaluate, newview, table_terms};
+pub use simd::{Isa, STATES_MAX, derivatives, evaluate, newview, table_terms};
 
 /// What one pattern's values look like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
-    /// States: 4 (DNA) or 20 (protein).
+    /// States: a multiple of four up to [`STATES_MAX`]; 4 (DNA) and 20 (protein) have loops of
+    /// their own. An alphabet of other numbers is padded with states that nothing has.
     pub states: usize,
     /// Rate categories, 1 to [`RATES_MAX`].
     pub rates: usize,

@@ -3,7 +3,7 @@
 //! Source: the Cell paper's makenewz; the derivatives come from a sum table in the eigenvectors'
 //! space, so that an iteration costs a fraction of a newview.
 
-use super::{Likelihood, LikelihoodError};
+use super::{Lengths, Likelihood, LikelihoodError};
 use crate::kernel::Derivatives;
 use crate::runner::Runner;
 use crate::tree::EdgeId;
@@ -11,11 +11,15 @@ use crate::tree::EdgeId;
 pub use crate::tree::{LENGTH_MAX, LENGTH_MIN};
 
 impl<R: Runner> Likelihood<R> {
-    /// Sets one branch to its best length, the others fixed, and returns it. Blocks.
+    /// Sets one branch to its best length, the others fixed, and returns it. Blocks. Where lengths
+    /// are unlinked, to the best of each partition; the mean is returned.
     ///
     /// # Errors
     /// [`LikelihoodError::Offload`].
     pub fn optimise_length(&mut self, edge: EdgeId) -> Result<f64, LikelihoodError> {
+        if self.lengths == Lengths::Unlinked && self.parts().len() > 1 {
+            return self.optimise_unlinked_length(edge);
+        }
         let length = self.tree().length(edge);
         let length = best_length(length, |length| self.derivatives(edge, length))?;
         self.set_length(edge, length);

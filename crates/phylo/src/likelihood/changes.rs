@@ -113,7 +113,7 @@ impl<R: Runner> Likelihood<R> {
     }
 
     /// Marks what sees a branch from either side.
-    fn mark_around(&mut self, edge: EdgeId, topology: bool) {
+    pub(super) fn mark_around(&mut self, edge: EdgeId, topology: bool) {
         for end in self.tree.ends(edge) {
             self.mark_beyond(end, topology);
         }

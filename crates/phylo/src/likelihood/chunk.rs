@@ -5,8 +5,10 @@
 //! allocated.
 
 mod insertion;
+mod unseen;
 
 pub(super) use insertion::{Source, StarEnd, Visit};
+pub(super) use unseen::Unseen;
 
 use super::Options;
 use super::part::Part;
@@ -28,7 +30,7 @@ pub(super) struct Chunk {
     part: usize,
     weights: Vec<f64>,
     /// For each pattern the states that all taxa may have.
-    common: Vec<u32>,
+    common: Vec<u64>,
     /// What invariable sites add to each pattern.
     fixed: Vec<f64>,
     /// Taxon by taxon each pattern's code.
@@ -52,6 +54,9 @@ pub(super) struct Chunk {
     lnl: f64,
     slope: Derivatives,
     scratch: insertion::Scratch,
+    /// Makes a correction of the patterns, which are those that could not be seen; none where they
+    /// are the alignment's.
+    unseen: Option<Unseen>,
 }
 
 /// The values of one direction of one node.
@@ -79,26 +84,52 @@ impl Values {
 impl Chunk {
     pub(super) fn new(number: usize, part: &Part, range: Range<usize>, directions: usize) -> Self {
         let patterns = part.patterns();
-        let shape = part.process().shape;
         let weights = &patterns.weights()[range.clone()];
+        let weights: Vec<f64> = weights.iter().map(|&weight| f64::from(weight)).collect();
+        let common = range
+            .clone()
+            .map(|pattern| patterns.common_states(pattern))
+            .collect();
         let code = |&code: &u8| u16::from(code);
-        let len = range.len();
+        let codes = (0..patterns.taxa()).map(|taxon| {
+            let own = &patterns.codes(taxon)[range.clone()];
+            own.iter().map(code).collect()
+        });
+        Self::of_codes(number, part, directions, weights, common, codes.collect())
+    }
+
+    /// The patterns that ascertainment left out: each state at all taxa.
+    pub(super) fn unseen(number: usize, part: &Part, unseen: Unseen, directions: usize) -> Self {
+        let alphabet = part.patterns().alphabet();
+        let states = 0..alphabet.states();
+        let codes = states.filter_map(|state| alphabet.code_of_state(state));
+        let codes: Vec<u16> = codes.map(u16::from).collect();
+        let (weights, common) = (vec![0.0; codes.len()], vec![0; codes.len()]);
+        let codes = vec![codes; part.patterns().taxa()];
+        Self {
+            unseen: Some(unseen),
+            ..Self::of_codes(number, part, directions, weights, common, codes)
+        }
+    }
+
+    fn of_codes(
+        number: usize,
+        part: &Part,
+        directions: usize,
+        weights: Vec<f64>,
+        common: Vec<u64>,
+        codes: Vec<Vec<u16>>,
+    ) -> Self {
+        let patterns = part.patterns();
+        let shape = part.process().shape;
+        let len = weights.len();
         Self {
             part: number,
-            weights: weights.iter().map(|&weight| f64::from(weight)).collect(),
-            common: range
-                .clone()
-                .map(|pattern| patterns.common_states(pattern))
-                .collect(),
+            weights,
+            common,
             fixed: vec![0.0; len],
-            codes: (0..patterns.taxa())
-                .map(|taxon| {
-                    patterns.codes(taxon)[range.clone()]
-                        .iter()
-                        .map(code)
-                        .collect()
-                })
-                .collect(),
+            codes,
+            unseen: None,
             code_count: patterns.alphabet().masks().len(),
             classes: std::iter::repeat_with(Classes::default)
                 .take(directions)
@@ -142,6 +173,11 @@ impl Chunk {
 
     pub(super) fn site_lnl(&self) -> &[f64] {
         &self.site_lnl
+    }
+
+    /// True where the patterns are those that ascertainment left out.
+    pub(super) fn is_unseen(&self) -> bool {
+        self.unseen.is_some()
     }
 
     /// What invariable sites add, under a process.
@@ -203,9 +239,17 @@ impl Chunk {
             scalers: if scaled { &scalers } else { &[] },
             fixed: &self.fixed,
         };
-        self.lnl = combine_sites(&sites, &self.weights, &mut self.site_lnl);
+        let lnl = combine_sites(&sites, &self.weights, &mut self.site_lnl);
+        self.lnl = self.corrected(lnl);
         self.terms = terms;
         self.scalers = scalers;
+    }
+
+    /// A sum over the patterns' log-likelihoods, of which `site_lnl` has each; of unseen patterns
+    /// the correction.
+    fn corrected(&self, lnl: f64) -> f64 {
+        let unseen = self.unseen.as_ref();
+        unseen.map_or(lnl, |unseen| unseen.log_likelihood(&self.site_lnl))
     }
 
     pub(super) fn sum_table(&mut self, part: &Part, ends: &Ends, isa: Isa) {
@@ -216,20 +260,31 @@ impl Chunk {
         let near = self.end(ends.near, near_matrix, far_table);
         let far = self.end(ends.far, far_matrix, far_table);
         let (to, counts) = (table.as_mut_slice(), &mut scalers);
-        let mut lacks = 0.0;
-        if newview(isa, shape, &near, &far, to, counts, false) {
-            let (table, weights) = (table.doubles_mut(), &self.weights);
-            lacks = level_scalers(shape.rates, table, &scalers, &self.fixed, weights);
-        }
-        self.table_lacks = lacks;
+        let scaled = newview(isa, shape, &near, &far, to, counts, false);
+        self.level(shape, &mut table, scaled.then_some(&scalers));
         self.table = table;
         self.scalers = scalers;
+    }
+
+    /// Brings the rates of each pattern of a sum table to one scale, if any was scaled.
+    fn level(&mut self, shape: Shape, table: &mut Buffer, scalers: Option<&Vec<u16>>) {
+        if let Some(unseen) = &mut self.unseen {
+            unseen.level(shape, table.doubles_mut(), scalers);
+        } else {
+            let (fixed, weights) = (&self.fixed, &self.weights);
+            self.table_lacks = scalers.map_or(0.0, |scalers| {
+                level_scalers(shape.rates, table.doubles_mut(), scalers, fixed, weights)
+            });
+        }
     }
 
     pub(super) fn derivatives(&mut self, part: &Part, isa: Isa) {
         let (table, powers) = (self.table.as_slice(), part.powers());
         let shape = part.process().shape;
-        self.slope = derivatives(isa, shape, table, powers, &self.fixed, &self.weights);
+        self.slope = match &self.unseen {
+            Some(unseen) => unseen.derivatives(shape, table, powers),
+            None => derivatives(isa, shape, table, powers, &self.fixed, &self.weights),
+        };
     }
 
     /// The log-likelihood by the sum table, into where [`Chunk::lnl`] finds it.
@@ -237,7 +292,10 @@ impl Chunk {
         let terms = &mut self.terms.as_mut_slice()[..self.weights.len().div_ceil(QUAD)];
         let shape = part.process().shape;
         table_terms(isa, shape, self.table.as_slice(), part.powers(), terms);
-        self.lnl = combine_table(terms, &self.fixed, &self.weights) + self.table_lacks;
+        self.lnl = match &self.unseen {
+            Some(unseen) => unseen.log_likelihood_of_table(terms),
+            None => combine_table(terms, &self.fixed, &self.weights) + self.table_lacks,
+        };
     }
 
     /// A child's classes, pattern by pattern, and how many it has.

@@ -20,6 +20,8 @@ pub enum Lengths {
     Linked,
     /// Likewise, and the scales are fitted; their mean, weighted by sites, is 1.
     Scaled,
+    /// Each partition has lengths of its own; the tree's are their mean, weighted by sites.
+    Unlinked,
 }
 
 impl<R: Runner> Likelihood<R> {
@@ -68,6 +70,12 @@ impl<R: Runner> Likelihood<R> {
     /// Says how partitions' lengths go together from now on.
     pub fn set_lengths(&mut self, lengths: Lengths) {
         self.lengths = lengths;
+    }
+
+    /// Linkage of the partitions' lengths.
+    #[must_use]
+    pub fn lengths(&self) -> Lengths {
+        self.lengths
     }
 
     /// Sets the scale of a partition's branch lengths, brought into 0.01 to 100.
@@ -122,9 +130,13 @@ impl<R: Runner> Likelihood<R> {
         epsilon: f64,
         bend: &mut Bend,
     ) -> Result<(), LikelihoodError> {
-        let scaled = self.lengths == Lengths::Scaled || self.parts().len() == 1;
+        let scaled = self.lengths != Lengths::Linked || self.parts().len() == 1;
         if self.parts()[part].model().fits_free_rates() && bend.is_new() {
+            let new = self.parts()[part].model().has_new_classes();
             self.start_free_rates(part)?;
+            if new {
+                self.start_mixture(part)?;
+            }
         }
         let model = self.parts()[part].model().clone();
         let scale = self.parts()[part].scale();
@@ -179,6 +191,9 @@ impl<R: Runner> Likelihood<R> {
 
     /// Makes the scales' mean 1, which the tree's lengths take over.
     fn level_scales(&mut self) {
+        if self.lengths == Lengths::Unlinked && self.parts().len() > 1 {
+            return self.fold_scales();
+        }
         let sites: Vec<f64> = self
             .parts()
             .iter()

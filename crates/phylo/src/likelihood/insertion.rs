@@ -74,7 +74,7 @@ impl<R: Runner> Likelihood<R> {
         let subtree = self.child(below);
         self.parts
             .iter_mut()
-            .for_each(|part| part.prepare_folded(tip, length));
+            .for_each(|part| part.prepare_folded(tip, length * part.factor(&self.tree, stem)));
         let mut visits = Vec::new();
         // Which insertions the last level made.
         let mut level = 0..0;
@@ -145,7 +145,9 @@ impl<R: Runner> Likelihood<R> {
         let tips = [false, self.tree.is_tip(far), self.tree.is_tip(below)];
         let half = (0.5 * self.tree.length(target.edge)).clamp(LENGTH_MIN, LENGTH_MAX);
         let mut lengths = [half, half, self.tree.length(self.tree.edge(found.half))];
-        let lnl = self.fit_star(&ends, tips, &mut lengths, rounds)?;
+        let stem = self.tree.edge(found.half);
+        let edges = [target.edge, target.edge, stem];
+        let lnl = self.fit_star(&ends, edges, tips, &mut lengths, rounds)?;
         let turned = self.tree.ends(target.edge)[0] != target.near;
         Ok(Refined {
             edge: target.edge,
@@ -164,6 +166,7 @@ impl<R: Runner> Likelihood<R> {
     pub fn apply_insertion(&mut self, half: HalfId, to: &Refined) -> EdgeId {
         let pruned = self.prune(half);
         let _ = self.regraft(pruned, to.edge);
+        self.tree.copy_factors(to.edge, pruned.edges[1]);
         let [a, b] = self.tree.others(half);
         for (own, length) in [a, b, half]
             .into_iter()
@@ -189,6 +192,8 @@ impl<R: Runner> Likelihood<R> {
             if own == new
                 && self.tree.back(half) == tree.back(half)
                 && self.tree.length(own) == tree.length(new)
+                && (0..self.parts.len())
+                    .all(|part| self.tree.factor(part, own) == tree.factor(part, new))
             {
                 continue;
             }
@@ -209,6 +214,7 @@ impl<R: Runner> Likelihood<R> {
     fn fit_star(
         &mut self,
         ends: &[StarEnd; 3],
+        edges: [EdgeId; 3],
         tips: [bool; 3],
         lengths: &mut [f64; 3],
         rounds: usize,
@@ -216,8 +222,7 @@ impl<R: Runner> Likelihood<R> {
         let isa = self.options.isa;
         for branch in 0..3 {
             let (tip, length) = (tips[branch], lengths[branch]);
-            let parts = self.parts.iter_mut();
-            parts.for_each(|part| part.prepare_star(branch, tip, length));
+            self.prepare_star(branch, edges[branch], tip, length);
         }
         for _ in 0..rounds {
             // The new stem first: it is the furthest from where it should be.
@@ -227,16 +232,24 @@ impl<R: Runner> Likelihood<R> {
                 self.runner.run_sized(work, ns, &mut self.chunks, |chunk| {
                     chunk.star_table(&parts[chunk.part()], ends, third, isa);
                 })?;
-                let length =
-                    super::branches::best_length(lengths[third], |length| self.slope(length))?;
+                let edge = edges[third];
+                let length = super::branches::best_length(lengths[third], |length| {
+                    self.slope(edge, length)
+                })?;
                 lengths[third] = length;
-                let tip = tips[third];
-                let parts = self.parts.iter_mut();
-                parts.for_each(|part| part.prepare_star(third, tip, length));
+                self.prepare_star(third, edge, tips[third], length);
             }
         }
         // The last table is that of branch 1, made with the other two's last lengths.
-        Ok(self.table_lnl(lengths[1])?)
+        Ok(self.table_lnl(edges[1], lengths[1])?)
+    }
+
+    /// Makes what one branch of the star needs; `edge` is the tree's that it comes from.
+    fn prepare_star(&mut self, branch: usize, edge: EdgeId, tip: bool, length: f64) {
+        let (tree, parts) = (&self.tree, self.parts.iter_mut());
+        parts.for_each(|part| {
+            part.prepare_star(branch, tip, length * part.factor(tree, edge));
+        });
     }
 
     /// Makes valid what looks away from the place of the subtree behind `half`.
@@ -246,12 +259,13 @@ impl<R: Runner> Likelihood<R> {
         let ends = [half, a, b].map(|own| self.tree.back(own));
         self.run_towards(&ends)?;
         self.sum_table = None;
-        let length = (self.tree.length(self.tree.edge(a)) + self.tree.length(self.tree.edge(b)))
+        let joined = self.tree.edge(a);
+        let length = (self.tree.length(joined) + self.tree.length(self.tree.edge(b)))
             .clamp(LENGTH_MIN, LENGTH_MAX);
         let tip = ends[1..].iter().any(|&end| self.tree.is_tip(end));
         for part in &mut self.parts {
             part.begin_insertions();
-            part.prepare_joined(tip, length);
+            part.prepare_joined(tip, length * part.factor(&self.tree, joined));
         }
         Ok(())
     }
@@ -296,10 +310,12 @@ impl<R: Runner> Likelihood<R> {
         let across = tree.back(if p == back { q } else { p });
         let (across, through) = (self.child(across), self.child(entry));
         for part in &mut self.parts {
-            part.prepare_half(far.edge, far.tip, lengths[0]);
-            part.prepare_child(&sibling, sibling_length);
+            let factor = |edge| part.factor(tree, edge);
+            let own = [far.edge, sibling.edge, through.edge].map(factor);
+            part.prepare_half(far.edge, far.tip, lengths[0] * own[0]);
+            part.prepare_child(&sibling, sibling_length * own[1]);
             if from.is_some() {
-                part.prepare_child(&through, lengths[1]);
+                part.prepare_child(&through, lengths[1] * own[2]);
             }
         }
         Visit {

@@ -20,9 +20,11 @@ mod chunk;
 mod climb;
 mod fit;
 mod insertion;
+mod mixture;
 mod part;
 mod plan;
 mod step;
+mod unlinked;
 
 pub use branches::{LENGTH_MAX, LENGTH_MIN};
 pub use fit::Lengths;
@@ -34,7 +36,7 @@ use crate::model::{Model, ScalerName};
 use crate::msa::Patterns;
 use crate::runner::{Runner, Work, sum_in_tree_of};
 use crate::tree::{EdgeId, HalfId, Tree, Walk};
-use chunk::Chunk;
+use chunk::{Chunk, Unseen};
 use sidecore_offload::OffloadError;
 use std::ops::Range;
 use step::Step;
@@ -183,7 +185,8 @@ impl<R: Runner> Likelihood<R> {
         };
         let parts: Vec<Part> = parts
             .into_iter()
-            .map(|part| Part::new(part, &tree))
+            .enumerate()
+            .map(|(number, part)| Part::new(number, part, &tree))
             .collect();
         for (number, part) in parts.iter().enumerate() {
             let bytes = part.process().shape.span() * size_of::<f64>();
@@ -194,6 +197,9 @@ impl<R: Runner> Likelihood<R> {
             for k in 0..count {
                 let range = patterns * k / count..patterns * (k + 1) / count;
                 chunks.push(Chunk::new(number, part, range, tree.inner_halves()));
+            }
+            if let Some(unseen) = Unseen::of(part) {
+                chunks.push(Chunk::unseen(number, part, unseen, tree.inner_halves()));
             }
         }
         let inner = tree.inner_halves();
@@ -255,24 +261,24 @@ impl<R: Runner> Likelihood<R> {
 
     /// The log-likelihood of every site, in the alignment's order: one value for each of its
     /// columns. Columns without a character, which no pattern has, are 0: every tree gives them the
-    /// likelihood 1. (So are columns that no partition has.)
+    /// likelihood 1. (So are columns that no partition has, and all of a codon's but the first.) What ascertainment corrects a partition
+    /// by is spread evenly over its columns, so that they sum to the tree's log-likelihood.
     ///
     /// # Errors
     /// As [`Likelihood::evaluate`].
     pub fn site_log_likelihoods(&mut self) -> Result<Vec<f64>, LikelihoodError> {
         self.evaluate()?;
-        let last = |part: &Part| {
-            let kept = part.patterns().site_patterns().map(|(site, _)| site);
-            let left_out = part.patterns().undetermined_sites().iter();
-            kept.chain(left_out.map(|&site| site as usize)).max()
-        };
+        let last = |part: &Part| part.patterns().alignment_sites().last().copied();
         let last = self.parts.iter().filter_map(last).max();
-        let mut all = vec![0.0; last.map_or(0, |last| last + 1)];
+        let mut all = vec![0.0; last.map_or(0, |last| last as usize + 1)];
         for (number, part) in self.parts.iter().enumerate() {
-            let own = self.chunks.iter().filter(|chunk| chunk.part() == number);
-            let by_pattern: Vec<f64> = own.flat_map(|chunk| chunk.site_lnl()).copied().collect();
+            let own = || self.chunks.iter().filter(|chunk| chunk.part() == number);
+            let seen = own().filter(|chunk| !chunk.is_unseen());
+            let by_pattern: Vec<f64> = seen.flat_map(|chunk| chunk.site_lnl()).copied().collect();
+            let unseen = own().filter(|chunk| chunk.is_unseen());
+            let share = unseen.map(Chunk::lnl).sum::<f64>() / part.sites() as f64;
             for (site, pattern) in part.patterns().site_patterns() {
-                all[site] = by_pattern[pattern];
+                all[site] = by_pattern[pattern] + share;
             }
         }
         Ok(all)
@@ -387,14 +393,15 @@ impl<R: Runner> Likelihood<R> {
         length: f64,
     ) -> Result<Derivatives, LikelihoodError> {
         self.make_sum_table(edge)?;
-        self.slope(length)
+        self.slope(edge, length)
     }
 
-    /// The derivatives that the present sum tables give at a length.
-    fn slope(&mut self, length: f64) -> Result<Derivatives, LikelihoodError> {
+    /// The derivatives that the present sum tables give at a length of the tree's branch `edge`.
+    fn slope(&mut self, edge: EdgeId, length: f64) -> Result<Derivatives, LikelihoodError> {
+        let tree = &self.tree;
         self.parts
             .iter_mut()
-            .for_each(|part| part.prepare_powers(length));
+            .for_each(|part| part.prepare_powers(length * part.factor(tree, edge)));
         let (parts, isa) = (&self.parts, self.options.isa);
         let ns = (0.5 * self.newview_ns) as u64;
         self.runner
@@ -402,7 +409,8 @@ impl<R: Runner> Likelihood<R> {
                 chunk.derivatives(&parts[chunk.part()], isa);
             })?;
         Ok(sum_in_tree_of(&self.chunks, |chunk| {
-            let scale = self.parts[chunk.part()].scale();
+            let part = &self.parts[chunk.part()];
+            let scale = part.scale() * part.factor(&self.tree, edge);
             let found = chunk.slope();
             Derivatives {
                 first: found.first * scale,
@@ -419,14 +427,15 @@ impl<R: Runner> Likelihood<R> {
     /// As [`Likelihood::evaluate`].
     pub fn evaluate_length(&mut self, edge: EdgeId, length: f64) -> Result<f64, LikelihoodError> {
         self.make_sum_table(edge)?;
-        finite(self.table_lnl(length)?)
+        finite(self.table_lnl(edge, length)?)
     }
 
-    /// The log-likelihood that the present sum tables give at a length.
-    fn table_lnl(&mut self, length: f64) -> Result<f64, OffloadError> {
+    /// The log-likelihood that the present sum tables give at a length of the tree's branch `edge`.
+    fn table_lnl(&mut self, edge: EdgeId, length: f64) -> Result<f64, OffloadError> {
+        let tree = &self.tree;
         self.parts
             .iter_mut()
-            .for_each(|part| part.prepare_powers(length));
+            .for_each(|part| part.prepare_powers(length * part.factor(tree, edge)));
         let (parts, isa, ns) = (&self.parts, self.options.isa, 0.5 * self.newview_ns);
         self.runner
             .run_sized(Work::Derivatives, ns as u64, &mut self.chunks, |chunk| {

@@ -45,6 +45,8 @@ impl PartOptions {
 /// One partition.
 #[derive(Debug)]
 pub struct Part {
+    /// Its place among the partitions.
+    number: usize,
     patterns: Patterns,
     model: Model,
     process: Process,
@@ -68,7 +70,7 @@ pub struct Part {
 }
 
 impl Part {
-    pub(super) fn new(options: PartOptions, tree: &Tree) -> Self {
+    pub(super) fn new(number: usize, options: PartOptions, tree: &Tree) -> Self {
         let PartOptions {
             patterns,
             model,
@@ -79,6 +81,7 @@ impl Part {
         let table = patterns.alphabet().masks().len() * process.shape.quads();
         let edges = tree.edges().count();
         let mut part = Self {
+            number,
             matrices: Buffer::new(matrix * edges),
             tip_tables: Buffer::new(table * tree.taxa()),
             made: vec![false; edges],
@@ -199,7 +202,7 @@ impl Part {
 
     /// Makes what evaluate needs of its branch.
     pub(super) fn prepare_evaluate(&mut self, tree: &Tree, edge: EdgeId) {
-        let length = tree.length(edge) * self.scale;
+        let length = self.length(tree, edge) * self.scale;
         self.process.transitions(length, self.folded.doubles_mut());
         self.process.fold(self.folded.doubles_mut());
         if tree.ends(edge).into_iter().any(|end| tree.is_tip(end)) {
@@ -207,6 +210,16 @@ impl Part {
             let table = self.folded_table.doubles_mut();
             self.process.tip_table(self.folded.doubles(), masks, table);
         }
+    }
+
+    /// The length of a branch before it is scaled.
+    pub(super) fn length(&self, tree: &Tree, edge: EdgeId) -> f64 {
+        tree.length(edge) * self.factor(tree, edge)
+    }
+
+    /// A branch's length here relative to the tree's, but for the scale.
+    pub(super) fn factor(&self, tree: &Tree, edge: EdgeId) -> f64 {
+        tree.factor(self.number, edge)
     }
 
     /// Makes what the derivatives need of a length.

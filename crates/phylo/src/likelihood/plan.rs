@@ -92,10 +92,10 @@ impl<R: Runner> Likelihood<R> {
                 let children = self.tree.others(half).map(|other| self.tree.back(other));
                 let [left, right] = children.map(|half| self.placed_child(half, keep));
                 for child in [left, right] {
-                    let length = self.tree.length(child.edge);
+                    let tree = &self.tree;
                     self.parts
                         .iter_mut()
-                        .for_each(|part| part.prepare_child(&child, length));
+                        .for_each(|part| part.prepare_child(&child, part.length(tree, child.edge)));
                 }
                 let classes = !std::mem::replace(&mut self.classes_valid[target], true);
                 let place = match keep {

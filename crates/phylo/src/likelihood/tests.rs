@@ -39,7 +39,7 @@ fn sprinkled(
     let alignment = simulate(&tree, &names, &truth, sites, seed).unwrap();
     let unclear: &[u8] = match truth.alphabet() {
         crate::msa::Alphabet::Dna => b"RYN-K",
-        crate::msa::Alphabet::Protein => b"BZJX-",
+        _ => b"BZJX-",
     };
     let rows = (0..taxa).map(|taxon| {
         let mut row = alignment.row(taxon).to_vec();

@@ -6,6 +6,18 @@ use crate::msa::Patterns;
 /// parts; one that may be any says nothing and does not count, as with RAxML and IQ-TREE.
 #[must_use]
 pub fn empirical(patterns: &Patterns) -> Vec<f64> {
+    let mut shares = shares(patterns);
+    // A state that no taxon has keeps a little, or its eigenvectors would be infinite.
+    shares
+        .iter_mut()
+        .for_each(|share| *share = share.max(FREQUENCY_MIN));
+    let sum: f64 = shares.iter().sum();
+    shares.iter_mut().for_each(|share| *share /= sum);
+    shares
+}
+
+/// As [`empirical`], where states that no taxon has are 0.
+pub(super) fn shares(patterns: &Patterns) -> Vec<f64> {
     let masks = patterns.alphabet().masks();
     let states = patterns.alphabet().states();
     let mut by_code = vec![0.0; masks.len()];
@@ -28,11 +40,6 @@ pub fn empirical(patterns: &Patterns) -> Vec<f64> {
     if sum == 0.0 {
         return vec![1.0 / states as f64; states];
     }
-    // A state that no taxon has keeps a little, or its eigenvectors would be infinite.
-    shares
-        .iter_mut()
-        .for_each(|share| *share = (*share / sum).max(FREQUENCY_MIN));
-    let sum: f64 = shares.iter().sum();
     shares.iter_mut().for_each(|share| *share /= sum);
     shares
 }

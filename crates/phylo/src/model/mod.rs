@@ -5,6 +5,7 @@
 //! tables are made from.
 //! Must stay true: a model's parameters are within their bounds whenever a process is made of them.
 
+mod codon;
 mod coordinates;
 mod dna;
 mod eigen;
@@ -14,18 +15,23 @@ mod name;
 mod parameters;
 mod process;
 mod protein;
+mod states;
 
+pub use codon::CodonKind;
 pub use coordinates::Coordinate;
+use frequencies::shares;
 pub use frequencies::{FREQUENCY_MIN, constant_share, empirical};
 pub use gamma::{CategoryRate, discrete_gamma, incomplete_gamma};
 pub use name::{
-    ExchangeName, FrequencyName, InvariantName, ModelName, RatesName, ReadFile, ScalerName,
+    AscertainmentName, ExchangeName, FrequencyName, InvariantName, ModelName, RatesName, ReadFile,
+    ScalerName,
 };
 pub use parameters::Parameter;
 pub use process::Process;
 
 use crate::kernel::RATES_MAX;
 use crate::msa::{Alphabet, Patterns};
+use protein::{MIXTURES, Published};
 
 /// Errors of a model's name or values.
 #[derive(Debug, thiserror::Error)]
@@ -33,11 +39,20 @@ use crate::msa::{Alphabet, Patterns};
 pub enum ModelError {
     /// No matrix of this name.
     #[error(
-        "no model is called `{name}`: DNA has JC to GTR, proteins LG, WAG, JTT, Dayhoff, PROTGTR"
+        "no model is called `{name}`: DNA has JC to GTR, proteins LG, WAG, JTT, Q.pfam, LG4X, \
+         PROTGTR and others (docs/phylo.md lists all)"
     )]
     Unknown {
         /// The name.
         name: String,
+    },
+    /// Parts that contradict one another.
+    #[error("model `{model}`: {what}")]
+    Contradiction {
+        /// The whole name.
+        model: String,
+        /// The parts, why, and what to do.
+        what: &'static str,
     },
     /// A data type where a model is wanted.
     #[error("`{name}` is a data type, not a model: {hint}")]
@@ -50,7 +65,7 @@ pub enum ModelError {
     /// A modifier that is not known.
     #[error(
         "model `{model}`: no part is called `+{part}`; there are \
-         +F +FO +FE +FU +I +IC +IU +G +R +B"
+         +F +FO +FE +FU +F1X4 +F3X4 +I +IC +IU +G +R +B +ASC_LEWIS +ASC_FELS +ASC_STAM"
     )]
     Part {
         /// The whole name.
@@ -117,6 +132,8 @@ pub struct Model {
     /// One value for each class of exchangeabilities.
     exchange: Vec<f64>,
     frequencies: Vec<f64>,
+    /// Of codons the frequencies of bases by position; else nothing.
+    bases: Vec<f64>,
     invariant: f64,
     alpha: f64,
     free_rates: Vec<f64>,
@@ -133,17 +150,24 @@ impl Model {
     #[must_use]
     pub fn new(name: ModelName, patterns: &Patterns) -> Self {
         assert_eq!(name.alphabet(), patterns.alphabet(), "alphabet of {name}");
-        Self::with_counts(name, &empirical(patterns), constant_share(patterns))
+        let bases = match patterns.alphabet() {
+            Alphabet::Codon => shares(patterns),
+            _ => Vec::new(),
+        };
+        let counted = empirical(patterns);
+        Self::with_counts(name, &counted, &bases, constant_share(patterns))
     }
 
     /// As [`Model::new`] where no alignment is at hand: counted values are those of a uniform one.
     #[must_use]
     pub fn without_alignment(name: ModelName) -> Self {
         let states = name.alphabet().states();
-        Self::with_counts(name, &vec![1.0 / states as f64; states], 0.2)
+        let uniform = vec![1.0 / states as f64; states];
+        Self::with_counts(name, &uniform, &uniform, 0.2)
     }
 
-    fn with_counts(name: ModelName, counted: &[f64], constant_share: f64) -> Self {
+    /// `codons`: frequencies that bases are counted in, of a codon model.
+    fn with_counts(name: ModelName, counted: &[f64], codons: &[f64], constant_share: f64) -> Self {
         let states = name.alphabet().states();
         let exchange = name.exchange.start();
         let frequencies = match &name.frequencies {
@@ -151,6 +175,19 @@ impl Model {
             FrequencyName::Matrix => name.exchange.frequencies(states),
             FrequencyName::Empirical | FrequencyName::Fitted => counted.to_vec(),
             FrequencyName::Given(values) => values.clone(),
+            // Made of the bases below.
+            FrequencyName::Bases { .. } => Vec::new(),
+        };
+        let bases = match &name.frequencies {
+            FrequencyName::Bases {
+                given: Some(bases), ..
+            } => bases.clone(),
+            FrequencyName::Bases { by_position, .. } => codon::bases_of(codons, *by_position),
+            _ => Vec::new(),
+        };
+        let frequencies = match bases.is_empty() {
+            true => frequencies,
+            false => codon::products(&bases),
         };
         let invariant = match name.invariant {
             InvariantName::None => 0.0,
@@ -174,6 +211,7 @@ impl Model {
             name,
             exchange,
             frequencies,
+            bases,
             invariant: invariant.min(INVARIANT_MAX),
             alpha,
             free_rates,
@@ -200,14 +238,27 @@ impl Model {
     #[must_use]
     pub fn process(&self) -> Process {
         let (rates, weights) = self.variable_rates();
-        let exchange = self.name.exchange.expand(&self.exchange);
-        Process::new(
-            &exchange,
-            &self.frequencies,
-            &rates,
-            &weights,
-            self.invariant,
-        )
+        if let ExchangeName::Mixture(at) = self.name.exchange {
+            let own = self.name.frequencies == FrequencyName::Matrix;
+            let class = |class: &'static Published| {
+                let matrix = class.matrix();
+                let frequencies = if own {
+                    &matrix.frequencies
+                } else {
+                    &self.frequencies
+                };
+                (&matrix.exchange[..], &frequencies[..])
+            };
+            let classes = MIXTURES[at].classes.iter().map(class);
+            let classes: Vec<_> = classes.collect();
+            return Process::new(&classes, &rates, &weights, self.invariant);
+        }
+        let exchange = match &self.name.exchange {
+            ExchangeName::Codon { kind, .. } => kind.exchange(&self.exchange, &self.bases),
+            other => other.expand(&self.exchange),
+        };
+        let matrix = (&exchange[..], &self.frequencies[..]);
+        Process::new(&[matrix], &rates, &weights, self.invariant)
     }
 
     /// Rates and weights of the variable sites.
@@ -237,6 +288,44 @@ impl Model {
         self.normalise_free_rates();
     }
 
+    /// True of a mixture whose free rates are to be fitted and have not been.
+    #[must_use]
+    pub fn has_new_classes(&self) -> bool {
+        let start = discrete_gamma(ALPHA_START, self.free_rates.len(), CategoryRate::Mean);
+        let same = |(own, start): (&f64, &f64)| (own - start).abs() < 1e-9;
+        matches!(self.name.exchange, ExchangeName::Mixture(_))
+            && self.fits_free_rates()
+            && self.free_rates.iter().zip(&start).all(same)
+    }
+
+    /// The model with each choice of a slowest and a fastest class, the others in order between
+    /// them.
+    #[must_use]
+    pub fn class_orders(&self) -> Vec<Self> {
+        let mut sorted = self.free_rates.clone();
+        sorted.sort_unstable_by(f64::total_cmp);
+        let classes = 0..sorted.len();
+        let ends = classes
+            .clone()
+            .flat_map(|slow| classes.clone().map(move |fast| [slow, fast]));
+        let order = |[slow, fast]: [usize; 2]| {
+            let mut own = self.clone();
+            let mut middle = sorted[1..].iter();
+            for (class, rate) in own.free_rates.iter_mut().enumerate() {
+                *rate = match class {
+                    _ if class == slow => sorted[0],
+                    _ if class == fast => sorted[sorted.len() - 1],
+                    _ => middle.next().copied().unwrap_or(1.0),
+                };
+            }
+            own.normalise_free_rates();
+            own
+        };
+        ends.filter(|[slow, fast]| slow != fast)
+            .map(order)
+            .collect()
+    }
+
     /// Weights to sum 1, mean rate 1.
     fn normalise_free_rates(&mut self) {
         let sum: f64 = self.free_weights.iter().sum();
@@ -264,29 +353,76 @@ impl std::fmt::Display for Model {
                 .join("/")
         };
         write!(f, "{}", self.name.exchange.label())?;
-        if !matches!(self.name.exchange, ExchangeName::Published(_)) && self.exchange.len() > 1 {
+        let fixed = matches!(
+            self.name.exchange,
+            ExchangeName::Published(_) | ExchangeName::Mixture(_)
+        );
+        let codon = matches!(self.name.exchange, ExchangeName::Codon { .. });
+        if codon || !fixed && self.exchange.len() > 1 {
             write!(f, "{{{}}}", list(&self.exchange))?;
         }
         match self.name.frequencies {
             FrequencyName::Matrix => {}
             FrequencyName::Equal => write!(f, "+FE")?,
+            FrequencyName::Bases {
+                by_position: false, ..
+            } => write!(f, "+F1X4{{{}}}", list(&self.bases[..4]))?,
+            FrequencyName::Bases { .. } => write!(f, "+F3X4{{{}}}", list(&self.bases))?,
             _ => write!(f, "+FU{{{}}}", list(&self.frequencies))?,
         }
         if self.name.invariant != InvariantName::None {
             write!(f, "+IU{{{:.6}}}", self.invariant)?;
         }
         match &self.name.rates {
-            RatesName::Uniform => Ok(()),
+            RatesName::Uniform => {}
             RatesName::Gamma { categories, by, .. } => {
                 let by = if *by == CategoryRate::Mean { "m" } else { "a" };
-                write!(f, "+G{categories}{by}{{{:.6}}}", self.alpha)
+                write!(f, "+G{categories}{by}{{{:.6}}}", self.alpha)?;
             }
             RatesName::Free { categories, .. } => {
                 let (rates, weights) = (list(&self.free_rates), list(&self.free_weights));
-                write!(f, "+R{categories}{{{rates}}}{{{weights}}}")
+                write!(f, "+R{categories}{{{rates}}}{{{weights}}}")?;
             }
         }
+        write!(f, "{}", self.name.ascertainment)
     }
+}
+
+/// A matrix that a model can be named after.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct KnownMatrix {
+    /// The name, as it is printed; `MULTIx_MK` and `MULTIx_GTR` stand for all numbers of states.
+    pub name: &'static str,
+    /// The alphabet that it is for.
+    pub alphabet: Alphabet,
+    /// True of mixtures, whose classes of rates have a matrix each.
+    pub mixture: bool,
+}
+
+/// All matrices that have names, those of DNA first; in each alphabet simple ones first. Other
+/// spellings that are understood, as `JC69`, are not among them.
+pub fn names() -> impl Iterator<Item = KnownMatrix> {
+    let known = |name, alphabet, mixture| KnownMatrix {
+        name,
+        alphabet,
+        mixture,
+    };
+    let dna = dna::NAMED.iter();
+    let dna = dna.map(move |named| known(named.name, Alphabet::Dna, false));
+    let published = protein::PUBLISHED.iter().map(|published| published.name);
+    let protein = published.chain(["PROTGTR"]);
+    let protein = protein.map(move |name| known(name, Alphabet::Protein, false));
+    let mixtures = MIXTURES.iter();
+    let mixtures = mixtures.map(move |mixture| known(mixture.name, Alphabet::Protein, true));
+    let states = states::NAMES.into_iter();
+    let states = states.map(move |(name, alphabet)| known(name, alphabet, false));
+    let kinds = CodonKind::NAMES.into_iter().take(3);
+    let codons = kinds.map(move |(name, _)| known(name, Alphabet::Codon, false));
+    dna.chain(protein)
+        .chain(mixtures)
+        .chain(states)
+        .chain(codons)
 }
 
 /// The shape of the gamma distribution before it is fitted.

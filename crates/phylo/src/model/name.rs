@@ -7,8 +7,8 @@
 
 mod parse;
 
-use super::CategoryRate;
-use super::protein::PUBLISHED;
+use super::protein::{MIXTURES, PUBLISHED};
+use super::{CategoryRate, CodonKind};
 use crate::msa::Alphabet;
 
 /// A parsed model name.
@@ -24,22 +24,35 @@ pub struct ModelName {
     pub rates: RatesName,
     /// Branch lengths of the model's partition relative to the tree's.
     pub scaler: ScalerName,
+    /// Correction for sites that were left out because they do not vary.
+    pub ascertainment: AscertainmentName,
 }
 
 /// Source of the exchangeabilities.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ExchangeName {
-    /// DNA: which of the six rates are equal, and their values if they are fixed.
+    /// Rates of which some are equal, and their values if they are fixed.
     Classes {
         /// The matrix's name.
         label: String,
-        /// For each of AC AG AT CG CT GT its class.
-        classes: [u8; 6],
+        /// The alphabet that it is for.
+        alphabet: Alphabet,
+        /// For each rate of the upper triangle by rows (DNA: AC AG AT CG CT GT) its class.
+        classes: Vec<u16>,
         /// One value a class.
         given: Option<Vec<f64>>,
     },
     /// Protein: a published matrix, by its place in the table.
     Published(usize),
+    /// Protein: a matrix for each class of sites, by its place in the table of mixtures.
+    Mixture(usize),
+    /// Codons: `omega` and `kappa`, fixed or to be fitted.
+    Codon {
+        /// The kind of model.
+        kind: CodonKind,
+        /// The values.
+        given: Option<Vec<f64>>,
+    },
     /// Protein: 190 rates of its own (upper triangle by rows), fixed or to be fitted.
     Protein {
         /// The values, and the frequencies that came with them, if any did.
@@ -60,6 +73,13 @@ pub enum FrequencyName {
     Fitted,
     /// Given; they sum to 1.
     Given(Vec<f64>),
+    /// Codons: products of the frequencies of bases.
+    Bases {
+        /// True where these are counted at each of the three positions by itself (`F3X4`).
+        by_position: bool,
+        /// All twelve, if they are given.
+        given: Option<Vec<f64>>,
+    },
 }
 
 /// Share of invariable sites.
@@ -109,6 +129,36 @@ pub enum ScalerName {
     Given(f64),
 }
 
+/// Correction for ascertainment (`+ASC_…`): only variable sites were collected, as of SNPs and of
+/// morphological characters.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub enum AscertainmentName {
+    /// None.
+    #[default]
+    None,
+    /// Likelihoods are those of sites that vary (Lewis 2001).
+    Lewis,
+    /// As many invariable sites were left out.
+    Felsenstein(f64),
+    /// As many invariable sites of each state were left out.
+    Stamatakis(Vec<f64>),
+}
+
+/// Prints the part of a model's name, or nothing.
+impl std::fmt::Display for AscertainmentName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::None => Ok(()),
+            Self::Lewis => write!(f, "+ASC_LEWIS"),
+            Self::Felsenstein(count) => write!(f, "+ASC_FELS{{{count}}}"),
+            Self::Stamatakis(counts) => {
+                let counts: Vec<String> = counts.iter().map(f64::to_string).collect();
+                write!(f, "+ASC_STAM{{{}}}", counts.join("/"))
+            }
+        }
+    }
+}
+
 /// Reads the file that a brace names.
 pub type ReadFile<'a> = &'a mut dyn FnMut(&str) -> std::io::Result<String>;
 
@@ -117,7 +167,8 @@ impl ModelName {
     #[must_use]
     pub fn alphabet(&self) -> Alphabet {
         match self.exchange {
-            ExchangeName::Classes { .. } => Alphabet::Dna,
+            ExchangeName::Classes { alphabet, .. } => alphabet,
+            ExchangeName::Codon { .. } => Alphabet::Codon,
             _ => Alphabet::Protein,
         }
     }
@@ -129,13 +180,42 @@ impl std::fmt::Display for ModelName {
     }
 }
 
+impl RatesName {
+    /// Number of categories.
+    #[must_use]
+    pub fn categories(&self) -> usize {
+        match self {
+            Self::Uniform => 1,
+            Self::Gamma { categories, .. } | Self::Free { categories, .. } => *categories,
+        }
+    }
+}
+
 impl ExchangeName {
+    /// Rates across sites where the name says nothing of them: a mixture's classes have rates.
+    pub(super) fn default_rates(&self) -> RatesName {
+        match self {
+            Self::Mixture(at) if MIXTURES[*at].free => RatesName::Free {
+                categories: MIXTURES[*at].classes.len(),
+                given: None,
+            },
+            Self::Mixture(at) => RatesName::Gamma {
+                categories: MIXTURES[*at].classes.len(),
+                alpha: None,
+                by: CategoryRate::Mean,
+            },
+            _ => RatesName::Uniform,
+        }
+    }
+
     /// The matrix's name.
     #[must_use]
     pub fn label(&self) -> &str {
         match self {
             Self::Classes { label, .. } => label,
             Self::Published(at) => PUBLISHED[*at].name,
+            Self::Mixture(at) => MIXTURES[*at].name,
+            Self::Codon { kind, .. } => kind.label(),
             Self::Protein { .. } => "PROTGTR",
         }
     }
@@ -148,13 +228,16 @@ impl ExchangeName {
                 ..
             } => values.clone(),
             Self::Classes { classes, .. } => vec![1.0; class_count(classes)],
-            Self::Published(at) => upper_triangle(PUBLISHED[*at].exchange),
+            Self::Published(at) => PUBLISHED[*at].matrix().exchange.clone(),
+            // Its matrices are looked up where the process is made.
+            Self::Mixture(_) => Vec::new(),
+            Self::Codon { kind, given } => given.clone().unwrap_or_else(|| kind.start()),
             Self::Protein {
                 given: Some((values, _)),
             } => values.clone(),
             // Where nothing is known, what is known of all proteins is nearer than nothing.
             Self::Protein { given: None } => {
-                let rates = upper_triangle(PUBLISHED[0].exchange);
+                let rates = &PUBLISHED[0].matrix().exchange;
                 let last = rates[rates.len() - 1];
                 rates.iter().map(|rate| rate / last).collect()
             }
@@ -175,7 +258,17 @@ impl ExchangeName {
     /// The matrix's own frequencies.
     pub(super) fn frequencies(&self, states: usize) -> Vec<f64> {
         match self {
-            Self::Published(at) => PUBLISHED[*at].frequencies.to_vec(),
+            Self::Published(at) => PUBLISHED[*at].matrix().frequencies.clone(),
+            Self::Mixture(at) => {
+                let classes = &MIXTURES[*at].classes;
+                let mean = |state: usize| {
+                    let own = classes
+                        .iter()
+                        .map(|class| class.matrix().frequencies[state]);
+                    own.sum::<f64>() / classes.len() as f64
+                };
+                (0..states).map(mean).collect()
+            }
             Self::Protein {
                 given: Some((_, Some(frequencies))),
             } => frequencies.clone(),
@@ -184,15 +277,7 @@ impl ExchangeName {
     }
 }
 
-fn class_count(classes: &[u8; 6]) -> usize {
+/// Number of classes.
+fn class_count(classes: &[u16]) -> usize {
     usize::from(*classes.iter().max().unwrap_or(&0)) + 1
-}
-
-/// From the lower triangle by rows to the upper one by rows.
-fn upper_triangle(lower: &[f64]) -> Vec<f64> {
-    let at = |row: usize, column: usize| lower[row * (row - 1) / 2 + column];
-    (0..20)
-        .flat_map(|i| (i + 1..20).map(move |j| (i, j)))
-        .map(|(i, j)| at(j, i))
-        .collect()
 }

@@ -11,7 +11,8 @@ use super::{
 /// One number that can be fitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Parameter {
-    /// The rate of one class of exchangeabilities, relative to the last class.
+    /// The rate of one class of exchangeabilities, relative to the last class; of codons `omega`
+    /// and `kappa`.
     Exchange(usize),
     /// The frequency of one state; the others keep their proportions.
     Frequency(usize),
@@ -47,11 +48,15 @@ impl Model {
         }
         let given = match &self.name.exchange {
             ExchangeName::Classes { given, .. } => given.is_some(),
-            ExchangeName::Published(_) => true,
+            ExchangeName::Published(_) | ExchangeName::Mixture(_) => true,
             ExchangeName::Protein { given } => given.is_some(),
+            ExchangeName::Codon { given, .. } => given.is_some(),
         };
         if !given {
-            fitted.extend((0..self.exchange.len() - 1).map(Parameter::Exchange));
+            // The last rate is what others are relative to; of codons that is no value of these.
+            let codon = matches!(self.name.exchange, ExchangeName::Codon { .. });
+            let free = self.exchange.len() - usize::from(!codon);
+            fitted.extend((0..free).map(Parameter::Exchange));
         }
         if self.name.frequencies == FrequencyName::Fitted {
             fitted.extend((0..self.frequencies.len()).map(Parameter::Frequency));

@@ -7,20 +7,26 @@
 //! Must stay true: the same parameters make the same doubles on every machine (`libm`).
 
 use super::eigen;
-use crate::kernel::Shape;
+use crate::kernel::{QUAD, Shape};
 
 /// Everything about a model that depends on its parameters.
+///
+/// States are padded to a number that the kernels take ([`padded`]): padding has no frequency, no
+/// eigenvector, and no sequence has it.
 #[derive(Debug, Clone)]
 pub struct Process {
-    /// States and rate categories.
+    /// States (padded) and rate categories.
     pub shape: Shape,
-    /// Stationary frequencies.
+    /// Stationary frequencies; of a mixture their mean over its categories.
     pub frequencies: Vec<f64>,
-    /// Eigenvalues of the rate matrix, one for each state: at most 0, one of them 0.
+    /// Stationary frequencies of each rate matrix.
+    own_frequencies: Vec<f64>,
+    /// Eigenvalues, one for each state: at most 0, one of them 0. Matrix by matrix, where there is
+    /// one for each category, not one for all.
     values: Vec<f64>,
-    /// Right eigenvectors: row by value, column by state.
+    /// Right eigenvectors: row by value, column by state; matrix by matrix.
     right: Vec<f64>,
-    /// Left eigenvectors: row by value, column by state.
+    /// Left eigenvectors: row by value, column by state; matrix by matrix.
     left: Vec<f64>,
     /// Each category's rate.
     pub rates: Vec<f64>,
@@ -30,17 +36,53 @@ pub struct Process {
     pub invariant: f64,
 }
 
+/// States of the values that the kernels work on, for as many states of a model.
+#[must_use]
+pub(super) fn padded(states: usize) -> usize {
+    states.next_multiple_of(QUAD)
+}
+
 impl Process {
-    /// From `n (n - 1) / 2` exchangeabilities (upper triangle by rows) and `n` frequencies above 0.
+    /// From rate matrices: `n (n - 1) / 2` exchangeabilities (upper triangle by rows) and `n`
+    /// frequencies above 0; one for all categories, or one for each.
     /// `rates` and `weights` are those of the variable sites alone: weights sum to 1, mean rate 1.
     pub(super) fn new(
-        exchange: &[f64],
-        frequencies: &[f64],
+        matrices: &[(&[f64], &[f64])],
         rates: &[f64],
         weights: &[f64],
         invariant: f64,
     ) -> Self {
-        let n = frequencies.len();
+        let n = padded(matrices[0].1.len());
+        let (square, variable) = (n * n, 1.0 - invariant);
+        let mut process = Self {
+            shape: Shape {
+                states: n,
+                rates: rates.len(),
+            },
+            frequencies: vec![0.0; n],
+            own_frequencies: vec![0.0; matrices.len() * n],
+            values: vec![0.0; matrices.len() * n],
+            right: vec![0.0; matrices.len() * square],
+            left: vec![0.0; matrices.len() * square],
+            rates: rates.iter().map(|rate| rate / variable).collect(),
+            weights: weights.iter().map(|weight| weight * variable).collect(),
+            invariant,
+        };
+        for (at, (exchange, frequencies)) in matrices.iter().enumerate() {
+            process.decompose(at, exchange, frequencies);
+        }
+        for (rate, weight) in weights.iter().enumerate() {
+            let own = &process.own_frequencies[process.matrix_of(rate) * n..][..n];
+            for (mean, own) in process.frequencies.iter_mut().zip(own) {
+                *mean += weight * own;
+            }
+        }
+        process
+    }
+
+    /// Makes the eigenvalues and vectors of one rate matrix.
+    fn decompose(&mut self, at: usize, exchange: &[f64], frequencies: &[f64]) {
+        let (n, wide) = (frequencies.len(), self.shape.states);
         let total: f64 = frequencies.iter().sum();
         let frequencies: Vec<f64> = frequencies.iter().map(|f| f / total).collect();
         let mut symmetric = vec![0.0; n * n];
@@ -65,29 +107,34 @@ impl Process {
         if let Some(largest) = values.iter_mut().max_by(|a, b| a.total_cmp(b)) {
             *largest = 0.0;
         }
-        values.iter_mut().for_each(|value| *value = value.min(0.0));
-        let (mut right, mut left) = (vec![0.0; n * n], vec![0.0; n * n]);
+        for (to, value) in self.values[at * wide..].iter_mut().zip(values) {
+            *to = value.min(0.0);
+        }
+        let right = &mut self.right[at * wide * wide..][..wide * wide];
+        let left = &mut self.left[at * wide * wide..][..wide * wide];
         for i in 0..n {
             let root = libm::sqrt(frequencies[i]);
             for k in 0..n {
-                right[k * n + i] = vectors[i * n + k] / root;
-                left[k * n + i] = vectors[i * n + k] * root;
+                right[k * wide + i] = vectors[i * n + k] / root;
+                left[k * wide + i] = vectors[i * n + k] * root;
             }
         }
-        let variable = 1.0 - invariant;
-        Self {
-            shape: Shape {
-                states: n,
-                rates: rates.len(),
-            },
-            frequencies,
-            values,
-            right,
-            left,
-            rates: rates.iter().map(|rate| rate / variable).collect(),
-            weights: weights.iter().map(|weight| weight * variable).collect(),
-            invariant,
+        self.own_frequencies[at * wide..][..n].copy_from_slice(&frequencies);
+    }
+
+    /// Place of the rate matrix of a category.
+    fn matrix_of(&self, rate: usize) -> usize {
+        match self.values.len() == self.shape.states {
+            true => 0,
+            false => rate,
         }
+    }
+
+    /// Stationary frequencies of a category of rates.
+    #[must_use]
+    pub fn frequencies_of(&self, rate: usize) -> &[f64] {
+        let n = self.shape.states;
+        &self.own_frequencies[self.matrix_of(rate) * n..][..n]
     }
 
     /// The transition probabilities over a branch of `length` for every rate, as the kernels want
@@ -98,45 +145,76 @@ impl Process {
     /// When `out` is not of [`Shape::matrix`] doubles.
     pub fn transitions(&self, length: f64, out: &mut [f64]) {
         assert_eq!(out.len(), self.shape.matrix(), "doubles of a matrix");
-        match self.shape.states {
-            4 => self.fill_transitions::<4>(length, out),
-            _ => self.fill_transitions::<20>(length, out),
+        let n = self.shape.states;
+        for (rate, block) in out.chunks_mut(n * n).enumerate() {
+            match n {
+                4 => self.fill_transitions::<4>(rate, length, block),
+                20 => self.fill_transitions::<20>(rate, length, block),
+                _ => self.fill_any_transitions(rate, length, block),
+            }
         }
     }
 
-    fn fill_transitions<const N: usize>(&self, length: f64, out: &mut [f64]) {
-        let right = self.right.as_chunks::<N>().0;
-        let left = self.left.as_chunks::<N>().0;
-        for (rate, block) in self.rates.iter().zip(out.chunks_mut(N * N)) {
-            let columns = block.as_chunks_mut::<N>().0;
-            columns.fill([0.0; N]);
-            for ((value, right), left) in self.values.iter().zip(right).zip(left) {
-                // The one that is 0 does not grow.
-                if *value == 0.0 {
-                    continue;
-                }
-                let growth = libm::expm1(value * rate * length);
-                for (column, left) in columns.iter_mut().zip(left) {
-                    let from = growth * left;
-                    for (entry, right) in column.iter_mut().zip(right) {
-                        *entry += right * from;
-                    }
+    fn fill_transitions<const N: usize>(&self, rate: usize, length: f64, block: &mut [f64]) {
+        let at = self.matrix_of(rate) * N;
+        let right = &self.right.as_chunks::<N>().0[at..];
+        let left = &self.left.as_chunks::<N>().0[at..];
+        let values = &self.values[at..at + N];
+        let columns = block.as_chunks_mut::<N>().0;
+        columns.fill([0.0; N]);
+        for ((value, right), left) in values.iter().zip(right).zip(left) {
+            // The one that is 0 does not grow.
+            if *value == 0.0 {
+                continue;
+            }
+            let growth = libm::expm1(value * self.rates[rate] * length);
+            for (column, left) in columns.iter_mut().zip(left) {
+                let from = growth * left;
+                for (entry, right) in column.iter_mut().zip(right) {
+                    *entry += right * from;
                 }
             }
-            for (j, column) in columns.iter_mut().enumerate() {
-                column[j] += 1.0;
-                // Rounding leaves a true 0 just below it.
-                column.iter_mut().for_each(|entry| *entry = entry.max(0.0));
+        }
+        for (j, column) in columns.iter_mut().enumerate() {
+            column[j] += 1.0;
+            // Rounding leaves a true 0 just below it.
+            column.iter_mut().for_each(|entry| *entry = entry.max(0.0));
+        }
+    }
+
+    /// As [`Self::fill_transitions`], of a number of states that the compiler does not know.
+    fn fill_any_transitions(&self, rate: usize, length: f64, block: &mut [f64]) {
+        let n = self.shape.states;
+        let at = self.matrix_of(rate);
+        let right = &self.right[at * n * n..];
+        let left = &self.left[at * n * n..];
+        block.fill(0.0);
+        for (k, value) in self.values[at * n..][..n].iter().enumerate() {
+            if *value == 0.0 {
+                continue;
             }
+            let growth = libm::expm1(value * self.rates[rate] * length);
+            let (right, left) = (&right[k * n..][..n], &left[k * n..][..n]);
+            for (column, left) in block.chunks_exact_mut(n).zip(left) {
+                let from = growth * left;
+                for (entry, right) in column.iter_mut().zip(right) {
+                    *entry += right * from;
+                }
+            }
+        }
+        for (j, column) in block.chunks_exact_mut(n).enumerate() {
+            column[j] += 1.0;
+            column.iter_mut().for_each(|entry| *entry = entry.max(0.0));
         }
     }
 
     /// Folds frequencies and weights into [`Self::transitions`]' result, for evaluating a branch.
     pub fn fold(&self, matrix: &mut [f64]) {
         let n = self.shape.states;
-        for (weight, block) in self.weights.iter().zip(matrix.chunks_mut(n * n)) {
+        let blocks = self.weights.iter().zip(matrix.chunks_mut(n * n));
+        for (rate, (weight, block)) in blocks.enumerate() {
             for column in block.chunks_mut(n) {
-                for (entry, frequency) in column.iter_mut().zip(&self.frequencies) {
+                for (entry, frequency) in column.iter_mut().zip(self.frequencies_of(rate)) {
                     *entry *= weight * frequency;
                 }
             }
@@ -147,11 +225,14 @@ impl Process {
     pub fn sum_table_matrices(&self, near: &mut [f64], far: &mut [f64]) {
         let n = self.shape.states;
         let blocks = near.chunks_mut(n * n).zip(far.chunks_mut(n * n));
-        for (weight, (near, far)) in self.weights.iter().zip(blocks) {
+        for (rate, (weight, (near, far))) in self.weights.iter().zip(blocks).enumerate() {
+            let at = self.matrix_of(rate) * n * n;
+            let (right, left) = (&self.right[at..], &self.left[at..]);
+            let frequencies = self.frequencies_of(rate);
             for k in 0..n {
                 for i in 0..n {
-                    near[i * n + k] = weight * self.frequencies[i] * self.right[k * n + i];
-                    far[i * n + k] = self.left[k * n + i];
+                    near[i * n + k] = weight * frequencies[i] * right[k * n + i];
+                    far[i * n + k] = left[k * n + i];
                 }
             }
         }
@@ -167,7 +248,8 @@ impl Process {
         assert_eq!(out.len(), 3 * span, "doubles of three spans");
         let n = self.shape.states;
         for (r, rate) in self.rates.iter().enumerate() {
-            for (k, value) in self.values.iter().enumerate() {
+            let values = &self.values[self.matrix_of(r) * n..][..n];
+            for (k, value) in values.iter().enumerate() {
                 let at = r * n + k;
                 let slope = value * rate;
                 let power = if slope == 0.0 {
@@ -183,7 +265,7 @@ impl Process {
     }
 
     /// A tip's table: for each code of `masks` the span that `matrix` makes of its states.
-    pub fn tip_table(&self, matrix: &[f64], masks: &[u32], out: &mut [f64]) {
+    pub fn tip_table(&self, matrix: &[f64], masks: &[u64], out: &mut [f64]) {
         let (n, span) = (self.shape.states, self.shape.span());
         for (code, &mask) in masks.iter().enumerate() {
             let (before, rest) = out.split_at_mut(code * span);

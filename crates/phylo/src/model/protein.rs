@@ -1,185 +1,156 @@
 //! The published amino-acid matrices: exchangeabilities and stationary frequencies.
 //!
-//! Why here: they are data, not code. Each exchangeability table is the lower triangle, row by row,
-//! of a symmetric matrix over the states in the order A R N D C Q E G H I L K M F P S T W Y V.
-//! Must stay true: the digits are those of the publications, as all programs use them; the tests
-//! compare the likelihoods with those of an installed program.
+//! Why here: they are data, not code: files in PAML's layout (`data/protein`), each with the paper
+//! that it is from: the lower triangle, row by row, of a symmetric matrix over the states in the
+//! order A R N D C Q E G H I L K M F P S T W Y V, then the frequencies. Each is parsed once, when it
+//! is first asked for.
+//! Must stay true: the digits are those that RAxML-NG (where it has the matrix) or IQ-TREE computes
+//! with; `tests/published.rs` holds likelihoods to theirs.
+
+use std::sync::OnceLock;
 
 /// One published matrix.
 pub(super) struct Published {
-    /// The name as users write it.
+    /// The name as users write it, without case.
     pub(super) name: &'static str,
-    /// 190 exchangeabilities, lower triangle by rows.
-    pub(super) exchange: &'static [f64; 190],
-    /// 20 frequencies; they sum to 1 but for rounding.
-    pub(super) frequencies: &'static [f64; 20],
+    /// The file.
+    text: &'static str,
+    matrix: OnceLock<Matrix>,
 }
 
-/// All of them.
-pub(super) const PUBLISHED: [Published; 4] = [
-    Published {
-        name: "LG",
-        exchange: &LG_EXCHANGE,
-        frequencies: &LG_FREQUENCIES,
-    },
-    Published {
-        name: "WAG",
-        exchange: &WAG_EXCHANGE,
-        frequencies: &WAG_FREQUENCIES,
-    },
-    Published {
-        name: "JTT",
-        exchange: &JTT_EXCHANGE,
-        frequencies: &JTT_FREQUENCIES,
-    },
-    Published {
-        name: "Dayhoff",
-        exchange: &DAYHOFF_EXCHANGE,
-        frequencies: &DAYHOFF_FREQUENCIES,
-    },
+/// Numbers of a published matrix.
+pub(super) struct Matrix {
+    /// 190 exchangeabilities, upper triangle by rows.
+    pub(super) exchange: Vec<f64>,
+    /// 20 frequencies; they sum to 1 but for rounding.
+    pub(super) frequencies: Vec<f64>,
+}
+
+/// Rate classes of sites with a matrix each.
+pub(super) struct Mixture {
+    /// The name as users write it, without case.
+    pub(super) name: &'static str,
+    /// One matrix a class, slow ones first.
+    pub(super) classes: [Published; 4],
+    /// True where the classes' rates and weights are free unless said otherwise; else they are a
+    /// gamma distribution's.
+    pub(super) free: bool,
+}
+
+impl Published {
+    const fn new(name: &'static str, text: &'static str) -> Self {
+        Self {
+            name,
+            text,
+            matrix: OnceLock::new(),
+        }
+    }
+
+    /// Its file.
+    #[cfg(test)]
+    pub(super) fn text(&self) -> &'static str {
+        self.text
+    }
+
+    /// Its numbers.
+    pub(super) fn matrix(&self) -> &Matrix {
+        self.matrix.get_or_init(|| {
+            let words = self.text.split_ascii_whitespace();
+            let mut numbers: Vec<f64> = words.map_while(|word| word.parse().ok()).collect();
+            // A damaged file of ours is found by the tests.
+            numbers.resize(RATES + STATES, 0.0);
+            let frequencies = numbers.split_off(RATES);
+            Matrix {
+                exchange: upper_triangle(&numbers),
+                frequencies,
+            }
+        })
+    }
+}
+
+/// From the lower triangle by rows to the upper one by rows.
+pub(super) fn upper_triangle(lower: &[f64]) -> Vec<f64> {
+    let at = |row: usize, column: usize| lower[row * (row - 1) / 2 + column];
+    (0..STATES)
+        .flat_map(|i| (i + 1..STATES).map(move |j| (i, j)))
+        .map(|(i, j)| at(j, i))
+        .collect()
+}
+
+const STATES: usize = 20;
+/// Exchangeabilities of [`STATES`] states.
+pub(super) const RATES: usize = STATES * (STATES - 1) / 2;
+
+/// A matrix of the folder of published ones.
+macro_rules! published {
+    ($name:literal, $file:literal) => {
+        Published::new(
+            $name,
+            include_str!(concat!("../../data/protein/", $file, ".dat")),
+        )
+    };
+}
+
+/// All single matrices.
+pub(super) static PUBLISHED: [Published; 32] = [
+    published!("LG", "lg"),
+    published!("WAG", "wag"),
+    published!("JTT", "jtt"),
+    published!("Dayhoff", "dayhoff"),
+    published!("DCMut", "dcmut"),
+    published!("JTT-DCMut", "jtt_dcmut"),
+    published!("mtREV", "mtrev"),
+    published!("mtMAM", "mtmam"),
+    published!("mtART", "mtart"),
+    published!("mtZOA", "mtzoa"),
+    published!("mtMet", "mtmet"),
+    published!("mtVer", "mtver"),
+    published!("mtInv", "mtinv"),
+    published!("rtREV", "rtrev"),
+    published!("cpREV", "cprev"),
+    published!("VT", "vt"),
+    published!("Blosum62", "blosum62"),
+    published!("PMB", "pmb"),
+    published!("HIVb", "hivb"),
+    published!("HIVw", "hivw"),
+    published!("FLU", "flu"),
+    published!("FLAVI", "flavi"),
+    published!("DEN", "den"),
+    published!("stmtREV", "stmtrev"),
+    published!("Q.pfam", "q_pfam"),
+    published!("Q.pfam_gb", "q_pfam_gb"),
+    published!("Q.LG", "q_lg"),
+    published!("Q.bird", "q_bird"),
+    published!("Q.insect", "q_insect"),
+    published!("Q.mammal", "q_mammal"),
+    published!("Q.plant", "q_plant"),
+    published!("Q.yeast", "q_yeast"),
 ];
 
-/// Le and Gascuel, Molecular Biology and Evolution 25 (2008), 1307-1320.
-#[rustfmt::skip]
-const LG_EXCHANGE: [f64; 190] = [
-    0.425093,
-    0.276818, 0.751878,
-    0.395144, 0.123954, 5.076149,
-    2.489084, 0.534551, 0.528768, 0.062556,
-    0.969894, 2.807908, 1.695752, 0.523386, 0.084808,
-    1.038545, 0.363970, 0.541712, 5.243870, 0.003499, 4.128591,
-    2.066040, 0.390192, 1.437645, 0.844926, 0.569265, 0.267959, 0.348847,
-    0.358858, 2.426601, 4.509238, 0.927114, 0.640543, 4.813505, 0.423881, 0.311484,
-    0.149830, 0.126991, 0.191503, 0.010690, 0.320627, 0.072854, 0.044265, 0.008705, 0.108882,
-    0.395337, 0.301848, 0.068427, 0.015076, 0.594007, 0.582457, 0.069673, 0.044261, 0.366317,
-    4.145067,
-    0.536518, 6.326067, 2.145078, 0.282959, 0.013266, 3.234294, 1.807177, 0.296636, 0.697264,
-    0.159069, 0.137500,
-    1.124035, 0.484133, 0.371004, 0.025548, 0.893680, 1.672569, 0.173735, 0.139538, 0.442472,
-    4.273607, 6.312358, 0.656604,
-    0.253701, 0.052722, 0.089525, 0.017416, 1.105251, 0.035855, 0.018811, 0.089586, 0.682139,
-    1.112727, 2.592692, 0.023918, 1.798853,
-    1.177651, 0.332533, 0.161787, 0.394456, 0.075382, 0.624294, 0.419409, 0.196961, 0.508851,
-    0.078281, 0.249060, 0.390322, 0.099849, 0.094464,
-    4.727182, 0.858151, 4.008358, 1.240275, 2.784478, 1.223828, 0.611973, 1.739990, 0.990012,
-    0.064105, 0.182287, 0.748683, 0.346960, 0.361819, 1.338132,
-    2.139501, 0.578987, 2.000679, 0.425860, 1.143480, 1.080136, 0.604545, 0.129836, 0.584262,
-    1.033739, 0.302936, 1.136863, 2.020366, 0.165001, 0.571468, 6.472279,
-    0.180717, 0.593607, 0.045376, 0.029890, 0.670128, 0.236199, 0.077852, 0.268491, 0.597054,
-    0.111660, 0.619632, 0.049906, 0.696175, 2.457121, 0.095131, 0.248862, 0.140825,
-    0.218959, 0.314440, 0.612025, 0.135107, 1.165532, 0.257336, 0.120037, 0.054679, 5.306834,
-    0.232523, 0.299648, 0.131932, 0.481306, 7.803902, 0.089613, 0.400547, 0.245841, 3.151815,
-    2.547870, 0.170887, 0.083688, 0.037967, 1.959291, 0.210332, 0.245034, 0.076701, 0.119013,
-    10.649107, 1.702745, 0.185202, 1.898718, 0.654683, 0.296501, 0.098369, 2.188158, 0.189510,
-    0.249313,
-];
-const LG_FREQUENCIES: [f64; 20] = [
-    0.079066, 0.055941, 0.041977, 0.053052, 0.012937, 0.040767, 0.071586, 0.057337, 0.022355,
-    0.062157, 0.099081, 0.064600, 0.022951, 0.042302, 0.044040, 0.061197, 0.053287, 0.012066,
-    0.034155, 0.069147,
-];
+/// Other names in use.
+pub(super) const ALIASES: [(&str, &str); 2] =
+    [("JTTDCMUT", "JTT-DCMUT"), ("Q.pfam.gb", "Q.pfam_gb")];
 
-/// Whelan and Goldman, Molecular Biology and Evolution 18 (2001), 691-699.
-#[rustfmt::skip]
-const WAG_EXCHANGE: [f64; 190] = [
-    0.551571,
-    0.509848, 0.635346,
-    0.738998, 0.147304, 5.429420,
-    1.027040, 0.528191, 0.265256, 0.0302949,
-    0.908598, 3.035500, 1.543640, 0.616783, 0.0988179,
-    1.582850, 0.439157, 0.947198, 6.174160, 0.021352, 5.469470,
-    1.416720, 0.584665, 1.125560, 0.865584, 0.306674, 0.330052, 0.567717,
-    0.316954, 2.137150, 3.956290, 0.930676, 0.248972, 4.294110, 0.570025, 0.249410,
-    0.193335, 0.186979, 0.554236, 0.039437, 0.170135, 0.113917, 0.127395, 0.0304501, 0.138190,
-    0.397915, 0.497671, 0.131528, 0.0848047, 0.384287, 0.869489, 0.154263, 0.0613037, 0.499462,
-    3.170970,
-    0.906265, 5.351420, 3.012010, 0.479855, 0.0740339, 3.894900, 2.584430, 0.373558, 0.890432,
-    0.323832, 0.257555,
-    0.893496, 0.683162, 0.198221, 0.103754, 0.390482, 1.545260, 0.315124, 0.174100, 0.404141,
-    4.257460, 4.854020, 0.934276,
-    0.210494, 0.102711, 0.0961621, 0.0467304, 0.398020, 0.0999208, 0.0811339, 0.049931, 0.679371,
-    1.059470, 2.115170, 0.088836, 1.190630,
-    1.438550, 0.679489, 0.195081, 0.423984, 0.109404, 0.933372, 0.682355, 0.243570, 0.696198,
-    0.0999288, 0.415844, 0.556896, 0.171329, 0.161444,
-    3.370790, 1.224190, 3.974230, 1.071760, 1.407660, 1.028870, 0.704939, 1.341820, 0.740169,
-    0.319440, 0.344739, 0.967130, 0.493905, 0.545931, 1.613280,
-    2.121110, 0.554413, 2.030060, 0.374866, 0.512984, 0.857928, 0.822765, 0.225833, 0.473307,
-    1.458160, 0.326622, 1.386980, 1.516120, 0.171903, 0.795384, 4.378020,
-    0.113133, 1.163920, 0.0719167, 0.129767, 0.717070, 0.215737, 0.156557, 0.336983, 0.262569,
-    0.212483, 0.665309, 0.137505, 0.515706, 1.529640, 0.139405, 0.523742, 0.110864,
-    0.240735, 0.381533, 1.086000, 0.325711, 0.543833, 0.227710, 0.196303, 0.103604, 3.873440,
-    0.420170, 0.398618, 0.133264, 0.428437, 6.454280, 0.216046, 0.786993, 0.291148, 2.485390,
-    2.006010, 0.251849, 0.196246, 0.152335, 1.002140, 0.301281, 0.588731, 0.187247, 0.118358,
-    7.821300, 1.800340, 0.305434, 2.058450, 0.649892, 0.314887, 0.232739, 1.388230, 0.365369,
-    0.314730,
-];
-const WAG_FREQUENCIES: [f64; 20] = [
-    0.0866279, 0.043972, 0.0390894, 0.0570451, 0.0193078, 0.0367281, 0.0580589, 0.0832518,
-    0.0244313, 0.048466, 0.086209, 0.0620286, 0.0195027, 0.0384319, 0.0457631, 0.0695179,
-    0.0610127, 0.0143859, 0.0352742, 0.0708956,
-];
-
-/// Jones, Taylor and Thornton, CABIOS 8 (1992), 275-282.
-#[rustfmt::skip]
-const JTT_EXCHANGE: [f64; 190] = [
-    58.0,
-    54.0, 45.0,
-    81.0, 16.0, 528.0,
-    56.0, 113.0, 34.0, 10.0,
-    57.0, 310.0, 86.0, 49.0, 9.0,
-    105.0, 29.0, 58.0, 767.0, 5.0, 323.0,
-    179.0, 137.0, 81.0, 130.0, 59.0, 26.0, 119.0,
-    27.0, 328.0, 391.0, 112.0, 69.0, 597.0, 26.0, 23.0,
-    36.0, 22.0, 47.0, 11.0, 17.0, 9.0, 12.0, 6.0, 16.0,
-    30.0, 38.0, 12.0, 7.0, 23.0, 72.0, 9.0, 6.0, 56.0, 229.0,
-    35.0, 646.0, 263.0, 26.0, 7.0, 292.0, 181.0, 27.0, 45.0, 21.0, 14.0,
-    54.0, 44.0, 30.0, 15.0, 31.0, 43.0, 18.0, 14.0, 33.0, 479.0, 388.0, 65.0,
-    15.0, 5.0, 10.0, 4.0, 78.0, 4.0, 5.0, 5.0, 40.0, 89.0, 248.0, 4.0, 43.0,
-    194.0, 74.0, 15.0, 15.0, 14.0, 164.0, 18.0, 24.0, 115.0, 10.0, 102.0, 21.0, 16.0, 17.0,
-    378.0, 101.0, 503.0, 59.0, 223.0, 53.0, 30.0, 201.0, 73.0, 40.0, 59.0, 47.0, 29.0, 92.0, 285.0,
-    475.0, 64.0, 232.0, 38.0, 42.0, 51.0, 32.0, 33.0, 46.0, 245.0, 25.0, 103.0, 226.0, 12.0, 118.0,
-    477.0,
-    9.0, 126.0, 8.0, 4.0, 115.0, 18.0, 10.0, 55.0, 8.0, 9.0, 52.0, 10.0, 24.0, 53.0, 6.0, 35.0,
-    12.0,
-    11.0, 20.0, 70.0, 46.0, 209.0, 24.0, 7.0, 8.0, 573.0, 32.0, 24.0, 8.0, 18.0, 536.0, 10.0, 63.0,
-    21.0, 71.0,
-    298.0, 17.0, 16.0, 31.0, 62.0, 20.0, 45.0, 47.0, 11.0, 961.0, 180.0, 14.0, 323.0, 62.0, 23.0,
-    38.0, 112.0, 25.0, 16.0,
-];
-const JTT_FREQUENCIES: [f64; 20] = [
-    0.076748, 0.051691, 0.042645, 0.051544, 0.019803, 0.040752, 0.061830, 0.073152, 0.022944,
-    0.053761, 0.091904, 0.058676, 0.023826, 0.040126, 0.050901, 0.068765, 0.058565, 0.014261,
-    0.032102, 0.066005,
-];
-
-/// Dayhoff, Schwartz and Orcutt, Atlas of Protein Sequence and Structure 5 (1978), 345-352.
-#[rustfmt::skip]
-const DAYHOFF_EXCHANGE: [f64; 190] = [
-    27.0,
-    98.0, 32.0,
-    120.0, 0.0, 905.0,
-    36.0, 23.0, 0.0, 0.0,
-    89.0, 246.0, 103.0, 134.0, 0.0,
-    198.0, 1.0, 148.0, 1153.0, 0.0, 716.0,
-    240.0, 9.0, 139.0, 125.0, 11.0, 28.0, 81.0,
-    23.0, 240.0, 535.0, 86.0, 28.0, 606.0, 43.0, 10.0,
-    65.0, 64.0, 77.0, 24.0, 44.0, 18.0, 61.0, 0.0, 7.0,
-    41.0, 15.0, 34.0, 0.0, 0.0, 73.0, 11.0, 7.0, 44.0, 257.0,
-    26.0, 464.0, 318.0, 71.0, 0.0, 153.0, 83.0, 27.0, 26.0, 46.0, 18.0,
-    72.0, 90.0, 1.0, 0.0, 0.0, 114.0, 30.0, 17.0, 0.0, 336.0, 527.0, 243.0,
-    18.0, 14.0, 14.0, 0.0, 0.0, 0.0, 0.0, 15.0, 48.0, 196.0, 157.0, 0.0, 92.0,
-    250.0, 103.0, 42.0, 13.0, 19.0, 153.0, 51.0, 34.0, 94.0, 12.0, 32.0, 33.0, 17.0, 11.0,
-    409.0, 154.0, 495.0, 95.0, 161.0, 56.0, 79.0, 234.0, 35.0, 24.0, 17.0, 96.0, 62.0, 46.0, 245.0,
-    371.0, 26.0, 229.0, 66.0, 16.0, 53.0, 34.0, 30.0, 22.0, 192.0, 33.0, 136.0, 104.0, 13.0, 78.0,
-    550.0,
-    0.0, 201.0, 23.0, 0.0, 0.0, 0.0, 0.0, 0.0, 27.0, 0.0, 46.0, 0.0, 0.0, 76.0, 0.0, 75.0, 0.0,
-    24.0, 8.0, 95.0, 0.0, 96.0, 0.0, 22.0, 0.0, 127.0, 37.0, 28.0, 13.0, 0.0, 698.0, 0.0, 34.0,
-    42.0, 61.0,
-    208.0, 24.0, 15.0, 18.0, 49.0, 35.0, 37.0, 54.0, 44.0, 889.0, 175.0, 10.0, 258.0, 12.0, 48.0,
-    30.0, 157.0, 0.0, 28.0,
-];
-const DAYHOFF_FREQUENCIES: [f64; 20] = [
-    0.087127, 0.040904, 0.040432, 0.046872, 0.033474, 0.038255, 0.049530, 0.088612, 0.033618,
-    0.036886, 0.085357, 0.080482, 0.014753, 0.039772, 0.050680, 0.069577, 0.058542, 0.010494,
-    0.029916, 0.064718,
+/// All mixtures.
+pub(super) static MIXTURES: [Mixture; 2] = [
+    Mixture {
+        name: "LG4M",
+        classes: [
+            published!("LG4M1", "lg4m_1"),
+            published!("LG4M2", "lg4m_2"),
+            published!("LG4M3", "lg4m_3"),
+            published!("LG4M4", "lg4m_4"),
+        ],
+        free: false,
+    },
+    Mixture {
+        name: "LG4X",
+        classes: [
+            published!("LG4X1", "lg4x_1"),
+            published!("LG4X2", "lg4x_2"),
+            published!("LG4X3", "lg4x_3"),
+            published!("LG4X4", "lg4x_4"),
+        ],
+        free: true,
+    },
 ];

@@ -90,14 +90,7 @@ fn wrong_names_say_what_is_wrong() {
 
 #[test]
 fn a_matrix_from_a_file() {
-    let published = &protein::PUBLISHED[1];
-    let words: Vec<String> = published
-        .exchange
-        .iter()
-        .chain(published.frequencies)
-        .map(f64::to_string)
-        .collect();
-    let text = format!("{}\n// the end\nAla Arg", words.join(" "));
+    let text = include_str!("../../data/protein/wag.dat").to_owned();
     let own = ModelName::parse("PROTGTR{own.dat}+G4m{0.7}", &mut |path| {
         assert_eq!(path, "own.dat");
         Ok(text.clone())
@@ -184,7 +177,9 @@ fn data_types_and_scalers_are_raxmls() {
     for (text, hint) in [
         ("PROT", "such as LG+G4"),
         ("AA+G", "LG+G4"),
-        ("BIN", "only DNA and"),
+        ("MULTI5", "MULTI5_MK"),
+        ("MULTI65_MK", "2 to 64"),
+        ("GT", "GTGTR4"),
     ] {
         let error = parse(text).unwrap_err().to_string();
         assert!(error.contains(text.split('+').next().unwrap()), "{error}");
@@ -206,4 +201,87 @@ fn data_types_and_scalers_are_raxmls() {
     ] {
         assert!(parse(text).is_err(), "{text}");
     }
+}
+
+/// Each name is understood, is of the alphabet that the list says, and is printed so that it is
+/// understood again.
+#[test]
+fn all_names_are_parsed_and_printed() {
+    for known in names() {
+        let text = known.name.replace('x', "7");
+        let named = parse(&text).unwrap_or_else(|error| panic!("{text}: {error}"));
+        assert_eq!(named.exchange.label(), text);
+        match known.alphabet {
+            Alphabet::Multistate(_) => assert_eq!(named.alphabet(), Alphabet::Multistate(7)),
+            alphabet => assert_eq!(named.alphabet(), alphabet, "{text}"),
+        }
+        assert_eq!(named.rates.categories() > 1, known.mixture, "{text}");
+        let made = model(&text);
+        let printed = made.to_string();
+        let again = parse(&printed).unwrap_or_else(|error| panic!("{printed}: {error}"));
+        assert_eq!(again.exchange.label(), text, "{printed}");
+        assert!(model(&printed).fitted().is_empty(), "{printed}");
+        assert_eq!(model(&printed).numbers().len(), made.numbers().len());
+    }
+    assert_eq!(parse("mg94+f1x4").unwrap().exchange.label(), "MG");
+    assert_eq!(parse("GTGTR4").unwrap(), parse("gt10").unwrap());
+    assert_eq!(parse("q.PFAM_gb").unwrap(), parse("Q.pfam.gb").unwrap());
+}
+
+/// Every published matrix is whole: 190 rates, 20 frequencies that sum to 1 but for rounding.
+#[test]
+fn published_matrices_are_whole() {
+    let mixed = protein::MIXTURES
+        .iter()
+        .flat_map(|mixture| &mixture.classes);
+    let mut count = 0;
+    for published in protein::PUBLISHED.iter().chain(mixed) {
+        let lines = published.text().lines().filter(|line| !line.is_empty());
+        let words = |line: &str| line.split_ascii_whitespace().count();
+        let rows: Vec<usize> = lines.take(21).map(words).collect();
+        let triangle: Vec<usize> = (1..20).collect();
+        assert_eq!(rows[..19], triangle, "{}", published.name);
+        assert_eq!(rows[19..], [10, 10], "{}", published.name);
+        let numbers = published.text().split_ascii_whitespace().take(210);
+        assert!(
+            numbers.clone().all(|word| word.parse::<f64>().is_ok()),
+            "{}",
+            published.name
+        );
+        let matrix = published.matrix();
+        let sum: f64 = matrix.frequencies.iter().sum();
+        assert!((sum - 1.0).abs() < 5e-6, "{}: {sum}", published.name);
+        assert!(
+            matrix.frequencies.iter().all(|share| *share > 0.0),
+            "{}",
+            published.name
+        );
+        assert!(
+            matrix.exchange.iter().all(|rate| *rate >= 0.0),
+            "{}",
+            published.name
+        );
+        count += 1;
+    }
+    assert_eq!(count, 40);
+}
+
+/// Which exchange of bases leads from one genotype to another.
+#[test]
+fn genotypes_change_base_by_base() {
+    let classes = |text: &str| match parse(text).unwrap().exchange {
+        ExchangeName::Classes { classes, .. } => classes,
+        other => panic!("{other:?}"),
+    };
+    let unphased = classes("GT10");
+    // From AA: to CC GG TT two bases at once; to AC AG AT one; to CG CT GT two.
+    assert_eq!(unphased[..9], [0, 0, 0, 1, 2, 3, 0, 0, 0]);
+    // The last: CT to GT is C to G.
+    assert_eq!(unphased[44], 4);
+    let phased = classes("GT16");
+    assert_eq!(phased[..15], [0, 0, 0, 1, 2, 3, 0, 0, 0, 1, 2, 3, 0, 0, 0]);
+    // AC to CA is both at once where they are told apart.
+    let at = |i: usize, j: usize| 15 * i - i * i.saturating_sub(1) / 2 + j - i - 1;
+    assert_eq!(phased[at(4, 10)], 0);
+    assert_eq!(phased[119], 4, "TC to TG is C to G");
 }

@@ -5,14 +5,32 @@
 //! order A R N D C Q E G H I L K M F P S T W Y V, then B (N or D), Z (Q or E), J (I or L), and
 //! "unknown" for X, `-`, `?`, `*`, `~` and O (pyrrolysine, which no matrix has). U (selenocysteine)
 //! is refused: where it stands, RNA was given a protein's model more often than not.
+//!
+//! Binary: 0 and 1. Multistate: up to 64 states in the order of [`MULTISTATE`], without case.
+//! Genotypes of diploid cells: the ten unordered pairs of bases in the order AA CC GG TT AC AG AT CG
+//! CT GT, written as DNA's ambiguity codes (`M` is AC); or, where the two are told apart (phased),
+//! sixteen ordered pairs, of which a heterozygous code may be either of two. In all of them the last
+//! code is the one that says nothing. Source of these: RAxML-NG's manual, "Evolutionary models".
 
-/// DNA or protein.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+use super::codon;
+
+/// Kind of characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Alphabet {
     /// Four states, with ambiguity codes.
     Dna,
     /// Twenty states.
     Protein,
+    /// Two states, 0 and 1.
+    Binary,
+    /// So many states, 2 to [`MULTISTATE_MAX`].
+    Multistate(u8),
+    /// Ten unphased genotypes.
+    Genotype,
+    /// Sixteen phased genotypes.
+    PhasedGenotype,
+    /// Sixty-one codons of the standard genetic code, three columns each.
+    Codon,
 }
 
 impl std::fmt::Display for Alphabet {
@@ -20,6 +38,11 @@ impl std::fmt::Display for Alphabet {
         f.write_str(match self {
             Self::Dna => "DNA",
             Self::Protein => "protein",
+            Self::Binary => "binary",
+            Self::Multistate(states) => return write!(f, "multistate ({states} states)"),
+            Self::Genotype => "genotype",
+            Self::PhasedGenotype => "phased genotype",
+            Self::Codon => "codon",
         })
     }
 }
@@ -31,25 +54,72 @@ impl Alphabet {
         match self {
             Self::Dna => 4,
             Self::Protein => 20,
+            Self::Binary => 2,
+            Self::Multistate(states) => states.into(),
+            Self::Genotype => 10,
+            Self::PhasedGenotype => 16,
+            Self::Codon => codon::CODONS,
+        }
+    }
+
+    /// Columns of one site: 3 of codons, otherwise 1.
+    #[must_use]
+    pub fn width(self) -> usize {
+        match self {
+            Self::Codon => 3,
+            _ => 1,
         }
     }
 
     /// For each code its set of states.
     #[must_use]
-    pub fn masks(self) -> &'static [u32] {
+    pub fn masks(self) -> &'static [u64] {
         match self {
             Self::Dna => &DNA_MASKS,
             Self::Protein => &PROTEIN_MASKS,
+            Self::PhasedGenotype => &PHASED_MASKS,
+            Self::Binary | Self::Multistate(_) | Self::Genotype | Self::Codon => {
+                let states = self.states();
+                &SINGLE_MASKS[states][..=states]
+            }
         }
     }
 
-    /// The code of a character, or none.
+    /// The code of a site's characters, as many as [`Alphabet::width`], or none.
+    #[must_use]
+    pub fn code_of(self, characters: &[u8]) -> Option<u8> {
+        match (self, characters) {
+            (Self::Codon, [_, _, _]) => codon::code(characters),
+            (_, [character]) => self.code(*character),
+            _ => None,
+        }
+    }
+
+    /// The code of a character, or none; of codons see [`Alphabet::code_of`].
     #[must_use]
     pub fn code(self, character: u8) -> Option<u8> {
         let code = match self {
             Self::Dna => DNA_CODES[usize::from(character)],
             Self::Protein => PROTEIN_CODES[usize::from(character)],
+            Self::Genotype | Self::PhasedGenotype => GENOTYPE_CODES[usize::from(character)],
+            Self::Binary => match character {
+                b'0' => 0,
+                b'1' => 1,
+                b'-' | b'?' => 2,
+                _ => NONE,
+            },
+            Self::Multistate(states) => match character {
+                b'-' | b'?' => states,
+                _ => {
+                    let upper = character.to_ascii_uppercase();
+                    let known = &MULTISTATE[..states.into()];
+                    let state = known.iter().position(|&letter| letter == upper);
+                    state.map_or(NONE, |state| state as u8)
+                }
+            },
+            Self::Codon => NONE,
         };
+        // Sixteen phased genotypes are written with the ten letters of the unphased ones.
         (code != NONE).then_some(code)
     }
 
@@ -59,22 +129,58 @@ impl Alphabet {
         match self {
             Self::Dna => 15,
             Self::Protein => 23,
+            Self::Binary => 2,
+            Self::Multistate(states) => states,
+            Self::Genotype | Self::PhasedGenotype => 10,
+            Self::Codon => codon::CODONS as u8,
         }
     }
 
-    /// The character of a state.
+    /// The code of a state alone: none where no character says which state it is, as of phased
+    /// genotypes of two different bases.
+    #[must_use]
+    pub fn code_of_state(self, state: usize) -> Option<u8> {
+        let wanted = 1_u64.checked_shl(state as u32)?;
+        let code = self.masks().iter().position(|&mask| mask == wanted)?;
+        u8::try_from(code).ok()
+    }
+
+    /// Writes the characters of a state, as many as [`Alphabet::width`].
+    ///
+    /// # Panics
+    /// When `to` is not of that length.
+    pub fn write(self, state: usize, to: &mut [u8]) {
+        match self {
+            Self::Codon => to.copy_from_slice(&codon::letters(state)),
+            _ => to.copy_from_slice(&[self.letter(state)]),
+        }
+    }
+
+    /// The character of a state; of a codon the first of three.
     #[must_use]
     pub fn letter(self, state: usize) -> u8 {
         match self {
+            Self::Codon => codon::letters(state)[0],
             Self::Dna => b"ACGT"[state],
             Self::Protein => PROTEIN_LETTERS[state],
+            Self::Binary | Self::Multistate(_) => MULTISTATE[state],
+            Self::Genotype => GENOTYPE_LETTERS[state],
+            // The second six are the first six, the other way round.
+            Self::PhasedGenotype => GENOTYPE_LETTERS[if state < 10 { state } else { state - 6 }],
         }
     }
 }
 
+/// Characters of multistate data, state by state: RAxML-NG's.
+pub const MULTISTATE: &[u8; MULTISTATE_MAX] =
+    b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ!\"#$%&'()*+,/:;<=>@[\\]^_{|}~";
+
+/// The most states of an alphabet.
+pub const MULTISTATE_MAX: usize = 64;
+
 const NONE: u8 = u8::MAX;
 
-const DNA_MASKS: [u32; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
+const DNA_MASKS: [u64; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
 
 const DNA_CODES: [u8; 256] = codes(&[
     (b'A', 1),
@@ -102,8 +208,8 @@ const DNA_CODES: [u8; 256] = codes(&[
 
 const PROTEIN_LETTERS: &[u8; 20] = b"ARNDCQEGHILKMFPSTWYV";
 
-const PROTEIN_MASKS: [u32; 24] = {
-    let mut masks = [0; 24];
+const PROTEIN_MASKS: [u64; 24] = {
+    let mut masks = [0_u64; 24];
     let mut state = 0;
     while state < 20 {
         masks[state] = 1 << state;
@@ -135,6 +241,58 @@ const PROTEIN_CODES: [u8; 256] = {
         state += 1;
     }
     table
+};
+
+/// For each number of states: each alone, then all.
+static SINGLE_MASKS: [[u64; MULTISTATE_MAX + 1]; MULTISTATE_MAX + 1] = {
+    let mut all = [[0; MULTISTATE_MAX + 1]; MULTISTATE_MAX + 1];
+    let mut states = 1;
+    while states <= MULTISTATE_MAX {
+        let mut state = 0;
+        while state < states {
+            all[states][state] = 1 << state;
+            all[states][states] |= 1 << state;
+            state += 1;
+        }
+        states += 1;
+    }
+    all
+};
+
+const GENOTYPE_LETTERS: &[u8; 10] = b"ACGTMRWSYK";
+
+const GENOTYPE_CODES: [u8; 256] = {
+    let mut table = codes(&[
+        (b'U', 3),
+        (b'N', 10),
+        (b'O', 10),
+        (b'X', 10),
+        (b'-', 10),
+        (b'?', 10),
+    ]);
+    let mut state = 0;
+    while state < 10 {
+        table[GENOTYPE_LETTERS[state] as usize] = state as u8;
+        table[GENOTYPE_LETTERS[state].to_ascii_lowercase() as usize] = state as u8;
+        state += 1;
+    }
+    table
+};
+
+/// The first four are homozygous; each further letter is one of two orders.
+const PHASED_MASKS: [u64; 11] = {
+    let mut masks = [0; 11];
+    let mut code = 0;
+    while code < 10 {
+        masks[code] = if code < 4 {
+            1 << code
+        } else {
+            1 << code | 1 << (code + 6)
+        };
+        code += 1;
+    }
+    masks[10] = (1 << 16) - 1;
+    masks
 };
 
 const fn codes(pairs: &[(u8, u8)]) -> [u8; 256] {

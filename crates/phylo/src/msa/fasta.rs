@@ -1,8 +1,8 @@
 //! FASTA: `>name comment`, then the sequence over any number of lines.
 
-use super::{MsaError, Rows, is_sequence, name, shown};
+use super::{Accept, MsaError, Rows, name, shown};
 
-pub(super) fn parse(bytes: &[u8]) -> Result<Rows, MsaError> {
+pub(super) fn parse(bytes: &[u8], accept: Accept) -> Result<Rows, MsaError> {
     let (mut names, mut rows) = (Vec::new(), Vec::<Vec<u8>>::new());
     for (number, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
         let error = |what: String| MsaError::Format {
@@ -23,7 +23,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Rows, MsaError> {
             if byte.is_ascii_whitespace() {
                 continue;
             }
-            if !is_sequence(byte) {
+            if !accept(byte) {
                 let character = shown(&String::from_utf8_lossy(&[byte]));
                 return Err(error(format!("`{character}` cannot stand in a sequence")));
             }

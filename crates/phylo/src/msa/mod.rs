@@ -8,6 +8,7 @@
 
 mod alphabet;
 mod blocks;
+pub(crate) mod codon;
 mod fasta;
 mod findings;
 mod nexus;
@@ -15,7 +16,8 @@ pub mod partitions;
 mod patterns;
 mod phylip;
 
-pub use alphabet::Alphabet;
+pub use alphabet::{Alphabet, MULTISTATE, MULTISTATE_MAX};
+pub use codon::CODONS;
 pub use findings::{Findings, Warning, site_ranges};
 pub use patterns::Patterns;
 
@@ -115,6 +117,15 @@ pub enum MsaError {
         /// The site.
         site: usize,
     },
+    /// Columns that do not make whole codons.
+    #[error(
+        "{columns} columns are no whole number of codons: a codon model takes the alignment or \
+         partition three columns at a time, in their order"
+    )]
+    Codons {
+        /// Number of columns.
+        columns: usize,
+    },
     /// No column has a character.
     #[error("no site has a character in any taxon: there is nothing to infer from")]
     Undetermined,
@@ -144,14 +155,25 @@ impl Alignment {
     pub fn parse(bytes: &[u8]) -> Result<Self, MsaError> {
         let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes);
         let bytes = &*with_line_feeds(bytes);
+        // Digits and signs are states of multistate data, and a mistake in all others; so files are
+        // read with them where they cannot be without, and a model that has none of them says so.
+        match Self::parse_with(bytes, is_sequence) {
+            Err(error @ (MsaError::Format { .. } | MsaError::Length { .. })) => {
+                Self::parse_with(bytes, is_multistate).map_err(|_| error)
+            }
+            parsed => parsed,
+        }
+    }
+
+    fn parse_with(bytes: &[u8], accept: Accept) -> Result<Self, MsaError> {
         let start = bytes.trim_ascii_start();
         let (names, rows) = match start.first() {
-            Some(b'>') => without_dots(fasta::parse(bytes)?, Dots::Unclear)?,
+            Some(b'>') => without_dots(fasta::parse(bytes, accept)?, Dots::Unclear)?,
             Some(b'#') if start.len() >= 6 && start[..6].eq_ignore_ascii_case(b"#NEXUS") => {
-                let (rows, dots) = nexus::parse(bytes)?;
+                let (rows, dots) = nexus::parse(bytes, accept)?;
                 without_dots(rows, dots)?
             }
-            Some(b'0'..=b'9') => without_dots(phylip::parse(bytes)?, Dots::Match)?,
+            Some(b'0'..=b'9') => without_dots(phylip::parse(bytes, accept)?, Dots::Match)?,
             _ => match blocks::Format::of(start) {
                 Some(format) => without_dots(blocks::parse(bytes, format)?, Dots::Unclear)?,
                 None => return Err(MsaError::UnknownFormat),
@@ -348,7 +370,15 @@ fn shown(name: &str) -> String {
 
 const SHOWN_MAX: usize = 60;
 
-/// A character that can stand in a sequence of some alphabet.
+/// Tells which characters can stand in a sequence.
+type Accept = fn(u8) -> bool;
+
+/// A character of multistate data, or of any other.
+fn is_multistate(byte: u8) -> bool {
+    byte.is_ascii_graphic()
+}
+
+/// A character that can stand in a sequence of DNA or protein.
 fn is_sequence(byte: u8) -> bool {
     byte.is_ascii_alphabetic() || matches!(byte, b'-' | b'?' | b'*' | b'.' | b'~' | b'!')
 }

@@ -5,12 +5,12 @@
 //! Source: Maddison, Swofford, Maddison, "NEXUS: an extensible file format for systematic
 //! information", Systematic Biology 46 (1997), 590-621.
 
-use super::{Dots, MsaError, Rows, check_declared, is_sequence, name, shown};
+use super::{Accept, Dots, MsaError, Rows, check_declared, name, shown};
 use std::collections::HashMap;
 
 /// The matrix, and the meaning of dots in it. Where a file names its gap and that is no dot, a dot
 /// can only be the first sequence's character.
-pub(super) fn parse(bytes: &[u8]) -> Result<(Rows, Dots), MsaError> {
+pub(super) fn parse(bytes: &[u8], accept: Accept) -> Result<(Rows, Dots), MsaError> {
     let text = without_comments(bytes)?;
     let mut tokens = Tokens { text: &text, at: 0 };
     let mut format = Format::default();
@@ -43,7 +43,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<(Rows, Dots), MsaError> {
                 }
             });
         } else if in_data && is(word, "MATRIX") {
-            return Ok((matrix(tokens, &format)?, format.dots));
+            return Ok((matrix(tokens, &format, accept)?, format.dots));
         } else if word != b";" && !is(word, "#NEXUS") {
             tokens.skip_command();
         }
@@ -79,7 +79,7 @@ impl Default for Format {
     }
 }
 
-fn matrix(mut tokens: Tokens<'_>, format: &Format) -> Result<Rows, MsaError> {
+fn matrix(mut tokens: Tokens<'_>, format: &Format, accept: Accept) -> Result<Rows, MsaError> {
     let (mut names, mut rows) = (Vec::<String>::new(), Vec::<Vec<u8>>::new());
     let mut known: HashMap<String, usize> = HashMap::new();
     loop {
@@ -115,7 +115,7 @@ fn matrix(mut tokens: Tokens<'_>, format: &Format) -> Result<Rows, MsaError> {
                             .copied()
                     });
                     let byte = byte.ok_or_else(|| tokens.error("no character to match here"))?;
-                    if !is_sequence(byte) {
+                    if !accept(byte) {
                         let character = shown(&String::from_utf8_lossy(&[byte]));
                         let what = format!("`{character}` cannot stand in a sequence");
                         return Err(tokens.error(&what));

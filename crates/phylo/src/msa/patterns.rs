@@ -19,10 +19,14 @@ pub struct Patterns {
     weights: Vec<u32>,
     /// For each of the sites its pattern.
     of_site: Vec<u32>,
-    /// For each of the sites its place in the alignment.
+    /// For each of the sites its place in the alignment; of a codon that of its first base.
     sites: Vec<u32>,
     /// Places in the alignment of the columns without a character.
     undetermined: Vec<u32>,
+    /// True where no site has a character.
+    is_undetermined: bool,
+    /// Places in the alignment of sites' further columns (of codons).
+    further: Vec<u32>,
 }
 
 impl Patterns {
@@ -39,21 +43,27 @@ impl Patterns {
         }
     }
 
-    /// Some of an alignment's sites, counted from 0.
+    /// Some of an alignment's columns, counted from 0; of codons each three in a row are a site.
     ///
     /// # Errors
-    /// [`MsaError::IllegalCharacter`], [`MsaError::Empty`].
+    /// [`MsaError::IllegalCharacter`], [`MsaError::Empty`], [`MsaError::Codons`].
     ///
     /// # Panics
     /// When a site is beyond the alignment.
     pub fn of_sites(
         alignment: &Alignment,
         alphabet: Alphabet,
-        sites: Vec<u32>,
+        columns: Vec<u32>,
     ) -> Result<Self, MsaError> {
-        if sites.is_empty() {
+        let width = alphabet.width();
+        if columns.is_empty() {
             return Err(MsaError::Empty);
         }
+        if !columns.len().is_multiple_of(width) {
+            let columns = columns.len();
+            return Err(MsaError::Codons { columns });
+        }
+        let sites: Vec<&[u32]> = columns.chunks(width).collect();
         let taxa = alignment.names().len();
         // Column by column: a sort compares columns.
         limit(
@@ -61,41 +71,48 @@ impl Patterns {
             taxa.saturating_mul(sites.len()),
             CHARACTERS_MAX,
         )?;
-        let mut columns = vec![0_u8; taxa * sites.len()];
+        let mut codes = vec![0_u8; taxa * sites.len()];
+        let mut characters = Vec::with_capacity(width);
         for taxon in 0..taxa {
             let row = alignment.row(taxon);
-            for (k, &site) in sites.iter().enumerate() {
-                let character = row[site as usize];
-                let code = alphabet
-                    .code(character)
-                    .ok_or_else(|| MsaError::IllegalCharacter {
-                        taxon: shown(&alignment.names()[taxon]),
-                        site: site as usize + 1,
-                        character: char::from(character).escape_debug().to_string(),
-                        alphabet,
-                    })?;
-                columns[k * taxa + taxon] = code;
+            for (k, site) in sites.iter().enumerate() {
+                characters.clear();
+                characters.extend(site.iter().map(|&column| row[column as usize]));
+                let code =
+                    alphabet
+                        .code_of(&characters)
+                        .ok_or_else(|| MsaError::IllegalCharacter {
+                            taxon: shown(&alignment.names()[taxon]),
+                            site: site[0] as usize + 1,
+                            character: shown(&String::from_utf8_lossy(&characters)),
+                            alphabet,
+                        })?;
+                codes[k * taxa + taxon] = code;
             }
         }
-        let column = |k: u32| &columns[k as usize * taxa..][..taxa];
+        let column = |k: u32| &codes[k as usize * taxa..][..taxa];
         let has_character = |k: &u32| column(*k).iter().any(|&code| code != alphabet.unknown());
         let all = 0..sites.len() as u32;
         let (mut kept, left_out): (Vec<u32>, Vec<u32>) = all.clone().partition(has_character);
-        if kept.is_empty() {
+        let is_undetermined = kept.is_empty();
+        if is_undetermined {
             kept = all.collect();
         }
         // From here on `k` counts what is kept.
         let column = |k: u32| column(kept[k as usize]);
         let mut order: Vec<u32> = (0..kept.len() as u32).collect();
         order.sort_unstable_by(|&a, &b| column(a).cmp(column(b)).then(a.cmp(&b)));
-        let places = |list: &[u32]| list.iter().map(|&k| sites[k as usize]).collect();
+        let first = |list: &[u32]| list.iter().map(|&k| sites[k as usize][0]).collect();
+        let places = left_out.iter().flat_map(|&k| sites[k as usize]).copied();
         let mut patterns = Self {
             alphabet,
             codes: vec![Vec::new(); taxa],
             weights: Vec::new(),
             of_site: vec![0; kept.len()],
-            sites: places(&kept),
-            undetermined: places(&left_out),
+            sites: first(&kept),
+            undetermined: places.collect(),
+            is_undetermined,
+            further: sites.iter().flat_map(|site| &site[1..]).copied().collect(),
         };
         let mut last: Option<u32> = None;
         for &k in &order {
@@ -148,6 +165,8 @@ impl Patterns {
             of_site,
             sites: self.sites.clone(),
             undetermined: self.undetermined.clone(),
+            is_undetermined: self.is_undetermined,
+            further: self.further.clone(),
         }
     }
 
@@ -203,17 +222,25 @@ impl Patterns {
     /// True where no site has a character: one pattern that every tree gives the likelihood 1.
     #[must_use]
     pub fn is_undetermined(&self) -> bool {
-        self.undetermined == self.sites
+        self.is_undetermined
     }
 
     /// Places in the alignment (from 0) of all columns that the set was made of, in ascending
     /// order.
     #[must_use]
     pub fn alignment_sites(&self) -> Vec<u32> {
-        let mut all = [&self.sites[..], &self.undetermined].concat();
+        let mut all = [&self.sites[..], &self.undetermined, &self.further].concat();
         all.sort_unstable();
         all.dedup();
         all
+    }
+
+    /// Number of sites at which all taxa may have the same state.
+    #[must_use]
+    pub fn constant_sites(&self) -> usize {
+        let all = self.weights.iter().enumerate();
+        let constant = all.filter(|(pattern, _)| self.common_states(*pattern) != 0);
+        constant.map(|(_, &weight)| weight as usize).sum()
     }
 
     /// For each site of this set its place in the alignment (from 0) and its pattern. Columns
@@ -227,7 +254,7 @@ impl Patterns {
 
     /// The states that every taxon may have at a pattern: 0 where it cannot be invariable.
     #[must_use]
-    pub fn common_states(&self, pattern: usize) -> u32 {
+    pub fn common_states(&self, pattern: usize) -> u64 {
         let masks = self.alphabet.masks();
         let all = masks[usize::from(self.alphabet.unknown())];
         self.codes.iter().fold(all, |common, codes| {

@@ -6,13 +6,14 @@
 //! blanks. Where nothing does, the error is the one of the relaxed reading that got further.
 //! Source: the format's description with PHYLIP 3.6; RAxML's manual for "relaxed".
 
-use super::{MsaError, Rows, SITES_MAX, TAXA_MAX, check_declared, is_sequence, name, shown};
+use super::{Accept, MsaError, Rows, SITES_MAX, TAXA_MAX, check_declared, name, shown};
 use std::borrow::Cow;
 
-pub(super) fn parse(bytes: &[u8]) -> Result<Rows, MsaError> {
+pub(super) fn parse(bytes: &[u8], accept: Accept) -> Result<Rows, MsaError> {
     let mut lines = Lines {
         rest: bytes,
         number: 0,
+        accept,
     };
     let head = lines.next_filled().unwrap_or_default();
     let bad_head = || MsaError::Format {
@@ -75,12 +76,12 @@ fn sequential(
         let (word, rest) = head(line);
         let taxon = name(&word);
         let mut row = Vec::new();
-        append(&mut row, rest, lines.number)?;
+        lines.append(&mut row, rest)?;
         while row.len() < sites {
             let Some(line) = lines.next_filled() else {
                 break;
             };
-            append(&mut row, line, lines.number)?;
+            lines.append(&mut row, line)?;
         }
         if row.len() != sites {
             let taxon = shown(&taxon);
@@ -113,7 +114,7 @@ fn interleaved(
             names.push(name(&word));
             rows.push(Vec::new());
             let row = rows.len() - 1;
-            append(&mut rows[row], rest, lines.number)?;
+            lines.append(&mut rows[row], rest)?;
             continue;
         }
         let row = next;
@@ -123,7 +124,7 @@ fn interleaved(
         if *word == *names[row].as_bytes() && !more.is_empty() {
             rest = more;
         }
-        append(&mut rows[row], rest, lines.number)?;
+        lines.append(&mut rows[row], rest)?;
         next = (row + 1) % taxa;
     }
     check_declared(&names, &rows, Some(taxa), Some(sites))?;
@@ -135,6 +136,7 @@ fn interleaved(
 struct Lines<'a> {
     rest: &'a [u8],
     number: usize,
+    accept: Accept,
 }
 
 impl<'a> Lines<'a> {
@@ -154,6 +156,19 @@ impl<'a> Lines<'a> {
             }
         }
         None
+    }
+
+    /// Adds a line's characters to a row.
+    fn append(&self, row: &mut Vec<u8>, text: &[u8]) -> Result<(), MsaError> {
+        for &byte in text {
+            if (self.accept)(byte) {
+                row.push(byte);
+            } else if !byte.is_ascii_whitespace() {
+                let character = shown(&String::from_utf8_lossy(&[byte]));
+                return Err(self.error(&format!("`{character}` cannot stand in a sequence")));
+            }
+        }
+        Ok(())
     }
 
     fn error(&self, what: &str) -> MsaError {
@@ -189,20 +204,3 @@ fn first_columns(line: &[u8]) -> (Cow<'_, [u8]>, &[u8]) {
 
 /// Columns of a name in strict PHYLIP.
 const NAME_COLUMNS: usize = 10;
-
-fn append(row: &mut Vec<u8>, text: &[u8], line: usize) -> Result<(), MsaError> {
-    for &byte in text {
-        if is_sequence(byte) {
-            row.push(byte);
-        } else if !byte.is_ascii_whitespace() {
-            let character = shown(&String::from_utf8_lossy(&[byte]));
-            let what = format!("`{character}` cannot stand in a sequence");
-            return Err(MsaError::Format {
-                format: "PHYLIP",
-                line,
-                what,
-            });
-        }
-    }
-    Ok(())
-}

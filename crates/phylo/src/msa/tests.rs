@@ -467,3 +467,89 @@ fn dots_are_what_their_format_says() {
         "{said}"
     );
 }
+
+#[test]
+fn digits_and_signs_are_read_where_they_must_be() {
+    for text in [
+        "4 5\na 01?-1\nb 01011\nc 11001\nd 00011\n",
+        ">a\n01?-1\n>b\n01011\n>c\n11001\n>d\n00011\n",
+        "4 5\na 01?\nb 010\nc 110\nd 000\n\n-1\n11\n01\n11\n",
+        "#NEXUS\nbegin data; dimensions ntax=4 nchar=5; format symbols=\"01\" gap=-;\n\
+         matrix a 01?-1 b 01011 c 11001 d 00011; end;",
+    ] {
+        let alignment = Alignment::parse(text.as_bytes()).unwrap();
+        assert_eq!(alignment.row(0), b"01?-1", "{text}");
+        assert_eq!(alignment.row(3), b"00011", "{text}");
+        let binary = Patterns::new(&alignment, Alphabet::Binary).unwrap();
+        assert_eq!((binary.sites(), binary.constant_sites()), (5, 1));
+        let many = Patterns::new(&alignment, Alphabet::Multistate(64)).unwrap();
+        assert_eq!(many.codes(1), binary.codes(1));
+        let wrong = Patterns::new(&alignment, Alphabet::Dna)
+            .unwrap_err()
+            .to_string();
+        assert!(wrong.contains("`0` is no DNA character"), "{wrong}");
+    }
+    // What cannot be read either way is told as before.
+    assert!(error("4 5\na AC1\nb ACG\nc ACG\nd ACG\n").contains("`1`"));
+}
+
+#[test]
+fn alphabets_have_their_states_and_codes() {
+    let all = [
+        Alphabet::Dna,
+        Alphabet::Protein,
+        Alphabet::Binary,
+        Alphabet::Multistate(5),
+        Alphabet::Multistate(64),
+        Alphabet::Genotype,
+        Alphabet::PhasedGenotype,
+        Alphabet::Codon,
+    ];
+    for alphabet in all {
+        let (states, masks) = (alphabet.states(), alphabet.masks());
+        let every = masks.iter().fold(0, |all, mask| all | mask);
+        assert_eq!(every.count_ones() as usize, states, "{alphabet}");
+        assert_eq!(masks[usize::from(alphabet.unknown())], every, "{alphabet}");
+        let mut site = vec![0; alphabet.width()];
+        for state in 0..states {
+            alphabet.write(state, &mut site);
+            let code = alphabet.code_of(&site).unwrap();
+            assert!(
+                masks[usize::from(code)] >> state & 1 == 1,
+                "{alphabet} {state}"
+            );
+            if let Some(own) = alphabet.code_of_state(state) {
+                assert_eq!(own, code, "{alphabet} {state}");
+            }
+        }
+        let missing = vec![b'-'; alphabet.width()];
+        assert_eq!(
+            alphabet.code_of(&missing),
+            Some(alphabet.unknown()),
+            "{alphabet}"
+        );
+        assert_eq!(alphabet.code_of(&vec![b'\x07'; alphabet.width()]), None);
+    }
+    assert_eq!(Alphabet::Multistate(12).code(b'b'), Some(11));
+    assert_eq!(Alphabet::Multistate(11).code(b'b'), None);
+}
+
+#[test]
+fn codons_are_three_columns_each() {
+    let text = "4 9\na AAATTTCCC\nb AAATTYCCC\nc AAGTTT---\nd AAATTTCCC\n";
+    let alignment = Alignment::parse(text.as_bytes()).unwrap();
+    let patterns = Patterns::new(&alignment, Alphabet::Codon).unwrap();
+    assert_eq!((patterns.sites(), patterns.len()), (3, 3));
+    // An ambiguous base leaves the codon open.
+    assert_eq!(patterns.constant_sites(), 2);
+    assert_eq!(patterns.alignment_sites(), (0..9).collect::<Vec<u32>>());
+    let first: Vec<usize> = patterns.site_patterns().map(|(column, _)| column).collect();
+    assert_eq!(first, [0, 3, 6]);
+    let odd = Patterns::of_sites(&alignment, Alphabet::Codon, vec![0, 1, 2, 3]);
+    assert!(odd.unwrap_err().to_string().contains("4 columns"));
+    let stop = Alignment::parse(b">a\nTAA\n>b\nAAA\n>c\nAAA\n>d\nAAA\n").unwrap();
+    let stop = Patterns::new(&stop, Alphabet::Codon)
+        .unwrap_err()
+        .to_string();
+    assert!(stop.contains("`TAA` is no codon character"), "{stop}");
+}

@@ -78,7 +78,7 @@ impl Sites {
         }
         let masks = patterns.alphabet().masks();
         let unknown = patterns.alphabet().unknown();
-        let (mut once, mut again) = (0_u32, 0_u32);
+        let (mut once, mut again) = (0_u64, 0_u64);
         for taxon in 0..patterns.taxa() {
             let code = patterns.codes(taxon)[pattern];
             let mask = masks[usize::from(code)];

@@ -20,7 +20,7 @@ fn patterns(text: &str, taxa: usize, sites: usize, seed: u64) -> Patterns {
     let alignment = simulate(&tree, &numbered_names(taxa), &model, sites, seed).unwrap();
     let unclear: &[u8] = match model.alphabet() {
         Alphabet::Dna => b"RYN-K",
-        Alphabet::Protein => b"BZJX-",
+        _ => b"BZJX-",
     };
     let rows = (0..taxa).map(|taxon| {
         let mut row = alignment.row(taxon).to_vec();
@@ -37,7 +37,7 @@ fn patterns(text: &str, taxa: usize, sites: usize, seed: u64) -> Patterns {
 
 /// Fitch's rule, one pattern and one node at a time.
 fn naive(tree: &Tree, patterns: &Patterns) -> u64 {
-    fn set(tree: &Tree, patterns: &Patterns, pattern: usize, half: HalfId) -> (u32, u64) {
+    fn set(tree: &Tree, patterns: &Patterns, pattern: usize, half: HalfId) -> (u64, u64) {
         if tree.is_tip(half) {
             let code = patterns.codes(half.index())[pattern];
             return (patterns.alphabet().masks()[usize::from(code)], 0);
@@ -47,7 +47,7 @@ fn naive(tree: &Tree, patterns: &Patterns) -> u64 {
             .map(|other| set(tree, patterns, pattern, tree.back(other)));
         join(a, b)
     }
-    fn join(a: (u32, u64), b: (u32, u64)) -> (u32, u64) {
+    fn join(a: (u64, u64), b: (u64, u64)) -> (u64, u64) {
         match a.0 & b.0 {
             0 => (a.0 | b.0, a.1 + b.1 + 1),
             both => (both, a.1 + b.1),

@@ -25,7 +25,7 @@ pub use crate::constraint::Constraint;
 pub use state::{Phase, State};
 
 use crate::constraint;
-use crate::likelihood::{Insertions, Likelihood, LikelihoodError};
+use crate::likelihood::{Insertions, Lengths, Likelihood, LikelihoodError};
 use crate::msa::Patterns;
 use crate::parsimony::{mean_length, parsimony_tree};
 use crate::random::Random;
@@ -60,6 +60,8 @@ pub struct Options {
     pub perturbations: u32,
     /// Splits that the tree must have. The tree that a search begins with must have them.
     pub constraint: Option<Constraint>,
+    /// Linkage of the partitions' branch lengths; none: as the likelihood has it.
+    pub lengths: Option<Lengths>,
 }
 
 impl Default for Options {
@@ -71,6 +73,7 @@ impl Default for Options {
             fast_only: false,
             perturbations: PERTURBATIONS,
             constraint: None,
+            lengths: None,
         }
     }
 }
@@ -181,6 +184,9 @@ impl<'a, R: Runner> Search<'a, R> {
             && !constraint.holds(&state.tree)
         {
             return wrong("a tree that does not obey the constraint");
+        }
+        if let Some(lengths) = options.lengths {
+            likelihood.set_lengths(lengths);
         }
         likelihood.set_tree(state.tree.clone());
         if !state.models.is_empty() {

@@ -87,7 +87,7 @@ impl<R: Runner> Search<'_, R> {
         }
         let tree = self.likelihood.tree();
         let before = self.state.lnl.0;
-        let lengths: Vec<f64> = tree.edges().map(|edge| tree.length(edge)).collect();
+        let lengths = tree.all_lengths();
         let pruned = self.likelihood.prune(half);
         let grafted = self.likelihood.regraft(pruned, edge);
         let mut near = around(self.likelihood.tree(), half, CLOSE_RADIUS);
@@ -111,9 +111,7 @@ impl<R: Runner> Search<'_, R> {
         }
         let pruned = self.likelihood.ungraft(grafted);
         self.likelihood.unprune(pruned);
-        for (k, length) in lengths.into_iter().enumerate() {
-            self.likelihood.set_length(EdgeId(k as u32), length);
-        }
+        self.likelihood.restore_lengths(lengths);
         Ok(())
     }
 

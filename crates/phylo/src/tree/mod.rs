@@ -7,6 +7,7 @@
 //! Must stay true: `back(back(h)) == h` for every half-edge that is joined.
 
 mod edit;
+mod factors;
 mod random;
 mod saved;
 mod traverse;
@@ -118,12 +119,18 @@ pub struct Tree {
     /// For each branch one of its two half-edges.
     end: Vec<HalfId>,
     length: Vec<f64>,
+    /// Partition by partition each branch's length relative to `length`; empty where partitions
+    /// have the tree's.
+    factors: Vec<Vec<f64>>,
 }
 
 /// Equal when half-edges, branches and lengths are; a branch has no direction.
 impl PartialEq for Tree {
     fn eq(&self, other: &Self) -> bool {
-        self.back == other.back && self.edge == other.edge && self.length == other.length
+        self.back == other.back
+            && self.edge == other.edge
+            && self.length == other.length
+            && self.factors == other.factors
     }
 }
 
@@ -141,6 +148,7 @@ impl Tree {
             edge: vec![EdgeId(0); halves],
             end: vec![HalfId(0); 2 * taxa - 3],
             length: vec![length; 2 * taxa - 3],
+            factors: Vec::new(),
         };
         for (k, tip) in first.into_iter().enumerate() {
             tree.join(
@@ -210,6 +218,7 @@ impl Tree {
             edge: vec![EdgeId(0); halves],
             end: vec![HalfId(0); 2 * taxa - 3],
             length: vec![LENGTH_DEFAULT; 2 * taxa - 3],
+            factors: Vec::new(),
         };
         // The half-edge with which each node looks to its parent, then those for its children.
         let mut inner = 0;
@@ -379,9 +388,10 @@ impl Tree {
         self.length[edge.index()] = length;
     }
 
-    /// Sets the lengths of all branches.
+    /// Sets the lengths of all branches, in all partitions.
     pub fn set_all_lengths(&mut self, length: f64) {
         self.length.fill(length);
+        self.factors.clear();
     }
 
     /// The sum of all branches' lengths.

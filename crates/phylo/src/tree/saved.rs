@@ -14,6 +14,9 @@ pub(super) struct Saved {
     edge: Vec<u32>,
     end: Vec<u32>,
     length: Vec<u64>,
+    /// Nothing in files of versions that had none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    factors: Vec<Vec<u64>>,
 }
 
 impl From<Tree> for Saved {
@@ -23,9 +26,18 @@ impl From<Tree> for Saved {
             back: tree.back.iter().map(|half| half.0).collect(),
             edge: tree.edge.iter().map(|edge| edge.0).collect(),
             end: tree.end.iter().map(|half| half.0).collect(),
-            length: tree.length.iter().map(|length| length.to_bits()).collect(),
+            length: bits(&tree.length),
+            factors: tree.factors.iter().map(|own| bits(own)).collect(),
         }
     }
+}
+
+fn bits(numbers: &[f64]) -> Vec<u64> {
+    numbers.iter().map(|number| number.to_bits()).collect()
+}
+
+fn numbers(bits: Vec<u64>) -> Vec<f64> {
+    bits.into_iter().map(f64::from_bits).collect()
 }
 
 impl TryFrom<Saved> for Tree {
@@ -40,6 +52,7 @@ impl TryFrom<Saved> for Tree {
             || saved.edge.len() != saved.back.len()
             || saved.end.len() != 2 * taxa - 3
             || saved.length.len() != saved.end.len()
+            || !saved.factors.iter().all(|own| own.len() == saved.end.len())
         {
             return Err("a saved tree's arrays do not fit its number of taxa");
         }
@@ -48,7 +61,8 @@ impl TryFrom<Saved> for Tree {
             back: saved.back.into_iter().map(HalfId).collect(),
             edge: saved.edge.into_iter().map(EdgeId).collect(),
             end: saved.end.into_iter().map(HalfId).collect(),
-            length: saved.length.into_iter().map(f64::from_bits).collect(),
+            length: numbers(saved.length),
+            factors: saved.factors.into_iter().map(numbers).collect(),
         };
         let halves = tree.halves();
         let within = |half: &HalfId| half.index() < halves;
@@ -71,6 +85,7 @@ impl TryFrom<Saved> for Tree {
         if tree
             .length
             .iter()
+            .chain(tree.factors.iter().flatten())
             .any(|length| !(*length >= 0.0 && length.is_finite()))
         {
             return Err("a saved tree has a branch whose length is no number");

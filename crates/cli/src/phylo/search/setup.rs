@@ -24,6 +24,10 @@ pub(super) struct Options {
     /// sets)
     #[arg(long, value_name = "MODEL|FILE")]
     model: String,
+    /// Branch lengths of partitions: all alike (linked), each with a factor of its own (scaled), or
+    /// all their own (unlinked); scaled unless given, or a partition's model has +B{…}
+    #[arg(long, value_enum, value_name = "LINKAGE")]
+    brlen: Option<common::Share>,
     /// Prefix of the names of all written files
     #[arg(long, value_name = "PREFIX")]
     prefix: PathBuf,
@@ -110,6 +114,7 @@ impl Setup {
             part_names,
             findings,
         } = Data::read(&args.msa, &args.model)?;
+        let lengths = common::lengths(args.brlen, &parts, &args.model)?;
         let mut settings = Settings::default();
         settings.add("version of sidecore", env!("CARGO_PKG_VERSION"));
         settings.add(
@@ -120,6 +125,7 @@ impl Setup {
         // Files that a model's braces name are in its values.
         let values: Vec<String> = parts.iter().map(|part| part.model.to_string()).collect();
         settings.add("model's values at the start", &values.join(" "));
+        settings.add("branch lengths", &format!("{lengths:?}"));
         settings.add("--seed", &args.seed.to_string());
         settings.add("--rapid", &args.rapid.to_string());
         let (starts, given) = starts(&args.start_trees, &alignment, &mut settings)?;
@@ -171,6 +177,7 @@ impl Setup {
             starts,
             search: search::Options {
                 constraint,
+                lengths: Some(lengths),
                 ..search::Options::default()
             },
             rapid: args.rapid,

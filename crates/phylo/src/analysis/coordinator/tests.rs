@@ -60,6 +60,7 @@ impl Job for Fake<'_> {
                 tree: tree.to_newick(&names),
                 start: String::new(),
                 models: Vec::new(),
+                part_trees: Vec::new(),
                 wall_s: 0.0,
             }
         };

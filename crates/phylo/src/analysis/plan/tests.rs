@@ -12,6 +12,7 @@ fn outcome(kind: Kind, index: u32, lnl: f64) -> Outcome {
         tree: String::new(),
         start: String::new(),
         models: Vec::new(),
+        part_trees: Vec::new(),
         wall_s: 0.0,
     }
 }

@@ -40,6 +40,7 @@ fn outcome(kind: Kind, index: u32) -> Outcome {
         tree: "((a,b),c,'d\n\"');".to_owned(),
         start: String::new(),
         models: vec!["JC+FE".to_owned()],
+        part_trees: Vec::new(),
         wall_s: 0.1 + 0.2,
     }
 }

@@ -68,6 +68,7 @@ impl Job for Sleeper {
             tree: self.name.to_owned(),
             start: String::new(),
             models: Vec::new(),
+            part_trees: Vec::new(),
             wall_s: 0.0,
         }]))
     }

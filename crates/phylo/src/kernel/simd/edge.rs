@@ -16,7 +16,8 @@ pub(super) fn evaluate<V: Batch>(
 ) -> bool {
     match shape.states {
         4 => sides::<V, Dna>(shape.rates, left, right, terms, scalers),
-        _ => sides::<Two<V>, Protein>(shape.rates, left, right, terms, scalers),
+        20 => sides::<Two<V>, Protein>(shape.rates, left, right, terms, scalers),
+        _ => super::wide::evaluate(shape, left, right, terms, scalers),
     }
 }
 

@@ -9,6 +9,7 @@
 mod edge;
 mod lanes;
 mod node;
+mod wide;
 
 use super::{Derivatives, Operand, Quad, Shape};
 use lanes::Portable;
@@ -158,9 +159,14 @@ pub fn table_terms(isa: Isa, shape: Shape, table: &[Quad], powers: &[Quad], term
     }
 }
 
+/// Most states that a shape may have.
+pub const STATES_MAX: usize = 64;
+
 fn check_shape(shape: Shape) {
     assert!(
-        matches!(shape.states, 4 | 20) && (1..=super::RATES_MAX).contains(&shape.rates),
+        shape.states.is_multiple_of(super::QUAD)
+            && (1..=STATES_MAX).contains(&shape.states)
+            && (1..=super::RATES_MAX).contains(&shape.rates),
         "no kernel for {shape:?}"
     );
 }

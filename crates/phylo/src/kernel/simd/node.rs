@@ -23,7 +23,8 @@ pub(super) fn newview<V: Batch>(
     match shape.states {
         4 => sides::<V, Dna>(shape.rates, left, right, values, scalers, scale),
         // Five sums alone would wait for one another.
-        _ => sides::<Two<V>, Protein>(shape.rates, left, right, values, scalers, scale),
+        20 => sides::<Two<V>, Protein>(shape.rates, left, right, values, scalers, scale),
+        _ => super::wide::newview(shape, left, right, values, scalers, scale),
     }
 }
 
@@ -513,7 +514,7 @@ fn groups<V: Batch, S: States, A: Side<S>, B: Side<S>>(
 /// Counts one scaling; the counts are all 0 until the first.
 #[cold]
 #[inline(never)]
-fn count_scaling(scalers: &mut [u16], at: usize, scaled: &mut bool) {
+pub(super) fn count_scaling(scalers: &mut [u16], at: usize, scaled: &mut bool) {
     if !std::mem::replace(scaled, true) {
         scalers.fill(0);
     }

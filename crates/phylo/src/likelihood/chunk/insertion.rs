@@ -3,7 +3,7 @@
 //! Must stay true: scratch values are pattern by pattern (no repeats), and belong to one call.
 
 use super::{Chunk, Values};
-use crate::kernel::{Isa, Operand, SiteTerms, combine_sites, evaluate, level_scalers, newview};
+use crate::kernel::{Isa, Operand, SiteTerms, combine_sites, evaluate, newview};
 use crate::likelihood::part::Part;
 use crate::likelihood::step::Child;
 use crate::tree::EdgeId;
@@ -111,7 +111,7 @@ impl Chunk {
                 fixed: &self.fixed,
             };
             let lnl = combine_sites(&sites, &self.weights, &mut self.site_lnl);
-            scratch.scores.push(lnl);
+            scratch.scores.push(self.corrected(lnl));
             scratch.node = node;
         }
         (self.terms, self.scalers) = (terms, counts);
@@ -143,12 +143,8 @@ impl Chunk {
         let near = node.operand(near_matrix, &scratch.identity);
         let far = self.star_end(&scratch, ends[third], [far_matrix, far_table]);
         let to = table.as_mut_slice();
-        let mut lacks = 0.0;
-        if newview(isa, shape, &near, &far, to, &mut counts, false) {
-            let (table, weights) = (table.doubles_mut(), &self.weights);
-            lacks = level_scalers(shape.rates, table, &counts, &self.fixed, weights);
-        }
-        self.table_lacks = lacks;
+        let scaled = newview(isa, shape, &near, &far, to, &mut counts, false);
+        self.level(shape, &mut table, scaled.then_some(&counts));
         (self.table, self.scalers) = (table, counts);
         scratch.node = node;
         self.scratch = scratch;

@@ -3,12 +3,14 @@
 //! Parse, don't validate: what comes out has all values in range and of the right number. Files
 //! that braces name are read through a function that the caller gives; nothing here does I/O.
 
+mod matrix;
+
 use super::{
-    CategoryRate, ExchangeName, FrequencyName, InvariantName, ModelName, RatesName, ReadFile,
-    ScalerName, class_count, upper_triangle,
+    AscertainmentName, CategoryRate, ExchangeName, FrequencyName, InvariantName, ModelName,
+    RatesName, ReadFile, ScalerName,
 };
-use crate::model::dna::{ALIASES, NAMED};
-use crate::model::protein::PUBLISHED;
+use crate::model::CodonKind;
+use crate::model::protein::MIXTURES;
 use crate::model::{ALPHA_RANGE, CATEGORIES_MAX, INVARIANT_MAX, ModelError, SCALER_RANGE};
 use crate::msa::Alphabet;
 
@@ -27,14 +29,15 @@ impl ModelName {
         let head = parts.next().unwrap_or_default();
         let (exchange, default) = parser.exchange(head)?;
         let mut name = Self {
+            rates: exchange.default_rates(),
             exchange,
             frequencies: default,
             invariant: InvariantName::None,
-            rates: RatesName::Uniform,
             scaler: ScalerName::None,
+            ascertainment: AscertainmentName::None,
         };
         let (mut frequencies, mut invariant, mut rates) = (false, false, false);
-        let mut scaler = false;
+        let (mut scaler, mut ascertainment) = (false, false);
         for part in parts {
             let (what, seen) = match part.as_bytes().first().map(u8::to_ascii_uppercase) {
                 Some(b'F') => {
@@ -57,6 +60,10 @@ impl ModelName {
                     name.scaler = parser.scaler(part)?;
                     ("+B", &mut scaler)
                 }
+                Some(b'A') => {
+                    name.ascertainment = parser.ascertainment(part, name.alphabet())?;
+                    ("+ASC", &mut ascertainment)
+                }
                 _ => return Err(parser.unknown_part(part)),
             };
             if std::mem::replace(seen, true) {
@@ -65,6 +72,17 @@ impl ModelName {
                     what,
                 });
             }
+        }
+        if let ExchangeName::Mixture(at) = name.exchange {
+            let classes = MIXTURES[at].classes.len();
+            parser.count("a mixture's rates", classes, name.rates.categories())?;
+        }
+        if ascertainment && invariant {
+            return Err(ModelError::Contradiction {
+                model: shown(text),
+                what: "+I says that some sites cannot vary, +ASC that all such sites were left \
+                       out: leave out one of them",
+            });
         }
         Ok(name)
     }
@@ -76,102 +94,23 @@ struct Parser<'a, 'r> {
 }
 
 impl Parser<'_, '_> {
-    fn exchange(&mut self, part: &str) -> Result<(ExchangeName, FrequencyName), ModelError> {
-        let (label, braces) = self.braces(part)?;
-        let canonical = ALIASES
-            .iter()
-            .find(|(alias, _)| alias.eq_ignore_ascii_case(label))
-            .map_or(label, |(_, name)| name);
-        if let Some(named) = NAMED
-            .iter()
-            .find(|named| named.name.eq_ignore_ascii_case(canonical))
-        {
-            let label = named.name.to_owned();
-            return self.classes(label, named.classes, named.equal, &braces);
-        }
-        if let Some(classes) = digits(label) {
-            return self.classes(format!("DNA{}", &label[3..]), classes, false, &braces);
-        }
-        let is = |name: &str| name.eq_ignore_ascii_case(label);
-        if let Some(at) = PUBLISHED.iter().position(|published| is(published.name)) {
-            self.count("the matrix", 0, braces.len())?;
-            return Ok((ExchangeName::Published(at), FrequencyName::Matrix));
-        }
-        if is("PROTGTR") || is("GTR20") {
-            return self.protein(&braces);
-        }
-        // RAxML-NG's `MULTI5_GTR`: the number of states is part of the name.
-        let multi = label
-            .get(..5)
-            .is_some_and(|head| head.eq_ignore_ascii_case("MULTI"));
-        let found = DATA_TYPES
-            .iter()
-            .find(|(name, _)| is(name) || multi && *name == "MULTI");
-        if let Some((_, hint)) = found {
-            return Err(ModelError::DataType {
-                name: shown(label),
-                hint,
-            });
-        }
-        Err(ModelError::Unknown { name: shown(label) })
-    }
-
-    fn classes(
-        &mut self,
-        label: String,
-        classes: [u8; 6],
-        equal: bool,
-        braces: &[&str],
-    ) -> Result<(ExchangeName, FrequencyName), ModelError> {
-        let given = match braces {
+    /// `+F1X4`, `+F3X4`: counted, or four and twelve in braces.
+    fn bases(&mut self, part: &str, by_position: bool) -> Result<FrequencyName, ModelError> {
+        let (_, braces) = self.braces(part)?;
+        let given = match braces.as_slice() {
             [] => None,
             [values] => {
-                let values = self.numbers(values, "rate", [0.0, 1e6], "0 to 1,000,000")?;
-                self.count("the matrix", class_count(&classes), values.len())?;
-                self.some_above_zero(&values)?;
-                Some(values)
+                let values = self.numbers(values, "frequency", [0.0, 1e6], "above 0")?;
+                self.count("+F", if by_position { 12 } else { 4 }, values.len())?;
+                let mut bases = Vec::new();
+                for own in values.chunks(4) {
+                    bases.extend(self.shares(own.to_vec())?);
+                }
+                Some(if by_position { bases } else { bases.repeat(3) })
             }
-            more => return Err(self.miscount("the matrix", 1, more.len())),
+            more => return Err(self.miscount("+F", 1, more.len())),
         };
-        let frequencies = if equal {
-            FrequencyName::Equal
-        } else {
-            FrequencyName::Fitted
-        };
-        Ok((
-            ExchangeName::Classes {
-                label,
-                classes,
-                given,
-            },
-            frequencies,
-        ))
-    }
-
-    /// Twenty states of its own: lower triangle by rows, 190 numbers, then perhaps 20 frequencies,
-    /// as in PAML's files.
-    fn protein(&mut self, braces: &[&str]) -> Result<(ExchangeName, FrequencyName), ModelError> {
-        let [values] = braces else {
-            self.count("the matrix", 0, braces.len())?;
-            return Ok((ExchangeName::Protein { given: None }, FrequencyName::Fitted));
-        };
-        let numbers = self.numbers(values, "rate", [0.0, 1e6], "0 to 1,000,000")?;
-        if numbers.len() != 190 {
-            self.count("the matrix", 210, numbers.len())?;
-        }
-        let (rates, frequencies) = numbers.split_at(190);
-        self.some_above_zero(rates)?;
-        let own = match frequencies {
-            [] => None,
-            own => Some(self.shares(own.to_vec())?),
-        };
-        let default = if own.is_some() {
-            FrequencyName::Matrix
-        } else {
-            FrequencyName::Fitted
-        };
-        let given = Some((upper_triangle(rates), own));
-        Ok((ExchangeName::Protein { given }, default))
+        Ok(FrequencyName::Bases { by_position, given })
     }
 
     fn frequencies(
@@ -186,14 +125,24 @@ impl Parser<'_, '_> {
             self.count("+FU", 1, braces.len())?;
             let values = self.numbers(braces[0], "frequency", [0.0, 1e6], "above 0")?;
             self.count("+FU", alphabet.states(), values.len())?;
+            if is_muse_gaut(exchange) {
+                return Err(self.unknown_part(part));
+            }
             return Ok(FrequencyName::Given(self.shares(values)?));
+        }
+        if alphabet == Alphabet::Codon && matches!(kind.as_str(), "F1X4" | "F3X4") {
+            return self.bases(part, kind == "F3X4");
         }
         self.count("+F", 0, braces.len())?;
         match kind.as_str() {
+            _ if is_muse_gaut(exchange) => Err(ModelError::Contradiction {
+                model: shown(self.model),
+                what: "MG's rates are those of bases, whose frequencies are +F1X4 or +F3X4",
+            }),
             "F" | "FC" => Ok(FrequencyName::Empirical),
             "FO" => Ok(FrequencyName::Fitted),
             "FE" | "FQ" => Ok(FrequencyName::Equal),
-            "FM" if !matches!(exchange, ExchangeName::Classes { .. }) => Ok(FrequencyName::Matrix),
+            "FM" if alphabet == Alphabet::Protein => Ok(FrequencyName::Matrix),
             _ => Err(self.unknown_part(part)),
         }
     }
@@ -225,6 +174,43 @@ impl Parser<'_, '_> {
                 Ok(ScalerName::Given(values[0]))
             }
             ("BU", []) => Err(self.miscount("+BU", 1, 0)),
+            _ => Err(self.unknown_part(part)),
+        }
+    }
+
+    /// `+ASC_LEWIS`, `+ASC_FELS{n}`, `+ASC_STAM{n/n/…}`, as many as there are states.
+    fn ascertainment(
+        &mut self,
+        part: &str,
+        alphabet: Alphabet,
+    ) -> Result<AscertainmentName, ModelError> {
+        let (label, braces) = self.braces(part)?;
+        if alphabet == Alphabet::PhasedGenotype {
+            return Err(ModelError::Contradiction {
+                model: shown(self.model),
+                what: "+ASC needs a character for each state, which phased genotypes do not have: \
+                       take GT10 models",
+            });
+        }
+        let counts = |parser: &mut Self, text: &str, expected: usize| {
+            let range = "0 to 1,000,000,000";
+            let counts = parser.numbers(text, "number of sites", [0.0, 1e9], range)?;
+            parser.count("+ASC", expected, counts.len())?;
+            parser.some_above_zero(&counts)?;
+            Ok::<_, ModelError>(counts)
+        };
+        match (label.to_ascii_uppercase().as_str(), braces.as_slice()) {
+            ("ASC_LEWIS", []) => Ok(AscertainmentName::Lewis),
+            ("ASC_FELS", [text]) => {
+                let counts = counts(self, text, 1)?;
+                Ok(AscertainmentName::Felsenstein(counts[0]))
+            }
+            ("ASC_STAM", [text]) => {
+                let counts = counts(self, text, alphabet.states())?;
+                Ok(AscertainmentName::Stamatakis(counts))
+            }
+            ("ASC_FELS", _) => Err(self.miscount("+ASC_FELS", 1, 0)),
+            ("ASC_STAM", _) => Err(self.miscount("+ASC_STAM", alphabet.states(), 0)),
             _ => Err(self.unknown_part(part)),
         }
     }
@@ -410,6 +396,10 @@ impl Parser<'_, '_> {
     }
 }
 
+fn is_muse_gaut(exchange: &ExchangeName) -> bool {
+    matches!(exchange, ExchangeName::Codon { kind, .. } if *kind != CodonKind::Gy)
+}
+
 /// Cuts at the `+` that stand outside braces: a value may be 1e+3.
 fn split_parts(text: &str) -> Vec<&str> {
     let mut parts = Vec::new();
@@ -429,23 +419,6 @@ fn split_parts(text: &str) -> Vec<&str> {
     parts
 }
 
-/// `DNA010020`: six digits that name classes, numbered from 0 without a gap.
-fn digits(label: &str) -> Option<[u8; 6]> {
-    let (head, digits) = label.split_at_checked(3)?;
-    let digits: &[u8; 6] = digits.as_bytes().try_into().ok()?;
-    if !head.eq_ignore_ascii_case("DNA") {
-        return None;
-    }
-    let mut next = b'0';
-    for &digit in digits {
-        if digit > next || digit < b'0' {
-            return None;
-        }
-        next = next.max(digit + 1);
-    }
-    Some(digits.map(|digit| digit - b'0'))
-}
-
 /// A text short enough for a message.
 fn shown(text: &str) -> String {
     let end = text
@@ -459,17 +432,7 @@ fn shown(text: &str) -> String {
 /// The model of the data type `DNA`: RAxML-NG's (`Model::Model` in its source, version 1.2), which
 /// is what RAxML 8 does under GTRGAMMA.
 const DNA: &str = "GTR+F+G";
-/// Data types of RAxML's files that stand for no model, and what to write instead.
-const DATA_TYPES: [(&str, &str); 6] = [
-    ("PROT", NAME_A_MATRIX),
-    ("PROTEIN", NAME_A_MATRIX),
-    ("AA", NAME_A_MATRIX),
-    ("BIN", NO_MODELS),
-    ("MULTI", NO_MODELS),
-    ("CODON", NO_MODELS),
-];
-const NAME_A_MATRIX: &str = "name a matrix, such as LG+G4";
-const NO_MODELS: &str = "only DNA and proteins have models here";
 const BRACES_MAX: usize = 4;
-const VALUES_MAX: usize = 210;
+/// Rates and frequencies of 64 states.
+const VALUES_MAX: usize = 64 * 63 / 2 + 64;
 const SHOWN_MAX: usize = 120;

@@ -1,0 +1,260 @@
+//! `sidecore phylo` with data of other kinds than DNA and protein, with alignments of variable sites
+//! alone, and with branch lengths that partitions do not share.
+#![allow(clippy::unwrap_used)] // a failure here is a failed test, helpers included
+
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn sidecore(folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sidecore"));
+    let command = command.arg("phylo").args(arguments).current_dir(folder);
+    command.output().expect("sidecore runs")
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn json(output: &Output) -> Value {
+    assert!(output.status.success(), "{}", said(output));
+    serde_json::from_slice(&output.stdout).expect("one JSON object")
+}
+
+fn lines(folder: &Path, file: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(folder.join(file)).unwrap();
+    text.lines().map(str::to_owned).collect()
+}
+
+/// Simulates `a.phy` of 8 taxa along `a.nwk`.
+fn simulate(folder: &Path, model: &str, sites: &str) {
+    let arguments = [
+        "simulate",
+        "--taxa",
+        "8",
+        "--sites",
+        sites,
+        "--seed",
+        "5",
+        "-o",
+        "a.phy",
+        "--tree-out",
+        "a.nwk",
+        "--model",
+        model,
+    ];
+    let output = sidecore(folder, &arguments);
+    assert!(output.status.success(), "{}", said(&output));
+}
+
+/// Simulates, searches, and evaluates the best tree under the best model; the tree of the search.
+fn searched(model: &str, truth: &str) -> (tempfile::TempDir, f64) {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    simulate(here, truth, "240");
+    let arguments = [
+        "search",
+        "--msa",
+        "a.phy",
+        "--model",
+        model,
+        "--starts",
+        "2",
+        "--prefix",
+        "s",
+        "--json",
+        "--engines",
+        "2",
+    ];
+    let best = json(&sidecore(here, &arguments))["best_lnl"]
+        .as_f64()
+        .unwrap();
+    let arguments = [
+        "evaluate",
+        "--msa",
+        "a.phy",
+        "--tree",
+        "s.bestTree",
+        "--model",
+        "s.bestModel",
+        "--json",
+    ];
+    let again = json(&sidecore(here, &arguments))["lnl"].as_f64().unwrap();
+    assert!((again - best).abs() < 0.02, "{model}: {again} {best}");
+    (folder, best)
+}
+
+#[test]
+fn other_data_are_searched_end_to_end() {
+    for (model, truth) in [
+        ("BIN+G", "BIN+FU{0.6/0.4}+G4m{0.8}"),
+        ("MULTI6_MK+G", "MULTI6_MK+G4m{0.8}"),
+        ("GTHKY4+FC", "GTHKY4{0.01/1/2}"),
+        ("LG4X", "LG4X"),
+        ("MGK+F1X4", "MGK{0.3/2}+F1X4{0.3/0.2/0.2/0.3}"),
+    ] {
+        let (folder, best) = searched(model, truth);
+        let arguments = [
+            "evaluate", "--msa", "a.phy", "--tree", "a.nwk", "--model", model, "--opt", "all",
+            "--json",
+        ];
+        let true_tree = json(&sidecore(folder.path(), &arguments))["lnl"]
+            .as_f64()
+            .unwrap();
+        assert!(
+            best > true_tree - 0.5,
+            "{model}: {best}, the true tree has {true_tree}"
+        );
+    }
+}
+
+#[test]
+fn snps_are_searched_and_invariable_sites_among_them_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    simulate(here, "GTR{1/4/1/1/4/1}+FU{0.3/0.2/0.2/0.3}+G4m{0.5}", "400");
+    let model = ["--model", "GTR+G+ASC_LEWIS", "--json"];
+    let search = ["search", "--msa", "a.phy", "--starts", "1", "--prefix", "s"];
+    let output = sidecore(here, &[&search[..], &model].concat());
+    let text = said(&output);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(
+        text.contains("a.phy: +ASC") && text.contains("of 400 all taxa"),
+        "{text}"
+    );
+    // Without them it goes.
+    let rows: Vec<(String, Vec<u8>)> = lines(here, "a.phy")[1..]
+        .iter()
+        .map(|line| {
+            let (name, row) = line.split_once(' ').unwrap();
+            (name.to_owned(), row.as_bytes().to_vec())
+        })
+        .collect();
+    let varies = |site: &usize| rows.iter().any(|(_, row)| row[*site] != rows[0].1[*site]);
+    let kept: Vec<usize> = (0..400).filter(varies).collect();
+    let mut snps = format!("8 {}\n", kept.len());
+    for (name, row) in &rows {
+        let row: String = kept.iter().map(|&site| char::from(row[site])).collect();
+        snps += &format!("{name} {row}\n");
+    }
+    std::fs::write(here.join("snp.phy"), snps).unwrap();
+    let search = [
+        "search", "--msa", "snp.phy", "--starts", "2", "--prefix", "s",
+    ];
+    let best = json(&sidecore(here, &[&search[..], &model].concat()))["best_lnl"].as_f64();
+    let models = lines(here, "s.bestModel");
+    assert!(models[0].contains("+ASC_LEWIS"), "{models:?}");
+    let evaluate = [
+        "evaluate",
+        "--msa",
+        "snp.phy",
+        "--tree",
+        "s.bestTree",
+        "--model",
+        "s.bestModel",
+        "--site-lnl",
+        "sites",
+        "--json",
+    ];
+    let again = json(&sidecore(here, &evaluate))["lnl"].as_f64();
+    let [best, again] = [best, again].map(Option::unwrap);
+    assert!((best - again).abs() < 0.02, "{best} {again}");
+    let sum: f64 = lines(here, "sites")
+        .iter()
+        .map(|line| line.parse::<f64>().unwrap())
+        .sum();
+    assert!((sum - again).abs() < 1e-4, "{sum} {again}");
+}
+
+#[test]
+fn unlinked_lengths_are_written_for_each_partition_and_resumed() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    simulate(here, "GTR{1/4/1/1/4/1}+G4m{0.5}", "300");
+    std::fs::write(here.join("p"), "GTR+FC+G, a = 1-100\nHKY+FC, b = 101-300\n").unwrap();
+    let run = |prefix: &str, engines: &str| {
+        let arguments = [
+            "search",
+            "--msa",
+            "a.phy",
+            "--model",
+            "p",
+            "--brlen",
+            "unlinked",
+            "--starts",
+            "2",
+            "--prefix",
+            prefix,
+            "--engines",
+            engines,
+            "--json",
+        ];
+        json(&sidecore(here, &arguments))["best_lnl"]
+            .as_f64()
+            .unwrap()
+    };
+    let best = run("one", "1");
+    assert_eq!(best, run("two", "2"));
+    let trees = lines(here, "one.bestPartitionTrees");
+    assert_eq!(trees, lines(here, "two.bestPartitionTrees"));
+    assert_eq!(trees.len(), 2);
+    // Each partition alone, on its tree and under its model, is its part of the whole.
+    let models = lines(here, "one.bestModel");
+    let mut sum = 0.0;
+    for (tree, (model, columns)) in trees.iter().zip(models.iter().zip([0..100, 100..300])) {
+        let rows = lines(here, "a.phy");
+        let mut text = format!("8 {}\n", columns.len());
+        for line in &rows[1..] {
+            let (name, row) = line.split_once(' ').unwrap();
+            text += &format!("{name} {}\n", &row[columns.clone()]);
+        }
+        std::fs::write(here.join("part.phy"), text).unwrap();
+        std::fs::write(here.join("part.nwk"), tree).unwrap();
+        let model = model.split(',').next().unwrap();
+        let arguments = [
+            "evaluate", "--msa", "part.phy", "--tree", "part.nwk", "--model", model, "--json",
+        ];
+        sum += json(&sidecore(here, &arguments))["lnl"].as_f64().unwrap();
+    }
+    assert!((sum - best).abs() < 0.02, "{sum} {best}");
+    // The kinds are different analyses: a prefix has one of them.
+    let arguments = [
+        "search", "--msa", "a.phy", "--model", "p", "--starts", "2", "--prefix", "one",
+    ];
+    let output = sidecore(here, &arguments);
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    assert!(
+        said(&output).contains("branch lengths"),
+        "{}",
+        said(&output)
+    );
+}
+
+#[test]
+fn characters_and_names_that_do_not_fit_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    simulate(here, "JC", "60");
+    std::fs::write(here.join("b.phy"), "4 3\na 012\nb 011\nc 001\nd 110\n").unwrap();
+    std::fs::write(here.join("c.phy"), "4 3\na TAA\nb AAA\nc AAC\nd AAG\n").unwrap();
+    for (msa, model, words) in [
+        ("b.phy", "BIN", "`2` is no binary character"),
+        ("b.phy", "JC", "`0` is no DNA character"),
+        ("c.phy", "GY", "`TAA` is no codon character"),
+        ("b.phy", "MULTI65_MK", "2 to 64 states"),
+        (
+            "b.phy",
+            "MULTI3_MK+ASC_STAM{1/2}",
+            "takes 3 values, 2 are given",
+        ),
+        ("a.phy", "GTR+I+ASC_LEWIS", "leave out one"),
+        ("a.phy", "LG4X+G8", "takes 4 values, 8 are given"),
+    ] {
+        let arguments = [
+            "evaluate", "--tree", "a.nwk", "--msa", msa, "--model", model,
+        ];
+        let output = sidecore(here, &arguments);
+        assert_eq!(output.status.code(), Some(2), "{model}: {}", said(&output));
+        assert!(said(&output).contains(words), "{model}: {}", said(&output));
+    }
+}

@@ -1,0 +1,169 @@
+//! The loops for any number of states that is a multiple of four: 8 (a few states of morphology) to
+//! 64 (codons).
+//!
+//! Why here: 4 and 20 states, which nearly all analyses have, are worth loops of their own; all
+//! others share these. They are plain arithmetic on blocks of sixteen states whose sums stay in
+//! registers, compiled once for each instruction set; nothing is fused, so that all of them give
+//! the same bits. No unsafe code.
+
+use super::lanes::Portable;
+use super::node::{count_scaling, join_counts};
+use crate::kernel::{Operand, QUAD, Quad, SCALE, Shape, THRESHOLD};
+
+/// Most quads of one rate's states.
+const QUADS_MAX: usize = super::STATES_MAX / QUAD;
+/// Quads whose sums are in registers at a time.
+const BLOCK: usize = 4;
+
+/// As [`super::newview`].
+#[inline(always)]
+pub(super) fn newview(
+    shape: Shape,
+    left: &Operand<'_>,
+    right: &Operand<'_>,
+    values: &mut [Quad],
+    scalers: &mut [u16],
+    scale: bool,
+) -> bool {
+    let (quads, span) = (shape.states / QUAD, shape.quads());
+    let (a, b) = (Side::new(left, shape), Side::new(right, shape));
+    assert_eq!(a.index.len(), b.index.len(), "operands of one length");
+    let classes = a.index.len();
+    let values = &mut values[..classes * span];
+    let scalers = &mut scalers[..classes * shape.rates];
+    let (indices, counts) = ([a.index, b.index], [a.scalers, b.scalers]);
+    let mut scaled = join_counts::<Portable>(shape.rates, scalers, indices, counts);
+    let (mut x, mut y) = ([[0.0; QUAD]; QUADS_MAX], [[0.0; QUAD]; QUADS_MAX]);
+    for (class, out) in values.chunks_exact_mut(span).enumerate() {
+        for (rate, out) in out.chunks_exact_mut(quads).enumerate() {
+            a.take(class, rate, &mut x[..quads]);
+            b.take(class, rate, &mut y[..quads]);
+            let mut largest = [0.0; QUAD];
+            for ((out, x), y) in out.iter_mut().zip(&x).zip(&y) {
+                for lane in 0..QUAD {
+                    out[lane] = x[lane] * y[lane];
+                    largest[lane] = f64::max(largest[lane], out[lane]);
+                }
+            }
+            if scale && largest.iter().all(|&value| value < THRESHOLD) {
+                let lanes = out.as_flattened_mut().iter_mut();
+                lanes.for_each(|value| *value *= SCALE);
+                count_scaling(scalers, class * shape.rates + rate, &mut scaled);
+            }
+        }
+    }
+    scaled
+}
+
+/// As [`super::evaluate`].
+#[inline(always)]
+pub(super) fn evaluate(
+    shape: Shape,
+    left: &Operand<'_>,
+    right: &Operand<'_>,
+    terms: &mut [Quad],
+    scalers: &mut [u16],
+) -> bool {
+    let Operand::Inner { values, .. } = *left else {
+        panic!("the left side of a branch is an inner node");
+    };
+    let (quads, span, rates) = (shape.states / QUAD, shape.quads(), shape.rates);
+    let (near, far) = (Side::new(left, shape), Side::new(right, shape));
+    assert_eq!(near.index.len(), far.index.len(), "operands of one length");
+    let patterns = near.index.len();
+    let terms = &mut terms[..patterns.div_ceil(QUAD) * rates];
+    let mut arrived = [[0.0; QUAD]; QUADS_MAX];
+    terms.fill([0.0; QUAD]);
+    for pattern in 0..patterns {
+        let here = &values[usize::from(near.index[pattern]) * span..][..span];
+        for (rate, here) in here.chunks_exact(quads).enumerate() {
+            far.take(pattern, rate, &mut arrived[..quads]);
+            let mut sums = [0.0; QUAD];
+            for (here, arrived) in here.iter().zip(&arrived) {
+                for lane in 0..QUAD {
+                    sums[lane] += here[lane] * arrived[lane];
+                }
+            }
+            let sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+            terms[pattern / QUAD * rates + rate][pattern % QUAD] = sum;
+        }
+    }
+    let scalers = &mut scalers[..patterns * rates];
+    let (indices, counts) = ([near.index, far.index], [near.scalers, far.scalers]);
+    join_counts::<Portable>(rates, scalers, indices, counts)
+}
+
+/// An operand, and how far its parts reach.
+#[derive(Clone, Copy)]
+struct Side<'a> {
+    /// Nothing of a tip, whose table holds what arrives.
+    matrix: Option<&'a [Quad]>,
+    /// Values of classes, or a tip's table.
+    spans: &'a [Quad],
+    scalers: &'a [u16],
+    index: &'a [u16],
+    quads: usize,
+    span: usize,
+}
+
+impl<'a> Side<'a> {
+    #[inline(always)]
+    fn new(operand: &Operand<'a>, shape: Shape) -> Self {
+        let (matrix, spans, scalers, index) = match *operand {
+            Operand::Tip { table, index } => (None, table, &[][..], index),
+            Operand::Inner {
+                matrix,
+                values,
+                scalers,
+                index,
+            } => (Some(matrix), values, scalers, index),
+        };
+        Self {
+            matrix,
+            spans,
+            scalers,
+            index,
+            quads: shape.states / QUAD,
+            span: shape.quads(),
+        }
+    }
+
+    /// One rate of what arrives over the branch, of a class.
+    #[inline(always)]
+    fn take(&self, class: usize, rate: usize, to: &mut [Quad]) {
+        let (quads, at) = (self.quads, usize::from(self.index[class]) * self.span);
+        let x = &self.spans[at + rate * quads..][..quads];
+        let Some(matrix) = self.matrix else {
+            to.copy_from_slice(x);
+            return;
+        };
+        let states = quads * QUAD;
+        let matrix = &matrix[rate * states * quads..][..states * quads];
+        let x = x.as_flattened();
+        let mut first = 0;
+        while first + BLOCK <= quads {
+            let sums = rows::<BLOCK>(matrix, quads, first, x);
+            to[first..first + BLOCK].copy_from_slice(&sums);
+            first += BLOCK;
+        }
+        while first < quads {
+            to[first] = rows::<1>(matrix, quads, first, x)[0];
+            first += 1;
+        }
+    }
+}
+
+/// Some quads of a matrix's rows, from `first` on, times a vector.
+#[inline(always)]
+fn rows<const B: usize>(matrix: &[Quad], quads: usize, first: usize, x: &[f64]) -> [Quad; B] {
+    let mut sums = [[0.0; QUAD]; B];
+    for (column, &x) in matrix.chunks_exact(quads).zip(x) {
+        let column = &column[first..first + B];
+        for (sum, entries) in sums.iter_mut().zip(column) {
+            for lane in 0..QUAD {
+                sum[lane] += entries[lane] * x;
+            }
+        }
+    }
+    sums
+}
