@@ -4,10 +4,11 @@
 //! With `S` the exchangeabilities and `p` the frequencies, `q[i][j] = S[i][j] p[j]` is similar to a
 //! symmetric matrix; `P(t) = right exp(values t) left`. Probabilities are made as
 //! `1 + right (exp(values t) - 1) left`, which keeps every digit of a short branch's small entries.
-//! Must stay true: the same parameters make the same doubles on every machine (`libm`).
+//! Must stay true: the same parameters make the same doubles on every machine (`libm`); what the
+//! kernels make of them is theirs.
 
 use super::eigen;
-use crate::kernel::Shape;
+use crate::kernel::{Eigen, Shape};
 
 /// Everything about a model that depends on its parameters.
 #[derive(Debug, Clone)]
@@ -22,6 +23,8 @@ pub struct Process {
     right: Vec<f64>,
     /// Left eigenvectors: row by value, column by state.
     left: Vec<f64>,
+    /// The same, row by state, column by value.
+    left_by_state: Vec<f64>,
     /// Each category's rate.
     pub rates: Vec<f64>,
     /// Each category's weight; with the share of invariable sites they sum to 1.
@@ -67,11 +70,13 @@ impl Process {
         }
         values.iter_mut().for_each(|value| *value = value.min(0.0));
         let (mut right, mut left) = (vec![0.0; n * n], vec![0.0; n * n]);
+        let mut left_by_state = vec![0.0; n * n];
         for i in 0..n {
             let root = libm::sqrt(frequencies[i]);
             for k in 0..n {
                 right[k * n + i] = vectors[i * n + k] / root;
                 left[k * n + i] = vectors[i * n + k] * root;
+                left_by_state[i * n + k] = left[k * n + i];
             }
         }
         let variable = 1.0 - invariant;
@@ -84,6 +89,7 @@ impl Process {
             values,
             right,
             left,
+            left_by_state,
             rates: rates.iter().map(|rate| rate / variable).collect(),
             weights: weights.iter().map(|weight| weight * variable).collect(),
             invariant,
@@ -92,7 +98,7 @@ impl Process {
 
     /// The transition probabilities over a branch of `length` for every rate, as the kernels want
     /// them: for each rate, for each state of the far end, a column over the states of the near
-    /// end.
+    /// end. The same doubles on every machine; [`crate::kernel::transitions`] is the fast way.
     ///
     /// # Panics
     /// When `out` is not of [`Shape::matrix`] doubles.
@@ -157,28 +163,15 @@ impl Process {
         }
     }
 
-    /// `e^(value rate length)` for each rate and value, and its two derivatives by the length:
-    /// three spans.
-    ///
-    /// # Panics
-    /// When `out` is not of three spans.
-    pub fn powers(&self, length: f64, out: &mut [f64]) {
-        let span = self.shape.span();
-        assert_eq!(out.len(), 3 * span, "doubles of three spans");
-        let n = self.shape.states;
-        for (r, rate) in self.rates.iter().enumerate() {
-            for (k, value) in self.values.iter().enumerate() {
-                let at = r * n + k;
-                let slope = value * rate;
-                let power = if slope == 0.0 {
-                    1.0
-                } else {
-                    libm::exp(slope * length)
-                };
-                out[at] = power;
-                out[span + at] = slope * power;
-                out[2 * span + at] = slope * slope * power;
-            }
+    /// What the kernels make a branch's matrices and powers of.
+    #[must_use]
+    pub fn eigen(&self) -> Eigen<'_> {
+        Eigen {
+            shape: self.shape,
+            values: &self.values,
+            right: &self.right,
+            left: &self.left_by_state,
+            rates: &self.rates,
         }
     }
 

@@ -59,8 +59,17 @@ pub(super) trait States {
 /// All have more than `i`.
 #[inline(always)]
 pub(super) unsafe fn quads(x: Each<&[Quad]>, i: usize) -> Each<&Quad> {
+    // Written out, here and elsewhere: what takes a closure is not always inlined, and by itself it
+    // has none of the wide instructions.
     // SAFETY: the caller's promise.
-    x.map(|x| unsafe { x.get_unchecked(i) })
+    unsafe {
+        [
+            x[0].get_unchecked(i),
+            x[1].get_unchecked(i),
+            x[2].get_unchecked(i),
+            x[3].get_unchecked(i),
+        ]
+    }
 }
 
 /// Four states: the matrix stays in four registers.
@@ -237,9 +246,14 @@ impl Starts {
     pub(super) unsafe fn at<V: Batch>(&self, k: usize, offset: usize) -> Each<usize> {
         const { assert!(GROUP.is_multiple_of(V::CLASSES)) };
         // SAFETY: the caller's promise; a group is a whole number of batches.
-        std::array::from_fn(|class| unsafe {
-            *self.0.get_unchecked(k + class % V::CLASSES) + offset
-        })
+        unsafe {
+            [
+                *self.0.get_unchecked(k) + offset,
+                *self.0.get_unchecked(k + 1 % V::CLASSES) + offset,
+                *self.0.get_unchecked(k + 2 % V::CLASSES) + offset,
+                *self.0.get_unchecked(k + 3 % V::CLASSES) + offset,
+            ]
+        }
     }
 }
 
@@ -271,7 +285,14 @@ pub(super) trait Side<S: States>: Copy {
 #[inline(always)]
 pub(super) unsafe fn rates_at<S: States>(quads: &[Quad], at: Each<usize>) -> Each<&[Quad]> {
     // SAFETY: the caller's promise.
-    at.map(|at| unsafe { quads.get_unchecked(at..at + S::QUADS) })
+    unsafe {
+        [
+            quads.get_unchecked(at[0]..at[0] + S::QUADS),
+            quads.get_unchecked(at[1]..at[1] + S::QUADS),
+            quads.get_unchecked(at[2]..at[2] + S::QUADS),
+            quads.get_unchecked(at[3]..at[3] + S::QUADS),
+        ]
+    }
 }
 
 #[derive(Clone, Copy)]
