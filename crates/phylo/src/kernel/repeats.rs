@@ -37,7 +37,9 @@ impl Classes {
     #[must_use]
     pub(crate) fn children(&self) -> Option<[&[u16]; 2]> {
         let of_children = || self.lists[self.patterns..].split_at(self.count);
-        (!self.separate).then(of_children).map(|(left, right)| [left, right])
+        (!self.separate)
+            .then(of_children)
+            .map(|(left, right)| [left, right])
     }
 
     /// Every pattern a class of its own. Costs nothing.

@@ -118,7 +118,9 @@ impl<R: Runner> Search<'_, R> {
         let Some(best) = self.state.best.take() else {
             return Ok(());
         };
-        if self.state.lnl.0 > best.lnl.0 - WORTH_FITTING {
+        // Most trials come back to where they began: all lengths are as good as they were there.
+        let elsewhere = self.likelihood.tree().topology() != best.tree.topology();
+        if elsewhere && self.state.lnl.0 > best.lnl.0 - WORTH_FITTING {
             let lnl = self.likelihood.optimise_lengths(self.options.epsilon, 1)?;
             self.state.lnl = Exact(lnl);
         }

@@ -9,6 +9,7 @@
 mod edit;
 mod random;
 mod saved;
+mod topology;
 mod traverse;
 
 pub use edit::{Grafted, Nni, Pruned};

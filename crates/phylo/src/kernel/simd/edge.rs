@@ -345,15 +345,15 @@ fn sums_of_four<V: Batch, P: Powers<V, ORDERS>, const ORDERS: usize>(
             }
         }
         let own = powers.times(each);
-        for order in 0..ORDERS {
+        for (rows, own) in rows.iter_mut().zip(own) {
             for class in 0..V::CLASSES {
-                rows[order][first + class] = own[order].class(class);
+                rows[first + class] = own.class(class);
             }
         }
     }
     let mut sums = [V::Lanes::zero(); ORDERS];
-    for order in 0..ORDERS {
-        sums[order] = Lanes::sums(rows[order]);
+    for (sum, rows) in sums.iter_mut().zip(rows) {
+        *sum = Lanes::sums(rows);
     }
     sums
 }
