@@ -8,10 +8,10 @@
 //!
 //! Options: `--runs N` of ours for each set (10), `--peer-runs N` (1), `--seed N` (1), `--limit S`
 //! seconds of a core for one run of a peer (1800), `--quick` (the sets that are done in minutes, 3
-//! runs), `--only NAME` and `--peer NAME` (may be repeated), `--ours` (no peers), `--tsv FILE` (every sample is added
-//! to it at once), `--from FILE` (no runs: the tables of such a file), `--write FOLDER` (no runs:
-//! the sets' files), `--one FILE` (one search of ours, with its rounds; `--seed`, `--model`,
-//! `--partitions`). ALIGNMENTs of DNA take the sets' place.
+//! runs), `--only NAME` and `--peer NAME` (may be repeated), `--ours` (no peers), `--tsv FILE`
+//! (every sample is added to it at once), `--from FILE` (no runs: the tables of such a file),
+//! `--write FOLDER` (no runs: the sets' files), `--one FILE` (one search of ours, with its rounds;
+//! `--seed`, `--model`, `--partitions`). ALIGNMENTs of DNA take the sets' place.
 // A tool for developers: it stops where it cannot go on.
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)]
 

@@ -239,7 +239,8 @@ fn beside_raxml_ng(rows: &[Row]) -> String {
         let memory = ours.rss_mib / theirs.rss_mib;
         let _ = writeln!(
             text,
-            "| {name} | {}, {} | {:.2} | {:.2} | {} | {} | {faster:.1} | {:.0} | {:.0} | {memory:.2} |",
+            "| {name} | {}, {} | {:.2} | {:.2} | {} | {} | {faster:.1} | {:.0} | {:.0} | \
+             {memory:.2} |",
             ours.runs,
             theirs.runs,
             ours.middle,
@@ -249,7 +250,11 @@ fn beside_raxml_ng(rows: &[Row]) -> String {
             ours.rss_mib,
             theirs.rss_mib,
         );
-        let wanted = if own[0].model.starts_with("GTR") { 3.0 } else { 2.0 };
+        let wanted = if own[0].model.starts_with("GTR") {
+            3.0
+        } else {
+            2.0
+        };
         claims[0].say(name, ours.middle > theirs.middle - 0.05);
         claims[1].say(name, faster >= wanted);
         claims[2].say(name, memory <= 1.5);

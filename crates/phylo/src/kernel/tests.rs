@@ -223,7 +223,8 @@ proptest! {
                     let four = pattern / QUAD * shape.rates + rate;
                     let found = terms.as_slice()[four][pattern % QUAD];
                     prop_assert!(near_to(found, exact), "{} {}", found, exact);
-                    let count: i32 = sides.iter().map(|side| side.count(shape, pattern, rate)).sum();
+                    let counts_of = sides.iter().map(|side| side.count(shape, pattern, rate));
+                    let count: i32 = counts_of.sum();
                     let own = if scaled { counts[pattern * shape.rates + rate] } else { 0 };
                     prop_assert_eq!(i32::from(own), count);
                 }

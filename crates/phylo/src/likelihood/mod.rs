@@ -1,7 +1,7 @@
 //! The likelihood of a tree: what a search asks for, with nothing computed twice.
 //!
-//! A [`Likelihood`] owns a tree and, for each of its inner nodes, the values of the subtree that one
-//! sees when looking away from one of the node's three branches: the one that was asked for last.
+//! A [`Likelihood`] owns a tree and, for each of its inner nodes, the values of the subtree that
+//! one sees when looking away from one of the node's three branches: the one asked for last.
 //! Asking at another place turns the nodes on the way there, no others; a search and a fit of
 //! lengths go from branch to neighbouring branch. What a change of the tree makes wrong is marked,
 //! in all three directions, and made again when it is next asked for. Site repeats depend on the
@@ -13,8 +13,8 @@
 //!
 //! Must stay true: values that are valid were made from values that are valid, whether these are
 //! still kept or not; so a walk that marks stops at the first that is marked. All that one plan
-//! makes is seen from one place, so that no step takes what a later one reads. Sums are added per chunk, then in a tree: the same doubles,
-//! whoever ran the chunks.
+//! makes is seen from one place, so that no step takes what a later one reads. Sums are added per
+//! chunk, then in a tree: the same doubles, whoever ran the chunks.
 //! One thread at a time calls it; only the [`Runner`] spreads work.
 
 mod branches;

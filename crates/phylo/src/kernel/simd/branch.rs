@@ -2,8 +2,8 @@
 //!
 //! Why here: a search makes some matrices for every place that it tries; entry by entry they took a
 //! quarter of its time with twenty states. A matrix is one product of two small ones.
-//! Must stay true: probabilities are `1 + right (e^(values t) - 1) left`, which keeps every digit of
-//! a short branch's small entries; none is below 0.
+//! Must stay true: probabilities are `1 + right (e^(values t) - 1) left`, which keeps every digit
+//! of a short branch's small entries; none is below 0.
 
 use super::functions::exponentials;
 use super::lanes::{Batch, CLASSES_MAX, Each, Lanes, Two};

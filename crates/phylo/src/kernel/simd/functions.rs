@@ -143,8 +143,8 @@ mod tests {
             let less = each(x, |x| exponentials(x).1);
             for ((x, power), less) in x.into_iter().zip(powers).zip(less) {
                 let x = x.max(LEAST);
-                assert!(units(power, libm::exp(x)) <= 2.0, "{x:e}: {:e}", power);
-                assert!(units(less, libm::expm1(x)) <= 2.0, "{x:e}: {:e}", less);
+                assert!(units(power, libm::exp(x)) <= 2.0, "{x:e}: {power:e}");
+                assert!(units(less, libm::expm1(x)) <= 2.0, "{x:e}: {less:e}");
             }
         }
         let ends = [0.0, -0.0, f64::NEG_INFINITY, -1e9];

@@ -1,8 +1,8 @@
 //! Memory of a chunk's values: one length for each eighth of its patterns, used again and again.
 //!
-//! Why here: a node's classes depend on the direction that one sees it from, and most nodes are seen
-//! from where few patterns differ. Buffers as long as the longest direction ever needed would be
-//! three times what is needed at once.
+//! Why here: a node's classes depend on the direction that one sees it from, and most nodes are
+//! seen from where few patterns differ. Buffers as long as the longest direction ever needed would
+//! be three times what is needed at once.
 //! Must stay true: a buffer belongs to one owner, or waits here; how one came by it does not show.
 
 use crate::kernel::{Buffer, Shape};
