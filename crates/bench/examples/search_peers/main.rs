@@ -8,10 +8,10 @@
 //!
 //! Options: `--runs N` of ours for each set (10), `--peer-runs N` (1), `--seed N` (1), `--limit S`
 //! seconds of a core for one run of a peer (1800), `--quick` (the sets that are done in minutes, 3
-//! runs), `--only NAME` (may be repeated), `--ours` (no peers), `--tsv FILE` (every sample is added
-//! to it at once), `--from FILE` (no runs: the tables of such a file), `--write FOLDER` (no runs:
-//! the sets' files), `--one FILE` (one search of ours, with its rounds; `--seed`, `--model`,
-//! `--partitions`). ALIGNMENTs of DNA take the sets' place.
+//! runs), `--only NAME` and `--peer NAME` (may be repeated), `--ours` (no peers), `--tsv FILE`
+//! (every sample is added to it at once), `--from FILE` (no runs: the tables of such a file),
+//! `--write FOLDER` (no runs: the sets' files), `--one FILE` (one search of ours, with its rounds;
+//! `--seed`, `--model`, `--partitions`). ALIGNMENTs of DNA take the sets' place.
 // A tool for developers: it stops where it cannot go on.
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)]
 
@@ -34,6 +34,7 @@ struct Arguments {
     limit_s: u64,
     quick: bool,
     peers: bool,
+    peer: Vec<String>,
     only: Vec<String>,
     files: Vec<PathBuf>,
     tsv: Option<PathBuf>,
@@ -62,7 +63,7 @@ fn main() {
         return;
     }
     let load_before = report::load();
-    let peers = Peers::find(folder.path(), arguments.limit_s);
+    let peers = Peers::find(folder.path(), arguments.limit_s, &arguments.peer);
     let mut rows = Vec::new();
     for set in &sets {
         run_set(&arguments, set, &peers, folder.path(), &mut rows);
@@ -148,6 +149,7 @@ fn read_arguments() -> Arguments {
         limit_s: 1_800,
         quick: false,
         peers: true,
+        peer: Vec::new(),
         only: Vec::new(),
         files: Vec::new(),
         tsv: None,
@@ -174,6 +176,13 @@ fn read_arguments() -> Arguments {
             "--limit" => found.limit_s = number(value()),
             "--quick" => (found.quick, found.runs) = (true, 3),
             "--ours" => found.peers = false,
+            "--peer" => {
+                let name = value();
+                if !peers::PEERS.contains(&name.as_str()) {
+                    refuse(&format!("no peer `{name}`: {}", peers::PEERS.join(", ")));
+                }
+                found.peer.push(name);
+            }
             "--only" => found.only.push(value()),
             "--tsv" => found.tsv = Some(value().into()),
             "--from" => found.from = Some(value().into()),

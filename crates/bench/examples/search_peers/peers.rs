@@ -39,13 +39,15 @@ pub(crate) enum Ended {
 pub(crate) struct Peers {
     folder: PathBuf,
     limit_s: u64,
+    wanted: Vec<String>,
     raxml: Option<PathBuf>,
     iqtree: bool,
     raxml_ng: bool,
 }
 
 impl Peers {
-    pub(crate) fn find(folder: &Path, limit_s: u64) -> Self {
+    /// Those of `wanted` that are installed; of all where that is empty.
+    pub(crate) fn find(folder: &Path, limit_s: u64, wanted: &[String]) -> Self {
         let found = |program: &str| {
             let mut command = Command::new(program);
             let quiet = command
@@ -57,6 +59,7 @@ impl Peers {
         Self {
             folder: folder.to_owned(),
             limit_s,
+            wanted: wanted.to_vec(),
             raxml: raxml_on_one_thread(folder),
             iqtree: found("iqtree2"),
             raxml_ng: found("raxml-ng"),
@@ -64,6 +67,10 @@ impl Peers {
     }
 
     pub(crate) fn has(&self, program: &str) -> bool {
+        let named = self.wanted.iter().any(|name| name == program);
+        if program != OURS && !self.wanted.is_empty() && !named {
+            return false;
+        }
         match program {
             RAXML => self.raxml.is_some(),
             IQTREE => self.iqtree,
@@ -165,9 +172,10 @@ impl Peers {
                 partitions.map(|file| command.arg("-q").arg(file));
             }
             RAXML_NG => {
-                // One start from parsimony, as the others have; equal lengths for all partitions.
-                command.args(["raxml-ng", "--search", "--tree", "pars{1}"]);
-                command.args(["--threads", "1", "--seed", seed, "--prefix", "out"]);
+                // One start as its authors make one; equal lengths for all partitions. Searches of
+                // a few patterns for each thread are refused without the second line's last word.
+                command.args(["raxml-ng", "--search1", "--threads", "1"]);
+                command.args(["--seed", seed, "--prefix", "out", "--force", "perf_threads"]);
                 command.arg("--msa").arg(path).arg("--model");
                 match partitions {
                     None => command.arg(raxml_ng_model(set.model)),

@@ -1,6 +1,6 @@
 //! Samples, and the tables that they make.
 
-use crate::peers::{OURS, PEERS};
+use crate::peers::{OURS, PEERS, RAXML_NG};
 use std::fmt::{self, Write};
 
 /// One search. Not a number where a program was ended by its limit.
@@ -210,7 +210,60 @@ pub(crate) fn tables(rows: &[Row]) -> String {
         );
     }
     let claims: String = claims.iter().map(Claim::line).collect();
-    text + &times + "\n" + &claims
+    text + &times + "\n" + &claims + &beside_raxml_ng(rows)
+}
+
+/// Medians beside RAxML-NG's, and what was promised of them; empty where it did not run.
+fn beside_raxml_ng(rows: &[Row]) -> String {
+    let mut names: Vec<&str> = rows.iter().map(|row| row.set.as_str()).collect();
+    names.dedup();
+    let mut text = String::from(
+        "\n| set | runs | median lnL: ours | RAxML-NG | median CPU, s: ours | RAxML-NG | \
+         times as fast | MiB: ours | RAxML-NG | ours / RAxML-NG |\n|---|---:|---:|---:|---:|---:|\
+         ---:|---:|---:|---:|\n",
+    );
+    let mut claims = [
+        Claim::new("median log-likelihood at most 0.05 below RAxML-NG's"),
+        Claim::new("at most a third of RAxML-NG's CPU time on DNA, half of it on proteins"),
+        Claim::new("at most 1.5 times RAxML-NG's memory"),
+    ];
+    let mut any = false;
+    for name in names {
+        let own: Vec<&Row> = rows.iter().filter(|row| row.set == name).collect();
+        let sides = [OURS, RAXML_NG].map(|program| Side::new(&own, program));
+        let [Some(ours), Some(theirs)] = sides else {
+            continue;
+        };
+        any = true;
+        let faster = theirs.cpu_s / ours.cpu_s.max(0.01);
+        let memory = ours.rss_mib / theirs.rss_mib;
+        let _ = writeln!(
+            text,
+            "| {name} | {}, {} | {:.2} | {:.2} | {} | {} | {faster:.1} | {:.0} | {:.0} | \
+             {memory:.2} |",
+            ours.runs,
+            theirs.runs,
+            ours.middle,
+            theirs.middle,
+            ours.seconds(),
+            theirs.seconds(),
+            ours.rss_mib,
+            theirs.rss_mib,
+        );
+        let wanted = if own[0].model.starts_with("GTR") {
+            3.0
+        } else {
+            2.0
+        };
+        claims[0].say(name, ours.middle > theirs.middle - 0.05);
+        claims[1].say(name, faster >= wanted);
+        claims[2].say(name, memory <= 1.5);
+    }
+    if !any {
+        return String::new();
+    }
+    let claims: String = claims.iter().map(Claim::line).collect();
+    text + "\n" + &claims
 }
 
 /// The claims of speed, over the first of [`PEERS`].

@@ -80,18 +80,19 @@ pub(crate) fn standard(folder: &Path, wanted: impl Fn(&str, bool) -> bool) -> Ve
         }
         sets.push(set);
     }
-    for (name, taxa, sites, mean, seed) in SIMULATED {
+    for (name, taxa, sites, mean, seed, model) in SIMULATED {
         if wanted(name, taxa >= 200) {
             let file = folder.join(format!("{name}.phy"));
-            std::fs::write(&file, simulated(taxa, sites, mean, seed)).unwrap();
-            sets.push(Set::new(name, file, DNA));
+            let truth = if model == DNA { TRUTH } else { TRUTH_PROTEIN };
+            std::fs::write(&file, simulated(taxa, sites, mean, seed, truth)).unwrap();
+            sets.push(Set::new(name, file, model));
         }
     }
     sets
 }
 
-fn simulated(taxa: usize, sites: usize, mean: f64, seed: u64) -> Vec<u8> {
-    let truth = ModelName::parse(TRUTH, &mut |_| Err(std::io::ErrorKind::NotFound.into()));
+fn simulated(taxa: usize, sites: usize, mean: f64, seed: u64, truth: &str) -> Vec<u8> {
+    let truth = ModelName::parse(truth, &mut |_| Err(std::io::ErrorKind::NotFound.into()));
     let truth = Model::without_alignment(truth.unwrap());
     let tree = random_tree(taxa, mean, &mut Random::new(seed ^ TREE_STREAM));
     let alignment = simulate(&tree, &numbered_names(taxa), &truth, sites, seed).unwrap();
@@ -100,6 +101,7 @@ fn simulated(taxa: usize, sites: usize, mean: f64, seed: u64) -> Vec<u8> {
 
 /// Models of the simulated sets.
 const TRUTH: &str = "GTR{0.9/4.5/0.4/1.1/6.2/1}+FU{0.31/0.18/0.22/0.29}+G4m{0.6}";
+const TRUTH_PROTEIN: &str = "LG+G4m{0.7}";
 /// As `sidecore phylo simulate` does: the same seed there makes the same alignment.
 const TREE_STREAM: u64 = 0x7472_6565;
 
@@ -125,10 +127,16 @@ const REAL: [Real; 5] = [
     ),
 ];
 
-/// Name, taxa, sites, mean length of branches, seed; fresh ones.
-const SIMULATED: [(&str, usize, usize, f64, u64); 4] = [
-    ("fresh12", 12, 900, 0.1, 2026),
-    ("fresh101", 101, 1_600, 0.04, 2611),
-    ("fresh200", 200, 1_200, 0.04, 2026),
-    ("fresh500", 500, 1_400, 0.03, 2611),
+/// Name, taxa, sites, mean length of branches, seed, model; fresh ones.
+type Simulated = (&'static str, usize, usize, f64, u64, [&'static str; 2]);
+const SIMULATED: [Simulated; 9] = [
+    ("fresh12", 12, 900, 0.1, 2026, DNA),
+    ("fresh80", 80, 800, 0.08, 7201, DNA),
+    ("fresh101", 101, 1_600, 0.04, 2611, DNA),
+    ("fresh-p20", 20, 400, 0.2, 7204, PROTEIN),
+    ("fresh-p40", 40, 600, 0.12, 7203, PROTEIN),
+    ("fresh200", 200, 1_200, 0.04, 2026, DNA),
+    ("fresh218", 218, 1_100, 0.04, 7202, DNA),
+    ("fresh500", 500, 1_400, 0.03, 2611, DNA),
+    ("fresh600", 600, 1_000, 0.04, 4105, DNA),
 ];

@@ -22,9 +22,12 @@ mod layout;
 pub(crate) mod repeats;
 mod simd;
 
-pub use combine::{Derivatives, SiteTerms, combine_sites, combine_table, level_scalers};
+pub use combine::{Derivatives, SiteTerms, level_scalers};
 pub use layout::{Buffer, QUAD, Quad};
-pub use simd::{Isa, STATES_MAX, derivatives, evaluate, newview, table_terms};
+pub use simd::{
+    Eigen, Isa, STATES_MAX, combine_sites, combine_table, derivatives, evaluate, insert, newview,
+    powers, table_terms, transitions,
+};
 
 /// What one pattern's values look like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,11 +11,10 @@
 /// The classes of one node over a run of patterns.
 #[derive(Debug, Default)]
 pub(crate) struct Classes {
-    /// For each pattern its class; for each class the left and the right child's class (or code).
-    /// As long as the longest run so far; nothing in them where every pattern is its own class.
-    of_pattern: Vec<u16>,
-    left: Vec<u16>,
-    right: Vec<u16>,
+    /// For each pattern its class; then for each class the left child's class (or code), then for
+    /// each the right one's. Not looked at where every pattern is its own class.
+    lists: Vec<u16>,
+    patterns: usize,
     count: usize,
     separate: bool,
 }
@@ -30,14 +29,17 @@ impl Classes {
     /// For each pattern its class; None where each is a class of its own, numbered alike.
     #[must_use]
     pub(crate) fn of_pattern(&self) -> Option<&[u16]> {
-        (!self.separate).then_some(&self.of_pattern)
+        (!self.separate).then(|| &self.lists[..self.patterns])
     }
 
     /// For each class the left and the right child's; None as in [`Classes::of_pattern`]: the
     /// children's own, pattern by pattern, are those.
     #[must_use]
     pub(crate) fn children(&self) -> Option<[&[u16]; 2]> {
-        (!self.separate).then(|| [&self.left[..self.count], &self.right[..self.count]])
+        let of_children = || self.lists[self.patterns..].split_at(self.count);
+        (!self.separate)
+            .then(of_children)
+            .map(|(left, right)| [left, right])
     }
 
     /// Every pattern a class of its own. Costs nothing.
@@ -68,12 +70,17 @@ impl Classes {
             return self.separate(patterns);
         }
         self.separate = false;
-        for list in [&mut self.of_pattern, &mut self.left, &mut self.right] {
+        self.patterns = patterns;
+        self.lists.resize(patterns, 0);
+        // Of a length that is not known yet: made elsewhere, kept as long as it is.
+        let mut children = std::mem::take(&mut pairs.children);
+        for list in &mut children {
             list.resize(patterns, 0);
         }
-        let lists = self.of_pattern.iter_mut().zip(left.iter().zip(right));
+        let of_pattern = &mut self.lists[..patterns];
+        let lists = of_pattern.iter_mut().zip(left.iter().zip(right));
         let mut count = 0;
-        let own = [&mut self.left[..], &mut self.right[..]];
+        let own = children.each_mut();
         if counts[0] * counts[1] <= CELLS_MAX {
             let (cells, round) = pairs.begin_cells(counts[0] * counts[1]);
             for (class, (&a, &b)) in lists {
@@ -100,12 +107,21 @@ impl Classes {
             }
         }
         self.count = count;
+        // A few topologies need all the room that any will.
+        let room = patterns + (2 * count).next_multiple_of(ROOM);
+        self.lists.reserve_exact(room - patterns);
+        for list in &children {
+            self.lists.extend_from_slice(&list[..count]);
+        }
+        pairs.children = children;
     }
 }
 
 /// The most patterns that classes are numbered over: their numbers have 16 bits.
 pub(crate) const PATTERNS_MAX: usize = 1 << 15;
 
+/// Lists grow by so many numbers.
+const ROOM: usize = 32;
 /// With more of the patterns apart in one child, none are put together.
 const SHARE_MAX: [usize; 2] = [7, 8];
 /// Few pairs are looked up in a table of all that there can be (64 KiB), more are hashed.
@@ -117,6 +133,8 @@ pub(crate) struct Pairs {
     /// Pair by pair the round (16 bits) in which it was seen last, and its class then.
     cells: Vec<u32>,
     cells_round: u32,
+    /// Class by class the left and the right child's, while they are being numbered.
+    children: [Vec<u16>; 2],
     slots: Vec<Slot>,
     mask: usize,
     round: u32,

@@ -95,7 +95,7 @@ impl Side {
     }
 }
 
-fn near(a: f64, b: f64) -> bool {
+fn near_to(a: f64, b: f64) -> bool {
     (a - b).abs() <= 1e-12 * a.abs().max(b.abs())
 }
 
@@ -139,7 +139,7 @@ proptest! {
                     prop_assert_eq!(i32::from(found), count);
                     for (own, exact) in own.iter().zip(&exact) {
                         let exact = if below { exact * SCALE } else { *exact };
-                        prop_assert!(near(*own, exact), "{} {}", own, exact);
+                        prop_assert!(near_to(*own, exact), "{} {}", own, exact);
                     }
                 }
             }
@@ -167,7 +167,7 @@ proptest! {
                 scalers: if scaled { &counts } else { &[] },
                 fixed: &fixed,
             };
-            let sum = combine_sites(&sites, &weights, &mut site_lnl);
+            let sum = combine_sites(isa, &sites, &weights, &mut site_lnl);
             let mut exact_sum = 0.0;
             for pattern in 0..patterns {
                 let mut likelihood = fixed[pattern];
@@ -183,15 +183,98 @@ proptest! {
                 }
                 // Where everything was scaled far down, a double cannot hold it: left to the sums.
                 if likelihood > 1e-290 {
-                    prop_assert!(near(site_lnl[pattern], likelihood.ln()));
+                    prop_assert!(near_to(site_lnl[pattern], likelihood.ln()));
                     exact_sum += weights[pattern] * likelihood.ln();
                 } else {
                     prop_assert!(site_lnl[pattern] < -600.0 && site_lnl[pattern].is_finite());
                     exact_sum += weights[pattern] * site_lnl[pattern];
                 }
             }
-            prop_assert!(near(sum, exact_sum), "{} {}", sum, exact_sum);
+            prop_assert!(near_to(sum, exact_sum), "{} {}", sum, exact_sum);
         }
+    }
+
+    #[test]
+    fn insertions_are_their_definition(
+        shape in shapes(), patterns in 1_usize..70, tip in any::<bool>(), seed in any::<u64>()
+    ) {
+        let mut random = Random::new(seed);
+        let sides = [false, tip, false]
+            .map(|tip| Side::new(shape, patterns, tip, 1e-60, &mut random));
+        let [near, far, below] = &sides;
+        let mut bits = Vec::new();
+        for isa in Isa::ALL {
+            let mut terms = Buffer::new(patterns.div_ceil(QUAD) * shape.rates);
+            let mut counts = vec![0; patterns * shape.rates];
+            let to = terms.as_mut_slice();
+            let [x, y, z] = [near, far, below].map(Side::operand);
+            let scaled = insert(isa, shape, &x, &y, &z, to, &mut counts);
+            for pattern in 0..patterns {
+                for rate in 0..shape.rates {
+                    let at = usize::from(below.index[pattern]) * shape.span() + rate * shape.states;
+                    let exact: f64 = (0..shape.states)
+                        .map(|i| {
+                            near.arrived(shape, pattern, rate, i)
+                                * far.arrived(shape, pattern, rate, i)
+                                * below.values.doubles()[at + i]
+                        })
+                        .sum();
+                    let four = pattern / QUAD * shape.rates + rate;
+                    let found = terms.as_slice()[four][pattern % QUAD];
+                    prop_assert!(near_to(found, exact), "{} {}", found, exact);
+                    let counts_of = sides.iter().map(|side| side.count(shape, pattern, rate));
+                    let count: i32 = counts_of.sum();
+                    let own = if scaled { counts[pattern * shape.rates + rate] } else { 0 };
+                    prop_assert_eq!(i32::from(own), count);
+                }
+            }
+            bits.push(terms.doubles().iter().map(|term| term.to_bits()).collect::<Vec<_>>());
+        }
+        prop_assert_eq!(&bits[1], &bits[2]);
+    }
+
+    #[test]
+    fn a_branchs_matrices_are_their_definition(
+        shape in shapes(), length in 1e-8_f64..20.0, seed in any::<u64>()
+    ) {
+        let n = shape.states;
+        let mut random = Random::new(seed);
+        let mut fill = |count: usize, low: f64, high: f64| -> Vec<f64> {
+            (0..count).map(|_| low + (high - low) * random.unit()).collect()
+        };
+        let mut values = fill(n, -3.0, 0.0);
+        values[n / 2] = 0.0;
+        let (right, left) = (fill(n * n, -1.0, 1.0), fill(n * n, -1.0, 1.0));
+        let rates = fill(shape.rates, 0.01, 3.0);
+        let eigen = Eigen { shape, values: &values, right: &right, left: &left, rates: &rates };
+        let mut bits = Vec::new();
+        for isa in Isa::ALL {
+            let mut matrix = Buffer::new(shape.matrix() / QUAD);
+            let mut spans = Buffer::new(3 * shape.quads());
+            transitions(isa, &eigen, length, matrix.as_mut_slice());
+            powers(isa, &eigen, length, spans.as_mut_slice());
+            for (r, rate) in rates.iter().enumerate() {
+                for j in 0..n {
+                    for i in 0..n {
+                        let grown = |k: usize| libm::expm1(values[k] * rate * length);
+                        let sum: f64 =
+                            (0..n).map(|k| right[k * n + i] * grown(k) * left[j * n + k]).sum();
+                        let exact = (sum + f64::from(u8::from(i == j))).max(0.0);
+                        let found = matrix.doubles()[(r * n + j) * n + i];
+                        prop_assert!((found - exact).abs() < 1e-13, "{} {}", found, exact);
+                    }
+                    let (slope, at) = (values[j] * rate, r * n + j);
+                    for order in 0..3 {
+                        let exact = slope.powi(order) * libm::exp(slope * length);
+                        let found = spans.doubles()[order as usize * shape.span() + at];
+                        prop_assert!(near_to(found, exact), "{} {}", found, exact);
+                    }
+                }
+            }
+            let both = matrix.doubles().iter().chain(spans.doubles());
+            bits.push(both.map(|value| value.to_bits()).collect::<Vec<_>>());
+        }
+        prop_assert_eq!(&bits[1], &bits[2]);
     }
 
     /// What is computed two classes at a time is computed as one at a time; with odd numbers of

@@ -1,13 +1,15 @@
 //! A run of patterns with all its values: what one engine works on at a time.
 //!
-//! Must stay true: a chunk reads nothing that another writes. Its buffers grow when a topology
-//! needs more room than any before it, and never shrink: after the first traversals nothing is
-//! allocated.
+//! Must stay true: a chunk reads nothing that another writes. What it keeps of a node is as long as
+//! the node's classes need; memory that is given up is used again, and none goes back: after the
+//! first traversals nothing is allocated.
 
 mod insertion;
+mod store;
 mod unseen;
 
 pub(super) use insertion::{Source, StarEnd, Visit};
+pub(super) use store::SharedArena;
 pub(super) use unseen::Unseen;
 
 use super::Options;
@@ -19,10 +21,8 @@ use crate::kernel::{
     derivatives, evaluate, level_scalers, newview, table_terms,
 };
 use crate::model::Process;
-use sidecore_engine::page_advice::PageAdvice;
-use sidecore_sys::arena::Arena;
-use sidecore_sys::{HugePages, region::page_bytes};
 use std::ops::Range;
+use store::{Store, Values};
 
 /// A run of patterns of one partition.
 #[derive(Debug)]
@@ -38,10 +38,11 @@ pub(super) struct Chunk {
     code_count: usize,
     /// Inner half-edge by inner half-edge.
     classes: Vec<Classes>,
-    /// Likewise, then [`SCRATCH_PLACES`] for values that nobody asks for again.
+    /// One direction's values of each inner node, then [`SCRATCH_PLACES`] for values that nobody
+    /// asks for again.
     values: Vec<Values>,
-    /// Where these are.
-    arena: Arena,
+    /// Where these come from.
+    store: Store,
     /// Each pattern's own number.
     identity: Vec<u16>,
     pairs: Pairs,
@@ -59,30 +60,14 @@ pub(super) struct Chunk {
     unseen: Option<Unseen>,
 }
 
-/// The values of one direction of one node.
-#[derive(Debug, Default)]
-struct Values {
-    quads: Buffer,
-    scalers: Vec<u16>,
-    /// Whether anything was scaled; if not, `scalers` holds nothing.
-    scaled: bool,
-}
-
-impl Values {
-    /// Makes room for `count` classes of at most `patterns`.
-    fn reserve(&mut self, count: usize, patterns: usize, shape: Shape, arena: &mut Arena) {
-        if count * shape.rates > self.scalers.len() {
-            // By powers of two, so that a few topologies need all that any will.
-            let room = count.next_power_of_two().min(patterns);
-            self.quads.resize_in(room * shape.quads(), arena);
-            self.scalers.resize(room * shape.rates, 0);
-        }
-        self.quads.resize(count * shape.quads());
-    }
-}
-
 impl Chunk {
-    pub(super) fn new(number: usize, part: &Part, range: Range<usize>, directions: usize) -> Self {
+    pub(super) fn new(
+        number: usize,
+        part: &Part,
+        range: Range<usize>,
+        nodes: usize,
+        arena: &SharedArena,
+    ) -> Self {
         let patterns = part.patterns();
         let weights = &patterns.weights()[range.clone()];
         let weights: Vec<f64> = weights.iter().map(|&weight| f64::from(weight)).collect();
@@ -95,11 +80,18 @@ impl Chunk {
             let own = &patterns.codes(taxon)[range.clone()];
             own.iter().map(code).collect()
         });
-        Self::of_codes(number, part, directions, weights, common, codes.collect())
+        let room = (nodes, arena);
+        Self::of_codes(number, part, room, weights, common, codes.collect())
     }
 
     /// The patterns that ascertainment left out: each state at all taxa.
-    pub(super) fn unseen(number: usize, part: &Part, unseen: Unseen, directions: usize) -> Self {
+    pub(super) fn unseen(
+        number: usize,
+        part: &Part,
+        unseen: Unseen,
+        nodes: usize,
+        arena: &SharedArena,
+    ) -> Self {
         let alphabet = part.patterns().alphabet();
         let states = 0..alphabet.states();
         let codes = states.filter_map(|state| alphabet.code_of_state(state));
@@ -108,14 +100,14 @@ impl Chunk {
         let codes = vec![codes; part.patterns().taxa()];
         Self {
             unseen: Some(unseen),
-            ..Self::of_codes(number, part, directions, weights, common, codes)
+            ..Self::of_codes(number, part, (nodes, arena), weights, common, codes)
         }
     }
 
     fn of_codes(
         number: usize,
         part: &Part,
-        directions: usize,
+        (nodes, arena): (usize, &SharedArena),
         weights: Vec<f64>,
         common: Vec<u64>,
         codes: Vec<Vec<u16>>,
@@ -132,12 +124,12 @@ impl Chunk {
             unseen: None,
             code_count: patterns.alphabet().masks().len(),
             classes: std::iter::repeat_with(Classes::default)
-                .take(directions)
+                .take(3 * nodes)
                 .collect(),
             values: std::iter::repeat_with(Values::default)
-                .take(directions + SCRATCH_PLACES)
+                .take(nodes + SCRATCH_PLACES)
                 .collect(),
-            arena: Arena::new(huge_pages()),
+            store: Store::new(arena, shape, len),
             identity: (0..len).map(|pattern| pattern as u16).collect(),
             pairs: Pairs::default(),
             table: Buffer::new(len * shape.quads()),
@@ -195,18 +187,20 @@ impl Chunk {
             self.find_classes(step, options.repeats);
         }
         let mut target = std::mem::take(&mut self.values[step.place]);
+        let mut counts = std::mem::take(&mut self.scalers);
         let classes = &self.classes[step.target];
         let shape = part.process().shape;
-        let patterns = self.weights.len();
-        target.reserve(classes.count(), patterns, shape, &mut self.arena);
+        self.store.fit(&mut target, classes.count());
         let [a, b] = match classes.children() {
             Some(indices) => indices,
             None => [step.left, step.right].map(|child| self.index_by_pattern(child).0),
         };
         let left = self.operand(part, step.left, a);
         let right = self.operand(part, step.right, b);
-        let (quads, scalers) = (target.quads.as_mut_slice(), &mut target.scalers);
-        target.scaled = newview(options.isa, shape, &left, &right, quads, scalers, true);
+        let quads = target.quads.as_mut_slice();
+        let scaled = newview(options.isa, shape, &left, &right, quads, &mut counts, true);
+        target.keep_counts(scaled, &counts[..classes.count() * shape.rates]);
+        self.scalers = counts;
         self.values[step.place] = target;
     }
 
@@ -239,7 +233,7 @@ impl Chunk {
             scalers: if scaled { &scalers } else { &[] },
             fixed: &self.fixed,
         };
-        let lnl = combine_sites(&sites, &self.weights, &mut self.site_lnl);
+        let lnl = combine_sites(isa, &sites, &self.weights, &mut self.site_lnl);
         self.lnl = self.corrected(lnl);
         self.terms = terms;
         self.scalers = scalers;
@@ -294,7 +288,7 @@ impl Chunk {
         table_terms(isa, shape, self.table.as_slice(), part.powers(), terms);
         self.lnl = match &self.unseen {
             Some(unseen) => unseen.log_likelihood_of_table(terms),
-            None => combine_table(terms, &self.fixed, &self.weights) + self.table_lacks,
+            None => combine_table(isa, terms, &self.fixed, &self.weights) + self.table_lacks,
         };
     }
 
@@ -336,25 +330,12 @@ impl Chunk {
         Operand::Inner {
             matrix,
             values: values.quads.as_slice(),
-            scalers: if values.scaled { &values.scalers } else { &[] },
+            scalers: &values.scalers,
             index,
         }
     }
 }
 
-/// Which pages large trees' values are to lie on: by what `sidecore tlb --learn` kept of this
-/// machine; where it kept nothing, transparent huge pages. Never reserved ones, which others have
-/// reserved them for.
-fn huge_pages() -> HugePages {
-    let advice = PageAdvice::of_this_machine().map(|known| known.advise(WORKING_SET_BYTES));
-    match advice {
-        Some(advice) if advice.page_bytes <= page_bytes() => HugePages::None,
-        _ => HugePages::Transparent,
-    }
-}
-
-/// The values of a tree that is large enough for pages to matter.
-const WORKING_SET_BYTES: usize = 64 << 20;
 /// A walk in post-order, larger child first, needs as many places as the tree's number of taxa has
 /// binary digits; and one for the other end of the branch.
 pub(super) const SCRATCH_PLACES: usize = 24;

@@ -1,16 +1,21 @@
 //! Scores of inserting a subtree elsewhere, with no change of the tree.
 //!
-//! Why here: a search by subtree moves asks this millions of times. All three directions of every
-//! node are kept, so that everything that looks away from the pruned place is valid already; only
-//! the near side of each visited branch is made anew, one newview a branch, in scratch values.
-//! Branches are visited level by level: one loop over chunks scores a whole level, and between
-//! levels the caller says where to go on.
+//! Why here: a search by subtree moves asks this millions of times. Everything that looks away from
+//! the pruned place is turned there once, and stays from walk to walk but for a few nodes on the
+//! way from one subtree to the next; only the near side of each visited branch is made anew, one
+//! newview a branch, in scratch values. Some branches at a time ([`walk`]) are scored by one loop
+//! over chunks, and between loops the caller says where to go on.
 //! Must stay true: nothing here changes the tree, its lengths or its values.
+
+mod walk;
+
+pub(super) use walk::Walk;
 
 use super::chunk::{Source, StarEnd, Visit};
 use super::{LENGTH_MAX, LENGTH_MIN, Likelihood, LikelihoodError};
 use crate::runner::{Runner, Work, sum_in_tree_of};
 use crate::tree::{EdgeId, HalfId, Tree};
+use walk::Visited;
 
 /// A place for a subtree, and how good it is.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -31,7 +36,7 @@ pub struct Insertion {
 /// The places that were tried for one subtree.
 #[derive(Debug, Clone, Default)]
 pub struct Insertions {
-    /// All of them, near ones first.
+    /// All of them, each after the one that the walk came from.
     pub tried: Vec<Insertion>,
     half: HalfId,
 }
@@ -67,45 +72,36 @@ impl<R: Runner> Likelihood<R> {
     ) -> Result<(), LikelihoodError> {
         found.tried.clear();
         found.half = half;
-        self.begin_insertions(half)?;
+        self.begin_insertions(half);
         let stem = self.tree.edge(half);
         let below = self.tree.back(half);
         let (tip, length) = (self.tree.is_tip(below), self.tree.length(stem));
         let subtree = self.child(below);
-        self.parts
-            .iter_mut()
-            .for_each(|part| part.prepare_folded(tip, length * part.factor(&self.tree, stem)));
-        let mut visits = Vec::new();
-        // Which insertions the last level made.
-        let mut level = 0..0;
-        for distance in 1..=radius {
-            visits.clear();
-            let first = found.tried.len();
-            let slot = |at: usize, distance: u32| 2 * at + (distance % 2) as usize;
-            if distance == 1 {
-                for entry in self.tree.others(half).map(|own| self.tree.back(own)) {
-                    found.tried.extend(self.beyond(entry, None, distance));
-                }
-            }
-            for k in level.clone() {
-                if follow(&found.tried[k]) {
-                    let entry = self.tree.back(found.tried[k].near);
-                    found.tried.extend(self.beyond(entry, Some(k), distance));
-                }
-            }
-            for (at, tried) in found.tried[first..].iter().enumerate() {
-                let from = tried.parent.map(|k| slot(k - level.start, distance - 1));
-                visits.push(self.visit_of(half, tried, from, slot(at, distance)));
-            }
-            if visits.is_empty() {
-                break;
-            }
-            level = first..found.tried.len();
-            self.visit(&visits, Some(subtree))?;
-            for (k, tried) in found.tried[first..].iter_mut().enumerate() {
+        for part in &mut self.parts {
+            part.prepare_folded(tip, length * part.factor(&self.tree, stem));
+        }
+        let sides = self.tree.others(half).map(|own| self.tree.back(own));
+        self.run_towards(&[below, sides[0], sides[1]], 1.0, |chunk, part, isa| {
+            chunk.begin_scores(part, subtree, isa);
+        })?;
+        let mut walk = std::mem::take(&mut self.scratch.insertions);
+        walk.clear();
+        for entry in sides {
+            walk.push(&mut found.tried, self.beyond(entry, None, 1));
+        }
+        let mut batch = Vec::new();
+        while walk.next(&found.tried, &mut batch) {
+            self.visit(half, &found.tried, &batch, true)?;
+            for (k, &Visited { at, .. }) in batch.iter().enumerate() {
+                let tried = &mut found.tried[at];
                 tried.lnl = sum_in_tree_of(&self.chunks, |chunk| chunk.score(k));
+                let on = tried.distance < radius && follow(tried);
+                let (entry, distance) = (self.tree.back(tried.near), tried.distance + 1);
+                let beyond = self.beyond(entry, Some(at), distance);
+                walk.finish(at, &mut found.tried, beyond.filter(|_| on));
             }
         }
+        self.scratch.insertions = walk;
         Ok(())
     }
 
@@ -123,18 +119,21 @@ impl<R: Runner> Likelihood<R> {
         k: usize,
         rounds: usize,
     ) -> Result<Refined, LikelihoodError> {
-        self.begin_insertions(found.half)?;
+        self.begin_insertions(found.half);
         let target = found.tried[k];
         let mut path = vec![k];
         while let Some(parent) = found.tried[path[path.len() - 1]].parent {
             path.push(parent);
         }
-        let mut visits = Vec::with_capacity(path.len());
-        for (step, &k) in path.iter().rev().enumerate() {
-            let from = (step > 0).then_some((step + 1) % 2);
-            visits.push(self.visit_of(found.half, &found.tried[k], from, step % 2));
-        }
-        self.visit(&visits, None)?;
+        let steps = path.iter().rev().enumerate();
+        // Each reads its parent's, and nobody else does.
+        let batch = steps.map(|(step, &at)| Visited {
+            at,
+            slot: step % 2,
+            from: (step > 0).then_some((step + 1) % 2),
+        });
+        let batch: Vec<Visited> = batch.collect();
+        self.visit(found.half, &found.tried, &batch, false)?;
         let far = self.tree.back(target.near);
         let below = self.tree.back(found.half);
         let ends = [
@@ -252,22 +251,20 @@ impl<R: Runner> Likelihood<R> {
         });
     }
 
-    /// Makes valid what looks away from the place of the subtree behind `half`.
-    fn begin_insertions(&mut self, half: HalfId) -> Result<(), LikelihoodError> {
+    /// Makes the tables of the branch that pruning the subtree behind `half` would leave.
+    fn begin_insertions(&mut self, half: HalfId) {
         assert!(!self.tree.is_tip(half), "a tip has no place to leave");
         let [a, b] = self.tree.others(half);
-        let ends = [half, a, b].map(|own| self.tree.back(own));
-        self.run_towards(&ends)?;
         self.sum_table = None;
         let joined = self.tree.edge(a);
         let length = (self.tree.length(joined) + self.tree.length(self.tree.edge(b)))
             .clamp(LENGTH_MIN, LENGTH_MAX);
-        let tip = ends[1..].iter().any(|&end| self.tree.is_tip(end));
+        let mut ends = [a, b].into_iter().map(|own| self.tree.back(own));
+        let tip = ends.any(|end| self.tree.is_tip(end));
         for part in &mut self.parts {
             part.begin_insertions();
             part.prepare_joined(tip, length * part.factor(&self.tree, joined));
         }
-        Ok(())
     }
 
     /// The two branches beyond the node that is entered by `entry`; none for a tip.
@@ -329,18 +326,36 @@ impl<R: Runner> Likelihood<R> {
         }
     }
 
+    /// Makes the near sides of some insertions of the subtree behind `half`, and what they are made
+    /// of; with `score` scores them.
     fn visit(
         &mut self,
-        visits: &[Visit],
-        subtree: Option<super::step::Child>,
+        half: HalfId,
+        tried: &[Insertion],
+        batch: &[Visited],
+        score: bool,
     ) -> Result<(), LikelihoodError> {
-        let (parts, isa) = (&self.parts, self.options.isa);
-        let each = if subtree.is_some() { 3.0 } else { 1.0 };
-        let ns = (each * visits.len() as f64 * self.newview_ns) as u64;
-        self.runner
-            .run_sized(Work::Traverse, ns, &mut self.chunks, |chunk| {
-                chunk.visit(&parts[chunk.part()], visits, subtree, isa);
-            })?;
-        Ok(())
+        let mut visits = std::mem::take(&mut self.scratch.visits);
+        let mut ends = std::mem::take(&mut self.scratch.ends);
+        visits.clear();
+        // Those beside the old place are looked at in every walk.
+        ends.clear();
+        let own = self.tree.others(half);
+        ends.extend([half, own[0], own[1]].map(|own| self.tree.back(own)));
+        for visited in batch {
+            let tried = &tried[visited.at];
+            visits.push(self.visit_of(half, tried, visited.from, visited.slot));
+            let others = self.tree.others(tried.near);
+            let sibling = others.into_iter().find(|other| *other != tried.entry);
+            let seen = [Some(tried.near), sibling].into_iter().flatten();
+            ends.extend(seen.map(|own| self.tree.back(own)));
+        }
+        let each = if score { 2.0 } else { 1.0 };
+        let more = each * visits.len() as f64;
+        let result = self.run_towards(&ends, more, |chunk, part, isa| {
+            chunk.visit(part, &visits, score, isa);
+        });
+        (self.scratch.visits, self.scratch.ends) = (visits, ends);
+        result
     }
 }

@@ -1,17 +1,20 @@
 //! The likelihood of a tree: what a search asks for, with nothing computed twice.
 //!
-//! A [`Likelihood`] owns a tree and, for each of its inner half-edges, the values of the subtree
-//! that one sees when looking away from that half-edge's branch (three for an inner node). What a
-//! change of the tree makes wrong is marked, and made again when it is next asked for. Site repeats
-//! depend on the topology alone and outlive changes of lengths and parameters.
+//! A [`Likelihood`] owns a tree and, for each of its inner nodes, the values of the subtree that
+//! one sees when looking away from one of the node's three branches: the one asked for last.
+//! Asking at another place turns the nodes on the way there, no others; a search and a fit of
+//! lengths go from branch to neighbouring branch. What a change of the tree makes wrong is marked,
+//! in all three directions, and made again when it is next asked for. Site repeats depend on the
+//! topology alone and outlive changes of lengths and parameters.
 //!
 //! Patterns are cut into chunks, each with all its values: one call runs a whole traversal chunk by
 //! chunk, so that what a node's parent needs is still in the cache (the engine's local store) when
 //! the parent is made, and so that engines share nothing but tables that are only read.
 //!
-//! Must stay true: values that are valid were made from values that are valid; so a walk that marks
-//! stops at the first that is marked. Sums are added per chunk, then in a tree: the same doubles,
-//! whoever ran the chunks.
+//! Must stay true: values that are valid were made from values that are valid, whether these are
+//! still kept or not; so a walk that marks stops at the first that is marked. All that one plan
+//! makes is seen from one place, so that no step takes what a later one reads. Sums are added per
+//! chunk, then in a tree: the same doubles, whoever ran the chunks.
 //! One thread at a time calls it; only the [`Runner`] spreads work.
 
 mod branches;
@@ -36,7 +39,7 @@ use crate::model::{Model, ScalerName};
 use crate::msa::Patterns;
 use crate::runner::{Runner, Work, sum_in_tree_of};
 use crate::tree::{EdgeId, HalfId, Tree, Walk};
-use chunk::{Chunk, Unseen};
+use chunk::{Chunk, SharedArena, Unseen};
 use sidecore_offload::OffloadError;
 use std::ops::Range;
 use step::Step;
@@ -105,8 +108,10 @@ pub struct Likelihood<R> {
     options: Options,
     /// For each inner half-edge whether its repeats are those of the tree.
     classes_valid: Vec<bool>,
-    /// For each inner half-edge whether its values are.
+    /// For each inner half-edge whether its values, as they were made last, still are right.
     values_valid: Vec<bool>,
+    /// For each inner node which of its half-edges' values are kept; [`NONE`] at first.
+    held: Vec<u32>,
     /// The branch that the sum tables were made for, if they are still right.
     sum_table: Option<EdgeId>,
     scratch: Scratch,
@@ -123,9 +128,12 @@ struct Scratch {
     walk: Walk,
     path: Vec<HalfId>,
     edges: Vec<EdgeId>,
+    insertions: insertion::Walk,
+    visits: Vec<chunk::Visit>,
+    ends: Vec<HalfId>,
     /// Places that are free in a traversal that keeps nothing.
     free: Vec<usize>,
-    /// Half-edge by half-edge the place of its values in such a traversal.
+    /// Node by node the place of its values in such a traversal.
     places: Vec<usize>,
 }
 
@@ -178,6 +186,8 @@ impl<R: Runner> Likelihood<R> {
             tree.set_length(edge, tree.length(edge).clamp(LENGTH_MIN, LENGTH_MAX));
         }
         let mut chunks = Vec::new();
+        let arena = SharedArena::new();
+        let nodes = tree.inner_halves() / 3;
         let scaled = |part: &PartOptions| part.model.name().scaler == ScalerName::Fitted;
         let lengths = match parts.len() > 1 && parts.iter().any(scaled) {
             true => Lengths::Scaled,
@@ -186,7 +196,7 @@ impl<R: Runner> Likelihood<R> {
         let parts: Vec<Part> = parts
             .into_iter()
             .enumerate()
-            .map(|(number, part)| Part::new(number, part, &tree))
+            .map(|(number, part)| Part::new(number, part, &tree, options.isa))
             .collect();
         for (number, part) in parts.iter().enumerate() {
             let bytes = part.process().shape.span() * size_of::<f64>();
@@ -196,10 +206,10 @@ impl<R: Runner> Likelihood<R> {
             let count = patterns.div_ceil(size);
             for k in 0..count {
                 let range = patterns * k / count..patterns * (k + 1) / count;
-                chunks.push(Chunk::new(number, part, range, tree.inner_halves()));
+                chunks.push(Chunk::new(number, part, range, nodes, &arena));
             }
             if let Some(unseen) = Unseen::of(part) {
-                chunks.push(Chunk::unseen(number, part, unseen, tree.inner_halves()));
+                chunks.push(Chunk::unseen(number, part, unseen, nodes, &arena));
             }
         }
         let inner = tree.inner_halves();
@@ -211,6 +221,7 @@ impl<R: Runner> Likelihood<R> {
             options,
             classes_valid: vec![false; inner],
             values_valid: vec![false; inner],
+            held: vec![NONE; nodes],
             sum_table: None,
             scratch: Scratch::default(),
             newview_ns: 0.0,
@@ -453,6 +464,8 @@ fn finite(lnl: f64) -> Result<f64, LikelihoodError> {
     }
 }
 
+/// No half-edge.
+const NONE: u32 = u32::MAX;
 /// Cost of one entry of the matrices for a pattern, all included: DNA with four rates has 64,
 /// and takes about seven nanoseconds a node.
 const ENTRY_NS: f64 = 0.1;

@@ -6,7 +6,7 @@
 mod insertion;
 
 use super::step::Child;
-use crate::kernel::{Buffer, QUAD, Quad};
+use crate::kernel::{Buffer, Isa, QUAD, Quad, powers, transitions};
 use crate::model::{Model, ModelName, Parameter, Process, ScalerName};
 use crate::msa::Patterns;
 use crate::tree::{EdgeId, Tree};
@@ -51,6 +51,7 @@ pub struct Part {
     model: Model,
     process: Process,
     scale: f64,
+    isa: Isa,
     /// Branch by branch, the transition matrices of all rates.
     matrices: Buffer,
     /// Taxon by taxon, the table of its branch.
@@ -65,12 +66,12 @@ pub struct Part {
     far: Buffer,
     far_table: Buffer,
     powers: Buffer,
-    scratch: Vec<f64>,
+    scratch: Buffer,
     insertion: insertion::InsertionTables,
 }
 
 impl Part {
-    pub(super) fn new(number: usize, options: PartOptions, tree: &Tree) -> Self {
+    pub(super) fn new(number: usize, options: PartOptions, tree: &Tree, isa: Isa) -> Self {
         let PartOptions {
             patterns,
             model,
@@ -91,7 +92,8 @@ impl Part {
             far: Buffer::new(matrix),
             far_table: Buffer::new(table),
             powers: Buffer::new(3 * process.shape.quads()),
-            scratch: vec![0.0; process.shape.matrix()],
+            scratch: Buffer::new(matrix),
+            isa,
             insertion: insertion::InsertionTables::default(),
             patterns,
             model,
@@ -187,29 +189,24 @@ impl Part {
         }
         let length = length * self.scale;
         if child.tip {
-            self.process.transitions(length, &mut self.scratch);
+            let eigen = self.process.eigen();
+            transitions(self.isa, &eigen, length, self.scratch.as_mut_slice());
             let masks = self.patterns.alphabet().masks();
             let span = masks.len() * self.process.shape.span();
             let table = &mut self.tip_tables.doubles_mut()[child.at * span..][..span];
-            self.process.tip_table(&self.scratch, masks, table);
+            self.process.tip_table(self.scratch.doubles(), masks, table);
         } else {
-            let doubles = self.process.shape.matrix();
-            let at = child.edge.index() * doubles;
-            self.process
-                .transitions(length, &mut self.matrices.doubles_mut()[at..][..doubles]);
+            let quads = self.process.shape.matrix() / QUAD;
+            let at = child.edge.index() * quads;
+            let matrix = &mut self.matrices.as_mut_slice()[at..][..quads];
+            transitions(self.isa, &self.process.eigen(), length, matrix);
         }
     }
 
     /// Makes what evaluate needs of its branch.
     pub(super) fn prepare_evaluate(&mut self, tree: &Tree, edge: EdgeId) {
-        let length = self.length(tree, edge) * self.scale;
-        self.process.transitions(length, self.folded.doubles_mut());
-        self.process.fold(self.folded.doubles_mut());
-        if tree.ends(edge).into_iter().any(|end| tree.is_tip(end)) {
-            let masks = self.patterns.alphabet().masks();
-            let table = self.folded_table.doubles_mut();
-            self.process.tip_table(self.folded.doubles(), masks, table);
-        }
+        let tip = tree.ends(edge).into_iter().any(|end| tree.is_tip(end));
+        self.prepare_folded(tip, self.length(tree, edge));
     }
 
     /// The length of a branch before it is scaled.
@@ -224,8 +221,9 @@ impl Part {
 
     /// Makes what the derivatives need of a length.
     pub(super) fn prepare_powers(&mut self, length: f64) {
-        self.process
-            .powers(length * self.scale, self.powers.doubles_mut());
+        let eigen = self.process.eigen();
+        let length = length * self.scale;
+        powers(self.isa, &eigen, length, self.powers.as_mut_slice());
     }
 
     pub(super) fn matrix(&self, edge: EdgeId) -> &[Quad] {

@@ -5,7 +5,7 @@
 
 use super::chunk::{Chunk, SCRATCH_PLACES};
 use super::step::{Child, Ends, Step};
-use super::{Likelihood, LikelihoodError, Part};
+use super::{Likelihood, LikelihoodError, NONE, Part};
 use crate::kernel::Isa;
 use crate::runner::{Runner, Work};
 use crate::tree::{EdgeId, HalfId};
@@ -28,22 +28,28 @@ impl<R: Runner> Likelihood<R> {
             near: self.placed_child(near, keep),
             far: self.placed_child(far, keep),
         };
-        self.run_steps(chunks, |chunk, part, isa| then(chunk, part, &ends, isa))
+        self.run_steps(chunks, 1.0, |chunk, part, isa| {
+            then(chunk, part, &ends, isa);
+        })
     }
 
-    /// Makes the values at some half-edges.
-    pub(super) fn run_towards(&mut self, ends: &[HalfId]) -> Result<(), LikelihoodError> {
+    /// Makes the values at some half-edges, all seen from one place, then does `then`, which takes
+    /// as long as `more` newviews.
+    pub(super) fn run_towards(
+        &mut self,
+        ends: &[HalfId],
+        more: f64,
+        then: impl Fn(&mut Chunk, &Part, Isa) + Sync,
+    ) -> Result<(), LikelihoodError> {
         self.plan(ends, true);
-        if self.scratch.steps.is_empty() {
-            return Ok(());
-        }
-        self.run_steps(0..self.chunks.len(), |_, _, _| {})
+        self.run_steps(0..self.chunks.len(), more, then)
     }
 
     /// Does what was planned, then `then`, chunk by chunk.
     fn run_steps(
         &mut self,
         chunks: Range<usize>,
+        more: f64,
         then: impl Fn(&mut Chunk, &Part, Isa) + Sync,
     ) -> Result<(), LikelihoodError> {
         let (parts, options, steps) = (&self.parts, self.options, &self.scratch.steps);
@@ -54,7 +60,7 @@ impl<R: Runner> Likelihood<R> {
             false => &mut self.chunks[chunks],
         };
         let share = chunks.len() as f64 / all as f64;
-        let ns = (self.newview_ns * share * (steps.len() + 1) as f64) as u64;
+        let ns = (self.newview_ns * share * (steps.len() as f64 + more)) as u64;
         let result = self.runner.run_sized(Work::Traverse, ns, chunks, |chunk| {
             let part = &parts[chunk.part()];
             for step in steps {
@@ -76,17 +82,19 @@ impl<R: Runner> Likelihood<R> {
         let mut steps = std::mem::take(&mut self.scratch.steps);
         steps.clear();
         if !keep {
-            let directions = self.values_valid.len();
-            let places = directions..directions + SCRATCH_PLACES;
+            let nodes = self.held.len();
             self.scratch.free.clear();
-            self.scratch.free.extend(places);
+            self.scratch.free.extend(nodes..nodes + SCRATCH_PLACES);
             self.scratch.places.clear();
-            self.scratch.places.extend(0..directions);
+            self.scratch.places.extend(0..nodes);
         }
         for &end in ends {
-            let valid = &self.values_valid;
-            self.tree
-                .walk(end, |half| !valid[half.index() - taxa], &mut walk);
+            let (valid, held) = (&self.values_valid, &self.held);
+            let missing = |half: HalfId| {
+                let at = half.index() - taxa;
+                !valid[at] || held[at / 3] != at as u32
+            };
+            self.tree.walk(end, missing, &mut walk);
             for &half in walk.order() {
                 let target = half.index() - taxa;
                 let children = self.tree.others(half).map(|other| self.tree.back(other));
@@ -99,10 +107,13 @@ impl<R: Runner> Likelihood<R> {
                 }
                 let classes = !std::mem::replace(&mut self.classes_valid[target], true);
                 let place = match keep {
-                    true => target,
-                    false => self.take_place(target, [left, right]),
+                    true => target / 3,
+                    false => self.take_place(target / 3, [left, right]),
                 };
-                self.values_valid[target] |= keep;
+                if keep {
+                    self.values_valid[target] = true;
+                    self.held[target / 3] = target as u32;
+                }
                 steps.push(Step {
                     target,
                     place,
@@ -115,13 +126,18 @@ impl<R: Runner> Likelihood<R> {
         (self.scratch.walk, self.scratch.steps) = (walk, steps);
     }
 
-    /// A free place for values that are not kept; those of the children are free from then on.
-    fn take_place(&mut self, target: usize, children: [Child; 2]) -> usize {
-        let directions = self.values_valid.len();
-        let place = self.scratch.free.pop().unwrap_or(target);
-        self.scratch.places[target] = place;
+    /// A free place for a node's values that are not kept; those of the children are free from then
+    /// on.
+    fn take_place(&mut self, node: usize, children: [Child; 2]) -> usize {
+        let nodes = self.held.len();
+        let place = self.scratch.free.pop().unwrap_or(node);
+        self.scratch.places[node] = place;
+        if place == node {
+            // What was kept there is lost.
+            self.held[node] = NONE;
+        }
         let read = children.into_iter().filter(|child| !child.tip);
-        let scratch = read.map(|child| child.place).filter(|&at| at >= directions);
+        let scratch = read.map(|child| child.place).filter(|&at| at >= nodes);
         self.scratch.free.extend(scratch);
         place
     }
@@ -142,10 +158,10 @@ impl<R: Runner> Likelihood<R> {
         Child {
             tip,
             at,
-            place: if tip || kept {
-                at
-            } else {
-                self.scratch.places[at]
+            place: match (tip, kept) {
+                (true, _) => at,
+                (false, true) => at / 3,
+                (false, false) => self.scratch.places[at / 3],
             },
             edge: self.tree.edge(half),
         }

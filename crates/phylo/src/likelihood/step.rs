@@ -11,7 +11,7 @@ pub(super) struct Child {
     pub(super) tip: bool,
     /// The taxon, or the inner half-edge counted from the first one.
     pub(super) at: usize,
-    /// Place of an inner node's values: its half-edge's, or a scratch place.
+    /// Place of an inner node's values: its own, or a scratch place.
     pub(super) place: usize,
     pub(super) edge: EdgeId,
 }

@@ -4,10 +4,11 @@
 //! With `S` the exchangeabilities and `p` the frequencies, `q[i][j] = S[i][j] p[j]` is similar to a
 //! symmetric matrix; `P(t) = right exp(values t) left`. Probabilities are made as
 //! `1 + right (exp(values t) - 1) left`, which keeps every digit of a short branch's small entries.
-//! Must stay true: the same parameters make the same doubles on every machine (`libm`).
+//! Must stay true: the same parameters make the same doubles on every machine (`libm`); what the
+//! kernels make of them is theirs.
 
 use super::eigen;
-use crate::kernel::{QUAD, Shape};
+use crate::kernel::{Eigen, QUAD, Shape};
 
 /// Everything about a model that depends on its parameters.
 ///
@@ -28,6 +29,8 @@ pub struct Process {
     right: Vec<f64>,
     /// Left eigenvectors: row by value, column by state; matrix by matrix.
     left: Vec<f64>,
+    /// The same, row by state, column by value.
+    left_by_state: Vec<f64>,
     /// Each category's rate.
     pub rates: Vec<f64>,
     /// Each category's weight; with the share of invariable sites they sum to 1.
@@ -64,6 +67,7 @@ impl Process {
             values: vec![0.0; matrices.len() * n],
             right: vec![0.0; matrices.len() * square],
             left: vec![0.0; matrices.len() * square],
+            left_by_state: vec![0.0; matrices.len() * square],
             rates: rates.iter().map(|rate| rate / variable).collect(),
             weights: weights.iter().map(|weight| weight * variable).collect(),
             invariant,
@@ -112,11 +116,13 @@ impl Process {
         }
         let right = &mut self.right[at * wide * wide..][..wide * wide];
         let left = &mut self.left[at * wide * wide..][..wide * wide];
+        let left_by_state = &mut self.left_by_state[at * wide * wide..][..wide * wide];
         for i in 0..n {
             let root = libm::sqrt(frequencies[i]);
             for k in 0..n {
                 right[k * wide + i] = vectors[i * n + k] / root;
                 left[k * wide + i] = vectors[i * n + k] * root;
+                left_by_state[i * wide + k] = left[k * wide + i];
             }
         }
         self.own_frequencies[at * wide..][..n].copy_from_slice(&frequencies);
@@ -139,7 +145,7 @@ impl Process {
 
     /// The transition probabilities over a branch of `length` for every rate, as the kernels want
     /// them: for each rate, for each state of the far end, a column over the states of the near
-    /// end.
+    /// end. The same doubles on every machine; [`crate::kernel::transitions`] is the fast way.
     ///
     /// # Panics
     /// When `out` is not of [`Shape::matrix`] doubles.
@@ -238,29 +244,15 @@ impl Process {
         }
     }
 
-    /// `e^(value rate length)` for each rate and value, and its two derivatives by the length:
-    /// three spans.
-    ///
-    /// # Panics
-    /// When `out` is not of three spans.
-    pub fn powers(&self, length: f64, out: &mut [f64]) {
-        let span = self.shape.span();
-        assert_eq!(out.len(), 3 * span, "doubles of three spans");
-        let n = self.shape.states;
-        for (r, rate) in self.rates.iter().enumerate() {
-            let values = &self.values[self.matrix_of(r) * n..][..n];
-            for (k, value) in values.iter().enumerate() {
-                let at = r * n + k;
-                let slope = value * rate;
-                let power = if slope == 0.0 {
-                    1.0
-                } else {
-                    libm::exp(slope * length)
-                };
-                out[at] = power;
-                out[span + at] = slope * power;
-                out[2 * span + at] = slope * slope * power;
-            }
+    /// What the kernels make a branch's matrices and powers of.
+    #[must_use]
+    pub fn eigen(&self) -> Eigen<'_> {
+        Eigen {
+            shape: self.shape,
+            values: &self.values,
+            right: &self.right,
+            left: &self.left_by_state,
+            rates: &self.rates,
         }
     }
 

@@ -5,7 +5,9 @@
 //! search goes back. So a trial costs what its neighbourhood costs, whatever the size of the tree.
 //! Why these moves: a random one is nearly always absurd and undone by the first subtrees tried;
 //! one that costs little is what the data nearly say. Trials begin in turns all over the tree: a
-//! subtree with which one began is drawn less often, until something is gained.
+//! subtree with which one began is drawn less often, until something is gained. Patience depends on
+//! what the set shows: a quarter of it where nothing was gained yet, as on sets with one clear top;
+//! all of it from the first gain on.
 
 use super::moves::around;
 use super::state::{Best, Close, Exact};
@@ -40,7 +42,9 @@ impl<R: Runner> Search<'_, R> {
     /// Makes some moves that cost little, or ends the phase when enough have failed.
     fn leave(&mut self) -> Result<(), LikelihoodError> {
         let taxa = self.likelihood.tree().taxa() as u32;
-        let patience = (self.options.perturbations * taxa).div_ceil(100);
+        // What was gained shows that the set has more tops than one; most that are easy have not.
+        let share = if self.state.rugged { 1 } else { EASY_SHARE };
+        let patience = (self.options.perturbations * taxa).div_ceil(100 * share);
         let seeds: Vec<Close> = self.state.runner_up.iter().flatten().copied().collect();
         if self.state.failures >= patience || seeds.is_empty() {
             self.enter(Phase::Last);
@@ -70,7 +74,9 @@ impl<R: Runner> Search<'_, R> {
             let more = self.draw(&near);
             self.push(more)?;
         }
-        self.state.lnl = Exact(self.likelihood.evaluate()?);
+        // Here, not at the first taxon: nothing but the neighbourhood is made anew.
+        let here = self.likelihood.tree().edge(seed.half);
+        self.state.lnl = Exact(self.likelihood.evaluate_at(here)?);
         Ok(())
     }
 
@@ -112,7 +118,9 @@ impl<R: Runner> Search<'_, R> {
         let Some(best) = self.state.best.take() else {
             return Ok(());
         };
-        if self.state.lnl.0 > best.lnl.0 - WORTH_FITTING {
+        // Most trials come back to where they began: all lengths are as good as they were there.
+        let elsewhere = self.likelihood.tree().topology() != best.tree.topology();
+        if elsewhere && self.state.lnl.0 > best.lnl.0 - WORTH_FITTING {
             let lnl = self.likelihood.optimise_lengths(self.options.epsilon, 1)?;
             self.state.lnl = Exact(lnl);
         }
@@ -121,6 +129,7 @@ impl<R: Runner> Search<'_, R> {
             // What only smooths lengths is kept, but is no reason to go on.
             if self.state.lnl.0 > best.lnl.0 + self.options.epsilon {
                 self.state.failures = 0;
+                self.state.rugged = true;
                 self.state.tries.fill(0);
             } else {
                 self.state.failures += 1;
@@ -134,6 +143,8 @@ impl<R: Runner> Search<'_, R> {
     }
 }
 
+/// Share of the patience, one in so many, until a perturbation has gained something.
+const EASY_SHARE: u32 = 4;
 /// Moves besides the first one: at most this number.
 const MORE_MAX: u64 = 3;
 /// Distance from the first move, in nodes.

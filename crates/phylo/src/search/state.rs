@@ -63,6 +63,8 @@ pub struct State {
     /// began with its subtree.
     pub(super) failures: u32,
     pub(super) tries: Vec<u32>,
+    /// True once a perturbation has gained something.
+    pub(super) rugged: bool,
     /// Number of moves made.
     pub(super) moves: u64,
     pub(super) random: Random,
@@ -128,6 +130,7 @@ impl State {
             best: None,
             failures: 0,
             tries: vec![0; halves],
+            rugged: false,
             moves: 0,
             random: Random::new(seed),
         }

@@ -10,6 +10,7 @@ mod edit;
 mod factors;
 mod random;
 mod saved;
+mod topology;
 mod traverse;
 
 pub use edit::{Grafted, Nni, Pruned};

@@ -1,8 +1,8 @@
 //! evaluate and the derivatives: what is asked of a branch.
 
-use super::lanes::{Batch, Lanes, Two};
+use super::lanes::{Batch, CLASSES_MAX, Each, Lanes, Two};
 use super::node::{
-    Dna, GROUP, Inner, Protein, Side, Starts, States, Tip, join_counts, quads, rates_at,
+    Dna, GROUP, Inner, Protein, Side, Starts, States, Tip, add_counts, join_counts, quads, rates_at,
 };
 use crate::kernel::{Derivatives, Operand, QUAD, Quad, Shape};
 
@@ -120,9 +120,142 @@ fn patterns<V: Batch, S: States, B: Side<S>>(
     )
 }
 
+/// A subtree into the middle of a branch, pattern by pattern: what arrives from both ends of the
+/// branch, times what arrives from the subtree.
+#[inline(always)]
+pub(super) fn insert<V: Batch>(
+    shape: Shape,
+    near: &Operand<'_>,
+    far: &Operand<'_>,
+    below: &Operand<'_>,
+    terms: &mut [Quad],
+    scalers: &mut [u16],
+) -> bool {
+    if !matches!(shape.states, 4 | 20) {
+        return super::wide::insert(shape, near, far, below, terms, scalers);
+    }
+    let [near, below] = [near, below].map(|operand| match *operand {
+        Operand::Inner {
+            matrix,
+            values,
+            scalers,
+            index,
+        } => Inner {
+            matrix,
+            values,
+            scalers,
+            index,
+        },
+        Operand::Tip { .. } => panic!("the near side and what arrives are values"),
+    });
+    match (shape.states, *far) {
+        (4, Operand::Tip { table, index }) => {
+            let far = Tip { table, index };
+            insertions::<V, Dna, _>(shape.rates, near, far, below, terms, scalers)
+        }
+        (_, Operand::Tip { table, index }) => {
+            let far = Tip { table, index };
+            insertions::<Two<V>, Protein, _>(shape.rates, near, far, below, terms, scalers)
+        }
+        (
+            states,
+            Operand::Inner {
+                matrix,
+                values,
+                scalers: counts,
+                index,
+            },
+        ) => {
+            let far = Inner {
+                matrix,
+                values,
+                scalers: counts,
+                index,
+            };
+            match states {
+                4 => insertions::<V, Dna, _>(shape.rates, near, far, below, terms, scalers),
+                _ => {
+                    insertions::<Two<V>, Protein, _>(shape.rates, near, far, below, terms, scalers)
+                }
+            }
+        }
+    }
+}
+
+/// As [`patterns`], of the product of three.
+#[inline(always)]
+fn insertions<V: Batch, S: States, B: Side<S>>(
+    rates: usize,
+    near: Inner<'_>,
+    far: B,
+    below: Inner<'_>,
+    terms: &mut [Quad],
+    scalers: &mut [u16],
+) -> bool {
+    let span = rates * S::QUADS;
+    let (index, other, third) = (near.index, far.index(), below.index);
+    assert!(
+        index.len() == other.len() && index.len() == third.len(),
+        "operands of one length"
+    );
+    let patterns = index.len();
+    let terms = &mut terms[..patterns.div_ceil(QUAD) * rates];
+    for (group, out) in terms.chunks_mut(GROUP / QUAD * rates).enumerate() {
+        let first = group * GROUP;
+        let count = (patterns - first).min(GROUP);
+        let near_at = Starts::new(&index[first..][..count], span, near.values.len());
+        let far_at = Starts::new(&other[first..][..count], span, far.quads().len());
+        let below_at = Starts::new(&third[first..][..count], span, below.values.len());
+        for rate in 0..rates {
+            let near_held = Side::<S>::hold::<V>(&near, rate);
+            let far_held = far.hold::<V>(rate);
+            let offset = rate * S::QUADS;
+            for four in 0..count.div_ceil(QUAD) {
+                let mut rows = [V::Lanes::zero(); QUAD];
+                for lane in (0..QUAD).step_by(V::CLASSES) {
+                    // SAFETY: as in `patterns`, for three operands.
+                    let (x, y, z) = unsafe {
+                        let k = four * QUAD + lane;
+                        let x = Side::<S>::take::<V>(
+                            &near,
+                            &near_held,
+                            rate,
+                            near_at.at::<V>(k, offset),
+                        );
+                        let y = far.take::<V>(&far_held, rate, far_at.at::<V>(k, offset));
+                        (
+                            x,
+                            y,
+                            rates_at::<S>(below.values, below_at.at::<V>(k, offset)),
+                        )
+                    };
+                    let product = S::times(x, y);
+                    let mut row = V::same(&[0.0; QUAD]);
+                    for (i, lanes) in product.as_ref().iter().enumerate() {
+                        // SAFETY: a result has as many as one rate has quads.
+                        row = V::load(unsafe { quads(z, i) }).mul_add(*lanes, row);
+                    }
+                    for class in 0..V::CLASSES {
+                        rows[lane + class] = row.class(class);
+                    }
+                }
+                Lanes::sums(rows).store(&mut out[four * rates + rate]);
+            }
+        }
+    }
+    let scalers = &mut scalers[..patterns * rates];
+    let counted = join_counts::<V::Lanes>(
+        rates,
+        scalers,
+        [index, other],
+        [near.scalers, far.scalers()],
+    );
+    add_counts(rates, scalers, counted, third, below.scalers)
+}
+
 /// Four patterns at a time, each in a lane of its own; the lanes are added at the end.
 #[inline(always)]
-pub(super) fn derivatives<V: Lanes>(
+pub(super) fn derivatives<V: Batch>(
     shape: Shape,
     table: &[Quad],
     powers: &[Quad],
@@ -142,26 +275,28 @@ pub(super) fn derivatives<V: Lanes>(
 }
 
 #[inline(always)]
-fn slopes<V: Lanes, P: Powers<V, 3>>(
+fn slopes<V: Batch, P: Powers<V, 3>>(
     powers: &P,
     table: &[Quad],
     fixed: &[f64],
     weights: &[f64],
 ) -> Derivatives {
-    let mut sums = [V::zero(); 2];
+    let mut sums = [V::Lanes::zero(); 2];
     for ((spans, fixed), weights) in table
         .chunks(QUAD * powers.span())
         .zip(fixed.chunks(QUAD))
         .zip(weights.chunks(QUAD))
     {
         let [value, first, second] = sums_of_four(powers, spans);
-        let likelihood = value.add(V::load(&four(fixed)));
-        let weight = V::load(&four(weights));
-        let slope = first.div(likelihood);
-        let bend = second.div(likelihood).sub(slope.mul(slope));
+        let likelihood = value.add(Lanes::load(&four(fixed)));
+        let weight: V::Lanes = Lanes::load(&four(weights));
+        // One division for both.
+        let inverse = V::Lanes::splat(1.0).div(likelihood);
+        let slope = Lanes::mul(first, inverse);
+        let bend = Lanes::mul(second, inverse).sub(Lanes::mul(slope, slope));
         // A pattern that cannot be (or whose likelihood is no number) has no slope.
-        sums[0] = sums[0].add(weight.mul(slope).where_positive(likelihood));
-        sums[1] = sums[1].add(weight.mul(bend).where_positive(likelihood));
+        sums[0] = sums[0].add(Lanes::mul(weight, slope).where_positive(likelihood));
+        sums[1] = sums[1].add(Lanes::mul(weight, bend).where_positive(likelihood));
     }
     Derivatives {
         first: sums[0].sum(),
@@ -171,7 +306,7 @@ fn slopes<V: Lanes, P: Powers<V, 3>>(
 
 /// Each pattern's likelihood from the sum table, in groups of four; what is fixed is not added.
 #[inline(always)]
-pub(super) fn table_terms<V: Lanes>(
+pub(super) fn table_terms<V: Batch>(
     shape: Shape,
     table: &[Quad],
     powers: &[Quad],
@@ -179,38 +314,48 @@ pub(super) fn table_terms<V: Lanes>(
 ) {
     let powers = Spans::<1>::new(shape.quads(), powers);
     for (spans, terms) in table.chunks(QUAD * powers.span).zip(terms) {
-        let [value]: [V; 1] = sums_of_four(&powers, spans);
+        let [value]: [V::Lanes; 1] = sums_of_four::<V, _, 1>(&powers, spans);
         value.store(terms);
     }
 }
 
-/// The spans of one to four patterns, each times every order of powers; a lane a pattern, 0 in
-/// lanes beyond the last.
+/// The spans of one to four patterns, each times every order of powers; a lane a pattern, those
+/// beyond the last as the first.
 #[inline(always)]
-fn sums_of_four<V: Lanes, P: Powers<V, ORDERS>, const ORDERS: usize>(
+fn sums_of_four<V: Batch, P: Powers<V, ORDERS>, const ORDERS: usize>(
     powers: &P,
     spans: &[Quad],
-) -> [V; ORDERS] {
-    let mut rows = [[V::zero(); QUAD]; ORDERS];
-    for (k, span) in spans.chunks_exact(powers.span()).enumerate() {
-        let own = powers.times(span);
+) -> [V::Lanes; ORDERS] {
+    let span = powers.span();
+    let mut rows = [[V::Lanes::zero(); QUAD]; ORDERS];
+    for first in (0..QUAD).step_by(V::CLASSES) {
+        let mut each = [&spans[..span]; CLASSES_MAX];
+        for (class, own) in each.iter_mut().enumerate().take(V::CLASSES) {
+            let at = (first + class) * span;
+            if at < spans.len() {
+                *own = &spans[at..][..span];
+            }
+        }
+        let own = powers.times(each);
         for (rows, own) in rows.iter_mut().zip(own) {
-            rows[k] = own;
+            for class in 0..V::CLASSES {
+                rows[first + class] = own.class(class);
+            }
         }
     }
-    let mut sums = [V::zero(); ORDERS];
+    let mut sums = [V::Lanes::zero(); ORDERS];
     for (sum, rows) in sums.iter_mut().zip(rows) {
-        *sum = V::sums(rows);
+        *sum = Lanes::sums(rows);
     }
     sums
 }
 
 /// What a sum table is multiplied with: a span for each order of derivatives.
-trait Powers<V: Lanes, const ORDERS: usize> {
+trait Powers<V: Batch, const ORDERS: usize> {
     /// Quads of one span.
     fn span(&self) -> usize;
-    /// A span times each of them, four sums each.
-    fn times(&self, span: &[Quad]) -> [V; ORDERS];
+    /// Some spans times each of them, four sums each.
+    fn times(&self, spans: Each<&[Quad]>) -> [V; ORDERS];
 }
 
 /// Of any length, in memory.
@@ -227,21 +372,22 @@ impl<'a, const ORDERS: usize> Spans<'a, ORDERS> {
     }
 }
 
-impl<V: Lanes, const ORDERS: usize> Powers<V, ORDERS> for Spans<'_, ORDERS> {
+impl<V: Batch, const ORDERS: usize> Powers<V, ORDERS> for Spans<'_, ORDERS> {
     #[inline(always)]
     fn span(&self) -> usize {
         self.span
     }
 
     #[inline(always)]
-    fn times(&self, span: &[Quad]) -> [V; ORDERS] {
-        let mut sums = [V::zero(); ORDERS];
-        for (at, x) in span[..self.span].iter().enumerate() {
-            let x = V::load(x);
+    fn times(&self, spans: Each<&[Quad]>) -> [V; ORDERS] {
+        let mut sums = [V::same(&[0.0; QUAD]); ORDERS];
+        for at in 0..self.span {
+            // SAFETY: `at` is within a span, of which each has one and the powers `ORDERS`.
+            let x = V::load(unsafe { quads(spans, at) });
             for (order, sum) in sums.iter_mut().enumerate() {
-                // SAFETY: `at` is within a span, and there are `ORDERS` of them.
+                // SAFETY: as above.
                 let power = unsafe { self.powers.get_unchecked(order * self.span + at) };
-                *sum = x.mul_add(V::load(power), *sum);
+                *sum = x.mul_add(V::same(power), *sum);
             }
         }
         sums
@@ -251,31 +397,38 @@ impl<V: Lanes, const ORDERS: usize> Powers<V, ORDERS> for Spans<'_, ORDERS> {
 /// DNA with four rates: held in registers.
 struct Registers<V, const ORDERS: usize>([[V; DNA_SPAN]; ORDERS]);
 
-impl<V: Lanes, const ORDERS: usize> Registers<V, ORDERS> {
+impl<V: Batch, const ORDERS: usize> Registers<V, ORDERS> {
     #[inline(always)]
     fn new(powers: &[Quad]) -> Self {
-        let mut held = [[V::zero(); DNA_SPAN]; ORDERS];
+        let mut held = [[V::same(&[0.0; QUAD]); DNA_SPAN]; ORDERS];
         for (held, powers) in held.iter_mut().zip(powers.chunks_exact(DNA_SPAN)) {
             for (held, power) in held.iter_mut().zip(powers) {
-                *held = V::load(power);
+                *held = V::same(power);
             }
         }
         Self(held)
     }
 }
 
-impl<V: Lanes, const ORDERS: usize> Powers<V, ORDERS> for Registers<V, ORDERS> {
+impl<V: Batch, const ORDERS: usize> Powers<V, ORDERS> for Registers<V, ORDERS> {
     #[inline(always)]
     fn span(&self) -> usize {
         DNA_SPAN
     }
 
     #[inline(always)]
-    fn times(&self, span: &[Quad]) -> [V; ORDERS] {
-        let span = &span[..DNA_SPAN];
-        let mut sums = [V::zero(); ORDERS];
-        for (at, x) in span.iter().enumerate() {
-            let x = V::load(x);
+    fn times(&self, spans: Each<&[Quad]>) -> [V; ORDERS] {
+        let [a, b, c, d] = spans;
+        let spans = [
+            &a[..DNA_SPAN],
+            &b[..DNA_SPAN],
+            &c[..DNA_SPAN],
+            &d[..DNA_SPAN],
+        ];
+        let mut sums = [V::same(&[0.0; QUAD]); ORDERS];
+        for at in 0..DNA_SPAN {
+            // SAFETY: each span is that long.
+            let x = V::load(unsafe { quads(spans, at) });
             for (sum, held) in sums.iter_mut().zip(&self.0) {
                 *sum = match at {
                     0 => x.mul(held[0]),
@@ -292,7 +445,7 @@ const DNA_SPAN: usize = 4;
 
 /// One to four doubles; what is missing is 0.
 #[inline(always)]
-fn four(from: &[f64]) -> Quad {
+pub(super) fn four(from: &[f64]) -> Quad {
     match Quad::try_from(from) {
         Ok(four) => four,
         Err(_) => {

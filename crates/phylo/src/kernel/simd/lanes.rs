@@ -26,10 +26,23 @@ pub(super) trait Lanes: Copy {
     fn min(self, other: Self) -> Self;
     /// Whether all lanes are below `limit`.
     fn all_below(self, limit: Self) -> bool;
+    /// True where all lanes are positive normal doubles.
+    fn all_normal(self) -> bool;
     /// The lanes where `other` is above 0; 0 elsewhere, also where it is no number.
     fn where_positive(self, other: Self) -> Self;
     /// The sums of four: lane `i` is the sum of `rows[i]`'s lanes.
     fn sums(rows: [Self; 4]) -> Self;
+    /// Mantissas from about 0.707 to 1.414 and exponents of two of normal positive doubles: the
+    /// product of a mantissa with two to its exponent is the double.
+    fn split(self) -> (Self, Self);
+    /// Two to whole exponents from -1022 to 1023.
+    fn two_to(self) -> Self;
+    /// The nearest whole numbers, of lanes below 2^51.
+    #[inline(always)]
+    fn round(self) -> Self {
+        let shift = Self::splat(ROUNDING);
+        self.add(shift).sub(shift)
+    }
 
     /// The counts of four rates, added; the largest count stays.
     #[inline(always)]
@@ -51,6 +64,18 @@ pub(super) trait Lanes: Copy {
         (a + b) + (c + d)
     }
 }
+
+/// 1.5 times 2^52: a double near it has its lowest bit at 1.
+const ROUNDING: f64 = 6_755_399_441_055_744.0;
+/// 2^52, whose lowest bits hold a whole number that was put there.
+const WHOLE: f64 = 4_503_599_627_370_496.0;
+const MANTISSA_BITS: i32 = 52;
+const MANTISSA_MASK: u64 = (1 << MANTISSA_BITS) - 1;
+const BIAS: f64 = 1023.0;
+/// High half of the root of a half: where mantissas begin.
+const ROOT_HALF: u64 = 0x3fe6_a09e << 32;
+/// What brings it to 1.
+const ROOT_TO_ONE: u64 = (0x3ff0_0000 << 32) - ROOT_HALF;
 
 /// The most classes of a batch.
 pub(super) const CLASSES_MAX: usize = 4;
@@ -134,7 +159,14 @@ impl<V: Batch> Two<V> {
     /// What the second batch has of each.
     #[inline(always)]
     fn second<T: Copy>(each: Each<T>) -> Each<T> {
-        std::array::from_fn(|class| each[(V::CLASSES + class) % CLASSES_MAX])
+        const { assert!(CLASSES_MAX == 4) };
+        let first = V::CLASSES;
+        [
+            each[first % 4],
+            each[(first + 1) % 4],
+            each[(first + 2) % 4],
+            each[(first + 3) % 4],
+        ]
     }
 }
 
@@ -249,12 +281,29 @@ impl Lanes for Portable {
         (0..4).all(|i| self.0[i] < limit.0[i])
     }
     #[inline(always)]
+    fn all_normal(self) -> bool {
+        self.0.iter().all(|x| x.is_normal() && *x > 0.0)
+    }
+    #[inline(always)]
     fn where_positive(self, other: Self) -> Self {
         self.zip(other, |a, b| if b > 0.0 { a } else { 0.0 })
     }
     #[inline(always)]
     fn sums(rows: [Self; 4]) -> Self {
         Self(rows.map(Lanes::sum))
+    }
+    #[inline(always)]
+    fn split(self) -> (Self, Self) {
+        let bits = self.0.map(|value| value.to_bits() + ROOT_TO_ONE);
+        let mantissa = |bits| f64::from_bits((bits & MANTISSA_MASK) + ROOT_HALF);
+        let exponent = |bits| (bits >> MANTISSA_BITS) as f64 - BIAS;
+        (Self(bits.map(mantissa)), Self(bits.map(exponent)))
+    }
+    #[inline(always)]
+    fn two_to(self) -> Self {
+        let bits =
+            |exponent: f64| ((exponent + BIAS + WHOLE).to_bits() & MANTISSA_MASK) << MANTISSA_BITS;
+        Self(self.0.map(|exponent| f64::from_bits(bits(exponent))))
     }
 }
 
@@ -263,7 +312,7 @@ pub(super) use {avx2::Avx2, avx512::Avx512};
 
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
-    use super::{Lanes, Quad};
+    use super::{BIAS, Lanes, MANTISSA_BITS, MANTISSA_MASK, Quad, ROOT_HALF, ROOT_TO_ONE, WHOLE};
     use std::arch::x86_64::*;
 
     /// One register of four doubles.
@@ -334,6 +383,16 @@ mod avx2 {
             unsafe { _mm256_movemask_pd(_mm256_cmp_pd::<_CMP_LT_OQ>(self.0, limit.0)) == 0xF }
         }
         #[inline(always)]
+        fn all_normal(self) -> bool {
+            // SAFETY: see above. What is no number is neither.
+            unsafe {
+                let least = _mm256_set1_pd(f64::MIN_POSITIVE);
+                let above = _mm256_cmp_pd::<_CMP_GE_OQ>(self.0, least);
+                let below = _mm256_cmp_pd::<_CMP_LE_OQ>(self.0, _mm256_set1_pd(f64::MAX));
+                _mm256_movemask_pd(_mm256_and_pd(above, below)) == 0xF
+            }
+        }
+        #[inline(always)]
         fn where_positive(self, other: Self) -> Self {
             // SAFETY: see above.
             unsafe {
@@ -361,6 +420,30 @@ mod avx2 {
                 let low = _mm256_permute2f128_pd::<0x20>(ab, cd);
                 let high = _mm256_permute2f128_pd::<0x31>(ab, cd);
                 Self(_mm256_add_pd(low, high))
+            }
+        }
+        #[inline(always)]
+        fn split(self) -> (Self, Self) {
+            // SAFETY: see above.
+            unsafe {
+                let set = |bits: u64| _mm256_set1_epi64x(bits.cast_signed());
+                let bits = _mm256_add_epi64(_mm256_castpd_si256(self.0), set(ROOT_TO_ONE));
+                let mantissa = _mm256_and_si256(bits, set(MANTISSA_MASK));
+                let mantissa = _mm256_add_epi64(mantissa, set(ROOT_HALF));
+                let exponent = _mm256_srli_epi64::<MANTISSA_BITS>(bits);
+                let exponent = _mm256_or_si256(exponent, set(WHOLE.to_bits()));
+                let offset = _mm256_set1_pd(WHOLE + BIAS);
+                let exponent = _mm256_sub_pd(_mm256_castsi256_pd(exponent), offset);
+                (Self(_mm256_castsi256_pd(mantissa)), Self(exponent))
+            }
+        }
+        #[inline(always)]
+        fn two_to(self) -> Self {
+            // SAFETY: see above. The bits above the whole number are shifted out.
+            unsafe {
+                let whole = _mm256_add_pd(self.0, _mm256_set1_pd(WHOLE + BIAS));
+                let bits = _mm256_slli_epi64::<MANTISSA_BITS>(_mm256_castpd_si256(whole));
+                Self(_mm256_castsi256_pd(bits))
             }
         }
     }
@@ -391,7 +474,8 @@ mod avx512 {
         fn load(quads: Each<&Quad>) -> Self {
             // SAFETY: see above.
             unsafe {
-                let [low, high, ..] = quads.map(|quad| _mm256_loadu_pd(quad.as_ptr()));
+                let low = _mm256_loadu_pd(quads[0].as_ptr());
+                let high = _mm256_loadu_pd(quads[1].as_ptr());
                 Self(_mm512_insertf64x4::<1>(_mm512_castpd256_pd512(low), high))
             }
         }

@@ -6,12 +6,18 @@
 //! Must stay true: every index that is read without a check was checked in the same call.
 #![allow(unsafe_code)]
 
+mod branch;
 mod edge;
+mod functions;
 mod lanes;
 mod node;
+mod sites;
 mod wide;
 
-use super::{Derivatives, Operand, Quad, Shape};
+pub use branch::Eigen;
+pub(super) use sites::lowered;
+
+use super::{Derivatives, Operand, Quad, Shape, SiteTerms};
 use lanes::Portable;
 
 /// Which instructions the kernels use.
@@ -134,9 +140,10 @@ pub fn derivatives(
         Isa::Portable => edge::derivatives::<Portable>(shape, table, powers, fixed, weights),
         #[cfg(target_arch = "x86_64")]
         // SAFETY: `available` has seen that the machine has both features.
-        Isa::Avx2 | Isa::Avx512 => unsafe {
-            avx2::derivatives(shape, table, powers, fixed, weights)
-        },
+        Isa::Avx2 => unsafe { avx2::derivatives(shape, table, powers, fixed, weights) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above, of AVX-512.
+        Isa::Avx512 => unsafe { avx512::derivatives(shape, table, powers, fixed, weights) },
         #[cfg(not(target_arch = "x86_64"))]
         Isa::Avx2 | Isa::Avx512 => unreachable!("available() answers Portable elsewhere"),
     }
@@ -153,7 +160,123 @@ pub fn table_terms(isa: Isa, shape: Shape, table: &[Quad], powers: &[Quad], term
         Isa::Portable => edge::table_terms::<Portable>(shape, table, powers, terms),
         #[cfg(target_arch = "x86_64")]
         // SAFETY: `available` has seen that the machine has both features.
-        Isa::Avx2 | Isa::Avx512 => unsafe { avx2::table_terms(shape, table, powers, terms) },
+        Isa::Avx2 => unsafe { avx2::table_terms(shape, table, powers, terms) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above, of AVX-512.
+        Isa::Avx512 => unsafe { avx512::table_terms(shape, table, powers, terms) },
+        #[cfg(not(target_arch = "x86_64"))]
+        Isa::Avx2 | Isa::Avx512 => unreachable!("available() answers Portable elsewhere"),
+    }
+}
+
+/// The likelihood of every pattern with a subtree in the middle of a branch, as [`evaluate`] gives
+/// it.
+///
+/// `near` (an inner node) and `far` are the branch's ends with the matrices of its halves; `below`
+/// has as values what arrives from the subtree, frequencies and weights folded in (its matrix is
+/// not used). That is a node's values and their evaluation in one, with nothing written between;
+/// so nothing is scaled: what the three together can lose is within the range of a double.
+///
+/// # Panics
+/// As [`newview`]; and when `near` or `below` is a tip.
+pub fn insert(
+    isa: Isa,
+    shape: Shape,
+    near: &Operand<'_>,
+    far: &Operand<'_>,
+    below: &Operand<'_>,
+    terms: &mut [Quad],
+    scalers: &mut [u16],
+) -> bool {
+    check_shape(shape);
+    match isa.available() {
+        Isa::Portable => edge::insert::<Portable>(shape, near, far, below, terms, scalers),
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: `available` has seen that the machine has both features.
+        Isa::Avx2 => unsafe { avx2::insert(shape, near, far, below, terms, scalers) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above, of AVX-512.
+        Isa::Avx512 => unsafe { avx512::insert(shape, near, far, below, terms, scalers) },
+        #[cfg(not(target_arch = "x86_64"))]
+        Isa::Avx2 | Isa::Avx512 => unreachable!("available() answers Portable elsewhere"),
+    }
+}
+
+/// Writes each pattern's log-likelihood to `site_lnl` and returns their weighted sum, four partial
+/// sums in order.
+///
+/// # Panics
+/// When slices are too short for `weights`.
+pub fn combine_sites(
+    isa: Isa,
+    sites: &SiteTerms<'_>,
+    weights: &[f64],
+    site_lnl: &mut [f64],
+) -> f64 {
+    match isa.available() {
+        Isa::Portable => sites::combine_sites::<Portable>(sites, weights, site_lnl),
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: `available` has seen that the machine has both features.
+        Isa::Avx2 | Isa::Avx512 => unsafe { avx2::combine_sites(sites, weights, site_lnl) },
+        #[cfg(not(target_arch = "x86_64"))]
+        Isa::Avx2 | Isa::Avx512 => unreachable!("available() answers Portable elsewhere"),
+    }
+}
+
+/// The weighted sum of the logarithms of [`table_terms`]' likelihoods, four partial sums in order.
+///
+/// # Panics
+/// When slices are too short for `weights`.
+#[must_use]
+pub fn combine_table(isa: Isa, terms: &[Quad], fixed: &[f64], weights: &[f64]) -> f64 {
+    match isa.available() {
+        Isa::Portable => sites::combine_table::<Portable>(terms, fixed, weights),
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: `available` has seen that the machine has both features.
+        Isa::Avx2 | Isa::Avx512 => unsafe { avx2::combine_table(terms, fixed, weights) },
+        #[cfg(not(target_arch = "x86_64"))]
+        Isa::Avx2 | Isa::Avx512 => unreachable!("available() answers Portable elsewhere"),
+    }
+}
+
+/// The transition probabilities over a branch of `length` for every rate: for each rate, for each
+/// state of the far end, a column over the states of the near end.
+///
+/// # Panics
+/// When `out` is not of [`Shape::matrix`] doubles, or the eigenvectors are too short.
+pub fn transitions(isa: Isa, eigen: &Eigen<'_>, length: f64, out: &mut [Quad]) {
+    check_shape(eigen.shape);
+    assert_eq!(
+        out.as_flattened().len(),
+        eigen.shape.matrix(),
+        "doubles of a matrix"
+    );
+    match isa.available() {
+        Isa::Portable => branch::transitions::<Portable>(eigen, length, out),
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: `available` has seen that the machine has both features.
+        Isa::Avx2 => unsafe { avx2::transitions(eigen, length, out) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above, of AVX-512.
+        Isa::Avx512 => unsafe { avx512::transitions(eigen, length, out) },
+        #[cfg(not(target_arch = "x86_64"))]
+        Isa::Avx2 | Isa::Avx512 => unreachable!("available() answers Portable elsewhere"),
+    }
+}
+
+/// `e^(value rate length)` for each rate and value, and its two derivatives by the length: three
+/// spans.
+///
+/// # Panics
+/// When `out` is not of three spans.
+pub fn powers(isa: Isa, eigen: &Eigen<'_>, length: f64, out: &mut [Quad]) {
+    check_shape(eigen.shape);
+    assert_eq!(out.len(), 3 * eigen.shape.quads(), "quads of three spans");
+    match isa.available() {
+        Isa::Portable => branch::powers::<Portable>(eigen, length, out),
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: `available` has seen that the machine has both features.
+        Isa::Avx2 | Isa::Avx512 => unsafe { avx2::powers(eigen, length, out) },
         #[cfg(not(target_arch = "x86_64"))]
         Isa::Avx2 | Isa::Avx512 => unreachable!("available() answers Portable elsewhere"),
     }
@@ -175,7 +298,7 @@ fn check_shape(shape: Shape) {
 mod avx2 {
     //! The same loops, compiled for AVX2 and FMA.
     use super::lanes::Avx2;
-    use super::{Derivatives, Operand, Quad, Shape, edge, node};
+    use super::{Derivatives, Eigen, Operand, Quad, Shape, SiteTerms, branch, edge, node, sites};
 
     #[target_feature(enable = "avx2,fma")]
     pub(super) fn newview(
@@ -215,13 +338,49 @@ mod avx2 {
     pub(super) fn table_terms(shape: Shape, table: &[Quad], powers: &[Quad], terms: &mut [Quad]) {
         edge::table_terms::<Avx2>(shape, table, powers, terms)
     }
+
+    #[target_feature(enable = "avx2,fma")]
+    pub(super) fn insert(
+        shape: Shape,
+        near: &Operand<'_>,
+        far: &Operand<'_>,
+        below: &Operand<'_>,
+        terms: &mut [Quad],
+        scalers: &mut [u16],
+    ) -> bool {
+        edge::insert::<Avx2>(shape, near, far, below, terms, scalers)
+    }
+
+    #[target_feature(enable = "avx2,fma")]
+    pub(super) fn transitions(eigen: &Eigen<'_>, length: f64, out: &mut [Quad]) {
+        branch::transitions::<Avx2>(eigen, length, out);
+    }
+
+    #[target_feature(enable = "avx2,fma")]
+    pub(super) fn powers(eigen: &Eigen<'_>, length: f64, out: &mut [Quad]) {
+        branch::powers::<Avx2>(eigen, length, out);
+    }
+
+    #[target_feature(enable = "avx2,fma")]
+    pub(super) fn combine_sites(
+        sites: &SiteTerms<'_>,
+        weights: &[f64],
+        site_lnl: &mut [f64],
+    ) -> f64 {
+        sites::combine_sites::<Avx2>(sites, weights, site_lnl)
+    }
+
+    #[target_feature(enable = "avx2,fma")]
+    pub(super) fn combine_table(terms: &[Quad], fixed: &[f64], weights: &[f64]) -> f64 {
+        sites::combine_table::<Avx2>(terms, fixed, weights)
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
 mod avx512 {
     //! The same loops, two classes at a time, compiled for AVX-512.
     use super::lanes::Avx512;
-    use super::{Operand, Quad, Shape, edge, node};
+    use super::{Derivatives, Eigen, Operand, Quad, Shape, branch, edge, node};
 
     #[target_feature(enable = "avx512f,avx2,fma")]
     pub(super) fn newview(
@@ -244,5 +403,38 @@ mod avx512 {
         scalers: &mut [u16],
     ) -> bool {
         edge::evaluate::<Avx512>(shape, left, right, terms, scalers)
+    }
+
+    #[target_feature(enable = "avx512f,avx2,fma")]
+    pub(super) fn insert(
+        shape: Shape,
+        near: &Operand<'_>,
+        far: &Operand<'_>,
+        below: &Operand<'_>,
+        terms: &mut [Quad],
+        scalers: &mut [u16],
+    ) -> bool {
+        edge::insert::<Avx512>(shape, near, far, below, terms, scalers)
+    }
+
+    #[target_feature(enable = "avx512f,avx2,fma")]
+    pub(super) fn transitions(eigen: &Eigen<'_>, length: f64, out: &mut [Quad]) {
+        branch::transitions::<Avx512>(eigen, length, out);
+    }
+
+    #[target_feature(enable = "avx512f,avx2,fma")]
+    pub(super) fn derivatives(
+        shape: Shape,
+        table: &[Quad],
+        powers: &[Quad],
+        fixed: &[f64],
+        weights: &[f64],
+    ) -> Derivatives {
+        edge::derivatives::<Avx512>(shape, table, powers, fixed, weights)
+    }
+
+    #[target_feature(enable = "avx512f,avx2,fma")]
+    pub(super) fn table_terms(shape: Shape, table: &[Quad], powers: &[Quad], terms: &mut [Quad]) {
+        edge::table_terms::<Avx512>(shape, table, powers, terms)
     }
 }

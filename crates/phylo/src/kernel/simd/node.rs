@@ -60,8 +60,17 @@ pub(super) trait States {
 /// All have more than `i`.
 #[inline(always)]
 pub(super) unsafe fn quads(x: Each<&[Quad]>, i: usize) -> Each<&Quad> {
+    // Written out, here and elsewhere: what takes a closure is not always inlined, and by itself it
+    // has none of the wide instructions.
     // SAFETY: the caller's promise.
-    x.map(|x| unsafe { x.get_unchecked(i) })
+    unsafe {
+        [
+            x[0].get_unchecked(i),
+            x[1].get_unchecked(i),
+            x[2].get_unchecked(i),
+            x[3].get_unchecked(i),
+        ]
+    }
 }
 
 /// Four states: the matrix stays in four registers.
@@ -238,9 +247,14 @@ impl Starts {
     pub(super) unsafe fn at<V: Batch>(&self, k: usize, offset: usize) -> Each<usize> {
         const { assert!(GROUP.is_multiple_of(V::CLASSES)) };
         // SAFETY: the caller's promise; a group is a whole number of batches.
-        std::array::from_fn(|class| unsafe {
-            *self.0.get_unchecked(k + class % V::CLASSES) + offset
-        })
+        unsafe {
+            [
+                *self.0.get_unchecked(k) + offset,
+                *self.0.get_unchecked(k + 1 % V::CLASSES) + offset,
+                *self.0.get_unchecked(k + 2 % V::CLASSES) + offset,
+                *self.0.get_unchecked(k + 3 % V::CLASSES) + offset,
+            ]
+        }
     }
 }
 
@@ -272,7 +286,14 @@ pub(super) trait Side<S: States>: Copy {
 #[inline(always)]
 pub(super) unsafe fn rates_at<S: States>(quads: &[Quad], at: Each<usize>) -> Each<&[Quad]> {
     // SAFETY: the caller's promise.
-    at.map(|at| unsafe { quads.get_unchecked(at..at + S::QUADS) })
+    unsafe {
+        [
+            quads.get_unchecked(at[0]..at[0] + S::QUADS),
+            quads.get_unchecked(at[1]..at[1] + S::QUADS),
+            quads.get_unchecked(at[2]..at[2] + S::QUADS),
+            quads.get_unchecked(at[3]..at[3] + S::QUADS),
+        ]
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -565,6 +586,30 @@ pub(super) fn join_counts<V: Lanes>(
             for (to, from) in to.iter_mut().zip(from) {
                 *to = to.saturating_add(*from);
             }
+        }
+    }
+    true
+}
+
+/// The counts of a third side, added to those that [`join_counts`] has `counted`, if any.
+#[inline(always)]
+pub(super) fn add_counts(
+    rates: usize,
+    counts: &mut [u16],
+    counted: bool,
+    index: &[u16],
+    side: &[u16],
+) -> bool {
+    if side.is_empty() {
+        return counted;
+    }
+    if !counted {
+        counts.fill(0);
+    }
+    for (to, &class) in counts.chunks_exact_mut(rates).zip(index) {
+        let from = &side[usize::from(class) * rates..][..rates];
+        for (to, from) in to.iter_mut().zip(from) {
+            *to = to.saturating_add(*from);
         }
     }
     true

@@ -3,11 +3,13 @@
 //!
 //! Why here: 4 and 20 states, which nearly all analyses have, are worth loops of their own; all
 //! others share these. They are plain arithmetic on blocks of sixteen states whose sums stay in
-//! registers, compiled once for each instruction set; nothing is fused, so that all of them give
-//! the same bits. No unsafe code.
+//! registers, compiled once for each instruction set; nothing but the exponentials' series is
+//! fused, so that all of them give the same bits but for those. No unsafe code.
 
-use super::lanes::Portable;
-use super::node::{count_scaling, join_counts};
+use super::branch::Eigen;
+use super::functions::exponentials;
+use super::lanes::{Lanes, Portable};
+use super::node::{add_counts, count_scaling, join_counts};
 use crate::kernel::{Operand, QUAD, Quad, SCALE, Shape, THRESHOLD};
 
 /// Most quads of one rate's states.
@@ -93,6 +95,83 @@ pub(super) fn evaluate(
     join_counts::<Portable>(rates, scalers, indices, counts)
 }
 
+/// As [`super::insert`].
+#[inline(always)]
+pub(super) fn insert(
+    shape: Shape,
+    near: &Operand<'_>,
+    far: &Operand<'_>,
+    below: &Operand<'_>,
+    terms: &mut [Quad],
+    scalers: &mut [u16],
+) -> bool {
+    if matches!(near, Operand::Tip { .. }) {
+        panic!("the near side and what arrives are values");
+    }
+    let Operand::Inner { values, .. } = *below else {
+        panic!("the near side and what arrives are values");
+    };
+    let (quads, span, rates) = (shape.states / QUAD, shape.quads(), shape.rates);
+    let [near, far, below] = [near, far, below].map(|operand| Side::new(operand, shape));
+    let patterns = near.index.len();
+    assert!(
+        patterns == far.index.len() && patterns == below.index.len(),
+        "operands of one length"
+    );
+    let terms = &mut terms[..patterns.div_ceil(QUAD) * rates];
+    let (mut x, mut y) = ([[0.0; QUAD]; QUADS_MAX], [[0.0; QUAD]; QUADS_MAX]);
+    terms.fill([0.0; QUAD]);
+    for pattern in 0..patterns {
+        let arrived = &values[usize::from(below.index[pattern]) * span..][..span];
+        for (rate, arrived) in arrived.chunks_exact(quads).enumerate() {
+            near.take(pattern, rate, &mut x[..quads]);
+            far.take(pattern, rate, &mut y[..quads]);
+            let mut sums = [0.0; QUAD];
+            for ((x, y), arrived) in x.iter().zip(&y).zip(arrived) {
+                for lane in 0..QUAD {
+                    sums[lane] += x[lane] * y[lane] * arrived[lane];
+                }
+            }
+            let sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+            terms[pattern / QUAD * rates + rate][pattern % QUAD] = sum;
+        }
+    }
+    let scalers = &mut scalers[..patterns * rates];
+    let (indices, counts) = ([near.index, far.index], [near.scalers, far.scalers]);
+    let counted = join_counts::<Portable>(rates, scalers, indices, counts);
+    add_counts(rates, scalers, counted, below.index, below.scalers)
+}
+
+/// As [`super::transitions`].
+#[inline(always)]
+pub(super) fn transitions<V: Lanes>(eigen: &Eigen<'_>, length: f64, out: &mut [Quad]) {
+    let (states, quads) = (eigen.shape.states, eigen.shape.states / QUAD);
+    let (mut growth, mut grown) = ([[0.0; QUAD]; QUADS_MAX], [[0.0; QUAD]; QUADS_MAX]);
+    let blocks = out.chunks_exact_mut(states * quads);
+    for (number, (rate, block)) in eigen.rates.iter().zip(blocks).enumerate() {
+        let [values, right, left] = eigen.of_rate(number);
+        let time = V::splat(rate * length);
+        for (growth, values) in growth.iter_mut().zip(values) {
+            exponentials(V::load(values).mul(time)).1.store(growth);
+        }
+        let columns = block.chunks_exact_mut(quads);
+        for (state, (column, left)) in columns.zip(left.chunks_exact(quads)).enumerate() {
+            for ((to, left), growth) in grown.iter_mut().zip(left).zip(&growth) {
+                for lane in 0..QUAD {
+                    to[lane] = left[lane] * growth[lane];
+                }
+            }
+            product(right, grown[..quads].as_flattened(), column);
+            let column = column.as_flattened_mut();
+            column[state] += 1.0;
+            // Rounding leaves a true 0 just below it.
+            for entry in column {
+                *entry = entry.max(0.0);
+            }
+        }
+    }
+}
+
 /// An operand, and how far its parts reach.
 #[derive(Clone, Copy)]
 struct Side<'a> {
@@ -139,17 +218,23 @@ impl<'a> Side<'a> {
         };
         let states = quads * QUAD;
         let matrix = &matrix[rate * states * quads..][..states * quads];
-        let x = x.as_flattened();
-        let mut first = 0;
-        while first + BLOCK <= quads {
-            let sums = rows::<BLOCK>(matrix, quads, first, x);
-            to[first..first + BLOCK].copy_from_slice(&sums);
-            first += BLOCK;
-        }
-        while first < quads {
-            to[first] = rows::<1>(matrix, quads, first, x)[0];
-            first += 1;
-        }
+        product(matrix, x.as_flattened(), to);
+    }
+}
+
+/// A matrix times a vector.
+#[inline(always)]
+fn product(matrix: &[Quad], x: &[f64], to: &mut [Quad]) {
+    let quads = to.len();
+    let mut first = 0;
+    while first + BLOCK <= quads {
+        let sums = rows::<BLOCK>(matrix, quads, first, x);
+        to[first..first + BLOCK].copy_from_slice(&sums);
+        first += BLOCK;
+    }
+    while first < quads {
+        to[first] = rows::<1>(matrix, quads, first, x)[0];
+        first += 1;
     }
 }
 

@@ -2,8 +2,9 @@
 //!
 //! Must stay true: scratch values are pattern by pattern (no repeats), and belong to one call.
 
-use super::{Chunk, Values};
-use crate::kernel::{Isa, Operand, SiteTerms, combine_sites, evaluate, newview};
+use super::Chunk;
+use super::store::Values;
+use crate::kernel::{Buffer, Isa, Operand, SiteTerms, combine_sites, insert, newview};
 use crate::likelihood::part::Part;
 use crate::likelihood::step::Child;
 use crate::tree::EdgeId;
@@ -43,6 +44,11 @@ pub(in crate::likelihood) enum StarEnd {
 pub(super) struct Scratch {
     slots: Vec<Values>,
     node: Values,
+    /// What arrives from the subtree that is being scored, frequencies and weights in it.
+    below: Values,
+    /// A span of ones, and each pattern's index of it.
+    ones: Buffer,
+    zeros: Vec<u16>,
     identity: Vec<u16>,
     scores: Vec<f64>,
 }
@@ -53,19 +59,40 @@ impl Values {
         Operand::Inner {
             matrix,
             values: self.quads.as_slice(),
-            scalers: if self.scaled { &self.scalers } else { &[] },
+            scalers: &self.scalers,
             index,
         }
     }
 }
 
 impl Chunk {
-    /// Makes the near sides of `visits`; with `subtree` each one's insertion is scored.
+    /// Makes what arrives from a subtree at the node of its insertion, for [`Chunk::visit`].
+    pub(in crate::likelihood) fn begin_scores(&mut self, part: &Part, subtree: Child, isa: Isa) {
+        let mut scratch = self.lend_scratch(&[]);
+        let mut below = std::mem::take(&mut scratch.below);
+        let mut counts = std::mem::take(&mut self.scalers);
+        self.store.fit(&mut below, self.weights.len());
+        let shape = part.process().shape;
+        scratch.ones.resize(shape.quads());
+        scratch.ones.doubles_mut().fill(1.0);
+        scratch.zeros.resize(self.patterns(), 0);
+        let ones = Operand::Tip {
+            table: scratch.ones.as_slice(),
+            index: &scratch.zeros,
+        };
+        let [matrix, table] = part.folded();
+        let subtree = self.end(subtree, matrix, table);
+        self.make(part, [&subtree, &ones], &mut below, &mut counts, isa);
+        (self.scalers, scratch.below) = (counts, below);
+        self.scratch = scratch;
+    }
+
+    /// Makes the near sides of `visits`; with `score` the insertion into each is scored.
     pub(in crate::likelihood) fn visit(
         &mut self,
         part: &Part,
         visits: &[Visit],
-        subtree: Option<Child>,
+        score: bool,
         isa: Isa,
     ) {
         let mut scratch = self.lend_scratch(visits);
@@ -77,6 +104,7 @@ impl Chunk {
         scratch.scores.clear();
         for visit in visits {
             let mut near = std::mem::take(&mut scratch.slots[visit.slot]);
+            self.store.fit(&mut near, self.weights.len());
             let source = match visit.source {
                 Source::Joined(child) => {
                     let [matrix, table] = part.joined();
@@ -91,28 +119,25 @@ impl Chunk {
             } else {
                 self.end(visit.sibling, part.matrix(visit.sibling.edge), &[])
             };
-            self.make(part, &source, &sibling, &mut near, isa);
+            self.make(part, [&source, &sibling], &mut near, &mut counts, isa);
             scratch.slots[visit.slot] = near;
-            let Some(subtree) = subtree else { continue };
+            if !score {
+                continue;
+            }
             let [half, table] = part.half(visit.far.edge);
             let near = scratch.slots[visit.slot].operand(half, &scratch.identity);
             let far = self.end(visit.far, half, table);
-            let mut node = std::mem::take(&mut scratch.node);
-            self.make(part, &near, &far, &mut node, isa);
-            let [matrix, table] = part.folded();
-            let node_end = node.operand(matrix, &scratch.identity);
-            let below = self.end(subtree, matrix, table);
+            let below = scratch.below.operand(&[], &scratch.identity);
             let out = terms.as_mut_slice();
-            let scaled = evaluate(isa, shape, &node_end, &below, out, &mut counts);
+            let scaled = insert(isa, shape, &near, &far, &below, out, &mut counts);
             let sites = SiteTerms {
                 rates: shape.rates,
                 terms: terms.as_slice(),
                 scalers: if scaled { &counts } else { &[] },
                 fixed: &self.fixed,
             };
-            let lnl = combine_sites(&sites, &self.weights, &mut self.site_lnl);
+            let lnl = combine_sites(isa, &sites, &self.weights, &mut self.site_lnl);
             scratch.scores.push(self.corrected(lnl));
-            scratch.node = node;
         }
         (self.terms, self.scalers) = (terms, counts);
         self.scratch = scratch;
@@ -133,11 +158,12 @@ impl Chunk {
     ) {
         let mut scratch = std::mem::take(&mut self.scratch);
         let mut node = std::mem::take(&mut scratch.node);
+        let mut counts = std::mem::take(&mut self.scalers);
+        self.store.fit(&mut node, self.weights.len());
         let [i, j] = OTHERS[third];
         let [left, right] = [i, j].map(|k| self.star_end(&scratch, ends[k], part.star(k)));
-        self.make(part, &left, &right, &mut node, isa);
+        self.make(part, [&left, &right], &mut node, &mut counts, isa);
         let mut table = std::mem::take(&mut self.table);
-        let mut counts = std::mem::take(&mut self.scalers);
         let shape = part.process().shape;
         let [near_matrix, far_matrix, far_table] = part.eigen();
         let near = node.operand(near_matrix, &scratch.identity);
@@ -175,19 +201,19 @@ impl Chunk {
         scratch
     }
 
+    /// A node's values, pattern by pattern, into ones that have room for all patterns.
     fn make(
         &self,
         part: &Part,
-        left: &Operand<'_>,
-        right: &Operand<'_>,
+        [left, right]: [&Operand<'_>; 2],
         to: &mut Values,
+        counts: &mut [u16],
         isa: Isa,
     ) {
         let shape = part.process().shape;
-        to.quads.resize(self.patterns() * shape.quads());
-        to.scalers.resize(self.patterns() * shape.rates, 0);
-        let (quads, counts) = (to.quads.as_mut_slice(), &mut to.scalers);
-        to.scaled = newview(isa, shape, left, right, quads, counts, true);
+        let quads = to.quads.as_mut_slice();
+        let scaled = newview(isa, shape, left, right, quads, counts, true);
+        to.keep_counts(scaled, &counts[..self.patterns() * shape.rates]);
     }
 }
 

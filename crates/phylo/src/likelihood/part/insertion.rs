@@ -5,7 +5,7 @@
 //! the others belong to one insertion and are made for it.
 
 use super::Part;
-use crate::kernel::{Buffer, QUAD, Quad, Shape};
+use crate::kernel::{Buffer, QUAD, Quad, Shape, transitions};
 use crate::tree::EdgeId;
 
 /// One branch's matrices, and a tip's table of them.
@@ -92,8 +92,9 @@ impl Part {
 
     /// Makes what evaluating at a branch of some length needs.
     pub(in crate::likelihood) fn prepare_folded(&mut self, tip: bool, length: f64) {
-        self.process
-            .transitions(length * self.scale, self.folded.doubles_mut());
+        let eigen = self.process.eigen();
+        let length = length * self.scale;
+        transitions(self.isa, &eigen, length, self.folded.as_mut_slice());
         self.process.fold(self.folded.doubles_mut());
         if tip {
             let masks = self.patterns.alphabet().masks();
@@ -105,8 +106,8 @@ impl Part {
     fn fill(&self, tables: &mut Tables, tip: bool, length: f64) {
         let masks = self.patterns.alphabet().masks();
         tables.matrix.resize(self.process.shape.matrix() / QUAD);
-        let matrix = tables.matrix.doubles_mut();
-        self.process.transitions(length * self.scale, matrix);
+        let (eigen, length) = (self.process.eigen(), length * self.scale);
+        transitions(self.isa, &eigen, length, tables.matrix.as_mut_slice());
         if tip {
             tables
                 .table

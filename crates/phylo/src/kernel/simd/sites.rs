@@ -1,0 +1,107 @@
+//! From the terms of the rates to the logarithms of four patterns' likelihoods at a time.
+//!
+//! Why here: the rates of one pattern may be scaled differently, and invariable sites are not
+//! scaled at all; they are brought to one scale before the logarithm is taken.
+
+use super::edge::four;
+use super::functions::ln;
+use super::lanes::Lanes;
+use crate::kernel::{LN_THRESHOLD, QUAD, Quad, SiteTerms, THRESHOLD};
+
+#[inline(always)]
+pub(super) fn combine_sites<V: Lanes>(
+    sites: &SiteTerms<'_>,
+    weights: &[f64],
+    site_lnl: &mut [f64],
+) -> f64 {
+    let rates = sites.rates;
+    let fixed = &sites.fixed[..weights.len()];
+    let mut sum = V::zero();
+    let fours = sites.terms.chunks_exact(rates);
+    let patterns = weights.chunks(QUAD).zip(fixed.chunks(QUAD));
+    let lists = fours.zip(patterns).zip(site_lnl.chunks_mut(QUAD));
+    for (number, ((terms, (weights, fixed)), to)) in lists.enumerate() {
+        let mut whole = V::load(&terms[0]);
+        for more in &terms[1..] {
+            whole = whole.add(V::load(more));
+        }
+        let first = number * QUAD * rates;
+        let counts = sites.scalers.get(first..first + weights.len() * rates);
+        let lnl = match counts {
+            Some(counts) if counts.iter().any(|&count| count > 0) => {
+                leveled::<V>(terms, counts, fixed)
+            }
+            _ => ln(present(whole.add(V::load(&four(fixed))), weights.len())),
+        };
+        let weight = V::load(&four(weights));
+        sum = sum.add(weight.mul(lnl).where_positive(weight));
+        match <&mut Quad>::try_from(&mut *to) {
+            Ok(to) => lnl.store(to),
+            Err(_) => to.copy_from_slice(&lnl.to_array()[..to.len()]),
+        }
+    }
+    sum.sum()
+}
+
+/// The same of patterns of which some rates were scaled.
+#[inline(always)]
+fn leveled<V: Lanes>(terms: &[Quad], counts: &[u16], fixed: &[f64]) -> V {
+    let rates = terms.len();
+    let (mut sums, mut offsets) = ([1.0; QUAD], [0.0; QUAD]);
+    for (lane, (counts, &fixed)) in counts.chunks_exact(rates).zip(fixed).enumerate() {
+        // A rate without likelihood says nothing about the scale.
+        let mut least = u16::MAX;
+        for (term, &count) in terms.iter().zip(counts) {
+            if term[lane] > 0.0 {
+                least = least.min(count);
+            }
+        }
+        if least == u16::MAX || fixed > 0.0 {
+            least = 0;
+        }
+        let mut sum = 0.0;
+        for (term, &count) in terms.iter().zip(counts) {
+            sum += term[lane] * lowered(count.saturating_sub(least));
+        }
+        (sums[lane], offsets[lane]) = (sum + fixed, f64::from(least) * LN_THRESHOLD);
+    }
+    ln(V::load(&sums)).add(V::load(&offsets))
+}
+
+#[inline(always)]
+pub(super) fn combine_table<V: Lanes>(terms: &[Quad], fixed: &[f64], weights: &[f64]) -> f64 {
+    let mut sum = V::zero();
+    let patterns = weights
+        .chunks(QUAD)
+        .zip(fixed[..weights.len()].chunks(QUAD));
+    for (term, (weights, fixed)) in terms.iter().zip(patterns) {
+        let whole = V::load(term).add(V::load(&four(fixed)));
+        let weight = V::load(&four(weights));
+        let lnl = ln(present(whole, weights.len()));
+        sum = sum.add(weight.mul(lnl).where_positive(weight));
+    }
+    sum.sum()
+}
+
+/// 1 in the lanes of no pattern.
+#[inline(always)]
+fn present<V: Lanes>(whole: V, count: usize) -> V {
+    if count == QUAD {
+        return whole;
+    }
+    let mut all = whole.to_array();
+    all[count..].fill(1.0);
+    V::load(&all)
+}
+
+/// The factor of `count` scalings; from four on it is below every normal double.
+#[inline(always)]
+pub(in crate::kernel) fn lowered(count: u16) -> f64 {
+    const FACTORS: [f64; 4] = [
+        1.0,
+        THRESHOLD,
+        THRESHOLD * THRESHOLD,
+        THRESHOLD * THRESHOLD * THRESHOLD,
+    ];
+    FACTORS.get(usize::from(count)).copied().unwrap_or(0.0)
+}
