@@ -9,7 +9,7 @@
 
 use super::chunk::{Source, StarEnd, Visit};
 use super::{LENGTH_MAX, LENGTH_MIN, Likelihood, LikelihoodError};
-use crate::runner::{Runner, Work, sum_in_tree_of};
+use crate::runner::{Runner, Work};
 use crate::tree::{EdgeId, HalfId, Tree};
 
 /// A place for a subtree, and how good it is.
@@ -102,9 +102,13 @@ impl<R: Runner> Likelihood<R> {
             }
             level = first..found.tried.len();
             self.visit(&visits, Some(subtree))?;
-            for (k, tried) in found.tried[first..].iter_mut().enumerate() {
-                tried.lnl = sum_in_tree_of(&self.chunks, |chunk| chunk.score(k));
-            }
+            let tried = &mut found.tried[first..];
+            self.sums(
+                0..self.parts.len(),
+                tried.len(),
+                |chunk, _, k| chunk.score(k),
+                |k, lnl| tried[k].lnl = lnl,
+            );
         }
         Ok(())
     }

@@ -1,0 +1,143 @@
+//! Sums over all chunks, whoever has them.
+//!
+//! Why here: where a search is split among processes ([`crate::runner::split`]) a likelihood holds
+//! a share of the chunks only, and every sum has to hear of the others'. No other file of this
+//! folder adds over chunks.
+//! Must stay true: terms are added in a tree that depends on the number of all chunks alone, so a
+//! sum has the same bits on any number of processes; nothing is allocated after the widest sum.
+
+use super::chunk::Chunk;
+use super::{Likelihood, Part};
+use crate::kernel::Derivatives;
+use crate::runner::{Runner, sum_in_tree_at, sum_in_tree_of};
+use std::ops::Range;
+
+/// Terms on their way: this process's, and everybody's.
+#[derive(Debug, Default)]
+pub(super) struct Exchange {
+    own: Vec<f64>,
+    all: Vec<f64>,
+}
+
+impl<R: Runner> Likelihood<R> {
+    /// This process's chunks of some partitions.
+    pub(super) fn chunks_of(&self, parts: Range<usize>) -> Range<usize> {
+        let before = |part| self.chunks.partition_point(|chunk| chunk.part() < part);
+        before(parts.start)..before(parts.end)
+    }
+
+    /// The sum of a term of each chunk of some partitions.
+    pub(super) fn sum(&mut self, parts: Range<usize>, term: impl Fn(&Chunk) -> f64) -> f64 {
+        let mut sum = 0.0;
+        self.sums(parts, 1, |chunk, _, _| term(chunk), |_, found| sum = found);
+        sum
+    }
+
+    /// The derivatives that all chunks found last, by the tree's length.
+    pub(super) fn sum_slopes(&mut self) -> Derivatives {
+        let mut sum = [0.0; 2];
+        let term = |chunk: &Chunk, part: &Part, k| match k {
+            0 => chunk.slope().first * part.scale(),
+            _ => chunk.slope().second * part.scale() * part.scale(),
+        };
+        self.sums(0..self.parts.len(), 2, term, |k, found| sum[k] = found);
+        let [first, second] = sum;
+        Derivatives { first, second }
+    }
+
+    /// `width` sums over the chunks of some partitions: `term` gives a chunk's term of the `k`th,
+    /// `tell` is told the `k`th sum.
+    pub(super) fn sums(
+        &mut self,
+        parts: Range<usize>,
+        width: usize,
+        term: impl Fn(&Chunk, &Part, usize) -> f64,
+        mut tell: impl FnMut(usize, f64),
+    ) {
+        if self.runner.share().count == 1 {
+            let own = &self.chunks[self.chunks_of(parts)];
+            for k in 0..width {
+                let term = |chunk: &Chunk| term(chunk, &self.parts[chunk.part()], k);
+                tell(k, sum_in_tree_of(own, term));
+            }
+            return;
+        }
+        let len = self.bounds[parts.end] - self.bounds[parts.start];
+        let gathered = self.gather(parts, width, term);
+        for k in 0..width {
+            tell(k, sum_in_tree_at(0..len, &|at| gathered.term(at, k)));
+        }
+        self.exchange = gathered.exchange;
+    }
+
+    /// The log-likelihoods of a partition's patterns, as evaluated last.
+    pub(super) fn pattern_log_likelihoods(&mut self, part: usize) -> Vec<f64> {
+        let patterns = self.parts[part].patterns().len();
+        let chunks = self.bounds[part + 1] - self.bounds[part];
+        let width = patterns.div_ceil(chunks);
+        let term = |chunk: &Chunk, _: &Part, k| chunk.site_lnl().get(k).copied().unwrap_or(0.0);
+        let gathered = self.gather(part..part + 1, width, term);
+        let mut found = Vec::with_capacity(patterns);
+        for at in 0..chunks {
+            let len = chunk_range(patterns, chunks, at).len();
+            found.extend((0..len).map(|k| gathered.term(at, k)));
+        }
+        self.exchange = gathered.exchange;
+        found
+    }
+
+    /// `width` terms of each chunk of some partitions, from all processes.
+    fn gather(
+        &mut self,
+        parts: Range<usize>,
+        width: usize,
+        term: impl Fn(&Chunk, &Part, usize) -> f64,
+    ) -> Gathered {
+        let count = self.runner.share().count;
+        let first = self.bounds[parts.start];
+        let rows = (self.bounds[parts.end] - first).div_ceil(count);
+        let mut exchange = std::mem::take(&mut self.exchange);
+        exchange.own.clear();
+        for chunk in &self.chunks[self.chunks_of(parts)] {
+            let part = &self.parts[chunk.part()];
+            exchange
+                .own
+                .extend((0..width).map(|k| term(chunk, part, k)));
+        }
+        // All processes send as many, whether they have one chunk more or less.
+        exchange.own.resize(rows * width, 0.0);
+        exchange.all.resize(rows * width * count, 0.0);
+        self.runner.gather(&exchange.own, &mut exchange.all);
+        Gathered {
+            exchange,
+            first,
+            count,
+            rows,
+            width,
+        }
+    }
+}
+
+/// Everybody's terms, found again by their chunk.
+struct Gathered {
+    exchange: Exchange,
+    /// The first chunk, counted over all partitions.
+    first: usize,
+    count: usize,
+    rows: usize,
+    width: usize,
+}
+
+impl Gathered {
+    /// The `k`th term of the chunk that is `at` after the first.
+    fn term(&self, at: usize, k: usize) -> f64 {
+        let owner = (self.first + at) % self.count;
+        self.exchange.all[(owner * self.rows + at / self.count) * self.width + k]
+    }
+}
+
+/// The patterns of the `k`th of `count` chunks. They are even: the last one must not be a crumb
+/// that an engine waits for.
+pub(super) fn chunk_range(patterns: usize, count: usize, k: usize) -> Range<usize> {
+    patterns * k / count..patterns * (k + 1) / count
+}
