@@ -81,8 +81,12 @@ impl Run<'_> {
     }
 }
 
-/// The coordinator on the caller's thread, and this process's workers.
-fn alone(crew: Crew<'_>, lead: Lead<'_, sidecore_offload::Pool>) -> Result<Ended, AnalysisError> {
+/// A run of this process alone: the coordinator on the calling thread, which blocks, and the workers
+/// of `crew`. Needs no files: what is to be kept `lead` has a keeper for.
+///
+/// # Errors
+/// [`AnalysisError`].
+pub fn alone(crew: Crew<'_>, lead: Lead<'_, sidecore_offload::Pool>) -> Result<Ended, AnalysisError> {
     if lead.coordinator.ledger.is_done() {
         return Ok(Ended::Done);
     }

@@ -325,7 +325,7 @@ fn run_teams(coordinator: &mut Coordinator, stop_after: Option<u32>) -> (Ended, 
                 stop: stop_after.filter(|_| rank == 0).map(|after| (&stop, after)),
                 taken: AtomicU32::new(0),
             };
-            let work = move |act: &mut dyn FnMut(Team<'_>, &mut Desk)| {
+            let mut work = move |act: &mut dyn FnMut(Team<'_>, &mut Desk)| {
                 let team = Team {
                     rank,
                     ranks: (own.start, own.end),
