@@ -12,7 +12,7 @@ use sidecore_phylo::simulate::{numbered_names, simulate};
 use sidecore_phylo::tree::{Tree, random_tree};
 use std::ops::ControlFlow;
 
-const TAXA: usize = 10;
+const TAXA: usize = 8;
 
 fn model(text: &str) -> ModelName {
     ModelName::parse(text, &mut |_| Err(std::io::ErrorKind::NotFound.into())).unwrap()
@@ -30,7 +30,7 @@ fn parts() -> Vec<PartOptions> {
     let truths = [
         (
             "GTR{1.5/3.8/0.6/1.3/4.1/1}+FU{0.27/0.2/0.24/0.29}+G4m{0.5}",
-            900,
+            500,
         ),
         ("JC", 40),
     ];
@@ -82,7 +82,7 @@ fn any_number_of_processes_finds_the_same_bits() {
     let alone = found(Serial);
     assert!(alone.chunks > 5, "{} chunks", alone.chunks);
     // More processes than chunks, too: some have nothing.
-    for count in [2, 3, 4, alone.chunks + 2] {
+    for count in [2, 3, alone.chunks + 2] {
         let threads: Vec<_> = Seat::all(count)
             .into_iter()
             .map(|peers| {

@@ -263,7 +263,8 @@ fn found(ledger: Ledger, pool: &sidecore_offload::Pool) -> Result<SearchResult, 
         Some(best) => {
             let tree = parsed(&searches[best])?;
             let reference = Reference::new(&tree)?;
-            let tally = reference.tally_all(&trees, support::Kind::Fbp, pool)?;
+            let tally = reference.tally_all(&trees, support::Kind::Fbp, pool);
+            let tally = tally.map_err(|error| AnalysisError::Keep(Box::new(error)))?;
             Some(reference.labelled(&tally).to_string())
         }
         None => None,

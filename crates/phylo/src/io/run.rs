@@ -86,7 +86,10 @@ impl Run<'_> {
 ///
 /// # Errors
 /// [`AnalysisError`].
-pub fn alone(crew: Crew<'_>, lead: Lead<'_, sidecore_offload::Pool>) -> Result<Ended, AnalysisError> {
+pub fn alone(
+    crew: Crew<'_>,
+    lead: Lead<'_, sidecore_offload::Pool>,
+) -> Result<Ended, AnalysisError> {
     if lead.coordinator.ledger.is_done() {
         return Ok(Ended::Done);
     }
