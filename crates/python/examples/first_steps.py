@@ -18,6 +18,7 @@ assert np.array_equal(first_half.to_numpy(), characters[:, :300])
 # %% The best tree of two searches, with support
 found = phylo.search(alignment, "GTR+G", starts=2, bootstraps=10, seed=1)
 print(found)
+assert found.tree is not None  # there were searches
 print(found.support)
 print("distance from the truth:", phylo.compare(found.tree, truth)["rf"])
 

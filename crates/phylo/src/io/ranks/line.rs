@@ -4,7 +4,7 @@ use super::RankError;
 use super::post::{Mail, Pause, Post, decode, encode};
 use crate::analysis::coordinator::{Member, Message};
 use crate::analysis::workers::{Event, Order};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
 /// Brings orders to this rank's workers, and what they say to the coordinator.
@@ -102,11 +102,8 @@ impl Branch<'_> {
 
 impl Line for Branch<'_> {
     fn look(&mut self, wait: Duration) -> Result<Option<Order>, RankError> {
-        loop {
-            match self.events.try_recv() {
-                Ok(event) => self.forward(&event),
-                Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
-            }
+        while let Ok(event) = self.events.try_recv() {
+            self.forward(&event);
         }
         if let Some(order) = self.order()? {
             return Ok(Some(order));
