@@ -2,8 +2,8 @@
 //!
 //! Why here: the likelihood does not know whether its chunks run one after the other or on several
 //! engines. A chunk writes only to itself, and what the chunks found is added afterwards in a fixed
-//! tree ([`sum_in_tree`]); so the result is the same to the last bit, however they were run. Chunks may
-//! be other processes' ([`split`]): a likelihood then holds only its share of them.
+//! tree ([`sum_in_tree`]); so the result is the same to the last bit, however they were run.
+//! Chunks may be other processes' ([`split`]): a likelihood then holds only its share of them.
 
 pub mod split;
 

@@ -228,7 +228,8 @@ fn starts_of(given: StartTrees, starts: u32, names: &[String]) -> PyResult<Start
             "random" => Starts::Random,
             other => {
                 return Err(PhyloError::new_err(format!(
-                    "start_trees={other:?}: \"mixed\", \"parsimony\", \"random\", or a list of trees"
+                    "start_trees={other:?}: \"mixed\", \"parsimony\", \"random\", or a list \
+                     of trees"
                 )));
             }
         },

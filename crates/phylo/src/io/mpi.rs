@@ -3,7 +3,7 @@
 //! All of it goes over MPI: orders, events and states point to point ([`Post`]), the sums of one
 //! search that several ranks do together as gathers of a team's communicator ([`Peers`]).
 //!
-//! Must stay true: MPI is begun for calls by one thread, the one that began it (`MPI_THREAD_FUNNELED`:
+//! Must stay true: MPI is begun for calls by the one thread that began it (`MPI_THREAD_FUNNELED`:
 //! the level that every library has at full speed, and enough here, since a rank's coordinator and
 //! tasks talk to that thread by channels, and a team's search runs on it). [`Job`] cannot leave
 //! that thread, and a team's communicator is that thread's own variable, so that no other can call.

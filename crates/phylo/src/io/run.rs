@@ -81,8 +81,8 @@ impl Run<'_> {
     }
 }
 
-/// A run of this process alone: the coordinator on the calling thread, which blocks, and the workers
-/// of `crew`. Needs no files: what is to be kept `lead` has a keeper for.
+/// A run of this process alone: the coordinator on the calling thread, which blocks, and the
+/// workers of `crew`. Needs no files: what is to be kept `lead` has a keeper for.
 ///
 /// # Errors
 /// [`AnalysisError`].
