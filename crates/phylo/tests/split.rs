@@ -1,6 +1,8 @@
 //! One search whose sites are split among processes: here among threads, each with its share.
 //! The same bits on any number of them, and as by one.
 
+#![allow(clippy::unwrap_used)] // Functions that tests call.
+
 use sidecore_phylo::likelihood::{Likelihood, Options, PartOptions};
 use sidecore_phylo::model::{Model, ModelName};
 use sidecore_phylo::msa::{Alignment, Patterns};
