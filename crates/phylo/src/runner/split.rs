@@ -187,7 +187,7 @@ mod tests {
             for round in 0..200 {
                 let mut all = [0.0; 6];
                 seat.gather(&[own, own + f64::from(round)], &mut all);
-                assert_eq!(seat.decide(own == 0.0), true);
+                assert!(seat.decide(own == 0.0));
                 rounds.push(all);
             }
             rounds
