@@ -26,23 +26,29 @@ fn evolved(tree: &Tree, text: &str, sites: usize, seed: u64) -> Alignment {
     simulate(tree, &numbered_names(TAXA), &truth, sites, seed).unwrap()
 }
 
-/// A partition of several small chunks and one of a single chunk.
-fn parts() -> Vec<PartOptions> {
+/// A partition of several small chunks, and one of a single chunk if there are to be two.
+fn parts(count: usize) -> Vec<PartOptions> {
+    // Sites for chunks that make blocks, where there are no others.
+    let sites = if count == 1 { 8_000 } else { 500 };
     let tree = random_tree(TAXA, 0.15, &mut Random::new(3));
     let truths = [
         (
             "GTR{1.5/3.8/0.6/1.3/4.1/1}+FU{0.27/0.2/0.24/0.29}+G4m{0.5}",
-            500,
+            sites,
         ),
         ("JC", 40),
     ];
     let fitted = ["GTR+FO+I+G4", "JC"];
-    let parts = truths.iter().zip(fitted).map(|((truth, sites), fitted)| {
-        let alignment = evolved(&tree, truth, *sites, 5);
-        let name = model(fitted);
-        let patterns = Patterns::new(&alignment, name.alphabet()).unwrap();
-        PartOptions::new(name, patterns)
-    });
+    let parts = truths
+        .iter()
+        .zip(fitted)
+        .take(count)
+        .map(|((truth, sites), fitted)| {
+            let alignment = evolved(&tree, truth, *sites, 5);
+            let name = model(fitted);
+            let patterns = Patterns::new(&alignment, name.alphabet()).unwrap();
+            PartOptions::new(name, patterns)
+        });
     parts.collect()
 }
 
@@ -55,24 +61,34 @@ struct Found {
     chunks: usize,
 }
 
-fn found(runner: impl Runner) -> Found {
-    let parts = parts();
+fn found(parts: usize, chunk_bytes: usize, runner: impl Runner) -> Found {
+    let parts = self::parts(parts);
     let patterns: Vec<&Patterns> = parts.iter().map(|part| &part.patterns).collect();
     let start = start_tree(Start::Random, &patterns, None, 8);
     let options = Options {
-        chunk_bytes: 4 << 10,
+        chunk_bytes,
         ..Options::default()
     };
     let mut likelihood = Likelihood::partitioned(start.clone(), parts, runner, options).unwrap();
     let chunks = likelihood.chunks();
     let go_on = &mut |_: &State| ControlFlow::Continue(());
     let options = search::Options::default();
-    let state = search::run(&mut likelihood, State::new(start, 1), &options, go_on).unwrap();
+    let (tree, lnl) = match likelihood.parts().len() {
+        1 => {
+            let lnl = likelihood.optimise_lengths(0.1, 1).unwrap();
+            (likelihood.tree().clone(), lnl)
+        }
+        _ => {
+            let state = State::new(start, 1);
+            let state = search::run(&mut likelihood, state, &options, go_on).unwrap();
+            (state.tree().clone(), state.lnl())
+        }
+    };
     let sites = likelihood.site_log_likelihoods().unwrap();
     let models = likelihood.parts().iter().map(|part| part.model_text());
     Found {
-        tree: state.tree().to_newick(&numbered_names(TAXA)),
-        lnl: state.lnl().to_bits(),
+        tree: tree.to_newick(&numbered_names(TAXA)),
+        lnl: lnl.to_bits(),
         models: models.collect(),
         sites: sites.into_iter().map(f64::to_bits).collect(),
         chunks,
@@ -81,18 +97,27 @@ fn found(runner: impl Runner) -> Found {
 
 #[test]
 fn any_number_of_processes_finds_the_same_bits() {
-    let alone = found(Serial);
-    assert!(alone.chunks > 5, "{} chunks", alone.chunks);
     // More processes than chunks, too: some have nothing.
-    for count in [2, 3, alone.chunks + 2] {
+    same_as_alone(2, 4 << 10, &[2, 3, 12]);
+}
+
+/// One partition is handed out in blocks of several chunks.
+#[test]
+fn blocks_of_chunks_add_up_to_the_same_bits() {
+    same_as_alone(1, 1, &[2, 3]);
+}
+
+fn same_as_alone(parts: usize, chunk_bytes: usize, counts: &[usize]) {
+    let alone = found(parts, chunk_bytes, Serial);
+    let least = if parts == 1 { 32 } else { 4 };
+    assert!(alone.chunks >= least, "{} chunks", alone.chunks);
+    for &count in counts {
         let threads: Vec<_> = Seat::all(count)
             .into_iter()
             .map(|peers| {
                 std::thread::spawn(move || {
-                    found(Split {
-                        runner: Serial,
-                        peers,
-                    })
+                    let runner = Serial;
+                    found(parts, chunk_bytes, Split { runner, peers })
                 })
             })
             .collect();

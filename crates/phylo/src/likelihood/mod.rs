@@ -103,6 +103,8 @@ pub struct Likelihood<R> {
     /// Partition by partition the number of its first chunk, counted over all processes; then that
     /// of all.
     bounds: Vec<usize>,
+    /// Neighbouring chunks that one process has, all or none of them.
+    block: usize,
     exchange: sums::Exchange,
     runner: R,
     options: Options,
@@ -193,13 +195,16 @@ impl<R: Runner> Likelihood<R> {
         for (number, part) in parts.iter().enumerate() {
             let bytes = part.process().shape.span() * size_of::<f64>();
             let size = (options.chunk_bytes / bytes).clamp(CHUNK_MIN, CHUNK_MAX);
-            let patterns = part.patterns().len();
-            let (first, count) = (bounds[number], patterns.div_ceil(size));
-            for k in (0..count).filter(|k| runner.share().has(first + k)) {
-                let range = sums::chunk_range(patterns, count, k);
+            bounds.push(bounds[number] + part.patterns().len().div_ceil(size));
+        }
+        let share = runner.share();
+        let block = sums::block(parts.len(), bounds[parts.len()], share.count);
+        for (number, part) in parts.iter().enumerate() {
+            let (first, count) = (bounds[number], bounds[number + 1] - bounds[number]);
+            for k in (0..count).filter(|k| share.has((first + k) / block)) {
+                let range = sums::chunk_range(part.patterns().len(), count, k);
                 chunks.push(Chunk::new(number, part, range, tree.inner_halves()));
             }
-            bounds.push(first + count);
         }
         let inner = tree.inner_halves();
         let mut likelihood = Self {
@@ -207,6 +212,7 @@ impl<R: Runner> Likelihood<R> {
             parts,
             chunks,
             bounds,
+            block,
             exchange: sums::Exchange::default(),
             runner,
             options,

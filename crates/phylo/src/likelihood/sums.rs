@@ -63,7 +63,9 @@ impl<R: Runner> Likelihood<R> {
             return;
         }
         let len = self.bounds[parts.end] - self.bounds[parts.start];
-        let gathered = self.gather(parts, width, term);
+        // What a block comes to is a branch of the tree, so its owner adds it.
+        let len = len.div_ceil(self.block);
+        let gathered = self.gather(parts, width, self.block, term);
         for k in 0..width {
             tell(k, sum_in_tree_at(0..len, &|at| gathered.term(at, k)));
         }
@@ -76,7 +78,7 @@ impl<R: Runner> Likelihood<R> {
         let chunks = self.bounds[part + 1] - self.bounds[part];
         let width = patterns.div_ceil(chunks);
         let term = |chunk: &Chunk, _: &Part, k| chunk.site_lnl().get(k).copied().unwrap_or(0.0);
-        let gathered = self.gather(part..part + 1, width, term);
+        let gathered = self.gather(part..part + 1, width, 1, term);
         let mut found = Vec::with_capacity(patterns);
         for at in 0..chunks {
             let len = chunk_range(patterns, chunks, at).len();
@@ -86,25 +88,29 @@ impl<R: Runner> Likelihood<R> {
         found
     }
 
-    /// `width` terms of each chunk of some partitions, from all processes.
+    /// From all processes `width` terms of each `unit` chunks of some partitions, added in the tree:
+    /// of every chunk, or of every block.
     fn gather(
         &mut self,
         parts: Range<usize>,
         width: usize,
+        unit: usize,
         term: impl Fn(&Chunk, &Part, usize) -> f64,
     ) -> Gathered {
-        let count = self.runner.share().count;
+        let (count, block) = (self.runner.share().count, self.block / unit);
         let first = self.bounds[parts.start];
-        let rows = (self.bounds[parts.end] - first).div_ceil(count);
+        let blocks = (self.bounds[parts.end] - first).div_ceil(self.block);
+        let rows = blocks.div_ceil(count) * block;
         let mut exchange = std::mem::take(&mut self.exchange);
         exchange.own.clear();
-        for chunk in &self.chunks[self.chunks_of(parts)] {
-            let part = &self.parts[chunk.part()];
-            exchange
-                .own
-                .extend((0..width).map(|k| term(chunk, part, k)));
+        for chunks in self.chunks[self.chunks_of(parts)].chunks(unit) {
+            let sum = |k| {
+                let term = |chunk: &Chunk| term(chunk, &self.parts[chunk.part()], k);
+                sum_in_tree_of(chunks, term)
+            };
+            exchange.own.extend((0..width).map(sum));
         }
-        // All processes send as many, whether they have one chunk more or less.
+        // All processes send as many, whether they have a block more or less.
         exchange.own.resize(rows * width, 0.0);
         exchange.all.resize(rows * width * count, 0.0);
         self.runner.gather(&exchange.own, &mut exchange.all);
@@ -112,29 +118,48 @@ impl<R: Runner> Likelihood<R> {
             exchange,
             first,
             count,
+            block,
             rows,
             width,
         }
     }
 }
 
-/// Everybody's terms, found again by their chunk.
+/// Everybody's terms, found again by their place.
 struct Gathered {
     exchange: Exchange,
     /// The first chunk, counted over all partitions.
     first: usize,
     count: usize,
+    /// Neighbours that one process has.
+    block: usize,
     rows: usize,
     width: usize,
 }
 
 impl Gathered {
-    /// The `k`th term of the chunk that is `at` after the first.
+    /// The `k`th term of the chunk, or block, that is `at` after the first.
     fn term(&self, at: usize, k: usize) -> f64 {
-        let owner = (self.first + at) % self.count;
-        self.exchange.all[(owner * self.rows + at / self.count) * self.width + k]
+        let block = at / self.block;
+        let owner = (self.first + block) % self.count;
+        let row = block / self.count * self.block + at % self.block;
+        self.exchange.all[(owner * self.rows + row) * self.width + k]
     }
 }
+
+/// Chunks of a block, which one process has whole and adds by itself: a power of two, so that the
+/// block is a branch of the tree of sums, and few enough that every process has [`BLOCKS_MIN`].
+/// One where there are several partitions, whose sums begin elsewhere in the tree.
+pub(super) fn block(parts: usize, chunks: usize, processes: usize) -> usize {
+    let most = chunks / (BLOCKS_MIN * processes);
+    match parts {
+        1 if most > 0 => 1 << most.ilog2(),
+        _ => 1,
+    }
+}
+
+/// Fewer blocks would be uneven: neighbours are alike, and site repeats save more in some places.
+const BLOCKS_MIN: usize = 8;
 
 /// The patterns of the `k`th of `count` chunks. They are even: the last one must not be a crumb
 /// that an engine waits for.

@@ -17,8 +17,8 @@ use parking_lot::{Condvar, Mutex};
 use sidecore_offload::OffloadError;
 use std::sync::Arc;
 
-/// The chunks that one of several processes has: every `count`-th, from `number` on. Neighbours go
-/// to different processes, since patterns are sorted and long runs of them are equally dear.
+/// The blocks of chunks that one of several processes has: every `count`-th, from `number` on.
+/// Distant ones are one process's, since patterns are sorted and long runs of them equally dear.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Share {
     /// From 0, below `count`.
@@ -34,10 +34,10 @@ impl Share {
         count: 1,
     };
 
-    /// True where a chunk, counted from 0 over all partitions, is in this share.
+    /// True where a block, counted from 0 over all partitions, is in this share.
     #[must_use]
-    pub fn has(self, chunk: usize) -> bool {
-        chunk % self.count == self.number
+    pub fn has(self, block: usize) -> bool {
+        block % self.count == self.number
     }
 }
 
