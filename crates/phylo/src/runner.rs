@@ -3,9 +3,15 @@
 //! Why here: the likelihood does not know whether its chunks run one after the other or on several
 //! engines. A chunk writes only to itself, and what the chunks found is added afterwards in a fixed
 //! tree ([`sum_in_tree`]); so the result is the same to the last bit, however they were run.
+//! Chunks may be other processes' ([`split`]): a likelihood then holds only its share of them.
+
+pub mod split;
+
+pub use split::Share;
 
 use sidecore_offload::{OffloadError, Pool, PoolConfig};
 use sidecore_sched::{ClassId, Policy};
+use std::ops::Range;
 use std::time::Duration;
 
 /// Kind of work of a loop's chunks; a scheduler measures each kind for itself.
@@ -72,6 +78,16 @@ pub trait Runner: Sync {
     ) -> Result<(), OffloadError> {
         let _ = ns;
         self.run(work, chunks, unit)
+    }
+
+    /// The share of all chunks that this process has: all of them unless a search is split.
+    fn share(&self) -> Share {
+        Share::WHOLE
+    }
+
+    /// Brings the terms of all processes' chunks together; see [`split::Peers::gather`].
+    fn gather(&self, own: &[f64], all: &mut [f64]) {
+        all.copy_from_slice(own);
     }
 }
 
@@ -156,6 +172,14 @@ impl<R: Runner> Runner for &R {
     ) -> Result<(), OffloadError> {
         (**self).run_sized(work, ns, chunks, unit)
     }
+
+    fn share(&self) -> Share {
+        (**self).share()
+    }
+
+    fn gather(&self, own: &[f64], all: &mut [f64]) {
+        (**self).gather(own, all);
+    }
 }
 
 /// Adds in a tree whose shape depends on the number of terms alone.
@@ -166,14 +190,22 @@ pub fn sum_in_tree<T: Copy + std::ops::Add<Output = T> + Default>(terms: &[T]) -
 /// As [`sum_in_tree`], of what `term` finds in each item.
 pub fn sum_in_tree_of<I, T: std::ops::Add<Output = T> + Default>(
     items: &[I],
-    term: impl Fn(&I) -> T + Copy,
+    term: impl Fn(&I) -> T,
 ) -> T {
-    match items {
-        [] => T::default(),
-        [one] => term(one),
-        _ => {
-            let (left, right) = items.split_at(items.len().next_power_of_two() / 2);
-            sum_in_tree_of(left, term) + sum_in_tree_of(right, term)
+    sum_in_tree_at(0..items.len(), &|at| term(&items[at]))
+}
+
+/// As [`sum_in_tree`], of what `term` gives for each number of a range.
+pub fn sum_in_tree_at<T: std::ops::Add<Output = T> + Default>(
+    range: Range<usize>,
+    term: &impl Fn(usize) -> T,
+) -> T {
+    match range.len() {
+        0 => T::default(),
+        1 => term(range.start),
+        len => {
+            let middle = range.start + len.next_power_of_two() / 2;
+            sum_in_tree_at(range.start..middle, term) + sum_in_tree_at(middle..range.end, term)
         }
     }
 }

@@ -16,13 +16,12 @@ use sidecore_offload::Pool;
 use sidecore_phylo::analysis::coordinator::Ended;
 use sidecore_phylo::analysis::plan::{Kind, Ledger};
 use sidecore_phylo::io::files::{Files, Names, SUPPORT, SUPPORT_TBE};
-use sidecore_phylo::io::ranks::Member;
+use sidecore_phylo::io::ranks::farm::Crew;
 use sidecore_phylo::io::run::Run;
 use sidecore_phylo::msa::Findings;
 use sidecore_phylo::newick::Newick;
 use sidecore_phylo::runner::pool_config;
 use sidecore_phylo::support::Reference;
-use sidecore_sched::Policy;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -43,6 +42,10 @@ pub(crate) struct Args {
     /// Scheduling policy: edtlp, llp(N), hybrid(N), mgps, equi
     #[arg(long, value_name = "POLICY", default_value = "equi")]
     policy: String,
+    /// Ranks that do one search together, each with a share of its sites; as many as would else
+    /// have no search unless given. Only under mpirun, srun or the like
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    ranks_per_search: Option<u32>,
     /// Names of the written files under the prefix
     #[arg(long, value_enum, default_value = "sidecore")]
     names: Naming,
@@ -83,23 +86,38 @@ impl Naming {
 impl Args {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
+        let setup = Setup::read(&self.setup)?;
+        let mut role = Role::here(&setup)?;
+        let result = self.run_as(&mut role, &setup);
+        role.settle(result)
+    }
+
+    fn run_as(&self, role: &mut Role, setup: &Setup) -> Result<Outcome> {
         let began = Instant::now();
         let policy = sidecore_sched::by_name(&self.policy)?;
-        let setup = Setup::read(&self.setup)?;
         let stop = raise_on(&[SIGINT, SIGTERM])?;
-        let Role {
-            cpus,
-            job_size,
-            others,
-            member,
-        } = Role::here(&setup)?;
+        let cpus = role.cpus().to_vec();
         let engines = match self.engines {
             Some(engines) => engines.into(),
             // A rank of a job has its share of the cores.
             None => common::engines(None)?.min(cpus.len()),
         };
-        if let Some(member) = member {
-            return self.work(&member, &setup, &cpus, engines, policy);
+        let config = pool_config(engines, &cpus, policy);
+        let save_every = Duration::from_secs(self.save_every.into());
+        if role.is_member() {
+            role.agree(self.ranks_per_search, None, setup.patterns());
+            let pool = Pool::start(config)?;
+            let job = setup.searches(&pool);
+            role.work(
+                setup,
+                Crew {
+                    pool: &pool,
+                    cpus: &cpus,
+                    job: &job,
+                    save_every,
+                },
+            )?;
+            return Ok(Outcome::Done);
         }
         let (mut files, ledger) = Files::open(
             &setup.prefix,
@@ -110,8 +128,9 @@ impl Args {
             setup.bytes_about(),
         )?;
         files.log(&setup.describe(engines, &self.policy))?;
-        if job_size > 1 {
-            files.log(&format!("rank 0 of {job_size}"))?;
+        let layout = role.agree(self.ranks_per_search, Some(&ledger), setup.patterns());
+        if let Some(layout) = layout {
+            files.log(&layout)?;
         }
         let resumed = ledger.all_done().count();
         if resumed > 0 || ledger.all_saved().next().is_some() {
@@ -121,20 +140,25 @@ impl Args {
             );
             files.log(&format!("going on: {resumed} results are there"))?;
         }
-        let pool = Pool::start(pool_config(engines, &cpus, policy))?;
+        let pool = Pool::start(config)?;
         let mut progress = Progress::new(&ledger);
         let job = setup.searches(&pool);
-        let run = Run {
+        let crew = Crew {
             pool: &pool,
             cpus: &cpus,
             job: &job,
-            others,
-            seed: setup.seed,
-            save_every: Duration::from_secs(self.save_every.into()),
-            stop: &stop,
-            watch: &mut |ledger, finished| progress.show(ledger, finished),
+            save_every,
         };
-        let (ended, ledger) = run.go(&mut files, ledger)?;
+        let (ended, ledger) = role.with_ranks(setup, crew, |ranks| {
+            let run = Run {
+                crew,
+                ranks,
+                seed: setup.seed,
+                stop: &stop,
+                watch: &mut |ledger, finished| progress.show(ledger, finished),
+            };
+            run.go(&mut files, ledger)
+        })?;
         progress.end();
         if ended == Ended::Stopped {
             files.log("stopped by a signal; all states are kept")?;
@@ -162,23 +186,6 @@ impl Args {
         } else {
             report.print()?;
         }
-        Ok(Outcome::Done)
-    }
-}
-
-impl Args {
-    /// Works for rank 0.
-    fn work(
-        &self,
-        member: &Member,
-        setup: &Setup,
-        cpus: &[usize],
-        engines: usize,
-        policy: Box<dyn Policy>,
-    ) -> Result<Outcome> {
-        let pool = Pool::start(pool_config(engines, cpus, policy))?;
-        let save_every = Duration::from_secs(self.save_every.into());
-        member.work(&pool, cpus, &setup.searches(&pool), save_every)?;
         Ok(Outcome::Done)
     }
 }

@@ -291,6 +291,18 @@ impl Ledger {
         [self.outcomes().count() as u32, needed]
     }
 
+    /// Pieces of work that are not done, as far as is known: where bootstraps end by convergence,
+    /// those up to the next test.
+    #[must_use]
+    pub fn open_pieces(&self) -> u32 {
+        let open = |kind, count| {
+            let all = (0..count).filter(|&index| !self.done.contains_key(&(kind, index)));
+            all.count() as u32
+        };
+        let bootstraps = open(Kind::Bootstrap, self.limit());
+        open(Kind::Search, self.goal.starts) + bootstraps.div_ceil(self.goal.chain.max(1))
+    }
+
     fn tested(&self) -> u32 {
         self.verdicts.last().map_or(0, |verdict| verdict.replicates)
     }

@@ -187,7 +187,7 @@ pub struct FilesKeeper<'f> {
     /// The files.
     pub files: &'f mut Files,
     /// Called after every change and a few times a second; with true where something was finished.
-    pub watch: &'f mut dyn FnMut(&Ledger, bool),
+    pub watch: &'f mut (dyn FnMut(&Ledger, bool) + Send),
 }
 
 impl FilesKeeper<'_> {

@@ -3,7 +3,7 @@
 //! - [`checkpoint`]: what is kept of a run, so that it goes on after anything.
 //! - [`files`]: a run's files; what they hold, and that no other run's are overwritten.
 //! - [`run`]: a run, in one process or led from rank 0; [`ranks`]: its other processes;
-//!   `mpi`, with the feature of that name: how these find each other.
+//!   `mpi`, with the feature of that name: their messages.
 //!
 //! Must stay true: everything else in this crate is without I/O.
 

@@ -1,18 +1,32 @@
-//! Started by `mpirun`: who this process is, where rank 0 is, which cores are its own.
+//! Ranks started by `mpirun`, `srun` or the like: their messages, their meetings, their cores.
 //!
-//! MPI is needed at the start only: it numbers the processes, and tells all of them where rank 0
-//! listens. Then it is ended, in all of them, and the rest goes over TCP (`ranks.rs`). So a rank
-//! may die: with `mpirun --enable-recovery` (Open MPI 4 and 5) the others live on and do its
-//! pieces. Without that, Open MPI ends them all as soon as one dies; what was done is in the
-//! checkpoint, and the same command goes on.
+//! All of it goes over MPI: orders, events and states point to point ([`Post`]), the sums of one
+//! search that several ranks do together as gathers of a team's communicator ([`Peers`]).
 //!
-//! Must stay true: every rank calls [`begin`], or none; no rank waits for another after it.
+//! Must stay true: MPI is begun for calls by the one thread that began it (`MPI_THREAD_FUNNELED`:
+//! the level that every library has at full speed, and enough here, since a rank's coordinator and
+//! tasks talk to that thread by channels, and a team's search runs on it). [`Job`] cannot leave
+//! that thread, and a team's communicator is that thread's own variable, so that no other can call.
+//! Nobody waits in a blocking receive: it would spin, as MPI's waits do. In a gather all ranks of a
+//! team are at work, so there spinning is right.
+//!
+//! A rank that dies ends the job: the launcher ends the others, and the checkpoint goes on.
+//! (`mpirun --enable-recovery` of Open MPI 4.1 was tried: the others live, but their next message
+//! to the dead rank, and MPI's end, hang. Recovery by ULFM needs calls that the `mpi` crate lacks.)
 
-use super::ranks::Leader;
-use mpi::collective::SystemOperation;
-use mpi::traits::{Communicator, CommunicatorCollectives, Root};
+use super::ranks::layout::Layout;
+use super::ranks::post::{Mail, Pause, Post};
+use crate::analysis::coordinator::Member;
+use crate::runner::Share;
+use crate::runner::split::Peers;
+use mpi::Threading;
+use mpi::datatype::Equivalence;
+use mpi::environment::Universe;
+use mpi::topology::{Color, SimpleCommunicator};
+use mpi::traits::{Communicator, CommunicatorCollectives, Destination, Root, Source};
 use sidecore_sys::cpu;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::cell::RefCell;
+use std::collections::VecDeque;
 
 /// Errors that keep an MPI job from starting.
 #[derive(Debug, thiserror::Error)]
@@ -21,32 +35,32 @@ pub enum MpiError {
     /// MPI itself.
     #[error("MPI is started in this process already")]
     Twice,
-    /// Rank 0 cannot listen.
-    #[error("rank 0 cannot listen for the others: {0}")]
-    Listen(std::io::Error),
-    /// Rank 0 has announced nothing.
-    #[error("rank 0 could not start: see its message")]
-    NoLeader,
+    /// Other threads than one would break it.
+    #[error("this MPI library wants programs of one thread; use one with MPI_THREAD_FUNNELED")]
+    Threads,
+    /// The ranks were given different things to do.
+    #[error(
+        "rank {rank} has another alignment, program or options than rank 0: give all ranks the \
+         same command and files"
+    )]
+    Different {
+        /// The first such rank.
+        rank: usize,
+    },
     /// The cores.
     #[error(transparent)]
     Sys(#[from] sidecore_sys::SysError),
 }
 
-/// One process of a job.
-#[derive(Debug)]
-pub struct Rank {
-    /// From 0.
-    pub rank: u32,
-    /// Number found.
-    pub size: u32,
-    /// The cores that are its own: those that it may use, shared out among the ranks that may, too.
-    pub cpus: Vec<usize>,
-    /// Rank 0's host and port.
-    pub address: String,
-    /// The token that rank 0 lets in.
-    pub token: String,
-    /// Rank 0: where the others connect.
-    pub leader: Option<Leader>,
+/// This process as one rank of a job, on the thread that began it. Dropping it ends MPI, which
+/// waits for the other ranks.
+pub struct Job {
+    world: SimpleCommunicator,
+    /// Arrived while a message was being sent.
+    arrived: VecDeque<Mail>,
+    cpus: Vec<usize>,
+    // Last: it ends MPI.
+    _universe: Universe,
 }
 
 /// True where this process was started by `mpirun` or the like.
@@ -56,21 +70,150 @@ pub fn is_launched() -> bool {
     names.iter().any(|name| std::env::var_os(name).is_some())
 }
 
-/// Meets the other ranks. Blocks until all are there. The seed of the token is taken from the
-/// system by rank 0.
-///
-/// # Errors
-/// [`MpiError`].
-pub fn begin() -> Result<Rank, MpiError> {
-    let universe = mpi::initialize().ok_or(MpiError::Twice)?;
-    let world = universe.world();
-    let (rank, size) = (world.rank() as u32, world.size() as u32);
-    // The ranks of this machine.
+impl Job {
+    /// Meets the other ranks, all of which must have the run of this `identity`. Blocks until all
+    /// are there.
+    ///
+    /// # Errors
+    /// [`MpiError`]: all ranks get [`MpiError::Different`] where one does.
+    pub fn begin(identity: &str) -> Result<Self, MpiError> {
+        let begun = mpi::initialize_with_threading(Threading::Funneled);
+        let (universe, level) = begun.ok_or(MpiError::Twice)?;
+        if level < Threading::Funneled {
+            return Err(MpiError::Threads);
+        }
+        let world = universe.world();
+        let own = xxhash_rust::xxh3::xxh3_64(identity.as_bytes());
+        let mut all = vec![0_u64; world.size() as usize];
+        world.all_gather_into(&own, &mut all[..]);
+        if let Some(rank) = all.iter().position(|other| *other != all[0]) {
+            return Err(MpiError::Different { rank });
+        }
+        let cpus = own_cpus(&world)?;
+        Ok(Self {
+            world,
+            arrived: VecDeque::new(),
+            cpus,
+            _universe: universe,
+        })
+    }
+
+    /// This rank's number, from 0.
+    #[must_use]
+    pub fn rank(&self) -> Member {
+        self.world.rank() as Member
+    }
+
+    /// Number of ranks.
+    #[must_use]
+    pub fn ranks(&self) -> u32 {
+        self.world.size() as u32
+    }
+
+    /// The cores that are this rank's own: those that it may use, shared out among the ranks that
+    /// may, too.
+    #[must_use]
+    pub fn cpus(&self) -> &[usize] {
+        &self.cpus
+    }
+
+    /// Rank 0's number, told to all. Blocks until all ranks have called it.
+    #[must_use]
+    pub fn agree(&self, number: u32) -> u32 {
+        let mut agreed = number;
+        self.world.process_at_rank(0).broadcast_into(&mut agreed);
+        agreed
+    }
+
+    /// This rank's team, able to meet. Blocks until all ranks have called it, with the same layout.
+    #[must_use]
+    pub fn join_team(&self, layout: Layout) -> MpiTeam {
+        let rank = self.rank();
+        let color = Color::with_value(layout.team(rank) as i32);
+        let team = self.world.split_by_color(color);
+        TEAM.with(|own| *own.borrow_mut() = team);
+        MpiTeam {
+            share: layout.share(rank),
+        }
+    }
+
+    /// Ends all ranks of the job, with this exit status for the launcher. What is to be said must
+    /// have been said.
+    pub fn abort(&self, status: i32) -> ! {
+        self.world.abort(status)
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        // A communicator is freed before MPI ends.
+        TEAM.with(|own| own.borrow_mut().take());
+    }
+}
+
+impl Post for Job {
+    fn send(&mut self, to: Member, message: &[u8]) {
+        let to = self.world.process_at_rank(to as i32);
+        mpi::request::scope(|scope| {
+            let mut sending = to.immediate_send_with_tag(scope, message, TAG);
+            let mut pause = Pause::default();
+            loop {
+                sending = match sending.test() {
+                    Ok(_) => return,
+                    Err(unfinished) => unfinished,
+                };
+                // The receiver may be sending to us.
+                match take(&self.world) {
+                    Some(mail) => self.arrived.push_back(mail),
+                    None => std::thread::sleep(pause.take()),
+                }
+            }
+        });
+    }
+
+    fn receive(&mut self) -> Option<Mail> {
+        self.arrived.pop_front().or_else(|| take(&self.world))
+    }
+}
+
+/// A message that has arrived, whole.
+fn take(world: &SimpleCommunicator) -> Option<Mail> {
+    let any = world.any_process();
+    let (message, status) = any.immediate_matched_probe_with_tag(TAG)?;
+    let mut bytes = vec![0_u8; status.count(u8::equivalent_datatype()) as usize];
+    message.matched_receive_into(&mut bytes[..]);
+    Some(Mail::From(status.source_rank() as Member, bytes))
+}
+
+/// This rank's place in a team: meets only on the thread that began MPI.
+#[derive(Debug, Clone, Copy)]
+pub struct MpiTeam {
+    share: Share,
+}
+
+impl Peers for MpiTeam {
+    fn share(&self) -> Share {
+        self.share
+    }
+
+    /// # Panics
+    /// On another thread than the one that joined the team.
+    fn gather(&self, own: &[f64], all: &mut [f64]) {
+        TEAM.with(|team| match team.borrow().as_ref() {
+            Some(team) => team.all_gather_into(own, all),
+            None => panic!("a thread that has no team wants to meet one"),
+        });
+    }
+}
+
+thread_local! {
+    /// The communicator of this rank's team.
+    static TEAM: RefCell<Option<SimpleCommunicator>> = const { RefCell::new(None) };
+}
+
+/// This rank's share of its machine's cores.
+fn own_cpus(world: &SimpleCommunicator) -> Result<Vec<usize>, MpiError> {
     let near = world.split_shared(world.rank());
-    let mut nearest = near.size() as u32;
-    let mut least = 0;
-    world.all_reduce_into(&nearest, &mut least, SystemOperation::min());
-    nearest = least;
     let own = cpu::allowed()?;
     let mut mask = [0_u64; MASK];
     for &cpu in own.iter().filter(|&&cpu| cpu < 64 * MASK) {
@@ -79,72 +222,7 @@ pub fn begin() -> Result<Rank, MpiError> {
     let mut masks = vec![0_u64; MASK * near.size() as usize];
     near.all_gather_into(&mask[..], &mut masks[..]);
     let masks: Vec<&[u64]> = masks.chunks(MASK).collect();
-    let cpus = share(&own, &masks, near.rank() as usize);
-    let mut announced = [0_u8; ANNOUNCED_BYTES];
-    let mut leader = None;
-    let mut failed = None;
-    if rank == 0 {
-        let one_machine = nearest == size;
-        match listen(one_machine) {
-            Ok((text, made)) => {
-                announced[..text.len()].copy_from_slice(text.as_bytes());
-                leader = Some(made);
-            }
-            Err(error) => failed = Some(error),
-        }
-    }
-    world.process_at_rank(0).broadcast_into(&mut announced[..]);
-    drop(near);
-    drop(universe);
-    if let Some(error) = failed {
-        return Err(MpiError::Listen(error));
-    }
-    let text = String::from_utf8_lossy(&announced);
-    let (address, token) = text
-        .trim_end_matches('\0')
-        .split_once(' ')
-        .ok_or(MpiError::NoLeader)?;
-    Ok(Rank {
-        rank,
-        size,
-        cpus,
-        address: address.to_owned(),
-        token: token.to_owned(),
-        leader,
-    })
-}
-
-/// Rank 0's address and token as one text, and where it listens.
-fn listen(one_machine: bool) -> std::io::Result<(String, Leader)> {
-    let mut bytes = [0; 16];
-    std::io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut bytes)?;
-    let token: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    let (host, bound) = match one_machine {
-        true => (
-            "127.0.0.1".to_owned(),
-            vec![IpAddr::from(Ipv4Addr::LOCALHOST)],
-        ),
-        false => (
-            std::fs::read_to_string("/proc/sys/kernel/hostname")?
-                .trim()
-                .to_owned(),
-            vec![Ipv6Addr::UNSPECIFIED.into(), Ipv4Addr::UNSPECIFIED.into()],
-        ),
-    };
-    let mut last = std::io::ErrorKind::AddrNotAvailable.into();
-    for address in bound {
-        match Leader::bind(address, token.clone()) {
-            Ok(leader) => {
-                let text = format!("{host}:{} {token}", leader.port()?);
-                if text.len() > ANNOUNCED_BYTES {
-                    return Err(std::io::Error::other("this machine's name is too long"));
-                }
-                return Ok((text, leader));
-            }
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
+    Ok(share(&own, &masks, near.rank() as usize))
 }
 
 /// Of the cores `own`, those that are rank `me`'s where `masks` may be used by the machine's ranks.
@@ -172,8 +250,8 @@ fn share(own: &[usize], masks: &[&[u64]], me: usize) -> Vec<usize> {
 
 /// Words of a set of cores: 1,024.
 const MASK: usize = 16;
-/// Bytes of rank 0's address and token.
-const ANNOUNCED_BYTES: usize = 512;
+/// All our messages.
+const TAG: i32 = 1;
 
 #[cfg(test)]
 mod tests {

@@ -1,31 +1,49 @@
-//! Other processes that work for a run: each with workers of its own, over TCP.
+//! Other processes (ranks) that work for a run, each with workers of its own.
 //!
 //! ```text
-//!   rank 0: coordinator ── Links::deliver ──► line of JSON ──► reader ── Workers::deliver  rank n
-//!           mailbox ◄── reader thread ◄── line of JSON ◄── writer ◄── tell, every beat
+//!   rank 0: coordinator ── outbox ──► its MPI thread ── order ──► MPI thread ── Workers::deliver
+//!           (a thread)  ◄─ mailbox ──                ◄─ event ──              ◄── channel ── tasks
 //! ```
 //!
-//! Why not messages of MPI: an MPI job whose member dies is over, or at best has calls that fail
-//! for ever after. A connection that ends says which rank is gone and nothing else; the coordinator
-//! hands its pieces to others, from their last saved states. MPI starts the processes, numbers them
-//! and tells them where rank 0 is (`mpi.rs`).
+//! - [`post`]: how messages go: over MPI (`io::mpi`), or between threads of one process, for tests.
+//! - [`farm`]: every rank has pieces of its own, on tasks of its pool.
+//! - [`team`]: several ranks do one piece together, each with a share of the sites.
+//! - [`layout`]: which ranks are a team, and how many a search should have.
 //!
-//! Must stay true: nobody who does not know the run's token is listened to; whoever is silent for
-//! half a minute is gone; a rank reads the same alignment and options as rank 0, or is refused.
+//! Must stay true: one thread a rank touches its [`post::Post`], and so MPI: the one that began it.
+//! That thread never blocks in a receive: it looks, and sleeps longer and longer between looks, so
+//! that an idle rank costs next to nothing. A piece's result is kept by rank 0 before anything is
+//! ordered that builds on it. Where a message service says that a rank is gone, its pieces go to
+//! others; MPI's ends all ranks instead, and the checkpoint goes on with any number of them.
 
-mod leader;
-mod member;
-mod wire;
+pub mod farm;
+pub mod layout;
+pub mod post;
+pub mod team;
 
-pub use leader::{Leader, Links};
-pub use member::{Member, MemberError};
+mod line;
 
-use std::time::Duration;
+use sidecore_offload::OffloadError;
 
-/// Time after which a silent rank counts as gone.
-const SILENCE: Duration = Duration::from_secs(30);
-/// A member says that it is there.
-const BEAT: Duration = Duration::from_secs(2);
+/// Errors that end a rank's work early.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RankError {
+    /// Rank 0 is gone.
+    #[error("rank 0 is gone; what it received is in its checkpoint: start the job again to go on")]
+    Gone,
+    /// A piece that is shared could not be done here.
+    #[error("rank {rank} cannot do its share: {source}; start the job again to go on")]
+    Share {
+        /// Which.
+        rank: u32,
+        /// The cause.
+        source: crate::analysis::AnalysisError,
+    },
+    /// This process's engines.
+    #[error(transparent)]
+    Offload(#[from] OffloadError),
+}
 
 #[cfg(test)]
 mod tests;

@@ -1,76 +1,118 @@
-//! A run: its coordinator on the caller's thread, its files, the workers of
-//! this process, and those of other processes where there are any.
+//! A run: its coordinator, its files, the workers of this process, and those of other processes
+//! where there are any.
 
 use super::files::{Files, FilesKeeper};
-use super::ranks::{Leader, Links};
+use super::ranks::farm::{self, Crew, Lead};
+use super::ranks::layout::Layout;
+use super::ranks::post::Post;
+use super::ranks::team::Team;
 use crate::analysis::AnalysisError;
 use crate::analysis::coordinator::{Coordinator, Ended, Environment, Message, coordinate};
 use crate::analysis::plan::Ledger;
-use crate::analysis::workers::{Event, Job, Workers};
-use sidecore_offload::Pool;
+use crate::analysis::workers::{Event, Workers};
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc;
-use std::time::Duration;
+
+/// The processes that a run is led for, from rank 0.
+pub enum Ranks<'r> {
+    /// This one alone.
+    Alone,
+    /// Each does pieces of its own.
+    Farm {
+        /// The messages.
+        post: &'r mut (dyn Post + 'static),
+        /// Number of ranks, this one too.
+        ranks: u32,
+    },
+    /// Teams, each of which does a piece together.
+    Teams {
+        /// The messages.
+        post: &'r mut (dyn Post + 'static),
+        /// The teams.
+        layout: Layout,
+        /// This rank's part in its own.
+        team: Team<'r>,
+    },
+}
 
 /// Parts of a run.
 pub struct Run<'r> {
-    /// Its engines.
-    pub pool: &'r Pool,
-    /// The cores that its tasks' serial parts run on.
-    pub cpus: &'r [usize],
-    /// The job that does pieces; its runner is the pool.
-    pub job: &'r dyn Job,
-    /// The listener that other processes connect to, and the run's identity.
-    pub others: Option<(Leader, String)>,
+    /// This process's workers; in a team they only help the search on the calling thread.
+    pub crew: Crew<'r>,
+    /// The other processes.
+    pub ranks: Ranks<'r>,
     /// The seed of the convergence tests.
     pub seed: u64,
-    /// Interval at which a piece's state is kept.
-    pub save_every: Duration,
     /// Raised to stop it.
     pub stop: &'r AtomicBool,
     /// Sees the ledger after every change and a few times a second; true where something was
-    /// finished.
-    pub watch: &'r mut dyn FnMut(&Ledger, bool),
+    /// finished. May be called on another thread.
+    pub watch: &'r mut (dyn FnMut(&Ledger, bool) + Send),
 }
 
 impl Run<'_> {
-    /// Does what the ledger has open. Blocks until all is done or it was stopped.
+    /// Does what the ledger has open. Blocks until all is done or it was stopped; the other ranks
+    /// are told then.
     ///
     /// # Errors
     /// [`AnalysisError`].
     pub fn go(self, files: &mut Files, ledger: Ledger) -> Result<(Ended, Ledger), AnalysisError> {
-        let (sender, mailbox) = mpsc::channel();
-        let tell = |event: Event| {
-            // Nobody listens any more only when the run is over.
-            let _ = sender.send(Message::From(0, event));
-        };
         let mut coordinator = Coordinator::new(ledger);
-        if coordinator.ledger.is_done() {
-            return Ok((Ended::Done, coordinator.ledger));
-        }
-        let mailed = sender.clone();
-        let links = self.others.map(|(leader, run)| leader.start(run, mailed));
-        let (job, save_every) = (self.job, self.save_every);
-        let ended = Workers::run(self.pool, self.cpus, job, save_every, &tell, |workers| {
-            let mut keeper = FilesKeeper {
-                files,
-                watch: self.watch,
-            };
-            let mut environment = Environment {
-                mailbox: &mailbox,
-                deliver: &mut |member, order| match (member, &links) {
-                    (0, _) | (_, None) => workers.deliver(order),
-                    (member, Some(links)) => links.deliver(member, order),
-                },
-                keeper: &mut keeper,
-                runner: self.pool,
-                stop: self.stop,
-                seed: self.seed,
-            };
-            coordinate(&mut coordinator, &mut environment)
-        });
-        links.iter().for_each(Links::close);
-        let ended = ended??;
+        let mut keeper = FilesKeeper {
+            files,
+            watch: self.watch,
+        };
+        let lead = Lead {
+            coordinator: &mut coordinator,
+            keeper: &mut keeper,
+            runner: self.crew.pool,
+            stop: self.stop,
+            seed: self.seed,
+        };
+        let ended = match self.ranks {
+            Ranks::Alone => alone(self.crew, lead)?,
+            Ranks::Farm { post, ranks } => farm::lead(post, 1..ranks, self.crew, lead)?,
+            Ranks::Teams { post, layout, team } => {
+                let leaders = (1..layout.teams()).map(|team| layout.ranks(team).start);
+                team.lead_all(post, leaders, lead)?
+            }
+        };
         Ok((ended, coordinator.ledger))
     }
+}
+
+/// A run of this process alone: the coordinator on the calling thread, which blocks, and the
+/// workers of `crew`. Needs no files: what is to be kept `lead` has a keeper for.
+///
+/// # Errors
+/// [`AnalysisError`].
+pub fn alone(
+    crew: Crew<'_>,
+    lead: Lead<'_, sidecore_offload::Pool>,
+) -> Result<Ended, AnalysisError> {
+    if lead.coordinator.ledger.is_done() {
+        return Ok(Ended::Done);
+    }
+    let (sender, mailbox) = mpsc::channel();
+    let tell = |event: Event| {
+        // Nobody listens any more only when the run is over.
+        let _ = sender.send(Message::From(0, event));
+    };
+    let Crew {
+        pool,
+        cpus,
+        job,
+        save_every,
+    } = crew;
+    Workers::run(pool, cpus, job, save_every, &tell, |workers| {
+        let mut environment = Environment {
+            mailbox: &mailbox,
+            deliver: &mut |_, order| workers.deliver(order),
+            keeper: lead.keeper,
+            runner: lead.runner,
+            stop: lead.stop,
+            seed: lead.seed,
+        };
+        coordinate(lead.coordinator, &mut environment)
+    })?
 }

@@ -13,7 +13,7 @@ pub(super) use walk::Walk;
 
 use super::chunk::{Source, StarEnd, Visit};
 use super::{LENGTH_MAX, LENGTH_MIN, Likelihood, LikelihoodError};
-use crate::runner::{Runner, Work, sum_in_tree_of};
+use crate::runner::{Runner, Work};
 use crate::tree::{EdgeId, HalfId, Tree};
 use walk::Visited;
 
@@ -92,9 +92,14 @@ impl<R: Runner> Likelihood<R> {
         let mut batch = Vec::new();
         while walk.next(&found.tried, &mut batch) {
             self.visit(half, &found.tried, &batch, true)?;
-            for (k, &Visited { at, .. }) in batch.iter().enumerate() {
-                let tried = &mut found.tried[at];
-                tried.lnl = sum_in_tree_of(&self.chunks, |chunk| chunk.score(k));
+            self.sums(
+                0..self.parts.len(),
+                batch.len(),
+                |chunk, k| chunk.score(k),
+                |k, lnl| found.tried[batch[k].at].lnl = lnl,
+            );
+            for &Visited { at, .. } in &batch {
+                let tried = &found.tried[at];
                 let on = tried.distance < radius && follow(tried);
                 let (entry, distance) = (self.tree.back(tried.near), tried.distance + 1);
                 let beyond = self.beyond(entry, Some(at), distance);

@@ -27,6 +27,7 @@ mod mixture;
 mod part;
 mod plan;
 mod step;
+mod sums;
 mod unlinked;
 
 pub use branches::{LENGTH_MAX, LENGTH_MIN};
@@ -37,11 +38,10 @@ pub use part::{Part, PartOptions};
 use crate::kernel::{Derivatives, Isa};
 use crate::model::{Model, ScalerName};
 use crate::msa::Patterns;
-use crate::runner::{Runner, Work, sum_in_tree_of};
+use crate::runner::{Runner, Work};
 use crate::tree::{EdgeId, HalfId, Tree, Walk};
 use chunk::{Chunk, SharedArena, Unseen};
 use sidecore_offload::OffloadError;
-use std::ops::Range;
 use step::Step;
 
 /// Errors that keep a likelihood from being computed.
@@ -103,7 +103,14 @@ pub const CHUNK_BYTES: usize = 16 << 10;
 pub struct Likelihood<R> {
     tree: Tree,
     parts: Vec<Part>,
+    /// This process's share of the chunks, in order.
     chunks: Vec<Chunk>,
+    /// Partition by partition the number of its first chunk, counted over all processes; then that
+    /// of all.
+    bounds: Vec<usize>,
+    /// Neighbouring chunks that one process has, all or none of them.
+    block: usize,
+    exchange: sums::Exchange,
     runner: R,
     options: Options,
     /// For each inner half-edge whether its repeats are those of the tree.
@@ -185,7 +192,7 @@ impl<R: Runner> Likelihood<R> {
         for edge in tree.edges() {
             tree.set_length(edge, tree.length(edge).clamp(LENGTH_MIN, LENGTH_MAX));
         }
-        let mut chunks = Vec::new();
+        let (mut chunks, mut bounds) = (Vec::new(), vec![0]);
         let arena = SharedArena::new();
         let nodes = tree.inner_halves() / 3;
         let scaled = |part: &PartOptions| part.model.name().scaler == ScalerName::Fitted;
@@ -201,14 +208,22 @@ impl<R: Runner> Likelihood<R> {
         for (number, part) in parts.iter().enumerate() {
             let bytes = part.process().shape.span() * size_of::<f64>();
             let size = (options.chunk_bytes / bytes).clamp(CHUNK_MIN, CHUNK_MAX);
-            // Even chunks: the last one must not be a crumb that an engine waits for.
-            let patterns = part.patterns().len();
-            let count = patterns.div_ceil(size);
-            for k in 0..count {
-                let range = patterns * k / count..patterns * (k + 1) / count;
+            let unseen = usize::from(Unseen::of(part).is_some());
+            bounds.push(bounds[number] + part.patterns().len().div_ceil(size) + unseen);
+        }
+        let share = runner.share();
+        let block = sums::block(parts.len(), bounds[parts.len()], share.count);
+        for (number, part) in parts.iter().enumerate() {
+            let (first, mut count) = (bounds[number], bounds[number + 1] - bounds[number]);
+            let has = |k: usize| share.has((first + k) / block);
+            let unseen = Unseen::of(part);
+            // A correction is one more chunk, the partition's last.
+            count -= usize::from(unseen.is_some());
+            for k in (0..count).filter(|&k| has(k)) {
+                let range = sums::chunk_range(part.patterns().len(), count, k);
                 chunks.push(Chunk::new(number, part, range, nodes, &arena));
             }
-            if let Some(unseen) = Unseen::of(part) {
+            if let Some(unseen) = unseen.filter(|_| has(count)) {
                 chunks.push(Chunk::unseen(number, part, unseen, nodes, &arena));
             }
         }
@@ -217,6 +232,9 @@ impl<R: Runner> Likelihood<R> {
             tree,
             parts,
             chunks,
+            bounds,
+            block,
+            exchange: sums::Exchange::default(),
             runner,
             options,
             classes_valid: vec![false; inner],
@@ -227,9 +245,9 @@ impl<R: Runner> Likelihood<R> {
             newview_ns: 0.0,
             lengths,
         };
-        for part in &likelihood.parts {
-            let entries = (part.process().shape.matrix() * part.patterns().len()) as f64;
-            likelihood.newview_ns += entries * ENTRY_NS;
+        for chunk in &likelihood.chunks {
+            let shape = likelihood.parts[chunk.part()].process().shape;
+            likelihood.newview_ns += (shape.matrix() * chunk.patterns()) as f64 * ENTRY_NS;
         }
         (0..likelihood.parts.len()).for_each(|part| likelihood.refresh_fixed(part));
         Ok(likelihood)
@@ -247,7 +265,7 @@ impl<R: Runner> Likelihood<R> {
         &self.parts
     }
 
-    /// Number of chunks of a loop: the most engines that can share it.
+    /// Number of this process's chunks of a loop: the most engines that can share it.
     #[must_use]
     pub fn chunks(&self) -> usize {
         self.chunks.len()
@@ -282,14 +300,10 @@ impl<R: Runner> Likelihood<R> {
         let last = |part: &Part| part.patterns().alignment_sites().last().copied();
         let last = self.parts.iter().filter_map(last).max();
         let mut all = vec![0.0; last.map_or(0, |last| last as usize + 1)];
-        for (number, part) in self.parts.iter().enumerate() {
-            let own = || self.chunks.iter().filter(|chunk| chunk.part() == number);
-            let seen = own().filter(|chunk| !chunk.is_unseen());
-            let by_pattern: Vec<f64> = seen.flat_map(|chunk| chunk.site_lnl()).copied().collect();
-            let unseen = own().filter(|chunk| chunk.is_unseen());
-            let share = unseen.map(Chunk::lnl).sum::<f64>() / part.sites() as f64;
-            for (site, pattern) in part.patterns().site_patterns() {
-                all[site] = by_pattern[pattern] + share;
+        for number in 0..self.parts.len() {
+            let by_pattern = self.pattern_log_likelihoods(number);
+            for (site, pattern) in self.parts[number].patterns().site_patterns() {
+                all[site] = by_pattern[pattern];
             }
         }
         Ok(all)
@@ -350,19 +364,13 @@ impl<R: Runner> Likelihood<R> {
     /// [`LikelihoodError::Offload`]. It may be no finite number.
     fn evaluate_part(&mut self, part: usize) -> Result<f64, LikelihoodError> {
         let edge = self.tree.edge(HalfId(0));
-        let own = self.chunks_of(part);
+        let own = self.chunks_of(part..part + 1);
         self.parts[part].prepare_evaluate(&self.tree, edge);
         self.sum_table = None;
-        self.run(edge, own.clone(), false, |chunk, part, ends, isa| {
+        self.run(edge, own, false, |chunk, part, ends, isa| {
             chunk.evaluate(part, ends, isa)
         })?;
-        Ok(sum_in_tree_of(&self.chunks[own], Chunk::lnl))
-    }
-
-    fn chunks_of(&self, part: usize) -> Range<usize> {
-        let first = self.chunks.partition_point(|chunk| chunk.part() < part);
-        let end = self.chunks.partition_point(|chunk| chunk.part() <= part);
-        first..end
+        Ok(self.sum(part..part + 1, Chunk::lnl))
     }
 
     fn evaluate_raw(&mut self, edge: EdgeId, keep: bool) -> Result<f64, LikelihoodError> {
@@ -376,7 +384,7 @@ impl<R: Runner> Likelihood<R> {
             keep,
             |chunk, part, ends, isa| chunk.evaluate(part, ends, isa),
         )?;
-        Ok(sum_in_tree_of(&self.chunks, Chunk::lnl))
+        Ok(self.sum(0..self.parts.len(), Chunk::lnl))
     }
 
     /// Makes the sum tables of a branch.
@@ -419,15 +427,7 @@ impl<R: Runner> Likelihood<R> {
             .run_sized(Work::Derivatives, ns, &mut self.chunks, |chunk| {
                 chunk.derivatives(&parts[chunk.part()], isa);
             })?;
-        Ok(sum_in_tree_of(&self.chunks, |chunk| {
-            let part = &self.parts[chunk.part()];
-            let scale = part.scale() * part.factor(&self.tree, edge);
-            let found = chunk.slope();
-            Derivatives {
-                first: found.first * scale,
-                second: found.second * scale * scale,
-            }
-        }))
+        Ok(self.sum_slopes(edge))
     }
 
     /// The log-likelihood that a branch of this `length` would give, by its sum table: what
@@ -452,7 +452,7 @@ impl<R: Runner> Likelihood<R> {
             .run_sized(Work::Derivatives, ns as u64, &mut self.chunks, |chunk| {
                 chunk.evaluate_table(&parts[chunk.part()], isa);
             })?;
-        Ok(sum_in_tree_of(&self.chunks, Chunk::lnl))
+        Ok(self.sum(0..self.parts.len(), Chunk::lnl))
     }
 }
 

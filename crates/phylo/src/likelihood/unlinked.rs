@@ -8,7 +8,7 @@
 use super::branches::best_length;
 use super::{LENGTH_MAX, LENGTH_MIN, Likelihood, LikelihoodError, Part};
 use crate::kernel::Derivatives;
-use crate::runner::{Runner, Work, sum_in_tree_of};
+use crate::runner::{Runner, Work};
 use crate::tree::EdgeId;
 
 #[cfg(doc)]
@@ -40,16 +40,16 @@ impl<R: Runner> Likelihood<R> {
 
     /// The derivatives of one partition's log-likelihood by its own length, by the present tables.
     fn own_slope(&mut self, number: usize, length: f64) -> Result<Derivatives, LikelihoodError> {
-        let chunks = self.chunks_of(number);
+        let chunks = self.chunks_of(number..number + 1);
         let part = &mut self.parts[number];
         part.prepare_powers(length / part.scale());
         let (part, isa) = (&self.parts[number], self.options.isa);
         let share = chunks.len() as f64 / self.chunks.len() as f64;
         let (work, ns) = (Work::Derivatives, (0.5 * share * self.newview_ns) as u64);
-        let own = &mut self.chunks[chunks.clone()];
+        let own = &mut self.chunks[chunks];
         self.runner
             .run_sized(work, ns, own, |chunk| chunk.derivatives(part, isa))?;
-        Ok(sum_in_tree_of(&self.chunks[chunks], |chunk| chunk.slope()))
+        Ok(self.sum_own_slopes(number))
     }
 
     /// Sets a branch's length in each partition.

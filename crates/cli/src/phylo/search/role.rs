@@ -1,62 +1,233 @@
-//! Role of this process: alone, or one rank of a job that `mpirun` started.
+//! Role of this process: alone, or one rank of a job that `mpirun`, `srun` or the like started.
 
 use super::setup::Setup;
 use anyhow::Result;
-use sidecore_phylo::io::ranks::{Leader, Member};
+use sidecore_phylo::analysis::plan::Ledger;
+use sidecore_phylo::io::ranks::farm::Crew;
+use sidecore_phylo::io::run::Ranks;
 use sidecore_sys::cpu;
 
-pub(super) struct Role {
-    /// The cores that are its own.
-    pub(super) cpus: Vec<usize>,
-    /// Number of ranks of the job.
-    pub(super) job_size: u32,
-    /// Rank 0 of several: where the others connect, and what identifies the run.
-    pub(super) others: Option<(Leader, String)>,
-    /// Any other rank: for whom it works.
-    pub(super) member: Option<Member>,
+#[cfg(feature = "mpi")]
+use ranked::Ranked;
+
+/// What the launcher made of this process.
+pub(super) enum Role {
+    /// All there is; the cores that it may use.
+    Alone(Vec<usize>),
+    /// One of several ranks.
+    #[cfg(feature = "mpi")]
+    Ranked(Ranked),
 }
 
 impl Role {
-    /// Finds out; under `mpirun` it waits for all ranks.
+    /// Finds out; under a launcher it waits for all ranks.
     #[cfg(feature = "mpi")]
     pub(super) fn here(setup: &Setup) -> Result<Self> {
         use sidecore_phylo::io::mpi;
         if !mpi::is_launched() {
-            return Self::alone();
+            return Ok(Self::Alone(cpu::allowed()?));
         }
-        let rank = mpi::begin()?;
-        let run = setup.settings.identity();
-        Ok(Self {
-            cpus: rank.cpus,
-            job_size: rank.size,
-            member: (rank.rank > 0).then(|| Member {
-                address: rank.address,
-                token: rank.token,
-                rank: rank.rank,
-                run: run.clone(),
-            }),
-            others: rank.leader.map(|leader| (leader, run)),
-        })
+        let job = mpi::Job::begin(&setup.settings.identity())?;
+        match job.ranks() {
+            1 => Ok(Self::Alone(job.cpus().to_vec())),
+            _ => Ok(Self::Ranked(Ranked::new(job))),
+        }
     }
 
     /// Finds out. Without MPI in this program, ranks of a job would write over each other's files.
     #[cfg(not(feature = "mpi"))]
     pub(super) fn here(_: &Setup) -> Result<Self> {
-        let size = std::env::var("OMPI_COMM_WORLD_SIZE").ok();
-        let size: u32 = size.and_then(|size| size.parse().ok()).unwrap_or(1);
+        let size = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"]
+            .iter()
+            .find_map(|name| std::env::var(name).ok()?.parse::<u32>().ok());
         anyhow::ensure!(
-            size == 1,
+            size.unwrap_or(1) == 1,
             "this program was built without MPI; build it with --features mpi (scripts/setup --mpi)"
         );
-        Self::alone()
+        Ok(Self::Alone(cpu::allowed()?))
     }
 
-    fn alone() -> Result<Self> {
-        Ok(Self {
-            cpus: cpu::allowed()?,
-            job_size: 1,
-            others: None,
-            member: None,
-        })
+    /// The cores that are its own.
+    pub(super) fn cpus(&self) -> &[usize] {
+        match self {
+            Self::Alone(cpus) => cpus,
+            #[cfg(feature = "mpi")]
+            Self::Ranked(ranked) => ranked.cpus(),
+        }
+    }
+
+    /// True of a rank that works for rank 0.
+    pub(super) fn is_member(&self) -> bool {
+        match self {
+            Self::Alone(_) => false,
+            #[cfg(feature = "mpi")]
+            Self::Ranked(ranked) => ranked.is_member(),
+        }
+    }
+
+    /// Agrees with the other ranks on how many do one search: `wanted`, or what suits what the
+    /// ledger has open. Only rank 0 has a ledger. A line for the log.
+    pub(super) fn agree(
+        &mut self,
+        wanted: Option<u32>,
+        ledger: Option<&Ledger>,
+        patterns: usize,
+    ) -> Option<String> {
+        match self {
+            Self::Alone(_) => {
+                let _ = (wanted, ledger, patterns);
+                None
+            }
+            #[cfg(feature = "mpi")]
+            Self::Ranked(ranked) => Some(ranked.agree(wanted, ledger, patterns)),
+        }
+    }
+
+    /// Calls `act` with the processes that a run is led for.
+    pub(super) fn with_ranks<T>(
+        &mut self,
+        setup: &Setup,
+        crew: Crew<'_>,
+        act: impl FnOnce(Ranks<'_>) -> T,
+    ) -> T {
+        match self {
+            Self::Alone(_) => {
+                let _ = (setup, crew);
+                act(Ranks::Alone)
+            }
+            #[cfg(feature = "mpi")]
+            Self::Ranked(ranked) => ranked.with_ranks(setup, crew, act),
+        }
+    }
+
+    /// Works for rank 0 until that says that all is done.
+    pub(super) fn work(&mut self, setup: &Setup, crew: Crew<'_>) -> Result<()> {
+        match self {
+            Self::Alone(_) => {
+                let _ = (setup, crew);
+                Ok(())
+            }
+            #[cfg(feature = "mpi")]
+            Self::Ranked(ranked) => ranked.work(setup, crew),
+        }
+    }
+
+    /// Ends all ranks where one cannot go on: the others would wait for it for ever.
+    pub(super) fn settle<T>(&self, result: Result<T>) -> Result<T> {
+        match self {
+            Self::Alone(_) => result,
+            #[cfg(feature = "mpi")]
+            Self::Ranked(ranked) => ranked.settle(result),
+        }
+    }
+}
+
+#[cfg(feature = "mpi")]
+mod ranked {
+    use super::*;
+    use crate::output;
+    use sidecore_phylo::io::mpi::{Job, MpiTeam};
+    use sidecore_phylo::io::ranks::farm;
+    use sidecore_phylo::io::ranks::layout::{Layout, ranks_per_search};
+    use sidecore_phylo::io::ranks::team::Team;
+    use sidecore_phylo::runner::split::Split;
+
+    /// One of several ranks.
+    pub(in super::super) struct Ranked {
+        job: Job,
+        layout: Layout,
+        /// Its place in a team, where several ranks do one search.
+        place: Option<MpiTeam>,
+    }
+
+    impl Ranked {
+        pub(super) fn new(job: Job) -> Self {
+            let layout = Layout::new(job.ranks(), 1);
+            Self {
+                job,
+                layout,
+                place: None,
+            }
+        }
+
+        pub(super) fn cpus(&self) -> &[usize] {
+            self.job.cpus()
+        }
+
+        pub(super) fn is_member(&self) -> bool {
+            self.job.rank() > 0
+        }
+
+        pub(super) fn agree(
+            &mut self,
+            wanted: Option<u32>,
+            ledger: Option<&Ledger>,
+            patterns: usize,
+        ) -> String {
+            let ranks = self.job.ranks();
+            let suits = || ledger.map_or(1, |ledger| ranks_per_search(ranks, ledger, patterns));
+            let agreed = self.job.agree(wanted.unwrap_or_else(suits));
+            self.layout = Layout::new(ranks, agreed);
+            if !self.layout.is_farm() {
+                self.place = Some(self.job.join_team(self.layout));
+                // A team's search runs on this thread. Where the system refuses, it is slower.
+                let _ = cpu::stay_on(self.job.cpus());
+            }
+            match self.layout.is_farm() {
+                true => format!("rank 0 of {ranks}, each with searches of its own"),
+                false => format!(
+                    "rank 0 of {ranks}, in {} teams that do a search together",
+                    self.layout.teams()
+                ),
+            }
+        }
+
+        pub(super) fn settle<T>(&self, result: Result<T>) -> Result<T> {
+            result.inspect_err(|error| {
+                eprintln!(
+                    "sidecore: rank {}: {}",
+                    self.job.rank(),
+                    output::chain(error)
+                );
+                self.job.abort(2);
+            })
+        }
+
+        /// Calls `act` with the messages and this rank's part of a team, where there is one.
+        pub(super) fn with_ranks<T>(
+            &mut self,
+            setup: &Setup,
+            crew: Crew<'_>,
+            act: impl FnOnce(Ranks<'_>) -> T,
+        ) -> T {
+            let ranks = self.job.ranks();
+            let (rank, layout) = (self.job.rank(), self.layout);
+            let post = &mut self.job;
+            let Some(place) = self.place else {
+                return act(Ranks::Farm { post, ranks });
+            };
+            let searches = setup.searches(Split {
+                runner: crew.pool,
+                peers: place,
+            });
+            let own = layout.ranks(layout.team(rank));
+            let team = Team {
+                rank,
+                ranks: (own.start, own.end),
+                peers: &place,
+                job: &searches,
+                save_every: crew.save_every,
+            };
+            act(Ranks::Teams { post, layout, team })
+        }
+
+        /// Works for rank 0 until that says that all is done.
+        pub(super) fn work(&mut self, setup: &Setup, crew: Crew<'_>) -> Result<()> {
+            Ok(self.with_ranks(setup, crew, |ranks| match ranks {
+                Ranks::Alone => Ok(()),
+                Ranks::Farm { post, .. } => farm::work(post, crew),
+                Ranks::Teams { post, team, .. } => team.work(post),
+            })?)
+        }
     }
 }

@@ -209,15 +209,20 @@ impl Setup {
         4 * tree * u64::from(self.goal.starts + most) + (64 << 10)
     }
 
+    /// Number of site patterns of all partitions.
+    pub(super) fn patterns(&self) -> usize {
+        self.parts.iter().map(|part| part.patterns.len()).sum()
+    }
+
     /// A line for the log.
     pub(super) fn describe(&self, engines: usize, policy: &str) -> String {
-        let patterns: usize = self.parts.iter().map(|part| part.patterns.len()).sum();
         format!(
-            "sidecore {}: {} taxa, {} sites, {patterns} patterns, {} partitions; {} searches; \
+            "sidecore {}: {} taxa, {} sites, {} patterns, {} partitions; {} searches; \
              seed {}; {engines} engines, policy {policy}",
             env!("CARGO_PKG_VERSION"),
             self.names.len(),
             self.sites,
+            self.patterns(),
             self.parts.len(),
             self.goal.starts,
             self.seed

@@ -1,30 +1,32 @@
-//! Members and their leader: shared pieces, deaths, strangers.
+//! What a run of several ranks must do, over any message service; here over threads.
 
+use super::farm::{Crew, Lead};
+use super::post::{Desk, Mail, Post, decode, encode};
+use super::team::Team;
 use super::*;
 use crate::analysis::AnalysisError;
-use crate::analysis::coordinator::{
-    Change, Coordinator, Ended, Environment, Keeper, Message, coordinate,
-};
+use crate::analysis::coordinator::{Change, Coordinator, Ended, Keeper};
 use crate::analysis::plan::{Bootstraps, Goal, Ledger, Outcome, Piece};
-use crate::analysis::workers::{Event, Job, Watch};
+use crate::analysis::workers::{Event, Job, Order, Watch};
 use crate::bootstrap::convergence::Options;
-use sidecore_offload::{OffloadError, Pool, PoolConfig};
-use std::io::{BufRead, BufReader, Write};
-use std::net::{Ipv4Addr, TcpStream};
+use crate::runner::Serial;
+use crate::runner::split::{Peers, Seat};
+use sidecore_offload::{OffloadError, Pool, PoolConfig, task};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
 
-/// Sleeps, and says who it was.
-struct Sleeper {
+/// Takes some steps, and says who it was.
+struct Stepper {
     name: &'static str,
     pieces: AtomicU32,
+    steps: u32,
 }
 
 /// One that does its share and no more until the other has done its share, too: which process gets
 /// a core, and when, is the machine's business.
 struct Sharing<'s> {
-    own: &'s Sleeper,
-    other: &'s Sleeper,
+    own: &'s Stepper,
+    other: &'s Stepper,
     share: u32,
 }
 
@@ -35,29 +37,29 @@ impl Job for Sharing<'_> {
         saved: Option<&str>,
         watch: &mut dyn Watch,
     ) -> Result<Option<Vec<Outcome>>, AnalysisError> {
-        let pieces = |job: &Sleeper| job.pieces.load(Ordering::Relaxed);
-        let until = std::time::Instant::now() + std::time::Duration::from_secs(120);
+        let pieces = |job: &Stepper| job.pieces.load(Ordering::Relaxed);
+        let until = Instant::now() + Duration::from_secs(120);
         while pieces(self.own) >= self.share && pieces(self.other) < self.share {
-            assert!(std::time::Instant::now() < until, "the other gets nothing");
-            let soon_ns = sidecore_offload::task::now_ns() + 1_000_000;
-            sidecore_offload::task::sleep_until(soon_ns).map_err(|_| OffloadError::Cancelled)?;
+            assert!(Instant::now() < until, "the other gets nothing");
+            let soon_ns = task::now_ns() + 1_000_000;
+            task::sleep_until(soon_ns).map_err(|_| OffloadError::Cancelled)?;
         }
         self.own.run(piece, saved, watch)
     }
 }
 
-impl Job for Sleeper {
+impl Job for Stepper {
     fn run(
         &self,
         piece: &Piece,
-        _: Option<&str>,
+        saved: Option<&str>,
         watch: &mut dyn Watch,
     ) -> Result<Option<Vec<Outcome>>, AnalysisError> {
         self.pieces.fetch_add(1, Ordering::Relaxed);
-        for _ in 0..5 {
-            let _ =
-                sidecore_offload::task::sleep_until(sidecore_offload::task::now_ns() + 1_000_000);
-            if watch.step(&mut || "state".to_owned()).is_break() {
+        let mut step: u32 = saved.map_or(0, |state| state.parse().unwrap());
+        while step < self.steps {
+            step += 1;
+            if watch.step(&mut || step.to_string()).is_break() {
                 return Ok(None);
             }
         }
@@ -66,7 +68,7 @@ impl Job for Sleeper {
             index: piece.first,
             lnl: 0.0,
             tree: self.name.to_owned(),
-            start: String::new(),
+            start: saved.unwrap_or_default().to_owned(),
             models: Vec::new(),
             part_trees: Vec::new(),
             wall_s: 0.0,
@@ -75,15 +77,24 @@ impl Job for Sleeper {
 }
 
 #[derive(Default)]
-struct Losses(Vec<(u32, usize)>);
+struct Notes {
+    lost: Vec<(u32, usize)>,
+    saved: u32,
+    finished: u32,
+}
 
-impl Keeper for Losses {
-    fn keep(&mut self, _: &Ledger, _: Change<'_>) -> Result<(), AnalysisError> {
+impl Keeper for Notes {
+    fn keep(&mut self, _: &Ledger, change: Change<'_>) -> Result<(), AnalysisError> {
+        match change {
+            Change::Saved(..) => self.saved += 1,
+            Change::Finished(..) => self.finished += 1,
+            Change::Tested(_) => (),
+        }
         Ok(())
     }
 
     fn lost(&mut self, member: u32, pieces: usize) {
-        self.0.push((member, pieces));
+        self.lost.push((member, pieces));
     }
 }
 
@@ -95,10 +106,11 @@ fn pool() -> Pool {
     .unwrap()
 }
 
-fn sleeper(name: &'static str) -> Sleeper {
-    Sleeper {
+fn stepper(name: &'static str, steps: u32) -> Stepper {
+    Stepper {
         name,
         pieces: AtomicU32::new(0),
+        steps,
     }
 }
 
@@ -111,141 +123,257 @@ fn bootstraps(count: u32) -> Coordinator {
     }))
 }
 
-/// Leads members alone.
-fn lead_others(
-    coordinator: &mut Coordinator,
-    links: &Links,
-    mailbox: &Receiver<Message>,
-    losses: &mut Losses,
-) -> Ended {
-    let pool = pool();
-    let ended = coordinate(
+fn crew<'c>(pool: &'c Pool, job: &'c dyn Job) -> Crew<'c> {
+    Crew {
+        pool,
+        cpus: &[0],
+        job,
+        save_every: LONG,
+    }
+}
+
+fn lead<'l>(
+    coordinator: &'l mut Coordinator,
+    notes: &'l mut Notes,
+    stop: &'l AtomicBool,
+) -> Lead<'l, Serial> {
+    Lead {
         coordinator,
-        &mut Environment {
-            mailbox,
-            deliver: &mut |member, order| links.deliver(member, order),
-            keeper: losses,
-            runner: &pool,
-            stop: &AtomicBool::new(false),
-            seed: 1,
-        },
-    );
-    links.close();
-    ended.unwrap()
+        keeper: notes,
+        runner: &Serial,
+        stop,
+        seed: 1,
+    }
 }
 
-fn leader() -> (Leader, String) {
-    let leader = Leader::bind(Ipv4Addr::LOCALHOST.into(), "secret".to_owned()).unwrap();
-    let address = format!("127.0.0.1:{}", leader.port().unwrap());
-    (leader, address)
-}
-
-fn member(address: &str, rank: u32, token: &str, run: &str) -> Member {
-    Member {
-        address: address.to_owned(),
-        token: token.to_owned(),
-        rank,
-        run: run.to_owned(),
+/// Receives, for a minute at most.
+fn await_order(desk: &mut Desk) -> Order {
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        match desk.receive() {
+            Some(Mail::From(0, message)) => return decode(&message).unwrap(),
+            _ => assert!(Instant::now() < until, "no order"),
+        }
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
 #[test]
-fn members_share_the_pieces() {
-    let (leader, address) = leader();
-    let (sender, mailbox) = channel();
-    let links = leader.start("run".to_owned(), sender);
-    let mut coordinator = bootstraps(40);
-    let (one, two) = (sleeper("one"), sleeper("two"));
+fn ranks_share_the_pieces() {
+    let mut desks = Desk::all(3);
+    let [zero, one, two] = ["zero", "one", "two"].map(|name| stepper(name, 5));
+    let mut coordinator = bootstraps(60);
+    let mut others = desks.split_off(1);
+    let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        for (rank, own, other) in [(1, &one, &two), (2, &two, &one)] {
-            let member = member(&address, rank, "secret", "run");
+        for (own, other) in [(&two, &one), (&one, &two)] {
+            let mut desk = others.pop().unwrap();
             scope.spawn(move || {
-                let share = 5;
-                let job = Sharing { own, other, share };
-                member.work(&pool(), &[0], &job, SILENCE).unwrap();
+                let job = Sharing {
+                    own,
+                    other,
+                    share: 5,
+                };
+                farm::work(&mut desk, crew(&pool(), &job)).unwrap();
             });
         }
-        let ended = lead_others(&mut coordinator, &links, &mailbox, &mut Losses::default());
-        assert_eq!(ended, Ended::Done);
+        let (pool, mut notes) = (pool(), Notes::default());
+        let share = 5;
+        let job = Sharing {
+            own: &zero,
+            other: &one,
+            share,
+        };
+        let lead = lead(&mut coordinator, &mut notes, &stop);
+        let ended = farm::lead(&mut desks[0], 1..3, crew(&pool, &job), lead).unwrap();
+        assert_eq!((ended, notes.finished), (Ended::Done, 60));
     });
-    assert_eq!(coordinator.ledger.outcomes().count(), 40);
-    let did = [&one, &two].map(|job| job.pieces.load(Ordering::Relaxed));
-    assert_eq!(did[0] + did[1], 40);
+    assert_eq!(coordinator.ledger.outcomes().count(), 60);
+    let did = [&zero, &one, &two].map(|job| job.pieces.load(Ordering::Relaxed));
+    assert_eq!(did.iter().sum::<u32>(), 60);
     assert!(did.iter().all(|&pieces| pieces >= 5), "{did:?}");
 }
 
 #[test]
-fn what_a_dead_member_had_is_done_by_others() {
-    let (leader, address) = leader();
-    let (sender, mailbox) = channel();
-    let links = leader.start("run".to_owned(), sender);
+fn what_a_dead_rank_had_is_done_by_others() {
+    let mut desks = Desk::all(3);
+    let mut dead = desks.pop().unwrap();
+    let mut good = desks.pop().unwrap();
     let mut coordinator = bootstraps(10);
-    let mut losses = Losses::default();
+    let mut notes = Notes::default();
+    let stop = AtomicBool::new(false);
+    let (own, has_two) = (stepper("zero", 5), stepper("dead", 0));
     std::thread::scope(|scope| {
-        // Takes two pieces and dies.
-        let mut dead = TcpStream::connect(&address).unwrap();
-        let hello = r#"{"Hello":{"token":"secret","rank":7,"run":"run"}}"#;
-        writeln!(dead, "{hello}\n{0}\n{0}", r#"{"Event":"Wanted"}"#).unwrap();
-        let good = member(&address, 1, "secret", "run");
+        let told = &has_two;
         scope.spawn(move || {
-            // Two orders, a line each: it has them when it dies.
-            let mut lines = BufReader::new(dead).lines();
+            // Takes two pieces, keeps a state of one, and dies.
             for _ in 0..2 {
-                let line = lines.next().unwrap().unwrap();
-                assert!(line.contains("Work"), "{line}");
+                dead.send(0, &encode(&Event::Wanted));
             }
-            drop(lines);
-            good.work(&pool(), &[0], &sleeper("good"), SILENCE).unwrap();
+            let mut pieces = Vec::new();
+            for _ in 0..2 {
+                let Order::Work(piece, None) = await_order(&mut dead) else {
+                    panic!("no piece");
+                };
+                pieces.push(piece);
+            }
+            dead.send(0, &encode(&Event::Saved(pieces[0], "3".to_owned())));
+            told.pieces.store(1, Ordering::Relaxed);
+            drop(dead);
+            farm::work(&mut good, crew(&pool(), &stepper("good", 5))).unwrap();
         });
-        let ended = lead_others(&mut coordinator, &links, &mailbox, &mut losses);
+        let pool = pool();
+        let job = Sharing {
+            own: &own,
+            other: &has_two,
+            share: 1,
+        };
+        let lead = lead(&mut coordinator, &mut notes, &stop);
+        let ended = farm::lead(&mut desks[0], 1..3, crew(&pool, &job), lead).unwrap();
         assert_eq!(ended, Ended::Done);
     });
-    assert_eq!(losses.0, [(7, 2)]);
-    let mut trees = coordinator.ledger.outcomes().map(|one| one.tree.as_str());
-    assert!(trees.all(|tree| tree == "good"));
+    assert_eq!(notes.lost, [(2, 2)]);
+    let outcomes: Vec<_> = coordinator.ledger.outcomes().collect();
+    assert_eq!(outcomes.len(), 10);
+    assert!(outcomes.iter().all(|one| one.tree != "dead"));
+    // One of its pieces went on from the state that was kept.
+    assert_eq!(outcomes.iter().filter(|one| one.start == "3").count(), 1);
 }
 
 #[test]
-fn strangers_are_not_listened_to() {
-    let (leader, address) = leader();
-    let (sender, mailbox) = channel();
-    let links = leader.start("run".to_owned(), sender);
-    let job = sleeper("no");
-    let error = |rank, token, run| {
-        let member = member(&address, rank, token, run);
-        member
-            .work(&pool(), &[0], &job, SILENCE)
-            .unwrap_err()
-            .to_string()
-    };
-    assert!(error(1, "guess", "run").contains("rank 0 is gone"));
-    assert!(error(1, "secret", "other").contains("not those of rank 0"));
-    assert!(error(0, "secret", "run").contains("rank is taken"));
-    let mut stranger = TcpStream::connect(&address).unwrap();
-    stranger.write_all(&[b'x'; 8192]).unwrap();
-    drop(links);
-    assert!(
-        mailbox
-            .try_iter()
-            .all(|message| matches!(message, Message::Lost(_)))
-    );
-    assert_eq!(job.pieces.load(Ordering::Relaxed), 0);
-}
-
-#[test]
-fn members_notice_that_their_leader_is_gone() {
-    let (leader, address) = leader();
-    let (sender, mailbox) = channel();
-    let links = leader.start("run".to_owned(), sender);
-    let job = sleeper("late");
+fn ranks_notice_that_their_leader_is_gone() {
+    let mut desks = Desk::all(2);
+    let mut member = desks.pop().unwrap();
+    let mut leader = desks.pop().unwrap();
     std::thread::scope(|scope| {
-        let member = member(&address, 1, "secret", "run");
-        let job = &job;
-        let working = scope.spawn(move || member.work(&pool(), &[0], job, SILENCE));
-        // It is there.
-        let first = mailbox.recv().unwrap();
-        assert!(matches!(first, Message::From(1, Event::Wanted)));
-        drop(links);
-        assert!(matches!(working.join().unwrap(), Err(MemberError::Gone)));
+        let job = stepper("late", 1);
+        let working = scope.spawn(move || farm::work(&mut member, crew(&pool(), &job)));
+        let until = Instant::now() + Duration::from_secs(60);
+        while leader.receive().is_none() {
+            assert!(Instant::now() < until, "nothing was said");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        drop(leader);
+        assert!(matches!(working.join().unwrap(), Err(RankError::Gone)));
     });
 }
+
+/// A piece that all ranks of a team do in step: each adds what all gathered.
+struct Together<'t> {
+    seat: &'t Seat,
+    steps: u32,
+    /// Raised by the leader after so many steps of all its pieces.
+    stop: Option<(&'t AtomicBool, u32)>,
+    taken: AtomicU32,
+}
+
+impl Job for Together<'_> {
+    fn run(
+        &self,
+        piece: &Piece,
+        saved: Option<&str>,
+        watch: &mut dyn Watch,
+    ) -> Result<Option<Vec<Outcome>>, AnalysisError> {
+        let mut sum: f64 = saved.map_or(0.0, |state| state.parse().unwrap());
+        let mut all = vec![0.0; self.seat.share().count];
+        let target = f64::from(self.steps) * all.len() as f64;
+        while sum < target {
+            self.seat.gather(&[1.0], &mut all);
+            sum += all.iter().sum::<f64>();
+            let taken = self.taken.fetch_add(1, Ordering::Relaxed) + 1;
+            if let Some((stop, _)) = self.stop.filter(|(_, after)| *after == taken) {
+                stop.store(true, Ordering::Relaxed);
+            }
+            loop {
+                if watch.step(&mut || sum.to_string()).is_break() {
+                    return Ok(None);
+                }
+                // Until the coordinator has seen it, too; all ranks wait as the leader does.
+                let stopped = self.stop.is_some_and(|(_, after)| taken >= after);
+                if !self.seat.decide(stopped) {
+                    break;
+                }
+            }
+        }
+        Ok(Some(vec![Outcome {
+            kind: piece.kind,
+            index: piece.first,
+            lnl: sum,
+            tree: String::new(),
+            start: saved.unwrap_or_default().to_owned(),
+            models: Vec::new(),
+            wall_s: 0.0,
+        }]))
+    }
+}
+
+/// Runs teams of two of four ranks; returns the notes of rank 0.
+fn run_teams(coordinator: &mut Coordinator, stop_after: Option<u32>) -> (Ended, Notes) {
+    let layout = layout::Layout::new(4, 2);
+    let stop = AtomicBool::new(false);
+    let mut notes = Notes::default();
+    let mut ended = None;
+    let tables: Vec<Vec<Seat>> = (0..2).map(|_| Seat::all(2)).collect();
+    std::thread::scope(|scope| {
+        let mut desks = Desk::all(4);
+        for rank in (0..4).rev() {
+            let mut desk = desks.pop().unwrap();
+            let own = layout.ranks(layout.team(rank));
+            let seat = &tables[layout.team(rank) as usize][(rank - own.start) as usize];
+            let job = Together {
+                seat,
+                steps: 20,
+                stop: stop_after.filter(|_| rank == 0).map(|after| (&stop, after)),
+                taken: AtomicU32::new(0),
+            };
+            let mut work = move |act: &mut dyn FnMut(Team<'_>, &mut Desk)| {
+                let team = Team {
+                    rank,
+                    ranks: (own.start, own.end),
+                    peers: seat,
+                    job: &job,
+                    save_every: LONG,
+                };
+                act(team, &mut desk);
+            };
+            if rank > 0 {
+                scope.spawn(move || work(&mut |team, desk| team.work(desk).unwrap()));
+                continue;
+            }
+            work(&mut |team, desk| {
+                let lead = lead(coordinator, &mut notes, &stop);
+                let leaders = (1..2).map(|team| layout.ranks(team).start);
+                ended = Some(team.lead_all(desk, leaders, lead).unwrap());
+            });
+        }
+    });
+    (ended.unwrap(), notes)
+}
+
+#[test]
+fn teams_do_pieces_together() {
+    let mut coordinator = bootstraps(12);
+    let (ended, notes) = run_teams(&mut coordinator, None);
+    assert_eq!((ended, notes.finished), (Ended::Done, 12));
+    assert!(coordinator.ledger.outcomes().all(|one| one.lnl == 40.0));
+}
+
+#[test]
+fn a_team_that_is_stopped_keeps_its_state() {
+    let mut coordinator = bootstraps(3);
+    let (ended, notes) = run_teams(&mut coordinator, Some(7));
+    assert_eq!(ended, Ended::Stopped);
+    assert!(notes.saved >= 1, "no state was kept");
+    let done = coordinator.ledger.outcomes().count();
+    assert!(done < 3);
+    // And goes on from there.
+    let mut again = Coordinator::new(coordinator.ledger);
+    let (ended, _) = run_teams(&mut again, None);
+    assert_eq!(ended, Ended::Done);
+    assert_eq!(again.ledger.outcomes().count(), 3);
+    let resumed = again.ledger.outcomes().filter(|one| !one.start.is_empty());
+    assert!(resumed.count() >= 1);
+}
+
+/// No state is kept because of time.
+const LONG: Duration = Duration::from_secs(3600);

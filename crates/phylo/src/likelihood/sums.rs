@@ -1,0 +1,205 @@
+//! Sums over all chunks, whoever has them.
+//!
+//! Why here: where a search is split among processes ([`crate::runner::split`]) a likelihood holds
+//! a share of the chunks only, and every sum has to hear of the others'. No other file of this
+//! folder adds over chunks.
+//! Must stay true: terms are added in a tree that depends on the number of all chunks alone, so a
+//! sum has the same bits on any number of processes; nothing is allocated after the widest sum.
+
+use super::chunk::{Chunk, Unseen};
+use super::{Likelihood, Part};
+use crate::kernel::Derivatives;
+use crate::runner::{Runner, sum_in_tree_at, sum_in_tree_of};
+use crate::tree::{EdgeId, Tree};
+use std::ops::Range;
+
+/// Terms on their way: this process's, and everybody's.
+#[derive(Debug, Default)]
+pub(super) struct Exchange {
+    own: Vec<f64>,
+    all: Vec<f64>,
+}
+
+impl<R: Runner> Likelihood<R> {
+    /// This process's chunks of some partitions.
+    pub(super) fn chunks_of(&self, parts: Range<usize>) -> Range<usize> {
+        let before = |part| self.chunks.partition_point(|chunk| chunk.part() < part);
+        before(parts.start)..before(parts.end)
+    }
+
+    /// The sum of a term of each chunk of some partitions.
+    pub(super) fn sum(&mut self, parts: Range<usize>, term: impl Fn(&Chunk) -> f64) -> f64 {
+        let mut sum = 0.0;
+        self.sums(parts, 1, |chunk, _| term(chunk), |_, found| sum = found);
+        sum
+    }
+
+    /// The derivatives that all chunks found last: by the tree's length of `edge`.
+    pub(super) fn sum_slopes(&mut self, edge: EdgeId) -> Derivatives {
+        let scale = |part: &Part, tree: &Tree| part.scale() * part.factor(tree, edge);
+        self.slopes(0..self.parts.len(), scale)
+    }
+
+    /// The same of one partition, by its own length.
+    pub(super) fn sum_own_slopes(&mut self, part: usize) -> Derivatives {
+        self.slopes(part..part + 1, |_, _| 1.0)
+    }
+
+    fn slopes(
+        &mut self,
+        parts: Range<usize>,
+        scale: impl Fn(&Part, &Tree) -> f64,
+    ) -> Derivatives {
+        let mut sum = [0.0; 2];
+        let term = |chunk: &Chunk, part: &Part, tree: &Tree, k| {
+            let (slope, scale) = (chunk.slope(), scale(part, tree));
+            match k {
+                0 => slope.first * scale,
+                _ => slope.second * scale * scale,
+            }
+        };
+        self.sums_with_tree(parts, 2, term, |k, found| sum[k] = found);
+        let [first, second] = sum;
+        Derivatives { first, second }
+    }
+
+    /// `width` sums over the chunks of some partitions: `term` gives a chunk's term of the `k`th,
+    /// `tell` is told the `k`th sum.
+    pub(super) fn sums(
+        &mut self,
+        parts: Range<usize>,
+        width: usize,
+        term: impl Fn(&Chunk, usize) -> f64,
+        tell: impl FnMut(usize, f64),
+    ) {
+        self.sums_with_tree(parts, width, |chunk, _, _, k| term(chunk, k), tell);
+    }
+
+    fn sums_with_tree(
+        &mut self,
+        parts: Range<usize>,
+        width: usize,
+        term: impl Fn(&Chunk, &Part, &Tree, usize) -> f64,
+        mut tell: impl FnMut(usize, f64),
+    ) {
+        if self.runner.share().count == 1 {
+            let own = &self.chunks[self.chunks_of(parts)];
+            for k in 0..width {
+                let term = |chunk: &Chunk| term(chunk, &self.parts[chunk.part()], &self.tree, k);
+                tell(k, sum_in_tree_of(own, term));
+            }
+            return;
+        }
+        let len = self.bounds[parts.end] - self.bounds[parts.start];
+        // What a block comes to is a branch of the tree, so its owner adds it.
+        let len = len.div_ceil(self.block);
+        let gathered = self.gather(parts, width, self.block, term);
+        for k in 0..width {
+            tell(k, sum_in_tree_at(0..len, &|at| gathered.term(at, k)));
+        }
+        self.exchange = gathered.exchange;
+    }
+
+    /// The log-likelihoods of a partition's patterns, as evaluated last; a correction for what
+    /// could not be seen is shared out over the sites.
+    pub(super) fn pattern_log_likelihoods(&mut self, part: usize) -> Vec<f64> {
+        let (patterns, sites) = (self.parts[part].patterns().len(), self.parts[part].sites());
+        let corrected = usize::from(Unseen::of(&self.parts[part]).is_some());
+        let chunks = self.bounds[part + 1] - self.bounds[part] - corrected;
+        let width = patterns.div_ceil(chunks);
+        let term = |chunk: &Chunk, _: &Part, _: &Tree, k| match chunk.is_unseen() {
+            true => chunk.lnl(),
+            false => chunk.site_lnl().get(k).copied().unwrap_or(0.0),
+        };
+        let gathered = self.gather(part..part + 1, width, 1, term);
+        let share = match corrected {
+            0 => 0.0,
+            _ => gathered.term(chunks, 0) / sites as f64,
+        };
+        let mut found = Vec::with_capacity(patterns);
+        for at in 0..chunks {
+            let len = chunk_range(patterns, chunks, at).len();
+            found.extend((0..len).map(|k| gathered.term(at, k) + share));
+        }
+        self.exchange = gathered.exchange;
+        found
+    }
+
+    /// From all processes `width` terms of each `unit` chunks of some partitions, added in the tree:
+    /// of every chunk, or of every block.
+    fn gather(
+        &mut self,
+        parts: Range<usize>,
+        width: usize,
+        unit: usize,
+        term: impl Fn(&Chunk, &Part, &Tree, usize) -> f64,
+    ) -> Gathered {
+        let (count, block) = (self.runner.share().count, self.block / unit);
+        let first = self.bounds[parts.start];
+        let blocks = (self.bounds[parts.end] - first).div_ceil(self.block);
+        let rows = blocks.div_ceil(count) * block;
+        let mut exchange = std::mem::take(&mut self.exchange);
+        exchange.own.clear();
+        for chunks in self.chunks[self.chunks_of(parts)].chunks(unit) {
+            let sum = |k| {
+                let term = |chunk: &Chunk| term(chunk, &self.parts[chunk.part()], &self.tree, k);
+                sum_in_tree_of(chunks, term)
+            };
+            exchange.own.extend((0..width).map(sum));
+        }
+        // All processes send as many, whether they have a block more or less.
+        exchange.own.resize(rows * width, 0.0);
+        exchange.all.resize(rows * width * count, 0.0);
+        self.runner.gather(&exchange.own, &mut exchange.all);
+        Gathered {
+            exchange,
+            first,
+            count,
+            block,
+            rows,
+            width,
+        }
+    }
+}
+
+/// Everybody's terms, found again by their place.
+struct Gathered {
+    exchange: Exchange,
+    /// The first chunk, counted over all partitions.
+    first: usize,
+    count: usize,
+    /// Neighbours that one process has.
+    block: usize,
+    rows: usize,
+    width: usize,
+}
+
+impl Gathered {
+    /// The `k`th term of the chunk, or block, that is `at` after the first.
+    fn term(&self, at: usize, k: usize) -> f64 {
+        let block = at / self.block;
+        let owner = (self.first + block) % self.count;
+        let row = block / self.count * self.block + at % self.block;
+        self.exchange.all[(owner * self.rows + row) * self.width + k]
+    }
+}
+
+/// Chunks of a block, which one process has whole and adds by itself: a power of two, so that the
+/// block is a branch of the tree of sums, and few enough that every process has [`BLOCKS_MIN`].
+/// One where there are several partitions, whose sums begin elsewhere in the tree.
+pub(super) fn block(parts: usize, chunks: usize, processes: usize) -> usize {
+    let most = chunks / (BLOCKS_MIN * processes);
+    match parts {
+        1 if most > 0 => 1 << most.ilog2(),
+        _ => 1,
+    }
+}
+
+/// Fewer blocks would be uneven: neighbours are alike, and site repeats save more in some places.
+const BLOCKS_MIN: usize = 8;
+
+/// The patterns of the `k`th of `count` chunks. They are even: the last one must not be a crumb
+/// that an engine waits for.
+pub(super) fn chunk_range(patterns: usize, count: usize, k: usize) -> Range<usize> {
+    patterns * k / count..patterns * (k + 1) / count
+}

@@ -1,0 +1,127 @@
+"""Types of the extension module. Trees are Newick text; models are named as RAxML-NG names them, or are the text of
+a file of partitions (lines `MODEL, NAME = 1-500`)."""
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypedDict, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+__version__: str
+
+class PhyloError(ValueError):
+    """Something that is given cannot be read, or does not go together."""
+
+@final
+class Alignment:
+    """Aligned sequences, at least four, with different names."""
+
+    def __new__(cls, names: Sequence[str], characters: NDArray[Any]) -> Alignment:
+        """From names and characters (taxa, sites), of dtype uint8 (ASCII) or S1."""
+    @staticmethod
+    def read(path: str | os.PathLike[str]) -> Alignment:
+        """Reads PHYLIP, FASTA, NEXUS, Clustal or Stockholm; plain, gzip or zstd. OSError, PhyloError."""
+    @staticmethod
+    def parse(text: str) -> Alignment:
+        """Parses the text of such a file."""
+    @property
+    def names(self) -> list[str]: ...
+    @property
+    def sites(self) -> int: ...
+    def to_numpy(self) -> NDArray[np.uint8]:
+        """The characters: a new array (taxa, sites)."""
+    def to_phylip(self) -> str: ...
+    def __len__(self) -> int: ...
+
+@final
+class Evaluation:
+    """A tree's likelihood, and what was fitted."""
+
+    @property
+    def log_likelihood(self) -> float: ...
+    @property
+    def tree(self) -> str:
+        """The tree with the branch lengths used."""
+    @property
+    def tree_length(self) -> float: ...
+    @property
+    def models(self) -> list[str]:
+        """Each partition's model with all values; each can be given as a model again."""
+    @property
+    def site_log_likelihoods(self) -> NDArray[np.float64]:
+        """One value for each column; 0 where no taxon has a character. A new array."""
+
+@final
+class SearchResult:
+    """The trees of a run."""
+
+    @property
+    def tree(self) -> str | None:
+        """The best search's tree; None without searches."""
+    @property
+    def log_likelihood(self) -> float | None: ...
+    @property
+    def models(self) -> list[str] | None: ...
+    @property
+    def trees(self) -> list[str]: ...
+    @property
+    def log_likelihoods(self) -> NDArray[np.float64]: ...
+    @property
+    def start_trees(self) -> list[str]: ...
+    @property
+    def bootstraps(self) -> list[str]: ...
+    @property
+    def support(self) -> str | None:
+        """The best tree with the bootstraps' support in per cent; None without bootstraps."""
+    @property
+    def converged(self) -> bool | None:
+        """Verdict of the last convergence test; None where none was made."""
+
+class Distances(TypedDict):
+    rf: int
+    rf_relative: float
+    branch_score: float | None
+
+def evaluate(
+    alignment: Alignment,
+    tree: str,
+    model: str,
+    *,
+    opt: Literal["none", "branches", "all"] = "all",
+    epsilon: float = 1e-3,
+    engines: int | None = None,
+) -> Evaluation:
+    """The likelihood of a tree, after `opt` was fitted. Other threads run meanwhile; Ctrl-C ends it."""
+
+def search(
+    alignment: Alignment,
+    model: str,
+    *,
+    starts: int = 10,
+    bootstraps: int | Literal["auto"] = 0,
+    rapid: bool = False,
+    seed: int = 1,
+    start_trees: Literal["mixed", "parsimony", "random"] | Sequence[str] = "mixed",
+    constraint: str | None = None,
+    engines: int | None = None,
+    policy: str = "equi",
+    progress: Callable[[int, int], object] | None = None,
+) -> SearchResult:
+    """Searches for the tree of the highest likelihood, and bootstraps it. The result depends on the seed, not on the
+    engines. `progress` is called with how many results there are, and how many are needed, on the calling thread; an
+    error in it ends the search. Other threads run meanwhile; Ctrl-C ends it."""
+
+def simulate(
+    model: str,
+    sites: int,
+    *,
+    taxa: int | None = None,
+    tree: str | None = None,
+    seed: int = 1,
+    branch_mean: float = 0.1,
+) -> tuple[Alignment, str]:
+    """An alignment that evolved along `tree`, or along a random one of `taxa` taxa, and that tree."""
+
+def compare(a: str, b: str) -> Distances:
+    """Distances of two trees with the same taxa."""

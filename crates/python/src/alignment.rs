@@ -1,0 +1,131 @@
+//! Alignments: from files, text and arrays of characters, and back.
+
+use crate::errors::{PhyloError, refuse, refuse_with};
+use pyo3::exceptions::{PyOSError, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use sidecore_phylo::msa;
+use sidecore_phylo::packed::{UNPACKED_BYTES_MAX, unpack};
+use std::path::PathBuf;
+
+/// Aligned sequences, at least four, with different names.
+#[pyclass(frozen, module = "sidecore_phylo")]
+pub(crate) struct Alignment {
+    pub(crate) inner: msa::Alignment,
+}
+
+#[pymethods]
+impl Alignment {
+    /// From names and a 2-D array of characters, a row a taxon: dtype uint8 (ASCII) or S1.
+    #[new]
+    fn new(names: Vec<String>, characters: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let numpy = characters.py().import("numpy")?;
+        let mut array = numpy.call_method1("ascontiguousarray", (characters,))?;
+        if array
+            .getattr("dtype")?
+            .eq(numpy.call_method1("dtype", ("S1",))?)?
+        {
+            array = array.call_method1("view", ("uint8",))?;
+        }
+        let dtype = array.getattr("dtype")?;
+        let shape: Vec<usize> = array.getattr("shape")?.extract()?;
+        let [taxa, sites] = shape[..] else {
+            return Err(PyTypeError::new_err(format!(
+                "characters must be an array of two dimensions (taxa, sites); it has {}",
+                shape.len()
+            )));
+        };
+        if !dtype.eq("uint8")? {
+            return Err(PyTypeError::new_err(format!(
+                "characters must be of dtype uint8 or S1, not {dtype}"
+            )));
+        }
+        if taxa != names.len() {
+            return Err(PhyloError::new_err(format!(
+                "{} names for {taxa} rows of characters",
+                names.len()
+            )));
+        }
+        let bytes: Vec<u8> = array.call_method0("tobytes")?.extract()?;
+        let rows = match sites {
+            0 => vec![Vec::new(); taxa],
+            _ => bytes.chunks(sites).map(<[u8]>::to_vec).collect(),
+        };
+        let inner = msa::Alignment::new(names, rows).map_err(refuse)?;
+        Ok(Self { inner })
+    }
+
+    /// Reads a file: PHYLIP, FASTA, NEXUS, Clustal or Stockholm, plain, gzip or zstd.
+    #[staticmethod]
+    fn read(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
+        py.detach(|| {
+            let shown = path.display();
+            let bytes = std::fs::read(&path)
+                .map_err(|error| PyOSError::new_err(format!("cannot read {shown}: {error}")))?;
+            let bytes = unpack(bytes, UNPACKED_BYTES_MAX).map_err(refuse_with(shown))?;
+            let inner = msa::Alignment::parse(&bytes).map_err(refuse_with(path.display()))?;
+            Ok(Self { inner })
+        })
+    }
+
+    /// Parses the text of such a file.
+    #[staticmethod]
+    fn parse(text: &str) -> PyResult<Self> {
+        let inner = msa::Alignment::parse(text.as_bytes()).map_err(refuse)?;
+        Ok(Self { inner })
+    }
+
+    /// The taxa's names.
+    #[getter]
+    fn names(&self) -> Vec<String> {
+        self.inner.names().to_vec()
+    }
+
+    /// Number of columns.
+    #[getter]
+    fn sites(&self) -> usize {
+        self.inner.sites()
+    }
+
+    /// The characters: a new array of uint8, (taxa, sites).
+    fn to_numpy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let (taxa, sites) = (self.inner.names().len(), self.inner.sites());
+        let rows = (0..taxa).flat_map(|taxon| self.inner.row(taxon));
+        let bytes: Vec<u8> = rows.copied().collect();
+        array(py, &bytes, "uint8")?.call_method1("reshape", ((taxa, sites),))
+    }
+
+    /// The alignment as PHYLIP.
+    fn to_phylip(&self) -> String {
+        String::from_utf8_lossy(&self.inner.to_phylip()).into_owned()
+    }
+
+    fn __len__(&self) -> usize {
+        self.inner.names().len()
+    }
+
+    fn __repr__(&self) -> String {
+        let (taxa, sites) = (self.inner.names().len(), self.inner.sites());
+        format!("Alignment({taxa} taxa, {sites} sites)")
+    }
+}
+
+/// A new, writable array of one dimension, from its elements' bytes.
+pub(crate) fn array<'py>(
+    py: Python<'py>,
+    bytes: &[u8],
+    dtype: &str,
+) -> PyResult<Bound<'py, PyAny>> {
+    let numpy = py.import("numpy")?;
+    let read_only = numpy.call_method1("frombuffer", (PyBytes::new(py, bytes), dtype))?;
+    read_only.call_method0("copy")
+}
+
+/// A new array of doubles.
+pub(crate) fn doubles<'py>(py: Python<'py>, values: &[f64]) -> PyResult<Bound<'py, PyAny>> {
+    let bytes: Vec<u8> = values
+        .iter()
+        .flat_map(|value| value.to_ne_bytes())
+        .collect();
+    array(py, &bytes, "float64")
+}

@@ -1,0 +1,34 @@
+//! Errors as Python's exceptions.
+
+use pyo3::PyErr;
+use pyo3::create_exception;
+use pyo3::exceptions::PyValueError;
+use std::error::Error;
+use std::fmt::Display;
+
+create_exception!(
+    sidecore_phylo,
+    PhyloError,
+    PyValueError,
+    "Something that is given cannot be read, or does not go together."
+);
+
+/// An error of ours with all its causes.
+pub(crate) fn refuse(error: impl Error) -> PyErr {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let own = error.to_string();
+        // Some errors say their cause's text themselves.
+        if !text.contains(&own) {
+            text = format!("{text}: {own}");
+        }
+        cause = error.source();
+    }
+    PhyloError::new_err(text)
+}
+
+/// As [`refuse`], with what was being done before it.
+pub(crate) fn refuse_with<E: Error>(what: impl Display) -> impl FnOnce(E) -> PyErr {
+    move |error| PhyloError::new_err(format!("{what}: {error}"))
+}

@@ -1,0 +1,84 @@
+//! Long calls: without the interpreter's lock, and ended by Ctrl-C.
+//!
+//! The work is done on a thread of its own; the calling one sleeps without the lock and looks for
+//! signals some times a second, as only Python's main thread can.
+//! Must stay true: the work ends soon after its flag is raised; the call returns only when it has.
+
+use pyo3::prelude::*;
+use sidecore_offload::OffloadError;
+use sidecore_phylo::runner::{Runner, Work};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Does `work`, which is to end when its flag is raised. `tick` is called some times a second, with
+/// the lock; its error ends the work, as a signal does.
+pub(crate) fn interruptible<T: Send>(
+    py: Python<'_>,
+    work: impl FnOnce(&AtomicBool) -> T + Send,
+    mut tick: impl FnMut() -> PyResult<()>,
+) -> PyResult<T> {
+    let stop = AtomicBool::new(false);
+    let caller = std::thread::current();
+    std::thread::scope(|scope| {
+        let working = scope.spawn(|| {
+            let result = work(&stop);
+            caller.unpark();
+            result
+        });
+        let mut ended = Ok(());
+        while ended.is_ok() && !working.is_finished() {
+            py.detach(|| std::thread::park_timeout(LOOK_EVERY));
+            ended = py.check_signals().and_then(|()| tick());
+        }
+        // Relaxed: a flag alone; the result comes by the join.
+        stop.store(ended.is_err(), Ordering::Relaxed);
+        let result = py.detach(|| working.join());
+        ended?;
+        match result {
+            Ok(result) => Ok(result),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}
+
+/// Runs loops on `runner` until the flag is raised: then they fail as cancelled.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stoppable<'s, R> {
+    pub(crate) runner: R,
+    pub(crate) stop: &'s AtomicBool,
+}
+
+impl<R> Stoppable<'_, R> {
+    fn check(&self) -> Result<(), OffloadError> {
+        // Relaxed: a flag alone.
+        match self.stop.load(Ordering::Relaxed) {
+            true => Err(OffloadError::Cancelled),
+            false => Ok(()),
+        }
+    }
+}
+
+impl<R: Runner> Runner for Stoppable<'_, R> {
+    fn run<T: Send>(
+        &self,
+        work: Work,
+        chunks: &mut [T],
+        unit: impl Fn(&mut T) + Sync,
+    ) -> Result<(), OffloadError> {
+        self.check()?;
+        self.runner.run(work, chunks, unit)
+    }
+
+    fn run_sized<T: Send>(
+        &self,
+        work: Work,
+        ns: u64,
+        chunks: &mut [T],
+        unit: impl Fn(&mut T) + Sync,
+    ) -> Result<(), OffloadError> {
+        self.check()?;
+        self.runner.run_sized(work, ns, chunks, unit)
+    }
+}
+
+const LOOK_EVERY: Duration = Duration::from_millis(50);

@@ -1,0 +1,37 @@
+//! The Python module `sidecore_phylo`: alignments, likelihoods and searches for notebooks.
+//!
+//! - [`alignment`]: alignments from files, text and NumPy arrays.
+//! - [`evaluate`]: the likelihood of a tree; [`search`]: searches and bootstraps; [`tools`]:
+//!   simulated alignments, distances of trees.
+//! - [`interrupt`]: long calls without the interpreter's lock, which Ctrl-C ends.
+//!
+//! Must stay true: what these functions find is what `sidecore phylo` finds with the same options
+//! and seed; no call holds the interpreter's lock while it computes; input that does not go
+//! together is a `PhyloError`. NumPy is reached through Python, so that the module needs no header of it and
+//! works with every version. Types for editors are in `python/sidecore_phylo/_native.pyi`.
+
+mod alignment;
+mod errors;
+mod evaluate;
+mod interrupt;
+mod parts;
+mod search;
+mod tools;
+
+use pyo3::prelude::*;
+
+/// The module.
+#[pymodule]
+#[pyo3(name = "_native")]
+fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add("PhyloError", module.py().get_type::<errors::PhyloError>())?;
+    module.add_class::<alignment::Alignment>()?;
+    module.add_class::<evaluate::Evaluation>()?;
+    module.add_class::<search::SearchResult>()?;
+    module.add_function(wrap_pyfunction!(evaluate::evaluate, module)?)?;
+    module.add_function(wrap_pyfunction!(search::search, module)?)?;
+    module.add_function(wrap_pyfunction!(tools::simulate, module)?)?;
+    module.add_function(wrap_pyfunction!(tools::compare, module)?)?;
+    Ok(())
+}
