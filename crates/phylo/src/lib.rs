@@ -11,6 +11,8 @@
 //!   [`constraint`]: splits that it must have.
 //! - [`kernel`]: the loops that all time goes into; [`runner`]: who runs them, on how many engines.
 //! - [`bootstrap`], [`support`]: how sure a tree is; [`splits`]: what they count.
+//! - [`topology`]: which of several trees an alignment excludes.
+//! - [`consensus`]: one tree of many; [`rooting`]: where a tree's root may be.
 //! - [`analysis`]: all of it as tasks, handed out by one coordinator; [`io`]: files, other
 //!   processes.
 //! - [`packed`]: compressed files, before any parser.
@@ -25,6 +27,7 @@
 pub mod analysis;
 pub mod bootstrap;
 pub mod compare;
+pub mod consensus;
 pub mod constraint;
 pub mod fuzzing;
 pub mod io;
@@ -36,11 +39,14 @@ pub mod newick;
 pub mod packed;
 pub mod parsimony;
 pub mod random;
+pub mod rooting;
 pub mod runner;
 pub mod search;
+pub mod selection;
 pub mod simulate;
 pub mod splits;
 pub mod support;
+pub mod topology;
 pub mod tree;
 
 /// Runs the README's example.

@@ -7,6 +7,7 @@ use sidecore_phylo::model::{ModelName, ScalerName};
 use sidecore_phylo::msa::{Alignment, Findings, MsaError, Patterns, partitions};
 use sidecore_phylo::newick::Newick;
 use sidecore_phylo::packed::{UNPACKED_BYTES_MAX, unpack};
+use sidecore_phylo::tree::Tree;
 use std::path::Path;
 
 /// An alignment with the partitions that it is cut into.
@@ -64,6 +65,18 @@ pub(super) fn trees(path: &Path) -> Result<Vec<Newick>> {
     let trees = Newick::parse_file(&text(path)?).with_context(|| path.display().to_string())?;
     ensure!(!trees.is_empty(), "{} has no tree", path.display());
     Ok(trees)
+}
+
+/// Reads a file of trees that have an alignment's taxa.
+pub(super) fn alignment_trees(path: &Path, names: &[String]) -> Result<Vec<Tree>> {
+    let newicks = trees(path)?;
+    let tree = |(index, newick)| {
+        Tree::from_newick(newick, names).with_context(|| match newicks.len() {
+            1 => path.display().to_string(),
+            _ => format!("{}, tree {}", path.display(), index + 1),
+        })
+    };
+    newicks.iter().enumerate().map(tree).collect()
 }
 
 /// Reads a file, unpacked where it is compressed.

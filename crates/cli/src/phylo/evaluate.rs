@@ -100,19 +100,8 @@ impl Args {
             ..
         } = Data::read(&self.msa, &self.model)?;
         self.check_scalers(&parts)?;
-        let newicks = common::trees(&self.tree)?;
         // All are looked at before the first is worked on.
-        let mut trees = Vec::new();
-        for (index, newick) in newicks.iter().enumerate() {
-            let tree = Tree::from_newick(newick, alignment.names()).with_context(|| {
-                let shown = self.tree.display();
-                match newicks.len() {
-                    1 => shown.to_string(),
-                    _ => format!("{shown}, tree {}", index + 1),
-                }
-            })?;
-            trees.push(tree);
-        }
+        let trees = common::alignment_trees(&self.tree, alignment.names())?;
         let edges = |tree: &Tree| {
             tree.edges()
                 .filter(|&e| tree.length(e) < LENGTH_MIN)
