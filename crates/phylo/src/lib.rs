@@ -10,7 +10,8 @@
 //! - [`parsimony`]: trees to start from; [`search`]: the tree of the highest likelihood;
 //!   [`constraint`]: splits that it must have.
 //! - [`kernel`]: the loops that all time goes into; [`runner`]: who runs them, on how many engines.
-//! - [`bootstrap`], [`support`]: how sure a tree is; [`splits`]: what they count.
+//! - [`bootstrap`], [`support`], [`alrt`], [`ufboot`]: how sure a tree is; [`splits`]: what they count.
+//! - [`selection`]: the model that an alignment asks for; [`ancestors`]: states of inner nodes.
 //! - [`topology`]: which of several trees an alignment excludes.
 //! - [`consensus`]: one tree of many; [`rooting`]: where a tree's root may be.
 //! - [`analysis`]: all of it as tasks, handed out by one coordinator; [`io`]: files, other
@@ -24,7 +25,9 @@
 //! `kernel/simd`. Source: Blagojevic and others, "RAxML-Cell: Parallel phylogenetic tree inference
 //! on the Cell Broadband Engine" (2007), and what its kernels compute (Felsenstein 1981).
 
+pub mod alrt;
 pub mod analysis;
+pub mod ancestors;
 pub mod bootstrap;
 pub mod compare;
 pub mod consensus;
@@ -48,6 +51,7 @@ pub mod splits;
 pub mod support;
 pub mod topology;
 pub mod tree;
+pub mod ufboot;
 
 /// Runs the README's example.
 #[cfg(doctest)]

@@ -28,7 +28,8 @@ pub(crate) struct Args {
     /// Tree or trees, in Newick or NEXUS, with the alignment's taxa; each is evaluated by itself
     #[arg(long, value_name = "FILE")]
     tree: PathBuf,
-    /// Model, or file of partitions (RAxML's lines or NEXUS sets)
+    /// Model, or file of partitions (RAxML's lines or NEXUS sets), or auto for the one of the best
+    /// BIC
     #[arg(long, value_name = "MODEL|FILE")]
     model: String,
     /// Parameters to fit: none, branch lengths, or these and the model's free parameters

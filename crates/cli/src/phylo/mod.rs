@@ -1,5 +1,6 @@
 //! `sidecore phylo`: one file a command.
 
+mod ancestors;
 #[cfg(feature = "bench")]
 mod bench;
 mod common;
@@ -7,6 +8,7 @@ mod compare;
 mod consensus;
 mod draw;
 mod evaluate;
+mod models;
 mod root;
 mod search;
 mod simulate;
@@ -32,6 +34,10 @@ pub(crate) enum Command {
     Simulate(simulate::Args),
     /// Distances of two trees.
     Compare(compare::Args),
+    /// The substitution model that an alignment asks for, by BIC, AICc or AIC.
+    Models(models::Args),
+    /// States of a tree's inner nodes, with their probabilities.
+    Ancestors(ancestors::Args),
     /// Test which of several trees an alignment excludes: KH, SH, ELW, AU.
     Test(test::Args),
     /// One tree of many: strict, majority rule, extended majority rule.
@@ -53,6 +59,8 @@ impl Command {
             Self::Support(args) => args.run(),
             Self::Simulate(args) => args.run(),
             Self::Compare(args) => args.run(),
+            Self::Models(args) => args.run(),
+            Self::Ancestors(args) => args.run(),
             Self::Test(args) => args.run(),
             Self::Consensus(args) => args.run(),
             Self::Root(args) => args.run(),

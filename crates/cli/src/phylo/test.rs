@@ -33,7 +33,7 @@ pub(crate) struct Args {
     #[arg(
         long,
         value_name = "N",
-        default_value = "10000",
+        default_value = "50000",
         value_parser = clap::value_parser!(u32).range(100..=1_000_000)
     )]
     replicates: u32,

@@ -122,12 +122,7 @@ fn count(tree: &Newick, taxa: &Taxa, counts: &mut HashMap<Split, Count>) {
 }
 
 /// The splits of the consensus that part more than one taxon from the others, small before large.
-fn taken<'c>(
-    counts: &'c HashMap<Split, Count>,
-    trees: usize,
-    taxa: usize,
-    rule: Rule,
-) -> Vec<&'c Split> {
+fn taken(counts: &HashMap<Split, Count>, trees: usize, taxa: usize, rule: Rule) -> Vec<&Split> {
     let inner = counts.iter().filter(|(split, _)| !split.is_trivial(taxa));
     let mut taken: Vec<(&Split, usize)> = inner.map(|(split, c)| (split, c.trees)).collect();
     let share = |count: usize| count as f64 / trees as f64;
@@ -212,7 +207,11 @@ fn build(
         };
         let count = &counts[taken[at]];
         let share = count.trees as f64 / trees as f64;
-        let node = tree.push(parent, format!("{:.0}", 100.0 * share), mean(count));
+        let node = tree.push(
+            parent,
+            format!("{:.0}", (100.0 * share).round()),
+            mean(count),
+        );
         shares.push(share);
         path.extend(members[set].iter().rev().map(|&set| (set, node)));
     }

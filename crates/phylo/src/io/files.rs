@@ -6,6 +6,7 @@
 //! | `.mlTrees`, `.startTrees` | every search's tree, and what it began with, by index |
 //! | `.bootstraps` | every replicate's tree, by index |
 //! | `.support`, `.supportTBE` | the best tree with Felsenstein's or transfer support |
+//! | `.supportSHaLRT`, `.supportUFBoot` | the best tree with SH-aLRT or ultrafast bootstraps' support |
 //! | `.log` | what happened when |
 //! | `.ckp` | the checkpoint |
 //!
@@ -263,8 +264,12 @@ pub const BOOTSTRAPS: &str = ".bootstraps";
 pub const SUPPORT: &str = ".support";
 /// Transfer support on the best tree.
 pub const SUPPORT_TBE: &str = ".supportTBE";
+/// The best tree with SH-aLRT support.
+pub const SUPPORT_ALRT: &str = ".supportSHaLRT";
+/// The best tree with ultrafast bootstraps' support.
+pub const SUPPORT_UFBOOT: &str = ".supportUFBoot";
 const CHECKPOINT: &str = ".ckp";
-const RESULTS: [&str; 7] = [
+const RESULTS: [&str; 9] = [
     BEST_TREE,
     BEST_MODEL,
     ML_TREES,
@@ -272,5 +277,7 @@ const RESULTS: [&str; 7] = [
     BOOTSTRAPS,
     SUPPORT,
     SUPPORT_TBE,
+    SUPPORT_ALRT,
+    SUPPORT_UFBOOT,
 ];
 const BLOCK: usize = 64 << 10;

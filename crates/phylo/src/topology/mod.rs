@@ -94,7 +94,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            replicates: 10_000,
+            replicates: 50_000,
             seed: 1,
         }
     }

@@ -67,7 +67,7 @@ impl Form {
                 let step = (1.0 - OPEN) * TAU / layout.tips as f64;
                 // Names at the rim are as far apart as rows.
                 let rim = (measure.row * 0.95 / step).max(RIM_MIN);
-                let inner = 0.04 * rim;
+                let inner = 0.07 * rim;
                 let radius = rim + names + MARGIN;
                 Self {
                     size: [2.0 * radius, 2.0 * radius + LEGEND],
@@ -218,4 +218,4 @@ const LEGEND: f64 = 48.0;
 const CORNER: f64 = 4.0;
 /// Share of a circle that is left open.
 const OPEN: f64 = 0.02;
-const RIM_MIN: f64 = 190.0;
+const RIM_MIN: f64 = 230.0;
