@@ -68,7 +68,7 @@ impl Args {
         ensure!(count == 1, "{shown} has {count} trees, and one is wanted");
         let (tree, options) = (trees.remove(0), Options::default());
         let mut likelihood = Likelihood::partitioned(tree, data.parts, runner, options)?;
-        let lnl = self.opt.apply(&mut likelihood)?;
+        let lnl = self.opt.apply(&mut likelihood, EPSILON)?;
         let tree = likelihood.tree();
         let text = labelled(tree, names).to_string();
         let mut nodes: Vec<Node> = (0..tree.taxa() - 2)
@@ -198,3 +198,6 @@ struct NodeJson {
     sequence: String,
     probability_mean: f64,
 }
+
+/// Gain in log-likelihood below which the fit ends.
+const EPSILON: f64 = 0.001;

@@ -268,12 +268,16 @@ pub(super) enum Fit {
 }
 
 impl Fit {
-    /// Fits; returns the log-likelihood.
-    pub(super) fn apply<R: Runner>(self, likelihood: &mut Likelihood<R>) -> Result<f64> {
+    /// Fits until a round gains less than `epsilon`; returns the log-likelihood.
+    pub(super) fn apply<R: Runner>(
+        self,
+        likelihood: &mut Likelihood<R>,
+        epsilon: f64,
+    ) -> Result<f64> {
         Ok(match self {
             Self::None => likelihood.evaluate()?,
-            Self::Branches => likelihood.optimise_lengths(EPSILON, ROUNDS_MAX)?,
-            Self::All => likelihood.optimise(EPSILON)?,
+            Self::Branches => likelihood.optimise_lengths(epsilon, ROUNDS_MAX)?,
+            Self::All => likelihood.optimise(epsilon)?,
         })
     }
 }
@@ -360,7 +364,6 @@ pub(super) fn engines(asked: Option<u16>) -> Result<usize> {
     }
 }
 
-/// Gain in log-likelihood below which fits end.
-const EPSILON: f64 = 0.001;
+/// Gain in log-likelihood below which the fit before a support ends.
 const ALRT_EPSILON: f64 = 0.01;
 const ROUNDS_MAX: usize = 64;

@@ -34,7 +34,7 @@ pub(crate) struct Args {
     model: String,
     /// Parameters to fit: none, branch lengths, or these and the model's free parameters
     #[arg(long, value_enum, default_value = "none")]
-    opt: Fit,
+    opt: common::Fit,
     /// Branch lengths of partitions: all alike, or each with a factor of its own; linked
     /// unless given, or a partition's model has +B
     #[arg(long, value_enum)]
@@ -55,16 +55,6 @@ pub(crate) struct Args {
     /// Report in JSON on standard output
     #[arg(long)]
     json: bool,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Fit {
-    /// Nothing: the tree and the model as given
-    None,
-    /// Branch lengths
-    Branches,
-    /// Branch lengths and the model's free parameters
-    All,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -163,11 +153,7 @@ impl Args {
         if self.brlen == Some(Share::Scaled) {
             likelihood.set_lengths(Lengths::Scaled);
         }
-        let lnl = match self.opt {
-            Fit::None => likelihood.evaluate()?,
-            Fit::Branches => likelihood.optimise_lengths(self.epsilon, LENGTH_ROUNDS_MAX)?,
-            Fit::All => likelihood.optimise(self.epsilon)?,
-        };
+        let lnl = self.opt.apply(&mut likelihood, self.epsilon)?;
         let sites = match self.site_lnl {
             Some(_) => likelihood.site_log_likelihoods()?,
             None => Vec::new(),
@@ -292,5 +278,3 @@ impl Json {
         Ok(())
     }
 }
-
-const LENGTH_ROUNDS_MAX: usize = 64;

@@ -62,7 +62,7 @@ pub fn ufboot<R: Runner>(
     mut progress: impl FnMut(usize),
 ) -> Result<Found, LikelihoodError> {
     let mut random = Random::new(sidecore_random::mix(options.seed));
-    let replicates = Replicates::new(likelihood, options.replicates, &mut random)?;
+    let replicates = Replicates::new(likelihood, options.replicates, &mut random);
     let lnl = likelihood.evaluate()?;
     let mut boot = Boot {
         best: (likelihood.tree().clone(), lnl),

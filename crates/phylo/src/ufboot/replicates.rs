@@ -3,7 +3,7 @@
 //! Must stay true: trees that no replicate keeps are forgotten, so that there are never more than
 //! replicates.
 
-use crate::likelihood::{Likelihood, LikelihoodError};
+use crate::likelihood::Likelihood;
 use crate::random::Random;
 use crate::runner::Runner;
 use crate::tree::{HalfId, Tree};
@@ -39,7 +39,7 @@ impl Replicates {
         likelihood: &Likelihood<R>,
         count: usize,
         random: &mut Random,
-    ) -> Result<Self, LikelihoodError> {
+    ) -> Self {
         let (mut sites, mut weights) = (Vec::new(), Vec::new());
         for part in likelihood.parts() {
             let own: Vec<(usize, usize)> = part.patterns().site_patterns().collect();
@@ -57,7 +57,7 @@ impl Replicates {
                 }
             }
         }
-        Ok(Self {
+        Self {
             sites,
             weights,
             best: vec![
@@ -73,7 +73,7 @@ impl Replicates {
             sums: vec![0.0; count],
             farthest: 0.0,
             random: Random::new(random.bits()),
-        })
+        }
     }
 
     /// How far behind the best tree one may be to be worth an offer.
