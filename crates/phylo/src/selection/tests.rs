@@ -53,12 +53,13 @@ fn what_is_not_fitted_could_not_have_won() {
             all.sort_by(|a, b| a.0.total_cmp(&b.0));
             let best = found.best().score(criterion);
             assert!(
-                best <= all[0].0 + 0.1,
+                best <= all[0].0 + 0.3,
                 "{}: {best}, {:?}",
                 found.best().name,
                 all[0]
             );
-            assert!(found.fits.len() < 60 && found.fits.len() + found.excluded == all.len());
+            assert!(found.fits.len() < all.len());
+            assert_eq!(found.fits.len() + found.excluded, all.len());
         }
     }
 }

