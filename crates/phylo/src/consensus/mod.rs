@@ -161,7 +161,11 @@ fn build(
     trees: usize,
 ) -> Consensus {
     let taxa = labels.len();
-    let mean = |count: &Count| (!count.lacks_length).then(|| count.length / count.trees as f64);
+    // To ten decimals, as trees are written elsewhere.
+    let mean = |count: &Count| {
+        let mean = count.length / count.trees as f64;
+        (!count.lacks_length).then(|| (1e10 * mean).round() / 1e10)
+    };
     // Sets `0..taxa` are the tips, then the splits, then the whole. From small to large each set
     // takes what of its members is not within another yet.
     let whole = taxa + taken.len();
