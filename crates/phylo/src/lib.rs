@@ -10,7 +10,8 @@
 //! - [`parsimony`]: trees to start from; [`search`]: the tree of the highest likelihood;
 //!   [`constraint`]: splits that it must have.
 //! - [`kernel`]: the loops that all time goes into; [`runner`]: who runs them, on how many engines.
-//! - [`bootstrap`], [`support`], [`alrt`], [`ufboot`]: how sure a tree is; [`splits`]: what they count.
+//! - [`bootstrap`], [`support`], [`alrt`], [`ufboot`]: how sure a tree is; [`splits`]: what they
+//!   count.
 //! - [`selection`]: the model that an alignment asks for; [`ancestors`]: states of inner nodes.
 //! - [`topology`]: which of several trees an alignment excludes.
 //! - [`consensus`]: one tree of many; [`rooting`]: where a tree's root may be.

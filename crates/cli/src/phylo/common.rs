@@ -191,7 +191,8 @@ impl Alrt {
     }
 }
 
-/// A tree with supports of one of these kinds. Its lengths and the models' free parameters are fitted first.
+/// A tree with supports of one of these kinds. Its lengths and the models' free parameters are
+/// fitted first.
 pub(super) fn alignment_support(
     newick: &Newick,
     names: &[String],

@@ -40,7 +40,12 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value = "bic")]
     criterion: By,
     /// The most categories of free rates (+R); 0 leaves these out
-    #[arg(long, value_name = "N", default_value = "8", value_parser = clap::value_parser!(u8).range(0..=10))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "8",
+        value_parser = clap::value_parser!(u8).range(0..=10)
+    )]
     free_rates_max: u8,
     /// Tree to fit on, in Newick or NEXUS
     #[arg(long, value_name = "FILE")]
@@ -292,7 +297,7 @@ impl Args {
     }
 }
 
-/// What is being fitted, on standard error.
+/// Progress of the fits, on standard error.
 struct Bar(ProgressBar);
 
 impl Bar {

@@ -25,7 +25,7 @@ pub struct Support {
     pub edge: EdgeId,
     /// SH-aLRT support, 0 to 1; 0 where another way to join the subtrees is better.
     pub share: f64,
-    /// How far the better alternative's log-likelihood is below; below 0 where it is above.
+    /// Log-likelihood that the better alternative lacks; below 0 where it is ahead.
     pub gain: f64,
 }
 

@@ -65,7 +65,7 @@ pub struct Consensus {
     pub shares: Vec<f64>,
 }
 
-/// How often a split was seen, and the lengths that it had.
+/// Number of trees that have a split, and its lengths in these.
 #[derive(Debug, Default, Clone, Copy)]
 struct Count {
     trees: usize,

@@ -7,7 +7,7 @@ fn trees(text: &str) -> Vec<Newick> {
     Newick::parse_file(text).unwrap()
 }
 
-/// What DendroPy 5 (`TreeList.consensus`) and IQ-TREE 2 (`-con -minsup`) make of these.
+/// Five trees; DendroPy 5 (`TreeList.consensus`) and IQ-TREE 2 (`-con -minsup`) agree about such.
 const FIVE: &str = "\
 ((((a,b),c),d),(e,(f,g)),h);
 ((((a,b),c),d),((e,f),g),h);

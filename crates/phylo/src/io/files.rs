@@ -6,7 +6,8 @@
 //! | `.mlTrees`, `.startTrees` | every search's tree, and what it began with, by index |
 //! | `.bootstraps` | every replicate's tree, by index |
 //! | `.support`, `.supportTBE` | the best tree with Felsenstein's or transfer support |
-//! | `.supportSHaLRT`, `.supportUFBoot` | the best tree with SH-aLRT or ultrafast bootstraps' support |
+//! | `.supportSHaLRT` | the best tree with SH-aLRT support |
+//! | `.supportUFBoot` | the best tree with ultrafast bootstraps' support |
 //! | `.log` | what happened when |
 //! | `.ckp` | the checkpoint |
 //!

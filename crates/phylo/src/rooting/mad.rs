@@ -48,7 +48,7 @@ pub(super) fn least(tree: &Unrooted, lengths: &[f64]) -> Found {
     }
 }
 
-/// What stands behind each branch, seen from each of its ends.
+/// Tips behind each branch, seen from each of its ends.
 struct Behind {
     /// For `2 edge + k` the distances from end `k` of the tips on that end's own side.
     tips: Vec<Vec<f64>>,

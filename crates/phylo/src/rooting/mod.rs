@@ -83,7 +83,7 @@ pub enum Method {
     Outgroup(Vec<String>),
     /// In the middle between the two tips that are farthest apart.
     Midpoint,
-    /// Where the deviations of the ancestors of all pairs of tips from the middle between these are
+    /// At the least of the deviations of the ancestors of all pairs of tips from the middle between these are
     /// least (MAD).
     Mad,
 }
@@ -104,7 +104,7 @@ pub struct Rooted {
 #[derive(Debug, Clone, Copy)]
 struct Place {
     edge: usize,
-    /// How far from the branch's first end, as a share of its length.
+    /// Distance from the branch's first end, as a share of its length.
     share: f64,
 }
 

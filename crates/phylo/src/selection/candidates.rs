@@ -105,7 +105,7 @@ impl Candidate {
         matrix && self.rates.is_within(other.rates)
     }
 
-    /// How good a start the other one's fit is.
+    /// Rank of the other one's fit as a start: the larger the better.
     pub(super) fn likeness(&self, other: &Self) -> u32 {
         let mut likeness = match (self.rates == other.rates, self.rates, other.rates) {
             (true, ..) => 40,

@@ -149,7 +149,7 @@ impl<'p, R: Runner + Clone> Fitter<'p, R> {
         Ok(likelihood)
     }
 
-    /// What the likelihood of a candidate's categories holds now.
+    /// The fit that the likelihood of a candidate's categories holds now.
     fn made(&self, candidate: &Candidate, lnl: f64) -> Fit {
         let categories = categories(&Model::new(candidate.name(), self.patterns));
         let likelihood = &self.likelihoods[&categories];

@@ -82,7 +82,7 @@ impl Criterion {
 /// Options of a choice.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// What ranks the models.
+    /// Criterion that ranks the models.
     pub criterion: Criterion,
     /// The most categories of free rates; 0 or 1 leaves them out.
     pub free_rates_max: usize,

@@ -32,7 +32,7 @@ pub struct Subset {
     pub parts: Vec<usize>,
     /// Its columns, from 0, in ascending order.
     pub sites: Vec<u32>,
-    /// What was fitted for it.
+    /// Models fitted for it.
     pub selection: Selection,
 }
 

@@ -93,7 +93,7 @@ fn parameters_are_counted_as_usual() {
         ("GTR+F+R4", 14),
         ("GTR+FO", 8),
         ("TPM3uf+F+R3", 9),
-        ("GTR{1/2/1/1/2/1}+FU{1/1/1/1}+G4m{0.5}", 0),
+        ("GTR{1/2/1/1/2/1}+FU{0.25/0.25/0.25/0.25}+G4m{0.5}", 0),
     ] {
         let read = &mut |_: &str| Err(std::io::Error::other("no file"));
         let model = Model::new(ModelName::parse(name, read).unwrap(), &patterns);

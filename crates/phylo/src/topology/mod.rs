@@ -106,7 +106,7 @@ impl Default for Options {
 pub struct Verdict {
     /// Its log-likelihood.
     pub lnl: f64,
-    /// How far it is below the best tree's.
+    /// Difference to the best tree's.
     pub delta: f64,
     /// Share of the replicates in which it is the best; trees that are equal there share alike.
     pub bp_rell: f64,

@@ -38,7 +38,7 @@ impl Default for Options {
     }
 }
 
-/// What the bootstraps found.
+/// Result of ultrafast bootstraps.
 #[derive(Debug, Clone)]
 pub struct Found {
     /// One tree for each replicate.

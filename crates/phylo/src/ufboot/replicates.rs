@@ -19,7 +19,7 @@ pub(super) struct Replicates {
     trees: Vec<Option<(Tree, usize)>>,
     free: Vec<usize>,
     sums: Vec<f64>,
-    /// How far behind the best tree those were that some replicate took.
+    /// Largest distance behind the best tree of one that some replicate took.
     farthest: f64,
     random: Random,
 }
@@ -76,7 +76,7 @@ impl Replicates {
         }
     }
 
-    /// How far behind the best tree one may be to be worth an offer.
+    /// Distance behind the best tree up to which one is worth an offer.
     pub(super) fn reach(&self) -> f64 {
         1.5 * self.farthest + REACH_MIN
     }
@@ -147,7 +147,7 @@ impl Replicates {
         self.best.iter().filter_map(tree).collect()
     }
 
-    /// How many replicates' trees have each split.
+    /// For each split the number of replicates' trees that have it.
     pub(super) fn supports(&self) -> HashMap<Vec<u64>, usize> {
         let mut supports = HashMap::new();
         for (tree, users) in self.trees.iter().flatten() {
