@@ -51,6 +51,27 @@ pub struct Node {
 }
 
 impl Newick {
+    /// A tree of its root alone, to which [`Newick::push`] adds the rest.
+    #[must_use]
+    pub fn root(label: String) -> Self {
+        let root = Node {
+            label,
+            ..Node::default()
+        };
+        Self { nodes: vec![root] }
+    }
+
+    /// Adds a node as the last child of `parent`; returns its number.
+    ///
+    /// # Panics
+    /// When there is no such parent.
+    pub fn push(&mut self, parent: usize, label: String, length: Option<f64>) -> usize {
+        let node = child(&mut self.nodes, parent);
+        self.nodes[node].label = label;
+        self.nodes[node].length = length;
+        node
+    }
+
     /// Parses exactly one tree.
     ///
     /// # Errors

@@ -4,6 +4,7 @@
 //! - [`chart()`]: lines over a number.
 //! - [`dots()`]: values of one thing a line, on a logarithmic axis.
 //! - [`themed()`]: the same picture inside a page that may be dark.
+//! - [`tree_picture()`]: phylogenetic trees, rectangular and circular.
 //!
 //! Why here: several commands draw, and the page of the papers' figures does. Must stay true: pure,
 //! SVG text comes out; whatever is written is escaped (the drawing library does it).
@@ -12,10 +13,12 @@
 mod chart;
 mod dots;
 mod themed;
+mod tree;
 
 pub use chart::{Axis, Mark, Series, chart};
 pub use dots::{DotRow, dots, dots_height};
 pub use themed::themed;
+pub use tree::{TreeForm, TreeNode, TreeOptions, TreeTheme, tree_picture};
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};

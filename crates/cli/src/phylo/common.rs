@@ -1,12 +1,23 @@
 //! Files that the commands read: alignments, trees, models, partitions.
 
+use crate::output;
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use sidecore_offload::PoolConfig;
-use sidecore_phylo::likelihood::{Lengths, PartOptions};
+use indicatif::ProgressStyle;
+use sidecore_offload::{Pool, PoolConfig};
+use sidecore_phylo::alrt::{labelled, sh_alrt as sh_alrt_of};
+use sidecore_phylo::likelihood::{self, Lengths, Likelihood, PartOptions};
 use sidecore_phylo::model::{AscertainmentName, ModelName, ScalerName};
-use sidecore_phylo::msa::{Alignment, Findings, MsaError, Patterns, partitions};
+use sidecore_phylo::msa::{Alignment, Alphabet, Findings, MsaError, Patterns, partitions};
 use sidecore_phylo::newick::Newick;
 use sidecore_phylo::packed::{UNPACKED_BYTES_MAX, unpack};
+use sidecore_phylo::parsimony::parsimony_tree;
+use sidecore_phylo::random::Random;
+use sidecore_phylo::runner::{Runner, Serial, pool_config};
+use sidecore_phylo::selection::{self, select};
+use sidecore_phylo::support::{Kind, Reference};
+use sidecore_phylo::tree::Tree;
+use sidecore_phylo::ufboot;
+use sidecore_sched::Equi;
 use std::path::Path;
 
 /// An alignment with the partitions that it is cut into.
@@ -29,6 +40,7 @@ impl Data {
         let alignment = alignment(msa)?;
         let (parts, part_names) = match Path::new(model).is_file() {
             true => parts_of_file(&alignment, msa, model)?,
+            false if is_auto(model) => (vec![chosen(&alignment, msa)?], vec!["all".to_owned()]),
             false => (vec![whole(&alignment, msa, model)?], vec!["all".to_owned()]),
         };
         let findings = Findings::of(&alignment, parts.iter().map(|part| &part.patterns));
@@ -64,6 +76,18 @@ pub(super) fn trees(path: &Path) -> Result<Vec<Newick>> {
     let trees = Newick::parse_file(&text(path)?).with_context(|| path.display().to_string())?;
     ensure!(!trees.is_empty(), "{} has no tree", path.display());
     Ok(trees)
+}
+
+/// Reads a file of trees that have an alignment's taxa.
+pub(super) fn alignment_trees(path: &Path, names: &[String]) -> Result<Vec<Tree>> {
+    let newicks = trees(path)?;
+    let tree = |(index, newick)| {
+        Tree::from_newick(newick, names).with_context(|| match newicks.len() {
+            1 => path.display().to_string(),
+            _ => format!("{}, tree {}", path.display(), index + 1),
+        })
+    };
+    newicks.iter().enumerate().map(tree).collect()
 }
 
 /// Reads a file, unpacked where it is compressed.
@@ -145,6 +169,174 @@ fn check_ascertainment(part: &PartOptions) -> Result<()> {
         part.patterns.sites()
     );
     Ok(())
+}
+
+/// True of the name that stands for a choice by `phylo models`.
+pub(super) fn is_auto(model: &str) -> bool {
+    model.eq_ignore_ascii_case("auto")
+}
+
+/// DNA where nearly all characters are nucleotides or gaps, else protein.
+pub(super) fn alphabet(alignment: &Alignment) -> Alphabet {
+    let (mut plain, mut all) = (0_usize, 0_usize);
+    for taxon in 0..alignment.names().len() {
+        let row = alignment.row(taxon);
+        all += row.len();
+        plain += row.iter().filter(|c| b"ACGTUNacgtun-?".contains(c)).count();
+    }
+    match plain * 10 >= all * 9 {
+        true => Alphabet::Dna,
+        false => Alphabet::Protein,
+    }
+}
+
+/// All sites under the model of the best score (BIC), on a parsimony tree. One seed, one model: who
+/// goes on with a run chooses the same.
+fn chosen(alignment: &Alignment, msa: &Path) -> Result<PartOptions> {
+    let patterns = Patterns::new(alignment, alphabet(alignment));
+    let patterns = patterns.with_context(|| msa.display().to_string())?;
+    ensure!(
+        patterns.taxa() >= 3,
+        "{} has {} taxa: 3 are needed for --model auto",
+        msa.display(),
+        patterns.taxa()
+    );
+    let tree = parsimony_tree(&[&patterns], None, &mut Random::new(1));
+    let bar = output::progress(0);
+    if let Ok(style) = ProgressStyle::with_template("choosing a model: {pos} fitted, {msg}") {
+        bar.set_style(style);
+    }
+    let pool = Pool::start(pool_config(engines(None)?, &[], Box::new(Equi::default())))?;
+    let selection = select(
+        &tree,
+        &patterns,
+        &selection::Options::default(),
+        &pool,
+        |fit| {
+            bar.inc(1);
+            bar.set_message(fit.name.clone());
+        },
+    )?;
+    bar.finish_and_clear();
+    let best = selection.best();
+    eprintln!("sidecore: model {} chosen (BIC {:.2})", best.name, best.bic);
+    Ok(PartOptions {
+        model: best.model.clone(),
+        patterns,
+        scale: 1.0,
+    })
+}
+
+/// Options of supports that need an alignment, not replicates' trees.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Alrt {
+    /// Ultrafast bootstraps; else SH-aLRT.
+    pub(super) ufboot: bool,
+    pub(super) replicates: u32,
+    pub(super) seed: u64,
+}
+
+impl Alrt {
+    /// As many replicates as usual.
+    pub(super) fn new(ufboot: bool, seed: u64) -> Self {
+        Self {
+            ufboot,
+            replicates: 1_000,
+            seed,
+        }
+    }
+}
+
+/// A tree with supports of one of these kinds. Its lengths and the models' free parameters are
+/// fitted first.
+pub(super) fn alignment_support(
+    newick: &Newick,
+    names: &[String],
+    parts: Vec<PartOptions>,
+    options: Alrt,
+    runner: impl Runner,
+) -> Result<Newick> {
+    let tree = Tree::from_newick(newick, names)?;
+    let settings = likelihood::Options::default();
+    let mut likelihood = Likelihood::partitioned(tree, parts, runner, settings)?;
+    likelihood.optimise(ALRT_EPSILON)?;
+    let bar = output::progress(0);
+    bar.set_message("branches");
+    let Alrt {
+        ufboot,
+        replicates,
+        seed,
+    } = options;
+    if ufboot {
+        return ufboot_support(newick, names, &mut likelihood, replicates, seed);
+    }
+    let supports = sh_alrt_of(&mut likelihood, replicates, seed, |done, all| {
+        bar.set_length(all as u64);
+        bar.set_position(done as u64);
+    });
+    bar.finish_and_clear();
+    Ok(labelled(newick, likelihood.tree(), names, &supports?)?)
+}
+
+/// A tree with ultrafast bootstraps' supports.
+fn ufboot_support<R: Runner>(
+    newick: &Newick,
+    names: &[String],
+    likelihood: &mut Likelihood<R>,
+    replicates: u32,
+    seed: u64,
+) -> Result<Newick> {
+    let bar = output::progress(0);
+    if let Ok(style) = ProgressStyle::with_template("ultrafast bootstraps: {pos} perturbations") {
+        bar.set_style(style);
+    }
+    let options = ufboot::Options {
+        replicates: replicates as usize,
+        seed,
+        ..ufboot::Options::default()
+    };
+    let found = ufboot::ufboot(likelihood, &options, |round| bar.set_position(round as u64))?;
+    bar.finish_and_clear();
+    if !found.converged {
+        tracing::warn!(
+            "the ultrafast bootstraps have not settled after {} perturbations",
+            found.rounds
+        );
+    }
+    let trees: Result<Vec<Newick>, _> = found
+        .trees
+        .iter()
+        .map(|tree| Newick::parse(&tree.to_newick(names)))
+        .collect();
+    let reference = Reference::new(newick)?;
+    let tally = reference.tally_all(&trees?, Kind::Fbp, &Serial)?;
+    Ok(reference.labelled(&tally))
+}
+
+/// Parameters to fit before something is done with them.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Fit {
+    /// Nothing: the tree and the model as given
+    None,
+    /// Branch lengths
+    Branches,
+    /// Branch lengths and the model's free parameters
+    All,
+}
+
+impl Fit {
+    /// Fits until a round gains less than `epsilon`; returns the log-likelihood.
+    pub(super) fn apply<R: Runner>(
+        self,
+        likelihood: &mut Likelihood<R>,
+        epsilon: f64,
+    ) -> Result<f64> {
+        Ok(match self {
+            Self::None => likelihood.evaluate()?,
+            Self::Branches => likelihood.optimise_lengths(epsilon, ROUNDS_MAX)?,
+            Self::All => likelihood.optimise(epsilon)?,
+        })
+    }
 }
 
 /// All sites under one model.
@@ -233,3 +425,7 @@ pub(super) fn engines(asked: Option<u16>) -> Result<usize> {
         },
     }
 }
+
+/// Gain in log-likelihood below which the fit before a support ends.
+const ALRT_EPSILON: f64 = 0.01;
+const ROUNDS_MAX: usize = 64;

@@ -28,12 +28,13 @@ pub(crate) struct Args {
     /// Tree or trees, in Newick or NEXUS, with the alignment's taxa; each is evaluated by itself
     #[arg(long, value_name = "FILE")]
     tree: PathBuf,
-    /// Model, or file of partitions (RAxML's lines or NEXUS sets)
+    /// Model, or file of partitions (RAxML's lines or NEXUS sets), or auto for the one of the best
+    /// BIC
     #[arg(long, value_name = "MODEL|FILE")]
     model: String,
     /// Parameters to fit: none, branch lengths, or these and the model's free parameters
     #[arg(long, value_enum, default_value = "none")]
-    opt: Fit,
+    opt: common::Fit,
     /// Branch lengths of partitions: all alike (linked), each with a factor of its own (scaled), or
     /// all their own (unlinked); scaled unless given, or a partition's model has +B{…}
     #[arg(long, value_enum, value_name = "LINKAGE")]
@@ -55,16 +56,6 @@ pub(crate) struct Args {
     /// Report in JSON on standard output
     #[arg(long)]
     json: bool,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Fit {
-    /// Nothing: the tree and the model as given
-    None,
-    /// Branch lengths
-    Branches,
-    /// Branch lengths and the model's free parameters
-    All,
 }
 
 fn gain(text: &str) -> Result<f64, String> {
@@ -93,19 +84,8 @@ impl Args {
             ..
         } = Data::read(&self.msa, &self.model)?;
         let lengths = common::lengths(self.brlen, &parts, &self.model)?;
-        let newicks = common::trees(&self.tree)?;
         // All are looked at before the first is worked on.
-        let mut trees = Vec::new();
-        for (index, newick) in newicks.iter().enumerate() {
-            let tree = Tree::from_newick(newick, alignment.names()).with_context(|| {
-                let shown = self.tree.display();
-                match newicks.len() {
-                    1 => shown.to_string(),
-                    _ => format!("{shown}, tree {}", index + 1),
-                }
-            })?;
-            trees.push(tree);
-        }
+        let trees = common::alignment_trees(&self.tree, alignment.names())?;
         let edges = |tree: &Tree| {
             tree.edges()
                 .filter(|&e| tree.length(e) < LENGTH_MIN)
@@ -165,11 +145,7 @@ impl Args {
     ) -> Result<Evaluated> {
         let mut likelihood = Likelihood::partitioned(tree, parts, runner, Options::default())?;
         likelihood.set_lengths(lengths);
-        let lnl = match self.opt {
-            Fit::None => likelihood.evaluate()?,
-            Fit::Branches => likelihood.optimise_lengths(self.epsilon, LENGTH_ROUNDS_MAX)?,
-            Fit::All => likelihood.optimise(self.epsilon)?,
-        };
+        let lnl = self.opt.apply(&mut likelihood, self.epsilon)?;
         let sites = match self.site_lnl {
             Some(_) => likelihood.site_log_likelihoods()?,
             None => Vec::new(),
@@ -281,5 +257,3 @@ impl Json {
         Ok(())
     }
 }
-
-const LENGTH_ROUNDS_MAX: usize = 64;

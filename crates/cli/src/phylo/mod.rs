@@ -1,13 +1,19 @@
 //! `sidecore phylo`: one file a command.
 
+mod ancestors;
 #[cfg(feature = "bench")]
 mod bench;
 mod common;
 mod compare;
+mod consensus;
+mod draw;
 mod evaluate;
+mod models;
+mod root;
 mod search;
 mod simulate;
 mod support;
+mod test;
 
 use crate::Outcome;
 #[cfg(not(feature = "bench"))]
@@ -28,6 +34,18 @@ pub(crate) enum Command {
     Simulate(simulate::Args),
     /// Distances of two trees.
     Compare(compare::Args),
+    /// The substitution model that an alignment asks for, by BIC, AICc or AIC.
+    Models(models::Args),
+    /// States of a tree's inner nodes, with their probabilities.
+    Ancestors(ancestors::Args),
+    /// Test which of several trees an alignment excludes: KH, SH, ELW, AU.
+    Test(test::Args),
+    /// One tree of many: strict, majority rule, extended majority rule.
+    Consensus(consensus::Args),
+    /// Root trees by an outgroup, at the midpoint, or by minimal ancestor deviation.
+    Root(root::Args),
+    /// Draw a tree as SVG.
+    Draw(draw::Args),
     /// Measure on this machine.
     Bench(bench::Args),
 }
@@ -41,6 +59,12 @@ impl Command {
             Self::Support(args) => args.run(),
             Self::Simulate(args) => args.run(),
             Self::Compare(args) => args.run(),
+            Self::Models(args) => args.run(),
+            Self::Ancestors(args) => args.run(),
+            Self::Test(args) => args.run(),
+            Self::Consensus(args) => args.run(),
+            Self::Root(args) => args.run(),
+            Self::Draw(args) => args.run(),
             Self::Bench(args) => args.run(),
         }
     }

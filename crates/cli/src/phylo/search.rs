@@ -15,7 +15,7 @@ use setup::Setup;
 use sidecore_offload::Pool;
 use sidecore_phylo::analysis::coordinator::Ended;
 use sidecore_phylo::analysis::plan::{Kind, Ledger};
-use sidecore_phylo::io::files::{Files, Names, SUPPORT, SUPPORT_TBE};
+use sidecore_phylo::io::files::{Files, Names, SUPPORT, SUPPORT_ALRT, SUPPORT_TBE, SUPPORT_UFBOOT};
 use sidecore_phylo::io::ranks::farm::Crew;
 use sidecore_phylo::io::run::Run;
 use sidecore_phylo::msa::Findings;
@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 One seed, one result: engines, policy and interruptions change nothing but the time. A run that \
 was ended by a signal, or killed, goes on where it was when the same command is given again; more \
 starts or bootstraps may be asked for then. PREFIX.bestTree, .bestModel, .mlTrees, .startTrees, \
-.bootstraps, .support, .supportTBE, .log and .ckp are written. Exit status: 0 done, 2 something \
+.bootstraps, .support, .supportTBE, .supportSHaLRT, .supportUFBoot, .log and .ckp are written. Exit status: 0 done, 2 something \
 cannot be read, written or does not go together, 130 stopped by a signal.")]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -170,7 +170,7 @@ impl Args {
             return Ok(Outcome::Stopped);
         }
         let mut written = files.write_trees(&ledger, &setup.best_models(&ledger))?;
-        written.extend(support(&files, &ledger, &setup.supports, &pool)?);
+        written.extend(support(&files, &ledger, &setup, &pool)?);
         let wall_s = began.elapsed().as_secs_f64();
         files.log(&format!("done in {wall_s:.2} s"))?;
         let report = Json::new(
@@ -190,28 +190,38 @@ impl Args {
     }
 }
 
-/// Writes the best tree with what the bootstraps say of it.
-fn support(files: &Files, ledger: &Ledger, kinds: &[Support], pool: &Pool) -> Result<Vec<PathBuf>> {
+/// Writes the best tree with its supports.
+fn support(files: &Files, ledger: &Ledger, setup: &Setup, pool: &Pool) -> Result<Vec<PathBuf>> {
+    let mut written = Vec::new();
+    let Some(found) = ledger.best() else {
+        return Ok(written);
+    };
     let trees = ledger
         .outcomes_of(Kind::Bootstrap)
         .map(|one| Newick::parse(&one.tree));
     let trees: Vec<Newick> = trees
         .collect::<Result<_, _>>()
         .context("a bootstrap's tree")?;
-    let mut written = Vec::new();
-    let Some(best) = ledger.best().filter(|_| !trees.is_empty()) else {
-        return Ok(written);
-    };
-    let best = Newick::parse(&best.tree).context("the best tree")?;
-    let reference = Reference::new(&best)?;
-    for &kind in kinds {
-        let tally = reference.tally_all(&trees, kind.kind(), pool)?;
-        let suffix = match kind {
+    let best = Newick::parse(&found.tree).context("the best tree")?;
+    for &support in &setup.supports {
+        let suffix = match support {
             Support::Fbp => SUPPORT,
             Support::Tbe => SUPPORT_TBE,
+            Support::ShAlrt => SUPPORT_ALRT,
+            Support::Ufboot => SUPPORT_UFBOOT,
         };
-        let text = format!("{}\n", reference.labelled(&tally));
-        written.push(files.write(suffix, &text)?);
+        let labelled = match support.kind() {
+            Some(_) if trees.is_empty() => continue,
+            Some(kind) => {
+                let reference = Reference::new(&best)?;
+                reference.labelled(&reference.tally_all(&trees, kind, pool)?)
+            }
+            None => {
+                let ufboot = support == Support::Ufboot;
+                setup.alignment_support(&best, &found.models, ufboot, pool)?
+            }
+        };
+        written.push(files.write(suffix, &format!("{labelled}\n"))?);
     }
     Ok(written)
 }

@@ -1,29 +1,56 @@
 //! `sidecore phylo support`.
 
-use super::common;
+use super::common::{self, Data};
 use crate::{Outcome, output};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use sidecore_offload::{Pool, PoolConfig};
+use sidecore_phylo::newick::Newick;
+use sidecore_phylo::runner::pool_config;
 use sidecore_phylo::support::{Kind, Reference};
-use std::path::PathBuf;
+use sidecore_sched::Equi;
+use std::path::{Path, PathBuf};
 
 /// Arguments of `phylo support`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 fbp: the share of the replicates that have a branch's split, in per cent (Felsenstein). tbe: 1 \
 minus the mean share of taxa to be moved until they have it, from 0 to 1 (Lemoine and others). \
-Both are written as labels of inner nodes. Exit status: 0 done, 2 a tree cannot be read or the \
-tips differ.")]
+sh-alrt: how much better a branch is than both of its alternatives, in per cent (Guindon and \
+others). ufboot: the share of --replicates that choose a tree with the branch, among those that a \
+search from this tree meets (Minh and others). Both are of --msa and --model. All are written as labels of inner \
+nodes. Exit status: 0 done, 2 a tree cannot be read or the tips differ.")]
 pub(crate) struct Args {
     /// Tree (Newick or NEXUS) whose branches are to be supported
     #[arg(long, value_name = "FILE")]
     tree: PathBuf,
     /// Replicates' trees, in Newick or NEXUS
-    #[arg(long, value_name = "FILE")]
-    bootstraps: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "msa")]
+    bootstraps: Option<PathBuf>,
     /// Kind of support
     #[arg(long, value_enum, default_value = "fbp")]
     support: Support,
+    /// Alignment, for sh-alrt and ufboot
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "model",
+        conflicts_with = "bootstraps"
+    )]
+    msa: Option<PathBuf>,
+    /// Model, or file of partitions, for sh-alrt and ufboot
+    #[arg(long, value_name = "MODEL|FILE", requires = "msa")]
+    model: Option<String>,
+    /// Replicates of sh-alrt and ufboot
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "1000",
+        value_parser = clap::value_parser!(u32).range(100..=1_000_000)
+    )]
+    replicates: u32,
+    /// Seed of these replicates
+    #[arg(long, value_name = "S", default_value = "1")]
+    seed: u64,
     /// Write the tree to this file, not to standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -39,13 +66,19 @@ pub(super) enum Support {
     Fbp,
     /// Transfer bootstrap expectation
     Tbe,
+    /// SH-like approximate likelihood ratio test
+    ShAlrt,
+    /// Ultrafast bootstraps, among trees that one search meets
+    Ufboot,
 }
 
 impl Support {
-    pub(super) fn kind(self) -> Kind {
+    /// The kind, of those that replicates' trees give.
+    pub(super) fn kind(self) -> Option<Kind> {
         match self {
-            Self::Fbp => Kind::Fbp,
-            Self::Tbe => Kind::Tbe,
+            Self::Fbp => Some(Kind::Fbp),
+            Self::Tbe => Some(Kind::Tbe),
+            Self::ShAlrt | Self::Ufboot => None,
         }
     }
 }
@@ -54,23 +87,27 @@ impl Args {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let tree = common::newick(&self.tree)?;
-        let shown = self.bootstraps.display();
-        let replicates = common::trees(&self.bootstraps)?;
-        let reference = Reference::new(&tree).with_context(|| self.tree.display().to_string())?;
-        let pool = Pool::start(PoolConfig::default())?;
-        let kind = self.support.kind();
-        let tally = reference.tally_all(&replicates, kind, &pool);
-        let tally = tally.with_context(|| shown.to_string())?;
-        let labelled = reference.labelled(&tally).to_string();
+        let (labelled, replicates, values) = match (self.support.kind(), &self.bootstraps) {
+            (Some(kind), Some(path)) => self.of_replicates(&tree, kind, path)?,
+            (None, None) => self.of_alignment(&tree)?,
+            (Some(_), None) => bail!("--support fbp and tbe need --bootstraps, not --msa"),
+            (None, Some(_)) => {
+                bail!("--support sh-alrt and ufboot need --msa and --model, not --bootstraps")
+            }
+        };
+        let labelled = labelled.to_string();
         if let Some(path) = &self.output {
             output::file(path, &format!("{labelled}\n"))?;
         }
-        let values = reference.values(&tally);
-        let values: Vec<f64> = values.into_iter().map(|(_, value)| value).collect();
         if self.json {
             output::json(&Json {
-                kind,
-                replicates: replicates.len(),
+                kind: match self.support {
+                    Support::Fbp => "fbp",
+                    Support::Tbe => "tbe",
+                    Support::ShAlrt => "sh-alrt",
+                    Support::Ufboot => "ufboot",
+                },
+                replicates,
                 branches: values.len(),
                 mean: values.iter().sum::<f64>() / values.len().max(1) as f64,
                 values,
@@ -81,11 +118,54 @@ impl Args {
         }
         Ok(Outcome::Done)
     }
+
+    fn of_replicates(
+        &self,
+        tree: &Newick,
+        kind: Kind,
+        path: &Path,
+    ) -> Result<(Newick, usize, Vec<f64>)> {
+        let replicates = common::trees(path)?;
+        let reference = Reference::new(tree).with_context(|| self.tree.display().to_string())?;
+        let pool = Pool::start(PoolConfig::default())?;
+        let tally = reference.tally_all(&replicates, kind, &pool);
+        let tally = tally.with_context(|| path.display().to_string())?;
+        let values = reference.values(&tally);
+        let values = values.into_iter().map(|(_, value)| value).collect();
+        Ok((reference.labelled(&tally), replicates.len(), values))
+    }
+
+    fn of_alignment(&self, tree: &Newick) -> Result<(Newick, usize, Vec<f64>)> {
+        let (Some(msa), Some(model)) = (&self.msa, &self.model) else {
+            bail!("--support sh-alrt and ufboot need --msa and --model");
+        };
+        let data = Data::read(msa, model)?;
+        let pool = Pool::start(pool_config(
+            common::engines(None)?,
+            &[],
+            Box::new(Equi::default()),
+        ))?;
+        let options = common::Alrt {
+            ufboot: self.support == Support::Ufboot,
+            replicates: self.replicates,
+            seed: self.seed,
+        };
+        let names = data.alignment.names();
+        let labelled = common::alignment_support(tree, names, data.parts, options, &pool)
+            .with_context(|| self.tree.display().to_string())?;
+        let inner = labelled
+            .nodes()
+            .iter()
+            .filter(|node| !node.children.is_empty());
+        let shares = inner.filter_map(|node| node.label.parse::<f64>().ok());
+        let values = shares.map(|share| share / 100.0).collect();
+        Ok((labelled, self.replicates as usize, values))
+    }
 }
 
 #[derive(serde::Serialize)]
 struct Json {
-    kind: Kind,
+    kind: &'static str,
     replicates: usize,
     branches: usize,
     mean: f64,

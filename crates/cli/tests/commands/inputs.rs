@@ -21,6 +21,8 @@ static INPUTS: LazyLock<PathBuf> = LazyLock::new(|| {
     std::fs::write(folder.join("cell.toml"), cell).unwrap();
     std::fs::write(folder.join("bad.toml"), "[nic\nkind = many").unwrap();
     std::fs::write(folder.join("bad.nwk"), "((a,b").unwrap();
+    let two = "((t1,t2),t3,(t4,(t5,t6)));\n((t1,t3),t2,(t4,(t5,t6)));\n";
+    std::fs::write(folder.join("two.nwk"), two).unwrap();
     std::fs::write(
         folder.join("net.toml"),
         "socket = \"net.sock\"\n[nic]\nkind = \"tap\"\nname = \"sidecore0\"\n\

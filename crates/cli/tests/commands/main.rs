@@ -20,7 +20,7 @@ use inputs::sidecore;
 use std::collections::BTreeSet;
 
 /// Command line of each command that ends by itself: its name on the page, and its arguments.
-const RUNS: [(&str, &str); 23] = [
+const RUNS: [(&str, &str); 30] = [
     (
         "block pack",
         "raw.bin -o packed.img --format cloop --frame 64KiB --level 1 --engines 1",
@@ -64,6 +64,26 @@ const RUNS: [(&str, &str); 23] = [
         "--tree made.nwk --sites 60 --model JC --seed 1 -o again.phy",
     ),
     ("phylo compare", "made.nwk made.nwk --json"),
+    (
+        "phylo support",
+        "--tree made.nwk --msa made.phy --model JC --support sh-alrt --replicates 200 --json",
+    ),
+    (
+        "phylo models",
+        "--msa made.phy --free-rates-max 2 --engines 1 -o made.models --json",
+    ),
+    (
+        "phylo test",
+        "--msa made.phy --trees two.nwk --model JC --replicates 500 --engines 1 --json",
+    ),
+    (
+        "phylo ancestors",
+        "--msa made.phy --tree made.nwk --model JC --engines 1 -o states.tsv --tree-out nodes.nwk \
+         --fasta nodes.fasta --json",
+    ),
+    ("phylo consensus", "two.nwk --rule extended --json"),
+    ("phylo root", "made.nwk --mad --json"),
+    ("phylo draw", "made.nwk -o made.svg --form circular --json"),
     ("phylo bench kernels", "--quick --json"),
     (
         "phylo bench grain",
@@ -167,6 +187,13 @@ fn phylogenies() {
     run_group("phylo");
     let sites = std::fs::read_to_string(inputs::folder().join("site.lnl")).unwrap();
     assert_eq!(sites.lines().count(), 60);
+    let drawn = std::fs::read_to_string(inputs::folder().join("made.svg")).unwrap();
+    assert!(drawn.starts_with("<svg ") && drawn.ends_with("</svg>\n"));
+    let states = std::fs::read_to_string(inputs::folder().join("states.tsv")).unwrap();
+    assert_eq!(states.lines().count(), 1 + 4 * 60);
+    // What was chosen is a model that the other commands take.
+    let rest = "phylo evaluate --msa made.phy --tree made.nwk --model made.models --json";
+    assert_eq!(sidecore(rest).status.code(), Some(0));
 }
 
 #[test]

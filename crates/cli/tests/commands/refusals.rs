@@ -5,7 +5,7 @@ use crate::inputs::sidecore;
 use std::collections::BTreeSet;
 
 /// The command, what is wrong about the rest, and a word that the message must have.
-const REFUSALS: [(&str, &str, &str); 55] = [
+const REFUSALS: [(&str, &str, &str); 66] = [
     ("block pack", "nowhere -o x.img", "nowhere"),
     ("block pack", "raw.bin -o x.img --format zsdt", "zstd"),
     ("block pack", "raw.bin -o x.img --frame 64XB", "64KiB"),
@@ -63,6 +63,29 @@ const REFUSALS: [(&str, &str, &str); 55] = [
     ),
     ("phylo simulate", "--sites 10 --model JC -o x.phy", "--taxa"),
     ("phylo compare", "made.nwk bad.nwk", "bad.nwk"),
+    ("phylo support", "--tree made.nwk", "--bootstraps"),
+    (
+        "phylo support",
+        "--tree made.nwk --bootstraps two.nwk --support sh-alrt",
+        "--msa",
+    ),
+    ("phylo models", "--msa nowhere.phy", "nowhere.phy"),
+    ("phylo models", "--msa made.phy --merge", "--partitions"),
+    (
+        "phylo test",
+        "--msa made.phy --trees made.nwk --model JC",
+        "2",
+    ),
+    (
+        "phylo ancestors",
+        "--msa made.phy --tree two.nwk --model JC",
+        "two.nwk has 2 trees",
+    ),
+    ("phylo consensus", "bad.nwk", "bad.nwk"),
+    ("phylo consensus", "two.nwk --skip 2", "--skip 2"),
+    ("phylo root", "made.nwk", "--outgroup"),
+    ("phylo root", "made.nwk --outgroup nobody", "nobody"),
+    ("phylo draw", "bad.nwk -o x.svg", "bad.nwk"),
     ("phylo bench kernels", "--msa made.phy", "--tree"),
     ("phylo bench grain", "--rounds 0", "0"),
     ("tlb", "--core 9999", "9999"),

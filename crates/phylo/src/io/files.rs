@@ -7,6 +7,8 @@
 //! | `.mlTrees`, `.startTrees` | every search's tree, and what it began with, by index |
 //! | `.bootstraps` | every replicate's tree, by index |
 //! | `.support`, `.supportTBE` | the best tree with Felsenstein's or transfer support |
+//! | `.supportSHaLRT` | the best tree with SH-aLRT support |
+//! | `.supportUFBoot` | the best tree with ultrafast bootstraps' support |
 //! | `.log` | what happened when |
 //! | `.ckp` | the checkpoint |
 //!
@@ -272,8 +274,12 @@ pub const BOOTSTRAPS: &str = ".bootstraps";
 pub const SUPPORT: &str = ".support";
 /// Transfer support on the best tree.
 pub const SUPPORT_TBE: &str = ".supportTBE";
+/// The best tree with SH-aLRT support.
+pub const SUPPORT_ALRT: &str = ".supportSHaLRT";
+/// The best tree with ultrafast bootstraps' support.
+pub const SUPPORT_UFBOOT: &str = ".supportUFBoot";
 const CHECKPOINT: &str = ".ckp";
-const RESULTS: [&str; 8] = [
+const RESULTS: [&str; 10] = [
     BEST_TREE,
     BEST_PARTITION_TREES,
     BEST_MODEL,
@@ -282,5 +288,7 @@ const RESULTS: [&str; 8] = [
     BOOTSTRAPS,
     SUPPORT,
     SUPPORT_TBE,
+    SUPPORT_ALRT,
+    SUPPORT_UFBOOT,
 ];
 const BLOCK: usize = 64 << 10;

@@ -9,6 +9,7 @@ use sidecore_phylo::bootstrap::{CHAIN, convergence};
 use sidecore_phylo::io::checkpoint::Settings;
 use sidecore_phylo::likelihood::PartOptions;
 use sidecore_phylo::msa::{Alignment, Findings, site_ranges};
+use sidecore_phylo::newick::Newick;
 use sidecore_phylo::runner::Runner;
 use sidecore_phylo::search::{self, Constraint};
 use sidecore_phylo::tree::Tree;
@@ -21,7 +22,7 @@ pub(super) struct Options {
     #[arg(long, value_name = "FILE")]
     msa: PathBuf,
     /// Model as RAxML-NG writes it, such as GTR+G, or file of partitions (RAxML's lines or NEXUS
-    /// sets)
+    /// sets), or auto for the one of the best BIC
     #[arg(long, value_name = "MODEL|FILE")]
     model: String,
     /// Branch lengths of partitions: all alike (linked), each with a factor of its own (scaled), or
@@ -55,7 +56,8 @@ pub(super) struct Options {
     /// Searches, bootstraps until they have converged, and support
     #[arg(long)]
     all: bool,
-    /// Kinds of support
+    /// Kinds of support; fbp and tbe are of bootstraps, sh-alrt and ufboot of the
+    /// alignment itself
     #[arg(
         long,
         value_enum,
@@ -227,6 +229,26 @@ impl Setup {
             self.goal.starts,
             self.seed
         )
+    }
+
+    /// The best tree with SH-aLRT supports or those of ultrafast bootstraps, under its models with
+    /// all their values.
+    pub(super) fn alignment_support(
+        &self,
+        tree: &Newick,
+        models: &[String],
+        ufboot: bool,
+        runner: impl Runner,
+    ) -> Result<Newick> {
+        let mut parts = Vec::new();
+        for (model, part) in models.iter().zip(&self.parts) {
+            parts.push(PartOptions::new(
+                common::model_name(model)?,
+                part.patterns.clone(),
+            ));
+        }
+        let options = common::Alrt::new(ufboot, self.seed);
+        common::alignment_support(tree, &self.names, parts, options, runner)
     }
 
     /// The best search's models, as lines of a file of partitions.

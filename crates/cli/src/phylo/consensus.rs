@@ -1,0 +1,98 @@
+//! `sidecore phylo consensus`.
+
+use super::common;
+use crate::{Outcome, output};
+use anyhow::{Context, Result, ensure};
+use sidecore_phylo::consensus::{Rule, consensus};
+use std::path::PathBuf;
+
+/// Arguments of `phylo consensus`.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Labels of inner nodes are the share of the trees that have the branch, in per cent; lengths are \
+means over the trees that have it. Roots are ignored. Exit status: 0 done, 2 a tree cannot be read \
+or the tips differ.")]
+pub(crate) struct Args {
+    /// File of trees, in Newick or NEXUS
+    #[arg(value_name = "TREES")]
+    trees: PathBuf,
+    /// Branches that the consensus has
+    #[arg(long, value_enum, default_value = "majority")]
+    rule: Named,
+    /// Branches that more than this share of the trees has, 0.5 to 1, in place of a rule
+    #[arg(long, value_name = "SHARE", value_parser = share, conflicts_with = "rule")]
+    above: Option<f64>,
+    /// Trees at the file's start that are left out (burn-in)
+    #[arg(long, value_name = "N", default_value = "0")]
+    skip: usize,
+    /// Write the tree to this file, not to standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Report in JSON on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Named {
+    /// Those of all trees
+    Strict,
+    /// Those of more than half of the trees
+    Majority,
+    /// These, then the most frequent of the others as long as they are compatible
+    Extended,
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let share: Option<f64> = text.parse().ok();
+    share
+        .filter(|share| (0.5..1.0).contains(share))
+        .ok_or_else(|| "a number of at least 0.5 and below 1".to_owned())
+}
+
+impl Args {
+    /// Runs the command.
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let shown = self.trees.display();
+        let all = common::trees(&self.trees)?;
+        ensure!(
+            self.skip < all.len(),
+            "--skip {}: {shown} has {} trees, and one at least must be left",
+            self.skip,
+            all.len()
+        );
+        let rule = match (self.above, self.rule) {
+            (Some(share), _) => Rule::Above(share),
+            (None, Named::Strict) => Rule::Strict,
+            (None, Named::Majority) => Rule::Majority,
+            (None, Named::Extended) => Rule::Extended,
+        };
+        let trees = &all[self.skip..];
+        let found = consensus(trees, rule).with_context(|| shown.to_string())?;
+        let text = found.tree.to_string();
+        if let Some(path) = &self.output {
+            output::file(path, &format!("{text}\n"))?;
+        }
+        if self.json {
+            output::json(&Json {
+                trees: trees.len(),
+                taxa: found.tree.tips().count(),
+                branches: found.shares.len(),
+                shares: found.shares,
+                tree: text,
+            })?;
+        } else if self.output.is_none() {
+            output::line(&text)?;
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+#[derive(serde::Serialize)]
+struct Json {
+    trees: usize,
+    taxa: usize,
+    branches: usize,
+    shares: Vec<f64>,
+    tree: String,
+}

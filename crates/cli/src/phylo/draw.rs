@@ -1,0 +1,144 @@
+//! `sidecore phylo draw`.
+
+use super::common;
+use crate::{Outcome, output};
+use anyhow::{Context, Result, bail, ensure};
+use sidecore_phylo::newick::Newick;
+use sidecore_phylo::rooting::{Method, root};
+use sidecore_plot::{TreeForm, TreeNode, TreeOptions, TreeTheme, tree_picture};
+use std::path::PathBuf;
+
+/// Arguments of `phylo draw`.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Labels of inner nodes are drawn as supports; with more than 80 tips as dots, too, and in letters \
+where there is room. Names keep a height that can be read: large trees make large pictures. \
+Colours are light or dark as the reader's programs are, or as the page's variables say (--ink, \
+--ground, --grey, --line-1). Exit status: 0 drawn, 2 a tree cannot be read or the file not be \
+written.")]
+pub(crate) struct Args {
+    /// Tree, in Newick or NEXUS
+    #[arg(value_name = "TREE")]
+    tree: PathBuf,
+    /// Picture to write, as SVG
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// Shape
+    #[arg(long, value_enum, default_value = "rectangular")]
+    form: Shape,
+    /// Colours
+    #[arg(long, value_enum, default_value = "auto")]
+    theme: Theme,
+    /// Which of the file's trees, from 1
+    #[arg(long, value_name = "N", default_value = "1")]
+    number: usize,
+    /// Root to draw it with: midpoint, mad, or tips of an outgroup with `,` between
+    #[arg(long, value_name = "midpoint|mad|NAMES")]
+    root: Option<String>,
+    /// Draw all tips to the same end, without lengths
+    #[arg(long)]
+    cladogram: bool,
+    /// Keep the file's order of branches, not the smaller ones first
+    #[arg(long)]
+    keep_order: bool,
+    /// Report in JSON on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Shape {
+    /// From left to right, a row for each tip
+    Rectangular,
+    /// Around a circle
+    Circular,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Theme {
+    /// Light, or dark where the reader's programs are
+    Auto,
+    /// Dark lines on white
+    Light,
+    /// Light lines on black
+    Dark,
+}
+
+impl Args {
+    /// Runs the command.
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let shown = self.tree.display();
+        let trees = common::trees(&self.tree)?;
+        let tree = match self.number.checked_sub(1).and_then(|at| trees.get(at)) {
+            Some(tree) => tree,
+            None => bail!(
+                "--number {}: {shown} has {} trees",
+                self.number,
+                trees.len()
+            ),
+        };
+        let tips = tree.tips().count();
+        ensure!(
+            tips <= TIPS_MAX,
+            "{shown} has {tips} tips: a picture takes {TIPS_MAX} at most"
+        );
+        let rooted = match self.root.as_deref() {
+            None => None,
+            Some(by) => {
+                let names = || by.split(',').map(|name| name.trim().to_owned()).collect();
+                let method = match by {
+                    "midpoint" => Method::Midpoint,
+                    "mad" => Method::Mad,
+                    _ => Method::Outgroup(names()),
+                };
+                let rooted = root(tree, &method);
+                Some(rooted.with_context(|| shown.to_string())?.tree)
+            }
+        };
+        let options = TreeOptions {
+            form: match self.form {
+                Shape::Rectangular => TreeForm::Rectangular,
+                Shape::Circular => TreeForm::Circular,
+            },
+            theme: match self.theme {
+                Theme::Auto => TreeTheme::Auto,
+                Theme::Light => TreeTheme::Light,
+                Theme::Dark => TreeTheme::Dark,
+            },
+            cladogram: self.cladogram,
+            keep_order: self.keep_order,
+            title: format!("Phylogenetic tree of {tips} taxa"),
+        };
+        let svg = tree_picture(&nodes(rooted.as_ref().unwrap_or(tree)), &options);
+        output::file(&self.output, &svg)?;
+        if self.json {
+            output::json(&Json {
+                taxa: tips,
+                file: self.output,
+                file_bytes: svg.len(),
+            })?;
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+/// A tree as the picture wants it.
+fn nodes(tree: &Newick) -> Vec<TreeNode> {
+    let nodes = tree.nodes().iter();
+    let drawn = nodes.map(|node| TreeNode {
+        parent: node.parent,
+        label: node.label.clone(),
+        length: node.length,
+    });
+    drawn.collect()
+}
+
+#[derive(serde::Serialize)]
+struct Json {
+    taxa: usize,
+    file: PathBuf,
+    file_bytes: usize,
+}
+
+/// The most tips that are drawn: ten metres of paper.
+const TIPS_MAX: usize = 50_000;

@@ -1,0 +1,95 @@
+//! `sidecore phylo root`.
+
+use super::common;
+use crate::{Outcome, output};
+use anyhow::{Context, Result, ensure};
+use sidecore_phylo::rooting::{Method, root};
+use std::path::PathBuf;
+
+/// Arguments of `phylo root`.
+#[derive(clap::Args)]
+#[command(
+    after_help = "\
+Labels of inner nodes that are numbers are supports: they stay with their branches. deviation: the \
+root's ancestor deviation, 0 for a clock (MAD); ambiguity: that of the best branch as a share of \
+the second best, 1 where any of the two may have the root. Exit status: 0 done, 2 a tree cannot be \
+read or not be rooted so.",
+    group = clap::ArgGroup::new("method").required(true).args(["outgroup", "midpoint", "mad"])
+)]
+pub(crate) struct Args {
+    /// File of trees, in Newick or NEXUS; each gets a root
+    #[arg(value_name = "TREES")]
+    trees: PathBuf,
+    /// Tips that all others stand apart from: names with `,` between, or @FILE with a name a line
+    #[arg(long, value_name = "NAMES|@FILE")]
+    outgroup: Option<String>,
+    /// In the middle of the longest path between two tips
+    #[arg(long)]
+    midpoint: bool,
+    /// By minimal ancestor deviation (Tria, Landan and Dagan 2017)
+    #[arg(long)]
+    mad: bool,
+    /// Write the trees to this file, not to standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Report in JSON on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+impl Args {
+    /// Runs the command.
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let method = match (&self.outgroup, self.midpoint) {
+            (Some(names), _) => Method::Outgroup(outgroup(names)?),
+            (None, true) => Method::Midpoint,
+            (None, false) => Method::Mad,
+        };
+        let mut trees = Vec::new();
+        for (index, tree) in common::trees(&self.trees)?.iter().enumerate() {
+            let rooted = root(tree, &method)
+                .with_context(|| format!("{}, tree {}", self.trees.display(), index + 1))?;
+            trees.push(Tree {
+                tree: rooted.tree.to_string(),
+                deviation: rooted.deviation,
+                ambiguity: rooted.ambiguity,
+            });
+        }
+        let lines: Vec<&str> = trees.iter().map(|tree| tree.tree.as_str()).collect();
+        if let Some(path) = &self.output {
+            output::file(path, &format!("{}\n", lines.join("\n")))?;
+        }
+        if self.json {
+            output::json(&Json { trees })?;
+        } else if self.output.is_none() {
+            lines.into_iter().try_for_each(output::line)?;
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+/// The names of an outgroup.
+fn outgroup(names: &str) -> Result<Vec<String>> {
+    let text = match names.strip_prefix('@') {
+        Some(path) => common::text(path.as_ref())?,
+        None => names.replace(',', "\n"),
+    };
+    let names = text.lines().map(str::trim).filter(|name| !name.is_empty());
+    let names: Vec<String> = names.map(str::to_owned).collect();
+    ensure!(!names.is_empty(), "--outgroup names no tip");
+    Ok(names)
+}
+
+#[derive(serde::Serialize)]
+struct Json {
+    trees: Vec<Tree>,
+}
+
+#[derive(serde::Serialize)]
+struct Tree {
+    tree: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deviation: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ambiguity: Option<f64>,
+}

@@ -1,0 +1,171 @@
+//! `sidecore phylo test`.
+
+use super::common::{self, Data};
+use crate::{Outcome, output};
+use anyhow::{Context, Result};
+use sidecore_offload::Pool;
+use sidecore_phylo::likelihood::{Likelihood, Options};
+use sidecore_phylo::runner::{Runner, Serial, pool_config};
+use sidecore_phylo::topology::{self, SiteTable, Verdict, compare};
+use sidecore_phylo::tree::Tree;
+use sidecore_sched::Equi;
+use std::path::PathBuf;
+
+/// Arguments of `phylo test`.
+#[derive(clap::Args)]
+#[command(after_help = "\
+The model's free parameters are fitted on the best tree, lengths on each tree; then the sites' \
+log-likelihoods are resampled. bp-RELL: share of the replicates in which a tree is the best; p-KH, \
+p-SH, p-WKH, p-WSH: tests of Kishino and Hasegawa and of Shimodaira and Hasegawa, plain and \
+weighted; c-ELW: expected likelihood weight; p-AU: approximately unbiased test. A p-value below \
+0.05 excludes its tree. Exit status: 0 done, 2 something cannot be read or does not go together.")]
+pub(crate) struct Args {
+    /// Alignment: PHYLIP, FASTA, NEXUS, Clustal or Stockholm; plain, gzip or zstd
+    #[arg(long, value_name = "FILE")]
+    msa: PathBuf,
+    /// Trees to compare, in Newick or NEXUS, with the alignment's taxa
+    #[arg(long, value_name = "FILE")]
+    trees: PathBuf,
+    /// Model, or file of partitions (RAxML's lines or NEXUS sets)
+    #[arg(long, value_name = "MODEL|FILE")]
+    model: String,
+    /// Replicates; the AU test makes as many of each of ten sizes
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "50000",
+        value_parser = clap::value_parser!(u32).range(100..=1_000_000)
+    )]
+    replicates: u32,
+    /// Seed of the replicates
+    #[arg(long, value_name = "S", default_value = "1")]
+    seed: u64,
+    /// Number of engines that share the loops; one for each core unless given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    engines: Option<u16>,
+    /// Report in JSON on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+impl Args {
+    /// Runs the command.
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let engines = common::engines(self.engines)?;
+        if engines == 1 {
+            return self.with(&Serial);
+        }
+        let pool = Pool::start(pool_config(engines, &[], Box::new(Equi::default())))?;
+        self.with(&pool)
+    }
+
+    fn with(&self, runner: &impl Runner) -> Result<Outcome> {
+        let data = Data::read(&self.msa, &self.model)?;
+        let trees = common::alignment_trees(&self.trees, data.alignment.names())?;
+        let shown = || self.trees.display().to_string();
+        if trees.len() < 2 {
+            let trees = trees.len();
+            return Err(topology::TopologyError::TooFew { trees }).with_context(shown);
+        }
+        let table = SiteTable::new(&sites(&data, trees, runner)?)?;
+        let options = topology::Options {
+            replicates: self.replicates as usize,
+            seed: self.seed,
+        };
+        let bar = output::progress(0);
+        bar.set_message("replicates");
+        let verdicts = compare(&table, &options, runner, |done, all| {
+            bar.set_length(all as u64);
+            bar.set_position(done as u64);
+        });
+        bar.finish_and_clear();
+        let verdicts = verdicts.with_context(shown)?;
+        if self.json {
+            output::json(&Json {
+                trees: verdicts,
+                sites: table.sites(),
+                replicates: self.replicates,
+                seed: self.seed,
+            })?;
+            return Ok(Outcome::Done);
+        }
+        print(&verdicts)?;
+        Ok(Outcome::Done)
+    }
+}
+
+/// The sites' log-likelihoods of each tree: lengths fitted tree by tree, parameters on the best.
+fn sites(data: &Data, trees: Vec<Tree>, runner: &impl Runner) -> Result<Vec<Vec<f64>>> {
+    let bar = output::progress(2 * trees.len() as u64);
+    bar.set_message("likelihoods");
+    let parts = data.parts.clone();
+    let mut likelihood =
+        Likelihood::partitioned(trees[0].clone(), parts, runner, Options::default())?;
+    likelihood.optimise(EPSILON_COARSE)?;
+    let mut fitted = Vec::new();
+    let mut best = (0, f64::NEG_INFINITY);
+    for (at, tree) in trees.into_iter().enumerate() {
+        likelihood.set_tree(tree);
+        let lnl = likelihood.optimise_lengths(EPSILON_COARSE, ROUNDS_MAX)?;
+        if lnl > best.1 {
+            best = (at, lnl);
+        }
+        fitted.push(likelihood.tree().clone());
+        bar.inc(1);
+    }
+    likelihood.set_tree(fitted[best.0].clone());
+    likelihood.optimise(EPSILON)?;
+    let mut all = Vec::new();
+    // Lengths under the first parameters are near those under the last.
+    for tree in fitted {
+        likelihood.set_tree(tree);
+        likelihood.optimise_lengths(EPSILON, ROUNDS_MAX)?;
+        all.push(likelihood.site_log_likelihoods()?);
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    // Columns without a character say nothing of any tree, and are no draws.
+    let said: Vec<usize> = (0..all[0].len())
+        .filter(|&site| all.iter().any(|tree| tree[site] != 0.0))
+        .collect();
+    let kept = |tree: &Vec<f64>| said.iter().map(|&site| tree[site]).collect();
+    Ok(all.iter().map(kept).collect())
+}
+
+#[derive(serde::Serialize)]
+struct Json {
+    trees: Vec<Verdict>,
+    sites: usize,
+    replicates: u32,
+    seed: u64,
+}
+
+fn print(verdicts: &[Verdict]) -> Result<()> {
+    output::line(
+        "tree  log-likelihood      delta  bp-RELL    p-KH    p-SH   p-WKH   p-WSH   c-ELW    p-AU",
+    )?;
+    for (at, verdict) in verdicts.iter().enumerate() {
+        let Verdict {
+            lnl,
+            delta,
+            bp_rell,
+            p_kh,
+            p_sh,
+            p_wkh,
+            p_wsh,
+            c_elw,
+            p_au,
+        } = verdict;
+        output::line(&format!(
+            "{:>4}  {lnl:>14.4}  {delta:>9.4}  {bp_rell:>7.4}  {p_kh:>6.4}  {p_sh:>6.4}  \
+             {p_wkh:>6.4}  {p_wsh:>6.4}  {c_elw:>6.4}  {p_au:>6.4}",
+            at + 1
+        ))?;
+    }
+    Ok(())
+}
+
+/// Gains in log-likelihood below which fits end: before the best tree is known, and after.
+const EPSILON_COARSE: f64 = 0.1;
+const EPSILON: f64 = 0.001;
+const ROUNDS_MAX: usize = 64;

@@ -1,0 +1,198 @@
+//! The commands from a model to a picture, beside what other programs found for the same data.
+//!
+//! The numbers are IQ-TREE 2.0.7's (`-z TREES -zb 100000 -au`, `-alrt 10000`, `-m MF`, `-asr`),
+//! taken once; DendroPy 5 agreed about consensus trees and the midpoint.
+#![allow(clippy::unwrap_used)] // a failure here is a failed test, helpers included
+
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn sidecore(folder: &Path, arguments: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sidecore"));
+    let command = command.arg("phylo").args(arguments.split(' '));
+    command.current_dir(folder).output().expect("sidecore runs")
+}
+
+fn json(folder: &Path, arguments: &str) -> Value {
+    let output = sidecore(folder, &format!("{arguments} --json"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments}: {said}");
+    serde_json::from_slice(&output.stdout).expect("one JSON object")
+}
+
+/// A folder with `w.phy`, 250 sites of 9 taxa, and the tree `w.nwk` that it evolved along.
+fn simulated() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = "simulate --taxa 9 --sites 250 --model JC --seed 31 -o w.phy --tree-out w.nwk";
+    assert!(sidecore(folder.path(), arguments).status.success());
+    folder
+}
+
+#[test]
+fn trees_are_tested_as_elsewhere() {
+    let folder = simulated();
+    let trees = "(t1,t2,(t9,((t5,t4),(t7,(t3,(t8,t6))))));\n\
+                 (t2,(((t5,t4),(t7,(t3,(t8,t6)))),t1),t9);\n\
+                 (t1,t2,(((t7,(t3,(t8,t6))),t9),(t5,t4)));\n\
+                 (t1,t2,(t9,((t4,(t7,(t3,(t8,t6)))),t5)));\n\
+                 (t1,t2,(t9,(((t3,(t8,t6)),(t5,t4)),t7)));\n";
+    std::fs::write(folder.path().join("w.trees"), trees).unwrap();
+    let arguments = "test --msa w.phy --trees w.trees --model JC --engines 1 --replicates";
+    let found = json(folder.path(), &format!("{arguments} 20000"));
+    let expected = [
+        [-1328.816895, 0.742, 1.0, 0.742, 1.0, 0.658, 0.765],
+        [
+            -1371.857188,
+            0.00026,
+            0.0141,
+            0.00026,
+            0.00057,
+            2.03e-05,
+            1.81e-05,
+        ],
+        [-1329.81397, 0.258, 0.859, 0.258, 0.629, 0.341, 0.243],
+        [-1413.947672, 0.0, 1e-05, 0.0, 0.0, 0.0, 0.0],
+        [
+            -1364.411922,
+            0.0003,
+            0.0418,
+            0.0003,
+            0.00056,
+            0.00011,
+            3.42e-05,
+        ],
+    ];
+    let keys = ["lnl", "p_kh", "p_sh", "p_wkh", "p_wsh", "c_elw", "p_au"];
+    for (tree, expected) in found["trees"].as_array().unwrap().iter().zip(expected) {
+        for (key, expected) in keys.into_iter().zip(expected) {
+            let value = tree[key].as_f64().unwrap();
+            assert!((value - expected).abs() < 0.02, "{key} {expected}: {tree}");
+        }
+    }
+    // One seed, one result, on any number of engines.
+    let [one, other] = [1, 2].map(|engines| {
+        let engines = format!("--engines {engines}");
+        json(
+            folder.path(),
+            &arguments
+                .replace("--engines 1", &engines)
+                .replace("--replicates", "--replicates 600"),
+        )
+    });
+    assert_eq!(one, other);
+}
+
+#[test]
+fn models_are_chosen_as_elsewhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    for (taxa, sites, model, seed, winner) in [
+        (20, 1000, "K80{1/5}+G4m{0.4}", 21, "K80+G4"),
+        (
+            25,
+            1200,
+            "TN93{1/3/6}+FU{0.35/0.15/0.2/0.3}+IU{0.3}",
+            22,
+            "TN93+F+I",
+        ),
+    ] {
+        let arguments = format!("simulate --taxa {taxa} --sites {sites} --seed {seed}");
+        let arguments = format!("{arguments} --model {model} -o m.phy");
+        assert!(sidecore(here, &arguments).status.success());
+        let found = json(here, "models --msa m.phy -o best.parts");
+        assert_eq!(found["best"], winner);
+        assert!(found["excluded"].as_u64().unwrap() > 50);
+        let text = std::fs::read_to_string(here.join("best.parts")).unwrap();
+        assert_eq!(text, format!("{winner}, all = 1-{sites}\n"));
+    }
+    // The same model, where it is asked for by `auto`.
+    let arguments = "search --msa m.phy --model auto --starts 1 --prefix s --engines 1";
+    let output = sidecore(here, &format!("{arguments} --support sh-alrt,ufboot"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("model TN93+F+I chosen"), "{said}");
+    for file in ["s.bestTree", "s.supportSHaLRT", "s.supportUFBoot"] {
+        assert!(here.join(file).is_file(), "{file}");
+    }
+    let model = std::fs::read_to_string(here.join("s.bestModel")).unwrap();
+    assert!(model.starts_with("TN93{"), "{model}");
+}
+
+#[test]
+fn partitions_are_merged() {
+    let folder = simulated();
+    let here = folder.path();
+    let parts = "DNA, one = 1-100\nJC, two = 101-180\nauto, three = 181-250\n";
+    std::fs::write(here.join("w.parts"), parts).unwrap();
+    let arguments = "models --msa w.phy --partitions w.parts --merge -o w.best --free-rates-max 0";
+    let found = json(here, arguments);
+    // All evolved alike.
+    assert_eq!(found["subsets"].as_array().unwrap().len(), 1, "{found}");
+    assert_eq!(found["subsets"][0]["name"], "one_two_three");
+    assert!(found["score"].as_f64() < found["score_before"].as_f64());
+    let found = json(here, "evaluate --msa w.phy --tree w.nwk --model w.best");
+    assert!(found["lnl"].as_f64().unwrap() < -1300.0);
+}
+
+#[test]
+fn supports_are_as_elsewhere() {
+    let folder = simulated();
+    let tree = "(t1,t2,((((t3,(t6,t8)),t7),(t4,t5)),t9));\n";
+    std::fs::write(folder.path().join("w.best"), tree).unwrap();
+    let arguments = "support --tree w.best --msa w.phy --model JC --support";
+    let found = json(
+        folder.path(),
+        &format!("{arguments} sh-alrt --replicates 10000"),
+    );
+    // In the order of the nodes: t1 and t2 against all; with t9; t3 to t7; t3 t6 t8; t6 t8; t4 t5.
+    let expected = [1.0, 0.613, 1.0, 0.0, 0.805, 1.0];
+    let values = found["values"].as_array().unwrap();
+    assert_eq!(values.len(), expected.len());
+    for (value, expected) in values.iter().zip(expected) {
+        assert!((value.as_f64().unwrap() - expected).abs() < 0.04, "{found}");
+    }
+    let found = json(
+        folder.path(),
+        &format!("{arguments} ufboot --replicates 300"),
+    );
+    let values = found["values"].as_array().unwrap();
+    assert!(
+        values[0].as_f64().unwrap() > 0.95 && values[3].as_f64().unwrap() < 0.9,
+        "{found}"
+    );
+}
+
+#[test]
+fn from_supports_to_a_picture() {
+    let folder = simulated();
+    let here = folder.path();
+    let some = "((t1,t2),t3,(t4,t5));\n((t1,t2),t4,(t3,t5));\n";
+    std::fs::write(here.join("some"), some).unwrap();
+    let found = json(here, "consensus some --rule majority");
+    assert_eq!(found["tree"], "(t1,t2,(t3,t4,t5)100);");
+    let rooted = json(here, "root w.nwk --outgroup t1,t2 -o rooted.nwk");
+    assert!(
+        rooted["trees"][0]["tree"]
+            .as_str()
+            .unwrap()
+            .contains("(t1:0.1123308602,t2:")
+    );
+    for form in ["rectangular", "circular"] {
+        let found = json(here, &format!("draw rooted.nwk -o w.svg --form {form}"));
+        assert_eq!(found["taxa"], 9);
+        let svg = std::fs::read_to_string(here.join("w.svg")).unwrap();
+        assert_eq!(svg.matches("class=\"name\"").count(), 9);
+    }
+    // The ancestor of t4 and t5, as IQ-TREE has it: nearly every site of both is the same.
+    let arguments = "ancestors --msa w.phy --tree w.nwk --model JC --opt none -o w.tsv";
+    let found = json(here, arguments);
+    assert_eq!(found["nodes"].as_array().unwrap().len(), 7);
+    let table = std::fs::read_to_string(here.join("w.tsv")).unwrap();
+    assert_eq!(table.lines().count(), 1 + 7 * 250);
+    for line in table.lines().skip(1) {
+        let fields: Vec<&str> = line.split('\t').collect();
+        let sum: f64 = fields[3..].iter().map(|p| p.parse::<f64>().unwrap()).sum();
+        assert!((sum - 1.0).abs() < 1e-4, "{line}");
+    }
+}

@@ -1,0 +1,190 @@
+//! SH-aLRT: how much better a branch is than both of its alternatives.
+//!
+//! Each inner branch stands between four subtrees, and there are two other ways to join these. Both
+//! are made, with the five lengths around the branch fitted; the difference of the log-likelihoods
+//! is compared with those of RELL replicates in which all three are taken to be equally good
+//! (centred, as in the test of Shimodaira and Hasegawa). The support is the share of replicates
+//! whose difference between best and second best is smaller.
+//! Must stay true: the likelihood's tree, lengths and parameters are afterwards those from before;
+//! one seed, one result.
+//! Source: Guindon and others, Systematic Biology 59 (2010), 307-321; the margin of 0.05 is
+//! IQ-TREE's and PhyML's.
+
+use crate::likelihood::{Likelihood, LikelihoodError};
+use crate::newick::Newick;
+use crate::random::Random;
+use crate::runner::Runner;
+use crate::splits::{self, CompareError, Split, Taxa};
+use crate::tree::{EdgeId, HalfId, Tree};
+use std::collections::HashMap;
+
+/// The support of an inner branch.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Support {
+    /// The branch.
+    pub edge: EdgeId,
+    /// SH-aLRT support, 0 to 1; 0 where another way to join the subtrees is better.
+    pub share: f64,
+    /// Log-likelihood that the better alternative lacks; below 0 where it is ahead.
+    pub gain: f64,
+}
+
+/// The supports of all inner branches, in the order of their numbers. Lengths should have been
+/// fitted. `progress` is told how many of how many branches are done. Blocks.
+///
+/// # Errors
+/// [`LikelihoodError`].
+pub fn sh_alrt<R: Runner>(
+    likelihood: &mut Likelihood<R>,
+    replicates: u32,
+    seed: u64,
+    mut progress: impl FnMut(usize, usize),
+) -> Result<Vec<Support>, LikelihoodError> {
+    let own = likelihood.site_log_likelihoods()?;
+    let tree = likelihood.tree();
+    let inner = |edge: &EdgeId| tree.ends(*edge).iter().all(|&end| !tree.is_tip(end));
+    let mut edges: Vec<EdgeId> = tree.edges().filter(inner).collect();
+    edges.sort();
+    let mut supports = Vec::with_capacity(edges.len());
+    let all = edges.len();
+    for (done, edge) in edges.into_iter().enumerate() {
+        progress(done, all);
+        let mut sites = vec![own.clone()];
+        for second in [false, true] {
+            sites.extend(alternative(likelihood, edge, second)?);
+        }
+        let mut random = Random::new(sidecore_random::mix(seed) ^ u64::from(edge.0));
+        let (share, gain) = support(&sites, replicates, &mut random);
+        supports.push(Support { edge, share, gain });
+    }
+    progress(all, all);
+    Ok(supports)
+}
+
+/// The sites' log-likelihoods with two subtrees swapped across a branch.
+fn alternative<R: Runner>(
+    likelihood: &mut Likelihood<R>,
+    edge: EdgeId,
+    second: bool,
+) -> Result<Option<Vec<f64>>, LikelihoodError> {
+    let before = likelihood.tree().clone();
+    let Some(nni) = likelihood.nni(edge, second) else {
+        return Ok(None);
+    };
+    let around = around(likelihood.tree(), edge);
+    let mut lnl = f64::NEG_INFINITY;
+    for _ in 0..ROUNDS_MAX {
+        for &edge in &around {
+            likelihood.optimise_length(edge)?;
+        }
+        let better = likelihood.evaluate_at(edge)?;
+        let gain = better - lnl;
+        lnl = better;
+        if gain < EPSILON {
+            break;
+        }
+    }
+    let sites = likelihood.site_log_likelihoods()?;
+    likelihood.undo_nni(nni);
+    for edge in around {
+        likelihood.set_length(edge, before.length(edge));
+    }
+    Ok(Some(sites))
+}
+
+/// A branch and its four neighbours.
+fn around(tree: &Tree, edge: EdgeId) -> Vec<EdgeId> {
+    let others = tree.ends(edge).into_iter().flat_map(|end| tree.others(end));
+    let mut around = vec![edge];
+    around.extend(others.map(|half| tree.edge(half)));
+    around
+}
+
+/// The support that three ways to join four subtrees give to the first, and how far it is ahead.
+fn support(sites: &[Vec<f64>], replicates: u32, random: &mut Random) -> (f64, f64) {
+    let sums: Vec<f64> = sites.iter().map(|own| own.iter().sum()).collect();
+    let rival = sums[1..].iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let gain = sums[0] - rival;
+    // Columns without a character are 0 everywhere, and are no draws.
+    let said = |site: &usize| sites.iter().any(|own| own[*site] != 0.0);
+    let drawn: Vec<usize> = (0..sites[0].len()).filter(said).collect();
+    let mut smaller = 0;
+    let mut centred = vec![0.0; sites.len()];
+    for _ in 0..replicates {
+        for (to, sum) in centred.iter_mut().zip(&sums) {
+            *to = -sum;
+        }
+        for _ in 0..drawn.len() {
+            let site = drawn[random.below(drawn.len() as u64) as usize];
+            for (to, own) in centred.iter_mut().zip(sites) {
+                *to += own[site];
+            }
+        }
+        centred.sort_unstable_by(f64::total_cmp);
+        let [.., second, best] = centred[..] else {
+            break;
+        };
+        smaller += u32::from(gain > best - second + MARGIN);
+    }
+    (f64::from(smaller) / f64::from(replicates.max(1)), gain)
+}
+
+/// A tree's text with the supports as labels of its inner nodes, in whole per cent. `tree` has the
+/// same branches; its root and other labels of inner nodes are its own.
+///
+/// # Errors
+/// [`CompareError`].
+pub fn labelled(
+    tree: &Newick,
+    of: &Tree,
+    names: &[String],
+    supports: &[Support],
+) -> Result<Newick, CompareError> {
+    let taxa = Taxa::of(tree)?;
+    let mut by_split: HashMap<Split, f64> = HashMap::new();
+    for support in supports {
+        // The branch alone, as a tree: what is below one of its ends, and all others.
+        let mut inside = vec![false; names.len()];
+        below(of, of.ends(support.edge)[0], &mut inside);
+        let mut pair = Newick::root(String::new());
+        let clade = pair.push(0, String::new(), None);
+        for (taxon, inside) in inside.into_iter().enumerate() {
+            pair.push(if inside { clade } else { 0 }, names[taxon].clone(), None);
+        }
+        taxa.check(&pair)?;
+        by_split.insert(splits::of(&pair, &taxa).swap_remove(clade), support.share);
+    }
+    let mut labelled = tree.clone();
+    for (node, split) in splits::of(tree, &taxa).into_iter().enumerate() {
+        if tree.nodes()[node].children.is_empty() {
+            continue;
+        }
+        let share = by_split.get(&split).filter(|_| node > 0);
+        let label = share.map_or(String::new(), |share| {
+            format!("{:.0}", (100.0 * share).round())
+        });
+        labelled.set_label(node, label);
+    }
+    Ok(labelled)
+}
+
+/// Marks the taxa behind a half-edge's node, looking away from its branch.
+fn below(tree: &Tree, half: HalfId, inside: &mut [bool]) {
+    let mut path = vec![half];
+    while let Some(half) = path.pop() {
+        if tree.is_tip(half) {
+            inside[half.index()] = true;
+        } else {
+            path.extend(tree.others(half).map(|other| tree.back(other)));
+        }
+    }
+}
+
+/// Difference by which a branch must be better than a replicate's.
+const MARGIN: f64 = 0.05;
+/// Gain in log-likelihood below which the five lengths are fitted well enough.
+const EPSILON: f64 = 0.01;
+const ROUNDS_MAX: usize = 8;
+
+#[cfg(test)]
+mod tests;

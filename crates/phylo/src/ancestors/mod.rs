@@ -1,0 +1,308 @@
+//! States of a tree's inner nodes: marginal posterior probabilities, site by site.
+//!
+//! For each inner node the likelihoods of what is behind its three branches are multiplied, state
+//! by state, with the state's frequency, and summed over the rates: divided by their sum these are
+//! the probabilities of the states given the alignment, with all other nodes' states summed out.
+//! Why here: plain loops over what the model gives ([`Process`]); they run once, where a search's
+//! kernels run millions of times.
+//! Must stay true: values that grow too small are scaled by powers of two, which changes no digit.
+//! Source: Yang, Kumar and Nei, Genetics 141 (1995), 1641-1650.
+//!
+//! ```
+//! use sidecore_phylo::ancestors::Ancestors;
+//! use sidecore_phylo::model::{Model, ModelName};
+//! use sidecore_phylo::msa::{Alignment, Alphabet, Patterns};
+//! use sidecore_phylo::newick::Newick;
+//! use sidecore_phylo::tree::Tree;
+//!
+//! let alignment = Alignment::parse(b">a\nAC\n>b\nAC\n>c\nAT\n>d\nGT\n")?;
+//! let patterns = Patterns::new(&alignment, Alphabet::Dna)?;
+//! let text = "((a:0.1,b:0.1):0.1,c:0.1,d:0.1);";
+//! let tree = Tree::from_newick(&Newick::parse(text)?, alignment.names())?;
+//! let model = Model::new(ModelName::parse("JC", &mut |_| unreachable!())?, &patterns);
+//! let found = Ancestors::new(&tree, &patterns, &model, 1.0);
+//! // The node beside a and b most probably has an A, then a C.
+//! let sites: Vec<usize> = patterns.site_patterns().map(|(_, pattern)| pattern).collect();
+//! assert_eq!(found.nodes(), 2);
+//! assert!(found.probabilities(0, sites[0])[0] > 0.9);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use crate::model::{Model, Process};
+use crate::msa::Patterns;
+use crate::newick::Newick;
+use crate::tree::{HalfId, Tree};
+
+/// Posterior probabilities of all inner nodes' states.
+#[derive(Debug, Clone)]
+pub struct Ancestors {
+    nodes: usize,
+    patterns: usize,
+    states: usize,
+    /// Node by node, pattern by pattern, one value a state.
+    values: Vec<f64>,
+}
+
+impl Ancestors {
+    /// For a tree with its lengths (times `scale`) and a model with its values. Inner nodes are
+    /// numbered in the order in which [`labelled`] writes them. Memory: 8 bytes for each node,
+    /// pattern and state.
+    ///
+    /// # Panics
+    /// When tree and patterns have different taxa.
+    #[must_use]
+    pub fn new(tree: &Tree, patterns: &Patterns, model: &Model, scale: f64) -> Self {
+        assert_eq!(tree.taxa(), patterns.taxa(), "taxa of tree and alignment");
+        let process = model.process();
+        let order = inner_nodes(tree);
+        let states = process.shape.states;
+        let mut found = Self {
+            nodes: order.len(),
+            patterns: patterns.len(),
+            states,
+            values: vec![0.0; order.len() * patterns.len() * states],
+        };
+        let mut block = Block::new(tree, &process, scale);
+        let mut first = 0;
+        while first < patterns.len() {
+            let count = BLOCK.min(patterns.len() - first);
+            block.fill(tree, patterns, first, count);
+            for (node, &half) in order.iter().enumerate() {
+                for at in 0..count {
+                    let from = (node * patterns.len() + first + at) * states;
+                    let to = &mut found.values[from..from + states];
+                    block.posterior(tree, patterns, first, at, half, to);
+                }
+            }
+            first += count;
+        }
+        found
+    }
+
+    /// Number of inner nodes.
+    #[must_use]
+    pub fn nodes(&self) -> usize {
+        self.nodes
+    }
+
+    /// The probabilities of a node's states at a pattern; they sum to 1.
+    ///
+    /// # Panics
+    /// When there is no such node or pattern.
+    #[must_use]
+    pub fn probabilities(&self, node: usize, pattern: usize) -> &[f64] {
+        assert!(
+            pattern < self.patterns,
+            "pattern {pattern} of {}",
+            self.patterns
+        );
+        &self.values[(node * self.patterns + pattern) * self.states..][..self.states]
+    }
+}
+
+/// The tree with its inner nodes named `Node1`, `Node2`, …, from the node beside the first taxon.
+#[must_use]
+pub fn labelled(tree: &Tree, names: &[String]) -> Newick {
+    let root = tree.back(HalfId(0));
+    let mut newick = Newick::root(name(0));
+    let length = |half: HalfId| Some(tree.length(tree.edge(half)));
+    newick.push(0, names[0].clone(), length(root));
+    let mut next = 1;
+    // Half-edges that look to the subtrees that are to be written, the next one last.
+    let [a, b] = tree.others(root);
+    let mut path = vec![(b, 0), (a, 0)];
+    while let Some((half, parent)) = path.pop() {
+        let below = tree.back(half);
+        if tree.is_tip(below) {
+            newick.push(parent, names[below.index()].clone(), length(half));
+            continue;
+        }
+        let node = newick.push(parent, name(next), length(half));
+        next += 1;
+        let [a, b] = tree.others(below);
+        path.extend([(b, node), (a, node)]);
+    }
+    newick
+}
+
+/// An inner node's name.
+#[must_use]
+pub fn name(node: usize) -> String {
+    format!("Node{}", node + 1)
+}
+
+/// A half-edge of each inner node, in the order of [`labelled`].
+fn inner_nodes(tree: &Tree) -> Vec<HalfId> {
+    let mut nodes = Vec::new();
+    let mut path = vec![tree.back(HalfId(0))];
+    while let Some(half) = path.pop() {
+        if !tree.is_tip(half) {
+            nodes.push(half);
+            let [a, b] = tree.others(half);
+            path.extend([tree.back(b), tree.back(a)]);
+        }
+    }
+    nodes
+}
+
+/// Likelihoods of a run of patterns, in all directions of all nodes.
+struct Block<'p> {
+    process: &'p Process,
+    /// Branch by branch the transition matrices of all rates, as [`Process::transitions`] has them.
+    matrices: Vec<Vec<f64>>,
+    /// For each inner half-edge what is seen looking away from its branch: pattern by pattern, rate
+    /// by rate, one value a state.
+    values: Vec<Vec<f64>>,
+    /// And how often each pattern was scaled.
+    scalers: Vec<Vec<i32>>,
+    scratch: Vec<f64>,
+}
+
+impl<'p> Block<'p> {
+    fn new(tree: &Tree, process: &'p Process, scale: f64) -> Self {
+        let shape = process.shape;
+        let matrix = |edge| {
+            let mut matrix = vec![0.0; shape.matrix()];
+            process.transitions(scale * tree.length(edge), &mut matrix);
+            matrix
+        };
+        let mut edges: Vec<_> = tree.edges().collect();
+        edges.sort_by_key(|edge| edge.index());
+        let inner = tree.inner_halves();
+        Self {
+            process,
+            matrices: edges.into_iter().map(matrix).collect(),
+            values: vec![vec![0.0; BLOCK * shape.span()]; inner],
+            scalers: vec![vec![0; BLOCK]; inner],
+            scratch: vec![0.0; shape.span()],
+        }
+    }
+
+    /// Makes the values of all directions.
+    fn fill(&mut self, tree: &Tree, patterns: &Patterns, first: usize, count: usize) {
+        let mut made = vec![false; tree.inner_halves()];
+        let index = |half: HalfId| half.index() - tree.taxa();
+        for start in (0..tree.inner_halves()).map(|at| HalfId((tree.taxa() + at) as u32)) {
+            for half in tree.post_order(start, |half| !made[index(half)]) {
+                let mut values = std::mem::take(&mut self.values[index(half)]);
+                let mut scalers = std::mem::take(&mut self.scalers[index(half)]);
+                for at in 0..count {
+                    let own = &mut values[at * self.process.shape.span()..];
+                    let own = &mut own[..self.process.shape.span()];
+                    own.fill(1.0);
+                    let mut scaled = 0;
+                    for other in tree.others(half) {
+                        scaled += self.times(tree, patterns, first, at, other, own);
+                    }
+                    let most = own.iter().copied().fold(0.0, f64::max);
+                    if most < SMALL {
+                        own.iter_mut().for_each(|value| *value *= LARGE);
+                        scaled += 1;
+                    }
+                    scalers[at] = scaled;
+                }
+                self.values[index(half)] = values;
+                self.scalers[index(half)] = scalers;
+                made[index(half)] = true;
+            }
+        }
+    }
+
+    /// Multiplies values with what is across the branch of a half-edge; returns how often that was
+    /// scaled.
+    fn times(
+        &mut self,
+        tree: &Tree,
+        patterns: &Patterns,
+        first: usize,
+        at: usize,
+        half: HalfId,
+        values: &mut [f64],
+    ) -> i32 {
+        let (n, span) = (self.process.shape.states, self.process.shape.span());
+        let below = tree.back(half);
+        let matrix = &self.matrices[tree.edge(half).index()];
+        let sums = &mut self.scratch;
+        sums.fill(0.0);
+        let rates = sums.chunks_mut(n).zip(matrix.chunks(n * n));
+        let scaled = if tree.is_tip(below) {
+            let code = patterns.codes(below.index())[first + at];
+            let mask = patterns.alphabet().masks()[usize::from(code)];
+            for (sums, matrix) in rates {
+                for state in (0..n).filter(|state| mask >> state & 1 == 1) {
+                    let column = &matrix[state * n..][..n];
+                    sums.iter_mut().zip(column).for_each(|(sum, p)| *sum += p);
+                }
+            }
+            0
+        } else {
+            let from = below.index() - tree.taxa();
+            let there = &self.values[from][at * span..][..span];
+            for (rate, (sums, matrix)) in rates.enumerate() {
+                for (state, value) in there[rate * n..][..n].iter().enumerate() {
+                    let column = &matrix[state * n..][..n];
+                    sums.iter_mut()
+                        .zip(column)
+                        .for_each(|(sum, p)| *sum += p * value);
+                }
+            }
+            self.scalers[from][at]
+        };
+        values
+            .iter_mut()
+            .zip(sums)
+            .for_each(|(value, sum)| *value *= *sum);
+        scaled
+    }
+
+    /// The probabilities of a node's states.
+    fn posterior(
+        &mut self,
+        tree: &Tree,
+        patterns: &Patterns,
+        first: usize,
+        at: usize,
+        half: HalfId,
+        to: &mut [f64],
+    ) {
+        let (n, span) = (self.process.shape.states, self.process.shape.span());
+        let own = half.index() - tree.taxa();
+        let mut values = self.values[own][at * span..][..span].to_vec();
+        let scaled =
+            self.scalers[own][at] + self.times(tree, patterns, first, at, half, &mut values);
+        to.fill(0.0);
+        for (weight, values) in self.process.weights.iter().zip(values.chunks(n)) {
+            let pairs = values.iter().zip(&self.process.frequencies);
+            for (to, (value, frequency)) in to.iter_mut().zip(pairs) {
+                *to += weight * value * frequency;
+            }
+        }
+        // Sites that cannot change have their state everywhere.
+        let common = patterns.common_states(first + at);
+        if self.process.invariant > 0.0 && common != 0 {
+            if scaled > SCALED_MAX {
+                to.fill(0.0);
+            }
+            let factor = self.process.invariant * LARGE.powi(scaled.min(SCALED_MAX));
+            for (state, to) in to.iter_mut().enumerate() {
+                if common >> state & 1 == 1 {
+                    *to += factor * self.process.frequencies[state];
+                }
+            }
+        }
+        let sum: f64 = to.iter().sum();
+        to.iter_mut().for_each(|value| *value /= sum);
+    }
+}
+
+/// Patterns that are worked on at a time: what all directions of a large tree hold stays small.
+const BLOCK: usize = 64;
+/// Values below this are multiplied with [`LARGE`].
+const SMALL: f64 = 1e-77;
+/// 2 to the power 256.
+const LARGE: f64 = 1.157_920_892_373_162e77;
+/// Times that [`LARGE`] fits into a double.
+const SCALED_MAX: i32 = 3;
+
+#[cfg(test)]
+mod tests;

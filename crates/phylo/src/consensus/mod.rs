@@ -1,0 +1,226 @@
+//! Consensus trees: strict, majority rule, extended majority rule.
+//!
+//! Every branch of a tree splits its taxa in two; a consensus has the splits that enough of the
+//! trees have. Those in more than half of the trees are always compatible with one another; the
+//! extended majority rule goes on with the most frequent of the others that are compatible with
+//! all taken before.
+//! Must stay true: the result depends on the set of trees, not on their order, but for which taxon
+//! stands first (that of the first tree) and for lengths' last bits; ties of frequency are broken
+//! by size, then by the splits themselves.
+//! Sources: Margush and McMorris, Bulletin of Mathematical Biology 43 (1981), 239-244; Felsenstein,
+//! PHYLIP's `consense` for the extended rule.
+//!
+//! ```
+//! use sidecore_phylo::consensus::{Rule, consensus};
+//! use sidecore_phylo::newick::Newick;
+//!
+//! let trees = Newick::parse_file("((a,b),c,(d,e)); ((a,b),d,(c,e)); ((a,b),(c,d),e);")?;
+//! let found = consensus(&trees, Rule::Majority)?;
+//! assert_eq!(found.tree.to_string(), "(a,b,c,d,e);");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use crate::newick::Newick;
+use crate::splits::{self, CompareError, Split, Taxa};
+use std::collections::HashMap;
+
+/// Errors that keep a consensus from being made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConsensusError {
+    /// No trees.
+    #[error("a consensus of no trees: at least one is needed")]
+    Empty,
+    /// A tree of other taxa than the first's, or of too few.
+    #[error("tree {number}: {source}")]
+    Tree {
+        /// Its number, from 1.
+        number: usize,
+        /// The reason.
+        source: CompareError,
+    },
+}
+
+/// Least share of the trees that have a split of the consensus.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Rule {
+    /// All of them.
+    Strict,
+    /// More than half.
+    Majority,
+    /// More than this share, from 0.5 to 1.
+    Above(f64),
+    /// More than half, then the most frequent of the others as long as they are compatible.
+    Extended,
+}
+
+/// A consensus tree.
+#[derive(Debug, Clone)]
+pub struct Consensus {
+    /// The tree, its root beside the first taxon. Labels of inner nodes: the share of the trees
+    /// that have the branch, in whole per cent. Lengths: means over the trees that have the branch,
+    /// where all of them give it a length.
+    pub tree: Newick,
+    /// The same shares, from 0 to 1: in the order of the tree's nodes, one for each inner branch.
+    pub shares: Vec<f64>,
+}
+
+/// Number of trees that have a split, and its lengths in these.
+#[derive(Debug, Default, Clone, Copy)]
+struct Count {
+    trees: usize,
+    length: f64,
+    /// True where some tree gave it no length.
+    lacks_length: bool,
+}
+
+/// The consensus of trees of any shape on the same taxa; where they are rooted the root is ignored.
+/// Time and memory: in proportion to the taxa times the distinct splits.
+///
+/// # Errors
+/// [`ConsensusError`].
+pub fn consensus(trees: &[Newick], rule: Rule) -> Result<Consensus, ConsensusError> {
+    let first = trees.first().ok_or(ConsensusError::Empty)?;
+    let taxa = Taxa::of(first).map_err(|source| ConsensusError::Tree { number: 1, source })?;
+    let mut counts = HashMap::new();
+    for (at, tree) in trees.iter().enumerate() {
+        taxa.check(tree).map_err(|source| ConsensusError::Tree {
+            number: at + 1,
+            source,
+        })?;
+        count(tree, &taxa, &mut counts);
+    }
+    let taken = taken(&counts, trees.len(), taxa.len(), rule);
+    let labels: Vec<&str> = first
+        .tips()
+        .map(|tip| first.nodes()[tip].label.as_str())
+        .collect();
+    Ok(build(&labels, &taken, &counts, trees.len()))
+}
+
+/// Adds a tree's splits. The two branches at a root of two are one, of both lengths.
+fn count(tree: &Newick, taxa: &Taxa, counts: &mut HashMap<Split, Count>) {
+    let mut own: HashMap<Split, Option<f64>> = HashMap::new();
+    let nodes = tree.nodes().iter().zip(splits::of(tree, taxa));
+    for (node, split) in nodes.skip(1) {
+        if split.len() == 0 {
+            continue;
+        }
+        match own.get_mut(&split) {
+            Some(sum) => *sum = sum.zip(node.length).map(|(sum, more)| sum + more),
+            None => {
+                own.insert(split, node.length);
+            }
+        }
+    }
+    for (split, length) in own {
+        let count = counts.entry(split).or_default();
+        count.trees += 1;
+        count.length += length.unwrap_or(0.0);
+        count.lacks_length |= length.is_none();
+    }
+}
+
+/// The splits of the consensus that part more than one taxon from the others, small before large.
+fn taken(counts: &HashMap<Split, Count>, trees: usize, taxa: usize, rule: Rule) -> Vec<&Split> {
+    let inner = counts.iter().filter(|(split, _)| !split.is_trivial(taxa));
+    let mut taken: Vec<(&Split, usize)> = inner.map(|(split, c)| (split, c.trees)).collect();
+    let share = |count: usize| count as f64 / trees as f64;
+    match rule {
+        Rule::Strict => taken.retain(|&(_, count)| count == trees),
+        Rule::Majority => taken.retain(|&(_, count)| 2 * count > trees),
+        Rule::Above(least) => taken.retain(|&(_, count)| share(count) > least.max(0.5)),
+        Rule::Extended => {
+            taken.sort_by(|(a, a_count), (b, b_count)| {
+                let size = || a.len().cmp(&b.len());
+                b_count.cmp(a_count).then_with(size).then_with(|| a.cmp(b))
+            });
+            let mut kept: Vec<(&Split, usize)> = Vec::new();
+            for (split, count) in taken {
+                // A tree of n taxa has at most n - 3 inner branches.
+                if kept.len() + 3 >= taxa {
+                    break;
+                }
+                if kept.iter().all(|(other, _)| split.is_compatible(other)) {
+                    kept.push((split, count));
+                }
+            }
+            taken = kept;
+        }
+    }
+    let mut taken: Vec<&Split> = taken.into_iter().map(|(split, _)| split).collect();
+    taken.sort_by(|a, b| a.len().cmp(&b.len()).then_with(|| a.cmp(b)));
+    taken
+}
+
+/// The tree of compatible splits, none of which has taxon 0: they are nested sets.
+fn build(
+    labels: &[&str],
+    taken: &[&Split],
+    counts: &HashMap<Split, Count>,
+    trees: usize,
+) -> Consensus {
+    let taxa = labels.len();
+    // To ten decimals, as trees are written elsewhere.
+    let mean = |count: &Count| {
+        let mean = count.length / count.trees as f64;
+        (!count.lacks_length).then(|| (1e10 * mean).round() / 1e10)
+    };
+    // Sets `0..taxa` are the tips, then the splits, then the whole. From small to large each set
+    // takes what of its members is not within another yet.
+    let whole = taxa + taken.len();
+    let mut above = vec![whole; whole];
+    let mut top: Vec<usize> = (0..taxa).collect();
+    for (at, split) in taken.iter().enumerate() {
+        for taxon in (0..taxa).filter(|&taxon| split.has(taxon)) {
+            let set = std::mem::replace(&mut top[taxon], taxa + at);
+            above[set] = taxa + at;
+        }
+    }
+    let mut members = vec![Vec::new(); whole + 1];
+    // The first taxon of each set: children stand in the order of their first taxa.
+    let mut first = vec![usize::MAX; whole + 1];
+    for taxon in 0..taxa {
+        let mut set = taxon;
+        while first[set] == usize::MAX {
+            first[set] = taxon;
+            if set == whole {
+                break;
+            }
+            members[above[set]].push(set);
+            set = above[set];
+        }
+    }
+    let mut tips: HashMap<usize, &Count> = HashMap::new();
+    for (split, count) in counts.iter().filter(|(split, _)| split.is_trivial(taxa)) {
+        let inside = split.len() == 1;
+        let alone = (0..taxa).find(|&taxon| split.has(taxon) == inside);
+        if let Some(taxon) = alone {
+            tips.insert(taxon, count);
+        }
+    }
+    let mut tree = Newick::root(String::new());
+    let mut shares = Vec::new();
+    // Sets that are to be written, the next one last, with the node above.
+    let mut path: Vec<(usize, usize)> = members[whole].iter().rev().map(|&set| (set, 0)).collect();
+    while let Some((set, parent)) = path.pop() {
+        let Some(at) = set.checked_sub(taxa) else {
+            let length = tips.get(&set).and_then(|count| mean(count));
+            tree.push(parent, labels[set].to_owned(), length);
+            continue;
+        };
+        let count = &counts[taken[at]];
+        let share = count.trees as f64 / trees as f64;
+        let node = tree.push(
+            parent,
+            format!("{:.0}", (100.0 * share).round()),
+            mean(count),
+        );
+        shares.push(share);
+        path.extend(members[set].iter().rev().map(|&set| (set, node)));
+    }
+    Consensus { tree, shares }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,231 @@
+//! Roots for trees that have none: by an outgroup, at the midpoint, by minimal ancestor deviation.
+//!
+//! Top-down: [`root`] takes a tree of any shape, forgets the root that it has and gives it another;
+//! [`Unrooted`](unrooted) is the tree between; [`mad`] is the last method's sums.
+//! Must stay true: no branch but the root's is changed, and their sum of lengths stays. Labels of
+//! inner nodes that are numbers are supports and belong to branches: they stay with these, where a
+//! plain re-rooting of the text would move them to other branches (Czech, Huerta-Cepas and
+//! Stamatakis, Molecular Biology and Evolution 34 (2017), 1535-1542). Other labels stay with nodes.
+//! Sources: Farris, American Naturalist 106 (1972), 645-668, for the midpoint; Tria, Landan and
+//! Dagan, Nature Ecology & Evolution 1 (2017), 0193, for minimal ancestor deviation.
+//!
+//! ```
+//! use sidecore_phylo::newick::Newick;
+//! use sidecore_phylo::rooting::{Method, root};
+//!
+//! let tree = Newick::parse("((a:1,b:1)98:1,c:2,d:7);")?;
+//! let rooted = root(&tree, &Method::Midpoint)?;
+//! assert_eq!(rooted.tree.to_string(), "(((a:1,b:1)98:1,c:2):2.5,d:4.5);");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod mad;
+mod unrooted;
+
+use crate::newick::Newick;
+use std::collections::HashSet;
+use unrooted::Unrooted;
+
+/// Errors that keep a tree from being rooted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RootError {
+    /// Too few tips to choose between.
+    #[error("the tree has {tips} tips: at least 3 are needed for a root to be chosen")]
+    TooSmall {
+        /// The number.
+        tips: usize,
+    },
+    /// A tip of the outgroup that the tree does not have.
+    #[error("the tree has no tip `{label}`, which the outgroup names")]
+    Unknown {
+        /// The tip.
+        label: String,
+    },
+    /// A label that two tips have.
+    #[error("the tree has the tip `{label}` twice")]
+    Twice {
+        /// The tip.
+        label: String,
+    },
+    /// An outgroup of no tips or of all.
+    #[error("the outgroup has {tips} of the tree's {all} tips: some, but not all, are needed")]
+    Whole {
+        /// Its tips.
+        tips: usize,
+        /// The tree's.
+        all: usize,
+    },
+    /// No branch parts the outgroup from the others.
+    #[error(
+        "no branch parts the outgroup from the other taxa: `{label}` stands within it; name \
+         another outgroup, or root by midpoint or MAD"
+    )]
+    NoClade {
+        /// A tip that stands among the outgroup's.
+        label: String,
+    },
+    /// A branch without a length, where lengths are needed.
+    #[error("a branch of the tree has no length: root by an outgroup instead")]
+    NoLength,
+    /// A branch of negative length, where lengths are needed.
+    #[error("a branch of the tree has a length below 0: root by an outgroup instead")]
+    Negative,
+    /// All branches are 0.
+    #[error("all branches of the tree have length 0: root by an outgroup instead")]
+    Zero,
+}
+
+/// A way to find the root.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Method {
+    /// In the middle of the branch that parts these tips from all others.
+    Outgroup(Vec<String>),
+    /// In the middle between the two tips that are farthest apart.
+    Midpoint,
+    /// At the least of the deviations of the ancestors of all pairs of tips from the middle between these are
+    /// least (MAD).
+    Mad,
+}
+
+/// A rooted tree.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rooted {
+    /// The tree; its root has two children.
+    pub tree: Newick,
+    /// MAD: the root's ancestor deviation, from 0 (clock-like) to 1.
+    pub deviation: Option<f64>,
+    /// MAD: the least deviation as a share of the second least, from 0 to 1 (any of two branches
+    /// may as well have the root).
+    pub ambiguity: Option<f64>,
+}
+
+/// A place on a branch.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    edge: usize,
+    /// Distance from the branch's first end, as a share of its length.
+    share: f64,
+}
+
+/// Roots a tree of any shape. Time: in proportion to the tips; for [`Method::Mad`] to the pairs of
+/// tips times the branches between them.
+///
+/// # Errors
+/// [`RootError`].
+pub fn root(tree: &Newick, method: &Method) -> Result<Rooted, RootError> {
+    let unrooted = Unrooted::new(tree);
+    let tips: Vec<usize> = unrooted.tips().collect();
+    if tips.len() < 3 {
+        return Err(RootError::TooSmall { tips: tips.len() });
+    }
+    let mut seen = HashSet::new();
+    for &tip in &tips {
+        let label = unrooted.label(tip);
+        if !seen.insert(label) {
+            let label = label.to_owned();
+            return Err(RootError::Twice { label });
+        }
+    }
+    let (place, found) = match method {
+        Method::Outgroup(labels) => (outgroup(&unrooted, &tips, labels)?, None),
+        Method::Midpoint => (midpoint(&unrooted, &unrooted.lengths()?), None),
+        Method::Mad => {
+            let found = mad::least(&unrooted, &unrooted.lengths()?);
+            (found.place, Some(found))
+        }
+    };
+    Ok(Rooted {
+        tree: unrooted.rooted(place),
+        deviation: found.map(|found| found.deviation),
+        ambiguity: found.map(|found| found.ambiguity),
+    })
+}
+
+/// The middle of the branch that parts some tips from all others.
+fn outgroup(tree: &Unrooted, tips: &[usize], labels: &[String]) -> Result<Place, RootError> {
+    let wanted: HashSet<&str> = labels.iter().map(String::as_str).collect();
+    let there: HashSet<&str> = tips.iter().map(|&tip| tree.label(tip)).collect();
+    if let Some(label) = labels.iter().find(|label| !there.contains(label.as_str())) {
+        let label = label.clone();
+        return Err(RootError::Unknown { label });
+    }
+    let is_out = |node: usize| tree.is_tip(node) && wanted.contains(tree.label(node));
+    let whole = RootError::Whole {
+        tips: wanted.len(),
+        all: tips.len(),
+    };
+    let Some(&start) = tips.iter().find(|&&tip| !is_out(tip)) else {
+        return Err(whole);
+    };
+    if wanted.is_empty() {
+        return Err(whole);
+    }
+    // Seen from a tip of the ingroup, the outgroup is what is below some node.
+    let walk = tree.walk(start);
+    let mut below = vec![[0_usize; 2]; tree.nodes()];
+    for step in walk.iter().rev() {
+        if tree.is_tip(step.node) {
+            below[step.node] = [usize::from(is_out(step.node)), 1];
+        }
+        let own = below[step.node];
+        if let Some((parent, _)) = step.above {
+            below[parent][0] += own[0];
+            below[parent][1] += own[1];
+        }
+    }
+    // The last in pre-order that has all of the outgroup below it is the lowest.
+    let has_all = |step: &&unrooted::Step| below[step.node][0] == wanted.len();
+    let lowest = walk.iter().rfind(has_all);
+    match lowest.and_then(|step| Some((step.node, step.above?.1))) {
+        Some((node, edge)) if below[node][0] == below[node][1] => Ok(Place { edge, share: 0.5 }),
+        Some((node, _)) => {
+            // Tips below it stand between it and its pre-order's end.
+            let from = walk.iter().position(|step| step.node == node).unwrap_or(0);
+            let mut tips = walk[from..].iter().map(|step| step.node);
+            let within = tips.find(|&node| tree.is_tip(node) && !is_out(node));
+            let label = within.map_or("", |tip| tree.label(tip)).to_owned();
+            Err(RootError::NoClade { label })
+        }
+        None => Err(whole),
+    }
+}
+
+/// The middle between the two tips that are farthest apart.
+fn midpoint(tree: &Unrooted, lengths: &[f64]) -> Place {
+    let farthest = |from: usize| {
+        let (steps, far) = (tree.walk(from), tree.distances(from, lengths));
+        let tips = steps.iter().filter(|step| tree.is_tip(step.node));
+        // The first of equals: the same root whichever way the tree is walked again.
+        tips.fold((from, 0.0), |best, step| match far[step.node] {
+            far if far > best.1 => (step.node, far),
+            _ => best,
+        })
+    };
+    let start = tree.tips().next().unwrap_or(0);
+    let (one, _) = farthest(start);
+    let (other, span) = farthest(one);
+    // Up from the other end, until half of the way is behind.
+    let (steps, far) = (tree.walk(one), tree.distances(one, lengths));
+    let mut above = vec![None; tree.nodes()];
+    steps.iter().for_each(|step| above[step.node] = step.above);
+    let mut node = other;
+    let half = 0.5 * span;
+    while let Some((parent, edge)) = above[node] {
+        if far[parent] <= half {
+            let share = match lengths[edge] {
+                0.0 => 0.5,
+                length => ((half - far[parent]) / length).clamp(0.0, 1.0),
+            };
+            return tree.place(edge, parent, share);
+        }
+        node = parent;
+    }
+    Place {
+        edge: 0,
+        share: 0.5,
+    }
+}
+
+#[cfg(test)]
+mod tests;

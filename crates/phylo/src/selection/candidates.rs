@@ -1,0 +1,198 @@
+//! The models to choose from, and which of them are special cases of which.
+//!
+//! Must stay true: names are tried with the parser, so that the list has what the parser knows, and
+//! grows with it.
+
+use crate::model::{ExchangeName, FrequencyName, ModelName};
+use crate::msa::Alphabet;
+
+/// Names of the matrices to choose from for one kind of data: those of this list that
+/// [`ModelName::parse`] knows. For DNA the most general first.
+#[must_use]
+pub fn matrices(alphabet: Alphabet) -> Vec<&'static str> {
+    let names: &[&str] = match alphabet == Alphabet::Dna {
+        true => &DNA,
+        false => &PROTEIN,
+    };
+    let known = |name: &&&str| parse(name).is_some_and(|name| name.alphabet() == alphabet);
+    names.iter().filter(known).copied().collect()
+}
+
+/// Parses a name that stands for no file.
+pub(super) fn parse(name: &str) -> Option<ModelName> {
+    let none = |path: &str| Err(std::io::Error::other(path.to_owned()));
+    ModelName::parse(name, &mut { none }).ok()
+}
+
+/// Rates across sites.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rates {
+    Equal,
+    Invariant,
+    Gamma,
+    Both,
+    Free(usize),
+}
+
+impl Rates {
+    /// The general before their special cases.
+    pub(super) const USUAL: [Self; 4] = [Self::Both, Self::Gamma, Self::Invariant, Self::Equal];
+
+    fn is_within(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Free(own), Self::Free(more)) => own <= more,
+            (Self::Gamma, Self::Free(categories)) => categories >= GAMMA,
+            (Self::Equal, _) | (_, Self::Both) => !matches!(self, Self::Free(_)),
+            _ => self == other,
+        }
+    }
+
+    fn text(self) -> String {
+        match self {
+            Self::Equal => String::new(),
+            Self::Invariant => "+I".to_owned(),
+            Self::Gamma => format!("+G{GAMMA}"),
+            Self::Both => format!("+I+G{GAMMA}"),
+            Self::Free(categories) => format!("+R{categories}"),
+        }
+    }
+}
+
+/// A model to choose.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Candidate {
+    /// Matrix and frequencies: `HKY+F`.
+    head: String,
+    /// Classes of the six rates; nothing for proteins.
+    classes: Option<[u8; 6]>,
+    /// True where frequencies are counted.
+    counted: bool,
+    pub(super) rates: Rates,
+}
+
+impl Candidate {
+    pub(super) fn with(&self, rates: Rates) -> Self {
+        Self {
+            rates,
+            ..self.clone()
+        }
+    }
+
+    /// The name as users write it.
+    pub(super) fn text(&self) -> String {
+        format!("{}{}", self.head, self.rates.text())
+    }
+
+    pub(super) fn name(&self) -> ModelName {
+        let text = self.text();
+        parse(&text).unwrap_or_else(|| panic!("{text} is on the list of models"))
+    }
+
+    /// True where candidates like this are special cases of one another.
+    pub(super) fn is_nested(&self) -> bool {
+        self.classes.is_some()
+    }
+
+    /// True where the other one can be made the same by its parameters.
+    pub(super) fn is_within(&self, other: &Self) -> bool {
+        let matrix = match (&self.classes, &other.classes) {
+            (Some(own), Some(more)) => {
+                let alike = |a: usize, b: usize| more[a] != more[b] || own[a] == own[b];
+                self.counted == other.counted && (0..6).all(|a| (0..a).all(|b| alike(a, b)))
+            }
+            _ => self.head == other.head,
+        };
+        matrix && self.rates.is_within(other.rates)
+    }
+
+    /// Rank of the other one's fit as a start: the larger the better.
+    pub(super) fn likeness(&self, other: &Self) -> u32 {
+        let mut likeness = match (self.rates == other.rates, self.rates, other.rates) {
+            (true, ..) => 40,
+            (_, Rates::Free(own), Rates::Free(less)) if own == less + 1 => 35,
+            (_, Rates::Free(_), Rates::Gamma | Rates::Both) => 30,
+            (_, Rates::Gamma, Rates::Both) | (_, Rates::Both, Rates::Gamma) => 20,
+            _ => 0,
+        };
+        if self.head == other.head {
+            likeness += 16;
+        } else if let (Some(own), Some(more)) = (&self.classes, &other.classes) {
+            // Pairs of rates that both have in one class, or both apart.
+            let same = |a: usize, b: usize| (own[a] == own[b]) == (more[a] == more[b]);
+            let pairs = (0..6).flat_map(|a| (0..a).map(move |b| (a, b)));
+            likeness += pairs.filter(|&(a, b)| same(a, b)).count() as u32;
+        }
+        if self.counted == other.counted {
+            likeness += 10;
+        }
+        likeness
+    }
+}
+
+/// All matrices with the frequencies that they may have, with equal rates; the general first.
+pub(super) fn all(alphabet: Alphabet) -> Vec<Candidate> {
+    let mut all = Vec::new();
+    for matrix in matrices(alphabet) {
+        let Some(name) = parse(matrix) else { continue };
+        let classes = match name.exchange {
+            ExchangeName::Classes { classes, .. } => Some(classes),
+            _ => None,
+        };
+        let mut add = |counted: bool| {
+            all.push(Candidate {
+                head: format!("{matrix}{}", if counted { "+F" } else { "" }),
+                classes,
+                counted,
+                rates: Rates::Equal,
+            });
+        };
+        match (classes, name.frequencies) {
+            // DNA: the name says whether its frequencies are equal.
+            (Some(_), FrequencyName::Equal) => add(false),
+            (Some(_), _) => add(true),
+            (None, _) => [false, true].map(&mut add).into_iter().collect(),
+        }
+    }
+    all
+}
+
+/// Categories of a gamma distribution.
+const GAMMA: usize = 4;
+/// DNA: each before its special cases.
+const DNA: [&str; 22] = [
+    "GTR", "SYM", "TVM", "TVMef", "TIM1", "TIM2", "TIM3", "TIM1uf", "TIM2uf", "TIM3uf", "TN93",
+    "TN93ef", "K81uf", "K81", "TPM2uf", "TPM2", "TPM3uf", "TPM3", "HKY", "K80", "F81", "JC",
+];
+/// Proteins: the first is what the others are looked at from.
+const PROTEIN: [&str; 30] = [
+    "LG",
+    "WAG",
+    "JTT",
+    "Q.pfam",
+    "Q.bird",
+    "Q.mammal",
+    "Q.insect",
+    "Q.plant",
+    "Q.yeast",
+    "JTT-DCMut",
+    "DCMut",
+    "VT",
+    "PMB",
+    "Blosum62",
+    "Dayhoff",
+    "DEN",
+    "mtREV",
+    "mtART",
+    "mtZOA",
+    "mtMet",
+    "mtVer",
+    "mtInv",
+    "mtMAM",
+    "FLAVI",
+    "HIVb",
+    "HIVw",
+    "FLU",
+    "rtREV",
+    "cpREV",
+    "stmtREV",
+];

@@ -1,0 +1,210 @@
+//! One candidate's fit, from where a similar one's ended.
+//!
+//! Must stay true: models with as many categories of rates share one likelihood, so that what does
+//! not depend on parameters (repeats, memory) is made once.
+
+use super::candidates::Candidate;
+use super::{Criterion, Fit};
+use crate::likelihood::{Likelihood, LikelihoodError, Options, PartOptions};
+use crate::model::{ExchangeName, FrequencyName, InvariantName, Model, Parameter, RatesName};
+use crate::msa::Patterns;
+use crate::runner::Runner;
+use crate::tree::Tree;
+use std::collections::HashMap;
+
+/// Free parameters of a model: exchangeabilities and rates that are fitted, and frequencies that
+/// are fitted or counted.
+#[must_use]
+pub fn free_parameters(model: &Model) -> usize {
+    let mut count = 0;
+    for parameter in model.fitted() {
+        count += match parameter {
+            // Counted below: some of these depend on the others.
+            Parameter::Frequency(_) | Parameter::FreeRate(_) | Parameter::FreeWeight(_) => 0,
+            _ => 1,
+        };
+    }
+    let name = model.name();
+    if let RatesName::Free {
+        categories,
+        given: None,
+    } = name.rates
+    {
+        count += 2 * (categories - 1);
+    }
+    if name.invariant == InvariantName::Empirical {
+        count += 1;
+    }
+    if matches!(
+        name.frequencies,
+        FrequencyName::Empirical | FrequencyName::Fitted
+    ) {
+        count += name.alphabet().states() - 1;
+    }
+    count
+}
+
+/// Fits candidates on one tree.
+pub(super) struct Fitter<'p, R> {
+    tree: Tree,
+    patterns: &'p Patterns,
+    runner: R,
+    /// True where the tree's lengths are fixed but for one factor.
+    proportional: bool,
+    sites: usize,
+    likelihoods: HashMap<usize, Likelihood<R>>,
+}
+
+impl<'p, R: Runner + Clone> Fitter<'p, R> {
+    pub(super) fn new(tree: Tree, patterns: &'p Patterns, runner: R, proportional: bool) -> Self {
+        Self {
+            tree,
+            patterns,
+            runner,
+            proportional,
+            sites: patterns.alignment_sites().len(),
+            likelihoods: HashMap::new(),
+        }
+    }
+
+    /// Prices parameters as of so many columns.
+    pub(super) fn with_sites(self, sites: usize) -> Self {
+        Self { sites, ..self }
+    }
+
+    pub(super) fn patterns(&self) -> &Patterns {
+        self.patterns
+    }
+
+    /// Columns of the alignment.
+    pub(super) fn sites(&self) -> usize {
+        self.sites
+    }
+
+    pub(super) fn parameters(&self, candidate: &Candidate) -> usize {
+        let lengths = match self.proportional {
+            true => 1,
+            false => self.tree.edges().count(),
+        };
+        lengths + free_parameters(&Model::new(candidate.name(), self.patterns))
+    }
+
+    /// A candidate's likelihood with all else as in a fit of the same rates.
+    pub(super) fn look(
+        &mut self,
+        candidate: &Candidate,
+        start: &Fit,
+    ) -> Result<Fit, LikelihoodError> {
+        let likelihood = self.prepared(candidate, Some(start))?;
+        let lnl = likelihood.evaluate_once()?;
+        Ok(self.made(candidate, lnl))
+    }
+
+    pub(super) fn fit(
+        &mut self,
+        candidate: &Candidate,
+        start: Option<&Fit>,
+        epsilon: f64,
+    ) -> Result<Fit, LikelihoodError> {
+        let proportional = self.proportional;
+        let likelihood = self.prepared(candidate, start)?;
+        let lnl = match proportional {
+            true => likelihood.optimise_models(epsilon)?,
+            false => likelihood.optimise(epsilon)?,
+        };
+        Ok(self.made(candidate, lnl))
+    }
+
+    /// The likelihood for a candidate's number of categories, with its model at the start.
+    fn prepared(
+        &mut self,
+        candidate: &Candidate,
+        start: Option<&Fit>,
+    ) -> Result<&mut Likelihood<R>, LikelihoodError> {
+        let mut model = Model::new(candidate.name(), self.patterns);
+        let mut tree = &self.tree;
+        if let Some(start) = start {
+            carry_over(&start.model, &mut model);
+            tree = &start.tree;
+        }
+        let categories = categories(&model);
+        if !self.likelihoods.contains_key(&categories) {
+            let part = PartOptions {
+                patterns: self.patterns.clone(),
+                model: model.clone(),
+                scale: 1.0,
+            };
+            let made = Likelihood::partitioned(
+                tree.clone(),
+                vec![part],
+                self.runner.clone(),
+                Options::default(),
+            )?;
+            self.likelihoods.insert(categories, made);
+        }
+        let likelihood = self.likelihoods.get_mut(&categories);
+        let likelihood = likelihood.unwrap_or_else(|| panic!("made for {categories} categories"));
+        likelihood.set_tree(tree.clone());
+        likelihood.set_model(0, model);
+        Ok(likelihood)
+    }
+
+    /// The fit that the likelihood of a candidate's categories holds now.
+    fn made(&self, candidate: &Candidate, lnl: f64) -> Fit {
+        let categories = categories(&Model::new(candidate.name(), self.patterns));
+        let likelihood = &self.likelihoods[&categories];
+        let parameters = self.parameters(candidate);
+        let score = |criterion: Criterion| criterion.score(lnl, parameters, self.sites);
+        Fit {
+            name: candidate.text(),
+            lnl,
+            parameters,
+            bic: score(Criterion::Bic),
+            aicc: score(Criterion::Aicc),
+            aic: score(Criterion::Aic),
+            model: likelihood.parts()[0].model().clone(),
+            candidate: candidate.clone(),
+            tree: likelihood.tree().clone(),
+        }
+    }
+}
+
+fn categories(model: &Model) -> usize {
+    match &model.name().rates {
+        RatesName::Uniform => 1,
+        RatesName::Gamma { categories, .. } | RatesName::Free { categories, .. } => *categories,
+    }
+}
+
+/// Gives a model the values that another one has of the same parameters.
+fn carry_over(from: &Model, to: &mut Model) {
+    let has = from.fitted();
+    for parameter in to.fitted() {
+        let same = match parameter {
+            Parameter::Alpha | Parameter::Invariant => has.contains(&parameter),
+            Parameter::FreeRate(_) | Parameter::FreeWeight(_) => {
+                categories(from) == categories(to) && has.contains(&parameter)
+            }
+            _ => false,
+        };
+        if same {
+            to.set(parameter, from.value(parameter));
+        }
+    }
+    let classes = |model: &Model| match model.name().exchange {
+        ExchangeName::Classes { classes, .. } => Some(classes),
+        _ => None,
+    };
+    if let (Some(old), Some(new)) = (classes(from), classes(to)) {
+        // A class's rate: the mean of what its members had, relative to the last class.
+        let value = |at: usize| from.value(Parameter::Exchange(usize::from(old[at])));
+        let mean = |class: u8| {
+            let members: Vec<f64> = (0..6).filter(|&at| new[at] == class).map(value).collect();
+            members.iter().sum::<f64>() / members.len() as f64
+        };
+        let last = new.iter().copied().max().unwrap_or(0);
+        for class in 0..last {
+            to.set(Parameter::Exchange(class.into()), mean(class) / mean(last));
+        }
+    }
+}

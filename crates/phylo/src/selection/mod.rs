@@ -1,0 +1,388 @@
+//! Choice of the substitution model that an alignment asks for.
+//!
+//! Top-down: [`select`] fits candidates on one fixed tree and ranks them by an information
+//! criterion; [`partitions::select_partitions`] does so part by part and merges parts;
+//! `candidates` is which models there are and which hold which others; `fits` fits one, from where
+//! the most similar one ended.
+//!
+//! Most candidates need no fit. One that is a special case of another has at most the other's
+//! log-likelihood; if that, with its own number of parameters, scores below the best so far, it
+//! cannot win ([`Selection::excluded`]). Proteins' matrices are no special cases of one another:
+//! they are ranked by their likelihood with everything else as it was fitted for the first, and
+//! fitted in that order until the next would have to gain several times what those before it did.
+//! Free rates get one more category as long as that gains. So what wins is what wins among all
+//! candidates, but for protein matrices and free rates by that rule.
+//! Must stay true: one alignment, tree and options, one result.
+//! Sources: Akaike (1974), Schwarz (1978), Hurvich and Tsai (1989) for the criteria; Posada and
+//! Crandall, Bioinformatics 14 (1998), 817-818; Kalyaanamoorthy and others, Nature Methods 14
+//! (2017), 587-589, for free rates one by one; Lanfear and others, Molecular Biology and Evolution
+//! 29 (2012), 1695-1701, for partitions.
+
+mod candidates;
+mod fits;
+pub mod partitions;
+
+pub use candidates::matrices;
+
+use crate::likelihood::LikelihoodError;
+use crate::model::Model;
+use crate::msa::{MsaError, Patterns};
+use crate::runner::Runner;
+use crate::tree::Tree;
+use candidates::{Candidate, Rates, all};
+use fits::Fitter;
+pub use fits::free_parameters;
+
+/// Errors that keep a model from being chosen.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SelectionError {
+    /// A fit failed.
+    #[error(transparent)]
+    Likelihood(#[from] LikelihoodError),
+    /// Parts that cannot be joined.
+    #[error(transparent)]
+    Msa(#[from] MsaError),
+    /// No matrix for this kind of data.
+    #[error("no models to choose from are known for {alphabet} data")]
+    NoCandidates {
+        /// The kind.
+        alphabet: String,
+    },
+}
+
+/// Information criterion. Each is twice the negative log-likelihood and a price for parameters; the
+/// least is the best.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Criterion {
+    /// Schwarz's: the logarithm of the number of sites for each parameter.
+    #[default]
+    Bic,
+    /// Akaike's, corrected for few sites.
+    Aicc,
+    /// Akaike's: 2 for each parameter.
+    Aic,
+}
+
+impl Criterion {
+    /// The score of a fit; infinite where an alignment is too short for [`Criterion::Aicc`].
+    #[must_use]
+    pub fn score(self, lnl: f64, parameters: usize, sites: usize) -> f64 {
+        let (k, n) = (parameters as f64, sites as f64);
+        let price = match self {
+            Self::Bic => k * libm::log(n),
+            Self::Aic => 2.0 * k,
+            Self::Aicc if n > k + 1.0 => 2.0 * k + 2.0 * k * (k + 1.0) / (n - k - 1.0),
+            Self::Aicc => f64::INFINITY,
+        };
+        price - 2.0 * lnl
+    }
+}
+
+/// Options of a choice.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Criterion that ranks the models.
+    pub criterion: Criterion,
+    /// The most categories of free rates; 0 or 1 leaves them out.
+    pub free_rates_max: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            criterion: Criterion::Bic,
+            free_rates_max: 8,
+        }
+    }
+}
+
+/// A model that was fitted.
+#[derive(Debug, Clone)]
+pub struct Fit {
+    /// Its name, as [`crate::model::ModelName::parse`] reads it: `HKY+F+I+G4`.
+    pub name: String,
+    /// Log-likelihood.
+    pub lnl: f64,
+    /// Free parameters: the model's, and the branches' lengths (or one scale, where these are
+    /// those of other parts).
+    pub parameters: usize,
+    /// Scores by the three criteria.
+    pub bic: f64,
+    /// As above.
+    pub aicc: f64,
+    /// As above.
+    pub aic: f64,
+    /// The model with its fitted values.
+    pub model: Model,
+    candidate: Candidate,
+    tree: Tree,
+}
+
+impl Fit {
+    /// The score by a criterion: the least is the best.
+    #[must_use]
+    pub fn score(&self, criterion: Criterion) -> f64 {
+        match criterion {
+            Criterion::Bic => self.bic,
+            Criterion::Aicc => self.aicc,
+            Criterion::Aic => self.aic,
+        }
+    }
+
+    /// The tree with the lengths that were fitted.
+    #[must_use]
+    pub fn tree(&self) -> &Tree {
+        &self.tree
+    }
+}
+
+/// Models in the order of their scores.
+#[derive(Debug, Clone)]
+pub struct Selection {
+    /// Those that were fitted, the best first; never empty.
+    pub fits: Vec<Fit>,
+    /// Number of candidates that were not fitted because they could not win, or by the rules for
+    /// protein matrices and free rates.
+    pub excluded: usize,
+}
+
+impl Selection {
+    /// The winner.
+    #[must_use]
+    pub fn best(&self) -> &Fit {
+        &self.fits[0]
+    }
+}
+
+/// Fits candidates on a tree and ranks them. `progress` sees each fit. Blocks; a fit is a fraction
+/// of a second to minutes, as one of `phylo evaluate --opt all`.
+///
+/// # Errors
+/// [`SelectionError`].
+pub fn select<R: Runner + Clone>(
+    tree: &Tree,
+    patterns: &Patterns,
+    options: &Options,
+    runner: R,
+    progress: impl FnMut(&Fit),
+) -> Result<Selection, SelectionError> {
+    let fitter = Fitter::new(tree.clone(), patterns, runner, false);
+    Search::new(fitter, options, progress)?.run()
+}
+
+/// A choice under way.
+struct Search<'p, R, P> {
+    fitter: Fitter<'p, R>,
+    options: Options,
+    progress: P,
+    /// Matrices with or without counted frequencies, more parameters before fewer.
+    candidates: Vec<Candidate>,
+    fits: Vec<Fit>,
+    excluded: usize,
+}
+
+impl<'p, R: Runner + Clone, P: FnMut(&Fit)> Search<'p, R, P> {
+    fn new(fitter: Fitter<'p, R>, options: &Options, progress: P) -> Result<Self, SelectionError> {
+        let alphabet = fitter.patterns().alphabet();
+        let candidates = all(alphabet);
+        if candidates.is_empty() {
+            let alphabet = alphabet.to_string();
+            return Err(SelectionError::NoCandidates { alphabet });
+        }
+        Ok(Self {
+            fitter,
+            options: *options,
+            progress,
+            candidates,
+            fits: Vec::new(),
+            excluded: 0,
+        })
+    }
+
+    fn run(mut self) -> Result<Selection, SelectionError> {
+        let first = self.candidates[0].clone();
+        for rates in Rates::USUAL {
+            self.consider(&first.with(rates))?;
+        }
+        match first.is_nested() {
+            true => self.nested()?,
+            false => self.ranked()?,
+        }
+        self.free_rates()?;
+        self.polish()?;
+        self.sort();
+        Ok(Selection {
+            fits: self.fits,
+            excluded: self.excluded,
+        })
+    }
+
+    /// DNA: each candidate in turn, the most general before its special cases.
+    fn nested(&mut self) -> Result<(), SelectionError> {
+        for candidate in self.candidates.clone().into_iter().skip(1) {
+            for rates in Rates::USUAL {
+                self.consider(&candidate.with(rates))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Proteins: matrices by their likelihood with all else as fitted for the first.
+    fn ranked(&mut self) -> Result<(), SelectionError> {
+        self.sort();
+        let start = self.fits[0].clone();
+        let mut quick = Vec::new();
+        for candidate in self.candidates.clone() {
+            let candidate = candidate.with(start.candidate.rates);
+            if self.is_known(&candidate) {
+                continue;
+            }
+            let fit = self.fitter.look(&candidate, &start)?;
+            quick.push((fit.score(self.options.criterion), fit.lnl, candidate));
+        }
+        quick.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let mut gain = GAIN_START;
+        for (score, lnl, candidate) in quick {
+            // A score falls by twice what a log-likelihood gains.
+            if score - 2.0 * GAIN_FACTOR * gain > self.best_score() {
+                self.excluded += 1;
+                continue;
+            }
+            let fit = self.fit(&candidate)?;
+            gain = f64::max(gain, fit - lnl);
+        }
+        // The other kinds of rates for the best matrices only.
+        self.sort();
+        let best: Vec<Candidate> = self.fits.iter().map(|fit| fit.candidate.clone()).collect();
+        for candidate in best.into_iter().take(RANKED_BEST) {
+            for rates in Rates::USUAL {
+                self.consider(&candidate.with(rates))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Free rates for the best matrix; then for those that are near it, if they are better.
+    fn free_rates(&mut self) -> Result<(), SelectionError> {
+        self.sort();
+        let before = self.fits[0].clone();
+        let mut last = f64::INFINITY;
+        for categories in 2..=self.options.free_rates_max {
+            let candidate = before.candidate.with(Rates::Free(categories));
+            self.fit(&candidate)?;
+            let score = self.fits[self.fits.len() - 1].score(self.options.criterion);
+            if score > last {
+                break;
+            }
+            last = score;
+        }
+        self.sort();
+        let best = self.fits[0].clone();
+        if !matches!(best.candidate.rates, Rates::Free(_)) {
+            return Ok(());
+        }
+        let gain = before.score(self.options.criterion) - best.score(self.options.criterion);
+        let near: Vec<(f64, Candidate)> = self
+            .fits
+            .iter()
+            .filter(|fit| fit.candidate.rates == before.candidate.rates)
+            .map(|fit| (fit.score(self.options.criterion), fit.candidate.clone()))
+            .collect();
+        for (score, candidate) in near {
+            // Rates gain about as much with one matrix as with another.
+            match score - gain <= best.score(self.options.criterion) + NEAR {
+                true => self.consider(&candidate.with(best.candidate.rates))?,
+                false => self.excluded += 1,
+            }
+        }
+        Ok(())
+    }
+
+    /// Fits a candidate unless it cannot win.
+    fn consider(&mut self, candidate: &Candidate) -> Result<(), SelectionError> {
+        if self.is_known(candidate) {
+            return Ok(());
+        }
+        let above = self
+            .fits
+            .iter()
+            .filter(|fit| candidate.is_within(&fit.candidate));
+        let most = above.map(|fit| fit.lnl).fold(f64::INFINITY, f64::min) + SLACK;
+        let parameters = self.fitter.parameters(candidate);
+        let sites = self.fitter.sites();
+        let bound = self.options.criterion.score(most, parameters, sites);
+        if bound > self.best_score() {
+            self.excluded += 1;
+            return Ok(());
+        }
+        self.fit(candidate).map(|_| ())
+    }
+
+    /// Fits a candidate from the most similar fit, and returns its log-likelihood.
+    fn fit(&mut self, candidate: &Candidate) -> Result<f64, SelectionError> {
+        let start = self
+            .fits
+            .iter()
+            .max_by_key(|fit| candidate.likeness(&fit.candidate));
+        let fit = self.fitter.fit(candidate, start, EPSILON)?;
+        (self.progress)(&fit);
+        let lnl = fit.lnl;
+        self.fits.push(fit);
+        Ok(lnl)
+    }
+
+    /// Fits those that may yet win to the end.
+    fn polish(&mut self) -> Result<(), SelectionError> {
+        self.sort();
+        let near = self.best_score() + NEAR;
+        for at in 0..self.fits.len() {
+            if self.fits[at].score(self.options.criterion) <= near {
+                let start = self.fits[at].clone();
+                let fit = self
+                    .fitter
+                    .fit(&start.candidate, Some(&start), EPSILON_LAST)?;
+                // A fit never loses; a start for another model may have hidden some.
+                if fit.lnl > start.lnl {
+                    self.fits[at] = fit;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn is_known(&self, candidate: &Candidate) -> bool {
+        self.fits.iter().any(|fit| fit.candidate == *candidate)
+    }
+
+    fn best_score(&self) -> f64 {
+        let scores = self
+            .fits
+            .iter()
+            .map(|fit| fit.score(self.options.criterion));
+        scores.fold(f64::INFINITY, f64::min)
+    }
+
+    fn sort(&mut self) {
+        let criterion = self.options.criterion;
+        self.fits
+            .sort_by(|a, b| a.score(criterion).total_cmp(&b.score(criterion)));
+    }
+}
+
+/// Gains in log-likelihood below which a fit ends: of all, and of those that may win.
+const EPSILON: f64 = 0.1;
+const EPSILON_LAST: f64 = 0.01;
+/// Distance from its top that a fit may have.
+const SLACK: f64 = 0.2;
+/// Difference in score within which fits are compared to the end.
+const NEAR: f64 = 6.0;
+/// Gain in log-likelihood that a protein matrix is expected to have from a fit of its own, at
+/// least, and the factor above the largest seen.
+const GAIN_START: f64 = 3.0;
+const GAIN_FACTOR: f64 = 2.0;
+/// Matrices for which all kinds of rates are looked at.
+const RANKED_BEST: usize = 2;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,178 @@
+use super::partitions::{Part, select_partitions};
+use super::*;
+use crate::model::ModelName;
+use crate::msa::{Alignment, Alphabet};
+use crate::parsimony::parsimony_tree;
+use crate::random::Random;
+use crate::runner::Serial;
+use crate::simulate::simulate;
+use crate::tree::random_tree;
+
+fn evolved(model: &str, taxa: usize, sites: usize, seed: u64) -> Alignment {
+    let names: Vec<String> = (0..taxa).map(|k| format!("t{k}")).collect();
+    let tree = random_tree(taxa, 0.15, &mut Random::new(7));
+    let read = &mut |_: &str| Err(std::io::Error::other("no file"));
+    let model = Model::without_alignment(ModelName::parse(model, read).unwrap());
+    simulate(&tree, &names, &model, sites, seed).unwrap()
+}
+
+fn patterns(alignment: &Alignment, alphabet: Alphabet) -> (Patterns, Tree) {
+    let patterns = Patterns::new(alignment, alphabet).unwrap();
+    let tree = parsimony_tree(&[&patterns], None, &mut Random::new(1));
+    (patterns, tree)
+}
+
+fn chosen(patterns: &Patterns, tree: &Tree, options: &Options) -> Selection {
+    select(tree, patterns, options, Serial, |_| {}).unwrap()
+}
+
+#[test]
+fn what_is_not_fitted_could_not_have_won() {
+    for (model, seed) in [
+        ("HKY{1/4}+FU{0.35/0.15/0.2/0.3}+G4m{0.5}", 1),
+        ("JC", 2),
+        ("GTR{1/3/0.5/0.7/6/1}+FU{0.4/0.1/0.2/0.3}+IU{0.3}", 3),
+    ] {
+        let alignment = evolved(model, 8, 400, seed);
+        let (patterns, tree) = patterns(&alignment, Alphabet::Dna);
+        for criterion in [Criterion::Bic, Criterion::Aicc] {
+            let options = Options {
+                criterion,
+                free_rates_max: 0,
+            };
+            let found = chosen(&patterns, &tree, &options);
+            // All of them, each from its own start.
+            let mut fitter = Fitter::new(tree.clone(), &patterns, Serial, false);
+            let mut all: Vec<(f64, String)> = Vec::new();
+            for candidate in candidates::all(Alphabet::Dna) {
+                for rates in Rates::USUAL {
+                    let fit = fitter.fit(&candidate.with(rates), None, 0.01).unwrap();
+                    all.push((fit.score(criterion), fit.name));
+                }
+            }
+            all.sort_by(|a, b| a.0.total_cmp(&b.0));
+            let best = found.best().score(criterion);
+            assert!(
+                best <= all[0].0 + 0.3,
+                "{}: {best}, {:?}",
+                found.best().name,
+                all[0]
+            );
+            assert!(found.fits.len() < all.len());
+            assert_eq!(found.fits.len() + found.excluded, all.len());
+        }
+    }
+}
+
+#[test]
+fn a_protein_matrix_is_found_again() {
+    let alignment = evolved("WAG+G4m{0.7}", 10, 400, 5);
+    let (patterns, tree) = patterns(&alignment, Alphabet::Protein);
+    let options = Options {
+        free_rates_max: 3,
+        ..Options::default()
+    };
+    let found = chosen(&patterns, &tree, &options);
+    assert!(
+        found.best().name.starts_with("WAG+"),
+        "{}",
+        found.best().name
+    );
+    assert_eq!(found.best().parameters, 17 + 1);
+    assert!(found.fits.windows(2).all(|two| two[0].bic <= two[1].bic));
+}
+
+#[test]
+fn parameters_are_counted_as_usual() {
+    let alignment = evolved("JC", 6, 100, 1);
+    let (patterns, _) = patterns(&alignment, Alphabet::Dna);
+    for (name, expected) in [
+        ("JC", 0),
+        ("K80+G4", 2),
+        ("HKY+F+I+G4", 6),
+        ("GTR+F+R4", 14),
+        ("GTR+FO", 8),
+        ("TPM3uf+F+R3", 9),
+        ("GTR{1/2/1/1/2/1}+FU{0.25/0.25/0.25/0.25}+G4m{0.5}", 0),
+    ] {
+        let read = &mut |_: &str| Err(std::io::Error::other("no file"));
+        let model = Model::new(ModelName::parse(name, read).unwrap(), &patterns);
+        assert_eq!(free_parameters(&model), expected, "{name}");
+    }
+}
+
+#[test]
+fn criteria_are_as_published() {
+    let score = |criterion: Criterion| criterion.score(-1000.0, 20, 500);
+    assert!((score(Criterion::Aic) - 2040.0).abs() < 1e-12);
+    assert!((score(Criterion::Bic) - (2000.0 + 20.0 * 500_f64.ln())).abs() < 1e-9);
+    assert!((score(Criterion::Aicc) - (2040.0 + 840.0 / 479.0)).abs() < 1e-9);
+    assert_eq!(Criterion::Aicc.score(-1000.0, 20, 21), f64::INFINITY);
+}
+
+#[test]
+fn special_cases_are_known() {
+    let all = candidates::all(Alphabet::Dna);
+    assert_eq!(all.len(), 22);
+    let of = |name: &str| {
+        let usual = all
+            .iter()
+            .flat_map(|one| Rates::USUAL.map(|rates| one.with(rates)));
+        { usual }.find(|one| one.text() == name).unwrap()
+    };
+    let within = |a: &str, b: &str| of(a).is_within(&of(b));
+    assert!(within("HKY+F+G4", "GTR+F+I+G4") && within("JC", "SYM+I") && within("K80", "TN93ef"));
+    // Frequencies are counted, not fitted: equal ones are no special case.
+    assert!(!within("JC", "GTR+F") && !within("GTR+F", "HKY+F") && !within("HKY+F+I", "HKY+F+G4"));
+    assert!(!within("TPM2uf+F", "TPM3uf+F"));
+    let rates = |a: Rates, b: Rates| of("JC").with(a).is_within(&of("JC").with(b));
+    assert!(rates(Rates::Free(2), Rates::Free(3)) && rates(Rates::Gamma, Rates::Free(4)));
+    assert!(!rates(Rates::Gamma, Rates::Free(3)) && !rates(Rates::Free(2), Rates::Both));
+    // Every candidate stands behind what it is a special case of.
+    for (at, one) in all.iter().enumerate() {
+        assert!(
+            all[at + 1..].iter().all(|later| !one.is_within(later)),
+            "{one:?}"
+        );
+    }
+}
+
+#[test]
+fn parts_that_evolved_alike_are_merged() {
+    let alike = "JC+G4m{1}";
+    let other = "HKY{1/8}+FU{0.45/0.05/0.05/0.45}";
+    let parts = [alike, other, alike, other];
+    let rows: Vec<Alignment> = (0..)
+        .zip(parts)
+        .map(|(k, m)| evolved(m, 7, 300, k))
+        .collect();
+    let names = rows[0].names().to_vec();
+    let row = |taxon: usize| {
+        rows.iter()
+            .flat_map(|part| part.row(taxon).to_vec())
+            .collect()
+    };
+    let alignment = Alignment::new(names, (0..7).map(row).collect()).unwrap();
+    let part = |k: u32| Part {
+        name: format!("p{k}"),
+        alphabet: Alphabet::Dna,
+        sites: (300 * k..300 * (k + 1)).collect(),
+    };
+    let parts: Vec<Part> = (0..4).map(part).collect();
+    let (_, tree) = patterns(&alignment, Alphabet::Dna);
+    let options = Options {
+        free_rates_max: 0,
+        ..Options::default()
+    };
+    let run = |merge| {
+        select_partitions(&tree, &alignment, &parts, merge, &options, Serial, |_| {}).unwrap()
+    };
+    let apart = run(false);
+    assert_eq!(apart.subsets.len(), 4);
+    assert_eq!(apart.score, apart.score_before);
+    let merged = run(true);
+    let members: Vec<&[usize]> = merged.subsets.iter().map(|one| &one.parts[..]).collect();
+    assert_eq!(members, [&[0, 2][..], &[1, 3]]);
+    assert!(merged.score < apart.score);
+    assert_eq!(merged.sites, 1200);
+}

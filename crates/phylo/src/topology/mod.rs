@@ -1,0 +1,247 @@
+//! Tests of trees against one another: which of them does an alignment exclude?
+//!
+//! All of them look at how the trees' log-likelihoods vary over bootstrap replicates. RELL
+//! (resampling of estimated log-likelihoods) makes a replicate's from the sites' values, with no
+//! tree fitted again: [`rell`]. From these come the bootstrap proportions, the tests of Kishino and
+//! Hasegawa (KH) and of Shimodaira and Hasegawa (SH), their weighted forms, the expected likelihood
+//! weights (ELW), and from replicates of ten sizes the approximately unbiased test (AU):
+//! [`unbiased`].
+//! Why here: pure sums over numbers that any likelihood gives, so that the tests need no tree.
+//! Must stay true: one seed, one result, on any number of engines.
+//! Sources: Kishino and Hasegawa, Journal of Molecular Evolution 29 (1989), 170-179; Kishino,
+//! Miyata and Hasegawa, Journal of Molecular Evolution 31 (1990), 151-160, for RELL; Shimodaira and
+//! Hasegawa, Molecular Biology and Evolution 16 (1999), 1114-1116; Strimmer and Rambaut,
+//! Proceedings of the Royal Society B 269 (2002), 137-142; Shimodaira, Systematic Biology 51
+//! (2002), 492-508.
+//!
+//! ```
+//! use sidecore_phylo::runner::Serial;
+//! use sidecore_phylo::topology::{Options, SiteTable, compare};
+//!
+//! // Log-likelihoods of twenty sites under two trees: the first is better at most of them.
+//! let one: Vec<f64> = (0..20).map(|site| -3.0 - 0.1 * f64::from(site % 3)).collect();
+//! let other: Vec<f64> = (0..20).map(|site| -3.2 + 0.2 * f64::from(site % 2)).collect();
+//! let table = SiteTable::new(&[one, other])?;
+//! let verdicts = compare(&table, &Options::default(), &Serial, |_, _| {})?;
+//! assert!(verdicts[0].lnl > verdicts[1].lnl && verdicts[0].p_au > verdicts[1].p_au);
+//! # Ok::<(), sidecore_phylo::topology::TopologyError>(())
+//! ```
+
+mod normal;
+mod rell;
+mod unbiased;
+
+use crate::runner::Runner;
+use rell::Replicates;
+pub use rell::SiteTable;
+use sidecore_offload::OffloadError;
+
+/// Errors that keep trees from being tested.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TopologyError {
+    /// One tree, or none.
+    #[error("{trees} trees: a test compares at least 2")]
+    TooFew {
+        /// The number.
+        trees: usize,
+    },
+    /// Trees whose sites are not the same.
+    #[error("tree {tree} has {found} sites, the first one has {expected}")]
+    Sites {
+        /// The tree, from 1.
+        tree: usize,
+        /// Its sites.
+        found: usize,
+        /// The first tree's.
+        expected: usize,
+    },
+    /// A value that is no number.
+    #[error("tree {tree}, site {site}: the log-likelihood {value} is no number")]
+    Value {
+        /// The tree, from 1.
+        tree: usize,
+        /// The site, from 1.
+        site: usize,
+        /// The value.
+        value: f64,
+    },
+    /// More than memory is meant for.
+    #[error(
+        "{trees} trees times {replicates} replicates are more than {VALUES_MAX}: test fewer trees, \
+         or with fewer replicates"
+    )]
+    TooMany {
+        /// Trees.
+        trees: usize,
+        /// Replicates of each size.
+        replicates: usize,
+    },
+    /// An engine failed.
+    #[error("the loop over replicates failed: {0}")]
+    Offload(#[from] OffloadError),
+}
+
+/// Options of the tests.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Replicates; the AU test makes as many of each of ten sizes.
+    pub replicates: usize,
+    /// Seed of the replicates.
+    pub seed: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            replicates: 50_000,
+            seed: 1,
+        }
+    }
+}
+
+/// Verdicts of all tests about one tree. Those called `p` are p-values: below 0.05 the tree is
+/// excluded at that level.
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
+pub struct Verdict {
+    /// Its log-likelihood.
+    pub lnl: f64,
+    /// Difference to the best tree's.
+    pub delta: f64,
+    /// Share of the replicates in which it is the best; trees that are equal there share alike.
+    pub bp_rell: f64,
+    /// KH test, one-sided, against the best of the other trees.
+    pub p_kh: f64,
+    /// SH test.
+    pub p_sh: f64,
+    /// KH test against the tree of the largest difference in standard deviations.
+    pub p_wkh: f64,
+    /// SH test with differences in standard deviations.
+    pub p_wsh: f64,
+    /// Expected likelihood weight; they sum to 1 over the trees.
+    pub c_elw: f64,
+    /// AU test.
+    pub p_au: f64,
+}
+
+/// Applies all tests to the trees of a table. `progress` is told how many of how many sets of
+/// replicates are done. Blocks.
+///
+/// # Errors
+/// [`TopologyError::TooMany`], [`TopologyError::Offload`].
+pub fn compare(
+    table: &SiteTable,
+    options: &Options,
+    runner: &impl Runner,
+    mut progress: impl FnMut(usize, usize),
+) -> Result<Vec<Verdict>, TopologyError> {
+    let (trees, replicates) = (table.trees(), options.replicates.max(2));
+    if trees.saturating_mul(replicates) > VALUES_MAX {
+        return Err(TopologyError::TooMany { trees, replicates });
+    }
+    let sets = unbiased::SCALES.len() + 1;
+    progress(0, sets);
+    let drawn = table.replicates(1.0, replicates, options.seed, runner)?;
+    progress(1, sets);
+    let mut verdicts = resampled(table, &drawn);
+    let mut gaps = Vec::new();
+    for (at, scale) in unbiased::SCALES.into_iter().enumerate() {
+        // The same seed for every size would tie them to one another.
+        let seed = sidecore_random::mix(options.seed.wrapping_add(at as u64 + 1));
+        let drawn = table.replicates(scale, replicates, seed, runner)?;
+        gaps.push(unbiased::sorted_gaps(&drawn, trees));
+        progress(at + 2, sets);
+    }
+    for (tree, verdict) in verdicts.iter_mut().enumerate() {
+        let own: Vec<&[f32]> = gaps.iter().map(|gaps| gaps[tree].as_slice()).collect();
+        verdict.p_au = unbiased::p_value(&own);
+    }
+    Ok(verdicts)
+}
+
+/// All but the AU test.
+fn resampled(table: &SiteTable, drawn: &Replicates) -> Vec<Verdict> {
+    let trees = table.trees();
+    let lnl = table.sums();
+    let count = drawn.rows().count() as f64;
+    let mut mean = vec![0.0; trees];
+    let mut verdicts: Vec<Verdict> = Vec::with_capacity(trees);
+    let best = lnl.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    for &lnl in &lnl {
+        verdicts.push(Verdict {
+            lnl,
+            delta: best - lnl,
+            bp_rell: 0.0,
+            p_kh: 0.0,
+            p_sh: 0.0,
+            p_wkh: 0.0,
+            p_wsh: 0.0,
+            c_elw: 0.0,
+            p_au: 0.0,
+        });
+    }
+    for row in drawn.rows() {
+        let most = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let best = row.iter().filter(|&&value| value > most - TIE).count() as f64;
+        let sum: f64 = row.iter().map(|value| libm::exp(value - most)).sum();
+        for (tree, &value) in row.iter().enumerate() {
+            mean[tree] += value / count;
+            verdicts[tree].c_elw += libm::exp(value - most) / sum / count;
+            if value > most - TIE {
+                verdicts[tree].bp_rell += 1.0 / best / count;
+            }
+        }
+    }
+    // For each tree its rivals: the best of the others, and the one that is ahead by most standard
+    // deviations.
+    let weights = table.difference_weights();
+    let weight = |a: usize, b: usize| weights[a * trees + b];
+    let others = |tree: usize| (0..trees).filter(move |&other| other != tree);
+    let rival = |tree: usize, by: &dyn Fn(usize) -> f64| {
+        let mut best = (tree, f64::NEG_INFINITY);
+        for other in others(tree) {
+            if by(other) > best.1 {
+                best = (other, by(other));
+            }
+        }
+        best
+    };
+    let plain: Vec<(usize, f64)> = (0..trees)
+        .map(|tree| rival(tree, &|other| lnl[other] - lnl[tree]))
+        .collect();
+    let weighted: Vec<(usize, f64)> = (0..trees)
+        .map(|tree| {
+            rival(tree, &|other| {
+                (lnl[other] - lnl[tree]) * weight(tree, other)
+            })
+        })
+        .collect();
+    let mut centred = vec![0.0; trees];
+    for row in drawn.rows() {
+        for ((to, value), mean) in centred.iter_mut().zip(row).zip(&mean) {
+            *to = value - mean;
+        }
+        let most = centred.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        for (tree, verdict) in verdicts.iter_mut().enumerate() {
+            let ahead = |other: usize| centred[other] - centred[tree];
+            let (other, by) = plain[tree];
+            verdict.p_kh += f64::from(u8::from(ahead(other) > by)) / count;
+            verdict.p_sh += f64::from(u8::from(most - centred[tree] > by)) / count;
+            let (other, by) = weighted[tree];
+            let by_plain = lnl[other] - lnl[tree];
+            verdict.p_wkh += f64::from(u8::from(ahead(other) > by_plain)) / count;
+            let farthest = others(tree).map(|other| ahead(other) * weight(tree, other));
+            let farthest = farthest.fold(f64::NEG_INFINITY, f64::max);
+            verdict.p_wsh += f64::from(u8::from(farthest > by)) / count;
+        }
+    }
+    verdicts
+}
+
+/// Log-likelihoods of a replicate that are nearer than this are equal.
+const TIE: f64 = 1e-6;
+/// The most values of one set of replicates.
+const VALUES_MAX: usize = 20_000_000;
+
+#[cfg(test)]
+mod tests;

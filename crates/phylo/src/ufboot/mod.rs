@@ -1,0 +1,227 @@
+//! Ultrafast bootstraps: replicates choose among trees that one search meets.
+//!
+//! A standard bootstrap searches once for each replicate. Here one search of the alignment itself
+//! goes on from the best tree, by random interchanges and climbs (nearest-neighbour interchanges),
+//! and each tree that it looks at is offered to all replicates: their log-likelihoods are sums of
+//! the sites' (RELL), and each keeps the best that it was offered. The search ends when the splits'
+//! supports no longer change.
+//! Must stay true: one seed, one result; the likelihood ends at the best tree that was found.
+//! Sources: Minh, Nguyen and von Haeseler, Molecular Biology and Evolution 30 (2013), 1188-1195;
+//! Hoang and others, Molecular Biology and Evolution 35 (2018), 518-522.
+
+mod replicates;
+
+use crate::likelihood::{Likelihood, LikelihoodError};
+use crate::random::Random;
+use crate::runner::Runner;
+use crate::tree::{EdgeId, Tree};
+use replicates::Replicates;
+
+/// Options of ultrafast bootstraps.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Replicates.
+    pub replicates: usize,
+    /// Seed of replicates and perturbations.
+    pub seed: u64,
+    /// The most perturbations.
+    pub rounds_max: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            replicates: 1_000,
+            seed: 1,
+            rounds_max: 1_000,
+        }
+    }
+}
+
+/// Result of ultrafast bootstraps.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// One tree for each replicate.
+    pub trees: Vec<Tree>,
+    /// Perturbations made.
+    pub rounds: usize,
+    /// True where the supports had settled.
+    pub converged: bool,
+    /// Log-likelihood of the best tree, which the likelihood holds.
+    pub lnl: f64,
+}
+
+/// Makes ultrafast bootstraps from the likelihood's tree, which should be the best that a search
+/// found, with its lengths and parameters fitted. `progress` is told the rounds. Blocks.
+///
+/// # Errors
+/// [`LikelihoodError`].
+pub fn ufboot<R: Runner>(
+    likelihood: &mut Likelihood<R>,
+    options: &Options,
+    mut progress: impl FnMut(usize),
+) -> Result<Found, LikelihoodError> {
+    let mut random = Random::new(sidecore_random::mix(options.seed));
+    let replicates = Replicates::new(likelihood, options.replicates, &mut random);
+    let lnl = likelihood.evaluate()?;
+    let mut boot = Boot {
+        best: (likelihood.tree().clone(), lnl),
+        likelihood,
+        replicates,
+        random,
+    };
+    boot.offer(lnl)?;
+    boot.climb()?;
+    let (mut rounds, mut converged) = (0, false);
+    let mut before = boot.replicates.supports();
+    while rounds < options.rounds_max && !converged {
+        for _ in 0..ROUNDS {
+            boot.perturb()?;
+            boot.climb()?;
+            rounds += 1;
+            progress(rounds);
+        }
+        let now = boot.replicates.supports();
+        converged = replicates::correlation(&before, &now) >= CORRELATION;
+        before = now;
+    }
+    let (tree, lnl) = boot.best;
+    boot.likelihood.set_tree(tree);
+    Ok(Found {
+        trees: boot.replicates.trees(),
+        rounds,
+        converged,
+        lnl,
+    })
+}
+
+struct Boot<'l, R> {
+    likelihood: &'l mut Likelihood<R>,
+    replicates: Replicates,
+    random: Random,
+    /// The best tree and its log-likelihood.
+    best: (Tree, f64),
+}
+
+impl<R: Runner> Boot<'_, R> {
+    /// Shows the present tree to the replicates, unless it is too far behind for any.
+    fn offer(&mut self, lnl: f64) -> Result<(), LikelihoodError> {
+        if lnl > self.best.1 - self.replicates.reach() {
+            let sites = self.likelihood.site_log_likelihoods()?;
+            let behind = self.best.1 - lnl;
+            self.replicates
+                .offer(self.likelihood.tree(), &sites, behind);
+        }
+        Ok(())
+    }
+
+    /// Random interchanges from the best tree, one for every other inner branch.
+    fn perturb(&mut self) -> Result<(), LikelihoodError> {
+        self.likelihood.set_tree(self.best.0.clone());
+        let inner = inner_edges(self.likelihood.tree());
+        for _ in 0..inner.len().div_ceil(2) {
+            let edge = inner[self.random.below(inner.len() as u64) as usize];
+            let second = self.random.below(2) == 1;
+            self.likelihood.nni(edge, second);
+        }
+        self.likelihood.optimise_lengths(COARSE, 1)?;
+        Ok(())
+    }
+
+    /// Interchanges until none is better; all those that do not touch one another at a time.
+    fn climb(&mut self) -> Result<(), LikelihoodError> {
+        let mut lnl = self.likelihood.evaluate()?;
+        for _ in 0..CLIMBS_MAX {
+            let mut better: Vec<(f64, EdgeId, bool)> = Vec::new();
+            for edge in inner_edges(self.likelihood.tree()) {
+                for second in [false, true] {
+                    let there = self.look(edge, second)?;
+                    if there > lnl + GAIN {
+                        better.push((there, edge, second));
+                    }
+                }
+            }
+            if better.is_empty() {
+                break;
+            }
+            better.sort_by(|a, b| b.0.total_cmp(&a.0));
+            let before = self.likelihood.tree().clone();
+            let mut touched: Vec<EdgeId> = Vec::new();
+            for (_, edge, second) in &better {
+                let around = around(self.likelihood.tree(), *edge);
+                if around.iter().all(|edge| !touched.contains(edge)) {
+                    self.likelihood.nni(*edge, *second);
+                    touched.extend(around);
+                }
+            }
+            let mut all = self.likelihood.optimise_lengths(COARSE, 1)?;
+            if all < better[0].0 - COARSE {
+                // Together they spoil one another: the best one alone.
+                self.likelihood.set_tree(before);
+                let (_, edge, second) = better[0];
+                self.likelihood.nni(edge, second);
+                all = self.likelihood.optimise_lengths(COARSE, 1)?;
+            }
+            if all <= lnl + GAIN {
+                break;
+            }
+            lnl = all;
+        }
+        let lnl = self.likelihood.optimise_lengths(FINE, 4)?;
+        self.offer(lnl)?;
+        if lnl > self.best.1 {
+            self.best = (self.likelihood.tree().clone(), lnl);
+        }
+        Ok(())
+    }
+
+    /// The log-likelihood after an interchange with the lengths around fitted; it is undone again.
+    fn look(&mut self, edge: EdgeId, second: bool) -> Result<f64, LikelihoodError> {
+        let Some(nni) = self.likelihood.nni(edge, second) else {
+            return Ok(f64::NEG_INFINITY);
+        };
+        let around = around(self.likelihood.tree(), edge);
+        let lengths: Vec<f64> = around
+            .iter()
+            .map(|&edge| self.likelihood.tree().length(edge))
+            .collect();
+        for &edge in &around {
+            self.likelihood.optimise_length(edge)?;
+        }
+        let lnl = self.likelihood.evaluate_at(edge)?;
+        self.offer(lnl)?;
+        self.likelihood.undo_nni(nni);
+        for (edge, length) in around.into_iter().zip(lengths) {
+            self.likelihood.set_length(edge, length);
+        }
+        Ok(lnl)
+    }
+}
+
+/// Branches between inner nodes.
+fn inner_edges(tree: &Tree) -> Vec<EdgeId> {
+    let inner = |edge: &EdgeId| tree.ends(*edge).iter().all(|&end| !tree.is_tip(end));
+    tree.edges_depth_first().into_iter().filter(inner).collect()
+}
+
+/// A branch and its four neighbours.
+fn around(tree: &Tree, edge: EdgeId) -> Vec<EdgeId> {
+    let others = tree.ends(edge).into_iter().flat_map(|end| tree.others(end));
+    let mut around = vec![edge];
+    around.extend(others.map(|half| tree.edge(half)));
+    around
+}
+
+/// Perturbations between two looks at the supports.
+const ROUNDS: usize = 50;
+/// Correlation of two such looks from which the supports are settled.
+const CORRELATION: f64 = 0.99;
+const CLIMBS_MAX: usize = 20;
+/// Least gain in log-likelihood of an interchange.
+const GAIN: f64 = 0.01;
+/// Gains below which fits of lengths end: within a climb, and of its top.
+const COARSE: f64 = 0.5;
+const FINE: f64 = 0.01;
+
+#[cfg(test)]
+mod tests;
