@@ -89,7 +89,10 @@ impl Alphabet {
     #[must_use]
     pub fn code_of(self, characters: &[u8]) -> Option<u8> {
         match (self, characters) {
-            (Self::Codon, [_, _, _]) => codon::code(characters),
+            (Self::Codon, &[a, b, c]) => {
+                let set = |character| Self::Dna.code(character);
+                codon::code([set(a)?, set(b)?, set(c)?])
+            }
             (_, [character]) => self.code(*character),
             _ => None,
         }

@@ -69,7 +69,7 @@ pub fn newview(
 ) -> bool {
     check_shape(shape);
     match isa.available() {
-        Isa::Portable => node::newview::<Portable>(shape, left, right, values, scalers, scale),
+        Isa::Portable => wide::newview::<Portable>(shape, left, right, values, scalers, scale),
         #[cfg(target_arch = "x86_64")]
         // SAFETY: `available` has seen that the machine has both features.
         Isa::Avx2 => unsafe { avx2::newview(shape, left, right, values, scalers, scale) },
@@ -175,7 +175,7 @@ fn check_shape(shape: Shape) {
 mod avx2 {
     //! The same loops, compiled for AVX2 and FMA.
     use super::lanes::Avx2;
-    use super::{Derivatives, Operand, Quad, Shape, edge, node};
+    use super::{Derivatives, Operand, Quad, Shape, edge, wide};
 
     #[target_feature(enable = "avx2,fma")]
     pub(super) fn newview(
@@ -186,7 +186,7 @@ mod avx2 {
         scalers: &mut [u16],
         scale: bool,
     ) -> bool {
-        node::newview::<Avx2>(shape, left, right, values, scalers, scale)
+        wide::newview::<Avx2>(shape, left, right, values, scalers, scale)
     }
 
     #[target_feature(enable = "avx2,fma")]
@@ -221,7 +221,7 @@ mod avx2 {
 mod avx512 {
     //! The same loops, two classes at a time, compiled for AVX-512.
     use super::lanes::Avx512;
-    use super::{Operand, Quad, Shape, edge, node};
+    use super::{Operand, Quad, Shape, edge, wide};
 
     #[target_feature(enable = "avx512f,avx2,fma")]
     pub(super) fn newview(
@@ -232,7 +232,7 @@ mod avx512 {
         scalers: &mut [u16],
         scale: bool,
     ) -> bool {
-        node::newview::<Avx512>(shape, left, right, values, scalers, scale)
+        wide::newview::<Avx512>(shape, left, right, values, scalers, scale)
     }
 
     #[target_feature(enable = "avx512f,avx2,fma")]

@@ -6,8 +6,8 @@
 //! registers, compiled once for each instruction set; nothing is fused, so that all of them give
 //! the same bits. No unsafe code.
 
-use super::lanes::Portable;
-use super::node::{count_scaling, join_counts};
+use super::lanes::{Batch, Portable};
+use super::node::{self, count_scaling, join_counts};
 use crate::kernel::{Operand, QUAD, Quad, SCALE, Shape, THRESHOLD};
 
 /// Most quads of one rate's states.
@@ -15,9 +15,24 @@ const QUADS_MAX: usize = super::STATES_MAX / QUAD;
 /// Quads whose sums are in registers at a time.
 const BLOCK: usize = 4;
 
-/// As [`super::newview`].
+/// As [`super::newview`]: by the loops of 4 and 20 states, or by those here.
 #[inline(always)]
-pub(super) fn newview(
+pub(super) fn newview<V: Batch>(
+    shape: Shape,
+    left: &Operand<'_>,
+    right: &Operand<'_>,
+    values: &mut [Quad],
+    scalers: &mut [u16],
+    scale: bool,
+) -> bool {
+    match shape.states {
+        4 | 20 => node::newview::<V>(shape, left, right, values, scalers, scale),
+        _ => any_newview(shape, left, right, values, scalers, scale),
+    }
+}
+
+#[inline(always)]
+fn any_newview(
     shape: Shape,
     left: &Operand<'_>,
     right: &Operand<'_>,
