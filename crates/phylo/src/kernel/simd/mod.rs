@@ -14,7 +14,6 @@ mod node;
 mod sites;
 
 pub use branch::Eigen;
-pub(super) use sites::lowered;
 
 use super::{Derivatives, Operand, Quad, Shape, SiteTerms};
 use lanes::Portable;
