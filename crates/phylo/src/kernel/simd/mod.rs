@@ -15,7 +15,6 @@ mod sites;
 mod wide;
 
 pub use branch::Eigen;
-pub(super) use sites::lowered;
 
 use super::{Derivatives, Operand, Quad, Shape, SiteTerms};
 use lanes::Portable;
