@@ -374,7 +374,6 @@ fn nexus_sets_and_stops_are_files_of_partitions() {
             "`b` is neither",
         ),
         ("MULTI4, all = 1-300\n", "`MULTI4` is a data type"),
-        ("BIN+G, all = 1-300\n", "is no binary character"),
         ("GT, all = 1-300\n", "such as GTGTR4"),
         ("AA, all = 1-300\n", "name a matrix, such as LG+G4"),
     ] {

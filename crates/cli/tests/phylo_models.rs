@@ -1,5 +1,5 @@
-//! `sidecore phylo` with data of other kinds than DNA and protein, with alignments of variable sites
-//! alone, and with branch lengths that partitions do not share.
+//! `sidecore phylo` with data of other kinds than DNA and protein, with alignments of variable
+//! sites alone, and with branch lengths that partitions do not share.
 #![allow(clippy::unwrap_used)] // a failure here is a failed test, helpers included
 
 use serde_json::Value;

@@ -3,8 +3,7 @@
 //! Why here: the rates of one pattern may be scaled differently, and invariable sites are not
 //! scaled at all; whoever adds them brings them to one scale first.
 
-use super::simd::lowered;
-use super::{LN_THRESHOLD, Quad};
+use super::{LN_THRESHOLD, Quad, THRESHOLD};
 
 /// First and second derivative of a log-likelihood by one branch's length.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -75,4 +74,16 @@ pub fn level_scalers(
         }
     }
     lacking
+}
+
+/// The factor of `count` scalings; from four on it is below every normal double.
+#[inline(always)]
+pub(super) fn lowered(count: u16) -> f64 {
+    const FACTORS: [f64; 4] = [
+        1.0,
+        THRESHOLD,
+        THRESHOLD * THRESHOLD,
+        THRESHOLD * THRESHOLD * THRESHOLD,
+    ];
+    FACTORS.get(usize::from(count)).copied().unwrap_or(0.0)
 }

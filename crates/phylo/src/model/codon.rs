@@ -1,13 +1,13 @@
 //! Codon models: rates of exchange of codons that differ in one base.
 //!
-//! Sources: Goldman and Yang, "A codon-based model of nucleotide substitution for protein-coding DNA
-//! sequences", Molecular Biology and Evolution 11 (1994), 725-736, in the form without amino-acid
+//! Sources: Goldman and Yang, "A codon-based model of nucleotide substitution for protein-coding
+//! DNA sequences", Molecular Biology and Evolution 11 (1994), 725-736, in the form without amino-acid
 //! distances that all programs use (GY); Muse and Gaut, "A likelihood approach for comparing
 //! synonymous and nonsynonymous nucleotide substitution rates", the same volume, 715-724 (MG; with
 //! transitions apart, MGK). Names as IQ-TREE's.
 //! A rate is 1, times `omega` where the amino acid changes, times `kappa` in transitions; times, in
-//! GY, the new codon's frequency; in MG, the new base's. Written as exchangeabilities, MG divides by
-//! the frequencies of the two bases that stay.
+//! GY, the new codon's frequency; in MG, the new base's. Written as exchangeabilities, MG divides
+//! by the frequencies of the two bases that stay.
 
 use crate::msa::{CODONS, codon};
 

@@ -7,10 +7,10 @@
 //! is refused: where it stands, RNA was given a protein's model more often than not.
 //!
 //! Binary: 0 and 1. Multistate: up to 64 states in the order of [`MULTISTATE`], without case.
-//! Genotypes of diploid cells: the ten unordered pairs of bases in the order AA CC GG TT AC AG AT CG
-//! CT GT, written as DNA's ambiguity codes (`M` is AC); or, where the two are told apart (phased),
-//! sixteen ordered pairs, of which a heterozygous code may be either of two. In all of them the last
-//! code is the one that says nothing. Source of these: RAxML-NG's manual, "Evolutionary models".
+//! Genotypes of diploid cells: the ten unordered pairs of bases in the order AA CC GG TT AC AG AT
+//! CG CT GT, written as DNA's ambiguity codes (`M` is AC); or, where the two are told apart (phased),
+//! sixteen ordered pairs, of which a heterozygous code may be either of two. In all of them the
+//! last code is the one that says nothing. Source of these: RAxML-NG's manual, "Evolutionary models".
 
 use super::codon;
 
@@ -89,7 +89,10 @@ impl Alphabet {
     #[must_use]
     pub fn code_of(self, characters: &[u8]) -> Option<u8> {
         match (self, characters) {
-            (Self::Codon, [_, _, _]) => codon::code(characters),
+            (Self::Codon, &[a, b, c]) => {
+                let set = |character| Self::Dna.code(character);
+                codon::code([set(a)?, set(b)?, set(c)?])
+            }
             (_, [character]) => self.code(*character),
             _ => None,
         }

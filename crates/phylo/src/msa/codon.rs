@@ -4,8 +4,6 @@
 //! with an ambiguous base says nothing, as with IQ-TREE; a stop is refused, since no model lets a
 //! protein go on after it.
 
-use super::Alphabet;
-
 /// Number of codons that are not stops.
 pub const CODONS: usize = 61;
 
@@ -40,15 +38,15 @@ pub(super) fn letters(state: usize) -> [u8; 3] {
     BASES[state].map(|base| b"ACGT"[usize::from(base)])
 }
 
-/// The code of three characters: a state, [`CODONS`] where they leave it open, none where they are
-/// a stop or no bases.
-pub(super) fn code(characters: &[u8]) -> Option<u8> {
+/// The code of three bases, given as sets of A 1, C 2, G 4, T 8: a state, [`CODONS`] where they
+/// leave it open, none where they are a stop.
+pub(super) fn code(sets: [u8; 3]) -> Option<u8> {
     let mut bases = [0; 3];
     let mut open = false;
-    for (base, &character) in bases.iter_mut().zip(characters) {
-        match Alphabet::Dna.code(character)? {
-            code if code.is_power_of_two() => *base = code.trailing_zeros() as u8,
-            _ => open = true,
+    for (base, set) in bases.iter_mut().zip(sets) {
+        match set.is_power_of_two() {
+            true => *base = set.trailing_zeros() as u8,
+            false => open = true,
         }
     }
     if open {

@@ -1,5 +1,5 @@
-//! Lengths of a branch in several partitions, where these have lengths of their own ("unlinked"): each
-//! a factor of the tree's length.
+//! Lengths of a branch in several partitions, where these have lengths of their own ("unlinked"):
+//! each a factor of the tree's length.
 //!
 //! Why here: whoever keeps a tree to come back to keeps these with it. The moves of `edit` leave
 //! factors as they are, branch by branch.

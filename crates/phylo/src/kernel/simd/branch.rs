@@ -51,8 +51,7 @@ impl<'a> Eigen<'a> {
 pub(super) fn transitions<V: Batch>(eigen: &Eigen<'_>, length: f64, out: &mut [Quad]) {
     match eigen.shape.states {
         4 => matrices::<V, Dna>(eigen, length, out),
-        20 => matrices::<Two<V>, Protein>(eigen, length, out),
-        _ => super::wide::transitions::<V::Lanes>(eigen, length, out),
+        _ => matrices::<Two<V>, Protein>(eigen, length, out),
     }
 }
 

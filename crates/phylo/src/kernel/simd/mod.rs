@@ -15,7 +15,6 @@ mod sites;
 mod wide;
 
 pub use branch::Eigen;
-pub(super) use sites::lowered;
 
 use super::{Derivatives, Operand, Quad, Shape, SiteTerms};
 use lanes::Portable;
@@ -75,7 +74,7 @@ pub fn newview(
 ) -> bool {
     check_shape(shape);
     match isa.available() {
-        Isa::Portable => node::newview::<Portable>(shape, left, right, values, scalers, scale),
+        Isa::Portable => wide::newview::<Portable>(shape, left, right, values, scalers, scale),
         #[cfg(target_arch = "x86_64")]
         // SAFETY: `available` has seen that the machine has both features.
         Isa::Avx2 => unsafe { avx2::newview(shape, left, right, values, scalers, scale) },
@@ -252,7 +251,7 @@ pub fn transitions(isa: Isa, eigen: &Eigen<'_>, length: f64, out: &mut [Quad]) {
         "doubles of a matrix"
     );
     match isa.available() {
-        Isa::Portable => branch::transitions::<Portable>(eigen, length, out),
+        Isa::Portable => wide::transitions::<Portable>(eigen, length, out),
         #[cfg(target_arch = "x86_64")]
         // SAFETY: `available` has seen that the machine has both features.
         Isa::Avx2 => unsafe { avx2::transitions(eigen, length, out) },
@@ -298,7 +297,7 @@ fn check_shape(shape: Shape) {
 mod avx2 {
     //! The same loops, compiled for AVX2 and FMA.
     use super::lanes::Avx2;
-    use super::{Derivatives, Eigen, Operand, Quad, Shape, SiteTerms, branch, edge, node, sites};
+    use super::{Derivatives, Eigen, Operand, Quad, Shape, SiteTerms, branch, edge, sites, wide};
 
     #[target_feature(enable = "avx2,fma")]
     pub(super) fn newview(
@@ -309,7 +308,7 @@ mod avx2 {
         scalers: &mut [u16],
         scale: bool,
     ) -> bool {
-        node::newview::<Avx2>(shape, left, right, values, scalers, scale)
+        wide::newview::<Avx2>(shape, left, right, values, scalers, scale)
     }
 
     #[target_feature(enable = "avx2,fma")]
@@ -353,7 +352,7 @@ mod avx2 {
 
     #[target_feature(enable = "avx2,fma")]
     pub(super) fn transitions(eigen: &Eigen<'_>, length: f64, out: &mut [Quad]) {
-        branch::transitions::<Avx2>(eigen, length, out);
+        wide::transitions::<Avx2>(eigen, length, out);
     }
 
     #[target_feature(enable = "avx2,fma")]
@@ -380,7 +379,7 @@ mod avx2 {
 mod avx512 {
     //! The same loops, two classes at a time, compiled for AVX-512.
     use super::lanes::Avx512;
-    use super::{Derivatives, Eigen, Operand, Quad, Shape, branch, edge, node};
+    use super::{Derivatives, Eigen, Operand, Quad, Shape, edge, wide};
 
     #[target_feature(enable = "avx512f,avx2,fma")]
     pub(super) fn newview(
@@ -391,7 +390,7 @@ mod avx512 {
         scalers: &mut [u16],
         scale: bool,
     ) -> bool {
-        node::newview::<Avx512>(shape, left, right, values, scalers, scale)
+        wide::newview::<Avx512>(shape, left, right, values, scalers, scale)
     }
 
     #[target_feature(enable = "avx512f,avx2,fma")]
@@ -419,7 +418,7 @@ mod avx512 {
 
     #[target_feature(enable = "avx512f,avx2,fma")]
     pub(super) fn transitions(eigen: &Eigen<'_>, length: f64, out: &mut [Quad]) {
-        branch::transitions::<Avx512>(eigen, length, out);
+        wide::transitions::<Avx512>(eigen, length, out);
     }
 
     #[target_feature(enable = "avx512f,avx2,fma")]

@@ -23,8 +23,7 @@ pub(super) fn newview<V: Batch>(
     match shape.states {
         4 => sides::<V, Dna>(shape.rates, left, right, values, scalers, scale),
         // Five sums alone would wait for one another.
-        20 => sides::<Two<V>, Protein>(shape.rates, left, right, values, scalers, scale),
-        _ => super::wide::newview(shape, left, right, values, scalers, scale),
+        _ => sides::<Two<V>, Protein>(shape.rates, left, right, values, scalers, scale),
     }
 }
 

@@ -6,7 +6,8 @@
 use super::edge::four;
 use super::functions::ln;
 use super::lanes::Lanes;
-use crate::kernel::{LN_THRESHOLD, QUAD, Quad, SiteTerms, THRESHOLD};
+use crate::kernel::combine::lowered;
+use crate::kernel::{LN_THRESHOLD, QUAD, Quad, SiteTerms};
 
 #[inline(always)]
 pub(super) fn combine_sites<V: Lanes>(
@@ -92,16 +93,4 @@ fn present<V: Lanes>(whole: V, count: usize) -> V {
     let mut all = whole.to_array();
     all[count..].fill(1.0);
     V::load(&all)
-}
-
-/// The factor of `count` scalings; from four on it is below every normal double.
-#[inline(always)]
-pub(in crate::kernel) fn lowered(count: u16) -> f64 {
-    const FACTORS: [f64; 4] = [
-        1.0,
-        THRESHOLD,
-        THRESHOLD * THRESHOLD,
-        THRESHOLD * THRESHOLD * THRESHOLD,
-    ];
-    FACTORS.get(usize::from(count)).copied().unwrap_or(0.0)
 }

@@ -6,10 +6,10 @@
 //! registers, compiled once for each instruction set; nothing but the exponentials' series is
 //! fused, so that all of them give the same bits but for those. No unsafe code.
 
-use super::branch::Eigen;
+use super::branch::{self, Eigen};
 use super::functions::exponentials;
-use super::lanes::{Lanes, Portable};
-use super::node::{add_counts, count_scaling, join_counts};
+use super::lanes::{Batch, Lanes, Portable};
+use super::node::{self, add_counts, count_scaling, join_counts};
 use crate::kernel::{Operand, QUAD, Quad, SCALE, Shape, THRESHOLD};
 
 /// Most quads of one rate's states.
@@ -17,9 +17,24 @@ const QUADS_MAX: usize = super::STATES_MAX / QUAD;
 /// Quads whose sums are in registers at a time.
 const BLOCK: usize = 4;
 
-/// As [`super::newview`].
+/// As [`super::newview`]: by the loops of 4 and 20 states, or by those here.
 #[inline(always)]
-pub(super) fn newview(
+pub(super) fn newview<V: Batch>(
+    shape: Shape,
+    left: &Operand<'_>,
+    right: &Operand<'_>,
+    values: &mut [Quad],
+    scalers: &mut [u16],
+    scale: bool,
+) -> bool {
+    match shape.states {
+        4 | 20 => node::newview::<V>(shape, left, right, values, scalers, scale),
+        _ => any_newview(shape, left, right, values, scalers, scale),
+    }
+}
+
+#[inline(always)]
+fn any_newview(
     shape: Shape,
     left: &Operand<'_>,
     right: &Operand<'_>,
@@ -142,9 +157,17 @@ pub(super) fn insert(
     add_counts(rates, scalers, counted, below.index, below.scalers)
 }
 
-/// As [`super::transitions`].
+/// As [`super::transitions`]: by the loops of 4 and 20 states, or by those here.
 #[inline(always)]
-pub(super) fn transitions<V: Lanes>(eigen: &Eigen<'_>, length: f64, out: &mut [Quad]) {
+pub(super) fn transitions<V: Batch>(eigen: &Eigen<'_>, length: f64, out: &mut [Quad]) {
+    match eigen.shape.states {
+        4 | 20 => branch::transitions::<V>(eigen, length, out),
+        _ => any_transitions::<V::Lanes>(eigen, length, out),
+    }
+}
+
+#[inline(always)]
+fn any_transitions<V: Lanes>(eigen: &Eigen<'_>, length: f64, out: &mut [Quad]) {
     let (states, quads) = (eigen.shape.states, eigen.shape.states / QUAD);
     let (mut growth, mut grown) = ([[0.0; QUAD]; QUADS_MAX], [[0.0; QUAD]; QUADS_MAX]);
     let blocks = out.chunks_exact_mut(states * quads);

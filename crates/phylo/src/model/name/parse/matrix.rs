@@ -129,7 +129,8 @@ impl Parser<'_, '_> {
         Ok((exchange, frequencies))
     }
 
-    /// `GY{omega/kappa}`; frequencies of codons are counted, of Muse and Gaut's models those of bases.
+    /// `GY{omega/kappa}`; frequencies of codons are counted, of Muse and Gaut's models those of
+    /// bases.
     fn codon(
         &mut self,
         kind: CodonKind,
