@@ -45,11 +45,7 @@ impl<R: Runner> Likelihood<R> {
         self.slopes(part..part + 1, |_, _| 1.0)
     }
 
-    fn slopes(
-        &mut self,
-        parts: Range<usize>,
-        scale: impl Fn(&Part, &Tree) -> f64,
-    ) -> Derivatives {
+    fn slopes(&mut self, parts: Range<usize>, scale: impl Fn(&Part, &Tree) -> f64) -> Derivatives {
         let mut sum = [0.0; 2];
         let term = |chunk: &Chunk, part: &Part, tree: &Tree, k| {
             let (slope, scale) = (chunk.slope(), scale(part, tree));
