@@ -64,7 +64,7 @@ pub(super) struct Candidate {
     /// Matrix and frequencies: `HKY+F`.
     head: String,
     /// Classes of the six rates; nothing for proteins.
-    classes: Option<[u8; 6]>,
+    classes: Option<[u16; 6]>,
     /// True where frequencies are counted.
     counted: bool,
     pub(super) rates: Rates,
@@ -135,7 +135,7 @@ pub(super) fn all(alphabet: Alphabet) -> Vec<Candidate> {
     for matrix in matrices(alphabet) {
         let Some(name) = parse(matrix) else { continue };
         let classes = match name.exchange {
-            ExchangeName::Classes { classes, .. } => Some(classes),
+            ExchangeName::Classes { classes, .. } => <[u16; 6]>::try_from(classes).ok(),
             _ => None,
         };
         let mut add = |counted: bool| {

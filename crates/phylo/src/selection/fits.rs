@@ -191,15 +191,18 @@ fn carry_over(from: &Model, to: &mut Model) {
             to.set(parameter, from.value(parameter));
         }
     }
-    let classes = |model: &Model| match model.name().exchange {
-        ExchangeName::Classes { classes, .. } => Some(classes),
+    let classes = |model: &Model| match &model.name().exchange {
+        ExchangeName::Classes { classes, .. } => Some(classes.clone()),
         _ => None,
     };
     if let (Some(old), Some(new)) = (classes(from), classes(to)) {
         // A class's rate: the mean of what its members had, relative to the last class.
         let value = |at: usize| from.value(Parameter::Exchange(usize::from(old[at])));
-        let mean = |class: u8| {
-            let members: Vec<f64> = (0..6).filter(|&at| new[at] == class).map(value).collect();
+        let mean = |class: u16| {
+            let members: Vec<f64> = (0..new.len())
+                .filter(|&at| new[at] == class)
+                .map(value)
+                .collect();
             members.iter().sum::<f64>() / members.len() as f64
         };
         let last = new.iter().copied().max().unwrap_or(0);

@@ -301,6 +301,7 @@ impl Job for Together<'_> {
             lnl: sum,
             tree: String::new(),
             start: saved.unwrap_or_default().to_owned(),
+            part_trees: Vec::new(),
             models: Vec::new(),
             wall_s: 0.0,
         }]))
