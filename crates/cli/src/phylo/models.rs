@@ -179,7 +179,8 @@ impl Args {
 
     fn table(&self, selection: &Selection) -> Result<()> {
         output::line(
-            "model             log-likelihood  parameters           BIC          AICc           AIC",
+            "model             log-likelihood  parameters           BIC          AICc           \
+             AIC",
         )?;
         for fit in selection.fits.iter().take(self.top) {
             output::line(&format!(

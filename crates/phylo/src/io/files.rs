@@ -2,7 +2,7 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `.bestPartitionTrees` | the best search's tree with the lengths of each partition, if unlinked |
+//! | `.bestPartitionTrees` | its tree with the lengths of each partition, if unlinked |
 //! | `.bestTree`, `.bestModel` | the best search's tree, and its models with all values |
 //! | `.mlTrees`, `.startTrees` | every search's tree, and what it began with, by index |
 //! | `.bootstraps` | every replicate's tree, by index |

@@ -290,7 +290,8 @@ impl<R: Runner> Likelihood<R> {
 
     /// The log-likelihood of every site, in the alignment's order: one value for each of its
     /// columns. Columns without a character, which no pattern has, are 0: every tree gives them the
-    /// likelihood 1. (So are columns that no partition has, and all of a codon's but the first.) What
+    /// likelihood 1. (So are columns that no partition has, and all of a codon's but the first.)
+    /// What
     /// ascertainment corrects a partition by is spread evenly over its columns, so that they sum to
     /// the tree's log-likelihood.
     ///

@@ -121,7 +121,7 @@ impl<R: Runner> Likelihood<R> {
         found
     }
 
-    /// From all processes `width` terms of each `unit` chunks of some partitions, added in the tree:
+    /// All processes' `width` terms of each `unit` chunks of some partitions, added in the tree:
     /// of every chunk, or of every block.
     fn gather(
         &mut self,

@@ -1,7 +1,8 @@
 //! Codon models: rates of exchange of codons that differ in one base.
 //!
 //! Sources: Goldman and Yang, "A codon-based model of nucleotide substitution for protein-coding
-//! DNA sequences", Molecular Biology and Evolution 11 (1994), 725-736, in the form without amino-acid
+//! DNA sequences", Molecular Biology and Evolution 11 (1994), 725-736, in the form without
+//! amino-acid
 //! distances that all programs use (GY); Muse and Gaut, "A likelihood approach for comparing
 //! synonymous and nonsynonymous nucleotide substitution rates", the same volume, 715-724 (MG; with
 //! transitions apart, MGK). Names as IQ-TREE's.

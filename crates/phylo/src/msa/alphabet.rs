@@ -8,9 +8,11 @@
 //!
 //! Binary: 0 and 1. Multistate: up to 64 states in the order of [`MULTISTATE`], without case.
 //! Genotypes of diploid cells: the ten unordered pairs of bases in the order AA CC GG TT AC AG AT
-//! CG CT GT, written as DNA's ambiguity codes (`M` is AC); or, where the two are told apart (phased),
+//! CG CT GT, written as DNA's ambiguity codes (`M` is AC); or, where the two are told apart
+//! (phased),
 //! sixteen ordered pairs, of which a heterozygous code may be either of two. In all of them the
-//! last code is the one that says nothing. Source of these: RAxML-NG's manual, "Evolutionary models".
+//! last code is the one that says nothing. Source of these: RAxML-NG's manual,
+//! "Evolutionary models".
 
 use super::codon;
 

@@ -83,7 +83,8 @@ pub enum Method {
     Outgroup(Vec<String>),
     /// In the middle between the two tips that are farthest apart.
     Midpoint,
-    /// At the least of the deviations of the ancestors of all pairs of tips from the middle between these are
+    /// At the least of the deviations of the ancestors of all pairs of tips from the middle
+    /// between these are
     /// least (MAD).
     Mad,
 }

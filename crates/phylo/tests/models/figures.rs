@@ -83,8 +83,10 @@ pub(crate) const FIGURES: &[Figure] = &[
     figure("genotype", "GTJC-SM", -2493.640275),
     figure("genotype", "GTGTR4{0.001/1/2/3/4/5/1}+FC+G4m{0.5}", -2146.241496),
     figure("genotype", "GTHKY4{0.001/1/3}+FC", -2409.620445),
-    figure("genotype", "GTGTR{1/2/1/1/1/1/3/1/1/1/1/4/1/1/1/1/2/1/1/1/5/1/1/1/1/6/1/1/1/1/1/2/1/1/1/1/1/7/1/1/1/1/1/1/1}+FC", -1962.635598),
-    figure("genotype", "GTGTR-SM{0.01/1/2/1/1/1/3/1/1/1/1/4/1/1/1/2/1/1/1/5/1/1/1/1/1}+FC", -2335.102308),
+    figure("genotype", "GTGTR{1/2/1/1/1/1/3/1/1/1/1/4/1/1/1/1/2/1/1/1/5/1/1/1/1/6/1/1/1/1/1/2/1/\
+        1/1/1/1/7/1/1/1/1/1/1/1}+FC", -1962.635598),
+    figure("genotype", "GTGTR-SM{0.01/1/2/1/1/1/3/1/1/1/1/4/1/1/1/2/1/1/1/5/1/1/1/1/\
+        1}+FC", -2335.102308),
     figure("snp", "GTR{1/2/1/1/3/1}+FC+G4m{0.5}+ASC_LEWIS", -1434.777992),
     figure("snp", "JC+ASC_LEWIS", -1435.504435),
     figure("binvar", "BIN+FU{0.6/0.4}+ASC_LEWIS", -625.313369),
@@ -103,7 +105,8 @@ pub(crate) const FIGURES: &[Figure] = &[
     figure("snp", "HKY{1/3}+FU{0.3/0.2/0.2/0.3}+ASC_STAM{100/200/150/90}", -3437.579379),
     figure("binvar", "BIN+FU{0.6/0.4}+ASC_STAM{300/200}", -1933.159133),
     figure("multi5var", "MULTI5_MK+G4m{0.5}+ASC_STAM{100/200/150/90/10}", -2563.961763),
-    figure("protvar", "LG+FC+ASC_STAM{10/20/30/40/50/60/70/80/90/10/10/20/30/40/50/60/70/80/90/10}", -6590.988875),
+    figure("protvar", "LG+FC+ASC_STAM{10/20/30/40/50/60/70/80/90/10/\
+        10/20/30/40/50/60/70/80/90/10}", -6590.988875),
 ];
 
 /// Log-likelihoods with lengths and all free parameters fitted, by RAxML-NG 1.2.2: `raxml-ng

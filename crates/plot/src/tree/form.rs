@@ -189,7 +189,8 @@ impl Form {
                 let (large, sweep) = (u8::from(turn.abs() > PI), u8::from(turn > 0.0));
                 let _ = write!(
                     path,
-                    "M{:.1} {:.1}A{radius:.1} {radius:.1} 0 {large} {sweep} {:.1} {:.1}L{:.1} {:.1}",
+                    "M{:.1} {:.1}A{radius:.1} {radius:.1} 0 {large} {sweep} {:.1} {:.1}\
+                     L{:.1} {:.1}",
                     from.x, from.y, corner.x, corner.y, to.x, to.y
                 );
             }

@@ -7,7 +7,8 @@
 //! table keeps the logarithm of its scale, since the patterns' likelihoods are added.
 //! Sources: Lewis, "A likelihood approach to estimating phylogeny from discrete morphological
 //! character data", Systematic Biology 50 (2001), 913-925; Leaché, Banbury, Felsenstein, de
-//! Oca, Stamatakis, "Short tree, long tree, right tree, wrong tree: new acquisition bias corrections
+//! Oca, Stamatakis, "Short tree, long tree, right tree, wrong tree: new acquisition bias
+//! corrections
 //! for inferring SNP phylogenies", Systematic Biology 64 (2015), 1032-1047 (the other two).
 
 use crate::kernel::{Derivatives, Quad, Shape, level_scalers};
