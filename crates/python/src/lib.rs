@@ -8,7 +8,8 @@
 //! Must stay true: what these functions find is what `sidecore phylo` finds with the same options
 //! and seed; no call holds the interpreter's lock while it computes; input that does not go
 //! together is a `PhyloError`. NumPy is reached through Python, so that the module needs no
-//! header of it and works with every version. Types for editors are in `python/sidecore_phylo/_native.pyi`.
+//! header of it and works with every version. Types for editors are in
+//! `python/sidecore_phylo/_native.pyi`.
 
 mod alignment;
 mod errors;

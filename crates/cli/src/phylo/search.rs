@@ -32,7 +32,8 @@ One seed, one result: engines, policy and interruptions change nothing but the t
 was ended by a signal, or killed, goes on where it was when the same command is given again; more \
 starts or bootstraps may be asked for then. PREFIX.bestTree, .bestModel, .mlTrees, .startTrees, \
 .bootstraps, .support, .supportTBE, .supportSHaLRT, .supportUFBoot, .log and .ckp are \
-written. Exit status: 0 done, 2 something cannot be read, written or does not go together, 130 stopped by a signal.")]
+written. Exit status: 0 done, 2 something cannot be read, written or does not go \
+together, 130 stopped by a signal.")]
 pub(crate) struct Args {
     #[command(flatten)]
     setup: setup::Options,
@@ -170,7 +171,7 @@ impl Args {
             return Ok(Outcome::Stopped);
         }
         let mut written = files.write_trees(&ledger, &setup.best_models(&ledger))?;
-        written.extend(support(&files, &ledger, &setup, &pool)?);
+        written.extend(support(&files, &ledger, setup, &pool)?);
         let wall_s = began.elapsed().as_secs_f64();
         files.log(&format!("done in {wall_s:.2} s"))?;
         let report = Json::new(
