@@ -16,7 +16,7 @@
 //!
 //! let trees = Newick::parse_file("((a,b),c,(d,e)); ((a,b),d,(c,e)); ((a,b),(c,d),e);")?;
 //! let found = consensus(&trees, Rule::Majority)?;
-//! assert_eq!(found.tree.to_string(), "(a,b,c,d,e);");
+//! assert_eq!(found.tree.to_string(), "(a,b,(c,d,e)100);");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 

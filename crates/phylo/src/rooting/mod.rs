@@ -13,9 +13,9 @@
 //! use sidecore_phylo::newick::Newick;
 //! use sidecore_phylo::rooting::{Method, root};
 //!
-//! let tree = Newick::parse("((a:1,b:1)98:1,c:2,d:7);")?;
+//! let tree = Newick::parse("((a:1,b:1)98:1,c:2,d:8);")?;
 //! let rooted = root(&tree, &Method::Midpoint)?;
-//! assert_eq!(rooted.tree.to_string(), "(((a:1,b:1)98:1,c:2):2.5,d:4.5);");
+//! assert_eq!(rooted.tree.to_string(), "(((a:1,b:1)98:1,c:2):3,d:5);");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
