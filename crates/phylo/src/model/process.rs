@@ -12,7 +12,7 @@ use crate::kernel::{Eigen, QUAD, Shape};
 
 /// Everything about a model that depends on its parameters.
 ///
-/// States are padded to a number that the kernels take ([`padded`]): padding has no frequency, no
+/// States are padded to a number that the kernels take (`padded`): padding has no frequency, no
 /// eigenvector, and no sequence has it.
 #[derive(Debug, Clone)]
 pub struct Process {

@@ -2,10 +2,10 @@
 //!
 //! All of them look at how the trees' log-likelihoods vary over bootstrap replicates. RELL
 //! (resampling of estimated log-likelihoods) makes a replicate's from the sites' values, with no
-//! tree fitted again: [`rell`]. From these come the bootstrap proportions, the tests of Kishino and
+//! tree fitted again: `rell`. From these come the bootstrap proportions, the tests of Kishino and
 //! Hasegawa (KH) and of Shimodaira and Hasegawa (SH), their weighted forms, the expected likelihood
 //! weights (ELW), and from replicates of ten sizes the approximately unbiased test (AU):
-//! [`unbiased`].
+//! `unbiased`.
 //! Why here: pure sums over numbers that any likelihood gives, so that the tests need no tree.
 //! Must stay true: one seed, one result, on any number of engines.
 //! Sources: Kishino and Hasegawa, Journal of Molecular Evolution 29 (1989), 170-179; Kishino,
