@@ -11,8 +11,8 @@
 //! team are at work, so there spinning is right.
 //!
 //! A rank that dies ends the job: the launcher ends the others, and the checkpoint goes on.
-//! (`mpirun --enable-recovery` of Open MPI 4.1 was tried: the others live, but their next message
-//! to the dead rank, and MPI's end, hang. Recovery by ULFM needs calls that the `mpi` crate lacks.)
+//! (Under `mpirun --enable-recovery` of Open MPI 4.1 a trial program hung after a rank's death; and
+//! recovery by ULFM needs calls that the `mpi` crate lacks.)
 
 use super::ranks::layout::Layout;
 use super::ranks::post::{Mail, Pause, Post};
