@@ -1,4 +1,4 @@
-//! What calls have in common: models, partitions, trees, engines.
+//! Parts that calls have in common: models, partitions, trees, engines.
 
 use crate::alignment::Alignment;
 use crate::errors::{PhyloError, refuse, refuse_with};

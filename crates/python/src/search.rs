@@ -246,7 +246,7 @@ fn starts_of(given: StartTrees, starts: u32, names: &[String]) -> PyResult<Start
     })
 }
 
-/// What a run came to.
+/// Outcome of a run.
 fn found(ledger: Ledger, pool: &sidecore_offload::Pool) -> Result<SearchResult, AnalysisError> {
     let of = |kind| ledger.outcomes_of(kind).cloned().collect::<Vec<_>>();
     let (searches, replicates) = (of(Kind::Search), of(Kind::Bootstrap));

@@ -41,7 +41,7 @@ pub(super) struct Chunk {
     /// One direction's values of each inner node, then [`SCRATCH_PLACES`] for values that nobody
     /// asks for again.
     values: Vec<Values>,
-    /// Where these come from.
+    /// Memory of the values above.
     store: Store,
     /// Each pattern's own number.
     identity: Vec<u16>,

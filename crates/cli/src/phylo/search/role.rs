@@ -10,7 +10,7 @@ use sidecore_sys::cpu;
 #[cfg(feature = "mpi")]
 use ranked::Ranked;
 
-/// What the launcher made of this process.
+/// Role that the launcher gave this process.
 pub(super) enum Role {
     /// All there is; the cores that it may use.
     Alone(Vec<usize>),

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// The coordinator's part of a run: what it decides, and with what.
 pub struct Lead<'l, R> {
-    /// What is to be done.
+    /// Decides on the order of pieces.
     pub coordinator: &'l mut Coordinator,
     /// The keeper of changes.
     pub keeper: &'l mut (dyn Keeper + Send),

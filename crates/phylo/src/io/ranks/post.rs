@@ -77,7 +77,7 @@ pub(super) fn encode<T: Serialize>(value: &T) -> Vec<u8> {
     serde_json::to_vec(value).unwrap_or_default()
 }
 
-/// What a message says; nothing where it is none of ours.
+/// Content of a message; nothing where it is none of ours.
 pub(super) fn decode<T: DeserializeOwned>(message: &[u8]) -> Option<T> {
     serde_json::from_slice(message).ok()
 }

@@ -74,7 +74,7 @@ const MANTISSA_MASK: u64 = (1 << MANTISSA_BITS) - 1;
 const BIAS: f64 = 1023.0;
 /// High half of the root of a half: where mantissas begin.
 const ROOT_HALF: u64 = 0x3fe6_a09e << 32;
-/// What brings it to 1.
+/// Added to it, gives the high half of 1.
 const ROOT_TO_ONE: u64 = (0x3ff0_0000 << 32) - ROOT_HALF;
 
 /// The most classes of a batch.

@@ -12,7 +12,7 @@ use sidecore_sys::arena::Arena;
 use sidecore_sys::{HugePages, region::page_bytes};
 use std::sync::Arc;
 
-/// Where all chunks of a likelihood get their memory.
+/// Memory of all chunks of a likelihood.
 #[derive(Debug, Clone)]
 pub(in crate::likelihood) struct SharedArena(Arc<Mutex<Arena>>);
 
@@ -49,7 +49,7 @@ pub(super) struct Store {
     /// Quads of one class.
     span: usize,
     patterns: usize,
-    /// What nobody uses, by its length.
+    /// Free stretches, by their length.
     spare: [Vec<Buffer>; EIGHTHS + 1],
 }
 
