@@ -132,7 +132,8 @@ impl Client {
                 argument: listener,
                 ..Entry::default()
             };
-            self.send_event(&event.at(peer))?;
+            let local = round.stack.local(session).unwrap_or(peer);
+            self.send_event(&event.at(peer).from_local(local.ip()))?;
             // It may have received something before it was accepted.
             self.make_ready(new);
         }

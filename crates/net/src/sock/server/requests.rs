@@ -23,7 +23,9 @@ impl Client {
                 self.opened(entry, opened, Kind::Listener, round)
             }
             Request::Connect => {
-                let opened = round.stack.connect(entry.socket_address());
+                let opened = round
+                    .stack
+                    .connect(entry.socket_address(), entry.argument as u16);
                 self.opened(entry, opened, Kind::Session, round)
             }
             Request::BindUdp => {
