@@ -15,7 +15,7 @@
 //!   features; [`tun`], [`packet_socket`], [`xdp`]: frames from and to them; [`bpf`]: programs
 //!   that keep frames from the kernel; [`namespace`]: network namespaces; [`seccomp`]: system
 //!   calls of other programs.
-//! - [`socket_option`]: options of sockets by number.
+//! - [`socket_option`]: options of sockets by number; [`epoll_entry`]: other files in epolls.
 //! - [`machine`]: description of the machine of a run; [`offers`]: its devices and facilities, and
 //!   how to get those that it lacks.
 //! - [`clock`]: time, processor time, cycles, memory in use; [`program`]: where other programs are,
@@ -32,6 +32,7 @@ pub mod bpf;
 pub mod clock;
 pub mod counters;
 pub mod cpu;
+pub mod epoll_entry;
 mod error;
 pub mod futex;
 pub mod interface;

@@ -313,6 +313,17 @@ impl Client {
         })
     }
 
+    /// Takes back memory of [`Self::buffer`] that is not to be sent.
+    pub fn give_buffer_back(&mut self, buffer: Buffer) {
+        self.free.push(buffer.chunk);
+    }
+
+    /// True if a session is open, or was.
+    #[must_use]
+    pub fn is_connected(&self, session: Socket) -> bool {
+        self.state(session).is_some_and(|state| state.connected)
+    }
+
     /// Sends the first `bytes` bytes of `buffer`.
     ///
     /// # Errors
