@@ -72,6 +72,12 @@ impl Ports {
         !self.claims.contains_key(&(transport, port))
     }
 
+    /// The sockets that have a port.
+    pub(crate) fn owners(&self, transport: Transport, port: u16) -> Vec<u64> {
+        let claims = self.claims.get(&(transport, port)).into_iter().flatten();
+        claims.map(|(of, _)| *of).collect()
+    }
+
     /// The sockets that take what is sent to `to`: those at exactly this address, else those at any.
     pub(crate) fn at(&self, transport: Transport, to: SocketAddr) -> Vec<u64> {
         let Some(claims) = self.claims.get(&(transport, to.port())) else {
@@ -90,13 +96,16 @@ impl Ports {
     }
 }
 
+/// True if `other` may not come beside `one`, which is there.
 fn clash(transport: Transport, one: &Claim, other: &Claim) -> bool {
-    let overlap = one.ip == other.ip || takes_any(one, other.ip) || takes_any(other, one.ip);
-    let listens = one.listens || other.listens;
+    let apart = |v6: &Claim, v4: &Claim| v6.is_v6_only && v6.ip.is_ipv6() && v4.ip.is_ipv4();
+    let overlap = !apart(one, other)
+        && !apart(other, one)
+        && (one.ip == other.ip || takes_any(one, other.ip) || takes_any(other, one.ip));
     let shared = one.reuses_port && other.reuses_port
         || one.reuses_address
             && other.reuses_address
-            && (transport == Transport::Udp || !listens);
+            && (transport == Transport::Udp || !one.listens);
     overlap && !shared
 }
 
@@ -138,6 +147,8 @@ mod tests {
             ..claim("::")
         };
         assert!(ports.take(Transport::Tcp, 80, 4, only));
+        assert!(ports.take(Transport::Tcp, 81, 4, only));
+        assert!(ports.take(Transport::Tcp, 81, 5, claim("0.0.0.0")));
         ports.release(Transport::Tcp, 80, 1);
         assert!(ports.take(Transport::Tcp, 80, 5, claim("127.0.0.1")));
         assert!(!ports.is_free(Transport::Tcp, 80));
@@ -156,6 +167,9 @@ mod tests {
         };
         assert!(ports.take(Transport::Tcp, 1, 1, shares));
         assert!(ports.take(Transport::Tcp, 1, 2, shares));
+        // The first of those bound may listen; then nobody else may.
+        assert!(ports.take(Transport::Tcp, 1, 1, listens));
+        assert!(!ports.take(Transport::Tcp, 1, 2, listens));
         assert!(!ports.take(Transport::Tcp, 1, 3, claim("0.0.0.0")));
         assert!(ports.take(Transport::Tcp, 2, 1, listens));
         assert!(!ports.take(Transport::Tcp, 2, 2, shares));

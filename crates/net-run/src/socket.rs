@@ -53,8 +53,8 @@ pub(crate) enum State {
     Connecting(Connecting),
     /// A session of the stack, joined to the pair.
     Open(Stream),
-    /// Joined to another program's socket.
-    Joined,
+    /// Joined to another program's socket; true once connect(2) has told.
+    Joined(bool),
     /// A session could not be opened; the error until it was told.
     Failed(Option<Errno>),
     /// Sends and receives datagrams.

@@ -75,7 +75,8 @@ impl Args {
         match sidecore_net_run::run(supervisor, &self.command)? {
             Status::Exited(status) => std::process::exit(status),
             Status::Killed(signal) => {
-                // As a shell tells of it.
+                // So that who waits for this process sees what happened to that one.
+                signal_hook::low_level::emulate_default_handler(signal).ok();
                 std::process::exit(128 + signal)
             }
         }

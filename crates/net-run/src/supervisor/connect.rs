@@ -27,7 +27,7 @@ impl Supervisor {
         if self.sockets.contains_key(&inode) {
             return Err(Errno::INVAL);
         }
-        let Given::Inet(asked) = given(caller, 1, 2)? else {
+        let (Given::Inet(asked), is_v6) = given_family(caller, 1, 2)? else {
             return Ok(PROCEED);
         };
         if self.scope.of_local(asked.ip()).is_none() {
@@ -36,7 +36,7 @@ impl Supervisor {
         let Some(opened) = Opened::of(caller.fetch(descriptor)?) else {
             return Ok(PROCEED);
         };
-        let is_foreign = asked.is_ipv6() != opened.is_v6 && !opened.is_v6;
+        let is_foreign = is_v6 != opened.is_v6;
         if opened.local.port() != 0 || opened.is_connected || is_foreign {
             return Ok(PROCEED);
         }
@@ -79,7 +79,12 @@ impl Supervisor {
         };
         let claim = socket.claim(false);
         if !self.ports.take(opened.transport, local.port(), inode, claim) {
-            return Err(Errno::ADDRINUSE);
+            // Who had it may have let go of it unseen.
+            self.forget_closed(opened.transport, local.port());
+            self.sweep();
+            if !self.ports.take(opened.transport, local.port(), inode, claim) {
+                return Err(Errno::ADDRINUSE);
+            }
         }
         let done = self.insert(inode, socket).and_then(|()| {
             if opened.transport == Transport::Udp {
@@ -120,7 +125,7 @@ impl Supervisor {
         if self.sockets.contains_key(&inode) {
             return self.connect_known(caller, descriptor, inode);
         }
-        let Given::Inet(peer) = given(caller, 1, 2)? else {
+        let (Given::Inet(peer), is_v6) = given_family(caller, 1, 2)? else {
             return Ok(PROCEED);
         };
         let Some(server) = self.scope.of_peer(peer.ip()) else {
@@ -129,7 +134,10 @@ impl Supervisor {
         let Some(opened) = Opened::of(caller.fetch(descriptor)?) else {
             return Ok(PROCEED);
         };
-        let is_foreign = peer.is_ipv6() && !opened.is_v6;
+        let is_foreign = is_v6 != opened.is_v6;
+        if opened.is_v6_only && peer.is_ipv4() {
+            return Err(Errno::NETUNREACH);
+        }
         let is_kernels = opened.local.port() != 0 && !opened.local.ip().is_unspecified();
         if opened.is_connected || is_foreign || is_kernels {
             return Ok(PROCEED);
@@ -144,6 +152,7 @@ impl Supervisor {
             is_v6: opened.is_v6,
             is_v6_only: opened.is_v6_only,
             port: opened.local.port(),
+            ip: opened.local.ip(),
             kernel: Rc::new(opened.file),
             flags: caller.flags(descriptor),
         };
@@ -170,6 +179,11 @@ impl Supervisor {
                 self.connect_datagrams(inode, peer);
                 Ok(ZERO)
             }
+            State::Open(_) | State::Joined(_) | State::Connecting(_)
+                if given == Given::Unspecified =>
+            {
+                self.disconnect(caller, descriptor, inode)
+            }
             State::Connecting(_) => {
                 if caller.flags(descriptor).is_nonblocking {
                     return Err(Errno::ALREADY);
@@ -183,7 +197,12 @@ impl Supervisor {
                 }
                 Ok(ZERO)
             }
-            State::Joined => Err(Errno::ISCONN),
+            State::Joined(told) => {
+                if std::mem::replace(told, true) {
+                    return Err(Errno::ISCONN);
+                }
+                Ok(ZERO)
+            }
             State::Listening(_) => Err(Errno::ISCONN),
             State::Failed(error) => match error.take() {
                 Some(error) => Err(error),
@@ -192,6 +211,28 @@ impl Supervisor {
             State::Bound => self.open_again(caller, descriptor, inode, given),
             State::Over => Err(Errno::ISCONN),
         }
+    }
+
+    /// Ends a session at once; the program gets the socket back that it opened (connect(2) with
+    /// AF_UNSPEC).
+    fn disconnect(
+        &mut self,
+        caller: &Caller<'_>,
+        descriptor: i32,
+        inode: u64,
+    ) -> Result<Reply, Errno> {
+        let flags = caller.flags(descriptor);
+        let kernel = match self.sockets.get_mut(&inode) {
+            Some(socket) if socket.owns_kernel => {
+                socket.resets_on_close = true;
+                Rc::clone(&socket.kernel)
+            }
+            _ => return Err(Errno::OPNOTSUPP),
+        };
+        crate::socket::set_nonblocking(&kernel, flags.is_nonblocking)?;
+        self.replace(caller, descriptor, &kernel, flags)?;
+        self.forget(inode);
+        Ok(ZERO)
     }
 
     /// Opens a session with a socket that was bound, or failed before.
@@ -230,6 +271,7 @@ impl Supervisor {
             is_v6,
             is_v6_only: socket.is_v6_only,
             port: socket.local.port(),
+            ip: socket.local.ip(),
             kernel,
             flags,
         };
@@ -264,6 +306,7 @@ impl Supervisor {
         };
         let local = SocketAddr::new(
             match peer.ip() {
+                _ if !parts.ip.is_unspecified() => parts.ip,
                 IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
                 IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
             },
@@ -272,16 +315,18 @@ impl Supervisor {
         let (near, other) = pair(Transport::Tcp, parts.flags.is_nonblocking)?;
         crate::socket::set_nonblocking(&other, false)?;
         let inode = inode_of(&near)?;
+        let flags = parts.flags;
+        let is_nonblocking = flags.is_nonblocking;
         let pending = Pending {
             local: peer,
             peer: local,
             from: From::Program(other),
         };
-        self.hand_over(pending)?;
-        let is_nonblocking = parts.flags.is_nonblocking;
-        let flags = parts.flags;
+        if let Err(error) = self.hand_over(pending) {
+            return self.refuse(caller, descriptor, (local, peer), parts, error);
+        }
         let mut socket = parts.socket(local, peer, (caller.call.thread, descriptor), None);
-        socket.state = State::Joined;
+        socket.state = State::Joined(!is_nonblocking);
         self.insert(inode, socket)?;
         self.replace(caller, descriptor, &near, flags)?;
         if is_nonblocking {
@@ -289,6 +334,36 @@ impl Supervisor {
             return Err(Errno::INPROGRESS);
         }
         Ok(ZERO)
+    }
+
+    /// A session that cannot be opened: the error at once, or, for who does not wait, as the kernel
+    /// tells it later.
+    fn refuse(
+        &mut self,
+        caller: &Caller<'_>,
+        descriptor: i32,
+        (local, peer): (SocketAddr, SocketAddr),
+        parts: Parts,
+        error: Errno,
+    ) -> Result<Reply, Errno> {
+        let flags = parts.flags;
+        if !flags.is_nonblocking {
+            // The kernel's own socket is in the right state: never connected.
+            crate::socket::set_nonblocking(&parts.kernel, false)?;
+            self.replace(caller, descriptor, &parts.kernel, flags)?;
+            return Err(error);
+        }
+        let (near, far) = pair(Transport::Tcp, true)?;
+        let inode = inode_of(&near)?;
+        let mut socket = parts.socket(local, peer, (caller.call.thread, descriptor), None);
+        socket.peer = None;
+        socket.state = State::Failed(Some(error));
+        // Something unread in an end that is closed is an error at the other.
+        rustix::net::send(&near, &[0], SendFlags::NOSIGNAL)?;
+        drop(far);
+        self.insert(inode, socket)?;
+        self.replace(caller, descriptor, &near, flags)?;
+        Err(Errno::INPROGRESS)
     }
 
     /// Opens a session of the stack.
@@ -444,6 +519,8 @@ struct Parts {
     is_v6_only: bool,
     /// It was bound to this port, or 0.
     port: u16,
+    /// It was bound to this address, or any.
+    ip: IpAddr,
     kernel: Rc<OwnedFd>,
     flags: Flags,
 }
@@ -492,15 +569,27 @@ pub(super) fn given(
     pointer: usize,
     length: usize,
 ) -> Result<Given, Errno> {
+    Ok(given_family(caller, pointer, length)?.0)
+}
+
+/// The same, and whether it is IPv6's as it stands there.
+fn given_family(
+    caller: &mut Caller<'_>,
+    pointer: usize,
+    length: usize,
+) -> Result<(Given, bool), Errno> {
     let bytes = usize::try_from(caller.int(length)).map_err(|_| Errno::INVAL)?;
-    let at = caller.call.arguments[pointer];
-    let bytes = caller.read(at, bytes.min(address::BYTES_MAX))?;
-    Ok(address::read(&bytes))
+    if bytes > address::BYTES_MAX {
+        return Err(Errno::INVAL);
+    }
+    let bytes = caller.read(caller.call.arguments[pointer], bytes)?;
+    let family = bytes.first_chunk().map(|it| i32::from(u16::from_ne_bytes(*it)));
+    Ok((address::read(&bytes), family == Some(libc::AF_INET6)))
 }
 
 /// Writes to the pair until its near end is not writable any more, as long as there is no session;
 /// how many bytes.
-fn fill(near: &OwnedFd) -> Result<usize, Errno> {
+pub(super) fn fill(near: &OwnedFd) -> Result<usize, Errno> {
     let bytes = [0; FILL_BYTES];
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     let mut filled = 0;

@@ -30,7 +30,7 @@ impl Supervisor {
         let [_, source, bytes, ..] = caller.call.arguments;
         let given = given(caller, 4, 5)?;
         let Some(inode) = self.datagram_socket(caller, given)? else {
-            return Ok(PROCEED);
+            return self.send_to_peer(caller);
         };
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         if bytes > DATAGRAM_BYTES_MAX {
@@ -39,6 +39,25 @@ impl Supervisor {
         let payload = caller.read(source, bytes)?;
         self.send_datagram(inode, given, &payload)?;
         Ok(Reply::Now(Answer::Value(bytes as i64)))
+    }
+
+    /// Sends on a session though an address was given, which the kernel's TCP ignores and a pair
+    /// does not. Where the pair is full it says so, also to who would wait.
+    fn send_to_peer(&mut self, caller: &mut Caller<'_>) -> Result<Reply, Errno> {
+        let descriptor = caller.int(0);
+        let known = caller
+            .inode(descriptor)
+            .and_then(|inode| self.sockets.get(&inode));
+        if !known.is_some_and(|it| matches!(it.state, State::Open(_) | State::Joined(_))) {
+            return Ok(PROCEED);
+        }
+        let near = caller.fetch(descriptor)?;
+        let [_, source, bytes, ..] = caller.call.arguments;
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let payload = caller.read(source, bytes.min(DATAGRAM_BYTES_MAX))?;
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let sent = rustix::net::send(&near, &payload, flags)?;
+        Ok(Reply::Now(Answer::Value(sent as i64)))
     }
 
     pub(super) fn send_message(&mut self, caller: &mut Caller<'_>) -> Result<Reply, Errno> {
@@ -163,6 +182,13 @@ impl Supervisor {
         if peer.is_ipv6() && !socket.is_v6 {
             return Err(Errno::AFNOSUPPORT);
         }
+        if peer.port() == 0 {
+            return Err(Errno::INVAL);
+        }
+        let headers = if socket.is_v6 { 8 } else { 28 };
+        if payload.len() > DATAGRAM_BYTES_MAX - headers {
+            return Err(Errno::MSGSIZE);
+        }
         match self.scope.of_peer(peer.ip()) {
             Some(Server::Loopback) => self.send_to_program(inode, peer, payload),
             Some(Server::Stack) => {
@@ -265,8 +291,9 @@ impl Supervisor {
             };
             let received = rustix::net::recv(far, &mut buffer[..], RecvFlags::DONTWAIT);
             match received {
-                // An end, or a datagram of no bytes, which nobody misses.
-                Ok((_, 0)) | Err(_) => return,
+                Err(_) => return,
+                // The end, unless it is a datagram of no bytes.
+                Ok((_, 0)) if super::transfer::has_ended(far) => return,
                 Ok((_, count)) => {
                     // Lost where there is no way, as datagrams are.
                     self.send_datagram(inode, Given::Unspecified, &buffer[..count])

@@ -59,6 +59,10 @@ impl Supervisor {
         if !self.ports.take(Transport::Tcp, port, inode, claim) {
             return Err(Errno::ADDRINUSE);
         }
+        // A listener is not writable; what fills it is never read.
+        if let Ok(near) = caller.fetch(descriptor) {
+            super::connect::fill(&near).ok();
+        }
         socket.state = State::Listening(Listening {
             backlog,
             ..Listening::default()
@@ -346,7 +350,7 @@ impl Supervisor {
                 is_told: true,
                 filler: 0,
             }),
-            From::Program(_) => State::Joined,
+            From::Program(_) => State::Joined(true),
         };
         let socket = Socket {
             transport: Transport::Tcp,
@@ -438,7 +442,7 @@ impl Supervisor {
                 }
                 Ok(ZERO)
             }
-            State::Open(_) | State::Joined => Ok(PROCEED),
+            State::Open(_) | State::Joined(_) => Ok(PROCEED),
             State::Datagram(_) if socket.peer.is_some() => Ok(PROCEED),
             _ => Err(Errno::NOTCONN),
         }

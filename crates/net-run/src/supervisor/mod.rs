@@ -356,6 +356,17 @@ impl Supervisor {
         }
     }
 
+    /// Forgets the sockets at a port that no program has any more, though the loop has not come to
+    /// see it.
+    fn forget_closed(&mut self, transport: Transport, port: u16) {
+        for inode in self.ports.owners(transport, port) {
+            let far = self.sockets.get(&inode).and_then(|it| it.far.as_ref());
+            if far.is_some_and(transfer::is_hung_up) {
+                self.forget(inode);
+            }
+        }
+    }
+
     /// Forgets the sockets without a far end that no program has any more.
     fn sweep(&mut self) {
         self.sweep_at = Instant::now();

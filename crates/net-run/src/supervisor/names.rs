@@ -27,7 +27,7 @@ impl Supervisor {
         let address = if is_peer {
             let is_connected = matches!(
                 socket.state,
-                State::Open(_) | State::Joined | State::Datagram(_)
+                State::Open(_) | State::Joined(_) | State::Datagram(_)
             );
             let peer = socket.peer.filter(|_| is_connected);
             peer.ok_or(Errno::NOTCONN)?

@@ -27,7 +27,16 @@ impl Supervisor {
         let room = usize::try_from(room).map_err(|_| Errno::INVAL)?;
         let number = |value: i32| value.to_ne_bytes().to_vec();
         let mut value = match (level, name) {
-            (libc::SOL_SOCKET, libc::SO_ERROR) => number(self.take_error(inode)),
+            (libc::SOL_SOCKET, libc::SO_ERROR) => {
+                let error = self.take_error(inode);
+                // The pair's own, which stood for it, goes with it.
+                if error != 0
+                    && let Ok(near) = caller.fetch(descriptor)
+                {
+                    socket_option::get(near.as_fd(), level, name, 4).ok();
+                }
+                number(error)
+            }
             (libc::SOL_SOCKET, libc::SO_ACCEPTCONN) => {
                 number(matches!(socket.state, State::Listening(_)).into())
             }
@@ -91,6 +100,7 @@ impl Supervisor {
         match (level, name) {
             (libc::SOL_SOCKET, libc::SO_ZEROCOPY) => return Err(Errno::OPNOTSUPP),
             (libc::IPPROTO_TCP, libc::TCP_ULP) => return Err(Errno::NOENT),
+            (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => return Err(Errno::INVAL),
             _ => {}
         }
         set(socket, level, name, &value)?;
@@ -187,7 +197,7 @@ pub(super) fn resets(value: &[u8]) -> bool {
 /// `tcpi_state`, as `include/net/tcp_states.h` numbers them.
 fn tcp_state(socket: &Socket) -> u8 {
     match socket.state {
-        State::Open(_) | State::Joined => 1,
+        State::Open(_) | State::Joined(_) => 1,
         State::Connecting(_) => 2,
         State::Listening(_) => 10,
         _ => 7,
@@ -201,6 +211,11 @@ pub(super) const TOLD: [(i32, i32); 3] = [
     (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT),
 ];
 /// Options of the level SOL_SOCKET that the pair has, too.
-const PAIRS: [i32; 3] = [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO, libc::SO_RCVLOWAT];
+const PAIRS: [i32; 4] = [
+    libc::SO_RCVTIMEO,
+    libc::SO_SNDTIMEO,
+    libc::SO_RCVLOWAT,
+    libc::SO_OOBINLINE,
+];
 /// Larger than any option's value but a filter's.
 const OPTION_BYTES_MAX: usize = 4096;

@@ -245,11 +245,19 @@ fn leave_unread(far: &OwnedFd, inode: u64, holder: (i32, i32)) {
 }
 
 /// True if the other end is closed, not only shut for writing.
-fn is_hung_up(far: &OwnedFd) -> bool {
+pub(super) fn is_hung_up(far: &OwnedFd) -> bool {
     let mut polled = [PollFd::new(far, PollFlags::empty())];
     let none = rustix::time::Timespec::default();
     rustix::event::poll(&mut polled, Some(&none)).is_ok()
         && polled[0].revents().contains(PollFlags::HUP)
+}
+
+/// True if nothing comes from the other end any more.
+pub(super) fn has_ended(far: &OwnedFd) -> bool {
+    let mut polled = [PollFd::new(far, PollFlags::RDHUP)];
+    let none = rustix::time::Timespec::default();
+    rustix::event::poll(&mut polled, Some(&none)).is_ok()
+        && polled[0].revents().intersects(PollFlags::HUP | PollFlags::RDHUP)
 }
 
 /// Chunks of 16 KiB on their way for one session.
