@@ -419,7 +419,7 @@ impl Supervisor {
             return Err(error);
         }
         if flags.is_nonblocking {
-            return Err(Errno::INPROGRESS);
+            return Ok(Reply::Now(Answer::Fail(Errno::INPROGRESS)));
         }
         let patience = self.send_patience(inode);
         Ok(self.park(inode, caller, patience))

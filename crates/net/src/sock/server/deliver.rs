@@ -305,7 +305,7 @@ impl Client {
         })
     }
 
-    fn let_go(&mut self, place: u32, round: &mut Round<'_, impl Sockets>) {
+    pub(super) fn let_go(&mut self, place: u32, round: &mut Round<'_, impl Sockets>) {
         if let Some(socket) = self.sockets.remove(place) {
             round.owners.remove(&socket.id);
             round.stack.close(socket.id);
