@@ -31,6 +31,8 @@ pub(crate) struct Socket {
     pub(crate) options: Vec<(i32, i32, Vec<u8>)>,
     /// True if `kernel` is this socket's alone.
     pub(crate) owns_kernel: bool,
+    /// The address that bind(2) gave it.
+    pub(crate) bound: IpAddr,
     pub(crate) local: SocketAddr,
     pub(crate) peer: Option<SocketAddr>,
     pub(crate) state: State,
@@ -134,7 +136,7 @@ impl Socket {
             value.is_ok_and(|value| value.iter().any(|byte| *byte != 0))
         };
         Claim {
-            ip: self.local.ip(),
+            ip: self.bound,
             is_v6_only: self.is_v6_only,
             reuses_address: is_set(libc::SO_REUSEADDR),
             reuses_port: is_set(libc::SO_REUSEPORT),

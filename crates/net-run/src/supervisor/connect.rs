@@ -67,6 +67,7 @@ impl Supervisor {
             kernel: Rc::new(opened.file),
             options: Vec::new(),
             owns_kernel: true,
+            bound: local.ip(),
             local,
             peer: None,
             state: match opened.transport {
@@ -134,7 +135,8 @@ impl Supervisor {
         let Some(opened) = Opened::of(caller.fetch(descriptor)?) else {
             return Ok(PROCEED);
         };
-        let is_foreign = is_v6 != opened.is_v6;
+        // UDP takes IPv4's own form on a socket of IPv6, too.
+        let is_foreign = is_v6 != opened.is_v6 && (is_v6 || opened.transport == Transport::Tcp);
         if opened.is_v6_only && peer.is_ipv4() {
             return Err(Errno::NETUNREACH);
         }
@@ -541,6 +543,7 @@ impl Parts {
             kernel: self.kernel,
             options: Vec::new(),
             owns_kernel: true,
+            bound: local.ip(),
             local,
             peer: Some(peer),
             state: State::Bound,

@@ -12,6 +12,7 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags,
 };
+use sidecore_net::sock::client::Socket as Session;
 use sidecore_sys::seccomp::Answer;
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -151,7 +152,8 @@ impl Supervisor {
             return;
         };
         socket.peer = peer;
-        let Some(peer) = peer.filter(|_| socket.local.ip().is_unspecified()) else {
+        socket.local.set_ip(socket.bound);
+        let Some(peer) = peer.filter(|_| socket.bound.is_unspecified()) else {
             return;
         };
         // As the kernel does, it has the address from which it would send from now on.
@@ -261,24 +263,29 @@ impl Supervisor {
         }
     }
 
-    /// Datagrams that came from the stack.
-    pub(super) fn give_datagrams(&mut self, inode: u64) {
+    /// Datagrams that came from the stack: of the sockets that share a port, to the one that is
+    /// connected to who sent it, else to the last that is connected to nobody.
+    pub(super) fn give_datagrams(&mut self, engine: Session) {
         loop {
-            let (Some(socket), Some(client)) = (self.sockets.get(&inode), &mut self.client) else {
+            let Some(client) = &mut self.client else {
                 return;
             };
-            let State::Datagram(engines) = &socket.state else {
-                return;
-            };
-            let next = engines
-                .iter()
-                .find_map(|engine| client.receive_from(*engine));
-            let Some((received, from)) = next else {
+            let Some((received, from)) = client.receive_from(engine) else {
                 return;
             };
             let payload = received.bytes().to_vec();
             client.release(received);
-            self.deliver(inode, from, &payload);
+            let sharers = self.sharers.get(&engine).into_iter().flatten().rev();
+            let with_peer = |peer: Option<SocketAddr>| {
+                let mut fitting = sharers.clone().filter(|inode| {
+                    let socket = self.sockets.get(inode);
+                    socket.is_some_and(|socket| socket.peer == peer)
+                });
+                fitting.next().copied()
+            };
+            if let Some(inode) = with_peer(Some(from)).or_else(|| with_peer(None)) {
+                self.deliver(inode, from, &payload);
+            }
         }
     }
 

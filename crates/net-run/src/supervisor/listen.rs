@@ -99,9 +99,14 @@ impl Supervisor {
         let mut engines = Vec::new();
         let mut refused = None;
         for address in addresses {
-            let opened = match backlog {
-                Some(backlog) => client.listen(address, backlog),
-                None => client.bind_udp(address),
+            let shared = self
+                .sharers
+                .keys()
+                .find(|engine| client.local(**engine) == Some(address));
+            let opened = match (backlog, shared) {
+                (Some(backlog), _) => client.listen(address, backlog),
+                (None, Some(engine)) => Ok(*engine),
+                (None, None) => client.bind_udp(address),
             };
             match opened {
                 Ok(engine) => engines.push(engine),
@@ -118,6 +123,11 @@ impl Supervisor {
         }
         self.sessions
             .extend(engines.iter().map(|engine| (*engine, inode)));
+        if backlog.is_none() {
+            for engine in &engines {
+                self.sharers.entry(*engine).or_default().push(inode);
+            }
+        }
         if let Some(socket) = self.sockets.get_mut(&inode) {
             match &mut socket.state {
                 State::Listening(listening) => listening.engines = engines,
@@ -183,7 +193,11 @@ impl Supervisor {
 
     /// Hands a session of the loopback to who listens for it.
     pub(super) fn hand_over(&mut self, pending: Pending) -> Result<(), Errno> {
-        let listeners = self.ports.at(Transport::Tcp, pending.local);
+        let mut listeners = self.ports.at(Transport::Tcp, pending.local);
+        if listeners.iter().any(|inode| self.is_closed(*inode)) {
+            self.forget_closed(Transport::Tcp, pending.local.port());
+            listeners = self.ports.at(Transport::Tcp, pending.local);
+        }
         if let [first, ..] = listeners.as_slice() {
             // Those that share a port take turns by the port at the other end.
             let turn = usize::from(pending.peer.port()) % listeners.len();
@@ -360,6 +374,7 @@ impl Supervisor {
             kernel,
             options,
             owns_kernel: false,
+            bound: local.ip(),
             local,
             peer: Some(peer),
             state,

@@ -89,6 +89,8 @@ pub(crate) struct Supervisor {
     scope: Scope,
     sockets: HashMap<u64, Socket>,
     sessions: HashMap<Session, u64>,
+    /// Whose a socket of the stack's for datagrams is: several share a port, if they all allow it.
+    sharers: HashMap<Session, Vec<u64>>,
     /// Sockets whose bytes wait for a buffer.
     starved: VecDeque<u64>,
     ports: Ports,
@@ -123,6 +125,7 @@ impl Supervisor {
             scope,
             sockets: HashMap::new(),
             sessions: HashMap::new(),
+            sharers: HashMap::new(),
             starved: VecDeque::new(),
             ports: Ports::default(),
             rendezvous,
@@ -360,11 +363,16 @@ impl Supervisor {
     /// see it.
     fn forget_closed(&mut self, transport: Transport, port: u16) {
         for inode in self.ports.owners(transport, port) {
-            let far = self.sockets.get(&inode).and_then(|it| it.far.as_ref());
-            if far.is_some_and(transfer::is_hung_up) {
+            if self.is_closed(inode) {
                 self.forget(inode);
             }
         }
+    }
+
+    /// True if no program has the socket any more.
+    fn is_closed(&self, inode: u64) -> bool {
+        let far = self.sockets.get(&inode).and_then(|it| it.far.as_ref());
+        far.is_some_and(transfer::is_hung_up)
     }
 
     /// Forgets the sockets without a far end that no program has any more.
@@ -413,13 +421,30 @@ impl Supervisor {
     /// Forgets a socket, and takes it out of the list; what it has at the stack stays.
     fn remove(&mut self, inode: u64) -> Option<Socket> {
         self.fail_waiting(inode, Errno::BADF);
-        let socket = self.sockets.remove(&inode)?;
+        let mut socket = self.sockets.remove(&inode)?;
         self.ports
             .release(socket.transport, socket.local.port(), inode);
         for engine in socket.engines() {
             self.sessions.remove(&engine);
         }
+        if let State::Datagram(engines) = &mut socket.state {
+            engines.retain(|engine| self.is_last_sharer(*engine, inode));
+        }
         Some(socket)
+    }
+
+    /// Takes a socket off the sharers of one of the stack's; true if nobody is left.
+    fn is_last_sharer(&mut self, engine: Session, inode: u64) -> bool {
+        let Some(sharers) = self.sharers.get_mut(&engine) else {
+            return true;
+        };
+        sharers.retain(|sharer| *sharer != inode);
+        if let Some(other) = sharers.last() {
+            self.sessions.insert(engine, *other);
+            return false;
+        }
+        self.sharers.remove(&engine);
+        true
     }
 
     /// Forgets a socket that no program has any more.
@@ -455,6 +480,7 @@ impl Supervisor {
     /// The stack is gone, and all sessions with it.
     fn lose_stack(&mut self) {
         self.client = None;
+        self.sharers.clear();
         self.attach_at = Instant::now();
         let lost: Vec<u64> = self.sessions.drain().map(|(_, inode)| inode).collect();
         for inode in lost {

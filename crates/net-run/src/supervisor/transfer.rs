@@ -70,7 +70,7 @@ impl Supervisor {
                     self.finish_connecting(inode);
                     self.give_to_program(inode);
                 }
-                State::Datagram(_) => self.give_datagrams(inode),
+                State::Datagram(_) => self.give_datagrams(session),
                 _ => {}
             }
         }
