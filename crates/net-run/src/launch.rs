@@ -181,7 +181,7 @@ pub fn supervise(options: &Options, program: &[OsString], to: i32) -> Result<(),
     } else {
         None
     };
-    ignore_terminal()?;
+    ignore_signals()?;
     // Daemons that the program leaves behind become children of this process.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
         .map_err(system("prctl"))?;
@@ -332,10 +332,11 @@ fn scope_of(path: &Path, trust: &Trust) -> Result<Scope, RunError> {
     })
 }
 
-/// What a person types at the terminal is for the program.
-fn ignore_terminal() -> Result<(), RunError> {
+/// What a person types at the terminal, and what service managers send to all processes of a service,
+/// is for the program; the supervisor ends when nobody is left.
+fn ignore_signals() -> Result<(), RunError> {
     let heard = Arc::new(AtomicBool::new(false));
-    for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
+    for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP, libc::SIGTERM] {
         // A handler, unlike SIG_IGN, is not the program's, too.
         signal_hook::flag::register(signal, Arc::clone(&heard)).map_err(|source| {
             RunError::System {

@@ -555,7 +555,7 @@ impl Parts {
 }
 
 /// To no address is to this host.
-fn plain_peer(peer: SocketAddr, is_v6: bool) -> SocketAddr {
+pub(super) fn plain_peer(peer: SocketAddr, is_v6: bool) -> SocketAddr {
     if !peer.ip().is_unspecified() {
         return peer;
     }

@@ -151,6 +151,7 @@ impl Supervisor {
         let Some(socket) = self.sockets.get_mut(&inode) else {
             return;
         };
+        let peer = peer.map(|peer| super::connect::plain_peer(peer, socket.is_v6));
         socket.peer = peer;
         socket.local.set_ip(socket.bound);
         let Some(peer) = peer.filter(|_| socket.bound.is_unspecified()) else {

@@ -248,7 +248,8 @@ impl Supervisor {
         self.retry(inode);
     }
 
-    /// Makes the near end readable where sessions wait: a byte for each, as long as there is room.
+    /// Makes the near end readable where sessions wait. Each that comes brings a byte, for who waits
+    /// for changes (EPOLLET), up to a bound.
     fn show_pending(&mut self, inode: u64) {
         let Some(socket) = self.sockets.get_mut(&inode) else {
             return;
@@ -256,12 +257,11 @@ impl Supervisor {
         let (State::Listening(listening), Some(far)) = (&mut socket.state, &socket.far) else {
             return;
         };
-        while listening.tokens < listening.pending.len().min(TOKENS_MAX) {
+        if !listening.pending.is_empty() && listening.tokens < TOKENS_MAX {
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            if rustix::net::send(far, &[1], flags).is_err() {
-                break;
+            if rustix::net::send(far, &[1], flags).is_ok() {
+                listening.tokens += 1;
             }
-            listening.tokens += 1;
         }
     }
 
@@ -295,7 +295,7 @@ impl Supervisor {
         let given = self.give(caller, inode, pending, flags);
         match given {
             Ok(()) => {
-                self.take_token(caller, descriptor, inode);
+                self.take_tokens(caller, descriptor, inode);
                 Ok(Reply::Done)
             }
             Err((Some(from), error)) => {
@@ -389,21 +389,22 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Takes a byte back that showed a session which is accepted now.
-    fn take_token(&mut self, caller: &Caller<'_>, descriptor: i32, inode: u64) {
+    /// Takes back the bytes that showed sessions, once none waits.
+    fn take_tokens(&mut self, caller: &Caller<'_>, descriptor: i32, inode: u64) {
         let Some(socket) = self.sockets.get_mut(&inode) else {
             return;
         };
         let State::Listening(listening) = &mut socket.state else {
             return;
         };
-        if listening.tokens > listening.pending.len()
+        if listening.pending.is_empty()
+            && listening.tokens > 0
             && let Ok(near) = caller.fetch(descriptor)
-            && rustix::net::recv(&near, &mut [0u8; 1], RecvFlags::DONTWAIT).is_ok()
+            && let Ok((_, taken)) =
+                rustix::net::recv(&near, &mut [0u8; TOKENS_MAX], RecvFlags::DONTWAIT)
         {
-            listening.tokens -= 1;
+            listening.tokens = listening.tokens.saturating_sub(taken);
         }
-        self.show_pending(inode);
     }
 
     /// Listens no more; the socket stays bound.
@@ -477,6 +478,6 @@ fn write_peer(caller: &mut Caller<'_>, peer: SocketAddr, is_v6: bool) -> Result<
 const BACKLOG_MAX: u32 = 4096;
 /// Sessions of the loopback that wait at one listener.
 const PENDING_MAX: usize = 8192;
-/// Bytes that show pending sessions; more sessions than these are shown as they are accepted.
+/// Bytes that show pending sessions.
 const TOKENS_MAX: usize = 64;
 
