@@ -25,7 +25,8 @@ pub(crate) struct Socket {
     pub(crate) is_v6_only: bool,
     /// The supervisor's end; none where another program has it.
     pub(crate) far: Option<OwnedFd>,
-    /// The kernel's socket that the program opened, or that of the listener: options are kept there.
+    /// The kernel's socket that the program opened, or that of the listener: options are kept
+    /// there.
     pub(crate) kernel: Rc<OwnedFd>,
     /// Options that were set since, of a socket that shares `kernel` with others.
     pub(crate) options: Vec<(i32, i32, Vec<u8>)>,

@@ -75,7 +75,9 @@ impl Supervisor {
         for index in 0..count {
             let at = at + u64::from(index) * MESSAGE_BYTES;
             match self.send_one(caller, at) {
-                Ok(Some(bytes)) => caller.write(at + HEADER_BYTES, &(bytes as u32).to_ne_bytes())?,
+                Ok(Some(bytes)) => {
+                    caller.write(at + HEADER_BYTES, &(bytes as u32).to_ne_bytes())?
+                }
                 Ok(None) => return Ok(PROCEED),
                 Err(error) if index == 0 => return Err(error),
                 Err(_) => return Ok(Reply::Now(Answer::Value(index.into()))),
@@ -114,8 +116,8 @@ impl Supervisor {
         Ok(Some(payload.len()))
     }
 
-    /// The caller's socket, where it is one of ours for datagrams, or becomes one because of whom it
-    /// sends to.
+    /// The caller's socket, where it is one of ours for datagrams, or becomes one because of whom
+    /// it sends to.
     fn datagram_socket(
         &mut self,
         caller: &mut Caller<'_>,
@@ -225,7 +227,10 @@ impl Supervisor {
         }
         let mut peer = peer;
         if peer.ip().is_unspecified() {
-            peer.set_ip(self.source_for(Ipv4Addr::LOCALHOST.into()).unwrap_or(peer.ip()));
+            peer.set_ip(
+                self.source_for(Ipv4Addr::LOCALHOST.into())
+                    .unwrap_or(peer.ip()),
+            );
         }
         let takers = self.ports.at(Transport::Udp, peer);
         let Some(taker) = takers.first() else {
@@ -505,4 +510,3 @@ const PIECES_MAX: u64 = 1024;
 const MESSAGES_MAX: u32 = 64;
 /// Plainly written datagrams that one look takes in.
 const DATAGRAMS_MAX: usize = 64;
-

@@ -248,8 +248,8 @@ impl Supervisor {
         self.retry(inode);
     }
 
-    /// Makes the near end readable where sessions wait. Each that comes brings a byte, for who waits
-    /// for changes (EPOLLET), up to a bound.
+    /// Makes the near end readable where sessions wait. Each that comes brings a byte, for who
+    /// waits for changes (EPOLLET), up to a bound.
     fn show_pending(&mut self, inode: u64) {
         let Some(socket) = self.sockets.get_mut(&inode) else {
             return;
@@ -480,4 +480,3 @@ const BACKLOG_MAX: u32 = 4096;
 const PENDING_MAX: usize = 8192;
 /// Bytes that show pending sessions.
 const TOKENS_MAX: usize = 64;
-

@@ -1,8 +1,8 @@
 //! The supervisor's loop: calls of programs, bytes of their pairs, events of the stack.
 //!
-//! One thread. Must stay true: nothing here waits but the loop itself; a call that cannot be answered
-//! yet stands in its socket's list and is made again when something has happened to the socket; a
-//! program that is gone costs a look.
+//! One thread. Must stay true: nothing here waits but the loop itself; a call that cannot be
+//! answered yet stands in its socket's list and is made again when something has happened to the
+//! socket; a program that is gone costs a look.
 
 mod connect;
 mod datagrams;
@@ -20,8 +20,8 @@ use crate::socket::{Socket, State, Waiting};
 use crate::tags::Tags;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
-use sidecore_net::sock::client::{Client, ClientError, Socket as Session};
 use sidecore_net::sock::SocketError;
+use sidecore_net::sock::client::{Client, ClientError, Socket as Session};
 use sidecore_sys::local_socket;
 use sidecore_sys::seccomp::{Answer, Call, Filter, Listener, When};
 use std::collections::{HashMap, VecDeque};
@@ -326,9 +326,7 @@ impl Supervisor {
         if self.unseen > SWEEP_MIN || self.sweep_at.elapsed() > SWEEP_EVERY {
             self.sweep();
         }
-        if self.client.is_none()
-            && self.attach.is_some()
-            && self.attach_at.elapsed() > ATTACH_EVERY
+        if self.client.is_none() && self.attach.is_some() && self.attach_at.elapsed() > ATTACH_EVERY
         {
             self.attach_again();
         }
@@ -386,7 +384,9 @@ impl Supervisor {
         let Ok(text) = std::fs::read_to_string("/proc/self/net/unix") else {
             return;
         };
-        let inodes = text.lines().filter_map(|line| line.split_whitespace().nth(6));
+        let inodes = text
+            .lines()
+            .filter_map(|line| line.split_whitespace().nth(6));
         let live: std::collections::HashSet<u64> =
             inodes.filter_map(|inode| inode.parse().ok()).collect();
         let gone = |(inode, socket): (&u64, &Socket)| {
@@ -490,9 +490,9 @@ impl Supervisor {
             match &mut socket.state {
                 State::Listening(listening) => {
                     listening.engines.clear();
-                    listening.pending.retain(|pending| {
-                        matches!(pending.from, crate::socket::From::Program(_))
-                    });
+                    listening
+                        .pending
+                        .retain(|pending| matches!(pending.from, crate::socket::From::Program(_)));
                     self.fail_waiting(inode, Errno::CONNRESET);
                 }
                 State::Datagram(engines) => engines.clear(),
