@@ -119,6 +119,12 @@ pub(crate) struct Stream {
     pub(crate) is_told: bool,
     /// Bytes at the head of the pair that nobody wrote.
     pub(crate) filler: usize,
+    /// The program was seen to send no more; what it wrote before may still lie in the pair.
+    pub(crate) near_is_ending: bool,
+    /// Bytes lie in the pair that found no room at the stack.
+    pub(crate) near_waits: bool,
+    /// The epoll tells when the pair has room.
+    pub(crate) watches_room: bool,
 }
 
 /// A call that waits.

@@ -477,6 +477,9 @@ impl Supervisor {
             peer_ended: false,
             is_told: !socket.waiting.is_empty(),
             filler,
+            near_is_ending: false,
+            near_waits: false,
+            watches_room: false,
         });
         for waiting in std::mem::take(&mut socket.waiting) {
             self.deadlines = self

@@ -363,6 +363,9 @@ impl Supervisor {
                 peer_ended: false,
                 is_told: true,
                 filler: 0,
+                near_is_ending: false,
+                near_waits: false,
+                watches_room: false,
             }),
             From::Program(_) => State::Joined(true),
         };

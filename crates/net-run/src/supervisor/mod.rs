@@ -402,8 +402,7 @@ impl Supervisor {
     fn insert(&mut self, inode: u64, socket: Socket) -> Result<(), Errno> {
         match &socket.far {
             Some(far) => {
-                let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-                epoll::add(&self.epoll, far, EventData::new_u64(inode), flags)?;
+                epoll::add(&self.epoll, far, EventData::new_u64(inode), WATCHED)?;
             }
             None => self.unseen += 1,
         }
@@ -563,6 +562,11 @@ const DOORS: u64 = 1 << 48;
 /// Bytes that are not sent, of all and of those not sent once (`include/uapi/linux/sockios.h`).
 const SIOCOUTQ: u32 = 0x5411;
 const SIOCOUTQNSD: u32 = 0x894b;
+/// Changes of a far end that are always told. That there is room would be told each time a program
+/// reads.
+const WATCHED: EventFlags = EventFlags::IN
+    .union(EventFlags::RDHUP)
+    .union(EventFlags::ET);
 /// Calls, and events, that one look takes in.
 const CALLS_MAX: usize = 64;
 const READY_MAX: usize = 256;

@@ -8,7 +8,7 @@
 use super::{Supervisor, errno_of};
 use crate::caller;
 use crate::socket::State;
-use rustix::event::epoll::EventFlags;
+use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
@@ -18,13 +18,17 @@ use std::os::fd::OwnedFd;
 impl Supervisor {
     /// Something happened to a far end.
     pub(super) fn look_at_pair(&mut self, inode: u64, flags: EventFlags) {
-        let Some(socket) = self.sockets.get(&inode) else {
+        let Some(socket) = self.sockets.get_mut(&inode) else {
             return;
         };
         let is_gone = flags.intersects(EventFlags::HUP | EventFlags::ERR);
-        match socket.state {
-            State::Open(_) => {
-                self.take_from_program(inode);
+        let is_ending = is_gone || flags.contains(EventFlags::RDHUP);
+        match &mut socket.state {
+            State::Open(stream) => {
+                stream.near_is_ending |= is_ending;
+                if flags != EventFlags::OUT {
+                    self.take_from_program(inode);
+                }
                 if flags.contains(EventFlags::OUT) {
                     self.give_to_program(inode);
                 }
@@ -60,10 +64,13 @@ impl Supervisor {
                 continue;
             };
             match socket.state {
-                State::Open(_) => {
+                State::Open(ref stream) => {
+                    let near_waits = stream.near_waits;
                     self.give_to_program(inode);
                     // A chunk may have become free for what waits in the pair.
-                    self.take_from_program(inode);
+                    if near_waits {
+                        self.take_from_program(inode);
+                    }
                 }
                 State::Listening(_) => self.take_accepted(inode),
                 State::Connecting(_) => {
@@ -94,19 +101,22 @@ impl Supervisor {
             return;
         };
         let engine = stream.engine;
-        // Each round a chunk; the others have theirs.
-        while !stream.near_ended && client.sending(engine) < SENDING_MAX {
+        stream.near_waits = false;
+        while !stream.near_ended {
+            if client.sending(engine) >= SENDING_MAX {
+                stream.near_waits = true;
+                return;
+            }
             let Some(mut buffer) = client.buffer() else {
                 self.starved.push_back(inode);
                 return;
             };
             let room = buffer.bytes_mut();
-            let room = if stream.filler > 0 {
-                let room_bytes = room.len().min(stream.filler);
-                &mut room[..room_bytes]
-            } else {
-                room
+            let room_bytes = match stream.filler {
+                0 => room.len(),
+                filler => room.len().min(filler),
             };
+            let room = &mut room[..room_bytes];
             let received = rustix::net::recv(far, room, RecvFlags::DONTWAIT);
             match received.map(|(_, count)| count) {
                 Ok(count) if count > 0 && stream.filler > 0 => {
@@ -121,6 +131,8 @@ impl Supervisor {
                     }
                 }
                 Ok(count) => match client.send(engine, buffer, count) {
+                    // All that was there: whatever comes is told anew.
+                    Ok(()) if count < room_bytes && !stream.near_is_ending => return,
                     Ok(()) => {}
                     Err(ClientError::Socket(error)) => {
                         let error = errno_of(&error.into());
@@ -159,7 +171,14 @@ impl Supervisor {
                 let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
                 match rustix::net::send(far, &piece.bytes()[*at..], flags) {
                     Ok(count) => *at += count,
-                    Err(Errno::AGAIN) => return,
+                    Err(Errno::AGAIN) => {
+                        if !std::mem::replace(&mut stream.watches_room, true) {
+                            let flags = super::WATCHED | EventFlags::OUT;
+                            let data = EventData::new_u64(inode);
+                            epoll::modify(&self.epoll, far, data, flags).ok();
+                        }
+                        return;
+                    }
                     Err(_) if is_hung_up(far) => {
                         // Nobody will read it: its sender is to know.
                         socket.resets_on_close = true;

@@ -8,7 +8,7 @@ use super::{Client, ClientError, Engine, Socket};
 use crate::sock::layout::{CLIENT_ASLEEP, ENGINE_ASLEEP, Entry, NO_CHUNK, Request};
 use sidecore_sync::{Changed, Shared, SleepWord};
 use sidecore_sys::local_socket;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 impl Client {
@@ -104,21 +104,8 @@ impl Client {
             self.patience.ended(true, false);
         }
         let begun = Instant::now();
-        let map = std::sync::Arc::clone(&self.map);
-        let word: Option<&SleepWord<Shared>> = map.slice().overlay(CLIENT_ASLEEP);
-        if let (Some(word), Some(wake)) = (word, &wake) {
-            word.announce_sleep();
-            if self.events.is_empty(map.slice()) {
-                let slept =
-                    local_socket::poll(&[other, wake.as_fd()], &mut Vec::new(), timeout.min(NAP));
-                word.cancel_sleep();
-                local_socket::drain(wake.as_fd());
-                if slept.is_err() {
-                    return Err(ClientError::Lost);
-                }
-            } else {
-                word.cancel_sleep();
-            }
+        if let Some(wake) = &wake {
+            self.sleep_on(Some(other), wake, timeout.min(NAP));
         }
         if begun.elapsed() <= self.spin {
             self.patience.ended(false, true);
@@ -263,7 +250,30 @@ impl Client {
         }
     }
 
+    /// Sleeps until the engine wakes us, or `other` can be read, or for no reason.
+    fn sleep_on(&self, other: Option<BorrowedFd<'_>>, wake: &OwnedFd, limit: Duration) {
+        let memory = self.map.slice();
+        let Some(word) = memory.overlay::<SleepWord<Shared>>(CLIENT_ASLEEP) else {
+            return;
+        };
+        word.announce_sleep();
+        if self.events.is_empty(memory) {
+            let descriptors: Vec<_> = other.into_iter().chain([wake.as_fd()]).collect();
+            // It fails only out of memory: then this was a short sleep.
+            local_socket::poll(&descriptors, &mut Vec::new(), limit).ok();
+            local_socket::drain(wake.as_fd());
+        }
+        word.cancel_sleep();
+    }
+
     fn sleep(&self, limit: Duration) {
+        if let Engine::Elsewhere {
+            wake: Some(wake), ..
+        } = &self.engine
+        {
+            // The engine wakes us by that, and by nothing else.
+            return self.sleep_on(None, wake, limit);
+        }
         let memory = self.map.slice();
         if let Some(word) = memory.overlay::<SleepWord<Shared>>(CLIENT_ASLEEP) {
             word.sleep_unless(Some(limit), || !self.events.is_empty(memory));
