@@ -6,9 +6,11 @@
 
 use crate::address::{self, Given};
 use crate::socket::{From, Pending};
+use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use sidecore_sys::SysError;
 use sidecore_sys::local_socket::{self, Received};
+use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -21,6 +23,8 @@ pub(crate) struct Rendezvous(PathBuf);
 #[derive(Debug)]
 pub(crate) struct Door {
     listener: OwnedFd,
+    /// Those who came and have not said what for.
+    visitors: VecDeque<OwnedFd>,
     path: PathBuf,
     owner: u64,
 }
@@ -66,6 +70,7 @@ impl Rendezvous {
             let listener = local_socket::listen(&path, 0o666, DOOR_BACKLOG).map_err(errno)?;
             Ok(Door {
                 listener,
+                visitors: VecDeque::new(),
                 path,
                 owner,
             })
@@ -110,19 +115,32 @@ impl Door {
         self.owner
     }
 
-    /// The next session that came.
-    pub(crate) fn next(&self) -> Option<Pending> {
-        loop {
-            let visitor = local_socket::accept(self.listener.as_fd()).ok().flatten()?;
-            let mut message = [0; 64];
-            let received = local_socket::receive(visitor.as_fd(), &mut message);
-            // Who only wanted to know if somebody listens here says nothing.
-            if let Ok(Received::Message(bytes, files)) = received
-                && let Some(pending) = read(&message[..bytes], files)
-            {
-                return Some(pending);
+    /// The next session that came. Visitors who have not spoken yet are watched by `epoll`, which
+    /// names them by `mark`.
+    pub(crate) fn next(&mut self, epoll: &OwnedFd, mark: EventData) -> Option<Pending> {
+        while let Some(visitor) = local_socket::accept(self.listener.as_fd()).ok().flatten() {
+            if self.visitors.len() >= VISITORS_MAX {
+                self.visitors.pop_front();
+            }
+            if epoll::add(epoll, &visitor, mark, EventFlags::IN).is_ok() {
+                self.visitors.push_back(visitor);
             }
         }
+        for _ in 0..self.visitors.len() {
+            let visitor = self.visitors.pop_front()?;
+            let mut message = [0; 64];
+            match local_socket::receive(visitor.as_fd(), &mut message) {
+                Ok(Received::Nothing) => self.visitors.push_back(visitor),
+                Ok(Received::Message(bytes, files)) => {
+                    if let Some(pending) = read(&message[..bytes], files) {
+                        return Some(pending);
+                    }
+                }
+                // Who only wanted to know if somebody listens here.
+                Ok(Received::End) | Err(_) => {}
+            }
+        }
+        None
     }
 }
 
@@ -160,3 +178,5 @@ fn errno(error: SysError) -> Errno {
 }
 
 const DOOR_BACKLOG: i32 = 4096;
+/// The most visitors that have not spoken yet.
+const VISITORS_MAX: usize = 1024;

@@ -5,10 +5,13 @@
 //! taken out and the new one put in, with the same number, events and data; that needs a table of
 //! descriptors in which the number is free, which is a thread's of its own.
 //!
-//! Must stay true: a process that has no epoll pays a look into a table.
+//! Must stay true: a process that has no epoll pays a look into a table, one whose epoll is large not more
+//! than a look at its beginning, unless it has put sockets there too early before.
 
 use crate::caller::{self, Caller};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::io::Read;
 use std::os::fd::OwnedFd;
 
 /// Where processes have epolls.
@@ -16,6 +19,8 @@ use std::os::fd::OwnedFd;
 pub(crate) struct Migration {
     /// The descriptors of epolls, by thread.
     epolls: HashMap<i32, Vec<i32>>,
+    /// Threads that have put a socket into an epoll before they connected it.
+    early: HashSet<i32>,
 }
 
 /// Places where a descriptor was.
@@ -37,6 +42,7 @@ impl Migration {
     /// There may be an epoll that is not known.
     pub(crate) fn forget(&mut self) {
         self.epolls.clear();
+        self.early.clear();
     }
 
     /// Looks where a descriptor of the caller's is, before it is replaced.
@@ -46,13 +52,19 @@ impl Migration {
             .epolls
             .entry(thread)
             .or_insert_with(|| epolls_of(thread));
+        let bytes_max = if self.early.contains(&thread) {
+            usize::MAX
+        } else {
+            LOOKED_AT_BYTES
+        };
         let places: Vec<(i32, Watched)> = epolls
             .iter()
-            .filter_map(|epoll| Some((*epoll, watched(thread, *epoll, descriptor)?)))
+            .filter_map(|epoll| Some((*epoll, watched(thread, *epoll, descriptor, bytes_max)?)))
             .collect();
         if places.is_empty() {
             return None;
         }
+        self.early.insert(thread);
         let old = caller.fetch(descriptor).ok()?;
         let places = places.into_iter().filter_map(|(epoll, watched)| {
             let file = caller::fetch(thread, epoll).ok()?;
@@ -96,9 +108,13 @@ fn epolls_of(thread: i32) -> Vec<i32> {
         .collect()
 }
 
-/// The line of `descriptor` in an epoll's table, as /proc shows it.
-fn watched(thread: i32, epoll: i32, descriptor: i32) -> Option<Watched> {
-    let text = std::fs::read_to_string(format!("/proc/{thread}/fdinfo/{epoll}")).ok()?;
+/// The line of `descriptor` in an epoll's table, as /proc shows it; of a long table, the first
+/// `bytes_max` bytes are looked at.
+fn watched(thread: i32, epoll: i32, descriptor: i32, bytes_max: usize) -> Option<Watched> {
+    let file = File::open(format!("/proc/{thread}/fdinfo/{epoll}")).ok()?;
+    let mut text = String::new();
+    let bytes_max = u64::try_from(bytes_max).unwrap_or(u64::MAX);
+    file.take(bytes_max).read_to_string(&mut text).ok()?;
     text.lines().find_map(|line| {
         let mut words = line.split_whitespace();
         let mut number = |name: &str, radix: u32| {
@@ -116,4 +132,7 @@ fn watched(thread: i32, epoll: i32, descriptor: i32) -> Option<Watched> {
     })
 }
 
+/// About 250 entries. A program that never put a socket into an epoll too early while that had fewer
+/// is taken not to do so.
+const LOOKED_AT_BYTES: usize = 16 << 10;
 const EPOLL: &str = "anon_inode:[eventpoll]";

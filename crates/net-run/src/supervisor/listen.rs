@@ -177,9 +177,10 @@ impl Supervisor {
     pub(super) fn answer_door(&mut self, place: usize) {
         let mut came = Vec::new();
         let mut owner = None;
-        if let Some(Some(door)) = self.doors.get(place) {
+        let mark = EventData::new_u64(super::DOORS + place as u64);
+        if let Some(Some(door)) = self.doors.get_mut(place) {
             owner = Some(door.owner());
-            while let Some(pending) = door.next() {
+            while let Some(pending) = door.next(&self.epoll, mark) {
                 came.push(pending);
             }
         }
