@@ -27,6 +27,7 @@ use serde::Serialize;
 pub use siblings::{ENGINES_MAX, Siblings, siblings};
 use sidecore_sched::Patience;
 use sidecore_sys::{SysError, clock, local_socket};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -201,6 +202,7 @@ struct Report {
     engine_count: usize,
     uptime_seconds: f64,
     addresses: Vec<String>,
+    networks: Vec<String>,
     sessions: usize,
     buffer_bytes: usize,
     buffers_in_use: usize,
@@ -329,7 +331,7 @@ impl<N: Nic> Engine<N> {
     ) -> Result<(), EngineError> {
         while !stop.load(Ordering::Acquire) {
             let work = self.round(&mut local)?;
-            self.rest(work, NAP_MAX)?;
+            self.rest(work, None, NAP_MAX)?;
         }
         Ok(())
     }
@@ -340,9 +342,21 @@ impl<N: Nic> Engine<N> {
     /// # Errors
     /// [`EngineError`] when the NIC is gone.
     pub fn turn(&mut self, rest: Duration) -> Result<(), EngineError> {
+        self.turn_beside(None, rest)
+    }
+
+    /// The same; a sleep ends when `other` can be read, too.
+    ///
+    /// # Errors
+    /// As [`Self::turn`].
+    pub fn turn_beside(
+        &mut self,
+        other: Option<BorrowedFd<'_>>,
+        rest: Duration,
+    ) -> Result<(), EngineError> {
         let work = self.round(&mut |_| 0)?;
         if work > 0 || !rest.is_zero() {
-            self.rest(work, rest)?;
+            self.rest(work, other, rest)?;
         }
         Ok(())
     }
@@ -478,7 +492,12 @@ impl<N: Nic> Engine<N> {
     }
 
     /// Polls on, or sleeps where nothing happened for long enough and somebody can wake us.
-    fn rest(&mut self, work: usize, limit: Duration) -> Result<(), EngineError> {
+    fn rest(
+        &mut self,
+        work: usize,
+        other: Option<BorrowedFd<'_>>,
+        limit: Duration,
+    ) -> Result<(), EngineError> {
         if work > 0 {
             if let Some(idle) = self.idle.take() {
                 self.patience
@@ -522,6 +541,7 @@ impl<N: Nic> Engine<N> {
             let mut descriptors = vec![descriptor];
             descriptors.extend(self.server.as_ref().map(Server::bell));
             descriptors.extend(self.siblings.as_ref().map(Siblings::bell));
+            descriptors.extend(other);
             self.status.sleeps += 1;
             local_socket::poll(&descriptors, &mut Vec::new(), nap)?;
         }
@@ -547,12 +567,14 @@ impl<N: Nic> Engine<N> {
         let (buffer_bytes, buffers_in_use) = self.stack.buffers();
         let (packets_in_fragments, packets_in_fragments_bytes) = self.stack.fragments_held();
         let addresses = self.stack.own_addresses().into_iter();
+        let networks = self.stack.reachable_networks().into_iter();
         let report = Report {
             version: 1,
             engine_index: self.siblings.as_ref().map_or(0, Siblings::index),
             engine_count: self.siblings.as_ref().map_or(1, Siblings::count),
             uptime_seconds: since_ns(self.epoch_ns) as f64 / 1e9,
             addresses: addresses.map(|(ip, bits)| format!("{ip}/{bits}")).collect(),
+            networks: networks.map(|(ip, bits)| format!("{ip}/{bits}")).collect(),
             sessions: self.stack.sessions(),
             buffer_bytes,
             buffers_in_use,
@@ -655,6 +677,7 @@ pub(crate) fn report_for_tests() -> String {
         engine_count: 1,
         uptime_seconds: 1.5,
         addresses: vec!["10.0.0.1/24".to_owned()],
+        networks: vec!["10.0.0.1/24".to_owned()],
         sessions: 0,
         buffer_bytes: 0,
         buffers_in_use: 0,

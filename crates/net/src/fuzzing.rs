@@ -78,6 +78,7 @@ fn attach(server: &mut Server, pid: i32) -> Arc<Attachment> {
     let bytes = segment_bytes(CHUNKS_EACH);
     let map = SharedMap::create("sidecore-fuzz", bytes, Sharing::ReadWrite).expect("memory");
     let attachment = Arc::new(Attachment {
+        wake: None,
         map: Segment::uncharged(map),
         chunks: CHUNKS_EACH,
         peer: Peer {

@@ -544,6 +544,16 @@ fn boxed<N: Nic + Send + 'static>(nics: Vec<N>) -> Vec<Box<dyn Nic + Send>> {
     nics.into_iter().map(boxed).collect()
 }
 
+impl Setup {
+    /// The stack's configuration: addresses, routes and bounds.
+    ///
+    /// # Errors
+    /// What is written makes no sense.
+    pub fn stack_config(&self) -> Result<Config, SetupError> {
+        self.stack.config()
+    }
+}
+
 impl StackSetup {
     fn config(&self) -> Result<Config, SetupError> {
         let default = Config::default();

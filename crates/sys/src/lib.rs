@@ -13,7 +13,9 @@
 //! - [`loop_control`]: requests to the loop driver.
 //! - [`interface`]: the kernel's network interfaces; [`interface_features`]: their offload
 //!   features; [`tun`], [`packet_socket`], [`xdp`]: frames from and to them; [`bpf`]: programs
-//!   that keep frames from the kernel; [`namespace`]: network namespaces.
+//!   that keep frames from the kernel; [`namespace`]: network namespaces; [`seccomp`]: system
+//!   calls of other programs.
+//! - [`socket_option`]: options of sockets by number; [`epoll_entry`]: other files in epolls.
 //! - [`machine`]: description of the machine of a run; [`offers`]: its devices and facilities, and
 //!   how to get those that it lacks.
 //! - [`clock`]: time, processor time, cycles, memory in use; [`program`]: where other programs are,
@@ -30,6 +32,7 @@ pub mod bpf;
 pub mod clock;
 pub mod counters;
 pub mod cpu;
+pub mod epoll_entry;
 mod error;
 pub mod futex;
 pub mod interface;
@@ -43,9 +46,11 @@ pub mod offers;
 pub mod packet_socket;
 pub mod program;
 pub mod region;
+pub mod seccomp;
 mod shared;
 pub mod shared_futex;
 mod slab;
+pub mod socket_option;
 pub mod stream;
 pub mod tun;
 pub mod xdp;

@@ -245,6 +245,14 @@ pub fn poll(
     Ok(())
 }
 
+/// True if something can be read from `descriptor`, or it was hung up. Does not wait.
+#[must_use]
+pub fn is_readable(descriptor: BorrowedFd<'_>) -> bool {
+    let mut polled = [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)];
+    let none = rustix::time::Timespec::default();
+    rustix::event::poll(&mut polled, Some(&none)).is_ok_and(|count| count > 0)
+}
+
 /// True if the peer of a connection is gone. Does not wait.
 #[must_use]
 pub fn is_hung_up(socket: BorrowedFd<'_>) -> bool {

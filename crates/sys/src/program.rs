@@ -15,6 +15,7 @@
 
 use rustix::io::Errno;
 use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
@@ -49,6 +50,23 @@ pub fn end_with_starter(command: &mut Command) {
     unsafe {
         command.pre_exec(tie);
     }
+}
+
+/// A descriptor that the process which started this one left open for it, by its number; programs
+/// started from here do not get it.
+///
+/// # Errors
+/// `EBADF` where there is none.
+pub fn inherited(number: i32) -> std::io::Result<OwnedFd> {
+    if number <= 2 {
+        return Err(Errno::BADF.into());
+    }
+    // SAFETY: only looked at: where no such descriptor is open, the call says so.
+    let looked_at = unsafe { BorrowedFd::borrow_raw(number) };
+    rustix::io::fcntl_setfd(looked_at, rustix::io::FdFlags::CLOEXEC)?;
+    // SAFETY: it is open, it is not one of the standard three, and nothing in this process has
+    // opened it: its number came from outside.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
 /// Directories of system programs that a user's `PATH` may lack.

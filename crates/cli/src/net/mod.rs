@@ -3,6 +3,7 @@
 #[cfg(feature = "bench")]
 mod bench;
 mod drill;
+mod run;
 mod server;
 mod status;
 mod up;
@@ -27,6 +28,8 @@ pub(crate) enum Command {
     Http(server::Args),
     /// Let iperf3 measure a running stack, as an application of it.
     Iperf3(server::Args),
+    /// Run an unmodified program whose sockets are the stack's.
+    Run(run::Args),
     /// Statistics of a running stack.
     Status(status::Args),
     /// Measure the stack beside the kernel's and beside the paper, in one run.
@@ -45,6 +48,7 @@ impl Command {
             Self::Source(args) => args.run(Service::Source),
             Self::Http(args) => args.run(Service::Http),
             Self::Iperf3(args) => args.run(Service::Iperf3),
+            Self::Run(args) => args.run(),
             Self::Status(args) => args.run(),
             Self::Bench(args) => args.run(),
             Self::Drill(args) => args.run(),

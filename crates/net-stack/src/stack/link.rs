@@ -309,6 +309,17 @@ impl Stack {
         own.map(|own| (own.address.to_std(), own.prefix_bits))
             .collect()
     }
+
+    /// Networks that packets can be sent to, as an address in each and the bits of its prefix: those
+    /// on our links, and those behind gateways.
+    #[must_use]
+    pub fn reachable_networks(&self) -> Vec<(std::net::IpAddr, u8)> {
+        let interface = &self.common.interface;
+        let behind = interface.gateways.iter().map(|(network, _)| network);
+        let all = interface.networks.iter().chain(behind);
+        all.map(|network| (network.address.to_std(), network.prefix_bits))
+            .collect()
+    }
 }
 
 /// `fe80::` and the modified EUI-64 of the hardware address: RFC 4291 appendix A.

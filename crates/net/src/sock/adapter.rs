@@ -5,7 +5,7 @@ use crate::{
     Event, Keepalive, ListenerId, NetError, SessionError, SessionId, SessionOption, Stack, UdpId,
     Write,
 };
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Decoded [`Id`]: two bits of kind, 30 of number, 32 of generation.
 enum Name {
@@ -82,8 +82,13 @@ impl Sockets for Stack {
         Ok(Name::Listener(Stack::listen(self, local, backlog)?).id())
     }
 
-    fn connect(&mut self, peer: SocketAddr) -> Result<Id, SocketError> {
-        Ok(Name::Session(Stack::connect(self, peer, None)?).id())
+    fn connect(&mut self, peer: SocketAddr, port: u16) -> Result<Id, SocketError> {
+        let any = match peer.ip() {
+            IpAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+            IpAddr::V6(_) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
+        };
+        let local = (port != 0).then_some(SocketAddr::new(any, port));
+        Ok(Name::Session(Stack::connect(self, peer, local)?).id())
     }
 
     fn accept(&mut self, listener: Id) -> Option<(Id, SocketAddr)> {

@@ -5,7 +5,7 @@
 //! who says nothing, or nonsense, is cut off; a process that ends, however it ends, has its
 //! sessions reset within moments. Words between this thread and the engine's go through `Mailbox`.
 
-use super::layout::{CHUNKS_MAX, MAGIC, VERSION, segment_bytes};
+use super::layout::{CHUNKS_MAX, MAGIC, VERSION, WISH_WAKE_DESCRIPTOR, segment_bytes};
 use super::mailbox::{Attachment, Mailbox};
 use super::server::Server;
 use sidecore_attach::ConnectionId;
@@ -14,7 +14,7 @@ use sidecore_attach::{
     Allow, AttachError, Door, DoorOptions, Event, ListenError, Protocol, Quota, Segment, Trust,
 };
 use sidecore_sys::SysError;
-use sidecore_sys::local_socket::Peer;
+use sidecore_sys::local_socket::{self, Peer};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -309,19 +309,20 @@ impl Doorkeeper {
                         self.mailbox.ask();
                     }
                     KIND_ATTACH if !is_attached => {
-                        let [a, b, c, d, ..] = body;
+                        let [a, b, c, d, e, f, g, h, ..] = body;
                         let chunks = u32::from_le_bytes([a, b, c, d]);
-                        self.order(from, chunks);
+                        let wishes = u32::from_le_bytes([e, f, g, h]);
+                        self.order(from, chunks, wishes);
                     }
                     _ => self.door.refuse(from, "an unknown question"),
                 },
                 Event::Made {
                     to,
                     peer,
-                    tag: chunks,
+                    tag,
                     made,
                 } => match made {
-                    Ok(made) => self.attach(to, peer, chunks as u32, made),
+                    Ok(made) => self.attach(to, peer, tag, made),
                     Err(reason) => self.door.refuse(to, &reason),
                 },
                 Event::Parted(attachment) => {
@@ -336,32 +337,44 @@ impl Doorkeeper {
     }
 
     /// Has the memory of an attachment made.
-    fn order(&mut self, from: ConnectionId, chunks: u32) {
+    fn order(&mut self, from: ConnectionId, chunks: u32, wishes: u32) {
         if chunks == 0 || chunks > CHUNKS_MAX {
             let reason = format!("{chunks} chunks; allowed are 1 to {CHUNKS_MAX}");
             self.door.refuse(from, &reason);
             return;
         }
         let bytes = segment_bytes(chunks);
-        self.door.order(from, "sidecore-net", bytes, chunks.into());
+        let tag = u64::from(chunks) | u64::from(wishes) << 32;
+        self.door.order(from, "sidecore-net", bytes, tag);
     }
 
     fn attach(
         &mut self,
         to: ConnectionId,
         peer: Peer,
-        chunks: u32,
+        tag: u64,
         (map, lent): (Segment, OwnedFd),
     ) {
+        let (chunks, wishes) = (tag as u32, (tag >> 32) as u32);
+        let wake = if wishes & WISH_WAKE_DESCRIPTOR == 0 {
+            None
+        } else {
+            match local_socket::bell() {
+                Ok(bell) => Some(bell),
+                Err(error) => return self.door.refuse(to, &error.to_string()),
+            }
+        };
         let attachment = Arc::new(Attachment {
             map,
             chunks,
             peer,
+            wake,
             gone: AtomicBool::new(false),
         });
         let terms = [u64::from(chunks), segment_bytes(chunks) as u64];
         let terms = terms.map(u64::to_le_bytes).concat();
-        let files = [lent.as_fd(), self.mailbox.engine_bell()];
+        let mut files = vec![lent.as_fd(), self.mailbox.engine_bell()];
+        files.extend(attachment.wake.as_ref().map(AsFd::as_fd));
         let session = Arc::clone(&attachment);
         if self.door.attach(to, session, &terms, &files).is_ok() {
             self.mailbox.add_arrived(attachment);

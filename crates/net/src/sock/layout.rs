@@ -55,6 +55,9 @@ pub const KEPT: u32 = 1 << 31;
 pub const MORE: u32 = 1;
 /// The most chunks that a datagram takes: all but the last are full.
 pub const DATAGRAM_CHUNKS_MAX: usize = (u16::MAX as usize).div_ceil(CHUNK_BYTES);
+/// In the question to attach: the process is to be woken by a descriptor, which comes with the
+/// answer.
+pub const WISH_WAKE_DESCRIPTOR: u32 = 1;
 /// No chunk.
 pub const NO_CHUNK: u32 = u32::MAX;
 
@@ -70,8 +73,8 @@ pub fn segment_bytes(chunks: u32) -> usize {
 pub enum Request {
     /// `address`, `argument`: the backlog. Answered by [`Event::Opened`].
     Listen = 1,
-    /// `address`: the peer's. Answered by [`Event::Opened`], later [`Event::Connected`] or
-    /// [`Event::Closed`].
+    /// `address`: the peer's; `argument`: the port on this side, 0 for any. Answered by
+    /// [`Event::Opened`], later [`Event::Connected`] or [`Event::Closed`].
     Connect = 2,
     /// `address`. Answered by [`Event::Opened`].
     BindUdp = 3,
@@ -121,7 +124,8 @@ pub enum Event {
     Opened = 1,
     /// A session is open.
     Connected = 2,
-    /// `argument`: the listener; `socket`: its new session; `address`: the peer's.
+    /// `argument`: the listener; `socket`: its new session; `address`: the peer's; the words of
+    /// tag, bytes, chunk and give: the local one, in that order ([`Entry::local_ip`]).
     Accepted = 3,
     /// `bytes` in `chunk`; for UDP from `address`, and `argument` may be [`MORE`].
     Received = 4,
@@ -212,6 +216,32 @@ impl Entry {
         SocketAddr::new(address, self.port)
     }
 
+    /// With this local address, in place of tag, bytes, chunk and give.
+    #[must_use]
+    pub fn from_local(mut self, ip: IpAddr) -> Self {
+        let octets = match ip {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+            IpAddr::V6(ip) => ip.octets(),
+        };
+        let (words, _) = octets.as_chunks::<4>();
+        let [tag, bytes, chunk, give] = [0, 1, 2, 3].map(|at| u32::from_le_bytes(words[at]));
+        (self.tag, self.bytes) = (tag, bytes);
+        (self.chunk, self.give) = (chunk, give);
+        self
+    }
+
+    /// The local address that [`Self::from_local`] put there.
+    #[must_use]
+    pub fn local_ip(&self) -> IpAddr {
+        let mut octets = [0; 16];
+        let words = [self.tag, self.bytes, self.chunk, self.give];
+        for (target, word) in octets.chunks_exact_mut(4).zip(words) {
+            target.copy_from_slice(&word.to_le_bytes());
+        }
+        let ip = Ipv6Addr::from(octets);
+        ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4)
+    }
+
     /// As seven words of memory.
     #[inline]
     #[must_use]
@@ -272,6 +302,7 @@ mod tests {
             .at(address);
             assert_eq!(entry.socket_address(), address);
             assert_eq!(Entry::decode(entry.encode()), entry);
+            assert_eq!(entry.from_local(address.ip()).local_ip(), address.ip());
         }
         let any = Entry::decode([u64::MAX; 7]);
         assert_eq!(Entry::decode(any.encode()), any);

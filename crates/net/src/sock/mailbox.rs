@@ -17,6 +17,8 @@ pub(crate) struct Attachment {
     pub(crate) map: Segment,
     pub(crate) chunks: u32,
     pub(crate) peer: Peer,
+    /// What wakes the process, where it asked for a descriptor: it waits for others, too.
+    pub(crate) wake: Option<OwnedFd>,
     /// Set by either side when it is over.
     pub(crate) gone: AtomicBool,
 }

@@ -18,7 +18,7 @@ use super::ring::{Reader, Violation, Writer};
 use super::stack::{Id, Sockets};
 use books::{Chunks, SocketTable};
 use serde::Serialize;
-use sidecore_sync::{Shared, SleepWord};
+use sidecore_sync::{Changed, Shared, SleepWord};
 use sidecore_sys::SharedSlice;
 use sidecore_sys::local_socket;
 use std::collections::{HashMap, VecDeque};
@@ -334,8 +334,17 @@ impl Client {
             return;
         }
         let word: Option<&SleepWord<Shared>> = self.memory().overlay(CLIENT_ASLEEP);
-        if let Some(word) = word {
-            word.notify();
+        let Some(word) = word else { return };
+        match &self.attachment.wake {
+            // The process sleeps on descriptors, so it is woken by one.
+            Some(bell) => {
+                if word.claim_after(Changed::publish()) {
+                    local_socket::poke(bell.as_fd());
+                }
+            }
+            None => {
+                word.notify();
+            }
         }
     }
 

@@ -140,11 +140,11 @@ pub trait Sockets {
     /// In use, not ours, full.
     fn listen(&mut self, local: SocketAddr, backlog: usize) -> Result<Id, SocketError>;
 
-    /// Opens a TCP session; how it went shows in its [`Status`].
+    /// Opens a TCP session from `port`, 0 for any; how it went shows in its [`Status`].
     ///
     /// # Errors
-    /// Unreachable, full.
-    fn connect(&mut self, peer: SocketAddr) -> Result<Id, SocketError>;
+    /// Unreachable, full, in use.
+    fn connect(&mut self, peer: SocketAddr, port: u16) -> Result<Id, SocketError>;
 
     /// The next session that came to a listener, and its peer.
     fn accept(&mut self, listener: Id) -> Option<(Id, SocketAddr)>;

@@ -74,7 +74,7 @@ impl Sockets for Loopback {
         Ok(id)
     }
 
-    fn connect(&mut self, peer: SocketAddr) -> Result<Id, SocketError> {
+    fn connect(&mut self, peer: SocketAddr, _port: u16) -> Result<Id, SocketError> {
         let (near, far) = (self.id(), self.id());
         let local = SocketAddr::new(peer.ip(), 40_000 + near.0 as u16 % 20_000);
         let session = |peer, local| Session {

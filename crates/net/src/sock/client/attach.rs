@@ -2,7 +2,8 @@
 
 use crate::engine::ENGINES_MAX;
 use crate::sock::control::{PROTOCOL, SockError, sibling_socket};
-use crate::sock::layout::segment_bytes;
+use super::ClientOptions;
+use crate::sock::layout::{WISH_WAKE_DESCRIPTOR, segment_bytes};
 use serde_json::Value;
 use sidecore_attach::protocol::{KIND_ATTACH, KIND_STATUS};
 use sidecore_attach::{Answer, Introduction, Trust};
@@ -17,18 +18,29 @@ pub(super) struct Attached {
     pub(super) map: SharedMap,
     pub(super) bell: OwnedFd,
     pub(super) chunks: u32,
+    pub(super) wake: Option<OwnedFd>,
 }
 
-pub(super) fn attach(path: &Path, trust: &Trust, chunks: u32) -> Result<Attached, SockError> {
-    let (asked, answer) = ask(path, trust, KIND_ATTACH, chunks)?;
+pub(super) fn attach(path: &Path, options: &ClientOptions) -> Result<Attached, SockError> {
+    let chunks = options.chunks;
+    let wishes = if options.waits_for_others {
+        WISH_WAKE_DESCRIPTOR
+    } else {
+        0
+    };
+    let words = [chunks, wishes].map(u32::to_le_bytes).concat();
+    let (asked, answer) = ask(path, &options.trust, KIND_ATTACH, &words)?;
     let word = |at: usize| {
         let bytes = answer.body.get(at..at + 8)?.try_into().ok()?;
         Some(u64::from_le_bytes(bytes))
     };
     let bytes = segment_bytes(chunks);
     let fits = word(0) == Some(chunks.into()) && word(8) == Some(bytes as u64);
-    let [map, bell] = match <[OwnedFd; 2]>::try_from(answer.descriptors) {
-        Ok(files) if fits => files,
+    let mut files = answer.descriptors.into_iter();
+    let (map, bell, wake) = match (files.next(), files.next(), files.next()) {
+        (Some(map), Some(bell), wake) if fits && wake.is_some() == options.waits_for_others => {
+            (map, bell, wake)
+        }
         _ => return Err(asked.nonsense().into()),
     };
     Ok(Attached {
@@ -36,6 +48,7 @@ pub(super) fn attach(path: &Path, trust: &Trust, chunks: u32) -> Result<Attached
         map: SharedMap::open(map, bytes, Sharing::ReadWrite)?,
         bell,
         chunks,
+        wake,
     })
 }
 
@@ -52,7 +65,7 @@ pub fn status(path: &Path) -> Result<String, SockError> {
 /// # Errors
 /// [`SockError`].
 pub fn status_of(path: &Path, trust: &Trust) -> Result<String, SockError> {
-    let (_, answer) = ask(path, trust, KIND_STATUS, 0)?;
+    let (_, answer) = ask(path, trust, KIND_STATUS, &[])?;
     Ok(String::from_utf8_lossy(&answer.body).into_owned())
 }
 
@@ -161,9 +174,9 @@ fn ask(
     path: &Path,
     trust: &Trust,
     kind: u32,
-    chunks: u32,
+    body: &[u8],
 ) -> Result<(Introduction, Answer), SockError> {
-    let question = PROTOCOL.question(kind, &chunks.to_le_bytes());
+    let question = PROTOCOL.question(kind, body);
     let asked =
         Introduction::begin_within(PROTOCOL, path, trust, &question, ANSWER_BYTES_MAX, PATIENCE)?;
     let answer = asked.wait(PATIENCE)?;

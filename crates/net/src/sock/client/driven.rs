@@ -10,19 +10,21 @@ use crate::sock::layout::{CHUNKS_MAX, segment_bytes};
 use crate::sock::mailbox::Attachment;
 use crate::sock::server::Server;
 use sidecore_attach::Segment;
-use sidecore_sys::local_socket::{Peer, effective_uid};
+use sidecore_sys::local_socket::{self, Peer, effective_uid};
 use sidecore_sys::{SharedMap, Sharing, SysError};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 /// An engine that its application drives.
 pub(crate) trait Driver: Send {
-    /// One round; then, where nothing happened, at most `rest` of waiting for something to happen.
+    /// One round; then, where nothing happened, at most `rest` of waiting for something to happen,
+    /// or for `other` to be readable.
     ///
     /// # Errors
     /// [`DriverFailed`] when the engine is over.
-    fn turn(&mut self, rest: Duration) -> Result<(), DriverFailed>;
+    fn turn(&mut self, other: Option<BorrowedFd<'_>>, rest: Duration) -> Result<(), DriverFailed>;
 }
 
 /// Why an engine is over.
@@ -59,6 +61,7 @@ impl OwnEngine {
             gid: rustix::process::getegid().as_raw(),
         };
         server.admit(Arc::new(Attachment {
+            wake: None,
             map: Segment::uncharged(theirs),
             chunks,
             peer,
@@ -75,15 +78,19 @@ impl Client {
     }
 
     /// [`Client::poll`], by the engine's rounds.
-    pub(super) fn poll_here(&mut self, timeout: Duration) -> Result<usize, ClientError> {
+    pub(super) fn poll_here(
+        &mut self,
+        other: Option<BorrowedFd<'_>>,
+        timeout: Duration,
+    ) -> Result<usize, ClientError> {
         self.give_back(0)?;
         let mut begun = None;
         let mut rest = Duration::ZERO;
         loop {
             // First, so that what was asked for goes out before anything is waited for.
-            self.turn(rest)?;
+            self.turn(other, rest)?;
             let taken = self.take_events();
-            if taken > 0 || timeout.is_zero() {
+            if taken > 0 || timeout.is_zero() || other.is_some_and(local_socket::is_readable) {
                 return Ok(taken);
             }
             let waited = begun.get_or_insert_with(Instant::now).elapsed();
@@ -96,14 +103,18 @@ impl Client {
     }
 
     /// One round of the engine here.
-    pub(super) fn turn(&mut self, rest: Duration) -> Result<(), ClientError> {
+    pub(super) fn turn(
+        &mut self,
+        other: Option<BorrowedFd<'_>>,
+        rest: Duration,
+    ) -> Result<(), ClientError> {
         let Engine::Here(driver) = &mut self.engine else {
             return Ok(());
         };
         if self.lost {
             return Err(ClientError::Lost);
         }
-        driver.turn(rest).map_err(|DriverFailed(reason)| {
+        driver.turn(other, rest).map_err(|DriverFailed(reason)| {
             self.lost = true;
             ClientError::Failed(reason)
         })

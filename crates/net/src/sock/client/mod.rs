@@ -48,6 +48,8 @@ pub struct ClientOptions {
     pub spin: Duration,
     /// Whose engines it talks to besides its own user's and root's.
     pub trust: Trust,
+    /// It will wait for descriptors of others, too ([`Client::poll_beside`]).
+    pub waits_for_others: bool,
 }
 
 impl Default for ClientOptions {
@@ -56,6 +58,7 @@ impl Default for ClientOptions {
             chunks: 256,
             spin: Duration::from_micros(50),
             trust: Trust::default(),
+            waits_for_others: false,
         }
     }
 }
@@ -121,7 +124,12 @@ pub struct Client {
 /// Place of a client's engine: another process or this one.
 enum Engine {
     /// In another process: the connection that ends with it, and what wakes it.
-    Elsewhere { socket: OwnedFd, bell: OwnedFd },
+    Elsewhere {
+        socket: OwnedFd,
+        bell: OwnedFd,
+        /// What the engine wakes us by, where we asked for one.
+        wake: Option<Arc<OwnedFd>>,
+    },
     /// Here: it runs when its application waits.
     Here(Box<dyn Driver>),
 }
@@ -141,10 +149,11 @@ impl Client {
     /// # Errors
     /// [`SockError`] with the remedy.
     pub fn attach(path: &Path, options: &ClientOptions) -> Result<Self, SockError> {
-        let attached = attach::attach(path, &options.trust, options.chunks)?;
+        let attached = attach::attach(path, options)?;
         let engine = Engine::Elsewhere {
             socket: attached.socket,
             bell: attached.bell,
+            wake: attached.wake.map(Arc::new),
         };
         Ok(Self::over(attached.map, engine, attached.chunks, options))
     }
@@ -184,6 +193,14 @@ impl Client {
     /// Unreachable, full; lost.
     pub fn connect(&mut self, peer: SocketAddr) -> Result<Socket, ClientError> {
         self.open(Request::Connect, peer, 0)
+    }
+
+    /// The same, from `port` on this side; 0 for any.
+    ///
+    /// # Errors
+    /// In use, unreachable, full; lost.
+    pub fn connect_from(&mut self, port: u16, peer: SocketAddr) -> Result<Socket, ClientError> {
+        self.open(Request::Connect, peer, port.into())
     }
 
     /// Opens a UDP socket at `local`.
@@ -294,6 +311,17 @@ impl Client {
             map: Arc::clone(&self.map),
             chunk,
         })
+    }
+
+    /// Takes back memory of [`Self::buffer`] that is not to be sent.
+    pub fn give_buffer_back(&mut self, buffer: Buffer) {
+        self.free.push(buffer.chunk);
+    }
+
+    /// True if a session is open, or was.
+    #[must_use]
+    pub fn is_connected(&self, session: Socket) -> bool {
+        self.state(session).is_some_and(|state| state.connected)
     }
 
     /// Sends the first `bytes` bytes of `buffer`.

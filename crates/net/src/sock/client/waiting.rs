@@ -8,7 +8,7 @@ use super::{Client, ClientError, Engine, Socket};
 use crate::sock::layout::{CLIENT_ASLEEP, ENGINE_ASLEEP, Entry, NO_CHUNK, Request};
 use sidecore_sync::{Changed, Shared, SleepWord};
 use sidecore_sys::local_socket;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 impl Client {
@@ -19,7 +19,7 @@ impl Client {
     /// [`ClientError::Lost`].
     pub fn poll(&mut self, timeout: Duration) -> Result<usize, ClientError> {
         if matches!(self.engine, Engine::Here(_)) {
-            return self.poll_here(timeout);
+            return self.poll_here(None, timeout);
         }
         let taken = self.take_events();
         if taken == 0 {
@@ -65,6 +65,74 @@ impl Client {
         }
     }
 
+    /// As [`Self::poll`], and returns when `other` can be read, too: for who waits for descriptors
+    /// besides, all of them in one epoll. The attachment must have been made with
+    /// [`ClientOptions::waits_for_others`].
+    ///
+    /// # Errors
+    /// [`ClientError::Lost`].
+    pub fn poll_beside(
+        &mut self,
+        other: BorrowedFd<'_>,
+        timeout: Duration,
+    ) -> Result<usize, ClientError> {
+        let Engine::Elsewhere { wake, .. } = &self.engine else {
+            return self.poll_here(Some(other), timeout);
+        };
+        let wake = wake.clone();
+        let taken = self.take_events();
+        self.give_back(0)?;
+        if taken > 0 || timeout.is_zero() {
+            return Ok(taken);
+        }
+        if self.patience.polls() {
+            let begun = Instant::now();
+            while begun.elapsed() < self.spin.min(timeout) {
+                for _ in 0..LOOKS_A_YIELD {
+                    if !self.events.is_empty(self.map.slice()) {
+                        self.patience.ended(true, true);
+                        return Ok(self.take_events());
+                    }
+                    std::hint::spin_loop();
+                }
+                if local_socket::is_readable(other) {
+                    self.patience.ended(true, true);
+                    return Ok(0);
+                }
+                std::thread::yield_now();
+            }
+            self.patience.ended(true, false);
+        }
+        let begun = Instant::now();
+        let map = std::sync::Arc::clone(&self.map);
+        let word: Option<&SleepWord<Shared>> = map.slice().overlay(CLIENT_ASLEEP);
+        if let (Some(word), Some(wake)) = (word, &wake) {
+            word.announce_sleep();
+            if self.events.is_empty(map.slice()) {
+                let slept = local_socket::poll(
+                    &[other, wake.as_fd()],
+                    &mut Vec::new(),
+                    timeout.min(NAP),
+                );
+                word.cancel_sleep();
+                local_socket::drain(wake.as_fd());
+                if slept.is_err() {
+                    return Err(ClientError::Lost);
+                }
+            } else {
+                word.cancel_sleep();
+            }
+        }
+        if begun.elapsed() <= self.spin {
+            self.patience.ended(false, true);
+        }
+        let taken = self.take_events();
+        if taken == 0 && begun.elapsed() >= NAP && self.is_lost() {
+            return Err(ClientError::Lost);
+        }
+        Ok(taken)
+    }
+
     /// True once the engine is gone. A system call.
     pub fn is_lost(&mut self) -> bool {
         if let Engine::Elsewhere { socket, .. } = &self.engine {
@@ -101,7 +169,7 @@ impl Client {
                 return Err(ClientError::Lost);
             }
             match self.engine {
-                Engine::Here(_) => self.turn(NAP)?,
+                Engine::Here(_) => self.turn(None, NAP)?,
                 Engine::Elsewhere { .. } => self.sleep(NAP),
             }
         }
@@ -135,7 +203,7 @@ impl Client {
             self.ring();
             self.take_events();
             if matches!(self.engine, Engine::Here(_)) {
-                self.turn(Duration::ZERO)?;
+                self.turn(None, Duration::ZERO)?;
                 continue;
             }
             tries += 1;

@@ -104,6 +104,13 @@ impl SocketTable {
         (socket.generation == number >> PLACE_BITS && !socket.close_asked).then_some(place)
     }
 
+    /// The place of the socket of that number, if it is being closed.
+    pub(super) fn find_closing(&self, number: u32) -> Option<u32> {
+        let place = number & (SOCKETS_MAX as u32 - 1);
+        let socket = self.sockets.get(place as usize)?.as_ref()?;
+        (socket.generation == number >> PLACE_BITS && socket.close_asked).then_some(place)
+    }
+
     pub(super) fn get(&mut self, place: u32) -> Option<&mut Socket> {
         self.sockets.get_mut(place as usize)?.as_mut()
     }

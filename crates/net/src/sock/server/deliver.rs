@@ -132,7 +132,8 @@ impl Client {
                 argument: listener,
                 ..Entry::default()
             };
-            self.send_event(&event.at(peer))?;
+            let local = round.stack.local(session).unwrap_or(peer);
+            self.send_event(&event.at(peer).from_local(local.ip()))?;
             // It may have received something before it was accepted.
             self.make_ready(new);
         }
@@ -304,7 +305,7 @@ impl Client {
         })
     }
 
-    fn let_go(&mut self, place: u32, round: &mut Round<'_, impl Sockets>) {
+    pub(super) fn let_go(&mut self, place: u32, round: &mut Round<'_, impl Sockets>) {
         if let Some(socket) = self.sockets.remove(place) {
             round.owners.remove(&socket.id);
             round.stack.close(socket.id);

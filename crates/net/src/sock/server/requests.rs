@@ -23,7 +23,9 @@ impl Client {
                 self.opened(entry, opened, Kind::Listener, round)
             }
             Request::Connect => {
-                let opened = round.stack.connect(entry.socket_address());
+                let opened = round
+                    .stack
+                    .connect(entry.socket_address(), entry.argument as u16);
                 self.opened(entry, opened, Kind::Session, round)
             }
             Request::BindUdp => {
@@ -40,6 +42,7 @@ impl Client {
             Request::Close => {
                 self.check_whole(entry)?;
                 self.with_socket(entry, |socket| socket.close_asked = true);
+                self.free_address(entry.socket, round);
                 Ok(())
             }
             Request::Abort => {
@@ -65,6 +68,18 @@ impl Client {
                 }
                 Ok(())
             }
+        }
+    }
+
+    /// Lets go of a socket that is being closed and has nothing to send: the next request may be for
+    /// its address.
+    fn free_address(&mut self, number: u32, round: &mut Round<'_, impl Sockets>) {
+        if let Some(place) = self.sockets.find_closing(number)
+            && let Some(socket) = self.sockets.get(place)
+            && socket.kind != Kind::Session
+            && socket.first == NO_CHUNK
+        {
+            self.let_go(place, round);
         }
     }
 

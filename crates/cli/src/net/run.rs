@@ -1,0 +1,115 @@
+//! `sidecore net run`: an unmodified program whose sockets are the stack's.
+//!
+//! Must stay true: the exit status is the program's, also where a signal ended it; nothing is
+//! printed unless the program cannot start.
+
+use super::up::read_setup;
+use crate::Outcome;
+use anyhow::{Context, Result};
+use sidecore_attach::Trust;
+use sidecore_net::sock::control::{default_socket, find_socket};
+use sidecore_net_run::{Engine, Options, Status};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+TCP and UDP sockets that the program, and whatever it starts, binds or connects to an address of the \
+stack's become the stack's; all others stay the kernel's. Any address (0.0.0.0, ::) is the stack's. \
+With --loopback and no stack, only the loopback is served.
+
+Exit status: the program's; 2 if it could not be started.")]
+pub(crate) struct Args {
+    /// The stack's socket [default: the own user's, else /run/sidecore/net.sock]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Run a stack for this program, by this configuration (as `net up` has it), instead of using
+    /// one that runs
+    #[arg(long, value_name = "FILE", conflicts_with = "socket")]
+    config: Option<PathBuf>,
+    /// Serve 127.0.0.0/8 and ::1 among programs that run so
+    #[arg(long)]
+    loopback: bool,
+    /// Leave no address to the kernel but the loopback's
+    #[arg(long)]
+    all: bool,
+    /// Use the stack of this user, too
+    #[arg(long, value_name = "UID")]
+    server_uid: Option<u32>,
+    /// The pipe to the waiting process, in the supervisor
+    #[arg(long, hide = true, value_name = "DESCRIPTOR")]
+    supervise: Option<i32>,
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    command: Vec<OsString>,
+}
+
+impl Args {
+    pub(crate) fn run(self) -> Result<Outcome> {
+        if let Some(pipe) = self.supervise {
+            sidecore_net_run::supervise(&self.options()?, &self.command, pipe)?;
+            return Ok(Outcome::Done);
+        }
+        let program = std::env::current_exe().context("cannot find this program")?;
+        let mut supervisor = Command::new(program);
+        supervisor.args(["net", "run"]);
+        // The program may change its directory before the stack is looked for again.
+        let whole = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        if let Some(socket) = &self.socket {
+            supervisor.arg("--socket").arg(whole(socket));
+        }
+        if let Some(config) = &self.config {
+            supervisor.arg("--config").arg(whole(config));
+        }
+        if self.loopback {
+            supervisor.arg("--loopback");
+        }
+        if self.all {
+            supervisor.arg("--all");
+        }
+        if let Some(uid) = self.server_uid {
+            supervisor.arg("--server-uid").arg(uid.to_string());
+        }
+        supervisor.arg("--supervise");
+        match sidecore_net_run::run(supervisor, &self.command)? {
+            Status::Exited(status) => std::process::exit(status),
+            Status::Killed(signal) => {
+                // So that who waits for this process sees what happened to that one.
+                signal_hook::low_level::emulate_default_handler(signal).ok();
+                std::process::exit(128 + signal)
+            }
+        }
+    }
+
+    fn options(&self) -> Result<Options> {
+        let mut trust = Trust::default();
+        if let Some(uid) = self.server_uid {
+            trust = trust.and(uid);
+        }
+        let engine = match (&self.config, &self.socket) {
+            (Some(path), _) => Engine::Hosted(Box::new(read_setup(path)?)),
+            (None, Some(socket)) => Engine::At(socket.clone(), trust),
+            (None, None) => {
+                let socket = find_socket(&trust);
+                if self.loopback && !socket.exists() {
+                    Engine::None
+                } else {
+                    Engine::At(socket, trust)
+                }
+            }
+        };
+        let beside = match &engine {
+            Engine::At(socket, _) => socket.clone(),
+            _ => default_socket(),
+        };
+        let mut rendezvous = beside.into_os_string();
+        rendezvous.push(".loopback");
+        Ok(Options {
+            engine,
+            has_loopback: self.loopback,
+            is_all: self.all,
+            rendezvous: rendezvous.into(),
+        })
+    }
+}

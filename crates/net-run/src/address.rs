@@ -1,0 +1,119 @@
+//! Addresses as programs hand them to the kernel: `struct sockaddr_in` and `sockaddr_in6`.
+//!
+//! Must stay true: any bytes can be read. Pure.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// An address that a program gave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Given {
+    /// IPv4 or IPv6; IPv4 mapped into IPv6 comes as IPv4.
+    Inet(SocketAddr),
+    /// None: a datagram socket is to forget its peer.
+    Unspecified,
+    /// Of another family, or too short: the kernel's business.
+    Other,
+}
+
+/// Reads `struct sockaddr`.
+pub(crate) fn read(bytes: &[u8]) -> Given {
+    let Some((family, rest)) = bytes.split_first_chunk() else {
+        return Given::Other;
+    };
+    let port = |rest: &[u8]| Some(u16::from_be_bytes(*rest.first_chunk()?));
+    match i32::from(u16::from_ne_bytes(*family)) {
+        libc::AF_UNSPEC => Given::Unspecified,
+        libc::AF_INET if bytes.len() >= V4_BYTES => {
+            let (Some(port), Some(ip)) = (port(rest), rest[2..].first_chunk::<4>()) else {
+                return Given::Other;
+            };
+            Given::Inet(SocketAddr::new(Ipv4Addr::from(*ip).into(), port))
+        }
+        // Without the scope, as before RFC 2553.
+        libc::AF_INET6 if bytes.len() >= V6_BYTES - 4 => {
+            let (Some(port), Some(ip)) = (port(rest), rest[6..].first_chunk::<16>()) else {
+                return Given::Other;
+            };
+            Given::Inet(plain(SocketAddr::new(Ipv6Addr::from(*ip).into(), port)))
+        }
+        _ => Given::Other,
+    }
+}
+
+/// `struct sockaddr_in6` where `is_v6` (IPv4 mapped into it), else `struct sockaddr_in`.
+pub(crate) fn write(address: SocketAddr, is_v6: bool) -> Vec<u8> {
+    let port = address.port().to_be_bytes();
+    if is_v6 {
+        let ip = match address.ip() {
+            // Not bound: any address of either family.
+            IpAddr::V4(ip) if ip.is_unspecified() => Ipv6Addr::UNSPECIFIED,
+            IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+            IpAddr::V6(ip) => ip,
+        };
+        let family = (libc::AF_INET6 as u16).to_ne_bytes();
+        let parts: [&[u8]; 5] = [&family, &port, &[0; 4], &ip.octets(), &[0; 4]];
+        return parts.concat();
+    }
+    let ip = match address.ip() {
+        IpAddr::V4(ip) => ip,
+        IpAddr::V6(ip) => ip.to_ipv4_mapped().unwrap_or(Ipv4Addr::UNSPECIFIED),
+    };
+    let family = (libc::AF_INET as u16).to_ne_bytes();
+    let parts: [&[u8]; 4] = [&family, &port, &ip.octets(), &[0; 8]];
+    parts.concat()
+}
+
+/// The same address, as IPv4 where it is mapped into IPv6.
+pub(crate) fn plain(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(plain_ip(address.ip()), address.port())
+}
+
+/// See [`plain`].
+pub(crate) fn plain_ip(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V6(v6) => v6.to_ipv4_mapped().map_or(ip, IpAddr::V4),
+        IpAddr::V4(_) => ip,
+    }
+}
+
+/// Bytes of `struct sockaddr_in`.
+const V4_BYTES: usize = 16;
+/// Bytes of `struct sockaddr_in6`.
+const V6_BYTES: usize = 28;
+/// The most bytes of an address that are looked at: `struct sockaddr_storage`.
+pub(crate) const BYTES_MAX: usize = 128;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_come_back() {
+        for (text, is_v6) in [
+            ("10.77.0.2:80", false),
+            ("10.77.0.2:80", true),
+            ("[fd77::2]:65535", true),
+            ("[::1]:1", true),
+        ] {
+            let address: SocketAddr = text.parse().unwrap();
+            assert_eq!(read(&write(address, is_v6)), Given::Inet(address), "{text}");
+        }
+        let any = write("0.0.0.0:5".parse().unwrap(), true);
+        assert_eq!(read(&any), Given::Inet("[::]:5".parse().unwrap()));
+    }
+
+    #[test]
+    fn whatever_is_given_is_read() {
+        assert_eq!(read(&[]), Given::Other);
+        assert_eq!(read(&[0, 0]), Given::Unspecified);
+        assert_eq!(read(&[1, 0, b'/', b'x']), Given::Other);
+        let whole = write("10.77.0.2:80".parse().unwrap(), false);
+        for length in 2..whole.len() {
+            assert_eq!(read(&whole[..length]), Given::Other);
+        }
+        // Shorter than with a scope, as old programs give it.
+        let whole = write("[::1]:80".parse().unwrap(), true);
+        assert_eq!(read(&whole[..24]), read(&whole));
+        assert_eq!(read(&whole[..23]), Given::Other);
+    }
+}

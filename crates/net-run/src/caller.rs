@@ -1,0 +1,175 @@
+//! The thread that made a call, as /proc and its process descriptor show it.
+//!
+//! Must stay true: nothing here waits for the thread, and nothing is believed that it says: memory
+//! is copied out before it is judged, numbers are bounded.
+
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
+use sidecore_sys::seccomp::{Call, Listener};
+use std::fs::{File, OpenOptions};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+
+/// One call and who made it.
+#[derive(Debug)]
+pub(crate) struct Caller<'l> {
+    pub(crate) call: Call,
+    listener: &'l Listener,
+    memory: Option<File>,
+}
+
+/// Flags of a descriptor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Flags {
+    /// Calls on it do not wait.
+    pub(crate) is_nonblocking: bool,
+    /// It goes when its process executes another program.
+    pub(crate) closes_on_exec: bool,
+}
+
+impl<'l> Caller<'l> {
+    pub(crate) fn new(call: Call, listener: &'l Listener) -> Self {
+        Self {
+            call,
+            listener,
+            memory: None,
+        }
+    }
+
+    /// Argument `index` as a number of 32 bits.
+    pub(crate) fn int(&self, index: usize) -> i32 {
+        (self.call.arguments[index] as u32).cast_signed()
+    }
+
+    /// The number of the file behind a descriptor, where that is a socket.
+    pub(crate) fn inode(&self, descriptor: i32) -> Option<u64> {
+        socket_inode(self.call.thread, descriptor)
+    }
+
+    /// Flags of a descriptor.
+    pub(crate) fn flags(&self, descriptor: i32) -> Flags {
+        let path = format!("/proc/{}/fdinfo/{descriptor}", self.call.thread);
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let field = text.lines().find_map(|line| line.strip_prefix("flags:"));
+        let bits = field.and_then(|field| i32::from_str_radix(field.trim(), 8).ok());
+        let bits = bits.unwrap_or_default();
+        Flags {
+            is_nonblocking: bits & libc::O_NONBLOCK != 0,
+            closes_on_exec: bits & libc::O_CLOEXEC != 0,
+        }
+    }
+
+    /// A descriptor of ours for the same file.
+    ///
+    /// # Errors
+    /// The kernel's: `EBADF`; `EPERM` where this process may not look into that one.
+    pub(crate) fn fetch(&self, descriptor: i32) -> Result<OwnedFd, Errno> {
+        fetch(self.call.thread, descriptor)
+    }
+
+    /// Copies memory of the process.
+    ///
+    /// # Errors
+    /// `EFAULT`.
+    pub(crate) fn read(&mut self, address: u64, bytes: usize) -> Result<Vec<u8>, Errno> {
+        let mut copy = vec![0; bytes];
+        if bytes > 0 {
+            let memory = self.memory()?;
+            memory
+                .read_exact_at(&mut copy, address)
+                .map_err(|_| Errno::FAULT)?;
+        }
+        Ok(copy)
+    }
+
+    /// Writes memory of the process.
+    ///
+    /// # Errors
+    /// `EFAULT`.
+    pub(crate) fn write(&mut self, address: u64, bytes: &[u8]) -> Result<(), Errno> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let memory = self.memory()?;
+        memory
+            .write_all_at(bytes, address)
+            .map_err(|_| Errno::FAULT)
+    }
+
+    /// Writes a value whose room and length are in the number of 32 bits at `length`: an address
+    /// (accept(2)) or an option (getsockopt(2)). The length becomes that of the whole.
+    ///
+    /// # Errors
+    /// `EFAULT`; `EINVAL` for a negative length.
+    pub(crate) fn write_sized(
+        &mut self,
+        target: u64,
+        length: u64,
+        value: &[u8],
+    ) -> Result<(), Errno> {
+        let room = self.read_int(length)?;
+        let room = usize::try_from(room).map_err(|_| Errno::INVAL)?;
+        self.write(target, &value[..room.min(value.len())])?;
+        self.write(length, &(value.len() as u32).to_ne_bytes())
+    }
+
+    /// A number of 32 bits.
+    ///
+    /// # Errors
+    /// `EFAULT`.
+    pub(crate) fn read_int(&mut self, address: u64) -> Result<i32, Errno> {
+        let bytes = self.read(address, 4)?;
+        bytes
+            .first_chunk()
+            .map(|bytes| i32::from_ne_bytes(*bytes))
+            .ok_or(Errno::FAULT)
+    }
+
+    fn memory(&mut self) -> Result<&File, Errno> {
+        if self.memory.is_none() {
+            let path = format!("/proc/{}/mem", self.call.thread);
+            let file = OpenOptions::new().read(true).write(true).open(path);
+            let file = file.map_err(|_| Errno::FAULT)?;
+            // Or it may be that of another process, which has the number now.
+            if !self.listener.is_waiting(self.call.id) {
+                return Err(Errno::SRCH);
+            }
+            self.memory = Some(file);
+        }
+        self.memory.as_ref().ok_or(Errno::FAULT)
+    }
+}
+
+/// The number of the file behind a thread's descriptor, where that is a socket.
+pub(crate) fn socket_inode(thread: i32, descriptor: i32) -> Option<u64> {
+    let path = format!("/proc/{thread}/fd/{descriptor}");
+    let name = rustix::fs::readlink(path, Vec::with_capacity(64)).ok()?;
+    let name = name.to_str().ok()?;
+    let number = name.strip_prefix("socket:[")?.strip_suffix(']')?;
+    number.parse().ok()
+}
+
+/// A descriptor of ours for the file behind a thread's.
+///
+/// # Errors
+/// The kernel's.
+pub(crate) fn fetch(thread: i32, descriptor: i32) -> Result<OwnedFd, Errno> {
+    let process = open_process(thread)?;
+    rustix::process::pidfd_getfd(process.as_fd(), descriptor, PidfdGetfdFlags::empty())
+}
+
+fn open_process(thread: i32) -> Result<OwnedFd, Errno> {
+    let pid = Pid::from_raw(thread).ok_or(Errno::SRCH)?;
+    // PIDFD_THREAD, Linux 6.9: threads need not have their process's descriptors.
+    let of_thread = PidfdFlags::from_bits_retain(libc::O_EXCL.cast_unsigned());
+    match rustix::process::pidfd_open(pid, of_thread) {
+        Err(Errno::INVAL) => {}
+        opened => return opened,
+    }
+    let status = std::fs::read_to_string(format!("/proc/{thread}/status"));
+    let status = status.map_err(|_| Errno::SRCH)?;
+    let leader = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
+    let leader = leader.and_then(|leader| leader.trim().parse().ok());
+    let leader = leader.and_then(Pid::from_raw).ok_or(Errno::SRCH)?;
+    rustix::process::pidfd_open(leader, PidfdFlags::empty())
+}

@@ -1,0 +1,385 @@
+//! A program, its supervisor, and who waits for both.
+//!
+//! Three processes: the one that was called, which waits and passes signals on; the supervisor, its
+//! child, which outlives it where the program has left others behind (daemons); and the program, the
+//! supervisor's child, so that the supervisor may look into it wherever only ancestors may. Must
+//! stay true: the program's exit status and signals are those of who was called.
+
+use crate::loopback::Rendezvous;
+use crate::scope::Scope;
+use crate::supervisor::{Attach, FILTER, Supervisor};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitOptions};
+use sidecore_attach::Trust;
+use sidecore_net::hosted;
+use sidecore_net::setup::{Setup, SetupError};
+use sidecore_net::sock::client::{Client, ClientOptions, status_of};
+use sidecore_net::sock::control::SockError;
+use sidecore_sys::SysError;
+use sidecore_sys::seccomp::{self, Listener};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::IpAddr;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, mpsc};
+
+/// The stack for programs.
+#[derive(Debug, Clone)]
+pub enum Engine {
+    /// One that runs, by its socket; whose it may be.
+    At(PathBuf, Trust),
+    /// One in the supervisor, by its configuration.
+    Hosted(Box<Setup>),
+    /// None: the loopback alone.
+    None,
+}
+
+/// Options of a run.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The stack.
+    pub engine: Engine,
+    /// Serve `127.0.0.0/8` and `::1` among programs that run so.
+    pub has_loopback: bool,
+    /// Leave no address but the loopback's to the kernel.
+    pub is_all: bool,
+    /// Folder in which programs of several runs find one another on the loopback.
+    pub rendezvous: PathBuf,
+}
+
+/// Why a program could not be run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// The stack cannot be attached to.
+    #[error(transparent)]
+    Attach(#[from] SockError),
+    /// The stack cannot be brought up.
+    #[error(transparent)]
+    Setup(#[from] SetupError),
+    /// The kernel does not hand calls over.
+    #[error(
+        "the kernel hands no calls over ({0}); it must be Linux 5.9 or newer, and nobody else may \
+         supervise this process so (container runtimes do)"
+    )]
+    Filter(SysError),
+    /// The program does not start.
+    #[error("cannot run {}: {source}", program.display())]
+    Program {
+        /// Its name.
+        program: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The folder for the loopback cannot be used.
+    #[error("the loopback's folder {} cannot be used: {source}", path.display())]
+    Rendezvous {
+        /// The folder.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// A system call failed.
+    #[error("{call} failed: {source}")]
+    System {
+        /// The call.
+        call: &'static str,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The supervisor ended before its program.
+    #[error("the supervisor ended unexpectedly; sockets of programs that go on are gone")]
+    Gone,
+}
+
+/// How a program ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// With this exit status.
+    Exited(i32),
+    /// By this signal.
+    Killed(i32),
+}
+
+/// Starts `supervisor`, a command that calls [`supervise`] and to whose arguments are added a number,
+/// `--` and the program, and waits until the program has ended. Signals that others send to this process go on
+/// to the program; those from the terminal come to it anyway.
+///
+/// # Errors
+/// [`RunError`].
+pub fn run(mut supervisor: Command, program: &[OsString]) -> Result<Status, RunError> {
+    let (reader, writer) = rustix::pipe::pipe().map_err(system("pipe"))?;
+    rustix::io::fcntl_setfd(&reader, rustix::io::FdFlags::CLOEXEC).map_err(system("fcntl"))?;
+    let mut signals = signal_hook::iterator::SignalsInfo::<
+        signal_hook::iterator::exfiltrator::origin::WithOrigin,
+    >::new(PASSED_ON)
+    .map_err(|source| RunError::System {
+        call: "sigaction",
+        source,
+    })?;
+    let mut child = supervisor
+        .arg(writer.as_raw_fd().to_string())
+        .arg("--")
+        .args(program)
+        .spawn()
+        .map_err(|source| RunError::Program {
+            program: supervisor.get_program().into(),
+            source,
+        })?;
+    drop(writer);
+    let mut status = File::from(reader);
+    let mut word = [0; 4];
+    if status.read_exact(&mut word).is_err() {
+        // It has said why.
+        let ended = child.wait().ok().and_then(|status| status.code());
+        return Ok(Status::Exited(ended.unwrap_or(2)));
+    }
+    let program = i32::from_le_bytes(word);
+    let handle = signals.handle();
+    let passing = std::thread::spawn(move || {
+        for origin in signals.forever() {
+            let by_process = origin.process.is_some_and(|process| process.pid > 0);
+            if by_process
+                && let Some(pid) = Pid::from_raw(program)
+                && let Some(signal) = Signal::from_named_raw(origin.signal)
+            {
+                rustix::process::kill_process(pid, signal).ok();
+            }
+        }
+    });
+    let ended = status.read_exact(&mut word);
+    handle.close();
+    // It has nothing to say.
+    passing.join().ok();
+    ended.map_err(|_| RunError::Gone)?;
+    Ok(match i32::from_le_bytes(word) {
+        killed if killed < 0 => Status::Killed(-killed),
+        exited => Status::Exited(exited),
+    })
+}
+
+/// Supervises `program` and all that it starts, until the last of them has ended. `to` is a pipe to
+/// [`run`], which is told the program's number and how it ended.
+///
+/// # Errors
+/// [`RunError`]; nothing was started then.
+pub fn supervise(options: &Options, program: &[OsString], to: i32) -> Result<(), RunError> {
+    let mut to = File::from(own_pipe(to)?);
+    let (client, attach, mut scope) = attach(options)?;
+    scope.has_loopback = options.has_loopback;
+    scope.is_all = options.is_all;
+    let rendezvous = if options.has_loopback {
+        let made = Rendezvous::at(&options.rendezvous);
+        Some(made.map_err(|source| RunError::Rendezvous {
+            path: options.rendezvous.clone(),
+            source,
+        })?)
+    } else {
+        None
+    };
+    ignore_terminal()?;
+    // Daemons that the program leaves behind become children of this process.
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
+        .map_err(system("prctl"))?;
+    let (listener, pid) = start(program)?;
+    raise_descriptors();
+    to.write_all(&pid.to_le_bytes()).ok();
+    let reaping = std::thread::Builder::new()
+        .name("sidecore-children".to_owned())
+        .spawn(move || reap(pid, to))
+        .map_err(|source| RunError::System {
+            call: "clone",
+            source,
+        })?;
+    let supervisor = Supervisor::new(listener, client, attach, scope, rendezvous)
+        .map_err(system("epoll_create"))?;
+    supervisor.run().map_err(system("epoll_wait"))?;
+    // Nobody is left under the filter, so all children end; how the program ended is still to be told.
+    reaping.join().ok();
+    Ok(())
+}
+
+/// Puts the filter over a thread and has it start the program.
+fn start(program: &[OsString]) -> Result<(Listener, i32), RunError> {
+    let [name, arguments @ ..] = program else {
+        return Err(RunError::Program {
+            program: PathBuf::new(),
+            source: std::io::Error::other("no program is named"),
+        });
+    };
+    let mut command = Command::new(name);
+    command.args(arguments);
+    let (sender, receiver) = mpsc::channel();
+    let starting = std::thread::Builder::new()
+        .name("sidecore-start".to_owned())
+        .spawn(move || {
+            let listener = seccomp::install(FILTER);
+            let spawned = match &listener {
+                Ok(_) => Some(command.spawn()),
+                Err(_) => None,
+            };
+            // Who receives has gone only where this process ends.
+            sender.send((listener, spawned)).ok();
+        });
+    starting.map_err(|source| RunError::System {
+        call: "clone",
+        source,
+    })?;
+    let (listener, spawned) = receiver.recv().map_err(|_| RunError::Gone)?;
+    let listener = listener.map_err(RunError::Filter)?;
+    match spawned {
+        Some(Ok(child)) => Ok((listener, child.id().cast_signed())),
+        Some(Err(source)) => Err(RunError::Program {
+            program: name.into(),
+            source,
+        }),
+        None => Err(RunError::Gone),
+    }
+}
+
+/// Waits for all children; tells how the program ended.
+fn reap(program: i32, mut to: File) {
+    loop {
+        let waited = rustix::process::wait(WaitOptions::empty());
+        let (pid, status) = match waited {
+            Ok(Some(waited)) => waited,
+            Err(Errno::INTR) | Ok(None) => continue,
+            // None left; one that comes to this process later is collected when it ends.
+            Err(_) => return,
+        };
+        if pid.as_raw_nonzero().get() == program {
+            let word = match (status.exit_status(), status.terminating_signal()) {
+                (Some(exited), _) => exited,
+                (None, Some(signal)) => -signal,
+                (None, None) => 0,
+            };
+            to.write_all(&word.to_le_bytes()).ok();
+        }
+    }
+}
+
+/// Attaches again after the stack was gone.
+struct Again {
+    path: PathBuf,
+    options: ClientOptions,
+}
+
+impl Attach for Again {
+    fn attach(&mut self) -> Result<Client, String> {
+        Client::attach(&self.path, &self.options).map_err(|error| error.to_string())
+    }
+}
+
+type Attached = (Option<Client>, Option<Box<dyn Attach>>, Scope);
+
+fn attach(options: &Options) -> Result<Attached, RunError> {
+    let client_options = |trust: &Trust| ClientOptions {
+        chunks: CHUNKS,
+        trust: trust.clone(),
+        waits_for_others: true,
+        ..ClientOptions::default()
+    };
+    match &options.engine {
+        Engine::None => Ok((None, None, Scope::default())),
+        Engine::Hosted(setup) => {
+            let client = hosted::host(setup, &client_options(&Trust::default()))?;
+            let config = setup.stack_config()?;
+            let own = config.addresses.iter();
+            let behind = config.routes.iter().map(|route| &route.network);
+            let networks = config.addresses.iter().chain(behind);
+            let scope = Scope {
+                addresses: own.map(|own| own.address).collect(),
+                networks: networks
+                    .map(|network| (network.address, network.prefix_bits))
+                    .collect(),
+                ..Scope::default()
+            };
+            Ok((Some(client), None, scope))
+        }
+        Engine::At(path, trust) => {
+            let scope = scope_of(path, trust)?;
+            let options = client_options(trust);
+            let client = Client::attach(path, &options)?;
+            let again = Again {
+                path: path.clone(),
+                options,
+            };
+            Ok((Some(client), Some(Box::new(again)), scope))
+        }
+    }
+}
+
+/// What a stack says of itself.
+fn scope_of(path: &Path, trust: &Trust) -> Result<Scope, RunError> {
+    let status: serde_json::Value =
+        serde_json::from_str(&status_of(path, trust)?).unwrap_or_default();
+    let list = |key: &str| -> Vec<(IpAddr, u8)> {
+        let texts = status[key].as_array().into_iter().flatten();
+        let parse = |text: &serde_json::Value| {
+            let (ip, bits) = text.as_str()?.split_once('/')?;
+            Some((ip.parse().ok()?, bits.parse().ok()?))
+        };
+        texts.filter_map(parse).collect()
+    };
+    Ok(Scope {
+        addresses: list("addresses").into_iter().map(|(ip, _)| ip).collect(),
+        networks: list("networks"),
+        ..Scope::default()
+    })
+}
+
+/// What a person types at the terminal is for the program.
+fn ignore_terminal() -> Result<(), RunError> {
+    let heard = Arc::new(AtomicBool::new(false));
+    for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
+        // A handler, unlike SIG_IGN, is not the program's, too.
+        signal_hook::flag::register(signal, Arc::clone(&heard)).map_err(|source| {
+            RunError::System {
+                call: "sigaction",
+                source,
+            }
+        })?;
+    }
+    Ok(())
+}
+
+/// Each session takes a descriptor here.
+fn raise_descriptors() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // Without it there are fewer sessions.
+    setrlimit(Resource::Nofile, limit).ok();
+}
+
+fn own_pipe(number: i32) -> Result<OwnedFd, RunError> {
+    sidecore_sys::program::inherited(number).map_err(|source| RunError::System {
+        call: "the supervisor's pipe",
+        source,
+    })
+}
+
+fn system(call: &'static str) -> impl Fn(Errno) -> RunError {
+    move |source| RunError::System {
+        call,
+        source: source.into(),
+    }
+}
+
+/// Signals that go on to the program.
+const PASSED_ON: &[i32] = &[
+    libc::SIGTERM,
+    libc::SIGHUP,
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGWINCH,
+    libc::SIGCONT,
+];
+/// Chunks of 16 KiB, for each direction, of all sessions together.
+const CHUNKS: u32 = 1024;

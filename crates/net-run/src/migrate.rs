@@ -1,0 +1,119 @@
+//! Epolls that had a descriptor before its socket was taken from the kernel.
+//!
+//! Programs may put a socket into an epoll before they connect it (nginx does). An epoll has files,
+//! not numbers: the one that comes into the descriptor's place is not in it. So the old one is taken
+//! out and the new one put in, with the same number, events and data; that needs a table of
+//! descriptors in which the number is free, which is a thread's of its own.
+//!
+//! Must stay true: a process that has no epoll pays a look into a table.
+
+use crate::caller::{self, Caller};
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+
+/// Where processes have epolls.
+#[derive(Debug, Default)]
+pub(crate) struct Migration {
+    /// The descriptors of epolls, by thread.
+    epolls: HashMap<i32, Vec<i32>>,
+}
+
+/// Places where a descriptor was.
+#[derive(Debug)]
+pub(crate) struct Moved {
+    descriptor: i32,
+    old: OwnedFd,
+    places: Vec<(OwnedFd, Watched)>,
+}
+
+/// A line of an epoll's table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Watched {
+    events: u32,
+    data: u64,
+}
+
+impl Migration {
+    /// There may be an epoll that is not known.
+    pub(crate) fn forget(&mut self) {
+        self.epolls.clear();
+    }
+
+    /// Looks where a descriptor of the caller's is, before it is replaced.
+    pub(crate) fn begin(&mut self, caller: &Caller<'_>, descriptor: i32) -> Option<Moved> {
+        let thread = caller.call.thread;
+        let epolls = self
+            .epolls
+            .entry(thread)
+            .or_insert_with(|| epolls_of(thread));
+        let places: Vec<(i32, Watched)> = epolls
+            .iter()
+            .filter_map(|epoll| Some((*epoll, watched(thread, *epoll, descriptor)?)))
+            .collect();
+        if places.is_empty() {
+            return None;
+        }
+        let old = caller.fetch(descriptor).ok()?;
+        let places = places.into_iter().filter_map(|(epoll, watched)| {
+            let file = caller::fetch(thread, epoll).ok()?;
+            Some((file, watched))
+        });
+        Some(Moved {
+            descriptor,
+            old,
+            places: places.collect(),
+        })
+    }
+
+    /// Puts the new file where the old one was.
+    pub(crate) fn end(&self, moved: Moved, new: &OwnedFd) {
+        for (epoll, watched) in &moved.places {
+            let done = sidecore_sys::epoll_entry::exchange(
+                epoll,
+                moved.descriptor,
+                &moved.old,
+                new,
+                watched.events,
+                watched.data,
+            );
+            if let Err(error) = done {
+                tracing::warn!("an epoll does not get its socket back: {error}");
+            }
+        }
+    }
+}
+
+/// The descriptors of a thread that are epolls.
+fn epolls_of(thread: i32) -> Vec<i32> {
+    let Ok(entries) = std::fs::read_dir(format!("/proc/{thread}/fd")) else {
+        return Vec::new();
+    };
+    let entries = entries.flatten().filter(|entry| {
+        std::fs::read_link(entry.path()).is_ok_and(|name| name.as_os_str() == EPOLL)
+    });
+    entries
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
+/// The line of `descriptor` in an epoll's table, as /proc shows it.
+fn watched(thread: i32, epoll: i32, descriptor: i32) -> Option<Watched> {
+    let text = std::fs::read_to_string(format!("/proc/{thread}/fdinfo/{epoll}")).ok()?;
+    text.lines().find_map(|line| {
+        let mut words = line.split_whitespace();
+        let mut number = |name: &str, radix: u32| {
+            let named = words.next()? == name;
+            let value = words.next()?;
+            named.then(|| u64::from_str_radix(value, radix).ok())?
+        };
+        let of = number("tfd:", 10)?;
+        let events = number("events:", 16)?;
+        let data = number("data:", 16)?;
+        (of == u64::try_from(descriptor).ok()?).then_some(Watched {
+            events: events as u32,
+            data,
+        })
+    })
+}
+
+const EPOLL: &str = "anon_inode:[eventpoll]";

@@ -1,0 +1,204 @@
+//! Who has which local address among the sockets taken from the kernel: bind(2)'s rules.
+//!
+//! As Linux has them: addresses that overlap clash, unless both sockets allow it (SO_REUSEPORT, or
+//! SO_REUSEADDR while neither listens). Must stay true: what is released is free at once. Pure.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+
+/// TCP or UDP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Transport {
+    /// Sessions.
+    Tcp,
+    /// Datagrams.
+    Udp,
+}
+
+/// A local address and who may share it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Claim {
+    pub(crate) ip: IpAddr,
+    /// `::` that takes no IPv4.
+    pub(crate) is_v6_only: bool,
+    /// SO_REUSEADDR.
+    pub(crate) reuses_address: bool,
+    /// SO_REUSEPORT.
+    pub(crate) reuses_port: bool,
+    /// It listens.
+    pub(crate) listens: bool,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(crate) struct Ports {
+    claims: HashMap<(Transport, u16), Vec<(u64, Claim)>>,
+}
+
+impl Ports {
+    /// Takes `port` for the socket `of`, or changes its claim; false where another has it.
+    #[must_use]
+    pub(crate) fn take(
+        &mut self,
+        transport: Transport,
+        port: u16,
+        of: u64,
+        claim: Claim,
+    ) -> bool {
+        let claims = self.claims.entry((transport, port)).or_default();
+        let clashes = claims
+            .iter()
+            .any(|(other, theirs)| *other != of && clash(transport, theirs, &claim));
+        if clashes {
+            return false;
+        }
+        claims.retain(|(other, _)| *other != of);
+        claims.push((of, claim));
+        true
+    }
+
+    /// Lets go of `port` for the socket `of`.
+    pub(crate) fn release(&mut self, transport: Transport, port: u16, of: u64) {
+        if let Some(claims) = self.claims.get_mut(&(transport, port)) {
+            claims.retain(|(other, _)| *other != of);
+            if claims.is_empty() {
+                self.claims.remove(&(transport, port));
+            }
+        }
+    }
+
+    /// True if nobody has `port`.
+    pub(crate) fn is_free(&self, transport: Transport, port: u16) -> bool {
+        !self.claims.contains_key(&(transport, port))
+    }
+
+    /// The sockets that have a port.
+    pub(crate) fn owners(&self, transport: Transport, port: u16) -> Vec<u64> {
+        let claims = self.claims.get(&(transport, port)).into_iter().flatten();
+        claims.map(|(of, _)| *of).collect()
+    }
+
+    /// The sockets that take what is sent to `to`: those at exactly this address, else those at any.
+    pub(crate) fn at(&self, transport: Transport, to: SocketAddr) -> Vec<u64> {
+        let Some(claims) = self.claims.get(&(transport, to.port())) else {
+            return Vec::new();
+        };
+        let of = |fits: &dyn Fn(&Claim) -> bool| -> Vec<u64> {
+            let fitting = claims.iter().filter(|(_, claim)| fits(claim));
+            let wanted = fitting.filter(|(_, claim)| claim.listens || transport == Transport::Udp);
+            wanted.map(|(of, _)| *of).collect()
+        };
+        let exact = of(&|claim| claim.ip == to.ip());
+        if exact.is_empty() {
+            return of(&|claim| takes_any(claim, to.ip()));
+        }
+        exact
+    }
+}
+
+/// True if `other` may not come beside `one`, which is there.
+fn clash(transport: Transport, one: &Claim, other: &Claim) -> bool {
+    let apart = |v6: &Claim, v4: &Claim| v6.is_v6_only && v6.ip.is_ipv6() && v4.ip.is_ipv4();
+    let overlap = !apart(one, other)
+        && !apart(other, one)
+        && (one.ip == other.ip || takes_any(one, other.ip) || takes_any(other, one.ip));
+    let shared = one.reuses_port && other.reuses_port
+        || one.reuses_address
+            && other.reuses_address
+            && (transport == Transport::Udp || !one.listens);
+    overlap && !shared
+}
+
+/// True if the claim is to any address, among them `ip`.
+fn takes_any(claim: &Claim, ip: IpAddr) -> bool {
+    match claim.ip {
+        IpAddr::V4(any) if any.is_unspecified() => ip.is_ipv4() || ip.is_unspecified(),
+        IpAddr::V6(any) if any.is_unspecified() => ip.is_ipv6() || !claim.is_v6_only,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim(ip: &str) -> Claim {
+        Claim {
+            ip: ip.parse().unwrap(),
+            is_v6_only: false,
+            reuses_address: false,
+            reuses_port: false,
+            listens: false,
+        }
+    }
+
+    #[test]
+    fn one_address_has_one_socket() {
+        let mut ports = Ports::default();
+        assert!(ports.is_free(Transport::Tcp, 80));
+        assert!(ports.take(Transport::Tcp, 80, 1, claim("127.0.0.1")));
+        assert!(!ports.take(Transport::Tcp, 80, 2, claim("127.0.0.1")));
+        assert!(!ports.take(Transport::Tcp, 80, 2, claim("0.0.0.0")));
+        assert!(!ports.take(Transport::Tcp, 80, 2, claim("::")));
+        assert!(ports.take(Transport::Tcp, 80, 2, claim("127.0.0.2")));
+        assert!(ports.take(Transport::Udp, 80, 3, claim("0.0.0.0")));
+        let only = Claim {
+            is_v6_only: true,
+            ..claim("::")
+        };
+        assert!(ports.take(Transport::Tcp, 80, 4, only));
+        assert!(ports.take(Transport::Tcp, 81, 4, only));
+        assert!(ports.take(Transport::Tcp, 81, 5, claim("0.0.0.0")));
+        ports.release(Transport::Tcp, 80, 1);
+        assert!(ports.take(Transport::Tcp, 80, 5, claim("127.0.0.1")));
+        assert!(!ports.is_free(Transport::Tcp, 80));
+    }
+
+    #[test]
+    fn sharing_is_for_those_who_both_allow_it() {
+        let mut ports = Ports::default();
+        let shares = Claim {
+            reuses_address: true,
+            ..claim("0.0.0.0")
+        };
+        let listens = Claim {
+            listens: true,
+            ..shares
+        };
+        assert!(ports.take(Transport::Tcp, 1, 1, shares));
+        assert!(ports.take(Transport::Tcp, 1, 2, shares));
+        // The first of those bound may listen; then nobody else may.
+        assert!(ports.take(Transport::Tcp, 1, 1, listens));
+        assert!(!ports.take(Transport::Tcp, 1, 2, listens));
+        assert!(!ports.take(Transport::Tcp, 1, 3, claim("0.0.0.0")));
+        assert!(ports.take(Transport::Tcp, 2, 1, listens));
+        assert!(!ports.take(Transport::Tcp, 2, 2, shares));
+        let many = Claim {
+            reuses_port: true,
+            ..listens
+        };
+        assert!(ports.take(Transport::Tcp, 3, 1, many));
+        assert!(ports.take(Transport::Tcp, 3, 2, many));
+        assert_eq!(ports.at(Transport::Tcp, "127.0.0.1:3".parse().unwrap()), [1, 2]);
+    }
+
+    #[test]
+    fn what_is_sent_goes_to_the_exact_address_first() {
+        let mut ports = Ports::default();
+        let any = Claim {
+            listens: true,
+            ..claim("0.0.0.0")
+        };
+        let exact = Claim {
+            listens: true,
+            reuses_port: true,
+            ..claim("127.0.0.1")
+        };
+        assert!(ports.take(Transport::Tcp, 5, 1, Claim { reuses_port: true, ..any }));
+        assert!(ports.take(Transport::Tcp, 5, 2, exact));
+        assert_eq!(ports.at(Transport::Tcp, "127.0.0.1:5".parse().unwrap()), [2]);
+        assert_eq!(ports.at(Transport::Tcp, "127.0.0.2:5".parse().unwrap()), [1]);
+        assert!(ports.at(Transport::Tcp, "[::1]:5".parse().unwrap()).is_empty());
+        assert!(ports.at(Transport::Tcp, "127.0.0.1:6".parse().unwrap()).is_empty());
+    }
+}

@@ -1,0 +1,268 @@
+//! State of the sockets that were taken from the kernel.
+//!
+//! What a program holds is its *near* end of a pair; the supervisor has the *far* one, unless both
+//! are programs'. Must stay true: no copy of a near end is kept, so that a far end hangs up when
+//! the last program lets go.
+
+use crate::address::plain;
+use crate::ports::{Claim, Transport};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use sidecore_net::sock::client::{Received, Socket as Session};
+use sidecore_sys::seccomp::Call;
+use sidecore_sys::socket_option;
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
+use std::time::Instant;
+
+/// One socket, named by the inode of its near end.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    pub(crate) transport: Transport,
+    pub(crate) is_v6: bool,
+    pub(crate) is_v6_only: bool,
+    /// The supervisor's end; none where another program has it.
+    pub(crate) far: Option<OwnedFd>,
+    /// The kernel's socket that the program opened, or that of the listener: options are kept there.
+    pub(crate) kernel: Rc<OwnedFd>,
+    /// Options that were set since, of a socket that shares `kernel` with others.
+    pub(crate) options: Vec<(i32, i32, Vec<u8>)>,
+    /// True if `kernel` is this socket's alone.
+    pub(crate) owns_kernel: bool,
+    pub(crate) local: SocketAddr,
+    pub(crate) peer: Option<SocketAddr>,
+    pub(crate) state: State,
+    /// Calls that wait.
+    pub(crate) waiting: VecDeque<Waiting>,
+    /// Who used it last: a thread and its descriptor.
+    pub(crate) holder: (i32, i32),
+    /// SO_LINGER of no time: closing resets.
+    pub(crate) resets_on_close: bool,
+}
+
+/// What a socket is doing.
+#[derive(Debug)]
+pub(crate) enum State {
+    /// Bound, no more.
+    Bound,
+    /// Listens.
+    Listening(Listening),
+    /// A session that is being opened.
+    Connecting(Connecting),
+    /// A session of the stack, joined to the pair.
+    Open(Stream),
+    /// Joined to another program's socket; true once connect(2) has told.
+    Joined(bool),
+    /// A session could not be opened; the error until it was told.
+    Failed(Option<Errno>),
+    /// Sends and receives datagrams.
+    Datagram(Vec<Session>),
+    /// Its session is over.
+    Over,
+}
+
+/// State of a listener.
+#[derive(Debug, Default)]
+pub(crate) struct Listening {
+    /// At the stack.
+    pub(crate) engines: Vec<Session>,
+    /// Names at which other supervisors find it.
+    pub(crate) doors: Vec<usize>,
+    pub(crate) backlog: u32,
+    /// Sessions to accept.
+    pub(crate) pending: VecDeque<Pending>,
+    /// Bytes in the pair, which make the near end readable.
+    pub(crate) tokens: usize,
+}
+
+/// A session that waits to be accepted.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub(crate) local: SocketAddr,
+    pub(crate) peer: SocketAddr,
+    pub(crate) from: From,
+}
+
+/// Where a session came from.
+#[derive(Debug)]
+pub(crate) enum From {
+    /// The stack.
+    Stack(Session),
+    /// A program: the other end of its pair.
+    Program(OwnedFd),
+}
+
+/// State of a session that is being opened.
+#[derive(Debug)]
+pub(crate) struct Connecting {
+    pub(crate) engine: Session,
+    /// Bytes in the pair, which keep the near end from being writable.
+    pub(crate) filler: usize,
+}
+
+/// State of an open session.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) engine: Session,
+    /// Received, and written to the pair up to some byte.
+    pub(crate) carried: Option<(Received, usize)>,
+    /// The program sends no more, and the stack knows.
+    pub(crate) near_ended: bool,
+    /// The peer sends no more, and the program knows.
+    pub(crate) peer_ended: bool,
+    /// connect(2) has told that it is open.
+    pub(crate) is_told: bool,
+    /// Bytes at the head of the pair that nobody wrote.
+    pub(crate) filler: usize,
+}
+
+/// A call that waits.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Waiting {
+    pub(crate) call: Call,
+    /// When it is to give up.
+    pub(crate) until: Option<Instant>,
+}
+
+impl Socket {
+    /// Both families' listening addresses, the claim to them.
+    pub(crate) fn claim(&self, listens: bool) -> Claim {
+        let is_set = |name| {
+            let value = socket_option::get(self.kernel.as_fd(), libc::SOL_SOCKET, name, 4);
+            value.is_ok_and(|value| value.iter().any(|byte| *byte != 0))
+        };
+        Claim {
+            ip: self.local.ip(),
+            is_v6_only: self.is_v6_only,
+            reuses_address: is_set(libc::SO_REUSEADDR),
+            reuses_port: is_set(libc::SO_REUSEPORT),
+            listens,
+        }
+    }
+
+    /// Its session or sockets at the stack.
+    pub(crate) fn engines(&self) -> Vec<Session> {
+        match &self.state {
+            State::Listening(listening) => listening.engines.clone(),
+            State::Connecting(connecting) => vec![connecting.engine],
+            State::Open(stream) => vec![stream.engine],
+            State::Datagram(engines) => engines.clone(),
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// A socket as a program opened it, still the kernel's.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) file: OwnedFd,
+    pub(crate) transport: Transport,
+    pub(crate) is_v6: bool,
+    pub(crate) is_v6_only: bool,
+    /// Where the kernel has bound it; port 0 where it has not.
+    pub(crate) local: SocketAddr,
+    pub(crate) is_connected: bool,
+}
+
+impl Opened {
+    /// Looks at a socket; none where it is neither TCP nor UDP.
+    pub(crate) fn of(file: OwnedFd) -> Option<Self> {
+        let number = |level, name| {
+            let value = socket_option::get(file.as_fd(), level, name, 4).ok()?;
+            value.first_chunk().map(|bytes| i32::from_ne_bytes(*bytes))
+        };
+        let is_v6 = match number(libc::SOL_SOCKET, libc::SO_DOMAIN)? {
+            libc::AF_INET => false,
+            libc::AF_INET6 => true,
+            _ => return None,
+        };
+        let kind = number(libc::SOL_SOCKET, libc::SO_TYPE)?;
+        let protocol = number(libc::SOL_SOCKET, libc::SO_PROTOCOL)?;
+        let transport = match (kind, protocol) {
+            (libc::SOCK_STREAM, libc::IPPROTO_TCP | libc::IPPROTO_MPTCP) => Transport::Tcp,
+            (libc::SOCK_DGRAM, libc::IPPROTO_UDP) => Transport::Udp,
+            _ => return None,
+        };
+        let is_v6_only = is_v6 && number(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) == Some(1);
+        let local = rustix::net::getsockname(&file).ok()?;
+        let local = SocketAddr::try_from(local).ok()?;
+        let is_connected = rustix::net::getpeername(&file).is_ok();
+        Some(Self {
+            file,
+            transport,
+            is_v6,
+            is_v6_only,
+            local: plain(local),
+            is_connected,
+        })
+    }
+
+    /// Any address of its family.
+    pub(crate) fn any(&self) -> IpAddr {
+        if self.is_v6 {
+            Ipv6Addr::UNSPECIFIED.into()
+        } else {
+            Ipv4Addr::UNSPECIFIED.into()
+        }
+    }
+
+    /// Has the kernel choose a port, so that it gives it to nobody else.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn choose_port(&self, ip: IpAddr) -> Result<u16, Errno> {
+        // An address of the stack's is none of the kernel's.
+        let ip = if ip.is_loopback() { ip } else { self.any() };
+        let ip = match ip {
+            IpAddr::V4(ip) if self.is_v6 => IpAddr::V6(ip.to_ipv6_mapped()),
+            ip => ip,
+        };
+        rustix::net::bind(&self.file, &SocketAddr::new(ip, 0))?;
+        let bound = rustix::net::getsockname(&self.file)?;
+        let bound = SocketAddr::try_from(bound).map_err(|_| Errno::INVAL)?;
+        Ok(bound.port())
+    }
+}
+
+/// A new pair: the program's end, which waits or does not, and the supervisor's, which never does.
+///
+/// # Errors
+/// The kernel's: no descriptors left.
+pub(crate) fn pair(
+    transport: Transport,
+    near_is_nonblocking: bool,
+) -> Result<(OwnedFd, OwnedFd), Errno> {
+    let kind = match transport {
+        Transport::Tcp => SocketType::STREAM,
+        // Datagrams keep their bounds, and an end that is gone is seen.
+        Transport::Udp => SocketType::SEQPACKET,
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let (near, far) = rustix::net::socketpair(AddressFamily::UNIX, kind, flags, None)?;
+    set_nonblocking(&near, near_is_nonblocking)?;
+    Ok((near, far))
+}
+
+/// Whether calls on `file` wait.
+///
+/// # Errors
+/// The kernel's.
+pub(crate) fn set_nonblocking(file: &OwnedFd, is_nonblocking: bool) -> Result<(), Errno> {
+    let flags = rustix::fs::fcntl_getfl(file)?;
+    let mut wanted = flags;
+    wanted.set(rustix::fs::OFlags::NONBLOCK, is_nonblocking);
+    if wanted != flags {
+        rustix::fs::fcntl_setfl(file, wanted)?;
+    }
+    Ok(())
+}
+
+/// The inode of a descriptor of ours.
+///
+/// # Errors
+/// The kernel's.
+pub(crate) fn inode_of(file: &OwnedFd) -> Result<u64, Errno> {
+    Ok(rustix::fs::fstat(file)?.st_ino)
+}

@@ -1,0 +1,618 @@
+//! bind(2) and connect(2).
+
+use super::{PROCEED, Reply, Supervisor, ZERO, errno_of};
+use crate::address::{self, Given};
+use crate::caller::{Caller, Flags};
+use crate::ports::Transport;
+use crate::scope::Server;
+use crate::socket::{
+    Connecting, From, Opened, Pending, Socket, State, Stream, inode_of, pair,
+};
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+use sidecore_net::sock::client::{ClientError, Socket as Session};
+use sidecore_sys::seccomp::Answer;
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
+use std::time::Duration;
+
+impl Supervisor {
+    pub(super) fn bind(&mut self, caller: &mut Caller<'_>) -> Result<Reply, Errno> {
+        let descriptor = caller.int(0);
+        let Some(inode) = caller.inode(descriptor) else {
+            return Ok(PROCEED);
+        };
+        if self.sockets.contains_key(&inode) {
+            return Err(Errno::INVAL);
+        }
+        let (Given::Inet(asked), is_v6) = given_family(caller, 1, 2)? else {
+            return Ok(PROCEED);
+        };
+        if self.scope.of_local(asked.ip()).is_none() {
+            return Ok(PROCEED);
+        }
+        let Some(opened) = Opened::of(caller.fetch(descriptor)?) else {
+            return Ok(PROCEED);
+        };
+        let is_foreign = is_v6 != opened.is_v6;
+        if opened.local.port() != 0 || opened.is_connected || is_foreign {
+            return Ok(PROCEED);
+        }
+        self.adopt(caller, descriptor, opened, asked)?;
+        Ok(ZERO)
+    }
+
+    /// Takes a socket from the kernel and binds it to `asked`, where port 0 is any; its inode.
+    pub(super) fn adopt(
+        &mut self,
+        caller: &Caller<'_>,
+        descriptor: i32,
+        opened: Opened,
+        asked: SocketAddr,
+    ) -> Result<u64, Errno> {
+        let mut local = asked;
+        if local.port() == 0 {
+            local.set_port(opened.choose_port(local.ip())?);
+        }
+        let flags = caller.flags(descriptor);
+        let (near, far) = pair(opened.transport, flags.is_nonblocking)?;
+        let inode = inode_of(&near)?;
+        let socket = Socket {
+            transport: opened.transport,
+            is_v6: opened.is_v6,
+            is_v6_only: opened.is_v6_only,
+            far: Some(far),
+            kernel: Rc::new(opened.file),
+            options: Vec::new(),
+            owns_kernel: true,
+            local,
+            peer: None,
+            state: match opened.transport {
+                Transport::Tcp => State::Bound,
+                Transport::Udp => State::Datagram(Vec::new()),
+            },
+            waiting: VecDeque::new(),
+            holder: (caller.call.thread, descriptor),
+            resets_on_close: false,
+        };
+        let claim = socket.claim(false);
+        if !self.ports.take(opened.transport, local.port(), inode, claim) {
+            // Who had it may have let go of it unseen.
+            self.forget_closed(opened.transport, local.port());
+            self.sweep();
+            if !self.ports.take(opened.transport, local.port(), inode, claim) {
+                return Err(Errno::ADDRINUSE);
+            }
+        }
+        let done = self.insert(inode, socket).and_then(|()| {
+            if opened.transport == Transport::Udp {
+                self.serve_at_stack(inode)?;
+            }
+            self.replace(caller, descriptor, &near, flags)
+        });
+        if let Err(error) = done {
+            self.ports.release(opened.transport, local.port(), inode);
+            self.forget(inode);
+            return Err(error);
+        }
+        Ok(inode)
+    }
+
+    /// Puts `near` in the place of a caller's descriptor, in the epolls that had that one, too.
+    pub(super) fn replace(
+        &mut self,
+        caller: &Caller<'_>,
+        descriptor: i32,
+        near: &OwnedFd,
+        flags: Flags,
+    ) -> Result<(), Errno> {
+        let moved = self.migration.begin(caller, descriptor);
+        self.listener
+            .replace(caller.call.id, near.as_fd(), descriptor, flags.closes_on_exec)?;
+        if let Some(moved) = moved {
+            self.migration.end(moved, near);
+        }
+        Ok(())
+    }
+
+    pub(super) fn connect(&mut self, caller: &mut Caller<'_>) -> Result<Reply, Errno> {
+        let descriptor = caller.int(0);
+        let Some(inode) = caller.inode(descriptor) else {
+            return Ok(PROCEED);
+        };
+        if self.sockets.contains_key(&inode) {
+            return self.connect_known(caller, descriptor, inode);
+        }
+        let (Given::Inet(peer), is_v6) = given_family(caller, 1, 2)? else {
+            return Ok(PROCEED);
+        };
+        let Some(server) = self.scope.of_peer(peer.ip()) else {
+            return Ok(PROCEED);
+        };
+        let Some(opened) = Opened::of(caller.fetch(descriptor)?) else {
+            return Ok(PROCEED);
+        };
+        let is_foreign = is_v6 != opened.is_v6;
+        if opened.is_v6_only && peer.is_ipv4() {
+            return Err(Errno::NETUNREACH);
+        }
+        let is_kernels = opened.local.port() != 0 && !opened.local.ip().is_unspecified();
+        if opened.is_connected || is_foreign || is_kernels {
+            return Ok(PROCEED);
+        }
+        if opened.transport == Transport::Udp {
+            let any = SocketAddr::new(opened.any(), opened.local.port());
+            let inode = self.adopt(caller, descriptor, opened, any)?;
+            self.connect_datagrams(inode, Some(peer));
+            return Ok(ZERO);
+        }
+        let parts = Parts {
+            is_v6: opened.is_v6,
+            is_v6_only: opened.is_v6_only,
+            port: opened.local.port(),
+            ip: opened.local.ip(),
+            kernel: Rc::new(opened.file),
+            flags: caller.flags(descriptor),
+        };
+        self.open(caller, descriptor, server, plain_peer(peer, opened.is_v6), parts)
+    }
+
+    fn connect_known(
+        &mut self,
+        caller: &mut Caller<'_>,
+        descriptor: i32,
+        inode: u64,
+    ) -> Result<Reply, Errno> {
+        let given = given(caller, 1, 2)?;
+        let Some(socket) = self.sockets.get_mut(&inode) else {
+            return Ok(PROCEED);
+        };
+        match &mut socket.state {
+            State::Datagram(_) => {
+                let peer = match given {
+                    Given::Inet(peer) => Some(peer),
+                    Given::Unspecified => None,
+                    Given::Other => return Err(Errno::AFNOSUPPORT),
+                };
+                self.connect_datagrams(inode, peer);
+                Ok(ZERO)
+            }
+            State::Open(_) | State::Joined(_) | State::Connecting(_)
+                if given == Given::Unspecified =>
+            {
+                self.disconnect(caller, descriptor, inode)
+            }
+            State::Connecting(_) => {
+                if caller.flags(descriptor).is_nonblocking {
+                    return Err(Errno::ALREADY);
+                }
+                let patience = self.send_patience(inode);
+                Ok(self.park(inode, caller, patience))
+            }
+            State::Open(stream) => {
+                if std::mem::replace(&mut stream.is_told, true) {
+                    return Err(Errno::ISCONN);
+                }
+                Ok(ZERO)
+            }
+            State::Joined(told) => {
+                if std::mem::replace(told, true) {
+                    return Err(Errno::ISCONN);
+                }
+                Ok(ZERO)
+            }
+            State::Listening(_) => Err(Errno::ISCONN),
+            State::Failed(error) => match error.take() {
+                Some(error) => Err(error),
+                None => self.open_again(caller, descriptor, inode, given),
+            },
+            State::Bound => self.open_again(caller, descriptor, inode, given),
+            State::Over => Err(Errno::ISCONN),
+        }
+    }
+
+    /// Ends a session at once; the program gets the socket back that it opened (connect(2) with
+    /// AF_UNSPEC).
+    fn disconnect(
+        &mut self,
+        caller: &Caller<'_>,
+        descriptor: i32,
+        inode: u64,
+    ) -> Result<Reply, Errno> {
+        let flags = caller.flags(descriptor);
+        let kernel = match self.sockets.get_mut(&inode) {
+            Some(socket) if socket.owns_kernel => {
+                socket.resets_on_close = true;
+                Rc::clone(&socket.kernel)
+            }
+            _ => return Err(Errno::OPNOTSUPP),
+        };
+        crate::socket::set_nonblocking(&kernel, flags.is_nonblocking)?;
+        self.replace(caller, descriptor, &kernel, flags)?;
+        self.forget(inode);
+        Ok(ZERO)
+    }
+
+    /// Opens a session with a socket that was bound, or failed before.
+    fn open_again(
+        &mut self,
+        caller: &mut Caller<'_>,
+        descriptor: i32,
+        inode: u64,
+        given: Given,
+    ) -> Result<Reply, Errno> {
+        let Given::Inet(peer) = given else {
+            return Err(Errno::AFNOSUPPORT);
+        };
+        let flags = caller.flags(descriptor);
+        let Some(socket) = self.remove(inode) else {
+            return Ok(PROCEED);
+        };
+        let (kernel, is_v6) = (Rc::clone(&socket.kernel), socket.is_v6);
+        let Some(server) = self.scope.of_peer(peer.ip()) else {
+            // It is to go where only the kernel gets: its own socket comes back.
+            let local = SocketAddr::from((
+                if is_v6 {
+                    IpAddr::from(Ipv6Addr::UNSPECIFIED)
+                } else {
+                    Ipv4Addr::UNSPECIFIED.into()
+                },
+                socket.local.port(),
+            ));
+            // The kernel may have bound it when it chose the port.
+            rustix::net::bind(&kernel, &local).ok();
+            crate::socket::set_nonblocking(&kernel, flags.is_nonblocking)?;
+            self.replace(caller, descriptor, &kernel, flags)?;
+            return Ok(PROCEED);
+        };
+        let parts = Parts {
+            is_v6,
+            is_v6_only: socket.is_v6_only,
+            port: socket.local.port(),
+            ip: socket.local.ip(),
+            kernel,
+            flags,
+        };
+        self.open(caller, descriptor, server, plain_peer(peer, is_v6), parts)
+    }
+
+    fn open(
+        &mut self,
+        caller: &mut Caller<'_>,
+        descriptor: i32,
+        server: Server,
+        peer: SocketAddr,
+        parts: Parts,
+    ) -> Result<Reply, Errno> {
+        match server {
+            Server::Loopback => self.open_to_program(caller, descriptor, peer, parts),
+            Server::Stack => self.open_to_stack(caller, descriptor, peer, parts),
+        }
+    }
+
+    /// Opens a session to another program: both get ends of one pair.
+    fn open_to_program(
+        &mut self,
+        caller: &mut Caller<'_>,
+        descriptor: i32,
+        peer: SocketAddr,
+        parts: Parts,
+    ) -> Result<Reply, Errno> {
+        let port = match parts.port {
+            0 => self.ephemeral_port(Transport::Tcp),
+            port => port,
+        };
+        let local = SocketAddr::new(
+            match peer.ip() {
+                _ if !parts.ip.is_unspecified() => parts.ip,
+                IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+                IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+            },
+            port,
+        );
+        let (near, other) = pair(Transport::Tcp, parts.flags.is_nonblocking)?;
+        crate::socket::set_nonblocking(&other, false)?;
+        let inode = inode_of(&near)?;
+        let flags = parts.flags;
+        let is_nonblocking = flags.is_nonblocking;
+        let pending = Pending {
+            local: peer,
+            peer: local,
+            from: From::Program(other),
+        };
+        if let Err(error) = self.hand_over(pending) {
+            return self.refuse(caller, descriptor, (local, peer), parts, error);
+        }
+        let mut socket = parts.socket(local, peer, (caller.call.thread, descriptor), None);
+        socket.state = State::Joined(!is_nonblocking);
+        self.insert(inode, socket)?;
+        self.replace(caller, descriptor, &near, flags)?;
+        if is_nonblocking {
+            // As the kernel says it, though it is open; SO_ERROR and epoll say so at once.
+            return Err(Errno::INPROGRESS);
+        }
+        Ok(ZERO)
+    }
+
+    /// A session that cannot be opened: the error at once, or, for who does not wait, as the kernel
+    /// tells it later.
+    fn refuse(
+        &mut self,
+        caller: &Caller<'_>,
+        descriptor: i32,
+        (local, peer): (SocketAddr, SocketAddr),
+        parts: Parts,
+        error: Errno,
+    ) -> Result<Reply, Errno> {
+        let flags = parts.flags;
+        if !flags.is_nonblocking {
+            // The kernel's own socket is in the right state: never connected.
+            crate::socket::set_nonblocking(&parts.kernel, false)?;
+            self.replace(caller, descriptor, &parts.kernel, flags)?;
+            return Err(error);
+        }
+        let (near, far) = pair(Transport::Tcp, true)?;
+        let inode = inode_of(&near)?;
+        let mut socket = parts.socket(local, peer, (caller.call.thread, descriptor), None);
+        socket.peer = None;
+        socket.state = State::Failed(Some(error));
+        // Something unread in an end that is closed is an error at the other.
+        rustix::net::send(&near, &[0], SendFlags::NOSIGNAL)?;
+        drop(far);
+        self.insert(inode, socket)?;
+        self.replace(caller, descriptor, &near, flags)?;
+        Err(Errno::INPROGRESS)
+    }
+
+    /// Opens a session of the stack.
+    fn open_to_stack(
+        &mut self,
+        caller: &mut Caller<'_>,
+        descriptor: i32,
+        peer: SocketAddr,
+        parts: Parts,
+    ) -> Result<Reply, Errno> {
+        let client = self.client.as_mut().ok_or(Errno::NETDOWN)?;
+        let engine = client
+            .connect_from(parts.port, peer)
+            .map_err(|error| match error {
+                ClientError::Socket(error) => {
+                    match errno_of(&ClientError::Socket(error)) {
+                        // connect(2) has another name for a port that is taken.
+                        Errno::ADDRINUSE => Errno::ADDRNOTAVAIL,
+                        errno => errno,
+                    }
+                }
+                other => errno_of(&other),
+            })?;
+        let local = client.local(engine);
+        let made = self.join_opening(caller, descriptor, peer, local, engine, parts);
+        if made.is_err() {
+            self.close_session(engine, true);
+        }
+        made
+    }
+
+    fn join_opening(
+        &mut self,
+        caller: &mut Caller<'_>,
+        descriptor: i32,
+        peer: SocketAddr,
+        local: Option<SocketAddr>,
+        engine: Session,
+        parts: Parts,
+    ) -> Result<Reply, Errno> {
+        let (near, far) = pair(Transport::Tcp, parts.flags.is_nonblocking)?;
+        let inode = inode_of(&near)?;
+        let flags = parts.flags;
+        let filler = if flags.is_nonblocking { fill(&near)? } else { 0 };
+        let local = local.unwrap_or(SocketAddr::new(peer.ip(), 0));
+        let holder = (caller.call.thread, descriptor);
+        let mut socket = parts.socket(local, peer, holder, Some(far));
+        socket.state = State::Connecting(Connecting { engine, filler });
+        self.insert(inode, socket)?;
+        self.tell_options(inode);
+        if let Err(error) = self.replace(caller, descriptor, &near, flags) {
+            self.remove(inode);
+            return Err(error);
+        }
+        if flags.is_nonblocking {
+            return Ok(Reply::Now(Answer::Fail(Errno::INPROGRESS)));
+        }
+        let patience = self.send_patience(inode);
+        Ok(self.park(inode, caller, patience))
+    }
+
+    /// A session that was being opened is, or could not be.
+    pub(super) fn finish_connecting(&mut self, inode: u64) {
+        let Some(socket) = self.sockets.get_mut(&inode) else {
+            return;
+        };
+        let (State::Connecting(connecting), Some(client)) = (&socket.state, &mut self.client) else {
+            return;
+        };
+        let (engine, filler) = (connecting.engine, connecting.filler);
+        let readiness = client.readiness(engine);
+        if readiness.closed {
+            let mut none = [0];
+            let error = match client.read(engine, &mut none) {
+                Err(error) => errno_of(&error),
+                Ok(_) => Errno::CONNREFUSED,
+            };
+            self.sessions.remove(&engine);
+            self.close_session(engine, true);
+            self.fail_connecting(inode, error);
+            return;
+        }
+        if !client.is_connected(engine) {
+            return;
+        }
+        socket.state = State::Open(Stream {
+            engine,
+            carried: None,
+            near_ended: false,
+            peer_ended: false,
+            is_told: !socket.waiting.is_empty(),
+            filler,
+        });
+        for waiting in std::mem::take(&mut socket.waiting) {
+            self.deadlines = self
+                .deadlines
+                .saturating_sub(usize::from(waiting.until.is_some()));
+            self.listener.answer(waiting.call.id, Answer::Value(0));
+        }
+        self.take_from_program(inode);
+    }
+
+    fn fail_connecting(&mut self, inode: u64, error: Errno) {
+        let Some(socket) = self.sockets.get_mut(&inode) else {
+            return;
+        };
+        // What fills the pair is not read: closed so, the near end says that there is an error.
+        let far = socket.far.take();
+        socket.peer = None;
+        if socket.waiting.is_empty() {
+            socket.state = State::Failed(Some(error));
+        } else {
+            socket.state = State::Failed(None);
+            self.fail_waiting(inode, error);
+        }
+        drop(far);
+        self.unseen += 1;
+    }
+
+    fn send_patience(&self, inode: u64) -> Option<Duration> {
+        self.patience(inode, libc::SO_SNDTIMEO)
+    }
+
+    /// SO_SNDTIMEO or SO_RCVTIMEO of a socket; none without one.
+    pub(super) fn patience(&self, inode: u64, name: i32) -> Option<Duration> {
+        let value = self.option_value(inode, libc::SOL_SOCKET, name, 16).ok()?;
+        let seconds = u64::from_ne_bytes(*value.first_chunk()?);
+        let micros = u64::from_ne_bytes(*value.get(8..)?.first_chunk()?);
+        let patience = Duration::from_secs(seconds) + Duration::from_micros(micros);
+        (!patience.is_zero()).then_some(patience)
+    }
+
+    /// Tells the stack the options that were set before there was a session.
+    fn tell_options(&mut self, inode: u64) {
+        for (level, name) in super::options::TOLD {
+            let value = self.option_value(inode, level, name, 4);
+            if let Ok(value) = value
+                && value.iter().any(|byte| *byte != 0)
+            {
+                self.pass_option_on(inode, level, name, &value);
+            }
+        }
+        let linger = self.option_value(inode, libc::SOL_SOCKET, libc::SO_LINGER, 8);
+        if let (Ok(linger), Some(socket)) = (linger, self.sockets.get_mut(&inode)) {
+            socket.resets_on_close = super::options::resets(&linger);
+        }
+    }
+}
+
+/// Parts of a socket that is to be connected.
+struct Parts {
+    is_v6: bool,
+    is_v6_only: bool,
+    /// It was bound to this port, or 0.
+    port: u16,
+    /// It was bound to this address, or any.
+    ip: IpAddr,
+    kernel: Rc<OwnedFd>,
+    flags: Flags,
+}
+
+impl Parts {
+    fn socket(
+        self,
+        local: SocketAddr,
+        peer: SocketAddr,
+        holder: (i32, i32),
+        far: Option<OwnedFd>,
+    ) -> Socket {
+        Socket {
+            transport: Transport::Tcp,
+            is_v6: self.is_v6,
+            is_v6_only: self.is_v6_only,
+            far,
+            kernel: self.kernel,
+            options: Vec::new(),
+            owns_kernel: true,
+            local,
+            peer: Some(peer),
+            state: State::Bound,
+            waiting: VecDeque::new(),
+            holder,
+            resets_on_close: false,
+        }
+    }
+}
+
+/// To no address is to this host.
+fn plain_peer(peer: SocketAddr, is_v6: bool) -> SocketAddr {
+    if !peer.ip().is_unspecified() {
+        return peer;
+    }
+    let ip = match (peer.ip(), is_v6) {
+        (IpAddr::V6(_), true) => IpAddr::from(Ipv6Addr::LOCALHOST),
+        _ => Ipv4Addr::LOCALHOST.into(),
+    };
+    SocketAddr::new(ip, peer.port())
+}
+
+/// The address in a caller's memory, whose pointer and length are these arguments.
+pub(super) fn given(
+    caller: &mut Caller<'_>,
+    pointer: usize,
+    length: usize,
+) -> Result<Given, Errno> {
+    Ok(given_family(caller, pointer, length)?.0)
+}
+
+/// The same, and whether it is IPv6's as it stands there.
+fn given_family(
+    caller: &mut Caller<'_>,
+    pointer: usize,
+    length: usize,
+) -> Result<(Given, bool), Errno> {
+    let bytes = usize::try_from(caller.int(length)).map_err(|_| Errno::INVAL)?;
+    if bytes > address::BYTES_MAX {
+        return Err(Errno::INVAL);
+    }
+    let bytes = caller.read(caller.call.arguments[pointer], bytes)?;
+    let family = bytes.first_chunk().map(|it| i32::from(u16::from_ne_bytes(*it)));
+    Ok((address::read(&bytes), family == Some(libc::AF_INET6)))
+}
+
+/// Writes to the pair until its near end is not writable any more, as long as there is no session;
+/// how many bytes.
+pub(super) fn fill(near: &OwnedFd) -> Result<usize, Errno> {
+    let bytes = [0; FILL_BYTES];
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    let mut filled = 0;
+    for _ in 0..FILLS_MAX {
+        match rustix::net::send(near, &bytes, flags) {
+            Ok(count) => filled += count,
+            Err(Errno::AGAIN) => break,
+            Err(error) => return Err(error),
+        }
+        if !is_writable(near) {
+            break;
+        }
+    }
+    Ok(filled)
+}
+
+fn is_writable(file: &OwnedFd) -> bool {
+    use rustix::event::{PollFd, PollFlags};
+    let mut polled = [PollFd::new(file, PollFlags::OUT)];
+    let none = rustix::time::Timespec::default();
+    rustix::event::poll(&mut polled, Some(&none)).is_ok()
+        && polled[0].revents().contains(PollFlags::OUT)
+}
+
+const FILL_BYTES: usize = 64 << 10;
+const FILLS_MAX: usize = 256;

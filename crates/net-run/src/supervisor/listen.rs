@@ -1,0 +1,467 @@
+//! listen(2), accept(2), and what comes to listeners.
+
+use super::{PROCEED, Reply, Supervisor, ZERO, errno_of};
+use crate::address;
+use crate::caller::Caller;
+use crate::ports::Transport;
+use crate::socket::{
+    From, Listening, Opened, Pending, Socket, State, Stream, inode_of, pair, set_nonblocking,
+};
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::AsFd;
+use std::rc::Rc;
+
+impl Supervisor {
+    pub(super) fn listen(&mut self, caller: &mut Caller<'_>) -> Result<Reply, Errno> {
+        let descriptor = caller.int(0);
+        let Some(inode) = caller.inode(descriptor) else {
+            return Ok(PROCEED);
+        };
+        let backlog = caller.int(1);
+        let inode = if self.sockets.contains_key(&inode) {
+            inode
+        } else {
+            let Some(opened) = Opened::of(caller.fetch(descriptor)?) else {
+                return Ok(PROCEED);
+            };
+            let any = SocketAddr::new(opened.any(), 0);
+            let is_kernels = opened.local.port() != 0 || opened.is_connected;
+            if opened.transport != Transport::Tcp
+                || is_kernels
+                || self.scope.of_local(any.ip()).is_none()
+            {
+                return Ok(PROCEED);
+            }
+            self.adopt(caller, descriptor, opened, any)?
+        };
+        let Some(socket) = self.sockets.get_mut(&inode) else {
+            return Ok(PROCEED);
+        };
+        let backlog = if backlog < 0 {
+            BACKLOG_MAX
+        } else {
+            backlog.cast_unsigned().clamp(1, BACKLOG_MAX)
+        };
+        match &mut socket.state {
+            State::Listening(listening) => {
+                listening.backlog = backlog;
+                return Ok(ZERO);
+            }
+            State::Bound => {}
+            State::Datagram(_) => return Err(Errno::OPNOTSUPP),
+            _ => return Err(Errno::INVAL),
+        }
+        let (claim, port) = (socket.claim(true), socket.local.port());
+        if !self.ports.take(Transport::Tcp, port, inode, claim) {
+            return Err(Errno::ADDRINUSE);
+        }
+        // A listener is not writable; what fills it is never read.
+        if let Ok(near) = caller.fetch(descriptor) {
+            super::connect::fill(&near).ok();
+        }
+        socket.state = State::Listening(Listening {
+            backlog,
+            ..Listening::default()
+        });
+        let begun = self
+            .serve_at_stack(inode)
+            .and_then(|()| self.open_doors(inode));
+        if let Err(error) = begun {
+            self.stop_listening(inode);
+            return Err(error);
+        }
+        Ok(ZERO)
+    }
+
+    /// Has the stack serve a listener, or a socket for datagrams, where it is bound to the stack's
+    /// addresses.
+    pub(super) fn serve_at_stack(&mut self, inode: u64) -> Result<(), Errno> {
+        let Some(socket) = self.sockets.get(&inode) else {
+            return Ok(());
+        };
+        let local = socket.local;
+        if !self.scope.has_stack() || local.ip().is_loopback() {
+            return Ok(());
+        }
+        let mut addresses = vec![local];
+        if local.ip() == IpAddr::from(std::net::Ipv6Addr::UNSPECIFIED) && !socket.is_v6_only {
+            addresses.push(SocketAddr::from((Ipv4Addr::UNSPECIFIED, local.port())));
+        }
+        let backlog = match &socket.state {
+            State::Listening(listening) => Some(listening.backlog),
+            _ => None,
+        };
+        let client = self.client.as_mut().ok_or(Errno::NETDOWN)?;
+        let mut engines = Vec::new();
+        let mut refused = None;
+        for address in addresses {
+            let opened = match backlog {
+                Some(backlog) => client.listen(address, backlog),
+                None => client.bind_udp(address),
+            };
+            match opened {
+                Ok(engine) => engines.push(engine),
+                Err(error) => refused = Some(errno_of(&error)),
+            }
+        }
+        // A stack may have one family alone; but an address that is taken is taken.
+        let is_taken = refused == Some(Errno::ADDRINUSE);
+        if let Some(error) = refused.filter(|_| engines.is_empty() || is_taken) {
+            for engine in engines {
+                self.close_session(engine, false);
+            }
+            return Err(error);
+        }
+        self.sessions
+            .extend(engines.iter().map(|engine| (*engine, inode)));
+        if let Some(socket) = self.sockets.get_mut(&inode) {
+            match &mut socket.state {
+                State::Listening(listening) => listening.engines = engines,
+                State::Datagram(sockets) => *sockets = engines,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets other supervisors find a listener.
+    fn open_doors(&mut self, inode: u64) -> Result<(), Errno> {
+        let (Some(socket), Some(rendezvous)) = (self.sockets.get(&inode), &self.rendezvous) else {
+            return Ok(());
+        };
+        if !self.scope.has_loopback {
+            return Ok(());
+        }
+        let claim = socket.claim(true);
+        // Sockets that share a port do so within one supervisor.
+        let others = self.ports.at(Transport::Tcp, socket.local);
+        if others.iter().any(|other| *other != inode) {
+            return Ok(());
+        }
+        let doors = rendezvous.open(socket.local, claim.is_v6_only, inode)?;
+        let mut places = Vec::new();
+        for door in doors {
+            let place = self.doors.iter().position(Option::is_none);
+            let place = place.unwrap_or_else(|| {
+                self.doors.push(None);
+                self.doors.len() - 1
+            });
+            let mark = EventData::new_u64(super::DOORS + place as u64);
+            epoll::add(&self.epoll, door.file(), mark, EventFlags::IN)?;
+            self.doors[place] = Some(door);
+            places.push(place);
+        }
+        if let Some(socket) = self.sockets.get_mut(&inode)
+            && let State::Listening(listening) = &mut socket.state
+        {
+            listening.doors = places;
+        }
+        Ok(())
+    }
+
+    /// Sessions that programs of other supervisors open.
+    pub(super) fn answer_door(&mut self, place: usize) {
+        let mut came = Vec::new();
+        let mut owner = None;
+        if let Some(Some(door)) = self.doors.get(place) {
+            owner = Some(door.owner());
+            while let Some(pending) = door.next() {
+                came.push(pending);
+            }
+        }
+        if let Some(inode) = owner {
+            for pending in came {
+                // A listener that is full lets go of it, which its opener sees.
+                self.queue(inode, pending).ok();
+            }
+        }
+    }
+
+    /// Hands a session of the loopback to who listens for it.
+    pub(super) fn hand_over(&mut self, pending: Pending) -> Result<(), Errno> {
+        let listeners = self.ports.at(Transport::Tcp, pending.local);
+        if let [first, ..] = listeners.as_slice() {
+            // Those that share a port take turns by the port at the other end.
+            let turn = usize::from(pending.peer.port()) % listeners.len();
+            let inode = listeners.get(turn).copied().unwrap_or(*first);
+            return self.queue(inode, pending);
+        }
+        match &self.rendezvous {
+            Some(rendezvous) => rendezvous.visit(pending),
+            None => Err(Errno::CONNREFUSED),
+        }
+    }
+
+    fn queue(&mut self, inode: u64, pending: Pending) -> Result<(), Errno> {
+        let Some(socket) = self.sockets.get_mut(&inode) else {
+            return Err(Errno::CONNREFUSED);
+        };
+        let State::Listening(listening) = &mut socket.state else {
+            return Err(Errno::CONNREFUSED);
+        };
+        if listening.pending.len() >= PENDING_MAX {
+            return Err(Errno::CONNREFUSED);
+        }
+        listening.pending.push_back(pending);
+        self.show_pending(inode);
+        self.retry(inode);
+        Ok(())
+    }
+
+    /// Takes what came from the stack to a listener.
+    pub(super) fn take_accepted(&mut self, inode: u64) {
+        let (Some(socket), Some(client)) = (self.sockets.get_mut(&inode), &mut self.client) else {
+            return;
+        };
+        let local = socket.local;
+        let State::Listening(listening) = &mut socket.state else {
+            return;
+        };
+        for engine in &listening.engines {
+            while let Some((session, peer)) = client.accept(*engine) {
+                listening.pending.push_back(Pending {
+                    local: client.local(session).unwrap_or(local),
+                    peer,
+                    from: From::Stack(session),
+                });
+            }
+        }
+        self.show_pending(inode);
+        self.retry(inode);
+    }
+
+    /// Makes the near end readable where sessions wait: a byte for each, as long as there is room.
+    fn show_pending(&mut self, inode: u64) {
+        let Some(socket) = self.sockets.get_mut(&inode) else {
+            return;
+        };
+        let (State::Listening(listening), Some(far)) = (&mut socket.state, &socket.far) else {
+            return;
+        };
+        while listening.tokens < listening.pending.len().min(TOKENS_MAX) {
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            if rustix::net::send(far, &[1], flags).is_err() {
+                break;
+            }
+            listening.tokens += 1;
+        }
+    }
+
+    pub(super) fn accept(&mut self, caller: &mut Caller<'_>, flags: i32) -> Result<Reply, Errno> {
+        let descriptor = caller.int(0);
+        let Some(inode) = caller.inode(descriptor) else {
+            return Ok(PROCEED);
+        };
+        let Some(socket) = self.sockets.get_mut(&inode) else {
+            return Ok(PROCEED);
+        };
+        if flags & !(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) != 0 {
+            return Err(Errno::INVAL);
+        }
+        socket.holder = (caller.call.thread, descriptor);
+        let State::Listening(listening) = &mut socket.state else {
+            return Err(if matches!(socket.state, State::Datagram(_)) {
+                Errno::OPNOTSUPP
+            } else {
+                Errno::INVAL
+            });
+        };
+        let Some(pending) = listening.pending.pop_front() else {
+            if caller.flags(descriptor).is_nonblocking {
+                return Err(Errno::AGAIN);
+            }
+            let patience = self.patience(inode, libc::SO_RCVTIMEO);
+            return Ok(self.park(inode, caller, patience));
+        };
+        let (local, peer) = (pending.local, pending.peer);
+        let given = self.give(caller, inode, pending, flags);
+        match given {
+            Ok(()) => {
+                self.take_token(caller, descriptor, inode);
+                Ok(Reply::Done)
+            }
+            Err((Some(from), error)) => {
+                // The caller is gone, or has no room: the next one has it.
+                if let Some(socket) = self.sockets.get_mut(&inode)
+                    && let State::Listening(listening) = &mut socket.state
+                {
+                    listening.pending.push_front(Pending { local, peer, from });
+                }
+                Err(error)
+            }
+            Err((None, error)) => Err(error),
+        }
+    }
+
+    /// Gives a session to the caller; gives it back where that fails.
+    fn give(
+        &mut self,
+        caller: &mut Caller<'_>,
+        listener: u64,
+        pending: Pending,
+        flags: i32,
+    ) -> Result<(), (Option<From>, Errno)> {
+        let Pending { local, peer, from } = pending;
+        let Some(of) = self.sockets.get(&listener) else {
+            return Err((Some(from), Errno::BADF));
+        };
+        let (is_v6, is_v6_only) = (of.is_v6, of.is_v6_only);
+        let (kernel, options) = (Rc::clone(&of.kernel), of.options.clone());
+        let resets_on_close = of.resets_on_close;
+        let is_nonblocking = flags & libc::SOCK_NONBLOCK != 0;
+        if let Err(error) = write_peer(caller, peer, is_v6) {
+            return Err((Some(from), error));
+        }
+        let made = match &from {
+            From::Stack(_) => {
+                pair(Transport::Tcp, is_nonblocking).map(|(near, far)| (near, Some(far)))
+            }
+            From::Program(near) => set_nonblocking(near, is_nonblocking)
+                .and_then(|()| near.try_clone().map_err(|_| Errno::MFILE))
+                .map(|near| (near, None)),
+        };
+        let (near, far) = match made {
+            Ok(made) => made,
+            Err(error) => return Err((Some(from), error)),
+        };
+        let inode = match inode_of(&near) {
+            Ok(inode) => inode,
+            Err(error) => return Err((Some(from), error)),
+        };
+        let closes_on_exec = flags & libc::SOCK_CLOEXEC != 0;
+        let descriptor =
+            match self
+                .listener
+                .answer_with(caller.call.id, near.as_fd(), closes_on_exec)
+            {
+                Ok(descriptor) => descriptor,
+                Err(error) => return Err((Some(from), error)),
+            };
+        let state = match from {
+            From::Stack(engine) => State::Open(Stream {
+                engine,
+                carried: None,
+                near_ended: false,
+                peer_ended: false,
+                is_told: true,
+                filler: 0,
+            }),
+            From::Program(_) => State::Joined(true),
+        };
+        let socket = Socket {
+            transport: Transport::Tcp,
+            is_v6,
+            is_v6_only,
+            far,
+            kernel,
+            options,
+            owns_kernel: false,
+            local,
+            peer: Some(peer),
+            state,
+            waiting: VecDeque::new(),
+            holder: (caller.call.thread, descriptor),
+            resets_on_close,
+        };
+        if let Err(error) = self.insert(inode, socket) {
+            tracing::warn!("a session cannot be joined: {error}");
+        }
+        self.give_to_program(inode);
+        Ok(())
+    }
+
+    /// Takes a byte back that showed a session which is accepted now.
+    fn take_token(&mut self, caller: &Caller<'_>, descriptor: i32, inode: u64) {
+        let Some(socket) = self.sockets.get_mut(&inode) else {
+            return;
+        };
+        let State::Listening(listening) = &mut socket.state else {
+            return;
+        };
+        if listening.tokens > listening.pending.len()
+            && let Ok(near) = caller.fetch(descriptor)
+            && rustix::net::recv(&near, &mut [0u8; 1], RecvFlags::DONTWAIT).is_ok()
+        {
+            listening.tokens -= 1;
+        }
+        self.show_pending(inode);
+    }
+
+    /// Listens no more; the socket stays bound.
+    pub(super) fn stop_listening(&mut self, inode: u64) {
+        let Some(socket) = self.sockets.get_mut(&inode) else {
+            return;
+        };
+        let (claim, port) = (socket.claim(false), socket.local.port());
+        let State::Listening(listening) = std::mem::replace(&mut socket.state, State::Bound) else {
+            return;
+        };
+        // It had the port before.
+        let _ = self.ports.take(Transport::Tcp, port, inode, claim);
+        self.close_listening(listening);
+        self.fail_waiting(inode, Errno::INVAL);
+    }
+
+    pub(super) fn close_listening(&mut self, listening: Listening) {
+        for place in listening.doors {
+            if let Some(door) = self.doors.get_mut(place) {
+                *door = None;
+            }
+        }
+        for engine in listening.engines {
+            self.sessions.remove(&engine);
+            self.close_session(engine, false);
+        }
+        for pending in listening.pending {
+            if let From::Stack(session) = pending.from {
+                self.close_session(session, true);
+            }
+        }
+    }
+
+    /// Answers shutdown(2).
+    pub(super) fn shutdown(&mut self, caller: &mut Caller<'_>) -> Result<Reply, Errno> {
+        let Some(inode) = caller.inode(caller.int(0)) else {
+            return Ok(PROCEED);
+        };
+        let Some(socket) = self.sockets.get(&inode) else {
+            return Ok(PROCEED);
+        };
+        let how = caller.int(1);
+        if !(0..=2).contains(&how) {
+            return Err(Errno::INVAL);
+        }
+        match socket.state {
+            State::Listening(_) => {
+                if how != libc::SHUT_WR {
+                    self.stop_listening(inode);
+                }
+                Ok(ZERO)
+            }
+            State::Open(_) | State::Joined(_) => Ok(PROCEED),
+            State::Datagram(_) if socket.peer.is_some() => Ok(PROCEED),
+            _ => Err(Errno::NOTCONN),
+        }
+    }
+}
+
+/// Writes the peer's address where accept(2) is to have it.
+fn write_peer(caller: &mut Caller<'_>, peer: SocketAddr, is_v6: bool) -> Result<(), Errno> {
+    let [_, target, length, ..] = caller.call.arguments;
+    if target == 0 {
+        return Ok(());
+    }
+    caller.write_sized(target, length, &address::write(peer, is_v6))
+}
+
+/// As of listen(2): no more than net.core.somaxconn.
+const BACKLOG_MAX: u32 = 4096;
+/// Sessions of the loopback that wait at one listener.
+const PENDING_MAX: usize = 8192;
+/// Bytes that show pending sessions; more sessions than these are shown as they are accepted.
+const TOKENS_MAX: usize = 64;
+

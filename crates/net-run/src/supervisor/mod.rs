@@ -1,0 +1,553 @@
+//! The supervisor's loop: calls of programs, bytes of their pairs, events of the stack.
+//!
+//! One thread. Must stay true: nothing here waits but the loop itself; a call that cannot be answered
+//! yet stands in its socket's list and is made again when something has happened to the socket; a
+//! program that is gone costs a look.
+
+mod connect;
+mod datagrams;
+mod listen;
+mod names;
+mod options;
+mod transfer;
+
+use crate::caller::Caller;
+use crate::loopback::{Door, Rendezvous};
+use crate::migrate::Migration;
+use crate::ports::{Ports, Transport};
+use crate::scope::Scope;
+use crate::socket::{Socket, State, Waiting};
+use crate::tags::Tags;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::io::Errno;
+use sidecore_net::sock::client::{Client, ClientError, Socket as Session};
+use sidecore_net::sock::SocketError;
+use sidecore_sys::local_socket;
+use sidecore_sys::seccomp::{Answer, Call, Filter, Listener, When};
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::AsFd;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// Where sessions go that are not of the loopback.
+pub(crate) trait Attach {
+    /// Attaches to the stack, or attaches anew after it was gone.
+    ///
+    /// # Errors
+    /// Why not, in words.
+    fn attach(&mut self) -> Result<Client, String>;
+}
+
+/// The calls that come to a supervisor.
+pub(crate) const FILTER: &Filter = &[
+    (libc::SYS_accept4, When::Always),
+    (libc::SYS_accept, When::Always),
+    (libc::SYS_bind, When::Always),
+    (libc::SYS_connect, When::Always),
+    (libc::SYS_listen, When::Always),
+    (libc::SYS_getsockname, When::Always),
+    (libc::SYS_getpeername, When::Always),
+    (libc::SYS_getsockopt, When::Always),
+    (libc::SYS_setsockopt, When::Always),
+    (libc::SYS_shutdown, When::Always),
+    (libc::SYS_sendto, When::Given(4)),
+    (libc::SYS_recvfrom, When::Given(4)),
+    (libc::SYS_sendmsg, When::Always),
+    (libc::SYS_recvmsg, When::Always),
+    (libc::SYS_sendmmsg, When::Always),
+    (libc::SYS_recvmmsg, When::Always),
+    (libc::SYS_ioctl, When::OneOf(1, &[SIOCOUTQ, SIOCOUTQNSD])),
+    (libc::SYS_epoll_create1, When::Always),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_epoll_create, When::Always),
+];
+
+/// What is to become of a call.
+#[derive(Debug)]
+pub(crate) enum Reply {
+    /// Answered so.
+    Now(Answer),
+    /// It stands in a list.
+    Later,
+    /// It was answered.
+    Done,
+}
+
+/// The kernel is to run it.
+const PROCEED: Reply = Reply::Now(Answer::Proceed);
+/// It succeeded.
+const ZERO: Reply = Reply::Now(Answer::Value(0));
+
+pub(crate) struct Supervisor {
+    listener: Rc<Listener>,
+    client: Option<Client>,
+    attach: Option<Box<dyn Attach>>,
+    /// When to look for the stack again.
+    attach_at: Instant,
+    epoll: OwnedFd,
+    scope: Scope,
+    sockets: HashMap<u64, Socket>,
+    sessions: HashMap<Session, u64>,
+    /// Sockets whose bytes wait for a buffer.
+    starved: VecDeque<u64>,
+    ports: Ports,
+    rendezvous: Option<Rendezvous>,
+    doors: Vec<Option<Door>>,
+    tags: Tags,
+    migration: Migration,
+    /// Sockets without a far end, whose end is found by looking; when to look next.
+    unseen: usize,
+    sweep_at: Instant,
+    /// Waiting calls with an end to their patience.
+    deadlines: usize,
+    next_port: u16,
+}
+
+impl Supervisor {
+    pub(crate) fn new(
+        listener: Listener,
+        client: Option<Client>,
+        attach: Option<Box<dyn Attach>>,
+        scope: Scope,
+        rendezvous: Option<Rendezvous>,
+    ) -> Result<Self, Errno> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &listener, EventData::new_u64(CALLS), EventFlags::IN)?;
+        Ok(Self {
+            listener: Rc::new(listener),
+            client,
+            attach,
+            attach_at: Instant::now(),
+            epoll,
+            scope,
+            sockets: HashMap::new(),
+            sessions: HashMap::new(),
+            starved: VecDeque::new(),
+            ports: Ports::default(),
+            rendezvous,
+            doors: Vec::new(),
+            tags: Tags::default(),
+            migration: Migration::default(),
+            unseen: 0,
+            sweep_at: Instant::now(),
+            deadlines: 0,
+            next_port: FIRST_PORT + (std::process::id() % 8192) as u16,
+        })
+    }
+
+    /// Serves until nobody is left under the filter.
+    ///
+    /// # Errors
+    /// The kernel's, where it cannot go on.
+    pub(crate) fn run(mut self) -> Result<(), Errno> {
+        let mut ready = Vec::with_capacity(READY_MAX);
+        loop {
+            self.wait();
+            ready.clear();
+            let none = rustix::time::Timespec::default();
+            match epoll::wait(
+                &self.epoll,
+                rustix::buffer::spare_capacity(&mut ready),
+                Some(&none),
+            ) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error),
+            }
+            for event in &ready {
+                // The kernel packs them: no references.
+                let (data, flags) = (event.data, event.flags);
+                match data.u64() {
+                    CALLS => {
+                        if flags.contains(EventFlags::IN) {
+                            self.take_calls();
+                        } else if flags.contains(EventFlags::HUP) {
+                            return Ok(());
+                        }
+                    }
+                    door if door >= DOORS => self.answer_door((door - DOORS) as usize),
+                    inode => self.look_at_pair(inode, flags),
+                }
+            }
+            self.take_session_events();
+            self.feed_starved();
+            self.look_at_clock();
+        }
+    }
+
+    /// Waits for something to happen.
+    fn wait(&mut self) {
+        let rest = if self.starved.is_empty() {
+            if self.deadlines > 0 { SHORT_NAP } else { NAP }
+        } else {
+            STARVED_NAP
+        };
+        let lost = match &mut self.client {
+            Some(client) => client.poll_beside(self.epoll.as_fd(), rest).is_err(),
+            None => {
+                // It fails only out of memory; the loop tries again.
+                local_socket::poll(&[self.epoll.as_fd()], &mut Vec::new(), rest).ok();
+                false
+            }
+        };
+        if lost {
+            self.lose_stack();
+        }
+    }
+
+    fn take_calls(&mut self) {
+        for _ in 0..CALLS_MAX {
+            match self.listener.receive() {
+                Ok(Some(call)) => self.dispatch(call),
+                // Its caller was called away.
+                Ok(None) => {}
+                Err(error) => {
+                    tracing::warn!("a call is lost: {error}");
+                    return;
+                }
+            }
+            if !local_socket::is_readable(self.listener.as_fd().as_fd()) {
+                return;
+            }
+        }
+    }
+
+    /// Answers a call, or puts it into a list.
+    fn dispatch(&mut self, call: Call) {
+        let listener = Rc::clone(&self.listener);
+        let mut caller = Caller::new(call, &listener);
+        let answer = match self.serve(&mut caller) {
+            Ok(Reply::Now(answer)) => answer,
+            Ok(Reply::Later | Reply::Done) => return,
+            Err(errno) => Answer::Fail(errno),
+        };
+        // Who was called away makes the call again, or has no use for the answer.
+        listener.answer(call.id, answer);
+    }
+
+    fn serve(&mut self, caller: &mut Caller<'_>) -> Result<Reply, Errno> {
+        match caller.call.number {
+            libc::SYS_bind => self.bind(caller),
+            libc::SYS_listen => self.listen(caller),
+            libc::SYS_accept => self.accept(caller, 0),
+            libc::SYS_accept4 => {
+                let flags = caller.int(3);
+                self.accept(caller, flags)
+            }
+            libc::SYS_connect => self.connect(caller),
+            libc::SYS_getsockname => self.local_name(caller),
+            libc::SYS_getpeername => self.peer_name(caller),
+            libc::SYS_getsockopt => self.get_option(caller),
+            libc::SYS_setsockopt => self.set_option(caller),
+            libc::SYS_shutdown => self.shutdown(caller),
+            libc::SYS_sendto => self.send_to(caller),
+            libc::SYS_recvfrom => self.receive_from(caller),
+            libc::SYS_sendmsg => self.send_message(caller),
+            libc::SYS_recvmsg => self.receive_message(caller),
+            libc::SYS_sendmmsg => self.send_messages(caller),
+            libc::SYS_recvmmsg => self.receive_messages(caller),
+            libc::SYS_ioctl => self.unsent_bytes(caller),
+            // Only so that it is known that there is one.
+            _ => {
+                self.migration.forget();
+                Ok(PROCEED)
+            }
+        }
+    }
+
+    /// Puts a call into the list of its socket.
+    fn park(&mut self, inode: u64, caller: &Caller<'_>, patience: Option<Duration>) -> Reply {
+        let Some(socket) = self.sockets.get_mut(&inode) else {
+            return Reply::Now(Answer::Fail(Errno::BADF));
+        };
+        let listener = &self.listener;
+        // Those who were called away have made their call again.
+        let before = socket.waiting.len();
+        socket.waiting.retain(|it| listener.is_waiting(it.call.id));
+        self.deadlines = self.deadlines.saturating_sub(before - socket.waiting.len());
+        let until = patience.map(|patience| Instant::now() + patience);
+        self.deadlines += usize::from(until.is_some());
+        socket.waiting.push_back(Waiting {
+            call: caller.call,
+            until,
+        });
+        Reply::Later
+    }
+
+    /// Makes the calls again that wait for a socket.
+    fn retry(&mut self, inode: u64) {
+        let Some(socket) = self.sockets.get_mut(&inode) else {
+            return;
+        };
+        for waiting in std::mem::take(&mut socket.waiting) {
+            self.deadlines = self
+                .deadlines
+                .saturating_sub(usize::from(waiting.until.is_some()));
+            if self.listener.is_waiting(waiting.call.id) {
+                self.dispatch_again(inode, waiting);
+            }
+        }
+    }
+
+    fn dispatch_again(&mut self, inode: u64, waiting: Waiting) {
+        self.dispatch(waiting.call);
+        // Its patience goes on from where it was.
+        if let Some(until) = waiting.until
+            && let Some(socket) = self.sockets.get_mut(&inode)
+            && let Some(again) = socket
+                .waiting
+                .iter_mut()
+                .find(|it| it.call.id == waiting.call.id)
+        {
+            again.until = Some(until);
+        }
+    }
+
+    /// Fails the calls that wait for a socket.
+    fn fail_waiting(&mut self, inode: u64, errno: Errno) {
+        let Some(socket) = self.sockets.get_mut(&inode) else {
+            return;
+        };
+        for waiting in std::mem::take(&mut socket.waiting) {
+            self.deadlines = self
+                .deadlines
+                .saturating_sub(usize::from(waiting.until.is_some()));
+            self.listener.answer(waiting.call.id, Answer::Fail(errno));
+        }
+    }
+
+    fn look_at_clock(&mut self) {
+        if self.deadlines > 0 {
+            self.end_patience();
+        }
+        if self.unseen > SWEEP_MIN || self.sweep_at.elapsed() > SWEEP_EVERY {
+            self.sweep();
+        }
+        if self.client.is_none()
+            && self.attach.is_some()
+            && self.attach_at.elapsed() > ATTACH_EVERY
+        {
+            self.attach_again();
+        }
+    }
+
+    fn end_patience(&mut self) {
+        let now = Instant::now();
+        let mut over = Vec::new();
+        let mut left = 0;
+        for socket in self.sockets.values_mut() {
+            socket.waiting.retain(|it| {
+                let is_over = it.until.is_some_and(|until| until <= now);
+                if is_over {
+                    over.push((it.call, matches!(socket.state, State::Connecting(_))));
+                }
+                left += usize::from(!is_over && it.until.is_some());
+                !is_over
+            });
+        }
+        self.deadlines = left;
+        for (call, connects) in over {
+            let errno = if connects {
+                Errno::INPROGRESS
+            } else {
+                Errno::AGAIN
+            };
+            self.listener.answer(call.id, Answer::Fail(errno));
+        }
+    }
+
+    /// Forgets the sockets at a port that no program has any more, though the loop has not come to
+    /// see it.
+    fn forget_closed(&mut self, transport: Transport, port: u16) {
+        for inode in self.ports.owners(transport, port) {
+            let far = self.sockets.get(&inode).and_then(|it| it.far.as_ref());
+            if far.is_some_and(transfer::is_hung_up) {
+                self.forget(inode);
+            }
+        }
+    }
+
+    /// Forgets the sockets without a far end that no program has any more.
+    fn sweep(&mut self) {
+        self.sweep_at = Instant::now();
+        self.unseen = 0;
+        let has_unseen = |socket: &Socket| socket.far.is_none();
+        if !self.sockets.values().any(has_unseen) {
+            return;
+        }
+        let Ok(text) = std::fs::read_to_string("/proc/self/net/unix") else {
+            return;
+        };
+        let inodes = text.lines().filter_map(|line| line.split_whitespace().nth(6));
+        let live: std::collections::HashSet<u64> =
+            inodes.filter_map(|inode| inode.parse().ok()).collect();
+        let gone = |(inode, socket): (&u64, &Socket)| {
+            (socket.far.is_none() && !live.contains(inode)).then_some(*inode)
+        };
+        let gone: Vec<u64> = self.sockets.iter().filter_map(gone).collect();
+        for inode in gone {
+            self.forget(inode);
+        }
+    }
+
+    /// Knows a new socket from now on, and watches its far end.
+    fn insert(&mut self, inode: u64, socket: Socket) -> Result<(), Errno> {
+        match &socket.far {
+            Some(far) => {
+                let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+                epoll::add(&self.epoll, far, EventData::new_u64(inode), flags)?;
+            }
+            None => self.unseen += 1,
+        }
+        for engine in socket.engines() {
+            self.sessions.insert(engine, inode);
+        }
+        if self.sockets.contains_key(&inode) {
+            // The number is used again: the old one was let go of unseen.
+            self.forget(inode);
+        }
+        self.sockets.insert(inode, socket);
+        Ok(())
+    }
+
+    /// Forgets a socket, and takes it out of the list; what it has at the stack stays.
+    fn remove(&mut self, inode: u64) -> Option<Socket> {
+        self.fail_waiting(inode, Errno::BADF);
+        let socket = self.sockets.remove(&inode)?;
+        self.ports
+            .release(socket.transport, socket.local.port(), inode);
+        for engine in socket.engines() {
+            self.sessions.remove(&engine);
+        }
+        Some(socket)
+    }
+
+    /// Forgets a socket that no program has any more.
+    fn forget(&mut self, inode: u64) {
+        let Some(socket) = self.remove(inode) else {
+            return;
+        };
+        let engines = socket.engines();
+        match socket.state {
+            State::Listening(listening) => self.close_listening(listening),
+            _ => {
+                for engine in engines {
+                    self.close_session(engine, socket.resets_on_close);
+                }
+            }
+        }
+    }
+
+    fn close_session(&mut self, session: Session, resets: bool) {
+        let Some(client) = &mut self.client else {
+            return;
+        };
+        let closed = if resets {
+            client.abort(session)
+        } else {
+            client.close(session)
+        };
+        if closed.is_err() {
+            self.lose_stack();
+        }
+    }
+
+    /// The stack is gone, and all sessions with it.
+    fn lose_stack(&mut self) {
+        self.client = None;
+        self.attach_at = Instant::now();
+        let lost: Vec<u64> = self.sessions.drain().map(|(_, inode)| inode).collect();
+        for inode in lost {
+            let Some(socket) = self.sockets.get_mut(&inode) else {
+                continue;
+            };
+            match &mut socket.state {
+                State::Listening(listening) => {
+                    listening.engines.clear();
+                    listening.pending.retain(|pending| {
+                        matches!(pending.from, crate::socket::From::Program(_))
+                    });
+                    self.fail_waiting(inode, Errno::CONNRESET);
+                }
+                State::Datagram(engines) => engines.clear(),
+                _ => self.reset(inode, Errno::CONNRESET),
+            }
+        }
+    }
+
+    /// Looks whether a stack is there again; listeners listen there.
+    fn attach_again(&mut self) {
+        self.attach_at = Instant::now();
+        let attached = self.attach.as_mut().map(|attach| attach.attach());
+        let Some(Ok(client)) = attached else {
+            return;
+        };
+        self.client = Some(client);
+        let sockets = self.sockets.iter();
+        let wanting: Vec<u64> = sockets
+            .filter(|(_, socket)| matches!(socket.state, State::Listening(_) | State::Datagram(_)))
+            .map(|(inode, _)| *inode)
+            .collect();
+        for inode in wanting {
+            if let Err(error) = self.serve_at_stack(inode) {
+                tracing::warn!("a socket does not come back: {error}");
+            }
+        }
+    }
+
+    /// A port that nobody has, for a program's end of a loopback session.
+    fn ephemeral_port(&mut self, transport: Transport) -> u16 {
+        for _ in 0..PORTS {
+            self.next_port = if self.next_port >= FIRST_PORT + PORTS - 1 {
+                FIRST_PORT
+            } else {
+                self.next_port + 1
+            };
+            if self.ports.is_free(transport, self.next_port) {
+                break;
+            }
+        }
+        self.next_port
+    }
+}
+
+/// The kernel's number for why the stack refuses.
+fn errno_of(error: &ClientError) -> Errno {
+    match error {
+        ClientError::Socket(error) => match error {
+            SocketError::Refused => Errno::CONNREFUSED,
+            SocketError::Reset => Errno::CONNRESET,
+            SocketError::Aborted => Errno::CONNABORTED,
+            SocketError::TimedOut => Errno::TIMEDOUT,
+            SocketError::Unreachable => Errno::HOSTUNREACH,
+            SocketError::InUse => Errno::ADDRINUSE,
+            SocketError::NotOurs => Errno::ADDRNOTAVAIL,
+            SocketError::Full => Errno::NOBUFS,
+            SocketError::NotOpen => Errno::NOTCONN,
+            SocketError::TooLong => Errno::MSGSIZE,
+            _ => Errno::INVAL,
+        },
+        _ => Errno::NETDOWN,
+    }
+}
+
+/// Marks of what is not a pair in the epoll's events; inodes of sockets have 32 bits.
+const CALLS: u64 = u64::MAX;
+const DOORS: u64 = 1 << 48;
+/// Bytes that are not sent, of all and of those not sent once (`include/uapi/linux/sockios.h`).
+const SIOCOUTQ: u32 = 0x5411;
+const SIOCOUTQNSD: u32 = 0x894b;
+/// Calls, and events, that one look takes in.
+const CALLS_MAX: usize = 64;
+const READY_MAX: usize = 256;
+/// Ports for the near ends of loopback sessions, as Linux's `ip_local_port_range`.
+const FIRST_PORT: u16 = 32768;
+const PORTS: u16 = 28232;
+/// Longest waits: where nothing is due, where somebody's patience may end, where buffers are short.
+const NAP: Duration = Duration::from_millis(500);
+const SHORT_NAP: Duration = Duration::from_millis(5);
+const STARVED_NAP: Duration = Duration::from_millis(1);
+const SWEEP_EVERY: Duration = Duration::from_secs(10);
+/// New sockets without a far end before they are looked for early.
+const SWEEP_MIN: usize = 4096;
+const ATTACH_EVERY: Duration = Duration::from_millis(100);

@@ -1,0 +1,61 @@
+//! getsockname(2), getpeername(2), and how many bytes are not sent.
+
+use super::{PROCEED, Reply, Supervisor, ZERO};
+use crate::address;
+use crate::caller::Caller;
+use crate::socket::State;
+use rustix::io::Errno;
+
+impl Supervisor {
+    pub(super) fn local_name(&mut self, caller: &mut Caller<'_>) -> Result<Reply, Errno> {
+        self.name(caller, false)
+    }
+
+    pub(super) fn peer_name(&mut self, caller: &mut Caller<'_>) -> Result<Reply, Errno> {
+        self.name(caller, true)
+    }
+
+    fn name(&mut self, caller: &mut Caller<'_>, is_peer: bool) -> Result<Reply, Errno> {
+        let descriptor = caller.int(0);
+        let Some(inode) = caller.inode(descriptor) else {
+            return Ok(PROCEED);
+        };
+        let Some(socket) = self.sockets.get_mut(&inode) else {
+            return Ok(PROCEED);
+        };
+        socket.holder = (caller.call.thread, descriptor);
+        let address = if is_peer {
+            let is_connected = matches!(
+                socket.state,
+                State::Open(_) | State::Joined(_) | State::Datagram(_)
+            );
+            let peer = socket.peer.filter(|_| is_connected);
+            peer.ok_or(Errno::NOTCONN)?
+        } else {
+            socket.local
+        };
+        let bytes = address::write(address, socket.is_v6);
+        let [_, target, length, ..] = caller.call.arguments;
+        caller.write_sized(target, length, &bytes)?;
+        Ok(ZERO)
+    }
+
+    /// Answers SIOCOUTQ: what the supervisor has not read yet; the kernel's own answer for a pair
+    /// counts memory, not bytes.
+    pub(super) fn unsent_bytes(&mut self, caller: &mut Caller<'_>) -> Result<Reply, Errno> {
+        let Some(inode) = caller.inode(caller.int(0)) else {
+            return Ok(PROCEED);
+        };
+        let Some(socket) = self.sockets.get(&inode) else {
+            return Ok(PROCEED);
+        };
+        let unread = match &socket.far {
+            Some(far) => rustix::io::ioctl_fionread(far)?,
+            None => 0,
+        };
+        let unread = i32::try_from(unread).unwrap_or(i32::MAX);
+        let target = caller.call.arguments[2];
+        caller.write(target, &unread.to_ne_bytes())?;
+        Ok(ZERO)
+    }
+}

@@ -1,0 +1,266 @@
+//! Bytes between pairs and sessions.
+//!
+//! From a program: a read of the pair straight into a chunk that the stack sends from. To a program: a
+//! write of the pair straight from the chunk in which bytes came. Must stay true: what finds no
+//! room waits where it is, so that each side slows the other down; ends and resets pass in both
+//! directions.
+
+use super::{Supervisor, errno_of};
+use crate::caller;
+use crate::socket::State;
+use rustix::event::epoll::EventFlags;
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, Shutdown};
+use sidecore_net::sock::client::ClientError;
+use std::os::fd::OwnedFd;
+
+impl Supervisor {
+    /// Something happened to a far end.
+    pub(super) fn look_at_pair(&mut self, inode: u64, flags: EventFlags) {
+        let Some(socket) = self.sockets.get(&inode) else {
+            return;
+        };
+        let is_gone = flags.intersects(EventFlags::HUP | EventFlags::ERR);
+        match socket.state {
+            State::Open(_) => {
+                self.take_from_program(inode);
+                if flags.contains(EventFlags::OUT) {
+                    self.give_to_program(inode);
+                }
+                if is_gone && self.has_ended(inode) {
+                    self.forget(inode);
+                }
+            }
+            State::Datagram(_) => {
+                self.take_datagrams(inode);
+                if is_gone {
+                    self.forget(inode);
+                }
+            }
+            // A session that nobody waits for any more is not opened.
+            _ if is_gone => self.forget(inode),
+            _ => {}
+        }
+    }
+
+    /// What the stack tells.
+    pub(super) fn take_session_events(&mut self) {
+        for _ in 0..EVENTS_MAX {
+            let Some(client) = &mut self.client else {
+                return;
+            };
+            let Some(session) = client.next_ready() else {
+                return;
+            };
+            let Some(&inode) = self.sessions.get(&session) else {
+                continue;
+            };
+            let Some(socket) = self.sockets.get(&inode) else {
+                continue;
+            };
+            match socket.state {
+                State::Open(_) => {
+                    self.give_to_program(inode);
+                    // A chunk may have become free for what waits in the pair.
+                    self.take_from_program(inode);
+                }
+                State::Listening(_) => self.take_accepted(inode),
+                State::Connecting(_) => {
+                    self.finish_connecting(inode);
+                    self.give_to_program(inode);
+                }
+                State::Datagram(_) => self.give_datagrams(inode),
+                _ => {}
+            }
+        }
+    }
+
+    /// Goes on with the pairs whose bytes found no buffer.
+    pub(super) fn feed_starved(&mut self) {
+        for _ in 0..self.starved.len() {
+            if let Some(inode) = self.starved.pop_front() {
+                self.take_from_program(inode);
+            }
+        }
+    }
+
+    /// From the pair to the stack, as much as there is room for.
+    pub(super) fn take_from_program(&mut self, inode: u64) {
+        let (Some(socket), Some(client)) = (self.sockets.get_mut(&inode), &mut self.client) else {
+            return;
+        };
+        let (State::Open(stream), Some(far)) = (&mut socket.state, &socket.far) else {
+            return;
+        };
+        let engine = stream.engine;
+        // Each round a chunk; the others have theirs.
+        while !stream.near_ended && client.sending(engine) < SENDING_MAX {
+            let Some(mut buffer) = client.buffer() else {
+                self.starved.push_back(inode);
+                return;
+            };
+            let room = buffer.bytes_mut();
+            let room = if stream.filler > 0 {
+                let room_bytes = room.len().min(stream.filler);
+                &mut room[..room_bytes]
+            } else {
+                room
+            };
+            let received = rustix::net::recv(far, room, RecvFlags::DONTWAIT);
+            match received.map(|(_, count)| count) {
+                Ok(count) if count > 0 && stream.filler > 0 => {
+                    stream.filler -= count;
+                    client.give_buffer_back(buffer);
+                }
+                Ok(0) => {
+                    client.give_buffer_back(buffer);
+                    stream.near_ended = true;
+                    if !is_hung_up(far) {
+                        client.shutdown(engine).ok();
+                    }
+                }
+                Ok(count) => match client.send(engine, buffer, count) {
+                    Ok(()) => {}
+                    Err(ClientError::Socket(error)) => {
+                        let error = errno_of(&error.into());
+                        self.reset(inode, error);
+                        return;
+                    }
+                    // The loop notices that the stack is gone.
+                    Err(_) => return,
+                },
+                Err(Errno::CONNRESET) => {
+                    // It left bytes unread: its peer is to know (RFC 1122 section 4.2.2.13).
+                    client.give_buffer_back(buffer);
+                    socket.resets_on_close = true;
+                    self.forget(inode);
+                    return;
+                }
+                Err(_) => {
+                    client.give_buffer_back(buffer);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// From the stack to the pair, as much as there is room for.
+    pub(super) fn give_to_program(&mut self, inode: u64) {
+        loop {
+            let (Some(socket), Some(client)) = (self.sockets.get_mut(&inode), &mut self.client)
+            else {
+                return;
+            };
+            let (State::Open(stream), Some(far)) = (&mut socket.state, &socket.far) else {
+                return;
+            };
+            if let Some((piece, at)) = &mut stream.carried {
+                let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+                match rustix::net::send(far, &piece.bytes()[*at..], flags) {
+                    Ok(count) => *at += count,
+                    Err(Errno::AGAIN) => return,
+                    Err(_) if is_hung_up(far) => {
+                        // Nobody will read it: its sender is to know.
+                        socket.resets_on_close = true;
+                        self.forget(inode);
+                        return;
+                    }
+                    // It wants to read no more (shutdown(2)), and may still send.
+                    Err(_) => *at = piece.bytes().len(),
+                }
+                if *at == piece.bytes().len()
+                    && let Some((piece, _)) = stream.carried.take()
+                {
+                    client.release(piece);
+                }
+                continue;
+            }
+            match client.receive(stream.engine) {
+                Ok(Some(piece)) => stream.carried = Some((piece, 0)),
+                Ok(None) => {
+                    let readiness = client.readiness(stream.engine);
+                    if (readiness.ended || readiness.closed) && !stream.peer_ended {
+                        stream.peer_ended = true;
+                        rustix::net::shutdown(far, Shutdown::Write).ok();
+                    }
+                    return;
+                }
+                Err(ClientError::Socket(error)) => {
+                    let error = errno_of(&error.into());
+                    self.reset(inode, error);
+                    return;
+                }
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// True once all that a program wrote before it let go of a socket is with the stack.
+    fn has_ended(&self, inode: u64) -> bool {
+        let state = self.sockets.get(&inode).map(|socket| &socket.state);
+        matches!(state, Some(State::Open(stream)) if stream.near_ended)
+    }
+
+    /// The session was reset, or cannot go on: the program's calls fail.
+    pub(super) fn reset(&mut self, inode: u64, error: Errno) {
+        self.fail_waiting(inode, error);
+        let Some(socket) = self.sockets.get_mut(&inode) else {
+            return;
+        };
+        let engines = socket.engines();
+        let connects = matches!(socket.state, State::Connecting(_));
+        let far = socket.far.take();
+        socket.state = if connects {
+            State::Failed(Some(error))
+        } else {
+            State::Over
+        };
+        let holder = socket.holder;
+        self.unseen += 1;
+        if let Some(far) = &far {
+            leave_unread(far, inode, holder);
+        }
+        // With something unread in it, its closing is a reset for the near end.
+        drop(far);
+        for engine in engines {
+            self.sessions.remove(&engine);
+            self.close_session(engine, true);
+        }
+    }
+}
+
+/// Sees to it that something lies unread in a far end.
+fn leave_unread(far: &OwnedFd, inode: u64, holder: (i32, i32)) {
+    if rustix::io::ioctl_fionread(far).is_ok_and(|bytes| bytes > 0) {
+        return;
+    }
+    let (thread, descriptor) = holder;
+    if caller::socket_inode(thread, descriptor) == Some(inode)
+        && let Ok(near) = caller::fetch(thread, descriptor)
+    {
+        // Where that fails, the program reads the end of the session instead of its reset.
+        rustix::net::send(&near, &[0], SendFlags::DONTWAIT | SendFlags::NOSIGNAL).ok();
+    }
+}
+
+/// True if the other end is closed, not only shut for writing.
+pub(super) fn is_hung_up(far: &OwnedFd) -> bool {
+    let mut polled = [PollFd::new(far, PollFlags::empty())];
+    let none = rustix::time::Timespec::default();
+    rustix::event::poll(&mut polled, Some(&none)).is_ok()
+        && polled[0].revents().contains(PollFlags::HUP)
+}
+
+/// True if nothing comes from the other end any more.
+pub(super) fn has_ended(far: &OwnedFd) -> bool {
+    let mut polled = [PollFd::new(far, PollFlags::RDHUP)];
+    let none = rustix::time::Timespec::default();
+    rustix::event::poll(&mut polled, Some(&none)).is_ok()
+        && polled[0].revents().intersects(PollFlags::HUP | PollFlags::RDHUP)
+}
+
+/// Chunks of 16 KiB on their way for one session.
+const SENDING_MAX: u32 = 32;
+/// Events that one look takes in.
+const EVENTS_MAX: usize = 1024;

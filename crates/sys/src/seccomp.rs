@@ -1,0 +1,378 @@
+//! System calls of other programs, handed to a supervisor: seccomp's user notifications.
+//!
+//! A thread puts a [`Filter`] over itself ([`install`]); it, and all that it starts from then on,
+//! stop at the calls that the filter names until whoever holds the [`Listener`] has answered.
+//! Sources: seccomp(2), seccomp_unotify(2), `include/uapi/linux/seccomp.h`.
+//!
+//! Must stay true: a call that the filter does not name costs what it did before; an answer to a
+//! caller that is gone is no error.
+#![allow(unsafe_code)] // seccomp(2) and its ioctls take untyped requests
+
+use crate::SysError;
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr;
+
+/// When a call is handed over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// Always.
+    Always,
+    /// Where the argument (0 to 5) is not 0: a pointer that was given.
+    Given(u8),
+    /// Where the lower 32 bits of the argument are one of these.
+    OneOf(u8, &'static [u32]),
+}
+
+/// Calls that are handed over, by number.
+pub type Filter = [(i64, When)];
+
+/// Puts a filter over this thread and all threads and processes that it starts from now on.
+///
+/// Without CAP_SYS_ADMIN the thread gives up gaining privileges by executing files, as the kernel
+/// demands.
+///
+/// # Errors
+/// [`SysError::Call`]: `EBUSY` where somebody listens to this thread already, `EINVAL` where the
+/// kernel has no user notifications (Linux 5.0).
+pub fn install(filter: &Filter) -> Result<Listener, SysError> {
+    let program = assemble(filter);
+    let program = libc::sock_fprog {
+        len: program.len() as u16,
+        filter: program.as_ptr().cast_mut(),
+    };
+    let install = || {
+        // SAFETY: `program` points to `len` instructions that live until the call returns; the
+        // kernel copies and checks them.
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_seccomp,
+                libc::SECCOMP_SET_MODE_FILTER,
+                libc::SECCOMP_FILTER_FLAG_NEW_LISTENER,
+                ptr::from_ref(&program),
+            )
+        };
+        RawFd::try_from(result).ok().filter(|file| *file >= 0)
+    };
+    let file = install().or_else(|| {
+        if io::Error::last_os_error().raw_os_error() != Some(libc::EACCES) {
+            return None;
+        }
+        rustix::thread::set_no_new_privs(true).ok()?;
+        install()
+    });
+    let Some(file) = file else {
+        return Err(last("seccomp(SECCOMP_SET_MODE_FILTER)"));
+    };
+    // SAFETY: the kernel just made this descriptor (close-on-exec), which nobody else owns.
+    let listener = Listener(unsafe { OwnedFd::from_raw_fd(file) });
+    // The caller waits for us, so we had better be run where it ran; older kernels cannot.
+    let flags: u64 = SYNC_WAKE_UP;
+    // SAFETY: this request takes its argument by value.
+    unsafe { libc::ioctl(file, libc::SECCOMP_IOCTL_NOTIF_SET_FLAGS, flags) };
+    Ok(listener)
+}
+
+/// A call that waits for its answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Call {
+    /// Its name in answers.
+    pub id: u64,
+    /// The thread that made it.
+    pub thread: i32,
+    /// Its number.
+    pub number: i64,
+    /// Its arguments.
+    pub arguments: [u64; 6],
+}
+
+/// An answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// The kernel is to run the call.
+    Proceed,
+    /// The call returns this.
+    Value(i64),
+    /// The call fails.
+    Fail(Errno),
+}
+
+/// Where calls come to. Readable when one waits, hung up when nobody is left under the filter.
+#[derive(Debug)]
+pub struct Listener(OwnedFd);
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Listener {
+    /// The next call, where one waits (the descriptor was readable); waits for one otherwise. None
+    /// where its caller has gone meanwhile.
+    ///
+    /// # Errors
+    /// [`SysError::Call`].
+    pub fn receive(&self) -> Result<Option<Call>, SysError> {
+        // SAFETY: plain numbers, for which zeros are values; the kernel asks for zeros.
+        let mut request: libc::seccomp_notif = unsafe { std::mem::zeroed() };
+        // SAFETY: the kernel writes one `seccomp_notif`, whose size is in the request's number.
+        let result = unsafe {
+            libc::ioctl(
+                self.0.as_raw_fd(),
+                libc::SECCOMP_IOCTL_NOTIF_RECV,
+                &raw mut request,
+            )
+        };
+        if result < 0 {
+            return match io::Error::last_os_error().raw_os_error() {
+                Some(libc::ENOENT | libc::EINTR) => Ok(None),
+                _ => Err(last("ioctl(SECCOMP_IOCTL_NOTIF_RECV)")),
+            };
+        }
+        Ok(Some(Call {
+            id: request.id,
+            thread: request.pid.cast_signed(),
+            number: request.data.nr.into(),
+            arguments: request.data.args,
+        }))
+    }
+
+    /// Answers a call; false where its caller is gone, or was called away by a signal.
+    pub fn answer(&self, id: u64, answer: Answer) -> bool {
+        let (value, error, flags) = match answer {
+            Answer::Proceed => (0, 0, libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32),
+            Answer::Value(value) => (value, 0, 0),
+            Answer::Fail(errno) => (0, -errno.raw_os_error(), 0),
+        };
+        let mut response = libc::seccomp_notif_resp {
+            id,
+            val: value,
+            error,
+            flags,
+        };
+        // SAFETY: the kernel reads one `seccomp_notif_resp`.
+        let result = unsafe {
+            libc::ioctl(
+                self.0.as_raw_fd(),
+                libc::SECCOMP_IOCTL_NOTIF_SEND,
+                &raw mut response,
+            )
+        };
+        result == 0
+    }
+
+    /// True while the caller waits for an answer.
+    #[must_use]
+    pub fn is_waiting(&self, id: u64) -> bool {
+        // SAFETY: the kernel reads one number of 64 bits.
+        let result = unsafe {
+            libc::ioctl(
+                self.0.as_raw_fd(),
+                libc::SECCOMP_IOCTL_NOTIF_ID_VALID,
+                ptr::from_ref(&id),
+            )
+        };
+        result == 0
+    }
+
+    /// Gives a descriptor to a caller, in the place of its descriptor `at`.
+    ///
+    /// # Errors
+    /// The kernel's: `ENOENT` where the caller is gone, `EMFILE` where it has no room.
+    pub fn replace(
+        &self,
+        id: u64,
+        file: BorrowedFd<'_>,
+        at: i32,
+        closes_on_exec: bool,
+    ) -> Result<(), Errno> {
+        self.add(id, file, Some(at), closes_on_exec, false).map(drop)
+    }
+
+    /// Gives a descriptor to a caller, whose call returns its number.
+    ///
+    /// # Errors
+    /// As [`Self::replace`].
+    pub fn answer_with(
+        &self,
+        id: u64,
+        file: BorrowedFd<'_>,
+        closes_on_exec: bool,
+    ) -> Result<i32, Errno> {
+        self.add(id, file, None, closes_on_exec, true)
+    }
+
+    fn add(
+        &self,
+        id: u64,
+        file: BorrowedFd<'_>,
+        at: Option<i32>,
+        closes_on_exec: bool,
+        answers: bool,
+    ) -> Result<i32, Errno> {
+        let mut flags = 0;
+        if at.is_some() {
+            flags |= libc::SECCOMP_ADDFD_FLAG_SETFD as u32;
+        }
+        if answers {
+            flags |= libc::SECCOMP_ADDFD_FLAG_SEND as u32;
+        }
+        let request = libc::seccomp_notif_addfd {
+            id,
+            flags,
+            srcfd: file.as_raw_fd().cast_unsigned(),
+            newfd: at.unwrap_or(0).cast_unsigned(),
+            newfd_flags: if closes_on_exec {
+                libc::O_CLOEXEC.cast_unsigned()
+            } else {
+                0
+            },
+        };
+        // SAFETY: the kernel reads one `seccomp_notif_addfd`.
+        let result = unsafe {
+            libc::ioctl(
+                self.0.as_raw_fd(),
+                libc::SECCOMP_IOCTL_NOTIF_ADDFD,
+                ptr::from_ref(&request),
+            )
+        };
+        if result < 0 {
+            let errno = io::Error::last_os_error().raw_os_error().unwrap_or(0);
+            return Err(Errno::from_raw_os_error(errno));
+        }
+        Ok(result)
+    }
+}
+
+/// The filter as a program of classic BPF (seccomp(2)).
+fn assemble(filter: &Filter) -> Vec<libc::sock_filter> {
+    let statement = |code: u32, value: u32| libc::sock_filter {
+        code: code as u16,
+        jt: 0,
+        jf: 0,
+        k: value,
+    };
+    let jump = |value: u32, if_equal: u8, if_not: u8| libc::sock_filter {
+        code: (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16,
+        jt: if_equal,
+        jf: if_not,
+        k: value,
+    };
+    let load = |offset: u32| statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset);
+    let give = |value: u32| statement(libc::BPF_RET | libc::BPF_K, value);
+    let (allow, notify) = (
+        libc::SECCOMP_RET_ALLOW,
+        libc::SECCOMP_RET_USER_NOTIF,
+    );
+    // Of another ABI (32-bit programs), numbers mean something else.
+    let mut program = vec![
+        load(ARCHITECTURE),
+        jump(NATIVE, 1, 0),
+        give(allow),
+        load(NUMBER),
+    ];
+    for (number, when) in filter {
+        // The lower half of an argument comes first: little-endian, as all that we build for.
+        let low = |argument: u8| ARGUMENTS + u32::from(argument) * 8;
+        let body = match when {
+            When::Always => vec![give(notify)],
+            When::Given(argument) => vec![
+                load(low(*argument)),
+                jump(0, 0, 2),
+                load(low(*argument) + 4),
+                jump(0, 1, 0),
+                give(notify),
+                give(allow),
+            ],
+            When::OneOf(argument, values) => {
+                let mut body = vec![load(low(*argument))];
+                for (index, value) in values.iter().enumerate() {
+                    body.push(jump(*value, (values.len() - index) as u8, 0));
+                }
+                body.push(give(allow));
+                body.push(give(notify));
+                body
+            }
+        };
+        program.push(jump(*number as u32, 0, body.len() as u8));
+        program.extend(body);
+    }
+    program.push(give(allow));
+    program
+}
+
+fn last(call: &'static str) -> SysError {
+    SysError::Call {
+        call,
+        source: io::Error::last_os_error(),
+    }
+}
+
+/// Offsets in `struct seccomp_data`.
+const NUMBER: u32 = 0;
+const ARCHITECTURE: u32 = 4;
+const ARGUMENTS: u32 = 16;
+/// `AUDIT_ARCH_X86_64` and its like: what this program was built for.
+const NATIVE: u32 = if cfg!(target_arch = "aarch64") {
+    0xc000_00b7
+} else {
+    0xc000_003e
+};
+/// `SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP`, Linux 6.6.
+const SYNC_WAKE_UP: u64 = 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn calls_of_a_thread_are_answered_by_another() {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let asking = std::thread::spawn(move || {
+            let filter = [
+                (libc::SYS_getppid, When::Always),
+                (libc::SYS_getpgid, When::Given(0)),
+                (libc::SYS_getsid, When::OneOf(0, &[7, 8])),
+            ];
+            let listener = install(&filter).unwrap();
+            sender.send(listener).unwrap();
+            // SAFETY: calls without pointers.
+            unsafe {
+                (
+                    libc::getppid(),
+                    libc::getpgid(0) > 0,
+                    libc::getpgid(1 << 20),
+                    libc::getsid(0) > 0,
+                    libc::getsid(7),
+                    libc::getsid(8),
+                )
+            }
+        });
+        let listener = receiver.recv().unwrap();
+        let mut answers = [
+            Answer::Value(4711),
+            Answer::Value(4712),
+            Answer::Fail(Errno::PERM),
+            Answer::Value(4713),
+        ]
+        .into_iter();
+        let mut ready = Vec::new();
+        for answer in &mut answers {
+            crate::local_socket::poll(&[listener.as_fd()], &mut ready, Duration::from_secs(20))
+                .unwrap();
+            let call = listener.receive().unwrap().unwrap();
+            assert!(listener.is_waiting(call.id));
+            assert!(listener.answer(call.id, answer));
+            assert!(!listener.is_waiting(call.id));
+        }
+        let got = asking.join().unwrap();
+        assert_eq!(got, (4711, true, 4712, true, -1, 4713));
+        // Nobody is left under the filter.
+        crate::local_socket::poll(&[listener.as_fd()], &mut ready, Duration::from_secs(20))
+            .unwrap();
+        assert_eq!(ready, [true]);
+    }
+}
