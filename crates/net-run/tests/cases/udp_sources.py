@@ -7,8 +7,8 @@ from _case import *
 
 libc = ctypes.CDLL(None, use_errno=True)
 v4 = struct.pack("=H", socket.AF_INET) + struct.pack("!H4s8x", 9, socket.inet_aton(V4))
-sock = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
 for _ in range(2):
+    sock = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
     sock.connect((V6, 9))
     say(sock.getsockname()[0], sock.getpeername()[0])
     say(libc.connect(sock.fileno(), bytes(16), 16), sock.getsockname()[0])
