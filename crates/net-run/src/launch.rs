@@ -1,9 +1,9 @@
 //! A program, its supervisor, and who waits for both.
 //!
 //! Three processes: the one that was called, which waits and passes signals on; the supervisor, its
-//! child, which outlives it where the program has left others behind (daemons); and the program, the
-//! supervisor's child, so that the supervisor may look into it wherever only ancestors may. Must
-//! stay true: the program's exit status and signals are those of who was called.
+//! child, which outlives it where the program has left others behind (daemons); and the program,
+//! the supervisor's child, so that the supervisor may look into it wherever only ancestors may.
+//! Must stay true: the program's exit status and signals are those of who was called.
 
 use crate::loopback::Rendezvous;
 use crate::scope::Scope;
@@ -105,9 +105,9 @@ pub enum Status {
     Killed(i32),
 }
 
-/// Starts `supervisor`, a command that calls [`supervise`] and to whose arguments are added a number,
-/// `--` and the program, and waits until the program has ended. Signals that others send to this process go on
-/// to the program; those from the terminal come to it anyway.
+/// Starts `supervisor`, a command that calls [`supervise`] and to whose arguments are added a
+/// number, `--` and the program, and waits until the program has ended. Signals that others send
+/// to this process go on to the program; those from the terminal come to it anyway.
 ///
 /// # Errors
 /// [`RunError`].
@@ -181,7 +181,7 @@ pub fn supervise(options: &Options, program: &[OsString], to: i32) -> Result<(),
     } else {
         None
     };
-    ignore_terminal()?;
+    ignore_signals()?;
     // Daemons that the program leaves behind become children of this process.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
         .map_err(system("prctl"))?;
@@ -198,7 +198,8 @@ pub fn supervise(options: &Options, program: &[OsString], to: i32) -> Result<(),
     let supervisor = Supervisor::new(listener, client, attach, scope, rendezvous)
         .map_err(system("epoll_create"))?;
     supervisor.run().map_err(system("epoll_wait"))?;
-    // Nobody is left under the filter, so all children end; how the program ended is still to be told.
+    // Nobody is left under the filter, so all children end; how the program ended is still to be
+    // told.
     reaping.join().ok();
     Ok(())
 }
@@ -332,10 +333,11 @@ fn scope_of(path: &Path, trust: &Trust) -> Result<Scope, RunError> {
     })
 }
 
-/// What a person types at the terminal is for the program.
-fn ignore_terminal() -> Result<(), RunError> {
+/// What a person types at the terminal, and what service managers send to all processes of a
+/// service, is for the program; the supervisor ends when nobody is left.
+fn ignore_signals() -> Result<(), RunError> {
     let heard = Arc::new(AtomicBool::new(false));
-    for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
+    for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP, libc::SIGTERM] {
         // A handler, unlike SIG_IGN, is not the program's, too.
         signal_hook::flag::register(signal, Arc::clone(&heard)).map_err(|source| {
             RunError::System {

@@ -1,8 +1,8 @@
 //! How programs of different supervisors find one another on the loopback.
 //!
 //! A listener has a socket in a folder beside the stack's own, named by its address; who opens a
-//! session sends the other end of its pair there, with both addresses. Must stay true: a name that a
-//! killed supervisor left behind is taken over; whatever is sent is checked.
+//! session sends the other end of its pair there, with both addresses. Must stay true: a name that
+//! a killed supervisor left behind is taken over; whatever is sent is checked.
 
 use crate::address::{self, Given};
 use crate::socket::{From, Pending};
@@ -87,7 +87,9 @@ impl Rendezvous {
         };
         let port = pending.local.port();
         let names = [pending.local, SocketAddr::new(any, port)].map(|at| self.name(at));
-        let connected = names.iter().find_map(|name| local_socket::connect(name).ok());
+        let connected = names
+            .iter()
+            .find_map(|name| local_socket::connect(name).ok());
         let socket = connected.ok_or(Errno::CONNREFUSED)?;
         let ends = [pending.local, pending.peer].map(|end| address::write(end, true));
         local_socket::send(socket.as_fd(), &ends.concat(), &[near.as_fd()]).map_err(errno)
@@ -133,7 +135,8 @@ impl Drop for Door {
 /// Two addresses and one end of a pair.
 fn read(message: &[u8], files: Vec<OwnedFd>) -> Option<Pending> {
     let (local, peer) = message.split_at_checked(message.len() / 2)?;
-    let (Given::Inet(local), Given::Inet(peer)) = (address::read(local), address::read(peer)) else {
+    let (Given::Inet(local), Given::Inet(peer)) = (address::read(local), address::read(peer))
+    else {
         return None;
     };
     let [near] = <[OwnedFd; 1]>::try_from(files).ok()?;

@@ -1,8 +1,8 @@
 //! Epolls that had a descriptor before its socket was taken from the kernel.
 //!
 //! Programs may put a socket into an epoll before they connect it (nginx does). An epoll has files,
-//! not numbers: the one that comes into the descriptor's place is not in it. So the old one is taken
-//! out and the new one put in, with the same number, events and data; that needs a table of
+//! not numbers: the one that comes into the descriptor's place is not in it. So the old one is
+//! taken out and the new one put in, with the same number, events and data; that needs a table of
 //! descriptors in which the number is free, which is a thread's of its own.
 //!
 //! Must stay true: a process that has no epoll pays a look into a table.

@@ -38,13 +38,7 @@ pub(crate) struct Ports {
 impl Ports {
     /// Takes `port` for the socket `of`, or changes its claim; false where another has it.
     #[must_use]
-    pub(crate) fn take(
-        &mut self,
-        transport: Transport,
-        port: u16,
-        of: u64,
-        claim: Claim,
-    ) -> bool {
+    pub(crate) fn take(&mut self, transport: Transport, port: u16, of: u64, claim: Claim) -> bool {
         let claims = self.claims.entry((transport, port)).or_default();
         let clashes = claims
             .iter()
@@ -78,7 +72,8 @@ impl Ports {
         claims.map(|(of, _)| *of).collect()
     }
 
-    /// The sockets that take what is sent to `to`: those at exactly this address, else those at any.
+    /// The sockets that take what is sent to `to`: those at exactly this address, else those at
+    /// any.
     pub(crate) fn at(&self, transport: Transport, to: SocketAddr) -> Vec<u64> {
         let Some(claims) = self.claims.get(&(transport, to.port())) else {
             return Vec::new();
@@ -179,7 +174,10 @@ mod tests {
         };
         assert!(ports.take(Transport::Tcp, 3, 1, many));
         assert!(ports.take(Transport::Tcp, 3, 2, many));
-        assert_eq!(ports.at(Transport::Tcp, "127.0.0.1:3".parse().unwrap()), [1, 2]);
+        assert_eq!(
+            ports.at(Transport::Tcp, "127.0.0.1:3".parse().unwrap()),
+            [1, 2]
+        );
     }
 
     #[test]
@@ -194,11 +192,33 @@ mod tests {
             reuses_port: true,
             ..claim("127.0.0.1")
         };
-        assert!(ports.take(Transport::Tcp, 5, 1, Claim { reuses_port: true, ..any }));
+        assert!(ports.take(
+            Transport::Tcp,
+            5,
+            1,
+            Claim {
+                reuses_port: true,
+                ..any
+            }
+        ));
         assert!(ports.take(Transport::Tcp, 5, 2, exact));
-        assert_eq!(ports.at(Transport::Tcp, "127.0.0.1:5".parse().unwrap()), [2]);
-        assert_eq!(ports.at(Transport::Tcp, "127.0.0.2:5".parse().unwrap()), [1]);
-        assert!(ports.at(Transport::Tcp, "[::1]:5".parse().unwrap()).is_empty());
-        assert!(ports.at(Transport::Tcp, "127.0.0.1:6".parse().unwrap()).is_empty());
+        assert_eq!(
+            ports.at(Transport::Tcp, "127.0.0.1:5".parse().unwrap()),
+            [2]
+        );
+        assert_eq!(
+            ports.at(Transport::Tcp, "127.0.0.2:5".parse().unwrap()),
+            [1]
+        );
+        assert!(
+            ports
+                .at(Transport::Tcp, "[::1]:5".parse().unwrap())
+                .is_empty()
+        );
+        assert!(
+            ports
+                .at(Transport::Tcp, "127.0.0.1:6".parse().unwrap())
+                .is_empty()
+        );
     }
 }

@@ -121,7 +121,13 @@ mod tests {
         assert_eq!(scope.of_peer(ip("192.0.2.1")), Some(Server::Stack));
         assert_eq!(scope.of_peer(ip("127.0.0.1")), None);
         scope.has_loopback = true;
-        for peer in ["127.0.0.1", "127.1.2.3", "::1", "0.0.0.0", "::ffff:127.0.0.1"] {
+        for peer in [
+            "127.0.0.1",
+            "127.1.2.3",
+            "::1",
+            "0.0.0.0",
+            "::ffff:127.0.0.1",
+        ] {
             assert_eq!(scope.of_peer(ip(peer)), Some(Server::Loopback), "{peer}");
         }
         assert_eq!(scope.of_local(ip("127.0.0.1")), Some(Server::Loopback));

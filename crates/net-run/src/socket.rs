@@ -25,12 +25,15 @@ pub(crate) struct Socket {
     pub(crate) is_v6_only: bool,
     /// The supervisor's end; none where another program has it.
     pub(crate) far: Option<OwnedFd>,
-    /// The kernel's socket that the program opened, or that of the listener: options are kept there.
+    /// The kernel's socket that the program opened, or that of the listener: options are kept
+    /// there.
     pub(crate) kernel: Rc<OwnedFd>,
     /// Options that were set since, of a socket that shares `kernel` with others.
     pub(crate) options: Vec<(i32, i32, Vec<u8>)>,
     /// True if `kernel` is this socket's alone.
     pub(crate) owns_kernel: bool,
+    /// The address that bind(2) gave it.
+    pub(crate) bound: IpAddr,
     pub(crate) local: SocketAddr,
     pub(crate) peer: Option<SocketAddr>,
     pub(crate) state: State,
@@ -134,7 +137,7 @@ impl Socket {
             value.is_ok_and(|value| value.iter().any(|byte| *byte != 0))
         };
         Claim {
-            ip: self.local.ip(),
+            ip: self.bound,
             is_v6_only: self.is_v6_only,
             reuses_address: is_set(libc::SO_REUSEADDR),
             reuses_port: is_set(libc::SO_REUSEPORT),

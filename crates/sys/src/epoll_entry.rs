@@ -47,9 +47,11 @@ fn in_own_table(
     new: &OwnedFd,
     (events, data): (u32, u64),
 ) -> Result<(), SysError> {
-    let refused = |call| move |source: rustix::io::Errno| SysError::Call {
-        call,
-        source: source.into(),
+    let refused = |call| {
+        move |source: rustix::io::Errno| SysError::Call {
+            call,
+            source: source.into(),
+        }
     };
     // SAFETY: this thread ends with this function, and owns no descriptor by number but copies.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::FILES) }.map_err(refused("unshare"))?;
@@ -65,7 +67,10 @@ fn in_own_table(
     // An old entry that went with its last descriptor need not be taken out.
     epoll::delete(&epoll, at).ok();
     place(new.as_fd(), number)?;
-    let (events, data) = (EventFlags::from_bits_retain(events), EventData::new_u64(data));
+    let (events, data) = (
+        EventFlags::from_bits_retain(events),
+        EventData::new_u64(data),
+    );
     epoll::add(&epoll, at, data, events).map_err(refused("epoll_ctl"))
 }
 
@@ -99,7 +104,12 @@ mod tests {
         local_socket::send(peer.as_fd(), b"x", &[]).unwrap();
         let mut ready = Vec::with_capacity(4);
         let none = rustix::time::Timespec::default();
-        epoll::wait(&epoll, rustix::buffer::spare_capacity(&mut ready), Some(&none)).unwrap();
+        epoll::wait(
+            &epoll,
+            rustix::buffer::spare_capacity(&mut ready),
+            Some(&none),
+        )
+        .unwrap();
         let data: Vec<u64> = ready.iter().map(|event| event.data.u64()).collect();
         assert_eq!(data, [7]);
         // The old one is in it no more.
@@ -107,7 +117,12 @@ mod tests {
         let mut buffer = [0; 4];
         local_socket::receive(new.as_fd(), &mut buffer).unwrap();
         ready.clear();
-        epoll::wait(&epoll, rustix::buffer::spare_capacity(&mut ready), Some(&none)).unwrap();
+        epoll::wait(
+            &epoll,
+            rustix::buffer::spare_capacity(&mut ready),
+            Some(&none),
+        )
+        .unwrap();
         assert!(ready.is_empty());
     }
 }

@@ -188,7 +188,8 @@ impl Listener {
         at: i32,
         closes_on_exec: bool,
     ) -> Result<(), Errno> {
-        self.add(id, file, Some(at), closes_on_exec, false).map(drop)
+        self.add(id, file, Some(at), closes_on_exec, false)
+            .map(drop)
     }
 
     /// Gives a descriptor to a caller, whose call returns its number.
@@ -262,10 +263,7 @@ fn assemble(filter: &Filter) -> Vec<libc::sock_filter> {
     };
     let load = |offset: u32| statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset);
     let give = |value: u32| statement(libc::BPF_RET | libc::BPF_K, value);
-    let (allow, notify) = (
-        libc::SECCOMP_RET_ALLOW,
-        libc::SECCOMP_RET_USER_NOTIF,
-    );
+    let (allow, notify) = (libc::SECCOMP_RET_ALLOW, libc::SECCOMP_RET_USER_NOTIF);
     // Of another ABI (32-bit programs), numbers mean something else.
     let mut program = vec![
         load(ARCHITECTURE),

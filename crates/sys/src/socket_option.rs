@@ -44,7 +44,13 @@ pub fn set(socket: BorrowedFd<'_>, level: i32, name: i32, value: &[u8]) -> Resul
     // SAFETY: the kernel reads `bytes` bytes of the slice, which is that long. Options whose value
     // has pointers of its own (filters) are read from this process, which the kernel checks.
     let result = unsafe {
-        libc::setsockopt(socket.as_raw_fd(), level, name, value.as_ptr().cast(), bytes)
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            name,
+            value.as_ptr().cast(),
+            bytes,
+        )
     };
     check(result)
 }

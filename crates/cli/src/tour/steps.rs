@@ -116,7 +116,8 @@ impl Tour {
     pub(super) fn net(&mut self, quick: bool) -> Result<()> {
         self.step(
             "A TCP/IP stack on one core: the kernel's programs talk to it over TAP",
-            "ping, nc and dd know nothing of it, in a network namespace that is gone again",
+            "ping, nc and dd know nothing of it, nor does the nc that runs on it, in a network \
+             namespace that is gone again",
         )?;
         if !rustix::process::geteuid().is_root() {
             return self.fail("a TAP interface needs root; run the tour as root to see this step");
@@ -141,6 +142,14 @@ impl Tour {
              timeout 60 dd bs=1M count={mib} iflag=fullblock of=/dev/null <&3"
         );
         self.tool("bash", &["-c", &read])?;
+        // An unmodified server whose sockets are the stack's, and a client of the kernel's.
+        let program = text(&self.program)?.to_owned();
+        let unmodified = format!(
+            "echo hello from nc on the stack | \
+             timeout 20 \"{program}\" net run --socket \"{socket}\" -- nc -l -N 8000 & \
+             timeout 20 sh -c 'until nc -N {NET_ADDRESS} 8000 </dev/null; do sleep 0.1; done'; wait"
+        );
+        self.tool("sh", &["-c", &unmodified])?;
         self.sidecore(&[&["net", "status"][..], &at].concat())?;
         drop((source, echo, up));
         self.namespace = None;

@@ -5,9 +5,7 @@ use crate::address::{self, Given};
 use crate::caller::{Caller, Flags};
 use crate::ports::Transport;
 use crate::scope::Server;
-use crate::socket::{
-    Connecting, From, Opened, Pending, Socket, State, Stream, inode_of, pair,
-};
+use crate::socket::{Connecting, From, Opened, Pending, Socket, State, Stream, inode_of, pair};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 use sidecore_net::sock::client::{ClientError, Socket as Session};
@@ -67,6 +65,7 @@ impl Supervisor {
             kernel: Rc::new(opened.file),
             options: Vec::new(),
             owns_kernel: true,
+            bound: local.ip(),
             local,
             peer: None,
             state: match opened.transport {
@@ -78,11 +77,17 @@ impl Supervisor {
             resets_on_close: false,
         };
         let claim = socket.claim(false);
-        if !self.ports.take(opened.transport, local.port(), inode, claim) {
+        if !self
+            .ports
+            .take(opened.transport, local.port(), inode, claim)
+        {
             // Who had it may have let go of it unseen.
             self.forget_closed(opened.transport, local.port());
             self.sweep();
-            if !self.ports.take(opened.transport, local.port(), inode, claim) {
+            if !self
+                .ports
+                .take(opened.transport, local.port(), inode, claim)
+            {
                 return Err(Errno::ADDRINUSE);
             }
         }
@@ -109,8 +114,12 @@ impl Supervisor {
         flags: Flags,
     ) -> Result<(), Errno> {
         let moved = self.migration.begin(caller, descriptor);
-        self.listener
-            .replace(caller.call.id, near.as_fd(), descriptor, flags.closes_on_exec)?;
+        self.listener.replace(
+            caller.call.id,
+            near.as_fd(),
+            descriptor,
+            flags.closes_on_exec,
+        )?;
         if let Some(moved) = moved {
             self.migration.end(moved, near);
         }
@@ -134,7 +143,8 @@ impl Supervisor {
         let Some(opened) = Opened::of(caller.fetch(descriptor)?) else {
             return Ok(PROCEED);
         };
-        let is_foreign = is_v6 != opened.is_v6;
+        // UDP takes IPv4's own form on a socket of IPv6, too.
+        let is_foreign = is_v6 != opened.is_v6 && (is_v6 || opened.transport == Transport::Tcp);
         if opened.is_v6_only && peer.is_ipv4() {
             return Err(Errno::NETUNREACH);
         }
@@ -156,7 +166,13 @@ impl Supervisor {
             kernel: Rc::new(opened.file),
             flags: caller.flags(descriptor),
         };
-        self.open(caller, descriptor, server, plain_peer(peer, opened.is_v6), parts)
+        self.open(
+            caller,
+            descriptor,
+            server,
+            plain_peer(peer, opened.is_v6),
+            parts,
+        )
     }
 
     fn connect_known(
@@ -407,7 +423,11 @@ impl Supervisor {
         let (near, far) = pair(Transport::Tcp, parts.flags.is_nonblocking)?;
         let inode = inode_of(&near)?;
         let flags = parts.flags;
-        let filler = if flags.is_nonblocking { fill(&near)? } else { 0 };
+        let filler = if flags.is_nonblocking {
+            fill(&near)?
+        } else {
+            0
+        };
         let local = local.unwrap_or(SocketAddr::new(peer.ip(), 0));
         let holder = (caller.call.thread, descriptor);
         let mut socket = parts.socket(local, peer, holder, Some(far));
@@ -430,7 +450,8 @@ impl Supervisor {
         let Some(socket) = self.sockets.get_mut(&inode) else {
             return;
         };
-        let (State::Connecting(connecting), Some(client)) = (&socket.state, &mut self.client) else {
+        let (State::Connecting(connecting), Some(client)) = (&socket.state, &mut self.client)
+        else {
             return;
         };
         let (engine, filler) = (connecting.engine, connecting.filler);
@@ -541,6 +562,7 @@ impl Parts {
             kernel: self.kernel,
             options: Vec::new(),
             owns_kernel: true,
+            bound: local.ip(),
             local,
             peer: Some(peer),
             state: State::Bound,
@@ -552,7 +574,7 @@ impl Parts {
 }
 
 /// To no address is to this host.
-fn plain_peer(peer: SocketAddr, is_v6: bool) -> SocketAddr {
+pub(super) fn plain_peer(peer: SocketAddr, is_v6: bool) -> SocketAddr {
     if !peer.ip().is_unspecified() {
         return peer;
     }
@@ -583,7 +605,9 @@ fn given_family(
         return Err(Errno::INVAL);
     }
     let bytes = caller.read(caller.call.arguments[pointer], bytes)?;
-    let family = bytes.first_chunk().map(|it| i32::from(u16::from_ne_bytes(*it)));
+    let family = bytes
+        .first_chunk()
+        .map(|it| i32::from(u16::from_ne_bytes(*it)));
     Ok((address::read(&bytes), family == Some(libc::AF_INET6)))
 }
 

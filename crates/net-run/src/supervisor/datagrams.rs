@@ -12,6 +12,7 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags,
 };
+use sidecore_net::sock::client::Socket as Session;
 use sidecore_sys::seccomp::Answer;
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -74,7 +75,9 @@ impl Supervisor {
         for index in 0..count {
             let at = at + u64::from(index) * MESSAGE_BYTES;
             match self.send_one(caller, at) {
-                Ok(Some(bytes)) => caller.write(at + HEADER_BYTES, &(bytes as u32).to_ne_bytes())?,
+                Ok(Some(bytes)) => {
+                    caller.write(at + HEADER_BYTES, &(bytes as u32).to_ne_bytes())?
+                }
                 Ok(None) => return Ok(PROCEED),
                 Err(error) if index == 0 => return Err(error),
                 Err(_) => return Ok(Reply::Now(Answer::Value(index.into()))),
@@ -113,8 +116,8 @@ impl Supervisor {
         Ok(Some(payload.len()))
     }
 
-    /// The caller's socket, where it is one of ours for datagrams, or becomes one because of whom it
-    /// sends to.
+    /// The caller's socket, where it is one of ours for datagrams, or becomes one because of whom
+    /// it sends to.
     fn datagram_socket(
         &mut self,
         caller: &mut Caller<'_>,
@@ -150,8 +153,10 @@ impl Supervisor {
         let Some(socket) = self.sockets.get_mut(&inode) else {
             return;
         };
+        let peer = peer.map(|peer| super::connect::plain_peer(peer, socket.is_v6));
         socket.peer = peer;
-        let Some(peer) = peer.filter(|_| socket.local.ip().is_unspecified()) else {
+        socket.local.set_ip(socket.bound);
+        let Some(peer) = peer.filter(|_| socket.bound.is_unspecified()) else {
             return;
         };
         // As the kernel does, it has the address from which it would send from now on.
@@ -222,7 +227,10 @@ impl Supervisor {
         }
         let mut peer = peer;
         if peer.ip().is_unspecified() {
-            peer.set_ip(self.source_for(Ipv4Addr::LOCALHOST.into()).unwrap_or(peer.ip()));
+            peer.set_ip(
+                self.source_for(Ipv4Addr::LOCALHOST.into())
+                    .unwrap_or(peer.ip()),
+            );
         }
         let takers = self.ports.at(Transport::Udp, peer);
         let Some(taker) = takers.first() else {
@@ -261,24 +269,29 @@ impl Supervisor {
         }
     }
 
-    /// Datagrams that came from the stack.
-    pub(super) fn give_datagrams(&mut self, inode: u64) {
+    /// Datagrams that came from the stack: of the sockets that share a port, to the one that is
+    /// connected to who sent it, else to the last that is connected to nobody.
+    pub(super) fn give_datagrams(&mut self, engine: Session) {
         loop {
-            let (Some(socket), Some(client)) = (self.sockets.get(&inode), &mut self.client) else {
+            let Some(client) = &mut self.client else {
                 return;
             };
-            let State::Datagram(engines) = &socket.state else {
-                return;
-            };
-            let next = engines
-                .iter()
-                .find_map(|engine| client.receive_from(*engine));
-            let Some((received, from)) = next else {
+            let Some((received, from)) = client.receive_from(engine) else {
                 return;
             };
             let payload = received.bytes().to_vec();
             client.release(received);
-            self.deliver(inode, from, &payload);
+            let sharers = self.sharers.get(&engine).into_iter().flatten().rev();
+            let with_peer = |peer: Option<SocketAddr>| {
+                let mut fitting = sharers.clone().filter(|inode| {
+                    let socket = self.sockets.get(inode);
+                    socket.is_some_and(|socket| socket.peer == peer)
+                });
+                fitting.next().copied()
+            };
+            if let Some(inode) = with_peer(Some(from)).or_else(|| with_peer(None)) {
+                self.deliver(inode, from, &payload);
+            }
         }
     }
 
@@ -497,4 +510,3 @@ const PIECES_MAX: u64 = 1024;
 const MESSAGES_MAX: u32 = 64;
 /// Plainly written datagrams that one look takes in.
 const DATAGRAMS_MAX: usize = 64;
-

@@ -99,9 +99,14 @@ impl Supervisor {
         let mut engines = Vec::new();
         let mut refused = None;
         for address in addresses {
-            let opened = match backlog {
-                Some(backlog) => client.listen(address, backlog),
-                None => client.bind_udp(address),
+            let shared = self
+                .sharers
+                .keys()
+                .find(|engine| client.local(**engine) == Some(address));
+            let opened = match (backlog, shared) {
+                (Some(backlog), _) => client.listen(address, backlog),
+                (None, Some(engine)) => Ok(*engine),
+                (None, None) => client.bind_udp(address),
             };
             match opened {
                 Ok(engine) => engines.push(engine),
@@ -118,6 +123,11 @@ impl Supervisor {
         }
         self.sessions
             .extend(engines.iter().map(|engine| (*engine, inode)));
+        if backlog.is_none() {
+            for engine in &engines {
+                self.sharers.entry(*engine).or_default().push(inode);
+            }
+        }
         if let Some(socket) = self.sockets.get_mut(&inode) {
             match &mut socket.state {
                 State::Listening(listening) => listening.engines = engines,
@@ -183,7 +193,11 @@ impl Supervisor {
 
     /// Hands a session of the loopback to who listens for it.
     pub(super) fn hand_over(&mut self, pending: Pending) -> Result<(), Errno> {
-        let listeners = self.ports.at(Transport::Tcp, pending.local);
+        let mut listeners = self.ports.at(Transport::Tcp, pending.local);
+        if listeners.iter().any(|inode| self.is_closed(*inode)) {
+            self.forget_closed(Transport::Tcp, pending.local.port());
+            listeners = self.ports.at(Transport::Tcp, pending.local);
+        }
         if let [first, ..] = listeners.as_slice() {
             // Those that share a port take turns by the port at the other end.
             let turn = usize::from(pending.peer.port()) % listeners.len();
@@ -234,7 +248,8 @@ impl Supervisor {
         self.retry(inode);
     }
 
-    /// Makes the near end readable where sessions wait: a byte for each, as long as there is room.
+    /// Makes the near end readable where sessions wait. Each that comes brings a byte, for who
+    /// waits for changes (EPOLLET), up to a bound.
     fn show_pending(&mut self, inode: u64) {
         let Some(socket) = self.sockets.get_mut(&inode) else {
             return;
@@ -242,12 +257,11 @@ impl Supervisor {
         let (State::Listening(listening), Some(far)) = (&mut socket.state, &socket.far) else {
             return;
         };
-        while listening.tokens < listening.pending.len().min(TOKENS_MAX) {
+        if !listening.pending.is_empty() && listening.tokens < TOKENS_MAX {
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            if rustix::net::send(far, &[1], flags).is_err() {
-                break;
+            if rustix::net::send(far, &[1], flags).is_ok() {
+                listening.tokens += 1;
             }
-            listening.tokens += 1;
         }
     }
 
@@ -281,7 +295,7 @@ impl Supervisor {
         let given = self.give(caller, inode, pending, flags);
         match given {
             Ok(()) => {
-                self.take_token(caller, descriptor, inode);
+                self.take_tokens(caller, descriptor, inode);
                 Ok(Reply::Done)
             }
             Err((Some(from), error)) => {
@@ -360,6 +374,7 @@ impl Supervisor {
             kernel,
             options,
             owns_kernel: false,
+            bound: local.ip(),
             local,
             peer: Some(peer),
             state,
@@ -374,21 +389,22 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Takes a byte back that showed a session which is accepted now.
-    fn take_token(&mut self, caller: &Caller<'_>, descriptor: i32, inode: u64) {
+    /// Takes back the bytes that showed sessions, once none waits.
+    fn take_tokens(&mut self, caller: &Caller<'_>, descriptor: i32, inode: u64) {
         let Some(socket) = self.sockets.get_mut(&inode) else {
             return;
         };
         let State::Listening(listening) = &mut socket.state else {
             return;
         };
-        if listening.tokens > listening.pending.len()
+        if listening.pending.is_empty()
+            && listening.tokens > 0
             && let Ok(near) = caller.fetch(descriptor)
-            && rustix::net::recv(&near, &mut [0u8; 1], RecvFlags::DONTWAIT).is_ok()
+            && let Ok((_, taken)) =
+                rustix::net::recv(&near, &mut [0u8; TOKENS_MAX], RecvFlags::DONTWAIT)
         {
-            listening.tokens -= 1;
+            listening.tokens = listening.tokens.saturating_sub(taken);
         }
-        self.show_pending(inode);
     }
 
     /// Listens no more; the socket stays bound.
@@ -462,6 +478,5 @@ fn write_peer(caller: &mut Caller<'_>, peer: SocketAddr, is_v6: bool) -> Result<
 const BACKLOG_MAX: u32 = 4096;
 /// Sessions of the loopback that wait at one listener.
 const PENDING_MAX: usize = 8192;
-/// Bytes that show pending sessions; more sessions than these are shown as they are accepted.
+/// Bytes that show pending sessions.
 const TOKENS_MAX: usize = 64;
-

@@ -1,8 +1,8 @@
 //! The supervisor's loop: calls of programs, bytes of their pairs, events of the stack.
 //!
-//! One thread. Must stay true: nothing here waits but the loop itself; a call that cannot be answered
-//! yet stands in its socket's list and is made again when something has happened to the socket; a
-//! program that is gone costs a look.
+//! One thread. Must stay true: nothing here waits but the loop itself; a call that cannot be
+//! answered yet stands in its socket's list and is made again when something has happened to the
+//! socket; a program that is gone costs a look.
 
 mod connect;
 mod datagrams;
@@ -20,8 +20,8 @@ use crate::socket::{Socket, State, Waiting};
 use crate::tags::Tags;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
-use sidecore_net::sock::client::{Client, ClientError, Socket as Session};
 use sidecore_net::sock::SocketError;
+use sidecore_net::sock::client::{Client, ClientError, Socket as Session};
 use sidecore_sys::local_socket;
 use sidecore_sys::seccomp::{Answer, Call, Filter, Listener, When};
 use std::collections::{HashMap, VecDeque};
@@ -89,6 +89,8 @@ pub(crate) struct Supervisor {
     scope: Scope,
     sockets: HashMap<u64, Socket>,
     sessions: HashMap<Session, u64>,
+    /// Whose a socket of the stack's for datagrams is: several share a port, if they all allow it.
+    sharers: HashMap<Session, Vec<u64>>,
     /// Sockets whose bytes wait for a buffer.
     starved: VecDeque<u64>,
     ports: Ports,
@@ -123,6 +125,7 @@ impl Supervisor {
             scope,
             sockets: HashMap::new(),
             sessions: HashMap::new(),
+            sharers: HashMap::new(),
             starved: VecDeque::new(),
             ports: Ports::default(),
             rendezvous,
@@ -323,9 +326,7 @@ impl Supervisor {
         if self.unseen > SWEEP_MIN || self.sweep_at.elapsed() > SWEEP_EVERY {
             self.sweep();
         }
-        if self.client.is_none()
-            && self.attach.is_some()
-            && self.attach_at.elapsed() > ATTACH_EVERY
+        if self.client.is_none() && self.attach.is_some() && self.attach_at.elapsed() > ATTACH_EVERY
         {
             self.attach_again();
         }
@@ -360,11 +361,16 @@ impl Supervisor {
     /// see it.
     fn forget_closed(&mut self, transport: Transport, port: u16) {
         for inode in self.ports.owners(transport, port) {
-            let far = self.sockets.get(&inode).and_then(|it| it.far.as_ref());
-            if far.is_some_and(transfer::is_hung_up) {
+            if self.is_closed(inode) {
                 self.forget(inode);
             }
         }
+    }
+
+    /// True if no program has the socket any more.
+    fn is_closed(&self, inode: u64) -> bool {
+        let far = self.sockets.get(&inode).and_then(|it| it.far.as_ref());
+        far.is_some_and(transfer::is_hung_up)
     }
 
     /// Forgets the sockets without a far end that no program has any more.
@@ -378,7 +384,9 @@ impl Supervisor {
         let Ok(text) = std::fs::read_to_string("/proc/self/net/unix") else {
             return;
         };
-        let inodes = text.lines().filter_map(|line| line.split_whitespace().nth(6));
+        let inodes = text
+            .lines()
+            .filter_map(|line| line.split_whitespace().nth(6));
         let live: std::collections::HashSet<u64> =
             inodes.filter_map(|inode| inode.parse().ok()).collect();
         let gone = |(inode, socket): (&u64, &Socket)| {
@@ -413,13 +421,30 @@ impl Supervisor {
     /// Forgets a socket, and takes it out of the list; what it has at the stack stays.
     fn remove(&mut self, inode: u64) -> Option<Socket> {
         self.fail_waiting(inode, Errno::BADF);
-        let socket = self.sockets.remove(&inode)?;
+        let mut socket = self.sockets.remove(&inode)?;
         self.ports
             .release(socket.transport, socket.local.port(), inode);
         for engine in socket.engines() {
             self.sessions.remove(&engine);
         }
+        if let State::Datagram(engines) = &mut socket.state {
+            engines.retain(|engine| self.is_last_sharer(*engine, inode));
+        }
         Some(socket)
+    }
+
+    /// Takes a socket off the sharers of one of the stack's; true if nobody is left.
+    fn is_last_sharer(&mut self, engine: Session, inode: u64) -> bool {
+        let Some(sharers) = self.sharers.get_mut(&engine) else {
+            return true;
+        };
+        sharers.retain(|sharer| *sharer != inode);
+        if let Some(other) = sharers.last() {
+            self.sessions.insert(engine, *other);
+            return false;
+        }
+        self.sharers.remove(&engine);
+        true
     }
 
     /// Forgets a socket that no program has any more.
@@ -455,6 +480,7 @@ impl Supervisor {
     /// The stack is gone, and all sessions with it.
     fn lose_stack(&mut self) {
         self.client = None;
+        self.sharers.clear();
         self.attach_at = Instant::now();
         let lost: Vec<u64> = self.sessions.drain().map(|(_, inode)| inode).collect();
         for inode in lost {
@@ -464,9 +490,9 @@ impl Supervisor {
             match &mut socket.state {
                 State::Listening(listening) => {
                     listening.engines.clear();
-                    listening.pending.retain(|pending| {
-                        matches!(pending.from, crate::socket::From::Program(_))
-                    });
+                    listening
+                        .pending
+                        .retain(|pending| matches!(pending.from, crate::socket::From::Program(_)));
                     self.fail_waiting(inode, Errno::CONNRESET);
                 }
                 State::Datagram(engines) => engines.clear(),

@@ -129,9 +129,13 @@ impl Supervisor {
         };
         let option = match (level, name) {
             (libc::IPPROTO_TCP, libc::TCP_NODELAY) => SocketOption::NoDelay(number != 0),
-            (libc::SOL_SOCKET, libc::SO_KEEPALIVE) => SocketOption::KeepaliveIdleSeconds(
-                if number == 0 { 0 } else { idle_seconds().unwrap_or(7200) },
-            ),
+            (libc::SOL_SOCKET, libc::SO_KEEPALIVE) => {
+                SocketOption::KeepaliveIdleSeconds(if number == 0 {
+                    0
+                } else {
+                    idle_seconds().unwrap_or(7200)
+                })
+            }
             (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) if keeps_alive() => {
                 SocketOption::KeepaliveIdleSeconds(number.cast_unsigned())
             }
@@ -176,9 +180,7 @@ fn set(socket: &mut Socket, level: i32, name: i32, value: &[u8]) -> Result<(), E
             socket_option::set(kernel, level, name, &before).ok();
         }
         if let Ok(now) = now {
-            socket
-                .options
-                .retain(|it| (it.0, it.1) != (level, name));
+            socket.options.retain(|it| (it.0, it.1) != (level, name));
             socket.options.push((level, name, now));
         }
     }

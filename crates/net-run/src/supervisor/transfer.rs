@@ -1,9 +1,9 @@
 //! Bytes between pairs and sessions.
 //!
-//! From a program: a read of the pair straight into a chunk that the stack sends from. To a program: a
-//! write of the pair straight from the chunk in which bytes came. Must stay true: what finds no
-//! room waits where it is, so that each side slows the other down; ends and resets pass in both
-//! directions.
+//! From a program: a read of the pair straight into a chunk that the stack sends from. To a
+//! program: a write of the pair straight from the chunk in which bytes came. Must stay true: what
+//! finds no room waits where it is, so that each side slows the other down; ends and resets pass
+//! in both directions.
 
 use super::{Supervisor, errno_of};
 use crate::caller;
@@ -70,7 +70,7 @@ impl Supervisor {
                     self.finish_connecting(inode);
                     self.give_to_program(inode);
                 }
-                State::Datagram(_) => self.give_datagrams(inode),
+                State::Datagram(_) => self.give_datagrams(session),
                 _ => {}
             }
         }
@@ -257,7 +257,9 @@ pub(super) fn has_ended(far: &OwnedFd) -> bool {
     let mut polled = [PollFd::new(far, PollFlags::RDHUP)];
     let none = rustix::time::Timespec::default();
     rustix::event::poll(&mut polled, Some(&none)).is_ok()
-        && polled[0].revents().intersects(PollFlags::HUP | PollFlags::RDHUP)
+        && polled[0]
+            .revents()
+            .intersects(PollFlags::HUP | PollFlags::RDHUP)
 }
 
 /// Chunks of 16 KiB on their way for one session.

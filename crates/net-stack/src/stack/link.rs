@@ -310,8 +310,8 @@ impl Stack {
             .collect()
     }
 
-    /// Networks that packets can be sent to, as an address in each and the bits of its prefix: those
-    /// on our links, and those behind gateways.
+    /// Networks that packets can be sent to, as an address in each and the bits of its prefix:
+    /// those on our links, and those behind gateways.
     #[must_use]
     pub fn reachable_networks(&self) -> Vec<(std::net::IpAddr, u8)> {
         let interface = &self.common.interface;

@@ -348,13 +348,7 @@ impl Doorkeeper {
         self.door.order(from, "sidecore-net", bytes, tag);
     }
 
-    fn attach(
-        &mut self,
-        to: ConnectionId,
-        peer: Peer,
-        tag: u64,
-        (map, lent): (Segment, OwnedFd),
-    ) {
+    fn attach(&mut self, to: ConnectionId, peer: Peer, tag: u64, (map, lent): (Segment, OwnedFd)) {
         let (chunks, wishes) = (tag as u32, (tag >> 32) as u32);
         let wake = if wishes & WISH_WAKE_DESCRIPTOR == 0 {
             None

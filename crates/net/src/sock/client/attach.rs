@@ -1,8 +1,8 @@
 //! Meeting the engine: a question over a local socket, and the segment that comes back.
 
+use super::ClientOptions;
 use crate::engine::ENGINES_MAX;
 use crate::sock::control::{PROTOCOL, SockError, sibling_socket};
-use super::ClientOptions;
 use crate::sock::layout::{WISH_WAKE_DESCRIPTOR, segment_bytes};
 use serde_json::Value;
 use sidecore_attach::protocol::{KIND_ATTACH, KIND_STATUS};

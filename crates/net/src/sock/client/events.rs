@@ -97,7 +97,10 @@ impl Client {
             Event::Connected => self.state_mut(socket)?.connected = true,
             Event::Accepted => {
                 let listener = Socket(entry.argument);
-                let port = self.state(listener).and_then(|it| it.local).map(|it| it.port());
+                let port = self
+                    .state(listener)
+                    .and_then(|it| it.local)
+                    .map(|it| it.port());
                 let local = port.map(|port| SocketAddr::new(entry.local_ip(), port));
                 self.insert(entry.socket, false, true, local);
                 let peer = entry.socket_address();

@@ -109,11 +109,8 @@ impl Client {
         if let (Some(word), Some(wake)) = (word, &wake) {
             word.announce_sleep();
             if self.events.is_empty(map.slice()) {
-                let slept = local_socket::poll(
-                    &[other, wake.as_fd()],
-                    &mut Vec::new(),
-                    timeout.min(NAP),
-                );
+                let slept =
+                    local_socket::poll(&[other, wake.as_fd()], &mut Vec::new(), timeout.min(NAP));
                 word.cancel_sleep();
                 local_socket::drain(wake.as_fd());
                 if slept.is_err() {

@@ -71,8 +71,8 @@ impl Client {
         }
     }
 
-    /// Lets go of a socket that is being closed and has nothing to send: the next request may be for
-    /// its address.
+    /// Lets go of a socket that is being closed and has nothing to send: the next request may be
+    /// for its address.
     fn free_address(&mut self, number: u32, round: &mut Round<'_, impl Sockets>) {
         if let Some(place) = self.sockets.find_closing(number)
             && let Some(socket) = self.sockets.get(place)
