@@ -1,5 +1,5 @@
 //! `sidecore net run --loopback` beside the kernel: each small program of
-//! `crates/net-run/tests/cases` runs plainly and under it, and must print the same and end the same.
+//! `crates/net-run/tests/cases` runs plainly and under it, and must print the same and end alike.
 //!
 //! Why here: what programs expect of sockets is what the kernel does, corners included; it is the
 //! only complete description. A case that is known to differ stands in `KNOWN`, with the reason,
