@@ -15,11 +15,12 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const PAGES: [&str; 6] = [
+const PAGES: [&str; 7] = [
     "README.md",
     "docs/users/images.md",
     "docs/users/kernels.md",
     "docs/users/pages.md",
+    "docs/users/run.md",
     "docs/users/sockets.md",
     "docs/users/trees.md",
 ];
@@ -45,13 +46,18 @@ fn pages() {
 }
 
 #[test]
-fn sockets() {
+fn run_unchanged_programs() {
     check(PAGES[4]);
 }
 
 #[test]
-fn trees() {
+fn sockets() {
     check(PAGES[5]);
+}
+
+#[test]
+fn trees() {
+    check(PAGES[6]);
 }
 
 #[test]

@@ -57,12 +57,19 @@ impl Supervisor {
         }
         let (claim, port) = (socket.claim(true), socket.local.port());
         if !self.ports.take(Transport::Tcp, port, inode, claim) {
-            return Err(Errno::ADDRINUSE);
+            // Who listened there may have closed unseen.
+            self.forget_closed(Transport::Tcp, port);
+            if !self.ports.take(Transport::Tcp, port, inode, claim) {
+                return Err(Errno::ADDRINUSE);
+            }
         }
         // A listener is not writable; what fills it is never read.
         if let Ok(near) = caller.fetch(descriptor) {
             super::connect::fill(&near).ok();
         }
+        let Some(socket) = self.sockets.get_mut(&inode) else {
+            return Err(Errno::BADF);
+        };
         socket.state = State::Listening(Listening {
             backlog,
             ..Listening::default()

@@ -1,0 +1,351 @@
+//! `sidecore net run --loopback` beside the kernel: each small program of
+//! `crates/net-run/tests/cases` runs plainly and under it, and must print the same and end alike.
+//!
+//! Why here: what programs expect of sockets is what the kernel does, corners included; it is the
+//! only complete description. A case that is known to differ stands in `KNOWN`, with the reason,
+//! and must differ: one that agrees fails the test until it is taken off the list.
+//!
+//! Must stay true: nothing is left out. Needs python3 (3.10 or newer) and cc; no root, no network.
+//! `SIDECORE_CASES=WORD` runs only the cases whose names have the word in them.
+
+#![allow(clippy::unwrap_used)] // Helper functions of tests.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Cases whose results differ from the kernel's, and why.
+const KNOWN: &[(&str, &str)] = &[
+    (
+        "accept_errors",
+        "send on a listener: into its pair, which nobody reads",
+    ),
+    (
+        "backlog_full",
+        "a backlog holds nobody back: opening between programs takes no time",
+    ),
+    (
+        "bound_before_connect",
+        "the same four numbers twice are two connections",
+    ),
+    (
+        "close_while_accepting",
+        "shutdown does not wake who polls the listener",
+    ),
+    (
+        "connect_refused_recv_first",
+        "recv and send have the pair's error, SO_ERROR the right one",
+    ),
+    (
+        "fork_dup_before_connect",
+        "one descriptor is replaced, a twin stays the kernel's",
+    ),
+    (
+        "fork_socket_before_connect",
+        "one descriptor is replaced, the parent's stays the kernel's",
+    ),
+    (
+        "linger_blocked",
+        "a pair between programs ends with an end, never with a reset",
+    ),
+    (
+        "linger_zero",
+        "a pair between programs ends with an end, never with a reset",
+    ),
+    (
+        "message_corners",
+        "an address given to a connected stream is refused, not ignored",
+    ),
+    (
+        "names_of_states",
+        "the peer's name is known after both ends are closed",
+    ),
+    (
+        "peer_closed_writes",
+        "a pair refuses the first write after its peer's close, TCP the second",
+    ),
+    (
+        "poll_states",
+        "a socket that is bound only is no hung-up one",
+    ),
+    (
+        "queue_sizes",
+        "FIONREAD is the pair's: all datagrams' bytes, and 0 of a listener",
+    ),
+    (
+        "receive_low_water",
+        "poll of a pair does not look at SO_RCVLOWAT",
+    ),
+    (
+        "reuse_address",
+        "nothing waits in TIME-WAIT: the port is free at once",
+    ),
+    ("self_connect", "a socket cannot be both ends of its pair"),
+    (
+        "send_file",
+        "sendfile into a listener: into its pair, which nobody reads",
+    ),
+    (
+        "signals",
+        "accept with SO_RCVTIMEO goes on after a signal with SA_RESTART",
+    ),
+    (
+        "tcp_info",
+        "of TCP_INFO's states there are those that a pair has",
+    ),
+    ("truncate_stream", "a pair does not throw away by MSG_TRUNC"),
+    ("udp_connect", "send on a pair asks nobody who the peer is"),
+    (
+        "udp_errors",
+        "send on a pair asks nobody who the peer is; broadcasts have no way",
+    ),
+    (
+        "udp_messages",
+        "control messages about datagrams (IP_PKTINFO) do not come",
+    ),
+    (
+        "udp_refused",
+        "send and recv on a pair do not hear of a refusal",
+    ),
+    (
+        "udp_refused_blocked",
+        "send and recv on a pair do not hear of a refusal",
+    ),
+    (
+        "udp_sizes",
+        "a pair takes datagrams that are too long; they are lost",
+    ),
+    (
+        "udp_unconnect",
+        "a TCP connection that is dissolved ends without a reset",
+    ),
+];
+
+/// A case that takes longer hangs. On an idle machine none takes three seconds.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Cases that run at once.
+const WORKERS_MAX: usize = 4;
+
+/// One small program.
+struct Case {
+    name: String,
+    /// Program and arguments that run it.
+    command: Vec<PathBuf>,
+}
+
+/// What a case did.
+struct Run {
+    /// Standard output, then how it ended.
+    told: String,
+    /// Standard error: shown beside a difference, not compared.
+    errors: String,
+}
+
+#[test]
+fn every_case_prints_what_it_prints_on_the_kernel() {
+    let folder = tempfile::tempdir().unwrap();
+    let cases = cases(folder.path());
+    let failures = Mutex::new(BTreeMap::new());
+    let next = AtomicUsize::new(0);
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for worker in 0..workers.min(WORKERS_MAX) {
+            let scratch = folder.path().join(format!("worker{worker}"));
+            let (cases, failures, next) = (&cases, &failures, &next);
+            scope.spawn(move || {
+                // Relaxed: the number only shares out the cases; the list itself never changes.
+                while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if let Some(failure) = judge(case, &scratch) {
+                        let mut failures = failures.lock().unwrap_or_else(PoisonError::into_inner);
+                        failures.insert(case.name.clone(), failure);
+                    }
+                }
+            });
+        }
+    });
+    let failures = failures.into_inner().unwrap();
+    let texts: Vec<_> = failures.values().map(String::as_str).collect();
+    assert!(
+        texts.is_empty(),
+        "{} of {} cases:\n{}",
+        texts.len(),
+        cases.len(),
+        texts.join("\n")
+    );
+}
+
+/// Every reason belongs to a case that there is.
+#[test]
+fn the_list_of_known_differences_names_cases() {
+    for (name, reason) in KNOWN {
+        let found = ["py", "c"]
+            .iter()
+            .any(|ending| folder_of_cases().join(format!("{name}.{ending}")).is_file());
+        assert!(found, "no case `{name}`");
+        assert!(reason.len() > 10, "no reason for `{name}`");
+    }
+}
+
+/// The comparison sees a difference of output, of exit status, and a signal.
+#[test]
+fn a_difference_is_seen() {
+    let folder = tempfile::tempdir().unwrap();
+    let shell = |words: &str| {
+        let command = ["sh", "-c", words].map(PathBuf::from);
+        run(&command, folder.path(), Duration::from_secs(30)).told
+    };
+    assert_eq!(shell("echo a; exit 3"), "a\nexit status: 3\n");
+    assert_eq!(shell("echo a; kill -TERM $$"), "a\nexit status: 143\n");
+    assert_ne!(shell("echo a"), shell("echo b"));
+    let endless = ["sleep", "60"].map(PathBuf::from);
+    let told = run(&endless, folder.path(), Duration::from_millis(200)).told;
+    assert!(told.starts_with("hangs"), "{told}");
+}
+
+/// Runs a case both ways; what is wrong with it.
+fn judge(case: &Case, scratch: &Path) -> Option<String> {
+    let known = KNOWN.iter().find(|(name, _)| *name == case.name);
+    let name = &case.name;
+    std::fs::create_dir_all(scratch).unwrap();
+    let kernel = run(&case.command, scratch, PATIENCE);
+    if !kernel.told.ends_with("exit status: 0\n") {
+        let (told, errors) = (kernel.told, kernel.errors);
+        return Some(format!(
+            "{name} fails on the kernel itself:\n{told}{errors}"
+        ));
+    }
+    let mut command: Vec<_> = [
+        env!("CARGO_BIN_EXE_sidecore"),
+        "net",
+        "run",
+        "--loopback",
+        "--",
+    ]
+    .map(PathBuf::from)
+    .into();
+    command.extend(case.command.iter().cloned());
+    let ours = run(&command, scratch, PATIENCE);
+    match (kernel.told == ours.told, known) {
+        (true, None) | (false, Some(_)) => None,
+        (true, Some((_, reason))) => Some(format!(
+            "{name} agrees now: take it off KNOWN (its reason was: {reason})"
+        )),
+        (false, None) => Some(format!(
+            "{name}: the first difference is line {}\n{}{}",
+            first_difference(&kernel.told, &ours.told),
+            side_by_side(&kernel.told, &ours.told),
+            ours.errors
+        )),
+    }
+}
+
+/// Runs a command, for so long at most, in a process group of its own that ends with it.
+fn run(command: &[PathBuf], scratch: &Path, patience: Duration) -> Run {
+    let (out, errors) = (scratch.join("out"), scratch.join("errors"));
+    let begun = Instant::now();
+    // The group's name is timeout's process id; to files, not pipes: what is left behind by a case
+    // that hangs may hold a pipe open.
+    let status = Command::new("timeout")
+        .arg("--signal=KILL")
+        .arg(format!("{}", patience.as_secs_f64()))
+        .args(command)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .stdin(Stdio::null())
+        .stdout(File::create(&out).unwrap())
+        .stderr(File::create(&errors).unwrap())
+        .status()
+        .unwrap();
+    let end = match status.code() {
+        // timeout's own end shows that it had to; a program that was only slow ends otherwise.
+        None if begun.elapsed() >= patience => {
+            format!("hangs: it was ended after {} s", patience.as_secs_f64())
+        }
+        // As a shell says it, and as `sidecore net run` does.
+        None => format!("exit status: {}", 128 + status.signal().unwrap()),
+        Some(code) => format!("exit status: {code}"),
+    };
+    let read = |path| String::from_utf8_lossy(&std::fs::read(path).unwrap()).into_owned();
+    Run {
+        told: format!("{}{end}\n", read(&out)),
+        errors: read(&errors),
+    }
+}
+
+/// Number of the first line that differs, from 1.
+fn first_difference(kernel: &str, ours: &str) -> usize {
+    let same = |(one, other): &(&str, &str)| one == other;
+    kernel.lines().zip(ours.lines()).take_while(same).count() + 1
+}
+
+/// Lines of both where they begin to differ, and two after.
+fn side_by_side(kernel: &str, ours: &str) -> String {
+    let from = first_difference(kernel, ours).saturating_sub(1);
+    let part = |whose: &str, text: &str| -> String {
+        let lines = text.lines().skip(from).take(3);
+        lines.map(|line| format!("    {whose}  {line}\n")).collect()
+    };
+    part("kernel", kernel) + &part("ours  ", ours)
+}
+
+/// All cases, those in C compiled into `folder`.
+fn cases(folder: &Path) -> Vec<Case> {
+    let wanted = std::env::var("SIDECORE_CASES").unwrap_or_default();
+    let python = python();
+    let mut cases = Vec::new();
+    let mut compiling = Vec::new();
+    for entry in folder_of_cases().read_dir().unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        if name.starts_with('_') || !name.contains(&wanted) {
+            continue; // what cases share, or unwanted
+        }
+        let command = match path.extension().and_then(|ending| ending.to_str()) {
+            Some("py") => vec![python.clone(), path],
+            Some("c") => {
+                let program = folder.join(&name);
+                compiling.push((name.clone(), compile(&path, &program)));
+                vec![program]
+            }
+            _ => panic!("{} is no case", path.display()),
+        };
+        cases.push(Case { name, command });
+    }
+    for (name, mut compiler) in compiling {
+        assert!(compiler.wait().unwrap().success(), "cc: {name}.c");
+    }
+    cases.sort_by(|one, other| one.name.cmp(&other.name));
+    assert!(!wanted.is_empty() || cases.len() > 100, "{}", cases.len());
+    assert!(!cases.is_empty(), "no case has `{wanted}` in its name");
+    cases
+}
+
+fn compile(source: &Path, program: &Path) -> std::process::Child {
+    Command::new("cc")
+        .args(["-O1", "-pthread", "-o"])
+        .args([program, source])
+        .spawn()
+        .unwrap_or_else(|error| panic!("cc: {error}; scripts/setup installs it"))
+}
+
+/// The interpreter itself: `python3` may be a script that looks for it.
+fn python() -> PathBuf {
+    let program = "import sys; assert sys.version_info >= (3, 10), sys.version; \
+                   print(sys.executable)";
+    let output = Command::new("python3")
+        .args(["-c", program])
+        .output()
+        .unwrap_or_else(|error| panic!("python3: {error}; scripts/setup installs it"));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "python3 3.10 or newer: {errors}");
+    String::from_utf8_lossy(&output.stdout).trim().into()
+}
+
+fn folder_of_cases() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../net-run/tests/cases")
+}

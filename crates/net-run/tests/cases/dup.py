@@ -1,0 +1,25 @@
+"""dup and dup2: one connection under several numbers; its end comes with the last."""
+
+from _case import *
+
+client, accepted = pair()
+twin = os.dup(client.fileno())
+os.write(twin, b"twin ")
+client.sendall(b"first")
+say(receive(accepted, 10))
+os.set_blocking(twin, False)
+say("shared flags", os.get_blocking(client.fileno()))
+os.set_blocking(twin, True)
+client.close()
+say("still open", outcome(accepted.recv, 1, socket.MSG_DONTWAIT))
+os.write(twin, b"alone")
+say(receive(accepted, 5))
+null = os.open("/dev/null", os.O_RDWR)
+os.dup2(null, twin)
+say("replaced", accepted.recv(1))
+client, accepted = pair()
+other, peer = pair()
+os.dup2(other.fileno(), client.fileno())
+say("peer of the replaced", accepted.recv(1))
+client.sendall(b"over")
+say(receive(peer, 4))

@@ -1,0 +1,27 @@
+"""poll of a socket in every state."""
+
+from _case import *
+
+say("new", polled(socket.socket()))
+bound = socket.socket()
+bound.bind((V4, 0))
+say("bound", polled(bound))
+server = listener()
+say("listening", polled(server))
+client = socket.create_connection(server.getsockname())
+say("listening, one waits", polled_until(server, "IN"), polled(server, select.POLLOUT))
+accepted, _ = server.accept()
+say("connected", polled(client), polled(accepted), "listening", polled(server))
+accepted.sendall(b"x")
+say("data", polled_until(client, "IN"), polled(client, select.POLLIN), polled(client, 0))
+client.recv(1)
+accepted.shutdown(socket.SHUT_WR)
+say("peer ended", polled_until(client, "RDHUP"), "ours", polled(accepted))
+client.shutdown(socket.SHUT_WR)
+say("both ended", polled_until(client, "HUP"), polled_until(accepted, "HUP"))
+number = client.fileno()
+client.close()
+poll = select.poll()
+poll.register(number, select.POLLIN)
+say("closed", names(poll.poll(0)[0][1]))
+say("udp", polled(datagrams()), polled(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)))
