@@ -7,7 +7,7 @@
 use crate::address::plain;
 use crate::ports::{Claim, Transport};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use sidecore_net::sock::client::{Received, Socket as Session};
 use sidecore_sys::seccomp::Call;
 use sidecore_sys::socket_option;
@@ -76,8 +76,10 @@ pub(crate) struct Listening {
     pub(crate) backlog: u32,
     /// Sessions to accept.
     pub(crate) pending: VecDeque<Pending>,
-    /// Bytes in the pair, which make the near end readable.
-    pub(crate) tokens: usize,
+    /// The near end's own name: it is a listening local socket.
+    pub(crate) name: Option<SocketAddrUnix>,
+    /// Connections to it, which make it readable.
+    pub(crate) tokens: VecDeque<OwnedFd>,
 }
 
 /// A session that waits to be accepted.
@@ -253,6 +255,33 @@ pub(crate) fn pair(
     set_nonblocking(&near, near_is_nonblocking)?;
     Ok((near, far))
 }
+
+/// A new near end of a listener, and its name. It listens itself, so that reading and writing it fail
+/// and no room is reported, as of any listener.
+///
+/// # Errors
+/// The kernel's.
+pub(crate) fn listening_end(is_nonblocking: bool) -> Result<(OwnedFd, SocketAddrUnix), Errno> {
+    let near = local_stream(false)?;
+    // The kernel chooses an abstract name.
+    rustix::net::bind(&near, &SocketAddrUnix::new_unnamed())?;
+    rustix::net::listen(&near, TOKEN_BACKLOG)?;
+    set_nonblocking(&near, is_nonblocking)?;
+    let name = SocketAddrUnix::try_from(rustix::net::getsockname(&near)?)?;
+    Ok((near, name))
+}
+
+/// A local socket that is not connected.
+///
+/// # Errors
+/// The kernel's.
+pub(crate) fn local_stream(is_nonblocking: bool) -> Result<OwnedFd, Errno> {
+    let mut flags = SocketFlags::CLOEXEC;
+    flags.set(SocketFlags::NONBLOCK, is_nonblocking);
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+}
+
+const TOKEN_BACKLOG: i32 = 256;
 
 /// Whether calls on `file` wait.
 ///

@@ -5,7 +5,9 @@ use crate::address::{self, Given};
 use crate::caller::{Caller, Flags};
 use crate::ports::Transport;
 use crate::scope::Server;
-use crate::socket::{Connecting, From, Opened, Pending, Socket, State, Stream, inode_of, pair};
+use crate::socket::{
+    Connecting, From, Opened, Pending, Socket, State, Stream, inode_of, local_stream, pair,
+};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 use sidecore_net::sock::client::{ClientError, Socket as Session};
@@ -55,13 +57,20 @@ impl Supervisor {
             local.set_port(opened.choose_port(local.ip())?);
         }
         let flags = caller.flags(descriptor);
-        let (near, far) = pair(opened.transport, flags.is_nonblocking)?;
+        let (near, far) = match opened.transport {
+            // Not connected: reading it fails, and polls say that it is hung up, as the kernel's do.
+            Transport::Tcp => (local_stream(flags.is_nonblocking)?, None),
+            Transport::Udp => {
+                let (near, far) = pair(Transport::Udp, flags.is_nonblocking)?;
+                (near, Some(far))
+            }
+        };
         let inode = inode_of(&near)?;
         let socket = Socket {
             transport: opened.transport,
             is_v6: opened.is_v6,
             is_v6_only: opened.is_v6_only,
-            far: Some(far),
+            far,
             kernel: Rc::new(opened.file),
             options: Vec::new(),
             owns_kernel: true,

@@ -1,15 +1,17 @@
 //! listen(2), accept(2), and what comes to listeners.
 
+use super::transfer::is_hung_up;
 use super::{PROCEED, Reply, Supervisor, ZERO, errno_of};
 use crate::address;
 use crate::caller::Caller;
 use crate::ports::Transport;
 use crate::socket::{
-    From, Listening, Opened, Pending, Socket, State, Stream, inode_of, pair, set_nonblocking,
+    From, Listening, Opened, Pending, Socket, State, Stream, inode_of, listening_end, local_stream,
+    pair, set_nonblocking,
 };
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags};
+use sidecore_sys::local_socket;
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
@@ -59,29 +61,60 @@ impl Supervisor {
         if !self.ports.take(Transport::Tcp, port, inode, claim) {
             // Who listened there may have closed unseen.
             self.forget_closed(Transport::Tcp, port);
+            self.sweep();
             if !self.ports.take(Transport::Tcp, port, inode, claim) {
                 return Err(Errno::ADDRINUSE);
             }
         }
-        // A listener is not writable; what fills it is never read.
-        if let Ok(near) = caller.fetch(descriptor) {
-            super::connect::fill(&near).ok();
-        }
-        let Some(socket) = self.sockets.get_mut(&inode) else {
-            return Err(Errno::BADF);
-        };
+        self.start_listening(caller, descriptor, inode, backlog)?;
+        Ok(ZERO)
+    }
+
+    /// Puts a listening near end in the place of a bound one.
+    fn start_listening(
+        &mut self,
+        caller: &Caller<'_>,
+        descriptor: i32,
+        inode: u64,
+        backlog: u32,
+    ) -> Result<(), Errno> {
+        let flags = caller.flags(descriptor);
+        let (near, name) = listening_end(flags.is_nonblocking)?;
+        let listener = inode_of(&near)?;
+        let mut socket = self.remove(inode).ok_or(Errno::BADF)?;
+        let far = socket.far.take();
         socket.state = State::Listening(Listening {
             backlog,
+            name: Some(name),
             ..Listening::default()
         });
+        let (claim, port) = (socket.claim(true), socket.local.port());
+        // Nobody came in between.
+        let _ = self.ports.take(Transport::Tcp, port, listener, claim);
         let begun = self
-            .serve_at_stack(inode)
-            .and_then(|()| self.open_doors(inode));
-        if let Err(error) = begun {
-            self.stop_listening(inode);
-            return Err(error);
+            .insert(listener, socket)
+            .and_then(|()| self.serve_at_stack(listener))
+            .and_then(|()| self.open_doors(listener))
+            .and_then(|()| self.replace(caller, descriptor, &near, flags));
+        let Err(error) = begun else {
+            self.sweep_every = super::SWEEP_LISTENERS_EVERY;
+            return Ok(());
+        };
+        // It stays bound, as it was.
+        if let Some(mut socket) = self.remove(listener) {
+            if let State::Listening(listening) = std::mem::replace(&mut socket.state, State::Bound)
+            {
+                self.close_listening(listening);
+            }
+            if let Some(far) = &far {
+                epoll::delete(&self.epoll, far).ok();
+            }
+            socket.far = far;
+            let claim = socket.claim(false);
+            let _ = self.ports.take(Transport::Tcp, port, inode, claim);
+            self.insert(inode, socket)?;
         }
-        Ok(ZERO)
+        Err(error)
     }
 
     /// Has the stack serve a listener, or a socket for datagrams, where it is bound to the stack's
@@ -229,7 +262,10 @@ impl Supervisor {
             return Err(Errno::CONNREFUSED);
         }
         listening.pending.push_back(pending);
-        self.show_pending(inode);
+        if !self.show_pending(inode) {
+            self.forget(inode);
+            return Err(Errno::CONNREFUSED);
+        }
         self.retry(inode);
         Ok(())
     }
@@ -252,25 +288,40 @@ impl Supervisor {
                 });
             }
         }
-        self.show_pending(inode);
+        if !self.show_pending(inode) {
+            return self.forget(inode);
+        }
         self.retry(inode);
     }
 
-    /// Makes the near end readable where sessions wait. Each that comes brings a byte, for who
-    /// waits for changes (EPOLLET), up to a bound.
-    fn show_pending(&mut self, inode: u64) {
+    /// Makes the near end readable where sessions wait. Each that comes brings a connection to it, for
+    /// who waits for changes (EPOLLET), up to a bound. False where no program has it any more.
+    fn show_pending(&mut self, inode: u64) -> bool {
         let Some(socket) = self.sockets.get_mut(&inode) else {
-            return;
+            return true;
         };
-        let (State::Listening(listening), Some(far)) = (&mut socket.state, &socket.far) else {
-            return;
+        let State::Listening(listening) = &mut socket.state else {
+            return true;
         };
-        if !listening.pending.is_empty() && listening.tokens < TOKENS_MAX {
-            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            if rustix::net::send(far, &[1], flags).is_ok() {
-                listening.tokens += 1;
-            }
+        let Some(name) = &listening.name else {
+            return true;
+        };
+        if listening.pending.is_empty() {
+            return true;
         }
+        if listening.tokens.len() >= TOKENS_MAX {
+            return !listening.tokens.front().is_some_and(is_hung_up);
+        }
+        let Ok(token) = local_stream(true) else {
+            return true;
+        };
+        match rustix::net::connect(&token, name) {
+            Ok(()) => listening.tokens.push_back(token),
+            Err(Errno::CONNREFUSED) => return false,
+            // It has as many as it takes.
+            Err(_) => {}
+        }
+        true
     }
 
     pub(super) fn accept(&mut self, caller: &mut Caller<'_>, flags: i32) -> Result<Reply, Errno> {
@@ -293,6 +344,7 @@ impl Supervisor {
             });
         };
         let Some(pending) = listening.pending.pop_front() else {
+            self.take_tokens(caller, descriptor, inode);
             if caller.flags(descriptor).is_nonblocking {
                 return Err(Errno::AGAIN);
             }
@@ -400,7 +452,8 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Takes back the bytes that showed sessions, once none waits.
+    /// Takes back the connections that showed sessions, once none waits; and those of strangers, to
+    /// whom its name means nothing.
     fn take_tokens(&mut self, caller: &Caller<'_>, descriptor: i32, inode: u64) {
         let Some(socket) = self.sockets.get_mut(&inode) else {
             return;
@@ -408,13 +461,18 @@ impl Supervisor {
         let State::Listening(listening) = &mut socket.state else {
             return;
         };
-        if listening.pending.is_empty()
-            && listening.tokens > 0
-            && let Ok(near) = caller.fetch(descriptor)
-            && let Ok((_, taken)) =
-                rustix::net::recv(&near, &mut [0u8; TOKENS_MAX], RecvFlags::DONTWAIT)
-        {
-            listening.tokens = listening.tokens.saturating_sub(taken);
+        if !listening.pending.is_empty() {
+            return;
+        }
+        listening.tokens.clear();
+        let Ok(near) = caller.fetch(descriptor) else {
+            return;
+        };
+        for _ in 0..=TOKENS_MAX {
+            // The program's own call may wait; this one must not.
+            if !local_socket::is_readable(near.as_fd()) || rustix::net::accept(&near).is_err() {
+                return;
+            }
         }
     }
 
@@ -464,10 +522,12 @@ impl Supervisor {
         }
         match socket.state {
             State::Listening(_) => {
-                if how != libc::SHUT_WR {
-                    self.stop_listening(inode);
+                if how == libc::SHUT_WR {
+                    return Ok(ZERO);
                 }
-                Ok(ZERO)
+                self.stop_listening(inode);
+                // Who polls it is to know.
+                Ok(PROCEED)
             }
             State::Open(_) | State::Joined(_) => Ok(PROCEED),
             State::Datagram(_) if socket.peer.is_some() => Ok(PROCEED),
@@ -489,5 +549,5 @@ fn write_peer(caller: &mut Caller<'_>, peer: SocketAddr, is_v6: bool) -> Result<
 const BACKLOG_MAX: u32 = 4096;
 /// Sessions of the loopback that wait at one listener.
 const PENDING_MAX: usize = 8192;
-/// Bytes that show pending sessions.
+/// Connections that show pending sessions.
 const TOKENS_MAX: usize = 64;

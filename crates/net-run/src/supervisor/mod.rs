@@ -101,6 +101,7 @@ pub(crate) struct Supervisor {
     /// Sockets without a far end, whose end is found by looking; when to look next.
     unseen: usize,
     sweep_at: Instant,
+    sweep_every: Duration,
     /// Waiting calls with an end to their patience.
     deadlines: usize,
     next_port: u16,
@@ -134,6 +135,7 @@ impl Supervisor {
             migration: Migration::default(),
             unseen: 0,
             sweep_at: Instant::now(),
+            sweep_every: SWEEP_EVERY,
             deadlines: 0,
             next_port: FIRST_PORT + (std::process::id() % 8192) as u16,
         })
@@ -323,7 +325,7 @@ impl Supervisor {
         if self.deadlines > 0 {
             self.end_patience();
         }
-        if self.unseen > SWEEP_MIN || self.sweep_at.elapsed() > SWEEP_EVERY {
+        if self.unseen > SWEEP_MIN || self.sweep_at.elapsed() > self.sweep_every {
             self.sweep();
         }
         if self.client.is_none() && self.attach.is_some() && self.attach_at.elapsed() > ATTACH_EVERY
@@ -369,16 +371,23 @@ impl Supervisor {
 
     /// True if no program has the socket any more.
     fn is_closed(&self, inode: u64) -> bool {
-        let far = self.sockets.get(&inode).and_then(|it| it.far.as_ref());
+        let Some(socket) = self.sockets.get(&inode) else {
+            return false;
+        };
+        let far = match &socket.state {
+            State::Listening(listening) => listening.tokens.front(),
+            _ => socket.far.as_ref(),
+        };
         far.is_some_and(transfer::is_hung_up)
     }
 
     /// Forgets the sockets without a far end that no program has any more.
     fn sweep(&mut self) {
-        self.sweep_at = Instant::now();
+        let begun = Instant::now();
         self.unseen = 0;
         let has_unseen = |socket: &Socket| socket.far.is_none();
         if !self.sockets.values().any(has_unseen) {
+            self.sweep_at = Instant::now();
             return;
         }
         let Ok(text) = std::fs::read_to_string("/proc/self/net/unix") else {
@@ -396,6 +405,15 @@ impl Supervisor {
         for inode in gone {
             self.forget(inode);
         }
+        // A listener of the stack's that was closed is to be refused soon; but most of the time goes to
+        // other things.
+        let listens = |socket: &Socket| matches!(&socket.state, State::Listening(listening) if !listening.engines.is_empty());
+        self.sweep_every = if self.sockets.values().any(listens) {
+            SWEEP_LISTENERS_EVERY.max(begun.elapsed() * 100)
+        } else {
+            SWEEP_EVERY
+        };
+        self.sweep_at = Instant::now();
     }
 
     /// Knows a new socket from now on, and watches its far end.
@@ -578,6 +596,7 @@ const NAP: Duration = Duration::from_millis(500);
 const SHORT_NAP: Duration = Duration::from_millis(5);
 const STARVED_NAP: Duration = Duration::from_millis(1);
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
+const SWEEP_LISTENERS_EVERY: Duration = Duration::from_secs(1);
 /// New sockets without a far end before they are looked for early.
 const SWEEP_MIN: usize = 4096;
 const ATTACH_EVERY: Duration = Duration::from_millis(100);
