@@ -43,6 +43,39 @@ def test_site_log_likelihoods_add_up(data):
     assert again.log_likelihood == pytest.approx(one.log_likelihood, abs=0.01)
 
 
+def test_models_are_ranked(data):
+    alignment, truth = data
+    fits = phylo.models(alignment, tree=truth, free_rates_max=0)
+    scores = [fit.bic for fit in fits]
+    assert scores == sorted(scores) and len({fit.name for fit in fits}) == len(fits) > 3
+    best = fits[0]
+    # What was chosen is a model for the other calls, of the same likelihood.
+    again = phylo.evaluate(alignment, truth, best.name)
+    assert again.log_likelihood == pytest.approx(best.log_likelihood, abs=0.05)
+    by_aic = phylo.models(alignment, tree=truth, free_rates_max=0, criterion="aic")
+    assert by_aic[0].aic == min(fit.aic for fit in by_aic) and by_aic[0].parameters >= best.parameters
+    for wrong in ({"data": "codon"}, {"criterion": "dic"}, {"free_rates_max": 11}, {"tree": "(a,b,c);"}):
+        with pytest.raises(phylo.PhyloError):
+            phylo.models(alignment, **wrong)
+
+
+def test_pictures(data, tmp_path):
+    _, truth = data
+    names = [f"t{k}" for k in range(1, 9)]
+    for form in ("rectangular", "circular"):
+        picture = phylo.draw(truth, form=form, theme="dark", root="mad")
+        assert picture.svg.startswith("<svg") and all(f">{name}<" in picture.svg for name in names)
+        assert picture._repr_svg_() == picture.svg
+    picture.save(tmp_path / "a.svg")
+    assert (tmp_path / "a.svg").read_text() == picture.svg
+    assert phylo.draw(truth, root=["t1"]).svg != phylo.draw(truth, root="midpoint").svg
+    with pytest.raises(OSError):
+        picture.save(tmp_path / "none" / "a.svg")
+    for wrong in ({"form": "oval"}, {"theme": "pink"}, {"root": "t1"}, {"root": ["nobody"]}):
+        with pytest.raises(phylo.PhyloError):
+            phylo.draw(truth, **wrong)
+
+
 def test_one_seed_one_result(data):
     alignment, _ = data
     shown = []

@@ -70,10 +70,6 @@ const KNOWN: &[(&str, &str)] = &[
         "a pair refuses the first write after its peer's close, TCP the second",
     ),
     (
-        "poll_states",
-        "a socket that is bound only is no hung-up one",
-    ),
-    (
         "queue_sizes",
         "FIONREAD is the pair's: the bytes of all datagrams",
     ),

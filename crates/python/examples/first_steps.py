@@ -15,11 +15,17 @@ print(characters.shape, characters.dtype, characters[0, :10].tobytes().decode())
 first_half = phylo.Alignment(alignment.names, characters[:, :300])
 assert np.array_equal(first_half.to_numpy(), characters[:, :300])
 
+# %% Which model does it ask for?
+best = phylo.models(alignment)[0]
+print(best.name, round(best.bic, 1))
+
 # %% The best tree of two searches, with support
 found = phylo.search(alignment, "GTR+G", starts=2, bootstraps=10, seed=1)
 print(found)
 assert found.tree is not None  # there were searches
 print(found.support)
+assert found.support is not None  # there were bootstraps
+picture = phylo.draw(found.support, root="midpoint")  # a notebook shows it
 print("distance from the truth:", phylo.compare(found.tree, truth)["rf"])
 
 # %% Which sites speak for it, and which for the true tree?

@@ -6,7 +6,7 @@
 
 use pyo3::prelude::*;
 use sidecore_offload::OffloadError;
-use sidecore_phylo::runner::{Runner, Work};
+use sidecore_phylo::runner::{Runner, Share, Work};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -78,6 +78,14 @@ impl<R: Runner> Runner for Stoppable<'_, R> {
     ) -> Result<(), OffloadError> {
         self.check()?;
         self.runner.run_sized(work, ns, chunks, unit)
+    }
+
+    fn share(&self) -> Share {
+        self.runner.share()
+    }
+
+    fn gather(&self, own: &[f64], all: &mut [f64]) {
+        self.runner.gather(own, all);
     }
 }
 

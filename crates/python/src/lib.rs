@@ -2,7 +2,7 @@
 //!
 //! - [`alignment`]: alignments from files, text and NumPy arrays.
 //! - [`evaluate`]: the likelihood of a tree; [`search`]: searches and bootstraps; [`tools`]:
-//!   simulated alignments, distances of trees.
+//!   simulated alignments, distances of trees; [`models`]: choice of a model; [`draw`]: pictures.
 //! - [`interrupt`]: long calls without the interpreter's lock, which Ctrl-C ends.
 //!
 //! Must stay true: what these functions find is what `sidecore phylo` finds with the same options
@@ -12,9 +12,11 @@
 //! `python/sidecore_phylo/_native.pyi`.
 
 mod alignment;
+mod draw;
 mod errors;
 mod evaluate;
 mod interrupt;
+mod models;
 mod parts;
 mod search;
 mod tools;
@@ -32,6 +34,10 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<search::SearchResult>()?;
     module.add_function(wrap_pyfunction!(evaluate::evaluate, module)?)?;
     module.add_function(wrap_pyfunction!(search::search, module)?)?;
+    module.add_class::<models::ModelFit>()?;
+    module.add_class::<draw::Picture>()?;
+    module.add_function(wrap_pyfunction!(models::models, module)?)?;
+    module.add_function(wrap_pyfunction!(draw::draw, module)?)?;
     module.add_function(wrap_pyfunction!(tools::simulate, module)?)?;
     module.add_function(wrap_pyfunction!(tools::compare, module)?)?;
     Ok(())

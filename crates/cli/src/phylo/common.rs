@@ -7,7 +7,7 @@ use sidecore_offload::{Pool, PoolConfig};
 use sidecore_phylo::alrt::{labelled, sh_alrt as sh_alrt_of};
 use sidecore_phylo::likelihood::{self, Lengths, Likelihood, PartOptions};
 use sidecore_phylo::model::{AscertainmentName, ModelName, ScalerName};
-use sidecore_phylo::msa::{Alignment, Alphabet, Findings, MsaError, Patterns, partitions};
+use sidecore_phylo::msa::{Alignment, Findings, MsaError, Patterns, partitions};
 use sidecore_phylo::newick::Newick;
 use sidecore_phylo::packed::{UNPACKED_BYTES_MAX, unpack};
 use sidecore_phylo::parsimony::parsimony_tree;
@@ -176,24 +176,10 @@ pub(super) fn is_auto(model: &str) -> bool {
     model.eq_ignore_ascii_case("auto")
 }
 
-/// DNA where nearly all characters are nucleotides or gaps, else protein.
-pub(super) fn alphabet(alignment: &Alignment) -> Alphabet {
-    let (mut plain, mut all) = (0_usize, 0_usize);
-    for taxon in 0..alignment.names().len() {
-        let row = alignment.row(taxon);
-        all += row.len();
-        plain += row.iter().filter(|c| b"ACGTUNacgtun-?".contains(c)).count();
-    }
-    match plain * 10 >= all * 9 {
-        true => Alphabet::Dna,
-        false => Alphabet::Protein,
-    }
-}
-
 /// All sites under the model of the best score (BIC), on a parsimony tree. One seed, one model: who
 /// goes on with a run chooses the same.
 fn chosen(alignment: &Alignment, msa: &Path) -> Result<PartOptions> {
-    let patterns = Patterns::new(alignment, alphabet(alignment));
+    let patterns = Patterns::new(alignment, alignment.likely_alphabet());
     let patterns = patterns.with_context(|| msa.display().to_string())?;
     ensure!(
         patterns.taxa() >= 3,

@@ -135,7 +135,7 @@ impl Args {
         runner: impl Runner + Clone,
     ) -> Result<Outcome> {
         let alphabet = match self.data {
-            Kind::Auto => common::alphabet(alignment),
+            Kind::Auto => alignment.likely_alphabet(),
             Kind::Dna => Alphabet::Dna,
             Kind::Protein => Alphabet::Protein,
         };
@@ -206,7 +206,7 @@ impl Args {
         for own in lines {
             let blame = || format!("{}: {}", path.display(), own.name);
             let alphabet = match common::is_auto(&own.model) {
-                true => common::alphabet(alignment),
+                true => alignment.likely_alphabet(),
                 false => common::model_name(&own.model)
                     .with_context(blame)?
                     .alphabet(),

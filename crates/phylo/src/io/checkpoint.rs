@@ -361,7 +361,7 @@ fn parse(line: &[u8]) -> Result<Record, String> {
 
 const FORMAT: &str = "sidecore phylo checkpoint";
 /// To be raised whenever the same settings would give other results, or the lines mean otherwise.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 /// No run has more bootstraps.
 const REPLICATES_MAX: u32 = 1 << 20;
 /// Longer values of settings are hashed.

@@ -222,6 +222,20 @@ impl Alignment {
         &self.rows[taxon]
     }
 
+    /// What it seems to be: DNA where nine of ten characters are nucleotides or gaps, else protein.
+    #[must_use]
+    pub fn likely_alphabet(&self) -> Alphabet {
+        let (mut plain, mut all) = (0_usize, 0_usize);
+        for row in &self.rows {
+            all += row.len();
+            plain += row.iter().filter(|c| b"ACGTUNacgtun-?".contains(c)).count();
+        }
+        match plain * 10 >= all * 9 {
+            true => Alphabet::Dna,
+            false => Alphabet::Protein,
+        }
+    }
+
     /// Writes it as relaxed PHYLIP, one line a taxon.
     #[must_use]
     pub fn to_phylip(&self) -> Vec<u8> {

@@ -162,3 +162,17 @@ fn nothing_is_lost() {
         assert!(distance.branch_score.unwrap() < 1e-12);
     }
 }
+
+#[test]
+fn lengths_have_no_digits_of_rounding() {
+    let text = "((a:2.5,b:1):2.4999999999999996,c:1.3,(d:1,e:2):1.7);";
+    for method in [Method::Midpoint, Method::Mad, by(&["a", "b"])] {
+        let found = rooted(text, &method);
+        let longest = found.split([':', ',', ')', ';']).map(str::len).max();
+        assert!(longest <= Some(14), "{found}");
+    }
+    assert_eq!(
+        rooted(text, &by(&["a", "b"])),
+        "((c:1.3,(d:1,e:2):1.7):1.25,(a:2.5,b:1):1.25);"
+    );
+}

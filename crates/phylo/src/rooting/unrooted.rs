@@ -62,7 +62,7 @@ impl Unrooted {
         if let [a, b] = from[root].children[..] {
             let length = match [a, b].map(|child| from[child].length) {
                 [None, None] => None,
-                [a, b] => Some(a.unwrap_or(0.0) + b.unwrap_or(0.0)),
+                [a, b] => Some(short(a.unwrap_or(0.0) + b.unwrap_or(0.0))),
             };
             let support = [a, b].map(|child| std::mem::take(&mut supports[child]));
             let support = support.into_iter().find(|support| !support.is_empty());
@@ -185,7 +185,7 @@ impl Unrooted {
         // A node, the branch to it, the length of what is left of that, the new node above.
         let mut path: Vec<(usize, usize, Option<f64>, usize)> = Vec::new();
         for (end, share) in cut.ends.into_iter().zip(shares).rev() {
-            let length = cut.length.map(|length| length * share);
+            let length = cut.length.map(|length| short(length * share));
             path.push((end, place.edge, length, 0));
         }
         while let Some((node, edge, length, parent)) = path.pop() {
@@ -209,4 +209,9 @@ impl Unrooted {
 fn is_support(label: &str) -> bool {
     let number = |text: &str| text.trim().parse::<f64>().is_ok();
     !label.is_empty() && label.split('/').all(number)
+}
+
+/// A length that was computed, without what rounding left beyond its twelfth digit.
+fn short(length: f64) -> f64 {
+    format!("{length:.11e}").parse().unwrap_or(length)
 }

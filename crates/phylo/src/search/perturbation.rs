@@ -5,13 +5,15 @@
 //! search goes back. So a trial costs what its neighbourhood costs, whatever the size of the tree.
 //! Why these moves: a random one is nearly always absurd and undone by the first subtrees tried;
 //! one that costs little is what the data nearly say. Trials begin in turns all over the tree: a
-//! subtree with which one began is drawn less often, until something is gained. Patience depends on
+//! subtree with which one began is drawn less often, until something is gained. A trial ends at once
+//! where it comes to a tree that it or another saw since the last gain, most often the one that it
+//! left: from there it would go the same way again. Patience depends on
 //! what the set shows: a quarter of it where nothing was gained yet, as on sets with one clear top;
 //! all of it from the first gain on.
 
 use super::moves::around;
 use super::state::{Best, Close, Exact};
-use super::{Phase, Search};
+use super::{PRUNINGS, Phase, Search};
 use crate::likelihood::LikelihoodError;
 use crate::random::index;
 use crate::runner::Runner;
@@ -23,7 +25,7 @@ impl<R: Runner> Search<'_, R> {
             return self.leave();
         }
         if self.state.at < self.state.order.len() {
-            return self.some_prunings();
+            return self.prune_on_trial();
         }
         let tree = self.likelihood.tree();
         let ends = tree.edges_depth_first().into_iter();
@@ -34,9 +36,36 @@ impl<R: Runner> Search<'_, R> {
         self.state.at = 0;
         self.state.round += 1;
         if self.state.order.is_empty() || self.state.round > ROUNDS_MAX {
-            return self.arrive();
+            return self.arrive(true);
         }
         Ok(())
+    }
+
+    /// Some prunings; the trial ends where it comes to a tree that was seen before.
+    fn prune_on_trial(&mut self) -> Result<(), LikelihoodError> {
+        for _ in 0..PRUNINGS {
+            let Some(&half) = self.state.order.get(self.state.at) else {
+                break;
+            };
+            self.state.at += 1;
+            let moves = self.state.moves;
+            self.try_subtree(half)?;
+            if self.state.moves != moves && !self.is_new() {
+                return self.arrive(false);
+            }
+        }
+        Ok(())
+    }
+
+    /// False where the tree has a shape from which an earlier trial came to nothing, or that of
+    /// the tree which all of them left. Takes note of it.
+    fn is_new(&mut self) -> bool {
+        let shape = self.likelihood.tree().topology();
+        let Err(at) = self.state.seen.binary_search(&shape) else {
+            return false;
+        };
+        self.state.seen.insert(at, shape);
+        true
     }
 
     /// Makes some moves that cost little, or ends the phase when enough have failed.
@@ -55,9 +84,27 @@ impl<R: Runner> Search<'_, R> {
             lnl: self.state.lnl,
             runner_up: self.state.runner_up.clone(),
         });
-        self.state.quiet.fill(true);
+        if self.state.seen.is_empty() {
+            self.is_new();
+        }
         self.state.round = 0;
-        let seed = self.draw(&seeds);
+        for _ in 0..DRAWS_MAX {
+            self.displace(&seeds)?;
+            if self.is_new() {
+                return Ok(());
+            }
+            if let Some(best) = &self.state.best {
+                self.likelihood.set_tree(best.tree.clone());
+                self.state.lnl = best.lnl;
+            }
+        }
+        self.arrive(false)
+    }
+
+    /// Makes one of `seeds` and some moves near it.
+    fn displace(&mut self, seeds: &[Close]) -> Result<(), LikelihoodError> {
+        self.state.quiet.fill(true);
+        let seed = self.draw(seeds);
         self.state.tries[seed.half.index()] += 1;
         self.push(seed)?;
         for _ in 0..1 + self.state.random.below(MORE_MAX) {
@@ -113,14 +160,13 @@ impl<R: Runner> Search<'_, R> {
         Ok(())
     }
 
-    /// Keeps what a trial came to, or goes back.
-    fn arrive(&mut self) -> Result<(), LikelihoodError> {
+    /// Keeps what a trial came to, or goes back. `fit`: its tree is new, and worth fitting all
+    /// lengths.
+    fn arrive(&mut self, fit: bool) -> Result<(), LikelihoodError> {
         let Some(best) = self.state.best.take() else {
             return Ok(());
         };
-        // Most trials come back to where they began: all lengths are as good as they were there.
-        let elsewhere = self.likelihood.tree().topology() != best.tree.topology();
-        if elsewhere && self.state.lnl.0 > best.lnl.0 - WORTH_FITTING {
+        if fit && self.state.lnl.0 > best.lnl.0 - WORTH_FITTING {
             let lnl = self.likelihood.optimise_lengths(self.options.epsilon, 1)?;
             self.state.lnl = Exact(lnl);
         }
@@ -131,6 +177,7 @@ impl<R: Runner> Search<'_, R> {
                 self.state.failures = 0;
                 self.state.rugged = true;
                 self.state.tries.fill(0);
+                self.state.seen.clear();
             } else {
                 self.state.failures += 1;
             }
@@ -145,6 +192,8 @@ impl<R: Runner> Search<'_, R> {
 
 /// Share of the patience, one in so many, until a perturbation has gained something.
 const EASY_SHARE: u32 = 4;
+/// Times that a trial's moves are drawn anew where they lead to a tree that was seen before.
+const DRAWS_MAX: usize = 4;
 /// Moves besides the first one: at most this number.
 const MORE_MAX: u64 = 3;
 /// Distance from the first move, in nodes.

@@ -63,6 +63,8 @@ pub struct State {
     /// began with its subtree.
     pub(super) failures: u32,
     pub(super) tries: Vec<u32>,
+    /// Shapes of trees that perturbations saw in vain since the last gain, in order.
+    pub(super) seen: Vec<u64>,
     /// True once a perturbation has gained something.
     pub(super) rugged: bool,
     /// Number of moves made.
@@ -130,6 +132,7 @@ impl State {
             best: None,
             failures: 0,
             tries: vec![0; halves],
+            seen: Vec::new(),
             rugged: false,
             moves: 0,
             random: Random::new(seed),

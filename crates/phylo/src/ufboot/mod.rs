@@ -1,7 +1,7 @@
 //! Ultrafast bootstraps: replicates choose among trees that one search meets.
 //!
 //! A standard bootstrap searches once for each replicate. Here one search of the alignment itself
-//! goes on from the best tree, by random interchanges and climbs (nearest-neighbour interchanges),
+//! goes on from the best trees, by random interchanges and climbs (nearest-neighbour interchanges),
 //! and each tree that it looks at is offered to all replicates: their log-likelihoods are sums of
 //! the sites' (RELL), and each keeps the best that it was offered. The search ends when the splits'
 //! supports no longer change.
@@ -16,6 +16,7 @@ use crate::random::Random;
 use crate::runner::Runner;
 use crate::tree::{EdgeId, Tree};
 use replicates::Replicates;
+use std::collections::HashMap;
 
 /// Options of ultrafast bootstraps.
 #[derive(Debug, Clone, Copy)]
@@ -65,7 +66,8 @@ pub fn ufboot<R: Runner>(
     let replicates = Replicates::new(likelihood, options.replicates, &mut random);
     let lnl = likelihood.evaluate()?;
     let mut boot = Boot {
-        best: (likelihood.tree().clone(), lnl),
+        tops: vec![(likelihood.tree().clone(), lnl)],
+        shown: HashMap::new(),
         likelihood,
         replicates,
         random,
@@ -85,7 +87,7 @@ pub fn ufboot<R: Runner>(
         converged = replicates::correlation(&before, &now) >= CORRELATION;
         before = now;
     }
-    let (tree, lnl) = boot.best;
+    let (tree, lnl) = boot.tops.swap_remove(0);
     boot.likelihood.set_tree(tree);
     Ok(Found {
         trees: boot.replicates.trees(),
@@ -99,25 +101,36 @@ struct Boot<'l, R> {
     likelihood: &'l mut Likelihood<R>,
     replicates: Replicates,
     random: Random,
-    /// The best tree and its log-likelihood.
-    best: (Tree, f64),
+    /// The best trees that no interchange betters and their log-likelihoods, the best one first.
+    tops: Vec<(Tree, f64)>,
+    /// Log-likelihoods with which shapes of trees were shown to the replicates.
+    shown: HashMap<u64, f64>,
 }
 
 impl<R: Runner> Boot<'_, R> {
-    /// Shows the present tree to the replicates, unless it is too far behind for any.
+    /// Shows the present tree to the replicates, unless it is too far behind for any. A tree that
+    /// comes again is shown only if it became better: a replicate draws among equals, and that it
+    /// is met often must not favour a tree.
     fn offer(&mut self, lnl: f64) -> Result<(), LikelihoodError> {
-        if lnl > self.best.1 - self.replicates.reach() {
+        let behind = self.tops[0].1 - lnl;
+        if behind >= self.replicates.reach() {
+            return Ok(());
+        }
+        let shown = self.shown.entry(self.likelihood.tree().topology());
+        let before = shown.or_insert(f64::NEG_INFINITY);
+        if lnl > *before + COARSE {
+            *before = lnl;
             let sites = self.likelihood.site_log_likelihoods()?;
-            let behind = self.best.1 - lnl;
             self.replicates
                 .offer(self.likelihood.tree(), &sites, behind);
         }
         Ok(())
     }
 
-    /// Random interchanges from the best tree, one for every other inner branch.
+    /// Random interchanges from one of the best trees, one for every other inner branch.
     fn perturb(&mut self) -> Result<(), LikelihoodError> {
-        self.likelihood.set_tree(self.best.0.clone());
+        let from = self.random.below(self.tops.len() as u64) as usize;
+        self.likelihood.set_tree(self.tops[from].0.clone());
         let inner = inner_edges(self.likelihood.tree());
         for _ in 0..inner.len().div_ceil(2) {
             let edge = inner[self.random.below(inner.len() as u64) as usize];
@@ -128,12 +141,14 @@ impl<R: Runner> Boot<'_, R> {
         Ok(())
     }
 
-    /// Interchanges until none is better; all those that do not touch one another at a time.
+    /// Interchanges until none is better; all those that do not touch one another at a time. After
+    /// the first time only those near what was changed are looked at.
     fn climb(&mut self) -> Result<(), LikelihoodError> {
         let mut lnl = self.likelihood.evaluate()?;
+        let mut look_at = inner_edges(self.likelihood.tree());
         for _ in 0..CLIMBS_MAX {
             let mut better: Vec<(f64, EdgeId, bool)> = Vec::new();
-            for edge in inner_edges(self.likelihood.tree()) {
+            for &edge in &look_at {
                 for second in [false, true] {
                     let there = self.look(edge, second)?;
                     if there > lnl + GAIN {
@@ -160,8 +175,10 @@ impl<R: Runner> Boot<'_, R> {
                 self.likelihood.set_tree(before);
                 let (_, edge, second) = better[0];
                 self.likelihood.nni(edge, second);
+                touched = around(self.likelihood.tree(), edge);
                 all = self.likelihood.optimise_lengths(COARSE, 1)?;
             }
+            look_at = near(self.likelihood.tree(), &touched);
             if all <= lnl + GAIN {
                 break;
             }
@@ -169,10 +186,23 @@ impl<R: Runner> Boot<'_, R> {
         }
         let lnl = self.likelihood.optimise_lengths(FINE, 4)?;
         self.offer(lnl)?;
-        if lnl > self.best.1 {
-            self.best = (self.likelihood.tree().clone(), lnl);
-        }
+        self.keep(lnl);
         Ok(())
+    }
+
+    /// Keeps the present tree if it is among the best, each shape once.
+    fn keep(&mut self, lnl: f64) {
+        let tree = self.likelihood.tree();
+        let shape = tree.topology();
+        if let Some(at) = self.tops.iter().position(|top| top.0.topology() == shape) {
+            if self.tops[at].1 >= lnl {
+                return;
+            }
+            self.tops.remove(at);
+        }
+        let at = self.tops.partition_point(|top| top.1 >= lnl);
+        self.tops.insert(at, (tree.clone(), lnl));
+        self.tops.truncate(TOPS_MAX);
     }
 
     /// The log-likelihood after an interchange with the lengths around fitted; it is undone again.
@@ -204,6 +234,17 @@ fn inner_edges(tree: &Tree) -> Vec<EdgeId> {
     tree.edges_depth_first().into_iter().filter(inner).collect()
 }
 
+/// Those of the branches between inner nodes that are among some branches or beside one.
+fn near(tree: &Tree, branches: &[EdgeId]) -> Vec<EdgeId> {
+    let mut inner = inner_edges(tree);
+    inner.retain(|&edge| {
+        around(tree, edge)
+            .iter()
+            .any(|edge| branches.contains(edge))
+    });
+    inner
+}
+
 /// A branch and its four neighbours.
 fn around(tree: &Tree, edge: EdgeId) -> Vec<EdgeId> {
     let others = tree.ends(edge).into_iter().flat_map(|end| tree.others(end));
@@ -212,6 +253,8 @@ fn around(tree: &Tree, edge: EdgeId) -> Vec<EdgeId> {
     around
 }
 
+/// Trees from which perturbations begin, as many as IQ-TREE's.
+const TOPS_MAX: usize = 5;
 /// Perturbations between two looks at the supports.
 const ROUNDS: usize = 50;
 /// Correlation of two such looks from which the supports are settled.

@@ -14,11 +14,14 @@ pub(super) struct Replicates {
     sites: Vec<usize>,
     /// Pattern by pattern, how often each replicate drew it.
     weights: Vec<f32>,
-    /// For each replicate its best tree's log-likelihood and number.
+    /// For each replicate the best tree.
     best: Vec<Best>,
     trees: Vec<Option<(Tree, usize)>>,
     free: Vec<usize>,
-    sums: Vec<f64>,
+    /// The first tree's log-likelihoods of the patterns; all sums are of differences to them, which
+    /// single precision is enough for.
+    first: Vec<f64>,
+    sums: Vec<f32>,
     /// Largest distance behind the best tree of one that some replicate took.
     farthest: f64,
     random: Random,
@@ -27,6 +30,7 @@ pub(super) struct Replicates {
 /// The best tree that a replicate was offered.
 #[derive(Debug, Clone, Copy)]
 struct Best {
+    /// Its log-likelihood above the first tree's.
     lnl: f64,
     /// Its number.
     tree: usize,
@@ -70,6 +74,7 @@ impl Replicates {
             ],
             trees: Vec::new(),
             free: Vec::new(),
+            first: Vec::new(),
             sums: vec![0.0; count],
             farthest: 0.0,
             random: Random::new(random.bits()),
@@ -84,17 +89,22 @@ impl Replicates {
     /// Offers a tree that is so far behind the best.
     pub(super) fn offer(&mut self, tree: &Tree, sites: &[f64], behind: f64) {
         let count = self.best.len();
+        if self.first.is_empty() {
+            self.first
+                .extend(self.sites.iter().map(|&site| sites[site]));
+        }
         self.sums.fill(0.0);
-        for (&site, weights) in self.sites.iter().zip(self.weights.chunks(count)) {
-            let lnl = sites[site];
+        let patterns = self.sites.iter().zip(&self.first);
+        for ((&site, first), weights) in patterns.zip(self.weights.chunks(count)) {
+            let gain = (sites[site] - first) as f32;
             for (sum, &weight) in self.sums.iter_mut().zip(weights) {
-                *sum += lnl * f64::from(weight);
+                *sum += gain * weight;
             }
         }
         let mut number = None;
         for replicate in 0..count {
             let before = self.best[replicate];
-            let sum = self.sums[replicate];
+            let sum = f64::from(self.sums[replicate]);
             if sum < before.lnl - TIE {
                 continue;
             }

@@ -1,13 +1,17 @@
-"""Maximum-likelihood phylogenies: searches, bootstraps, likelihoods, with NumPy in and out."""
+"""Maximum-likelihood phylogenies: models, searches, bootstraps, likelihoods, pictures, with NumPy in and out."""
 
 from ._native import (
     Alignment,
     Evaluation,
+    ModelFit,
     PhyloError,
+    Picture,
     SearchResult,
     __version__,
     compare,
+    draw,
     evaluate,
+    models,
     search,
     simulate,
 )
@@ -15,11 +19,15 @@ from ._native import (
 __all__ = [
     "Alignment",
     "Evaluation",
+    "ModelFit",
     "PhyloError",
+    "Picture",
     "SearchResult",
     "__version__",
     "compare",
+    "draw",
     "evaluate",
+    "models",
     "search",
     "simulate",
 ]

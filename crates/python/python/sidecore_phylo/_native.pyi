@@ -78,6 +78,36 @@ class SearchResult:
     def converged(self) -> bool | None:
         """Verdict of the last convergence test; None where none was made."""
 
+@final
+class ModelFit:
+    """A model that was fitted, and its scores: the least is the best."""
+
+    @property
+    def name(self) -> str:
+        """The model's name, which can be given as a model."""
+    @property
+    def log_likelihood(self) -> float: ...
+    @property
+    def parameters(self) -> int:
+        """Free parameters, branch lengths among them."""
+    @property
+    def bic(self) -> float: ...
+    @property
+    def aicc(self) -> float | None:
+        """None where the alignment is too short for it."""
+    @property
+    def aic(self) -> float: ...
+
+@final
+class Picture:
+    """A picture of a tree, which notebooks show."""
+
+    @property
+    def svg(self) -> str: ...
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes it to a file. OSError."""
+    def _repr_svg_(self) -> str: ...
+
 class Distances(TypedDict):
     rf: int
     rf_relative: float
@@ -111,6 +141,30 @@ def search(
     """Searches for the tree of the highest likelihood, and bootstraps it. The result depends on the seed, not on the
     engines. `progress` is called with how many results there are, and how many are needed, on the calling thread; an
     error in it ends the search. Other threads run meanwhile; Ctrl-C ends it."""
+
+def models(
+    alignment: Alignment,
+    *,
+    data: Literal["auto", "dna", "protein"] = "auto",
+    criterion: Literal["bic", "aicc", "aic"] = "bic",
+    free_rates_max: int = 8,
+    tree: str | None = None,
+    seed: int = 1,
+    engines: int | None = None,
+) -> list[ModelFit]:
+    """Fits models on `tree`, or on one by parsimony, and returns those that were fitted, the best first. Others cannot
+    win. Other threads run meanwhile; Ctrl-C ends it."""
+
+def draw(
+    tree: str,
+    *,
+    form: Literal["rectangular", "circular"] = "rectangular",
+    theme: Literal["auto", "light", "dark"] = "auto",
+    root: Literal["midpoint", "mad"] | Sequence[str] | None = None,
+    cladogram: bool = False,
+    keep_order: bool = False,
+) -> Picture:
+    """Draws a tree; labels of its inner nodes are supports. `root` may be the tips of an outgroup."""
 
 def simulate(
     model: str,

@@ -1,0 +1,116 @@
+//! Pictures of trees.
+
+use crate::errors::{PhyloError, refuse, refuse_with};
+use pyo3::prelude::*;
+use sidecore_phylo::newick::Newick;
+use sidecore_phylo::rooting::{Method, root as rooted};
+use sidecore_plot::{TreeForm, TreeNode, TreeOptions, TreeTheme, tree_picture};
+use std::path::PathBuf;
+
+/// A picture of a tree, which notebooks show.
+#[pyclass(frozen, module = "sidecore_phylo")]
+pub(crate) struct Picture {
+    /// The picture as SVG.
+    #[pyo3(get)]
+    svg: String,
+}
+
+#[pymethods]
+impl Picture {
+    /// Writes it to a file.
+    fn save(&self, path: PathBuf) -> PyResult<()> {
+        Ok(std::fs::write(path, &self.svg)?)
+    }
+
+    fn _repr_svg_(&self) -> &str {
+        &self.svg
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Picture({} bytes of SVG)", self.svg.len())
+    }
+}
+
+/// Draws a tree in Newick; labels of inner nodes are supports. `root` is "midpoint", "mad" or the
+/// tips of an outgroup.
+#[pyfunction]
+#[pyo3(signature = (
+    tree, *, form="rectangular", theme="auto", root=None, cladogram=false, keep_order=false
+))]
+pub(crate) fn draw(
+    tree: &str,
+    form: &str,
+    theme: &str,
+    root: Option<Root>,
+    cladogram: bool,
+    keep_order: bool,
+) -> PyResult<Picture> {
+    let form = match form {
+        "rectangular" => TreeForm::Rectangular,
+        "circular" => TreeForm::Circular,
+        other => {
+            return Err(PhyloError::new_err(format!(
+                "form={other:?}: \"rectangular\" or \"circular\""
+            )));
+        }
+    };
+    let theme = match theme {
+        "auto" => TreeTheme::Auto,
+        "light" => TreeTheme::Light,
+        "dark" => TreeTheme::Dark,
+        other => {
+            return Err(PhyloError::new_err(format!(
+                "theme={other:?}: \"auto\", \"light\" or \"dark\""
+            )));
+        }
+    };
+    let method = match root {
+        None => None,
+        Some(Root::Outgroup(tips)) => Some(Method::Outgroup(tips)),
+        Some(Root::By(name)) => Some(match name.as_str() {
+            "midpoint" => Method::Midpoint,
+            "mad" => Method::Mad,
+            _ => {
+                return Err(PhyloError::new_err(format!(
+                    "root={name:?}: \"midpoint\", \"mad\" or a list of tips"
+                )));
+            }
+        }),
+    };
+    let mut newick = Newick::parse(tree).map_err(refuse_with("tree"))?;
+    if let Some(method) = method {
+        newick = rooted(&newick, &method).map_err(refuse)?.tree;
+    }
+    let tips = newick.tips().count();
+    if tips > TIPS_MAX {
+        return Err(PhyloError::new_err(format!(
+            "the tree has {tips} tips: a picture takes {TIPS_MAX} at most"
+        )));
+    }
+    let node = |node: &sidecore_phylo::newick::Node| TreeNode {
+        parent: node.parent,
+        label: node.label.clone(),
+        length: node.length,
+    };
+    let nodes: Vec<TreeNode> = newick.nodes().iter().map(node).collect();
+    let options = TreeOptions {
+        form,
+        theme,
+        cladogram,
+        keep_order,
+        title: format!("Phylogenetic tree of {tips} taxa"),
+    };
+    Ok(Picture {
+        svg: tree_picture(&nodes, &options),
+    })
+}
+
+/// A way to root a tree.
+#[derive(FromPyObject)]
+pub(crate) enum Root {
+    By(String),
+    Outgroup(Vec<String>),
+}
+
+/// As `sidecore phylo draw` has it.
+const TIPS_MAX: usize = 50_000;
