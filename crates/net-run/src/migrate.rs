@@ -5,8 +5,8 @@
 //! taken out and the new one put in, with the same number, events and data; that needs a table of
 //! descriptors in which the number is free, which is a thread's of its own.
 //!
-//! Must stay true: a process that has no epoll pays a look into a table, one whose epoll is large not more
-//! than a look at its beginning, unless it has put sockets there too early before.
+//! Must stay true: a process that has no epoll pays a look into a table, one whose epoll is large
+//! not more than a look at its beginning, unless it has put sockets there too early before.
 
 use crate::caller::{self, Caller};
 use std::collections::{HashMap, HashSet};
@@ -132,7 +132,7 @@ fn watched(thread: i32, epoll: i32, descriptor: i32, bytes_max: usize) -> Option
     })
 }
 
-/// About 250 entries. A program that never put a socket into an epoll too early while that had fewer
-/// is taken not to do so.
+/// About 250 entries. A program that never put a socket into an epoll too early while that had
+/// fewer is taken not to do so.
 const LOOKED_AT_BYTES: usize = 16 << 10;
 const EPOLL: &str = "anon_inode:[eventpoll]";

@@ -256,8 +256,8 @@ pub(crate) fn pair(
     Ok((near, far))
 }
 
-/// A new near end of a listener, and its name. It listens itself, so that reading and writing it fail
-/// and no room is reported, as of any listener.
+/// A new near end of a listener, and its name. It listens itself, so that reading and writing it
+/// fail and no room is reported, as of any listener.
 ///
 /// # Errors
 /// The kernel's.

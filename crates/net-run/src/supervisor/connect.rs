@@ -58,7 +58,8 @@ impl Supervisor {
         }
         let flags = caller.flags(descriptor);
         let (near, far) = match opened.transport {
-            // Not connected: reading it fails, and polls say that it is hung up, as the kernel's do.
+            // Not connected: reading it fails, and polls say that it is hung up, as the kernel's
+            // do.
             Transport::Tcp => (local_stream(flags.is_nonblocking)?, None),
             Transport::Udp => {
                 let (near, far) = pair(Transport::Udp, flags.is_nonblocking)?;

@@ -294,8 +294,8 @@ impl Supervisor {
         self.retry(inode);
     }
 
-    /// Makes the near end readable where sessions wait. Each that comes brings a connection to it, for
-    /// who waits for changes (EPOLLET), up to a bound. False where no program has it any more.
+    /// Makes the near end readable where sessions wait. Each that comes brings a connection to it,
+    /// for who waits for changes (EPOLLET), up to a bound. False where no program has it any more.
     fn show_pending(&mut self, inode: u64) -> bool {
         let Some(socket) = self.sockets.get_mut(&inode) else {
             return true;

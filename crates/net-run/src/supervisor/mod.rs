@@ -405,8 +405,8 @@ impl Supervisor {
         for inode in gone {
             self.forget(inode);
         }
-        // A listener of the stack's that was closed is to be refused soon; but most of the time goes to
-        // other things.
+        // A listener of the stack's that was closed is to be refused soon; but most of the time
+        // goes to other things.
         let listens = |socket: &Socket| matches!(&socket.state, State::Listening(listening) if !listening.engines.is_empty());
         self.sweep_every = if self.sockets.values().any(listens) {
             SWEEP_LISTENERS_EVERY.max(begun.elapsed() * 100)

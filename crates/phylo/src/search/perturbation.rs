@@ -5,9 +5,9 @@
 //! search goes back. So a trial costs what its neighbourhood costs, whatever the size of the tree.
 //! Why these moves: a random one is nearly always absurd and undone by the first subtrees tried;
 //! one that costs little is what the data nearly say. Trials begin in turns all over the tree: a
-//! subtree with which one began is drawn less often, until something is gained. A trial ends at once
-//! where it comes to a tree that it or another saw since the last gain, most often the one that it
-//! left: from there it would go the same way again. Patience depends on
+//! subtree with which one began is drawn less often, until something is gained. A trial ends at
+//! once where it comes to a tree that it or another saw since the last gain, most often the one
+//! that it left: from there it would go the same way again. Patience depends on
 //! what the set shows: a quarter of it where nothing was gained yet, as on sets with one clear top;
 //! all of it from the first gain on.
 
