@@ -407,7 +407,10 @@ impl Supervisor {
         }
         // A listener of the stack's that was closed is to be refused soon; but most of the time
         // goes to other things.
-        let listens = |socket: &Socket| matches!(&socket.state, State::Listening(listening) if !listening.engines.is_empty());
+        let listens = |socket: &Socket| match &socket.state {
+            State::Listening(listening) => !listening.engines.is_empty(),
+            _ => false,
+        };
         self.sweep_every = if self.sockets.values().any(listens) {
             SWEEP_LISTENERS_EVERY.max(begun.elapsed() * 100)
         } else {
