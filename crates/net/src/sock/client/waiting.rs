@@ -67,7 +67,7 @@ impl Client {
 
     /// As [`Self::poll`], and returns when `other` can be read, too: for who waits for descriptors
     /// besides, all of them in one epoll. The attachment must have been made with
-    /// [`ClientOptions::waits_for_others`].
+    /// [`super::ClientOptions::waits_for_others`].
     ///
     /// # Errors
     /// [`ClientError::Lost`].
