@@ -7,7 +7,8 @@ use super::up::read_setup;
 use crate::Outcome;
 use anyhow::{Context, Result};
 use sidecore_attach::Trust;
-use sidecore_net::sock::control::{default_socket, find_socket};
+use sidecore_net::sock::client::status_of;
+use sidecore_net::sock::control::{SockError, default_socket, find_socket};
 use sidecore_net_run::{Engine, Options, Status};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -93,7 +94,10 @@ impl Args {
             (None, Some(socket)) => Engine::At(socket.clone(), trust),
             (None, None) => {
                 let socket = find_socket(&trust);
-                if self.loopback && !socket.exists() {
+                let serves =
+                    || !matches!(status_of(&socket, &trust), Err(SockError::NoEngine { .. }));
+                // What a killed stack left behind is none.
+                if self.loopback && !serves() {
                     Engine::None
                 } else {
                     Engine::At(socket, trust)

@@ -45,6 +45,7 @@ const RUNS: [(&str, &str); 30] = [
     ),
     ("cell uio", "--svg uio.svg --json"),
     ("offload run", "-- true"),
+    ("net run", "--loopback -- true"),
     (
         "offload bench",
         "--quick --only trips,edtlp,loops,callers,async --workers 1 --json",

@@ -47,6 +47,13 @@ const REFUSALS: [(&str, &str, &str); 66] = [
     ),
     ("offload run", "true", "--"),
     (
+        "net run",
+        "--loopback -- /nonexistent/program",
+        "/nonexistent/program",
+    ),
+    ("net run", "--config nowhere.toml -- true", "nowhere.toml"),
+    ("net run", "true", "--"),
+    (
         "phylo evaluate",
         "--msa made.phy --tree bad.nwk --model JC",
         "bad.nwk",
