@@ -15,7 +15,7 @@ pub(crate) enum Server {
     Loopback,
 }
 
-/// What is taken from the kernel.
+/// Addresses that are taken from the kernel.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Scope {
     /// The stack's addresses.

@@ -45,7 +45,7 @@ pub(crate) struct Socket {
     pub(crate) resets_on_close: bool,
 }
 
-/// What a socket is doing.
+/// State of a socket.
 #[derive(Debug)]
 pub(crate) enum State {
     /// Bound, no more.
@@ -90,7 +90,7 @@ pub(crate) struct Pending {
     pub(crate) from: From,
 }
 
-/// Where a session came from.
+/// Origin of a session.
 #[derive(Debug)]
 pub(crate) enum From {
     /// The stack.
@@ -283,7 +283,7 @@ pub(crate) fn local_stream(is_nonblocking: bool) -> Result<OwnedFd, Errno> {
 
 const TOKEN_BACKLOG: i32 = 256;
 
-/// Whether calls on `file` wait.
+/// Has calls on `file` wait, or not.
 ///
 /// # Errors
 /// The kernel's.

@@ -87,19 +87,8 @@ impl Supervisor {
             resets_on_close: false,
         };
         let claim = socket.claim(false);
-        if !self
-            .ports
-            .take(opened.transport, local.port(), inode, claim)
-        {
-            // Who had it may have let go of it unseen.
-            self.forget_closed(opened.transport, local.port());
-            self.sweep();
-            if !self
-                .ports
-                .take(opened.transport, local.port(), inode, claim)
-            {
-                return Err(Errno::ADDRINUSE);
-            }
+        if !self.take_port(inode, opened.transport, local.port(), claim) {
+            return Err(Errno::ADDRINUSE);
         }
         let done = self.insert(inode, socket).and_then(|()| {
             if opened.transport == Transport::Udp {
@@ -491,10 +480,7 @@ impl Supervisor {
             near_waits: false,
             watches_room: false,
         });
-        for waiting in std::mem::take(&mut socket.waiting) {
-            self.deadlines = self
-                .deadlines
-                .saturating_sub(usize::from(waiting.until.is_some()));
+        for waiting in self.take_waiting(inode) {
             self.listener.answer(waiting.call.id, Answer::Value(0));
         }
         self.take_from_program(inode);

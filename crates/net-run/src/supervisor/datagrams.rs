@@ -13,6 +13,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags,
 };
 use sidecore_net::sock::client::Socket as Session;
+use sidecore_sys::local_socket;
 use sidecore_sys::seccomp::Answer;
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -306,7 +307,7 @@ impl Supervisor {
             match received {
                 Err(_) => return,
                 // The end, unless it is a datagram of no bytes.
-                Ok((_, 0)) if super::transfer::has_ended(far) => return,
+                Ok((_, 0)) if local_socket::is_hung_up(far.as_fd()) => return,
                 Ok((_, count)) => {
                     // Lost where there is no way, as datagrams are.
                     self.send_datagram(inode, Given::Unspecified, &buffer[..count])

@@ -58,13 +58,8 @@ impl Supervisor {
             _ => return Err(Errno::INVAL),
         }
         let (claim, port) = (socket.claim(true), socket.local.port());
-        if !self.ports.take(Transport::Tcp, port, inode, claim) {
-            // Who listened there may have closed unseen.
-            self.forget_closed(Transport::Tcp, port);
-            self.sweep();
-            if !self.ports.take(Transport::Tcp, port, inode, claim) {
-                return Err(Errno::ADDRINUSE);
-            }
+        if !self.take_port(inode, Transport::Tcp, port, claim) {
+            return Err(Errno::ADDRINUSE);
         }
         self.start_listening(caller, descriptor, inode, backlog)?;
         Ok(ZERO)
@@ -82,7 +77,6 @@ impl Supervisor {
         let (near, name) = listening_end(flags.is_nonblocking)?;
         let listener = inode_of(&near)?;
         let mut socket = self.remove(inode).ok_or(Errno::BADF)?;
-        let far = socket.far.take();
         socket.state = State::Listening(Listening {
             backlog,
             name: Some(name),
@@ -106,10 +100,6 @@ impl Supervisor {
             {
                 self.close_listening(listening);
             }
-            if let Some(far) = &far {
-                epoll::delete(&self.epoll, far).ok();
-            }
-            socket.far = far;
             let claim = socket.claim(false);
             let _ = self.ports.take(Transport::Tcp, port, inode, claim);
             self.insert(inode, socket)?;

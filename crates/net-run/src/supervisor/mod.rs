@@ -14,7 +14,7 @@ mod transfer;
 use crate::caller::Caller;
 use crate::loopback::{Door, Rendezvous};
 use crate::migrate::Migration;
-use crate::ports::{Ports, Transport};
+use crate::ports::{Claim, Ports, Transport};
 use crate::scope::Scope;
 use crate::socket::{Socket, State, Waiting};
 use crate::tags::Tags;
@@ -30,7 +30,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// Where sessions go that are not of the loopback.
+/// The way to the stack, for sessions that are not of the loopback.
 pub(crate) trait Attach {
     /// Attaches to the stack, or attaches anew after it was gone.
     ///
@@ -267,9 +267,13 @@ impl Supervisor {
         };
         let listener = &self.listener;
         // Those who were called away have made their call again.
-        let before = socket.waiting.len();
+        let ends =
+            |waiting: &VecDeque<Waiting>| waiting.iter().filter(|it| it.until.is_some()).count();
+        let before = ends(&socket.waiting);
         socket.waiting.retain(|it| listener.is_waiting(it.call.id));
-        self.deadlines = self.deadlines.saturating_sub(before - socket.waiting.len());
+        self.deadlines = self
+            .deadlines
+            .saturating_sub(before - ends(&socket.waiting));
         let until = patience.map(|patience| Instant::now() + patience);
         self.deadlines += usize::from(until.is_some());
         socket.waiting.push_back(Waiting {
@@ -279,15 +283,31 @@ impl Supervisor {
         Reply::Later
     }
 
+    /// Takes the calls that wait for a socket out of its list.
+    fn take_waiting(&mut self, inode: u64) -> VecDeque<Waiting> {
+        let Some(socket) = self.sockets.get_mut(&inode) else {
+            return VecDeque::new();
+        };
+        let waiting = std::mem::take(&mut socket.waiting);
+        let with_end = waiting.iter().filter(|it| it.until.is_some()).count();
+        self.deadlines = self.deadlines.saturating_sub(with_end);
+        waiting
+    }
+
+    /// Takes a port for a socket; false where another has it.
+    fn take_port(&mut self, inode: u64, transport: Transport, port: u16, claim: Claim) -> bool {
+        if self.ports.take(transport, port, inode, claim) {
+            return true;
+        }
+        // Who had it may have let go of it unseen.
+        self.forget_closed(transport, port);
+        self.sweep();
+        self.ports.take(transport, port, inode, claim)
+    }
+
     /// Makes the calls again that wait for a socket.
     fn retry(&mut self, inode: u64) {
-        let Some(socket) = self.sockets.get_mut(&inode) else {
-            return;
-        };
-        for waiting in std::mem::take(&mut socket.waiting) {
-            self.deadlines = self
-                .deadlines
-                .saturating_sub(usize::from(waiting.until.is_some()));
+        for waiting in self.take_waiting(inode) {
             if self.listener.is_waiting(waiting.call.id) {
                 self.dispatch_again(inode, waiting);
             }
@@ -310,13 +330,7 @@ impl Supervisor {
 
     /// Fails the calls that wait for a socket.
     fn fail_waiting(&mut self, inode: u64, errno: Errno) {
-        let Some(socket) = self.sockets.get_mut(&inode) else {
-            return;
-        };
-        for waiting in std::mem::take(&mut socket.waiting) {
-            self.deadlines = self
-                .deadlines
-                .saturating_sub(usize::from(waiting.until.is_some()));
+        for waiting in self.take_waiting(inode) {
             self.listener.answer(waiting.call.id, Answer::Fail(errno));
         }
     }

@@ -48,7 +48,7 @@ impl Supervisor {
         }
     }
 
-    /// What the stack tells.
+    /// Takes in the stack's events.
     pub(super) fn take_session_events(&mut self) {
         for _ in 0..EVENTS_MAX {
             let Some(client) = &mut self.client else {
@@ -269,16 +269,6 @@ pub(super) fn is_hung_up(far: &OwnedFd) -> bool {
     let none = rustix::time::Timespec::default();
     rustix::event::poll(&mut polled, Some(&none)).is_ok()
         && polled[0].revents().contains(PollFlags::HUP)
-}
-
-/// True if nothing comes from the other end any more.
-pub(super) fn has_ended(far: &OwnedFd) -> bool {
-    let mut polled = [PollFd::new(far, PollFlags::RDHUP)];
-    let none = rustix::time::Timespec::default();
-    rustix::event::poll(&mut polled, Some(&none)).is_ok()
-        && polled[0]
-            .revents()
-            .intersects(PollFlags::HUP | PollFlags::RDHUP)
 }
 
 /// Chunks of 16 KiB on their way for one session.
