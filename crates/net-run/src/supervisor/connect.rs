@@ -85,6 +85,7 @@ impl Supervisor {
             waiting: VecDeque::new(),
             holder: (caller.call.thread, descriptor),
             resets_on_close: false,
+            ring_place: None,
         };
         let claim = socket.claim(false);
         if !self.take_port(inode, opened.transport, local.port(), claim) {
@@ -469,17 +470,7 @@ impl Supervisor {
         if !client.is_connected(engine) {
             return;
         }
-        socket.state = State::Open(Stream {
-            engine,
-            carried: None,
-            near_ended: false,
-            peer_ended: false,
-            is_told: !socket.waiting.is_empty(),
-            filler,
-            near_is_ending: false,
-            near_waits: false,
-            watches_room: false,
-        });
+        socket.state = State::Open(Stream::new(engine, !socket.waiting.is_empty(), filler));
         for waiting in self.take_waiting(inode) {
             self.listener.answer(waiting.call.id, Answer::Value(0));
         }
@@ -568,6 +559,7 @@ impl Parts {
             waiting: VecDeque::new(),
             holder,
             resets_on_close: false,
+            ring_place: None,
         }
     }
 }

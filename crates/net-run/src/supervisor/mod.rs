@@ -9,6 +9,7 @@ mod datagrams;
 mod listen;
 mod names;
 mod options;
+mod rings;
 mod transfer;
 
 use crate::caller::Caller;
@@ -93,6 +94,7 @@ pub(crate) struct Supervisor {
     sharers: HashMap<Session, Vec<u64>>,
     /// Sockets whose bytes wait for a buffer.
     starved: VecDeque<u64>,
+    rings: rings::Rings,
     ports: Ports,
     rendezvous: Option<Rendezvous>,
     doors: Vec<Option<Door>>,
@@ -128,6 +130,7 @@ impl Supervisor {
             sessions: HashMap::new(),
             sharers: HashMap::new(),
             starved: VecDeque::new(),
+            rings: rings::Rings::default(),
             ports: Ports::default(),
             rendezvous,
             doors: Vec::new(),
@@ -170,25 +173,32 @@ impl Supervisor {
                             return Ok(());
                         }
                     }
+                    waiter if waiter >= rings::PROCESSES => self.answer_waiter(waiter),
                     door if door >= DOORS => self.answer_door((door - DOORS) as usize),
                     inode => self.look_at_pair(inode, flags),
                 }
             }
             self.take_session_events();
+            self.take_ring_news();
             self.feed_starved();
+            self.retake();
+            self.rings.wake_told();
             self.look_at_clock();
         }
     }
 
     /// Waits for something to happen.
     fn wait(&mut self) {
-        let rest = if self.starved.is_empty() {
+        let rest = if self.starved.is_empty() && !self.is_retaking() {
             if self.deadlines > 0 { SHORT_NAP } else { NAP }
         } else {
             STARVED_NAP
         };
         let lost = match &mut self.client {
-            Some(client) => client.poll_beside(self.epoll.as_fd(), rest).is_err(),
+            Some(client) => {
+                let (epoll, rings) = (&self.epoll, &self.rings);
+                client.poll_beside(&rings::Watch { epoll, rings }, rest).is_err()
+            }
             None => {
                 // It fails only out of memory; the loop tries again.
                 local_socket::poll(&[self.epoll.as_fd()], &mut Vec::new(), rest).ok();
@@ -456,6 +466,9 @@ impl Supervisor {
     fn remove(&mut self, inode: u64) -> Option<Socket> {
         self.fail_waiting(inode, Errno::BADF);
         let mut socket = self.sockets.remove(&inode)?;
+        if let Some(place) = socket.ring_place.take() {
+            self.release_ring(place);
+        }
         self.ports
             .release(socket.transport, socket.local.port(), inode);
         for engine in socket.engines() {
