@@ -23,6 +23,8 @@ struct Set {
     waiter: Waiter,
     /// Threads that sleep in it.
     sleepers: AtomicU32,
+    /// Times that the supervisor woke somebody there.
+    wakes: AtomicU32,
     inner: Mutex<Inner>,
 }
 
@@ -99,13 +101,16 @@ pub(crate) fn begin(attachment: &Attachment, epoll: c_int) -> bool {
         return false;
     };
     stream::drain(waiter);
-    if control(epoll, libc::EPOLL_CTL_ADD, waiter.socket, libc::EPOLLIN as u32, OWN_DATA) != 0 {
+    // Told by changes: what lies there needs no reading each time.
+    let events = (libc::EPOLLIN | libc::EPOLLET) as u32;
+    if control(epoll, libc::EPOLL_CTL_ADD, waiter.socket, events, OWN_DATA) != 0 {
         attachment.give_waiter_back(waiter);
         return false;
     }
     let set: &'static Set = Box::leak(Box::new(Set {
         waiter,
         sleepers: AtomicU32::new(0),
+        wakes: AtomicU32::new(0),
         inner: Mutex::new(Inner {
             interests: vec![None; STREAMS as usize],
             ready: VecDeque::with_capacity(STREAMS as usize),
@@ -226,6 +231,17 @@ pub(crate) fn change(
     }
     match record.kind() {
         Kind::Candidate => {
+            // Armed anew: now it is known that nothing was told.
+            if operation == libc::EPOLL_CTL_MOD
+                && record.epoll() == Some(epoll)
+                && is_told_once(record)
+                && stream::is_due(record)
+            {
+                note(epoll, operation, descriptor, event, record);
+                if stream::upgrade(descriptor, record) {
+                    return 0;
+                }
+            }
             let result = as_is(event);
             if result == 0 {
                 note(epoll, operation, descriptor, event, record);
@@ -239,6 +255,12 @@ pub(crate) fn change(
         }
         _ => as_is(event),
     }
+}
+
+/// True if an epoll tells of a descriptor once, until it is armed anew.
+pub(crate) fn is_told_once(record: &Record) -> bool {
+    let events = record.events.load(Ordering::Relaxed);
+    record.epoll().is_some() && events & libc::EPOLLONESHOT as u32 != 0
 }
 
 /// Remembers what the kernel's epoll watches, for when the descriptor gets rings.
@@ -429,7 +451,9 @@ fn filter(epoll: c_int, events: &mut [libc::epoll_event], count: c_int) -> c_int
     for index in 0..there {
         let event = events[index];
         if event.u64 == OWN_DATA {
-            if let Some(set) = set_of(epoll) {
+            if let Some(set) = set_of(epoll)
+                && set.wakes.fetch_add(1, Ordering::Relaxed).is_multiple_of(DRAIN_EVERY)
+            {
                 stream::drain(set.waiter);
             }
             continue;
@@ -503,5 +527,7 @@ fn collect(
 const ALWAYS: u32 = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
 /// Marks a waiter's socket in the kernel's epoll.
 const OWN_DATA: u64 = 0x5349_4445_434f_5245;
+/// Wakes after which the bytes that caused them are read, before there is no room for more.
+const DRAIN_EVERY: u32 = 32;
 /// While the rings keep a thread busy, the kernel's part is looked at in each of so many waits.
 const KERNEL_EVERY: u32 = 8;

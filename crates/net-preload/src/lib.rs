@@ -21,7 +21,7 @@ mod table;
 
 use poll::{beside_kernel, timespec};
 use real::{real, set_errno};
-use std::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 use std::ptr;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -36,6 +36,7 @@ static LOADED: extern "C" fn() = {
         // SAFETY: the handler is a function of this library, which is never unloaded.
         unsafe { libc::pthread_atfork(None, Some(has_child), Some(forked)) };
         stream::read_environment();
+        table::begin_process();
     }
     loaded
 };
@@ -529,18 +530,16 @@ pub unsafe extern "C" fn connect(
 /// shutdown(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shutdown(file: c_int, how: c_int) -> c_int {
-    if kind(file) == Kind::Inherited {
-        stream::give_back(file);
-    }
-    if let Some(record) = record(file)
-        && record.kind() == Kind::Ring
-    {
-        record.add(match how {
-            libc::SHUT_RD => table::SHUT_READ,
-            libc::SHUT_WR => table::SHUT_WRITE,
-            libc::SHUT_RDWR => table::SHUT_READ | table::SHUT_WRITE,
-            _ => 0,
-        });
+    match record(file) {
+        Some(record)
+            if record.kind() == Kind::Ring
+                && how == libc::SHUT_WR
+                && record.waits.load(Ordering::SeqCst) == 0 =>
+        {
+            record.add(table::SHUT_WRITE);
+        }
+        // The kernel knows what may still be read then, and wakes who waits.
+        _ => stream::bar(file),
     }
     real!(shutdown(file => c_int, how => c_int) -> c_int)
 }
@@ -563,18 +562,14 @@ pub unsafe extern "C" fn setsockopt(
 
 /// Before a number is let go of, or another file takes its place.
 fn leave(file: c_int) {
-    // A child of vfork(2) has our memory, and descriptors of its own.
-    let is_ours = || {
-        // SAFETY: a call without pointers.
-        let (now, us) = unsafe { (libc::syscall(libc::SYS_getpid), std::process::id()) };
-        now == c_long::from(us)
-    };
     let Some(record) = record(file) else {
         return;
     };
-    match record.kind() {
-        Kind::Other => return,
-        Kind::Ring | Kind::Epoll if !is_ours() => return,
+    let kind = record.kind();
+    if kind == Kind::Other || !table::is_own_process() {
+        return;
+    }
+    match kind {
         Kind::Ring => stream::leave(file, record),
         Kind::Epoll => epoll::close(file),
         _ => {}
@@ -643,7 +638,7 @@ pub unsafe extern "C" fn dup(file: c_int) -> c_int {
         return -1;
     }
     let made = real!(dup(file => c_int) -> c_int);
-    new(made, twins_kind(file))
+    second(file, made)
 }
 
 /// dup2(2).
@@ -660,7 +655,7 @@ pub unsafe extern "C" fn dup2(file: c_int, to: c_int) -> c_int {
     if made == file {
         return made;
     }
-    new(made, twins_kind(file))
+    second(file, made)
 }
 
 /// dup3(2).
@@ -674,6 +669,14 @@ pub unsafe extern "C" fn dup3(file: c_int, to: c_int, flags: c_int) -> c_int {
         leave(to);
     }
     let made = real!(dup3(file => c_int, to => c_int, flags => c_int) -> c_int);
+    second(file, made)
+}
+
+/// A second number for what `file` stands for.
+fn second(file: c_int, made: c_int) -> c_int {
+    if kind(file) == Kind::Other && kind(made) == Kind::Other || !table::is_own_process() {
+        return made;
+    }
     new(made, twins_kind(file))
 }
 
@@ -696,7 +699,7 @@ pub unsafe extern "C" fn fcntl64(file: c_int, what: c_int, argument: c_ulong) ->
             if !twin(file) {
                 return -1;
             }
-            new(kernel(), twins_kind(file))
+            second(file, kernel())
         }
         // Signals come for what happens to the pair.
         libc::F_SETOWN | F_SETSIG | F_SETOWN_EX => {

@@ -6,7 +6,7 @@
 use crate::attachment::{self, Attachment, Waiter};
 use crate::epoll;
 use crate::real::{errno, real};
-use crate::table::{self, DRAINED, Kind, Record, SHUT_READ, SHUT_WRITE, record};
+use crate::table::{self, DRAINED, Kind, Record, SHUT_WRITE, record};
 use sidecore_net_rings::{Broken, Held, Lock, Stream, StreamState, TAKE_BACK};
 use sidecore_sync::Changed;
 use std::cell::Cell;
@@ -47,8 +47,9 @@ pub(crate) fn has_rings(descriptor: c_int) -> bool {
         Kind::Other | Kind::Barred | Kind::Epoll | Kind::InheritedEpoll => false,
         Kind::Ring => true,
         Kind::Candidate => {
-            let calls = record.calls.fetch_add(1, Ordering::Relaxed);
-            calls >= UPGRADE_AFTER.load(Ordering::Relaxed) && upgrade(descriptor, record)
+            record.calls.fetch_add(1, Ordering::Relaxed);
+            // Nobody knows if the kernel has told of it, once, already.
+            is_due(record) && !epoll::is_told_once(record) && upgrade(descriptor, record)
         }
         Kind::Upgrading => {
             while record.kind() == Kind::Upgrading {
@@ -64,8 +65,14 @@ pub(crate) fn has_rings(descriptor: c_int) -> bool {
     }
 }
 
+/// True once there were enough calls.
+pub(crate) fn is_due(record: &Record) -> bool {
+    record.calls.load(Ordering::Relaxed) > UPGRADE_AFTER.load(Ordering::Relaxed)
+}
+
+/// Asks for rings for a candidate; true if it has some then.
 #[cold]
-fn upgrade(descriptor: c_int, record: &Record) -> bool {
+pub(crate) fn upgrade(descriptor: c_int, record: &Record) -> bool {
     if !record.begin_upgrade() {
         return has_rings(descriptor);
     }
@@ -154,8 +161,8 @@ pub(crate) fn bar(descriptor: c_int) {
 
 /// The program closes a descriptor with rings, or puts another file in its place.
 pub(crate) fn leave(descriptor: c_int, record: &Record) {
-    if table::has_forked() {
-        // A child may have it, too, and go on with it.
+    // A child may have it, too, and go on with it; threads that wait for it are to be woken.
+    if table::has_forked() || record.waits.load(Ordering::SeqCst) > 0 {
         give_back(descriptor);
     }
     if let Some(epoll) = record.epoll() {
@@ -274,12 +281,16 @@ pub(crate) fn receive(descriptor: c_int, pieces: Pieces<'_>, flags: c_int) -> Do
     let discards = flags & libc::MSG_TRUNC != 0;
     let mut done = 0;
     loop {
-        if record.kind() != Kind::Ring || record.has(SHUT_READ) {
+        if record.kind() != Kind::Ring {
             return so_far(done);
         }
-        if !record.has(DRAINED) {
+        if done == 0 && !record.has(DRAINED) {
             match drain_pair(descriptor, pieces, flags) {
-                Some(Done::Bytes(0)) if wanted > 0 => record.add(DRAINED),
+                // More may lie in the rings, behind it.
+                Some(Done::Bytes(read)) if read < wanted && !peeks => {
+                    record.add(DRAINED);
+                    done = read;
+                }
                 Some(end) => return end,
                 None => record.add(DRAINED),
             }
@@ -466,7 +477,7 @@ pub(crate) fn readiness(attachment: &Attachment, descriptor: c_int, record: &Rec
         return over;
     };
     let mut ready = 0;
-    if state.readable_bytes > 0 || state.ended || record.has(SHUT_READ) {
+    if state.readable_bytes > 0 || state.ended {
         ready |= i32::from(libc::POLLIN | libc::POLLRDNORM);
     } else if !record.has(DRAINED) {
         let mut bytes: c_int = 0;
@@ -478,7 +489,7 @@ pub(crate) fn readiness(attachment: &Attachment, descriptor: c_int, record: &Rec
             record.add(DRAINED);
         }
     }
-    if state.ended || record.has(SHUT_READ) {
+    if state.ended {
         ready |= i32::from(libc::POLLRDHUP);
         if record.has(SHUT_WRITE) {
             ready |= i32::from(libc::POLLHUP);
@@ -531,7 +542,7 @@ fn wait(
         let over = record.kind() != Kind::Ring || state.error != 0 || stream.is_taken_back();
         over || match what {
             For::Reading => {
-                state.readable_bytes > beyond || state.ended || record.has(SHUT_READ)
+                state.readable_bytes > beyond || state.ended
             }
             For::Writing => state.writable_bytes > 0 || record.has(SHUT_WRITE),
         }
@@ -545,7 +556,9 @@ fn wait(
         For::Reading => 1,
         For::Writing => 2,
     };
+    record.waits.fetch_add(1, Ordering::SeqCst);
     let end = sleep(attachment, record, place, waiter, patience, is_ready);
+    record.waits.fetch_sub(1, Ordering::SeqCst);
     attachment.give_waiter_back(waiter);
     end
 }

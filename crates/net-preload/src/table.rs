@@ -43,7 +43,7 @@ pub(crate) struct Record {
     /// As it was given to epoll_ctl(2).
     pub(crate) events: AtomicU32,
     pub(crate) data: AtomicU64,
-    /// [`DRAINED`], [`SHUT_READ`], [`SHUT_WRITE`].
+    /// [`DRAINED`], [`SHUT_WRITE`].
     pub(crate) flags: AtomicU32,
     /// SO_RCVTIMEO and SO_SNDTIMEO in microseconds, 1 added; 0: not asked for yet.
     pub(crate) patience: [AtomicU64; 2],
@@ -51,16 +51,15 @@ pub(crate) struct Record {
 
 /// What the pair held before the rings has been read.
 pub(crate) const DRAINED: u32 = 1;
-/// The program reads no more.
-pub(crate) const SHUT_READ: u32 = 2;
 /// The program writes no more.
-pub(crate) const SHUT_WRITE: u32 = 4;
+pub(crate) const SHUT_WRITE: u32 = 2;
 
 /// Descriptors beyond are the kernel's.
 pub(crate) const DESCRIPTORS: usize = 1 << 16;
 
 static RECORDS: [Record; DESCRIPTORS] = [const { Record::new() }; DESCRIPTORS];
 static FORKS: AtomicU32 = AtomicU32::new(0);
+static PROCESS: AtomicI32 = AtomicI32::new(0);
 static CHILDREN: AtomicBool = AtomicBool::new(false);
 
 impl Record {
@@ -167,6 +166,19 @@ pub(crate) fn kind(descriptor: c_int) -> Kind {
     record(descriptor).map_or(Kind::Other, Record::kind)
 }
 
+/// True in the process that has this memory for itself: a child of vfork(2) has the memory of its
+/// parent, and descriptors of its own.
+pub(crate) fn is_own_process() -> bool {
+    // SAFETY: a call without pointers.
+    let now = unsafe { libc::syscall(libc::SYS_getpid) };
+    now == i64::from(PROCESS.load(Ordering::Relaxed)) as libc::c_long
+}
+
+/// The library was loaded into this process, or it is a fork's child.
+pub(crate) fn begin_process() {
+    PROCESS.store(std::process::id().cast_signed(), Ordering::Relaxed);
+}
+
 /// A child was forked off.
 pub(crate) fn note_child() {
     CHILDREN.store(true, Ordering::Release);
@@ -180,6 +192,7 @@ pub(crate) fn has_forked() -> bool {
 /// This process is a fork's child: all records are those of an earlier process.
 pub(crate) fn forked() {
     FORKS.fetch_add(1, Ordering::Relaxed);
+    begin_process();
 }
 
 /// The descriptors that an epoll of an earlier process has, with rings of that one.

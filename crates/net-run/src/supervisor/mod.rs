@@ -22,7 +22,7 @@ use crate::tags::Tags;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use sidecore_net::sock::SocketError;
-use sidecore_net::sock::client::{Client, ClientError, Socket as Session};
+use sidecore_net::sock::client::{Beside, Client, ClientError, Socket as Session};
 use sidecore_sys::local_socket;
 use sidecore_sys::seccomp::{Answer, Call, Filter, Listener, When};
 use std::collections::{HashMap, VecDeque};
@@ -150,8 +150,15 @@ impl Supervisor {
     /// The kernel's, where it cannot go on.
     pub(crate) fn run(mut self) -> Result<(), Errno> {
         let mut ready = Vec::with_capacity(READY_MAX);
+        let mut busy = 0_u32;
         loop {
-            self.wait();
+            let has_news = self.wait();
+            // While sessions and rings keep it busy, descriptors are looked at now and then.
+            busy = if has_news { busy + 1 } else { 0 };
+            if !busy.is_multiple_of(DESCRIPTORS_EVERY) {
+                self.serve_sessions();
+                continue;
+            }
             ready.clear();
             let none = rustix::time::Timespec::default();
             match epoll::wait(
@@ -178,35 +185,39 @@ impl Supervisor {
                     inode => self.look_at_pair(inode, flags),
                 }
             }
-            self.take_session_events();
-            self.take_ring_news();
-            self.feed_starved();
-            self.retake();
-            self.rings.wake_told();
-            self.look_at_clock();
+            self.serve_sessions();
         }
     }
 
-    /// Waits for something to happen.
-    fn wait(&mut self) {
+    fn serve_sessions(&mut self) {
+        self.take_session_events();
+        self.take_ring_news();
+        self.feed_starved();
+        self.retake();
+        self.rings.wake_told();
+        self.look_at_clock();
+    }
+
+    /// Waits for something to happen; true where it happened to sessions or rings.
+    fn wait(&mut self) -> bool {
         let rest = if self.starved.is_empty() && !self.is_retaking() {
             if self.deadlines > 0 { SHORT_NAP } else { NAP }
         } else {
             STARVED_NAP
         };
-        let lost = match &mut self.client {
-            Some(client) => {
-                let (epoll, rings) = (&self.epoll, &self.rings);
-                client.poll_beside(&rings::Watch { epoll, rings }, rest).is_err()
-            }
-            None => {
-                // It fails only out of memory; the loop tries again.
-                local_socket::poll(&[self.epoll.as_fd()], &mut Vec::new(), rest).ok();
+        let Some(client) = &mut self.client else {
+            // It fails only out of memory; the loop tries again.
+            local_socket::poll(&[self.epoll.as_fd()], &mut Vec::new(), rest).ok();
+            return false;
+        };
+        let (epoll, rings) = (&self.epoll, &self.rings);
+        let watch = rings::Watch { epoll, rings };
+        match client.poll_beside(&watch, rest) {
+            Ok(taken) => taken > 0 || watch.is_ready(),
+            Err(_) => {
+                self.lose_stack();
                 false
             }
-        };
-        if lost {
-            self.lose_stack();
         }
     }
 
@@ -617,6 +628,8 @@ const WATCHED: EventFlags = EventFlags::IN
     .union(EventFlags::ET);
 /// Calls, and events, that one look takes in.
 const CALLS_MAX: usize = 64;
+/// Turns of the loop for one look at descriptors, while others keep it busy.
+const DESCRIPTORS_EVERY: u32 = 8;
 const READY_MAX: usize = 256;
 /// Ports for the near ends of loopback sessions, as Linux's `ip_local_port_range`.
 const FIRST_PORT: u16 = 32768;

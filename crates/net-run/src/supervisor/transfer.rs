@@ -184,7 +184,11 @@ impl Supervisor {
                         watch_room(&self.epoll, far, inode, &mut stream.watches_room);
                         return;
                     }
-                    // Nobody reads any more; what comes next says so, too.
+                    Err(_) if is_hung_up(far) => {
+                        socket.resets_on_close = true;
+                        self.forget(inode);
+                        return;
+                    }
                     Err(_) => stream.leftover = None,
                 }
                 continue;
