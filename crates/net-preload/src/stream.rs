@@ -435,16 +435,16 @@ pub(crate) fn send(descriptor: c_int, pieces: Pieces<'_>, flags: c_int) -> Done 
             return Done::Bytes(done);
         }
         if is_nonblocking(descriptor, flags) {
-            if done > 0 {
-                return Done::Bytes(done);
-            }
-            // An epoll that waits for room is to be told.
+            // Who is told that not all went waits for room, by an epoll, say, that tells of changes.
             if let Some(stream) = stream_of(attachment, record) {
                 stream.wait_for_room();
                 let _ = Changed::publish();
                 if stream.state().is_ok_and(|state| state.writable_bytes > 0) {
                     continue;
                 }
+            }
+            if done > 0 {
+                return Done::Bytes(done);
             }
             return Done::Failed(libc::EAGAIN);
         }
