@@ -63,7 +63,10 @@ pub(crate) fn attach(descriptor: c_int) -> Option<&'static Attachment> {
 
 /// This process is a fork's child: the attachment is its parent's.
 pub(crate) fn forked() {
-    if CURRENT.swap(std::ptr::null_mut(), Ordering::AcqRel).is_null() {
+    if CURRENT
+        .swap(std::ptr::null_mut(), Ordering::AcqRel)
+        .is_null()
+    {
         STEP.store(0, Ordering::Release);
         return;
     }
@@ -147,7 +150,11 @@ impl Attachment {
 
     /// A waiter that nobody uses.
     pub(crate) fn waiter(&self, descriptor: c_int) -> Option<Waiter> {
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let idle = self
+            .idle
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop();
         idle.or_else(|| self.new_waiter(descriptor))
     }
 
@@ -184,6 +191,16 @@ fn ring(bell: c_int) {
     let from = (&raw const byte).cast::<c_void>();
     let before = errno();
     real!(send(bell => c_int, from => *const c_void, 1 => usize, flags => c_int) -> isize);
+    crate::real::set_errno(before);
+}
+
+/// Takes in the wake-ups that a waiter was given.
+pub(crate) fn drain(waiter: Waiter) {
+    let mut bytes = [0_u8; 64];
+    let to = bytes.as_mut_ptr().cast::<c_void>();
+    let before = errno();
+    real!(recv(waiter.socket => c_int, to => *mut c_void, bytes.len() => usize,
+        libc::MSG_DONTWAIT => c_int) -> isize);
     crate::real::set_errno(before);
 }
 
@@ -231,8 +248,7 @@ fn out_of_sight(descriptor: c_int) -> c_int {
     let highest = limit.rlim_cur.min(crate::table::DESCRIPTORS as u64);
     let from = highest.saturating_sub(2 * WAITERS as u64) as c_int;
     // SAFETY: a call without pointers.
-    let moved =
-        unsafe { libc::syscall(libc::SYS_fcntl, descriptor, libc::F_DUPFD_CLOEXEC, from) };
+    let moved = unsafe { libc::syscall(libc::SYS_fcntl, descriptor, libc::F_DUPFD_CLOEXEC, from) };
     if moved < 0 {
         return descriptor;
     }

@@ -6,201 +6,14 @@
 //! in the rings. Must stay true: neither kind starves the other; a thread that sleeps is woken by
 //! either; what is level-triggered is told as long as it is so.
 
-use crate::attachment::{self, Attachment, Waiter};
-use crate::real::{errno, real};
-use crate::stream;
+use crate::attachment::{self, Attachment, drain};
+use crate::interest::{OWN_DATA, Set, adopt, begin, control, forget, is_told_once, set_of};
+use crate::real::real;
 use crate::table::{self, Kind, Record, record};
-use sidecore_net_rings::STREAMS;
-use std::collections::VecDeque;
+use crate::{rings, stream};
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-
-/// One epoll that has descriptors with rings.
-#[derive(Debug)]
-struct Set {
-    waiter: Waiter,
-    /// Threads that sleep in it.
-    sleepers: AtomicU32,
-    /// Times that the supervisor woke somebody there.
-    wakes: AtomicU32,
-    inner: Mutex<Inner>,
-}
-
-#[derive(Debug)]
-struct Inner {
-    /// By the stream's number.
-    interests: Vec<Option<Interest>>,
-    /// Streams that may be ready.
-    ready: VecDeque<u32>,
-    /// Waits since the kernel was asked.
-    waits: u32,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Interest {
-    descriptor: c_int,
-    events: u32,
-    data: u64,
-    /// It is in the list of those that may be ready.
-    is_queued: bool,
-    /// It was told, with EPOLLONESHOT.
-    is_spent: bool,
-}
-
-static SETS: Mutex<Vec<&'static Set>> = Mutex::new(Vec::new());
-
-impl Set {
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Inner {
-    fn queue(&mut self, number: u32) {
-        if let Some(Some(interest)) = self.interests.get_mut(number as usize)
-            && !std::mem::replace(&mut interest.is_queued, true)
-        {
-            self.ready.push_back(number);
-        }
-    }
-
-    fn put(&mut self, number: u32, descriptor: c_int, events: u32, data: u64) {
-        if let Some(place) = self.interests.get_mut(number as usize) {
-            let is_queued = place.is_some_and(|interest| interest.is_queued);
-            *place = Some(Interest {
-                descriptor,
-                events,
-                data,
-                is_queued,
-                is_spent: false,
-            });
-            self.queue(number);
-        }
-    }
-}
-
-fn set_of(epoll: c_int) -> Option<&'static Set> {
-    let record = record(epoll).filter(|record| record.kind() == Kind::Epoll)?;
-    let sets = SETS.lock().unwrap_or_else(PoisonError::into_inner);
-    sets.get(record.number.load(Ordering::Relaxed) as usize).copied()
-}
-
-/// Makes an epoll one that may have descriptors with rings; false where that fails.
-pub(crate) fn begin(attachment: &Attachment, epoll: c_int) -> bool {
-    let Some(record) = record(epoll) else {
-        return false;
-    };
-    match record.kind() {
-        Kind::Epoll => return true,
-        Kind::InheritedEpoll => return false,
-        _ => {}
-    }
-    let Some(waiter) = attachment.waiter(epoll) else {
-        return false;
-    };
-    stream::drain(waiter);
-    // Told by changes: what lies there needs no reading each time.
-    let events = (libc::EPOLLIN | libc::EPOLLET) as u32;
-    if control(epoll, libc::EPOLL_CTL_ADD, waiter.socket, events, OWN_DATA) != 0 {
-        attachment.give_waiter_back(waiter);
-        return false;
-    }
-    let set: &'static Set = Box::leak(Box::new(Set {
-        waiter,
-        sleepers: AtomicU32::new(0),
-        wakes: AtomicU32::new(0),
-        inner: Mutex::new(Inner {
-            interests: vec![None; STREAMS as usize],
-            ready: VecDeque::with_capacity(STREAMS as usize),
-            waits: 0,
-        }),
-    }));
-    // Threads may sleep in it already, without our knowing.
-    if let Some(word) = attachment.word(waiter) {
-        word.announce_sleep();
-    }
-    let mut sets = SETS.lock().unwrap_or_else(PoisonError::into_inner);
-    record.number.store(sets.len() as u32, Ordering::Relaxed);
-    sets.push(set);
-    record.set_kind(Kind::Epoll);
-    true
-}
-
-/// A descriptor that the epoll has got rings.
-pub(crate) fn adopt(attachment: &Attachment, epoll: c_int, descriptor: c_int, record: &Record) {
-    let Some(set) = set_of(epoll) else {
-        return;
-    };
-    let number = record.number.load(Ordering::Relaxed);
-    if let Some(stream) = attachment.stream(number) {
-        stream.tell(0, Some(set.waiter.number));
-    }
-    let (events, data) = (
-        record.events.load(Ordering::Relaxed),
-        record.data.load(Ordering::Relaxed),
-    );
-    set.lock().put(number, descriptor, events, data);
-    control(epoll, libc::EPOLL_CTL_MOD, descriptor, 0, data);
-}
-
-/// A descriptor has no rings any more: the kernel's epoll watches it again.
-pub(crate) fn release(descriptor: c_int, record: &Record) {
-    let Some(epoll) = record.epoll() else {
-        return;
-    };
-    forget(epoll, record);
-    let events = record.events.load(Ordering::Relaxed);
-    let data = record.data.load(Ordering::Relaxed);
-    control(epoll, libc::EPOLL_CTL_MOD, descriptor, events, data);
-}
-
-/// Takes a descriptor with rings off its epoll's list.
-pub(crate) fn forget(epoll: c_int, record: &Record) {
-    if let Some(set) = set_of(epoll) {
-        let number = record.number.load(Ordering::Relaxed) as usize;
-        if let Some(place) = set.lock().interests.get_mut(number) {
-            *place = None;
-        }
-    }
-}
-
-/// An epoll's descriptor is closed.
-pub(crate) fn close(epoll: c_int) {
-    let (Some(set), Some(attachment)) = (set_of(epoll), attachment::current()) else {
-        return;
-    };
-    // Whatever it had stays without an epoll until it is added to one.
-    let mut inner = set.lock();
-    for interest in inner.interests.iter_mut().filter_map(Option::take) {
-        if let Some(record) = record(interest.descriptor)
-            && record.epoll() == Some(epoll)
-        {
-            record.set_epoll(None);
-        }
-    }
-    inner.ready.clear();
-    drop(inner);
-    attachment.give_waiter_back(set.waiter);
-}
-
-/// This process is a fork's child: the epolls are its parent's, too.
-pub(crate) fn forked() {
-    // Another thread of the parent may have held it: then it stays held in the child.
-    if let Ok(mut sets) = SETS.try_lock() {
-        sets.clear();
-    }
-}
-
-fn control(epoll: c_int, operation: c_int, descriptor: c_int, events: u32, data: u64) -> c_int {
-    let mut event = libc::epoll_event { events, u64: data };
-    let before = errno();
-    let result = real!(epoll_ctl(epoll => c_int, operation => c_int, descriptor => c_int,
-        &raw mut event => *mut libc::epoll_event) -> c_int);
-    crate::real::set_errno(before);
-    result
-}
 
 /// epoll_ctl(2); none: the kernel's result stands, the call was made.
 pub(crate) fn change(
@@ -210,7 +23,9 @@ pub(crate) fn change(
     event: Option<libc::epoll_event>,
 ) -> c_int {
     let pointer = |event: &mut Option<libc::epoll_event>| {
-        event.as_mut().map_or(std::ptr::null_mut(), std::ptr::from_mut)
+        event
+            .as_mut()
+            .map_or(std::ptr::null_mut(), std::ptr::from_mut)
     };
     let as_is = |mut event: Option<libc::epoll_event>| {
         real!(epoll_ctl(epoll => c_int, operation => c_int, descriptor => c_int,
@@ -235,10 +50,10 @@ pub(crate) fn change(
             if operation == libc::EPOLL_CTL_MOD
                 && record.epoll() == Some(epoll)
                 && is_told_once(record)
-                && stream::is_due(record)
+                && rings::is_due(record)
             {
                 note(epoll, operation, descriptor, event, record);
-                if stream::upgrade(descriptor, record) {
+                if rings::upgrade(descriptor, record) {
                     return 0;
                 }
             }
@@ -250,17 +65,11 @@ pub(crate) fn change(
         }
         Kind::Ring => change_ring(epoll, operation, descriptor, event, record),
         Kind::Inherited => {
-            stream::give_back(descriptor);
+            rings::give_back(descriptor);
             as_is(event)
         }
         _ => as_is(event),
     }
-}
-
-/// True if an epoll tells of a descriptor once, until it is armed anew.
-pub(crate) fn is_told_once(record: &Record) -> bool {
-    let events = record.events.load(Ordering::Relaxed);
-    record.epoll().is_some() && events & libc::EPOLLONESHOT as u32 != 0
 }
 
 /// Remembers what the kernel's epoll watches, for when the descriptor gets rings.
@@ -279,7 +88,7 @@ fn note(
             }
         }
         // In two of them: too much for rings.
-        (_, Some(_)) if known.is_some_and(|known| known != epoll) => stream::bar(descriptor),
+        (_, Some(_)) if known.is_some_and(|known| known != epoll) => rings::bar(descriptor),
         (_, Some(event)) => {
             record.events.store(event.events, Ordering::Relaxed);
             record.data.store(event.u64, Ordering::Relaxed);
@@ -333,9 +142,11 @@ fn change_ring(
                 &raw mut none => *mut libc::epoll_event) -> c_int)
         }
         _ => {
-            stream::give_back(descriptor);
+            rings::give_back(descriptor);
             let mut event = event;
-            let pointer = event.as_mut().map_or(std::ptr::null_mut(), std::ptr::from_mut);
+            let pointer = event
+                .as_mut()
+                .map_or(std::ptr::null_mut(), std::ptr::from_mut);
             real!(epoll_ctl(epoll => c_int, operation => c_int, descriptor => c_int,
                 pointer => *mut libc::epoll_event) -> c_int)
         }
@@ -347,7 +158,7 @@ fn change_ring(
 #[cold]
 fn disinherit(epoll: c_int) {
     for descriptor in table::inherited_of(epoll) {
-        stream::give_back(descriptor);
+        rings::give_back(descriptor);
     }
     if let Some(record) = record(epoll) {
         record.set_kind(Kind::Barred);
@@ -372,7 +183,9 @@ pub(crate) fn wait(
         disinherit(epoll);
     }
     let limit = kernel.limit();
-    let begun = limit.filter(|limit| !limit.is_zero()).map(|_| Instant::now());
+    let begun = limit
+        .filter(|limit| !limit.is_zero())
+        .map(|_| Instant::now());
     let left = || match (limit, begun) {
         (Some(limit), Some(begun)) => Some(limit.saturating_sub(begun.elapsed())),
         (limit, _) => limit,
@@ -452,9 +265,12 @@ fn filter(epoll: c_int, events: &mut [libc::epoll_event], count: c_int) -> c_int
         let event = events[index];
         if event.u64 == OWN_DATA {
             if let Some(set) = set_of(epoll)
-                && set.wakes.fetch_add(1, Ordering::Relaxed).is_multiple_of(DRAIN_EVERY)
+                && set
+                    .wakes
+                    .fetch_add(1, Ordering::Relaxed)
+                    .is_multiple_of(DRAIN_EVERY)
             {
-                stream::drain(set.waiter);
+                drain(set.waiter);
             }
             continue;
         }
@@ -465,11 +281,7 @@ fn filter(epoll: c_int, events: &mut [libc::epoll_event], count: c_int) -> c_int
 }
 
 /// What is ready in the rings; and whether it is the kernel's turn to be asked.
-fn collect(
-    set: &Set,
-    attachment: &Attachment,
-    events: &mut [libc::epoll_event],
-) -> (usize, bool) {
+fn collect(set: &Set, attachment: &Attachment, events: &mut [libc::epoll_event]) -> (usize, bool) {
     let mut inner = set.lock();
     if let Some(process) = attachment.process() {
         process.take_waiter_news(set.waiter.number, |stream| inner.queue(stream));
@@ -497,7 +309,7 @@ fn collect(
             let descriptor = interest.descriptor;
             drop(inner);
             if record.kind() == Kind::Ring {
-                stream::bar(descriptor);
+                rings::bar(descriptor);
             }
             return collect(set, attachment, events);
         }
@@ -525,8 +337,6 @@ fn collect(
 
 /// What is told whether it was asked for or not.
 const ALWAYS: u32 = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
-/// Marks a waiter's socket in the kernel's epoll.
-const OWN_DATA: u64 = 0x5349_4445_434f_5245;
 /// Wakes after which the bytes that caused them are read, before there is no room for more.
 const DRAIN_EVERY: u32 = 32;
 /// While the rings keep a thread busy, the kernel's part is looked at in each of so many waits.

@@ -3,10 +3,10 @@
 //! Must stay true: what the kernel has to say of the others is asked for in each call; a thread
 //! that sleeps is woken by either kind.
 
-use crate::attachment::{self, Attachment, Waiter};
+use crate::attachment::{self, Attachment, Waiter, drain};
 use crate::real::real;
-use crate::stream;
 use crate::table::{Kind, kind, record};
+use crate::{rings, stream};
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -15,12 +15,22 @@ use std::time::{Duration, Instant};
 #[inline]
 pub(crate) fn concerns(polled: &[libc::pollfd]) -> bool {
     attachment::current().is_some()
-        && polled.iter().any(|polled| matches!(kind(polled.fd), Kind::Ring | Kind::Inherited))
+        && polled
+            .iter()
+            .any(|polled| matches!(kind(polled.fd), Kind::Ring | Kind::Inherited))
 }
 
 /// Calls `work`, in which the kernel may wait for these: none of them gets rings meanwhile.
-pub(crate) fn beside_kernel<T>(descriptors: impl Iterator<Item = c_int> + Clone, work: impl FnOnce() -> T) -> T {
-    let candidates = || descriptors.clone().filter_map(record).filter(|it| it.kind() == Kind::Candidate);
+pub(crate) fn beside_kernel<T>(
+    descriptors: impl Iterator<Item = c_int> + Clone,
+    work: impl FnOnce() -> T,
+) -> T {
+    let candidates = || {
+        descriptors
+            .clone()
+            .filter_map(record)
+            .filter(|it| it.kind() == Kind::Candidate)
+    };
     for record in candidates() {
         record.waits.fetch_add(1, Ordering::SeqCst);
     }
@@ -47,11 +57,15 @@ pub(crate) fn poll(
     let count = loop {
         for (asked, polled) in asked.iter_mut().zip(polled.iter_mut()) {
             if kind(polled.fd) == Kind::Inherited {
-                stream::give_back(polled.fd);
+                rings::give_back(polled.fd);
             }
             asked.revents = 0;
             polled.revents = 0;
-            asked.fd = if kind(polled.fd) == Kind::Ring { -1 } else { polled.fd };
+            asked.fd = if kind(polled.fd) == Kind::Ring {
+                -1
+            } else {
+                polled.fd
+            };
         }
         let found = look(attachment, polled);
         if found > 0 {
@@ -134,7 +148,7 @@ fn sleep(
     }
     word.cancel_sleep();
     tell(polled, None);
-    stream::drain(waiter);
+    drain(waiter);
     count
 }
 
@@ -147,7 +161,7 @@ fn look(attachment: &Attachment, polled: &mut [libc::pollfd]) -> c_int {
         };
         let stream = attachment.stream(record.number.load(Ordering::Relaxed));
         if stream.is_some_and(|stream| stream.is_taken_back()) {
-            stream::bar(polled.fd);
+            rings::bar(polled.fd);
             continue;
         }
         let ready = stream::readiness(attachment, polled.fd, record);
@@ -164,7 +178,9 @@ fn ask_kernel(
     mask: *const libc::sigset_t,
 ) -> c_int {
     let mut limit = limit.map(timespec);
-    let limit = limit.as_mut().map_or(std::ptr::null(), |limit| std::ptr::from_ref(limit));
+    let limit = limit
+        .as_mut()
+        .map_or(std::ptr::null(), |limit| std::ptr::from_ref(limit));
     let count = polled.len() as libc::nfds_t;
     real!(ppoll(polled.as_mut_ptr() => *mut libc::pollfd, count => libc::nfds_t,
         limit => *const libc::timespec, mask => *const libc::sigset_t) -> c_int)
@@ -226,7 +242,10 @@ pub(crate) fn select(
     if poll(&mut polled, limit, mask) < 0 {
         return -1;
     }
-    if polled.iter().any(|polled| polled.revents & libc::POLLNVAL != 0) {
+    if polled
+        .iter()
+        .any(|polled| polled.revents & libc::POLLNVAL != 0)
+    {
         crate::real::set_errno(libc::EBADF);
         return -1;
     }

@@ -45,9 +45,10 @@ macro_rules! real {
                 Ok(name) => name,
                 Err(_) => panic!("a name ends with a zero"),
             });
-        // SAFETY: the function of that name has this type, by the C library's headers.
-        let function: unsafe extern "C" fn($($kind),*) -> $result =
-            unsafe { std::mem::transmute(REAL.address()) };
+        let function: unsafe extern "C" fn($($kind),*) -> $result = {
+            // SAFETY: the function of that name has this type, by the C library's headers.
+            unsafe { std::mem::transmute(REAL.address()) }
+        };
         // SAFETY: the arguments are the program's, or ours that live as long as the call.
         unsafe { function($($argument),*) }
     }};

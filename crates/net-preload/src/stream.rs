@@ -3,15 +3,15 @@
 //! Must stay true: a call returns what the kernel's would; where there is nothing in the rings and
 //! the session is over, the kernel's is made, on the pair, which knows how it ended.
 
-use crate::attachment::{self, Attachment, Waiter};
-use crate::epoll;
+use crate::attachment::{self, Attachment, Waiter, drain};
 use crate::real::{errno, real};
-use crate::table::{self, DRAINED, Kind, Record, SHUT_WRITE, record};
-use sidecore_net_rings::{Broken, Held, Lock, Stream, StreamState, TAKE_BACK};
+use crate::rings::{bar, fall_back, give_back};
+use crate::table::{DRAINED, Kind, Record, SHUT_WRITE, record};
+use sidecore_net_rings::{Broken, Held, Lock, Stream, StreamState};
 use sidecore_sync::Changed;
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 thread_local! {
@@ -34,140 +34,6 @@ pub(crate) enum Done {
 pub(crate) enum For {
     Reading,
     Writing,
-}
-
-/// True if the descriptor's bytes take rings now. Counts a call that carries bytes, and asks for
-/// rings once there were enough of them.
-#[inline]
-pub(crate) fn has_rings(descriptor: c_int) -> bool {
-    let Some(record) = record(descriptor) else {
-        return false;
-    };
-    match record.kind() {
-        Kind::Other | Kind::Barred | Kind::Epoll | Kind::InheritedEpoll => false,
-        Kind::Ring => true,
-        Kind::Candidate => {
-            record.calls.fetch_add(1, Ordering::Relaxed);
-            // Nobody knows if the kernel has told of it, once, already.
-            is_due(record) && !epoll::is_told_once(record) && upgrade(descriptor, record)
-        }
-        Kind::Upgrading => {
-            while record.kind() == Kind::Upgrading {
-                std::thread::yield_now();
-            }
-            record.kind() == Kind::Ring
-        }
-        Kind::Inherited => {
-            // Its rings are those of the process that this one was forked from.
-            give_back(descriptor);
-            false
-        }
-    }
-}
-
-/// True once there were enough calls.
-pub(crate) fn is_due(record: &Record) -> bool {
-    record.calls.load(Ordering::Relaxed) > UPGRADE_AFTER.load(Ordering::Relaxed)
-}
-
-/// Asks for rings for a candidate; true if it has some then.
-#[cold]
-pub(crate) fn upgrade(descriptor: c_int, record: &Record) -> bool {
-    if !record.begin_upgrade() {
-        return has_rings(descriptor);
-    }
-    let bar = |kind| {
-        record.calls.store(0, Ordering::Relaxed);
-        record.set_kind(kind);
-        false
-    };
-    // Whoever waits in the kernel for it would wait for ever.
-    if record.waits.load(Ordering::SeqCst) > 0 {
-        return bar(Kind::Candidate);
-    }
-    let Some(attachment) = attachment::attach(descriptor) else {
-        return bar(Kind::Barred);
-    };
-    let epoll = record.epoll();
-    if let Some(epoll) = epoll
-        && !epoll::begin(attachment, epoll)
-    {
-        return bar(Kind::Barred);
-    }
-    let number = match attachment.upgrade(descriptor) {
-        Ok(number) => number,
-        Err(libc::EAGAIN) => return bar(Kind::Candidate),
-        Err(_) => return bar(Kind::Barred),
-    };
-    record.number.store(number, Ordering::Relaxed);
-    record.flags.store(0, Ordering::Relaxed);
-    record.set_kind(Kind::Ring);
-    if let Some(epoll) = epoll {
-        epoll::adopt(attachment, epoll, descriptor, record);
-    }
-    true
-}
-
-/// Takes another number of calls from the environment, for tests.
-pub(crate) fn read_environment() {
-    // SAFETY: the name ends with a zero, and nobody changes the environment while a library is
-    // loaded; the value is read at once.
-    let value = unsafe {
-        let value = libc::getenv(c"SIDECORE_NET_RINGS_AFTER".as_ptr());
-        (!value.is_null()).then(|| std::ffi::CStr::from_ptr(value))
-    };
-    let value = value.and_then(|value| value.to_str().ok()?.parse().ok());
-    if let Some(calls) = value {
-        UPGRADE_AFTER.store(calls, Ordering::Relaxed);
-    }
-}
-
-/// Has the supervisor take a descriptor's rings back, whoever has them.
-#[cold]
-pub(crate) fn give_back(descriptor: c_int) {
-    for _ in 0..GIVE_BACK_TRIES {
-        match attachment::request(descriptor, TAKE_BACK, 0) {
-            Err(libc::EAGAIN) => std::thread::sleep(Duration::from_millis(1)),
-            _ => break,
-        }
-    }
-    if let Some(record) = record(descriptor) {
-        fall_back(descriptor, record);
-    }
-}
-
-/// A descriptor keeps to its pair from now on.
-#[cold]
-fn fall_back(descriptor: c_int, record: &Record) {
-    let had = record.kind() == Kind::Ring;
-    record.set_kind(Kind::Barred);
-    if had {
-        epoll::release(descriptor, record);
-    }
-}
-
-/// As [`give_back`], where it has rings; a candidate is none any more.
-pub(crate) fn bar(descriptor: c_int) {
-    match table::kind(descriptor) {
-        Kind::Ring | Kind::Inherited => give_back(descriptor),
-        Kind::Candidate => {
-            if let Some(record) = record(descriptor) {
-                record.set_kind(Kind::Barred);
-            }
-        }
-        _ => {}
-    }
-}
-
-/// The program closes a descriptor with rings, or puts another file in its place.
-pub(crate) fn leave(descriptor: c_int, record: &Record) {
-    // A child may have it, too, and go on with it; threads that wait for it are to be woken.
-    if table::has_forked() || record.waits.load(Ordering::SeqCst) > 0 {
-        give_back(descriptor);
-    }
-    if let Some(epoll) = record.epoll() {
-        epoll::forget(epoll, record);
-    }
 }
 
 /// Result of one look into the rings.
@@ -197,8 +63,8 @@ fn with_lock<T>(
         COPIES.set(true);
         let lock = stream.lock();
         if let Lock::Held(mut held) = lock {
-            let is_its = record.kind() == Kind::Ring
-                && record.number.load(Ordering::Relaxed) == number;
+            let is_its =
+                record.kind() == Kind::Ring && record.number.load(Ordering::Relaxed) == number;
             let done = is_its.then(|| work(&mut held));
             drop(held);
             COPIES.set(false);
@@ -235,6 +101,7 @@ fn whole(pieces: Pieces<'_>) -> usize {
 }
 
 /// A piece from some byte on, as a slice that is written to.
+#[allow(clippy::mut_from_ref)] // The memory is the program's, not the piece's.
 fn target(piece: &libc::iovec) -> &mut [u8] {
     if piece.iov_len == 0 {
         return &mut [];
@@ -261,7 +128,7 @@ fn is_nonblocking(descriptor: c_int, flags: c_int) -> bool {
     status >= 0 && status as c_int & libc::O_NONBLOCK != 0
 }
 
-/// Receives; the caller has asked [`has_rings`].
+/// Receives; the caller has asked if it has rings.
 pub(crate) fn receive(descriptor: c_int, pieces: Pieces<'_>, flags: c_int) -> Done {
     let known = libc::MSG_PEEK
         | libc::MSG_DONTWAIT
@@ -362,7 +229,11 @@ pub(crate) fn receive(descriptor: c_int, pieces: Pieces<'_>, flags: c_int) -> Do
 }
 
 fn so_far(done: usize) -> Done {
-    if done > 0 { Done::Bytes(done) } else { Done::Kernel }
+    if done > 0 {
+        Done::Bytes(done)
+    } else {
+        Done::Kernel
+    }
 }
 
 /// Reads what the pair held before there were rings; none once it holds nothing.
@@ -382,7 +253,7 @@ fn drain_pair(descriptor: c_int, pieces: Pieces<'_>, flags: c_int) -> Option<Don
     }
 }
 
-/// Sends; the caller has asked [`has_rings`].
+/// Sends; the caller has asked if it has rings.
 pub(crate) fn send(descriptor: c_int, pieces: Pieces<'_>, flags: c_int) -> Done {
     let known = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_MORE | libc::MSG_EOR;
     let (Some(attachment), Some(record)) = (attachment::current(), record(descriptor)) else {
@@ -435,7 +306,7 @@ pub(crate) fn send(descriptor: c_int, pieces: Pieces<'_>, flags: c_int) -> Done 
             return Done::Bytes(done);
         }
         if is_nonblocking(descriptor, flags) {
-            // Who is told that not all went waits for room, by an epoll, say, that tells of changes.
+            // Who hears that not all went waits for room: by an epoll that tells of changes, say.
             if let Some(stream) = stream_of(attachment, record) {
                 stream.wait_for_room();
                 let _ = Changed::publish();
@@ -541,9 +412,7 @@ fn wait(
         };
         let over = record.kind() != Kind::Ring || state.error != 0 || stream.is_taken_back();
         over || match what {
-            For::Reading => {
-                state.readable_bytes > beyond || state.ended
-            }
+            For::Reading => state.readable_bytes > beyond || state.ended,
             For::Writing => state.writable_bytes > 0 || record.has(SHUT_WRITE),
         }
     };
@@ -621,16 +490,6 @@ fn doze(waiter: Waiter, patience: Option<Duration>) -> Result<(), c_int> {
     }
 }
 
-/// Takes in the wake-ups that a waiter was given.
-pub(crate) fn drain(waiter: Waiter) {
-    let mut bytes = [0_u8; 64];
-    let to = bytes.as_mut_ptr().cast::<c_void>();
-    let before = errno();
-    real!(recv(waiter.socket => c_int, to => *mut c_void, bytes.len() => usize,
-        libc::MSG_DONTWAIT => c_int) -> isize);
-    crate::real::set_errno(before);
-}
-
 /// SO_RCVTIMEO or SO_SNDTIMEO; none without one.
 fn patience(descriptor: c_int, record: &Record, what: For) -> Option<Duration> {
     let (option, known) = match what {
@@ -664,8 +523,3 @@ fn timeout(descriptor: c_int, option: c_int) -> Option<Duration> {
     let patience = seconds + Duration::from_micros(u64::try_from(value.tv_usec).ok()?);
     (!patience.is_zero()).then_some(patience)
 }
-
-/// Calls that carry bytes before a descriptor gets rings: what lives shorter is not worth it.
-static UPGRADE_AFTER: AtomicU32 = AtomicU32::new(8);
-/// Times, 1 ms apart, that the supervisor is asked again while another thread copies.
-const GIVE_BACK_TRIES: u32 = 1000;

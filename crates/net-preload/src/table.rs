@@ -131,11 +131,15 @@ impl Record {
     }
 
     pub(crate) fn epoll(&self) -> Option<c_int> {
-        self.epoll.load(Ordering::Acquire).checked_sub(1).filter(|it| *it >= 0)
+        self.epoll
+            .load(Ordering::Acquire)
+            .checked_sub(1)
+            .filter(|it| *it >= 0)
     }
 
     pub(crate) fn set_epoll(&self, epoll: Option<c_int>) {
-        self.epoll.store(epoll.map_or(0, |it| it + 1), Ordering::Release);
+        self.epoll
+            .store(epoll.map_or(0, |it| it + 1), Ordering::Release);
     }
 
     /// The program sets options.
@@ -199,9 +203,8 @@ pub(crate) fn forked() {
 pub(crate) fn inherited_of(epoll: c_int) -> impl Iterator<Item = c_int> {
     let limit = RECORDS.len().min(INHERITED_MAX);
     (0..limit as c_int).filter(move |descriptor| {
-        record(*descriptor).is_some_and(|record| {
-            record.kind() == Kind::Inherited && record.epoll() == Some(epoll)
-        })
+        record(*descriptor)
+            .is_some_and(|record| record.kind() == Kind::Inherited && record.epoll() == Some(epoll))
     })
 }
 

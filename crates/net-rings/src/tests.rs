@@ -68,7 +68,12 @@ fn what_one_side_writes_the_other_reads() {
 
 #[test]
 fn a_position_that_cannot_be_is_seen() {
-    for (at, value) in [(64, RING_BYTES as u64 + 1), (64, u64::MAX), (256, 1), (256, u64::MAX / 2)] {
+    for (at, value) in [
+        (64, RING_BYTES as u64 + 1),
+        (64, u64::MAX),
+        (256, 1),
+        (256, u64::MAX / 2),
+    ] {
         let map = memory(STREAM_BYTES);
         let stream = Stream::over(map.slice()).unwrap();
         stream.begin();

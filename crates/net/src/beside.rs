@@ -16,8 +16,8 @@ pub trait Beside {
         false
     }
 
-    /// A sleep begins. [`Self::is_ready`] is asked once more behind it; what happens later must make
-    /// the descriptor readable.
+    /// A sleep begins. [`Self::is_ready`] is asked once more behind it; what happens later must
+    /// make the descriptor readable.
     fn announce_sleep(&self) {}
 
     /// The sleep is over, or there was none after all.

@@ -209,12 +209,7 @@ impl Listener {
     ///
     /// # Errors
     /// As [`Self::replace`].
-    pub fn give(
-        &self,
-        id: u64,
-        file: BorrowedFd<'_>,
-        closes_on_exec: bool,
-    ) -> Result<i32, Errno> {
+    pub fn give(&self, id: u64, file: BorrowedFd<'_>, closes_on_exec: bool) -> Result<i32, Errno> {
         self.add(id, file, None, closes_on_exec, false)
     }
 

@@ -121,7 +121,10 @@ impl Args {
         let library = if self.no_rings {
             None
         } else {
-            LIBRARY.find().inspect_err(|why| tracing::warn!("no rings: {why}")).ok()
+            LIBRARY
+                .find()
+                .inspect_err(|why| tracing::warn!("no rings: {why}"))
+                .ok()
         };
         Ok(Options {
             engine,

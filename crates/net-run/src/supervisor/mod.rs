@@ -59,6 +59,7 @@ pub(crate) const FILTER: &Filter = &[
     (libc::SYS_sendmmsg, When::Always),
     (libc::SYS_recvmmsg, When::Always),
     (libc::SYS_ioctl, When::OneOf(1, &[SIOCOUTQ, SIOCOUTQNSD])),
+    (libc::SYS_io_uring_setup, When::Always),
     (libc::SYS_epoll_create1, When::Always),
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_epoll_create, When::Always),
@@ -273,6 +274,10 @@ impl Supervisor {
             libc::SYS_sendmmsg => self.send_messages(caller),
             libc::SYS_recvmmsg => self.receive_messages(caller),
             libc::SYS_ioctl => self.unsent_bytes(caller),
+            libc::SYS_io_uring_setup => {
+                self.keep_to_pairs(caller);
+                Ok(PROCEED)
+            }
             // Only so that it is known that there is one.
             _ => {
                 self.migration.forget();

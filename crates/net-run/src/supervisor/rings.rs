@@ -14,9 +14,10 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use sidecore_net::sock::client::Beside;
-use sidecore_net_rings::{self as rings, Process, STREAM_BYTES, SEGMENT_BYTES, Served, Stream};
+use sidecore_net_rings::{self as rings, Process, SEGMENT_BYTES, STREAM_BYTES, Served, Stream};
 use sidecore_sync::Changed;
 use sidecore_sys::{SharedMap, Sharing};
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
@@ -29,6 +30,8 @@ pub(super) struct Rings {
     /// Streams that are to be taken back once nobody copies.
     retaking: Vec<u64>,
     streams: usize,
+    /// Processes that have none: they read and write pairs in ways that a library does not see.
+    barred: VecDeque<i32>,
 }
 
 /// A process with rings.
@@ -165,6 +168,9 @@ impl Supervisor {
             return Err(Errno::OPNOTSUPP);
         }
         let leader = caller.leader().ok_or(Errno::SRCH)?;
+        if self.rings.barred.contains(&leader) {
+            return Err(Errno::OPNOTSUPP);
+        }
         let places = &mut self.rings.processes;
         let index = places.iter().position(Option::is_none);
         let index = index.unwrap_or(places.len());
@@ -218,6 +224,9 @@ impl Supervisor {
         let leader = caller.leader().ok_or(Errno::SRCH)?;
         let inode = caller.inode(caller.int(0)).ok_or(Errno::BADF)?;
         self.rings.member(attachment, leader)?;
+        if self.rings.barred.contains(&leader) {
+            return Err(Errno::OPNOTSUPP);
+        }
         // What the program wrote before stands before what it will write.
         self.take_from_program(inode);
         let socket = self.sockets.get_mut(&inode).ok_or(Errno::OPNOTSUPP)?;
@@ -243,7 +252,10 @@ impl Supervisor {
             return Err(Errno::OPNOTSUPP);
         }
         let member = self.rings.member(attachment, leader)?;
-        let free = member.streams.iter().position(|place| place.inode.is_none());
+        let free = member
+            .streams
+            .iter()
+            .position(|place| place.inode.is_none());
         let number = free.unwrap_or(member.streams.len());
         if number >= rings::STREAMS as usize {
             return Err(Errno::OPNOTSUPP);
@@ -319,6 +331,25 @@ impl Supervisor {
         if !self.rings.retaking.contains(&inode) {
             self.rings.retaking.push(inode);
         }
+    }
+
+    /// A process sets an io_uring up, which reads and writes by itself: it has no rings from now on.
+    pub(super) fn keep_to_pairs(&mut self, caller: &Caller<'_>) {
+        let Some(leader) = caller.leader() else {
+            return;
+        };
+        if self.rings.barred.len() >= BARRED_MAX {
+            self.rings.barred.pop_front();
+        }
+        self.rings.barred.push_back(leader);
+        let members = self.rings.processes.iter().flatten();
+        let its = members.filter(|member| member.leader == leader);
+        let places = its.flat_map(|member| &member.streams);
+        let inodes: Vec<u64> = places.filter_map(|place| place.inode).collect();
+        for inode in inodes {
+            self.take_back_soon(inode);
+        }
+        self.retake();
     }
 
     /// Tries again to take streams back.
@@ -407,6 +438,8 @@ impl Supervisor {
 /// Marks of waiters' sockets in the epoll's events.
 pub(super) const PROCESSES: u64 = 1 << 52;
 const PROCESSES_MAX: usize = 1024;
+/// The most processes that are remembered to have no rings.
+const BARRED_MAX: usize = 1024;
 /// Streams with rings, of all processes: some 130 KiB each.
 const STREAMS_MAX: usize = 4096;
 /// Waiters that are told in one turn; those beyond are found at their next look.

@@ -8,8 +8,8 @@ use std::marker::PhantomData;
 use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 
-/// Memory of another process's, mapped here for reading and writing, of which no descriptor is kept:
-/// for a library in a program whose descriptors are not its own.
+/// Memory of another process's, mapped here for reading and writing, of which no descriptor is
+/// kept: for a library in a program whose descriptors are not its own.
 #[derive(Debug)]
 pub struct SharedMapping {
     start: NonNull<u8>,
@@ -42,8 +42,7 @@ impl SharedMapping {
         }
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
-        let start =
-            unsafe { mm::mmap(ptr::null_mut(), bytes, access, MapFlags::SHARED, file, 0) };
+        let start = unsafe { mm::mmap(ptr::null_mut(), bytes, access, MapFlags::SHARED, file, 0) };
         let start = start
             .and_then(|start| NonNull::new(start.cast::<u8>()).ok_or(rustix::io::Errno::NOMEM))
             .map_err(|source| SysError::Map {

@@ -3,8 +3,8 @@
 //! Must stay true: an engine's round and the application's work never overlap; the engine checks
 //! the rings as it does those of others, so that it need not know whose they are.
 
-use super::waiting::NAP;
 use super::Beside;
+use super::waiting::NAP;
 use super::{Client, ClientError, ClientOptions, Engine};
 use crate::sock::control::SockError;
 use crate::sock::layout::{CHUNKS_MAX, segment_bytes};

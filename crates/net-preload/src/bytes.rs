@@ -1,0 +1,457 @@
+//! Calls that carry bytes.
+
+use crate::real::{real, set_errno};
+use crate::stream::{self, Done};
+use crate::table::{Kind, record};
+use crate::{attachment, check, rings};
+use std::ffi::{c_int, c_uint, c_void};
+use std::sync::atomic::Ordering;
+
+fn one(pointer: *const c_void, bytes: usize) -> libc::iovec {
+    libc::iovec {
+        iov_base: pointer.cast_mut(),
+        iov_len: bytes,
+    }
+}
+
+fn pieces<'p>(pointer: *const libc::iovec, count: usize) -> Option<stream::Pieces<'p>> {
+    if pointer.is_null() || count > PIECES_MAX {
+        return None;
+    }
+    // SAFETY: the program says that so many are there.
+    Some(unsafe { std::slice::from_raw_parts(pointer, count) })
+}
+
+/// Ends a call: by what the rings have said, or by the kernel's.
+#[inline]
+fn end(done: Done, kernel: impl FnOnce() -> isize) -> isize {
+    match done {
+        Done::Bytes(count) => count as isize,
+        Done::Failed(error) => {
+            set_errno(error);
+            -1
+        }
+        Done::Kernel => kernel(),
+    }
+}
+
+/// A call of the kernel's that may wait for one descriptor.
+#[inline]
+fn in_kernel<T>(descriptor: c_int, work: impl FnOnce() -> T) -> T {
+    match record(descriptor).filter(|record| record.kind() == Kind::Candidate) {
+        None => work(),
+        Some(record) => {
+            record.waits.fetch_add(1, Ordering::SeqCst);
+            let done = work();
+            record.waits.fetch_sub(1, Ordering::SeqCst);
+            done
+        }
+    }
+}
+
+/// read(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn read(file: c_int, to: *mut c_void, bytes: usize) -> isize {
+    let kernel = move || {
+        in_kernel(
+            file,
+            move || real!(read(file => c_int, to => *mut c_void, bytes => usize) -> isize),
+        )
+    };
+    if !rings::has_rings(file) {
+        return kernel();
+    }
+    end(stream::receive(file, &[one(to, bytes)], 0), kernel)
+}
+
+/// readv(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn readv(file: c_int, to: *const libc::iovec, count: c_int) -> isize {
+    let kernel = move || {
+        in_kernel(
+            file,
+            move || real!(readv(file => c_int, to => *const libc::iovec, count => c_int) -> isize),
+        )
+    };
+    match pieces(to, usize::try_from(count).unwrap_or(usize::MAX)) {
+        Some(pieces) if rings::has_rings(file) => end(stream::receive(file, pieces, 0), kernel),
+        _ => kernel(),
+    }
+}
+
+/// recv(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn recv(file: c_int, to: *mut c_void, bytes: usize, flags: c_int) -> isize {
+    let kernel = move || {
+        in_kernel(
+            file,
+            move || real!(recv(file => c_int, to => *mut c_void, bytes => usize, flags => c_int) -> isize),
+        )
+    };
+    meet(file);
+    if !rings::has_rings(file) {
+        return kernel();
+    }
+    end(stream::receive(file, &[one(to, bytes)], flags), kernel)
+}
+
+/// recvfrom(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn recvfrom(
+    file: c_int,
+    to: *mut c_void,
+    bytes: usize,
+    flags: c_int,
+    from: *mut libc::sockaddr,
+    from_bytes: *mut libc::socklen_t,
+) -> isize {
+    let kernel = move || {
+        in_kernel(file, move || {
+            real!(recvfrom(file => c_int, to => *mut c_void, bytes => usize, flags => c_int,
+                from => *mut libc::sockaddr, from_bytes => *mut libc::socklen_t) -> isize)
+        })
+    };
+    meet(file);
+    if !rings::has_rings(file) {
+        return kernel();
+    }
+    let done = stream::receive(file, &[one(to, bytes)], flags);
+    if matches!(done, Done::Bytes(_)) && !from.is_null() && !from_bytes.is_null() {
+        // A stream says no address.
+        // SAFETY: the program says that a length is there.
+        unsafe { *from_bytes = 0 };
+    }
+    end(done, kernel)
+}
+
+/// recvmsg(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn recvmsg(file: c_int, message: *mut libc::msghdr, flags: c_int) -> isize {
+    let kernel = move || {
+        in_kernel(
+            file,
+            move || real!(recvmsg(file => c_int, message => *mut libc::msghdr, flags => c_int) -> isize),
+        )
+    };
+    meet(file);
+    if message.is_null() || !rings::has_rings(file) {
+        return kernel();
+    }
+    // SAFETY: the program says that a message's header is there.
+    let header = unsafe { &mut *message };
+    let Some(pieces) = pieces(header.msg_iov, header.msg_iovlen as _) else {
+        return kernel();
+    };
+    let done = stream::receive(file, pieces, flags);
+    if matches!(done, Done::Bytes(_)) {
+        header.msg_namelen = 0;
+        header.msg_controllen = 0;
+        header.msg_flags = 0;
+    }
+    end(done, kernel)
+}
+
+/// recvmmsg(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn recvmmsg(
+    file: c_int,
+    messages: *mut libc::mmsghdr,
+    count: c_uint,
+    flags: c_int,
+    limit: *mut libc::timespec,
+) -> c_int {
+    rings::bar(file);
+    in_kernel(file, move || {
+        real!(recvmmsg(file => c_int, messages => *mut libc::mmsghdr, count => c_uint,
+            flags => c_int, limit => *mut libc::timespec) -> c_int)
+    })
+}
+
+/// write(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn write(file: c_int, from: *const c_void, bytes: usize) -> isize {
+    let kernel = move || {
+        in_kernel(
+            file,
+            move || real!(write(file => c_int, from => *const c_void, bytes => usize) -> isize),
+        )
+    };
+    if !rings::has_rings(file) {
+        return kernel();
+    }
+    end(stream::send(file, &[one(from, bytes)], 0), kernel)
+}
+
+/// writev(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn writev(file: c_int, from: *const libc::iovec, count: c_int) -> isize {
+    let kernel = move || {
+        in_kernel(
+            file,
+            move || real!(writev(file => c_int, from => *const libc::iovec, count => c_int) -> isize),
+        )
+    };
+    match pieces(from, usize::try_from(count).unwrap_or(usize::MAX)) {
+        Some(pieces) if rings::has_rings(file) => end(stream::send(file, pieces, 0), kernel),
+        _ => kernel(),
+    }
+}
+
+/// send(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn send(
+    file: c_int,
+    from: *const c_void,
+    bytes: usize,
+    flags: c_int,
+) -> isize {
+    let kernel = move || {
+        in_kernel(file, move || {
+            real!(send(file => c_int, from => *const c_void, bytes => usize, flags => c_int)
+                -> isize)
+        })
+    };
+    meet(file);
+    if !rings::has_rings(file) {
+        return kernel();
+    }
+    end(stream::send(file, &[one(from, bytes)], flags), kernel)
+}
+
+/// sendto(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendto(
+    file: c_int,
+    from: *const c_void,
+    bytes: usize,
+    flags: c_int,
+    to: *const libc::sockaddr,
+    to_bytes: libc::socklen_t,
+) -> isize {
+    let kernel = move || {
+        in_kernel(file, move || {
+            real!(sendto(file => c_int, from => *const c_void, bytes => usize, flags => c_int,
+                to => *const libc::sockaddr, to_bytes => libc::socklen_t) -> isize)
+        })
+    };
+    if to.is_null() {
+        meet(file);
+    }
+    if !rings::has_rings(file) {
+        return kernel();
+    }
+    end(stream::send(file, &[one(from, bytes)], flags), kernel)
+}
+
+/// sendmsg(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendmsg(file: c_int, message: *const libc::msghdr, flags: c_int) -> isize {
+    let kernel = move || {
+        in_kernel(
+            file,
+            move || real!(sendmsg(file => c_int, message => *const libc::msghdr, flags => c_int) -> isize),
+        )
+    };
+    if message.is_null() {
+        return kernel();
+    }
+    // SAFETY: the program says that a message's header is there.
+    let header = unsafe { &*message };
+    for passed in passed_on(header) {
+        rings::bar(passed);
+    }
+    meet(file);
+    match pieces(header.msg_iov, header.msg_iovlen as _) {
+        Some(pieces) if rings::has_rings(file) => end(stream::send(file, pieces, flags), kernel),
+        _ => kernel(),
+    }
+}
+
+/// sendmmsg(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendmmsg(
+    file: c_int,
+    messages: *mut libc::mmsghdr,
+    count: c_uint,
+    flags: c_int,
+) -> c_int {
+    rings::bar(file);
+    in_kernel(file, move || {
+        real!(sendmmsg(file => c_int, messages => *mut libc::mmsghdr, count => c_uint,
+            flags => c_int) -> c_int)
+    })
+}
+
+/// Descriptors in a message (SCM_RIGHTS): other processes will use them.
+fn passed_on(header: &libc::msghdr) -> Vec<c_int> {
+    let mut passed = Vec::new();
+    if header.msg_control.is_null() || attachment::current().is_none() {
+        return passed;
+    }
+    // SAFETY: the program says that its control messages are there.
+    unsafe {
+        let mut control = libc::CMSG_FIRSTHDR(header);
+        while !control.is_null() {
+            let of = &*control;
+            if (of.cmsg_level, of.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
+                let bytes = (of.cmsg_len as usize).saturating_sub(libc::CMSG_LEN(0) as usize);
+                let data = libc::CMSG_DATA(control);
+                for index in 0..bytes / size_of::<c_int>() {
+                    passed.push(data.cast::<c_int>().add(index).read_unaligned());
+                }
+            }
+            control = libc::CMSG_NXTHDR(header, control);
+        }
+    }
+    passed
+}
+
+/// What a file holds, copied to a stream.
+fn send_file(to: c_int, from: c_int, offset: Option<&mut i64>, count: usize) -> isize {
+    let mut buffer = [0_u8; FILE_BYTES];
+    let mut sent = 0;
+    let start = offset.as_ref().map(|offset| **offset);
+    while sent < count {
+        let room = (count - sent).min(buffer.len());
+        let at = buffer.as_mut_ptr().cast::<c_void>();
+        // A stream's own position moves by what was sent, not by what was read.
+        let place = match start {
+            Some(start) => start + sent as i64,
+            None => real!(lseek64(from => c_int, 0 => i64, libc::SEEK_CUR => c_int) -> i64),
+        };
+        let read = real!(pread64(from => c_int, at => *mut c_void, room => usize, place => i64)
+            -> isize);
+        let Some(read) = usize::try_from(read).ok() else {
+            return if sent > 0 { sent as isize } else { -1 };
+        };
+        if read == 0 {
+            break;
+        }
+        let kernel = move || {
+            real!(send(to => c_int, at.cast_const() => *const c_void, read => usize,
+                0 => c_int) -> isize)
+        };
+        let done = end(stream::send(to, &[one(at, read)], 0), kernel);
+        let Some(done) = usize::try_from(done).ok() else {
+            if sent > 0 {
+                break;
+            }
+            return -1;
+        };
+        sent += done;
+        if start.is_none() {
+            real!(lseek64(from => c_int, done as i64 => i64, libc::SEEK_CUR => c_int) -> i64);
+        }
+        if done < read {
+            break;
+        }
+    }
+    if let Some(offset) = offset {
+        *offset += sent as i64;
+    }
+    sent as isize
+}
+
+/// sendfile(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendfile64(
+    to: c_int,
+    from: c_int,
+    offset: *mut i64,
+    count: usize,
+) -> isize {
+    if !rings::has_rings(to) {
+        return in_kernel(to, move || {
+            real!(sendfile64(to => c_int, from => c_int, offset => *mut i64, count => usize)
+                -> isize)
+        });
+    }
+    // SAFETY: the program says that a number is there, or gave none.
+    send_file(to, from, unsafe { offset.as_mut() }, count)
+}
+
+/// sendfile(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendfile(
+    to: c_int,
+    from: c_int,
+    offset: *mut libc::off_t,
+    count: usize,
+) -> isize {
+    // SAFETY: as there; the types are one on all that this is built for.
+    unsafe { sendfile64(to, from, offset.cast(), count) }
+}
+
+/// splice(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splice(
+    from: c_int,
+    from_offset: *mut i64,
+    to: c_int,
+    to_offset: *mut i64,
+    bytes: usize,
+    flags: c_uint,
+) -> isize {
+    rings::bar(from);
+    rings::bar(to);
+    real!(splice(from => c_int, from_offset => *mut i64, to => c_int, to_offset => *mut i64,
+        bytes => usize, flags => c_uint) -> isize)
+}
+
+/// A descriptor that came to this process unseen, and is used as a socket.
+#[inline]
+fn meet(file: c_int) {
+    if let Some(record) = record(file)
+        && record.kind() == Kind::Other
+    {
+        record.begin(Kind::Candidate);
+    }
+}
+
+/// `read` of programs that are built with _FORTIFY_SOURCE.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __read_chk(
+    file: c_int,
+    to: *mut c_void,
+    bytes: usize,
+    room: usize,
+) -> isize {
+    check(bytes, room);
+    // SAFETY: as of read(2).
+    unsafe { read(file, to, bytes) }
+}
+
+/// `recv` of programs that are built with _FORTIFY_SOURCE.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __recv_chk(
+    file: c_int,
+    to: *mut c_void,
+    bytes: usize,
+    room: usize,
+    flags: c_int,
+) -> isize {
+    check(bytes, room);
+    // SAFETY: as of recv(2).
+    unsafe { recv(file, to, bytes, flags) }
+}
+
+/// `recvfrom` of programs that are built with _FORTIFY_SOURCE.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __recvfrom_chk(
+    file: c_int,
+    to: *mut c_void,
+    bytes: usize,
+    room: usize,
+    flags: c_int,
+    from: *mut libc::sockaddr,
+    from_bytes: *mut libc::socklen_t,
+) -> isize {
+    check(bytes, room);
+    // SAFETY: as of recvfrom(2).
+    unsafe { recvfrom(file, to, bytes, flags, from, from_bytes) }
+}
+
+/// Pieces of a vector (IOV_MAX).
+const PIECES_MAX: usize = 1024;
+/// Bytes of a file that are copied at once.
+const FILE_BYTES: usize = 16 << 10;

@@ -1,0 +1,322 @@
+//! Calls that make descriptors, let go of them, or ask about them.
+
+use crate::real::{real, set_errno};
+use crate::table::{self, Kind, kind, record};
+use crate::{attachment, interest, rings, stream};
+use std::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
+use std::sync::atomic::Ordering;
+
+/// A new descriptor.
+fn new(file: c_int, kind: Kind) -> c_int {
+    if let Some(record) = record(file) {
+        record.begin(kind);
+    }
+    file
+}
+
+/// socket(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    let made = real!(socket(domain => c_int, kind => c_int, protocol => c_int) -> c_int);
+    let is_inet = matches!(domain, libc::AF_INET | libc::AF_INET6);
+    let is_stream = kind & 0xf == libc::SOCK_STREAM;
+    new(
+        made,
+        if is_inet && is_stream {
+            Kind::Candidate
+        } else {
+            Kind::Barred
+        },
+    )
+}
+
+/// socketpair(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn socketpair(
+    domain: c_int,
+    kind: c_int,
+    protocol: c_int,
+    pair: *mut c_int,
+) -> c_int {
+    let made = real!(socketpair(domain => c_int, kind => c_int, protocol => c_int,
+        pair => *mut c_int) -> c_int);
+    if made == 0 {
+        // SAFETY: the kernel has just written both.
+        let both = unsafe { [*pair, *pair.add(1)] };
+        for end in both {
+            new(end, Kind::Barred);
+        }
+    }
+    made
+}
+
+/// accept(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accept(
+    file: c_int,
+    from: *mut libc::sockaddr,
+    from_bytes: *mut libc::socklen_t,
+) -> c_int {
+    let accepted = real!(accept(file => c_int, from => *mut libc::sockaddr,
+        from_bytes => *mut libc::socklen_t) -> c_int);
+    new(accepted, Kind::Candidate)
+}
+
+/// accept4(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accept4(
+    file: c_int,
+    from: *mut libc::sockaddr,
+    from_bytes: *mut libc::socklen_t,
+    flags: c_int,
+) -> c_int {
+    let accepted = real!(accept4(file => c_int, from => *mut libc::sockaddr,
+        from_bytes => *mut libc::socklen_t, flags => c_int) -> c_int);
+    new(accepted, Kind::Candidate)
+}
+
+/// epoll_create(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epoll_create(size: c_int) -> c_int {
+    let made = real!(epoll_create(size => c_int) -> c_int);
+    new(made, Kind::Other)
+}
+
+/// epoll_create1(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epoll_create1(flags: c_int) -> c_int {
+    let made = real!(epoll_create1(flags => c_int) -> c_int);
+    new(made, Kind::Other)
+}
+
+/// connect(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn connect(
+    file: c_int,
+    to: *const libc::sockaddr,
+    bytes: libc::socklen_t,
+) -> c_int {
+    if matches!(kind(file), Kind::Ring | Kind::Inherited) {
+        rings::give_back(file);
+    }
+    real!(connect(file => c_int, to => *const libc::sockaddr, bytes => libc::socklen_t) -> c_int)
+}
+
+/// shutdown(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shutdown(file: c_int, how: c_int) -> c_int {
+    match record(file) {
+        Some(record)
+            if record.kind() == Kind::Ring
+                && how == libc::SHUT_WR
+                && record.waits.load(Ordering::SeqCst) == 0 =>
+        {
+            record.add(table::SHUT_WRITE);
+        }
+        // The kernel knows what may still be read then, and wakes who waits.
+        _ => rings::bar(file),
+    }
+    real!(shutdown(file => c_int, how => c_int) -> c_int)
+}
+
+/// setsockopt(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn setsockopt(
+    file: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    bytes: libc::socklen_t,
+) -> c_int {
+    if let Some(record) = record(file) {
+        record.forget_patience();
+    }
+    real!(setsockopt(file => c_int, level => c_int, name => c_int, value => *const c_void,
+        bytes => libc::socklen_t) -> c_int)
+}
+
+/// Before a number is let go of, or another file takes its place.
+fn leave(file: c_int) {
+    let Some(record) = record(file) else {
+        return;
+    };
+    let kind = record.kind();
+    if kind == Kind::Other || !table::is_own_process() {
+        return;
+    }
+    match kind {
+        Kind::Ring => rings::leave(file, record),
+        Kind::Epoll => interest::close(file),
+        _ => {}
+    }
+    record.begin(Kind::Other);
+}
+
+/// close(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn close(file: c_int) -> c_int {
+    if attachment::is_own(file) {
+        set_errno(libc::EBADF);
+        return -1;
+    }
+    leave(file);
+    real!(close(file => c_int) -> c_int)
+}
+
+/// close_range(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    if flags & CLOSE_RANGE_CLOEXEC != 0 {
+        // Ours are so anyway.
+        return real!(close_range(first => c_uint, last => c_uint, flags => c_int) -> c_int);
+    }
+    let highest = last.min(table::DESCRIPTORS as c_uint - 1);
+    for file in first..=highest {
+        leave(file.cast_signed());
+    }
+    let mut own: Vec<c_uint> = attachment::own().map(c_int::cast_unsigned).collect();
+    own.sort_unstable();
+    let mut from = first;
+    for file in own.into_iter().filter(|own| (first..=last).contains(own)) {
+        if file > from {
+            real!(close_range(from => c_uint, file - 1 => c_uint, flags => c_int) -> c_int);
+        }
+        from = file + 1;
+    }
+    if from > last && first <= last {
+        return 0;
+    }
+    real!(close_range(from => c_uint, last => c_uint, flags => c_int) -> c_int)
+}
+
+/// closefrom(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn closefrom(first: c_int) {
+    // SAFETY: numbers only.
+    unsafe { close_range(first.max(0).cast_unsigned(), c_uint::MAX, 0) };
+}
+
+/// Before a descriptor gets a second number.
+fn twin(file: c_int) -> bool {
+    if attachment::is_own(file) {
+        set_errno(libc::EBADF);
+        return false;
+    }
+    rings::bar(file);
+    true
+}
+
+/// dup(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup(file: c_int) -> c_int {
+    if !twin(file) {
+        return -1;
+    }
+    let made = real!(dup(file => c_int) -> c_int);
+    second(file, made)
+}
+
+/// dup2(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup2(file: c_int, to: c_int) -> c_int {
+    if !twin(file) || to != file && attachment::is_own(to) {
+        set_errno(libc::EBADF);
+        return -1;
+    }
+    if to != file {
+        leave(to);
+    }
+    let made = real!(dup2(file => c_int, to => c_int) -> c_int);
+    if made == file {
+        return made;
+    }
+    second(file, made)
+}
+
+/// dup3(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup3(file: c_int, to: c_int, flags: c_int) -> c_int {
+    if !twin(file) || attachment::is_own(to) {
+        set_errno(libc::EBADF);
+        return -1;
+    }
+    if to != file {
+        leave(to);
+    }
+    let made = real!(dup3(file => c_int, to => c_int, flags => c_int) -> c_int);
+    second(file, made)
+}
+
+/// A second number for what `file` stands for.
+fn second(file: c_int, made: c_int) -> c_int {
+    if kind(file) == Kind::Other && kind(made) == Kind::Other || !table::is_own_process() {
+        return made;
+    }
+    new(made, twins_kind(file))
+}
+
+/// Kind of a second number.
+fn twins_kind(file: c_int) -> Kind {
+    match kind(file) {
+        Kind::Other => Kind::Other,
+        _ => Kind::Barred,
+    }
+}
+
+/// fcntl(2). Arguments behind the second come as numbers, as C's variable arguments do here.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fcntl64(file: c_int, what: c_int, argument: c_ulong) -> c_int {
+    let kernel = move || real!(fcntl64(file => c_int, what => c_int, argument => c_ulong) -> c_int);
+    match what {
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => {
+            if !twin(file) {
+                return -1;
+            }
+            second(file, kernel())
+        }
+        // Signals come for what happens to the pair.
+        libc::F_SETOWN | F_SETSIG | F_SETOWN_EX => {
+            rings::bar(file);
+            kernel()
+        }
+        _ => kernel(),
+    }
+}
+
+/// fcntl(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fcntl(file: c_int, what: c_int, argument: c_ulong) -> c_int {
+    // SAFETY: as there.
+    unsafe { fcntl64(file, what, argument) }
+}
+
+/// ioctl(2). The argument comes as a number, as C's variable arguments do here.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ioctl(file: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+    if kind(file) == Kind::Ring {
+        if request == libc::FIONREAD
+            && !argument.is_null()
+            && let Some(bytes) = stream::readable_bytes(file)
+        {
+            // SAFETY: the program says that a number is there.
+            unsafe { *argument.cast::<c_int>() = bytes };
+            return 0;
+        }
+        if request == FIOASYNC {
+            rings::bar(file);
+        }
+    }
+    real!(ioctl(file => c_int, request => c_ulong, argument => *mut c_void) -> c_int)
+}
+
+/// fdopen(3): the C library reads and writes it by itself.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fdopen(file: c_int, mode: *const c_char) -> *mut libc::FILE {
+    rings::bar(file);
+    real!(fdopen(file => c_int, mode => *const c_char) -> *mut libc::FILE)
+}
+
+const CLOSE_RANGE_CLOEXEC: c_int = 4;
+const F_SETSIG: c_int = 10;
+const F_SETOWN_EX: c_int = 15;
+const FIOASYNC: c_ulong = 0x5452;

@@ -1,0 +1,215 @@
+//! Descriptors with rings that epolls have, and what their programs want to hear of them.
+//!
+//! In the kernel's epoll they stand without events, beside a waiter's socket of ours. Must stay
+//! true: a descriptor stands in one such epoll at most, and comes back to the kernel's watch when it
+//! has no rings any more.
+
+use crate::attachment::{self, Attachment, Waiter, drain};
+use crate::real::{errno, real};
+use crate::table::{Kind, Record, record};
+use sidecore_net_rings::STREAMS;
+use std::collections::VecDeque;
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// One epoll that has descriptors with rings.
+#[derive(Debug)]
+pub(crate) struct Set {
+    pub(crate) waiter: Waiter,
+    /// Threads that sleep in it.
+    pub(crate) sleepers: AtomicU32,
+    /// Times that the supervisor woke somebody there.
+    pub(crate) wakes: AtomicU32,
+    pub(crate) inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    /// By the stream's number.
+    pub(crate) interests: Vec<Option<Interest>>,
+    /// Streams that may be ready.
+    pub(crate) ready: VecDeque<u32>,
+    /// Waits since the kernel was asked.
+    pub(crate) waits: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Interest {
+    pub(crate) descriptor: c_int,
+    pub(crate) events: u32,
+    pub(crate) data: u64,
+    /// It is in the list of those that may be ready.
+    pub(crate) is_queued: bool,
+    /// It was told, with EPOLLONESHOT.
+    pub(crate) is_spent: bool,
+}
+
+static SETS: Mutex<Vec<&'static Set>> = Mutex::new(Vec::new());
+
+impl Set {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    pub(crate) fn queue(&mut self, number: u32) {
+        if let Some(Some(interest)) = self.interests.get_mut(number as usize)
+            && !std::mem::replace(&mut interest.is_queued, true)
+        {
+            self.ready.push_back(number);
+        }
+    }
+
+    pub(crate) fn put(&mut self, number: u32, descriptor: c_int, events: u32, data: u64) {
+        if let Some(place) = self.interests.get_mut(number as usize) {
+            let is_queued = place.is_some_and(|interest| interest.is_queued);
+            *place = Some(Interest {
+                descriptor,
+                events,
+                data,
+                is_queued,
+                is_spent: false,
+            });
+            self.queue(number);
+        }
+    }
+}
+
+pub(crate) fn set_of(epoll: c_int) -> Option<&'static Set> {
+    let record = record(epoll).filter(|record| record.kind() == Kind::Epoll)?;
+    let sets = SETS.lock().unwrap_or_else(PoisonError::into_inner);
+    sets.get(record.number.load(Ordering::Relaxed) as usize)
+        .copied()
+}
+
+/// Makes an epoll one that may have descriptors with rings; false where that fails.
+pub(crate) fn begin(attachment: &Attachment, epoll: c_int) -> bool {
+    let Some(record) = record(epoll) else {
+        return false;
+    };
+    match record.kind() {
+        Kind::Epoll => return true,
+        Kind::InheritedEpoll => return false,
+        _ => {}
+    }
+    let Some(waiter) = attachment.waiter(epoll) else {
+        return false;
+    };
+    drain(waiter);
+    // Told by changes: what lies there needs no reading each time.
+    let events = (libc::EPOLLIN | libc::EPOLLET) as u32;
+    if control(epoll, libc::EPOLL_CTL_ADD, waiter.socket, events, OWN_DATA) != 0 {
+        attachment.give_waiter_back(waiter);
+        return false;
+    }
+    let set: &'static Set = Box::leak(Box::new(Set {
+        waiter,
+        sleepers: AtomicU32::new(0),
+        wakes: AtomicU32::new(0),
+        inner: Mutex::new(Inner {
+            interests: vec![None; STREAMS as usize],
+            ready: VecDeque::with_capacity(STREAMS as usize),
+            waits: 0,
+        }),
+    }));
+    // Threads may sleep in it already, without our knowing.
+    if let Some(word) = attachment.word(waiter) {
+        word.announce_sleep();
+    }
+    let mut sets = SETS.lock().unwrap_or_else(PoisonError::into_inner);
+    record.number.store(sets.len() as u32, Ordering::Relaxed);
+    sets.push(set);
+    record.set_kind(Kind::Epoll);
+    true
+}
+
+/// A descriptor that the epoll has got rings.
+pub(crate) fn adopt(attachment: &Attachment, epoll: c_int, descriptor: c_int, record: &Record) {
+    let Some(set) = set_of(epoll) else {
+        return;
+    };
+    let number = record.number.load(Ordering::Relaxed);
+    if let Some(stream) = attachment.stream(number) {
+        stream.tell(0, Some(set.waiter.number));
+    }
+    let (events, data) = (
+        record.events.load(Ordering::Relaxed),
+        record.data.load(Ordering::Relaxed),
+    );
+    set.lock().put(number, descriptor, events, data);
+    control(epoll, libc::EPOLL_CTL_MOD, descriptor, 0, data);
+}
+
+/// A descriptor has no rings any more: the kernel's epoll watches it again.
+pub(crate) fn release(descriptor: c_int, record: &Record) {
+    let Some(epoll) = record.epoll() else {
+        return;
+    };
+    forget(epoll, record);
+    let events = record.events.load(Ordering::Relaxed);
+    let data = record.data.load(Ordering::Relaxed);
+    control(epoll, libc::EPOLL_CTL_MOD, descriptor, events, data);
+}
+
+/// Takes a descriptor with rings off its epoll's list.
+pub(crate) fn forget(epoll: c_int, record: &Record) {
+    if let Some(set) = set_of(epoll) {
+        let number = record.number.load(Ordering::Relaxed) as usize;
+        if let Some(place) = set.lock().interests.get_mut(number) {
+            *place = None;
+        }
+    }
+}
+
+/// An epoll's descriptor is closed.
+pub(crate) fn close(epoll: c_int) {
+    let (Some(set), Some(attachment)) = (set_of(epoll), attachment::current()) else {
+        return;
+    };
+    // Whatever it had stays without an epoll until it is added to one.
+    let mut inner = set.lock();
+    for interest in inner.interests.iter_mut().filter_map(Option::take) {
+        if let Some(record) = record(interest.descriptor)
+            && record.epoll() == Some(epoll)
+        {
+            record.set_epoll(None);
+        }
+    }
+    inner.ready.clear();
+    drop(inner);
+    attachment.give_waiter_back(set.waiter);
+}
+
+/// This process is a fork's child: the epolls are its parent's, too.
+pub(crate) fn forked() {
+    // Another thread of the parent may have held it: then it stays held in the child.
+    if let Ok(mut sets) = SETS.try_lock() {
+        sets.clear();
+    }
+}
+
+pub(crate) fn control(
+    epoll: c_int,
+    operation: c_int,
+    descriptor: c_int,
+    events: u32,
+    data: u64,
+) -> c_int {
+    let mut event = libc::epoll_event { events, u64: data };
+    let before = errno();
+    let result = real!(epoll_ctl(epoll => c_int, operation => c_int, descriptor => c_int,
+        &raw mut event => *mut libc::epoll_event) -> c_int);
+    crate::real::set_errno(before);
+    result
+}
+
+/// True if an epoll tells of a descriptor once, until it is armed anew.
+pub(crate) fn is_told_once(record: &Record) -> bool {
+    let events = record.events.load(Ordering::Relaxed);
+    record.epoll().is_some() && events & libc::EPOLLONESHOT as u32 != 0
+}
+
+/// Marks a waiter's socket in the kernel's epoll.
+pub(crate) const OWN_DATA: u64 = 0x5349_4445_434f_5245;
