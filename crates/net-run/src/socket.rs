@@ -5,6 +5,7 @@
 //! the last program lets go.
 
 use crate::address::plain;
+use crate::carrier::Carrier;
 use crate::ports::{Claim, Transport};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -43,6 +44,8 @@ pub(crate) struct Socket {
     pub(crate) holder: (i32, i32),
     /// SO_LINGER of no time: closing resets.
     pub(crate) resets_on_close: bool,
+    /// Of a socket for datagrams: it has no pair, and `kernel` is the carrier's far end.
+    pub(crate) carrier: Option<Carrier>,
 }
 
 /// State of a socket.

@@ -52,50 +52,41 @@ impl Supervisor {
         opened: Opened,
         asked: SocketAddr,
     ) -> Result<u64, Errno> {
+        if opened.transport == Transport::Udp {
+            return self.adopt_datagrams(caller, descriptor, opened, asked);
+        }
         let mut local = asked;
         if local.port() == 0 {
             local.set_port(opened.choose_port(local.ip())?);
         }
         let flags = caller.flags(descriptor);
-        let (near, far) = match opened.transport {
-            // Not connected: reading it fails, and polls say that it is hung up, as the kernel's
-            // do.
-            Transport::Tcp => (local_stream(flags.is_nonblocking)?, None),
-            Transport::Udp => {
-                let (near, far) = pair(Transport::Udp, flags.is_nonblocking)?;
-                (near, Some(far))
-            }
-        };
+        // Not connected: reading it fails, and polls say that it is hung up, as the kernel's do.
+        let near = local_stream(flags.is_nonblocking)?;
         let inode = inode_of(&near)?;
         let socket = Socket {
             transport: opened.transport,
             is_v6: opened.is_v6,
             is_v6_only: opened.is_v6_only,
-            far,
+            far: None,
             kernel: Rc::new(opened.file),
             options: Vec::new(),
             owns_kernel: true,
             bound: local.ip(),
             local,
             peer: None,
-            state: match opened.transport {
-                Transport::Tcp => State::Bound,
-                Transport::Udp => State::Datagram(Vec::new()),
-            },
+            state: State::Bound,
             waiting: VecDeque::new(),
             holder: (caller.call.thread, descriptor),
             resets_on_close: false,
+            carrier: None,
         };
         let claim = socket.claim(false);
         if !self.take_port(inode, opened.transport, local.port(), claim) {
             return Err(Errno::ADDRINUSE);
         }
-        let done = self.insert(inode, socket).and_then(|()| {
-            if opened.transport == Transport::Udp {
-                self.serve_at_stack(inode)?;
-            }
-            self.replace(caller, descriptor, &near, flags)
-        });
+        let done = self
+            .insert(inode, socket)
+            .and_then(|()| self.replace(caller, descriptor, &near, flags));
         if let Err(error) = done {
             self.ports.release(opened.transport, local.port(), inode);
             self.forget(inode);
@@ -153,8 +144,9 @@ impl Supervisor {
         }
         if opened.transport == Transport::Udp {
             let any = SocketAddr::new(opened.any(), opened.local.port());
-            let inode = self.adopt(caller, descriptor, opened, any)?;
-            self.connect_datagrams(inode, Some(peer));
+            let inode = self.adopt_datagrams(caller, descriptor, opened, any)?;
+            let near = caller.fetch(descriptor)?;
+            self.connect_datagrams(inode, &near, Some(peer))?;
             return Ok(ZERO);
         }
         let parts = Parts {
@@ -191,7 +183,8 @@ impl Supervisor {
                     Given::Unspecified => None,
                     Given::Other => return Err(Errno::AFNOSUPPORT),
                 };
-                self.connect_datagrams(inode, peer);
+                let near = caller.fetch(descriptor)?;
+                self.connect_datagrams(inode, &near, peer)?;
                 Ok(ZERO)
             }
             State::Open(_) | State::Joined(_) | State::Connecting(_)
@@ -568,6 +561,7 @@ impl Parts {
             waiting: VecDeque::new(),
             holder,
             resets_on_close: false,
+            carrier: None,
         }
     }
 }

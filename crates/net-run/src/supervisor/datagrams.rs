@@ -1,33 +1,198 @@
-//! UDP: sendto(2), recvfrom(2) and their like, and datagrams that are written and read plainly.
+//! UDP: taking sockets, sendto(2), recvfrom(2) and their like, and datagrams that are written
+//! plainly. `crate::carrier` says how they get into and out of a program's socket.
 
 use super::connect::given;
 use super::{PROCEED, Reply, Supervisor, errno_of};
 use crate::address::{self, Given};
 use crate::caller::Caller;
-use crate::ports::Transport;
+use crate::carrier::{self, Carrier, Way};
+use crate::control::{self, Asked, Marks};
+use crate::ports::{Claim, Transport};
 use crate::scope::Server;
-use crate::socket::{Opened, State};
+use crate::socket::{Opened, Socket, State, inode_of};
+use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags,
-};
 use sidecore_net::sock::client::Socket as Session;
-use sidecore_sys::local_socket;
 use sidecore_sys::seccomp::Answer;
-use std::io::{IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
+use sidecore_sys::{message, socket_option};
+use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
+use std::time::Duration;
 
 /// `struct msghdr` as a program has it, in 64-bit programs.
 struct Header {
     name: u64,
     name_bytes: u32,
     pieces: Vec<(u64, usize)>,
+    control: u64,
+    control_bytes: u64,
 }
 
 impl Supervisor {
+    /// Takes a UDP socket from the kernel's network and binds it to `asked`, where port 0 is any;
+    /// its inode.
+    pub(super) fn adopt_datagrams(
+        &mut self,
+        caller: &Caller<'_>,
+        descriptor: i32,
+        opened: Opened,
+        asked: SocketAddr,
+    ) -> Result<u64, Errno> {
+        let mut carrier = Carrier::new(opened.is_v6)?;
+        let is_near = carrier::share_network(&opened.file, &carrier.far);
+        let flags = caller.flags(descriptor);
+        // A socket of another network does not reach ours: one of ours takes its place.
+        let near = if is_near {
+            opened.file
+        } else {
+            let near = carrier::datagram_socket(opened.is_v6)?;
+            crate::socket::set_nonblocking(&near, flags.is_nonblocking)?;
+            near
+        };
+        let inode = inode_of(&near)?;
+        let number = |name| {
+            let value = socket_option::get(near.as_fd(), libc::SOL_SOCKET, name, 4);
+            value.unwrap_or_else(|_| vec![0; 4])
+        };
+        // The kernel's socket has them no more once it is bound.
+        let options = [libc::SO_REUSEADDR, libc::SO_REUSEPORT].map(|name| (name, number(name)));
+        let is_set = |at: usize| options[at].1.iter().any(|byte| *byte != 0);
+        let claim = Claim {
+            ip: asked.ip(),
+            is_v6_only: opened.is_v6_only,
+            reuses_address: is_set(0),
+            reuses_port: is_set(1),
+            listens: false,
+        };
+        let mut local = asked;
+        if local.port() == 0 {
+            carrier.settle(&near)?;
+            local.set_port(carrier.near.port());
+            if !self.ports.is_free(Transport::Udp, local.port()) {
+                local.set_port(self.ephemeral_port(Transport::Udp));
+            }
+        }
+        let options = options.into_iter().filter(|it| it.1.iter().any(|byte| *byte != 0));
+        let socket = Socket {
+            transport: Transport::Udp,
+            is_v6: opened.is_v6,
+            is_v6_only: opened.is_v6_only,
+            far: None,
+            kernel: Rc::new(carrier.far.try_clone().map_err(|_| Errno::MFILE)?),
+            options: options.map(|it| (libc::SOL_SOCKET, it.0, it.1)).collect(),
+            owns_kernel: true,
+            bound: local.ip(),
+            local,
+            peer: None,
+            state: State::Datagram(Vec::new()),
+            waiting: VecDeque::new(),
+            holder: (caller.call.thread, descriptor),
+            resets_on_close: false,
+            carrier: Some(carrier),
+        };
+        if !self.take_port(inode, Transport::Udp, local.port(), claim) {
+            return Err(Errno::ADDRINUSE);
+        }
+        let done = self.insert(inode, socket).and_then(|()| {
+            self.serve_at_stack(inode)?;
+            if let Some(carrier) = self.carrier(inode) {
+                carrier.settle(&near)?;
+            }
+            if is_near {
+                Ok(())
+            } else {
+                self.replace(caller, descriptor, &near, flags)
+            }
+        });
+        if let Err(error) = done {
+            self.forget(inode);
+            self.ports.release(Transport::Udp, local.port(), inode);
+            return Err(error);
+        }
+        if self.scope.has_stack() {
+            self.sweep_every = super::SWEEP_LISTENERS_EVERY;
+        }
+        self.welcome(local);
+        Ok(inode)
+    }
+
+    fn carrier(&mut self, inode: u64) -> Option<&mut Carrier> {
+        self.sockets.get_mut(&inode)?.carrier.as_mut()
+    }
+
+    /// Somebody has a port now: those who were refused there are no longer.
+    fn welcome(&mut self, local: SocketAddr) {
+        let refused = self.sockets.iter().filter(|(_, socket)| {
+            let is_parked = socket.carrier.as_ref().is_some_and(|it| it.is_parked);
+            let peer = socket.peer.map(|peer| peer.port());
+            is_parked && peer == Some(local.port())
+        });
+        let refused: Vec<u64> = refused.map(|(inode, _)| *inode).collect();
+        for inode in refused {
+            let peer = self.sockets.get(&inode).and_then(|socket| socket.peer);
+            let is_nobody = peer.is_some_and(|peer| self.is_nobody(peer));
+            if let Some(carrier) = self.carrier(inode)
+                && !is_nobody
+            {
+                // It fails only out of memory: it stays refused.
+                carrier.unpark().ok();
+            }
+        }
+    }
+
+    /// True if it is known that nobody is at `peer`: of the loopback alone.
+    fn is_nobody(&self, peer: SocketAddr) -> bool {
+        self.scope.of_peer(peer.ip()) == Some(Server::Loopback)
+            && self.ports.at(Transport::Udp, peer).is_empty()
+    }
+
+    /// Sets or forgets the only peer of the socket that `near` is of.
+    pub(super) fn connect_datagrams(
+        &mut self,
+        inode: u64,
+        near: &OwnedFd,
+        peer: Option<SocketAddr>,
+    ) -> Result<(), Errno> {
+        let Some(socket) = self.sockets.get(&inode) else {
+            return Ok(());
+        };
+        let (is_v6, bound) = (socket.is_v6, socket.bound);
+        let peer = peer.map(|peer| super::connect::plain_peer(peer, is_v6));
+        if let Some(peer) = peer {
+            self.forget_closed(Transport::Udp, peer.port());
+        }
+        let is_nobody = peer.is_some_and(|peer| self.is_nobody(peer));
+        // As the kernel does, it has the address from which it would send from now on.
+        let source = peer
+            .filter(|_| bound.is_unspecified())
+            .and_then(|peer| self.source_for(peer.ip()));
+        let Some(socket) = self.sockets.get_mut(&inode) else {
+            return Ok(());
+        };
+        let Some(carrier) = &mut socket.carrier else {
+            return Ok(());
+        };
+        match peer {
+            Some(_) if is_nobody => carrier.park()?,
+            _ => carrier.unpark()?,
+        }
+        match peer {
+            Some(_) => rustix::net::connect(near, &carrier.at)?,
+            None => rustix::net::connect_unspec(near)?,
+        }
+        socket.peer = peer;
+        socket.local.set_ip(source.unwrap_or(bound));
+        let to = socket.local.ip();
+        let way = peer.map(|from| Way { from, to, is_v6 });
+        // What came before the peer was forgotten is still its.
+        if way.is_some() {
+            self.senders.set_far(carrier.at, way);
+        }
+        Ok(())
+    }
+
     pub(super) fn send_to(&mut self, caller: &mut Caller<'_>) -> Result<Reply, Errno> {
         let [_, source, bytes, ..] = caller.call.arguments;
         let given = given(caller, 4, 5)?;
@@ -39,8 +204,9 @@ impl Supervisor {
             return Err(Errno::MSGSIZE);
         }
         let payload = caller.read(source, bytes)?;
-        self.send_datagram(inode, given, &payload)?;
-        Ok(Reply::Now(Answer::Value(bytes as i64)))
+        let flags = caller.int(3);
+        let sent = self.send_datagram(caller, inode, given, &payload, &[], flags)?;
+        Ok(Reply::Now(Answer::Value(sent as i64)))
     }
 
     /// Sends on a session though an address was given, which the kernel's TCP ignores and a pair
@@ -57,25 +223,24 @@ impl Supervisor {
         let [_, source, bytes, ..] = caller.call.arguments;
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         let payload = caller.read(source, bytes.min(DATAGRAM_BYTES_MAX))?;
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        let sent = rustix::net::send(&near, &payload, flags)?;
+        let sent = message::send(near.as_fd(), &[], &payload, &[], 0)?;
         Ok(Reply::Now(Answer::Value(sent as i64)))
     }
 
     pub(super) fn send_message(&mut self, caller: &mut Caller<'_>) -> Result<Reply, Errno> {
-        let at = caller.call.arguments[1];
-        match self.send_one(caller, at)? {
+        let (at, flags) = (caller.call.arguments[1], caller.int(2));
+        match self.send_one(caller, at, flags)? {
             Some(bytes) => Ok(Reply::Now(Answer::Value(bytes as i64))),
             None => Ok(PROCEED),
         }
     }
 
     pub(super) fn send_messages(&mut self, caller: &mut Caller<'_>) -> Result<Reply, Errno> {
-        let at = caller.call.arguments[1];
+        let (at, flags) = (caller.call.arguments[1], caller.int(3));
         let count = (caller.call.arguments[2] as u32).min(MESSAGES_MAX);
         for index in 0..count {
             let at = at + u64::from(index) * MESSAGE_BYTES;
-            match self.send_one(caller, at) {
+            match self.send_one(caller, at, flags) {
                 Ok(Some(bytes)) => {
                     caller.write(at + HEADER_BYTES, &(bytes as u32).to_ne_bytes())?
                 }
@@ -88,7 +253,12 @@ impl Supervisor {
     }
 
     /// Sends the message whose header is at `at`; none where the socket is not one of ours.
-    fn send_one(&mut self, caller: &mut Caller<'_>, at: u64) -> Result<Option<usize>, Errno> {
+    fn send_one(
+        &mut self,
+        caller: &mut Caller<'_>,
+        at: u64,
+        flags: i32,
+    ) -> Result<Option<usize>, Errno> {
         let Some(inode) = caller.inode(caller.int(0)) else {
             return Ok(None);
         };
@@ -106,6 +276,10 @@ impl Supervisor {
         let Some(inode) = self.datagram_socket(caller, given)? else {
             return Ok(None);
         };
+        if header.control_bytes > CONTROL_BYTES_MAX {
+            return Err(Errno::NOBUFS);
+        }
+        let control = caller.read(header.control, header.control_bytes as usize)?;
         let mut payload = Vec::new();
         for (piece, bytes) in header.pieces {
             if payload.len() + bytes > DATAGRAM_BYTES_MAX {
@@ -113,8 +287,8 @@ impl Supervisor {
             }
             payload.extend(caller.read(piece, bytes)?);
         }
-        self.send_datagram(inode, given, &payload)?;
-        Ok(Some(payload.len()))
+        self.send_datagram(caller, inode, given, &payload, &control, flags)
+            .map(Some)
     }
 
     /// The caller's socket, where it is one of ours for datagrams, or becomes one because of whom
@@ -146,25 +320,8 @@ impl Supervisor {
             return Ok(None);
         }
         let any = SocketAddr::new(opened.any(), 0);
-        self.adopt(caller, descriptor, opened, any).map(Some)
-    }
-
-    /// Sets or forgets the only peer of a socket.
-    pub(super) fn connect_datagrams(&mut self, inode: u64, peer: Option<SocketAddr>) {
-        let Some(socket) = self.sockets.get_mut(&inode) else {
-            return;
-        };
-        let peer = peer.map(|peer| super::connect::plain_peer(peer, socket.is_v6));
-        socket.peer = peer;
-        socket.local.set_ip(socket.bound);
-        let Some(peer) = peer.filter(|_| socket.bound.is_unspecified()) else {
-            return;
-        };
-        // As the kernel does, it has the address from which it would send from now on.
-        let ip = self.source_for(peer.ip());
-        if let (Some(socket), Some(ip)) = (self.sockets.get_mut(&inode), ip) {
-            socket.local.set_ip(ip);
-        }
+        self.adopt_datagrams(caller, descriptor, opened, any)
+            .map(Some)
     }
 
     fn source_for(&self, peer: IpAddr) -> Option<IpAddr> {
@@ -178,26 +335,92 @@ impl Supervisor {
         own.find(|own| own.is_ipv4() == peer.is_ipv4())
     }
 
-    fn send_datagram(&mut self, inode: u64, to: Given, payload: &[u8]) -> Result<(), Errno> {
+    /// Sends what a program gave an address for, or control messages; how many bytes.
+    fn send_datagram(
+        &mut self,
+        caller: &Caller<'_>,
+        inode: u64,
+        to: Given,
+        payload: &[u8],
+        control: &[u8],
+        flags: i32,
+    ) -> Result<usize, Errno> {
+        let asked = Asked::read(control);
         let socket = self.sockets.get(&inode).ok_or(Errno::BADF)?;
+        let is_v6 = socket.is_v6;
         let peer = match to {
-            Given::Inet(peer) => peer,
-            Given::Unspecified => socket.peer.ok_or(Errno::DESTADDRREQ)?,
+            Given::Inet(peer) => super::connect::plain_peer(peer, is_v6),
+            // The kernel does it on the program's own socket, and refuses what it refuses.
+            Given::Unspecified => {
+                let near = caller.fetch(caller.int(0))?;
+                return message::send(near.as_fd(), &[], payload, &asked.for_kernel, flags);
+            }
             Given::Other => return Err(Errno::AFNOSUPPORT),
         };
-        if peer.is_ipv6() && !socket.is_v6 {
+        if peer.is_ipv6() && !is_v6 {
             return Err(Errno::AFNOSUPPORT);
+        }
+        if peer.ip() == IpAddr::from(Ipv4Addr::BROADCAST) {
+            let near = caller.fetch(caller.int(0))?;
+            let may = socket_option::get(near.as_fd(), libc::SOL_SOCKET, libc::SO_BROADCAST, 4)?;
+            let may = may.iter().any(|byte| *byte != 0);
+            return Err(if may { Errno::NETUNREACH } else { Errno::ACCESS });
         }
         if peer.port() == 0 {
             return Err(Errno::INVAL);
         }
-        let headers = if socket.is_v6 { 8 } else { 28 };
+        let headers = if peer.is_ipv6() { 8 } else { 28 };
         if payload.len() > DATAGRAM_BYTES_MAX - headers {
             return Err(Errno::MSGSIZE);
         }
+        if self.scope.of_peer(peer.ip()).is_none() {
+            return Err(Errno::NETUNREACH);
+        }
+        let is_plain = control.is_empty() && flags & !PLAIN_FLAGS == 0;
+        let has_peer = socket.peer.is_some();
+        let marks = socket.carrier.as_ref().and_then(|carrier| carrier.marks);
+        let mut marks = match marks {
+            Some(marks) if is_plain && !has_peer => marks,
+            _ => {
+                let near = caller.fetch(caller.int(0))?;
+                if !is_plain || has_peer {
+                    // Limits, refusals and what is still to be told are the kernel's.
+                    let sink = address::write(self.senders.sink(is_v6)?, is_v6);
+                    message::send(near.as_fd(), &sink, payload, &asked.for_kernel, flags)?;
+                }
+                let marks = carrier::marks_of(&near, is_v6);
+                if let Some(carrier) = self.carrier(inode) {
+                    carrier.marks = Some(marks);
+                }
+                marks
+            }
+        };
+        marks.hops = asked.marks.hops.or(marks.hops);
+        marks.class = asked.marks.class.or(marks.class);
+        let segment_bytes = asked.segment_bytes.map_or(usize::MAX, usize::from);
+        if payload.len() <= segment_bytes {
+            self.route(inode, asked.source, peer, payload, marks)?;
+        } else {
+            for segment in payload.chunks(segment_bytes) {
+                self.route(inode, asked.source, peer, segment, marks)?;
+            }
+        }
+        Ok(payload.len())
+    }
+
+    /// Sends a datagram to whom it is for.
+    fn route(
+        &mut self,
+        inode: u64,
+        source: Option<IpAddr>,
+        peer: SocketAddr,
+        payload: &[u8],
+        marks: Marks,
+    ) -> Result<(), Errno> {
         match self.scope.of_peer(peer.ip()) {
-            Some(Server::Loopback) => self.send_to_program(inode, peer, payload),
+            Some(Server::Loopback) => self.send_to_program(inode, source, peer, payload, marks),
             Some(Server::Stack) => {
+                let socket = self.sockets.get(&inode).ok_or(Errno::BADF)?;
                 let State::Datagram(engines) = &socket.state else {
                     return Err(Errno::NOTCONN);
                 };
@@ -218,56 +441,96 @@ impl Supervisor {
     fn send_to_program(
         &mut self,
         inode: u64,
+        source: Option<IpAddr>,
         peer: SocketAddr,
         payload: &[u8],
+        marks: Marks,
     ) -> Result<(), Errno> {
         let socket = self.sockets.get(&inode).ok_or(Errno::BADF)?;
         let mut from = socket.local;
-        if from.ip().is_unspecified() {
-            from.set_ip(self.source_for(peer.ip()).unwrap_or(from.ip()));
+        let is_connected = socket.peer == Some(peer);
+        if let Some(source) = source.or_else(|| {
+            let is_any = from.ip().is_unspecified();
+            is_any.then(|| self.source_for(peer.ip())).flatten()
+        }) {
+            from.set_ip(source);
         }
-        let mut peer = peer;
-        if peer.ip().is_unspecified() {
-            peer.set_ip(
-                self.source_for(Ipv4Addr::LOCALHOST.into())
-                    .unwrap_or(peer.ip()),
-            );
-        }
-        let takers = self.ports.at(Transport::Udp, peer);
-        let Some(taker) = takers.first() else {
-            // Who has no peer does not hear of it.
-            return match socket.peer {
-                Some(_) => Err(Errno::CONNREFUSED),
-                None => Ok(()),
+        // Each turn but the last forgets one.
+        loop {
+            let takers = self.ports.at(Transport::Udp, peer);
+            let with_peer = |peer: Option<SocketAddr>| {
+                let mut fitting = takers.iter().rev().filter(|inode| {
+                    let socket = self.sockets.get(inode);
+                    socket.is_some_and(|socket| socket.peer == peer)
+                });
+                fitting.next().copied()
             };
-        };
-        self.deliver(*taker, from, payload);
+            let Some(taker) = with_peer(Some(from)).or_else(|| with_peer(None)) else {
+                break;
+            };
+            if self.deliver(taker, from, peer.ip(), payload, marks) {
+                return Ok(());
+            }
+            self.forget(taker);
+        }
+        // Who has no peer does not hear of it.
+        if is_connected {
+            self.refuse_datagrams(inode);
+        }
         Ok(())
     }
 
-    /// Puts a datagram into a socket's pair; lost where that is full.
-    fn deliver(&mut self, inode: u64, from: SocketAddr, payload: &[u8]) {
-        let Some(socket) = self.sockets.get(&inode) else {
+    /// Has a socket hear that nobody is where its peer was.
+    fn refuse_datagrams(&mut self, inode: u64) {
+        let Some(socket) = self.sockets.get_mut(&inode) else {
             return;
         };
-        let Some(far) = &socket.far else {
+        let (thread, descriptor) = socket.holder;
+        let Some(carrier) = &mut socket.carrier else {
             return;
         };
-        if socket.peer.is_some_and(|peer| peer != from) {
+        if carrier.park().is_err() {
             return;
         }
-        let Ok(tag) = self.tags.file(from) else {
-            return;
-        };
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        let files = [tag.as_fd()];
-        control.push(SendAncillaryMessage::ScmRights(&files));
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        let sent = rustix::net::sendmsg(far, &[IoSlice::new(payload)], &mut control, flags);
-        if sent.is_ok() {
-            self.retry(inode);
+        // What it sends from now on is refused by the kernel; so is this, for what it has sent.
+        // Where that fails, it hears of it one datagram later.
+        if crate::caller::socket_inode(thread, descriptor) == Some(inode)
+            && let Ok(near) = crate::caller::fetch(thread, descriptor)
+        {
+            message::send(near.as_fd(), &[], &[], &[], 0).ok();
         }
+    }
+
+    /// Puts a datagram into a program's socket; lost where that is full. False where no program has
+    /// it any more.
+    fn deliver(
+        &mut self,
+        inode: u64,
+        from: SocketAddr,
+        to: IpAddr,
+        payload: &[u8],
+        marks: Marks,
+    ) -> bool {
+        let Some(socket) = self.sockets.get_mut(&inode) else {
+            return true;
+        };
+        let is_v6 = socket.is_v6;
+        let Some(carrier) = &mut socket.carrier else {
+            return true;
+        };
+        let sender = match socket.peer {
+            Some(peer) if peer != from => return true,
+            Some(_) => None,
+            None => match self.senders.sender(Way { from, to, is_v6 }) {
+                Ok(sender) => Some(sender),
+                Err(_) => return true,
+            },
+        };
+        let is_live = carrier.deliver(sender.as_deref(), payload, marks);
+        if is_live && !socket.waiting.is_empty() {
+            self.retry_watched(inode);
+        }
+        is_live
     }
 
     /// Datagrams that came from the stack: of the sockets that share a port, to the one that is
@@ -280,6 +543,7 @@ impl Supervisor {
             let Some((received, from)) = client.receive_from(engine) else {
                 return;
             };
+            let local = client.local(engine).map(|local| local.ip());
             let payload = received.bytes().to_vec();
             client.release(received);
             let sharers = self.sharers.get(&engine).into_iter().flatten().rev();
@@ -290,57 +554,77 @@ impl Supervisor {
                 });
                 fitting.next().copied()
             };
-            if let Some(inode) = with_peer(Some(from)).or_else(|| with_peer(None)) {
-                self.deliver(inode, from, &payload);
+            let Some(inode) = with_peer(Some(from)).or_else(|| with_peer(None)) else {
+                continue;
+            };
+            let to = local
+                .filter(|ip| !ip.is_unspecified())
+                .or_else(|| self.source_for(from.ip()));
+            let to = to.unwrap_or(from.ip());
+            if !self.deliver(inode, from, to, &payload, Marks::default()) {
+                self.forget(inode);
             }
         }
     }
 
     /// Datagrams that a program wrote plainly: to its peer.
     pub(super) fn take_datagrams(&mut self, inode: u64) {
-        let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
+        let mut payload = std::mem::take(&mut self.scratch);
+        payload.resize(DATAGRAM_BYTES_MAX, 0);
+        let mut control = [0; MARKS_BYTES];
+        let mut is_more = true;
         for _ in 0..DATAGRAMS_MAX {
-            let Some(far) = self.sockets.get(&inode).and_then(|it| it.far.as_ref()) else {
-                return;
+            let Some(socket) = self.sockets.get(&inode) else {
+                is_more = false;
+                break;
             };
-            let received = rustix::net::recv(far, &mut buffer[..], RecvFlags::DONTWAIT);
-            match received {
-                Err(_) => return,
-                // The end, unless it is a datagram of no bytes.
-                Ok((_, 0)) if local_socket::is_hung_up(far.as_fd()) => return,
-                Ok((_, count)) => {
-                    // Lost where there is no way, as datagrams are.
-                    self.send_datagram(inode, Given::Unspecified, &buffer[..count])
-                        .ok();
+            let Some(carrier) = &socket.carrier else {
+                is_more = false;
+                break;
+            };
+            let far = carrier.far.as_fd();
+            let received = match message::receive(far, &mut payload, &mut control, 0) {
+                Ok(received) => received,
+                // Of what was sent to the program; it may have gone.
+                Err(Errno::CONNREFUSED) => continue,
+                Err(_) => {
+                    is_more = false;
+                    break;
                 }
+            };
+            let is_programs = address::write(carrier.near, socket.is_v6) == received.name;
+            if let Some(peer) = socket.peer.filter(|_| is_programs) {
+                let marks = Marks::read(&control[..received.control_bytes]);
+                // Lost where there is no way, as datagrams are.
+                self.route(inode, None, peer, &payload[..received.bytes], marks)
+                    .ok();
             }
         }
-        self.starved.push_back(inode);
+        self.scratch = payload;
+        if is_more {
+            self.starved.push_back(inode);
+        }
     }
 
     pub(super) fn receive_from(&mut self, caller: &mut Caller<'_>) -> Result<Reply, Errno> {
         let [_, target, room, _, name, name_length] = caller.call.arguments;
         let flags = caller.int(3);
-        let taken = match self.take_one(caller, flags)? {
+        let room = usize::try_from(room).unwrap_or(usize::MAX);
+        let taken = match self.take_one(caller, flags, room, 0)? {
             Taken::Reply(reply) => return Ok(reply),
             Taken::Datagram(taken) => taken,
         };
-        let room = usize::try_from(room).unwrap_or(usize::MAX);
-        let count = taken.payload.len().min(room);
-        caller.write(target, &taken.payload[..count])?;
-        if let Some(from) = taken.from {
-            caller.write_sized(name, name_length, &address::write(from, taken.is_v6))?;
-        }
-        let whole = if flags & libc::MSG_TRUNC == 0 {
-            count
-        } else {
-            taken.payload.len()
-        };
-        Ok(Reply::Now(Answer::Value(whole as i64)))
+        caller.write(target, &taken.payload)?;
+        caller.write_sized(name, name_length, &taken.name)?;
+        Ok(Reply::Now(Answer::Value(taken.bytes as i64)))
     }
 
     pub(super) fn receive_message(&mut self, caller: &mut Caller<'_>) -> Result<Reply, Errno> {
         let (at, flags) = (caller.call.arguments[1], caller.int(2));
+        // Who asks for bytes alone has no use for us.
+        if self.is_datagrams(caller) && Header::read(caller, at)?.is_bare() {
+            return Ok(PROCEED);
+        }
         match self.receive_one(caller, at, flags)? {
             Ok(bytes) => Ok(Reply::Now(Answer::Value(bytes as i64))),
             Err(reply) => Ok(reply),
@@ -374,37 +658,56 @@ impl Supervisor {
         at: u64,
         flags: i32,
     ) -> Result<Result<usize, Reply>, Errno> {
-        let taken = match self.take_one(caller, flags)? {
+        if !self.is_datagrams(caller) {
+            return Ok(Err(PROCEED));
+        }
+        let header = Header::read(caller, at)?;
+        let room = header
+            .pieces
+            .iter()
+            .fold(0usize, |room, it| room.saturating_add(it.1));
+        let control_room = if header.control == 0 {
+            0
+        } else {
+            header.control_bytes.min(CONTROL_BYTES_MAX) as usize
+        };
+        let taken = match self.take_one(caller, flags, room, control_room)? {
             Taken::Reply(reply) => return Ok(Err(reply)),
             Taken::Datagram(taken) => taken,
         };
-        let header = Header::read(caller, at)?;
         let mut rest = taken.payload.as_slice();
         for (piece, room) in header.pieces {
             let (now, later) = rest.split_at(room.min(rest.len()));
             caller.write(piece, now)?;
             rest = later;
         }
-        let count = taken.payload.len() - rest.len();
-        let mut bits = 0;
-        if !rest.is_empty() {
-            bits |= libc::MSG_TRUNC;
-        }
-        let name = taken.from.map(|from| address::write(from, taken.is_v6));
-        let name = name.unwrap_or_default();
         if header.name != 0 {
-            let room = (header.name_bytes as usize).min(name.len());
-            caller.write(header.name, &name[..room])?;
+            let room = (header.name_bytes as usize).min(taken.name.len());
+            caller.write(header.name, &taken.name[..room])?;
+            let bytes = taken.name.len() as u32;
+            caller.write(at + NAME_BYTES_AT, &bytes.to_ne_bytes())?;
         }
-        caller.write(at + NAME_BYTES_AT, &(name.len() as u32).to_ne_bytes())?;
-        caller.write(at + CONTROL_BYTES_AT, &0u64.to_ne_bytes())?;
-        caller.write(at + FLAGS_AT, &bits.to_ne_bytes())?;
-        let whole = flags & libc::MSG_TRUNC != 0;
-        Ok(Ok(if whole { taken.payload.len() } else { count }))
+        caller.write(header.control, &taken.control)?;
+        let bytes = taken.control.len() as u64;
+        caller.write(at + CONTROL_BYTES_AT, &bytes.to_ne_bytes())?;
+        caller.write(at + FLAGS_AT, &taken.flags.to_ne_bytes())?;
+        Ok(Ok(taken.bytes))
     }
 
-    /// The next datagram of the caller's socket.
-    fn take_one(&mut self, caller: &mut Caller<'_>, flags: i32) -> Result<Taken, Errno> {
+    fn is_datagrams(&self, caller: &Caller<'_>) -> bool {
+        let inode = caller.inode(caller.int(0));
+        let socket = inode.and_then(|inode| self.sockets.get(&inode));
+        socket.is_some_and(|it| matches!(it.state, State::Datagram(_)))
+    }
+
+    /// The next datagram of the caller's socket, as much as there is room for.
+    fn take_one(
+        &mut self,
+        caller: &mut Caller<'_>,
+        flags: i32,
+        room: usize,
+        control_room: usize,
+    ) -> Result<Taken, Errno> {
         let descriptor = caller.int(0);
         let Some(inode) = caller.inode(descriptor) else {
             return Ok(Taken::Reply(PROCEED));
@@ -412,48 +715,116 @@ impl Supervisor {
         let Some(socket) = self.sockets.get_mut(&inode) else {
             return Ok(Taken::Reply(PROCEED));
         };
-        if !matches!(socket.state, State::Datagram(_)) {
+        // What the kernel has to say of what was sent it says itself.
+        if !matches!(socket.state, State::Datagram(_)) || flags & libc::MSG_ERRQUEUE != 0 {
             return Ok(Taken::Reply(PROCEED));
         }
-        let (is_v6, peer) = (socket.is_v6, socket.peer);
+        let is_v6 = socket.is_v6;
         socket.holder = (caller.call.thread, descriptor);
         let near = caller.fetch(descriptor)?;
-        let mut how = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-        how.set(RecvFlags::PEEK, flags & libc::MSG_PEEK != 0);
-        let mut payload = vec![0; DATAGRAM_BYTES_MAX];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let received = rustix::net::recvmsg(
-            &near,
-            &mut [IoSliceMut::new(&mut payload)],
-            &mut control,
-            how,
-        );
-        match received {
-            Ok(message) => {
-                payload.truncate(message.bytes);
-                let files = control.drain().filter_map(|message| match message {
-                    RecvAncillaryMessage::ScmRights(files) => Some(files),
-                    _ => None,
-                });
-                let tag: Option<OwnedFd> = files.flatten().last();
-                let from = tag.and_then(|tag| self.tags.address(&tag)).or(peer);
-                Ok(Taken::Datagram(Datagram {
-                    payload,
-                    from,
-                    is_v6,
-                }))
-            }
-            Err(Errno::AGAIN) => {
-                let waits = flags & libc::MSG_DONTWAIT == 0;
-                if !waits || caller.flags(descriptor).is_nonblocking {
-                    return Err(Errno::AGAIN);
+        let how = flags & !libc::MSG_WAITFORONE;
+        let mut payload = vec![0; room.min(DATAGRAM_BYTES_MAX)];
+        let mut control = vec![0; control_room];
+        for _ in 0..DATAGRAMS_MAX {
+            let received = message::receive(near.as_fd(), &mut payload, &mut control, how);
+            let received = match received {
+                Ok(received) => received,
+                Err(Errno::AGAIN) => {
+                    let waits = flags & libc::MSG_DONTWAIT == 0;
+                    if !waits || caller.flags(descriptor).is_nonblocking {
+                        return Err(Errno::AGAIN);
+                    }
+                    let patience = patience_of(&near);
+                    self.watch(inode, near)?;
+                    return Ok(Taken::Reply(self.park(inode, caller, patience)));
                 }
-                let patience = self.patience(inode, libc::SO_RCVTIMEO);
-                Ok(Taken::Reply(self.park(inode, caller, patience)))
+                Err(error) => return Err(error),
+            };
+            let by = address::read(&received.name);
+            let way = match by {
+                Given::Inet(by) => self.senders.way(is_v6, by),
+                _ => None,
+            };
+            // Shut for reading: the end, from nobody.
+            let is_end = received.name.is_empty();
+            if way.is_none() && !is_end {
+                // Another process has sent it to the kernel's address: it is for nobody.
+                if flags & libc::MSG_PEEK != 0 {
+                    message::receive(near.as_fd(), &mut [], &mut [], 0).ok();
+                }
+                continue;
             }
-            Err(error) => Err(error),
+            payload.truncate(received.bytes);
+            control.truncate(received.control_bytes);
+            if let Some(way) = way {
+                control::set_destination(&mut control, way.to);
+            }
+            return Ok(Taken::Datagram(Datagram {
+                bytes: received.bytes,
+                payload,
+                control,
+                name: way
+                    .map(|way| address::write(way.from, is_v6))
+                    .unwrap_or_default(),
+                flags: received.flags,
+            }));
         }
+        Err(Errno::AGAIN)
+    }
+
+    /// Watches a program's socket while a call of its waits.
+    fn watch(&mut self, inode: u64, near: OwnedFd) -> Result<(), Errno> {
+        let Some(carrier) = self
+            .sockets
+            .get_mut(&inode)
+            .and_then(|it| it.carrier.as_mut())
+        else {
+            return Ok(());
+        };
+        if carrier.watched.is_none() {
+            let mark = EventData::new_u64(super::NEARS + inode);
+            let flags = EventFlags::IN | EventFlags::ET;
+            epoll::add(&self.epoll, &near, mark, flags)?;
+            carrier.watched = Some(near);
+        }
+        Ok(())
+    }
+
+    /// Lets go of a program's socket again, unless a call waits for it.
+    pub(super) fn unwatch(&mut self, inode: u64) {
+        let Some(socket) = self.sockets.get_mut(&inode) else {
+            return;
+        };
+        let listener = &self.listener;
+        let is_waiting = |it: &super::Waiting| listener.is_waiting(it.call.id);
+        if socket.waiting.iter().any(is_waiting) {
+            return;
+        }
+        if let Some(watched) = socket.carrier.as_mut().and_then(|it| it.watched.take()) {
+            // The program's own copy would keep it there.
+            epoll::delete(&self.epoll, &watched).ok();
+        }
+    }
+
+    /// Forgets the sockets for datagrams that no program has any more.
+    pub(super) fn sweep_datagrams(&mut self) {
+        let sockets = self.sockets.iter();
+        let all: Vec<u64> = sockets
+            .filter(|(_, socket)| socket.carrier.is_some())
+            .map(|(inode, _)| *inode)
+            .collect();
+        for inode in all {
+            self.unwatch(inode);
+            if self.is_closed(inode) {
+                self.forget(inode);
+            }
+        }
+    }
+
+    /// Makes the calls again that wait for datagrams.
+    pub(super) fn retry_watched(&mut self, inode: u64) {
+        self.retry(inode);
+        self.unwatch(inode);
     }
 }
 
@@ -463,9 +834,12 @@ enum Taken {
 }
 
 struct Datagram {
+    /// What the call returns.
+    bytes: usize,
     payload: Vec<u8>,
-    from: Option<SocketAddr>,
-    is_v6: bool,
+    control: Vec<u8>,
+    name: Vec<u8>,
+    flags: i32,
 }
 
 impl Header {
@@ -475,6 +849,10 @@ impl Header {
             let bytes = bytes.get(at..).and_then(|bytes| bytes.first_chunk());
             bytes.map_or(0, |bytes| u64::from_ne_bytes(*bytes))
         };
+        let name_bytes = word(8) as u32;
+        if name_bytes.cast_signed() < 0 {
+            return Err(Errno::INVAL);
+        }
         let count = word(24);
         if count > PIECES_MAX {
             return Err(Errno::MSGSIZE);
@@ -490,14 +868,36 @@ impl Header {
         });
         Ok(Self {
             name: word(0),
-            name_bytes: word(8) as u32,
+            name_bytes,
             pieces: pieces.collect(),
+            control: word(32),
+            control_bytes: word(40),
         })
     }
+
+    /// True if it has room for neither a name nor control messages.
+    fn is_bare(&self) -> bool {
+        self.name == 0 && (self.control == 0 || self.control_bytes == 0)
+    }
+}
+
+/// SO_RCVTIMEO; none without one.
+fn patience_of(near: &OwnedFd) -> Option<Duration> {
+    let value = socket_option::get(near.as_fd(), libc::SOL_SOCKET, libc::SO_RCVTIMEO, 16).ok()?;
+    let seconds = u64::from_ne_bytes(*value.first_chunk()?);
+    let micros = u64::from_ne_bytes(*value.get(8..)?.first_chunk()?);
+    let patience = Duration::from_secs(seconds) + Duration::from_micros(micros);
+    (!patience.is_zero()).then_some(patience)
 }
 
 /// Largest datagram.
 const DATAGRAM_BYTES_MAX: usize = 65_535;
+/// Flags of sendto(2) that say nothing about the datagram.
+const PLAIN_FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_CONFIRM;
+/// Control messages about one datagram; net.core.optmem_max is about as much.
+const CONTROL_BYTES_MAX: u64 = 64 << 10;
+/// Room for hops and class.
+const MARKS_BYTES: usize = 128;
 /// `struct msghdr`: its size, and where things lie in it.
 const HEADER_BYTES: u64 = 56;
 const NAME_BYTES_AT: u64 = 8;
@@ -509,5 +909,5 @@ const MESSAGE_BYTES: u64 = 64;
 const PIECES_MAX: u64 = 1024;
 /// Messages of one call; a program makes it again for the rest.
 const MESSAGES_MAX: u32 = 64;
-/// Plainly written datagrams that one look takes in.
+/// Plainly written datagrams that one look takes in, and strangers' that are passed over.
 const DATAGRAMS_MAX: usize = 64;

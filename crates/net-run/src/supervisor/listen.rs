@@ -434,6 +434,7 @@ impl Supervisor {
             waiting: VecDeque::new(),
             holder: (caller.call.thread, descriptor),
             resets_on_close,
+            carrier: None,
         };
         if let Err(error) = self.insert(inode, socket) {
             tracing::warn!("a session cannot be joined: {error}");
@@ -519,8 +520,7 @@ impl Supervisor {
                 // Who polls it is to know.
                 Ok(PROCEED)
             }
-            State::Open(_) | State::Joined(_) => Ok(PROCEED),
-            State::Datagram(_) if socket.peer.is_some() => Ok(PROCEED),
+            State::Open(_) | State::Joined(_) | State::Datagram(_) => Ok(PROCEED),
             _ => Err(Errno::NOTCONN),
         }
     }

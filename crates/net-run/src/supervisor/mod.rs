@@ -12,12 +12,12 @@ mod options;
 mod transfer;
 
 use crate::caller::Caller;
+use crate::carrier::{self, Senders};
 use crate::loopback::{Door, Rendezvous};
 use crate::migrate::Migration;
 use crate::ports::{Claim, Ports, Transport};
 use crate::scope::Scope;
 use crate::socket::{Socket, State, Waiting};
-use crate::tags::Tags;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use sidecore_net::sock::SocketError;
@@ -96,7 +96,9 @@ pub(crate) struct Supervisor {
     ports: Ports,
     rendezvous: Option<Rendezvous>,
     doors: Vec<Option<Door>>,
-    tags: Tags,
+    senders: Senders,
+    /// Room for one datagram.
+    scratch: Vec<u8>,
     migration: Migration,
     /// Sockets without a far end, whose end is found by looking; when to look next.
     unseen: usize,
@@ -131,7 +133,8 @@ impl Supervisor {
             ports: Ports::default(),
             rendezvous,
             doors: Vec::new(),
-            tags: Tags::default(),
+            senders: Senders::default(),
+            scratch: Vec::new(),
             migration: Migration::default(),
             unseen: 0,
             sweep_at: Instant::now(),
@@ -171,6 +174,7 @@ impl Supervisor {
                         }
                     }
                     door if door >= DOORS => self.answer_door((door - DOORS) as usize),
+                    near if near >= NEARS => self.retry_watched(near - NEARS),
                     inode => self.look_at_pair(inode, flags),
                 }
             }
@@ -388,6 +392,9 @@ impl Supervisor {
         let Some(socket) = self.sockets.get(&inode) else {
             return false;
         };
+        if let Some(carrier) = &socket.carrier {
+            return !carrier::is_live(carrier.near);
+        }
         let far = match &socket.state {
             State::Listening(listening) => listening.tokens.front(),
             _ => socket.far.as_ref(),
@@ -399,7 +406,8 @@ impl Supervisor {
     fn sweep(&mut self) {
         let begun = Instant::now();
         self.unseen = 0;
-        let has_unseen = |socket: &Socket| socket.far.is_none();
+        self.sweep_datagrams();
+        let has_unseen = |socket: &Socket| socket.far.is_none() && socket.carrier.is_none();
         if !self.sockets.values().any(has_unseen) {
             self.sweep_at = Instant::now();
             return;
@@ -413,7 +421,7 @@ impl Supervisor {
         let live: std::collections::HashSet<u64> =
             inodes.filter_map(|inode| inode.parse().ok()).collect();
         let gone = |(inode, socket): (&u64, &Socket)| {
-            (socket.far.is_none() && !live.contains(inode)).then_some(*inode)
+            (has_unseen(socket) && !live.contains(inode)).then_some(*inode)
         };
         let gone: Vec<u64> = self.sockets.iter().filter_map(gone).collect();
         for inode in gone {
@@ -423,6 +431,7 @@ impl Supervisor {
         // goes to other things.
         let listens = |socket: &Socket| match &socket.state {
             State::Listening(listening) => !listening.engines.is_empty(),
+            State::Datagram(engines) => !engines.is_empty(),
             _ => false,
         };
         self.sweep_every = if self.sockets.values().any(listens) {
@@ -441,6 +450,10 @@ impl Supervisor {
             }
             None => self.unseen += 1,
         }
+        if let Some(carrier) = &socket.carrier {
+            let mark = EventData::new_u64(inode);
+            epoll::add(&self.epoll, &carrier.far, mark, WATCHED)?;
+        }
         for engine in socket.engines() {
             self.sessions.insert(engine, inode);
         }
@@ -455,7 +468,11 @@ impl Supervisor {
     /// Forgets a socket, and takes it out of the list; what it has at the stack stays.
     fn remove(&mut self, inode: u64) -> Option<Socket> {
         self.fail_waiting(inode, Errno::BADF);
+        self.unwatch(inode);
         let mut socket = self.sockets.remove(&inode)?;
+        if let Some(carrier) = &socket.carrier {
+            self.senders.set_far(carrier.at, None);
+        }
         self.ports
             .release(socket.transport, socket.local.port(), inode);
         for engine in socket.engines() {
@@ -594,6 +611,7 @@ fn errno_of(error: &ClientError) -> Errno {
 /// Marks of what is not a pair in the epoll's events; inodes of sockets have 32 bits.
 const CALLS: u64 = u64::MAX;
 const DOORS: u64 = 1 << 48;
+const NEARS: u64 = 1 << 47;
 /// Bytes that are not sent, of all and of those not sent once (`include/uapi/linux/sockios.h`).
 const SIOCOUTQ: u32 = 0x5411;
 const SIOCOUTQNSD: u32 = 0x894b;

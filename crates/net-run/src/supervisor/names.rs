@@ -49,6 +49,9 @@ impl Supervisor {
         let Some(socket) = self.sockets.get(&inode) else {
             return Ok(PROCEED);
         };
+        if socket.carrier.is_some() {
+            return Ok(PROCEED);
+        }
         let unread = match &socket.far {
             Some(far) => rustix::io::ioctl_fionread(far)?,
             None => 0,

@@ -22,6 +22,11 @@ impl Supervisor {
         };
         socket.holder = (caller.call.thread, descriptor);
         let (level, name) = (caller.int(1), caller.int(2));
+        // A socket for datagrams is the program's own; what was taken from it is kept here.
+        let is_kept = |it: &(i32, i32, Vec<u8>)| (it.0, it.1) == (level, name);
+        if socket.carrier.is_some() && !socket.options.iter().any(is_kept) {
+            return Ok(PROCEED);
+        }
         let [_, _, _, target, length, _] = caller.call.arguments;
         let room = caller.read_int(length)?;
         let room = usize::try_from(room).map_err(|_| Errno::INVAL)?;
@@ -102,6 +107,11 @@ impl Supervisor {
             (libc::IPPROTO_TCP, libc::TCP_ULP) => return Err(Errno::NOENT),
             (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => return Err(Errno::INVAL),
             _ => {}
+        }
+        if let Some(carrier) = &mut socket.carrier {
+            carrier.marks = None;
+            socket.options.retain(|it| (it.0, it.1) != (level, name));
+            return Ok(PROCEED);
         }
         set(socket, level, name, &value)?;
         if (level, name) == (libc::SOL_SOCKET, libc::SO_LINGER) {
