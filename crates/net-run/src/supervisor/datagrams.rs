@@ -353,7 +353,11 @@ impl Supervisor {
             // The kernel does it on the program's own socket, and refuses what it refuses.
             Given::Unspecified => {
                 let near = caller.fetch(caller.int(0))?;
-                return message::send(near.as_fd(), &[], payload, &asked.for_kernel, flags);
+                let control = &asked.for_kernel;
+                let sent = message::send(near.as_fd(), &[], payload, control, flags)?;
+                // It is with the peer before the call returns, as it is with the kernel.
+                self.take_datagrams(inode);
+                return Ok(sent);
             }
             Given::Other => return Err(Errno::AFNOSUPPORT),
         };

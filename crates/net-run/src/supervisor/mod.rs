@@ -162,13 +162,14 @@ impl Supervisor {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(error),
             }
+            let mut is_called = false;
             for event in &ready {
                 // The kernel packs them: no references.
                 let (data, flags) = (event.data, event.flags);
                 match data.u64() {
                     CALLS => {
                         if flags.contains(EventFlags::IN) {
-                            self.take_calls();
+                            is_called = true;
                         } else if flags.contains(EventFlags::HUP) {
                             return Ok(());
                         }
@@ -177,6 +178,10 @@ impl Supervisor {
                     near if near >= NEARS => self.retry_watched(near - NEARS),
                     inode => self.look_at_pair(inode, flags),
                 }
+            }
+            // What was written before a call is where it belongs before the call is answered.
+            if is_called {
+                self.take_calls();
             }
             self.take_session_events();
             self.feed_starved();
