@@ -147,6 +147,8 @@ pub(crate) struct Senders {
     /// A socket of each family that throws away what comes.
     sinks: [Option<SocketAddr>; 2],
     sink_files: Vec<OwnedFd>,
+    /// A port of each family at which nobody listens.
+    nobodies: [Option<(OwnedFd, SocketAddr)>; 2],
 }
 
 /// From where to where, by sockets of which family (IPv6).
@@ -207,6 +209,20 @@ impl Senders {
         way.copied().filter(|_| is_home)
     }
 
+    /// A TCP port at which nobody listens, nor will.
+    ///
+    /// # Errors
+    /// The kernel's: no descriptors left.
+    pub(crate) fn nobody(&mut self, is_v6: bool) -> Result<SocketAddr, Errno> {
+        let place = &mut self.nobodies[usize::from(is_v6)];
+        if let Some((_, at)) = place {
+            return Ok(*at);
+        }
+        let (file, at) = bound_as(SocketType::STREAM, is_v6)?;
+        *place = Some((file, at));
+        Ok(at)
+    }
+
     /// Where what is sent goes nowhere, so that the kernel may judge it.
     ///
     /// # Errors
@@ -256,18 +272,30 @@ pub(crate) fn share_network(one: &OwnedFd, other: &OwnedFd) -> bool {
 /// # Errors
 /// The kernel's.
 pub(crate) fn datagram_socket(is_v6: bool) -> Result<OwnedFd, Errno> {
+    socket(SocketType::DGRAM, is_v6)
+}
+
+fn socket(kind: SocketType, is_v6: bool) -> Result<OwnedFd, Errno> {
     let family = if is_v6 {
         AddressFamily::INET6
     } else {
         AddressFamily::INET
     };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    rustix::net::socket_with(family, SocketType::DGRAM, flags, None)
+    rustix::net::socket_with(family, kind, flags, None)
 }
 
 /// A UDP socket on the kernel's loopback, and its address.
 fn bound(is_v6: bool) -> Result<(OwnedFd, SocketAddr), Errno> {
-    let file = datagram_socket(is_v6)?;
+    let bound = bound_as(SocketType::DGRAM, is_v6);
+    if let Err(error) = bound {
+        tracing::warn!("UDP of programs needs the kernel's loopback (ip link set lo up): {error}");
+    }
+    bound
+}
+
+fn bound_as(kind: SocketType, is_v6: bool) -> Result<(OwnedFd, SocketAddr), Errno> {
+    let file = socket(kind, is_v6)?;
     let homes: &[IpAddr] = if is_v6 { &V6_HOMES } else { &V4_HOMES };
     let mut made = Err(Errno::ADDRNOTAVAIL);
     for home in homes {
@@ -276,10 +304,7 @@ fn bound(is_v6: bool) -> Result<(OwnedFd, SocketAddr), Errno> {
             break;
         }
     }
-    if let Err(error) = made {
-        tracing::warn!("UDP of programs needs the kernel's loopback (ip link set lo up): {error}");
-        return Err(error);
-    }
+    made?;
     let at = rustix::net::getsockname(&file)?;
     let at = SocketAddr::try_from(at).map_err(|_| Errno::INVAL)?;
     Ok((file, at))

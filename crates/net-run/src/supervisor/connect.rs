@@ -14,7 +14,7 @@ use sidecore_net::sock::client::{ClientError, Socket as Session};
 use sidecore_sys::seccomp::Answer;
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -93,27 +93,6 @@ impl Supervisor {
             return Err(error);
         }
         Ok(inode)
-    }
-
-    /// Puts `near` in the place of a caller's descriptor, in the epolls that had that one, too.
-    pub(super) fn replace(
-        &mut self,
-        caller: &Caller<'_>,
-        descriptor: i32,
-        near: &OwnedFd,
-        flags: Flags,
-    ) -> Result<(), Errno> {
-        let moved = self.migration.begin(caller, descriptor);
-        self.listener.replace(
-            caller.call.id,
-            near.as_fd(),
-            descriptor,
-            flags.closes_on_exec,
-        )?;
-        if let Some(moved) = moved {
-            self.migration.end(moved, near);
-        }
-        Ok(())
     }
 
     pub(super) fn connect(&mut self, caller: &mut Caller<'_>) -> Result<Reply, Errno> {
@@ -238,6 +217,7 @@ impl Supervisor {
             _ => return Err(Errno::OPNOTSUPP),
         };
         crate::socket::set_nonblocking(&kernel, flags.is_nonblocking)?;
+        self.arm_reset(inode);
         self.replace(caller, descriptor, &kernel, flags)?;
         self.forget(inode);
         Ok(ZERO)
@@ -322,7 +302,7 @@ impl Supervisor {
         );
         let (near, other) = pair(Transport::Tcp, parts.flags.is_nonblocking)?;
         crate::socket::set_nonblocking(&other, false)?;
-        let inode = inode_of(&near)?;
+        let (inode, mate) = (inode_of(&near)?, inode_of(&other)?);
         let flags = parts.flags;
         let is_nonblocking = flags.is_nonblocking;
         let pending = Pending {
@@ -336,7 +316,12 @@ impl Supervisor {
         let mut socket = parts.socket(local, peer, (caller.call.thread, descriptor), None);
         socket.state = State::Joined(!is_nonblocking);
         self.insert(inode, socket)?;
+        self.mates.insert(inode, mate);
+        self.mates.insert(mate, inode);
         self.replace(caller, descriptor, &near, flags)?;
+        if self.take_linger(inode) {
+            self.arm_reset(inode);
+        }
         if is_nonblocking {
             // As the kernel says it, though it is open; SO_ERROR and epoll say so at once.
             return Err(Errno::INPROGRESS);
@@ -361,6 +346,12 @@ impl Supervisor {
             self.replace(caller, descriptor, &parts.kernel, flags)?;
             return Err(error);
         }
+        if parts.port == 0
+            && error == Errno::CONNREFUSED
+            && self.refuse_by_kernel(caller, descriptor, &parts)?
+        {
+            return Err(Errno::INPROGRESS);
+        }
         let (near, far) = pair(Transport::Tcp, true)?;
         let inode = inode_of(&near)?;
         let mut socket = parts.socket(local, peer, (caller.call.thread, descriptor), None);
@@ -372,6 +363,27 @@ impl Supervisor {
         self.insert(inode, socket)?;
         self.replace(caller, descriptor, &near, flags)?;
         Err(Errno::INPROGRESS)
+    }
+
+    /// Has the kernel refuse the program's own socket, so that it says so as it does; false where
+    /// it cannot.
+    fn refuse_by_kernel(
+        &mut self,
+        caller: &Caller<'_>,
+        descriptor: i32,
+        parts: &Parts,
+    ) -> Result<bool, Errno> {
+        let Ok(nobody) = self.senders.nobody(parts.is_v6) else {
+            return Ok(false);
+        };
+        crate::socket::set_nonblocking(&parts.kernel, true)?;
+        if rustix::net::connect(&parts.kernel, &nobody) != Err(Errno::INPROGRESS) {
+            return Ok(false);
+        }
+        if caller.inode(descriptor) != Some(inode_of(&parts.kernel)?) {
+            self.replace(caller, descriptor, &parts.kernel, parts.flags)?;
+        }
+        Ok(true)
     }
 
     /// Opens a session of the stack.
@@ -519,10 +531,17 @@ impl Supervisor {
                 self.pass_option_on(inode, level, name, &value);
             }
         }
+        self.take_linger(inode);
+    }
+
+    /// A linger of nothing that was set before there was a session; true if it was.
+    fn take_linger(&mut self, inode: u64) -> bool {
         let linger = self.option_value(inode, libc::SOL_SOCKET, libc::SO_LINGER, 8);
         if let (Ok(linger), Some(socket)) = (linger, self.sockets.get_mut(&inode)) {
             socket.resets_on_close = super::options::resets(&linger);
+            return socket.resets_on_close;
         }
+        false
     }
 }
 

@@ -180,7 +180,13 @@ impl Supervisor {
         }
         match peer {
             Some(_) => rustix::net::connect(near, &carrier.at)?,
-            None => rustix::net::connect_unspec(near)?,
+            None => {
+                rustix::net::connect_unspec(near)?;
+                // The kernel has taken back the port that it had chosen; where somebody has it now,
+                // another does.
+                rustix::net::bind(near, &carrier.near).ok();
+                carrier.settle(near)?;
+            }
         }
         socket.peer = peer;
         socket.local.set_ip(source.unwrap_or(bound));

@@ -439,6 +439,9 @@ impl Supervisor {
         if let Err(error) = self.insert(inode, socket) {
             tracing::warn!("a session cannot be joined: {error}");
         }
+        if resets_on_close {
+            self.arm_reset(inode);
+        }
         self.give_to_program(inode);
         Ok(())
     }

@@ -9,7 +9,9 @@ mod datagrams;
 mod listen;
 mod names;
 mod options;
+mod resets;
 mod transfer;
+mod twins;
 
 use crate::caller::Caller;
 use crate::carrier::{self, Senders};
@@ -58,6 +60,11 @@ pub(crate) const FILTER: &Filter = &[
     (libc::SYS_sendmmsg, When::Always),
     (libc::SYS_recvmmsg, When::Always),
     (libc::SYS_ioctl, When::OneOf(1, &[SIOCOUTQ, SIOCOUTQNSD])),
+    (libc::SYS_dup, When::Always),
+    (libc::SYS_dup3, When::Always),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_dup2, When::Always),
+    (libc::SYS_fcntl, When::OneOf(1, &[F_DUPFD, F_DUPFD_CLOEXEC])),
     (libc::SYS_epoll_create1, When::Always),
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_epoll_create, When::Always),
@@ -97,6 +104,9 @@ pub(crate) struct Supervisor {
     rendezvous: Option<Rendezvous>,
     doors: Vec<Option<Door>>,
     senders: Senders,
+    twins: twins::Twins,
+    /// The other ends of pairs between programs.
+    mates: HashMap<u64, u64>,
     /// Room for one datagram.
     scratch: Vec<u8>,
     migration: Migration,
@@ -134,6 +144,8 @@ impl Supervisor {
             rendezvous,
             doors: Vec::new(),
             senders: Senders::default(),
+            twins: twins::Twins::default(),
+            mates: HashMap::new(),
             scratch: Vec::new(),
             migration: Migration::default(),
             unseen: 0,
@@ -240,6 +252,7 @@ impl Supervisor {
     }
 
     fn serve(&mut self, caller: &mut Caller<'_>) -> Result<Reply, Errno> {
+        self.catch_up(caller);
         match caller.call.number {
             libc::SYS_bind => self.bind(caller),
             libc::SYS_listen => self.listen(caller),
@@ -262,10 +275,16 @@ impl Supervisor {
             libc::SYS_recvmmsg => self.receive_messages(caller),
             libc::SYS_ioctl => self.unsent_bytes(caller),
             // Only so that it is known that there is one.
-            _ => {
+            libc::SYS_epoll_create1 => {
                 self.migration.forget();
                 Ok(PROCEED)
             }
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_epoll_create => {
+                self.migration.forget();
+                Ok(PROCEED)
+            }
+            _ => Ok(self.note_twin(caller)),
         }
     }
 
@@ -474,6 +493,7 @@ impl Supervisor {
     fn remove(&mut self, inode: u64) -> Option<Socket> {
         self.fail_waiting(inode, Errno::BADF);
         self.unwatch(inode);
+        self.mates.remove(&inode);
         let mut socket = self.sockets.remove(&inode)?;
         if let Some(carrier) = &socket.carrier {
             self.senders.set_far(carrier.at, None);
@@ -508,6 +528,7 @@ impl Supervisor {
         let Some(socket) = self.remove(inode) else {
             return;
         };
+        self.twins.forget(inode);
         let engines = socket.engines();
         match socket.state {
             State::Listening(listening) => self.close_listening(listening),
@@ -613,6 +634,9 @@ fn errno_of(error: &ClientError) -> Errno {
     }
 }
 
+/// Requests of fcntl(2) that duplicate.
+const F_DUPFD: u32 = libc::F_DUPFD as u32;
+const F_DUPFD_CLOEXEC: u32 = libc::F_DUPFD_CLOEXEC as u32;
 /// Marks of what is not a pair in the epoll's events; inodes of sockets have 32 bits.
 const CALLS: u64 = u64::MAX;
 const DOORS: u64 = 1 << 48;

@@ -32,6 +32,10 @@ impl Supervisor {
         let room = usize::try_from(room).map_err(|_| Errno::INVAL)?;
         let number = |value: i32| value.to_ne_bytes().to_vec();
         let mut value = match (level, name) {
+            // The pair's own.
+            (libc::SOL_SOCKET, libc::SO_ERROR) if matches!(socket.state, State::Joined(_)) => {
+                return Ok(PROCEED);
+            }
             (libc::SOL_SOCKET, libc::SO_ERROR) => {
                 let error = self.take_error(inode);
                 // The pair's own, which stood for it, goes with it.
@@ -115,7 +119,12 @@ impl Supervisor {
         }
         set(socket, level, name, &value)?;
         if (level, name) == (libc::SOL_SOCKET, libc::SO_LINGER) {
-            socket.resets_on_close = resets(&value);
+            let now = resets(&value);
+            match (std::mem::replace(&mut socket.resets_on_close, now), now) {
+                (false, true) => self.arm_reset(inode),
+                (true, false) => self.disarm_reset(caller, inode),
+                _ => {}
+            }
         }
         self.pass_option_on(inode, level, name, &value);
         // These are the pair's, too: its calls wait.
