@@ -103,16 +103,17 @@ impl Carrier {
 
     /// Puts a datagram into the program's socket: through the far end, or by a sender. Lost where
     /// that is full; false where no program has it any more.
-    pub(crate) fn deliver(
-        &mut self,
-        by: Option<&OwnedFd>,
-        payload: &[u8],
-        marks: Marks,
-    ) -> bool {
+    pub(crate) fn deliver(&mut self, by: Option<&OwnedFd>, payload: &[u8], marks: Marks) -> bool {
         let file = by.unwrap_or(&self.far);
         let control = self.marks_are_v6().map(|is_v6| marks.write(is_v6));
         let name = crate::address::write(self.near, self.near.is_ipv6());
-        let sent = message::send(file.as_fd(), &name, payload, &control.unwrap_or_default(), 0);
+        let sent = message::send(
+            file.as_fd(),
+            &name,
+            payload,
+            &control.unwrap_or_default(),
+            0,
+        );
         let error = match sent {
             Err(error) => Some(error),
             // The kernel's answer is there before the call returns, or comes with the next one.

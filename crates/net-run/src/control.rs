@@ -36,8 +36,9 @@ struct Block {
 }
 
 impl Asked {
-    /// Reads control messages. What is malformed, or not about datagrams, is the kernel's to judge.
-    pub(crate) fn read(control: &[u8]) -> Self {
+    /// Reads control messages, where `is_stacks` tells of addresses that the kernel does not have.
+    /// What is malformed, or not about datagrams, is the kernel's to judge.
+    pub(crate) fn read(control: &[u8], is_stacks: impl Fn(IpAddr) -> bool) -> Self {
         let mut asked = Self::default();
         let mut judged = 0;
         for block in Blocks(control, 0) {
@@ -73,13 +74,15 @@ impl Asked {
                 (block.level, block.kind),
                 (libc::IPPROTO_IP, libc::IP_PKTINFO) | (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO)
             ) {
-                is_kernels = asked.source.is_none_or(|ip| ip.is_loopback());
+                is_kernels = !asked.source.is_some_and(&is_stacks);
             }
             if is_kernels {
                 asked.for_kernel.extend(&control[block.whole]);
             }
         }
-        asked.for_kernel.extend(control.get(judged..).unwrap_or(&[]));
+        asked
+            .for_kernel
+            .extend(control.get(judged..).unwrap_or(&[]));
         asked.source = asked.source.filter(|ip| !ip.is_unspecified());
         asked
     }
@@ -109,7 +112,7 @@ impl Marks {
 
     /// From control messages that the kernel made.
     pub(crate) fn read(control: &[u8]) -> Self {
-        Asked::read(control).marks
+        Asked::read(control, |_| false).marks
     }
 }
 
@@ -147,7 +150,9 @@ impl Iterator for Blocks<'_> {
 
     fn next(&mut self) -> Option<Block> {
         let Self(control, at) = *self;
-        let header = control.get(at..)?.first_chunk::<{ HEADER_BYTES as usize }>()?;
+        let header = control
+            .get(at..)?
+            .first_chunk::<{ HEADER_BYTES as usize }>()?;
         let number = |at: usize| {
             let bytes = header[at..].first_chunk();
             bytes.map_or(0, |bytes| i32::from_ne_bytes(*bytes))
@@ -206,11 +211,12 @@ mod tests {
         let place = |ip: [u8; 4]| [&[0; 4], ip.as_slice(), &[0; 4]].concat();
         let hops = block(libc::IPPROTO_IP, libc::IP_TTL, &9i32.to_ne_bytes());
         let stacks = block(libc::IPPROTO_IP, libc::IP_PKTINFO, &place([10, 0, 0, 1]));
-        let asked = Asked::read(&[stacks, hops.clone()].concat());
+        let is_stacks = |ip| ip == IpAddr::from([10, 0, 0, 1]);
+        let asked = Asked::read(&[stacks, hops.clone()].concat(), is_stacks);
         assert_eq!(asked.source, Some(IpAddr::from([10, 0, 0, 1])));
         assert_eq!(asked.for_kernel, hops);
         let near = block(libc::IPPROTO_IP, libc::IP_PKTINFO, &place([127, 0, 0, 2]));
-        let asked = Asked::read(&near);
+        let asked = Asked::read(&near, is_stacks);
         assert_eq!(asked.source, Some(IpAddr::from([127, 0, 0, 2])));
         assert_eq!(asked.for_kernel, near);
     }
@@ -219,12 +225,12 @@ mod tests {
     fn whatever_is_given_is_read() {
         for length in 0..40 {
             let odd: Vec<u8> = (0..length).collect();
-            assert_eq!(Asked::read(&odd).for_kernel, odd);
+            assert_eq!(Asked::read(&odd, |_| true).for_kernel, odd);
         }
         let endless = [[255; 8], [0; 8]].concat();
-        assert_eq!(Asked::read(&endless).for_kernel, endless);
+        assert_eq!(Asked::read(&endless, |_| true).for_kernel, endless);
         let short = 3u64.to_ne_bytes().repeat(3);
-        assert_eq!(Asked::read(&short).for_kernel, short);
+        assert_eq!(Asked::read(&short, |_| true).for_kernel, short);
     }
 
     #[test]

@@ -130,7 +130,10 @@ mod tests {
         assert_eq!((received.bytes, &payload), (5, b"hel"));
         assert_eq!(received.flags & libc::MSG_TRUNC, libc::MSG_TRUNC);
         assert_eq!(received.name.len(), 16);
-        assert_eq!(received.name[2..4], one.local_addr().unwrap().port().to_be_bytes());
+        assert_eq!(
+            received.name[2..4],
+            one.local_addr().unwrap().port().to_be_bytes()
+        );
         // A header of 16 bytes, a number of 4, and 4 bytes more.
         assert_eq!(received.control_bytes, 24);
         assert_eq!(control[16..20], 64i32.to_ne_bytes());

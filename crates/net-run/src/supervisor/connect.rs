@@ -300,6 +300,10 @@ impl Supervisor {
             },
             port,
         );
+        if parts.port != 0 && self.is_connected(local, peer) {
+            let error = Errno::ADDRNOTAVAIL;
+            return self.refuse(caller, descriptor, (local, peer), parts, error);
+        }
         let (near, other) = pair(Transport::Tcp, parts.flags.is_nonblocking)?;
         crate::socket::set_nonblocking(&other, false)?;
         let (inode, mate) = (inode_of(&near)?, inode_of(&other)?);
@@ -329,6 +333,23 @@ impl Supervisor {
         Ok(ZERO)
     }
 
+    /// True if there is a session between these addresses.
+    fn is_connected(&mut self, local: SocketAddr, peer: SocketAddr) -> bool {
+        let is_there = |it: &Self| {
+            let mut joined = it
+                .sockets
+                .values()
+                .filter(|socket| matches!(socket.state, State::Joined(_)) && socket.local == local);
+            joined.any(|socket| socket.peer == Some(peer))
+        };
+        if !is_there(self) {
+            return false;
+        }
+        // Its end may not have been seen yet.
+        self.sweep();
+        is_there(self)
+    }
+
     /// A session that cannot be opened: the error at once, or, for who does not wait, as the kernel
     /// tells it later.
     fn refuse(
@@ -340,16 +361,13 @@ impl Supervisor {
         error: Errno,
     ) -> Result<Reply, Errno> {
         let flags = parts.flags;
-        if !flags.is_nonblocking {
+        if !flags.is_nonblocking || error != Errno::CONNREFUSED {
             // The kernel's own socket is in the right state: never connected.
-            crate::socket::set_nonblocking(&parts.kernel, false)?;
+            crate::socket::set_nonblocking(&parts.kernel, flags.is_nonblocking)?;
             self.replace(caller, descriptor, &parts.kernel, flags)?;
             return Err(error);
         }
-        if parts.port == 0
-            && error == Errno::CONNREFUSED
-            && self.refuse_by_kernel(caller, descriptor, &parts)?
-        {
+        if parts.port == 0 && self.refuse_by_kernel(caller, descriptor, &parts)? {
             return Err(Errno::INPROGRESS);
         }
         let (near, far) = pair(Transport::Tcp, true)?;

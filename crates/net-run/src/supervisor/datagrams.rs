@@ -74,7 +74,9 @@ impl Supervisor {
                 local.set_port(self.ephemeral_port(Transport::Udp));
             }
         }
-        let options = options.into_iter().filter(|it| it.1.iter().any(|byte| *byte != 0));
+        let options = options
+            .into_iter()
+            .filter(|it| it.1.iter().any(|byte| *byte != 0));
         let socket = Socket {
             transport: Transport::Udp,
             is_v6: opened.is_v6,
@@ -351,7 +353,8 @@ impl Supervisor {
         control: &[u8],
         flags: i32,
     ) -> Result<usize, Errno> {
-        let asked = Asked::read(control);
+        let addresses = &self.scope.addresses;
+        let asked = Asked::read(control, |ip| addresses.contains(&ip));
         let socket = self.sockets.get(&inode).ok_or(Errno::BADF)?;
         let is_v6 = socket.is_v6;
         let peer = match to {
@@ -374,7 +377,11 @@ impl Supervisor {
             let near = caller.fetch(caller.int(0))?;
             let may = socket_option::get(near.as_fd(), libc::SOL_SOCKET, libc::SO_BROADCAST, 4)?;
             let may = may.iter().any(|byte| *byte != 0);
-            return Err(if may { Errno::NETUNREACH } else { Errno::ACCESS });
+            return Err(if may {
+                Errno::NETUNREACH
+            } else {
+                Errno::ACCESS
+            });
         }
         if peer.port() == 0 {
             return Err(Errno::INVAL);

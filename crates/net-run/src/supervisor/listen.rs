@@ -523,7 +523,13 @@ impl Supervisor {
                 // Who polls it is to know.
                 Ok(PROCEED)
             }
-            State::Open(_) | State::Joined(_) | State::Datagram(_) => Ok(PROCEED),
+            State::Joined(_) => {
+                if how != libc::SHUT_RD {
+                    self.ended.insert(inode);
+                }
+                Ok(PROCEED)
+            }
+            State::Open(_) | State::Datagram(_) => Ok(PROCEED),
             _ => Err(Errno::NOTCONN),
         }
     }

@@ -26,7 +26,7 @@ use sidecore_net::sock::SocketError;
 use sidecore_net::sock::client::{Client, ClientError, Socket as Session};
 use sidecore_sys::local_socket;
 use sidecore_sys::seccomp::{Answer, Call, Filter, Listener, When};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -107,6 +107,8 @@ pub(crate) struct Supervisor {
     twins: twins::Twins,
     /// The other ends of pairs between programs.
     mates: HashMap<u64, u64>,
+    /// Sockets between programs that send no more (shutdown(2)).
+    ended: HashSet<u64>,
     /// Room for one datagram.
     scratch: Vec<u8>,
     migration: Migration,
@@ -146,6 +148,7 @@ impl Supervisor {
             senders: Senders::default(),
             twins: twins::Twins::default(),
             mates: HashMap::new(),
+            ended: HashSet::new(),
             scratch: Vec::new(),
             migration: Migration::default(),
             unseen: 0,
@@ -442,8 +445,7 @@ impl Supervisor {
         let inodes = text
             .lines()
             .filter_map(|line| line.split_whitespace().nth(6));
-        let live: std::collections::HashSet<u64> =
-            inodes.filter_map(|inode| inode.parse().ok()).collect();
+        let live: HashSet<u64> = inodes.filter_map(|inode| inode.parse().ok()).collect();
         let gone = |(inode, socket): (&u64, &Socket)| {
             (has_unseen(socket) && !live.contains(inode)).then_some(*inode)
         };
@@ -494,6 +496,7 @@ impl Supervisor {
         self.fail_waiting(inode, Errno::BADF);
         self.unwatch(inode);
         self.mates.remove(&inode);
+        self.ended.remove(&inode);
         let mut socket = self.sockets.remove(&inode)?;
         if let Some(carrier) = &socket.carrier {
             self.senders.set_far(carrier.at, None);

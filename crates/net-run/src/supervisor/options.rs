@@ -51,11 +51,10 @@ impl Supervisor {
             }
             _ => self.option_value(inode, level, name, room.min(OPTION_BYTES_MAX))?,
         };
-        let state = self.sockets.get(&inode).map(tcp_state);
         if (level, name) == (libc::IPPROTO_TCP, libc::TCP_INFO)
-            && let (Some(first), Some(state)) = (value.first_mut(), state)
+            && let (Some(first), Some(socket)) = (value.first_mut(), self.sockets.get(&inode))
         {
-            *first = state;
+            *first = tcp_state(socket, self.ends(caller, inode));
         }
         value.truncate(room);
         caller.write_sized(target, length, &value)?;
@@ -216,9 +215,15 @@ pub(super) fn resets(value: &[u8]) -> bool {
 }
 
 /// `tcpi_state`, as `include/net/tcp_states.h` numbers them.
-fn tcp_state(socket: &Socket) -> u8 {
+/// `ends` are those that send no more: its own, and the peer's.
+fn tcp_state(socket: &Socket, ends: (bool, bool)) -> u8 {
     match socket.state {
-        State::Open(_) | State::Joined(_) => 1,
+        State::Open(_) | State::Joined(_) => match ends {
+            (false, false) => 1,
+            (true, false) => 5,
+            (false, true) => 8,
+            (true, true) => 7,
+        },
         State::Connecting(_) => 2,
         State::Listening(_) => 10,
         _ => 7,

@@ -21,11 +21,11 @@ KINDS = {
 
 def shown(kind, value):
     """An address and an interface in words, a number as one."""
-    if len(value) == 12:
+    if (kind, len(value)) == (IP_PKTINFO, 12):
         index, local, to = struct.unpack("I4s4s", value)
         name = socket.if_indextoname(index)
         return kind, name, socket.inet_ntoa(local), socket.inet_ntoa(to)
-    if len(value) == 20:
+    if (kind, len(value)) == (socket.IPV6_PKTINFO, 20):
         to, index = struct.unpack("16sI", value)
         return kind, socket.if_indextoname(index), socket.inet_ntop(socket.AF_INET6, to)
     return kind, value.hex()
