@@ -30,7 +30,6 @@ pub(crate) struct Carrier {
     pub(crate) at: SocketAddr,
     /// The address of the program's socket with the kernel.
     pub(crate) near: SocketAddr,
-    pub(crate) is_parked: bool,
     /// The program's socket, while a call of its waits.
     pub(crate) watched: Option<OwnedFd>,
     /// What the program's socket sends with; none: it is to be asked.
@@ -44,35 +43,34 @@ impl Carrier {
     /// The kernel's: no descriptors left, no loopback.
     pub(crate) fn new(is_v6: bool) -> Result<Self, Errno> {
         let (far, at) = bound(is_v6)?;
-        for (level, name) in MARKED {
-            // Of the other family.
-            socket_option::set(far.as_fd(), level, name, &1i32.to_ne_bytes()).ok();
+        for (level, name) in MARKED[usize::from(is_v6)] {
+            socket_option::set(far.as_fd(), level, name, &1i32.to_ne_bytes())?;
         }
         Ok(Self {
             far,
             at,
             near: at,
-            is_parked: true,
             watched: None,
             marks: None,
         })
     }
 
-    /// Binds the program's socket, unless it is, and takes what it sends from now on.
+    /// Binds the program's socket, unless it is, and takes what it sends from now on. `shared` are
+    /// those of its options for which the kernel would choose a port that others have, too: they
+    /// are taken from it.
     ///
     /// # Errors
     /// The kernel's: no loopback.
-    pub(crate) fn settle(&mut self, near: &OwnedFd) -> Result<(), Errno> {
+    pub(crate) fn settle(&mut self, near: &OwnedFd, shared: &[i32]) -> Result<(), Errno> {
         let name = || {
             let name = rustix::net::getsockname(near)?;
             SocketAddr::try_from(name).map_err(|_| Errno::INVAL)
         };
         let mut bound = name()?;
         if bound.port() == 0 {
-            // The kernel would choose a port that others have, too.
-            for option in [libc::SO_REUSEADDR, libc::SO_REUSEPORT] {
+            for option in shared {
                 let off = 0i32.to_ne_bytes();
-                socket_option::set(near.as_fd(), libc::SOL_SOCKET, option, &off)?;
+                socket_option::set(near.as_fd(), libc::SOL_SOCKET, *option, &off)?;
             }
             rustix::net::bind(near, &SocketAddr::new(self.at.ip(), 0))?;
             bound = name()?;
@@ -82,14 +80,12 @@ impl Carrier {
     }
 
     /// Takes nothing that the program writes: the kernel refuses it.
-    pub(crate) fn park(&mut self) -> Result<(), Errno> {
-        self.is_parked = true;
+    pub(crate) fn park(&self) -> Result<(), Errno> {
         rustix::net::connect(&self.far, &self.at)
     }
 
     /// Takes what the program writes.
-    pub(crate) fn unpark(&mut self) -> Result<(), Errno> {
-        self.is_parked = false;
+    pub(crate) fn unpark(&self) -> Result<(), Errno> {
         rustix::net::connect(&self.far, &self.near)
     }
 
@@ -103,7 +99,7 @@ impl Carrier {
 
     /// Puts a datagram into the program's socket: through the far end, or by a sender. Lost where
     /// that is full; false where no program has it any more.
-    pub(crate) fn deliver(&mut self, by: Option<&OwnedFd>, payload: &[u8], marks: Marks) -> bool {
+    pub(crate) fn deliver(&self, by: Option<&OwnedFd>, payload: &[u8], marks: Marks) -> bool {
         let file = by.unwrap_or(&self.far);
         let control = self.marks_are_v6().map(|is_v6| marks.write(is_v6));
         let name = crate::address::write(self.near, self.near.is_ipv6());
@@ -268,6 +264,21 @@ pub(crate) fn share_network(one: &OwnedFd, other: &OwnedFd) -> bool {
     of(one) == of(other)
 }
 
+/// A UDP socket of this network with the options of one of another.
+///
+/// # Errors
+/// The kernel's.
+pub(crate) fn alike(other: &OwnedFd, is_v6: bool) -> Result<OwnedFd, Errno> {
+    let file = datagram_socket(is_v6)?;
+    for (level, name) in COPIED {
+        if let Ok(value) = socket_option::get(other.as_fd(), level, name, 16) {
+            // Of the other family.
+            socket_option::set(file.as_fd(), level, name, &value).ok();
+        }
+    }
+    Ok(file)
+}
+
 /// A UDP socket that does not wait.
 ///
 /// # Errors
@@ -324,11 +335,125 @@ const V6_HOMES: [IpAddr; 2] = [
     IpAddr::V6(Ipv4Addr::LOCALHOST.to_ipv6_mapped()),
 ];
 /// Options by which a far end learns what datagrams were sent with.
-const MARKED: [(i32, i32); 4] = [
+const MARKED: [[(i32, i32); 2]; 2] = [
+    [
+        (libc::IPPROTO_IP, libc::IP_RECVTTL),
+        (libc::IPPROTO_IP, libc::IP_RECVTOS),
+    ],
+    [
+        (libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT),
+        (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS),
+    ],
+];
+/// Options that go with a socket into another network.
+const COPIED: [(i32, i32); 13] = [
+    (libc::SOL_SOCKET, libc::SO_RCVTIMEO),
+    (libc::SOL_SOCKET, libc::SO_SNDTIMEO),
+    (libc::SOL_SOCKET, libc::SO_BROADCAST),
+    (libc::IPPROTO_IP, libc::IP_TTL),
+    (libc::IPPROTO_IP, libc::IP_TOS),
+    (libc::IPPROTO_IP, libc::IP_PKTINFO),
     (libc::IPPROTO_IP, libc::IP_RECVTTL),
     (libc::IPPROTO_IP, libc::IP_RECVTOS),
+    (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS),
+    (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
+    (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO),
     (libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT),
     (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS),
 ];
 /// Ways that are remembered; a datagram of an earlier one that still waits is lost.
-const SENDERS_MAX: usize = 1024;
+const SENDERS_MAX: usize = 512;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sidecore_sys::local_socket;
+    use std::time::Duration;
+
+    fn way(port: u16) -> Way {
+        Way {
+            from: SocketAddr::from(([10, 0, 0, 1], port)),
+            to: IpAddr::from([10, 0, 0, 2]),
+            is_v6: false,
+        }
+    }
+
+    fn wait_for(file: &OwnedFd) {
+        let patience = Duration::from_secs(60);
+        local_socket::poll(&[file.as_fd()], &mut Vec::new(), patience).unwrap();
+    }
+
+    fn settled() -> (OwnedFd, Carrier) {
+        let near = datagram_socket(false).unwrap();
+        let mut carrier = Carrier::new(false).unwrap();
+        carrier.settle(&near, &[]).unwrap();
+        (near, carrier)
+    }
+
+    #[test]
+    fn a_sender_stands_for_a_way_until_many_others_came() {
+        let mut senders = Senders::default();
+        let at =
+            |file: &OwnedFd| SocketAddr::try_from(rustix::net::getsockname(file).unwrap()).unwrap();
+        let first = senders.sender(way(1)).unwrap();
+        assert!(Rc::ptr_eq(&first, &senders.sender(way(1)).unwrap()));
+        assert_eq!(senders.way(false, at(&first)), Some(way(1)));
+        // Of the other family, and from elsewhere, it is a stranger's.
+        assert_eq!(senders.way(true, at(&first)), None);
+        let elsewhere = SocketAddr::from(([192, 0, 2, 1], at(&first).port()));
+        assert_eq!(senders.way(false, elsewhere), None);
+        for port in 2..=SENDERS_MAX as u16 + 1 {
+            let sender = senders.sender(way(port)).unwrap();
+            assert_eq!(senders.way(false, at(&sender)), Some(way(port)));
+        }
+        assert_eq!(senders.way(false, at(&first)), None);
+        senders.set_far(at(&first), Some(way(7)));
+        assert_eq!(senders.way(false, at(&first)), Some(way(7)));
+        senders.set_far(at(&first), None);
+        assert_eq!(senders.way(false, at(&first)), None);
+    }
+
+    #[test]
+    fn a_datagram_arrives_with_its_marks_and_from_its_sender() {
+        let (near, carrier) = settled();
+        for (level, name) in MARKED[0] {
+            socket_option::set(near.as_fd(), level, name, &1i32.to_ne_bytes()).unwrap();
+        }
+        let mut senders = Senders::default();
+        let sender = senders.sender(way(1)).unwrap();
+        let marks = Marks {
+            hops: Some(3),
+            class: Some(8),
+        };
+        assert!(carrier.deliver(Some(&sender), b"hello", marks));
+        wait_for(&near);
+        let (mut payload, mut control) = ([0; 16], [0; 64]);
+        let received = message::receive(near.as_fd(), &mut payload, &mut control, 0).unwrap();
+        assert_eq!(payload[..received.bytes], *b"hello");
+        assert_eq!(Marks::read(&control[..received.control_bytes]), marks);
+        let crate::address::Given::Inet(by) = crate::address::read(&received.name) else {
+            panic!("{:?}", received.name);
+        };
+        assert_eq!(senders.way(false, by), Some(way(1)));
+    }
+
+    #[test]
+    fn a_parked_end_is_refused_and_a_closed_one_seen() {
+        let (near, carrier) = settled();
+        rustix::net::connect(&near, &carrier.at).unwrap();
+        carrier.park().unwrap();
+        assert_eq!(message::send(near.as_fd(), &[], b"x", &[], 0), Ok(1));
+        wait_for(&near);
+        let refused = message::receive(near.as_fd(), &mut [0; 4], &mut [], 0);
+        assert_eq!(refused, Err(Errno::CONNREFUSED));
+        carrier.unpark().unwrap();
+        assert_eq!(message::send(near.as_fd(), &[], b"y", &[], 0), Ok(1));
+        wait_for(&carrier.far);
+        let mut payload = [0; 4];
+        let received = message::receive(carrier.far.as_fd(), &mut payload, &mut [], 0);
+        assert_eq!((received.unwrap().bytes, payload[0]), (1, b'y'));
+        assert!(is_live(carrier.near));
+        drop(near);
+        assert!(!is_live(carrier.near));
+    }
+}

@@ -244,15 +244,8 @@ impl Opened {
 ///
 /// # Errors
 /// The kernel's: no descriptors left.
-pub(crate) fn pair(
-    transport: Transport,
-    near_is_nonblocking: bool,
-) -> Result<(OwnedFd, OwnedFd), Errno> {
-    let kind = match transport {
-        Transport::Tcp => SocketType::STREAM,
-        // Datagrams keep their bounds, and an end that is gone is seen.
-        Transport::Udp => SocketType::SEQPACKET,
-    };
+pub(crate) fn pair(near_is_nonblocking: bool) -> Result<(OwnedFd, OwnedFd), Errno> {
+    let kind = SocketType::STREAM;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (near, far) = rustix::net::socketpair(AddressFamily::UNIX, kind, flags, None)?;
     set_nonblocking(&near, near_is_nonblocking)?;

@@ -304,7 +304,7 @@ impl Supervisor {
             let error = Errno::ADDRNOTAVAIL;
             return self.refuse(caller, descriptor, (local, peer), parts, error);
         }
-        let (near, other) = pair(Transport::Tcp, parts.flags.is_nonblocking)?;
+        let (near, other) = pair(parts.flags.is_nonblocking)?;
         crate::socket::set_nonblocking(&other, false)?;
         let (inode, mate) = (inode_of(&near)?, inode_of(&other)?);
         let flags = parts.flags;
@@ -370,7 +370,7 @@ impl Supervisor {
         if parts.port == 0 && self.refuse_by_kernel(caller, descriptor, &parts)? {
             return Err(Errno::INPROGRESS);
         }
-        let (near, far) = pair(Transport::Tcp, true)?;
+        let (near, far) = pair(true)?;
         let inode = inode_of(&near)?;
         let mut socket = parts.socket(local, peer, (caller.call.thread, descriptor), None);
         socket.peer = None;
@@ -442,7 +442,7 @@ impl Supervisor {
         engine: Session,
         parts: Parts,
     ) -> Result<Reply, Errno> {
-        let (near, far) = pair(Transport::Tcp, parts.flags.is_nonblocking)?;
+        let (near, far) = pair(parts.flags.is_nonblocking)?;
         let inode = inode_of(&near)?;
         let flags = parts.flags;
         let filler = if flags.is_nonblocking {

@@ -43,17 +43,8 @@ impl Supervisor {
         let mut carrier = Carrier::new(opened.is_v6)?;
         let is_near = carrier::share_network(&opened.file, &carrier.far);
         let flags = caller.flags(descriptor);
-        // A socket of another network does not reach ours: one of ours takes its place.
-        let near = if is_near {
-            opened.file
-        } else {
-            let near = carrier::datagram_socket(opened.is_v6)?;
-            crate::socket::set_nonblocking(&near, flags.is_nonblocking)?;
-            near
-        };
-        let inode = inode_of(&near)?;
         let number = |name| {
-            let value = socket_option::get(near.as_fd(), libc::SOL_SOCKET, name, 4);
+            let value = socket_option::get(opened.file.as_fd(), libc::SOL_SOCKET, name, 4);
             value.unwrap_or_else(|_| vec![0; 4])
         };
         // The kernel's socket has them no more once it is bound.
@@ -66,9 +57,22 @@ impl Supervisor {
             reuses_port: is_set(1),
             listens: false,
         };
+        let set = options
+            .iter()
+            .filter(|it| it.1.iter().any(|byte| *byte != 0));
+        let shared: Vec<i32> = set.map(|it| it.0).collect();
+        // A socket of another network does not reach ours: one of ours takes its place.
+        let near = if is_near {
+            opened.file
+        } else {
+            let near = carrier::alike(&opened.file, opened.is_v6)?;
+            crate::socket::set_nonblocking(&near, flags.is_nonblocking)?;
+            near
+        };
+        let inode = inode_of(&near)?;
         let mut local = asked;
         if local.port() == 0 {
-            carrier.settle(&near)?;
+            carrier.settle(&near, &shared)?;
             local.set_port(carrier.near.port());
             if !self.ports.is_free(Transport::Udp, local.port()) {
                 local.set_port(self.ephemeral_port(Transport::Udp));
@@ -100,7 +104,7 @@ impl Supervisor {
         let done = self.insert(inode, socket).and_then(|()| {
             self.serve_at_stack(inode)?;
             if let Some(carrier) = self.carrier(inode) {
-                carrier.settle(&near)?;
+                carrier.settle(&near, &shared)?;
             }
             if is_near {
                 Ok(())
@@ -126,20 +130,16 @@ impl Supervisor {
 
     /// Somebody has a port now: those who were refused there are no longer.
     fn welcome(&mut self, local: SocketAddr) {
-        let refused = self.sockets.iter().filter(|(_, socket)| {
-            let is_parked = socket.carrier.as_ref().is_some_and(|it| it.is_parked);
-            let peer = socket.peer.map(|peer| peer.port());
-            is_parked && peer == Some(local.port())
-        });
-        let refused: Vec<u64> = refused.map(|(inode, _)| *inode).collect();
-        for inode in refused {
-            let peer = self.sockets.get(&inode).and_then(|socket| socket.peer);
-            let is_nobody = peer.is_some_and(|peer| self.is_nobody(peer));
+        let is_welcome = |inode: &u64| {
+            let peer = self.sockets.get(inode).and_then(|socket| socket.peer);
+            peer.is_some_and(|peer| peer.port() == local.port() && !self.is_nobody(peer))
+        };
+        let welcome: Vec<u64> = self.refused.iter().copied().filter(is_welcome).collect();
+        for inode in welcome {
             if let Some(carrier) = self.carrier(inode)
-                && !is_nobody
+                && carrier.unpark().is_ok()
             {
-                // It fails only out of memory: it stays refused.
-                carrier.unpark().ok();
+                self.refused.remove(&inode);
             }
         }
     }
@@ -177,8 +177,14 @@ impl Supervisor {
             return Ok(());
         };
         match peer {
-            Some(_) if is_nobody => carrier.park()?,
-            _ => carrier.unpark()?,
+            Some(_) if is_nobody => {
+                carrier.park()?;
+                self.refused.insert(inode);
+            }
+            _ => {
+                carrier.unpark()?;
+                self.refused.remove(&inode);
+            }
         }
         match peer {
             Some(_) => rustix::net::connect(near, &carrier.at)?,
@@ -187,7 +193,7 @@ impl Supervisor {
                 // The kernel has taken back the port that it had chosen; where somebody has it now,
                 // another does.
                 rustix::net::bind(near, &carrier.near).ok();
-                carrier.settle(near)?;
+                carrier.settle(near, &[])?;
             }
         }
         socket.peer = peer;
@@ -509,6 +515,7 @@ impl Supervisor {
         if carrier.park().is_err() {
             return;
         }
+        self.refused.insert(inode);
         // What it sends from now on is refused by the kernel; so is this, for what it has sent.
         // Where that fails, it hears of it one datagram later.
         if crate::caller::socket_inode(thread, descriptor) == Some(inode)

@@ -381,9 +381,7 @@ impl Supervisor {
             return Err((Some(from), error));
         }
         let made = match &from {
-            From::Stack(_) => {
-                pair(Transport::Tcp, is_nonblocking).map(|(near, far)| (near, Some(far)))
-            }
+            From::Stack(_) => pair(is_nonblocking).map(|(near, far)| (near, Some(far))),
             From::Program(near) => set_nonblocking(near, is_nonblocking)
                 .and_then(|()| near.try_clone().map_err(|_| Errno::MFILE))
                 .map(|near| (near, None)),

@@ -107,6 +107,8 @@ pub(crate) struct Supervisor {
     twins: twins::Twins,
     /// The other ends of pairs between programs.
     mates: HashMap<u64, u64>,
+    /// Sockets for datagrams whose peer's port nobody has.
+    refused: HashSet<u64>,
     /// Sockets between programs that send no more (shutdown(2)).
     ended: HashSet<u64>,
     /// Room for one datagram.
@@ -148,6 +150,7 @@ impl Supervisor {
             senders: Senders::default(),
             twins: twins::Twins::default(),
             mates: HashMap::new(),
+            refused: HashSet::new(),
             ended: HashSet::new(),
             scratch: Vec::new(),
             migration: Migration::default(),
@@ -497,6 +500,7 @@ impl Supervisor {
         self.unwatch(inode);
         self.mates.remove(&inode);
         self.ended.remove(&inode);
+        self.refused.remove(&inode);
         let mut socket = self.sockets.remove(&inode)?;
         if let Some(carrier) = &socket.carrier {
             self.senders.set_far(carrier.at, None);
