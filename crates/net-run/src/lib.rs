@@ -3,8 +3,8 @@
 //! A supervisor has the kernel hand it the socket calls of a program and of all that the program
 //! starts ([`sidecore_sys::seccomp`]). A TCP socket that is bound or connected to an address of the
 //! stack's is taken from the kernel: in its descriptor's place comes one end of a local pair, whose
-//! other end the supervisor joins to a session of the stack. A UDP socket stays, and is bound to the
-//! kernel's loopback, where the supervisor has its other end. Reading, writing, polling,
+//! other end the supervisor joins to a session of the stack. A UDP socket stays, and is bound to
+//! the kernel's loopback, where the supervisor has its other end. Reading, writing, polling,
 //! duplicating, passing on, inheriting and closing are the kernel's own and never come here, so
 //! nothing in the program changes, and static programs are served as any other.
 //!

@@ -6,10 +6,13 @@
 
 mod connect;
 mod datagrams;
+mod header;
 mod listen;
 mod names;
 mod options;
+mod receiving;
 mod resets;
+mod sending;
 mod transfer;
 mod twins;
 
