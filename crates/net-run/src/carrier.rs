@@ -33,7 +33,7 @@ pub(crate) struct Carrier {
     /// The program's socket, while a call of its waits.
     pub(crate) watched: Option<OwnedFd>,
     /// What the program's socket sends with; none: it is to be asked.
-    pub(crate) marks: Option<Marks>,
+    pub(crate) habits: Option<Habits>,
 }
 
 impl Carrier {
@@ -51,7 +51,7 @@ impl Carrier {
             at,
             near: at,
             watched: None,
-            marks: None,
+            habits: None,
         })
     }
 
@@ -237,13 +237,21 @@ impl Senders {
     }
 }
 
+/// What a program's socket sends with, by its options.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Habits {
+    pub(crate) marks: Marks,
+    /// What is sent is several datagrams of so many bytes (UDP_SEGMENT).
+    pub(crate) segment_bytes: Option<u16>,
+}
+
 /// What a program's socket sends with.
-pub(crate) fn marks_of(near: &OwnedFd, is_v6: bool) -> Marks {
+pub(crate) fn habits_of(near: &OwnedFd, is_v6: bool) -> Habits {
     let number = |level, name| {
         let value = socket_option::get(near.as_fd(), level, name, 4).ok()?;
         value.first_chunk().map(|it| i32::from_ne_bytes(*it))
     };
-    if is_v6 {
+    let marks = if is_v6 {
         Marks {
             hops: number(libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS),
             class: number(libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
@@ -253,6 +261,13 @@ pub(crate) fn marks_of(near: &OwnedFd, is_v6: bool) -> Marks {
             hops: number(libc::IPPROTO_IP, libc::IP_TTL),
             class: number(libc::IPPROTO_IP, libc::IP_TOS),
         }
+    };
+    let segment_bytes = number(libc::SOL_UDP, libc::UDP_SEGMENT);
+    Habits {
+        marks,
+        segment_bytes: segment_bytes
+            .and_then(|bytes| bytes.try_into().ok())
+            .filter(|bytes| *bytes > 0),
     }
 }
 

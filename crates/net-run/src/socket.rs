@@ -1,7 +1,8 @@
 //! State of the sockets that were taken from the kernel.
 //!
 //! What a program holds is its *near* end of a pair; the supervisor has the *far* one, unless both
-//! are programs'. Must stay true: no copy of a near end is kept, so that a far end hangs up when
+//! are programs'. For datagrams the near end is the socket that the program opened
+//! (`crate::carrier`). Must stay true: no copy of a near end is kept, so that a far end hangs up when
 //! the last program lets go.
 
 use crate::address::plain;

@@ -112,7 +112,7 @@ impl Supervisor {
             _ => {}
         }
         if let Some(carrier) = &mut socket.carrier {
-            carrier.marks = None;
+            carrier.habits = None;
             socket.options.retain(|it| (it.0, it.1) != (level, name));
             return Ok(PROCEED);
         }

@@ -7,7 +7,7 @@ use super::{PROCEED, Reply, Supervisor};
 use crate::address::{self, Given};
 use crate::caller::Caller;
 use crate::carrier;
-use crate::control::Asked;
+use crate::control::{Asked, Marks};
 use crate::socket::State;
 use rustix::io::Errno;
 use sidecore_sys::seccomp::Answer;
@@ -166,26 +166,29 @@ impl Supervisor {
         }
         let is_plain = control.is_empty() && flags & !PLAIN_FLAGS == 0;
         let has_peer = socket.peer.is_some();
-        let marks = socket.carrier.as_ref().and_then(|carrier| carrier.marks);
-        let mut marks = match marks {
-            Some(marks) if is_plain && !has_peer => marks,
+        let known = socket.carrier.as_ref().and_then(|carrier| carrier.habits);
+        let habits = match known {
+            Some(habits) if is_plain && !has_peer && habits.segment_bytes.is_none() => habits,
             _ => {
                 let near = caller.fetch(caller.int(0))?;
-                if !is_plain || has_peer {
+                let habits = known.unwrap_or_else(|| carrier::habits_of(&near, is_v6));
+                if !is_plain || has_peer || habits.segment_bytes.is_some() {
                     // Limits, refusals and what is still to be told are the kernel's.
                     let sink = address::write(self.senders.sink(is_v6)?, is_v6);
                     message::send(near.as_fd(), &sink, payload, &asked.for_kernel, flags)?;
                 }
-                let marks = carrier::marks_of(&near, is_v6);
                 if let Some(carrier) = self.carrier(inode) {
-                    carrier.marks = Some(marks);
+                    carrier.habits = Some(habits);
                 }
-                marks
+                habits
             }
         };
-        marks.hops = asked.marks.hops.or(marks.hops);
-        marks.class = asked.marks.class.or(marks.class);
-        let segment_bytes = asked.segment_bytes.map_or(usize::MAX, usize::from);
+        let marks = Marks {
+            hops: asked.marks.hops.or(habits.marks.hops),
+            class: asked.marks.class.or(habits.marks.class),
+        };
+        let segment_bytes = asked.segment_bytes.or(habits.segment_bytes);
+        let segment_bytes = segment_bytes.map_or(usize::MAX, usize::from);
         if payload.len() <= segment_bytes {
             self.route(inode, asked.source, peer, payload, marks)?;
         } else {
