@@ -2,8 +2,8 @@
 //!
 //! What a program holds is its *near* end of a pair; the supervisor has the *far* one, unless both
 //! are programs'. For datagrams the near end is the socket that the program opened
-//! (`crate::carrier`). Must stay true: no copy of a near end is kept, so that a far end hangs up when
-//! the last program lets go.
+//! (`crate::carrier`). Must stay true: no copy of a near end is kept, so that a far end hangs up
+//! when the last program lets go.
 
 use crate::address::plain;
 use crate::carrier::Carrier;
