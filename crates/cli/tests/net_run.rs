@@ -35,7 +35,7 @@ const KNOWN: &[(&str, &str)] = &[
     ),
     (
         "fork_socket_before_connect",
-        "a listener that a child binds and leaves ends with the child",
+        "what a child binds or connects and leaves ends with the child",
     ),
     (
         "peer_closed_writes",
