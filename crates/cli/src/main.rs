@@ -18,6 +18,7 @@ mod output;
 mod papers;
 mod phylo;
 mod picture;
+mod preload;
 mod server;
 mod signals;
 mod size;

@@ -40,6 +40,11 @@ impl<'l> Caller<'l> {
         }
     }
 
+    /// The process of the thread that made the call, by its leading thread.
+    pub(crate) fn leader(&self) -> Option<i32> {
+        leader(self.call.thread)
+    }
+
     /// Argument `index` as a number of 32 bits.
     pub(crate) fn int(&self, index: usize) -> i32 {
         (self.call.arguments[index] as u32).cast_signed()
@@ -195,10 +200,12 @@ fn open_process(thread: i32) -> Result<OwnedFd, Errno> {
         Err(Errno::INVAL) => {}
         opened => return opened,
     }
-    let status = std::fs::read_to_string(format!("/proc/{thread}/status"));
-    let status = status.map_err(|_| Errno::SRCH)?;
-    let leader = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
-    let leader = leader.and_then(|leader| leader.trim().parse().ok());
-    let leader = leader.and_then(Pid::from_raw).ok_or(Errno::SRCH)?;
+    let leader = leader(thread).and_then(Pid::from_raw).ok_or(Errno::SRCH)?;
     rustix::process::pidfd_open(leader, PidfdFlags::empty())
+}
+
+fn leader(thread: i32) -> Option<i32> {
+    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
+    let leader = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
+    leader?.trim().parse().ok()
 }

@@ -49,6 +49,9 @@ pub struct Options {
     pub is_all: bool,
     /// Folder in which programs of several runs find one another on the loopback.
     pub rendezvous: PathBuf,
+    /// Libraries that programs are to preload (`LD_PRELOAD`): the one that moves sessions' bytes by
+    /// rings, and those that were there. None: as it is.
+    pub preload: Option<OsString>,
 }
 
 /// Why a program could not be run.
@@ -185,7 +188,7 @@ pub fn supervise(options: &Options, program: &[OsString], to: i32) -> Result<(),
     // Daemons that the program leaves behind become children of this process.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
         .map_err(system("prctl"))?;
-    let (listener, pid) = start(program)?;
+    let (listener, pid) = start(program, options)?;
     raise_descriptors();
     to.write_all(&pid.to_le_bytes()).ok();
     let reaping = std::thread::Builder::new()
@@ -205,7 +208,7 @@ pub fn supervise(options: &Options, program: &[OsString], to: i32) -> Result<(),
 }
 
 /// Puts the filter over a thread and has it start the program.
-fn start(program: &[OsString]) -> Result<(Listener, i32), RunError> {
+fn start(program: &[OsString], options: &Options) -> Result<(Listener, i32), RunError> {
     let [name, arguments @ ..] = program else {
         return Err(RunError::Program {
             program: PathBuf::new(),
@@ -214,6 +217,12 @@ fn start(program: &[OsString]) -> Result<(Listener, i32), RunError> {
     };
     let mut command = Command::new(name);
     command.args(arguments);
+    // Only sessions of a stack have rings.
+    if let Some(preload) = &options.preload
+        && !matches!(options.engine, Engine::None)
+    {
+        command.env("LD_PRELOAD", preload);
+    }
     let (sender, receiver) = mpsc::channel();
     let starting = std::thread::Builder::new()
         .name("sidecore-start".to_owned())

@@ -11,6 +11,8 @@ use crate::ports::{Claim, Transport};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use sidecore_net::sock::client::{Received, Socket as Session};
+use sidecore_net_rings::Served;
+use sidecore_sys::SharedMap;
 use sidecore_sys::seccomp::Call;
 use sidecore_sys::socket_option;
 use std::collections::VecDeque;
@@ -47,6 +49,8 @@ pub(crate) struct Socket {
     pub(crate) resets_on_close: bool,
     /// Of a socket for datagrams: it has no pair, and `kernel` is the carrier's far end.
     pub(crate) carrier: Option<Carrier>,
+    /// The process that has rings for it, and its number there, until it is forgotten.
+    pub(crate) ring_place: Option<(usize, u32)>,
 }
 
 /// State of a socket.
@@ -131,6 +135,44 @@ pub(crate) struct Stream {
     pub(crate) near_waits: bool,
     /// The epoll tells when the pair has room.
     pub(crate) watches_room: bool,
+    /// Bytes take rings, in both directions.
+    pub(crate) ring: Option<RingEnd>,
+    /// Bytes from rings that were taken back, for the pair, up to some byte.
+    pub(crate) leftover: Option<(Vec<u8>, usize)>,
+    /// It keeps to its pair.
+    pub(crate) is_barred: bool,
+}
+
+impl Stream {
+    /// Joined to a session of the stack.
+    pub(crate) fn new(engine: Session, is_told: bool, filler: usize) -> Self {
+        Self {
+            engine,
+            carried: None,
+            near_ended: false,
+            peer_ended: false,
+            is_told,
+            filler,
+            near_is_ending: false,
+            near_waits: false,
+            watches_room: false,
+            ring: None,
+            leftover: None,
+            is_barred: false,
+        }
+    }
+}
+
+/// The supervisor's end of a stream's rings.
+#[derive(Debug)]
+pub(crate) struct RingEnd {
+    /// The process that has the other end, and the stream's number there.
+    pub(crate) process: usize,
+    pub(crate) stream: u32,
+    pub(crate) memory: Rc<SharedMap>,
+    pub(crate) served: Served,
+    /// It was taken back: only what the program wrote before is still in it.
+    pub(crate) is_back: bool,
 }
 
 /// A call that waits.

@@ -20,6 +20,7 @@ mod siblings;
 
 use crate::Counters;
 use crate::Stack;
+use crate::beside::Beside;
 use crate::nic::{Intake, Nic, NicError, Received, Room};
 use crate::sock::server::{ClientStatus, Server};
 use loopback::Loopback;
@@ -27,7 +28,6 @@ use serde::Serialize;
 pub use siblings::{ENGINES_MAX, Siblings, siblings};
 use sidecore_sched::Patience;
 use sidecore_sys::{SysError, clock, local_socket};
-use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -345,13 +345,13 @@ impl<N: Nic> Engine<N> {
         self.turn_beside(None, rest)
     }
 
-    /// The same; a sleep ends when `other` can be read, too.
+    /// The same; a sleep ends when there is something beside, too.
     ///
     /// # Errors
     /// As [`Self::turn`].
     pub fn turn_beside(
         &mut self,
-        other: Option<BorrowedFd<'_>>,
+        other: Option<&dyn Beside>,
         rest: Duration,
     ) -> Result<(), EngineError> {
         let work = self.round(&mut |_| 0)?;
@@ -495,7 +495,7 @@ impl<N: Nic> Engine<N> {
     fn rest(
         &mut self,
         work: usize,
-        other: Option<BorrowedFd<'_>>,
+        other: Option<&dyn Beside>,
         limit: Duration,
     ) -> Result<(), EngineError> {
         if work > 0 {
@@ -537,13 +537,23 @@ impl<N: Nic> Engine<N> {
         let armed = self.nic.arm()?
             && self.server.as_ref().is_none_or(Server::arm)
             && self.siblings.as_ref().is_none_or(Siblings::arm);
-        if armed && let Some(descriptor) = self.nic.descriptor() {
+        if let Some(other) = other {
+            other.announce_sleep();
+        }
+        let is_quiet = !other.is_some_and(Beside::is_ready);
+        if armed
+            && is_quiet
+            && let Some(descriptor) = self.nic.descriptor()
+        {
             let mut descriptors = vec![descriptor];
             descriptors.extend(self.server.as_ref().map(Server::bell));
             descriptors.extend(self.siblings.as_ref().map(Siblings::bell));
-            descriptors.extend(other);
+            descriptors.extend(other.map(Beside::descriptor));
             self.status.sleeps += 1;
             local_socket::poll(&descriptors, &mut Vec::new(), nap)?;
+        }
+        if let Some(other) = other {
+            other.cancel_sleep();
         }
         if let Some(server) = &self.server {
             server.disarm();

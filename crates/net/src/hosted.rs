@@ -30,9 +30,8 @@
 use crate::engine::Engine;
 use crate::nic::Nic;
 use crate::setup::{Setup, SetupError};
-use crate::sock::client::{Client, ClientOptions, Driver, DriverFailed, OwnEngine};
+use crate::sock::client::{Beside, Client, ClientOptions, Driver, DriverFailed, OwnEngine};
 use crate::sock::control::{Control, SockError};
-use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 /// Brings a stack up in this process, and attaches to it. The thread that makes it may be another
@@ -65,7 +64,7 @@ struct Hosted {
 }
 
 impl Driver for Hosted {
-    fn turn(&mut self, other: Option<BorrowedFd<'_>>, rest: Duration) -> Result<(), DriverFailed> {
+    fn turn(&mut self, other: Option<&dyn Beside>, rest: Duration) -> Result<(), DriverFailed> {
         let turned = self.engine.turn_beside(other, rest);
         turned.map_err(|error| DriverFailed(error.to_string()))
     }

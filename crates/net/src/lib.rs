@@ -11,6 +11,7 @@
 //!
 //! Must stay true: the polling loop never waits; after start-up the data path does not allocate.
 
+mod beside;
 pub mod engine;
 pub mod hosted;
 pub mod memory;

@@ -64,7 +64,7 @@ pub use error::SysError;
 pub use machine::Machine;
 pub use map::FileMap;
 pub use region::{Backing, HugePages, Region, RegionOptions};
-pub use shared::{LentMemory, Overlay, SharedMap, SharedSlice, Sharing};
+pub use shared::{LentMemory, Overlay, SharedMap, SharedMapping, SharedSlice, Sharing};
 pub use slab::{Slab, SlotBuf};
 
 /// The README's example, compiled and run.

@@ -205,6 +205,14 @@ impl Listener {
         self.add(id, file, None, closes_on_exec, true)
     }
 
+    /// Gives a descriptor to a caller, whose call goes on waiting; its number there.
+    ///
+    /// # Errors
+    /// As [`Self::replace`].
+    pub fn give(&self, id: u64, file: BorrowedFd<'_>, closes_on_exec: bool) -> Result<i32, Errno> {
+        self.add(id, file, None, closes_on_exec, false)
+    }
+
     fn add(
         &self,
         id: u64,

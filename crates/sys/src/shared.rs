@@ -18,9 +18,11 @@
 #![allow(unsafe_code)] // Maps shared memory and copies to and from it.
 
 mod lent;
+mod mapping;
 mod slice;
 
 pub use lent::LentMemory;
+pub use mapping::SharedMapping;
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) use slice::copy_racing;
 pub use slice::{Overlay, SharedSlice};

@@ -5,6 +5,7 @@
 
 use super::up::read_setup;
 use crate::Outcome;
+use crate::preload::{self, Library};
 use anyhow::{Context, Result};
 use sidecore_attach::Trust;
 use sidecore_net::sock::client::status_of;
@@ -33,6 +34,9 @@ pub(crate) struct Args {
     /// Serve 127.0.0.0/8 and ::1 among programs that run so
     #[arg(long)]
     loopback: bool,
+    /// Move all bytes by local pairs, as of static programs
+    #[arg(long)]
+    no_rings: bool,
     /// Leave no address to the kernel but the loopback's
     #[arg(long)]
     all: bool,
@@ -69,6 +73,9 @@ impl Args {
         }
         if self.all {
             supervisor.arg("--all");
+        }
+        if self.no_rings {
+            supervisor.arg("--no-rings");
         }
         if let Some(uid) = self.server_uid {
             supervisor.arg("--server-uid").arg(uid.to_string());
@@ -110,11 +117,26 @@ impl Args {
         };
         let mut rendezvous = beside.into_os_string();
         rendezvous.push(".loopback");
+        // Without it, programs are served as static ones are.
+        let library = if self.no_rings {
+            None
+        } else {
+            LIBRARY
+                .find()
+                .inspect_err(|why| tracing::warn!("no rings: {why}"))
+                .ok()
+        };
         Ok(Options {
             engine,
+            preload: library.map(preload::list),
             has_loopback: self.loopback,
             is_all: self.all,
             rendezvous: rendezvous.into(),
         })
     }
 }
+
+const LIBRARY: Library = Library {
+    name: "libsidecore_net_preload.so",
+    variable: "SIDECORE_NET_LIBRARY",
+};

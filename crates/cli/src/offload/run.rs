@@ -5,6 +5,7 @@
 //! terminal and children are its own; nothing is printed unless it cannot start.
 
 use crate::Outcome;
+use crate::preload::{self, Library, PRELOAD};
 use anyhow::{Context, Result, bail};
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -34,17 +35,12 @@ pub(crate) struct Args {
 impl Args {
     /// Runs the command; returns only where the program could not be started.
     pub(crate) fn run(self) -> Result<Outcome> {
-        let library = library()?;
+        let library = LIBRARY.find()?;
         let [program, arguments @ ..] = self.command.as_slice() else {
             bail!("no program is named; write it behind `--`");
         };
-        let mut preload = library.into_os_string();
-        if let Some(others) = std::env::var_os(PRELOAD).filter(|others| !others.is_empty()) {
-            preload.push(":");
-            preload.push(others);
-        }
         let mut command = Command::new(program);
-        command.args(arguments).env(PRELOAD, preload);
+        command.args(arguments).env(PRELOAD, preload::list(library));
         if let Some(socket) = self.socket {
             // The program may change its directory before it first needs a daemon.
             let socket = std::path::absolute(&socket).unwrap_or(socket);
@@ -55,42 +51,7 @@ impl Args {
     }
 }
 
-/// The library: where the environment says, or beside this program, or where it is installed.
-fn library() -> Result<PathBuf> {
-    if let Some(path) = std::env::var_os(LIBRARY).filter(|path| !path.is_empty()) {
-        let path = PathBuf::from(path);
-        if !path.is_file() {
-            bail!("{LIBRARY} names {}, which is no file", path.display());
-        }
-        return std::path::absolute(&path).context("cannot find the working directory");
-    }
-    let program = std::env::current_exe().context("cannot find this program")?;
-    let folder = program.parent().unwrap_or(Path::new("/"));
-    let places = [".", "../lib/sidecore", "../lib"].map(|place| folder.join(place).join(NAME));
-    // The dynamic linker splits its list at colons and blanks.
-    let found = places.iter().find(|place| place.is_file());
-    let Some(found) = found.and_then(|place| place.canonicalize().ok()) else {
-        bail!(
-            "{NAME} is neither beside {} nor in ../lib; build it (cargo build -p sidecore-zlib) \
-             or name it in {LIBRARY}",
-            program.display()
-        );
-    };
-    if found
-        .as_os_str()
-        .as_encoded_bytes()
-        .iter()
-        .any(|byte| b": ".contains(byte))
-    {
-        bail!(
-            "{} cannot be preloaded: its path has a colon or a blank; name another place in \
-             {LIBRARY}",
-            found.display()
-        );
-    }
-    Ok(found)
-}
-
-const NAME: &str = "libsidecore_z.so";
-const LIBRARY: &str = "SIDECORE_ZLIB_LIBRARY";
-const PRELOAD: &str = "LD_PRELOAD";
+const LIBRARY: Library = Library {
+    name: "libsidecore_z.so",
+    variable: "SIDECORE_ZLIB_LIBRARY",
+};

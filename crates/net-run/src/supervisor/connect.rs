@@ -79,6 +79,7 @@ impl Supervisor {
             holder: (caller.call.thread, descriptor),
             resets_on_close: false,
             carrier: None,
+            ring_place: None,
         };
         let claim = socket.claim(false);
         if !self.take_port(inode, opened.transport, local.port(), claim) {
@@ -492,17 +493,7 @@ impl Supervisor {
         if !client.is_connected(engine) {
             return;
         }
-        socket.state = State::Open(Stream {
-            engine,
-            carried: None,
-            near_ended: false,
-            peer_ended: false,
-            is_told: !socket.waiting.is_empty(),
-            filler,
-            near_is_ending: false,
-            near_waits: false,
-            watches_room: false,
-        });
+        socket.state = State::Open(Stream::new(engine, !socket.waiting.is_empty(), filler));
         for waiting in self.take_waiting(inode) {
             self.listener.answer(waiting.call.id, Answer::Value(0));
         }
@@ -599,6 +590,7 @@ impl Parts {
             holder,
             resets_on_close: false,
             carrier: None,
+            ring_place: None,
         }
     }
 }

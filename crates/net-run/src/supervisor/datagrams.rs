@@ -85,6 +85,7 @@ impl Supervisor {
             holder: (caller.call.thread, descriptor),
             resets_on_close: false,
             carrier: Some(carrier),
+            ring_place: None,
         };
         if !self.take_port(inode, Transport::Udp, local.port(), claim) {
             return Err(Errno::ADDRINUSE);

@@ -404,17 +404,7 @@ impl Supervisor {
                 Err(error) => return Err((Some(from), error)),
             };
         let state = match from {
-            From::Stack(engine) => State::Open(Stream {
-                engine,
-                carried: None,
-                near_ended: false,
-                peer_ended: false,
-                is_told: true,
-                filler: 0,
-                near_is_ending: false,
-                near_waits: false,
-                watches_room: false,
-            }),
+            From::Stack(engine) => State::Open(Stream::new(engine, true, 0)),
             From::Program(_) => State::Joined(true),
         };
         let socket = Socket {
@@ -433,6 +423,7 @@ impl Supervisor {
             holder: (caller.call.thread, descriptor),
             resets_on_close,
             carrier: None,
+            ring_place: None,
         };
         if let Err(error) = self.insert(inode, socket) {
             tracing::warn!("a session cannot be joined: {error}");

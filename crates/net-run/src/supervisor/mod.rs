@@ -12,6 +12,7 @@ mod names;
 mod options;
 mod receiving;
 mod resets;
+mod rings;
 mod sending;
 mod transfer;
 mod twins;
@@ -26,7 +27,7 @@ use crate::socket::{Socket, State, Waiting};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use sidecore_net::sock::SocketError;
-use sidecore_net::sock::client::{Client, ClientError, Socket as Session};
+use sidecore_net::sock::client::{Beside, Client, ClientError, Socket as Session};
 use sidecore_sys::local_socket;
 use sidecore_sys::seccomp::{Answer, Call, Filter, Listener, When};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -103,6 +104,7 @@ pub(crate) struct Supervisor {
     sharers: HashMap<Session, Vec<u64>>,
     /// Sockets whose bytes wait for a buffer.
     starved: VecDeque<u64>,
+    rings: rings::Rings,
     ports: Ports,
     rendezvous: Option<Rendezvous>,
     doors: Vec<Option<Door>>,
@@ -147,6 +149,7 @@ impl Supervisor {
             sessions: HashMap::new(),
             sharers: HashMap::new(),
             starved: VecDeque::new(),
+            rings: rings::Rings::default(),
             ports: Ports::default(),
             rendezvous,
             doors: Vec::new(),
@@ -171,8 +174,15 @@ impl Supervisor {
     /// The kernel's, where it cannot go on.
     pub(crate) fn run(mut self) -> Result<(), Errno> {
         let mut ready = Vec::with_capacity(READY_MAX);
+        let mut busy = 0_u32;
         loop {
-            self.wait();
+            let has_news = self.wait();
+            // While sessions and rings keep it busy, descriptors are looked at now and then.
+            busy = if has_news { busy + 1 } else { 0 };
+            if !busy.is_multiple_of(DESCRIPTORS_EVERY) {
+                self.serve_sessions();
+                continue;
+            }
             ready.clear();
             let none = rustix::time::Timespec::default();
             match epoll::wait(
@@ -195,6 +205,7 @@ impl Supervisor {
                             return Ok(());
                         }
                     }
+                    waiter if waiter >= rings::PROCESSES => self.answer_waiter(waiter),
                     door if door >= DOORS => self.answer_door((door - DOORS) as usize),
                     near if near >= NEARS => self.retry_watched(near - NEARS),
                     inode => self.look_at_pair(inode, flags),
@@ -204,29 +215,39 @@ impl Supervisor {
             if is_called {
                 self.take_calls();
             }
-            self.take_session_events();
-            self.feed_starved();
-            self.look_at_clock();
+            self.serve_sessions();
         }
     }
 
-    /// Waits for something to happen.
-    fn wait(&mut self) {
-        let rest = if self.starved.is_empty() {
+    fn serve_sessions(&mut self) {
+        self.take_session_events();
+        self.take_ring_news();
+        self.feed_starved();
+        self.retake();
+        self.rings.wake_told();
+        self.look_at_clock();
+    }
+
+    /// Waits for something to happen; true where it happened to sessions or rings.
+    fn wait(&mut self) -> bool {
+        let rest = if self.starved.is_empty() && !self.is_retaking() {
             if self.deadlines > 0 { SHORT_NAP } else { NAP }
         } else {
             STARVED_NAP
         };
-        let lost = match &mut self.client {
-            Some(client) => client.poll_beside(self.epoll.as_fd(), rest).is_err(),
-            None => {
-                // It fails only out of memory; the loop tries again.
-                local_socket::poll(&[self.epoll.as_fd()], &mut Vec::new(), rest).ok();
+        let Some(client) = &mut self.client else {
+            // It fails only out of memory; the loop tries again.
+            local_socket::poll(&[self.epoll.as_fd()], &mut Vec::new(), rest).ok();
+            return false;
+        };
+        let (epoll, rings) = (&self.epoll, &self.rings);
+        let watch = rings::Watch { epoll, rings };
+        match client.poll_beside(&watch, rest) {
+            Ok(taken) => taken > 0 || watch.is_ready(),
+            Err(_) => {
+                self.lose_stack();
                 false
             }
-        };
-        if lost {
-            self.lose_stack();
         }
     }
 
@@ -508,6 +529,9 @@ impl Supervisor {
         if let Some(carrier) = &socket.carrier {
             self.senders.set_far(carrier.at, None);
         }
+        if let Some(place) = socket.ring_place.take() {
+            self.release_ring(place);
+        }
         self.ports
             .release(socket.transport, socket.local.port(), inode);
         for engine in socket.engines() {
@@ -661,6 +685,8 @@ const WATCHED: EventFlags = EventFlags::IN
     .union(EventFlags::ET);
 /// Calls, and events, that one look takes in.
 const CALLS_MAX: usize = 64;
+/// Turns of the loop for one look at descriptors, while others keep it busy.
+const DESCRIPTORS_EVERY: u32 = 8;
 const READY_MAX: usize = 256;
 /// Ports for the near ends of loopback sessions, as Linux's `ip_local_port_range`.
 const FIRST_PORT: u16 = 32768;

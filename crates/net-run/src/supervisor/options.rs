@@ -14,6 +14,9 @@ use std::os::fd::AsFd;
 impl Supervisor {
     pub(super) fn get_option(&mut self, caller: &mut Caller<'_>) -> Result<Reply, Errno> {
         let descriptor = caller.int(0);
+        if caller.int(1) == sidecore_net_rings::LEVEL {
+            return self.serve_rings(caller);
+        }
         let Some(inode) = caller.inode(descriptor) else {
             return Ok(PROCEED);
         };

@@ -7,12 +7,14 @@
 
 use super::{Supervisor, errno_of};
 use crate::caller;
-use crate::socket::State;
+use crate::socket::{RingEnd, State, Stream};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use sidecore_net::sock::client::ClientError;
+use sidecore_net_rings::{Broken, Stream as Rings};
+use sidecore_sync::Changed;
 use std::os::fd::OwnedFd;
 
 impl Supervisor {
@@ -26,6 +28,13 @@ impl Supervisor {
         match &mut socket.state {
             State::Open(stream) => {
                 stream.near_is_ending |= is_ending;
+                let has_rings = stream.ring.as_ref().is_some_and(|ring| !ring.is_back);
+                if has_rings && flags == EventFlags::IN {
+                    // Who has the rings does not write to the pair.
+                    self.take_back_soon(inode);
+                    self.retake();
+                    return;
+                }
                 if flags != EventFlags::OUT {
                     self.take_from_program(inode);
                 }
@@ -122,8 +131,7 @@ impl Supervisor {
                 filler => room.len().min(filler),
             };
             let room = &mut room[..room_bytes];
-            let received = rustix::net::recv(far, room, RecvFlags::DONTWAIT);
-            match received.map(|(_, count)| count) {
+            match fetch(&mut self.rings, stream, far, room) {
                 Ok(count) if count > 0 && stream.filler > 0 => {
                     stream.filler -= count;
                     client.give_buffer_back(buffer);
@@ -137,7 +145,7 @@ impl Supervisor {
                 }
                 Ok(count) => match client.send(engine, buffer, count) {
                     // All that was there: whatever comes is told anew.
-                    Ok(()) if count < room_bytes && !stream.near_is_ending => return,
+                    Ok(()) if count < room_bytes && !stream.may_have_more() => return,
                     Ok(()) => {}
                     Err(ClientError::Socket(error)) => {
                         let error = errno_of(&error.into());
@@ -172,16 +180,45 @@ impl Supervisor {
             let (State::Open(stream), Some(far)) = (&mut socket.state, &socket.far) else {
                 return;
             };
+            if let Some((bytes, at)) = &mut stream.leftover {
+                let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+                match rustix::net::send(far, &bytes[*at..], flags) {
+                    Ok(count) if *at + count == bytes.len() => stream.leftover = None,
+                    Ok(count) => *at += count,
+                    Err(Errno::AGAIN) => {
+                        watch_room(&self.epoll, far, inode, &mut stream.watches_room);
+                        return;
+                    }
+                    Err(_) if is_hung_up(far) => {
+                        socket.resets_on_close = true;
+                        self.forget(inode);
+                        return;
+                    }
+                    Err(_) => stream.leftover = None,
+                }
+                continue;
+            }
+            let ring = stream.ring.as_mut().filter(|ring| !ring.is_back);
+            if let (Some(ring), Some((piece, at))) = (ring, &mut stream.carried) {
+                match give(ring, &piece.bytes()[*at..]) {
+                    Ok(0) => return,
+                    Ok(count) => *at += count,
+                    Err(Broken) => return self.reset(inode, Errno::CONNRESET),
+                }
+                self.rings.tell(ring);
+                if *at == piece.bytes().len()
+                    && let Some((piece, _)) = stream.carried.take()
+                {
+                    client.release(piece);
+                }
+                continue;
+            }
             if let Some((piece, at)) = &mut stream.carried {
                 let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
                 match rustix::net::send(far, &piece.bytes()[*at..], flags) {
                     Ok(count) => *at += count,
                     Err(Errno::AGAIN) => {
-                        if !std::mem::replace(&mut stream.watches_room, true) {
-                            let flags = super::WATCHED | EventFlags::OUT;
-                            let data = EventData::new_u64(inode);
-                            epoll::modify(&self.epoll, far, data, flags).ok();
-                        }
+                        watch_room(&self.epoll, far, inode, &mut stream.watches_room);
                         return;
                     }
                     Err(_) if is_hung_up(far) => {
@@ -206,6 +243,12 @@ impl Supervisor {
                     let readiness = client.readiness(stream.engine);
                     if (readiness.ended || readiness.closed) && !stream.peer_ended {
                         stream.peer_ended = true;
+                        if let Some(ring) = &stream.ring
+                            && let Some(view) = Rings::over(ring.memory.slice())
+                        {
+                            view.end();
+                            self.rings.tell(ring);
+                        }
                         rustix::net::shutdown(far, Shutdown::Write).ok();
                     }
                     return;
@@ -235,6 +278,10 @@ impl Supervisor {
         let engines = socket.engines();
         let connects = matches!(socket.state, State::Connecting(_));
         let far = socket.far.take();
+        let ring = match &mut socket.state {
+            State::Open(stream) => stream.ring.take(),
+            _ => None,
+        };
         socket.state = if connects {
             State::Failed(Some(error))
         } else {
@@ -242,6 +289,12 @@ impl Supervisor {
         };
         let holder = socket.holder;
         self.unseen += 1;
+        if let Some(ring) = ring
+            && let Some(view) = Rings::over(ring.memory.slice())
+        {
+            view.fail(error.raw_os_error());
+            self.rings.tell(&ring);
+        }
         if let Some(far) = &far {
             leave_unread(far, inode, holder);
         }
@@ -251,6 +304,83 @@ impl Supervisor {
             self.sessions.remove(&engine);
             self.close_session(engine, true);
         }
+    }
+}
+
+impl Stream {
+    /// True if there may be more than what one look has taken, and nobody would tell.
+    fn may_have_more(&self) -> bool {
+        self.near_is_ending || self.ring.as_ref().is_some_and(|ring| ring.is_back)
+    }
+}
+
+/// Bytes that a program wrote: those in rings first, then those in the pair.
+fn fetch(
+    rings: &mut super::rings::Rings,
+    stream: &mut Stream,
+    far: &OwnedFd,
+    room: &mut [u8],
+) -> Result<usize, Errno> {
+    if let Some(ring) = &mut stream.ring {
+        // No filler is left where there are rings.
+        let taken = take(ring, room)?;
+        if taken > 0 {
+            let _ = Changed::publish();
+            let view = Rings::over(ring.memory.slice());
+            if view.is_some_and(Rings::program_waits) {
+                rings.tell(ring);
+            }
+            return Ok(taken);
+        }
+        if !ring.is_back && !stream.near_is_ending {
+            return Err(Errno::AGAIN);
+        }
+    }
+    let received = rustix::net::recv(far, &mut *room, RecvFlags::DONTWAIT);
+    let received = received.map(|(_, count)| count);
+    if received == Ok(0)
+        && let Some(ring) = &mut stream.ring
+    {
+        // It was written before the pair was closed.
+        let taken = take(ring, room)?;
+        if taken == 0 && unread(ring) && is_hung_up(far) {
+            return Err(Errno::CONNRESET);
+        }
+        return Ok(taken);
+    }
+    received
+}
+
+fn take(ring: &mut RingEnd, room: &mut [u8]) -> Result<usize, Errno> {
+    let view = Rings::over(ring.memory.slice()).ok_or(Errno::CONNRESET)?;
+    let taken = view.take(&mut ring.served, room);
+    taken.map_err(|Broken| Errno::CONNRESET)
+}
+
+/// True if the program has left bytes unread in a ring.
+fn unread(ring: &RingEnd) -> bool {
+    let view = Rings::over(ring.memory.slice());
+    let unread = view.and_then(|view| view.unread(&ring.served).ok());
+    !ring.is_back && unread.is_some_and(|unread| !unread.is_empty())
+}
+
+/// To a ring; where it is full, the program tells when it is not.
+fn give(ring: &mut RingEnd, bytes: &[u8]) -> Result<usize, Broken> {
+    let view = Rings::over(ring.memory.slice()).ok_or(Broken)?;
+    let given = view.give(&mut ring.served, bytes)?;
+    if given > 0 {
+        return Ok(given);
+    }
+    view.wait_for_reading();
+    let _ = Changed::publish();
+    view.give(&mut ring.served, bytes)
+}
+
+/// Has the epoll tell when a pair has room.
+fn watch_room(epoll: &OwnedFd, far: &OwnedFd, inode: u64, watches_room: &mut bool) {
+    if !std::mem::replace(watches_room, true) {
+        let flags = super::WATCHED | EventFlags::OUT;
+        epoll::modify(epoll, far, EventData::new_u64(inode), flags).ok();
     }
 }
 

@@ -26,6 +26,13 @@
 #include <time.h>
 #include <unistd.h>
 
+/* Where the case connects to: the loopback, unless the environment names another address. */
+static inline in_addr_t case_address(void)
+{
+    const char *given = getenv("SIDECORE_CASES_V4");
+    return given ? inet_addr(given) : htonl(INADDR_LOOPBACK);
+}
+
 /* A call that the case cannot do without. */
 #define NEED(call) ({ __auto_type result_ = (call); if (result_ < 0) { \
         printf("%s: %s\n", #call, strerrorname_np(errno)); fflush(stdout); exit(1); } result_; })
@@ -51,7 +58,7 @@ static inline struct sockaddr_in name_of(int fd)
 
 static inline int bound(int kind)
 {
-    struct sockaddr_in name = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in name = {.sin_family = AF_INET, .sin_addr.s_addr = case_address()};
     int fd = NEED(socket(AF_INET, kind, 0));
     NEED(bind(fd, (struct sockaddr *)&name, sizeof name));
     return fd;

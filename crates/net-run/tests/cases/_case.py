@@ -11,7 +11,8 @@ import socket
 import sys
 import time
 
-V4, V6 = "127.0.0.1", "::1"
+V4 = os.environ.get("SIDECORE_CASES_V4", "127.0.0.1")
+V6 = os.environ.get("SIDECORE_CASES_V6", "::1")
 
 
 def say(*words):

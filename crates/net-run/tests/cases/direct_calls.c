@@ -4,7 +4,7 @@
 
 int main(void)
 {
-    struct sockaddr_in name = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in name = {.sin_family = AF_INET, .sin_addr.s_addr = case_address()};
     socklen_t size = sizeof name;
     char buffer[16];
     long server = NEED(syscall(SYS_socket, AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));

@@ -3,6 +3,7 @@
 //! Must stay true: an engine's round and the application's work never overlap; the engine checks
 //! the rings as it does those of others, so that it need not know whose they are.
 
+use super::Beside;
 use super::waiting::NAP;
 use super::{Client, ClientError, ClientOptions, Engine};
 use crate::sock::control::SockError;
@@ -12,7 +13,6 @@ use crate::sock::server::Server;
 use sidecore_attach::Segment;
 use sidecore_sys::local_socket::{self, Peer, effective_uid};
 use sidecore_sys::{SharedMap, Sharing, SysError};
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -20,11 +20,11 @@ use std::time::{Duration, Instant};
 /// An engine that its application drives.
 pub(crate) trait Driver: Send {
     /// One round; then, where nothing happened, at most `rest` of waiting for something to happen,
-    /// or for `other` to be readable.
+    /// or for something beside.
     ///
     /// # Errors
     /// [`DriverFailed`] when the engine is over.
-    fn turn(&mut self, other: Option<BorrowedFd<'_>>, rest: Duration) -> Result<(), DriverFailed>;
+    fn turn(&mut self, other: Option<&dyn Beside>, rest: Duration) -> Result<(), DriverFailed>;
 }
 
 /// Why an engine is over.
@@ -80,17 +80,19 @@ impl Client {
     /// [`Client::poll`], by the engine's rounds.
     pub(super) fn poll_here(
         &mut self,
-        other: Option<BorrowedFd<'_>>,
+        other: Option<&dyn Beside>,
         timeout: Duration,
     ) -> Result<usize, ClientError> {
         self.give_back(0)?;
         let mut begun = None;
         let mut rest = Duration::ZERO;
+        let has_news =
+            |other: &dyn Beside| other.is_ready() || local_socket::is_readable(other.descriptor());
         loop {
             // First, so that what was asked for goes out before anything is waited for.
             self.turn(other, rest)?;
             let taken = self.take_events();
-            if taken > 0 || timeout.is_zero() || other.is_some_and(local_socket::is_readable) {
+            if taken > 0 || timeout.is_zero() || other.is_some_and(has_news) {
                 return Ok(taken);
             }
             let waited = begun.get_or_insert_with(Instant::now).elapsed();
@@ -105,7 +107,7 @@ impl Client {
     /// One round of the engine here.
     pub(super) fn turn(
         &mut self,
-        other: Option<BorrowedFd<'_>>,
+        other: Option<&dyn Beside>,
         rest: Duration,
     ) -> Result<(), ClientError> {
         let Engine::Here(driver) = &mut self.engine else {

@@ -17,6 +17,7 @@ mod events;
 mod memory;
 mod waiting;
 
+pub use crate::beside::Beside;
 pub use attach::{siblings, status, status_of, status_of_all};
 pub(crate) use driven::{Driver, DriverFailed, OwnEngine};
 pub use memory::{Buffer, Received};

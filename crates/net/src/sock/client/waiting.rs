@@ -4,11 +4,11 @@
 //! engine wakes it. Must stay true: an event is never slept over (`sidecore-sync` has the
 //! protocol); an engine that is gone is noticed within [`NAP`].
 
-use super::{Client, ClientError, Engine, Socket};
+use super::{Beside, Client, ClientError, Engine, Socket};
 use crate::sock::layout::{CLIENT_ASLEEP, ENGINE_ASLEEP, Entry, NO_CHUNK, Request};
 use sidecore_sync::{Changed, Shared, SleepWord};
 use sidecore_sys::local_socket;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 impl Client {
@@ -65,15 +65,15 @@ impl Client {
         }
     }
 
-    /// As [`Self::poll`], and returns when `other` can be read, too: for who waits for descriptors
-    /// besides, all of them in one epoll. The attachment must have been made with
+    /// As [`Self::poll`], and returns when there is something beside, too: for who waits for
+    /// descriptors, all of them in one epoll. The attachment must have been made with
     /// [`super::ClientOptions::waits_for_others`].
     ///
     /// # Errors
     /// [`ClientError::Lost`].
     pub fn poll_beside(
         &mut self,
-        other: BorrowedFd<'_>,
+        other: &dyn Beside,
         timeout: Duration,
     ) -> Result<usize, ClientError> {
         let Engine::Elsewhere { wake, .. } = &self.engine else {
@@ -89,13 +89,13 @@ impl Client {
             let begun = Instant::now();
             while begun.elapsed() < self.spin.min(timeout) {
                 for _ in 0..LOOKS_A_YIELD {
-                    if !self.events.is_empty(self.map.slice()) {
+                    if !self.events.is_empty(self.map.slice()) || other.is_ready() {
                         self.patience.ended(true, true);
                         return Ok(self.take_events());
                     }
                     std::hint::spin_loop();
                 }
-                if local_socket::is_readable(other) {
+                if local_socket::is_readable(other.descriptor()) {
                     self.patience.ended(true, true);
                     return Ok(0);
                 }
@@ -250,18 +250,25 @@ impl Client {
         }
     }
 
-    /// Sleeps until the engine wakes us, or `other` can be read, or for no reason.
-    fn sleep_on(&self, other: Option<BorrowedFd<'_>>, wake: &OwnedFd, limit: Duration) {
+    /// Sleeps until the engine wakes us, or there is something beside, or for no reason.
+    fn sleep_on(&self, other: Option<&dyn Beside>, wake: &OwnedFd, limit: Duration) {
         let memory = self.map.slice();
         let Some(word) = memory.overlay::<SleepWord<Shared>>(CLIENT_ASLEEP) else {
             return;
         };
         word.announce_sleep();
-        if self.events.is_empty(memory) {
-            let descriptors: Vec<_> = other.into_iter().chain([wake.as_fd()]).collect();
+        if let Some(other) = other {
+            other.announce_sleep();
+        }
+        if self.events.is_empty(memory) && !other.is_some_and(Beside::is_ready) {
+            let others = other.map(Beside::descriptor).into_iter();
+            let descriptors: Vec<_> = others.chain([wake.as_fd()]).collect();
             // It fails only out of memory: then this was a short sleep.
             local_socket::poll(&descriptors, &mut Vec::new(), limit).ok();
             local_socket::drain(wake.as_fd());
+        }
+        if let Some(other) = other {
+            other.cancel_sleep();
         }
         word.cancel_sleep();
     }

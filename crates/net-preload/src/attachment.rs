@@ -1,0 +1,248 @@
+//! This process's share with its supervisor: the segment, waiters, streams' memory.
+//!
+//! Must stay true: descriptors of ours stand high, where programs do not look, and are never the
+//! program's to close; after a fork the child has none of it; nothing is freed, so that no thread
+//! uses what another one has given back.
+
+use crate::real::{errno, real};
+use sidecore_net_rings::{
+    ATTACH, LEVEL, Process, SEGMENT_BYTES, STREAM_BYTES, STREAMS, Stream, UPGRADE, VERSION, WAITER,
+    WAITERS, WORDS,
+};
+use sidecore_sync::{Changed, Shared, SleepWord};
+use sidecore_sys::SharedMapping;
+use std::ffi::{c_int, c_void};
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// What this process shares with its supervisor.
+#[derive(Debug)]
+pub(crate) struct Attachment {
+    number: u32,
+    segment: SharedMapping,
+    /// Rung to wake the supervisor; the first waiter's.
+    bell: c_int,
+    idle: Mutex<Vec<Waiter>>,
+    streams: [OnceLock<SharedMapping>; STREAMS as usize],
+}
+
+/// Whom the supervisor wakes: by a byte on its socket.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Waiter {
+    pub(crate) number: u32,
+    pub(crate) socket: c_int,
+}
+
+static CURRENT: AtomicPtr<Attachment> = AtomicPtr::new(std::ptr::null_mut());
+/// 0 not tried, 1 being made, 2 made, 3 refused for good.
+static STEP: AtomicU32 = AtomicU32::new(0);
+/// Descriptors of ours, each 1 added.
+static OWN: [AtomicI32; WAITERS] = [const { AtomicI32::new(0) }; WAITERS];
+
+/// The attachment, where there is one.
+#[inline]
+pub(crate) fn current() -> Option<&'static Attachment> {
+    let current = CURRENT.load(Ordering::Acquire);
+    // SAFETY: it was leaked when it was stored, and is never freed.
+    unsafe { current.as_ref() }
+}
+
+/// The attachment, made if need be; none without a supervisor that has rings.
+pub(crate) fn attach(descriptor: c_int) -> Option<&'static Attachment> {
+    let step = STEP.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire);
+    if step.is_err() {
+        return current();
+    }
+    let made = make(descriptor);
+    STEP.store(if made.is_some() { 2 } else { 3 }, Ordering::Release);
+    let made = Box::into_raw(Box::new(made?));
+    CURRENT.store(made, Ordering::Release);
+    current()
+}
+
+/// This process is a fork's child: the attachment is its parent's.
+pub(crate) fn forked() {
+    if CURRENT
+        .swap(std::ptr::null_mut(), Ordering::AcqRel)
+        .is_null()
+    {
+        STEP.store(0, Ordering::Release);
+        return;
+    }
+    // So that the supervisor sees when the parent is gone.
+    for own in &OWN {
+        let own = own.swap(0, Ordering::AcqRel) - 1;
+        if own >= 0 {
+            // SAFETY: a descriptor of ours.
+            unsafe { libc::syscall(libc::SYS_close, own) };
+        }
+    }
+    STEP.store(0, Ordering::Release);
+}
+
+/// True for a descriptor of ours, which a program must not see.
+#[inline]
+pub(crate) fn is_own(descriptor: c_int) -> bool {
+    descriptor >= 0
+        && current().is_some()
+        && OWN
+            .iter()
+            .any(|own| own.load(Ordering::Relaxed) == descriptor + 1)
+}
+
+/// Descriptors of ours, in no order.
+pub(crate) fn own() -> impl Iterator<Item = c_int> {
+    let numbers = OWN.iter().map(|own| own.load(Ordering::Relaxed) - 1);
+    numbers.filter(|own| *own >= 0 && current().is_some())
+}
+
+fn make(descriptor: c_int) -> Option<Attachment> {
+    let [version, number, file, _] = request(descriptor, ATTACH, 0).ok()?;
+    let segment = map(file.cast_signed(), SEGMENT_BYTES)?;
+    if version != VERSION {
+        return None;
+    }
+    let mut made = Attachment {
+        number,
+        segment,
+        bell: -1,
+        idle: Mutex::new(Vec::new()),
+        streams: [const { OnceLock::new() }; STREAMS as usize],
+    };
+    let first = made.new_waiter(descriptor)?;
+    made.bell = first.socket;
+    made.give_waiter_back(first);
+    Some(made)
+}
+
+impl Attachment {
+    #[inline]
+    pub(crate) fn process(&self) -> Option<Process<'_>> {
+        Process::over(self.segment.slice())
+    }
+
+    #[inline]
+    pub(crate) fn stream(&self, number: u32) -> Option<Stream<'_>> {
+        let memory = self.streams.get(number as usize)?.get()?;
+        Stream::over(memory.slice())
+    }
+
+    /// The word on which a waiter sleeps.
+    pub(crate) fn word(&self, waiter: Waiter) -> Option<&SleepWord<Shared>> {
+        self.process()?.waiter_word(waiter.number)
+    }
+
+    /// Asks for rings for a descriptor; the stream's number.
+    pub(crate) fn upgrade(&self, descriptor: c_int) -> Result<u32, c_int> {
+        let [number, file, _, _] = request(descriptor, UPGRADE, self.number)?;
+        let Some(place) = self.streams.get(number as usize) else {
+            return Err(libc::EPROTO);
+        };
+        if let Some(mapping) = map(file.cast_signed(), STREAM_BYTES) {
+            place.set(mapping).ok();
+        }
+        if place.get().is_none() {
+            return Err(libc::EPROTO);
+        }
+        Ok(number)
+    }
+
+    /// A waiter that nobody uses.
+    pub(crate) fn waiter(&self, descriptor: c_int) -> Option<Waiter> {
+        let idle = self
+            .idle
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop();
+        idle.or_else(|| self.new_waiter(descriptor))
+    }
+
+    pub(crate) fn give_waiter_back(&self, waiter: Waiter) {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.push(waiter);
+    }
+
+    fn new_waiter(&self, descriptor: c_int) -> Option<Waiter> {
+        let [number, socket, _, _] = request(descriptor, WAITER, self.number).ok()?;
+        let place = OWN.get(number as usize)?;
+        let socket = out_of_sight(socket.cast_signed());
+        place.store(socket + 1, Ordering::Release);
+        Some(Waiter { number, socket })
+    }
+
+    /// Tells the supervisor that a stream has news, and wakes it.
+    #[inline]
+    pub(crate) fn tell(&self, stream: u32) {
+        let Some(process) = self.process() else {
+            return;
+        };
+        process.tell_supervisor(stream);
+        let word = process.supervisor_word();
+        if word.is_some_and(|word| word.claim_after(Changed::publish())) {
+            ring(self.bell);
+        }
+    }
+}
+
+fn ring(bell: c_int) {
+    let byte = 1_u8;
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    let from = (&raw const byte).cast::<c_void>();
+    let before = errno();
+    real!(send(bell => c_int, from => *const c_void, 1 => usize, flags => c_int) -> isize);
+    crate::real::set_errno(before);
+}
+
+/// A request to the supervisor.
+pub(crate) fn request(descriptor: c_int, name: c_int, word: u32) -> Result<[u32; WORDS], c_int> {
+    let before = errno();
+    let mut words = [word, 0, 0, 0];
+    let mut bytes = size_of_val(&words) as libc::socklen_t;
+    // SAFETY: the value has room for the words, and `bytes` says how much.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_getsockopt,
+            descriptor,
+            LEVEL,
+            name,
+            words.as_mut_ptr(),
+            &raw mut bytes,
+        )
+    };
+    let error = errno();
+    crate::real::set_errno(before);
+    if result == 0 { Ok(words) } else { Err(error) }
+}
+
+fn map(file: c_int, bytes: usize) -> Option<SharedMapping> {
+    if file < 0 {
+        return None;
+    }
+    // SAFETY: the supervisor has just given it to this process; it is closed below.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(file) };
+    let mapping = SharedMapping::open(borrowed, bytes).ok();
+    // SAFETY: as above; nobody else knows of it.
+    unsafe { libc::syscall(libc::SYS_close, file) };
+    mapping
+}
+
+/// Moves a descriptor up, away from those that programs count on.
+fn out_of_sight(descriptor: c_int) -> c_int {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the kernel writes one `rlimit`.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    let highest = limit.rlim_cur.min(crate::table::DESCRIPTORS as u64);
+    let from = highest.saturating_sub(2 * WAITERS as u64) as c_int;
+    // SAFETY: a call without pointers.
+    let moved = unsafe { libc::syscall(libc::SYS_fcntl, descriptor, libc::F_DUPFD_CLOEXEC, from) };
+    if moved < 0 {
+        return descriptor;
+    }
+    // SAFETY: a descriptor of ours.
+    unsafe { libc::syscall(libc::SYS_close, descriptor) };
+    moved as c_int
+}

@@ -1,0 +1,539 @@
+//! epoll(7) over descriptors with rings and all others.
+//!
+//! The kernel's epoll goes on to watch the others, and a waiter's socket of ours, by which the
+//! supervisor wakes who sleeps there. Descriptors with rings stand in it without events, so that
+//! what the kernel says of them (a supervisor that is gone) still comes; their readiness is found
+//! in the rings. Must stay true: neither kind starves the other; a thread that sleeps is woken by
+//! either; what is level-triggered is told as long as it is so.
+
+use crate::attachment::{self, Attachment, Waiter};
+use crate::real::{errno, real};
+use crate::stream;
+use crate::table::{self, Kind, Record, record};
+use sidecore_net_rings::STREAMS;
+use std::collections::VecDeque;
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// One epoll that has descriptors with rings.
+#[derive(Debug)]
+struct Set {
+    waiter: Waiter,
+    /// Threads that sleep in it.
+    sleepers: AtomicU32,
+    /// Times that the supervisor woke somebody there.
+    wakes: AtomicU32,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    /// By the stream's number.
+    interests: Vec<Option<Interest>>,
+    /// Streams that may be ready.
+    ready: VecDeque<u32>,
+    /// Waits since the kernel was asked.
+    waits: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Interest {
+    descriptor: c_int,
+    events: u32,
+    data: u64,
+    /// It is in the list of those that may be ready.
+    is_queued: bool,
+    /// It was told, with EPOLLONESHOT.
+    is_spent: bool,
+}
+
+static SETS: Mutex<Vec<&'static Set>> = Mutex::new(Vec::new());
+
+impl Set {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn queue(&mut self, number: u32) {
+        if let Some(Some(interest)) = self.interests.get_mut(number as usize)
+            && !std::mem::replace(&mut interest.is_queued, true)
+        {
+            self.ready.push_back(number);
+        }
+    }
+
+    fn put(&mut self, number: u32, descriptor: c_int, events: u32, data: u64) {
+        if let Some(place) = self.interests.get_mut(number as usize) {
+            let is_queued = place.is_some_and(|interest| interest.is_queued);
+            *place = Some(Interest {
+                descriptor,
+                events,
+                data,
+                is_queued,
+                is_spent: false,
+            });
+            self.queue(number);
+        }
+    }
+}
+
+fn set_of(epoll: c_int) -> Option<&'static Set> {
+    let record = record(epoll).filter(|record| record.kind() == Kind::Epoll)?;
+    let sets = SETS.lock().unwrap_or_else(PoisonError::into_inner);
+    sets.get(record.number.load(Ordering::Relaxed) as usize)
+        .copied()
+}
+
+/// Makes an epoll one that may have descriptors with rings; false where that fails.
+pub(crate) fn begin(attachment: &Attachment, epoll: c_int) -> bool {
+    let Some(record) = record(epoll) else {
+        return false;
+    };
+    match record.kind() {
+        Kind::Epoll => return true,
+        Kind::InheritedEpoll => return false,
+        _ => {}
+    }
+    let Some(waiter) = attachment.waiter(epoll) else {
+        return false;
+    };
+    stream::drain(waiter);
+    // Told by changes: what lies there needs no reading each time.
+    let events = (libc::EPOLLIN | libc::EPOLLET) as u32;
+    if control(epoll, libc::EPOLL_CTL_ADD, waiter.socket, events, OWN_DATA) != 0 {
+        attachment.give_waiter_back(waiter);
+        return false;
+    }
+    let set: &'static Set = Box::leak(Box::new(Set {
+        waiter,
+        sleepers: AtomicU32::new(0),
+        wakes: AtomicU32::new(0),
+        inner: Mutex::new(Inner {
+            interests: vec![None; STREAMS as usize],
+            ready: VecDeque::with_capacity(STREAMS as usize),
+            waits: 0,
+        }),
+    }));
+    // Threads may sleep in it already, without our knowing.
+    if let Some(word) = attachment.word(waiter) {
+        word.announce_sleep();
+    }
+    let mut sets = SETS.lock().unwrap_or_else(PoisonError::into_inner);
+    record.number.store(sets.len() as u32, Ordering::Relaxed);
+    sets.push(set);
+    record.set_kind(Kind::Epoll);
+    true
+}
+
+/// A descriptor that the epoll has got rings.
+pub(crate) fn adopt(attachment: &Attachment, epoll: c_int, descriptor: c_int, record: &Record) {
+    let Some(set) = set_of(epoll) else {
+        return;
+    };
+    let number = record.number.load(Ordering::Relaxed);
+    if let Some(stream) = attachment.stream(number) {
+        stream.tell(0, Some(set.waiter.number));
+    }
+    let (events, data) = (
+        record.events.load(Ordering::Relaxed),
+        record.data.load(Ordering::Relaxed),
+    );
+    set.lock().put(number, descriptor, events, data);
+    control(epoll, libc::EPOLL_CTL_MOD, descriptor, 0, data);
+}
+
+/// A descriptor has no rings any more: the kernel's epoll watches it again.
+pub(crate) fn release(descriptor: c_int, record: &Record) {
+    let Some(epoll) = record.epoll() else {
+        return;
+    };
+    forget(epoll, record);
+    let events = record.events.load(Ordering::Relaxed);
+    let data = record.data.load(Ordering::Relaxed);
+    control(epoll, libc::EPOLL_CTL_MOD, descriptor, events, data);
+}
+
+/// Takes a descriptor with rings off its epoll's list.
+pub(crate) fn forget(epoll: c_int, record: &Record) {
+    if let Some(set) = set_of(epoll) {
+        let number = record.number.load(Ordering::Relaxed) as usize;
+        if let Some(place) = set.lock().interests.get_mut(number) {
+            *place = None;
+        }
+    }
+}
+
+/// An epoll's descriptor is closed.
+pub(crate) fn close(epoll: c_int) {
+    let (Some(set), Some(attachment)) = (set_of(epoll), attachment::current()) else {
+        return;
+    };
+    // Whatever it had stays without an epoll until it is added to one.
+    let mut inner = set.lock();
+    for interest in inner.interests.iter_mut().filter_map(Option::take) {
+        if let Some(record) = record(interest.descriptor)
+            && record.epoll() == Some(epoll)
+        {
+            record.set_epoll(None);
+        }
+    }
+    inner.ready.clear();
+    drop(inner);
+    attachment.give_waiter_back(set.waiter);
+}
+
+/// This process is a fork's child: the epolls are its parent's, too.
+pub(crate) fn forked() {
+    // Another thread of the parent may have held it: then it stays held in the child.
+    if let Ok(mut sets) = SETS.try_lock() {
+        sets.clear();
+    }
+}
+
+fn control(epoll: c_int, operation: c_int, descriptor: c_int, events: u32, data: u64) -> c_int {
+    let mut event = libc::epoll_event { events, u64: data };
+    let before = errno();
+    let result = real!(epoll_ctl(epoll => c_int, operation => c_int, descriptor => c_int,
+        &raw mut event => *mut libc::epoll_event) -> c_int);
+    crate::real::set_errno(before);
+    result
+}
+
+/// epoll_ctl(2); none: the kernel's result stands, the call was made.
+pub(crate) fn change(
+    epoll: c_int,
+    operation: c_int,
+    descriptor: c_int,
+    event: Option<libc::epoll_event>,
+) -> c_int {
+    let pointer = |event: &mut Option<libc::epoll_event>| {
+        event
+            .as_mut()
+            .map_or(std::ptr::null_mut(), std::ptr::from_mut)
+    };
+    let as_is = |mut event: Option<libc::epoll_event>| {
+        real!(epoll_ctl(epoll => c_int, operation => c_int, descriptor => c_int,
+            pointer(&mut event) => *mut libc::epoll_event) -> c_int)
+    };
+    if attachment::is_own(descriptor) {
+        crate::real::set_errno(libc::EBADF);
+        return -1;
+    }
+    if table::kind(epoll) == Kind::InheritedEpoll {
+        disinherit(epoll);
+    }
+    let Some(record) = record(descriptor) else {
+        return as_is(event);
+    };
+    while record.kind() == Kind::Upgrading {
+        std::thread::yield_now();
+    }
+    match record.kind() {
+        Kind::Candidate => {
+            // Armed anew: now it is known that nothing was told.
+            if operation == libc::EPOLL_CTL_MOD
+                && record.epoll() == Some(epoll)
+                && is_told_once(record)
+                && stream::is_due(record)
+            {
+                note(epoll, operation, descriptor, event, record);
+                if stream::upgrade(descriptor, record) {
+                    return 0;
+                }
+            }
+            let result = as_is(event);
+            if result == 0 {
+                note(epoll, operation, descriptor, event, record);
+            }
+            result
+        }
+        Kind::Ring => change_ring(epoll, operation, descriptor, event, record),
+        Kind::Inherited => {
+            stream::give_back(descriptor);
+            as_is(event)
+        }
+        _ => as_is(event),
+    }
+}
+
+/// True if an epoll tells of a descriptor once, until it is armed anew.
+pub(crate) fn is_told_once(record: &Record) -> bool {
+    let events = record.events.load(Ordering::Relaxed);
+    record.epoll().is_some() && events & libc::EPOLLONESHOT as u32 != 0
+}
+
+/// Remembers what the kernel's epoll watches, for when the descriptor gets rings.
+fn note(
+    epoll: c_int,
+    operation: c_int,
+    descriptor: c_int,
+    event: Option<libc::epoll_event>,
+    record: &Record,
+) {
+    let known = record.epoll();
+    match (operation, event) {
+        (libc::EPOLL_CTL_DEL, _) => {
+            if known == Some(epoll) {
+                record.set_epoll(None);
+            }
+        }
+        // In two of them: too much for rings.
+        (_, Some(_)) if known.is_some_and(|known| known != epoll) => stream::bar(descriptor),
+        (_, Some(event)) => {
+            record.events.store(event.events, Ordering::Relaxed);
+            record.data.store(event.u64, Ordering::Relaxed);
+            record.set_epoll(Some(epoll));
+        }
+        (_, None) => {}
+    }
+}
+
+fn change_ring(
+    epoll: c_int,
+    operation: c_int,
+    descriptor: c_int,
+    event: Option<libc::epoll_event>,
+    record: &Record,
+) -> c_int {
+    let known = record.epoll();
+    let number = record.number.load(Ordering::Relaxed);
+    let Some(attachment) = attachment::current() else {
+        return -1;
+    };
+    match (operation, event) {
+        (libc::EPOLL_CTL_MOD, Some(event)) if known == Some(epoll) => {
+            note(epoll, operation, descriptor, Some(event), record);
+            if let Some(set) = set_of(epoll) {
+                set.lock().put(number, descriptor, event.events, event.u64);
+            }
+            0
+        }
+        (libc::EPOLL_CTL_ADD, Some(event)) if known.is_none() && begin(attachment, epoll) => {
+            let result = control(epoll, operation, descriptor, 0, event.u64);
+            if result == 0 {
+                note(epoll, operation, descriptor, Some(event), record);
+                adopt(attachment, epoll, descriptor, record);
+            } else {
+                // Again, for the error.
+                let mut event = event;
+                return real!(epoll_ctl(epoll => c_int, operation => c_int,
+                    descriptor => c_int, &raw mut event => *mut libc::epoll_event) -> c_int);
+            }
+            result
+        }
+        (libc::EPOLL_CTL_DEL, _) if known == Some(epoll) => {
+            forget(epoll, record);
+            record.set_epoll(None);
+            if let Some(stream) = attachment.stream(number) {
+                stream.tell(0, None);
+            }
+            let mut none = libc::epoll_event { events: 0, u64: 0 };
+            real!(epoll_ctl(epoll => c_int, operation => c_int, descriptor => c_int,
+                &raw mut none => *mut libc::epoll_event) -> c_int)
+        }
+        _ => {
+            stream::give_back(descriptor);
+            let mut event = event;
+            let pointer = event
+                .as_mut()
+                .map_or(std::ptr::null_mut(), std::ptr::from_mut);
+            real!(epoll_ctl(epoll => c_int, operation => c_int, descriptor => c_int,
+                pointer => *mut libc::epoll_event) -> c_int)
+        }
+    }
+}
+
+/// A fork's child uses its parent's epoll: what the parent has there goes back to pairs, so that
+/// the kernel watches it for both.
+#[cold]
+fn disinherit(epoll: c_int) {
+    for descriptor in table::inherited_of(epoll) {
+        stream::give_back(descriptor);
+    }
+    if let Some(record) = record(epoll) {
+        record.set_kind(Kind::Barred);
+    }
+}
+
+/// A wait for events, as the kernel's: its own part, with a timeout in milliseconds.
+pub(crate) trait KernelWait {
+    /// Waits; at most so long where it is given, as long as the program has said otherwise.
+    fn wait(&self, events: &mut [libc::epoll_event], limit: Option<Duration>) -> c_int;
+    /// The program's own limit; none waits for ever.
+    fn limit(&self) -> Option<Duration>;
+}
+
+/// epoll_wait(2) and its like.
+pub(crate) fn wait(
+    epoll: c_int,
+    events: &mut [libc::epoll_event],
+    kernel: &impl KernelWait,
+) -> c_int {
+    if table::kind(epoll) == Kind::InheritedEpoll {
+        disinherit(epoll);
+    }
+    let limit = kernel.limit();
+    let begun = limit
+        .filter(|limit| !limit.is_zero())
+        .map(|_| Instant::now());
+    let left = || match (limit, begun) {
+        (Some(limit), Some(begun)) => Some(limit.saturating_sub(begun.elapsed())),
+        (limit, _) => limit,
+    };
+    loop {
+        let set = set_of(epoll);
+        let (Some(set), Some(attachment)) = (set, attachment::current()) else {
+            let count = kernel.wait(events, left());
+            // A set may have come about meanwhile, with a socket of ours in it.
+            let kept = filter(epoll, events, count);
+            if count > 0 && kept == 0 && left() != Some(Duration::ZERO) {
+                continue;
+            }
+            return kept;
+        };
+        let (mut found, asks) = collect(set, attachment, events);
+        if found > 0 {
+            if asks && found < events.len() {
+                let more = kernel.wait(&mut events[found..], Some(Duration::ZERO));
+                found += filter(epoll, &mut events[found..], more).max(0) as usize;
+            }
+            return found as c_int;
+        }
+        if left() == Some(Duration::ZERO) {
+            let count = kernel.wait(events, Some(Duration::ZERO));
+            return filter(epoll, events, count);
+        }
+        let Some(count) = sleep(set, attachment, events, kernel, left()) else {
+            continue;
+        };
+        let kept = filter(epoll, events, count);
+        if kept != 0 || count < 0 {
+            return kept;
+        }
+        if left() == Some(Duration::ZERO) {
+            // Once more, for what came with the end.
+            let (found, _) = collect(set, attachment, events);
+            return found as c_int;
+        }
+    }
+}
+
+/// Sleeps in the kernel's epoll; none where there is something already.
+fn sleep(
+    set: &Set,
+    attachment: &Attachment,
+    events: &mut [libc::epoll_event],
+    kernel: &impl KernelWait,
+    limit: Option<Duration>,
+) -> Option<c_int> {
+    let (Some(process), Some(word)) = (attachment.process(), attachment.word(set.waiter)) else {
+        return Some(kernel.wait(events, limit));
+    };
+    set.sleepers.fetch_add(1, Ordering::SeqCst);
+    word.announce_sleep();
+    let count = if process.has_waiter_news(set.waiter.number) || !set.lock().ready.is_empty() {
+        None
+    } else {
+        Some(kernel.wait(events, limit))
+    };
+    if set.sleepers.fetch_sub(1, Ordering::SeqCst) == 1 {
+        word.cancel_sleep();
+    } else {
+        // Others sleep on, and must be woken by what comes next.
+        word.announce_sleep();
+    }
+    count
+}
+
+/// Takes out of `events` what is there for us.
+fn filter(epoll: c_int, events: &mut [libc::epoll_event], count: c_int) -> c_int {
+    let Ok(there) = usize::try_from(count) else {
+        return count;
+    };
+    let mut kept = 0;
+    for index in 0..there {
+        let event = events[index];
+        if event.u64 == OWN_DATA {
+            if let Some(set) = set_of(epoll)
+                && set
+                    .wakes
+                    .fetch_add(1, Ordering::Relaxed)
+                    .is_multiple_of(DRAIN_EVERY)
+            {
+                stream::drain(set.waiter);
+            }
+            continue;
+        }
+        events[kept] = event;
+        kept += 1;
+    }
+    kept as c_int
+}
+
+/// What is ready in the rings; and whether it is the kernel's turn to be asked.
+fn collect(set: &Set, attachment: &Attachment, events: &mut [libc::epoll_event]) -> (usize, bool) {
+    let mut inner = set.lock();
+    if let Some(process) = attachment.process() {
+        process.take_waiter_news(set.waiter.number, |stream| inner.queue(stream));
+    }
+    let mut found = 0;
+    for _ in 0..inner.ready.len() {
+        if found == events.len() {
+            break;
+        }
+        let Some(number) = inner.ready.pop_front() else {
+            break;
+        };
+        let Some(Some(interest)) = inner.interests.get_mut(number as usize) else {
+            continue;
+        };
+        interest.is_queued = false;
+        let Some(record) = record(interest.descriptor) else {
+            continue;
+        };
+        if interest.is_spent {
+            continue;
+        }
+        let stream = attachment.stream(number);
+        if stream.is_some_and(|stream| stream.is_taken_back()) {
+            let descriptor = interest.descriptor;
+            drop(inner);
+            if record.kind() == Kind::Ring {
+                stream::bar(descriptor);
+            }
+            return collect(set, attachment, events);
+        }
+        let ready = stream::readiness(attachment, interest.descriptor, record).cast_unsigned();
+        let told = ready & (interest.events | ALWAYS);
+        if told == 0 {
+            continue;
+        }
+        events[found] = libc::epoll_event {
+            events: told,
+            u64: interest.data,
+        };
+        found += 1;
+        if interest.events & libc::EPOLLONESHOT as u32 != 0 {
+            interest.is_spent = true;
+        } else if interest.events & libc::EPOLLET as u32 == 0 {
+            // Told again as long as it is so; behind the others.
+            interest.is_queued = true;
+            inner.ready.push_back(number);
+        }
+    }
+    inner.waits = inner.waits.wrapping_add(1);
+    (found, inner.waits.is_multiple_of(KERNEL_EVERY))
+}
+
+/// What is told whether it was asked for or not.
+const ALWAYS: u32 = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
+/// Marks a waiter's socket in the kernel's epoll.
+const OWN_DATA: u64 = 0x5349_4445_434f_5245;
+/// Wakes after which the bytes that caused them are read, before there is no room for more.
+const DRAIN_EVERY: u32 = 32;
+/// While the rings keep a thread busy, the kernel's part is looked at in each of so many waits.
+const KERNEL_EVERY: u32 = 8;

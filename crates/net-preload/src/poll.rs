@@ -1,0 +1,279 @@
+//! poll(2) and select(2) over descriptors with rings and all others.
+//!
+//! Must stay true: what the kernel has to say of the others is asked for in each call; a thread
+//! that sleeps is woken by either kind.
+
+use crate::attachment::{self, Attachment, Waiter};
+use crate::real::real;
+use crate::stream;
+use crate::table::{Kind, kind, record};
+use std::ffi::c_int;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// True if one of them has rings.
+#[inline]
+pub(crate) fn concerns(polled: &[libc::pollfd]) -> bool {
+    attachment::current().is_some()
+        && polled
+            .iter()
+            .any(|polled| matches!(kind(polled.fd), Kind::Ring | Kind::Inherited))
+}
+
+/// Calls `work`, in which the kernel may wait for these: none of them gets rings meanwhile.
+pub(crate) fn beside_kernel<T>(
+    descriptors: impl Iterator<Item = c_int> + Clone,
+    work: impl FnOnce() -> T,
+) -> T {
+    let candidates = || {
+        descriptors
+            .clone()
+            .filter_map(record)
+            .filter(|it| it.kind() == Kind::Candidate)
+    };
+    for record in candidates() {
+        record.waits.fetch_add(1, Ordering::SeqCst);
+    }
+    let done = work();
+    for record in candidates() {
+        record.waits.fetch_sub(1, Ordering::SeqCst);
+    }
+    done
+}
+
+/// poll(2), where some have rings; `mask` as ppoll(2) has it.
+pub(crate) fn poll(
+    polled: &mut [libc::pollfd],
+    limit: Option<Duration>,
+    mask: *const libc::sigset_t,
+) -> c_int {
+    let begun = Instant::now();
+    let mut waiter = None;
+    let Some(attachment) = attachment::current() else {
+        return ask_kernel(polled, limit, mask);
+    };
+    // Those with rings are left out of what the kernel is asked, the waiter's socket is in.
+    let mut asked: Vec<libc::pollfd> = polled.to_vec();
+    let count = loop {
+        for (asked, polled) in asked.iter_mut().zip(polled.iter_mut()) {
+            if kind(polled.fd) == Kind::Inherited {
+                stream::give_back(polled.fd);
+            }
+            asked.revents = 0;
+            polled.revents = 0;
+            asked.fd = if kind(polled.fd) == Kind::Ring {
+                -1
+            } else {
+                polled.fd
+            };
+        }
+        let found = look(attachment, polled);
+        if found > 0 {
+            let more = ask_kernel(&mut asked, Some(Duration::ZERO), mask);
+            break if more < 0 { found } else { found + more };
+        }
+        let left = limit.map(|limit| limit.saturating_sub(begun.elapsed()));
+        if left == Some(Duration::ZERO) {
+            break ask_kernel(&mut asked, left, mask);
+        }
+        let first = polled.first().map_or(-1, |polled| polled.fd);
+        if waiter.is_none() {
+            waiter = attachment.waiter(first);
+        }
+        let Some(waiter) = waiter else {
+            // More threads wait than there are waiters: this one looks again and again.
+            let nap = left.unwrap_or(NAP).min(NAP);
+            let count = ask_kernel(&mut asked, Some(nap), mask);
+            if count != 0 {
+                break count;
+            }
+            continue;
+        };
+        let count = sleep(attachment, polled, &mut asked, waiter, left, mask);
+        if count != 0 {
+            break count;
+        }
+    };
+    if let Some(waiter) = waiter {
+        attachment.give_waiter_back(waiter);
+    }
+    for (polled, asked) in polled.iter_mut().zip(&asked) {
+        if asked.fd >= 0 {
+            polled.revents = asked.revents;
+        }
+    }
+    count
+}
+
+/// Sleeps; how many the kernel has found, 0 where the rings are to be looked at.
+fn sleep(
+    attachment: &Attachment,
+    polled: &mut [libc::pollfd],
+    asked: &mut Vec<libc::pollfd>,
+    waiter: Waiter,
+    left: Option<Duration>,
+    mask: *const libc::sigset_t,
+) -> c_int {
+    let Some(word) = attachment.word(waiter) else {
+        return 0;
+    };
+    let tell = |polled: &[libc::pollfd], whom: Option<u32>| {
+        for polled in polled {
+            if let Some(record) = record(polled.fd).filter(|it| it.kind() == Kind::Ring)
+                && let Some(stream) = attachment.stream(record.number.load(Ordering::Relaxed))
+            {
+                // As who waits to read: one place is enough for both.
+                stream.tell(1, whom);
+            }
+        }
+    };
+    tell(polled, Some(waiter.number));
+    word.announce_sleep();
+    let mut count = 0;
+    if look(attachment, polled) == 0 {
+        asked.push(libc::pollfd {
+            fd: waiter.socket,
+            events: libc::POLLIN,
+            revents: 0,
+        });
+        count = ask_kernel(asked, left, mask);
+        let own = asked.pop();
+        if count > 0 && own.is_some_and(|own| own.revents != 0) {
+            count -= 1;
+        }
+        // One of them may have been taken back: the kernel is to be asked for it.
+        if count == 0 && left.is_some() {
+            count = 0;
+        }
+    }
+    word.cancel_sleep();
+    tell(polled, None);
+    stream::drain(waiter);
+    count
+}
+
+/// Fills in what is ready in rings; how many are.
+fn look(attachment: &Attachment, polled: &mut [libc::pollfd]) -> c_int {
+    let mut found = 0;
+    for polled in polled {
+        let Some(record) = record(polled.fd).filter(|it| it.kind() == Kind::Ring) else {
+            continue;
+        };
+        let stream = attachment.stream(record.number.load(Ordering::Relaxed));
+        if stream.is_some_and(|stream| stream.is_taken_back()) {
+            stream::bar(polled.fd);
+            continue;
+        }
+        let ready = stream::readiness(attachment, polled.fd, record);
+        let told = ready & (i32::from(polled.events) | i32::from(libc::POLLERR | libc::POLLHUP));
+        polled.revents = told as i16;
+        found += c_int::from(told != 0);
+    }
+    found
+}
+
+fn ask_kernel(
+    polled: &mut [libc::pollfd],
+    limit: Option<Duration>,
+    mask: *const libc::sigset_t,
+) -> c_int {
+    let mut limit = limit.map(timespec);
+    let limit = limit
+        .as_mut()
+        .map_or(std::ptr::null(), |limit| std::ptr::from_ref(limit));
+    let count = polled.len() as libc::nfds_t;
+    real!(ppoll(polled.as_mut_ptr() => *mut libc::pollfd, count => libc::nfds_t,
+        limit => *const libc::timespec, mask => *const libc::sigset_t) -> c_int)
+}
+
+pub(crate) fn timespec(limit: Duration) -> libc::timespec {
+    libc::timespec {
+        tv_sec: libc::time_t::try_from(limit.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: limit.subsec_nanos().into(),
+    }
+}
+
+/// A set of descriptors, as select(2) has it: none where the program gave none.
+pub(crate) type Wanted<'w> = Option<&'w mut libc::fd_set>;
+
+/// True if one of the sets has a descriptor with rings.
+pub(crate) fn set_concerns(count: c_int, sets: [&Wanted<'_>; 3]) -> bool {
+    attachment::current().is_some()
+        && members(count, sets).any(|it| matches!(kind(it), Kind::Ring | Kind::Inherited))
+}
+
+/// Descriptors in one of the sets.
+pub(crate) fn members<'s>(
+    count: c_int,
+    sets: [&'s Wanted<'_>; 3],
+) -> impl Iterator<Item = c_int> + Clone + use<'s> {
+    let raw = sets.map(|set| set.as_deref().map(std::ptr::from_ref));
+    let count = count.clamp(0, libc::FD_SETSIZE as c_int);
+    (0..count).filter(move |it| raw.iter().flatten().any(|set| contains(*set, *it)))
+}
+
+fn contains(set: *const libc::fd_set, descriptor: c_int) -> bool {
+    // SAFETY: the set is the program's, and the descriptor below FD_SETSIZE.
+    unsafe { libc::FD_ISSET(descriptor, set) }
+}
+
+/// select(2), where some have rings, by poll(2).
+pub(crate) fn select(
+    count: c_int,
+    [read, write, except]: [Wanted<'_>; 3],
+    limit: Option<Duration>,
+    mask: *const libc::sigset_t,
+) -> c_int {
+    let wanted: Vec<c_int> = members(count, [&read, &write, &except]).collect();
+    let is_in = |set: &Wanted<'_>, it| set.as_deref().is_some_and(|set| contains(set, it));
+    let mut polled: Vec<libc::pollfd> = wanted
+        .iter()
+        .map(|it| {
+            let flag = |set: &Wanted<'_>, flag| if is_in(set, *it) { flag } else { 0 };
+            libc::pollfd {
+                fd: *it,
+                events: flag(&read, READ_ASKED)
+                    | flag(&write, libc::POLLOUT)
+                    | flag(&except, libc::POLLPRI),
+                revents: 0,
+            }
+        })
+        .collect();
+    if poll(&mut polled, limit, mask) < 0 {
+        return -1;
+    }
+    if polled
+        .iter()
+        .any(|polled| polled.revents & libc::POLLNVAL != 0)
+    {
+        crate::real::set_errno(libc::EBADF);
+        return -1;
+    }
+    let mut found = 0;
+    for (set, flags) in [
+        (read, READ_TOLD),
+        (write, libc::POLLOUT | libc::POLLERR),
+        (except, libc::POLLPRI),
+    ] {
+        let Some(set) = set else {
+            continue;
+        };
+        for polled in &polled {
+            if contains(set, polled.fd) {
+                if polled.revents & flags != 0 {
+                    found += 1;
+                } else {
+                    // SAFETY: as in `contains`.
+                    unsafe { libc::FD_CLR(polled.fd, set) };
+                }
+            }
+        }
+    }
+    found
+}
+
+const READ_ASKED: i16 = libc::POLLIN;
+/// What select(2) calls readable.
+const READ_TOLD: i16 = libc::POLLIN | libc::POLLHUP | libc::POLLERR;
+/// A wait without a waiter.
+const NAP: Duration = Duration::from_millis(1);

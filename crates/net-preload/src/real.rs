@@ -1,0 +1,67 @@
+//! The functions behind ours: those that the program would have called.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// One function of the C library's, looked up once.
+#[derive(Debug)]
+pub(crate) struct Real {
+    name: &'static CStr,
+    found: AtomicUsize,
+}
+
+impl Real {
+    pub(crate) const fn new(name: &'static CStr) -> Self {
+        Self {
+            name,
+            found: AtomicUsize::new(0),
+        }
+    }
+
+    /// Its address. The process ends where there is none: nothing could go on.
+    pub(crate) fn address(&self) -> *const c_void {
+        // Relaxed: whoever looks it up finds the same.
+        let found = self.found.load(Ordering::Relaxed);
+        if found != 0 {
+            return found as *const c_void;
+        }
+        // SAFETY: dlsym(3) takes a name that ends with a zero.
+        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        if found.is_null() {
+            std::process::abort();
+        }
+        self.found.store(found as usize, Ordering::Relaxed);
+        found
+    }
+}
+
+/// Calls the next function of a name, which takes and returns what is said here.
+macro_rules! real {
+    ($name:ident($($argument:expr => $kind:ty),* $(,)?) -> $result:ty) => {{
+        static REAL: $crate::real::Real =
+            $crate::real::Real::new(match std::ffi::CStr::from_bytes_with_nul(
+                concat!(stringify!($name), "\0").as_bytes(),
+            ) {
+                Ok(name) => name,
+                Err(_) => panic!("a name ends with a zero"),
+            });
+        // SAFETY: the function of that name has this type, by the C library's headers.
+        let function: unsafe extern "C" fn($($kind),*) -> $result =
+            unsafe { std::mem::transmute(REAL.address()) };
+        // SAFETY: the arguments are the program's, or ours that live as long as the call.
+        unsafe { function($($argument),*) }
+    }};
+}
+pub(crate) use real;
+
+/// The number that the last call left.
+pub(crate) fn errno() -> c_int {
+    // SAFETY: it points to a number of this thread's.
+    unsafe { *libc::__errno_location() }
+}
+
+/// Leaves a number for the program.
+pub(crate) fn set_errno(errno: c_int) {
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+}

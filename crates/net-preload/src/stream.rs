@@ -1,0 +1,673 @@
+//! Bytes of descriptors that have rings.
+//!
+//! Must stay true: a call returns what the kernel's would; where there is nothing in the rings and
+//! the session is over, the kernel's is made, on the pair, which knows how it ended.
+
+use crate::attachment::{self, Attachment, Waiter};
+use crate::epoll;
+use crate::real::{errno, real};
+use crate::table::{self, DRAINED, Kind, Record, SHUT_WRITE, record};
+use sidecore_net_rings::{Broken, Held, Lock, Stream, StreamState, TAKE_BACK};
+use sidecore_sync::Changed;
+use std::cell::Cell;
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+thread_local! {
+    /// This thread copies: a signal handler of it must not wait for the lock.
+    static COPIES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// End of a call on a descriptor that has, or had, rings.
+pub(crate) enum Done {
+    /// So many bytes.
+    Bytes(usize),
+    /// This error.
+    Failed(c_int),
+    /// The kernel is to do it.
+    Kernel,
+}
+
+/// What a thread waits for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum For {
+    Reading,
+    Writing,
+}
+
+/// True if the descriptor's bytes take rings now. Counts a call that carries bytes, and asks for
+/// rings once there were enough of them.
+#[inline]
+pub(crate) fn has_rings(descriptor: c_int) -> bool {
+    let Some(record) = record(descriptor) else {
+        return false;
+    };
+    match record.kind() {
+        Kind::Other | Kind::Barred | Kind::Epoll | Kind::InheritedEpoll => false,
+        Kind::Ring => true,
+        Kind::Candidate => {
+            record.calls.fetch_add(1, Ordering::Relaxed);
+            // Nobody knows if the kernel has told of it, once, already.
+            is_due(record) && !epoll::is_told_once(record) && upgrade(descriptor, record)
+        }
+        Kind::Upgrading => {
+            while record.kind() == Kind::Upgrading {
+                std::thread::yield_now();
+            }
+            record.kind() == Kind::Ring
+        }
+        Kind::Inherited => {
+            // Its rings are those of the process that this one was forked from.
+            give_back(descriptor);
+            false
+        }
+    }
+}
+
+/// True once there were enough calls.
+pub(crate) fn is_due(record: &Record) -> bool {
+    record.calls.load(Ordering::Relaxed) > UPGRADE_AFTER.load(Ordering::Relaxed)
+}
+
+/// Asks for rings for a candidate; true if it has some then.
+#[cold]
+pub(crate) fn upgrade(descriptor: c_int, record: &Record) -> bool {
+    if !record.begin_upgrade() {
+        return has_rings(descriptor);
+    }
+    let bar = |kind| {
+        record.calls.store(0, Ordering::Relaxed);
+        record.set_kind(kind);
+        false
+    };
+    // Whoever waits in the kernel for it would wait for ever.
+    if record.waits.load(Ordering::SeqCst) > 0 {
+        return bar(Kind::Candidate);
+    }
+    let Some(attachment) = attachment::attach(descriptor) else {
+        return bar(Kind::Barred);
+    };
+    let epoll = record.epoll();
+    if let Some(epoll) = epoll
+        && !epoll::begin(attachment, epoll)
+    {
+        return bar(Kind::Barred);
+    }
+    let number = match attachment.upgrade(descriptor) {
+        Ok(number) => number,
+        Err(libc::EAGAIN) => return bar(Kind::Candidate),
+        Err(_) => return bar(Kind::Barred),
+    };
+    record.number.store(number, Ordering::Relaxed);
+    record.flags.store(0, Ordering::Relaxed);
+    record.set_kind(Kind::Ring);
+    if let Some(epoll) = epoll {
+        epoll::adopt(attachment, epoll, descriptor, record);
+    }
+    true
+}
+
+/// Takes another number of calls from the environment, for tests.
+pub(crate) fn read_environment() {
+    // SAFETY: the name ends with a zero, and nobody changes the environment while a library is
+    // loaded; the value is read at once.
+    let value = unsafe {
+        let value = libc::getenv(c"SIDECORE_NET_RINGS_AFTER".as_ptr());
+        (!value.is_null()).then(|| std::ffi::CStr::from_ptr(value))
+    };
+    let value = value.and_then(|value| value.to_str().ok()?.parse().ok());
+    if let Some(calls) = value {
+        UPGRADE_AFTER.store(calls, Ordering::Relaxed);
+    }
+}
+
+/// Has the supervisor take a descriptor's rings back, whoever has them.
+#[cold]
+pub(crate) fn give_back(descriptor: c_int) {
+    for _ in 0..GIVE_BACK_TRIES {
+        match attachment::request(descriptor, TAKE_BACK, 0) {
+            Err(libc::EAGAIN) => std::thread::sleep(Duration::from_millis(1)),
+            _ => break,
+        }
+    }
+    if let Some(record) = record(descriptor) {
+        fall_back(descriptor, record);
+    }
+}
+
+/// A descriptor keeps to its pair from now on.
+#[cold]
+fn fall_back(descriptor: c_int, record: &Record) {
+    let had = record.kind() == Kind::Ring;
+    record.set_kind(Kind::Barred);
+    if had {
+        epoll::release(descriptor, record);
+    }
+}
+
+/// As [`give_back`], where it has rings; a candidate is none any more.
+pub(crate) fn bar(descriptor: c_int) {
+    match table::kind(descriptor) {
+        Kind::Ring | Kind::Inherited => give_back(descriptor),
+        Kind::Candidate => {
+            if let Some(record) = record(descriptor) {
+                record.set_kind(Kind::Barred);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The program closes a descriptor with rings, or puts another file in its place.
+pub(crate) fn leave(descriptor: c_int, record: &Record) {
+    // A child may have it, too, and go on with it; threads that wait for it are to be woken.
+    if table::has_forked() || record.waits.load(Ordering::SeqCst) > 0 {
+        give_back(descriptor);
+    }
+    if let Some(epoll) = record.epoll() {
+        epoll::forget(epoll, record);
+    }
+}
+
+/// Result of one look into the rings.
+enum Look<T> {
+    Done(T),
+    /// The rings are not this descriptor's any more.
+    Gone,
+    /// A signal handler has interrupted a copy.
+    Interrupted,
+}
+
+fn with_lock<T>(
+    attachment: &Attachment,
+    descriptor: c_int,
+    record: &Record,
+    work: impl FnOnce(&mut Held<'_>) -> Result<T, Broken>,
+) -> Look<T> {
+    let number = record.number.load(Ordering::Relaxed);
+    let Some(stream) = attachment.stream(number) else {
+        return Look::Gone;
+    };
+    if COPIES.get() {
+        return Look::Interrupted;
+    }
+    let mut tries = 0_u32;
+    loop {
+        COPIES.set(true);
+        let lock = stream.lock();
+        if let Lock::Held(mut held) = lock {
+            let is_its =
+                record.kind() == Kind::Ring && record.number.load(Ordering::Relaxed) == number;
+            let done = is_its.then(|| work(&mut held));
+            drop(held);
+            COPIES.set(false);
+            return match done {
+                Some(Ok(done)) => Look::Done(done),
+                Some(Err(Broken)) => {
+                    give_back(descriptor);
+                    Look::Gone
+                }
+                None => Look::Gone,
+            };
+        }
+        COPIES.set(false);
+        if matches!(lock, Lock::TakenBack) {
+            if record.kind() == Kind::Ring {
+                fall_back(descriptor, record);
+            }
+            return Look::Gone;
+        }
+        tries += 1;
+        if tries.is_multiple_of(64) {
+            std::thread::yield_now();
+        } else {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+/// Bytes of memory of the program's, in pieces.
+pub(crate) type Pieces<'p> = &'p [libc::iovec];
+
+fn whole(pieces: Pieces<'_>) -> usize {
+    pieces.iter().map(|piece| piece.iov_len).sum()
+}
+
+/// A piece from some byte on, as a slice that is written to.
+fn target(piece: &libc::iovec) -> &mut [u8] {
+    if piece.iov_len == 0 {
+        return &mut [];
+    }
+    // SAFETY: the program says that this memory is its own, and gives it to this call; an address
+    // that is none ends it as it would in its own code.
+    unsafe { std::slice::from_raw_parts_mut(piece.iov_base.cast(), piece.iov_len) }
+}
+
+fn source(piece: &libc::iovec) -> &[u8] {
+    if piece.iov_len == 0 {
+        return &[];
+    }
+    // SAFETY: as above.
+    unsafe { std::slice::from_raw_parts(piece.iov_base.cast_const().cast(), piece.iov_len) }
+}
+
+fn is_nonblocking(descriptor: c_int, flags: c_int) -> bool {
+    if flags & libc::MSG_DONTWAIT != 0 {
+        return true;
+    }
+    // SAFETY: a call without pointers.
+    let status = unsafe { libc::syscall(libc::SYS_fcntl, descriptor, libc::F_GETFL) };
+    status >= 0 && status as c_int & libc::O_NONBLOCK != 0
+}
+
+/// Receives; the caller has asked [`has_rings`].
+pub(crate) fn receive(descriptor: c_int, pieces: Pieces<'_>, flags: c_int) -> Done {
+    let known = libc::MSG_PEEK
+        | libc::MSG_DONTWAIT
+        | libc::MSG_WAITALL
+        | libc::MSG_TRUNC
+        | libc::MSG_NOSIGNAL
+        | libc::MSG_CMSG_CLOEXEC;
+    let (Some(attachment), Some(record)) = (attachment::current(), record(descriptor)) else {
+        return Done::Kernel;
+    };
+    if flags & !known != 0 {
+        bar(descriptor);
+        return Done::Kernel;
+    }
+    let wanted = whole(pieces);
+    let peeks = flags & libc::MSG_PEEK != 0;
+    let discards = flags & libc::MSG_TRUNC != 0;
+    let mut done = 0;
+    loop {
+        if record.kind() != Kind::Ring {
+            return so_far(done);
+        }
+        if done == 0 && !record.has(DRAINED) {
+            match drain_pair(descriptor, pieces, flags) {
+                // More may lie in the rings, behind it.
+                Some(Done::Bytes(read)) if read < wanted && !peeks => {
+                    record.add(DRAINED);
+                    done = read;
+                }
+                Some(end) => return end,
+                None => record.add(DRAINED),
+            }
+        }
+        let look = with_lock(attachment, descriptor, record, |held| {
+            let mut read = 0;
+            if discards && !peeks {
+                read = held.skip(wanted - done)?;
+            } else {
+                let mut before = if peeks { 0 } else { done };
+                for piece in pieces {
+                    if before >= piece.iov_len {
+                        before -= piece.iov_len;
+                        continue;
+                    }
+                    let room = &mut target(piece)[before..];
+                    before = 0;
+                    let count = held.read(room, peeks, if peeks { read } else { 0 })?;
+                    read += count;
+                    if count < room.len() {
+                        break;
+                    }
+                }
+            }
+            if read > 0 && !peeks {
+                let _ = Changed::publish();
+                if held.supervisor_waits() {
+                    attachment.tell(record.number.load(Ordering::Relaxed));
+                }
+            }
+            Ok(read)
+        });
+        let read = match look {
+            Look::Done(read) => read,
+            Look::Gone => return so_far(done),
+            Look::Interrupted => return Done::Failed(libc::EAGAIN),
+        };
+        done = if peeks { read } else { done + read };
+        let waits_for_all = flags & libc::MSG_WAITALL != 0 && done < wanted;
+        if wanted == 0 || done > 0 && !waits_for_all {
+            return Done::Bytes(done);
+        }
+        let Some(state) = state_of(attachment, record) else {
+            return so_far(done);
+        };
+        if state.readable_bytes > if peeks { done } else { 0 } {
+            continue;
+        }
+        if state.ended || state.error != 0 {
+            // The pair knows how it ended.
+            return so_far(done);
+        }
+        if is_nonblocking(descriptor, flags) {
+            return if done > 0 {
+                Done::Bytes(done)
+            } else {
+                Done::Failed(libc::EAGAIN)
+            };
+        }
+        let beyond = if peeks { done } else { 0 };
+        if let Err(error) = wait(attachment, descriptor, record, For::Reading, beyond) {
+            return if done > 0 {
+                Done::Bytes(done)
+            } else {
+                Done::Failed(error)
+            };
+        }
+    }
+}
+
+fn so_far(done: usize) -> Done {
+    if done > 0 {
+        Done::Bytes(done)
+    } else {
+        Done::Kernel
+    }
+}
+
+/// Reads what the pair held before there were rings; none once it holds nothing.
+#[cold]
+fn drain_pair(descriptor: c_int, pieces: Pieces<'_>, flags: c_int) -> Option<Done> {
+    // SAFETY: zeros are a message without anything.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = pieces.as_ptr().cast_mut();
+    message.msg_iovlen = pieces.len() as _;
+    let flags = flags & libc::MSG_PEEK | libc::MSG_DONTWAIT;
+    let read = real!(recvmsg(
+        descriptor => c_int, &raw mut message => *mut libc::msghdr, flags => c_int) -> isize);
+    match usize::try_from(read) {
+        Ok(read) => Some(Done::Bytes(read)),
+        Err(_) if errno() == libc::EAGAIN => None,
+        Err(_) => Some(Done::Failed(errno())),
+    }
+}
+
+/// Sends; the caller has asked [`has_rings`].
+pub(crate) fn send(descriptor: c_int, pieces: Pieces<'_>, flags: c_int) -> Done {
+    let known = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_MORE | libc::MSG_EOR;
+    let (Some(attachment), Some(record)) = (attachment::current(), record(descriptor)) else {
+        return Done::Kernel;
+    };
+    if flags & !known != 0 {
+        bar(descriptor);
+        return Done::Kernel;
+    }
+    let wanted = whole(pieces);
+    let mut done = 0;
+    loop {
+        if record.kind() != Kind::Ring || record.has(SHUT_WRITE) {
+            return so_far(done);
+        }
+        let Some(state) = state_of(attachment, record) else {
+            return so_far(done);
+        };
+        if state.error != 0 {
+            return so_far(done);
+        }
+        let look = with_lock(attachment, descriptor, record, |held| {
+            let mut before = done;
+            let mut written = 0;
+            for piece in pieces {
+                if before >= piece.iov_len {
+                    before -= piece.iov_len;
+                    continue;
+                }
+                let rest = &source(piece)[before..];
+                before = 0;
+                let count = held.write(rest)?;
+                written += count;
+                if count < rest.len() {
+                    break;
+                }
+            }
+            Ok(written)
+        });
+        match look {
+            Look::Done(0) => {}
+            Look::Done(written) => {
+                done += written;
+                attachment.tell(record.number.load(Ordering::Relaxed));
+            }
+            Look::Gone => return so_far(done),
+            Look::Interrupted => return Done::Failed(libc::EAGAIN),
+        }
+        if done == wanted {
+            return Done::Bytes(done);
+        }
+        if is_nonblocking(descriptor, flags) {
+            // Who is told that not all went waits for room, by an epoll, say, that tells of changes.
+            if let Some(stream) = stream_of(attachment, record) {
+                stream.wait_for_room();
+                let _ = Changed::publish();
+                if stream.state().is_ok_and(|state| state.writable_bytes > 0) {
+                    continue;
+                }
+            }
+            if done > 0 {
+                return Done::Bytes(done);
+            }
+            return Done::Failed(libc::EAGAIN);
+        }
+        if let Err(error) = wait(attachment, descriptor, record, For::Writing, 0) {
+            return if done > 0 {
+                Done::Bytes(done)
+            } else {
+                Done::Failed(error)
+            };
+        }
+    }
+}
+
+fn stream_of<'a>(attachment: &'a Attachment, record: &Record) -> Option<Stream<'a>> {
+    attachment.stream(record.number.load(Ordering::Relaxed))
+}
+
+/// A look at a stream; none where its positions are broken.
+pub(crate) fn state_of(attachment: &Attachment, record: &Record) -> Option<StreamState> {
+    stream_of(attachment, record)?.state().ok()
+}
+
+/// What poll(2) would say of a descriptor with rings.
+pub(crate) fn readiness(attachment: &Attachment, descriptor: c_int, record: &Record) -> i32 {
+    let over = (libc::POLLIN | libc::POLLOUT | libc::POLLERR | libc::POLLHUP).into();
+    let Some(stream) = stream_of(attachment, record) else {
+        return over;
+    };
+    let Ok(state) = stream.state() else {
+        return over;
+    };
+    let mut ready = 0;
+    if state.readable_bytes > 0 || state.ended {
+        ready |= i32::from(libc::POLLIN | libc::POLLRDNORM);
+    } else if !record.has(DRAINED) {
+        let mut bytes: c_int = 0;
+        real!(ioctl(descriptor => c_int, libc::FIONREAD => libc::c_ulong,
+            &raw mut bytes => *mut c_int) -> c_int);
+        if bytes > 0 {
+            ready |= i32::from(libc::POLLIN | libc::POLLRDNORM);
+        } else {
+            record.add(DRAINED);
+        }
+    }
+    if state.ended {
+        ready |= i32::from(libc::POLLRDHUP);
+        if record.has(SHUT_WRITE) {
+            ready |= i32::from(libc::POLLHUP);
+        }
+    }
+    if state.writable_bytes > 0 || record.has(SHUT_WRITE) {
+        ready |= i32::from(libc::POLLOUT | libc::POLLWRNORM);
+    } else {
+        stream.wait_for_room();
+        let _ = Changed::publish();
+        if stream.state().is_ok_and(|state| state.writable_bytes > 0) {
+            ready |= i32::from(libc::POLLOUT | libc::POLLWRNORM);
+        }
+    }
+    if state.error != 0 {
+        ready |= i32::from(libc::POLLERR | libc::POLLHUP);
+        ready |= i32::from(libc::POLLIN | libc::POLLRDHUP | libc::POLLOUT);
+    }
+    ready
+}
+
+/// Bytes that FIONREAD says.
+pub(crate) fn readable_bytes(descriptor: c_int) -> Option<c_int> {
+    let (attachment, record) = (attachment::current()?, record(descriptor)?);
+    let mut bytes: c_int = 0;
+    if !record.has(DRAINED) {
+        real!(ioctl(descriptor => c_int, libc::FIONREAD => libc::c_ulong,
+            &raw mut bytes => *mut c_int) -> c_int);
+    }
+    let state = state_of(attachment, record)?;
+    Some(bytes + c_int::try_from(state.readable_bytes).unwrap_or(c_int::MAX))
+}
+
+/// Waits for bytes beyond some, or for room.
+fn wait(
+    attachment: &Attachment,
+    descriptor: c_int,
+    record: &Record,
+    what: For,
+    beyond: usize,
+) -> Result<(), c_int> {
+    let patience = patience(descriptor, record, what);
+    let is_ready = || {
+        let Some(stream) = stream_of(attachment, record) else {
+            return true;
+        };
+        let Ok(state) = stream.state() else {
+            return true;
+        };
+        let over = record.kind() != Kind::Ring || state.error != 0 || stream.is_taken_back();
+        over || match what {
+            For::Reading => state.readable_bytes > beyond || state.ended,
+            For::Writing => state.writable_bytes > 0 || record.has(SHUT_WRITE),
+        }
+    };
+    let Some(waiter) = attachment.waiter(descriptor) else {
+        // More threads wait than there are waiters: this one looks again and again.
+        std::thread::sleep(Duration::from_millis(1));
+        return Ok(());
+    };
+    let place = match what {
+        For::Reading => 1,
+        For::Writing => 2,
+    };
+    record.waits.fetch_add(1, Ordering::SeqCst);
+    let end = sleep(attachment, record, place, waiter, patience, is_ready);
+    record.waits.fetch_sub(1, Ordering::SeqCst);
+    attachment.give_waiter_back(waiter);
+    end
+}
+
+fn sleep(
+    attachment: &Attachment,
+    record: &Record,
+    place: usize,
+    waiter: Waiter,
+    patience: Option<Duration>,
+    is_ready: impl Fn() -> bool,
+) -> Result<(), c_int> {
+    let (Some(stream), Some(word)) = (stream_of(attachment, record), attachment.word(waiter))
+    else {
+        return Ok(());
+    };
+    stream.tell(place, Some(waiter.number));
+    if place == 2 {
+        stream.wait_for_room();
+    }
+    word.announce_sleep();
+    let mut end = Ok(());
+    if !is_ready() {
+        end = doze(waiter, patience);
+    }
+    word.cancel_sleep();
+    stream.tell(place, None);
+    drain(waiter);
+    end
+}
+
+/// Until the supervisor wakes us. A call that the kernel goes on with after a signal, where the
+/// program's handler wants that.
+fn doze(waiter: Waiter, patience: Option<Duration>) -> Result<(), c_int> {
+    if let Some(patience) = patience {
+        let begun = Instant::now();
+        let mut polled = libc::pollfd {
+            fd: waiter.socket,
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        let millis = patience.as_millis().clamp(1, i32::MAX as u128) as c_int;
+        let count = real!(poll(&raw mut polled => *mut libc::pollfd, 1 => libc::nfds_t,
+            millis => c_int) -> c_int);
+        return match count {
+            0 if begun.elapsed() >= patience => Err(libc::EAGAIN),
+            -1 => Err(errno()),
+            _ => Ok(()),
+        };
+    }
+    let mut byte = 0_u8;
+    let to = (&raw mut byte).cast::<c_void>();
+    let read = real!(recv(waiter.socket => c_int, to => *mut c_void, 1 => usize, 0 => c_int)
+        -> isize);
+    match read {
+        1 => Ok(()),
+        // The supervisor is gone, and so is the other end of the pair, which says so.
+        0 => Err(libc::ECONNRESET),
+        _ => Err(errno()),
+    }
+}
+
+/// Takes in the wake-ups that a waiter was given.
+pub(crate) fn drain(waiter: Waiter) {
+    let mut bytes = [0_u8; 64];
+    let to = bytes.as_mut_ptr().cast::<c_void>();
+    let before = errno();
+    real!(recv(waiter.socket => c_int, to => *mut c_void, bytes.len() => usize,
+        libc::MSG_DONTWAIT => c_int) -> isize);
+    crate::real::set_errno(before);
+}
+
+/// SO_RCVTIMEO or SO_SNDTIMEO; none without one.
+fn patience(descriptor: c_int, record: &Record, what: For) -> Option<Duration> {
+    let (option, known) = match what {
+        For::Reading => (libc::SO_RCVTIMEO, &record.patience[0]),
+        For::Writing => (libc::SO_SNDTIMEO, &record.patience[1]),
+    };
+    let micros = match known.load(Ordering::Relaxed) {
+        0 => {
+            let asked = timeout(descriptor, option);
+            let micros = asked.map_or(0, |asked| asked.as_micros() as u64);
+            known.store(micros + 1, Ordering::Relaxed);
+            micros
+        }
+        known => known - 1,
+    };
+    (micros > 0).then(|| Duration::from_micros(micros))
+}
+
+fn timeout(descriptor: c_int, option: c_int) -> Option<Duration> {
+    let before = errno();
+    let mut value = libc::timeval {
+        tv_sec: 0,
+        tv_usec: 0,
+    };
+    let mut bytes = size_of_val(&value) as libc::socklen_t;
+    let to = (&raw mut value).cast::<c_void>();
+    real!(getsockopt(descriptor => c_int, libc::SOL_SOCKET => c_int, option => c_int,
+        to => *mut c_void, &raw mut bytes => *mut libc::socklen_t) -> c_int);
+    crate::real::set_errno(before);
+    let seconds = Duration::from_secs(u64::try_from(value.tv_sec).ok()?);
+    let patience = seconds + Duration::from_micros(u64::try_from(value.tv_usec).ok()?);
+    (!patience.is_zero()).then_some(patience)
+}
+
+/// Calls that carry bytes before a descriptor gets rings: what lives shorter is not worth it.
+static UPGRADE_AFTER: AtomicU32 = AtomicU32::new(8);
+/// Times, 1 ms apart, that the supervisor is asked again while another thread copies.
+const GIVE_BACK_TRIES: u32 = 1000;

@@ -1,0 +1,230 @@
+//! Record of each descriptor.
+//!
+//! Must stay true: a record that says nothing costs a load; one that an earlier process of a fork
+//! has written is known as such; no lock, so that signal handlers may look.
+
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+
+/// Kind of a descriptor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Nothing is known: the kernel's.
+    Other,
+    /// A socket that may get rings.
+    Candidate,
+    /// One thread asks for them.
+    Upgrading,
+    /// Its bytes take rings.
+    Ring,
+    /// A socket that keeps to its pair.
+    Barred,
+    /// An epoll that has descriptors with rings.
+    Epoll,
+    /// An earlier process of a fork has rings for it.
+    Inherited,
+    /// An epoll of an earlier process of a fork.
+    InheritedEpoll,
+}
+
+/// What is known of one descriptor.
+#[derive(Debug)]
+pub(crate) struct Record {
+    /// Kind, below the number of forks when it was written.
+    state: AtomicU32,
+    /// Calls that carried bytes.
+    pub(crate) calls: AtomicU32,
+    /// Threads in calls of the kernel that may wait for it.
+    pub(crate) waits: AtomicU32,
+    /// The stream's number, or the epoll's.
+    pub(crate) number: AtomicU32,
+    /// The epoll that has it, or -1 + 1 = 0 for none: stored with 1 added.
+    epoll: AtomicI32,
+    /// As it was given to epoll_ctl(2).
+    pub(crate) events: AtomicU32,
+    pub(crate) data: AtomicU64,
+    /// [`DRAINED`], [`SHUT_WRITE`].
+    pub(crate) flags: AtomicU32,
+    /// SO_RCVTIMEO and SO_SNDTIMEO in microseconds, 1 added; 0: not asked for yet.
+    pub(crate) patience: [AtomicU64; 2],
+}
+
+/// What the pair held before the rings has been read.
+pub(crate) const DRAINED: u32 = 1;
+/// The program writes no more.
+pub(crate) const SHUT_WRITE: u32 = 2;
+
+/// Descriptors beyond are the kernel's.
+pub(crate) const DESCRIPTORS: usize = 1 << 16;
+
+static RECORDS: [Record; DESCRIPTORS] = [const { Record::new() }; DESCRIPTORS];
+static FORKS: AtomicU32 = AtomicU32::new(0);
+static PROCESS: AtomicI32 = AtomicI32::new(0);
+static CHILDREN: AtomicBool = AtomicBool::new(false);
+
+impl Record {
+    const fn new() -> Self {
+        Self {
+            state: AtomicU32::new(0),
+            calls: AtomicU32::new(0),
+            waits: AtomicU32::new(0),
+            number: AtomicU32::new(0),
+            epoll: AtomicI32::new(0),
+            events: AtomicU32::new(0),
+            data: AtomicU64::new(0),
+            flags: AtomicU32::new(0),
+            patience: [const { AtomicU64::new(0) }; 2],
+        }
+    }
+
+    #[inline]
+    pub(crate) fn kind(&self) -> Kind {
+        let state = self.state.load(Ordering::Acquire);
+        if state == 0 {
+            return Kind::Other;
+        }
+        let is_ours = state >> KIND_BITS == FORKS.load(Ordering::Relaxed);
+        match (state & KIND_MASK, is_ours) {
+            (CANDIDATE, _) => Kind::Candidate,
+            (UPGRADING, true) => Kind::Upgrading,
+            (UPGRADING, false) | (BARRED, _) => Kind::Barred,
+            (RING, true) => Kind::Ring,
+            (RING, false) => Kind::Inherited,
+            (EPOLL, true) => Kind::Epoll,
+            (EPOLL, false) => Kind::InheritedEpoll,
+            _ => Kind::Other,
+        }
+    }
+
+    pub(crate) fn set_kind(&self, kind: Kind) {
+        let forks = FORKS.load(Ordering::Relaxed) << KIND_BITS;
+        self.state.store(forks | code(kind), Ordering::Release);
+    }
+
+    /// Candidate to upgrading, for one thread.
+    pub(crate) fn begin_upgrade(&self) -> bool {
+        let from = self.state.load(Ordering::Acquire);
+        let to = FORKS.load(Ordering::Relaxed) << KIND_BITS | UPGRADING;
+        from & KIND_MASK == CANDIDATE
+            && self
+                .state
+                .compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    /// A new descriptor has the number.
+    pub(crate) fn begin(&self, kind: Kind) {
+        // Most numbers were nothing before.
+        if kind == Kind::Other && self.state.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        self.calls.store(0, Ordering::Relaxed);
+        self.waits.store(0, Ordering::Relaxed);
+        self.epoll.store(0, Ordering::Relaxed);
+        self.flags.store(0, Ordering::Relaxed);
+        self.forget_patience();
+        if kind == Kind::Other {
+            self.state.store(0, Ordering::Release);
+        } else {
+            self.set_kind(kind);
+        }
+    }
+
+    pub(crate) fn epoll(&self) -> Option<c_int> {
+        self.epoll
+            .load(Ordering::Acquire)
+            .checked_sub(1)
+            .filter(|it| *it >= 0)
+    }
+
+    pub(crate) fn set_epoll(&self, epoll: Option<c_int>) {
+        self.epoll
+            .store(epoll.map_or(0, |it| it + 1), Ordering::Release);
+    }
+
+    /// The program sets options.
+    pub(crate) fn forget_patience(&self) {
+        for micros in &self.patience {
+            micros.store(0, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn has(&self, flag: u32) -> bool {
+        self.flags.load(Ordering::Acquire) & flag != 0
+    }
+
+    pub(crate) fn add(&self, flag: u32) {
+        self.flags.fetch_or(flag, Ordering::AcqRel);
+    }
+}
+
+/// The record of a descriptor; none beyond [`DESCRIPTORS`].
+#[inline]
+pub(crate) fn record(descriptor: c_int) -> Option<&'static Record> {
+    RECORDS.get(usize::try_from(descriptor).ok()?)
+}
+
+/// The kind of a descriptor.
+#[inline]
+pub(crate) fn kind(descriptor: c_int) -> Kind {
+    record(descriptor).map_or(Kind::Other, Record::kind)
+}
+
+/// True in the process that has this memory for itself: a child of vfork(2) has the memory of its
+/// parent, and descriptors of its own.
+pub(crate) fn is_own_process() -> bool {
+    // SAFETY: a call without pointers.
+    let now = unsafe { libc::syscall(libc::SYS_getpid) };
+    now == i64::from(PROCESS.load(Ordering::Relaxed)) as libc::c_long
+}
+
+/// The library was loaded into this process, or it is a fork's child.
+pub(crate) fn begin_process() {
+    PROCESS.store(std::process::id().cast_signed(), Ordering::Relaxed);
+}
+
+/// A child was forked off.
+pub(crate) fn note_child() {
+    CHILDREN.store(true, Ordering::Release);
+}
+
+/// True if this process has forked children off, who may have its descriptors.
+pub(crate) fn has_forked() -> bool {
+    CHILDREN.load(Ordering::Acquire)
+}
+
+/// This process is a fork's child: all records are those of an earlier process.
+pub(crate) fn forked() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
+    begin_process();
+}
+
+/// The descriptors that an epoll of an earlier process has, with rings of that one.
+pub(crate) fn inherited_of(epoll: c_int) -> impl Iterator<Item = c_int> {
+    let limit = RECORDS.len().min(INHERITED_MAX);
+    (0..limit as c_int).filter(move |descriptor| {
+        record(*descriptor)
+            .is_some_and(|record| record.kind() == Kind::Inherited && record.epoll() == Some(epoll))
+    })
+}
+
+fn code(kind: Kind) -> u32 {
+    match kind {
+        Kind::Candidate => CANDIDATE,
+        Kind::Upgrading => UPGRADING,
+        Kind::Ring => RING,
+        Kind::Barred => BARRED,
+        Kind::Epoll => EPOLL,
+        Kind::Other | Kind::Inherited | Kind::InheritedEpoll => 0,
+    }
+}
+
+const CANDIDATE: u32 = 1;
+const UPGRADING: u32 = 2;
+const RING: u32 = 3;
+const BARRED: u32 = 4;
+const EPOLL: u32 = 5;
+const KIND_BITS: u32 = 4;
+const KIND_MASK: u32 = (1 << KIND_BITS) - 1;
+/// Descriptors that are looked through after a fork.
+const INHERITED_MAX: usize = 20_000;

@@ -1,0 +1,26 @@
+//! Rings between a supervised program's sockets and who serves them, in shared memory.
+//!
+//! Why here: the supervisor of `sidecore net run` and the library that it has programs load agree
+//! on one layout, and on who may write what; neither may trust the other's bytes. README.md has the
+//! layout and the requests.
+//!
+//! Must stay true: no access leaves the mapping, whatever the other side wrote; nothing here makes
+//! a system call or waits, except for another thread of the same program that copies.
+
+mod process;
+mod request;
+mod stream;
+
+pub use process::{Process, STREAMS, SUPERVISOR_ASLEEP, WAITERS};
+pub use request::{ATTACH, LEVEL, TAKE_BACK, UPGRADE, VERSION, WAITER, WORDS};
+pub use stream::{Broken, Held, Lock, Served, Stream, StreamState};
+
+/// Bytes of a process's segment.
+pub const SEGMENT_BYTES: usize = 16 << 10;
+/// Bytes of each of a stream's rings.
+pub const RING_BYTES: usize = 64 << 10;
+/// Bytes of a stream's memory.
+pub const STREAM_BYTES: usize = (4 << 10) + 2 * RING_BYTES;
+
+#[cfg(test)]
+mod tests;

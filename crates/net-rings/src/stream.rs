@@ -1,0 +1,351 @@
+//! A stream's two rings.
+
+use crate::{RING_BYTES, STREAM_BYTES};
+use sidecore_sys::SharedSlice;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// A position of the other side's is impossible.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Broken;
+
+/// View of a stream's memory.
+#[derive(Debug, Clone, Copy)]
+pub struct Stream<'m>(SharedSlice<'m>);
+
+/// Readiness of a stream, as its program sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StreamState {
+    /// Bytes to read.
+    pub readable_bytes: usize,
+    /// Room for bytes to write.
+    pub writable_bytes: usize,
+    /// The peer sends no more than what is there to read.
+    pub ended: bool,
+    /// The session failed: an errno, or 0.
+    pub error: i32,
+}
+
+/// Result of asking for the lock.
+#[derive(Debug)]
+pub enum Lock<'m> {
+    /// The program's, until it is dropped.
+    Held(Held<'m>),
+    /// Another thread of the program has it.
+    Busy,
+    /// The supervisor has taken the stream back.
+    TakenBack,
+}
+
+/// A program's hold of a stream: it may copy.
+#[derive(Debug)]
+pub struct Held<'m> {
+    stream: Stream<'m>,
+    lock: &'m AtomicU32,
+}
+
+/// The supervisor's positions in a stream.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Served {
+    /// Bytes taken from the program.
+    taken: u64,
+    /// Bytes written to it.
+    given: u64,
+}
+
+impl<'m> Stream<'m> {
+    /// Over memory of [`STREAM_BYTES`]; none where it is shorter.
+    #[must_use]
+    pub fn over(memory: SharedSlice<'m>) -> Option<Self> {
+        (memory.len() >= STREAM_BYTES).then_some(Self(memory))
+    }
+
+    /// Supervisor: begins anew, before the program knows of it.
+    pub fn begin(self) {
+        for at in [WRITTEN, TAKEN, GIVEN, READ] {
+            self.set_position(at, 0);
+        }
+        for at in [ENDED, ERROR, PROGRAM_WAITS, SUPERVISOR_WAITS] {
+            self.store(at, 0);
+        }
+        for index in 0..TELL_COUNT {
+            self.store(TELL + index * 4, 0);
+        }
+        self.store(LOCK, FREE);
+    }
+
+    /// Program: asks for the lock.
+    #[must_use]
+    pub fn lock(self) -> Lock<'m> {
+        let Some(lock) = self.0.overlay::<AtomicU32>(LOCK) else {
+            return Lock::TakenBack;
+        };
+        // Acquire: sees what the last holder did.
+        match lock.compare_exchange(FREE, COPIES, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => Lock::Held(Held { stream: self, lock }),
+            Err(COPIES) => Lock::Busy,
+            Err(_) => Lock::TakenBack,
+        }
+    }
+
+    /// Supervisor: takes the stream back; false while the program copies, unless `by_force`, where
+    /// the program is gone.
+    #[must_use]
+    pub fn take_back(self, by_force: bool) -> bool {
+        let Some(lock) = self.0.overlay::<AtomicU32>(LOCK) else {
+            return true;
+        };
+        let free = lock.compare_exchange(FREE, OVER, Ordering::Acquire, Ordering::Relaxed);
+        match free {
+            Ok(_) => true,
+            Err(COPIES) if !by_force => false,
+            Err(_) => {
+                lock.store(OVER, Ordering::Release);
+                true
+            }
+        }
+    }
+
+    /// Program: the waiters to be told of news: the epoll that has the stream, who waits to read,
+    /// who waits to write; [`Self::tells`].
+    pub fn tell(self, whom: usize, waiter: Option<u32>) {
+        if whom < TELL_COUNT {
+            self.store(TELL + whom * 4, waiter.map_or(0, |waiter| waiter + 1));
+        }
+    }
+
+    /// Supervisor: the waiters to be told of news.
+    pub fn tells(self) -> impl Iterator<Item = u32> + use<'m> {
+        (0..TELL_COUNT).filter_map(move |index| self.load(TELL + index * 4).checked_sub(1))
+    }
+
+    /// Program: readiness, without the lock: a look.
+    ///
+    /// # Errors
+    /// [`Broken`].
+    pub fn state(self) -> Result<StreamState, Broken> {
+        // The end is looked at first: bytes came before it.
+        let ended = self.load(ENDED) != 0;
+        let error = self.load(ERROR).cast_signed();
+        let readable_bytes = between(self.position(READ), self.position(GIVEN))?;
+        let waiting = between(self.position(TAKEN), self.position(WRITTEN))?;
+        Ok(StreamState {
+            readable_bytes,
+            writable_bytes: RING_BYTES - waiting,
+            ended,
+            error,
+        })
+    }
+
+    /// Program: true if the supervisor has taken the stream back.
+    #[must_use]
+    pub fn is_taken_back(self) -> bool {
+        self.load(LOCK) == OVER
+    }
+
+    /// Program: has the supervisor tell when there is room to write. To be followed by a fence and
+    /// one more look.
+    pub fn wait_for_room(self) {
+        self.store(PROGRAM_WAITS, 1);
+    }
+
+    /// Supervisor: bytes that the program wrote and that are not taken.
+    ///
+    /// # Errors
+    /// [`Broken`].
+    pub fn waiting(self, served: &Served) -> Result<usize, Broken> {
+        between(served.taken, self.position(WRITTEN))
+    }
+
+    /// Supervisor: takes bytes that the program wrote, as many as there are and `target` holds.
+    ///
+    /// # Errors
+    /// [`Broken`].
+    pub fn take(self, served: &mut Served, target: &mut [u8]) -> Result<usize, Broken> {
+        let count = self.waiting(served)?.min(target.len());
+        self.copy_out(FROM_PROGRAM, served.taken, &mut target[..count]);
+        served.taken += count as u64;
+        // Release: the bytes were read before the program may write over them.
+        self.set_position(TAKEN, served.taken);
+        Ok(count)
+    }
+
+    /// Supervisor: true if the program waits for room; it is told once. After [`Self::take`] and a
+    /// fence.
+    #[must_use]
+    pub fn program_waits(self) -> bool {
+        self.load(PROGRAM_WAITS) != 0 && self.swap(PROGRAM_WAITS, 0) != 0
+    }
+
+    /// Supervisor: writes bytes to the program, as many as there is room for.
+    ///
+    /// # Errors
+    /// [`Broken`].
+    pub fn give(self, served: &mut Served, source: &[u8]) -> Result<usize, Broken> {
+        let unread = between(self.position(READ), served.given)?;
+        let count = source.len().min(RING_BYTES - unread);
+        self.copy_in(TO_PROGRAM, served.given, &source[..count]);
+        served.given += count as u64;
+        // Release: the bytes are there before they are told.
+        self.set_position(GIVEN, served.given);
+        Ok(count)
+    }
+
+    /// Supervisor: has the program tell when there is room. To be followed by a fence and one more
+    /// [`Self::give`].
+    pub fn wait_for_reading(self) {
+        self.store(SUPERVISOR_WAITS, 1);
+    }
+
+    /// Supervisor: what the program has not read, after [`Self::take_back`].
+    ///
+    /// # Errors
+    /// [`Broken`].
+    pub fn unread(self, served: &Served) -> Result<Vec<u8>, Broken> {
+        let read = self.position(READ);
+        let mut unread = vec![0; between(read, served.given)?];
+        self.copy_out(TO_PROGRAM, read, &mut unread);
+        Ok(unread)
+    }
+
+    /// Supervisor: the peer sends no more.
+    pub fn end(self) {
+        self.store(ENDED, 1);
+    }
+
+    /// Supervisor: the session failed.
+    pub fn fail(self, errno: i32) {
+        self.store(ERROR, errno.cast_unsigned());
+        self.store(ENDED, 1);
+    }
+
+    fn position(self, at: usize) -> u64 {
+        let word = self.0.overlay::<AtomicU64>(at);
+        // Acquire: partner of the Release in `set_position`.
+        word.map_or(0, |word| word.load(Ordering::Acquire))
+    }
+
+    fn set_position(self, at: usize, value: u64) {
+        if let Some(word) = self.0.overlay::<AtomicU64>(at) {
+            word.store(value, Ordering::Release);
+        }
+    }
+
+    fn load(self, at: usize) -> u32 {
+        let word = self.0.overlay::<AtomicU32>(at);
+        word.map_or(0, |word| word.load(Ordering::Acquire))
+    }
+
+    fn store(self, at: usize, value: u32) {
+        if let Some(word) = self.0.overlay::<AtomicU32>(at) {
+            word.store(value, Ordering::Release);
+        }
+    }
+
+    fn swap(self, at: usize, value: u32) -> u32 {
+        let word = self.0.overlay::<AtomicU32>(at);
+        word.map_or(0, |word| word.swap(value, Ordering::AcqRel))
+    }
+
+    fn copy_out(self, ring: usize, position: u64, target: &mut [u8]) {
+        let at = position as usize % RING_BYTES;
+        let first = target.len().min(RING_BYTES - at);
+        let (head, tail) = target.split_at_mut(first);
+        self.0.read_at(ring + at, head);
+        self.0.read_at(ring, tail);
+    }
+
+    fn copy_in(self, ring: usize, position: u64, source: &[u8]) {
+        let at = position as usize % RING_BYTES;
+        let first = source.len().min(RING_BYTES - at);
+        let (head, tail) = source.split_at(first);
+        self.0.write_at(ring + at, head);
+        self.0.write_at(ring, tail);
+    }
+}
+
+impl Held<'_> {
+    /// Reads as many bytes as there are and `target` holds; they stay where `peeks`, from `skip`
+    /// bytes on.
+    ///
+    /// # Errors
+    /// [`Broken`].
+    pub fn read(&mut self, target: &mut [u8], peeks: bool, skip: usize) -> Result<usize, Broken> {
+        let stream = self.stream;
+        let read = stream.position(READ);
+        let there = between(read, stream.position(GIVEN))?;
+        let count = there.saturating_sub(skip).min(target.len());
+        stream.copy_out(TO_PROGRAM, read + skip as u64, &mut target[..count]);
+        if !peeks {
+            stream.set_position(READ, read + count as u64);
+        }
+        Ok(count)
+    }
+
+    /// Passes over `count` bytes to read, or as many as there are.
+    ///
+    /// # Errors
+    /// [`Broken`].
+    pub fn skip(&mut self, count: usize) -> Result<usize, Broken> {
+        let stream = self.stream;
+        let read = stream.position(READ);
+        let count = between(read, stream.position(GIVEN))?.min(count);
+        stream.set_position(READ, read + count as u64);
+        Ok(count)
+    }
+
+    /// Writes as many bytes as there is room for.
+    ///
+    /// # Errors
+    /// [`Broken`].
+    pub fn write(&mut self, source: &[u8]) -> Result<usize, Broken> {
+        let stream = self.stream;
+        let written = stream.position(WRITTEN);
+        let waiting = between(stream.position(TAKEN), written)?;
+        let count = source.len().min(RING_BYTES - waiting);
+        stream.copy_in(FROM_PROGRAM, written, &source[..count]);
+        stream.set_position(WRITTEN, written + count as u64);
+        Ok(count)
+    }
+
+    /// True if the supervisor waits for room; it is told once. After a read and a fence.
+    #[must_use]
+    pub fn supervisor_waits(&self) -> bool {
+        let stream = self.stream;
+        stream.load(SUPERVISOR_WAITS) != 0 && stream.swap(SUPERVISOR_WAITS, 0) != 0
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        // Where the supervisor has taken it by force, it stays taken.
+        let lock = self.lock;
+        lock.compare_exchange(COPIES, FREE, Ordering::Release, Ordering::Relaxed)
+            .ok();
+    }
+}
+
+/// Bytes from one position to a later one, which are at most a ring's.
+fn between(from: u64, to: u64) -> Result<usize, Broken> {
+    let bytes = to.wrapping_sub(from);
+    match usize::try_from(bytes) {
+        Ok(bytes) if bytes <= RING_BYTES => Ok(bytes),
+        _ => Err(Broken),
+    }
+}
+
+const FREE: u32 = 0;
+const COPIES: u32 = 1;
+const OVER: u32 = 2;
+const LOCK: usize = 0;
+const WRITTEN: usize = 64;
+const TAKEN: usize = 128;
+const GIVEN: usize = 192;
+const ENDED: usize = 200;
+const ERROR: usize = 204;
+const READ: usize = 256;
+const TELL: usize = 320;
+const TELL_COUNT: usize = 3;
+const PROGRAM_WAITS: usize = 384;
+const SUPERVISOR_WAITS: usize = 388;
+const TO_PROGRAM: usize = 4096;
+const FROM_PROGRAM: usize = TO_PROGRAM + RING_BYTES;

@@ -1,0 +1,149 @@
+//! Both sides over one mapping, and hostile positions.
+#![allow(clippy::unwrap_used)] // Helper functions of tests.
+
+use super::*;
+use sidecore_random::Random;
+use sidecore_sys::{SharedMap, Sharing};
+
+fn memory(bytes: usize) -> SharedMap {
+    SharedMap::reserve("test", bytes, Sharing::ReadWrite).unwrap()
+}
+
+#[test]
+fn what_one_side_writes_the_other_reads() {
+    let map = memory(STREAM_BYTES);
+    let stream = Stream::over(map.slice()).unwrap();
+    stream.begin();
+    let mut served = Served::default();
+    let mut random = Random::new(7);
+    let (mut up, mut down) = ((0_u64, 0_u64), (0_u64, 0_u64));
+    let byte = |at: u64| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
+    for _ in 0..20_000 {
+        let count = random.below(40_000) as usize;
+        let mut bytes = vec![0; count];
+        let Lock::Held(mut held) = stream.lock() else {
+            panic!("nobody has it");
+        };
+        match random.below(4) {
+            0 => {
+                let fill = |(at, to): (usize, &mut u8)| *to = byte(up.0 + at as u64);
+                bytes.iter_mut().enumerate().for_each(fill);
+                up.0 += held.write(&bytes).unwrap() as u64;
+            }
+            1 => {
+                let peeked = held.read(&mut bytes, true, 0).unwrap();
+                let mut again = vec![0; count];
+                let read = held.read(&mut again, false, 0).unwrap();
+                assert_eq!((&bytes, peeked), (&again, read));
+                for got in &bytes[..read] {
+                    assert_eq!(*got, byte(down.1));
+                    down.1 += 1;
+                }
+            }
+            2 => {
+                let taken = stream.take(&mut served, &mut bytes).unwrap();
+                for got in &bytes[..taken] {
+                    assert_eq!(*got, byte(up.1));
+                    up.1 += 1;
+                }
+            }
+            _ => {
+                let fill = |(at, to): (usize, &mut u8)| *to = byte(down.0 + at as u64);
+                bytes.iter_mut().enumerate().for_each(fill);
+                down.0 += stream.give(&mut served, &bytes).unwrap() as u64;
+            }
+        }
+        let state = stream.state().unwrap();
+        assert_eq!(state.readable_bytes as u64, down.0 - down.1);
+        assert_eq!(RING_BYTES - state.writable_bytes, (up.0 - up.1) as usize);
+    }
+    assert!(up.1 > 10 * RING_BYTES as u64 && down.1 > 10 * RING_BYTES as u64);
+    let unread = stream.unread(&served).unwrap();
+    assert_eq!(unread.len() as u64, down.0 - down.1);
+    assert!(unread.iter().all(|got| {
+        down.1 += 1;
+        *got == byte(down.1 - 1)
+    }));
+}
+
+#[test]
+fn a_position_that_cannot_be_is_seen() {
+    for (at, value) in [
+        (64, RING_BYTES as u64 + 1),
+        (64, u64::MAX),
+        (256, 1),
+        (256, u64::MAX / 2),
+    ] {
+        let map = memory(STREAM_BYTES);
+        let stream = Stream::over(map.slice()).unwrap();
+        stream.begin();
+        map.slice().write_at(at, &value.to_ne_bytes());
+        let mut served = Served::default();
+        let taken = stream.take(&mut served, &mut [0; 8]);
+        let given = stream.give(&mut served, &[0; 8]);
+        assert!(taken.is_err() || given.is_err(), "{value} at {at}");
+        assert!(stream.state().is_err());
+    }
+}
+
+#[test]
+fn a_stream_is_taken_back_once_nobody_copies() {
+    let map = memory(STREAM_BYTES);
+    let stream = Stream::over(map.slice()).unwrap();
+    stream.begin();
+    let held = stream.lock();
+    assert!(matches!(stream.lock(), Lock::Busy));
+    assert!(!stream.take_back(false));
+    drop(held);
+    assert!(stream.take_back(false));
+    assert!(matches!(stream.lock(), Lock::TakenBack));
+    // By force, under who copies: it stays taken.
+    stream.begin();
+    let held = stream.lock();
+    assert!(stream.take_back(true));
+    drop(held);
+    assert!(matches!(stream.lock(), Lock::TakenBack));
+}
+
+#[test]
+fn news_are_told_once_to_whom_they_are_for() {
+    let map = memory(SEGMENT_BYTES);
+    let process = Process::over(map.slice()).unwrap();
+    for stream in [0, 63, 64, STREAMS - 1, STREAMS, u32::MAX] {
+        process.tell_supervisor(stream);
+        process.tell_waiter(63, stream);
+        process.tell_waiter(64, stream);
+    }
+    let mut told = Vec::new();
+    assert!(process.has_supervisor_news() && !process.has_waiter_news(62));
+    process.take_supervisor_news(|stream| told.push(stream));
+    process.take_waiter_news(62, |stream| told.push(stream));
+    process.take_waiter_news(63, |stream| told.push(stream));
+    process.take_waiter_news(63, |stream| told.push(stream));
+    assert_eq!(told, [0, 63, 64, 1023, 0, 63, 64, 1023]);
+    assert!(!process.has_supervisor_news() && !process.has_waiter_news(63));
+    assert!(process.waiter_word(63).is_some() && process.waiter_word(64).is_none());
+    assert!(Process::over(map.slice().range(0..4096).unwrap()).is_none());
+}
+
+#[test]
+fn whom_to_tell_is_what_the_program_said() {
+    let map = memory(STREAM_BYTES);
+    let stream = Stream::over(map.slice()).unwrap();
+    stream.begin();
+    assert_eq!(stream.tells().count(), 0);
+    stream.tell(0, Some(5));
+    stream.tell(2, Some(0));
+    stream.tell(3, Some(9));
+    assert_eq!(stream.tells().collect::<Vec<_>>(), [5, 0]);
+    stream.tell(0, None);
+    assert_eq!(stream.tells().collect::<Vec<_>>(), [0]);
+    assert!(!stream.program_waits());
+    stream.wait_for_room();
+    assert!(stream.program_waits() && !stream.program_waits());
+    stream.wait_for_reading();
+    let Lock::Held(held) = stream.lock() else {
+        panic!("nobody has it");
+    };
+    assert!(held.supervisor_waits() && !held.supervisor_waits());
+}

@@ -1,0 +1,416 @@
+//! Streams whose bytes go by rings: what the library that programs load asks for.
+//!
+//! A session's pair stays; its bytes take the rings once the library of the program that uses it
+//! has asked ([`sidecore_net_rings`]). Must stay true: a stream can be taken back at any time
+//! without losing or reordering a byte; whoever writes to the pair of a stream that has rings is
+//! somebody else than who has the rings, so then it is taken back for good; a process that is gone,
+//! or has executed another program, has no rings.
+
+use super::transfer::is_hung_up;
+use super::{Reply, Supervisor, ZERO};
+use crate::caller::Caller;
+use crate::socket::{RingEnd, State};
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use sidecore_net::sock::client::Beside;
+use sidecore_net_rings::{self as rings, Process, SEGMENT_BYTES, STREAM_BYTES, Served, Stream};
+use sidecore_sync::Changed;
+use sidecore_sys::{SharedMap, Sharing};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+
+/// All processes with rings.
+#[derive(Debug, Default)]
+pub(super) struct Rings {
+    processes: Vec<Option<Member>>,
+    /// Waiters that have news, by process.
+    told: Vec<(usize, u32)>,
+    /// Streams that are to be taken back once nobody copies.
+    retaking: Vec<u64>,
+    streams: usize,
+}
+
+/// A process with rings.
+#[derive(Debug)]
+struct Member {
+    segment: SharedMap,
+    /// The process.
+    leader: i32,
+    /// The far ends of its waiters' sockets.
+    waiters: Vec<OwnedFd>,
+    streams: Vec<Place>,
+}
+
+/// A stream's memory, and the socket that has it.
+#[derive(Debug)]
+struct Place {
+    memory: Rc<SharedMap>,
+    inode: Option<u64>,
+}
+
+/// What the supervisor waits for beside the stack's events.
+pub(super) struct Watch<'s> {
+    pub(super) epoll: &'s OwnedFd,
+    pub(super) rings: &'s Rings,
+}
+
+impl Beside for Watch<'_> {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+
+    fn is_ready(&self) -> bool {
+        let mut views = self.rings.views();
+        views.any(Process::has_supervisor_news)
+    }
+
+    fn announce_sleep(&self) {
+        let words = self.rings.views().filter_map(Process::supervisor_word);
+        sidecore_sync::SleepWord::announce_sleep_at(words);
+    }
+
+    fn cancel_sleep(&self) {
+        for word in self.rings.views().filter_map(Process::supervisor_word) {
+            word.cancel_sleep();
+        }
+    }
+}
+
+impl Rings {
+    fn views(&self) -> impl Iterator<Item = Process<'_>> {
+        let members = self.processes.iter().flatten();
+        members.filter_map(|member| Process::over(member.segment.slice()))
+    }
+
+    /// Tells the waiters of a stream, by the end of this turn of the loop.
+    pub(super) fn tell(&mut self, ring: &RingEnd) {
+        let Some(Some(member)) = self.processes.get(ring.process) else {
+            return;
+        };
+        let (Some(process), Some(stream)) = (
+            Process::over(member.segment.slice()),
+            Stream::over(ring.memory.slice()),
+        ) else {
+            return;
+        };
+        for waiter in stream.tells() {
+            process.tell_waiter(waiter, ring.stream);
+            if !self.told.contains(&(ring.process, waiter)) && self.told.len() < TOLD_MAX {
+                self.told.push((ring.process, waiter));
+            }
+        }
+    }
+
+    /// Wakes those who were told and sleep.
+    pub(super) fn wake_told(&mut self) {
+        if self.told.is_empty() {
+            return;
+        }
+        let changed = Changed::publish();
+        for (process, waiter) in self.told.drain(..) {
+            let Some(Some(member)) = self.processes.get(process) else {
+                continue;
+            };
+            let view = Process::over(member.segment.slice());
+            let word = view.and_then(|view| view.waiter_word(waiter));
+            if word.is_some_and(|word| word.claim_after(changed))
+                && let Some(socket) = member.waiters.get(waiter as usize)
+            {
+                let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+                // Full: it has been woken often enough. Gone: it is noticed.
+                rustix::net::send(socket, &[1], flags).ok();
+            }
+        }
+    }
+
+    fn member(&mut self, attachment: u32, leader: i32) -> Result<&mut Member, Errno> {
+        let member = self.processes.get_mut(attachment as usize);
+        let member = member.and_then(Option::as_mut).ok_or(Errno::STALE)?;
+        if member.leader != leader {
+            return Err(Errno::STALE);
+        }
+        Ok(member)
+    }
+}
+
+impl Supervisor {
+    /// A request of the library's.
+    pub(super) fn serve_rings(&mut self, caller: &mut Caller<'_>) -> Result<Reply, Errno> {
+        let name = caller.int(2);
+        let target = caller.call.arguments[3];
+        let asked = caller.read_int(target)?.cast_unsigned();
+        let words = match name {
+            rings::ATTACH => self.attach_process(caller)?,
+            rings::WAITER => self.add_waiter(caller, asked)?,
+            rings::UPGRADE => self.upgrade(caller, asked)?,
+            rings::TAKE_BACK => {
+                let inode = caller.inode(caller.int(0)).ok_or(Errno::BADF)?;
+                if !self.take_back(inode, false) {
+                    return Err(Errno::AGAIN);
+                }
+                self.bar(inode);
+                return Ok(ZERO);
+            }
+            _ => return Err(Errno::NOPROTOOPT),
+        };
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        caller.write(target, &bytes)?;
+        Ok(ZERO)
+    }
+
+    fn attach_process(&mut self, caller: &Caller<'_>) -> Result<[u32; rings::WORDS], Errno> {
+        // Only sessions of the stack have rings.
+        if self.client.is_none() {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let leader = caller.leader().ok_or(Errno::SRCH)?;
+        let places = &mut self.rings.processes;
+        let index = places.iter().position(Option::is_none);
+        let index = index.unwrap_or(places.len());
+        if index >= PROCESSES_MAX {
+            return Err(Errno::NOSPC);
+        }
+        let segment = SharedMap::reserve("sidecore-rings", SEGMENT_BYTES, Sharing::ReadWrite);
+        let segment = segment.map_err(|_| Errno::NOMEM)?;
+        let file = self.listener.give(caller.call.id, segment.file(), true)?;
+        let member = Member {
+            segment,
+            leader,
+            waiters: Vec::new(),
+            streams: Vec::new(),
+        };
+        if index == places.len() {
+            places.push(Some(member));
+        } else {
+            places[index] = Some(member);
+        }
+        Ok([rings::VERSION, index as u32, file.cast_unsigned(), 0])
+    }
+
+    fn add_waiter(
+        &mut self,
+        caller: &Caller<'_>,
+        attachment: u32,
+    ) -> Result<[u32; rings::WORDS], Errno> {
+        let leader = caller.leader().ok_or(Errno::SRCH)?;
+        let listener = Rc::clone(&self.listener);
+        let member = self.rings.member(attachment, leader)?;
+        let number = member.waiters.len();
+        if number >= rings::WAITERS {
+            return Err(Errno::NOSPC);
+        }
+        let flags = SocketFlags::CLOEXEC;
+        let kind = SocketType::STREAM;
+        let (near, far) = rustix::net::socketpair(AddressFamily::UNIX, kind, flags, None)?;
+        let mark = PROCESSES + u64::from(attachment) * rings::WAITERS as u64 + number as u64;
+        epoll::add(&self.epoll, &far, EventData::new_u64(mark), EventFlags::IN)?;
+        let file = listener.give(caller.call.id, near.as_fd(), true)?;
+        member.waiters.push(far);
+        Ok([number as u32, file.cast_unsigned(), 0, 0])
+    }
+
+    fn upgrade(
+        &mut self,
+        caller: &Caller<'_>,
+        attachment: u32,
+    ) -> Result<[u32; rings::WORDS], Errno> {
+        let leader = caller.leader().ok_or(Errno::SRCH)?;
+        let inode = caller.inode(caller.int(0)).ok_or(Errno::BADF)?;
+        self.rings.member(attachment, leader)?;
+        // What the program wrote before stands before what it will write.
+        self.take_from_program(inode);
+        let socket = self.sockets.get_mut(&inode).ok_or(Errno::OPNOTSUPP)?;
+        let (State::Open(stream), Some(far)) = (&mut socket.state, &socket.far) else {
+            return Err(Errno::OPNOTSUPP);
+        };
+        if stream.ring.is_some() {
+            // Somebody else has it: two use it, so nobody has rings.
+            stream.is_barred = true;
+            self.rings.retaking.push(inode);
+            self.retake();
+            return Err(Errno::OPNOTSUPP);
+        }
+        let is_over = stream.near_is_ending || stream.near_ended || stream.peer_ended;
+        if stream.is_barred || is_over || socket.ring_place.is_some() {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let waits = rustix::io::ioctl_fionread(far).is_ok_and(|bytes| bytes > 0);
+        if stream.near_waits || stream.filler > 0 || waits {
+            return Err(Errno::AGAIN);
+        }
+        if self.rings.streams >= STREAMS_MAX {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let member = self.rings.member(attachment, leader)?;
+        let free = member
+            .streams
+            .iter()
+            .position(|place| place.inode.is_none());
+        let number = free.unwrap_or(member.streams.len());
+        if number >= rings::STREAMS as usize {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let mut file = -1;
+        if number == member.streams.len() {
+            let memory = SharedMap::reserve("sidecore-ring", STREAM_BYTES, Sharing::ReadWrite);
+            let memory = memory.map_err(|_| Errno::OPNOTSUPP)?;
+            file = self.listener.give(caller.call.id, memory.file(), true)?;
+            member.streams.push(Place {
+                memory: Rc::new(memory),
+                inode: None,
+            });
+        }
+        let place = member.streams.get_mut(number).ok_or(Errno::NOSPC)?;
+        place.inode = Some(inode);
+        let memory = Rc::clone(&place.memory);
+        let view = Stream::over(memory.slice()).ok_or(Errno::NOMEM)?;
+        view.begin();
+        stream.ring = Some(RingEnd {
+            process: attachment as usize,
+            stream: number as u32,
+            memory,
+            served: Served::default(),
+            is_back: false,
+        });
+        socket.ring_place = Some((attachment as usize, number as u32));
+        self.rings.streams += 1;
+        Ok([number as u32, file.cast_unsigned(), 0, 0])
+    }
+
+    /// Takes a stream back onto its pair, where it has rings; false while the program copies.
+    pub(super) fn take_back(&mut self, inode: u64, by_force: bool) -> bool {
+        let Some(socket) = self.sockets.get_mut(&inode) else {
+            return true;
+        };
+        let State::Open(stream) = &mut socket.state else {
+            return true;
+        };
+        let Some(ring) = stream.ring.as_mut().filter(|ring| !ring.is_back) else {
+            return true;
+        };
+        let Some(view) = Stream::over(ring.memory.slice()) else {
+            return true;
+        };
+        if !view.take_back(by_force) {
+            return false;
+        }
+        ring.is_back = true;
+        // A program that has broken its positions has lost what they stand for.
+        let unread = view.unread(&ring.served).unwrap_or_default();
+        if !unread.is_empty() {
+            stream.leftover = Some((unread, 0));
+        }
+        self.rings.tell(ring);
+        self.take_from_program(inode);
+        self.give_to_program(inode);
+        true
+    }
+
+    /// Keeps a stream on its pair from now on.
+    fn bar(&mut self, inode: u64) {
+        if let Some(socket) = self.sockets.get_mut(&inode)
+            && let State::Open(stream) = &mut socket.state
+        {
+            stream.is_barred = true;
+        }
+    }
+
+    /// Has a stream taken back soon: somebody else uses its pair.
+    pub(super) fn take_back_soon(&mut self, inode: u64) {
+        self.bar(inode);
+        if !self.rings.retaking.contains(&inode) {
+            self.rings.retaking.push(inode);
+        }
+    }
+
+    /// Tries again to take streams back.
+    pub(super) fn retake(&mut self) {
+        for inode in std::mem::take(&mut self.rings.retaking) {
+            if !self.take_back(inode, false) {
+                self.rings.retaking.push(inode);
+            }
+        }
+    }
+
+    /// True while streams wait to be taken back.
+    pub(super) fn is_retaking(&self) -> bool {
+        !self.rings.retaking.is_empty()
+    }
+
+    /// Takes what programs wrote to rings, and gives what found no room.
+    pub(super) fn take_ring_news(&mut self) {
+        let mut inodes = Vec::new();
+        for member in self.rings.processes.iter().flatten() {
+            if let Some(process) = Process::over(member.segment.slice()) {
+                process.take_supervisor_news(|stream| {
+                    let place = member.streams.get(stream as usize);
+                    inodes.extend(place.and_then(|place| place.inode));
+                });
+            }
+        }
+        for inode in inodes {
+            self.take_from_program(inode);
+            self.give_to_program(inode);
+        }
+    }
+
+    /// Something happened to a waiter's socket: it rang, or its process is gone.
+    pub(super) fn answer_waiter(&mut self, mark: u64) {
+        let mark = (mark - PROCESSES) as usize;
+        let (process, waiter) = (mark / rings::WAITERS, mark % rings::WAITERS);
+        let Some(Some(member)) = self.rings.processes.get(process) else {
+            return;
+        };
+        let Some(socket) = member.waiters.get(waiter) else {
+            return;
+        };
+        let mut bytes = [0; 64];
+        let received = rustix::net::recv(socket, &mut bytes, RecvFlags::DONTWAIT);
+        let is_gone = match received {
+            Ok((_, count)) => count == 0,
+            Err(error) => error != Errno::AGAIN && error != Errno::INTR,
+        };
+        // One waiter may go by itself, and lies idle then; the first one stands for the process.
+        if is_gone && (waiter == 0 || is_hung_up(socket)) {
+            epoll::delete(&self.epoll, socket).ok();
+            if waiter == 0 {
+                self.lose_process(process);
+            }
+        }
+    }
+
+    /// A process is gone, or has executed another program.
+    fn lose_process(&mut self, process: usize) {
+        let Some(member) = self.rings.processes.get_mut(process).and_then(Option::take) else {
+            return;
+        };
+        for inode in member.streams.iter().filter_map(|place| place.inode) {
+            self.take_back(inode, true);
+            if let Some(socket) = self.sockets.get_mut(&inode) {
+                socket.ring_place = None;
+            }
+            self.rings.streams -= 1;
+        }
+    }
+
+    /// A socket is forgotten: its number is free for another one.
+    pub(super) fn release_ring(&mut self, (process, stream): (usize, u32)) {
+        let member = self.rings.processes.get_mut(process);
+        let place = member
+            .and_then(Option::as_mut)
+            .and_then(|member| member.streams.get_mut(stream as usize));
+        if let Some(place) = place {
+            place.inode = None;
+            self.rings.streams -= 1;
+        }
+    }
+}
+
+/// Marks of waiters' sockets in the epoll's events.
+pub(super) const PROCESSES: u64 = 1 << 52;
+const PROCESSES_MAX: usize = 1024;
+/// Streams with rings, of all processes: some 130 KiB each.
+const STREAMS_MAX: usize = 4096;
+/// Waiters that are told in one turn; those beyond are found at their next look.
+const TOLD_MAX: usize = 4096;
