@@ -16,7 +16,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// What this process shares with its supervisor.
+/// This process's share with its supervisor.
 #[derive(Debug)]
 pub(crate) struct Attachment {
     number: u32,

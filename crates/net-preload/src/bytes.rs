@@ -83,10 +83,10 @@ pub unsafe extern "C" fn readv(file: c_int, to: *const libc::iovec, count: c_int
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recv(file: c_int, to: *mut c_void, bytes: usize, flags: c_int) -> isize {
     let kernel = move || {
-        in_kernel(
-            file,
-            move || real!(recv(file => c_int, to => *mut c_void, bytes => usize, flags => c_int) -> isize),
-        )
+        in_kernel(file, move || {
+            real!(recv(file => c_int, to => *mut c_void, bytes => usize,
+                    flags => c_int) -> isize)
+        })
     };
     meet(file);
     if !rings::has_rings(file) {
@@ -128,10 +128,10 @@ pub unsafe extern "C" fn recvfrom(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recvmsg(file: c_int, message: *mut libc::msghdr, flags: c_int) -> isize {
     let kernel = move || {
-        in_kernel(
-            file,
-            move || real!(recvmsg(file => c_int, message => *mut libc::msghdr, flags => c_int) -> isize),
-        )
+        in_kernel(file, move || {
+            real!(recvmsg(file => c_int, message => *mut libc::msghdr,
+                    flags => c_int) -> isize)
+        })
     };
     meet(file);
     if message.is_null() || !rings::has_rings(file) {
@@ -186,10 +186,10 @@ pub unsafe extern "C" fn write(file: c_int, from: *const c_void, bytes: usize) -
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn writev(file: c_int, from: *const libc::iovec, count: c_int) -> isize {
     let kernel = move || {
-        in_kernel(
-            file,
-            move || real!(writev(file => c_int, from => *const libc::iovec, count => c_int) -> isize),
-        )
+        in_kernel(file, move || {
+            real!(writev(file => c_int, from => *const libc::iovec,
+                    count => c_int) -> isize)
+        })
     };
     match pieces(from, usize::try_from(count).unwrap_or(usize::MAX)) {
         Some(pieces) if rings::has_rings(file) => end(stream::send(file, pieces, 0), kernel),
@@ -247,10 +247,10 @@ pub unsafe extern "C" fn sendto(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendmsg(file: c_int, message: *const libc::msghdr, flags: c_int) -> isize {
     let kernel = move || {
-        in_kernel(
-            file,
-            move || real!(sendmsg(file => c_int, message => *const libc::msghdr, flags => c_int) -> isize),
-        )
+        in_kernel(file, move || {
+            real!(sendmsg(file => c_int, message => *const libc::msghdr,
+                    flags => c_int) -> isize)
+        })
     };
     if message.is_null() {
         return kernel();
@@ -306,7 +306,7 @@ fn passed_on(header: &libc::msghdr) -> Vec<c_int> {
     passed
 }
 
-/// What a file holds, copied to a stream.
+/// Copies a file's bytes to a stream.
 fn send_file(to: c_int, from: c_int, offset: Option<&mut i64>, count: usize) -> isize {
     let mut buffer = [0_u8; FILE_BYTES];
     let mut sent = 0;

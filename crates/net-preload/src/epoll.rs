@@ -280,7 +280,7 @@ fn filter(epoll: c_int, events: &mut [libc::epoll_event], count: c_int) -> c_int
     kept as c_int
 }
 
-/// What is ready in the rings; and whether it is the kernel's turn to be asked.
+/// Events of the rings; and true if it is the kernel's turn to be asked.
 fn collect(set: &Set, attachment: &Attachment, events: &mut [libc::epoll_event]) -> (usize, bool) {
     let mut inner = set.lock();
     if let Some(process) = attachment.process() {
@@ -335,7 +335,7 @@ fn collect(set: &Set, attachment: &Attachment, events: &mut [libc::epoll_event])
     (found, inner.waits.is_multiple_of(KERNEL_EVERY))
 }
 
-/// What is told whether it was asked for or not.
+/// Events that are told unasked.
 const ALWAYS: u32 = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
 /// Wakes after which the bytes that caused them are read, before there is no room for more.
 const DRAIN_EVERY: u32 = 32;

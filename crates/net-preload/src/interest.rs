@@ -1,8 +1,8 @@
 //! Descriptors with rings that epolls have, and what their programs want to hear of them.
 //!
 //! In the kernel's epoll they stand without events, beside a waiter's socket of ours. Must stay
-//! true: a descriptor stands in one such epoll at most, and comes back to the kernel's watch when it
-//! has no rings any more.
+//! true: a descriptor stands in one such epoll at most, and comes back to the kernel's watch when
+//! it has no rings any more.
 
 use crate::attachment::{self, Attachment, Waiter, drain};
 use crate::real::{errno, real};

@@ -54,7 +54,7 @@ unsafe extern "C" fn forked() {
     attachment::forked();
 }
 
-/// What the C library does where a buffer is too short: the program ends.
+/// Ends the program where a buffer is too short, as the C library does.
 fn check(bytes: usize, room: usize) {
     if bytes > room {
         std::process::abort();

@@ -273,7 +273,7 @@ pub(crate) fn select(
 }
 
 const READ_ASKED: i16 = libc::POLLIN;
-/// What select(2) calls readable.
+/// Events that select(2) calls readable.
 const READ_TOLD: i16 = libc::POLLIN | libc::POLLHUP | libc::POLLERR;
 /// A wait without a waiter.
 const NAP: Duration = Duration::from_millis(1);

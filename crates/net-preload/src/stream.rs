@@ -21,7 +21,7 @@ thread_local! {
 
 /// End of a call on a descriptor that has, or had, rings.
 pub(crate) enum Done {
-    /// So many bytes.
+    /// A number of bytes.
     Bytes(usize),
     /// This error.
     Failed(c_int),
@@ -29,7 +29,7 @@ pub(crate) enum Done {
     Kernel,
 }
 
-/// What a thread waits for.
+/// Purpose of a wait.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum For {
     Reading,
@@ -338,7 +338,7 @@ pub(crate) fn state_of(attachment: &Attachment, record: &Record) -> Option<Strea
     stream_of(attachment, record)?.state().ok()
 }
 
-/// What poll(2) would say of a descriptor with rings.
+/// The events that poll(2) would say of a descriptor with rings.
 pub(crate) fn readiness(attachment: &Attachment, descriptor: c_int, record: &Record) -> i32 {
     let over = (libc::POLLIN | libc::POLLOUT | libc::POLLERR | libc::POLLHUP).into();
     let Some(stream) = stream_of(attachment, record) else {

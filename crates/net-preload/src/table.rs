@@ -27,7 +27,7 @@ pub(crate) enum Kind {
     InheritedEpoll,
 }
 
-/// What is known of one descriptor.
+/// Knowledge of one descriptor.
 #[derive(Debug)]
 pub(crate) struct Record {
     /// Kind, below the number of forks when it was written.
@@ -49,7 +49,7 @@ pub(crate) struct Record {
     pub(crate) patience: [AtomicU64; 2],
 }
 
-/// What the pair held before the rings has been read.
+/// The bytes that the pair held before the rings have been read.
 pub(crate) const DRAINED: u32 = 1;
 /// The program writes no more.
 pub(crate) const SHUT_WRITE: u32 = 2;

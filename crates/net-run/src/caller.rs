@@ -6,6 +6,7 @@
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
 use sidecore_sys::seccomp::{Call, Listener};
+use std::cell::Cell;
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
@@ -16,6 +17,8 @@ pub(crate) struct Caller<'l> {
     pub(crate) call: Call,
     listener: &'l Listener,
     memory: Option<File>,
+    /// A descriptor that was asked about, and the file behind it.
+    known: Cell<Option<(i32, Option<u64>)>>,
 }
 
 /// Flags of a descriptor.
@@ -33,6 +36,7 @@ impl<'l> Caller<'l> {
             call,
             listener,
             memory: None,
+            known: Cell::new(None),
         }
     }
 
@@ -48,7 +52,19 @@ impl<'l> Caller<'l> {
 
     /// The number of the file behind a descriptor, where that is a socket.
     pub(crate) fn inode(&self, descriptor: i32) -> Option<u64> {
-        socket_inode(self.call.thread, descriptor)
+        if let Some((of, inode)) = self.known.get()
+            && of == descriptor
+        {
+            return inode;
+        }
+        let inode = socket_inode(self.call.thread, descriptor);
+        self.known.set(Some((descriptor, inode)));
+        inode
+    }
+
+    /// A descriptor has another file now.
+    pub(crate) fn forget_inode(&self) {
+        self.known.set(None);
     }
 
     /// Flags of a descriptor.
@@ -152,6 +168,19 @@ pub(crate) fn socket_inode(thread: i32, descriptor: i32) -> Option<u64> {
     let name = name.to_str().ok()?;
     let number = name.strip_prefix("socket:[")?.strip_suffix(']')?;
     number.parse().ok()
+}
+
+/// The descriptors of a thread that are the socket of this number.
+pub(crate) fn descriptors_of(thread: i32, inode: u64) -> Vec<i32> {
+    let Ok(entries) = std::fs::read_dir(format!("/proc/{thread}/fd")) else {
+        return Vec::new();
+    };
+    let numbers = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    numbers
+        .filter(|descriptor| socket_inode(thread, *descriptor) == Some(inode))
+        .collect()
 }
 
 /// A descriptor of ours for the file behind a thread's.

@@ -1,9 +1,10 @@
 //! Unmodified programs on the stack.
 //!
 //! A supervisor has the kernel hand it the socket calls of a program and of all that the program
-//! starts ([`sidecore_sys::seccomp`]). A TCP or UDP socket that is bound or connected to an address
-//! of the stack's is taken from the kernel: in its descriptor's place comes one end of a local
-//! pair, whose other end the supervisor joins to a session of the stack. Reading, writing, polling,
+//! starts ([`sidecore_sys::seccomp`]). A TCP socket that is bound or connected to an address of the
+//! stack's is taken from the kernel: in its descriptor's place comes one end of a local pair, whose
+//! other end the supervisor joins to a session of the stack. A UDP socket stays, and is bound to
+//! the kernel's loopback, where the supervisor has its other end. Reading, writing, polling,
 //! duplicating, passing on, inheriting and closing are the kernel's own and never come here, so
 //! nothing in the program changes, and static programs are served as any other.
 //!
@@ -16,6 +17,8 @@
 
 mod address;
 mod caller;
+mod carrier;
+mod control;
 mod launch;
 mod loopback;
 mod migrate;
@@ -23,7 +26,6 @@ mod ports;
 mod scope;
 mod socket;
 mod supervisor;
-mod tags;
 
 pub use launch::{Engine, Options, RunError, Status, run, supervise};
 

@@ -1,10 +1,12 @@
 //! State of the sockets that were taken from the kernel.
 //!
 //! What a program holds is its *near* end of a pair; the supervisor has the *far* one, unless both
-//! are programs'. Must stay true: no copy of a near end is kept, so that a far end hangs up when
-//! the last program lets go.
+//! are programs'. For datagrams the near end is the socket that the program opened
+//! (`crate::carrier`). Must stay true: no copy of a near end is kept, so that a far end hangs up
+//! when the last program lets go.
 
 use crate::address::plain;
+use crate::carrier::Carrier;
 use crate::ports::{Claim, Transport};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -45,6 +47,8 @@ pub(crate) struct Socket {
     pub(crate) holder: (i32, i32),
     /// SO_LINGER of no time: closing resets.
     pub(crate) resets_on_close: bool,
+    /// Of a socket for datagrams: it has no pair, and `kernel` is the carrier's far end.
+    pub(crate) carrier: Option<Carrier>,
     /// The process that has rings for it, and its number there, until it is forgotten.
     pub(crate) ring_place: Option<(usize, u32)>,
 }
@@ -283,15 +287,8 @@ impl Opened {
 ///
 /// # Errors
 /// The kernel's: no descriptors left.
-pub(crate) fn pair(
-    transport: Transport,
-    near_is_nonblocking: bool,
-) -> Result<(OwnedFd, OwnedFd), Errno> {
-    let kind = match transport {
-        Transport::Tcp => SocketType::STREAM,
-        // Datagrams keep their bounds, and an end that is gone is seen.
-        Transport::Udp => SocketType::SEQPACKET,
-    };
+pub(crate) fn pair(near_is_nonblocking: bool) -> Result<(OwnedFd, OwnedFd), Errno> {
+    let kind = SocketType::STREAM;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (near, far) = rustix::net::socketpair(AddressFamily::UNIX, kind, flags, None)?;
     set_nonblocking(&near, near_is_nonblocking)?;

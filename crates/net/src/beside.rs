@@ -1,4 +1,4 @@
-//! What somebody waits for beside a stack's events.
+//! Events of others, that somebody waits for beside a stack's.
 //!
 //! Must stay true: whatever [`Beside::is_ready`] says after [`Beside::announce_sleep`] makes the
 //! descriptor readable, so that nothing is slept over.

@@ -15,7 +15,8 @@
 //!   features; [`tun`], [`packet_socket`], [`xdp`]: frames from and to them; [`bpf`]: programs
 //!   that keep frames from the kernel; [`namespace`]: network namespaces; [`seccomp`]: system
 //!   calls of other programs.
-//! - [`socket_option`]: options of sockets by number; [`epoll_entry`]: other files in epolls.
+//! - [`socket_option`]: options of sockets by number; [`message`]: their messages with names and
+//!   control messages as bytes; [`epoll_entry`]: other files in epolls.
 //! - [`machine`]: description of the machine of a run; [`offers`]: its devices and facilities, and
 //!   how to get those that it lacks.
 //! - [`clock`]: time, processor time, cycles, memory in use; [`program`]: where other programs are,
@@ -41,6 +42,7 @@ pub mod local_socket;
 pub mod loop_control;
 pub mod machine;
 mod map;
+pub mod message;
 pub mod namespace;
 pub mod offers;
 pub mod packet_socket;

@@ -14,7 +14,7 @@ use sidecore_net::sock::client::{ClientError, Socket as Session};
 use sidecore_sys::seccomp::Answer;
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -52,78 +52,48 @@ impl Supervisor {
         opened: Opened,
         asked: SocketAddr,
     ) -> Result<u64, Errno> {
+        if opened.transport == Transport::Udp {
+            return self.adopt_datagrams(caller, descriptor, opened, asked);
+        }
         let mut local = asked;
         if local.port() == 0 {
             local.set_port(opened.choose_port(local.ip())?);
         }
         let flags = caller.flags(descriptor);
-        let (near, far) = match opened.transport {
-            // Not connected: reading it fails, and polls say that it is hung up, as the kernel's
-            // do.
-            Transport::Tcp => (local_stream(flags.is_nonblocking)?, None),
-            Transport::Udp => {
-                let (near, far) = pair(Transport::Udp, flags.is_nonblocking)?;
-                (near, Some(far))
-            }
-        };
+        // Not connected: reading it fails, and polls say that it is hung up, as the kernel's do.
+        let near = local_stream(flags.is_nonblocking)?;
         let inode = inode_of(&near)?;
         let socket = Socket {
             transport: opened.transport,
             is_v6: opened.is_v6,
             is_v6_only: opened.is_v6_only,
-            far,
+            far: None,
             kernel: Rc::new(opened.file),
             options: Vec::new(),
             owns_kernel: true,
             bound: local.ip(),
             local,
             peer: None,
-            state: match opened.transport {
-                Transport::Tcp => State::Bound,
-                Transport::Udp => State::Datagram(Vec::new()),
-            },
+            state: State::Bound,
             waiting: VecDeque::new(),
             holder: (caller.call.thread, descriptor),
             resets_on_close: false,
+            carrier: None,
             ring_place: None,
         };
         let claim = socket.claim(false);
         if !self.take_port(inode, opened.transport, local.port(), claim) {
             return Err(Errno::ADDRINUSE);
         }
-        let done = self.insert(inode, socket).and_then(|()| {
-            if opened.transport == Transport::Udp {
-                self.serve_at_stack(inode)?;
-            }
-            self.replace(caller, descriptor, &near, flags)
-        });
+        let done = self
+            .insert(inode, socket)
+            .and_then(|()| self.replace(caller, descriptor, &near, flags));
         if let Err(error) = done {
             self.ports.release(opened.transport, local.port(), inode);
             self.forget(inode);
             return Err(error);
         }
         Ok(inode)
-    }
-
-    /// Puts `near` in the place of a caller's descriptor, in the epolls that had that one, too.
-    pub(super) fn replace(
-        &mut self,
-        caller: &Caller<'_>,
-        descriptor: i32,
-        near: &OwnedFd,
-        flags: Flags,
-    ) -> Result<(), Errno> {
-        let moved = self.migration.begin(caller, descriptor);
-        self.listener.replace(
-            caller.call.id,
-            near.as_fd(),
-            descriptor,
-            flags.closes_on_exec,
-        )?;
-        if let Some(moved) = moved {
-            self.migration.end(moved, near);
-        }
-        Ok(())
     }
 
     pub(super) fn connect(&mut self, caller: &mut Caller<'_>) -> Result<Reply, Errno> {
@@ -154,8 +124,9 @@ impl Supervisor {
         }
         if opened.transport == Transport::Udp {
             let any = SocketAddr::new(opened.any(), opened.local.port());
-            let inode = self.adopt(caller, descriptor, opened, any)?;
-            self.connect_datagrams(inode, Some(peer));
+            let inode = self.adopt_datagrams(caller, descriptor, opened, any)?;
+            let near = caller.fetch(descriptor)?;
+            self.connect_datagrams(inode, &near, Some(peer))?;
             return Ok(ZERO);
         }
         let parts = Parts {
@@ -192,7 +163,8 @@ impl Supervisor {
                     Given::Unspecified => None,
                     Given::Other => return Err(Errno::AFNOSUPPORT),
                 };
-                self.connect_datagrams(inode, peer);
+                let near = caller.fetch(descriptor)?;
+                self.connect_datagrams(inode, &near, peer)?;
                 Ok(ZERO)
             }
             State::Open(_) | State::Joined(_) | State::Connecting(_)
@@ -246,6 +218,7 @@ impl Supervisor {
             _ => return Err(Errno::OPNOTSUPP),
         };
         crate::socket::set_nonblocking(&kernel, flags.is_nonblocking)?;
+        self.arm_reset(inode);
         self.replace(caller, descriptor, &kernel, flags)?;
         self.forget(inode);
         Ok(ZERO)
@@ -328,9 +301,13 @@ impl Supervisor {
             },
             port,
         );
-        let (near, other) = pair(Transport::Tcp, parts.flags.is_nonblocking)?;
+        if parts.port != 0 && self.is_connected(local, peer) {
+            let error = Errno::ADDRNOTAVAIL;
+            return self.refuse(caller, descriptor, (local, peer), parts, error);
+        }
+        let (near, other) = pair(parts.flags.is_nonblocking)?;
         crate::socket::set_nonblocking(&other, false)?;
-        let inode = inode_of(&near)?;
+        let (inode, mate) = (inode_of(&near)?, inode_of(&other)?);
         let flags = parts.flags;
         let is_nonblocking = flags.is_nonblocking;
         let pending = Pending {
@@ -344,12 +321,34 @@ impl Supervisor {
         let mut socket = parts.socket(local, peer, (caller.call.thread, descriptor), None);
         socket.state = State::Joined(!is_nonblocking);
         self.insert(inode, socket)?;
+        self.mates.insert(inode, mate);
+        self.mates.insert(mate, inode);
         self.replace(caller, descriptor, &near, flags)?;
+        if self.take_linger(inode) {
+            self.arm_reset(inode);
+        }
         if is_nonblocking {
             // As the kernel says it, though it is open; SO_ERROR and epoll say so at once.
             return Err(Errno::INPROGRESS);
         }
         Ok(ZERO)
+    }
+
+    /// True if there is a session between these addresses.
+    fn is_connected(&mut self, local: SocketAddr, peer: SocketAddr) -> bool {
+        let is_there = |it: &Self| {
+            let mut joined = it
+                .sockets
+                .values()
+                .filter(|socket| matches!(socket.state, State::Joined(_)) && socket.local == local);
+            joined.any(|socket| socket.peer == Some(peer))
+        };
+        if !is_there(self) {
+            return false;
+        }
+        // Its end may not have been seen yet.
+        self.sweep();
+        is_there(self)
     }
 
     /// A session that cannot be opened: the error at once, or, for who does not wait, as the kernel
@@ -363,13 +362,16 @@ impl Supervisor {
         error: Errno,
     ) -> Result<Reply, Errno> {
         let flags = parts.flags;
-        if !flags.is_nonblocking {
+        if !flags.is_nonblocking || error != Errno::CONNREFUSED {
             // The kernel's own socket is in the right state: never connected.
-            crate::socket::set_nonblocking(&parts.kernel, false)?;
+            crate::socket::set_nonblocking(&parts.kernel, flags.is_nonblocking)?;
             self.replace(caller, descriptor, &parts.kernel, flags)?;
             return Err(error);
         }
-        let (near, far) = pair(Transport::Tcp, true)?;
+        if parts.port == 0 && self.refuse_by_kernel(caller, descriptor, &parts)? {
+            return Err(Errno::INPROGRESS);
+        }
+        let (near, far) = pair(true)?;
         let inode = inode_of(&near)?;
         let mut socket = parts.socket(local, peer, (caller.call.thread, descriptor), None);
         socket.peer = None;
@@ -380,6 +382,27 @@ impl Supervisor {
         self.insert(inode, socket)?;
         self.replace(caller, descriptor, &near, flags)?;
         Err(Errno::INPROGRESS)
+    }
+
+    /// Has the kernel refuse the program's own socket, so that it says so as it does; false where
+    /// it cannot.
+    fn refuse_by_kernel(
+        &mut self,
+        caller: &Caller<'_>,
+        descriptor: i32,
+        parts: &Parts,
+    ) -> Result<bool, Errno> {
+        let Ok(nobody) = self.senders.nobody(parts.is_v6) else {
+            return Ok(false);
+        };
+        crate::socket::set_nonblocking(&parts.kernel, true)?;
+        if rustix::net::connect(&parts.kernel, &nobody) != Err(Errno::INPROGRESS) {
+            return Ok(false);
+        }
+        if caller.inode(descriptor) != Some(inode_of(&parts.kernel)?) {
+            self.replace(caller, descriptor, &parts.kernel, parts.flags)?;
+        }
+        Ok(true)
     }
 
     /// Opens a session of the stack.
@@ -420,7 +443,7 @@ impl Supervisor {
         engine: Session,
         parts: Parts,
     ) -> Result<Reply, Errno> {
-        let (near, far) = pair(Transport::Tcp, parts.flags.is_nonblocking)?;
+        let (near, far) = pair(parts.flags.is_nonblocking)?;
         let inode = inode_of(&near)?;
         let flags = parts.flags;
         let filler = if flags.is_nonblocking {
@@ -517,10 +540,17 @@ impl Supervisor {
                 self.pass_option_on(inode, level, name, &value);
             }
         }
+        self.take_linger(inode);
+    }
+
+    /// A linger of nothing that was set before there was a session; true if it was.
+    fn take_linger(&mut self, inode: u64) -> bool {
         let linger = self.option_value(inode, libc::SOL_SOCKET, libc::SO_LINGER, 8);
         if let (Ok(linger), Some(socket)) = (linger, self.sockets.get_mut(&inode)) {
             socket.resets_on_close = super::options::resets(&linger);
+            return socket.resets_on_close;
         }
+        false
     }
 }
 
@@ -559,6 +589,7 @@ impl Parts {
             waiting: VecDeque::new(),
             holder,
             resets_on_close: false,
+            carrier: None,
             ring_place: None,
         }
     }

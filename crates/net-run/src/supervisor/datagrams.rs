@@ -1,125 +1,204 @@
-//! UDP: sendto(2), recvfrom(2) and their like, and datagrams that are written and read plainly.
+//! UDP: taking sockets, and datagrams between them and the stack. `crate::carrier` says how they
+//! get into and out of a program's socket; `super::sending` and `super::receiving` have the calls.
 
-use super::connect::given;
-use super::{PROCEED, Reply, Supervisor, errno_of};
+use super::{Supervisor, errno_of};
 use crate::address::{self, Given};
 use crate::caller::Caller;
-use crate::ports::Transport;
+use crate::carrier::{self, Carrier, Way};
+use crate::control::Marks;
+use crate::ports::{Claim, Transport};
 use crate::scope::Server;
-use crate::socket::{Opened, State};
+use crate::socket::{Opened, Socket, State, inode_of};
+use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags,
-};
 use sidecore_net::sock::client::Socket as Session;
-use sidecore_sys::local_socket;
-use sidecore_sys::seccomp::Answer;
-use std::io::{IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
+use sidecore_sys::{message, socket_option};
+use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
-
-/// `struct msghdr` as a program has it, in 64-bit programs.
-struct Header {
-    name: u64,
-    name_bytes: u32,
-    pieces: Vec<(u64, usize)>,
-}
+use std::rc::Rc;
 
 impl Supervisor {
-    pub(super) fn send_to(&mut self, caller: &mut Caller<'_>) -> Result<Reply, Errno> {
-        let [_, source, bytes, ..] = caller.call.arguments;
-        let given = given(caller, 4, 5)?;
-        let Some(inode) = self.datagram_socket(caller, given)? else {
-            return self.send_to_peer(caller);
+    /// Takes a UDP socket from the kernel's network and binds it to `asked`, where port 0 is any;
+    /// its inode.
+    pub(super) fn adopt_datagrams(
+        &mut self,
+        caller: &Caller<'_>,
+        descriptor: i32,
+        opened: Opened,
+        asked: SocketAddr,
+    ) -> Result<u64, Errno> {
+        let mut carrier = Carrier::new(opened.is_v6)?;
+        let is_near = carrier::share_network(&opened.file, &carrier.far);
+        let flags = caller.flags(descriptor);
+        let number = |name| {
+            let value = socket_option::get(opened.file.as_fd(), libc::SOL_SOCKET, name, 4);
+            value.unwrap_or_else(|_| vec![0; 4])
         };
-        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        if bytes > DATAGRAM_BYTES_MAX {
-            return Err(Errno::MSGSIZE);
-        }
-        let payload = caller.read(source, bytes)?;
-        self.send_datagram(inode, given, &payload)?;
-        Ok(Reply::Now(Answer::Value(bytes as i64)))
-    }
-
-    /// Sends on a session though an address was given, which the kernel's TCP ignores and a pair
-    /// does not. Where the pair is full it says so, also to who would wait.
-    fn send_to_peer(&mut self, caller: &mut Caller<'_>) -> Result<Reply, Errno> {
-        let descriptor = caller.int(0);
-        let known = caller
-            .inode(descriptor)
-            .and_then(|inode| self.sockets.get(&inode));
-        if !known.is_some_and(|it| matches!(it.state, State::Open(_) | State::Joined(_))) {
-            return Ok(PROCEED);
-        }
-        let near = caller.fetch(descriptor)?;
-        let [_, source, bytes, ..] = caller.call.arguments;
-        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let payload = caller.read(source, bytes.min(DATAGRAM_BYTES_MAX))?;
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        let sent = rustix::net::send(&near, &payload, flags)?;
-        Ok(Reply::Now(Answer::Value(sent as i64)))
-    }
-
-    pub(super) fn send_message(&mut self, caller: &mut Caller<'_>) -> Result<Reply, Errno> {
-        let at = caller.call.arguments[1];
-        match self.send_one(caller, at)? {
-            Some(bytes) => Ok(Reply::Now(Answer::Value(bytes as i64))),
-            None => Ok(PROCEED),
-        }
-    }
-
-    pub(super) fn send_messages(&mut self, caller: &mut Caller<'_>) -> Result<Reply, Errno> {
-        let at = caller.call.arguments[1];
-        let count = (caller.call.arguments[2] as u32).min(MESSAGES_MAX);
-        for index in 0..count {
-            let at = at + u64::from(index) * MESSAGE_BYTES;
-            match self.send_one(caller, at) {
-                Ok(Some(bytes)) => {
-                    caller.write(at + HEADER_BYTES, &(bytes as u32).to_ne_bytes())?
-                }
-                Ok(None) => return Ok(PROCEED),
-                Err(error) if index == 0 => return Err(error),
-                Err(_) => return Ok(Reply::Now(Answer::Value(index.into()))),
-            }
-        }
-        Ok(Reply::Now(Answer::Value(count.into())))
-    }
-
-    /// Sends the message whose header is at `at`; none where the socket is not one of ours.
-    fn send_one(&mut self, caller: &mut Caller<'_>, at: u64) -> Result<Option<usize>, Errno> {
-        let Some(inode) = caller.inode(caller.int(0)) else {
-            return Ok(None);
+        // The kernel's socket has them no more once it is bound.
+        let options = [libc::SO_REUSEADDR, libc::SO_REUSEPORT].map(|name| (name, number(name)));
+        let is_set = |at: usize| options[at].1.iter().any(|byte| *byte != 0);
+        let claim = Claim {
+            ip: asked.ip(),
+            is_v6_only: opened.is_v6_only,
+            reuses_address: is_set(0),
+            reuses_port: is_set(1),
+            listens: false,
         };
-        let known = self.sockets.get(&inode).map(|socket| &socket.state);
-        if known.is_some_and(|state| !matches!(state, State::Datagram(_))) {
-            return Ok(None);
-        }
-        let header = Header::read(caller, at)?;
-        let given = if header.name == 0 || header.name_bytes == 0 {
-            Given::Unspecified
+        let set = options
+            .iter()
+            .filter(|it| it.1.iter().any(|byte| *byte != 0));
+        let shared: Vec<i32> = set.map(|it| it.0).collect();
+        // A socket of another network does not reach ours: one of ours takes its place.
+        let near = if is_near {
+            opened.file
         } else {
-            let bytes = (header.name_bytes as usize).min(address::BYTES_MAX);
-            address::read(&caller.read(header.name, bytes)?)
+            let near = carrier::alike(&opened.file, opened.is_v6)?;
+            crate::socket::set_nonblocking(&near, flags.is_nonblocking)?;
+            near
         };
-        let Some(inode) = self.datagram_socket(caller, given)? else {
-            return Ok(None);
-        };
-        let mut payload = Vec::new();
-        for (piece, bytes) in header.pieces {
-            if payload.len() + bytes > DATAGRAM_BYTES_MAX {
-                return Err(Errno::MSGSIZE);
+        let inode = inode_of(&near)?;
+        let mut local = asked;
+        if local.port() == 0 {
+            carrier.settle(&near, &shared)?;
+            local.set_port(carrier.near.port());
+            if !self.ports.is_free(Transport::Udp, local.port()) {
+                local.set_port(self.ephemeral_port(Transport::Udp));
             }
-            payload.extend(caller.read(piece, bytes)?);
         }
-        self.send_datagram(inode, given, &payload)?;
-        Ok(Some(payload.len()))
+        let options = options
+            .into_iter()
+            .filter(|it| it.1.iter().any(|byte| *byte != 0));
+        let socket = Socket {
+            transport: Transport::Udp,
+            is_v6: opened.is_v6,
+            is_v6_only: opened.is_v6_only,
+            far: None,
+            kernel: Rc::new(carrier.far.try_clone().map_err(|_| Errno::MFILE)?),
+            options: options.map(|it| (libc::SOL_SOCKET, it.0, it.1)).collect(),
+            owns_kernel: true,
+            bound: local.ip(),
+            local,
+            peer: None,
+            state: State::Datagram(Vec::new()),
+            waiting: VecDeque::new(),
+            holder: (caller.call.thread, descriptor),
+            resets_on_close: false,
+            carrier: Some(carrier),
+            ring_place: None,
+        };
+        if !self.take_port(inode, Transport::Udp, local.port(), claim) {
+            return Err(Errno::ADDRINUSE);
+        }
+        let done = self.insert(inode, socket).and_then(|()| {
+            self.serve_at_stack(inode)?;
+            if let Some(carrier) = self.carrier(inode) {
+                carrier.settle(&near, &shared)?;
+            }
+            if is_near {
+                Ok(())
+            } else {
+                self.replace(caller, descriptor, &near, flags)
+            }
+        });
+        if let Err(error) = done {
+            self.forget(inode);
+            self.ports.release(Transport::Udp, local.port(), inode);
+            return Err(error);
+        }
+        if self.scope.has_stack() {
+            self.sweep_every = super::SWEEP_LISTENERS_EVERY;
+        }
+        self.welcome(local);
+        Ok(inode)
+    }
+
+    pub(super) fn carrier(&mut self, inode: u64) -> Option<&mut Carrier> {
+        self.sockets.get_mut(&inode)?.carrier.as_mut()
+    }
+
+    /// Somebody has a port now: those who were refused there are no longer.
+    fn welcome(&mut self, local: SocketAddr) {
+        let is_welcome = |inode: &u64| {
+            let peer = self.sockets.get(inode).and_then(|socket| socket.peer);
+            peer.is_some_and(|peer| peer.port() == local.port() && !self.is_nobody(peer))
+        };
+        let welcome: Vec<u64> = self.refused.iter().copied().filter(is_welcome).collect();
+        for inode in welcome {
+            if let Some(carrier) = self.carrier(inode)
+                && carrier.unpark().is_ok()
+            {
+                self.refused.remove(&inode);
+            }
+        }
+    }
+
+    /// True if it is known that nobody is at `peer`: of the loopback alone.
+    fn is_nobody(&self, peer: SocketAddr) -> bool {
+        self.scope.of_peer(peer.ip()) == Some(Server::Loopback)
+            && self.ports.at(Transport::Udp, peer).is_empty()
+    }
+
+    /// Sets or forgets the only peer of the socket that `near` is of.
+    pub(super) fn connect_datagrams(
+        &mut self,
+        inode: u64,
+        near: &OwnedFd,
+        peer: Option<SocketAddr>,
+    ) -> Result<(), Errno> {
+        let Some(socket) = self.sockets.get(&inode) else {
+            return Ok(());
+        };
+        let (is_v6, bound) = (socket.is_v6, socket.bound);
+        let peer = peer.map(|peer| super::connect::plain_peer(peer, is_v6));
+        if let Some(peer) = peer {
+            self.forget_closed(Transport::Udp, peer.port());
+        }
+        let is_nobody = peer.is_some_and(|peer| self.is_nobody(peer));
+        // As the kernel does, it has the address from which it would send from now on.
+        let source = peer
+            .filter(|_| bound.is_unspecified())
+            .and_then(|peer| self.source_for(peer.ip()));
+        let Some(socket) = self.sockets.get_mut(&inode) else {
+            return Ok(());
+        };
+        let Some(carrier) = &mut socket.carrier else {
+            return Ok(());
+        };
+        match peer {
+            Some(_) if is_nobody => {
+                carrier.park()?;
+                self.refused.insert(inode);
+            }
+            _ => {
+                carrier.unpark()?;
+                self.refused.remove(&inode);
+            }
+        }
+        match peer {
+            Some(_) => rustix::net::connect(near, &carrier.at)?,
+            None => {
+                rustix::net::connect_unspec(near)?;
+                // The kernel has taken back the port that it had chosen; where somebody has it now,
+                // another does.
+                rustix::net::bind(near, &carrier.near).ok();
+                carrier.settle(near, &[])?;
+            }
+        }
+        socket.peer = peer;
+        socket.local.set_ip(source.unwrap_or(bound));
+        let to = socket.local.ip();
+        let way = peer.map(|from| Way { from, to, is_v6 });
+        // What came before the peer was forgotten is still its.
+        if way.is_some() {
+            self.senders.set_far(carrier.at, way);
+        }
+        Ok(())
     }
 
     /// The caller's socket, where it is one of ours for datagrams, or becomes one because of whom
     /// it sends to.
-    fn datagram_socket(
+    pub(super) fn datagram_socket(
         &mut self,
         caller: &mut Caller<'_>,
         to: Given,
@@ -146,25 +225,8 @@ impl Supervisor {
             return Ok(None);
         }
         let any = SocketAddr::new(opened.any(), 0);
-        self.adopt(caller, descriptor, opened, any).map(Some)
-    }
-
-    /// Sets or forgets the only peer of a socket.
-    pub(super) fn connect_datagrams(&mut self, inode: u64, peer: Option<SocketAddr>) {
-        let Some(socket) = self.sockets.get_mut(&inode) else {
-            return;
-        };
-        let peer = peer.map(|peer| super::connect::plain_peer(peer, socket.is_v6));
-        socket.peer = peer;
-        socket.local.set_ip(socket.bound);
-        let Some(peer) = peer.filter(|_| socket.bound.is_unspecified()) else {
-            return;
-        };
-        // As the kernel does, it has the address from which it would send from now on.
-        let ip = self.source_for(peer.ip());
-        if let (Some(socket), Some(ip)) = (self.sockets.get_mut(&inode), ip) {
-            socket.local.set_ip(ip);
-        }
+        self.adopt_datagrams(caller, descriptor, opened, any)
+            .map(Some)
     }
 
     fn source_for(&self, peer: IpAddr) -> Option<IpAddr> {
@@ -178,26 +240,19 @@ impl Supervisor {
         own.find(|own| own.is_ipv4() == peer.is_ipv4())
     }
 
-    fn send_datagram(&mut self, inode: u64, to: Given, payload: &[u8]) -> Result<(), Errno> {
-        let socket = self.sockets.get(&inode).ok_or(Errno::BADF)?;
-        let peer = match to {
-            Given::Inet(peer) => peer,
-            Given::Unspecified => socket.peer.ok_or(Errno::DESTADDRREQ)?,
-            Given::Other => return Err(Errno::AFNOSUPPORT),
-        };
-        if peer.is_ipv6() && !socket.is_v6 {
-            return Err(Errno::AFNOSUPPORT);
-        }
-        if peer.port() == 0 {
-            return Err(Errno::INVAL);
-        }
-        let headers = if socket.is_v6 { 8 } else { 28 };
-        if payload.len() > DATAGRAM_BYTES_MAX - headers {
-            return Err(Errno::MSGSIZE);
-        }
+    /// Sends a datagram to whom it is for.
+    pub(super) fn route(
+        &mut self,
+        inode: u64,
+        source: Option<IpAddr>,
+        peer: SocketAddr,
+        payload: &[u8],
+        marks: Marks,
+    ) -> Result<(), Errno> {
         match self.scope.of_peer(peer.ip()) {
-            Some(Server::Loopback) => self.send_to_program(inode, peer, payload),
+            Some(Server::Loopback) => self.send_to_program(inode, source, peer, payload, marks),
             Some(Server::Stack) => {
+                let socket = self.sockets.get(&inode).ok_or(Errno::BADF)?;
                 let State::Datagram(engines) = &socket.state else {
                     return Err(Errno::NOTCONN);
                 };
@@ -218,56 +273,97 @@ impl Supervisor {
     fn send_to_program(
         &mut self,
         inode: u64,
+        source: Option<IpAddr>,
         peer: SocketAddr,
         payload: &[u8],
+        marks: Marks,
     ) -> Result<(), Errno> {
         let socket = self.sockets.get(&inode).ok_or(Errno::BADF)?;
         let mut from = socket.local;
-        if from.ip().is_unspecified() {
-            from.set_ip(self.source_for(peer.ip()).unwrap_or(from.ip()));
+        let is_connected = socket.peer == Some(peer);
+        if let Some(source) = source.or_else(|| {
+            let is_any = from.ip().is_unspecified();
+            is_any.then(|| self.source_for(peer.ip())).flatten()
+        }) {
+            from.set_ip(source);
         }
-        let mut peer = peer;
-        if peer.ip().is_unspecified() {
-            peer.set_ip(
-                self.source_for(Ipv4Addr::LOCALHOST.into())
-                    .unwrap_or(peer.ip()),
-            );
-        }
-        let takers = self.ports.at(Transport::Udp, peer);
-        let Some(taker) = takers.first() else {
-            // Who has no peer does not hear of it.
-            return match socket.peer {
-                Some(_) => Err(Errno::CONNREFUSED),
-                None => Ok(()),
+        // Each turn but the last forgets one.
+        loop {
+            let takers = self.ports.at(Transport::Udp, peer);
+            let with_peer = |peer: Option<SocketAddr>| {
+                let mut fitting = takers.iter().rev().filter(|inode| {
+                    let socket = self.sockets.get(inode);
+                    socket.is_some_and(|socket| socket.peer == peer)
+                });
+                fitting.next().copied()
             };
-        };
-        self.deliver(*taker, from, payload);
+            let Some(taker) = with_peer(Some(from)).or_else(|| with_peer(None)) else {
+                break;
+            };
+            if self.deliver(taker, from, peer.ip(), payload, marks) {
+                return Ok(());
+            }
+            self.forget(taker);
+        }
+        // Who has no peer does not hear of it.
+        if is_connected {
+            self.refuse_datagrams(inode);
+        }
         Ok(())
     }
 
-    /// Puts a datagram into a socket's pair; lost where that is full.
-    fn deliver(&mut self, inode: u64, from: SocketAddr, payload: &[u8]) {
-        let Some(socket) = self.sockets.get(&inode) else {
+    /// Has a socket hear that nobody is where its peer was.
+    fn refuse_datagrams(&mut self, inode: u64) {
+        let Some(socket) = self.sockets.get_mut(&inode) else {
             return;
         };
-        let Some(far) = &socket.far else {
+        let (thread, descriptor) = socket.holder;
+        let Some(carrier) = &mut socket.carrier else {
             return;
         };
-        if socket.peer.is_some_and(|peer| peer != from) {
+        if carrier.park().is_err() {
             return;
         }
-        let Ok(tag) = self.tags.file(from) else {
-            return;
-        };
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        let files = [tag.as_fd()];
-        control.push(SendAncillaryMessage::ScmRights(&files));
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        let sent = rustix::net::sendmsg(far, &[IoSlice::new(payload)], &mut control, flags);
-        if sent.is_ok() {
-            self.retry(inode);
+        self.refused.insert(inode);
+        // What it sends from now on is refused by the kernel; so is this, for what it has sent.
+        // Where that fails, it hears of it one datagram later.
+        if crate::caller::socket_inode(thread, descriptor) == Some(inode)
+            && let Ok(near) = crate::caller::fetch(thread, descriptor)
+        {
+            message::send(near.as_fd(), &[], &[], &[], 0).ok();
         }
+    }
+
+    /// Puts a datagram into a program's socket; lost where that is full. False where no program has
+    /// it any more.
+    fn deliver(
+        &mut self,
+        inode: u64,
+        from: SocketAddr,
+        to: IpAddr,
+        payload: &[u8],
+        marks: Marks,
+    ) -> bool {
+        let Some(socket) = self.sockets.get_mut(&inode) else {
+            return true;
+        };
+        let is_v6 = socket.is_v6;
+        let Some(carrier) = &mut socket.carrier else {
+            return true;
+        };
+        let sender = match socket.peer {
+            Some(peer) if peer != from => return true,
+            Some(_) => None,
+            None => match self.senders.sender(Way { from, to, is_v6 }) {
+                Ok(sender) => Some(sender),
+                Err(_) => return true,
+            },
+        };
+        let is_live = carrier.deliver(sender.as_deref(), payload, marks);
+        if is_live && !socket.waiting.is_empty() {
+            self.retry_watched(inode);
+        }
+        is_live
     }
 
     /// Datagrams that came from the stack: of the sockets that share a port, to the one that is
@@ -280,6 +376,7 @@ impl Supervisor {
             let Some((received, from)) = client.receive_from(engine) else {
                 return;
             };
+            let local = client.local(engine).map(|local| local.ip());
             let payload = received.bytes().to_vec();
             client.release(received);
             let sharers = self.sharers.get(&engine).into_iter().flatten().rev();
@@ -290,224 +387,119 @@ impl Supervisor {
                 });
                 fitting.next().copied()
             };
-            if let Some(inode) = with_peer(Some(from)).or_else(|| with_peer(None)) {
-                self.deliver(inode, from, &payload);
+            let Some(inode) = with_peer(Some(from)).or_else(|| with_peer(None)) else {
+                continue;
+            };
+            let to = local
+                .filter(|ip| !ip.is_unspecified())
+                .or_else(|| self.source_for(from.ip()));
+            let to = to.unwrap_or(from.ip());
+            if !self.deliver(inode, from, to, &payload, Marks::default()) {
+                self.forget(inode);
             }
         }
     }
 
     /// Datagrams that a program wrote plainly: to its peer.
     pub(super) fn take_datagrams(&mut self, inode: u64) {
-        let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
-        for _ in 0..DATAGRAMS_MAX {
-            let Some(far) = self.sockets.get(&inode).and_then(|it| it.far.as_ref()) else {
-                return;
+        let mut payload = std::mem::take(&mut self.scratch);
+        payload.resize(DATAGRAM_BYTES_MAX, 0);
+        let mut control = [0; MARKS_BYTES];
+        let mut is_more = true;
+        for _ in 0..TAKEN_MAX {
+            let Some(socket) = self.sockets.get(&inode) else {
+                is_more = false;
+                break;
             };
-            let received = rustix::net::recv(far, &mut buffer[..], RecvFlags::DONTWAIT);
-            match received {
-                Err(_) => return,
-                // The end, unless it is a datagram of no bytes.
-                Ok((_, 0)) if local_socket::is_hung_up(far.as_fd()) => return,
-                Ok((_, count)) => {
-                    // Lost where there is no way, as datagrams are.
-                    self.send_datagram(inode, Given::Unspecified, &buffer[..count])
-                        .ok();
+            let Some(carrier) = &socket.carrier else {
+                is_more = false;
+                break;
+            };
+            let far = carrier.far.as_fd();
+            let received = match message::receive(far, &mut payload, &mut control, 0) {
+                Ok(received) => received,
+                // Of what was sent to the program; it may have gone.
+                Err(Errno::CONNREFUSED) => continue,
+                Err(_) => {
+                    is_more = false;
+                    break;
                 }
+            };
+            let is_programs = address::write(carrier.near, socket.is_v6) == received.name;
+            if let Some(peer) = socket.peer.filter(|_| is_programs) {
+                let marks = Marks::read(&control[..received.control_bytes]);
+                // Lost where there is no way, as datagrams are.
+                self.route(inode, None, peer, &payload[..received.bytes], marks)
+                    .ok();
             }
         }
-        self.starved.push_back(inode);
+        self.scratch = payload;
+        if is_more {
+            self.starved.push_back(inode);
+        }
     }
 
-    pub(super) fn receive_from(&mut self, caller: &mut Caller<'_>) -> Result<Reply, Errno> {
-        let [_, target, room, _, name, name_length] = caller.call.arguments;
-        let flags = caller.int(3);
-        let taken = match self.take_one(caller, flags)? {
-            Taken::Reply(reply) => return Ok(reply),
-            Taken::Datagram(taken) => taken,
+    /// Watches a program's socket while a call of its waits.
+    pub(super) fn watch(&mut self, inode: u64, near: OwnedFd) -> Result<(), Errno> {
+        let Some(carrier) = self
+            .sockets
+            .get_mut(&inode)
+            .and_then(|it| it.carrier.as_mut())
+        else {
+            return Ok(());
         };
-        let room = usize::try_from(room).unwrap_or(usize::MAX);
-        let count = taken.payload.len().min(room);
-        caller.write(target, &taken.payload[..count])?;
-        if let Some(from) = taken.from {
-            caller.write_sized(name, name_length, &address::write(from, taken.is_v6))?;
+        if carrier.watched.is_none() {
+            let mark = EventData::new_u64(super::NEARS + inode);
+            let flags = EventFlags::IN | EventFlags::ET;
+            epoll::add(&self.epoll, &near, mark, flags)?;
+            carrier.watched = Some(near);
         }
-        let whole = if flags & libc::MSG_TRUNC == 0 {
-            count
-        } else {
-            taken.payload.len()
-        };
-        Ok(Reply::Now(Answer::Value(whole as i64)))
+        Ok(())
     }
 
-    pub(super) fn receive_message(&mut self, caller: &mut Caller<'_>) -> Result<Reply, Errno> {
-        let (at, flags) = (caller.call.arguments[1], caller.int(2));
-        match self.receive_one(caller, at, flags)? {
-            Ok(bytes) => Ok(Reply::Now(Answer::Value(bytes as i64))),
-            Err(reply) => Ok(reply),
-        }
-    }
-
-    pub(super) fn receive_messages(&mut self, caller: &mut Caller<'_>) -> Result<Reply, Errno> {
-        let at = caller.call.arguments[1];
-        let count = (caller.call.arguments[2] as u32).min(MESSAGES_MAX);
-        let mut flags = caller.int(3);
-        for index in 0..count {
-            let at = at + u64::from(index) * MESSAGE_BYTES;
-            match self.receive_one(caller, at, flags) {
-                Ok(Ok(bytes)) => {
-                    caller.write(at + HEADER_BYTES, &(bytes as u32).to_ne_bytes())?;
-                }
-                Ok(Err(reply)) if index == 0 => return Ok(reply),
-                Err(error) if index == 0 => return Err(error),
-                _ => return Ok(Reply::Now(Answer::Value(index.into()))),
-            }
-            // The first may wait; those behind it are taken if they are there.
-            flags |= libc::MSG_DONTWAIT;
-        }
-        Ok(Reply::Now(Answer::Value(count.into())))
-    }
-
-    /// Receives into the message whose header is at `at`: how many bytes.
-    fn receive_one(
-        &mut self,
-        caller: &mut Caller<'_>,
-        at: u64,
-        flags: i32,
-    ) -> Result<Result<usize, Reply>, Errno> {
-        let taken = match self.take_one(caller, flags)? {
-            Taken::Reply(reply) => return Ok(Err(reply)),
-            Taken::Datagram(taken) => taken,
-        };
-        let header = Header::read(caller, at)?;
-        let mut rest = taken.payload.as_slice();
-        for (piece, room) in header.pieces {
-            let (now, later) = rest.split_at(room.min(rest.len()));
-            caller.write(piece, now)?;
-            rest = later;
-        }
-        let count = taken.payload.len() - rest.len();
-        let mut bits = 0;
-        if !rest.is_empty() {
-            bits |= libc::MSG_TRUNC;
-        }
-        let name = taken.from.map(|from| address::write(from, taken.is_v6));
-        let name = name.unwrap_or_default();
-        if header.name != 0 {
-            let room = (header.name_bytes as usize).min(name.len());
-            caller.write(header.name, &name[..room])?;
-        }
-        caller.write(at + NAME_BYTES_AT, &(name.len() as u32).to_ne_bytes())?;
-        caller.write(at + CONTROL_BYTES_AT, &0u64.to_ne_bytes())?;
-        caller.write(at + FLAGS_AT, &bits.to_ne_bytes())?;
-        let whole = flags & libc::MSG_TRUNC != 0;
-        Ok(Ok(if whole { taken.payload.len() } else { count }))
-    }
-
-    /// The next datagram of the caller's socket.
-    fn take_one(&mut self, caller: &mut Caller<'_>, flags: i32) -> Result<Taken, Errno> {
-        let descriptor = caller.int(0);
-        let Some(inode) = caller.inode(descriptor) else {
-            return Ok(Taken::Reply(PROCEED));
-        };
+    /// Lets go of a program's socket again, unless a call waits for it.
+    pub(super) fn unwatch(&mut self, inode: u64) {
         let Some(socket) = self.sockets.get_mut(&inode) else {
-            return Ok(Taken::Reply(PROCEED));
+            return;
         };
-        if !matches!(socket.state, State::Datagram(_)) {
-            return Ok(Taken::Reply(PROCEED));
+        let listener = &self.listener;
+        let is_waiting = |it: &super::Waiting| listener.is_waiting(it.call.id);
+        if socket.waiting.iter().any(is_waiting) {
+            return;
         }
-        let (is_v6, peer) = (socket.is_v6, socket.peer);
-        socket.holder = (caller.call.thread, descriptor);
-        let near = caller.fetch(descriptor)?;
-        let mut how = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-        how.set(RecvFlags::PEEK, flags & libc::MSG_PEEK != 0);
-        let mut payload = vec![0; DATAGRAM_BYTES_MAX];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let received = rustix::net::recvmsg(
-            &near,
-            &mut [IoSliceMut::new(&mut payload)],
-            &mut control,
-            how,
-        );
-        match received {
-            Ok(message) => {
-                payload.truncate(message.bytes);
-                let files = control.drain().filter_map(|message| match message {
-                    RecvAncillaryMessage::ScmRights(files) => Some(files),
-                    _ => None,
-                });
-                let tag: Option<OwnedFd> = files.flatten().last();
-                let from = tag.and_then(|tag| self.tags.address(&tag)).or(peer);
-                Ok(Taken::Datagram(Datagram {
-                    payload,
-                    from,
-                    is_v6,
-                }))
-            }
-            Err(Errno::AGAIN) => {
-                let waits = flags & libc::MSG_DONTWAIT == 0;
-                if !waits || caller.flags(descriptor).is_nonblocking {
-                    return Err(Errno::AGAIN);
-                }
-                let patience = self.patience(inode, libc::SO_RCVTIMEO);
-                Ok(Taken::Reply(self.park(inode, caller, patience)))
-            }
-            Err(error) => Err(error),
+        if let Some(watched) = socket.carrier.as_mut().and_then(|it| it.watched.take()) {
+            // The program's own copy would keep it there.
+            epoll::delete(&self.epoll, &watched).ok();
         }
     }
-}
 
-enum Taken {
-    Datagram(Datagram),
-    Reply(Reply),
-}
-
-struct Datagram {
-    payload: Vec<u8>,
-    from: Option<SocketAddr>,
-    is_v6: bool,
-}
-
-impl Header {
-    fn read(caller: &mut Caller<'_>, at: u64) -> Result<Self, Errno> {
-        let bytes = caller.read(at, HEADER_BYTES as usize)?;
-        let word = |at: usize| -> u64 {
-            let bytes = bytes.get(at..).and_then(|bytes| bytes.first_chunk());
-            bytes.map_or(0, |bytes| u64::from_ne_bytes(*bytes))
-        };
-        let count = word(24);
-        if count > PIECES_MAX {
-            return Err(Errno::MSGSIZE);
+    /// Forgets the sockets for datagrams that no program has any more.
+    pub(super) fn sweep_datagrams(&mut self) {
+        let sockets = self.sockets.iter();
+        let all: Vec<u64> = sockets
+            .filter(|(_, socket)| socket.carrier.is_some())
+            .map(|(inode, _)| *inode)
+            .collect();
+        for inode in all {
+            self.unwatch(inode);
+            if self.is_closed(inode) {
+                self.forget(inode);
+            }
         }
-        let list = caller.read(word(16), count as usize * 16)?;
-        let (pairs, _) = list.as_chunks::<16>();
-        let pieces = pairs.iter().map(|pair| {
-            let half = |at: usize| {
-                let bytes = pair[at..].first_chunk();
-                bytes.map_or(0, |bytes| u64::from_ne_bytes(*bytes))
-            };
-            (half(0), usize::try_from(half(8)).unwrap_or(usize::MAX))
-        });
-        Ok(Self {
-            name: word(0),
-            name_bytes: word(8) as u32,
-            pieces: pieces.collect(),
-        })
+    }
+
+    /// Makes the calls again that wait for datagrams.
+    pub(super) fn retry_watched(&mut self, inode: u64) {
+        self.retry(inode);
+        self.unwatch(inode);
     }
 }
 
 /// Largest datagram.
-const DATAGRAM_BYTES_MAX: usize = 65_535;
-/// `struct msghdr`: its size, and where things lie in it.
-const HEADER_BYTES: u64 = 56;
-const NAME_BYTES_AT: u64 = 8;
-const CONTROL_BYTES_AT: u64 = 40;
-const FLAGS_AT: u64 = 48;
-/// `struct mmsghdr`.
-const MESSAGE_BYTES: u64 = 64;
-/// UIO_MAXIOV.
-const PIECES_MAX: u64 = 1024;
-/// Messages of one call; a program makes it again for the rest.
-const MESSAGES_MAX: u32 = 64;
-/// Plainly written datagrams that one look takes in.
-const DATAGRAMS_MAX: usize = 64;
+pub(super) const DATAGRAM_BYTES_MAX: usize = 65_535;
+/// Strangers' datagrams that one call passes over.
+pub(super) const STRANGERS_MAX: usize = 64;
+/// Plainly written datagrams that one look takes in: about as many as wait at most.
+const TAKEN_MAX: usize = 256;
+/// Room for hops and class.
+const MARKS_BYTES: usize = 128;

@@ -381,9 +381,7 @@ impl Supervisor {
             return Err((Some(from), error));
         }
         let made = match &from {
-            From::Stack(_) => {
-                pair(Transport::Tcp, is_nonblocking).map(|(near, far)| (near, Some(far)))
-            }
+            From::Stack(_) => pair(is_nonblocking).map(|(near, far)| (near, Some(far))),
             From::Program(near) => set_nonblocking(near, is_nonblocking)
                 .and_then(|()| near.try_clone().map_err(|_| Errno::MFILE))
                 .map(|near| (near, None)),
@@ -424,10 +422,14 @@ impl Supervisor {
             waiting: VecDeque::new(),
             holder: (caller.call.thread, descriptor),
             resets_on_close,
+            carrier: None,
             ring_place: None,
         };
         if let Err(error) = self.insert(inode, socket) {
             tracing::warn!("a session cannot be joined: {error}");
+        }
+        if resets_on_close {
+            self.arm_reset(inode);
         }
         self.give_to_program(inode);
         Ok(())
@@ -510,8 +512,13 @@ impl Supervisor {
                 // Who polls it is to know.
                 Ok(PROCEED)
             }
-            State::Open(_) | State::Joined(_) => Ok(PROCEED),
-            State::Datagram(_) if socket.peer.is_some() => Ok(PROCEED),
+            State::Joined(_) => {
+                if how != libc::SHUT_RD {
+                    self.ended.insert(inode);
+                }
+                Ok(PROCEED)
+            }
+            State::Open(_) | State::Datagram(_) => Ok(PROCEED),
             _ => Err(Errno::NOTCONN),
         }
     }

@@ -6,26 +6,31 @@
 
 mod connect;
 mod datagrams;
+mod header;
 mod listen;
 mod names;
 mod options;
+mod receiving;
+mod resets;
 mod rings;
+mod sending;
 mod transfer;
+mod twins;
 
 use crate::caller::Caller;
+use crate::carrier::{self, Senders};
 use crate::loopback::{Door, Rendezvous};
 use crate::migrate::Migration;
 use crate::ports::{Claim, Ports, Transport};
 use crate::scope::Scope;
 use crate::socket::{Socket, State, Waiting};
-use crate::tags::Tags;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use sidecore_net::sock::SocketError;
 use sidecore_net::sock::client::{Beside, Client, ClientError, Socket as Session};
 use sidecore_sys::local_socket;
 use sidecore_sys::seccomp::{Answer, Call, Filter, Listener, When};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -60,6 +65,11 @@ pub(crate) const FILTER: &Filter = &[
     (libc::SYS_recvmmsg, When::Always),
     (libc::SYS_ioctl, When::OneOf(1, &[SIOCOUTQ, SIOCOUTQNSD])),
     (libc::SYS_io_uring_setup, When::Always),
+    (libc::SYS_dup, When::Always),
+    (libc::SYS_dup3, When::Always),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_dup2, When::Always),
+    (libc::SYS_fcntl, When::OneOf(1, &[F_DUPFD, F_DUPFD_CLOEXEC])),
     (libc::SYS_epoll_create1, When::Always),
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_epoll_create, When::Always),
@@ -99,7 +109,16 @@ pub(crate) struct Supervisor {
     ports: Ports,
     rendezvous: Option<Rendezvous>,
     doors: Vec<Option<Door>>,
-    tags: Tags,
+    senders: Senders,
+    twins: twins::Twins,
+    /// The other ends of pairs between programs.
+    mates: HashMap<u64, u64>,
+    /// Sockets for datagrams whose peer's port nobody has.
+    refused: HashSet<u64>,
+    /// Sockets between programs that send no more (shutdown(2)).
+    ended: HashSet<u64>,
+    /// Room for one datagram.
+    scratch: Vec<u8>,
     migration: Migration,
     /// Sockets without a far end, whose end is found by looking; when to look next.
     unseen: usize,
@@ -135,7 +154,12 @@ impl Supervisor {
             ports: Ports::default(),
             rendezvous,
             doors: Vec::new(),
-            tags: Tags::default(),
+            senders: Senders::default(),
+            twins: twins::Twins::default(),
+            mates: HashMap::new(),
+            refused: HashSet::new(),
+            ended: HashSet::new(),
+            scratch: Vec::new(),
             migration: Migration::default(),
             unseen: 0,
             sweep_at: Instant::now(),
@@ -170,21 +194,27 @@ impl Supervisor {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(error),
             }
+            let mut is_called = false;
             for event in &ready {
                 // The kernel packs them: no references.
                 let (data, flags) = (event.data, event.flags);
                 match data.u64() {
                     CALLS => {
                         if flags.contains(EventFlags::IN) {
-                            self.take_calls();
+                            is_called = true;
                         } else if flags.contains(EventFlags::HUP) {
                             return Ok(());
                         }
                     }
                     waiter if waiter >= rings::PROCESSES => self.answer_waiter(waiter),
                     door if door >= DOORS => self.answer_door((door - DOORS) as usize),
+                    near if near >= NEARS => self.retry_watched(near - NEARS),
                     inode => self.look_at_pair(inode, flags),
                 }
+            }
+            // What was written before a call is where it belongs before the call is answered.
+            if is_called {
+                self.take_calls();
             }
             self.serve_sessions();
         }
@@ -253,6 +283,7 @@ impl Supervisor {
     }
 
     fn serve(&mut self, caller: &mut Caller<'_>) -> Result<Reply, Errno> {
+        self.catch_up(caller);
         match caller.call.number {
             libc::SYS_bind => self.bind(caller),
             libc::SYS_listen => self.listen(caller),
@@ -279,10 +310,16 @@ impl Supervisor {
                 Ok(PROCEED)
             }
             // Only so that it is known that there is one.
-            _ => {
+            libc::SYS_epoll_create1 => {
                 self.migration.forget();
                 Ok(PROCEED)
             }
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_epoll_create => {
+                self.migration.forget();
+                Ok(PROCEED)
+            }
+            _ => Ok(self.note_twin(caller)),
         }
     }
 
@@ -414,6 +451,9 @@ impl Supervisor {
         let Some(socket) = self.sockets.get(&inode) else {
             return false;
         };
+        if let Some(carrier) = &socket.carrier {
+            return !carrier::is_live(carrier.near);
+        }
         let far = match &socket.state {
             State::Listening(listening) => listening.tokens.front(),
             _ => socket.far.as_ref(),
@@ -425,7 +465,8 @@ impl Supervisor {
     fn sweep(&mut self) {
         let begun = Instant::now();
         self.unseen = 0;
-        let has_unseen = |socket: &Socket| socket.far.is_none();
+        self.sweep_datagrams();
+        let has_unseen = |socket: &Socket| socket.far.is_none() && socket.carrier.is_none();
         if !self.sockets.values().any(has_unseen) {
             self.sweep_at = Instant::now();
             return;
@@ -436,10 +477,9 @@ impl Supervisor {
         let inodes = text
             .lines()
             .filter_map(|line| line.split_whitespace().nth(6));
-        let live: std::collections::HashSet<u64> =
-            inodes.filter_map(|inode| inode.parse().ok()).collect();
+        let live: HashSet<u64> = inodes.filter_map(|inode| inode.parse().ok()).collect();
         let gone = |(inode, socket): (&u64, &Socket)| {
-            (socket.far.is_none() && !live.contains(inode)).then_some(*inode)
+            (has_unseen(socket) && !live.contains(inode)).then_some(*inode)
         };
         let gone: Vec<u64> = self.sockets.iter().filter_map(gone).collect();
         for inode in gone {
@@ -449,6 +489,7 @@ impl Supervisor {
         // goes to other things.
         let listens = |socket: &Socket| match &socket.state {
             State::Listening(listening) => !listening.engines.is_empty(),
+            State::Datagram(engines) => !engines.is_empty(),
             _ => false,
         };
         self.sweep_every = if self.sockets.values().any(listens) {
@@ -467,6 +508,10 @@ impl Supervisor {
             }
             None => self.unseen += 1,
         }
+        if let Some(carrier) = &socket.carrier {
+            let mark = EventData::new_u64(inode);
+            epoll::add(&self.epoll, &carrier.far, mark, WATCHED)?;
+        }
         for engine in socket.engines() {
             self.sessions.insert(engine, inode);
         }
@@ -481,7 +526,14 @@ impl Supervisor {
     /// Forgets a socket, and takes it out of the list; what it has at the stack stays.
     fn remove(&mut self, inode: u64) -> Option<Socket> {
         self.fail_waiting(inode, Errno::BADF);
+        self.unwatch(inode);
+        self.mates.remove(&inode);
+        self.ended.remove(&inode);
+        self.refused.remove(&inode);
         let mut socket = self.sockets.remove(&inode)?;
+        if let Some(carrier) = &socket.carrier {
+            self.senders.set_far(carrier.at, None);
+        }
         if let Some(place) = socket.ring_place.take() {
             self.release_ring(place);
         }
@@ -515,6 +567,7 @@ impl Supervisor {
         let Some(socket) = self.remove(inode) else {
             return;
         };
+        self.twins.forget(inode);
         let engines = socket.engines();
         match socket.state {
             State::Listening(listening) => self.close_listening(listening),
@@ -620,9 +673,13 @@ fn errno_of(error: &ClientError) -> Errno {
     }
 }
 
+/// Requests of fcntl(2) that duplicate.
+const F_DUPFD: u32 = libc::F_DUPFD as u32;
+const F_DUPFD_CLOEXEC: u32 = libc::F_DUPFD_CLOEXEC as u32;
 /// Marks of what is not a pair in the epoll's events; inodes of sockets have 32 bits.
 const CALLS: u64 = u64::MAX;
 const DOORS: u64 = 1 << 48;
+const NEARS: u64 = 1 << 47;
 /// Bytes that are not sent, of all and of those not sent once (`include/uapi/linux/sockios.h`).
 const SIOCOUTQ: u32 = 0x5411;
 const SIOCOUTQNSD: u32 = 0x894b;

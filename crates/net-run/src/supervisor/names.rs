@@ -4,7 +4,9 @@ use super::{PROCEED, Reply, Supervisor, ZERO};
 use crate::address;
 use crate::caller::Caller;
 use crate::socket::State;
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
+use std::os::fd::OwnedFd;
 
 impl Supervisor {
     pub(super) fn local_name(&mut self, caller: &mut Caller<'_>) -> Result<Reply, Errno> {
@@ -20,6 +22,7 @@ impl Supervisor {
         let Some(inode) = caller.inode(descriptor) else {
             return Ok(PROCEED);
         };
+        let is_over = is_peer && self.ends(caller, inode) == (true, true);
         let Some(socket) = self.sockets.get_mut(&inode) else {
             return Ok(PROCEED);
         };
@@ -30,7 +33,11 @@ impl Supervisor {
                 State::Open(_) | State::Joined(_) | State::Datagram(_)
             );
             let peer = socket.peer.filter(|_| is_connected);
-            peer.ok_or(Errno::NOTCONN)?
+            let peer = peer.ok_or(Errno::NOTCONN)?;
+            if is_over {
+                return Err(Errno::NOTCONN);
+            }
+            peer
         } else {
             socket.local
         };
@@ -38,6 +45,19 @@ impl Supervisor {
         let [_, target, length, ..] = caller.call.arguments;
         caller.write_sized(target, length, &bytes)?;
         Ok(ZERO)
+    }
+
+    /// True for each end of the caller's session that sends no more: its own, and the peer's.
+    pub(super) fn ends(&self, caller: &Caller<'_>, inode: u64) -> (bool, bool) {
+        match self.sockets.get(&inode).map(|socket| &socket.state) {
+            Some(State::Open(stream)) => (stream.near_ended, stream.peer_ended),
+            Some(State::Joined(_)) => {
+                let near = caller.fetch(caller.int(0));
+                let is_at_end = near.is_ok_and(|near| is_at_end(&near));
+                (self.ended.contains(&inode), is_at_end)
+            }
+            _ => (false, false),
+        }
     }
 
     /// Answers SIOCOUTQ: what the supervisor has not read yet; the kernel's own answer for a pair
@@ -49,6 +69,9 @@ impl Supervisor {
         let Some(socket) = self.sockets.get(&inode) else {
             return Ok(PROCEED);
         };
+        if socket.carrier.is_some() {
+            return Ok(PROCEED);
+        }
         let unread = match &socket.far {
             Some(far) => rustix::io::ioctl_fionread(far)?,
             None => 0,
@@ -58,4 +81,12 @@ impl Supervisor {
         caller.write(target, &unread.to_ne_bytes())?;
         Ok(ZERO)
     }
+}
+
+/// True if the other end of a pair sends no more.
+fn is_at_end(near: &OwnedFd) -> bool {
+    let mut polled = [PollFd::new(near, PollFlags::RDHUP)];
+    let none = rustix::time::Timespec::default();
+    rustix::event::poll(&mut polled, Some(&none)).is_ok()
+        && polled[0].revents().contains(PollFlags::RDHUP)
 }

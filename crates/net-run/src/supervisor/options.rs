@@ -25,11 +25,20 @@ impl Supervisor {
         };
         socket.holder = (caller.call.thread, descriptor);
         let (level, name) = (caller.int(1), caller.int(2));
+        // A socket for datagrams is the program's own; what was taken from it is kept here.
+        let is_kept = |it: &(i32, i32, Vec<u8>)| (it.0, it.1) == (level, name);
+        if socket.carrier.is_some() && !socket.options.iter().any(is_kept) {
+            return Ok(PROCEED);
+        }
         let [_, _, _, target, length, _] = caller.call.arguments;
         let room = caller.read_int(length)?;
         let room = usize::try_from(room).map_err(|_| Errno::INVAL)?;
         let number = |value: i32| value.to_ne_bytes().to_vec();
         let mut value = match (level, name) {
+            // The pair's own.
+            (libc::SOL_SOCKET, libc::SO_ERROR) if matches!(socket.state, State::Joined(_)) => {
+                return Ok(PROCEED);
+            }
             (libc::SOL_SOCKET, libc::SO_ERROR) => {
                 let error = self.take_error(inode);
                 // The pair's own, which stood for it, goes with it.
@@ -45,11 +54,10 @@ impl Supervisor {
             }
             _ => self.option_value(inode, level, name, room.min(OPTION_BYTES_MAX))?,
         };
-        let state = self.sockets.get(&inode).map(tcp_state);
         if (level, name) == (libc::IPPROTO_TCP, libc::TCP_INFO)
-            && let (Some(first), Some(state)) = (value.first_mut(), state)
+            && let (Some(first), Some(socket)) = (value.first_mut(), self.sockets.get(&inode))
         {
-            *first = state;
+            *first = tcp_state(socket, self.ends(caller, inode));
         }
         value.truncate(room);
         caller.write_sized(target, length, &value)?;
@@ -106,9 +114,19 @@ impl Supervisor {
             (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => return Err(Errno::INVAL),
             _ => {}
         }
+        if let Some(carrier) = &mut socket.carrier {
+            carrier.habits = None;
+            socket.options.retain(|it| (it.0, it.1) != (level, name));
+            return Ok(PROCEED);
+        }
         set(socket, level, name, &value)?;
         if (level, name) == (libc::SOL_SOCKET, libc::SO_LINGER) {
-            socket.resets_on_close = resets(&value);
+            let now = resets(&value);
+            match (std::mem::replace(&mut socket.resets_on_close, now), now) {
+                (false, true) => self.arm_reset(inode),
+                (true, false) => self.disarm_reset(caller, inode),
+                _ => {}
+            }
         }
         self.pass_option_on(inode, level, name, &value);
         // These are the pair's, too: its calls wait.
@@ -200,9 +218,15 @@ pub(super) fn resets(value: &[u8]) -> bool {
 }
 
 /// `tcpi_state`, as `include/net/tcp_states.h` numbers them.
-fn tcp_state(socket: &Socket) -> u8 {
+/// `ends` are those that send no more: its own, and the peer's.
+fn tcp_state(socket: &Socket, ends: (bool, bool)) -> u8 {
     match socket.state {
-        State::Open(_) | State::Joined(_) => 1,
+        State::Open(_) | State::Joined(_) => match ends {
+            (false, false) => 1,
+            (true, false) => 5,
+            (false, true) => 8,
+            (true, true) => 7,
+        },
         State::Connecting(_) => 2,
         State::Listening(_) => 10,
         _ => 7,

@@ -52,7 +52,7 @@ struct Place {
     inode: Option<u64>,
 }
 
-/// What the supervisor waits for beside the stack's events.
+/// Events that the supervisor waits for beside the stack's.
 pub(super) struct Watch<'s> {
     pub(super) epoll: &'s OwnedFd,
     pub(super) rings: &'s Rings,
@@ -333,7 +333,7 @@ impl Supervisor {
         }
     }
 
-    /// A process sets an io_uring up, which reads and writes by itself: it has no rings from now on.
+    /// A process sets an io_uring up, which reads and writes by itself: no rings from now on.
     pub(super) fn keep_to_pairs(&mut self, caller: &Caller<'_>) {
         let Some(leader) = caller.leader() else {
             return;

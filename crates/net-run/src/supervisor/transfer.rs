@@ -47,7 +47,8 @@ impl Supervisor {
             }
             State::Datagram(_) => {
                 self.take_datagrams(inode);
-                if is_gone {
+                // The kernel has refused what was sent to the program.
+                if is_gone && self.is_closed(inode) {
                     self.forget(inode);
                 }
             }
@@ -95,8 +96,12 @@ impl Supervisor {
     /// Goes on with the pairs whose bytes found no buffer.
     pub(super) fn feed_starved(&mut self) {
         for _ in 0..self.starved.len() {
-            if let Some(inode) = self.starved.pop_front() {
-                self.take_from_program(inode);
+            let Some(inode) = self.starved.pop_front() else {
+                return;
+            };
+            match self.sockets.get(&inode).map(|socket| &socket.state) {
+                Some(State::Datagram(_)) => self.take_datagrams(inode),
+                _ => self.take_from_program(inode),
             }
         }
     }

@@ -1,0 +1,474 @@
+//! The way of datagrams into and out of a program's own UDP socket.
+//!
+//! A program keeps the UDP socket that it opened: what it reads, writes, polls and asks of it is
+//! the kernel's, with the kernel's limits, errors and control messages. Here it is bound to the
+//! kernel's loopback, at a port of no meaning; the supervisor has a socket there for each, the
+//! *far* end, to which the program's is connected while it has a peer. What comes for the program
+//! is sent to its socket by the far end, or, while it has no peer, by a *sender*: a socket that
+//! stands for who sent and to where.
+//!
+//! A far end that is *parked* takes nothing, so that the kernel refuses what the program writes, as
+//! it does where nobody has the peer's port.
+//!
+//! Must stay true: no copy of a program's socket is kept longer than a call waits for it, so that
+//! its port becomes free when the last program lets go; a bounded number of senders.
+
+use crate::control::Marks;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use sidecore_sys::{message, socket_option};
+use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
+
+/// The supervisor's side of a program's socket.
+#[derive(Debug)]
+pub(crate) struct Carrier {
+    pub(crate) far: OwnedFd,
+    /// The far end's address.
+    pub(crate) at: SocketAddr,
+    /// The address of the program's socket with the kernel.
+    pub(crate) near: SocketAddr,
+    /// The program's socket, while a call of its waits.
+    pub(crate) watched: Option<OwnedFd>,
+    /// The carriage that the program's socket sends with; none: it is to be asked.
+    pub(crate) habits: Option<Habits>,
+}
+
+impl Carrier {
+    /// Makes a far end; [`Self::settle`] binds the program's socket.
+    ///
+    /// # Errors
+    /// The kernel's: no descriptors left, no loopback.
+    pub(crate) fn new(is_v6: bool) -> Result<Self, Errno> {
+        let (far, at) = bound(is_v6)?;
+        for (level, name) in MARKED[usize::from(is_v6)] {
+            socket_option::set(far.as_fd(), level, name, &1i32.to_ne_bytes())?;
+        }
+        Ok(Self {
+            far,
+            at,
+            near: at,
+            watched: None,
+            habits: None,
+        })
+    }
+
+    /// Binds the program's socket, unless it is, and takes what it sends from now on. `shared` are
+    /// those of its options for which the kernel would choose a port that others have, too: they
+    /// are taken from it.
+    ///
+    /// # Errors
+    /// The kernel's: no loopback.
+    pub(crate) fn settle(&mut self, near: &OwnedFd, shared: &[i32]) -> Result<(), Errno> {
+        let name = || {
+            let name = rustix::net::getsockname(near)?;
+            SocketAddr::try_from(name).map_err(|_| Errno::INVAL)
+        };
+        let mut bound = name()?;
+        if bound.port() == 0 {
+            for option in shared {
+                let off = 0i32.to_ne_bytes();
+                socket_option::set(near.as_fd(), libc::SOL_SOCKET, *option, &off)?;
+            }
+            rustix::net::bind(near, &SocketAddr::new(self.at.ip(), 0))?;
+            bound = name()?;
+        }
+        self.near = SocketAddr::new(self.at.ip(), bound.port());
+        self.unpark()
+    }
+
+    /// Takes nothing that the program writes: the kernel refuses it.
+    pub(crate) fn park(&self) -> Result<(), Errno> {
+        rustix::net::connect(&self.far, &self.at)
+    }
+
+    /// Takes what the program writes.
+    pub(crate) fn unpark(&self) -> Result<(), Errno> {
+        rustix::net::connect(&self.far, &self.near)
+    }
+
+    /// True if the program's socket is of this family; IPv4 as IPv6 where a machine lacks IPv6.
+    fn marks_are_v6(&self) -> Option<bool> {
+        match self.at.ip() {
+            IpAddr::V4(_) => Some(false),
+            IpAddr::V6(ip) => ip.to_ipv4_mapped().is_none().then_some(true),
+        }
+    }
+
+    /// Puts a datagram into the program's socket: through the far end, or by a sender. Lost where
+    /// that is full; false where no program has it any more.
+    pub(crate) fn deliver(&self, by: Option<&OwnedFd>, payload: &[u8], marks: Marks) -> bool {
+        let file = by.unwrap_or(&self.far);
+        let control = self.marks_are_v6().map(|is_v6| marks.write(is_v6));
+        let name = crate::address::write(self.near, self.near.is_ipv6());
+        let sent = message::send(
+            file.as_fd(),
+            &name,
+            payload,
+            &control.unwrap_or_default(),
+            0,
+        );
+        let error = match sent {
+            Err(error) => Some(error),
+            // The kernel's answer is there before the call returns, or comes with the next one.
+            Ok(_) => pending_error(file),
+        };
+        if error == Some(Errno::CONNREFUSED) {
+            // Of a sender that hears errors: what it was about.
+            message::receive(file.as_fd(), &mut [], &mut [], libc::MSG_ERRQUEUE).ok();
+            return is_live(self.near);
+        }
+        true
+    }
+}
+
+/// True if a program has the socket at `near` yet.
+pub(crate) fn is_live(near: SocketAddr) -> bool {
+    let probe = datagram_socket(near.is_ipv6());
+    let Ok(probe) = probe else {
+        return true;
+    };
+    rustix::net::bind(&probe, &near) == Err(Errno::ADDRINUSE)
+}
+
+/// Sockets that stand for where datagrams come from and were sent to.
+#[derive(Debug, Default)]
+pub(crate) struct Senders {
+    files: HashMap<Way, (Rc<OwnedFd>, u16)>,
+    ways: HashMap<(bool, u16), Way>,
+    order: VecDeque<Way>,
+    /// Far ends that stand for the one peer of their sockets.
+    far_ends: HashMap<(bool, u16), Way>,
+    /// A socket of each family that throws away what comes.
+    sinks: [Option<SocketAddr>; 2],
+    sink_files: Vec<OwnedFd>,
+    /// A port of each family at which nobody listens.
+    nobodies: [Option<(OwnedFd, SocketAddr)>; 2],
+}
+
+/// From where to where, by sockets of which family (IPv6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Way {
+    pub(crate) from: SocketAddr,
+    pub(crate) to: IpAddr,
+    pub(crate) is_v6: bool,
+}
+
+impl Senders {
+    /// The sender for a way.
+    ///
+    /// # Errors
+    /// The kernel's: no descriptors left.
+    pub(crate) fn sender(&mut self, way: Way) -> Result<Rc<OwnedFd>, Errno> {
+        if let Some((file, _)) = self.files.get(&way) {
+            return Ok(Rc::clone(file));
+        }
+        if self.order.len() >= SENDERS_MAX
+            && let Some(oldest) = self.order.pop_front()
+            && let Some((_, port)) = self.files.remove(&oldest)
+        {
+            self.ways.remove(&(oldest.is_v6, port));
+        }
+        let (file, at) = bound(way.is_v6)?;
+        // Unconnected sockets hear of refusals so.
+        let on = 1i32.to_ne_bytes();
+        for (level, name) in [
+            (libc::IPPROTO_IP, libc::IP_RECVERR),
+            (libc::IPPROTO_IPV6, libc::IPV6_RECVERR),
+        ] {
+            // Of the other family.
+            socket_option::set(file.as_fd(), level, name, &on).ok();
+        }
+        let file = Rc::new(file);
+        self.files.insert(way, (Rc::clone(&file), at.port()));
+        self.ways.insert((way.is_v6, at.port()), way);
+        self.order.push_back(way);
+        Ok(file)
+    }
+
+    /// Has a far end stand for a way from now on, or for none.
+    pub(crate) fn set_far(&mut self, at: SocketAddr, way: Option<Way>) {
+        let key = (at.is_ipv6(), at.port());
+        match way {
+            Some(way) => self.far_ends.insert(key, way),
+            None => self.far_ends.remove(&key),
+        };
+    }
+
+    /// The way that a datagram came to a socket of this family, by the address that the kernel says
+    /// it is from; none: it is a stranger's.
+    pub(crate) fn way(&self, is_v6: bool, by: SocketAddr) -> Option<Way> {
+        let key = (is_v6, by.port());
+        let way = self.ways.get(&key).or_else(|| self.far_ends.get(&key));
+        let is_home = crate::address::plain_ip(by.ip()).is_loopback();
+        way.copied().filter(|_| is_home)
+    }
+
+    /// A TCP port at which nobody listens, nor will.
+    ///
+    /// # Errors
+    /// The kernel's: no descriptors left.
+    pub(crate) fn nobody(&mut self, is_v6: bool) -> Result<SocketAddr, Errno> {
+        let place = &mut self.nobodies[usize::from(is_v6)];
+        if let Some((_, at)) = place {
+            return Ok(*at);
+        }
+        let (file, at) = bound_as(SocketType::STREAM, is_v6)?;
+        *place = Some((file, at));
+        Ok(at)
+    }
+
+    /// An address to which nothing gets, so that the kernel may judge what is sent.
+    ///
+    /// # Errors
+    /// The kernel's: no descriptors left.
+    pub(crate) fn sink(&mut self, is_v6: bool) -> Result<SocketAddr, Errno> {
+        if let Some(at) = self.sinks[usize::from(is_v6)] {
+            return Ok(at);
+        }
+        let (file, at) = bound(is_v6)?;
+        let least = 1i32.to_ne_bytes();
+        socket_option::set(file.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, &least)?;
+        self.sinks[usize::from(is_v6)] = Some(at);
+        self.sink_files.push(file);
+        Ok(at)
+    }
+}
+
+/// The carriage that a program's socket sends with, by its options.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Habits {
+    pub(crate) marks: Marks,
+    /// Bytes of each of several datagrams that are sent at once (UDP_SEGMENT).
+    pub(crate) segment_bytes: Option<u16>,
+}
+
+/// The carriage that a program's socket sends with.
+pub(crate) fn habits_of(near: &OwnedFd, is_v6: bool) -> Habits {
+    let number = |level, name| {
+        let value = socket_option::get(near.as_fd(), level, name, 4).ok()?;
+        value.first_chunk().map(|it| i32::from_ne_bytes(*it))
+    };
+    let marks = if is_v6 {
+        Marks {
+            hops: number(libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS),
+            class: number(libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
+        }
+    } else {
+        Marks {
+            hops: number(libc::IPPROTO_IP, libc::IP_TTL),
+            class: number(libc::IPPROTO_IP, libc::IP_TOS),
+        }
+    };
+    let segment_bytes = number(libc::SOL_UDP, libc::UDP_SEGMENT);
+    Habits {
+        marks,
+        segment_bytes: segment_bytes
+            .and_then(|bytes| bytes.try_into().ok())
+            .filter(|bytes| *bytes > 0),
+    }
+}
+
+/// True if both sockets are of one network namespace, or the kernel (before Linux 5.14) cannot say.
+pub(crate) fn share_network(one: &OwnedFd, other: &OwnedFd) -> bool {
+    let of = |file: &OwnedFd| {
+        socket_option::get(file.as_fd(), libc::SOL_SOCKET, libc::SO_NETNS_COOKIE, 8).ok()
+    };
+    of(one) == of(other)
+}
+
+/// A UDP socket of this network with the options of one of another.
+///
+/// # Errors
+/// The kernel's.
+pub(crate) fn alike(other: &OwnedFd, is_v6: bool) -> Result<OwnedFd, Errno> {
+    let file = datagram_socket(is_v6)?;
+    for (level, name) in COPIED {
+        if let Ok(value) = socket_option::get(other.as_fd(), level, name, 16) {
+            // Of the other family.
+            socket_option::set(file.as_fd(), level, name, &value).ok();
+        }
+    }
+    Ok(file)
+}
+
+/// A UDP socket that does not wait.
+///
+/// # Errors
+/// The kernel's.
+pub(crate) fn datagram_socket(is_v6: bool) -> Result<OwnedFd, Errno> {
+    socket(SocketType::DGRAM, is_v6)
+}
+
+fn socket(kind: SocketType, is_v6: bool) -> Result<OwnedFd, Errno> {
+    let family = if is_v6 {
+        AddressFamily::INET6
+    } else {
+        AddressFamily::INET
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(family, kind, flags, None)
+}
+
+/// A UDP socket on the kernel's loopback, and its address.
+fn bound(is_v6: bool) -> Result<(OwnedFd, SocketAddr), Errno> {
+    let bound = bound_as(SocketType::DGRAM, is_v6);
+    if let Err(error) = bound {
+        tracing::warn!("UDP of programs needs the kernel's loopback (ip link set lo up): {error}");
+    }
+    bound
+}
+
+fn bound_as(kind: SocketType, is_v6: bool) -> Result<(OwnedFd, SocketAddr), Errno> {
+    let file = socket(kind, is_v6)?;
+    let homes: &[IpAddr] = if is_v6 { &V6_HOMES } else { &V4_HOMES };
+    let mut made = Err(Errno::ADDRNOTAVAIL);
+    for home in homes {
+        made = rustix::net::bind(&file, &SocketAddr::new(*home, 0));
+        if made.is_ok() {
+            break;
+        }
+    }
+    made?;
+    let at = rustix::net::getsockname(&file)?;
+    let at = SocketAddr::try_from(at).map_err(|_| Errno::INVAL)?;
+    Ok((file, at))
+}
+
+fn pending_error(file: &OwnedFd) -> Option<Errno> {
+    let value = socket_option::get(file.as_fd(), libc::SOL_SOCKET, libc::SO_ERROR, 4).ok()?;
+    let error = i32::from_ne_bytes(*value.first_chunk()?);
+    (error != 0).then(|| Errno::from_raw_os_error(error))
+}
+
+const V4_HOMES: [IpAddr; 1] = [IpAddr::V4(Ipv4Addr::LOCALHOST)];
+/// IPv4's, mapped, where the machine has no IPv6.
+const V6_HOMES: [IpAddr; 2] = [
+    IpAddr::V6(Ipv6Addr::LOCALHOST),
+    IpAddr::V6(Ipv4Addr::LOCALHOST.to_ipv6_mapped()),
+];
+/// Options by which a far end learns what datagrams were sent with.
+const MARKED: [[(i32, i32); 2]; 2] = [
+    [
+        (libc::IPPROTO_IP, libc::IP_RECVTTL),
+        (libc::IPPROTO_IP, libc::IP_RECVTOS),
+    ],
+    [
+        (libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT),
+        (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS),
+    ],
+];
+/// Options that go with a socket into another network.
+const COPIED: [(i32, i32); 13] = [
+    (libc::SOL_SOCKET, libc::SO_RCVTIMEO),
+    (libc::SOL_SOCKET, libc::SO_SNDTIMEO),
+    (libc::SOL_SOCKET, libc::SO_BROADCAST),
+    (libc::IPPROTO_IP, libc::IP_TTL),
+    (libc::IPPROTO_IP, libc::IP_TOS),
+    (libc::IPPROTO_IP, libc::IP_PKTINFO),
+    (libc::IPPROTO_IP, libc::IP_RECVTTL),
+    (libc::IPPROTO_IP, libc::IP_RECVTOS),
+    (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS),
+    (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
+    (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO),
+    (libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT),
+    (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS),
+];
+/// Ways that are remembered; a datagram of an earlier one that still waits is lost.
+const SENDERS_MAX: usize = 512;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sidecore_sys::local_socket;
+    use std::time::Duration;
+
+    fn way(port: u16) -> Way {
+        Way {
+            from: SocketAddr::from(([10, 0, 0, 1], port)),
+            to: IpAddr::from([10, 0, 0, 2]),
+            is_v6: false,
+        }
+    }
+
+    fn wait_for(file: &OwnedFd) {
+        let patience = Duration::from_secs(60);
+        local_socket::poll(&[file.as_fd()], &mut Vec::new(), patience).unwrap();
+    }
+
+    fn settled() -> (OwnedFd, Carrier) {
+        let near = datagram_socket(false).unwrap();
+        let mut carrier = Carrier::new(false).unwrap();
+        carrier.settle(&near, &[]).unwrap();
+        (near, carrier)
+    }
+
+    #[test]
+    fn a_sender_stands_for_a_way_until_many_others_came() {
+        let mut senders = Senders::default();
+        let at =
+            |file: &OwnedFd| SocketAddr::try_from(rustix::net::getsockname(file).unwrap()).unwrap();
+        let first = senders.sender(way(1)).unwrap();
+        assert!(Rc::ptr_eq(&first, &senders.sender(way(1)).unwrap()));
+        assert_eq!(senders.way(false, at(&first)), Some(way(1)));
+        // Of the other family, and from elsewhere, it is a stranger's.
+        assert_eq!(senders.way(true, at(&first)), None);
+        let elsewhere = SocketAddr::from(([192, 0, 2, 1], at(&first).port()));
+        assert_eq!(senders.way(false, elsewhere), None);
+        for port in 2..=SENDERS_MAX as u16 + 1 {
+            let sender = senders.sender(way(port)).unwrap();
+            assert_eq!(senders.way(false, at(&sender)), Some(way(port)));
+        }
+        assert_eq!(senders.way(false, at(&first)), None);
+        senders.set_far(at(&first), Some(way(7)));
+        assert_eq!(senders.way(false, at(&first)), Some(way(7)));
+        senders.set_far(at(&first), None);
+        assert_eq!(senders.way(false, at(&first)), None);
+    }
+
+    #[test]
+    fn a_datagram_arrives_with_its_marks_and_from_its_sender() {
+        let (near, carrier) = settled();
+        for (level, name) in MARKED[0] {
+            socket_option::set(near.as_fd(), level, name, &1i32.to_ne_bytes()).unwrap();
+        }
+        let mut senders = Senders::default();
+        let sender = senders.sender(way(1)).unwrap();
+        let marks = Marks {
+            hops: Some(3),
+            class: Some(8),
+        };
+        assert!(carrier.deliver(Some(&sender), b"hello", marks));
+        wait_for(&near);
+        let (mut payload, mut control) = ([0; 16], [0; 64]);
+        let received = message::receive(near.as_fd(), &mut payload, &mut control, 0).unwrap();
+        assert_eq!(payload[..received.bytes], *b"hello");
+        assert_eq!(Marks::read(&control[..received.control_bytes]), marks);
+        let crate::address::Given::Inet(by) = crate::address::read(&received.name) else {
+            panic!("{:?}", received.name);
+        };
+        assert_eq!(senders.way(false, by), Some(way(1)));
+    }
+
+    #[test]
+    fn a_parked_end_is_refused_and_a_closed_one_seen() {
+        let (near, carrier) = settled();
+        rustix::net::connect(&near, &carrier.at).unwrap();
+        carrier.park().unwrap();
+        assert_eq!(message::send(near.as_fd(), &[], b"x", &[], 0), Ok(1));
+        wait_for(&near);
+        let refused = message::receive(near.as_fd(), &mut [0; 4], &mut [], 0);
+        assert_eq!(refused, Err(Errno::CONNREFUSED));
+        carrier.unpark().unwrap();
+        assert_eq!(message::send(near.as_fd(), &[], b"y", &[], 0), Ok(1));
+        wait_for(&carrier.far);
+        let mut payload = [0; 4];
+        let received = message::receive(carrier.far.as_fd(), &mut payload, &mut [], 0);
+        assert_eq!((received.unwrap().bytes, payload[0]), (1, b'y'));
+        assert!(is_live(carrier.near));
+        drop(near);
+        assert!(!is_live(carrier.near));
+    }
+}

@@ -1,0 +1,68 @@
+//! `struct msghdr` as a program has it (recvmsg(2)).
+//!
+//! Must stay true: any bytes can be read; what is too much is refused before it is copied.
+
+use crate::caller::Caller;
+use rustix::io::Errno;
+
+/// `struct msghdr` as a program has it, in 64-bit programs.
+pub(super) struct Header {
+    pub(super) name: u64,
+    pub(super) name_bytes: u32,
+    pub(super) pieces: Vec<(u64, usize)>,
+    pub(super) control: u64,
+    pub(super) control_bytes: u64,
+}
+
+impl Header {
+    pub(super) fn read(caller: &mut Caller<'_>, at: u64) -> Result<Self, Errno> {
+        let bytes = caller.read(at, HEADER_BYTES as usize)?;
+        let word = |at: usize| -> u64 {
+            let bytes = bytes.get(at..).and_then(|bytes| bytes.first_chunk());
+            bytes.map_or(0, |bytes| u64::from_ne_bytes(*bytes))
+        };
+        let name_bytes = word(8) as u32;
+        if name_bytes.cast_signed() < 0 {
+            return Err(Errno::INVAL);
+        }
+        let count = word(24);
+        if count > PIECES_MAX {
+            return Err(Errno::MSGSIZE);
+        }
+        let list = caller.read(word(16), count as usize * 16)?;
+        let (pairs, _) = list.as_chunks::<16>();
+        let pieces = pairs.iter().map(|pair| {
+            let half = |at: usize| {
+                let bytes = pair[at..].first_chunk();
+                bytes.map_or(0, |bytes| u64::from_ne_bytes(*bytes))
+            };
+            (half(0), usize::try_from(half(8)).unwrap_or(usize::MAX))
+        });
+        Ok(Self {
+            name: word(0),
+            name_bytes,
+            pieces: pieces.collect(),
+            control: word(32),
+            control_bytes: word(40),
+        })
+    }
+
+    /// True if it has room for neither a name nor control messages.
+    pub(super) fn is_bare(&self) -> bool {
+        self.name == 0 && (self.control == 0 || self.control_bytes == 0)
+    }
+}
+
+/// `struct msghdr`: its size, and where things lie in it.
+pub(super) const HEADER_BYTES: u64 = 56;
+pub(super) const NAME_BYTES_AT: u64 = 8;
+pub(super) const CONTROL_BYTES_AT: u64 = 40;
+pub(super) const FLAGS_AT: u64 = 48;
+/// `struct mmsghdr`.
+pub(super) const MESSAGE_BYTES: u64 = 64;
+/// Messages of one call; a program makes it again for the rest.
+pub(super) const MESSAGES_MAX: u32 = 64;
+/// Control messages about one datagram; net.core.optmem_max is about as much.
+pub(super) const CONTROL_BYTES_MAX: u64 = 64 << 10;
+/// UIO_MAXIOV.
+const PIECES_MAX: u64 = 1024;

@@ -1,0 +1,38 @@
+"""SO_LINGER of 0 set before connect, by who accepts, and taken back; reading in between."""
+
+import struct
+
+from _case import *
+
+ON, OFF = struct.pack("ii", 1, 0), struct.pack("ii", 0, 0)
+LINGER = (socket.SOL_SOCKET, socket.SO_LINGER)
+server = listener()
+client = socket.socket()
+client.setsockopt(*LINGER, ON)
+client.connect(server.getsockname())
+accepted, _ = server.accept()
+client.close()
+polled_until(accepted, "ERR+HUP")
+say("before", outcome(accepted.recv, 1), outcome(accepted.recv, 1))
+client, accepted = pair()
+client.setsockopt(*LINGER, ON)
+accepted.sendall(b"read as ever")
+say(receive(client, 12), outcome(client.recv, 1, socket.MSG_DONTWAIT))
+accepted.sendall(b"and more")
+say(receive(client, 8), client.sendall(b"answer"), receive(accepted, 6))
+client, accepted = pair()
+accepted.setsockopt(*LINGER, ON)
+accepted.close()
+polled_until(client, "ERR+HUP")
+say("who accepted", outcome(client.recv, 1), outcome(client.recv, 1))
+client, accepted = pair()
+client.setsockopt(*LINGER, ON)
+client.setsockopt(*LINGER, OFF)
+client.close()
+say("taken back", outcome(accepted.recv, 1))
+client, accepted = pair()
+client.sendall(b"before")
+client.setsockopt(*LINGER, ON)
+client.close()
+polled_until(accepted, "ERR+HUP")
+say("data first", outcome(accepted.recv, 10), outcome(accepted.recv, 10))
