@@ -8,7 +8,7 @@
 
 use crate::Stag;
 use crate::memory::RegionId;
-use crate::work::Receive;
+use crate::piece::Receive;
 use siphasher::sip::SipHasher24;
 use std::collections::VecDeque;
 use std::hash::Hasher;

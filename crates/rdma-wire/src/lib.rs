@@ -21,6 +21,7 @@ mod framing;
 pub mod fuzzing;
 mod memory;
 mod pair;
+mod piece;
 mod work;
 
 pub mod wire;
@@ -34,10 +35,8 @@ pub use pair::{
     AHEAD_MAX, DEPTH_MAX, End, IRD_MAX, Options, Pair, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN,
     StartFault, State,
 };
-pub use work::{
-    Atomic, Completion, Kind, MESSAGE_BYTES_MAX, PIECES_MAX, Piece, Pieces, Post, PostError,
-    Receive, Remote, Status, Work,
-};
+pub use piece::{MESSAGE_BYTES_MAX, PIECES_MAX, Piece, Pieces, Receive};
+pub use work::{Atomic, Completion, Kind, Post, PostError, Remote, Status, Work};
 
 /// A steering tag: names a region to whoever knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

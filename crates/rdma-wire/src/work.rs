@@ -2,27 +2,8 @@
 
 use crate::Stag;
 use crate::domain::{Fault, SharedId};
+use crate::piece::{MESSAGE_BYTES_MAX, Piece, Pieces};
 use crate::wire::ddp::{AtomicRequest, COMPARE_SWAP, FETCH_ADD, SWAP};
-use arrayvec::ArrayVec;
-
-/// Pieces of memory that one message is gathered from or scattered to.
-pub const PIECES_MAX: usize = 4;
-/// The longest message, in bytes.
-pub const MESSAGE_BYTES_MAX: u32 = 1 << 30;
-
-/// A piece of a region of ours.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Piece {
-    /// Its region.
-    pub stag: Stag,
-    /// Tagged offset of its first byte.
-    pub offset: u64,
-    /// Its length.
-    pub bytes: u32,
-}
-
-/// Pieces, one after the other.
-pub type Pieces = ArrayVec<Piece, PIECES_MAX>;
 
 /// A place in a region of the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -153,23 +134,6 @@ pub struct Post {
     pub work: Work,
     /// It begins only after all earlier reads and atomics were answered.
     pub fence: bool,
-}
-
-/// A buffer for a message.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Receive {
-    /// Comes back with the completion.
-    pub id: u64,
-    /// Place for its bytes.
-    pub pieces: Pieces,
-}
-
-/// Sum of lengths; none beyond the longest message.
-pub(crate) fn total(pieces: &[Piece]) -> Option<u32> {
-    let sum: u64 = pieces.iter().map(|piece| u64::from(piece.bytes)).sum();
-    u32::try_from(sum)
-        .ok()
-        .filter(|&sum| sum <= MESSAGE_BYTES_MAX)
 }
 
 /// Work that is done, or will never be.

@@ -12,12 +12,13 @@ use crate::domain::{Access, Domain, PairId, Registration};
 use crate::framing::{Deframer, Framer, Step};
 use crate::memory::{Buffers, RegionId};
 use crate::pair::{End, Options, Pair, State};
+use crate::piece::{Piece, Pieces, Receive};
 use crate::wire::ddp::{
     ATOMIC_BYTES, AtomicRequest, AtomicResponse, Header, Opcode, READ_BYTES, ReadRequest, Target,
 };
 use crate::wire::mpa::{Enhanced, Side, Start};
 use crate::wire::terminate::{Cause, Terminate};
-use crate::work::{Atomic, Piece, Pieces, Post, Receive, Remote, Status, Work};
+use crate::work::{Atomic, Post, Remote, Status, Work};
 use crate::{Completion, Stag};
 use model::{Model, Outcome, Wait};
 use sidecore_random::choices::Choices;

@@ -4,9 +4,10 @@ use super::{PAIR, READS, RECEIVES, REGION_BYTES, REGION_COUNT, REGIONS, rights};
 use crate::Stag;
 use crate::domain::Access;
 use crate::memory::{Buffers, RegionId};
+use crate::piece::{Piece, Receive};
 use crate::wire::ddp::{AtomicRequest, AtomicResponse, Header, Opcode, ReadRequest, Target};
 use crate::wire::terminate::{Cause, Terminate};
-use crate::work::{Completion, Kind, Piece, Post, Receive, Status, Work};
+use crate::work::{Completion, Kind, Post, Status, Work};
 use std::collections::VecDeque;
 
 /// The end that a pair has come to.

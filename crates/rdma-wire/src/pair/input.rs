@@ -6,6 +6,7 @@
 use super::{Answer, Outstanding, Pair, State, completion, request_cause, tagged_cause};
 use crate::domain::{Access, Domain, Fault};
 use crate::memory::{Memory, RegionId};
+use crate::piece::{Piece, Receive, total};
 use crate::wire::ddp::{
     ATOMIC_BYTES, AtomicRequest, AtomicResponse, Header, IMMEDIATE_BYTES, Opcode,
     QUEUE_ATOMIC_RESPONSE, QUEUE_REQUEST, QUEUE_SEND, QUEUE_TERMINATE, QUEUES, READ_BYTES,
@@ -13,7 +14,7 @@ use crate::wire::ddp::{
 };
 use crate::wire::terminate::{Cause, Terminate};
 use crate::wire::word64;
-use crate::work::{Completion, Kind, Piece, Receive, Status, total};
+use crate::work::{Completion, Kind, Status};
 use crate::{End, Stag};
 
 /// A message that comes in several segments.
@@ -310,7 +311,7 @@ impl Pair {
         domain: &Domain,
         memory: &mut M,
     ) -> Result<(), Cause> {
-        let mut places = arrayvec::ArrayVec::<_, { crate::work::PIECES_MAX }>::new();
+        let mut places = arrayvec::ArrayVec::<_, { crate::piece::PIECES_MAX }>::new();
         let (mut skip, mut rest) = (incoming.at, payload);
         for piece in &incoming.receive.pieces {
             let from = skip.min(piece.bytes);

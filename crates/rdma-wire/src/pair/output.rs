@@ -8,12 +8,13 @@ use super::{Answer, Outstanding, Pair, Progress, Ready, SEGMENT_BYTES_MIN, State
 use crate::Stag;
 use crate::domain::{Access, Domain, Fault, PairId};
 use crate::memory::Memory;
+use crate::piece::{Piece, total};
 use crate::wire::ddp::{
     AtomicResponse, Header, Opcode, QUEUE_ATOMIC_RESPONSE, QUEUE_REQUEST, QUEUE_SEND,
     QUEUE_TERMINATE, ReadRequest, Target,
 };
 use crate::wire::terminate::{Cause, Terminate};
-use crate::work::{Completion, Piece, Status, Work, total};
+use crate::work::{Completion, Status, Work};
 
 /// The message that goes.
 #[derive(Debug, Clone, Copy)]
