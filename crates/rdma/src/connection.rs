@@ -25,6 +25,8 @@ pub struct Connection<S> {
     output: Vec<u8>,
     gone: usize,
     is_shut: bool,
+    /// The peer's stream is over.
+    has_ended: bool,
     /// Messages wait until then ([`Connection::settle`]).
     settles: Option<Instant>,
     completions: VecDeque<Completion>,
@@ -104,6 +106,7 @@ impl<S: Stream> Connection<S> {
             output: Vec::with_capacity(BUFFER_BYTES),
             gone: 0,
             is_shut: false,
+            has_ended: false,
             settles: None,
             completions: VecDeque::new(),
         }
@@ -292,11 +295,15 @@ impl<S: Stream> Connection<S> {
     pub fn progress(&mut self, adapter: &mut Adapter) -> Result<bool, RdmaError> {
         let mut moved = false;
         for _ in 0..ROUNDS_MAX {
+            if self.has_ended {
+                break;
+            }
             let Some(count) = self.stream.read(&mut self.input)? else {
                 break;
             };
             moved = true;
             if count == 0 {
+                self.has_ended = true;
                 self.pair.receive_end();
                 break;
             }
@@ -367,16 +374,19 @@ impl<S: Stream> Connection<S> {
             if is_done(&self.pair) {
                 return Ok(());
             }
-            if self.pair.state() == State::Ended && self.gone == self.output.len() {
+            // What a peer that has gone does not read any more is not waited for.
+            let is_sent = self.gone == self.output.len() || self.has_ended;
+            if self.pair.state() == State::Ended && is_sent {
                 let end = self.pair.end().cloned();
                 return Err(RdmaError::Ended(end.unwrap_or(End::Lost)));
             }
+            // One that never stops sending is late all the same.
             let now = Instant::now();
-            if moved {
-                continue;
-            }
             if now >= until {
                 return Err(RdmaError::Late(timeout));
+            }
+            if moved {
+                continue;
             }
             let waits = until - now;
             match self.settles.filter(|&settles| settles > now) {

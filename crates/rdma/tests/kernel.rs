@@ -4,12 +4,16 @@ use sidecore_rdma::{
     Access, Adapter, Atomic, Connection, End, Kind, Options, Pieces, Post, RdmaError, Receive,
     Remote, Request, Stag, Status, Work, ping,
 };
+use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
 /// Nothing here takes this long.
 const LONG: Duration = Duration::from_secs(60);
+
+/// Of a unit with an RDMA Write of no bytes to steering tag 0, offset 0.
+const CRC: [u8; 4] = [0xa3, 0x05, 0x72, 0xab];
 
 fn stream(stream: TcpStream) -> TcpStream {
     stream.set_nonblocking(true).expect("a socket");
@@ -190,6 +194,40 @@ fn a_refusal_arrives_with_its_reason() {
         },
     );
     assert!(matches!(mine, RdmaError::Ended(End::Rejected)), "{mine:?}");
+}
+
+#[test]
+fn a_peer_that_talks_without_end_is_late_too() {
+    let short = Duration::from_millis(200);
+    let (mine, ()) = pair(
+        |stream, mut adapter| {
+            let mut connection =
+                Connection::connect(stream, &mut adapter, Options::default(), b"", LONG)
+                    .expect("open");
+            // Its writes of no bytes come all the time; a message never does.
+            connection.wait(&mut adapter, short).expect_err("late")
+        },
+        |mut stream, mut adapter| {
+            let request = Request::wait(
+                stream.try_clone().expect("a socket"),
+                &mut adapter,
+                Options::default(),
+                LONG,
+            );
+            let connection = request
+                .expect("a request")
+                .accept(&mut adapter, b"")
+                .expect("open");
+            stream.set_nonblocking(false).expect("a socket");
+            let mut unit = vec![0, 14, 0xc1, 0x40];
+            unit.resize(16, 0);
+            unit.extend(CRC);
+            while stream.write_all(&unit).is_ok() {}
+            drop(connection);
+        },
+    );
+    let is_told = matches!(mine, RdmaError::Late(_));
+    assert!(is_told, "{mine:?}");
 }
 
 #[test]
