@@ -19,7 +19,7 @@ use sidecore_cell_sim::Machine;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 16] = [
+pub const TARGETS: [Target; 17] = [
     ("alignment", alignment),
     ("checkpoint", checkpoint),
     ("configuration", configuration),
@@ -33,6 +33,7 @@ pub const TARGETS: [Target; 16] = [
     ("newick", newick),
     ("nexus", nexus),
     ("partitions", partitions),
+    ("rdma", rdma),
     ("search_state", search_state),
     ("sockets", sockets),
     ("stack", stack),
@@ -117,6 +118,11 @@ pub fn nexus(data: &[u8]) {
 /// A file of partitions.
 pub fn partitions(data: &[u8]) {
     sidecore_phylo::fuzzing::partitions(data);
+}
+
+/// A peer of a queue pair, against a model of all that it may do.
+pub fn rdma(data: &[u8]) {
+    sidecore_rdma_wire::fuzzing::fuzz_stream(data);
 }
 
 /// A search's saved state.

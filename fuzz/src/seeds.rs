@@ -29,6 +29,7 @@ pub fn of_target(name: &str) -> std::io::Result<Vec<Vec<u8>>> {
             rest.map(<[u8]>::to_vec).collect()
         }
         "partitions" => of_kind(Kind::Partitions).to_vec(),
+        "rdma" => sidecore_rdma_wire::fuzzing::seeds(),
         "search_state" => of_kind(Kind::State).to_vec(),
         "daemon" => [sidecore_offload::daemon::fuzzing::seeds(), decisions()].concat(),
         "sockets" | "stack" => decisions(),

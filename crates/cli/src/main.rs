@@ -19,6 +19,7 @@ mod papers;
 mod phylo;
 mod picture;
 mod preload;
+mod rdma;
 mod server;
 mod signals;
 mod size;
@@ -65,6 +66,9 @@ enum Command {
     /// The protocol stack on one engine: run it, serve on it, look at it.
     #[command(subcommand)]
     Net(net::Command),
+    /// RDMA over TCP (iWARP): the exchange of rdmacm-utils' rping, both sides.
+    #[command(subcommand)]
+    Rdma(rdma::Command),
     /// Phylogenies by maximum likelihood: search, evaluate, simulate, compare, measure.
     #[command(subcommand)]
     Phylo(phylo::Command),
@@ -106,6 +110,7 @@ fn main() -> ExitCode {
         Command::Offload(command) => command.run(),
         Command::Tlb(args) => args.run(),
         Command::Net(command) => command.run(),
+        Command::Rdma(command) => command.run(),
         Command::Phylo(command) => command.run(),
         Command::Doctor(args) => args.run(),
         Command::Man(args) => args.run(),

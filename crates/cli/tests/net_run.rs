@@ -223,19 +223,21 @@ fn judge_rings(case: &Case, scratch: &Path) -> Option<String> {
     let known = KNOWN_OF_RINGS.iter().find(|(name, _)| *name == case.name);
     let name = &case.name;
     std::fs::create_dir_all(scratch).unwrap();
-    let setup = scratch.join("net.toml");
-    let text = format!(
-        "socket = \"{}/net.sock\"\n[nic]\nkind = \"tap\"\nname = \"case0\"\n\
-         host = [\"10.91.9.1/24\", \"fd91::1/64\"]\n\
-         [stack]\naddresses = [\"10.91.9.2/24\", \"fd91::2/64\"]\n",
-        scratch.display()
-    );
-    std::fs::write(&setup, text).unwrap();
     let ours = |options: &str| {
+        // What a case leaves behind may serve on at the socket of its run.
+        let setup = scratch.join(format!("{name}{options}.toml"));
+        let socket = setup.with_extension("sock");
+        let text = format!(
+            "socket = \"{}\"\n[nic]\nkind = \"tap\"\nname = \"case0\"\n\
+             host = [\"10.91.9.1/24\", \"fd91::1/64\"]\n\
+             [stack]\naddresses = [\"10.91.9.2/24\", \"fd91::2/64\"]\n",
+            socket.display()
+        );
+        std::fs::write(&setup, text).unwrap();
         let run_it = format!("ip link set lo up && exec \"$0\" net run {options} \"$@\"");
         let mut command: Vec<PathBuf> = ["unshare", "--net", "sh", "-c"].map(PathBuf::from).into();
         command.extend([run_it, env!("CARGO_BIN_EXE_sidecore").to_owned()].map(PathBuf::from));
-        command.extend(["--config".into(), setup.clone(), "--".into()]);
+        command.extend(["--config".into(), setup, "--".into()]);
         command.extend(case.command.iter().cloned());
         run(&command, scratch, PATIENCE)
     };

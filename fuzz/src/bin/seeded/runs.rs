@@ -38,6 +38,7 @@ pub(crate) fn all() -> Vec<Run> {
         }),
         run("stack", 512, stack),
         run("sockets", 512, sockets),
+        run("rdma", 64, rdma),
     ];
     for kind in KINDS {
         runs.push(Run {
@@ -128,6 +129,16 @@ fn sockets(seed: u64, _first: u64) -> Input {
         }
         target.1.input();
         true
+    })
+}
+
+/// Decisions of a peer and an application, drawn anew for each input.
+fn rdma(seed: u64, _first: u64) -> Input {
+    Box::new(move |number| {
+        let mut random = Choices::seeded(own_seed(seed, number));
+        let bytes = 1 + random.below(1200) as usize;
+        let seen = sidecore_rdma_wire::fuzzing::fuzz_stream(&random.take(bytes));
+        seen.segments + seen.ahead > 0
     })
 }
 

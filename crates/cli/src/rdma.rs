@@ -1,0 +1,158 @@
+//! `sidecore rdma`: rping's exchange over a kernel's TCP socket, or over a running stack.
+
+use crate::{Outcome, output};
+use anyhow::{Context, Result, bail};
+use clap::Subcommand;
+use sidecore_net::sock::client::{Client, ClientOptions};
+use sidecore_rdma::Options;
+use sidecore_rdma::ping::{Pinged, TEXT_BYTES_MAX, TEXT_BYTES_MIN};
+use sidecore_rdma::server::{Exchange, ping_kernel, ping_stack, serve_kernel, serve_stack};
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::time::Duration;
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Take part as the client: texts go and come back by RDMA, and are compared.
+    Ping(Ping),
+    /// Answer clients, of Linux's rping too, until a signal.
+    Serve(Serve),
+}
+
+#[derive(clap::Args)]
+struct Common {
+    /// Ask for no CRCs; they are used all the same where the peer asks.
+    #[arg(long)]
+    no_crc: bool,
+    /// Use the running stack with this socket instead of the kernel's sockets.
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Longest wait for the peer, in seconds.
+    #[arg(long, value_name = "S", default_value_t = 30)]
+    timeout_s: u64,
+    #[command(flatten)]
+    server: crate::server::Server,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct Ping {
+    /// The server's address and port; rping's own port is 7174.
+    address: SocketAddr,
+    /// Rounds.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    rounds: u64,
+    /// Length of the text, in bytes: 16 to 65535.
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    bytes: u32,
+    /// Offer revision 1 of MPA, without depths of reads.
+    #[arg(long)]
+    plain: bool,
+    /// Send a message of no bytes first, so that the server might send at once.
+    #[arg(long, conflicts_with = "plain")]
+    peer_to_peer: bool,
+    /// Wait this long before the first message, in milliseconds: Linux's siw may lose one that
+    /// comes right behind its reply.
+    #[arg(long, value_name = "MS", default_value_t = 100)]
+    settle_ms: u64,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct Serve {
+    /// The address and port to serve at.
+    #[arg(default_value = "0.0.0.0:7174")]
+    address: SocketAddr,
+    /// End after this many clients.
+    #[arg(long, value_name = "N")]
+    clients: Option<u64>,
+    #[command(flatten)]
+    common: Common,
+}
+
+impl Command {
+    pub(crate) fn run(self) -> Result<Outcome> {
+        match self {
+            Self::Ping(args) => args.run(),
+            Self::Serve(args) => args.run(),
+        }
+    }
+}
+
+impl Common {
+    fn exchange(&self) -> Exchange {
+        Exchange {
+            options: Options {
+                crc: !self.no_crc,
+                ..Options::default()
+            },
+            timeout: Duration::from_secs(self.timeout_s),
+            settle: Duration::ZERO,
+        }
+    }
+
+    fn client(&self) -> Result<Option<Client>> {
+        let options = ClientOptions {
+            trust: self.server.trust(),
+            ..ClientOptions::default()
+        };
+        let attach = |path| Client::attach(path, &options);
+        Ok(self.socket.as_deref().map(attach).transpose()?)
+    }
+}
+
+impl Ping {
+    fn run(self) -> Result<Outcome> {
+        if !(TEXT_BYTES_MIN..=TEXT_BYTES_MAX).contains(&self.bytes) {
+            bail!("--bytes is 16 to 65535, not {}", self.bytes);
+        }
+        let mut exchange = self.common.exchange();
+        exchange.options.enhanced = !self.plain;
+        exchange.options.peer_to_peer = self.peer_to_peer;
+        exchange.settle = Duration::from_millis(self.settle_ms);
+        let (peer, rounds, bytes) = (self.address, self.rounds, self.bytes);
+        let pinged = match self.common.client()? {
+            Some(client) => ping_stack(client, peer, &exchange, rounds, bytes),
+            None => ping_kernel(peer, &exchange, rounds, bytes),
+        };
+        let pinged = pinged.with_context(|| format!("cannot ping {peer}"))?;
+        say(peer, &pinged)?;
+        Ok(Outcome::Done)
+    }
+}
+
+impl Serve {
+    fn run(self) -> Result<Outcome> {
+        let exchange = self.common.exchange();
+        let served = std::sync::atomic::AtomicU64::new(0);
+        let told = |peer: SocketAddr, outcome: Result<Pinged, sidecore_rdma::RdmaError>| {
+            // Nobody may read it: the server serves all the same.
+            match outcome {
+                Ok(pinged) => say(peer, &pinged).ok(),
+                Err(error) => output::line(&format!("{peer}: {error}")).ok(),
+            };
+            let served = served.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
+            self.clients.is_none_or(|clients| served < clients)
+        };
+        let address = self.address;
+        match self.common.client()? {
+            Some(client) => {
+                output::line(&format!("ready {address}"))?;
+                serve_stack(client, address, &exchange, told)
+            }
+            None => {
+                let listener = TcpListener::bind(address)
+                    .with_context(|| format!("cannot listen at {address}"))?;
+                output::line(&format!("ready {address}"))?;
+                serve_kernel(&listener, &exchange, told)
+            }
+        }
+        .with_context(|| format!("cannot serve at {address}"))?;
+        Ok(Outcome::Done)
+    }
+}
+
+fn say(peer: SocketAddr, pinged: &Pinged) -> Result<()> {
+    let Pinged { rounds, bytes } = pinged;
+    output::line(&format!("{peer}: {rounds} rounds, {bytes} bytes each way"))
+}

@@ -1,0 +1,382 @@
+//! A protection domain: regions under steering tags, and shared receive queues.
+//!
+//! Steering tags are drawn from a keyed function (SipHash-2-4 of a counter), all 32 bits of them:
+//! whoever knows some of a domain's tags learns nothing about the others. A guess that fails ends
+//! the guesser's stream.
+//!
+//! Must stay true: [`Domain::check`] is the one way from a steering tag to a place in memory.
+
+use crate::Stag;
+use crate::memory::RegionId;
+use crate::piece::Receive;
+use siphasher::sip::SipHasher24;
+use std::collections::VecDeque;
+use std::hash::Hasher;
+
+/// Most regions of a domain.
+pub const REGIONS_MAX: usize = 1 << 16;
+/// Most shared receive queues of a domain.
+pub const SHARED_QUEUES_MAX: usize = 256;
+/// Most receives of a shared receive queue.
+pub const RECEIVES_MAX: usize = 1 << 14;
+/// Draws of a steering tag before a free place is searched for.
+const DRAWS_MAX: usize = 64;
+
+/// A pair, as its owner calls it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PairId(pub u32);
+
+/// A shared receive queue of a domain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SharedId(usize);
+
+/// Rights in a region. Its owner may always read it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Access(u8);
+
+impl Access {
+    /// None but the owner's reading.
+    pub const NONE: Self = Self(0);
+    /// Receives and answers of reads may be placed.
+    pub const LOCAL_WRITE: Self = Self(1);
+    /// Peers may read.
+    pub const REMOTE_READ: Self = Self(2);
+    /// Peers may write.
+    pub const REMOTE_WRITE: Self = Self(4);
+    /// Peers may change words.
+    pub const REMOTE_ATOMIC: Self = Self(8);
+    /// Peers may end the steering tag.
+    pub const REMOTE_INVALIDATE: Self = Self(16);
+
+    /// True if all of `others` are among these.
+    #[must_use]
+    pub fn has(self, others: Self) -> bool {
+        self.0 & others.0 == others.0
+    }
+}
+
+impl std::ops::BitOr for Access {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// A region to register.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Registration {
+    /// The memory, as its owner calls it.
+    pub region: RegionId,
+    /// Tagged offset of its first byte.
+    pub base: u64,
+    /// Its length.
+    pub bytes: u64,
+    /// Rights.
+    pub access: Access,
+    /// The only pair that may use it; any pair of the domain where none is named.
+    pub pair: Option<PairId>,
+}
+
+/// Reasons for which a steering tag leads nowhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Fault {
+    /// No region has it.
+    #[error("no region has this steering tag")]
+    Stag,
+    /// The region is attached to another pair.
+    #[error("the region belongs to another pair")]
+    NotAssociated,
+    /// The region does not allow it.
+    #[error("the region does not allow this use")]
+    Access,
+    /// The range ends beyond 2^64.
+    #[error("the range's end is beyond 64 bits")]
+    Wrap,
+    /// The range leaves the region.
+    #[error("the range leaves its region")]
+    Bounds,
+}
+
+/// A domain has no place for more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DomainFull {
+    /// Of regions.
+    #[error("the domain has its {0} regions; deregister one, or make it for more")]
+    Regions(usize),
+    /// A range that cannot be: beyond 64 bits.
+    #[error("a region of {bytes} bytes at tagged offset {base} ends beyond 64 bits")]
+    Range {
+        /// Tagged offset of the first byte.
+        base: u64,
+        /// The length.
+        bytes: u64,
+    },
+    /// Of shared receive queues.
+    #[error("the domain has its {SHARED_QUEUES_MAX} shared receive queues")]
+    Queues,
+    /// Of receives in a shared queue.
+    #[error("the shared receive queue has its {0} receives")]
+    Receives(usize),
+}
+
+/// A protection domain.
+#[derive(Debug)]
+pub struct Domain {
+    /// By the lower bits of their tags, which are as random as the others.
+    regions: Box<[Option<(Stag, Registration)>]>,
+    count: usize,
+    regions_max: usize,
+    keyed: SipHasher24,
+    drawn: u64,
+    queues: Vec<SharedQueue>,
+}
+
+#[derive(Debug)]
+struct SharedQueue {
+    receives: VecDeque<Receive>,
+    depth: usize,
+}
+
+impl Domain {
+    /// A domain for `regions_max` regions, at most [`REGIONS_MAX`]; `secret` is nobody else's.
+    #[must_use]
+    pub fn new(regions_max: usize, secret: [u8; 16]) -> Self {
+        let regions_max = regions_max.clamp(1, REGIONS_MAX);
+        // At most half full, so that draws seldom meet a taken place.
+        let places = (2 * regions_max).next_power_of_two();
+        Self {
+            regions: vec![None; places].into_boxed_slice(),
+            count: 0,
+            regions_max,
+            keyed: SipHasher24::new_with_key(&secret),
+            drawn: 0,
+            queues: Vec::new(),
+        }
+    }
+
+    /// Registers a region under a new steering tag.
+    ///
+    /// # Errors
+    /// [`DomainFull`]; a range beyond 64 bits.
+    pub fn register(&mut self, registration: Registration) -> Result<Stag, DomainFull> {
+        let Registration { base, bytes, .. } = registration;
+        if base.checked_add(bytes).is_none() {
+            return Err(DomainFull::Range { base, bytes });
+        }
+        if self.count == self.regions_max {
+            return Err(DomainFull::Regions(self.regions_max));
+        }
+        let stag = self.free_stag();
+        let place = self.place(stag);
+        self.regions[place] = Some((stag, registration));
+        self.count += 1;
+        Ok(stag)
+    }
+
+    /// Ends a steering tag; what was registered under it.
+    pub fn deregister(&mut self, stag: Stag) -> Option<Registration> {
+        let place = self.place(stag);
+        let (own, registration) = self.regions[place]?;
+        if own != stag {
+            return None;
+        }
+        self.regions[place] = None;
+        self.count -= 1;
+        Some(registration)
+    }
+
+    /// Regions that are registered.
+    #[must_use]
+    pub fn regions(&self) -> usize {
+        self.count
+    }
+
+    /// Registration of a steering tag.
+    #[must_use]
+    pub fn registration(&self, stag: Stag) -> Option<&Registration> {
+        let (own, registration) = self.regions[self.place(stag)].as_ref()?;
+        (*own == stag).then_some(registration)
+    }
+
+    /// Place in memory that `bytes` bytes from the tagged offset `offset` have, if `pair` may use
+    /// them by `rights`. No bytes have their place, too: callers leave them out.
+    ///
+    /// # Errors
+    /// [`Fault`]: the tag, the pair, the rights, the range, in this order.
+    pub fn check(
+        &self,
+        pair: PairId,
+        stag: Stag,
+        offset: u64,
+        bytes: u64,
+        rights: Access,
+    ) -> Result<(RegionId, u64), Fault> {
+        let registration = self.registration(stag).ok_or(Fault::Stag)?;
+        if registration.pair.is_some_and(|own| own != pair) {
+            return Err(Fault::NotAssociated);
+        }
+        if !registration.access.has(rights) {
+            return Err(Fault::Access);
+        }
+        let end = offset.checked_add(bytes).ok_or(Fault::Wrap)?;
+        // `register` made sure of the sum.
+        if offset < registration.base || end > registration.base + registration.bytes {
+            return Err(Fault::Bounds);
+        }
+        Ok((registration.region, offset - registration.base))
+    }
+
+    /// Ends a steering tag for a peer of `pair`.
+    ///
+    /// # Errors
+    /// [`Fault`]: the tag, the pair, the right.
+    pub(crate) fn invalidate(&mut self, pair: PairId, stag: Stag) -> Result<(), Fault> {
+        let registration = self.registration(stag).ok_or(Fault::Stag)?;
+        if registration.pair.is_some_and(|own| own != pair) {
+            return Err(Fault::NotAssociated);
+        }
+        if !registration.access.has(Access::REMOTE_INVALIDATE) {
+            return Err(Fault::Access);
+        }
+        self.deregister(stag);
+        Ok(())
+    }
+
+    /// A queue of receives for several pairs.
+    ///
+    /// # Errors
+    /// [`DomainFull::Queues`].
+    pub fn share_receives(&mut self, depth: usize) -> Result<SharedId, DomainFull> {
+        if self.queues.len() == SHARED_QUEUES_MAX {
+            return Err(DomainFull::Queues);
+        }
+        let depth = depth.min(RECEIVES_MAX);
+        let receives = VecDeque::with_capacity(depth);
+        self.queues.push(SharedQueue { receives, depth });
+        Ok(SharedId(self.queues.len() - 1))
+    }
+
+    /// Gives a buffer to a shared receive queue.
+    ///
+    /// # Errors
+    /// [`DomainFull::Receives`].
+    pub fn post_shared(&mut self, queue: SharedId, receive: Receive) -> Result<(), DomainFull> {
+        let queue = self.queues.get_mut(queue.0).ok_or(DomainFull::Queues)?;
+        if queue.receives.len() >= queue.depth {
+            return Err(DomainFull::Receives(queue.depth));
+        }
+        queue.receives.push_back(receive);
+        Ok(())
+    }
+
+    /// Receives that wait in a shared queue.
+    #[must_use]
+    pub fn shared_receives(&self, queue: SharedId) -> usize {
+        self.queues
+            .get(queue.0)
+            .map_or(0, |queue| queue.receives.len())
+    }
+
+    pub(crate) fn take_shared(&mut self, queue: SharedId) -> Option<Receive> {
+        self.queues.get_mut(queue.0)?.receives.pop_front()
+    }
+
+    fn place(&self, stag: Stag) -> usize {
+        stag.0 as usize & (self.regions.len() - 1)
+    }
+
+    fn free_stag(&mut self) -> Stag {
+        let mut stag = self.draw();
+        for _ in 0..DRAWS_MAX {
+            if self.regions[self.place(stag)].is_none() {
+                return stag;
+            }
+            stag = self.draw();
+        }
+        // One of 2^64 times: the next free place, of which there are as many as taken ones.
+        let places = self.regions.len();
+        let first = self.place(stag);
+        let free = (0..places).map(|step| (first + step) & (places - 1));
+        let mut free = free.filter(|&place| self.regions[place].is_none());
+        let place = free.next().unwrap_or(first);
+        Stag(stag.0 & !(places as u32 - 1) | place as u32)
+    }
+
+    fn draw(&mut self) -> Stag {
+        self.drawn += 1;
+        let mut hasher = self.keyed;
+        hasher.write_u64(self.drawn);
+        Stag(hasher.finish() as u32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn registration(bytes: u64) -> Registration {
+        Registration {
+            region: RegionId(7),
+            base: 100,
+            bytes,
+            access: Access::REMOTE_WRITE,
+            pair: None,
+        }
+    }
+
+    #[test]
+    fn a_full_domain_refuses_and_its_tags_differ() {
+        let mut domain = Domain::new(300, [1; 16]);
+        let mut tags: Vec<_> = (0..300)
+            .map(|_| domain.register(registration(8)).expect("a place"))
+            .collect();
+        assert_eq!(
+            domain.register(registration(8)),
+            Err(DomainFull::Regions(300))
+        );
+        tags.sort();
+        tags.dedup();
+        assert_eq!((tags.len(), domain.regions()), (300, 300));
+        for stag in tags {
+            assert!(
+                domain
+                    .check(PairId(1), stag, 100, 8, Access::REMOTE_WRITE)
+                    .is_ok()
+            );
+            assert!(domain.deregister(stag).is_some());
+            assert_eq!(domain.deregister(stag), None);
+        }
+        assert_eq!(domain.regions(), 0);
+    }
+
+    #[test]
+    fn other_secrets_give_other_tags() {
+        let tag = |secret| Domain::new(4, secret).register(registration(1));
+        assert_eq!(tag([3; 16]), tag([3; 16]));
+        assert_ne!(tag([3; 16]), tag([4; 16]));
+    }
+
+    #[test]
+    fn ranges_end_where_they_should() {
+        let mut domain = Domain::new(4, [0; 16]);
+        let stag = domain.register(registration(10)).expect("a place");
+        let check =
+            |offset, bytes| domain.check(PairId(0), stag, offset, bytes, Access::REMOTE_WRITE);
+        assert_eq!(check(100, 10), Ok((RegionId(7), 0)));
+        assert_eq!(check(109, 1), Ok((RegionId(7), 9)));
+        assert_eq!(check(109, 2), Err(Fault::Bounds));
+        assert_eq!(check(99, 2), Err(Fault::Bounds));
+        assert_eq!(check(u64::MAX, 2), Err(Fault::Wrap));
+        let beyond = Registration {
+            base: u64::MAX,
+            ..registration(2)
+        };
+        assert!(matches!(
+            domain.register(beyond),
+            Err(DomainFull::Range { .. })
+        ));
+    }
+}

@@ -1,0 +1,366 @@
+//! Framed units of MPA (RFC 5044, sections 4 and 5): a length, a segment, padding, a CRC; markers.
+//!
+//! Must stay true: a unit is passed on only whole, with its CRC and markers right; one that lies
+//! whole in what came is passed on where it lies; no more than one unit is ever held.
+
+use crate::wire::terminate::Cause;
+use crate::wire::word16;
+
+/// Distance of markers in the stream, in bytes.
+pub(crate) const MARKER_DISTANCE: u64 = 512;
+const MARKER_BYTES: usize = 4;
+const LENGTH_BYTES: usize = 2;
+pub(crate) const CRC_BYTES: usize = 4;
+/// The longest unit without markers, in bytes.
+const UNIT_BYTES_MAX: usize = (u16::MAX as usize + LENGTH_BYTES).next_multiple_of(4) + CRC_BYTES;
+
+/// Length of a unit without markers.
+fn unit_bytes(segment_bytes: usize) -> usize {
+    (LENGTH_BYTES + segment_bytes).next_multiple_of(4) + CRC_BYTES
+}
+
+/// Markers within a unit of `bytes` bytes that begins at `position`.
+fn markers_within(position: u64, bytes: usize) -> usize {
+    let past = (position % MARKER_DISTANCE) as usize;
+    let before = if past == 0 {
+        0
+    } else {
+        MARKER_DISTANCE as usize - past
+    };
+    if bytes <= before {
+        return 0; // one that stands exactly behind belongs to the next unit
+    }
+    1 + (bytes - before - 1) / (MARKER_DISTANCE as usize - MARKER_BYTES)
+}
+
+/// Reads a stream's units.
+#[derive(Debug)]
+pub(crate) struct Deframer {
+    pub(crate) crc: bool,
+    pub(crate) markers: bool,
+    /// Bytes of the stream before the unit that comes next.
+    position: u64,
+    held: Vec<u8>,
+}
+
+/// Next thing in a stream.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Step<'a> {
+    /// More bytes are needed; what there was is held.
+    More,
+    /// A segment, where it came; the unit's position and its CRC.
+    There(&'a [u8], u64, u32),
+    /// A segment, in [`Deframer::take_held`]; the unit's position and its CRC.
+    Held(u64, u32),
+}
+
+impl Deframer {
+    pub(crate) fn new(crc: bool, markers: bool) -> Self {
+        Self {
+            crc,
+            markers,
+            position: 0,
+            held: Vec::new(),
+        }
+    }
+
+    /// Bytes of the stream before the next that is awaited.
+    pub(crate) fn awaited(&self) -> u64 {
+        self.position + self.held.len() as u64
+    }
+
+    /// True between two units.
+    pub(crate) fn is_between(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    /// Takes the next unit, or all bytes that there are of it, from the front of `bytes`.
+    pub(crate) fn step<'a>(&mut self, bytes: &mut &'a [u8]) -> Result<Step<'a>, Cause> {
+        if self.held.is_empty()
+            && !self.markers
+            && let Some(length) = word16(bytes, 0)
+        {
+            let (length, count) = (usize::from(length), unit_bytes(length.into()));
+            if let Some((unit, rest)) = bytes.split_at_checked(count) {
+                let crc = self.check(unit)?;
+                *bytes = rest;
+                let position = self.position;
+                self.position += count as u64;
+                let segment = &unit[LENGTH_BYTES..LENGTH_BYTES + length];
+                return Ok(Step::There(segment, position, crc));
+            }
+        }
+        let front = if self.markers && self.position.is_multiple_of(MARKER_DISTANCE) {
+            MARKER_BYTES
+        } else {
+            0
+        };
+        self.hold(bytes, front + LENGTH_BYTES);
+        let Some(length) = word16(&self.held, front) else {
+            return Ok(Step::More);
+        };
+        let count = unit_bytes(length.into());
+        let markers = if self.markers {
+            markers_within(self.position, count)
+        } else {
+            0
+        };
+        let total = count + markers * MARKER_BYTES;
+        self.hold(bytes, total);
+        if self.held.len() < total {
+            return Ok(Step::More);
+        }
+        let crc = self.check(&self.held)?;
+        if self.markers {
+            self.remove_markers()?;
+        }
+        self.held.truncate(LENGTH_BYTES + usize::from(length));
+        self.held.drain(..LENGTH_BYTES);
+        let position = self.position;
+        self.position += total as u64;
+        Ok(Step::Held(position, crc))
+    }
+
+    /// The segment of the last [`Step::Held`]; it is to be given back.
+    pub(crate) fn take_held(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.held)
+    }
+
+    pub(crate) fn give_back(&mut self, mut held: Vec<u8>) {
+        held.clear();
+        self.held = held;
+    }
+
+    fn hold(&mut self, bytes: &mut &[u8], count: usize) {
+        let missing = count.saturating_sub(self.held.len()).min(bytes.len());
+        let (now, rest) = bytes.split_at(missing);
+        self.held.extend_from_slice(now);
+        *bytes = rest;
+    }
+
+    fn check(&self, unit: &[u8]) -> Result<u32, Cause> {
+        check_crc(unit, self.crc)
+    }
+
+    fn remove_markers(&mut self) -> Result<(), Cause> {
+        let first = (MARKER_DISTANCE - self.position % MARKER_DISTANCE) % MARKER_DISTANCE;
+        let (mut at, mut to) = (first as usize, first as usize);
+        while at < self.held.len() {
+            // A unit of 64 KiB with its markers is a little longer than the pointer can say.
+            if word16(&self.held, at + 2) != Some(at as u16) {
+                return Err(Cause::Framing);
+            }
+            let from = at + MARKER_BYTES;
+            let end = self.held.len().min(at + MARKER_DISTANCE as usize);
+            self.held.copy_within(from..end, to);
+            to += end - from;
+            at = end;
+        }
+        self.held.truncate(to);
+        Ok(())
+    }
+}
+
+/// A unit's CRC as it came; it must be right where it is in use.
+fn check_crc(unit: &[u8], is_used: bool) -> Result<u32, Cause> {
+    let (covered, crc) = unit.split_at(unit.len() - CRC_BYTES);
+    let crc = crate::wire::array(crc, 0).map_or(0, u32::from_le_bytes);
+    if is_used && crc32c::crc32c(covered) != crc {
+        return Err(Cause::Crc);
+    }
+    Ok(crc)
+}
+
+/// The unit at the front of `bytes`, which must lie there whole, without markers, with a right CRC:
+/// its segment, its length, its CRC.
+pub(crate) fn whole_unit(bytes: &[u8]) -> Option<(&[u8], usize, u32)> {
+    let length = usize::from(word16(bytes, 0)?);
+    let count = unit_bytes(length);
+    let unit = bytes.get(..count)?;
+    let crc = check_crc(unit, true).ok()?;
+    Some((&unit[LENGTH_BYTES..LENGTH_BYTES + length], count, crc))
+}
+
+/// Writes a stream's units.
+#[derive(Debug)]
+pub(crate) struct Framer {
+    pub(crate) crc: bool,
+    pub(crate) markers: bool,
+    position: u64,
+}
+
+impl Framer {
+    pub(crate) fn new(crc: bool, markers: bool) -> Self {
+        Self {
+            crc,
+            markers,
+            position: 0,
+        }
+    }
+
+    /// Longest segment whose unit fits into `room` bytes.
+    pub(crate) fn segment_bytes_max(&self, room: usize) -> usize {
+        let mut room = room.min(UNIT_BYTES_MAX);
+        if self.markers {
+            room = room.saturating_sub(MARKER_BYTES * (room / 508 + 1));
+        }
+        let segment = (room & !3).saturating_sub(LENGTH_BYTES + CRC_BYTES);
+        segment.min(usize::from(u16::MAX))
+    }
+
+    /// Writes a unit to the front of `target`, which has room for it; `fill` writes the segment,
+    /// of `segment_bytes` bytes. The unit's length.
+    pub(crate) fn write<E>(
+        &mut self,
+        target: &mut [u8],
+        segment_bytes: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<usize, E> {
+        let count = unit_bytes(segment_bytes);
+        let end = LENGTH_BYTES + segment_bytes;
+        target[..LENGTH_BYTES].copy_from_slice(&(segment_bytes as u16).to_be_bytes());
+        fill(&mut target[LENGTH_BYTES..end])?;
+        target[end..count].fill(0);
+        let total = if self.markers {
+            self.insert_markers(target, count)
+        } else {
+            count
+        };
+        if self.crc {
+            let (covered, crc) = target[..total].split_at_mut(total - CRC_BYTES);
+            crc.copy_from_slice(&crc32c::crc32c(covered).to_le_bytes());
+        }
+        self.position += total as u64;
+        Ok(total)
+    }
+
+    /// Makes room for markers, from the last to the first, and writes them; the unit's length.
+    fn insert_markers(&self, target: &mut [u8], count: usize) -> usize {
+        let markers = markers_within(self.position, count);
+        let total = count + markers * MARKER_BYTES;
+        let first = (MARKER_DISTANCE - self.position % MARKER_DISTANCE) % MARKER_DISTANCE;
+        let mut end = count;
+        for index in (0..markers).rev() {
+            let at = first as usize + index * MARKER_DISTANCE as usize;
+            let from = at - index * MARKER_BYTES;
+            target.copy_within(from..end, at + MARKER_BYTES);
+            target[at..at + 2].fill(0);
+            target[at + 2..at + 4].copy_from_slice(&(at as u16).to_be_bytes());
+            end = from;
+        }
+        total
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unit(framer: &mut Framer, segment: &[u8]) -> Vec<u8> {
+        let mut target = vec![0xee; segment.len() + 700];
+        let count = framer.write(&mut target, segment.len(), |bytes| {
+            bytes.copy_from_slice(segment);
+            Ok::<_, ()>(())
+        });
+        target.truncate(count.expect("it is filled"));
+        target
+    }
+
+    /// All segments of a stream that comes in pieces of `step` bytes.
+    fn segments(
+        deframer: &mut Deframer,
+        stream: &[u8],
+        step: usize,
+    ) -> Result<Vec<Vec<u8>>, Cause> {
+        let mut found = Vec::new();
+        for mut piece in stream.chunks(step) {
+            loop {
+                match deframer.step(&mut piece)? {
+                    Step::More => break,
+                    Step::There(segment, ..) => found.push(segment.to_vec()),
+                    Step::Held(..) => {
+                        let held = deframer.take_held();
+                        found.push(held.clone());
+                        deframer.give_back(held);
+                    }
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    #[test]
+    fn units_are_read_as_they_were_written_however_they_are_cut() {
+        let sent: Vec<Vec<u8>> = (0..60_usize)
+            .map(|index| {
+                (0..index * 37 % 1400)
+                    .map(|byte| (byte * index) as u8)
+                    .collect()
+            })
+            .collect();
+        for (crc, markers) in [(false, false), (true, false), (false, true), (true, true)] {
+            let mut framer = Framer::new(crc, markers);
+            let stream: Vec<u8> = sent.iter().flat_map(|one| unit(&mut framer, one)).collect();
+            for step in [1, 2, 3, 5, 64, 508, 512, 1460, stream.len()] {
+                let mut deframer = Deframer::new(crc, markers);
+                assert_eq!(
+                    segments(&mut deframer, &stream, step),
+                    Ok(sent.clone()),
+                    "{step}"
+                );
+                assert!(deframer.is_between());
+                assert_eq!(deframer.awaited(), stream.len() as u64);
+            }
+        }
+    }
+
+    #[test]
+    fn markers_stand_at_every_512_bytes_and_point_to_their_unit() {
+        let mut framer = Framer::new(true, true);
+        let first = unit(&mut framer, &[1; 502]);
+        // A marker, the length, 502 bytes, no padding, the CRC: 512.
+        assert_eq!(first[..6], [0, 0, 0, 0, 1, 246]);
+        assert_eq!(first.len(), 512);
+        let second = unit(&mut framer, &[2; 1000]);
+        assert_eq!(
+            second[..4],
+            [0; 4],
+            "one that stands between two units points to the second"
+        );
+        assert_eq!(second[512..516], [0, 0, 2, 0]);
+        assert_eq!(second.len(), unit_bytes(1000) + 2 * MARKER_BYTES);
+    }
+
+    #[test]
+    fn what_is_damaged_is_told() {
+        let mut stream = unit(&mut Framer::new(true, false), b"segment");
+        stream[4] ^= 1;
+        let read = |stream: &[u8], markers| {
+            segments(&mut Deframer::new(true, markers), stream, 7).map(|found| found.len())
+        };
+        assert_eq!(read(&stream, false), Err(Cause::Crc));
+        stream[4] ^= 1;
+        assert_eq!(read(&stream, false), Ok(1));
+        let mut framer = Framer::new(false, true);
+        let mut stream = unit(&mut framer, &[7; 900]);
+        stream[515] ^= 4;
+        let found = segments(&mut Deframer::new(false, true), &stream, 600);
+        assert_eq!(found, Err(Cause::Framing));
+    }
+
+    #[test]
+    fn a_unit_fits_into_its_room() {
+        for markers in [false, true] {
+            for room in (128..3000).chain([65_000, 65_535, 66_000, 70_000]) {
+                let mut framer = Framer::new(true, markers);
+                for _ in 0..3 {
+                    let bytes = framer.segment_bytes_max(room);
+                    assert!(
+                        unit(&mut framer, &vec![0; bytes]).len() <= room,
+                        "{room} {bytes}"
+                    );
+                }
+            }
+        }
+    }
+}

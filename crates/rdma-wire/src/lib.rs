@@ -1,0 +1,48 @@
+//! iWARP without I/O: a stream's bytes in; placements into registered memory, completions and a
+//! stream's bytes out.
+//!
+//! - [`Pair`]: a queue pair on one stream. Its owner feeds it what came ([`Pair::receive`]), takes
+//!   what goes ([`Pair::transmit`]: one framed unit a call, which can be a segment of TCP), posts
+//!   work and polls completions.
+//! - [`Domain`]: a protection domain, the regions that peers may name by steering tags, and the
+//!   shared receive queues.
+//! - [`Memory`]: the bytes themselves, which this crate never holds.
+//! - [`wire`]: the formats alone.
+//!
+//! Why here: the engine, a kernel socket and a fuzzer run the same code. Must stay true: no I/O, no
+//! clock, no thread; nothing is placed that its steering tag, bounds, rights and attachment do not
+//! allow; every queue has the bound that it was made with; a peer's fault ends its own pair only,
+//! with the terminate code that the RFCs give it. One thread. Sources: RFC 5040 (RDMAP), RFC 5041
+//! (DDP), RFC 5044 (MPA), RFC 6581 (set-up of peers), RFC 7306 (atomics, immediate data).
+
+mod domain;
+mod framing;
+#[doc(hidden)]
+pub mod fuzzing;
+mod memory;
+mod pair;
+mod piece;
+mod work;
+
+pub mod wire;
+
+pub use domain::{
+    Access, Domain, DomainFull, Fault, PairId, RECEIVES_MAX, REGIONS_MAX, Registration,
+    SHARED_QUEUES_MAX, SharedId,
+};
+pub use memory::{Buffers, Gone, Memory, RegionId};
+pub use pair::{
+    AHEAD_MAX, DEPTH_MAX, End, IRD_MAX, Options, Pair, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN,
+    StartFault, State,
+};
+pub use piece::{MESSAGE_BYTES_MAX, PIECES_MAX, Piece, Pieces, Receive};
+pub use work::{Atomic, Completion, Kind, Post, PostError, Remote, Status, Work};
+
+/// A steering tag: names a region to whoever knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Stag(pub u32);
+
+/// The README's example, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

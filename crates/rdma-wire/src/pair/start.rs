@@ -1,0 +1,184 @@
+//! The start: a request, a reply, and what both sides make of them (RFC 5044, section 7.1; RFC
+//! 6581, sections 8 to 10).
+
+use super::{End, Pair, Ready, StartFault, State};
+use crate::framing::{Deframer, Framer};
+use crate::wire::mpa::{DEPTH_UNKNOWN, Enhanced, START_BYTES_MAX, Side, Start};
+use crate::wire::terminate::{Cause, Terminate};
+
+impl Pair {
+    /// Prepares the initiator's frame.
+    pub(super) fn request(&mut self, private_data: &[u8]) -> Result<(), StartFault> {
+        let options = self.options;
+        let enhanced = options.enhanced.then_some(Enhanced {
+            peer_to_peer: options.peer_to_peer,
+            ready_by_empty: false,
+            ready_by_write: options.peer_to_peer,
+            ready_by_read: options.peer_to_peer && options.ord > 0,
+            ird: options.ird,
+            ord: options.ord,
+        });
+        let revision = if enhanced.is_some() { 2 } else { 1 };
+        self.send_start(false, revision, enhanced, private_data)
+    }
+
+    /// Accepts the peer's request.
+    ///
+    /// # Errors
+    /// [`StartFault`]: none is there; too long private data.
+    pub fn accept(&mut self, private_data: &[u8]) -> Result<(), StartFault> {
+        let request = self.requested()?;
+        let (revision, markers, crc) = (request.revision, request.markers, request.crc);
+        let asked = request.enhanced;
+        let enhanced = asked.map(|asked| self.answer_enhanced(asked));
+        self.send_start(false, revision, enhanced, private_data)?;
+        self.open(markers, crc);
+        Ok(())
+    }
+
+    /// Refuses the peer's request.
+    ///
+    /// # Errors
+    /// As [`Self::accept`].
+    pub fn reject(&mut self, private_data: &[u8]) -> Result<(), StartFault> {
+        let request = self.requested()?;
+        let (revision, enhanced) = (request.revision, request.enhanced);
+        let enhanced = enhanced.map(|_| Enhanced::default());
+        self.send_start(true, revision, enhanced, private_data)?;
+        self.flush();
+        self.state = State::Ending;
+        self.end = Some(End::Rejected);
+        Ok(())
+    }
+
+    fn requested(&self) -> Result<&Start, StartFault> {
+        let request = self.peer.as_ref().ok_or(StartFault::NotRequested)?;
+        if self.state == State::Requested {
+            Ok(request)
+        } else {
+            Err(StartFault::NotRequested)
+        }
+    }
+
+    /// The responder's part of the set-up: never more reads than the initiator answers, and the
+    /// first way to say "ready to receive" that both know.
+    fn answer_enhanced(&mut self, asked: Enhanced) -> Enhanced {
+        self.ord = usize::from(depth(asked.ird).min(self.options.ord));
+        let (by_write, by_read) = (asked.ready_by_write, asked.ready_by_read);
+        Enhanced {
+            peer_to_peer: asked.peer_to_peer,
+            ready_by_empty: false,
+            ready_by_write: asked.peer_to_peer && by_write,
+            ready_by_read: asked.peer_to_peer && by_read && !by_write,
+            ird: self.options.ird,
+            ord: self.ord as u16,
+        }
+    }
+
+    fn send_start(
+        &mut self,
+        reject: bool,
+        revision: u8,
+        enhanced: Option<Enhanced>,
+        private_data: &[u8],
+    ) -> Result<(), StartFault> {
+        let start = Start {
+            side: self.side,
+            markers: self.options.markers,
+            crc: self.options.crc || self.peer.as_ref().is_some_and(|request| request.crc),
+            reject,
+            revision,
+            enhanced,
+            private_data: private_data.to_vec(),
+        };
+        let max = start.private_bytes_max();
+        if private_data.len() > max {
+            return Err(StartFault::PrivateData(private_data.len(), max));
+        }
+        self.start_out = start.bytes();
+        Ok(())
+    }
+
+    /// Takes bytes of the peer's start frame.
+    pub(super) fn receive_start(&mut self, bytes: &mut &[u8]) {
+        let before = self.start_in.len();
+        let room = (START_BYTES_MAX - before).min(bytes.len());
+        self.start_in.extend_from_slice(&bytes[..room]);
+        let side = match self.side {
+            Side::Initiator => Side::Responder,
+            Side::Responder => Side::Initiator,
+        };
+        match Start::read(&self.start_in, side) {
+            Ok(None) => *bytes = &bytes[room..],
+            Ok(Some((start, count))) => {
+                // What lies behind the frame is the stream's.
+                *bytes = &bytes[count - before..];
+                self.start_in = Vec::new();
+                match self.side {
+                    Side::Initiator => self.replied(start),
+                    Side::Responder => {
+                        self.peer = Some(start);
+                        self.state = State::Requested;
+                    }
+                }
+            }
+            Err(error) => self.fail_start(error.into()),
+        }
+    }
+
+    fn replied(&mut self, reply: Start) {
+        if reply.reject {
+            self.peer = Some(reply);
+            self.finish(End::Rejected);
+            return;
+        }
+        let (markers, crc, enhanced) = (reply.markers, reply.crc, reply.enhanced);
+        self.peer = Some(reply);
+        self.open(markers, crc);
+        let Some(enhanced) = enhanced.filter(|_| self.options.enhanced) else {
+            return;
+        };
+        // RFC 6581, section 9.1: reads of the responder must fit, ours are made to.
+        let wanted = enhanced.ord;
+        if wanted != DEPTH_UNKNOWN && wanted > self.options.ird {
+            self.fail(Terminate::new(Cause::InsufficientReads));
+            return;
+        }
+        self.ord = self.ord.min(depth(enhanced.ird).into());
+        if self.options.peer_to_peer && enhanced.peer_to_peer {
+            self.ready = if enhanced.ready_by_write {
+                Some(Ready::Write)
+            } else if enhanced.ready_by_read && self.ord > 0 {
+                Some(Ready::Read)
+            } else {
+                self.fail(Terminate::new(Cause::NoReadyToReceive));
+                None
+            };
+        }
+    }
+
+    /// Messages go from here: markers as the peer wants them, CRCs as one side does.
+    fn open(&mut self, markers: bool, crc: bool) {
+        let crc = crc || self.options.crc;
+        self.framer = Framer::new(crc, markers);
+        self.deframer = Deframer::new(crc, self.options.markers);
+        self.state = State::Open;
+    }
+
+    /// Before messages go a fault cannot be told: the connection is closed (RFC 5044, section
+    /// 7.1.3).
+    pub(super) fn fail_start(&mut self, fault: StartFault) {
+        self.start_out = Vec::new();
+        self.start_gone = 0;
+        self.finish(End::Start(fault));
+    }
+}
+
+/// A depth of the peer's; one that it does not negotiate limits nothing.
+fn depth(depth: u16) -> u16 {
+    if depth == DEPTH_UNKNOWN {
+        u16::MAX
+    } else {
+        depth
+    }
+}

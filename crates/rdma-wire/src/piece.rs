@@ -1,0 +1,40 @@
+//! Memory of ours that a message is gathered from or scattered to.
+
+use crate::Stag;
+use arrayvec::ArrayVec;
+
+/// Pieces of memory that one message is gathered from or scattered to.
+pub const PIECES_MAX: usize = 4;
+/// The longest message, in bytes.
+pub const MESSAGE_BYTES_MAX: u32 = 1 << 30;
+
+/// A piece of a region of ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Piece {
+    /// Its region.
+    pub stag: Stag,
+    /// Tagged offset of its first byte.
+    pub offset: u64,
+    /// Its length.
+    pub bytes: u32,
+}
+
+/// Pieces, one after the other.
+pub type Pieces = ArrayVec<Piece, PIECES_MAX>;
+
+/// A buffer for a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Receive {
+    /// Comes back with the completion.
+    pub id: u64,
+    /// Place for its bytes.
+    pub pieces: Pieces,
+}
+
+/// Sum of lengths; none beyond the longest message.
+pub(crate) fn total(pieces: &[Piece]) -> Option<u32> {
+    let sum: u64 = pieces.iter().map(|piece| u64::from(piece.bytes)).sum();
+    u32::try_from(sum)
+        .ok()
+        .filter(|&sum| sum <= MESSAGE_BYTES_MAX)
+}

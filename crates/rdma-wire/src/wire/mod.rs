@@ -1,0 +1,24 @@
+//! The formats on the wire, each read from any bytes and written whole.
+//!
+//! Must stay true: reading never panics; what was written is read again as the same.
+
+pub mod ddp;
+pub mod mpa;
+pub mod terminate;
+
+/// `N` bytes at `at`, or none where the bytes end before.
+pub(crate) fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..at.checked_add(N)?)?.try_into().ok()
+}
+
+pub(crate) fn word16(bytes: &[u8], at: usize) -> Option<u16> {
+    array(bytes, at).map(u16::from_be_bytes)
+}
+
+pub(crate) fn word32(bytes: &[u8], at: usize) -> Option<u32> {
+    array(bytes, at).map(u32::from_be_bytes)
+}
+
+pub(crate) fn word64(bytes: &[u8], at: usize) -> Option<u64> {
+    array(bytes, at).map(u64::from_be_bytes)
+}

@@ -1,0 +1,398 @@
+//! A queue pair on a stream.
+
+use crate::{
+    Adapter, Completion, End, Options, Piece, Pieces, Post, RdmaError, Receive, Remote, State,
+    Status, Stream, Work,
+};
+use sidecore_rdma_wire::{Pair, PairId, SEGMENT_BYTES_MAX};
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// Reads and writes of the stream in one [`Connection::progress`].
+const ROUNDS_MAX: usize = 16;
+/// Bytes that are read, and written, at a time.
+const BUFFER_BYTES: usize = 2 * SEGMENT_BYTES_MAX;
+/// Numbers of the work that [`Connection::put`] and its like post: not the caller's.
+const OWN_ID: u64 = u64::MAX;
+
+/// A connection.
+#[derive(Debug)]
+pub struct Connection<S> {
+    pair: Pair,
+    stream: S,
+    input: Vec<u8>,
+    /// Units on their way to the stream: those from `gone` on.
+    output: Vec<u8>,
+    gone: usize,
+    is_shut: bool,
+    /// The peer's stream is over.
+    has_ended: bool,
+    /// Messages wait until then ([`Connection::settle`]).
+    settles: Option<Instant>,
+    completions: VecDeque<Completion>,
+}
+
+/// A peer's request for a connection.
+#[derive(Debug)]
+pub struct Request<S>(Connection<S>);
+
+impl<S: Stream> Request<S> {
+    /// Awaits a request on a stream that a peer has opened.
+    ///
+    /// # Errors
+    /// None comes in time, or it is none.
+    pub fn wait(
+        stream: S,
+        adapter: &mut Adapter,
+        options: Options,
+        timeout: Duration,
+    ) -> Result<Self, RdmaError> {
+        let pair = Pair::listen(PairId(adapter.next_pair()), options);
+        let mut connection = Connection::over(pair, stream);
+        let is_there = |pair: &Pair| pair.state() == State::Requested;
+        connection.drive(adapter, timeout, is_there)?;
+        Ok(Self(connection))
+    }
+
+    /// The peer's private data.
+    #[must_use]
+    pub fn private_data(&self) -> &[u8] {
+        self.0.pair.private_data()
+    }
+
+    /// Posts a buffer, so that it is there before the peer's first message.
+    ///
+    /// # Errors
+    /// It is not taken.
+    pub fn post_receive(&mut self, adapter: &Adapter, receive: Receive) -> Result<(), RdmaError> {
+        self.0.post_receive(adapter, receive)
+    }
+
+    /// Accepts it.
+    ///
+    /// # Errors
+    /// Too long private data; the connection's.
+    pub fn accept(
+        mut self,
+        adapter: &mut Adapter,
+        private_data: &[u8],
+    ) -> Result<Connection<S>, RdmaError> {
+        self.0.pair.accept(private_data)?;
+        self.0.progress(adapter)?;
+        Ok(self.0)
+    }
+
+    /// Refuses it; what is left to say is said within `timeout`.
+    ///
+    /// # Errors
+    /// As [`Self::accept`].
+    pub fn reject(
+        mut self,
+        adapter: &mut Adapter,
+        private_data: &[u8],
+        timeout: Duration,
+    ) -> Result<(), RdmaError> {
+        self.0.pair.reject(private_data)?;
+        self.0.finish(adapter, timeout)
+    }
+}
+
+impl<S: Stream> Connection<S> {
+    fn over(pair: Pair, stream: S) -> Self {
+        Self {
+            pair,
+            stream,
+            input: vec![0; BUFFER_BYTES],
+            output: Vec::with_capacity(BUFFER_BYTES),
+            gone: 0,
+            is_shut: false,
+            has_ended: false,
+            settles: None,
+            completions: VecDeque::new(),
+        }
+    }
+
+    /// Asks the peer at the stream's other end for a connection; it is open on return.
+    ///
+    /// # Errors
+    /// Refused ([`RdmaError::Ended`]), late; the connection's.
+    pub fn connect(
+        stream: S,
+        adapter: &mut Adapter,
+        options: Options,
+        private_data: &[u8],
+        timeout: Duration,
+    ) -> Result<Self, RdmaError> {
+        let pair = Pair::connect(PairId(adapter.next_pair()), options, private_data)?;
+        let mut connection = Self::over(pair, stream);
+        // A message that the start says "ready" with goes on its own: it may settle, too.
+        connection.drive(adapter, timeout, |pair| pair.state() == State::Open)?;
+        Ok(connection)
+    }
+
+    /// Holds the first messages back: Linux's siw may lose those that come right behind its reply.
+    pub fn settle(&mut self, time: Duration) {
+        self.settles = Some(Instant::now() + time);
+    }
+
+    /// Private data of the peer's start frame.
+    #[must_use]
+    pub fn private_data(&self) -> &[u8] {
+        self.pair.private_data()
+    }
+
+    /// The pair: its state, its end, what was agreed on.
+    #[must_use]
+    pub fn pair(&self) -> &Pair {
+        &self.pair
+    }
+
+    /// Posts work.
+    ///
+    /// # Errors
+    /// It is not taken.
+    pub fn post(&mut self, adapter: &Adapter, post: Post) -> Result<(), RdmaError> {
+        Ok(self.pair.post(post, &adapter.domain)?)
+    }
+
+    /// Posts a buffer for a message of the peer.
+    ///
+    /// # Errors
+    /// It is not taken.
+    pub fn post_receive(&mut self, adapter: &Adapter, receive: Receive) -> Result<(), RdmaError> {
+        Ok(self.pair.post_receive(receive, &adapter.domain)?)
+    }
+
+    /// The next completion, after moving what can be moved.
+    ///
+    /// # Errors
+    /// The connection's.
+    pub fn poll(&mut self, adapter: &mut Adapter) -> Result<Option<Completion>, RdmaError> {
+        self.progress(adapter)?;
+        Ok(self.next_completion())
+    }
+
+    fn next_completion(&mut self) -> Option<Completion> {
+        self.completions.pop_front().or_else(|| self.pair.poll())
+    }
+
+    /// The next completion; waits for it.
+    ///
+    /// # Errors
+    /// Ended, late; the connection's.
+    pub fn wait(
+        &mut self,
+        adapter: &mut Adapter,
+        timeout: Duration,
+    ) -> Result<Completion, RdmaError> {
+        if let Some(completion) = self.next_completion() {
+            return Ok(completion);
+        }
+        self.drive(adapter, timeout, |pair| pair.completions() > 0)?;
+        self.next_completion().ok_or(RdmaError::Late(timeout))
+    }
+
+    /// Copies `from` to a place of the peer: done on return is giving it to the stream, behind
+    /// which every later message comes.
+    ///
+    /// # Errors
+    /// Not taken, undone, late; the connection's.
+    pub fn put(
+        &mut self,
+        adapter: &mut Adapter,
+        from: Piece,
+        to: Remote,
+        timeout: Duration,
+    ) -> Result<(), RdmaError> {
+        let pieces = Pieces::from_iter([from]);
+        let work = Work::Write { pieces, remote: to };
+        self.finish_own(adapter, work, timeout).map(drop)
+    }
+
+    /// Copies from a place of the peer into `into`; it is there on return.
+    ///
+    /// # Errors
+    /// As [`Self::put`].
+    pub fn get(
+        &mut self,
+        adapter: &mut Adapter,
+        into: Piece,
+        from: Remote,
+        timeout: Duration,
+    ) -> Result<(), RdmaError> {
+        let work = Work::Read { into, remote: from };
+        self.finish_own(adapter, work, timeout).map(drop)
+    }
+
+    /// Sends a message into the peer's next receive; given to the stream on return.
+    ///
+    /// # Errors
+    /// As [`Self::put`].
+    pub fn send(
+        &mut self,
+        adapter: &mut Adapter,
+        from: Piece,
+        timeout: Duration,
+    ) -> Result<(), RdmaError> {
+        let work = Work::Send {
+            pieces: Pieces::from_iter([from]),
+            invalidate: None,
+            solicited: false,
+        };
+        self.finish_own(adapter, work, timeout).map(drop)
+    }
+
+    fn finish_own(
+        &mut self,
+        adapter: &mut Adapter,
+        work: Work,
+        timeout: Duration,
+    ) -> Result<Completion, RdmaError> {
+        let post = Post {
+            id: OWN_ID,
+            work,
+            fence: false,
+        };
+        let kind = post.work.kind();
+        self.post(adapter, post)?;
+        let until = Instant::now() + timeout;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            self.drive(adapter, left, |pair| pair.completions() > 0)?;
+            while let Some(completion) = self.pair.poll() {
+                if (completion.id, completion.kind) != (OWN_ID, kind) {
+                    // Somebody else's: bounded by what the pair's queues may hold.
+                    self.completions.push_back(completion);
+                } else if completion.status == Status::Done {
+                    return Ok(completion);
+                } else {
+                    return Err(RdmaError::Undone(completion.status));
+                }
+            }
+        }
+    }
+
+    /// Closes in order: what was posted is done, both streams end.
+    ///
+    /// # Errors
+    /// Late; the connection's.
+    pub fn close(mut self, adapter: &mut Adapter, timeout: Duration) -> Result<(), RdmaError> {
+        self.pair.close();
+        self.finish(adapter, timeout)
+    }
+
+    fn finish(&mut self, adapter: &mut Adapter, timeout: Duration) -> Result<(), RdmaError> {
+        match self.drive(adapter, timeout, |_| false) {
+            Err(RdmaError::Ended(End::Orderly | End::Rejected)) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Moves what can be moved without waiting; true if anything was.
+    ///
+    /// # Errors
+    /// The connection's.
+    pub fn progress(&mut self, adapter: &mut Adapter) -> Result<bool, RdmaError> {
+        let mut moved = false;
+        for _ in 0..ROUNDS_MAX {
+            if self.has_ended {
+                break;
+            }
+            let Some(count) = self.stream.read(&mut self.input)? else {
+                break;
+            };
+            moved = true;
+            if count == 0 {
+                self.has_ended = true;
+                self.pair.receive_end();
+                break;
+            }
+            let bytes = &self.input[..count];
+            self.pair
+                .receive(bytes, &mut adapter.domain, &mut adapter.memory);
+            if self.write(adapter)? {
+                moved = true;
+            }
+        }
+        Ok(self.write(adapter)? || moved)
+    }
+
+    fn write(&mut self, adapter: &mut Adapter) -> Result<bool, RdmaError> {
+        let mut moved = false;
+        if self.settles.is_some_and(|settles| Instant::now() < settles) {
+            return Ok(false);
+        }
+        for _ in 0..ROUNDS_MAX {
+            if self.gone == self.output.len() {
+                self.fill(adapter);
+            }
+            if self.output.is_empty() {
+                break;
+            }
+            let count = self.stream.write(&self.output[self.gone..])?;
+            self.gone += count;
+            moved |= count > 0;
+            if self.gone < self.output.len() {
+                break;
+            }
+        }
+        if self.gone == self.output.len() && self.pair.wants_shutdown() && !self.is_shut {
+            self.is_shut = true;
+            self.stream.shutdown()?;
+        }
+        Ok(moved)
+    }
+
+    /// As many units as fit.
+    fn fill(&mut self, adapter: &mut Adapter) {
+        self.output.resize(BUFFER_BYTES, 0);
+        let (mut count, mut room) = (0, &mut self.output[..]);
+        loop {
+            let unit = self
+                .pair
+                .transmit(room, &adapter.domain, &mut adapter.memory);
+            if unit == 0 {
+                break;
+            }
+            count += unit;
+            room = &mut room[unit..];
+        }
+        self.output.truncate(count);
+        self.gone = 0;
+    }
+
+    /// Moves bytes until `is_done`, or the end.
+    fn drive(
+        &mut self,
+        adapter: &mut Adapter,
+        timeout: Duration,
+        is_done: impl Fn(&Pair) -> bool,
+    ) -> Result<(), RdmaError> {
+        let until = Instant::now() + timeout;
+        loop {
+            let moved = self.progress(adapter)?;
+            if is_done(&self.pair) {
+                return Ok(());
+            }
+            // What a peer that has gone does not read any more is not waited for.
+            let is_sent = self.gone == self.output.len() || self.has_ended;
+            if self.pair.state() == State::Ended && is_sent {
+                let end = self.pair.end().cloned();
+                return Err(RdmaError::Ended(end.unwrap_or(End::Lost)));
+            }
+            // One that never stops sending is late all the same.
+            let now = Instant::now();
+            if now >= until {
+                return Err(RdmaError::Late(timeout));
+            }
+            if moved {
+                continue;
+            }
+            let waits = until - now;
+            match self.settles.filter(|&settles| settles > now) {
+                Some(settles) => self.stream.wait(false, waits.min(settles - now))?,
+                None => self.stream.wait(self.gone < self.output.len(), waits)?,
+            }
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! The exchange of rdmacm-utils' `rping`: the client advertises a buffer with a text, the server
+//! reads it by RDMA, the client advertises another, the server writes the text there by RDMA; all
+//! in messages of 16 bytes (address, key, length, big-endian). Here are both sides of it.
+//!
+//! Must stay true: what comes back is compared with what was sent; lengths that a peer advertises
+//! are held to [`TEXT_BYTES_MAX`].
+
+use crate::{
+    Access, Adapter, Connection, Kind, Piece, Pieces, RdmaError, Receive, Region, Remote, Request,
+    Stag, Status, Stream,
+};
+use std::time::Duration;
+
+/// The longest text, in bytes, as `rping -S` has it.
+pub const TEXT_BYTES_MAX: u32 = 65_535;
+/// The shortest.
+pub const TEXT_BYTES_MIN: u32 = 16;
+
+const MESSAGE_BYTES: u32 = 16;
+/// Receives that wait at a time.
+const RECEIVES: u32 = 4;
+
+/// The exchange, as far as it came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pinged {
+    /// Rounds that were whole.
+    pub rounds: u64,
+    /// Bytes that were carried each way.
+    pub bytes: u64,
+}
+
+/// Buffers of one side: messages to send, messages that come, texts.
+struct Buffers {
+    sent: Region,
+    received: Region,
+    text: Region,
+    back: Region,
+}
+
+impl Buffers {
+    fn new(adapter: &mut Adapter, text_bytes: u32) -> Result<Self, RdmaError> {
+        let text = || vec![0; text_bytes as usize];
+        let messages = (MESSAGE_BYTES * RECEIVES) as usize;
+        Ok(Self {
+            sent: adapter.register(vec![0; MESSAGE_BYTES as usize], Access::NONE)?,
+            received: adapter.register(vec![0; messages], Access::LOCAL_WRITE)?,
+            text: adapter.register(text(), Access::LOCAL_WRITE | Access::REMOTE_READ)?,
+            back: adapter.register(text(), Access::LOCAL_WRITE | Access::REMOTE_WRITE)?,
+        })
+    }
+
+    fn receive(&self, index: u32) -> Receive {
+        let piece = self.received.piece(index * MESSAGE_BYTES, MESSAGE_BYTES);
+        Receive {
+            id: index.into(),
+            pieces: Pieces::from_iter([piece]),
+        }
+    }
+
+    fn free(self, adapter: &mut Adapter) {
+        for region in [self.sent, self.received, self.text, self.back] {
+            adapter.deregister(region);
+        }
+    }
+}
+
+/// The client's side: `rounds` rounds of texts of `text_bytes` bytes; then it closes.
+///
+/// # Errors
+/// The connection's; what comes back is not what was sent.
+pub fn ping<S: Stream>(
+    mut connection: Connection<S>,
+    adapter: &mut Adapter,
+    rounds: u64,
+    text_bytes: u32,
+    timeout: Duration,
+) -> Result<Pinged, RdmaError> {
+    let text_bytes = text_bytes.clamp(TEXT_BYTES_MIN, TEXT_BYTES_MAX);
+    let buffers = Buffers::new(adapter, text_bytes)?;
+    for index in 0..RECEIVES {
+        connection.post_receive(adapter, buffers.receive(index))?;
+    }
+    for round in 0..rounds {
+        let text = text_of(round, text_bytes as usize);
+        adapter.bytes_mut(buffers.text).copy_from_slice(&text);
+        adapter.bytes_mut(buffers.back).fill(0);
+        for region in [buffers.text, buffers.back] {
+            advertise(&mut connection, adapter, &buffers, region, timeout)?;
+            message(&mut connection, adapter, &buffers, timeout)?;
+        }
+        // A server writes up to the text's end, which is a zero.
+        if adapter.bytes(buffers.back) != text {
+            return Err(RdmaError::Unexpected(
+                "brings another text back than was sent",
+            ));
+        }
+    }
+    connection.close(adapter, timeout)?;
+    buffers.free(adapter);
+    Ok(Pinged {
+        rounds,
+        bytes: rounds * u64::from(text_bytes),
+    })
+}
+
+/// The server's side of one connection, until the client closes.
+///
+/// # Errors
+/// The connection's.
+pub fn serve<S: Stream>(
+    mut request: Request<S>,
+    adapter: &mut Adapter,
+    timeout: Duration,
+) -> Result<Pinged, RdmaError> {
+    let buffers = Buffers::new(adapter, TEXT_BYTES_MAX)?;
+    for index in 0..RECEIVES {
+        request.post_receive(adapter, buffers.receive(index))?;
+    }
+    let mut connection = request.accept(adapter, &[])?;
+    let served = answer(&mut connection, adapter, &buffers, timeout);
+    buffers.free(adapter);
+    served
+}
+
+fn answer<S: Stream>(
+    connection: &mut Connection<S>,
+    adapter: &mut Adapter,
+    buffers: &Buffers,
+    timeout: Duration,
+) -> Result<Pinged, RdmaError> {
+    let mut pinged = Pinged {
+        rounds: 0,
+        bytes: 0,
+    };
+    loop {
+        let Some(source) = advertised(connection, adapter, buffers, timeout)? else {
+            return Ok(pinged);
+        };
+        let into = buffers.text.piece(0, source.1);
+        connection.get(adapter, into, source.0, timeout)?;
+        connection.send(adapter, whole(buffers.sent), timeout)?;
+        let Some(sink) = advertised(connection, adapter, buffers, timeout)? else {
+            return Ok(pinged);
+        };
+        // As the original: up to the text's end.
+        let text = adapter.bytes(buffers.text);
+        let end = text
+            .iter()
+            .position(|&byte| byte == 0)
+            .map_or(text.len(), |end| end + 1);
+        let bytes = (end as u32).min(sink.1).min(source.1);
+        connection.put(adapter, buffers.text.piece(0, bytes), sink.0, timeout)?;
+        connection.send(adapter, whole(buffers.sent), timeout)?;
+        pinged.rounds += 1;
+        pinged.bytes += u64::from(bytes);
+    }
+}
+
+fn whole(region: Region) -> Piece {
+    region.piece(0, region.bytes)
+}
+
+/// Tells the peer of a region.
+fn advertise<S: Stream>(
+    connection: &mut Connection<S>,
+    adapter: &mut Adapter,
+    buffers: &Buffers,
+    region: Region,
+    timeout: Duration,
+) -> Result<(), RdmaError> {
+    let Remote { stag, offset } = region.remote(0);
+    let message = adapter.bytes_mut(buffers.sent);
+    message[..8].copy_from_slice(&offset.to_be_bytes());
+    message[8..12].copy_from_slice(&stag.0.to_be_bytes());
+    message[12..].copy_from_slice(&region.bytes.to_be_bytes());
+    connection.send(adapter, whole(buffers.sent), timeout)
+}
+
+/// The peer's next message, its buffer being posted again; none where it has closed.
+fn message<S: Stream>(
+    connection: &mut Connection<S>,
+    adapter: &mut Adapter,
+    buffers: &Buffers,
+    timeout: Duration,
+) -> Result<Option<[u8; MESSAGE_BYTES as usize]>, RdmaError> {
+    let completion = match connection.wait(adapter, timeout) {
+        Err(RdmaError::Ended(crate::End::Orderly)) => return Ok(None),
+        other => other?,
+    };
+    match (completion.kind, completion.status) {
+        (Kind::Receive, Status::Flushed) => {
+            return match connection.pair().end() {
+                Some(crate::End::Orderly) | None => Ok(None),
+                Some(end) => Err(RdmaError::Ended(end.clone())),
+            };
+        }
+        (Kind::Receive, Status::Done) if completion.bytes == MESSAGE_BYTES => {}
+        _ => return Err(RdmaError::Unexpected("has not 16 bytes")),
+    }
+    let index = completion.id as usize;
+    let at = index * MESSAGE_BYTES as usize;
+    let bytes = &adapter.bytes(buffers.received)[at..at + MESSAGE_BYTES as usize];
+    let message = bytes
+        .try_into()
+        .map_err(|_| RdmaError::Unexpected("has not 16 bytes"))?;
+    connection.post_receive(adapter, buffers.receive(index as u32))?;
+    Ok(Some(message))
+}
+
+/// A region that the peer tells of, and its length.
+fn advertised<S: Stream>(
+    connection: &mut Connection<S>,
+    adapter: &mut Adapter,
+    buffers: &Buffers,
+    timeout: Duration,
+) -> Result<Option<(Remote, u32)>, RdmaError> {
+    let Some(message) = message(connection, adapter, buffers, timeout)? else {
+        return Ok(None);
+    };
+    let word = |at: usize| u32::from_be_bytes([0, 1, 2, 3].map(|byte| message[at + byte]));
+    let remote = Remote {
+        stag: Stag(word(8)),
+        offset: u64::from(word(0)) << 32 | u64::from(word(4)),
+    };
+    let bytes = word(12);
+    if bytes > TEXT_BYTES_MAX {
+        return Err(RdmaError::Unexpected(
+            "tells of a region of more than 65,535 bytes",
+        ));
+    }
+    Ok(Some((remote, bytes)))
+}
+
+/// Printable letters from a place that moves with the rounds, a zero at the end.
+fn text_of(round: u64, bytes: usize) -> Vec<u8> {
+    let first = format!("rdma-ping-{round}: ");
+    let letters = (0..).map(|index: u64| b'A' + ((round + index) % 26) as u8);
+    let mut text: Vec<u8> = first.bytes().chain(letters).take(bytes - 1).collect();
+    text.push(0);
+    text
+}
