@@ -116,6 +116,40 @@ fn with_rings_every_case_prints_what_it_prints_with_pairs() {
     judge_all(is_about_streams, judge_rings);
 }
 
+/// A program has rings where it can, and none where it is asked not to, or where it has set an
+/// io_uring up.
+#[test]
+fn a_session_of_the_stack_has_rings() {
+    let folder = tempfile::tempdir().unwrap();
+    let has_rings = |before: &str, options: &str| {
+        let program = format!(
+            "import ctypes, sys; sys.path.insert(0, {:?}); from _case import *\n{before}\n\
+             client, accepted = pair()\n\
+             for _ in range(20): client.sendall(b'x'); receive(accepted, 1)\n\
+             say(sum('sidecore-ring' in line for line in open('/proc/self/maps')))\n",
+            folder_of_cases().display().to_string()
+        );
+        let command = vec![python(), "-c".into(), program.into()];
+        let name = "rings".to_owned();
+        let ran = over_stack(&Case { name, command }, folder.path(), options);
+        assert!(
+            ran.told.ends_with("exit status: 0\n"),
+            "{}{}",
+            ran.told,
+            ran.errors
+        );
+        ran.told.lines().next().map(str::to_owned)
+    };
+    // The segment, and one memory for each end.
+    assert_eq!(has_rings("", "").as_deref(), Some("3"));
+    assert_eq!(has_rings("", "--no-rings").as_deref(), Some("0"));
+    let io_uring = format!(
+        "ctypes.CDLL(None).syscall({}, 4, ctypes.create_string_buffer(120))",
+        libc::SYS_io_uring_setup
+    );
+    assert_eq!(has_rings(&io_uring, "").as_deref(), Some("0"));
+}
+
 fn judge_all(
     is_wanted: impl Fn(&str) -> bool,
     judge: impl Fn(&Case, &Path) -> Option<String> + Sync,
@@ -223,25 +257,10 @@ fn judge_rings(case: &Case, scratch: &Path) -> Option<String> {
     let known = KNOWN_OF_RINGS.iter().find(|(name, _)| *name == case.name);
     let name = &case.name;
     std::fs::create_dir_all(scratch).unwrap();
-    let ours = |options: &str| {
-        // What a case leaves behind may serve on at the socket of its run.
-        let setup = scratch.join(format!("{name}{options}.toml"));
-        let socket = setup.with_extension("sock");
-        let text = format!(
-            "socket = \"{}\"\n[nic]\nkind = \"tap\"\nname = \"case0\"\n\
-             host = [\"10.91.9.1/24\", \"fd91::1/64\"]\n\
-             [stack]\naddresses = [\"10.91.9.2/24\", \"fd91::2/64\"]\n",
-            socket.display()
-        );
-        std::fs::write(&setup, text).unwrap();
-        let run_it = format!("ip link set lo up && exec \"$0\" net run {options} \"$@\"");
-        let mut command: Vec<PathBuf> = ["unshare", "--net", "sh", "-c"].map(PathBuf::from).into();
-        command.extend([run_it, env!("CARGO_BIN_EXE_sidecore").to_owned()].map(PathBuf::from));
-        command.extend(["--config".into(), setup, "--".into()]);
-        command.extend(case.command.iter().cloned());
-        run(&command, scratch, PATIENCE)
-    };
-    let (pairs, rings) = (ours("--no-rings"), ours(""));
+    let (pairs, rings) = (
+        over_stack(case, scratch, "--no-rings"),
+        over_stack(case, scratch, ""),
+    );
     match (pairs.told == rings.told, known) {
         (true, None) | (false, Some(_)) => None,
         (true, Some((_, reason))) => Some(format!(
@@ -254,6 +273,30 @@ fn judge_rings(case: &Case, scratch: &Path) -> Option<String> {
             rings.errors
         )),
     }
+}
+
+/// Runs a case under a run whose stack has 10.91.9.2 and fd91::2, at which the case connects.
+fn over_stack(case: &Case, scratch: &Path, options: &str) -> Run {
+    let name = &case.name;
+    // What a case leaves behind may serve on at the socket of its run.
+    let setup = scratch.join(format!("{name}{options}.toml"));
+    let socket = setup.with_extension("sock");
+    let text = format!(
+        "socket = \"{}\"\n[nic]\nkind = \"tap\"\nname = \"case0\"\n\
+         host = [\"10.91.9.1/24\", \"fd91::1/64\"]\n\
+         [stack]\naddresses = [\"10.91.9.2/24\", \"fd91::2/64\"]\n",
+        socket.display()
+    );
+    std::fs::write(&setup, text).unwrap();
+    let run_it = format!(
+        "export SIDECORE_CASES_V4=10.91.9.2 SIDECORE_CASES_V6=fd91::2; \
+         ip link set lo up && exec \"$0\" net run {options} \"$@\""
+    );
+    let mut command: Vec<PathBuf> = ["unshare", "--net", "sh", "-c"].map(PathBuf::from).into();
+    command.extend([run_it, env!("CARGO_BIN_EXE_sidecore").to_owned()].map(PathBuf::from));
+    command.extend(["--config".into(), setup, "--".into()]);
+    command.extend(case.command.iter().cloned());
+    run(&command, scratch, PATIENCE)
 }
 
 /// Runs a command, for so long at most, in a process group of its own that ends with it.
