@@ -103,6 +103,7 @@ fn every_case_prints_what_it_prints_on_the_kernel() {
 #[test]
 fn with_rings_every_case_prints_what_it_prints_with_pairs() {
     let is_about_streams = |name: &str| {
+        // Urgent data does not cross the stack: there that case waits until it is ended.
         let others = [
             "udp_",
             "options_",
@@ -110,6 +111,10 @@ fn with_rings_every_case_prints_what_it_prints_with_pairs() {
             "resolve",
             "bind_",
             "accept_errors",
+            "many_messages",
+            "out_of_band",
+            // Bytes and the end come one behind the other: who polls in between sees less.
+            "receive_low_water",
         ];
         !others.iter().any(|other| name.starts_with(other))
     };

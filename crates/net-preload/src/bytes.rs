@@ -134,7 +134,7 @@ pub unsafe extern "C" fn recvmsg(file: c_int, message: *mut libc::msghdr, flags:
         })
     };
     meet(file);
-    if message.is_null() || !rings::has_rings(file) {
+    if stream::is_in_first_page(message.addr()) || !rings::has_rings(file) {
         return kernel();
     }
     // SAFETY: the program says that a message's header is there.
@@ -252,7 +252,7 @@ pub unsafe extern "C" fn sendmsg(file: c_int, message: *const libc::msghdr, flag
                     flags => c_int) -> isize)
         })
     };
-    if message.is_null() {
+    if stream::is_in_first_page(message.addr()) {
         return kernel();
     }
     // SAFETY: the program says that a message's header is there.

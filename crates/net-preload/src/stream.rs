@@ -100,6 +100,18 @@ fn whole(pieces: Pieces<'_>) -> usize {
     pieces.iter().map(|piece| piece.iov_len).sum()
 }
 
+/// True if a piece cannot be memory: mostly a null pointer, for which the kernel has an error.
+/// Other addresses that are none end the program, as they would in its own code.
+fn is_nowhere(pieces: Pieces<'_>) -> bool {
+    let mut all = pieces.iter();
+    all.any(|piece| piece.iov_len > 0 && is_in_first_page(piece.iov_base.addr()))
+}
+
+/// True for a null pointer, or nearly one.
+pub(crate) fn is_in_first_page(address: usize) -> bool {
+    address < FIRST_PAGE
+}
+
 /// A piece from some byte on, as a slice that is written to.
 #[allow(clippy::mut_from_ref)] // The memory is the program's, not the piece's.
 fn target(piece: &libc::iovec) -> &mut [u8] {
@@ -142,6 +154,9 @@ pub(crate) fn receive(descriptor: c_int, pieces: Pieces<'_>, flags: c_int) -> Do
     if flags & !known != 0 {
         bar(descriptor);
         return Done::Kernel;
+    }
+    if is_nowhere(pieces) {
+        return Done::Failed(libc::EFAULT);
     }
     let wanted = whole(pieces);
     let peeks = flags & libc::MSG_PEEK != 0;
@@ -262,6 +277,9 @@ pub(crate) fn send(descriptor: c_int, pieces: Pieces<'_>, flags: c_int) -> Done 
     if flags & !known != 0 {
         bar(descriptor);
         return Done::Kernel;
+    }
+    if is_nowhere(pieces) {
+        return Done::Failed(libc::EFAULT);
     }
     let wanted = whole(pieces);
     let mut done = 0;
@@ -523,3 +541,6 @@ fn timeout(descriptor: c_int, option: c_int) -> Option<Duration> {
     let patience = seconds + Duration::from_micros(u64::try_from(value.tv_usec).ok()?);
     (!patience.is_zero()).then_some(patience)
 }
+
+/// Addresses below are never mapped (`vm.mmap_min_addr`).
+const FIRST_PAGE: usize = 4096;

@@ -180,13 +180,10 @@ struct ByMillis {
 
 impl epoll::KernelWait for ByMillis {
     fn wait(&self, events: &mut [libc::epoll_event], limit: Option<Duration>) -> c_int {
-        let millis = match limit {
-            Some(limit) if limit.as_micros() < 1000 * self.millis as u128 => {
-                // Up, so as not to wake too early.
-                limit.as_micros().div_ceil(1000) as c_int
-            }
-            _ => self.millis,
-        };
+        // Up, so as not to wake too early.
+        let millis = limit.map_or(self.millis, |limit| {
+            c_int::try_from(limit.as_micros().div_ceil(1000)).unwrap_or(c_int::MAX)
+        });
         let (to, count) = (events.as_mut_ptr(), events.len() as c_int);
         real!(epoll_pwait(self.epoll => c_int, to => *mut libc::epoll_event, count => c_int,
             millis => c_int, self.mask => *const libc::sigset_t) -> c_int)
