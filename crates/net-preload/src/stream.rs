@@ -221,9 +221,12 @@ pub(crate) fn receive(descriptor: c_int, pieces: Pieces<'_>, flags: c_int) -> Do
         if state.readable_bytes > if peeks { done } else { 0 } {
             continue;
         }
-        if state.ended || state.error != 0 {
+        if state.error != 0 {
             // The pair knows how it ended.
             return so_far(done);
+        }
+        if state.ended {
+            return Done::Bytes(done);
         }
         if is_nonblocking(descriptor, flags) {
             return if done > 0 {

@@ -125,6 +125,8 @@ pub(crate) struct Stream {
     pub(crate) near_ended: bool,
     /// The peer sends no more, and the program knows.
     pub(crate) peer_ended: bool,
+    /// And knows it by its pair.
+    pub(crate) pair_is_told: bool,
     /// connect(2) has told that it is open.
     pub(crate) is_told: bool,
     /// Bytes at the head of the pair that nobody wrote.
@@ -151,6 +153,7 @@ impl Stream {
             carried: None,
             near_ended: false,
             peer_ended: false,
+            pair_is_told: false,
             is_told,
             filler,
             near_is_ending: false,

@@ -97,6 +97,8 @@ impl Rings {
         ) else {
             return;
         };
+        // Who begins to wait names its waiter, and then looks: one of the two sees the other.
+        let _ = Changed::publish();
         for waiter in stream.tells() {
             process.tell_waiter(waiter, ring.stream);
             if !self.told.contains(&(ring.process, waiter)) && self.told.len() < TOLD_MAX {

@@ -241,15 +241,8 @@ impl Supervisor {
                 Ok(Some(piece)) => stream.carried = Some((piece, 0)),
                 Ok(None) => {
                     let readiness = client.readiness(stream.engine);
-                    if (readiness.ended || readiness.closed) && !stream.peer_ended {
-                        stream.peer_ended = true;
-                        if let Some(ring) = &stream.ring
-                            && let Some(view) = Rings::over(ring.memory.slice())
-                        {
-                            view.end();
-                            self.rings.tell(ring);
-                        }
-                        rustix::net::shutdown(far, Shutdown::Write).ok();
+                    if readiness.ended || readiness.closed {
+                        tell_end(&mut self.rings, stream, far);
                     }
                     return;
                 }
@@ -374,6 +367,27 @@ fn give(ring: &mut RingEnd, bytes: &[u8]) -> Result<usize, Broken> {
     view.wait_for_reading();
     let _ = Changed::publish();
     view.give(&mut ring.served, bytes)
+}
+
+/// The peer sends no more: to a program with rings through them, to others through the pair, which
+/// takes no byte any more then.
+fn tell_end(rings: &mut super::rings::Rings, stream: &mut Stream, far: &OwnedFd) {
+    match stream.ring.as_ref().filter(|ring| !ring.is_back) {
+        Some(ring) => {
+            if !std::mem::replace(&mut stream.peer_ended, true)
+                && let Some(view) = Rings::over(ring.memory.slice())
+            {
+                view.end();
+                rings.tell(ring);
+            }
+        }
+        None => {
+            stream.peer_ended = true;
+            if !std::mem::replace(&mut stream.pair_is_told, true) {
+                rustix::net::shutdown(far, Shutdown::Write).ok();
+            }
+        }
+    }
 }
 
 /// Has the epoll tell when a pair has room.
