@@ -200,3 +200,22 @@ fn what_was_closed_is_not_told_of() {
         .expect("refused, and still there");
     assert_eq!(world.stacks[1].next_event(), None);
 }
+
+/// All ports that may be chosen are, but for one at which somebody listens: there, who connects to
+/// its own host would meet itself (RFC 9293 section 3.5, figure 7).
+#[test]
+fn a_port_that_is_chosen_has_no_listener() {
+    let mut world = World::new(1);
+    let own = v4(1, 40_000);
+    let stack = &mut world.stacks[0];
+    stack.listen(own, 16).expect("listens");
+    let mut seen = std::collections::BTreeSet::new();
+    for _ in 0..32_767 {
+        let session = stack.connect(own, None).expect("a port is free");
+        let (local, _) = stack.addresses(session).expect("it is open");
+        assert_ne!(local.port(), own.port());
+        seen.insert(local.port());
+        stack.abort(session).expect("it is open");
+    }
+    assert_eq!(seen.len(), 32_767);
+}

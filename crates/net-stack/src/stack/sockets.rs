@@ -217,7 +217,11 @@ impl Stack {
             let port = offset.wrapping_add(self.common.next_port) % span;
             self.common.next_port = self.common.next_port.wrapping_add(1);
             ends.local_port = PORT_MIN + port as u16;
-            if !self.may_open(ends) {
+            // As Linux does: a port that somebody listens at is nobody else's, and who connects to
+            // ourselves must not meet itself there.
+            let is_taken = self.listeners.find(&ends.local, ends.local_port).is_some()
+                || ends.local == ends.remote && ends.local_port == ends.remote_port;
+            if is_taken || !self.may_open(ends) {
                 continue;
             }
             let hash = self.common.secrets.lookup(ends);
