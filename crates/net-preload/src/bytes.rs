@@ -317,9 +317,9 @@ fn send_file(to: c_int, from: c_int, offset: Option<&mut i64>, count: usize) -> 
         // A stream's own position moves by what was sent, not by what was read.
         let place = match start {
             Some(start) => start + sent as i64,
-            None => real!(lseek64(from => c_int, 0 => i64, libc::SEEK_CUR => c_int) -> i64),
+            None => real!(lseek(from => c_int, 0 => i64, libc::SEEK_CUR => c_int) -> i64),
         };
-        let read = real!(pread64(from => c_int, at => *mut c_void, room => usize, place => i64)
+        let read = real!(pread(from => c_int, at => *mut c_void, room => usize, place => i64)
             -> isize);
         let Some(read) = usize::try_from(read).ok() else {
             return if sent > 0 { sent as isize } else { -1 };
@@ -340,7 +340,7 @@ fn send_file(to: c_int, from: c_int, offset: Option<&mut i64>, count: usize) -> 
         };
         sent += done;
         if start.is_none() {
-            real!(lseek64(from => c_int, done as i64 => i64, libc::SEEK_CUR => c_int) -> i64);
+            real!(lseek(from => c_int, done as i64 => i64, libc::SEEK_CUR => c_int) -> i64);
         }
         if done < read {
             break;
@@ -354,15 +354,15 @@ fn send_file(to: c_int, from: c_int, offset: Option<&mut i64>, count: usize) -> 
 
 /// sendfile(2).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendfile64(
+pub unsafe extern "C" fn sendfile(
     to: c_int,
     from: c_int,
-    offset: *mut i64,
+    offset: *mut libc::off_t,
     count: usize,
 ) -> isize {
     if !rings::has_rings(to) {
         return in_kernel(to, move || {
-            real!(sendfile64(to => c_int, from => c_int, offset => *mut i64, count => usize)
+            real!(sendfile(to => c_int, from => c_int, offset => *mut libc::off_t, count => usize)
                 -> isize)
         });
     }
@@ -370,16 +370,16 @@ pub unsafe extern "C" fn sendfile64(
     send_file(to, from, unsafe { offset.as_mut() }, count)
 }
 
-/// sendfile(2).
+/// sendfile(2), by the name that programs with large files call; the types are one.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendfile(
+pub unsafe extern "C" fn sendfile64(
     to: c_int,
     from: c_int,
     offset: *mut libc::off_t,
     count: usize,
 ) -> isize {
-    // SAFETY: as there; the types are one on all that this is built for.
-    unsafe { sendfile64(to, from, offset.cast(), count) }
+    // SAFETY: as there.
+    unsafe { sendfile(to, from, offset, count) }
 }
 
 /// splice(2).

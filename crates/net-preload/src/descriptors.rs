@@ -1,6 +1,6 @@
 //! Calls that make descriptors, let go of them, or ask about them.
 
-use crate::real::{real, set_errno};
+use crate::real::{FIONREAD, real, set_errno};
 use crate::table::{self, Kind, kind, record};
 use crate::{attachment, interest, rings, stream};
 use std::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
@@ -265,8 +265,25 @@ fn twins_kind(file: c_int) -> Kind {
 
 /// fcntl(2). Arguments behind the second come as numbers, as C's variable arguments do here.
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn fcntl(file: c_int, what: c_int, argument: c_ulong) -> c_int {
+    control(
+        file,
+        what,
+        move || real!(fcntl(file => c_int, what => c_int, argument => c_ulong) -> c_int),
+    )
+}
+
+/// fcntl(2), by the name that programs with large files call.
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn fcntl64(file: c_int, what: c_int, argument: c_ulong) -> c_int {
-    let kernel = move || real!(fcntl64(file => c_int, what => c_int, argument => c_ulong) -> c_int);
+    control(
+        file,
+        what,
+        move || real!(fcntl64(file => c_int, what => c_int, argument => c_ulong) -> c_int),
+    )
+}
+
+fn control(file: c_int, what: c_int, kernel: impl FnOnce() -> c_int) -> c_int {
     match what {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => {
             if !twin(file) {
@@ -283,18 +300,11 @@ pub unsafe extern "C" fn fcntl64(file: c_int, what: c_int, argument: c_ulong) ->
     }
 }
 
-/// fcntl(2).
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fcntl(file: c_int, what: c_int, argument: c_ulong) -> c_int {
-    // SAFETY: as there.
-    unsafe { fcntl64(file, what, argument) }
-}
-
 /// ioctl(2). The argument comes as a number, as C's variable arguments do here.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ioctl(file: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
     if kind(file) == Kind::Ring {
-        if request == libc::FIONREAD
+        if request == FIONREAD
             && !argument.is_null()
             && let Some(bytes) = stream::readable_bytes(file)
         {

@@ -188,7 +188,7 @@ fn ask_kernel(
 
 pub(crate) fn timespec(limit: Duration) -> libc::timespec {
     libc::timespec {
-        tv_sec: libc::time_t::try_from(limit.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_sec: limit.as_secs().try_into().unwrap_or(i64::MAX),
         tv_nsec: limit.subsec_nanos().into(),
     }
 }

@@ -66,3 +66,6 @@ pub(crate) fn set_errno(errno: c_int) {
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
 }
+
+/// Bytes to read (ioctl(2)); C libraries do not agree about its type.
+pub(crate) const FIONREAD: libc::c_ulong = 0x541b;

@@ -4,7 +4,7 @@
 //! the session is over, the kernel's is made, on the pair, which knows how it ended.
 
 use crate::attachment::{self, Attachment, Waiter, drain};
-use crate::real::{errno, real};
+use crate::real::{FIONREAD, errno, real};
 use crate::rings::{bar, fall_back, give_back};
 use crate::table::{DRAINED, Kind, Record, SHUT_WRITE, record};
 use sidecore_net_rings::{Broken, Held, Lock, Stream, StreamState};
@@ -373,7 +373,7 @@ pub(crate) fn readiness(attachment: &Attachment, descriptor: c_int, record: &Rec
         ready |= i32::from(libc::POLLIN | libc::POLLRDNORM);
     } else if !record.has(DRAINED) {
         let mut bytes: c_int = 0;
-        real!(ioctl(descriptor => c_int, libc::FIONREAD => libc::c_ulong,
+        real!(ioctl(descriptor => c_int, FIONREAD => libc::c_ulong,
             &raw mut bytes => *mut c_int) -> c_int);
         if bytes > 0 {
             ready |= i32::from(libc::POLLIN | libc::POLLRDNORM);
@@ -408,7 +408,7 @@ pub(crate) fn readable_bytes(descriptor: c_int) -> Option<c_int> {
     let (attachment, record) = (attachment::current()?, record(descriptor)?);
     let mut bytes: c_int = 0;
     if !record.has(DRAINED) {
-        real!(ioctl(descriptor => c_int, libc::FIONREAD => libc::c_ulong,
+        real!(ioctl(descriptor => c_int, FIONREAD => libc::c_ulong,
             &raw mut bytes => *mut c_int) -> c_int);
     }
     let state = state_of(attachment, record)?;

@@ -118,7 +118,7 @@ pub unsafe extern "C" fn select(
         // Linux says what is left.
         let left = timespec(patience.saturating_sub(begun.elapsed()));
         given.tv_sec = left.tv_sec;
-        given.tv_usec = (left.tv_nsec / 1000) as libc::suseconds_t;
+        given.tv_usec = left.tv_nsec / 1000;
     }
     found
 }
