@@ -8,6 +8,7 @@
 use crate::address::plain;
 use crate::carrier::Carrier;
 use crate::ports::{Claim, Transport};
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use sidecore_net::sock::client::{Received, Socket as Session};
@@ -337,6 +338,14 @@ pub(crate) fn set_nonblocking(file: &OwnedFd, is_nonblocking: bool) -> Result<()
         rustix::fs::fcntl_setfl(file, wanted)?;
     }
     Ok(())
+}
+
+/// True if the other end is closed, not only shut for writing.
+pub(crate) fn is_hung_up(far: &OwnedFd) -> bool {
+    let mut polled = [PollFd::new(far, PollFlags::empty())];
+    let none = rustix::time::Timespec::default();
+    rustix::event::poll(&mut polled, Some(&none)).is_ok()
+        && polled[0].revents().contains(PollFlags::HUP)
 }
 
 /// The inode of a descriptor of ours.

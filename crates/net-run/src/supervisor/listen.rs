@@ -1,13 +1,12 @@
 //! listen(2), accept(2), and what comes to listeners.
 
-use super::transfer::is_hung_up;
 use super::{PROCEED, Reply, Supervisor, ZERO, errno_of};
 use crate::address;
 use crate::caller::Caller;
 use crate::ports::Transport;
 use crate::socket::{
-    From, Listening, Opened, Pending, Socket, State, Stream, inode_of, listening_end, local_stream,
-    pair, set_nonblocking,
+    From, Listening, Opened, Pending, Socket, State, Stream, inode_of, is_hung_up, listening_end,
+    local_stream, pair, set_nonblocking,
 };
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;

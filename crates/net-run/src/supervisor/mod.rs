@@ -458,7 +458,7 @@ impl Supervisor {
             State::Listening(listening) => listening.tokens.front(),
             _ => socket.far.as_ref(),
         };
-        far.is_some_and(transfer::is_hung_up)
+        far.is_some_and(crate::socket::is_hung_up)
     }
 
     /// Forgets the sockets without a far end that no program has any more.

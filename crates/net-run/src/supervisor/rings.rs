@@ -6,10 +6,9 @@
 //! somebody else than who has the rings, so then it is taken back for good; a process that is gone,
 //! or has executed another program, has no rings.
 
-use super::transfer::is_hung_up;
 use super::{Reply, Supervisor, ZERO};
 use crate::caller::Caller;
-use crate::socket::{RingEnd, State};
+use crate::socket::{RingEnd, State, is_hung_up};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};

@@ -7,9 +7,8 @@
 
 use super::{Supervisor, errno_of};
 use crate::caller;
-use crate::socket::{RingEnd, State, Stream};
+use crate::socket::{RingEnd, State, Stream, is_hung_up};
 use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use sidecore_net::sock::client::ClientError;
@@ -410,14 +409,6 @@ fn leave_unread(far: &OwnedFd, inode: u64, holder: (i32, i32)) {
         // Where that fails, the program reads the end of the session instead of its reset.
         rustix::net::send(&near, &[0], SendFlags::DONTWAIT | SendFlags::NOSIGNAL).ok();
     }
-}
-
-/// True if the other end is closed, not only shut for writing.
-pub(super) fn is_hung_up(far: &OwnedFd) -> bool {
-    let mut polled = [PollFd::new(far, PollFlags::empty())];
-    let none = rustix::time::Timespec::default();
-    rustix::event::poll(&mut polled, Some(&none)).is_ok()
-        && polled[0].revents().contains(PollFlags::HUP)
 }
 
 /// Chunks of 16 KiB on their way for one session.
