@@ -115,7 +115,7 @@ fn with_rings_every_case_prints_what_it_prints_with_pairs() {
             "out_of_band",
             // Bytes and the end come one behind the other: who polls in between sees less.
             "receive_low_water",
-            // So do bytes and a reset; rings keep the bytes, as the kernel's TCP does, pairs do not.
+            // So do bytes and a reset; rings keep the bytes, as the kernel does, pairs do not.
             "linger_before",
         ];
         !others.iter().any(|other| name.starts_with(other))
