@@ -75,7 +75,9 @@ fn packed_iso_images_are_read_by_real_kernels_over_ublk_and_nbd() {
     // It says so, and only there.
     let has_amx = std::fs::read_to_string("/proc/cpuinfo")
         .is_ok_and(|text| text.split_whitespace().any(|flag| flag == "amx_tile"));
-    let cannot = stdout.lines().any(|line| line.starts_with("uml cannot run: "));
+    let cannot = stdout
+        .lines()
+        .any(|line| line.starts_with("uml cannot run: "));
     assert_eq!(cannot, has_amx, "{story}");
     steps.retain(|step| !has_amx || step.starts_with("qemu "));
     for step in steps {

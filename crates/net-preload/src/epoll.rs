@@ -7,9 +7,11 @@
 //! either; what is level-triggered is told as long as it is so.
 
 use crate::attachment::{self, Attachment, drain};
-use crate::interest::{OWN_DATA, Set, adopt, begin, control, forget, is_told_once, set_of};
+use crate::interest::{
+    MUTE, OWN_DATA, Set, adopt, begin, control, forget, is_told_once, mute_data, muted, set_of,
+};
 use crate::real::real;
-use crate::table::{self, Kind, Record, record};
+use crate::table::{self, GONE, Kind, Record, record};
 use crate::{rings, stream};
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
@@ -119,7 +121,7 @@ fn change_ring(
             0
         }
         (libc::EPOLL_CTL_ADD, Some(event)) if known.is_none() && begin(attachment, epoll) => {
-            let result = control(epoll, operation, descriptor, 0, event.u64);
+            let result = control(epoll, operation, descriptor, MUTE, mute_data(descriptor));
             if result == 0 {
                 note(epoll, operation, descriptor, Some(event), record);
                 adopt(attachment, epoll, descriptor, record);
@@ -274,10 +276,27 @@ fn filter(epoll: c_int, events: &mut [libc::epoll_event], count: c_int) -> c_int
             }
             continue;
         }
+        if let Some(descriptor) = muted(event.u64) {
+            // Its pair is hung up. It is told once, with what its rings say.
+            hang_up(epoll, descriptor);
+            continue;
+        }
         events[kept] = event;
         kept += 1;
     }
     kept as c_int
+}
+
+/// The other end of a descriptor's pair is closed: its session, or the supervisor, is gone.
+#[cold]
+fn hang_up(epoll: c_int, descriptor: c_int) {
+    let (Some(record), Some(set)) = (record(descriptor), set_of(epoll)) else {
+        return;
+    };
+    if record.kind() == Kind::Ring {
+        record.add(GONE);
+        set.lock().queue(record.number.load(Ordering::Relaxed));
+    }
 }
 
 /// Events of the rings; and true if it is the kernel's turn to be asked.

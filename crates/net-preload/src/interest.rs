@@ -139,7 +139,13 @@ pub(crate) fn adopt(attachment: &Attachment, epoll: c_int, descriptor: c_int, re
         record.data.load(Ordering::Relaxed),
     );
     set.lock().put(number, descriptor, events, data);
-    control(epoll, libc::EPOLL_CTL_MOD, descriptor, 0, data);
+    control(
+        epoll,
+        libc::EPOLL_CTL_MOD,
+        descriptor,
+        MUTE,
+        mute_data(descriptor),
+    );
 }
 
 /// A descriptor has no rings any more: the kernel's epoll watches it again.
@@ -213,3 +219,20 @@ pub(crate) fn is_told_once(record: &Record) -> bool {
 
 /// Marks a waiter's socket in the kernel's epoll.
 pub(crate) const OWN_DATA: u64 = 0x5349_4445_434f_5245;
+
+/// Events for which a descriptor with rings stands in the kernel's epoll: that its pair is hung up,
+/// once.
+pub(crate) const MUTE: u32 = libc::EPOLLET as u32;
+
+/// Marks a descriptor with rings there.
+pub(crate) fn mute_data(descriptor: c_int) -> u64 {
+    OWN_STREAMS | u64::from(descriptor.cast_unsigned())
+}
+
+/// The descriptor that is marked so.
+pub(crate) fn muted(data: u64) -> Option<c_int> {
+    let number = data ^ OWN_STREAMS;
+    c_int::try_from(number).ok()
+}
+
+const OWN_STREAMS: u64 = 0x5349_4452 << 32;

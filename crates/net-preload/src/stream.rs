@@ -6,7 +6,7 @@
 use crate::attachment::{self, Attachment, Waiter, drain};
 use crate::real::{FIONREAD, errno, real};
 use crate::rings::{bar, fall_back, give_back};
-use crate::table::{DRAINED, Kind, Record, SHUT_WRITE, record};
+use crate::table::{DRAINED, GONE, Kind, Record, SHUT_WRITE, record};
 use sidecore_net_rings::{Broken, Held, Lock, Stream, StreamState};
 use sidecore_sync::Changed;
 use std::cell::Cell;
@@ -221,7 +221,7 @@ pub(crate) fn receive(descriptor: c_int, pieces: Pieces<'_>, flags: c_int) -> Do
         if state.readable_bytes > if peeks { done } else { 0 } {
             continue;
         }
-        if state.error != 0 {
+        if state.error != 0 || record.has(GONE) {
             // The pair knows how it ended.
             return so_far(done);
         }
@@ -293,7 +293,7 @@ pub(crate) fn send(descriptor: c_int, pieces: Pieces<'_>, flags: c_int) -> Done 
         let Some(state) = state_of(attachment, record) else {
             return so_far(done);
         };
-        if state.error != 0 {
+        if state.error != 0 || record.has(GONE) {
             return so_far(done);
         }
         let look = with_lock(attachment, descriptor, record, |held| {
@@ -396,7 +396,7 @@ pub(crate) fn readiness(attachment: &Attachment, descriptor: c_int, record: &Rec
             ready |= i32::from(libc::POLLOUT | libc::POLLWRNORM);
         }
     }
-    if state.error != 0 {
+    if state.error != 0 || record.has(GONE) {
         ready |= i32::from(libc::POLLERR | libc::POLLHUP);
         ready |= i32::from(libc::POLLIN | libc::POLLRDHUP | libc::POLLOUT);
     }

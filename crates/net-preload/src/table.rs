@@ -43,7 +43,7 @@ pub(crate) struct Record {
     /// As it was given to epoll_ctl(2).
     pub(crate) events: AtomicU32,
     pub(crate) data: AtomicU64,
-    /// [`DRAINED`], [`SHUT_WRITE`].
+    /// [`DRAINED`], [`SHUT_WRITE`], [`GONE`].
     pub(crate) flags: AtomicU32,
     /// SO_RCVTIMEO and SO_SNDTIMEO in microseconds, 1 added; 0: not asked for yet.
     pub(crate) patience: [AtomicU64; 2],
@@ -53,6 +53,8 @@ pub(crate) struct Record {
 pub(crate) const DRAINED: u32 = 1;
 /// The program writes no more.
 pub(crate) const SHUT_WRITE: u32 = 2;
+/// The other end of the pair is closed.
+pub(crate) const GONE: u32 = 4;
 
 /// Descriptors beyond are the kernel's.
 pub(crate) const DESCRIPTORS: usize = 1 << 16;
