@@ -170,7 +170,7 @@ pub enum Kind {
     Read,
     /// [`Work::Atomic`].
     Atomic,
-    /// A [`Receive`].
+    /// A [`Receive`](crate::Receive).
     Receive,
 }
 
