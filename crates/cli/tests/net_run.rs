@@ -61,8 +61,8 @@ const KNOWN: &[(&str, &str)] = &[
     ("truncate_stream", "a pair does not throw away by MSG_TRUNC"),
 ];
 
-/// Cases whose results over a stack may be others with rings than with pairs, and why. They must end
-/// all the same.
+/// Cases whose results over a stack may be others with rings than with pairs, and why. They must
+/// end all the same.
 const KNOWN_OF_RINGS: &[(&str, &str)] = &[
     (
         "close_while_receiving",
