@@ -43,10 +43,7 @@ pub(crate) fn change(
     let Some(record) = record(descriptor) else {
         return as_is(event);
     };
-    while record.kind() == Kind::Upgrading {
-        std::thread::yield_now();
-    }
-    match record.kind() {
+    match record.settled_kind() {
         Kind::Candidate => {
             // Armed anew: now it is known that nothing was told.
             if operation == libc::EPOLL_CTL_MOD

@@ -7,10 +7,11 @@
 use crate::attachment::{self, Attachment, Waiter, drain};
 use crate::real::{errno, real};
 use crate::table::{Kind, Record, record};
-use sidecore_net_rings::STREAMS;
+use sidecore_net_rings::{STREAMS, WAITERS};
 use std::collections::VecDeque;
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// One epoll that has descriptors with rings.
@@ -45,7 +46,8 @@ pub(crate) struct Interest {
     pub(crate) is_spent: bool,
 }
 
-static SETS: Mutex<Vec<&'static Set>> = Mutex::new(Vec::new());
+/// By their waiters' numbers. One whose epoll was closed is used again with its waiter.
+static SETS: [AtomicPtr<Set>; WAITERS] = [const { AtomicPtr::new(ptr::null_mut()) }; WAITERS];
 
 impl Set {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -79,9 +81,13 @@ impl Inner {
 
 pub(crate) fn set_of(epoll: c_int) -> Option<&'static Set> {
     let record = record(epoll).filter(|record| record.kind() == Kind::Epoll)?;
-    let sets = SETS.lock().unwrap_or_else(PoisonError::into_inner);
-    sets.get(record.number.load(Ordering::Relaxed) as usize)
-        .copied()
+    set_at(record.number.load(Ordering::Relaxed))
+}
+
+fn set_at(number: u32) -> Option<&'static Set> {
+    let set = SETS.get(number as usize)?.load(Ordering::Acquire);
+    // SAFETY: it was leaked when it was stored, and is never freed.
+    unsafe { set.as_ref() }
 }
 
 /// Makes an epoll one that may have descriptors with rings; false where that fails.
@@ -104,23 +110,26 @@ pub(crate) fn begin(attachment: &Attachment, epoll: c_int) -> bool {
         attachment.give_waiter_back(waiter);
         return false;
     }
-    let set: &'static Set = Box::leak(Box::new(Set {
-        waiter,
-        sleepers: AtomicU32::new(0),
-        wakes: AtomicU32::new(0),
-        inner: Mutex::new(Inner {
-            interests: vec![None; STREAMS as usize],
-            ready: VecDeque::with_capacity(STREAMS as usize),
-            waits: 0,
-        }),
-    }));
+    if set_at(waiter.number).is_none()
+        && let Some(place) = SETS.get(waiter.number as usize)
+    {
+        let set = Box::leak(Box::new(Set {
+            waiter,
+            sleepers: AtomicU32::new(0),
+            wakes: AtomicU32::new(0),
+            inner: Mutex::new(Inner {
+                interests: vec![None; STREAMS as usize],
+                ready: VecDeque::with_capacity(STREAMS as usize),
+                waits: 0,
+            }),
+        }));
+        place.store(set, Ordering::Release);
+    }
     // Threads may sleep in it already, without our knowing.
     if let Some(word) = attachment.word(waiter) {
         word.announce_sleep();
     }
-    let mut sets = SETS.lock().unwrap_or_else(PoisonError::into_inner);
-    record.number.store(sets.len() as u32, Ordering::Relaxed);
-    sets.push(set);
+    record.number.store(waiter.number, Ordering::Relaxed);
     record.set_kind(Kind::Epoll);
     true
 }
@@ -190,9 +199,8 @@ pub(crate) fn close(epoll: c_int) {
 
 /// This process is a fork's child: the epolls are its parent's, too.
 pub(crate) fn forked() {
-    // Another thread of the parent may have held it: then it stays held in the child.
-    if let Ok(mut sets) = SETS.try_lock() {
-        sets.clear();
+    for set in &SETS {
+        set.store(ptr::null_mut(), Ordering::Release);
     }
 }
 

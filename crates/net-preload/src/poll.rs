@@ -25,17 +25,13 @@ pub(crate) fn beside_kernel<T>(
     descriptors: impl Iterator<Item = c_int> + Clone,
     work: impl FnOnce() -> T,
 ) -> T {
-    let candidates = || {
-        descriptors
-            .clone()
-            .filter_map(record)
-            .filter(|it| it.kind() == Kind::Candidate)
-    };
-    for record in candidates() {
+    // Whatever they are: one may become a candidate, or cease to be one, before the call ends.
+    let records = || descriptors.clone().filter_map(record);
+    for record in records() {
         record.waits.fetch_add(1, Ordering::SeqCst);
     }
     let done = work();
-    for record in candidates() {
+    for record in records() {
         record.waits.fetch_sub(1, Ordering::SeqCst);
     }
     done
@@ -140,10 +136,6 @@ fn sleep(
         let own = asked.pop();
         if count > 0 && own.is_some_and(|own| own.revents != 0) {
             count -= 1;
-        }
-        // One of them may have been taken back: the kernel is to be asked for it.
-        if count == 0 && left.is_some() {
-            count = 0;
         }
     }
     word.cancel_sleep();

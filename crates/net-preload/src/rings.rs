@@ -26,12 +26,7 @@ pub(crate) fn has_rings(descriptor: c_int) -> bool {
             // Nobody knows if the kernel has told of it, once, already.
             is_due(record) && !interest::is_told_once(record) && upgrade(descriptor, record)
         }
-        Kind::Upgrading => {
-            while record.kind() == Kind::Upgrading {
-                std::thread::yield_now();
-            }
-            record.kind() == Kind::Ring
-        }
+        Kind::Upgrading => record.settled_kind() == Kind::Ring,
         Kind::Inherited => {
             // Its rings are those of the process that this one was forked from.
             give_back(descriptor);

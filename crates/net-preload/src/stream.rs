@@ -100,6 +100,15 @@ fn whole(pieces: Pieces<'_>) -> usize {
     pieces.iter().map(|piece| piece.iov_len).sum()
 }
 
+/// The pieces behind the first `done` bytes, each with the byte to begin at.
+fn rest_of(pieces: Pieces<'_>, mut done: usize) -> impl Iterator<Item = (&libc::iovec, usize)> {
+    pieces.iter().filter_map(move |piece| {
+        let at = done.min(piece.iov_len);
+        done -= at;
+        (at < piece.iov_len).then_some((piece, at))
+    })
+}
+
 /// True if a piece cannot be memory: mostly a null pointer, for which the kernel has an error.
 /// Other addresses that are none end the program, as they would in its own code.
 fn is_nowhere(pieces: Pieces<'_>) -> bool {
@@ -182,14 +191,8 @@ pub(crate) fn receive(descriptor: c_int, pieces: Pieces<'_>, flags: c_int) -> Do
             if discards && !peeks {
                 read = held.skip(wanted - done)?;
             } else {
-                let mut before = if peeks { 0 } else { done };
-                for piece in pieces {
-                    if before >= piece.iov_len {
-                        before -= piece.iov_len;
-                        continue;
-                    }
-                    let room = &mut target(piece)[before..];
-                    before = 0;
+                for (piece, at) in rest_of(pieces, if peeks { 0 } else { done }) {
+                    let room = &mut target(piece)[at..];
                     let count = held.read(room, peeks, if peeks { read } else { 0 })?;
                     read += count;
                     if count < room.len() {
@@ -229,19 +232,11 @@ pub(crate) fn receive(descriptor: c_int, pieces: Pieces<'_>, flags: c_int) -> Do
             return Done::Bytes(done);
         }
         if is_nonblocking(descriptor, flags) {
-            return if done > 0 {
-                Done::Bytes(done)
-            } else {
-                Done::Failed(libc::EAGAIN)
-            };
+            return partly(done, libc::EAGAIN);
         }
         let beyond = if peeks { done } else { 0 };
         if let Err(error) = wait(attachment, descriptor, record, For::Reading, beyond) {
-            return if done > 0 {
-                Done::Bytes(done)
-            } else {
-                Done::Failed(error)
-            };
+            return partly(done, error);
         }
     }
 }
@@ -251,6 +246,15 @@ fn so_far(done: usize) -> Done {
         Done::Bytes(done)
     } else {
         Done::Kernel
+    }
+}
+
+/// The bytes that there were before an error, or the error.
+fn partly(done: usize, error: c_int) -> Done {
+    if done > 0 {
+        Done::Bytes(done)
+    } else {
+        Done::Failed(error)
     }
 }
 
@@ -297,15 +301,9 @@ pub(crate) fn send(descriptor: c_int, pieces: Pieces<'_>, flags: c_int) -> Done 
             return so_far(done);
         }
         let look = with_lock(attachment, descriptor, record, |held| {
-            let mut before = done;
             let mut written = 0;
-            for piece in pieces {
-                if before >= piece.iov_len {
-                    before -= piece.iov_len;
-                    continue;
-                }
-                let rest = &source(piece)[before..];
-                before = 0;
+            for (piece, at) in rest_of(pieces, done) {
+                let rest = &source(piece)[at..];
                 let count = held.write(rest)?;
                 written += count;
                 if count < rest.len() {
@@ -335,17 +333,10 @@ pub(crate) fn send(descriptor: c_int, pieces: Pieces<'_>, flags: c_int) -> Done 
                     continue;
                 }
             }
-            if done > 0 {
-                return Done::Bytes(done);
-            }
-            return Done::Failed(libc::EAGAIN);
+            return partly(done, libc::EAGAIN);
         }
         if let Err(error) = wait(attachment, descriptor, record, For::Writing, 0) {
-            return if done > 0 {
-                Done::Bytes(done)
-            } else {
-                Done::Failed(error)
-            };
+            return partly(done, error);
         }
     }
 }

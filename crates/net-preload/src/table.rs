@@ -34,7 +34,7 @@ pub(crate) struct Record {
     state: AtomicU32,
     /// Calls that carried bytes.
     pub(crate) calls: AtomicU32,
-    /// Threads in calls of the kernel that may wait for it.
+    /// Threads in calls that may wait for it, or for what had the number before.
     pub(crate) waits: AtomicU32,
     /// The stream's number, or the epoll's.
     pub(crate) number: AtomicU32,
@@ -98,6 +98,16 @@ impl Record {
         }
     }
 
+    /// The kind once no thread asks for rings.
+    pub(crate) fn settled_kind(&self) -> Kind {
+        loop {
+            match self.kind() {
+                Kind::Upgrading => std::thread::yield_now(),
+                kind => return kind,
+            }
+        }
+    }
+
     pub(crate) fn set_kind(&self, kind: Kind) {
         let forks = FORKS.load(Ordering::Relaxed) << KIND_BITS;
         self.state.store(forks | code(kind), Ordering::Release);
@@ -121,7 +131,6 @@ impl Record {
             return;
         }
         self.calls.store(0, Ordering::Relaxed);
-        self.waits.store(0, Ordering::Relaxed);
         self.epoll.store(0, Ordering::Relaxed);
         self.flags.store(0, Ordering::Relaxed);
         self.forget_patience();

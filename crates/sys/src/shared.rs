@@ -151,18 +151,7 @@ impl SharedMap {
     /// # Errors
     /// As [`Self::open`].
     pub fn open_on_demand(file: OwnedFd, bytes: usize, sharing: Sharing) -> Result<Self, SysError> {
-        let seals = rustix::fs::fcntl_get_seals(&file).map_err(refused("reading seals"))?;
-        if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
-            return Err(SysError::NotSealed);
-        }
-        let size = rustix::fs::fstat(&file).map_err(refused("fstat"))?.st_size;
-        if bytes == 0 || !usize::try_from(size).is_ok_and(|size| size == bytes) {
-            return Err(SysError::Size {
-                what: "shared memory",
-                value: bytes,
-                rule: "exactly as long as its file",
-            });
-        }
+        check_sealed(file.as_fd(), bytes)?;
         Self::map(file, bytes, sharing == Sharing::ReadWrite)
     }
 
@@ -219,20 +208,7 @@ impl SharedMap {
     }
 
     fn map(file: OwnedFd, len: usize, writable: bool) -> Result<Self, SysError> {
-        let protection = if writable {
-            ProtFlags::READ | ProtFlags::WRITE
-        } else {
-            ProtFlags::READ
-        };
-        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
-        let start =
-            unsafe { mm::mmap(ptr::null_mut(), len, protection, MapFlags::SHARED, &file, 0) };
-        let start = start
-            .and_then(|start| NonNull::new(start.cast::<u8>()).ok_or(rustix::io::Errno::NOMEM))
-            .map_err(|source| SysError::Map {
-                bytes: len,
-                source: source.into(),
-            })?;
+        let start = map_file(file.as_fd(), len, writable)?;
         Ok(Self {
             start,
             len,
@@ -272,6 +248,39 @@ impl Drop for SharedMap {
             guard.free();
         }
     }
+}
+
+/// That a file is sealed and has `bytes`, no more and no less: then no access can fail.
+fn check_sealed(file: BorrowedFd<'_>, bytes: usize) -> Result<(), SysError> {
+    let seals = rustix::fs::fcntl_get_seals(file).map_err(refused("reading seals"))?;
+    if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
+        return Err(SysError::NotSealed);
+    }
+    let size = rustix::fs::fstat(file).map_err(refused("fstat"))?.st_size;
+    if bytes == 0 || !usize::try_from(size).is_ok_and(|size| size == bytes) {
+        return Err(SysError::Size {
+            what: "shared memory",
+            value: bytes,
+            rule: "exactly as long as its file",
+        });
+    }
+    Ok(())
+}
+
+fn map_file(file: BorrowedFd<'_>, len: usize, writable: bool) -> Result<NonNull<u8>, SysError> {
+    let protection = if writable {
+        ProtFlags::READ | ProtFlags::WRITE
+    } else {
+        ProtFlags::READ
+    };
+    // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
+    let start = unsafe { mm::mmap(ptr::null_mut(), len, protection, MapFlags::SHARED, file, 0) };
+    start
+        .and_then(|start| NonNull::new(start.cast::<u8>()).ok_or(rustix::io::Errno::NOMEM))
+        .map_err(|source| SysError::Map {
+            bytes: len,
+            source: source.into(),
+        })
 }
 
 fn refused(call: &'static str) -> impl Fn(rustix::io::Errno) -> SysError {

@@ -179,78 +179,64 @@ impl Supervisor {
             let (State::Open(stream), Some(far)) = (&mut socket.state, &socket.far) else {
                 return;
             };
-            if let Some((bytes, at)) = &mut stream.leftover {
-                let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-                match rustix::net::send(far, &bytes[*at..], flags) {
-                    Ok(count) if *at + count == bytes.len() => stream.leftover = None,
-                    Ok(count) => *at += count,
-                    Err(Errno::AGAIN) => {
-                        watch_room(&self.epoll, far, inode, &mut stream.watches_room);
-                        return;
-                    }
-                    Err(_) if is_hung_up(far) => {
-                        socket.resets_on_close = true;
-                        self.forget(inode);
-                        return;
-                    }
-                    Err(_) => stream.leftover = None,
-                }
-                continue;
-            }
             let ring = stream.ring.as_mut().filter(|ring| !ring.is_back);
-            if let (Some(ring), Some((piece, at))) = (ring, &mut stream.carried) {
-                match give(ring, &piece.bytes()[*at..]) {
-                    Ok(0) => return,
-                    Ok(count) => *at += count,
-                    Err(Broken) => return self.reset(inode, Errno::CONNRESET),
-                }
-                self.rings.tell(ring);
-                if *at == piece.bytes().len()
-                    && let Some((piece, _)) = stream.carried.take()
-                {
-                    client.release(piece);
-                }
-                continue;
-            }
-            if let Some((piece, at)) = &mut stream.carried {
-                let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-                match rustix::net::send(far, &piece.bytes()[*at..], flags) {
-                    Ok(count) => *at += count,
-                    Err(Errno::AGAIN) => {
-                        watch_room(&self.epoll, far, inode, &mut stream.watches_room);
+            // What was in rings goes first, through the pair; then what was received.
+            let (bytes, at) = match (&mut stream.leftover, &mut stream.carried) {
+                (Some((bytes, at)), _) => (bytes.as_slice(), at),
+                (None, Some((piece, at))) => (piece.bytes(), at),
+                (None, None) => match client.receive(stream.engine) {
+                    Ok(Some(piece)) => {
+                        stream.carried = Some((piece, 0));
+                        continue;
+                    }
+                    Ok(None) => {
+                        let readiness = client.readiness(stream.engine);
+                        if readiness.ended || readiness.closed {
+                            tell_end(&mut self.rings, stream, far);
+                        }
                         return;
                     }
-                    Err(_) if is_hung_up(far) => {
-                        // Nobody will read it: its sender is to know.
-                        socket.resets_on_close = true;
-                        self.forget(inode);
+                    Err(ClientError::Socket(error)) => {
+                        let error = errno_of(&error.into());
+                        self.reset(inode, error);
                         return;
                     }
-                    // It wants to read no more (shutdown(2)), and may still send.
-                    Err(_) => *at = piece.bytes().len(),
+                    Err(_) => return,
+                },
+            };
+            let given = match ring {
+                Some(ring) => {
+                    let given = give(ring, &bytes[*at..]);
+                    if given.is_ok_and(|count| count > 0) {
+                        self.rings.tell(ring);
+                    }
+                    given.map_err(|Broken| Stop::Broken)
                 }
-                if *at == piece.bytes().len()
-                    && let Some((piece, _)) = stream.carried.take()
-                {
-                    client.release(piece);
+                None => give_to_pair(far, &bytes[*at..]),
+            };
+            match given {
+                // The program tells when there is room again.
+                Ok(0) if *at < bytes.len() => return,
+                Ok(count) => *at += count,
+                Err(Stop::Full) => {
+                    watch_room(&self.epoll, far, inode, &mut stream.watches_room);
+                    return;
                 }
+                Err(Stop::Gone) => {
+                    // Nobody will read it: its sender is to know.
+                    socket.resets_on_close = true;
+                    self.forget(inode);
+                    return;
+                }
+                Err(Stop::Broken) => return self.reset(inode, Errno::CONNRESET),
+            }
+            if *at < bytes.len() {
                 continue;
             }
-            match client.receive(stream.engine) {
-                Ok(Some(piece)) => stream.carried = Some((piece, 0)),
-                Ok(None) => {
-                    let readiness = client.readiness(stream.engine);
-                    if readiness.ended || readiness.closed {
-                        tell_end(&mut self.rings, stream, far);
-                    }
-                    return;
-                }
-                Err(ClientError::Socket(error)) => {
-                    let error = errno_of(&error.into());
-                    self.reset(inode, error);
-                    return;
-                }
-                Err(_) => return,
+            if stream.leftover.take().is_none()
+                && let Some((piece, _)) = stream.carried.take()
+            {
+                client.release(piece);
             }
         }
     }
@@ -386,6 +372,27 @@ fn tell_end(rings: &mut super::rings::Rings, stream: &mut Stream, far: &OwnedFd)
                 rustix::net::shutdown(far, Shutdown::Write).ok();
             }
         }
+    }
+}
+
+/// Why bytes do not get to a program.
+enum Stop {
+    /// Its pair has no room.
+    Full,
+    /// It has let go of the socket.
+    Gone,
+    /// It has broken its rings.
+    Broken,
+}
+
+fn give_to_pair(far: &OwnedFd, bytes: &[u8]) -> Result<usize, Stop> {
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    match rustix::net::send(far, bytes, flags) {
+        Ok(count) => Ok(count),
+        Err(Errno::AGAIN) => Err(Stop::Full),
+        Err(_) if is_hung_up(far) => Err(Stop::Gone),
+        // It wants to read no more (shutdown(2)), and may still send.
+        Err(_) => Ok(bytes.len()),
     }
 }
 

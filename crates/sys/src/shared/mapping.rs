@@ -2,11 +2,10 @@
 
 use super::SharedSlice;
 use crate::SysError;
-use rustix::fs::SealFlags;
-use rustix::mm::{self, MapFlags, ProtFlags};
+use rustix::mm;
 use std::marker::PhantomData;
 use std::os::fd::BorrowedFd;
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 
 /// Memory of another process's, mapped here for reading and writing, of which no descriptor is
 /// kept: for a library in a program whose descriptors are not its own.
@@ -28,27 +27,8 @@ impl SharedMapping {
     /// # Errors
     /// [`SysError::NotSealed`], [`SysError::Size`], or the kernel's refusal.
     pub fn open(file: BorrowedFd<'_>, bytes: usize) -> Result<Self, SysError> {
-        let seals = rustix::fs::fcntl_get_seals(file).map_err(super::refused("reading seals"))?;
-        if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
-            return Err(SysError::NotSealed);
-        }
-        let size = rustix::fs::fstat(file).map_err(super::refused("fstat"))?;
-        if bytes == 0 || !usize::try_from(size.st_size).is_ok_and(|size| size == bytes) {
-            return Err(SysError::Size {
-                what: "shared memory",
-                value: bytes,
-                rule: "exactly as long as its file",
-            });
-        }
-        let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
-        let start = unsafe { mm::mmap(ptr::null_mut(), bytes, access, MapFlags::SHARED, file, 0) };
-        let start = start
-            .and_then(|start| NonNull::new(start.cast::<u8>()).ok_or(rustix::io::Errno::NOMEM))
-            .map_err(|source| SysError::Map {
-                bytes,
-                source: source.into(),
-            })?;
+        super::check_sealed(file, bytes)?;
+        let start = super::map_file(file, bytes, true)?;
         Ok(Self { start, len: bytes })
     }
 
