@@ -77,8 +77,10 @@ pub fn find(curve: &Curve) -> Findings {
         }
     }
     fits.sort_by(|a, b| a.start.total_cmp(&b.start));
-    let knees = fits.iter().map(|fit| fit.knee(curve, &fastest)).collect();
-    let knees = in_hierarchy(knees);
+    let knees = fits
+        .iter()
+        .map(|fit| (fit.gain, fit.knee(curve, &fastest)));
+    let knees = in_hierarchy(knees.collect());
     Findings {
         rises_at_end: rises_at_end(&fastest, knees.last()),
         knees,
@@ -95,16 +97,22 @@ pub fn find_near(curve: &Curve, entries: f64) -> Option<Knee> {
 }
 
 /// Drops what cannot be levels of one hierarchy: a larger level is never much cheaper to miss than
-/// a smaller one. Of two such steps the surer one stays.
-fn in_hierarchy(mut knees: Vec<Knee>) -> Vec<Knee> {
+/// a smaller one. Of two such steps the one stays that explains more of the curve, its confidence
+/// counted in: confidence alone would take the last few points, disturbed one after the other, for
+/// a small step without noise.
+fn in_hierarchy(mut knees: Vec<(f64, Knee)>) -> Vec<Knee> {
     while let Some(index) = knees
         .windows(2)
-        .position(|pair| pair[1].penalty_cycles < pair[0].penalty_cycles * CHEAPER_SHARE)
+        .position(|pair| pair[1].1.penalty_cycles < pair[0].1.penalty_cycles * CHEAPER_SHARE)
     {
-        let first_is_surer = knees[index].confidence >= knees[index + 1].confidence;
-        knees.remove(index + usize::from(first_is_surer));
+        let evidence = |index: usize| {
+            let (gain, knee) = knees[index];
+            gain * knee.confidence
+        };
+        let first_stays = evidence(index) >= evidence(index + 1);
+        knees.remove(index + usize::from(first_stays));
     }
-    knees
+    knees.into_iter().map(|(_, knee)| knee).collect()
 }
 
 /// One fitted step.

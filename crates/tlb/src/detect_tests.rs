@@ -405,13 +405,18 @@ fn a_larger_level_is_never_much_cheaper_to_miss() {
         knee(3072.0, 18.6, 0.7),
         knee(9081.0, 6.9, 0.5),
     ];
-    assert_eq!(in_hierarchy(levels.to_vec()), levels[..2]);
+    let weighed = |gains: [f64; 3]| in_hierarchy(gains.into_iter().zip(levels).collect());
+    assert_eq!(weighed([100.0; 3]), levels[..2]);
+    // Much that is explained outweighs some confidence, and little does not.
+    assert_eq!(weighed([100.0, 30.0, 90.0]), [levels[0], levels[2]]);
+    assert_eq!(weighed([100.0, 80.0, 90.0]), levels[..2]);
     let levels = [
         knee(40.0, 9.0, 0.3),
         knee(72.0, 5.0, 0.9),
         knee(3072.0, 20.0, 0.7),
     ];
-    assert_eq!(in_hierarchy(levels.to_vec()), levels[1..]);
+    let equal = levels.iter().map(|&knee| (100.0, knee));
+    assert_eq!(in_hierarchy(equal.collect()), levels[1..]);
 }
 
 #[test]
@@ -480,6 +485,14 @@ fn the_half_height_is_where_the_formula_says() {
             before = share;
         }
     }
+}
+
+#[test]
+fn disturbed_points_at_the_end_are_not_surer_than_the_level_before_them() {
+    // The last three points are disturbed by 2, 6 and 9 %.
+    let levels = [lru(32, 15, 21.552_123_590_914_59)];
+    let found = find(&curve(&levels, 8192, 0.02, 467_413));
+    check(&levels, &found, &[0.08], "three disturbed points");
 }
 
 #[test]
