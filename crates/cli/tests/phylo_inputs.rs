@@ -509,3 +509,17 @@ fn files_can_have_raxml_ng_s_names() {
         &["their.raxml.bestTree is there already"],
     );
 }
+
+#[test]
+fn dna_under_a_model_of_proteins_is_said() {
+    let folder = simulated();
+    let evaluate = |model: &str| {
+        let line = format!("evaluate --msa a.phy --tree a.nwk --opt none --model {model}");
+        let output = sidecore(folder.path(), &line.split(' ').collect::<Vec<_>>());
+        assert!(output.status.success(), "{}", said(&output));
+        said(&output)
+    };
+    let warning = "looks like DNA";
+    assert!(evaluate("LG").contains(warning));
+    assert!(!evaluate("JC").contains(warning));
+}

@@ -7,7 +7,7 @@ use sidecore_offload::{Pool, PoolConfig};
 use sidecore_phylo::alrt::{labelled, sh_alrt as sh_alrt_of};
 use sidecore_phylo::likelihood::{self, Lengths, Likelihood, PartOptions};
 use sidecore_phylo::model::{AscertainmentName, ModelName, ScalerName};
-use sidecore_phylo::msa::{Alignment, Findings, MsaError, Patterns, partitions};
+use sidecore_phylo::msa::{Alignment, Alphabet, Findings, MsaError, Patterns, partitions};
 use sidecore_phylo::newick::Newick;
 use sidecore_phylo::packed::{UNPACKED_BYTES_MAX, unpack};
 use sidecore_phylo::parsimony::parsimony_tree;
@@ -338,6 +338,13 @@ fn whole(alignment: &Alignment, msa: &Path, model: &str) -> Result<PartOptions> 
         "--model {model}: +B scales a partition's lengths against those of the others; \
          leave it out, or name a file of partitions"
     );
+    if name.alphabet() == Alphabet::Protein && alignment.likely_alphabet() == Alphabet::Dna {
+        // Every letter of DNA is also one of an amino acid.
+        tracing::warn!(
+            "{}: read as amino acids, which --model {model} is for, but it looks like DNA",
+            msa.display()
+        );
+    }
     let patterns = Patterns::new(alignment, name.alphabet());
     let patterns = patterns.with_context(|| msa.display().to_string())?;
     let part = PartOptions::new(name, patterns);

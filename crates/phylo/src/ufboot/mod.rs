@@ -1,17 +1,24 @@
 //! Ultrafast bootstraps: replicates choose among trees that one search meets.
 //!
 //! A standard bootstrap searches once for each replicate. Here one search of the alignment itself
-//! goes on from the best trees, by random interchanges and climbs (nearest-neighbour interchanges),
-//! and each tree that it looks at is offered to all replicates: their log-likelihoods are sums of
-//! the sites' (RELL), and each keeps the best that it was offered. The search ends when the splits'
-//! supports no longer change.
+//! climbs (by nearest-neighbour interchanges) from trees by parsimony, then goes on from the best
+//! trees by random interchanges and climbs, and each tree that it looks at is offered to all
+//! replicates: their log-likelihoods are sums of the sites' (RELL), and each keeps the best that it
+//! was offered. The search ends when the splits' supports no longer change.
+//!
+//! The trees by parsimony are what makes it broad: twenty climbs from them find as good trees for
+//! the replicates as a hundred from neighbours of the best tree, which come back to it. Branches
+//! without length resolve nothing, so in a replicate's tree they are resolved at random in the end,
+//! each way with the same chance: else they would stand as they happened to in the best tree.
 //! Must stay true: one seed, one result; the likelihood ends at the best tree that was found.
 //! Sources: Minh, Nguyen and von Haeseler, Molecular Biology and Evolution 30 (2013), 1188-1195;
 //! Hoang and others, Molecular Biology and Evolution 35 (2018), 518-522.
 
 mod replicates;
 
-use crate::likelihood::{Likelihood, LikelihoodError};
+use crate::likelihood::{Likelihood, LikelihoodError, Part};
+use crate::msa::Patterns;
+use crate::parsimony::parsimony_tree;
 use crate::random::Random;
 use crate::runner::Runner;
 use crate::tree::{EdgeId, Tree};
@@ -74,6 +81,10 @@ pub fn ufboot<R: Runner>(
     };
     boot.offer(lnl)?;
     boot.climb()?;
+    for _ in 0..PARSIMONY_TREES {
+        boot.begin_elsewhere()?;
+        boot.climb()?;
+    }
     let (mut rounds, mut converged) = (0, false);
     let mut before = boot.replicates.supports();
     while rounds < options.rounds_max && !converged {
@@ -84,13 +95,18 @@ pub fn ufboot<R: Runner>(
             progress(rounds);
         }
         let now = boot.replicates.supports();
-        converged = replicates::correlation(&before, &now) >= CORRELATION;
+        let settled = replicates::correlation(&before, &now) >= CORRELATION;
+        converged = rounds >= ROUNDS_MIN && settled;
         before = now;
     }
     let (tree, lnl) = boot.tops.swap_remove(0);
     boot.likelihood.set_tree(tree);
+    let mut trees = boot.replicates.trees();
+    for tree in &mut trees {
+        resolve(tree, &mut boot.random);
+    }
     Ok(Found {
-        trees: boot.replicates.trees(),
+        trees,
         rounds,
         converged,
         lnl,
@@ -116,7 +132,7 @@ impl<R: Runner> Boot<'_, R> {
         if behind >= self.replicates.reach() {
             return Ok(());
         }
-        let shown = self.shown.entry(self.likelihood.tree().topology());
+        let shown = self.shown.entry(replicates::shape(self.likelihood.tree()));
         let before = shown.or_insert(f64::NEG_INFINITY);
         if lnl > *before + COARSE {
             *before = lnl;
@@ -124,6 +140,16 @@ impl<R: Runner> Boot<'_, R> {
             self.replicates
                 .offer(self.likelihood.tree(), &sites, behind);
         }
+        Ok(())
+    }
+
+    /// Sets a tree by parsimony, taxa added in random order, its lengths fitted roughly.
+    fn begin_elsewhere(&mut self) -> Result<(), LikelihoodError> {
+        let parts = self.likelihood.parts().iter();
+        let parts: Vec<&Patterns> = parts.map(Part::patterns).collect();
+        let tree = parsimony_tree(&parts, None, &mut self.random);
+        self.likelihood.set_tree(tree);
+        self.likelihood.optimise_lengths(COARSE, BEGIN_ROUNDS)?;
         Ok(())
     }
 
@@ -228,6 +254,20 @@ impl<R: Runner> Boot<'_, R> {
     }
 }
 
+/// Resolves what branches without length leave open, each way with the same chance: a walk over all
+/// resolutions, by interchanges, has no favourite.
+fn resolve(tree: &mut Tree, random: &mut Random) {
+    let mut void = inner_edges(tree);
+    void.retain(|&edge| replicates::is_void(tree, edge));
+    for _ in 0..RESOLVE_STEPS * void.len() {
+        let edge = void[random.below(void.len() as u64) as usize];
+        let way = random.below(3);
+        if way > 0 {
+            let _ = tree.nni(edge, way == 2);
+        }
+    }
+}
+
 /// Branches between inner nodes.
 fn inner_edges(tree: &Tree) -> Vec<EdgeId> {
     let inner = |edge: &EdgeId| tree.ends(*edge).iter().all(|&end| !tree.is_tip(end));
@@ -255,8 +295,16 @@ fn around(tree: &Tree, edge: EdgeId) -> Vec<EdgeId> {
 
 /// Trees from which perturbations begin, as many as IQ-TREE's.
 const TOPS_MAX: usize = 5;
+/// Trees by parsimony from which climbs begin, as many as IQ-TREE climbs from.
+const PARSIMONY_TREES: usize = 20;
+/// Rounds that fit the lengths of such a tree.
+const BEGIN_ROUNDS: usize = 3;
 /// Perturbations between two looks at the supports.
-const ROUNDS: usize = 50;
+const ROUNDS: usize = 25;
+/// The fewest perturbations.
+const ROUNDS_MIN: usize = 50;
+/// Steps of the walk over resolutions, for each branch without length.
+const RESOLVE_STEPS: usize = 20;
 /// Correlation of two such looks from which the supports are settled.
 const CORRELATION: f64 = 0.99;
 const CLIMBS_MAX: usize = 20;

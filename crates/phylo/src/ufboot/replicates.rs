@@ -6,7 +6,7 @@
 use crate::likelihood::Likelihood;
 use crate::random::Random;
 use crate::runner::Runner;
-use crate::tree::{HalfId, Tree};
+use crate::tree::{EdgeId, HalfId, LENGTH_MIN, Tree};
 use std::collections::HashMap;
 
 pub(super) struct Replicates {
@@ -161,7 +161,7 @@ impl Replicates {
     pub(super) fn supports(&self) -> HashMap<Vec<u64>, usize> {
         let mut supports = HashMap::new();
         for (tree, users) in self.trees.iter().flatten() {
-            for split in splits(tree) {
+            for (_, split) in splits(tree) {
                 *supports.entry(split).or_insert(0) += users;
             }
         }
@@ -169,8 +169,8 @@ impl Replicates {
     }
 }
 
-/// The inner splits of a tree: the side without the first taxon.
-fn splits(tree: &Tree) -> Vec<Vec<u64>> {
+/// The inner splits of a tree and their branches: the side without the first taxon.
+fn splits(tree: &Tree) -> Vec<(EdgeId, Vec<u64>)> {
     let words = tree.taxa().div_ceil(64);
     let mut below: HashMap<HalfId, Vec<u64>> = HashMap::new();
     let root = tree.back(HalfId(0));
@@ -184,11 +184,29 @@ fn splits(tree: &Tree) -> Vec<Vec<u64>> {
             }
         }
         if half != root {
-            all.push(set.clone());
+            all.push((tree.edge(half), set.clone()));
         }
         below.insert(half, set);
     }
     all
+}
+
+/// True for a branch that says nothing: the least length there is, or next to it.
+pub(super) fn is_void(tree: &Tree, edge: EdgeId) -> bool {
+    tree.length(edge) <= VOID
+}
+
+/// A number for the splits of branches that say something: trees that resolve the others
+/// differently have the same one.
+pub(super) fn shape(tree: &Tree) -> u64 {
+    let splits = splits(tree).into_iter();
+    splits
+        .filter(|&(edge, _)| !is_void(tree, edge))
+        .map(|(_, split)| {
+            let mix = |number: u64, &word: &u64| sidecore_random::mix(number ^ word);
+            split.iter().fold(split.len() as u64, mix)
+        })
+        .fold(0, u64::wrapping_add)
 }
 
 /// Pearson's correlation of the supports of all splits that either has.
@@ -215,6 +233,7 @@ pub(super) fn correlation(a: &HashMap<Vec<u64>, usize>, b: &HashMap<Vec<u64>, us
     }
 }
 
+const VOID: f64 = 2.0 * LENGTH_MIN;
 /// Log-likelihoods of a replicate that are nearer than this are equal (UFBoot2's 0.5).
 const TIE: f64 = 0.5;
 /// Trees so far behind the best are offered in any case.

@@ -60,3 +60,26 @@ fn supports_say_what_the_sites_say() {
     let [one, other]: [Vec<String>; 2] = [texts(&found.trees), texts(&again.trees)];
     assert_eq!(one, other);
 }
+
+#[test]
+fn a_branch_without_length_supports_no_resolution_more_than_others() {
+    // Nothing says how ab, cd, ef and g join; whatever the search happened to have stays not.
+    let names: Vec<String> = ["a", "b", "c", "d", "e", "f", "g"]
+        .map(str::to_owned)
+        .into();
+    let text = "((a:1,b:1):1,(c:1,d:1):1,((e:1,f:1):1,g:1):0.000001);";
+    let parsed = Newick::parse(text).unwrap();
+    let mut random = Random::new(3);
+    let mut counts = std::collections::BTreeMap::new();
+    for _ in 0..3_000 {
+        let mut tree = Tree::from_newick(&parsed, &names).unwrap();
+        let before = replicates::shape(&tree);
+        resolve(&mut tree, &mut random);
+        assert_eq!(replicates::shape(&tree), before);
+        *counts.entry(tree.topology()).or_insert(0) += 1;
+    }
+    let counts: Vec<i32> = counts.into_values().collect();
+    assert_eq!(counts.len(), 3, "{counts:?}");
+    // Six standard deviations of 26.
+    assert!(counts.iter().all(|n| (n - 1_000).abs() < 156), "{counts:?}");
+}
