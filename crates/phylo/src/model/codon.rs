@@ -10,7 +10,7 @@
 //! GY, the new codon's frequency; in MG, the new base's. Written as exchangeabilities, MG divides
 //! by the frequencies of the two bases that stay.
 
-use crate::msa::{CODONS, codon};
+use crate::msa::GeneticCode;
 
 /// The kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,16 +51,18 @@ impl CodonKind {
 
     /// The upper triangle of exchangeabilities from `omega` and `kappa`; `bases` are the twelve
     /// frequencies of bases by position.
-    pub(super) fn exchange(self, values: &[f64], bases: &[f64]) -> Vec<f64> {
+    pub(super) fn exchange(self, code: GeneticCode, values: &[f64], bases: &[f64]) -> Vec<f64> {
+        let codons = code.codons();
+        let acids: Vec<u8> = codons.iter().map(|&bases| code.amino_acid(bases)).collect();
         let (omega, kappa) = (values[0], values.get(1).copied().unwrap_or(1.0));
         let rate = |(i, j): (usize, usize)| {
-            let (from, to) = (codon::BASES[i], codon::BASES[j]);
+            let (from, to) = (codons[i], codons[j]);
             let mut changed = (0..3).filter(|&at| from[at] != to[at]);
             let (Some(at), None) = (changed.next(), changed.next()) else {
                 return 0.0;
             };
             let mut rate = 1.0;
-            if codon::amino_acid(i) != codon::amino_acid(j) {
+            if acids[i] != acids[j] {
                 rate *= omega;
             }
             // A and G, C and T are two apart.
@@ -75,16 +77,17 @@ impl CodonKind {
             }
             rate
         };
-        let pairs = (0..CODONS).flat_map(|i| (i + 1..CODONS).map(move |j| (i, j)));
+        let states = codons.len();
+        let pairs = (0..states).flat_map(|i| (i + 1..states).map(move |j| (i, j)));
         pairs.map(rate).collect()
     }
 }
 
 /// Frequencies of bases by position (twelve) from those of codons; `by_position` false: the same at
 /// each.
-pub(super) fn bases_of(codons: &[f64], by_position: bool) -> Vec<f64> {
+pub(super) fn bases_of(code: GeneticCode, codons: &[f64], by_position: bool) -> Vec<f64> {
     let mut bases = vec![0.0; 12];
-    for (own, share) in codon::BASES.iter().zip(codons) {
+    for (own, share) in code.codons().iter().zip(codons) {
         for (at, &base) in own.iter().enumerate() {
             bases[4 * at + usize::from(base)] += share;
         }
@@ -106,13 +109,13 @@ pub(super) fn bases_of(codons: &[f64], by_position: bool) -> Vec<f64> {
 }
 
 /// Frequencies of codons as products of those of their bases.
-pub(super) fn products(bases: &[f64]) -> Vec<f64> {
+pub(super) fn products(code: GeneticCode, bases: &[f64]) -> Vec<f64> {
     let product = |own: &[u8; 3]| -> f64 {
         let each = own.iter().enumerate();
         each.map(|(at, &base)| bases[4 * at + usize::from(base)])
             .product()
     };
-    let mut codons: Vec<f64> = codon::BASES.iter().map(product).collect();
+    let mut codons: Vec<f64> = code.codons().iter().map(product).collect();
     let sum: f64 = codons.iter().sum();
     codons.iter_mut().for_each(|share| *share /= sum);
     codons

@@ -30,7 +30,7 @@ pub use parameters::Parameter;
 pub use process::Process;
 
 use crate::kernel::RATES_MAX;
-use crate::msa::{Alphabet, Patterns};
+use crate::msa::{Alphabet, GeneticCode, Patterns};
 use protein::{MIXTURES, Published};
 
 /// Errors of a model's name or values.
@@ -151,7 +151,7 @@ impl Model {
     pub fn new(name: ModelName, patterns: &Patterns) -> Self {
         assert_eq!(name.alphabet(), patterns.alphabet(), "alphabet of {name}");
         let bases = match patterns.alphabet() {
-            Alphabet::Codon => shares(patterns),
+            Alphabet::Codon(_) => shares(patterns),
             _ => Vec::new(),
         };
         let counted = empirical(patterns);
@@ -178,16 +178,20 @@ impl Model {
             // Made of the bases below.
             FrequencyName::Bases { .. } => Vec::new(),
         };
+        let code = match name.exchange {
+            ExchangeName::Codon { code, .. } => code,
+            _ => GeneticCode::STANDARD,
+        };
         let bases = match &name.frequencies {
             FrequencyName::Bases {
                 given: Some(bases), ..
             } => bases.clone(),
-            FrequencyName::Bases { by_position, .. } => codon::bases_of(codons, *by_position),
+            FrequencyName::Bases { by_position, .. } => codon::bases_of(code, codons, *by_position),
             _ => Vec::new(),
         };
         let frequencies = match bases.is_empty() {
             true => frequencies,
-            false => codon::products(&bases),
+            false => codon::products(code, &bases),
         };
         let invariant = match name.invariant {
             InvariantName::None => 0.0,
@@ -254,7 +258,9 @@ impl Model {
             return Process::new(&classes, &rates, &weights, self.invariant);
         }
         let exchange = match &self.name.exchange {
-            ExchangeName::Codon { kind, .. } => kind.exchange(&self.exchange, &self.bases),
+            ExchangeName::Codon { kind, code, .. } => {
+                kind.exchange(*code, &self.exchange, &self.bases)
+            }
             other => other.expand(&self.exchange),
         };
         let matrix = (&exchange[..], &self.frequencies[..]);
@@ -357,9 +363,15 @@ impl std::fmt::Display for Model {
             self.name.exchange,
             ExchangeName::Published(_) | ExchangeName::Mixture(_)
         );
-        let codon = matches!(self.name.exchange, ExchangeName::Codon { .. });
-        if codon || !fixed && self.exchange.len() > 1 {
+        let code = match self.name.exchange {
+            ExchangeName::Codon { code, .. } => Some(code),
+            _ => None,
+        };
+        if code.is_some() || !fixed && self.exchange.len() > 1 {
             write!(f, "{{{}}}", list(&self.exchange))?;
+        }
+        if let Some(code) = code.filter(|&code| code != GeneticCode::STANDARD) {
+            write!(f, "+CODE{{{}}}", code.number())?;
         }
         match self.name.frequencies {
             FrequencyName::Matrix => {}
@@ -418,7 +430,8 @@ pub fn names() -> impl Iterator<Item = KnownMatrix> {
     let states = states::NAMES.into_iter();
     let states = states.map(move |(name, alphabet)| known(name, alphabet, false));
     let kinds = CodonKind::NAMES.into_iter().take(3);
-    let codons = kinds.map(move |(name, _)| known(name, Alphabet::Codon, false));
+    let codons =
+        kinds.map(move |(name, _)| known(name, Alphabet::Codon(GeneticCode::STANDARD), false));
     dna.chain(protein)
         .chain(mixtures)
         .chain(states)

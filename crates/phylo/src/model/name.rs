@@ -9,7 +9,7 @@ mod parse;
 
 use super::protein::{MIXTURES, PUBLISHED};
 use super::{CategoryRate, CodonKind};
-use crate::msa::Alphabet;
+use crate::msa::{Alphabet, GeneticCode};
 
 /// A parsed model name.
 #[derive(Debug, Clone, PartialEq)]
@@ -50,6 +50,8 @@ pub enum ExchangeName {
     Codon {
         /// The kind of model.
         kind: CodonKind,
+        /// Which triplets are codons, and of what.
+        code: GeneticCode,
         /// The values.
         given: Option<Vec<f64>>,
     },
@@ -168,7 +170,7 @@ impl ModelName {
     pub fn alphabet(&self) -> Alphabet {
         match self.exchange {
             ExchangeName::Classes { alphabet, .. } => alphabet,
-            ExchangeName::Codon { .. } => Alphabet::Codon,
+            ExchangeName::Codon { code, .. } => Alphabet::Codon(code),
             _ => Alphabet::Protein,
         }
     }
@@ -231,7 +233,7 @@ impl ExchangeName {
             Self::Published(at) => PUBLISHED[*at].matrix().exchange.clone(),
             // Its matrices are looked up where the process is made.
             Self::Mixture(_) => Vec::new(),
-            Self::Codon { kind, given } => given.clone().unwrap_or_else(|| kind.start()),
+            Self::Codon { kind, given, .. } => given.clone().unwrap_or_else(|| kind.start()),
             Self::Protein {
                 given: Some((values, _)),
             } => values.clone(),

@@ -285,3 +285,31 @@ fn genotypes_change_base_by_base() {
     assert_eq!(phased[at(4, 10)], 0);
     assert_eq!(phased[119], 4, "TC to TG is C to G");
 }
+
+#[test]
+fn genetic_codes_are_parts_of_codon_models() {
+    let parse =
+        |text: &str| ModelName::parse(text, &mut |_| Err(std::io::ErrorKind::NotFound.into()));
+    let name = parse("GY{0.2/2}+FU{FILE}+CODE{2}");
+    // The file is asked for, so the code was understood.
+    assert!(name.unwrap_err().to_string().contains("FILE"));
+    let name = parse("gy+f3x4+code{2}").unwrap();
+    assert_eq!(name.alphabet().states(), 60);
+    let printed = Model::without_alignment(name).to_string();
+    assert!(printed.contains("+CODE{2}"), "{printed}");
+    assert_eq!(parse(&printed).unwrap().alphabet().states(), 60);
+    assert!(
+        !Model::without_alignment(parse("GY").unwrap())
+            .to_string()
+            .contains("CODE")
+    );
+    for (text, what) in [
+        ("GY+CODE{7}", "`7` is not a genetic code"),
+        ("GY+CODE{2}+CODE{3}", "+CODE"),
+        ("GY+CODE", "+CODE"),
+        ("LG+CODE{2}", "CODE{2}"),
+    ] {
+        let error = parse(text).unwrap_err().to_string();
+        assert!(error.contains(what), "{text}: {error}");
+    }
+}

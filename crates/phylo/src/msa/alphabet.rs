@@ -14,7 +14,7 @@
 //! last code is the one that says nothing. Source of these: RAxML-NG's manual,
 //! "Evolutionary models".
 
-use super::codon;
+use super::codon::GeneticCode;
 
 /// Kind of characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -31,8 +31,8 @@ pub enum Alphabet {
     Genotype,
     /// Sixteen phased genotypes.
     PhasedGenotype,
-    /// Sixty-one codons of the standard genetic code, three columns each.
-    Codon,
+    /// The codons of a genetic code that are not stops, three columns each.
+    Codon(GeneticCode),
 }
 
 impl std::fmt::Display for Alphabet {
@@ -44,7 +44,7 @@ impl std::fmt::Display for Alphabet {
             Self::Multistate(states) => return write!(f, "multistate ({states} states)"),
             Self::Genotype => "genotype",
             Self::PhasedGenotype => "phased genotype",
-            Self::Codon => "codon",
+            Self::Codon(_) => "codon",
         })
     }
 }
@@ -60,7 +60,7 @@ impl Alphabet {
             Self::Multistate(states) => states.into(),
             Self::Genotype => 10,
             Self::PhasedGenotype => 16,
-            Self::Codon => codon::CODONS,
+            Self::Codon(code) => code.states(),
         }
     }
 
@@ -68,7 +68,7 @@ impl Alphabet {
     #[must_use]
     pub fn width(self) -> usize {
         match self {
-            Self::Codon => 3,
+            Self::Codon(_) => 3,
             _ => 1,
         }
     }
@@ -80,7 +80,7 @@ impl Alphabet {
             Self::Dna => &DNA_MASKS,
             Self::Protein => &PROTEIN_MASKS,
             Self::PhasedGenotype => &PHASED_MASKS,
-            Self::Binary | Self::Multistate(_) | Self::Genotype | Self::Codon => {
+            Self::Binary | Self::Multistate(_) | Self::Genotype | Self::Codon(_) => {
                 let states = self.states();
                 &SINGLE_MASKS[states][..=states]
             }
@@ -91,9 +91,9 @@ impl Alphabet {
     #[must_use]
     pub fn code_of(self, characters: &[u8]) -> Option<u8> {
         match (self, characters) {
-            (Self::Codon, &[a, b, c]) => {
+            (Self::Codon(genetic), &[a, b, c]) => {
                 let set = |character| Self::Dna.code(character);
-                codon::code([set(a)?, set(b)?, set(c)?])
+                genetic.code([set(a)?, set(b)?, set(c)?])
             }
             (_, [character]) => self.code(*character),
             _ => None,
@@ -122,7 +122,7 @@ impl Alphabet {
                     state.map_or(NONE, |state| state as u8)
                 }
             },
-            Self::Codon => NONE,
+            Self::Codon(_) => NONE,
         };
         // Sixteen phased genotypes are written with the ten letters of the unphased ones.
         (code != NONE).then_some(code)
@@ -137,7 +137,7 @@ impl Alphabet {
             Self::Binary => 2,
             Self::Multistate(states) => states,
             Self::Genotype | Self::PhasedGenotype => 10,
-            Self::Codon => codon::CODONS as u8,
+            Self::Codon(code) => code.states() as u8,
         }
     }
 
@@ -156,7 +156,7 @@ impl Alphabet {
     /// When `to` is not of that length.
     pub fn write(self, state: usize, to: &mut [u8]) {
         match self {
-            Self::Codon => to.copy_from_slice(&codon::letters(state)),
+            Self::Codon(code) => to.copy_from_slice(&code.letters(state)),
             _ => to.copy_from_slice(&[self.letter(state)]),
         }
     }
@@ -165,7 +165,7 @@ impl Alphabet {
     #[must_use]
     pub fn letter(self, state: usize) -> u8 {
         match self {
-            Self::Codon => codon::letters(state)[0],
+            Self::Codon(code) => code.letters(state)[0],
             Self::Dna => b"ACGT"[state],
             Self::Protein => PROTEIN_LETTERS[state],
             Self::Binary | Self::Multistate(_) => MULTISTATE[state],

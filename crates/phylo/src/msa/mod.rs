@@ -8,7 +8,7 @@
 
 mod alphabet;
 mod blocks;
-pub(crate) mod codon;
+mod codon;
 mod fasta;
 mod findings;
 mod nexus;
@@ -17,7 +17,7 @@ mod patterns;
 mod phylip;
 
 pub use alphabet::{Alphabet, MULTISTATE, MULTISTATE_MAX};
-pub use codon::CODONS;
+pub use codon::GeneticCode;
 pub use findings::{Findings, Warning, site_ranges};
 pub use patterns::Patterns;
 

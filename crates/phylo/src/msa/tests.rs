@@ -503,7 +503,9 @@ fn alphabets_have_their_states_and_codes() {
         Alphabet::Multistate(64),
         Alphabet::Genotype,
         Alphabet::PhasedGenotype,
-        Alphabet::Codon,
+        Alphabet::Codon(GeneticCode::STANDARD),
+        Alphabet::Codon(GeneticCode::new(2).unwrap()),
+        Alphabet::Codon(GeneticCode::new(6).unwrap()),
     ];
     for alphabet in all {
         let (states, masks) = (alphabet.states(), alphabet.masks());
@@ -538,18 +540,43 @@ fn alphabets_have_their_states_and_codes() {
 fn codons_are_three_columns_each() {
     let text = "4 9\na AAATTTCCC\nb AAATTYCCC\nc AAGTTT---\nd AAATTTCCC\n";
     let alignment = Alignment::parse(text.as_bytes()).unwrap();
-    let patterns = Patterns::new(&alignment, Alphabet::Codon).unwrap();
+    let patterns = Patterns::new(&alignment, Alphabet::Codon(GeneticCode::STANDARD)).unwrap();
     assert_eq!((patterns.sites(), patterns.len()), (3, 3));
     // An ambiguous base leaves the codon open.
     assert_eq!(patterns.constant_sites(), 2);
     assert_eq!(patterns.alignment_sites(), (0..9).collect::<Vec<u32>>());
     let first: Vec<usize> = patterns.site_patterns().map(|(column, _)| column).collect();
     assert_eq!(first, [0, 3, 6]);
-    let odd = Patterns::of_sites(&alignment, Alphabet::Codon, vec![0, 1, 2, 3]);
+    let odd = Patterns::of_sites(
+        &alignment,
+        Alphabet::Codon(GeneticCode::STANDARD),
+        vec![0, 1, 2, 3],
+    );
     assert!(odd.unwrap_err().to_string().contains("4 columns"));
     let stop = Alignment::parse(b">a\nTAA\n>b\nAAA\n>c\nAAA\n>d\nAAA\n").unwrap();
-    let stop = Patterns::new(&stop, Alphabet::Codon)
+    let stop = Patterns::new(&stop, Alphabet::Codon(GeneticCode::STANDARD))
         .unwrap_err()
         .to_string();
     assert!(stop.contains("`TAA` is no codon character"), "{stop}");
+}
+
+#[test]
+fn genetic_codes_have_stops_of_their_own() {
+    let read = |code: u8, site: &str| {
+        let alphabet = Alphabet::Codon(GeneticCode::new(code).unwrap());
+        let code = alphabet.code_of(site.as_bytes());
+        code.map(|code| (code, alphabet.unknown()))
+    };
+    // TGA, the standard code's stop, is tryptophan in vertebrates' mitochondria, and AGA is not R.
+    assert_eq!(read(1, "TGA"), None);
+    assert!(read(2, "TGA").is_some_and(|(code, unknown)| code < unknown));
+    assert!(read(1, "AGA").is_some() && read(2, "AGA").is_none());
+    assert_eq!(read(2, "TGN"), Some((60, 60)));
+    assert_eq!(read(6, "TAG").unwrap().1, 63);
+    assert_eq!(GeneticCode::numbers().count(), 19);
+    assert!(
+        [0, 7, 8, 17, 20, 26, 27]
+            .iter()
+            .all(|&code| GeneticCode::new(code).is_none())
+    );
 }

@@ -4,7 +4,7 @@
 //! `raxml-ng --evaluate --msa DATA.phy --tree tree.nwk --model MODEL --opt-model off --opt-branches
 //! off --threads 1 --prefix x --force perf_threads`; of matrices that it does not have (mtMet,
 //! mtVer, mtInv, FLAVI) IQ-TREE 2.0.7, the "Log-likelihood of the tree" of `iqtree2 -s DATA.phy -te
-//! tree.nwk -m MODEL+G4{0.7} -blfix -nt 1`; of codons the same with `-st CODON -m GY+F3X4` and its
+//! tree.nwk -m MODEL+G4{0.7} -blfix -nt 1`; of codons the same with `-st CODON -m GY+F3X4` (or `CODON5`) and its
 //! like, `omega` and `kappa` being those that it fitted (its `.ckp.gz`).
 
 /// A log-likelihood.
@@ -69,6 +69,10 @@ pub(crate) const FIGURES: &[Figure] = &[
     figure("codon", "MGK{0.2548735624/2.38602049}+F1X4", -1198.2809),
     figure("codon", "GY{0.2240228948/2.568567959}+F3X4+G4m{0.7}", -1216.5220),
     figure("codon", "MGK{0.2266740933/2.513086887}+F1X4+IU{0.1}+G4m{0.7}", -1225.8762),
+    figure("codon", "GY{0.2651060872/2.461924852}+CODE{5}+F3X4", -1203.7027),
+    figure("codon", "MGK{0.2693779771/2.33773382}+F1X4+CODE{5}", -1205.2273),
+    figure("codon", "GY{0.2483088833/2.494975476}+F3X4+CODE{12}", -1197.2784),
+    figure("codon", "MGK{0.2498122074/2.386080587}+F1X4+CODE{12}", -1197.6823),
     figure("binary", "BIN+FE", -623.215372),
     figure("binary", "BIN+FU{0.6/0.4}+G4m{0.5}", -580.443174),
     figure("binary", "BIN+FC+IU{0.2}+G4m{0.5}", -584.106189),

@@ -12,7 +12,7 @@ use super::{
 use crate::model::CodonKind;
 use crate::model::protein::MIXTURES;
 use crate::model::{ALPHA_RANGE, CATEGORIES_MAX, INVARIANT_MAX, ModelError, SCALER_RANGE};
-use crate::msa::Alphabet;
+use crate::msa::{Alphabet, GeneticCode};
 
 impl ModelName {
     /// Parses a name. `read` is asked for the text of a file where a brace holds no number.
@@ -36,6 +36,10 @@ impl ModelName {
             scaler: ScalerName::None,
             ascertainment: AscertainmentName::None,
         };
+        // How many states there are depends on it, so it is first wherever it stands.
+        let (codes, parts): (Vec<&str>, Vec<&str>) =
+            parts.partition(|part| part.to_ascii_uppercase().starts_with("CODE"));
+        parser.genetic_code(&codes, &mut name.exchange)?;
         let (mut frequencies, mut invariant, mut rates) = (false, false, false);
         let (mut scaler, mut ascertainment) = (false, false);
         for part in parts {
@@ -94,6 +98,39 @@ struct Parser<'a, 'r> {
 }
 
 impl Parser<'_, '_> {
+    /// `+CODE{2}`, of codon models, at most once.
+    fn genetic_code(
+        &mut self,
+        parts: &[&str],
+        exchange: &mut ExchangeName,
+    ) -> Result<(), ModelError> {
+        let Some(&part) = parts.first() else {
+            return Ok(());
+        };
+        let (label, braces) = self.braces(part)?;
+        let ("CODE", ExchangeName::Codon { code, .. }) =
+            (label.to_ascii_uppercase().as_str(), exchange)
+        else {
+            return Err(self.unknown_part(part));
+        };
+        if parts.len() > 1 {
+            return Err(ModelError::Twice {
+                model: shown(self.model),
+                what: "+CODE",
+            });
+        }
+        self.count("+CODE", 1, braces.len())?;
+        let number = braces[0].trim();
+        let known = number.parse().ok().and_then(GeneticCode::new);
+        *code = known.ok_or_else(|| ModelError::Value {
+            model: shown(self.model),
+            value: shown(number),
+            what: "genetic code",
+            range: "1 to 6, 9 to 16 or 21 to 25, as NCBI numbers them",
+        })?;
+        Ok(())
+    }
+
     /// `+F1X4`, `+F3X4`: counted, or four and twelve in braces.
     fn bases(&mut self, part: &str, by_position: bool) -> Result<FrequencyName, ModelError> {
         let (_, braces) = self.braces(part)?;
@@ -130,7 +167,7 @@ impl Parser<'_, '_> {
             }
             return Ok(FrequencyName::Given(self.shares(values)?));
         }
-        if alphabet == Alphabet::Codon && matches!(kind.as_str(), "F1X4" | "F3X4") {
+        if matches!(alphabet, Alphabet::Codon(_)) && matches!(kind.as_str(), "F1X4" | "F3X4") {
             return self.bases(part, kind == "F3X4");
         }
         self.count("+F", 0, braces.len())?;

@@ -7,7 +7,7 @@ use crate::model::name::{ExchangeName, FrequencyName, class_count};
 use crate::model::protein::{self, MIXTURES, PUBLISHED, RATES, upper_triangle};
 use crate::model::states;
 use crate::model::{EXCHANGE_RANGE, ModelError};
-use crate::msa::Alphabet;
+use crate::msa::{Alphabet, GeneticCode};
 
 impl Parser<'_, '_> {
     pub(super) fn exchange(
@@ -153,7 +153,8 @@ impl Parser<'_, '_> {
                 given: None,
             },
         };
-        Ok((ExchangeName::Codon { kind, given }, frequencies))
+        let code = GeneticCode::STANDARD;
+        Ok((ExchangeName::Codon { kind, code, given }, frequencies))
     }
 
     /// Twenty states of its own: lower triangle by rows, 190 numbers, then perhaps 20 frequencies,
