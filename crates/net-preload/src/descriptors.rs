@@ -2,12 +2,12 @@
 
 use crate::real::{FIONREAD, real, set_errno};
 use crate::table::{self, Kind, kind, record};
-use crate::{attachment, interest, rings, stream};
+use crate::{accepting, attachment, interest, rings, stream};
 use std::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 use std::sync::atomic::Ordering;
 
 /// A new descriptor.
-fn new(file: c_int, kind: Kind) -> c_int {
+pub(crate) fn new(file: c_int, kind: Kind) -> c_int {
     if let Some(record) = record(file) {
         record.begin(kind);
     }
@@ -50,6 +50,12 @@ pub unsafe extern "C" fn socketpair(
     made
 }
 
+/// listen(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn listen(file: c_int, backlog: c_int) -> c_int {
+    accepting::listen(file, backlog)
+}
+
 /// accept(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn accept(
@@ -57,6 +63,10 @@ pub unsafe extern "C" fn accept(
     from: *mut libc::sockaddr,
     from_bytes: *mut libc::socklen_t,
 ) -> c_int {
+    // SAFETY: as there.
+    if let Some(accepted) = unsafe { accepting::by_itself(file, from, from_bytes, 0) } {
+        return accepted;
+    }
     let accepted = real!(accept(file => c_int, from => *mut libc::sockaddr,
         from_bytes => *mut libc::socklen_t) -> c_int);
     new(accepted, Kind::Candidate)
@@ -70,6 +80,10 @@ pub unsafe extern "C" fn accept4(
     from_bytes: *mut libc::socklen_t,
     flags: c_int,
 ) -> c_int {
+    // SAFETY: as there.
+    if let Some(accepted) = unsafe { accepting::by_itself(file, from, from_bytes, flags) } {
+        return accepted;
+    }
     let accepted = real!(accept4(file => c_int, from => *mut libc::sockaddr,
         from_bytes => *mut libc::socklen_t, flags => c_int) -> c_int);
     new(accepted, Kind::Candidate)

@@ -2,7 +2,7 @@
 //!
 //! Top-down: `bytes`, `descriptors` and `waits` have the functions that programs call; `epoll`,
 //! `poll` and `stream` do it where rings are concerned; `rings` and `interest` say how a
-//! descriptor gets rings, and stands in an epoll then; `attachment` has what is shared with the
+//! descriptor gets rings, and stands in an epoll then; `accepting` takes sessions from listeners; `attachment` has what is shared with the
 //! supervisor, `table` what is known of each descriptor, `real` the functions behind ours.
 //!
 //! Must stay true: without a supervisor, and for all that is not a stream of the stack's, a call is
@@ -13,6 +13,7 @@
 #![allow(unsafe_code, reason = "a C surface")]
 #![allow(clippy::missing_safety_doc)] // They are the C library's functions, with its rules.
 
+mod accepting;
 mod attachment;
 mod bytes;
 mod descriptors;

@@ -56,6 +56,9 @@ pub(crate) const SHUT_WRITE: u32 = 2;
 /// The other end of the pair is closed.
 pub(crate) const GONE: u32 = 4;
 
+/// It listens, and this process accepts from it by itself.
+pub(crate) const LISTENS: u32 = 8;
+
 /// Descriptors beyond are the kernel's.
 pub(crate) const DESCRIPTORS: usize = 1 << 16;
 

@@ -7,10 +7,14 @@
 //! Must stay true: no access leaves the mapping, whatever the other side wrote; nothing here makes
 //! a system call or waits, except for another thread of the same program that copies.
 
+mod name;
 mod process;
 mod request;
 mod stream;
 
+pub use name::{
+    ADDRESS_BYTES, BY_ITSELF, HELLO_BYTES, Hello, NAME_BYTES, Name, Role,
+};
 pub use process::{Process, STREAMS, SUPERVISOR_ASLEEP, WAITERS};
 pub use request::{ATTACH, LEVEL, TAKE_BACK, UPGRADE, VERSION, WAITER, WORDS};
 pub use stream::{Broken, Held, Lock, Served, Stream, StreamState};

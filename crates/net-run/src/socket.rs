@@ -52,7 +52,12 @@ pub(crate) struct Socket {
     pub(crate) carrier: Option<Carrier>,
     /// The process that has rings for it, and its number there, until it is forgotten.
     pub(crate) ring_place: Option<(usize, u32)>,
+    /// The number of its name, where its listener is accepted from directly, or it is one.
+    pub(crate) named: Option<u64>,
 }
+
+/// A holder that is not known.
+pub(crate) const NOBODY: (i32, i32) = (0, -1);
 
 /// State of a socket.
 #[derive(Debug)]
@@ -71,6 +76,8 @@ pub(crate) enum State {
     Failed(Option<Errno>),
     /// Sends and receives datagrams.
     Datagram(Vec<Session>),
+    /// Its session failed before a program had accepted it.
+    Doomed,
     /// Its session is over.
     Over,
 }
@@ -89,6 +96,8 @@ pub(crate) struct Listening {
     pub(crate) name: Option<SocketAddrUnix>,
     /// Connections to it, which make it readable.
     pub(crate) tokens: VecDeque<OwnedFd>,
+    /// Its program's library accepts from the near end.
+    pub(crate) is_direct: bool,
 }
 
 /// A session that waits to be accepted.
@@ -106,6 +115,8 @@ pub(crate) enum From {
     Stack(Session),
     /// A program: the other end of its pair.
     Program(OwnedFd),
+    /// The stack, joined to this near end already; its number.
+    Session(OwnedFd, u64),
 }
 
 /// State of a session that is being opened.
@@ -144,6 +155,8 @@ pub(crate) struct Stream {
     pub(crate) leftover: Option<(Vec<u8>, usize)>,
     /// It keeps to its pair.
     pub(crate) is_barred: bool,
+    /// The number of its far end's name, until the first bytes have come from who accepted it.
+    pub(crate) hello: Option<u64>,
 }
 
 impl Stream {
@@ -163,6 +176,7 @@ impl Stream {
             ring: None,
             leftover: None,
             is_barred: false,
+            hello: None,
         }
     }
 }

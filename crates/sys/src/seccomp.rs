@@ -23,6 +23,8 @@ pub enum When {
     Given(u8),
     /// Where the lower 32 bits of the argument are one of these.
     OneOf(u8, &'static [u32]),
+    /// Unless the argument is this.
+    Unless(u8, u64),
 }
 
 /// Calls that are handed over, by number.
@@ -292,6 +294,14 @@ fn assemble(filter: &Filter) -> Vec<libc::sock_filter> {
                 give(notify),
                 give(allow),
             ],
+            When::Unless(argument, value) => vec![
+                load(low(*argument)),
+                jump(*value as u32, 0, 3),
+                load(low(*argument) + 4),
+                jump((*value >> 32) as u32, 0, 1),
+                give(allow),
+                give(notify),
+            ],
             When::OneOf(argument, values) => {
                 let mut body = vec![load(low(*argument))];
                 for (index, value) in values.iter().enumerate() {
@@ -345,6 +355,7 @@ mod tests {
                 (libc::SYS_getppid, When::Always),
                 (libc::SYS_getpgid, When::Given(0)),
                 (libc::SYS_getsid, When::OneOf(0, &[7, 8])),
+                (libc::SYS_getuid, When::Unless(5, 7 << 40 | 8)),
             ];
             let listener = install(&filter).unwrap();
             sender.send(listener).unwrap();
@@ -357,6 +368,8 @@ mod tests {
                     libc::getsid(0) == session,
                     libc::getsid(7),
                     libc::getsid(8),
+                    [7 << 40 | 8, 6 << 40 | 8, 7 << 40 | 9]
+                        .map(|last: u64| libc::syscall(libc::SYS_getuid, 0, 0, 0, 0, 0, last)),
                 )
             }
         });
@@ -366,6 +379,8 @@ mod tests {
             Answer::Value(4712),
             Answer::Fail(Errno::PERM),
             Answer::Value(4713),
+            Answer::Value(4714),
+            Answer::Value(4715),
         ]
         .into_iter();
         let mut ready = Vec::new();
@@ -378,7 +393,9 @@ mod tests {
             assert!(!listener.is_waiting(call.id));
         }
         let got = asking.join().unwrap();
-        assert_eq!(got, (4711, true, 4712, true, -1, 4713));
+        // SAFETY: a call without pointers.
+        let user = i64::from(unsafe { libc::getuid() });
+        assert_eq!(got, (4711, true, 4712, true, -1, 4713, [user, 4714, 4715]));
         // Nobody is left under the filter.
         crate::local_socket::poll(&[listener.as_fd()], &mut ready, Duration::from_secs(20))
             .unwrap();

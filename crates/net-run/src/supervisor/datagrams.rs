@@ -86,6 +86,7 @@ impl Supervisor {
             resets_on_close: false,
             carrier: Some(carrier),
             ring_place: None,
+            named: None,
         };
         if !self.take_port(inode, Transport::Udp, local.port(), claim) {
             return Err(Errno::ADDRINUSE);

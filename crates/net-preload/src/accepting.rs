@@ -1,0 +1,208 @@
+//! Accepting sessions without the supervisor.
+//!
+//! Where this process has called listen(2), its listening end takes the sessions themselves, and
+//! the name of each one's other end has the addresses (`sidecore_net_rings::Name`). Must stay true:
+//! a session that is not of the loopback's is only taken from the supervisor that has made the
+//! listener; whatever is odd goes to the supervisor as without this.
+
+use crate::descriptors::new;
+use crate::real::{errno, real, set_errno};
+use crate::table::{Kind, LISTENS, record};
+use sidecore_net_rings::{BY_ITSELF, Hello, NAME_BYTES, Name, Role};
+use std::ffi::{c_int, c_long, c_void};
+use std::ptr;
+use std::time::{Duration, Instant};
+
+/// listen(2): has the supervisor bring sessions to the listening end.
+pub(crate) fn listen(file: c_int, backlog: c_int) -> c_int {
+    // SAFETY: a call without pointers.
+    let result = unsafe { call(libc::SYS_listen, [file.into(), backlog.into(), 0, 0, 0]) };
+    if result == 0
+        && let Some(record) = record(file).filter(|record| record.kind() == Kind::Candidate)
+    {
+        record.add(LISTENS);
+    }
+    result
+}
+
+/// accept4(2); none: the supervisor's, or the kernel's, is to be called.
+///
+/// # Safety
+/// As of accept4(2).
+pub(crate) unsafe fn by_itself(
+    file: c_int,
+    from: *mut libc::sockaddr,
+    from_bytes: *mut libc::socklen_t,
+    flags: c_int,
+) -> Option<c_int> {
+    let record = record(file).filter(|record| record.has(LISTENS))?;
+    if record.kind() != Kind::Candidate || !from.is_null() && from_bytes.is_null() {
+        return None;
+    }
+    // SAFETY: the program says that a length is there.
+    let room = if from.is_null() { 0 } else { unsafe { *from_bytes } };
+    let room = usize::try_from(room.cast_signed()).ok()?;
+    for _ in 0..STRANGERS_MAX {
+        let mut name = [0_u8; size_of::<libc::sockaddr_storage>()];
+        let accepted = take(file, &mut name, flags)?;
+        let accepted = match accepted {
+            Ok((accepted, bytes)) => (accepted, &name[..bytes.min(name.len())]),
+            Err(error) => {
+                set_errno(error);
+                return Some(-1);
+            }
+        };
+        let (accepted, address) = accepted;
+        let family = address.first_chunk().map(|it| u16::from_ne_bytes(*it));
+        let is_local = family == Some(libc::AF_UNIX as u16);
+        let told = address.get(3..).and_then(Name::read).filter(|_| is_local);
+        let mut kind = Kind::Candidate;
+        let peer = match &told {
+            None if !is_local => address,
+            Some(name) if name.role == Role::Token => {
+                close(accepted);
+                return None;
+            }
+            Some(name) if matches!(name.role, Role::Session | Role::Program) => {
+                let is_open = name.is_of_loopback() && name.role == Role::Program;
+                let Some(peer) = name.peer().filter(|_| is_open || is_supervisors(accepted, file))
+                else {
+                    close(accepted);
+                    continue;
+                };
+                if name.role == Role::Session {
+                    greet(accepted, name.number);
+                } else {
+                    // There are no rings between programs.
+                    kind = Kind::Barred;
+                }
+                peer
+            }
+            // Somebody else has found the listening end.
+            _ => {
+                close(accepted);
+                continue;
+            }
+        };
+        if !from.is_null() {
+            let count = room.min(peer.len());
+            // SAFETY: the program says that there is room for `room` bytes, and a length.
+            unsafe {
+                ptr::copy_nonoverlapping(peer.as_ptr(), from.cast(), count);
+                *from_bytes = peer.len() as libc::socklen_t;
+            }
+        }
+        return Some(new(accepted, kind));
+    }
+    None
+}
+
+/// One connection of the listening end: its descriptor, and the bytes of its name; or why there is
+/// none; or none where the supervisor knows why.
+fn take(file: c_int, name: &mut [u8], flags: c_int) -> Option<Result<(c_int, usize), c_int>> {
+    let begun = Instant::now();
+    loop {
+        let mut bytes = name.len() as libc::socklen_t;
+        let arguments = [
+            file.into(),
+            name.as_mut_ptr().expose_provenance() as c_long,
+            (&raw mut bytes).expose_provenance() as c_long,
+            flags.into(),
+            0,
+        ];
+        // A thread that waits here may be cancelled, as in the C library's function.
+        let mut before = 0;
+        // SAFETY: the kernel writes into `name` and `bytes`, which outlive the call.
+        let accepted = unsafe {
+            pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &raw mut before);
+            let accepted = call(libc::SYS_accept4, arguments);
+            pthread_setcanceltype(before, ptr::null_mut());
+            accepted
+        };
+        if accepted >= 0 {
+            return Some(Ok((accepted, bytes as usize)));
+        }
+        match errno() {
+            // The supervisor looks at the listening end by itself, for programs without a library.
+            libc::EAGAIN if begun.elapsed() < A_MOMENT && waits(file) => {}
+            error @ (libc::EAGAIN | libc::EINTR | libc::EMFILE | libc::ENFILE) => {
+                return Some(Err(error));
+            }
+            _ => return None,
+        }
+    }
+}
+
+fn waits(file: c_int) -> bool {
+    // SAFETY: a call without pointers.
+    let status = unsafe { libc::syscall(libc::SYS_fcntl, file, libc::F_GETFL) };
+    status >= 0 && status as c_int & libc::O_NONBLOCK == 0
+}
+
+/// True if who has made the listening end has opened the session, too.
+fn is_supervisors(accepted: c_int, listener: c_int) -> bool {
+    let made = credentials(listener);
+    made.is_some() && made == credentials(accepted)
+}
+
+fn credentials(file: c_int) -> Option<(libc::pid_t, libc::uid_t)> {
+    let mut peer = libc::ucred {
+        pid: 0,
+        uid: 0,
+        gid: 0,
+    };
+    let mut bytes = size_of_val(&peer) as libc::socklen_t;
+    let arguments = [
+        file.into(),
+        libc::SOL_SOCKET.into(),
+        libc::SO_PEERCRED.into(),
+        (&raw mut peer).expose_provenance() as c_long,
+        (&raw mut bytes).expose_provenance() as c_long,
+    ];
+    // SAFETY: the kernel writes one `ucred`, whose room is said.
+    let result = unsafe { call(libc::SYS_getsockopt, arguments) };
+    (result == 0).then_some((peer.pid, peer.uid))
+}
+
+/// Says which descriptor has the session now.
+fn greet(accepted: c_int, number: u64) {
+    // SAFETY: a call without pointers.
+    let thread = unsafe { libc::syscall(libc::SYS_gettid) } as i32;
+    let hello = Hello {
+        thread,
+        descriptor: accepted,
+    };
+    let bytes = hello.bytes(number);
+    let from = bytes.as_ptr().cast::<c_void>();
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    let before = errno();
+    // Where the session is over already, nobody needs to know.
+    real!(send(accepted => c_int, from => *const c_void, bytes.len() => usize, flags => c_int)
+        -> isize);
+    set_errno(before);
+}
+
+fn close(file: c_int) {
+    // SAFETY: a descriptor that the program has not seen.
+    unsafe { libc::syscall(libc::SYS_close, file) };
+}
+
+/// A system call that does not stop at the supervisor's filter, where that lets it pass.
+///
+/// # Safety
+/// As of the call.
+unsafe fn call(number: c_long, [one, two, three, four, five]: [c_long; 5]) -> c_int {
+    // SAFETY: by the caller; none of these calls has a sixth argument.
+    unsafe { libc::syscall(number, one, two, three, four, five, BY_ITSELF) as c_int }
+}
+
+unsafe extern "C" {
+    fn pthread_setcanceltype(kind: c_int, before: *mut c_int) -> c_int;
+}
+
+const PTHREAD_CANCEL_ASYNCHRONOUS: c_int = 1;
+/// Connections of others that are passed over in one call.
+const STRANGERS_MAX: usize = 256;
+/// A refusal that comes later was waited for (SO_RCVTIMEO).
+const A_MOMENT: Duration = Duration::from_micros(500);
+const _: () = assert!(NAME_BYTES + 3 < size_of::<libc::sockaddr_storage>());
