@@ -7,8 +7,8 @@
 
 use crate::descriptors::new;
 use crate::real::{errno, real, set_errno};
-use crate::table::{Kind, LISTENS, record};
-use sidecore_net_rings::{BY_ITSELF, Hello, NAME_BYTES, Name, Role};
+use crate::table::{self, Kind, LISTENS, record};
+use sidecore_net_rings::{BY_ITSELF, Hello, Hint, MARK, NAME_BYTES, Name, Role};
 use std::ffi::{c_int, c_long, c_void};
 use std::ptr;
 use std::time::{Duration, Instant};
@@ -23,6 +23,37 @@ pub(crate) fn listen(file: c_int, backlog: c_int) -> c_int {
         record.add(LISTENS);
     }
     result
+}
+
+/// connect(2), with what is known of the descriptor; none: it is to be called as it is.
+///
+/// # Safety
+/// As of connect(2).
+pub(crate) unsafe fn connect(
+    file: c_int,
+    to: *const libc::sockaddr,
+    bytes: libc::socklen_t,
+) -> Option<c_int> {
+    let record = record(file).filter(|record| record.kind() == Kind::Candidate)?;
+    // SAFETY: calls without pointers.
+    let (flags, status) = unsafe {
+        (
+            libc::syscall(libc::SYS_fcntl, file, libc::F_GETFD),
+            libc::syscall(libc::SYS_fcntl, file, libc::F_GETFL),
+        )
+    };
+    // Who waits may be cancelled there, which is the C library's to do.
+    if flags < 0 || status < 0 || status as c_int & libc::O_NONBLOCK == 0 {
+        return None;
+    }
+    let hint = Hint {
+        closes_on_exec: flags as c_int & libc::FD_CLOEXEC != 0,
+        has_no_epoll: record.epoll().is_none(),
+    };
+    // SAFETY: by the caller; the call has three arguments.
+    let result =
+        unsafe { libc::syscall(libc::SYS_connect, file, to, bytes, 0, 0, hint.argument()) };
+    Some(result as c_int)
 }
 
 /// accept4(2); none: the supervisor's, or the kernel's, is to be called.
@@ -40,7 +71,11 @@ pub(crate) unsafe fn by_itself(
         return None;
     }
     // SAFETY: the program says that a length is there.
-    let room = if from.is_null() { 0 } else { unsafe { *from_bytes } };
+    let room = if from.is_null() {
+        0
+    } else {
+        unsafe { *from_bytes }
+    };
     let room = usize::try_from(room.cast_signed()).ok()?;
     for _ in 0..STRANGERS_MAX {
         let mut name = [0_u8; size_of::<libc::sockaddr_storage>()];
@@ -65,7 +100,9 @@ pub(crate) unsafe fn by_itself(
             }
             Some(name) if matches!(name.role, Role::Session | Role::Program) => {
                 let is_open = name.is_of_loopback() && name.role == Role::Program;
-                let Some(peer) = name.peer().filter(|_| is_open || is_supervisors(accepted, file))
+                let Some(peer) = name
+                    .peer()
+                    .filter(|_| is_open || is_supervisors(accepted, file))
                 else {
                     close(accepted);
                     continue;
@@ -95,6 +132,33 @@ pub(crate) unsafe fn by_itself(
         return Some(new(accepted, kind));
     }
     None
+}
+
+/// Takes back the name that the kernel says of the other end of a session: TCP says none.
+///
+/// # Safety
+/// There are `room` bytes at `from`, which the kernel has written, and a length at `from_bytes`.
+pub(crate) unsafe fn hide_name(
+    file: c_int,
+    from: *const u8,
+    room: libc::socklen_t,
+    from_bytes: *mut libc::socklen_t,
+) {
+    let looked_at = MARK.len() + 3;
+    if table::kind(file) == Kind::Other || (room as usize) < looked_at {
+        return;
+    }
+    // SAFETY: by the caller; no more is looked at than there is room for.
+    unsafe {
+        // Where there was less room, the length is that of the whole.
+        if *from_bytes as usize == NAME_BYTES + 3 {
+            let name = std::slice::from_raw_parts(from, looked_at);
+            let is_local = name[..2] == (libc::AF_UNIX as u16).to_ne_bytes();
+            if is_local && name[3..] == *MARK {
+                *from_bytes = 0;
+            }
+        }
+    }
 }
 
 /// One connection of the listening end: its descriptor, and the bytes of its name; or why there is

@@ -113,6 +113,10 @@ pub unsafe extern "C" fn connect(
     if matches!(kind(file), Kind::Ring | Kind::Inherited) {
         rings::give_back(file);
     }
+    // SAFETY: as of connect(2).
+    if let Some(result) = unsafe { accepting::connect(file, to, bytes) } {
+        return result;
+    }
     real!(connect(file => c_int, to => *const libc::sockaddr, bytes => libc::socklen_t) -> c_int)
 }
 

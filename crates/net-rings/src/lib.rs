@@ -12,9 +12,7 @@ mod process;
 mod request;
 mod stream;
 
-pub use name::{
-    ADDRESS_BYTES, BY_ITSELF, HELLO_BYTES, Hello, NAME_BYTES, Name, Role,
-};
+pub use name::{ADDRESS_BYTES, BY_ITSELF, HELLO_BYTES, Hello, Hint, MARK, NAME_BYTES, Name, Role};
 pub use process::{Process, STREAMS, SUPERVISOR_ASLEEP, WAITERS};
 pub use request::{ATTACH, LEVEL, TAKE_BACK, UPGRADE, VERSION, WAITER, WORDS};
 pub use stream::{Broken, Held, Lock, Served, Stream, StreamState};

@@ -88,7 +88,10 @@ impl Name {
             role: Role::of(bytes[8])?,
             process: u32::from_ne_bytes(*raw.first_chunk()?),
             number: u64::from_ne_bytes(*raw[4..].first_chunk()?),
-            ends: [lengthen(peer.try_into().ok()?), lengthen(own.try_into().ok()?)],
+            ends: [
+                lengthen(peer.try_into().ok()?),
+                lengthen(own.try_into().ok()?),
+            ],
         })
     }
 
@@ -203,6 +206,33 @@ impl Hello {
     }
 }
 
+/// What a library says of the descriptor of its connect(2), in the sixth argument, so that the
+/// supervisor need not look it up. Who says it wrong harms itself alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hint {
+    /// It goes when its process executes another program.
+    pub closes_on_exec: bool,
+    /// No epoll has it.
+    pub has_no_epoll: bool,
+}
+
+impl Hint {
+    /// As an argument.
+    #[must_use]
+    pub fn argument(self) -> u64 {
+        HINT | u64::from(self.closes_on_exec) | u64::from(self.has_no_epoll) << 1
+    }
+
+    /// Reads an argument; none where it is another's.
+    #[must_use]
+    pub fn of(argument: u64) -> Option<Self> {
+        (argument & !3 == HINT).then_some(Self {
+            closes_on_exec: argument & 1 != 0,
+            has_no_epoll: argument & 2 != 0,
+        })
+    }
+}
+
 /// Bytes of a name.
 pub const NAME_BYTES: usize = 9 + (RAW_BYTES * 8).div_ceil(6);
 /// Bytes of an address in it: a `struct sockaddr_in6`.
@@ -212,8 +242,10 @@ pub const HELLO_BYTES: usize = 16;
 /// Sixth argument of a call that the library makes by itself: accept4(2) and getsockopt(2) with it
 /// do not stop at the filter, listen(2) with it says that the process accepts so.
 pub const BY_ITSELF: u64 = 0x5349_4445_434f_5245;
+const HINT: u64 = 0x5349_4445_6869_6e00;
 const HELLO: u64 = 0x6865_6c6c_6f20_7369;
-const MARK: &[u8; 8] = b"sidecore";
+/// The first bytes of each name.
+pub const MARK: &[u8; 8] = b"sidecore";
 /// Process, number and addresses, before they are made printable.
 const RAW_BYTES: usize = 12 + 2 * SHORT_BYTES;
 const SHORT_BYTES: usize = 19;

@@ -232,7 +232,7 @@ impl Socket {
 /// A socket as a program opened it, still the kernel's.
 #[derive(Debug)]
 pub(crate) struct Opened {
-    pub(crate) file: OwnedFd,
+    pub(crate) file: Rc<OwnedFd>,
     pub(crate) transport: Transport,
     pub(crate) is_v6: bool,
     pub(crate) is_v6_only: bool,
@@ -243,7 +243,7 @@ pub(crate) struct Opened {
 
 impl Opened {
     /// Looks at a socket; none where it is neither TCP nor UDP.
-    pub(crate) fn of(file: OwnedFd) -> Option<Self> {
+    pub(crate) fn of(file: Rc<OwnedFd>) -> Option<Self> {
         let number = |level, name| {
             let value = socket_option::get(file.as_fd(), level, name, 4).ok()?;
             value.first_chunk().map(|bytes| i32::from_ne_bytes(*bytes))
@@ -263,7 +263,8 @@ impl Opened {
         let is_v6_only = is_v6 && number(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) == Some(1);
         let local = rustix::net::getsockname(&file).ok()?;
         let local = SocketAddr::try_from(local).ok()?;
-        let is_connected = rustix::net::getpeername(&file).is_ok();
+        // Who is connected has a port.
+        let is_connected = local.port() != 0 && rustix::net::getpeername(&file).is_ok();
         Some(Self {
             file,
             transport,

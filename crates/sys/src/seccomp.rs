@@ -179,6 +179,39 @@ impl Listener {
         result == 0
     }
 
+    /// Copies memory of who has made a call. What it says counts once [`Self::is_waiting`] has said
+    /// that it still waits: its number may be another's by then.
+    ///
+    /// # Errors
+    /// `EFAULT` where not all of it is there; `EPERM`, `ESRCH`.
+    pub fn read(&self, call: &Call, address: u64, target: &mut [u8]) -> Result<(), Errno> {
+        let local = piece(target.as_mut_ptr(), target.len());
+        let remote = piece(address_of(address), target.len());
+        // SAFETY: the kernel writes into `target` alone.
+        let count = unsafe {
+            libc::process_vm_readv(call.thread, &raw const local, 1, &raw const remote, 1, 0)
+        };
+        whole(count, target.len())
+    }
+
+    /// Writes memory of who waits for an answer.
+    ///
+    /// # Errors
+    /// As of [`Self::read`].
+    pub fn write(&self, call: &Call, address: u64, source: &[u8]) -> Result<(), Errno> {
+        if !self.is_waiting(call.id) {
+            return Err(Errno::SRCH);
+        }
+        let local = piece(source.as_ptr().cast_mut(), source.len());
+        let remote = piece(address_of(address), source.len());
+        // SAFETY: the kernel reads `source`; what it writes is memory that a call's own argument
+        // points to, while that call waits.
+        let count = unsafe {
+            libc::process_vm_writev(call.thread, &raw const local, 1, &raw const remote, 1, 0)
+        };
+        whole(count, source.len())
+    }
+
     /// Gives a descriptor to a caller, in the place of its descriptor `at`.
     ///
     /// # Errors
@@ -254,6 +287,26 @@ impl Listener {
             return Err(Errno::from_raw_os_error(errno));
         }
         Ok(result)
+    }
+}
+
+fn piece(start: *mut u8, bytes: usize) -> libc::iovec {
+    libc::iovec {
+        iov_base: start.cast(),
+        iov_len: bytes,
+    }
+}
+
+/// An address of another process, which nobody here follows.
+fn address_of(address: u64) -> *mut u8 {
+    ptr::without_provenance_mut(address as usize)
+}
+
+fn whole(count: isize, wanted: usize) -> Result<(), Errno> {
+    match usize::try_from(count) {
+        Ok(count) if count == wanted => Ok(()),
+        Ok(_) => Err(Errno::FAULT),
+        Err(_) => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::FAULT)),
     }
 }
 

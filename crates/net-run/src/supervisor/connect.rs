@@ -69,7 +69,7 @@ impl Supervisor {
             is_v6: opened.is_v6,
             is_v6_only: opened.is_v6_only,
             far: None,
-            kernel: Rc::new(opened.file),
+            kernel: opened.file,
             options: Vec::new(),
             owns_kernel: true,
             bound: local.ip(),
@@ -136,7 +136,7 @@ impl Supervisor {
             is_v6_only: opened.is_v6_only,
             port: opened.local.port(),
             ip: opened.local.ip(),
-            kernel: Rc::new(opened.file),
+            kernel: opened.file,
             flags: caller.flags(descriptor),
         };
         self.open(

@@ -12,9 +12,7 @@ use super::{Supervisor, resets};
 use crate::address::{self, Given};
 use crate::caller::Caller;
 use crate::ports::Transport;
-use crate::socket::{
-    From, NOBODY, Pending, Socket, State, Stream, local_stream, set_nonblocking,
-};
+use crate::socket::{From, NOBODY, Pending, Socket, State, Stream, local_stream, set_nonblocking};
 use rustix::io::Errno;
 use rustix::net::{SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType};
 use sidecore_net::sock::client::Socket as Session;
@@ -188,13 +186,7 @@ impl Supervisor {
     }
 
     /// A socket that a listener's program accepts, as of that listener.
-    fn accepted(
-        &self,
-        listener: u64,
-        local: SocketAddr,
-        peer: SocketAddr,
-        state: State,
-    ) -> Socket {
+    fn accepted(&self, listener: u64, local: SocketAddr, peer: SocketAddr, state: State) -> Socket {
         let of = self.sockets.get(&listener);
         let kernel = of.map(|of| Rc::clone(&of.kernel));
         Socket {
@@ -282,7 +274,7 @@ impl Supervisor {
             return;
         }
         let near = caller.fetch(descriptor);
-        let name = near.as_ref().ok().and_then(peers_name);
+        let name = near.as_ref().ok().and_then(|near| peers_name(near));
         let holder = (caller.call.thread, descriptor);
         match (near, name) {
             (Ok(near), Some(name)) => self.know(&near, inode, &name, holder),

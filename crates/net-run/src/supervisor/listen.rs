@@ -10,8 +10,8 @@ use crate::socket::{
 };
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
-use sidecore_sys::{local_socket, socket_option};
 use sidecore_net_rings::{Name, Role};
+use sidecore_sys::{local_socket, socket_option};
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;

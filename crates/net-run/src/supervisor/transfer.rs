@@ -5,9 +5,9 @@
 //! finds no room waits where it is, so that each side slows the other down; ends and resets pass
 //! in both directions.
 
+use super::direct;
 use super::{Supervisor, errno_of};
 use crate::caller;
-use super::direct;
 use crate::socket::{RingEnd, State, Stream, inode_of, is_hung_up};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
@@ -318,8 +318,7 @@ impl Supervisor {
         let Some(socket) = self.sockets.get_mut(&inode) else {
             return;
         };
-        let (State::Doomed, Some(far), Some(number)) =
-            (&socket.state, &socket.far, socket.named)
+        let (State::Doomed, Some(far), Some(number)) = (&socket.state, &socket.far, socket.named)
         else {
             return;
         };
