@@ -45,10 +45,14 @@ pub(crate) struct Record {
     pub(crate) data: AtomicU64,
     /// [`DRAINED`], [`SHUT_WRITE`], [`GONE`].
     pub(crate) flags: AtomicU32,
+    /// Times that its rings were found full; beyond [`CRAMPED_MAX`] once it has asked for more.
+    pub(crate) cramped: AtomicU32,
     /// SO_RCVTIMEO and SO_SNDTIMEO in microseconds, 1 added; 0: not asked for yet.
     pub(crate) patience: [AtomicU64; 2],
 }
 
+/// Times that rings are full before larger ones are asked for.
+pub(crate) const CRAMPED_MAX: u32 = 8;
 /// The bytes that the pair held before the rings have been read.
 pub(crate) const DRAINED: u32 = 1;
 /// The program writes no more.
@@ -78,6 +82,7 @@ impl Record {
             events: AtomicU32::new(0),
             data: AtomicU64::new(0),
             flags: AtomicU32::new(0),
+            cramped: AtomicU32::new(0),
             patience: [const { AtomicU64::new(0) }; 2],
         }
     }
@@ -136,6 +141,7 @@ impl Record {
         self.calls.store(0, Ordering::Relaxed);
         self.epoll.store(0, Ordering::Relaxed);
         self.flags.store(0, Ordering::Relaxed);
+        self.cramped.store(0, Ordering::Relaxed);
         self.forget_patience();
         if kind == Kind::Other {
             self.state.store(0, Ordering::Release);

@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use sidecore_net::sock::client::{Received, Socket as Session};
-use sidecore_net_rings::Served;
+use sidecore_net_rings::{Served, Stream as Rings};
 use sidecore_sys::SharedMap;
 use sidecore_sys::seccomp::Call;
 use sidecore_sys::socket_option;
@@ -187,10 +187,21 @@ pub(crate) struct RingEnd {
     /// The process that has the other end, and the stream's number there.
     pub(crate) process: usize,
     pub(crate) stream: u32,
+    /// That of a slab of streams.
     pub(crate) memory: Rc<SharedMap>,
+    /// Its large rings.
+    pub(crate) large: Option<Rc<SharedMap>>,
     pub(crate) served: Served,
     /// It was taken back: only what the program wrote before is still in it.
     pub(crate) is_back: bool,
+}
+
+impl RingEnd {
+    /// View of its memory.
+    pub(crate) fn view(&self) -> Option<Rings<'_>> {
+        let large = self.large.as_ref().map(|large| large.slice());
+        Some(Rings::of_slab(self.memory.slice(), self.stream)?.with_large(large))
+    }
 }
 
 /// A call that waits.

@@ -295,7 +295,7 @@ impl Supervisor {
         let holder = socket.holder;
         self.unseen += 1;
         if let Some(ring) = ring
-            && let Some(view) = Rings::over(ring.memory.slice())
+            && let Some(view) = ring.view()
         {
             view.fail(error.raw_os_error());
             self.rings.tell(&ring);
@@ -367,7 +367,7 @@ fn fetch(
         let taken = take(ring, room)?;
         if taken > 0 {
             let _ = Changed::publish();
-            let view = Rings::over(ring.memory.slice());
+            let view = ring.view();
             if view.is_some_and(Rings::program_waits) {
                 rings.tell(ring);
             }
@@ -393,28 +393,32 @@ fn fetch(
 }
 
 fn take(ring: &mut RingEnd, room: &mut [u8]) -> Result<usize, Errno> {
-    let view = Rings::over(ring.memory.slice()).ok_or(Errno::CONNRESET)?;
-    let taken = view.take(&mut ring.served, room);
+    let view = ring.view().ok_or(Errno::CONNRESET)?;
+    let mut served = ring.served;
+    let taken = view.take(&mut served, room);
+    ring.served = served;
     taken.map_err(|Broken| Errno::CONNRESET)
 }
 
 /// True if the program has left bytes unread in a ring.
 fn unread(ring: &RingEnd) -> bool {
-    let view = Rings::over(ring.memory.slice());
+    let view = ring.view();
     let unread = view.and_then(|view| view.unread(&ring.served).ok());
     !ring.is_back && unread.is_some_and(|unread| !unread.is_empty())
 }
 
 /// To a ring; where it is full, the program tells when it is not.
 fn give(ring: &mut RingEnd, bytes: &[u8]) -> Result<usize, Broken> {
-    let view = Rings::over(ring.memory.slice()).ok_or(Broken)?;
-    let given = view.give(&mut ring.served, bytes)?;
-    if given > 0 {
-        return Ok(given);
+    let view = ring.view().ok_or(Broken)?;
+    let mut served = ring.served;
+    let mut given = view.give(&mut served, bytes)?;
+    if given == 0 {
+        view.wait_for_reading();
+        let _ = Changed::publish();
+        given = view.give(&mut served, bytes)?;
     }
-    view.wait_for_reading();
-    let _ = Changed::publish();
-    view.give(&mut ring.served, bytes)
+    ring.served = served;
+    Ok(given)
 }
 
 /// The peer sends no more: to a program with rings through them, to others through the pair, which
@@ -423,7 +427,7 @@ fn tell_end(rings: &mut super::rings::Rings, stream: &mut Stream, far: &OwnedFd)
     match stream.ring.as_ref().filter(|ring| !ring.is_back) {
         Some(ring) => {
             if !std::mem::replace(&mut stream.peer_ended, true)
-                && let Some(view) = Rings::over(ring.memory.slice())
+                && let Some(view) = ring.view()
             {
                 view.end();
                 rings.tell(ring);
