@@ -93,7 +93,10 @@ impl<'m> Stream<'m> {
             self.set_position(at, 0);
         }
         let flags = [ENDED, ERROR, PROGRAM_WAITS, SUPERVISOR_WAITS];
-        for at in flags.into_iter().chain([DOWN_IS_LARGE, UP_IS_LARGE, LARGE_IS_THERE]) {
+        for at in flags
+            .into_iter()
+            .chain([DOWN_IS_LARGE, UP_IS_LARGE, LARGE_IS_THERE])
+        {
             self.store(at, 0);
         }
         for index in 0..TELL_COUNT {
@@ -198,7 +201,12 @@ impl<'m> Stream<'m> {
         let count = self.waiting(served)?.min(target.len());
         // After the position, which is published behind it.
         served.takes_large |= self.is_large(Way::Up)?;
-        self.copy_out(Way::Up, served.takes_large, served.taken, &mut target[..count]);
+        self.copy_out(
+            Way::Up,
+            served.takes_large,
+            served.taken,
+            &mut target[..count],
+        );
         served.taken += count as u64;
         // Release: the bytes were read before the program may write over them.
         self.set_position(TAKEN, served.taken);
@@ -226,7 +234,12 @@ impl<'m> Stream<'m> {
         }
         let count = source.len().min(self.room(served.gives_large) - unread);
         served.wants_large |= count < source.len();
-        self.copy_in(Way::Down, served.gives_large, served.given, &source[..count]);
+        self.copy_in(
+            Way::Down,
+            served.gives_large,
+            served.given,
+            &source[..count],
+        );
         served.given += count as u64;
         // Release: the bytes are there before they are told.
         self.set_position(GIVEN, served.given);
@@ -292,7 +305,11 @@ impl<'m> Stream<'m> {
     }
 
     fn room(self, is_large: bool) -> usize {
-        if is_large { LARGE_RING_BYTES } else { RING_BYTES }
+        if is_large {
+            LARGE_RING_BYTES
+        } else {
+            RING_BYTES
+        }
     }
 
     fn position(self, at: usize) -> u64 {

@@ -3,11 +3,13 @@
 //! Must stay true: nothing here waits for the thread, and nothing is believed that it says: memory
 //! is copied out before it is judged, numbers are bounded.
 
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
 use sidecore_net_rings::Hint;
 use sidecore_sys::seccomp::{Call, Listener};
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 
@@ -63,7 +65,7 @@ impl<'l> Caller<'l> {
         }
         let inode = match self.call.number {
             // These look at the file anyway.
-            libc::SYS_connect => {
+            libc::SYS_connect | libc::SYS_getsockopt => {
                 let file = self.fetch(descriptor);
                 file.ok().and_then(|file| inode_of_socket(&file))
             }
@@ -216,9 +218,46 @@ pub(crate) fn descriptors_of(thread: i32, inode: u64) -> Vec<i32> {
 /// # Errors
 /// The kernel's.
 pub(crate) fn fetch(thread: i32, descriptor: i32) -> Result<OwnedFd, Errno> {
-    let process = open_process(thread)?;
-    rustix::process::pidfd_getfd(process.as_fd(), descriptor, PidfdGetfdFlags::empty())
+    KNOWN.with_borrow_mut(|known| {
+        let get = |it: &Known| {
+            let process = it.process.as_fd();
+            rustix::process::pidfd_getfd(process, descriptor, PidfdGetfdFlags::empty())
+        };
+        if let Some(at) = known.iter().position(|it| it.thread == thread) {
+            match get(&known[at]) {
+                // The number is another thread's now.
+                Err(Errno::SRCH) => known.remove(at),
+                result => return result,
+            };
+        }
+        let it = Known {
+            thread,
+            process: open_process(thread)?,
+            leader: None,
+        };
+        let result = get(&it);
+        if known.len() >= KNOWN_MAX {
+            known.pop_front();
+        }
+        known.push_back(it);
+        result
+    })
 }
+
+/// A thread that has made calls. Its handle names it alone: as long as that is alive, the number
+/// is its own.
+struct Known {
+    thread: i32,
+    process: OwnedFd,
+    leader: Option<i32>,
+}
+
+thread_local! {
+    static KNOWN: RefCell<VecDeque<Known>> = const { RefCell::new(VecDeque::new()) };
+}
+
+/// Threads whose handles are kept open.
+const KNOWN_MAX: usize = 32;
 
 fn open_process(thread: i32) -> Result<OwnedFd, Errno> {
     let pid = Pid::from_raw(thread).ok_or(Errno::SRCH)?;
@@ -228,11 +267,35 @@ fn open_process(thread: i32) -> Result<OwnedFd, Errno> {
         Err(Errno::INVAL) => {}
         opened => return opened,
     }
-    let leader = leader(thread).and_then(Pid::from_raw).ok_or(Errno::SRCH)?;
+    let leader = read_leader(thread)
+        .and_then(Pid::from_raw)
+        .ok_or(Errno::SRCH)?;
     rustix::process::pidfd_open(leader, PidfdFlags::empty())
 }
 
+/// The process of a thread, by its leading thread.
 fn leader(thread: i32) -> Option<i32> {
+    let known = KNOWN.with_borrow(|known| {
+        let it = known.iter().find(|it| it.thread == thread)?;
+        let mut polled = [PollFd::new(&it.process, PollFlags::IN)];
+        let none = rustix::time::Timespec::default();
+        // Readable once it has ended.
+        let is_alive = rustix::event::poll(&mut polled, Some(&none)) == Ok(0);
+        it.leader.filter(|_| is_alive)
+    });
+    if known.is_some() {
+        return known;
+    }
+    let leader = read_leader(thread)?;
+    KNOWN.with_borrow_mut(|known| {
+        if let Some(it) = known.iter_mut().find(|it| it.thread == thread) {
+            it.leader = Some(leader);
+        }
+    });
+    Some(leader)
+}
+
+fn read_leader(thread: i32) -> Option<i32> {
     let status = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
     let leader = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
     leader?.trim().parse().ok()

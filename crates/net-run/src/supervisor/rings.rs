@@ -19,6 +19,7 @@ use sidecore_sys::{SharedMap, Sharing};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 /// All processes with rings.
 #[derive(Debug, Default)]
@@ -29,6 +30,8 @@ pub(super) struct Rings {
     /// Streams that are to be taken back once nobody copies.
     retaking: Vec<u64>,
     streams: usize,
+    /// When some streams were given rings, and how many since.
+    upgraded: Option<(Instant, u32)>,
     /// Processes that have none: they read and write pairs in ways that a library does not see.
     barred: VecDeque<i32>,
 }
@@ -84,6 +87,18 @@ impl Beside for Watch<'_> {
 }
 
 impl Rings {
+    /// False where so many streams have got rings just now that others wait: many sessions that
+    /// begin together ask together.
+    fn may_upgrade(&mut self) -> bool {
+        let (since, count) = self.upgraded.unwrap_or((Instant::now(), 0));
+        if since.elapsed() > UPGRADES_EVERY {
+            self.upgraded = Some((Instant::now(), 1));
+            return true;
+        }
+        self.upgraded = Some((since, count + 1));
+        count < UPGRADES_MAX
+    }
+
     fn views(&self) -> impl Iterator<Item = Process<'_>> {
         let members = self.processes.iter().flatten();
         members.filter_map(|member| Process::over(member.segment.slice()))
@@ -94,10 +109,8 @@ impl Rings {
         let Some(Some(member)) = self.processes.get(ring.process) else {
             return;
         };
-        let (Some(process), Some(stream)) = (
-            Process::over(member.segment.slice()),
-            ring.view(),
-        ) else {
+        let (Some(process), Some(stream)) = (Process::over(member.segment.slice()), ring.view())
+        else {
             return;
         };
         // Who begins to wait names its waiter, and then looks: one of the two sees the other.
@@ -229,8 +242,11 @@ impl Supervisor {
         caller: &Caller<'_>,
         attachment: u32,
     ) -> Result<[u32; rings::WORDS], Errno> {
-        let leader = caller.leader().ok_or(Errno::SRCH)?;
+        if !self.rings.may_upgrade() {
+            return Err(Errno::AGAIN);
+        }
         let inode = caller.inode(caller.int(0)).ok_or(Errno::BADF)?;
+        let leader = caller.leader().ok_or(Errno::SRCH)?;
         self.rings.member(attachment, leader)?;
         if self.rings.barred.contains(&leader) {
             return Err(Errno::OPNOTSUPP);
@@ -298,11 +314,7 @@ impl Supervisor {
     }
 
     /// Gives a stream large rings, which it keeps for those that have its number later.
-    fn grow(
-        &mut self,
-        caller: &Caller<'_>,
-        attachment: u32,
-    ) -> Result<[u32; rings::WORDS], Errno> {
+    fn grow(&mut self, caller: &Caller<'_>, attachment: u32) -> Result<[u32; rings::WORDS], Errno> {
         let leader = caller.leader().ok_or(Errno::SRCH)?;
         let inode = caller.inode(caller.int(0)).ok_or(Errno::BADF)?;
         let member = self.rings.member(attachment, leader)?;
@@ -475,6 +487,9 @@ impl Supervisor {
     }
 }
 
+/// Streams that get rings in a time; the others ask again.
+const UPGRADES_MAX: u32 = 8;
+const UPGRADES_EVERY: Duration = Duration::from_millis(1);
 /// Marks of waiters' sockets in the epoll's events.
 pub(super) const PROCESSES: u64 = 1 << 52;
 const PROCESSES_MAX: usize = 1024;
