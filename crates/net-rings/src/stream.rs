@@ -385,7 +385,7 @@ impl Held<'_> {
         let at = read.wrapping_add(skip as u64);
         stream.copy_out(Way::Down, is_large, at, &mut target[..count]);
         if !peeks {
-            stream.set_position(READ, read + count as u64);
+            stream.set_position(READ, read.wrapping_add(count as u64));
         }
         Ok(count)
     }
@@ -400,7 +400,7 @@ impl Held<'_> {
         let given = stream.position(GIVEN);
         let room = stream.room(stream.is_large(Way::Down)?);
         let count = between(read, given, room)?.min(count);
-        stream.set_position(READ, read + count as u64);
+        stream.set_position(READ, read.wrapping_add(count as u64));
         Ok(count)
     }
 
@@ -420,7 +420,7 @@ impl Held<'_> {
         }
         let count = source.len().min(stream.room(is_large) - waiting);
         stream.copy_in(Way::Up, is_large, written, &source[..count]);
-        stream.set_position(WRITTEN, written + count as u64);
+        stream.set_position(WRITTEN, written.wrapping_add(count as u64));
         Ok(count)
     }
 
