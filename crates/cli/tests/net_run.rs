@@ -113,9 +113,16 @@ fn every_case_prints_what_it_prints_on_the_kernel() {
 #[test]
 fn without_a_library_sessions_are_what_they_are_on_the_kernel() {
     let is_about_sessions = |name: &str| {
-        let wanted = ["accept", "backlog", "close", "connect", "epoll", "exec", "fork", "linger"];
-        let more = ["poll", "rights", "reuse", "select", "shutdown", "signals", "threads"];
-        wanted.iter().chain(&more).any(|word| name.starts_with(word))
+        let wanted = [
+            "accept", "backlog", "close", "connect", "epoll", "exec", "fork", "linger",
+        ];
+        let more = [
+            "poll", "rights", "reuse", "select", "shutdown", "signals", "threads",
+        ];
+        wanted
+            .iter()
+            .chain(&more)
+            .any(|word| name.starts_with(word))
     };
     let known = [KNOWN, KNOWN_WITHOUT_LIBRARY].concat();
     judge_all(is_about_sessions, |case, scratch| {
@@ -245,7 +252,10 @@ fn judge_all(
 /// Every reason belongs to a case that there is.
 #[test]
 fn the_list_of_known_differences_names_cases() {
-    let all = KNOWN.iter().chain(KNOWN_OF_RINGS).chain(KNOWN_WITHOUT_LIBRARY);
+    let all = KNOWN
+        .iter()
+        .chain(KNOWN_OF_RINGS)
+        .chain(KNOWN_WITHOUT_LIBRARY);
     for (name, reason) in all {
         let found = ["py", "c"]
             .iter()
@@ -272,12 +282,7 @@ fn a_difference_is_seen() {
 }
 
 /// Runs a case both ways; what is wrong with it.
-fn judge(
-    case: &Case,
-    scratch: &Path,
-    options: &str,
-    known: &[(&str, &str)],
-) -> Option<String> {
+fn judge(case: &Case, scratch: &Path, options: &str, known: &[(&str, &str)]) -> Option<String> {
     let known = known.iter().find(|(name, _)| *name == case.name);
     let name = &case.name;
     std::fs::create_dir_all(scratch).unwrap();
@@ -288,14 +293,9 @@ fn judge(
             "{name} fails on the kernel itself:\n{told}{errors}"
         ));
     }
-    let mut command: Vec<_> = [
-        env!("CARGO_BIN_EXE_sidecore"),
-        "net",
-        "run",
-        "--loopback",
-    ]
-    .map(PathBuf::from)
-    .into();
+    let mut command: Vec<_> = [env!("CARGO_BIN_EXE_sidecore"), "net", "run", "--loopback"]
+        .map(PathBuf::from)
+        .into();
     command.extend(options.split_whitespace().map(PathBuf::from));
     command.push("--".into());
     command.extend(case.command.iter().cloned());

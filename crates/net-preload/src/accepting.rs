@@ -35,6 +35,10 @@ pub(crate) unsafe fn connect(
     bytes: libc::socklen_t,
 ) -> Option<c_int> {
     let record = record(file).filter(|record| record.kind() == Kind::Candidate)?;
+    // SAFETY: by the caller.
+    if unsafe { is_loopback(to, bytes) } {
+        crate::spin::allow();
+    }
     // SAFETY: calls without pointers.
     let (flags, status) = unsafe {
         (
@@ -54,6 +58,20 @@ pub(crate) unsafe fn connect(
     let result =
         unsafe { libc::syscall(libc::SYS_connect, file, to, bytes, 0, 0, hint.argument()) };
     Some(result as c_int)
+}
+
+/// # Safety
+/// As of connect(2); an address in the first page is none.
+unsafe fn is_loopback(to: *const libc::sockaddr, bytes: libc::socklen_t) -> bool {
+    if crate::stream::is_in_first_page(to.addr()) || bytes < 16 {
+        return false;
+    }
+    // SAFETY: by the caller, there are so many bytes.
+    let address = unsafe { std::slice::from_raw_parts(to.cast::<u8>(), bytes.min(28) as usize) };
+    let family = i32::from(u16::from_ne_bytes([address[0], address[1]]));
+    let v6 = std::net::Ipv6Addr::LOCALHOST.octets();
+    family == libc::AF_INET && address[4] == 127
+        || family == libc::AF_INET6 && address.get(8..24) == Some(v6.as_slice())
 }
 
 /// accept4(2); none: the supervisor's, or the kernel's, is to be called.
@@ -112,6 +130,7 @@ pub(crate) unsafe fn by_itself(
                 } else {
                     // There are no rings between programs.
                     kind = Kind::Barred;
+                    crate::spin::allow();
                 }
                 peer
             }

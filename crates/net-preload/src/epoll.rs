@@ -192,7 +192,13 @@ pub(crate) fn wait(
     loop {
         let set = set_of(epoll);
         let (Some(set), Some(attachment)) = (set, attachment::current()) else {
-            let count = kernel.wait(events, left());
+            let mut count = 0;
+            if limit != Some(Duration::ZERO) {
+                count = crate::spin::before_sleep(|| kernel.wait(events, Some(Duration::ZERO)));
+            }
+            if count == 0 {
+                count = kernel.wait(events, left());
+            }
             // A set may have come about meanwhile, with a socket of ours in it.
             let kept = filter(epoll, events, count);
             if count > 0 && kept == 0 && left() != Some(Duration::ZERO) {

@@ -22,6 +22,7 @@ mod interest;
 mod poll;
 mod real;
 mod rings;
+mod spin;
 mod stream;
 mod table;
 mod waits;

@@ -151,7 +151,8 @@ fn flags_and_positions_of_any_kind_stay_within_the_memory() {
             let near = random.below(2 * LARGE_RING_BYTES as u64);
             let value = [near, 1, u64::MAX - near][random.below(3) as usize];
             let bytes = value.to_ne_bytes();
-            map.slice().write_at(at, &bytes[..if at < 390 { 8 } else { 4 }]);
+            map.slice()
+                .write_at(at, &bytes[..if at < 390 { 8 } else { 4 }]);
             let mut room = vec![0; random.below(70_000) as usize];
             let _ = stream.take(&mut served, &mut room);
             let _ = stream.give(&mut served, &room);

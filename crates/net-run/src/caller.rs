@@ -218,6 +218,9 @@ pub(crate) fn descriptors_of(thread: i32, inode: u64) -> Vec<i32> {
 /// # Errors
 /// The kernel's.
 pub(crate) fn fetch(thread: i32, descriptor: i32) -> Result<OwnedFd, Errno> {
+    if descriptor < 0 {
+        return Err(Errno::BADF);
+    }
     KNOWN.with_borrow_mut(|known| {
         let get = |it: &Known| {
             let process = it.process.as_fd();
