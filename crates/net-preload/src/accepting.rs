@@ -88,10 +88,10 @@ pub(crate) unsafe fn by_itself(
     if record.kind() != Kind::Candidate || !from.is_null() && from_bytes.is_null() {
         return None;
     }
-    // SAFETY: the program says that a length is there.
     let room = if from.is_null() {
         0
     } else {
+        // SAFETY: the program says that a length is there.
         unsafe { *from_bytes }
     };
     let room = usize::try_from(room.cast_signed()).ok()?;

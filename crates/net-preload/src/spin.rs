@@ -10,8 +10,18 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 thread_local! {
-    /// Waits that are to sleep at once, and how many those were the last time.
-    static PAUSE: Cell<(u32, u32)> = const { Cell::new((0, 0)) };
+    static HABIT: Cell<Habit> = const { Cell::new(Habit { pause: 0, last: 0, found: 0 }) };
+}
+
+/// What a thread's looks have brought.
+#[derive(Clone, Copy)]
+struct Habit {
+    /// Waits that are to sleep at once.
+    pause: u32,
+    /// How many those were the last time.
+    last: u32,
+    /// Looks, one behind the other, that have found something.
+    found: u32,
 }
 
 /// 0: no session of the loopback's; 1: one, on a machine of one processor; 2: may look again.
@@ -35,16 +45,22 @@ pub(crate) fn before_sleep(look: impl FnMut() -> i32) -> i32 {
 }
 
 fn spin(mut look: impl FnMut() -> i32) -> i32 {
-    let (left, last) = PAUSE.get();
-    if left > 0 {
-        PAUSE.set((left - 1, last));
+    let mut habit = HABIT.get();
+    if habit.pause > 0 {
+        habit.pause -= 1;
+        HABIT.set(habit);
         return 0;
     }
     let begun = Instant::now();
     loop {
         let found = look();
         if found != 0 {
-            PAUSE.set((0, last / 2));
+            habit.found += 1;
+            if habit.found >= FOUND_MIN {
+                habit.last /= 2;
+                habit.found = 0;
+            }
+            HABIT.set(habit);
             return found;
         }
         if begun.elapsed() >= SPIN_MAX {
@@ -52,8 +68,12 @@ fn spin(mut look: impl FnMut() -> i32) -> i32 {
         }
         std::hint::spin_loop();
     }
-    let next = (last * 2 + 1).min(PAUSE_MAX);
-    PAUSE.set((next, next));
+    let next = (habit.last * 2 + 1).min(PAUSE_MAX);
+    HABIT.set(Habit {
+        pause: next,
+        last: next,
+        found: 0,
+    });
     0
 }
 
@@ -70,9 +90,11 @@ fn processors() -> i32 {
 }
 
 /// Half of what sleeping and being woken takes in a virtual machine.
-const SPIN_MAX: Duration = Duration::from_micros(20);
+const SPIN_MAX: Duration = Duration::from_micros(10);
 /// Waits that sleep at once after many that looked in vain.
-const PAUSE_MAX: u32 = 255;
+const PAUSE_MAX: u32 = 4095;
+/// Looks that find something before fewer waits are to sleep at once after the next one in vain.
+const FOUND_MIN: u32 = 32;
 
 #[cfg(test)]
 mod tests {
@@ -81,16 +103,20 @@ mod tests {
     #[test]
     fn who_looks_in_vain_looks_ever_less() {
         let mut looked = 0;
-        for _ in 0..2_000 {
+        for _ in 0..20_000 {
             let mut is_first = true;
             spin(|| {
                 looked += i32::from(std::mem::take(&mut is_first));
                 0
             });
         }
-        // 1, 3, 7, ... 255, and then each 256th.
-        assert!((8..=16).contains(&looked), "{looked}");
-        PAUSE.set((0, 0));
+        // 1, 3, 7, ... 4095, and then each 4096th.
+        assert!((12..=18).contains(&looked), "{looked}");
+        HABIT.set(Habit {
+            pause: 0,
+            last: 0,
+            found: 0,
+        });
         assert_eq!(spin(|| 3), 3);
         assert_eq!(spin(|| 4), 4);
     }
