@@ -239,8 +239,8 @@ pub const NAME_BYTES: usize = 9 + (RAW_BYTES * 8).div_ceil(6);
 pub const ADDRESS_BYTES: usize = 28;
 /// Bytes of a [`Hello`].
 pub const HELLO_BYTES: usize = 16;
-/// Sixth argument of a call that the library makes by itself: accept4(2) and getsockopt(2) with it
-/// do not stop at the filter, listen(2) with it says that the process accepts so.
+/// Sixth argument of a call that the library makes by itself: accept4(2) with it, and getsockopt(2)
+/// with 1 more, do not stop at the filter; listen(2) with it says that the process accepts so.
 pub const BY_ITSELF: u64 = 0x5349_4445_434f_5245;
 const HINT: u64 = 0x5349_4445_6869_6e00;
 const HELLO: u64 = 0x6865_6c6c_6f20_7369;

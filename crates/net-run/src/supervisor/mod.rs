@@ -56,7 +56,7 @@ pub(crate) const FILTER: &Filter = &[
     (libc::SYS_listen, When::Always),
     (libc::SYS_getsockname, When::Always),
     (libc::SYS_getpeername, When::Always),
-    (libc::SYS_getsockopt, When::Unless(5, BY_ITSELF)),
+    (libc::SYS_getsockopt, When::Unless(5, BY_ITSELF + 1)),
     (libc::SYS_setsockopt, When::Always),
     (libc::SYS_shutdown, When::Always),
     (libc::SYS_sendto, When::Given(4)),
