@@ -45,6 +45,8 @@ pub(crate) struct Record {
     pub(crate) data: AtomicU64,
     /// [`DRAINED`], [`SHUT_WRITE`], [`GONE`].
     pub(crate) flags: AtomicU32,
+    /// Times that it was to ask for rings later.
+    pub(crate) put_off: AtomicU32,
     /// Times that its rings were found full; beyond [`CRAMPED_MAX`] once it has asked for more.
     pub(crate) cramped: AtomicU32,
     /// SO_RCVTIMEO and SO_SNDTIMEO in microseconds, 1 added; 0: not asked for yet.
@@ -82,6 +84,7 @@ impl Record {
             events: AtomicU32::new(0),
             data: AtomicU64::new(0),
             flags: AtomicU32::new(0),
+            put_off: AtomicU32::new(0),
             cramped: AtomicU32::new(0),
             patience: [const { AtomicU64::new(0) }; 2],
         }
@@ -142,6 +145,7 @@ impl Record {
         self.epoll.store(0, Ordering::Relaxed);
         self.flags.store(0, Ordering::Relaxed);
         self.cramped.store(0, Ordering::Relaxed);
+        self.put_off.store(0, Ordering::Relaxed);
         self.forget_patience();
         if kind == Kind::Other {
             self.state.store(0, Ordering::Release);

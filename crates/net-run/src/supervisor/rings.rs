@@ -30,8 +30,9 @@ pub(super) struct Rings {
     /// Streams that are to be taken back once nobody copies.
     retaking: Vec<u64>,
     streams: usize,
-    /// When some streams were given rings, and how many since.
-    upgraded: Option<(Instant, u32)>,
+    /// When the next stream may get rings: many sessions that begin together ask together, and
+    /// giving them all at once would keep the stack waiting.
+    upgrade_at: Option<Instant>,
     /// Processes that have none: they read and write pairs in ways that a library does not see.
     barred: VecDeque<i32>,
 }
@@ -87,18 +88,6 @@ impl Beside for Watch<'_> {
 }
 
 impl Rings {
-    /// False where so many streams have got rings just now that others wait: many sessions that
-    /// begin together ask together.
-    fn may_upgrade(&mut self) -> bool {
-        let (since, count) = self.upgraded.unwrap_or((Instant::now(), 0));
-        if since.elapsed() > UPGRADES_EVERY {
-            self.upgraded = Some((Instant::now(), 1));
-            return true;
-        }
-        self.upgraded = Some((since, count + 1));
-        count < UPGRADES_MAX
-    }
-
     fn views(&self) -> impl Iterator<Item = Process<'_>> {
         let members = self.processes.iter().flatten();
         members.filter_map(|member| Process::over(member.segment.slice()))
@@ -242,9 +231,21 @@ impl Supervisor {
         caller: &Caller<'_>,
         attachment: u32,
     ) -> Result<[u32; rings::WORDS], Errno> {
-        if !self.rings.may_upgrade() {
+        let begun = Instant::now();
+        if self.rings.upgrade_at.is_some_and(|at| begun < at) {
             return Err(Errno::AGAIN);
         }
+        let upgraded = self.upgrade_now(caller, attachment);
+        let pause = begun.elapsed() * UPGRADE_PAUSE;
+        self.rings.upgrade_at = Some(Instant::now() + pause.min(UPGRADE_PAUSE_MAX));
+        upgraded
+    }
+
+    fn upgrade_now(
+        &mut self,
+        caller: &Caller<'_>,
+        attachment: u32,
+    ) -> Result<[u32; rings::WORDS], Errno> {
         let inode = caller.inode(caller.int(0)).ok_or(Errno::BADF)?;
         let leader = caller.leader().ok_or(Errno::SRCH)?;
         self.rings.member(attachment, leader)?;
@@ -487,9 +488,9 @@ impl Supervisor {
     }
 }
 
-/// Streams that get rings in a time; the others ask again.
-const UPGRADES_MAX: u32 = 8;
-const UPGRADES_EVERY: Duration = Duration::from_millis(1);
+/// Times as long as giving rings has taken, nobody gets any: who asks meanwhile asks again later.
+const UPGRADE_PAUSE: u32 = 4;
+const UPGRADE_PAUSE_MAX: Duration = Duration::from_millis(5);
 /// Marks of waiters' sockets in the epoll's events.
 pub(super) const PROCESSES: u64 = 1 << 52;
 const PROCESSES_MAX: usize = 1024;
