@@ -5,9 +5,8 @@
 //! a session that is not of the loopback's is only taken from the supervisor that has made the
 //! listener; whatever is odd goes to the supervisor as without this.
 
-use crate::descriptors::new;
 use crate::real::{errno, real, set_errno};
-use crate::table::{self, Kind, LISTENS, record};
+use crate::table::{self, Kind, LISTENS, new, record};
 use sidecore_net_rings::{BY_ITSELF, Hello, Hint, MARK, NAME_BYTES, Name, Role};
 use std::ffi::{c_int, c_long, c_void};
 use std::ptr;

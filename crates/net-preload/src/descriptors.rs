@@ -1,18 +1,10 @@
 //! Calls that make descriptors, let go of them, or ask about them.
 
 use crate::real::{FIONREAD, real, set_errno};
-use crate::table::{self, Kind, kind, record};
+use crate::table::{self, Kind, kind, new, record};
 use crate::{accepting, attachment, interest, rings, stream};
 use std::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 use std::sync::atomic::Ordering;
-
-/// A new descriptor.
-pub(crate) fn new(file: c_int, kind: Kind) -> c_int {
-    if let Some(record) = record(file) {
-        record.begin(kind);
-    }
-    file
-}
 
 /// socket(2).
 #[unsafe(no_mangle)]

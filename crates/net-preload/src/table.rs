@@ -188,6 +188,14 @@ pub(crate) fn record(descriptor: c_int) -> Option<&'static Record> {
     RECORDS.get(usize::try_from(descriptor).ok()?)
 }
 
+/// A new descriptor, which is returned.
+pub(crate) fn new(file: c_int, kind: Kind) -> c_int {
+    if let Some(record) = record(file) {
+        record.begin(kind);
+    }
+    file
+}
+
 /// The kind of a descriptor.
 #[inline]
 pub(crate) fn kind(descriptor: c_int) -> Kind {

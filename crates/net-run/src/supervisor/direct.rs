@@ -8,17 +8,19 @@
 //! of the loopback's, which is open to all; programs that accept by calls that come here share such
 //! a listener with those that do not.
 
+use super::named::{
+    ACCEPTING, connect_named, end_bytes, ends_of, listener_of, peers_name, read_name,
+};
 use super::{Supervisor, resets};
-use crate::address::{self, Given};
 use crate::caller::Caller;
 use crate::ports::Transport;
-use crate::socket::{From, NOBODY, Pending, Socket, State, Stream, local_stream, set_nonblocking};
+use crate::socket::{From, NOBODY, Pending, Socket, State, Stream, set_nonblocking};
 use rustix::io::Errno;
-use rustix::net::{SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{SocketAddrUnix, SocketFlags};
 use sidecore_net::sock::client::Socket as Session;
-use sidecore_net_rings::{ADDRESS_BYTES, Name, Role};
+use sidecore_net_rings::{Name, Role};
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::net::{SocketAddr, SocketAddrV6};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 
@@ -443,84 +445,6 @@ impl Supervisor {
     }
 }
 
-/// A local socket of this name, connected to another; it never waits.
-fn connect_named(name: &Name, to: &SocketAddrUnix) -> Result<OwnedFd, Errno> {
-    let socket = local_stream(true)?;
-    rustix::net::bind(&socket, &SocketAddrUnix::new_abstract_name(&name.bytes())?)?;
-    rustix::net::connect(&socket, to)?;
-    Ok(socket)
-}
-
-/// A new near end of a listener that is accepted from directly.
-///
-/// # Errors
-/// The kernel's.
-pub(super) fn listening_end(
-    name: &Name,
-    is_nonblocking: bool,
-) -> Result<(OwnedFd, SocketAddrUnix), Errno> {
-    let flags = SocketFlags::CLOEXEC;
-    let kind = SocketType::STREAM;
-    let near = rustix::net::socket_with(rustix::net::AddressFamily::UNIX, kind, flags, None)?;
-    let name = SocketAddrUnix::new_abstract_name(&name.bytes())?;
-    rustix::net::bind(&near, &name)?;
-    rustix::net::listen(&near, BACKLOG)?;
-    set_nonblocking(&near, is_nonblocking)?;
-    Ok((near, name))
-}
-
-fn read_name(address: SocketAddrAny) -> Option<Name> {
-    let address = SocketAddrUnix::try_from(address).ok()?;
-    Name::read(address.abstract_name()?)
-}
-
-/// The name of who is at the other end.
-pub(super) fn peers_name(near: &OwnedFd) -> Option<Name> {
-    read_name(rustix::net::getpeername(near).ok().flatten()?)
-}
-
-/// The number of the name that a socket has itself; an accepted one has its listener's.
-fn listener_of(near: &OwnedFd) -> Option<u64> {
-    let name = own_name(near)?;
-    (name.role == Role::Listener && name.process == std::process::id()).then_some(name.number)
-}
-
-/// A socket's own name.
-pub(super) fn own_name(socket: &OwnedFd) -> Option<Name> {
-    read_name(rustix::net::getsockname(socket).ok()?)
-}
-
-/// The addresses in a name: of who accepts, and of its peer. A name of the loopback's may be
-/// another supervisor's, and says no other addresses.
-fn ends_of(name: &Name) -> Option<(SocketAddr, SocketAddr)> {
-    let [peer, local] = name.ends.each_ref().map(|end| match address::read(end) {
-        Given::Inet(address) => Some(address),
-        _ => None,
-    });
-    Some((local?, peer?)).filter(|_| name.is_of_loopback())
-}
-
-fn end_bytes(end: SocketAddr, is_v6: bool) -> [u8; ADDRESS_BYTES] {
-    let end = match end {
-        // IPv6's own end of a listener of IPv4 does not exist.
-        SocketAddr::V6(end) => SocketAddr::V6(SocketAddrV6::new(*end.ip(), end.port(), 0, 0)),
-        end => end,
-    };
-    let mut bytes = [0; ADDRESS_BYTES];
-    let written = address::write(end, is_v6);
-    bytes[..written.len()].copy_from_slice(&written);
-    bytes
-}
-
-/// True for a session of the stack's that nobody is known to have accepted.
-pub(super) fn is_accepting(key: u64) -> bool {
-    key >= ACCEPTING
-}
-
-/// Numbers of sessions that nobody is known to have accepted; inodes have 32 bits.
-const ACCEPTING: u64 = 1 << 46;
 const STRANGERS_MAX: usize = 4096;
 /// Connections of a near end that are passed over in one call.
 const TRIES_MAX: usize = 256;
-/// Connections that a near end takes; the kernel's limit is net.core.somaxconn.
-const BACKLOG: i32 = 4096;

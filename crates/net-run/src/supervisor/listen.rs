@@ -1,6 +1,6 @@
 //! listen(2), accept(2), and what comes to listeners.
 
-use super::{PROCEED, Reply, Supervisor, ZERO, direct, errno_of};
+use super::{PROCEED, Reply, Supervisor, ZERO, errno_of, named};
 use crate::address;
 use crate::caller::Caller;
 use crate::ports::Transport;
@@ -76,10 +76,10 @@ impl Supervisor {
         is_direct: bool,
     ) -> Result<(), Errno> {
         let flags = caller.flags(descriptor);
-        let named = is_direct.then(|| self.direct.listener());
-        let (near, name) = match &named {
+        let own_name = is_direct.then(|| self.direct.listener());
+        let (near, name) = match &own_name {
             Some(name) => {
-                let made = direct::listening_end(name, flags.is_nonblocking)?;
+                let made = named::listening_end(name, flags.is_nonblocking)?;
                 // The kernel waits there for as long as the program has said.
                 let (level, option) = (libc::SOL_SOCKET, libc::SO_RCVTIMEO);
                 if let Ok(patience) = self.option_value(inode, level, option, 16) {
@@ -91,7 +91,7 @@ impl Supervisor {
         };
         let listener = inode_of(&near)?;
         let mut socket = self.remove(inode).ok_or(Errno::BADF)?;
-        if let Some(name) = named {
+        if let Some(name) = own_name {
             socket.named = Some(name.number);
             self.direct.bear(name.number, listener);
         }
@@ -484,7 +484,7 @@ impl Supervisor {
             tracing::warn!("a session cannot be joined: {error}");
         }
         if !self.mates.contains_key(&inode)
-            && let Some(name) = direct::peers_name(&near)
+            && let Some(name) = named::peers_name(&near)
         {
             self.link_mates(inode, &name);
         }

@@ -9,6 +9,7 @@ mod datagrams;
 mod direct;
 mod header;
 mod listen;
+mod named;
 mod names;
 mod options;
 mod receiving;

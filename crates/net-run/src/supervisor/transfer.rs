@@ -5,7 +5,7 @@
 //! finds no room waits where it is, so that each side slows the other down; ends and resets pass
 //! in both directions.
 
-use super::direct;
+use super::named;
 use super::{Supervisor, errno_of};
 use crate::caller;
 use crate::socket::{RingEnd, State, Stream, inode_of, is_hung_up};
@@ -486,9 +486,9 @@ fn leave_unread(far: &OwnedFd, inode: u64, holder: (i32, i32)) {
     let Ok(near) = caller::fetch(thread, descriptor) else {
         return;
     };
-    let is_its = if direct::is_accepting(inode) {
-        let name = direct::own_name(far);
-        name.is_some() && direct::peers_name(&near) == name
+    let is_its = if named::is_accepting(inode) {
+        let name = named::own_name(far);
+        name.is_some() && named::peers_name(&near) == name
     } else {
         inode_of(&near) == Ok(inode)
     };
