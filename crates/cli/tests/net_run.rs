@@ -54,12 +54,14 @@ const KNOWN: &[(&str, &str)] = &[
         "send_file",
         "sendfile into a listener fails with a local socket's error",
     ),
-    (
-        "signals",
-        "accept with SO_RCVTIMEO goes on after a signal with SA_RESTART",
-    ),
     ("truncate_stream", "a pair does not throw away by MSG_TRUNC"),
 ];
+
+/// More of them, where programs load no library.
+const KNOWN_WITHOUT_LIBRARY: &[(&str, &str)] = &[(
+    "signals",
+    "accept with SO_RCVTIMEO goes on after a signal with SA_RESTART",
+)];
 
 /// Cases whose results over a stack may be others with rings than with pairs, and why. They must
 /// end all the same.
@@ -71,6 +73,10 @@ const KNOWN_OF_RINGS: &[(&str, &str)] = &[
     (
         "epoll_edge",
         "an edge-triggered registration is told once more when its descriptor gets rings",
+    ),
+    (
+        "signals",
+        "without a library accept with SO_RCVTIMEO goes on after a signal with SA_RESTART",
     ),
 ];
 
@@ -100,7 +106,28 @@ struct Run {
 
 #[test]
 fn every_case_prints_what_it_prints_on_the_kernel() {
-    judge_all(|_| true, judge);
+    judge_all(|_| true, |case, scratch| judge(case, scratch, "", KNOWN));
+}
+
+/// Without the library, as a static program is, which accepts by calls to the supervisor.
+#[test]
+fn without_a_library_sessions_are_what_they_are_on_the_kernel() {
+    let is_about_sessions = |name: &str| {
+        let wanted = [
+            "accept", "backlog", "close", "connect", "epoll", "exec", "fork", "linger",
+        ];
+        let more = [
+            "poll", "rights", "reuse", "select", "shutdown", "signals", "threads",
+        ];
+        wanted
+            .iter()
+            .chain(&more)
+            .any(|word| name.starts_with(word))
+    };
+    let known = [KNOWN, KNOWN_WITHOUT_LIBRARY].concat();
+    judge_all(is_about_sessions, |case, scratch| {
+        judge(case, scratch, "--no-rings", &known)
+    });
 }
 
 /// Over a stack, rings make no difference. Needs root, for a TAP and a network namespace.
@@ -151,14 +178,38 @@ fn a_session_of_the_stack_has_rings() {
         );
         ran.told.lines().next().map(str::to_owned)
     };
-    // The segment, and one memory for each end.
-    assert_eq!(has_rings("", "").as_deref(), Some("3"));
+    // The segment, and one memory for both ends.
+    assert_eq!(has_rings("", "").as_deref(), Some("2"));
     assert_eq!(has_rings("", "--no-rings").as_deref(), Some("0"));
     let io_uring = format!(
         "ctypes.CDLL(None).syscall({}, 4, ctypes.create_string_buffer(120))",
         libc::SYS_io_uring_setup
     );
     assert_eq!(has_rings(&io_uring, "").as_deref(), Some("0"));
+}
+
+/// With `--all` an address of the kernel's is none of the stack's either; the loopback's are the
+/// kernel's as before.
+#[test]
+fn with_all_only_the_loopback_is_left_to_the_kernel() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = format!(
+        "import sys; sys.path.insert(0, {:?}); from _case import *\n\
+         for address in '10.91.9.1', '127.0.0.1', '10.91.9.2':\n    \
+             made = socket.socket()\n    \
+             say(outcome(made.bind, (address, 8080)) or outcome(made.listen))\n",
+        folder_of_cases()
+    );
+    let path = folder.path().join("all.py");
+    std::fs::write(&path, program).unwrap();
+    let case = Case {
+        name: "all".to_owned(),
+        command: vec![python(), path],
+    };
+    let told = |options: &str| over_stack(&case, folder.path(), options).told;
+    assert_eq!(told(""), "None\nNone\nNone\nexit status: 0\n");
+    let all = told("--all");
+    assert_eq!(all, "EADDRNOTAVAIL\nNone\nNone\nexit status: 0\n");
 }
 
 fn judge_all(
@@ -201,7 +252,11 @@ fn judge_all(
 /// Every reason belongs to a case that there is.
 #[test]
 fn the_list_of_known_differences_names_cases() {
-    for (name, reason) in KNOWN.iter().chain(KNOWN_OF_RINGS) {
+    let all = KNOWN
+        .iter()
+        .chain(KNOWN_OF_RINGS)
+        .chain(KNOWN_WITHOUT_LIBRARY);
+    for (name, reason) in all {
         let found = ["py", "c"]
             .iter()
             .any(|ending| folder_of_cases().join(format!("{name}.{ending}")).is_file());
@@ -227,8 +282,8 @@ fn a_difference_is_seen() {
 }
 
 /// Runs a case both ways; what is wrong with it.
-fn judge(case: &Case, scratch: &Path) -> Option<String> {
-    let known = KNOWN.iter().find(|(name, _)| *name == case.name);
+fn judge(case: &Case, scratch: &Path, options: &str, known: &[(&str, &str)]) -> Option<String> {
+    let known = known.iter().find(|(name, _)| *name == case.name);
     let name = &case.name;
     std::fs::create_dir_all(scratch).unwrap();
     let kernel = run(&case.command, scratch, PATIENCE);
@@ -238,15 +293,11 @@ fn judge(case: &Case, scratch: &Path) -> Option<String> {
             "{name} fails on the kernel itself:\n{told}{errors}"
         ));
     }
-    let mut command: Vec<_> = [
-        env!("CARGO_BIN_EXE_sidecore"),
-        "net",
-        "run",
-        "--loopback",
-        "--",
-    ]
-    .map(PathBuf::from)
-    .into();
+    let mut command: Vec<_> = [env!("CARGO_BIN_EXE_sidecore"), "net", "run", "--loopback"]
+        .map(PathBuf::from)
+        .into();
+    command.extend(options.split_whitespace().map(PathBuf::from));
+    command.push("--".into());
     command.extend(case.command.iter().cloned());
     let ours = run(&command, scratch, PATIENCE);
     match (kernel.told == ours.told, known) {

@@ -6,8 +6,8 @@
 
 use crate::real::{errno, real};
 use sidecore_net_rings::{
-    ATTACH, LEVEL, Process, SEGMENT_BYTES, STREAM_BYTES, STREAMS, Stream, UPGRADE, VERSION, WAITER,
-    WAITERS, WORDS,
+    ATTACH, GROW, LARGE_BYTES, LEVEL, Process, SEGMENT_BYTES, SLAB_BYTES, SLAB_STREAMS, STREAMS,
+    Stream, UPGRADE, VERSION, WAITER, WAITERS, WORDS,
 };
 use sidecore_sync::{Changed, Shared, SleepWord};
 use sidecore_sys::SharedMapping;
@@ -24,7 +24,8 @@ pub(crate) struct Attachment {
     /// Rung to wake the supervisor; the first waiter's.
     bell: c_int,
     idle: Mutex<Vec<Waiter>>,
-    streams: [OnceLock<SharedMapping>; STREAMS as usize],
+    slabs: [OnceLock<SharedMapping>; SLABS],
+    large: [OnceLock<SharedMapping>; STREAMS as usize],
 }
 
 /// Whom the supervisor wakes: by a byte on its socket.
@@ -108,7 +109,8 @@ fn make(descriptor: c_int) -> Option<Attachment> {
         segment,
         bell: -1,
         idle: Mutex::new(Vec::new()),
-        streams: [const { OnceLock::new() }; STREAMS as usize],
+        slabs: [const { OnceLock::new() }; SLABS],
+        large: [const { OnceLock::new() }; STREAMS as usize],
     };
     let first = made.new_waiter(descriptor)?;
     made.bell = first.socket;
@@ -124,8 +126,29 @@ impl Attachment {
 
     #[inline]
     pub(crate) fn stream(&self, number: u32) -> Option<Stream<'_>> {
-        let memory = self.streams.get(number as usize)?.get()?;
-        Stream::over(memory.slice())
+        let memory = self.slabs.get((number / SLAB_STREAMS) as usize)?.get()?;
+        let large = self.large.get(number as usize)?.get();
+        let stream = Stream::of_slab(memory.slice(), number)?;
+        Some(stream.with_large(large.map(SharedMapping::slice)))
+    }
+
+    /// Asks for large rings for a descriptor's stream; false where it has none then.
+    #[cold]
+    pub(crate) fn grow(&self, descriptor: c_int, number: u32) -> bool {
+        let Ok([told, file, _, _]) = request(descriptor, GROW, self.number) else {
+            return false;
+        };
+        let mapping = map(file.cast_signed(), LARGE_BYTES);
+        let (Some(mapping), Some(place)) = (mapping, self.large.get(told as usize)) else {
+            return false;
+        };
+        place.set(mapping).ok();
+        if told == number
+            && let Some(stream) = self.stream(number)
+        {
+            stream.show_large();
+        }
+        true
     }
 
     /// The word on which a waiter sleeps.
@@ -136,15 +159,17 @@ impl Attachment {
     /// Asks for rings for a descriptor; the stream's number.
     pub(crate) fn upgrade(&self, descriptor: c_int) -> Result<u32, c_int> {
         let [number, file, _, _] = request(descriptor, UPGRADE, self.number)?;
-        let Some(place) = self.streams.get(number as usize) else {
+        let Some(place) = self.slabs.get((number / SLAB_STREAMS) as usize) else {
             return Err(libc::EPROTO);
         };
-        if let Some(mapping) = map(file.cast_signed(), STREAM_BYTES) {
+        if let Some(mapping) = map(file.cast_signed(), SLAB_BYTES) {
             place.set(mapping).ok();
         }
-        if place.get().is_none() {
+        let Some(stream) = self.stream(number) else {
             return Err(libc::EPROTO);
-        }
+        };
+        // It may have large ones from an earlier time.
+        stream.show_large();
         Ok(number)
     }
 
@@ -184,6 +209,8 @@ impl Attachment {
         }
     }
 }
+
+const SLABS: usize = STREAMS.div_ceil(SLAB_STREAMS) as usize;
 
 fn ring(bell: c_int) {
     let byte = 1_u8;

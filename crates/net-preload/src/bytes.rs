@@ -3,7 +3,7 @@
 use crate::real::{real, set_errno};
 use crate::stream::{self, Done};
 use crate::table::{Kind, record};
-use crate::{attachment, check, rings};
+use crate::{accepting, attachment, check, rings};
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::atomic::Ordering;
 
@@ -113,7 +113,17 @@ pub unsafe extern "C" fn recvfrom(
     };
     meet(file);
     if !rings::has_rings(file) {
-        return kernel();
+        if from.is_null() || from_bytes.is_null() {
+            return kernel();
+        }
+        // SAFETY: the program says that a length is there.
+        let room = unsafe { *from_bytes };
+        let read = kernel();
+        if read >= 0 {
+            // SAFETY: the kernel has just written both.
+            unsafe { accepting::hide_name(file, from.cast(), room, from_bytes) };
+        }
+        return read;
     }
     let done = stream::receive(file, &[one(to, bytes)], flags);
     if matches!(done, Done::Bytes(_)) && !from.is_null() && !from_bytes.is_null() {
@@ -135,7 +145,22 @@ pub unsafe extern "C" fn recvmsg(file: c_int, message: *mut libc::msghdr, flags:
     };
     meet(file);
     if stream::is_in_first_page(message.addr()) || !rings::has_rings(file) {
-        return kernel();
+        // SAFETY: the program says that a message's header is there; where there is none, the
+        // kernel says so.
+        let name = (!stream::is_in_first_page(message.addr())).then(|| unsafe {
+            let header = &*message;
+            (header.msg_name, header.msg_namelen)
+        });
+        let read = kernel();
+        if read >= 0
+            && let Some((name, room)) = name.filter(|(name, _)| !name.is_null())
+        {
+            // SAFETY: the kernel has just written both.
+            unsafe {
+                accepting::hide_name(file, name.cast(), room, &raw mut (*message).msg_namelen);
+            }
+        }
+        return read;
     }
     // SAFETY: the program says that a message's header is there.
     let header = unsafe { &mut *message };

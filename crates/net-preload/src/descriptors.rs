@@ -1,18 +1,10 @@
 //! Calls that make descriptors, let go of them, or ask about them.
 
 use crate::real::{FIONREAD, real, set_errno};
-use crate::table::{self, Kind, kind, record};
-use crate::{attachment, interest, rings, stream};
+use crate::table::{self, Kind, kind, new, record};
+use crate::{accepting, attachment, interest, rings, stream};
 use std::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 use std::sync::atomic::Ordering;
-
-/// A new descriptor.
-fn new(file: c_int, kind: Kind) -> c_int {
-    if let Some(record) = record(file) {
-        record.begin(kind);
-    }
-    file
-}
 
 /// socket(2).
 #[unsafe(no_mangle)]
@@ -50,6 +42,12 @@ pub unsafe extern "C" fn socketpair(
     made
 }
 
+/// listen(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn listen(file: c_int, backlog: c_int) -> c_int {
+    accepting::listen(file, backlog)
+}
+
 /// accept(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn accept(
@@ -57,6 +55,10 @@ pub unsafe extern "C" fn accept(
     from: *mut libc::sockaddr,
     from_bytes: *mut libc::socklen_t,
 ) -> c_int {
+    // SAFETY: as there.
+    if let Some(accepted) = unsafe { accepting::by_itself(file, from, from_bytes, 0) } {
+        return accepted;
+    }
     let accepted = real!(accept(file => c_int, from => *mut libc::sockaddr,
         from_bytes => *mut libc::socklen_t) -> c_int);
     new(accepted, Kind::Candidate)
@@ -70,6 +72,10 @@ pub unsafe extern "C" fn accept4(
     from_bytes: *mut libc::socklen_t,
     flags: c_int,
 ) -> c_int {
+    // SAFETY: as there.
+    if let Some(accepted) = unsafe { accepting::by_itself(file, from, from_bytes, flags) } {
+        return accepted;
+    }
     let accepted = real!(accept4(file => c_int, from => *mut libc::sockaddr,
         from_bytes => *mut libc::socklen_t, flags => c_int) -> c_int);
     new(accepted, Kind::Candidate)
@@ -98,6 +104,10 @@ pub unsafe extern "C" fn connect(
 ) -> c_int {
     if matches!(kind(file), Kind::Ring | Kind::Inherited) {
         rings::give_back(file);
+    }
+    // SAFETY: as of connect(2).
+    if let Some(result) = unsafe { accepting::connect(file, to, bytes) } {
+        return result;
     }
     real!(connect(file => c_int, to => *const libc::sockaddr, bytes => libc::socklen_t) -> c_int)
 }

@@ -189,11 +189,24 @@ pub(crate) fn wait(
         (Some(limit), Some(begun)) => Some(limit.saturating_sub(begun.elapsed())),
         (limit, _) => limit,
     };
+    let mut is_first = true;
     loop {
         let set = set_of(epoll);
         let (Some(set), Some(attachment)) = (set, attachment::current()) else {
-            let count = kernel.wait(events, left());
-            // A set may have come about meanwhile, with a socket of ours in it.
+            let mut count = 0;
+            if limit != Some(Duration::ZERO) {
+                count = crate::spin::before_sleep(|| kernel.wait(events, Some(Duration::ZERO)));
+            }
+            if count == 0 {
+                // As the program has said it: the clock costs as much as half of the call.
+                let limit = if is_first { None } else { left() };
+                count = kernel.wait(events, limit);
+            }
+            is_first = false;
+            if set_of(epoll).is_none() {
+                return count;
+            }
+            // A set has come about meanwhile, with a socket of ours in it.
             let kept = filter(epoll, events, count);
             if count > 0 && kept == 0 && left() != Some(Duration::ZERO) {
                 continue;

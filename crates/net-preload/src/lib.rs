@@ -1,9 +1,10 @@
 #![doc = include_str!("../README.md")]
 //!
 //! Top-down: `bytes`, `descriptors` and `waits` have the functions that programs call; `epoll`,
-//! `poll` and `stream` do it where rings are concerned; `rings` and `interest` say how a
-//! descriptor gets rings, and stands in an epoll then; `attachment` has what is shared with the
-//! supervisor, `table` what is known of each descriptor, `real` the functions behind ours.
+//! `poll` and `stream` do it where rings are concerned; `accepting` takes sessions from listeners;
+//! `rings` and `interest` say how a descriptor gets rings, and stands in an epoll then;
+//! `attachment` has what is shared with the supervisor, `table` what is known of each descriptor,
+//! `spin` looks again before a thread sleeps, `real` has the functions behind ours.
 //!
 //! Must stay true: without a supervisor, and for all that is not a stream of the stack's, a call is
 //! the C library's and costs a load more; whatever is not served by rings is given back to the
@@ -13,6 +14,7 @@
 #![allow(unsafe_code, reason = "a C surface")]
 #![allow(clippy::missing_safety_doc)] // They are the C library's functions, with its rules.
 
+mod accepting;
 mod attachment;
 mod bytes;
 mod descriptors;
@@ -21,6 +23,7 @@ mod interest;
 mod poll;
 mod real;
 mod rings;
+mod spin;
 mod stream;
 mod table;
 mod waits;

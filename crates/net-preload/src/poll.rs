@@ -194,14 +194,14 @@ pub(crate) fn set_concerns(count: c_int, sets: [&Wanted<'_>; 3]) -> bool {
         && members(count, sets).any(|it| matches!(kind(it), Kind::Ring | Kind::Inherited))
 }
 
-/// Descriptors in one of the sets.
-pub(crate) fn members<'s>(
+/// Descriptors in one of the sets as they are now: select(2) takes out of them who is not ready.
+pub(crate) fn members(
     count: c_int,
-    sets: [&'s Wanted<'_>; 3],
-) -> impl Iterator<Item = c_int> + Clone + use<'s> {
-    let raw = sets.map(|set| set.as_deref().map(std::ptr::from_ref));
+    sets: [&Wanted<'_>; 3],
+) -> impl Iterator<Item = c_int> + Clone + use<> {
+    let copies = sets.map(|set| set.as_deref().copied());
     let count = count.clamp(0, libc::FD_SETSIZE as c_int);
-    (0..count).filter(move |it| raw.iter().flatten().any(|set| contains(*set, *it)))
+    (0..count).filter(move |it| copies.iter().flatten().any(|set| contains(set, *it)))
 }
 
 fn contains(set: *const libc::fd_set, descriptor: c_int) -> bool {

@@ -37,7 +37,10 @@ pub(crate) fn has_rings(descriptor: c_int) -> bool {
 
 /// True once there were enough calls.
 pub(crate) fn is_due(record: &Record) -> bool {
-    record.calls.load(Ordering::Relaxed) > UPGRADE_AFTER.load(Ordering::Relaxed)
+    let after = UPGRADE_AFTER.load(Ordering::Relaxed);
+    // Each time that it was put off, twice as many as before.
+    let put_off = record.put_off.load(Ordering::Relaxed).min(PUT_OFF_MAX);
+    record.calls.load(Ordering::Relaxed) > after << put_off
 }
 
 /// Asks for rings for a candidate; true if it has some then.
@@ -66,7 +69,10 @@ pub(crate) fn upgrade(descriptor: c_int, record: &Record) -> bool {
     }
     let number = match attachment.upgrade(descriptor) {
         Ok(number) => number,
-        Err(libc::EAGAIN) => return bar(Kind::Candidate),
+        Err(libc::EAGAIN) => {
+            record.put_off.fetch_add(1, Ordering::Relaxed);
+            return bar(Kind::Candidate);
+        }
         Err(_) => return bar(Kind::Barred),
     };
     record.number.store(number, Ordering::Relaxed);
@@ -142,5 +148,7 @@ pub(crate) fn leave(descriptor: c_int, record: &Record) {
 
 /// Calls that carry bytes before a descriptor gets rings: what lives shorter is not worth it.
 static UPGRADE_AFTER: AtomicU32 = AtomicU32::new(8);
+/// Doublings of that number, where the supervisor has put it off.
+const PUT_OFF_MAX: u32 = 6;
 /// Times, 1 ms apart, that the supervisor is asked again while another thread copies.
 const GIVE_BACK_TRIES: u32 = 1000;

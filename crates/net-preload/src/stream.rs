@@ -6,7 +6,7 @@
 use crate::attachment::{self, Attachment, Waiter, drain};
 use crate::real::{FIONREAD, errno, real};
 use crate::rings::{bar, fall_back, give_back};
-use crate::table::{DRAINED, GONE, Kind, Record, SHUT_WRITE, record};
+use crate::table::{CRAMPED_MAX, DRAINED, GONE, Kind, Record, SHUT_WRITE, record};
 use sidecore_net_rings::{Broken, Held, Lock, Stream, StreamState};
 use sidecore_sync::Changed;
 use std::cell::Cell;
@@ -49,12 +49,13 @@ fn with_lock<T>(
     attachment: &Attachment,
     descriptor: c_int,
     record: &Record,
-    work: impl FnOnce(&mut Held<'_>) -> Result<T, Broken>,
+    work: impl FnMut(&mut Held<'_>) -> Result<T, Broken>,
 ) -> Look<T> {
     let number = record.number.load(Ordering::Relaxed);
-    let Some(stream) = attachment.stream(number) else {
+    let Some(mut stream) = attachment.stream(number) else {
         return Look::Gone;
     };
+    let mut work = work;
     if COPIES.get() {
         return Look::Interrupted;
     }
@@ -70,6 +71,7 @@ fn with_lock<T>(
             COPIES.set(false);
             return match done {
                 Some(Ok(done)) => Look::Done(done),
+                Some(Err(Broken)) if is_larger_now(attachment, number, &mut stream) => continue,
                 Some(Err(Broken)) => {
                     give_back(descriptor);
                     Look::Gone
@@ -91,6 +93,15 @@ fn with_lock<T>(
             std::hint::spin_loop();
         }
     }
+}
+
+/// True if another thread has got large rings since a look began, which it does not know.
+fn is_larger_now<'a>(attachment: &'a Attachment, number: u32, stream: &mut Stream<'a>) -> bool {
+    let before = stream.has_large();
+    if let Some(now) = attachment.stream(number) {
+        *stream = now;
+    }
+    !before && stream.has_large()
 }
 
 /// Bytes of memory of the program's, in pieces.
@@ -186,8 +197,10 @@ pub(crate) fn receive(descriptor: c_int, pieces: Pieces<'_>, flags: c_int) -> Do
                 None => record.add(DRAINED),
             }
         }
+        let mut is_cramped = false;
         let look = with_lock(attachment, descriptor, record, |held| {
             let mut read = 0;
+            is_cramped = held.is_cramped();
             if discards && !peeks {
                 read = held.skip(wanted - done)?;
             } else {
@@ -213,6 +226,9 @@ pub(crate) fn receive(descriptor: c_int, pieces: Pieces<'_>, flags: c_int) -> Do
             Look::Gone => return so_far(done),
             Look::Interrupted => return Done::Failed(libc::EAGAIN),
         };
+        if is_cramped {
+            note_cramped(attachment, descriptor, record);
+        }
         done = if peeks { read } else { done + read };
         let waits_for_all = flags & libc::MSG_WAITALL != 0 && done < wanted;
         if wanted == 0 || done > 0 && !waits_for_all {
@@ -238,6 +254,14 @@ pub(crate) fn receive(descriptor: c_int, pieces: Pieces<'_>, flags: c_int) -> Do
         if let Err(error) = wait(attachment, descriptor, record, For::Reading, beyond) {
             return partly(done, error);
         }
+    }
+}
+
+/// A ring was full: where that goes on, larger ones are asked for, once.
+#[cold]
+fn note_cramped(attachment: &Attachment, descriptor: c_int, record: &Record) {
+    if record.cramped.fetch_add(1, Ordering::Relaxed) == CRAMPED_MAX {
+        attachment.grow(descriptor, record.number.load(Ordering::Relaxed));
     }
 }
 
@@ -300,6 +324,7 @@ pub(crate) fn send(descriptor: c_int, pieces: Pieces<'_>, flags: c_int) -> Done 
         if state.error != 0 || record.has(GONE) {
             return so_far(done);
         }
+        let mut is_cramped = false;
         let look = with_lock(attachment, descriptor, record, |held| {
             let mut written = 0;
             for (piece, at) in rest_of(pieces, done) {
@@ -310,8 +335,12 @@ pub(crate) fn send(descriptor: c_int, pieces: Pieces<'_>, flags: c_int) -> Done 
                     break;
                 }
             }
+            is_cramped = held.is_cramped();
             Ok(written)
         });
+        if is_cramped {
+            note_cramped(attachment, descriptor, record);
+        }
         match look {
             Look::Done(0) => {}
             Look::Done(written) => {
@@ -347,7 +376,12 @@ fn stream_of<'a>(attachment: &'a Attachment, record: &Record) -> Option<Stream<'
 
 /// A look at a stream; none where its positions are broken.
 pub(crate) fn state_of(attachment: &Attachment, record: &Record) -> Option<StreamState> {
-    stream_of(attachment, record)?.state().ok()
+    let mut stream = stream_of(attachment, record)?;
+    let number = record.number.load(Ordering::Relaxed);
+    match stream.state() {
+        Err(Broken) if is_larger_now(attachment, number, &mut stream) => stream.state().ok(),
+        state => state.ok(),
+    }
 }
 
 /// The events that poll(2) would say of a descriptor with rings.
@@ -356,7 +390,7 @@ pub(crate) fn readiness(attachment: &Attachment, descriptor: c_int, record: &Rec
     let Some(stream) = stream_of(attachment, record) else {
         return over;
     };
-    let Ok(state) = stream.state() else {
+    let Some(state) = state_of(attachment, record) else {
         return over;
     };
     let mut ready = 0;
@@ -419,7 +453,7 @@ fn wait(
         let Some(stream) = stream_of(attachment, record) else {
             return true;
         };
-        let Ok(state) = stream.state() else {
+        let Some(state) = state_of(attachment, record) else {
             return true;
         };
         let over = record.kind() != Kind::Ring || state.error != 0 || stream.is_taken_back();

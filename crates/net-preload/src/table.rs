@@ -45,16 +45,25 @@ pub(crate) struct Record {
     pub(crate) data: AtomicU64,
     /// [`DRAINED`], [`SHUT_WRITE`], [`GONE`].
     pub(crate) flags: AtomicU32,
+    /// Times that it was to ask for rings later.
+    pub(crate) put_off: AtomicU32,
+    /// Times that its rings were found full; beyond [`CRAMPED_MAX`] once it has asked for more.
+    pub(crate) cramped: AtomicU32,
     /// SO_RCVTIMEO and SO_SNDTIMEO in microseconds, 1 added; 0: not asked for yet.
     pub(crate) patience: [AtomicU64; 2],
 }
 
+/// Times that rings are full before larger ones are asked for.
+pub(crate) const CRAMPED_MAX: u32 = 8;
 /// The bytes that the pair held before the rings have been read.
 pub(crate) const DRAINED: u32 = 1;
 /// The program writes no more.
 pub(crate) const SHUT_WRITE: u32 = 2;
 /// The other end of the pair is closed.
 pub(crate) const GONE: u32 = 4;
+
+/// It listens, and this process accepts from it by itself.
+pub(crate) const LISTENS: u32 = 8;
 
 /// Descriptors beyond are the kernel's.
 pub(crate) const DESCRIPTORS: usize = 1 << 16;
@@ -75,6 +84,8 @@ impl Record {
             events: AtomicU32::new(0),
             data: AtomicU64::new(0),
             flags: AtomicU32::new(0),
+            put_off: AtomicU32::new(0),
+            cramped: AtomicU32::new(0),
             patience: [const { AtomicU64::new(0) }; 2],
         }
     }
@@ -133,6 +144,8 @@ impl Record {
         self.calls.store(0, Ordering::Relaxed);
         self.epoll.store(0, Ordering::Relaxed);
         self.flags.store(0, Ordering::Relaxed);
+        self.cramped.store(0, Ordering::Relaxed);
+        self.put_off.store(0, Ordering::Relaxed);
         self.forget_patience();
         if kind == Kind::Other {
             self.state.store(0, Ordering::Release);
@@ -173,6 +186,14 @@ impl Record {
 #[inline]
 pub(crate) fn record(descriptor: c_int) -> Option<&'static Record> {
     RECORDS.get(usize::try_from(descriptor).ok()?)
+}
+
+/// A new descriptor, which is returned.
+pub(crate) fn new(file: c_int, kind: Kind) -> c_int {
+    if let Some(record) = record(file) {
+        record.begin(kind);
+    }
+    file
 }
 
 /// The kind of a descriptor.

@@ -7,18 +7,28 @@
 //! Must stay true: no access leaves the mapping, whatever the other side wrote; nothing here makes
 //! a system call or waits, except for another thread of the same program that copies.
 
+mod name;
 mod process;
 mod request;
 mod stream;
 
+pub use name::{ADDRESS_BYTES, BY_ITSELF, HELLO_BYTES, Hello, Hint, MARK, NAME_BYTES, Name, Role};
 pub use process::{Process, STREAMS, SUPERVISOR_ASLEEP, WAITERS};
-pub use request::{ATTACH, LEVEL, TAKE_BACK, UPGRADE, VERSION, WAITER, WORDS};
+pub use request::{ATTACH, GROW, LEVEL, TAKE_BACK, UPGRADE, VERSION, WAITER, WORDS};
 pub use stream::{Broken, Held, Lock, Served, Stream, StreamState};
 
 /// Bytes of a process's segment.
 pub const SEGMENT_BYTES: usize = 16 << 10;
 /// Bytes of each of a stream's rings.
-pub const RING_BYTES: usize = 64 << 10;
+pub const RING_BYTES: usize = 32 << 10;
+/// Bytes of each of the rings of a stream that moves much.
+pub const LARGE_RING_BYTES: usize = 512 << 10;
+/// Bytes of a stream's large rings.
+pub const LARGE_BYTES: usize = 2 * LARGE_RING_BYTES;
+/// Streams whose memory is one piece.
+pub const SLAB_STREAMS: u32 = 8;
+/// Bytes of that piece.
+pub const SLAB_BYTES: usize = SLAB_STREAMS as usize * STREAM_BYTES;
 /// Bytes of a stream's memory.
 pub const STREAM_BYTES: usize = (4 << 10) + 2 * RING_BYTES;
 

@@ -3,7 +3,7 @@
 /// Level of the requests' options: none of the kernel's.
 pub const LEVEL: i32 = 0x5349_4452;
 /// Version of the layout, in the answer to [`ATTACH`].
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Asks for a segment.
 pub const ATTACH: i32 = 1;
 /// Asks for a waiter.
@@ -12,5 +12,7 @@ pub const WAITER: i32 = 2;
 pub const UPGRADE: i32 = 3;
 /// Gives a stream's rings back.
 pub const TAKE_BACK: i32 = 4;
+/// Asks for a stream's large rings.
+pub const GROW: i32 = 5;
 /// Words of 32 bits in each request's value.
 pub const WORDS: usize = 4;

@@ -1,6 +1,6 @@
 //! A stream's two rings.
 
-use crate::{RING_BYTES, STREAM_BYTES};
+use crate::{LARGE_BYTES, LARGE_RING_BYTES, RING_BYTES, SLAB_STREAMS, STREAM_BYTES};
 use sidecore_sys::SharedSlice;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -8,9 +8,18 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Broken;
 
-/// View of a stream's memory.
+/// View of a stream's memory, and of its large rings, where it has them.
 #[derive(Debug, Clone, Copy)]
-pub struct Stream<'m>(SharedSlice<'m>);
+pub struct Stream<'m>(SharedSlice<'m>, Option<SharedSlice<'m>>);
+
+/// A direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// To the program.
+    Down,
+    /// From it.
+    Up,
+}
 
 /// Readiness of a stream, as its program sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -50,13 +59,32 @@ pub struct Served {
     taken: u64,
     /// Bytes written to it.
     given: u64,
+    /// The program has begun to write to its large ring.
+    takes_large: bool,
+    /// Bytes to it take its large ring.
+    gives_large: bool,
+    /// Its small ring was full.
+    wants_large: bool,
 }
 
 impl<'m> Stream<'m> {
     /// Over memory of [`STREAM_BYTES`]; none where it is shorter.
     #[must_use]
     pub fn over(memory: SharedSlice<'m>) -> Option<Self> {
-        (memory.len() >= STREAM_BYTES).then_some(Self(memory))
+        (memory.len() >= STREAM_BYTES).then_some(Self(memory, None))
+    }
+
+    /// Over the memory of a slab's streams: that of this number.
+    #[must_use]
+    pub fn of_slab(slab: SharedSlice<'m>, number: u32) -> Option<Self> {
+        let start = (number % SLAB_STREAMS) as usize * STREAM_BYTES;
+        Self::over(slab.range(start..start + STREAM_BYTES)?)
+    }
+
+    /// The same with large rings, of [`LARGE_BYTES`].
+    #[must_use]
+    pub fn with_large(self, memory: Option<SharedSlice<'m>>) -> Self {
+        Self(self.0, memory.filter(|it| it.len() >= LARGE_BYTES))
     }
 
     /// Supervisor: begins anew, before the program knows of it.
@@ -64,7 +92,11 @@ impl<'m> Stream<'m> {
         for at in [WRITTEN, TAKEN, GIVEN, READ] {
             self.set_position(at, 0);
         }
-        for at in [ENDED, ERROR, PROGRAM_WAITS, SUPERVISOR_WAITS] {
+        let flags = [ENDED, ERROR, PROGRAM_WAITS, SUPERVISOR_WAITS];
+        for at in flags
+            .into_iter()
+            .chain([DOWN_IS_LARGE, UP_IS_LARGE, LARGE_IS_THERE])
+        {
             self.store(at, 0);
         }
         for index in 0..TELL_COUNT {
@@ -126,11 +158,14 @@ impl<'m> Stream<'m> {
         // The end is looked at first: bytes came before it.
         let ended = self.load(ENDED) != 0;
         let error = self.load(ERROR).cast_signed();
-        let readable_bytes = between(self.position(READ), self.position(GIVEN))?;
-        let waiting = between(self.position(TAKEN), self.position(WRITTEN))?;
+        let (read, given) = (self.position(READ), self.position(GIVEN));
+        let readable_bytes = between(read, given, self.room(self.is_large(Way::Down)?))?;
+        let (taken, written) = (self.position(TAKEN), self.position(WRITTEN));
+        let room = self.room(self.is_large(Way::Up)?);
+        let waiting = between(taken, written, room)?;
         Ok(StreamState {
             readable_bytes,
-            writable_bytes: RING_BYTES - waiting,
+            writable_bytes: room - waiting,
             ended,
             error,
         })
@@ -153,7 +188,9 @@ impl<'m> Stream<'m> {
     /// # Errors
     /// [`Broken`].
     pub fn waiting(self, served: &Served) -> Result<usize, Broken> {
-        between(served.taken, self.position(WRITTEN))
+        let written = self.position(WRITTEN);
+        let is_large = served.takes_large || self.is_large(Way::Up)?;
+        between(served.taken, written, self.room(is_large))
     }
 
     /// Supervisor: takes bytes that the program wrote, as many as there are and `target` holds.
@@ -162,7 +199,14 @@ impl<'m> Stream<'m> {
     /// [`Broken`].
     pub fn take(self, served: &mut Served, target: &mut [u8]) -> Result<usize, Broken> {
         let count = self.waiting(served)?.min(target.len());
-        self.copy_out(FROM_PROGRAM, served.taken, &mut target[..count]);
+        // After the position, which is published behind it.
+        served.takes_large |= self.is_large(Way::Up)?;
+        self.copy_out(
+            Way::Up,
+            served.takes_large,
+            served.taken,
+            &mut target[..count],
+        );
         served.taken += count as u64;
         // Release: the bytes were read before the program may write over them.
         self.set_position(TAKEN, served.taken);
@@ -181,9 +225,21 @@ impl<'m> Stream<'m> {
     /// # Errors
     /// [`Broken`].
     pub fn give(self, served: &mut Served, source: &[u8]) -> Result<usize, Broken> {
-        let unread = between(self.position(READ), served.given)?;
-        let count = source.len().min(RING_BYTES - unread);
-        self.copy_in(TO_PROGRAM, served.given, &source[..count]);
+        let room = self.room(served.gives_large);
+        let unread = between(self.position(READ), served.given, room)?;
+        if unread == 0 && served.wants_large && !served.gives_large && self.may_grow() {
+            // Nothing lies in the small ring: whoever sees a later position sees this.
+            served.gives_large = true;
+            self.store(DOWN_IS_LARGE, 1);
+        }
+        let count = source.len().min(self.room(served.gives_large) - unread);
+        served.wants_large |= count < source.len();
+        self.copy_in(
+            Way::Down,
+            served.gives_large,
+            served.given,
+            &source[..count],
+        );
         served.given += count as u64;
         // Release: the bytes are there before they are told.
         self.set_position(GIVEN, served.given);
@@ -202,8 +258,9 @@ impl<'m> Stream<'m> {
     /// [`Broken`].
     pub fn unread(self, served: &Served) -> Result<Vec<u8>, Broken> {
         let read = self.position(READ);
-        let mut unread = vec![0; between(read, served.given)?];
-        self.copy_out(TO_PROGRAM, read, &mut unread);
+        let room = self.room(served.gives_large);
+        let mut unread = vec![0; between(read, served.given, room)?];
+        self.copy_out(Way::Down, served.gives_large, read, &mut unread);
         Ok(unread)
     }
 
@@ -216,6 +273,43 @@ impl<'m> Stream<'m> {
     pub fn fail(self, errno: i32) {
         self.store(ERROR, errno.cast_unsigned());
         self.store(ENDED, 1);
+    }
+
+    /// Program: it has the large rings mapped, which may be used from now on.
+    pub fn show_large(self) {
+        if self.1.is_some() {
+            self.store(LARGE_IS_THERE, 1);
+        }
+    }
+
+    /// True if this view has large rings.
+    #[must_use]
+    pub fn has_large(self) -> bool {
+        self.1.is_some()
+    }
+
+    fn may_grow(self) -> bool {
+        self.1.is_some() && self.load(LARGE_IS_THERE) != 0
+    }
+
+    /// True if bytes of a direction take the large ring, as who writes them says.
+    fn is_large(self, way: Way) -> Result<bool, Broken> {
+        let is_large = match way {
+            Way::Down => self.load(DOWN_IS_LARGE),
+            Way::Up => self.load(UP_IS_LARGE),
+        } != 0;
+        match self.1 {
+            None if is_large => Err(Broken),
+            _ => Ok(is_large),
+        }
+    }
+
+    fn room(self, is_large: bool) -> usize {
+        if is_large {
+            LARGE_RING_BYTES
+        } else {
+            RING_BYTES
+        }
     }
 
     fn position(self, at: usize) -> u64 {
@@ -246,20 +340,32 @@ impl<'m> Stream<'m> {
         word.map_or(0, |word| word.swap(value, Ordering::AcqRel))
     }
 
-    fn copy_out(self, ring: usize, position: u64, target: &mut [u8]) {
-        let at = position as usize % RING_BYTES;
-        let first = target.len().min(RING_BYTES - at);
-        let (head, tail) = target.split_at_mut(first);
-        self.0.read_at(ring + at, head);
-        self.0.read_at(ring, tail);
+    /// A direction's ring: its memory, where it begins there, and its bytes.
+    fn ring(self, way: Way, is_large: bool) -> (SharedSlice<'m>, usize, usize) {
+        match (self.1.filter(|_| is_large), way) {
+            (Some(large), Way::Down) => (large, 0, LARGE_RING_BYTES),
+            (Some(large), Way::Up) => (large, LARGE_RING_BYTES, LARGE_RING_BYTES),
+            (None, Way::Down) => (self.0, TO_PROGRAM, RING_BYTES),
+            (None, Way::Up) => (self.0, FROM_PROGRAM, RING_BYTES),
+        }
     }
 
-    fn copy_in(self, ring: usize, position: u64, source: &[u8]) {
-        let at = position as usize % RING_BYTES;
-        let first = source.len().min(RING_BYTES - at);
+    fn copy_out(self, way: Way, is_large: bool, position: u64, target: &mut [u8]) {
+        let (memory, ring, bytes) = self.ring(way, is_large);
+        let at = position as usize % bytes;
+        let first = target.len().min(bytes - at);
+        let (head, tail) = target.split_at_mut(first);
+        memory.read_at(ring + at, head);
+        memory.read_at(ring, tail);
+    }
+
+    fn copy_in(self, way: Way, is_large: bool, position: u64, source: &[u8]) {
+        let (memory, ring, bytes) = self.ring(way, is_large);
+        let at = position as usize % bytes;
+        let first = source.len().min(bytes - at);
         let (head, tail) = source.split_at(first);
-        self.0.write_at(ring + at, head);
-        self.0.write_at(ring, tail);
+        memory.write_at(ring + at, head);
+        memory.write_at(ring, tail);
     }
 }
 
@@ -271,12 +377,15 @@ impl Held<'_> {
     /// [`Broken`].
     pub fn read(&mut self, target: &mut [u8], peeks: bool, skip: usize) -> Result<usize, Broken> {
         let stream = self.stream;
-        let read = stream.position(READ);
-        let there = between(read, stream.position(GIVEN))?;
+        let (read, given) = (stream.position(READ), stream.position(GIVEN));
+        // After the position, which is published behind it.
+        let is_large = stream.is_large(Way::Down)?;
+        let there = between(read, given, stream.room(is_large))?;
         let count = there.saturating_sub(skip).min(target.len());
-        stream.copy_out(TO_PROGRAM, read + skip as u64, &mut target[..count]);
+        let at = read.wrapping_add(skip as u64);
+        stream.copy_out(Way::Down, is_large, at, &mut target[..count]);
         if !peeks {
-            stream.set_position(READ, read + count as u64);
+            stream.set_position(READ, read.wrapping_add(count as u64));
         }
         Ok(count)
     }
@@ -288,8 +397,10 @@ impl Held<'_> {
     pub fn skip(&mut self, count: usize) -> Result<usize, Broken> {
         let stream = self.stream;
         let read = stream.position(READ);
-        let count = between(read, stream.position(GIVEN))?.min(count);
-        stream.set_position(READ, read + count as u64);
+        let given = stream.position(GIVEN);
+        let room = stream.room(stream.is_large(Way::Down)?);
+        let count = between(read, given, room)?.min(count);
+        stream.set_position(READ, read.wrapping_add(count as u64));
         Ok(count)
     }
 
@@ -300,11 +411,28 @@ impl Held<'_> {
     pub fn write(&mut self, source: &[u8]) -> Result<usize, Broken> {
         let stream = self.stream;
         let written = stream.position(WRITTEN);
-        let waiting = between(stream.position(TAKEN), written)?;
-        let count = source.len().min(RING_BYTES - waiting);
-        stream.copy_in(FROM_PROGRAM, written, &source[..count]);
-        stream.set_position(WRITTEN, written + count as u64);
+        let mut is_large = stream.is_large(Way::Up)?;
+        let waiting = between(stream.position(TAKEN), written, stream.room(is_large))?;
+        if waiting == 0 && !is_large && source.len() > RING_BYTES / 2 && stream.may_grow() {
+            // Nothing lies in the small ring: whoever sees a later position sees this.
+            is_large = true;
+            stream.store(UP_IS_LARGE, 1);
+        }
+        let count = source.len().min(stream.room(is_large) - waiting);
+        stream.copy_in(Way::Up, is_large, written, &source[..count]);
+        stream.set_position(WRITTEN, written.wrapping_add(count as u64));
         Ok(count)
+    }
+
+    /// True if a ring is full that could be larger.
+    #[must_use]
+    pub fn is_cramped(&self) -> bool {
+        let stream = self.stream;
+        let fills = |from, to, way| {
+            let bytes = stream.position(to).wrapping_sub(stream.position(from));
+            bytes == RING_BYTES as u64 && stream.is_large(way) == Ok(false)
+        };
+        !stream.may_grow() && (fills(READ, GIVEN, Way::Down) || fills(TAKEN, WRITTEN, Way::Up))
     }
 
     /// True if the supervisor waits for room; it is told once. After a read and a fence.
@@ -325,10 +453,10 @@ impl Drop for Held<'_> {
 }
 
 /// Bytes from one position to a later one, which are at most a ring's.
-fn between(from: u64, to: u64) -> Result<usize, Broken> {
+fn between(from: u64, to: u64, room: usize) -> Result<usize, Broken> {
     let bytes = to.wrapping_sub(from);
     match usize::try_from(bytes) {
-        Ok(bytes) if bytes <= RING_BYTES => Ok(bytes),
+        Ok(bytes) if bytes <= room => Ok(bytes),
         _ => Err(Broken),
     }
 }
@@ -347,5 +475,8 @@ const TELL: usize = 320;
 const TELL_COUNT: usize = 3;
 const PROGRAM_WAITS: usize = 384;
 const SUPERVISOR_WAITS: usize = 388;
+const DOWN_IS_LARGE: usize = 392;
+const UP_IS_LARGE: usize = 396;
+const LARGE_IS_THERE: usize = 400;
 const TO_PROGRAM: usize = 4096;
 const FROM_PROGRAM: usize = TO_PROGRAM + RING_BYTES;

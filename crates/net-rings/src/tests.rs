@@ -11,15 +11,23 @@ fn memory(bytes: usize) -> SharedMap {
 
 #[test]
 fn what_one_side_writes_the_other_reads() {
-    let map = memory(STREAM_BYTES);
-    let stream = Stream::over(map.slice()).unwrap();
+    let (map, large) = (memory(STREAM_BYTES), memory(LARGE_BYTES));
+    let mut stream = Stream::over(map.slice()).unwrap();
     stream.begin();
     let mut served = Served::default();
     let mut random = Random::new(7);
+    let mut largest = (0, 0);
     let (mut up, mut down) = ((0_u64, 0_u64), (0_u64, 0_u64));
     let byte = |at: u64| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
-    for _ in 0..20_000 {
-        let count = random.below(40_000) as usize;
+    for turn in 0..40_000 {
+        if turn == 10_000 {
+            stream = stream.with_large(Some(large.slice()));
+        }
+        if turn == 15_000 {
+            assert_eq!(largest, (RING_BYTES, RING_BYTES));
+            stream.show_large();
+        }
+        let count = random.below(40_000 << (turn / 20_000 * 3)) as usize;
         let mut bytes = vec![0; count];
         let Lock::Held(mut held) = stream.lock() else {
             panic!("nobody has it");
@@ -55,8 +63,11 @@ fn what_one_side_writes_the_other_reads() {
         }
         let state = stream.state().unwrap();
         assert_eq!(state.readable_bytes as u64, down.0 - down.1);
-        assert_eq!(RING_BYTES - state.writable_bytes, (up.0 - up.1) as usize);
+        let waiting = (up.0 - up.1) as usize;
+        assert!([RING_BYTES, LARGE_RING_BYTES].contains(&(state.writable_bytes + waiting)));
+        largest = (largest.0.max(waiting), largest.1.max(state.readable_bytes));
     }
+    assert_eq!(largest, (LARGE_RING_BYTES, LARGE_RING_BYTES));
     assert!(up.1 > 10 * RING_BYTES as u64 && down.1 > 10 * RING_BYTES as u64);
     let unread = stream.unread(&served).unwrap();
     assert_eq!(unread.len() as u64, down.0 - down.1);
@@ -64,6 +75,99 @@ fn what_one_side_writes_the_other_reads() {
         down.1 += 1;
         *got == byte(down.1 - 1)
     }));
+}
+
+/// Either side runs as it likes, while rings grow under both.
+#[test]
+fn bytes_keep_their_order_while_rings_grow() {
+    const BYTES: u64 = 12 << 20;
+    let (map, large) = (memory(STREAM_BYTES), memory(LARGE_BYTES));
+    let byte = |at: u64| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
+    let fill = |from: u64, to: &mut [u8]| {
+        for (at, to) in to.iter_mut().enumerate() {
+            *to = byte(from + at as u64);
+        }
+    };
+    let check = |from: u64, got: &[u8]| {
+        for (at, got) in got.iter().enumerate() {
+            assert_eq!(*got, byte(from + at as u64));
+        }
+    };
+    let small = Stream::over(map.slice()).unwrap();
+    small.begin();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (mut stream, mut served) = (small, Served::default());
+            let (mut taken, mut given) = (0, 0);
+            let mut bytes = vec![0; 24 << 10];
+            while taken < BYTES || given < BYTES {
+                if given > BYTES / 4 {
+                    stream = small.with_large(Some(large.slice()));
+                }
+                let count = stream.take(&mut served, &mut bytes).unwrap();
+                check(taken, &bytes[..count]);
+                taken += count as u64;
+                let left = (BYTES - given).min(bytes.len() as u64) as usize;
+                fill(given, &mut bytes[..left]);
+                given += stream.give(&mut served, &bytes[..left]).unwrap() as u64;
+            }
+        });
+        scope.spawn(|| {
+            let mut stream = small;
+            let (mut read, mut written) = (0, 0);
+            let mut bytes = vec![0; 40 << 10];
+            while read < BYTES || written < BYTES {
+                if !stream.has_large() && read > BYTES / 3 {
+                    stream = small.with_large(Some(large.slice()));
+                    stream.show_large();
+                }
+                let Lock::Held(mut held) = stream.lock() else {
+                    panic!("nobody else has it");
+                };
+                let count = held.read(&mut bytes, false, 0).unwrap();
+                check(read, &bytes[..count]);
+                read += count as u64;
+                let left = (BYTES - written).min(bytes.len() as u64) as usize;
+                fill(written, &mut bytes[..left]);
+                written += held.write(&bytes[..left]).unwrap() as u64;
+            }
+        });
+    });
+}
+
+#[test]
+fn flags_and_positions_of_any_kind_stay_within_the_memory() {
+    let (map, large) = (memory(STREAM_BYTES), memory(LARGE_BYTES));
+    let mut random = Random::new(11);
+    for turn in 0..4_000 {
+        let mut stream = Stream::over(map.slice()).unwrap();
+        if turn % 2 == 0 {
+            stream = stream.with_large(Some(large.slice()));
+        }
+        stream.begin();
+        let mut served = Served::default();
+        for _ in 0..4 {
+            let at = [64, 128, 192, 256, 392, 396, 400][random.below(7) as usize];
+            let near = random.below(2 * LARGE_RING_BYTES as u64);
+            let value = [near, 1, u64::MAX - near][random.below(3) as usize];
+            let bytes = value.to_ne_bytes();
+            map.slice()
+                .write_at(at, &bytes[..if at < 390 { 8 } else { 4 }]);
+            let mut room = vec![0; random.below(70_000) as usize];
+            let _ = stream.take(&mut served, &mut room);
+            let _ = stream.give(&mut served, &room);
+            let _ = (stream.state(), stream.unread(&served));
+            if let Lock::Held(mut held) = stream.lock() {
+                let _ = held.read(&mut room, random.below(2) == 0, random.below(9) as usize);
+                let _ = (held.write(&room), held.skip(7), held.is_cramped());
+            }
+        }
+    }
+    // Large rings that this side does not have are none.
+    let stream = Stream::over(map.slice()).unwrap();
+    stream.begin();
+    map.slice().write_at(396, &[1; 4]);
+    assert!(stream.take(&mut Served::default(), &mut [0; 8]).is_err());
 }
 
 #[test]

@@ -3,20 +3,25 @@
 //! Must stay true: nothing here waits for the thread, and nothing is believed that it says: memory
 //! is copied out before it is judged, numbers are bounded.
 
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
+use sidecore_net_rings::Hint;
 use sidecore_sys::seccomp::{Call, Listener};
-use std::cell::Cell;
-use std::fs::{File, OpenOptions};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::FileExt;
+use std::rc::Rc;
 
 /// One call and who made it.
 #[derive(Debug)]
 pub(crate) struct Caller<'l> {
     pub(crate) call: Call,
     listener: &'l Listener,
-    memory: Option<File>,
+    /// It was seen to wait after its memory was read: what was read is its own.
+    is_known_to_wait: bool,
+    /// The file behind a descriptor, once it was fetched.
+    fetched: RefCell<Option<(i32, Rc<OwnedFd>)>>,
     /// A descriptor that was asked about, and the file behind it.
     known: Cell<Option<(i32, Option<u64>)>>,
 }
@@ -35,7 +40,8 @@ impl<'l> Caller<'l> {
         Self {
             call,
             listener,
-            memory: None,
+            is_known_to_wait: false,
+            fetched: RefCell::new(None),
             known: Cell::new(None),
         }
     }
@@ -57,7 +63,14 @@ impl<'l> Caller<'l> {
         {
             return inode;
         }
-        let inode = socket_inode(self.call.thread, descriptor);
+        let inode = match self.call.number {
+            // These look at the file anyway.
+            libc::SYS_connect | libc::SYS_getsockopt => {
+                let file = self.fetch(descriptor);
+                file.ok().and_then(|file| inode_of_socket(&file))
+            }
+            _ => socket_inode(self.call.thread, descriptor),
+        };
         self.known.set(Some((descriptor, inode)));
         inode
     }
@@ -65,10 +78,22 @@ impl<'l> Caller<'l> {
     /// A descriptor has another file now.
     pub(crate) fn forget_inode(&self) {
         self.known.set(None);
+        self.fetched.take();
     }
 
     /// Flags of a descriptor.
     pub(crate) fn flags(&self, descriptor: i32) -> Flags {
+        if self.call.number == libc::SYS_connect
+            && descriptor == self.int(0)
+            && let Some(hint) = self.hint()
+            && let Ok(file) = self.fetch(descriptor)
+            && let Ok(flags) = rustix::fs::fcntl_getfl(&file)
+        {
+            return Flags {
+                is_nonblocking: flags.contains(rustix::fs::OFlags::NONBLOCK),
+                closes_on_exec: hint.closes_on_exec,
+            };
+        }
         let path = format!("/proc/{}/fdinfo/{descriptor}", self.call.thread);
         let text = std::fs::read_to_string(path).unwrap_or_default();
         let field = text.lines().find_map(|line| line.strip_prefix("flags:"));
@@ -84,8 +109,15 @@ impl<'l> Caller<'l> {
     ///
     /// # Errors
     /// The kernel's: `EBADF`; `EPERM` where this process may not look into that one.
-    pub(crate) fn fetch(&self, descriptor: i32) -> Result<OwnedFd, Errno> {
-        fetch(self.call.thread, descriptor)
+    pub(crate) fn fetch(&self, descriptor: i32) -> Result<Rc<OwnedFd>, Errno> {
+        if let Some((of, file)) = &*self.fetched.borrow()
+            && *of == descriptor
+        {
+            return Ok(Rc::clone(file));
+        }
+        let file = Rc::new(fetch(self.call.thread, descriptor)?);
+        *self.fetched.borrow_mut() = Some((descriptor, Rc::clone(&file)));
+        Ok(file)
     }
 
     /// Copies memory of the process.
@@ -95,10 +127,12 @@ impl<'l> Caller<'l> {
     pub(crate) fn read(&mut self, address: u64, bytes: usize) -> Result<Vec<u8>, Errno> {
         let mut copy = vec![0; bytes];
         if bytes > 0 {
-            let memory = self.memory()?;
-            memory
-                .read_exact_at(&mut copy, address)
-                .map_err(|_| Errno::FAULT)?;
+            let read = self.listener.read(&self.call, address, &mut copy);
+            read.map_err(|_| Errno::FAULT)?;
+            if !self.is_known_to_wait && !self.listener.is_waiting(self.call.id) {
+                return Err(Errno::SRCH);
+            }
+            self.is_known_to_wait = true;
         }
         Ok(copy)
     }
@@ -111,10 +145,8 @@ impl<'l> Caller<'l> {
         if bytes.is_empty() {
             return Ok(());
         }
-        let memory = self.memory()?;
-        memory
-            .write_all_at(bytes, address)
-            .map_err(|_| Errno::FAULT)
+        let written = self.listener.write(&self.call, address, bytes);
+        written.map_err(|_| Errno::FAULT)
     }
 
     /// Writes a value whose room and length are in the number of 32 bits at `length`: an address
@@ -146,19 +178,17 @@ impl<'l> Caller<'l> {
             .ok_or(Errno::FAULT)
     }
 
-    fn memory(&mut self) -> Result<&File, Errno> {
-        if self.memory.is_none() {
-            let path = format!("/proc/{}/mem", self.call.thread);
-            let file = OpenOptions::new().read(true).write(true).open(path);
-            let file = file.map_err(|_| Errno::FAULT)?;
-            // Or it may be that of another process, which has the number now.
-            if !self.listener.is_waiting(self.call.id) {
-                return Err(Errno::SRCH);
-            }
-            self.memory = Some(file);
-        }
-        self.memory.as_ref().ok_or(Errno::FAULT)
+    /// What the caller's library says of descriptor and call, by the sixth argument.
+    pub(crate) fn hint(&self) -> Option<Hint> {
+        Hint::of(self.call.arguments[5])
     }
+}
+
+/// The number of a file, where that is a socket.
+fn inode_of_socket(file: &OwnedFd) -> Option<u64> {
+    let status = rustix::fs::fstat(file).ok()?;
+    let kind = rustix::fs::FileType::from_raw_mode(status.st_mode);
+    (kind == rustix::fs::FileType::Socket).then_some(status.st_ino)
 }
 
 /// The number of the file behind a thread's descriptor, where that is a socket.
@@ -188,9 +218,49 @@ pub(crate) fn descriptors_of(thread: i32, inode: u64) -> Vec<i32> {
 /// # Errors
 /// The kernel's.
 pub(crate) fn fetch(thread: i32, descriptor: i32) -> Result<OwnedFd, Errno> {
-    let process = open_process(thread)?;
-    rustix::process::pidfd_getfd(process.as_fd(), descriptor, PidfdGetfdFlags::empty())
+    if descriptor < 0 {
+        return Err(Errno::BADF);
+    }
+    KNOWN.with_borrow_mut(|known| {
+        let get = |it: &Known| {
+            let process = it.process.as_fd();
+            rustix::process::pidfd_getfd(process, descriptor, PidfdGetfdFlags::empty())
+        };
+        if let Some(at) = known.iter().position(|it| it.thread == thread) {
+            match get(&known[at]) {
+                // The number is another thread's now.
+                Err(Errno::SRCH) => known.remove(at),
+                result => return result,
+            };
+        }
+        let it = Known {
+            thread,
+            process: open_process(thread)?,
+            leader: None,
+        };
+        let result = get(&it);
+        if known.len() >= KNOWN_MAX {
+            known.pop_front();
+        }
+        known.push_back(it);
+        result
+    })
 }
+
+/// A thread that has made calls. Its handle names it alone: as long as that is alive, the number
+/// is its own.
+struct Known {
+    thread: i32,
+    process: OwnedFd,
+    leader: Option<i32>,
+}
+
+thread_local! {
+    static KNOWN: RefCell<VecDeque<Known>> = const { RefCell::new(VecDeque::new()) };
+}
+
+/// Threads whose handles are kept open.
+const KNOWN_MAX: usize = 32;
 
 fn open_process(thread: i32) -> Result<OwnedFd, Errno> {
     let pid = Pid::from_raw(thread).ok_or(Errno::SRCH)?;
@@ -200,11 +270,35 @@ fn open_process(thread: i32) -> Result<OwnedFd, Errno> {
         Err(Errno::INVAL) => {}
         opened => return opened,
     }
-    let leader = leader(thread).and_then(Pid::from_raw).ok_or(Errno::SRCH)?;
+    let leader = read_leader(thread)
+        .and_then(Pid::from_raw)
+        .ok_or(Errno::SRCH)?;
     rustix::process::pidfd_open(leader, PidfdFlags::empty())
 }
 
+/// The process of a thread, by its leading thread.
 fn leader(thread: i32) -> Option<i32> {
+    let known = KNOWN.with_borrow(|known| {
+        let it = known.iter().find(|it| it.thread == thread)?;
+        let mut polled = [PollFd::new(&it.process, PollFlags::IN)];
+        let none = rustix::time::Timespec::default();
+        // Readable once it has ended.
+        let is_alive = rustix::event::poll(&mut polled, Some(&none)) == Ok(0);
+        it.leader.filter(|_| is_alive)
+    });
+    if known.is_some() {
+        return known;
+    }
+    let leader = read_leader(thread)?;
+    KNOWN.with_borrow_mut(|known| {
+        if let Some(it) = known.iter_mut().find(|it| it.thread == thread) {
+            it.leader = Some(leader);
+        }
+    });
+    Some(leader)
+}
+
+fn read_leader(thread: i32) -> Option<i32> {
     let status = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
     let leader = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
     leader?.trim().parse().ok()

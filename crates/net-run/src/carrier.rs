@@ -31,7 +31,7 @@ pub(crate) struct Carrier {
     /// The address of the program's socket with the kernel.
     pub(crate) near: SocketAddr,
     /// The program's socket, while a call of its waits.
-    pub(crate) watched: Option<OwnedFd>,
+    pub(crate) watched: Option<Rc<OwnedFd>>,
     /// The carriage that the program's socket sends with; none: it is to be asked.
     pub(crate) habits: Option<Habits>,
 }

@@ -217,10 +217,7 @@ fn start(program: &[OsString], options: &Options) -> Result<(Listener, i32), Run
     };
     let mut command = Command::new(name);
     command.args(arguments);
-    // Only sessions of a stack have rings.
-    if let Some(preload) = &options.preload
-        && !matches!(options.engine, Engine::None)
-    {
+    if let Some(preload) = &options.preload {
         command.env("LD_PRELOAD", preload);
     }
     let (sender, receiver) = mpsc::channel();

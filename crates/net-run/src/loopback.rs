@@ -8,6 +8,7 @@ use crate::address::{self, Given};
 use crate::socket::{From, Pending};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
+use sidecore_net_rings::{Name, Role};
 use sidecore_sys::SysError;
 use sidecore_sys::local_socket::{self, Received};
 use std::collections::VecDeque;
@@ -26,6 +27,8 @@ pub(crate) struct Door {
     /// Those who came and have not said what for.
     visitors: VecDeque<OwnedFd>,
     path: PathBuf,
+    /// Says the name of the listener's near end, where its program accepts from that by itself.
+    near: Option<PathBuf>,
     owner: u64,
 }
 
@@ -56,6 +59,7 @@ impl Rendezvous {
         local: SocketAddr,
         is_v6_only: bool,
         owner: u64,
+        near: Option<(Name, bool)>,
     ) -> Result<Vec<Door>, Errno> {
         let mut names = vec![self.name(local)];
         if local.ip().is_unspecified() && local.is_ipv6() && !is_v6_only {
@@ -68,10 +72,18 @@ impl Rendezvous {
             // Nobody listens there any more, or never has.
             std::fs::remove_file(&path).ok();
             let listener = local_socket::listen(&path, 0o666, DOOR_BACKLOG).map_err(errno)?;
+            let link = near_path(&path);
+            std::fs::remove_file(&link).ok();
+            let near = near.and_then(|(name, is_v6)| {
+                let target = text_of(&name, is_v6);
+                std::os::unix::fs::symlink(target, &link).ok()?;
+                Some(link)
+            });
             Ok(Door {
                 listener,
                 visitors: VecDeque::new(),
                 path,
+                near,
                 owner,
             })
         };
@@ -86,10 +98,7 @@ impl Rendezvous {
         let From::Program(near) = &pending.from else {
             return Err(Errno::INVAL);
         };
-        let any: IpAddr = match pending.local.ip() {
-            IpAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
-            IpAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
-        };
+        let any = any_of(pending.local.ip());
         let port = pending.local.port();
         let names = [pending.local, SocketAddr::new(any, port)].map(|at| self.name(at));
         let connected = names
@@ -98,6 +107,20 @@ impl Rendezvous {
         let socket = connected.ok_or(Errno::CONNREFUSED)?;
         let ends = [pending.local, pending.peer].map(|end| address::write(end, true));
         local_socket::send(socket.as_fd(), &ends.concat(), &[near.as_fd()]).map_err(errno)
+    }
+
+    /// The near end of who listens at `local`, where its program accepts from that by itself; true
+    /// if it is of IPv6.
+    pub(crate) fn near_of(&self, local: SocketAddr) -> Option<(Name, bool)> {
+        let exact = self.name(local);
+        match std::fs::read_link(near_path(&exact)) {
+            Ok(text) => return read_text(text.to_str()?),
+            // It is at exactly this address, but not so.
+            Err(_) if std::fs::symlink_metadata(&exact).is_ok() => return None,
+            Err(_) => {}
+        }
+        let any = self.name(SocketAddr::new(any_of(local.ip()), local.port()));
+        read_text(std::fs::read_link(near_path(&any)).ok()?.to_str()?)
     }
 
     fn name(&self, local: SocketAddr) -> PathBuf {
@@ -147,7 +170,36 @@ impl Door {
 impl Drop for Door {
     fn drop(&mut self) {
         std::fs::remove_file(&self.path).ok();
+        if let Some(near) = &self.near {
+            std::fs::remove_file(near).ok();
+        }
     }
+}
+
+fn any_of(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
+    }
+}
+
+/// Where the near end is told, beside a door.
+fn near_path(door: &Path) -> PathBuf {
+    door.with_added_extension("near")
+}
+
+/// A listener's name, and whether it is of IPv6, as a link's target.
+fn text_of(name: &Name, is_v6: bool) -> String {
+    let family = if is_v6 { 6 } else { 4 };
+    format!("{}-{:x}-{family}", name.process, name.number)
+}
+
+fn read_text(text: &str) -> Option<(Name, bool)> {
+    let (process, rest) = text.split_once('-')?;
+    let (number, family) = rest.split_once('-')?;
+    let number = u64::from_str_radix(number, 16).ok()?;
+    let name = Name::new(Role::Listener, process.parse().ok()?, number);
+    Some((name, family == "6"))
 }
 
 /// Two addresses and one end of a pair.

@@ -13,6 +13,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 
 /// Where processes have epolls.
 #[derive(Debug, Default)]
@@ -27,7 +28,7 @@ pub(crate) struct Migration {
 #[derive(Debug)]
 pub(crate) struct Moved {
     descriptor: i32,
-    old: OwnedFd,
+    old: Rc<OwnedFd>,
     places: Vec<(OwnedFd, Watched)>,
 }
 
@@ -48,6 +49,12 @@ impl Migration {
     /// Looks where a descriptor of the caller's is, before it is replaced.
     pub(crate) fn begin(&mut self, caller: &Caller<'_>, descriptor: i32) -> Option<Moved> {
         let thread = caller.call.thread;
+        if caller.call.number == libc::SYS_connect
+            && caller.int(0) == descriptor
+            && caller.hint().is_some_and(|hint| hint.has_no_epoll)
+        {
+            return None;
+        }
         let epolls = self
             .epolls
             .entry(thread)

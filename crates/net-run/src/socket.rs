@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use sidecore_net::sock::client::{Received, Socket as Session};
-use sidecore_net_rings::Served;
+use sidecore_net_rings::{Served, Stream as Rings};
 use sidecore_sys::SharedMap;
 use sidecore_sys::seccomp::Call;
 use sidecore_sys::socket_option;
@@ -52,7 +52,12 @@ pub(crate) struct Socket {
     pub(crate) carrier: Option<Carrier>,
     /// The process that has rings for it, and its number there, until it is forgotten.
     pub(crate) ring_place: Option<(usize, u32)>,
+    /// The number of its name, where its listener is accepted from directly, or it is one.
+    pub(crate) named: Option<u64>,
 }
+
+/// A holder that is not known.
+pub(crate) const NOBODY: (i32, i32) = (0, -1);
 
 /// State of a socket.
 #[derive(Debug)]
@@ -71,6 +76,8 @@ pub(crate) enum State {
     Failed(Option<Errno>),
     /// Sends and receives datagrams.
     Datagram(Vec<Session>),
+    /// Its session failed before a program had accepted it.
+    Doomed,
     /// Its session is over.
     Over,
 }
@@ -89,6 +96,8 @@ pub(crate) struct Listening {
     pub(crate) name: Option<SocketAddrUnix>,
     /// Connections to it, which make it readable.
     pub(crate) tokens: VecDeque<OwnedFd>,
+    /// Its program's library accepts from the near end.
+    pub(crate) is_direct: bool,
 }
 
 /// A session that waits to be accepted.
@@ -106,6 +115,8 @@ pub(crate) enum From {
     Stack(Session),
     /// A program: the other end of its pair.
     Program(OwnedFd),
+    /// The stack, joined to this near end already; its number.
+    Session(OwnedFd, u64),
 }
 
 /// State of a session that is being opened.
@@ -144,6 +155,8 @@ pub(crate) struct Stream {
     pub(crate) leftover: Option<(Vec<u8>, usize)>,
     /// It keeps to its pair.
     pub(crate) is_barred: bool,
+    /// The number of its far end's name, until the first bytes have come from who accepted it.
+    pub(crate) hello: Option<u64>,
 }
 
 impl Stream {
@@ -163,6 +176,7 @@ impl Stream {
             ring: None,
             leftover: None,
             is_barred: false,
+            hello: None,
         }
     }
 }
@@ -173,10 +187,21 @@ pub(crate) struct RingEnd {
     /// The process that has the other end, and the stream's number there.
     pub(crate) process: usize,
     pub(crate) stream: u32,
+    /// That of a slab of streams.
     pub(crate) memory: Rc<SharedMap>,
+    /// Its large rings.
+    pub(crate) large: Option<Rc<SharedMap>>,
     pub(crate) served: Served,
     /// It was taken back: only what the program wrote before is still in it.
     pub(crate) is_back: bool,
+}
+
+impl RingEnd {
+    /// View of its memory.
+    pub(crate) fn view(&self) -> Option<Rings<'_>> {
+        let large = self.large.as_ref().map(|large| large.slice());
+        Some(Rings::of_slab(self.memory.slice(), self.stream)?.with_large(large))
+    }
 }
 
 /// A call that waits.
@@ -218,7 +243,7 @@ impl Socket {
 /// A socket as a program opened it, still the kernel's.
 #[derive(Debug)]
 pub(crate) struct Opened {
-    pub(crate) file: OwnedFd,
+    pub(crate) file: Rc<OwnedFd>,
     pub(crate) transport: Transport,
     pub(crate) is_v6: bool,
     pub(crate) is_v6_only: bool,
@@ -229,7 +254,7 @@ pub(crate) struct Opened {
 
 impl Opened {
     /// Looks at a socket; none where it is neither TCP nor UDP.
-    pub(crate) fn of(file: OwnedFd) -> Option<Self> {
+    pub(crate) fn of(file: Rc<OwnedFd>) -> Option<Self> {
         let number = |level, name| {
             let value = socket_option::get(file.as_fd(), level, name, 4).ok()?;
             value.first_chunk().map(|bytes| i32::from_ne_bytes(*bytes))
@@ -249,7 +274,8 @@ impl Opened {
         let is_v6_only = is_v6 && number(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) == Some(1);
         let local = rustix::net::getsockname(&file).ok()?;
         let local = SocketAddr::try_from(local).ok()?;
-        let is_connected = rustix::net::getpeername(&file).is_ok();
+        // Who is connected has a port.
+        let is_connected = local.port() != 0 && rustix::net::getpeername(&file).is_ok();
         Some(Self {
             file,
             transport,

@@ -23,6 +23,8 @@ pub enum When {
     Given(u8),
     /// Where the lower 32 bits of the argument are one of these.
     OneOf(u8, &'static [u32]),
+    /// Unless the argument is this.
+    Unless(u8, u64),
 }
 
 /// Calls that are handed over, by number.
@@ -177,6 +179,39 @@ impl Listener {
         result == 0
     }
 
+    /// Copies memory of who has made a call. What it says counts once [`Self::is_waiting`] has said
+    /// that it still waits: its number may be another's by then.
+    ///
+    /// # Errors
+    /// `EFAULT` where not all of it is there; `EPERM`, `ESRCH`.
+    pub fn read(&self, call: &Call, address: u64, target: &mut [u8]) -> Result<(), Errno> {
+        let local = piece(target.as_mut_ptr(), target.len());
+        let remote = piece(address_of(address), target.len());
+        // SAFETY: the kernel writes into `target` alone.
+        let count = unsafe {
+            libc::process_vm_readv(call.thread, &raw const local, 1, &raw const remote, 1, 0)
+        };
+        whole(count, target.len())
+    }
+
+    /// Writes memory of who waits for an answer.
+    ///
+    /// # Errors
+    /// As of [`Self::read`].
+    pub fn write(&self, call: &Call, address: u64, source: &[u8]) -> Result<(), Errno> {
+        if !self.is_waiting(call.id) {
+            return Err(Errno::SRCH);
+        }
+        let local = piece(source.as_ptr().cast_mut(), source.len());
+        let remote = piece(address_of(address), source.len());
+        // SAFETY: the kernel reads `source`; what it writes is memory that a call's own argument
+        // points to, while that call waits.
+        let count = unsafe {
+            libc::process_vm_writev(call.thread, &raw const local, 1, &raw const remote, 1, 0)
+        };
+        whole(count, source.len())
+    }
+
     /// Gives a descriptor to a caller, in the place of its descriptor `at`.
     ///
     /// # Errors
@@ -255,6 +290,26 @@ impl Listener {
     }
 }
 
+fn piece(start: *mut u8, bytes: usize) -> libc::iovec {
+    libc::iovec {
+        iov_base: start.cast(),
+        iov_len: bytes,
+    }
+}
+
+/// An address of another process, which nobody here follows.
+fn address_of(address: u64) -> *mut u8 {
+    ptr::without_provenance_mut(address as usize)
+}
+
+fn whole(count: isize, wanted: usize) -> Result<(), Errno> {
+    match usize::try_from(count) {
+        Ok(count) if count == wanted => Ok(()),
+        Ok(_) => Err(Errno::FAULT),
+        Err(_) => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::FAULT)),
+    }
+}
+
 /// The filter as a program of classic BPF (seccomp(2)).
 fn assemble(filter: &Filter) -> Vec<libc::sock_filter> {
     let statement = |code: u32, value: u32| libc::sock_filter {
@@ -291,6 +346,14 @@ fn assemble(filter: &Filter) -> Vec<libc::sock_filter> {
                 jump(0, 1, 0),
                 give(notify),
                 give(allow),
+            ],
+            When::Unless(argument, value) => vec![
+                load(low(*argument)),
+                jump(*value as u32, 0, 3),
+                load(low(*argument) + 4),
+                jump((*value >> 32) as u32, 0, 1),
+                give(allow),
+                give(notify),
             ],
             When::OneOf(argument, values) => {
                 let mut body = vec![load(low(*argument))];
@@ -345,6 +408,7 @@ mod tests {
                 (libc::SYS_getppid, When::Always),
                 (libc::SYS_getpgid, When::Given(0)),
                 (libc::SYS_getsid, When::OneOf(0, &[7, 8])),
+                (libc::SYS_getuid, When::Unless(5, 7 << 40 | 8)),
             ];
             let listener = install(&filter).unwrap();
             sender.send(listener).unwrap();
@@ -357,6 +421,8 @@ mod tests {
                     libc::getsid(0) == session,
                     libc::getsid(7),
                     libc::getsid(8),
+                    [7 << 40 | 8, 6 << 40 | 8, 7 << 40 | 9]
+                        .map(|last: u64| libc::syscall(libc::SYS_getuid, 0, 0, 0, 0, 0, last)),
                 )
             }
         });
@@ -366,6 +432,8 @@ mod tests {
             Answer::Value(4712),
             Answer::Fail(Errno::PERM),
             Answer::Value(4713),
+            Answer::Value(4714),
+            Answer::Value(4715),
         ]
         .into_iter();
         let mut ready = Vec::new();
@@ -378,7 +446,9 @@ mod tests {
             assert!(!listener.is_waiting(call.id));
         }
         let got = asking.join().unwrap();
-        assert_eq!(got, (4711, true, 4712, true, -1, 4713));
+        // SAFETY: a call without pointers.
+        let user = i64::from(unsafe { libc::getuid() });
+        assert_eq!(got, (4711, true, 4712, true, -1, 4713, [user, 4714, 4715]));
         // Nobody is left under the filter.
         crate::local_socket::poll(&[listener.as_fd()], &mut ready, Duration::from_secs(20))
             .unwrap();

@@ -12,9 +12,10 @@ use rustix::io::Errno;
 use rustix::net::SendFlags;
 use sidecore_net::sock::client::{ClientError, Socket as Session};
 use sidecore_sys::seccomp::Answer;
+use sidecore_sys::socket_option;
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -68,7 +69,7 @@ impl Supervisor {
             is_v6: opened.is_v6,
             is_v6_only: opened.is_v6_only,
             far: None,
-            kernel: Rc::new(opened.file),
+            kernel: opened.file,
             options: Vec::new(),
             owns_kernel: true,
             bound: local.ip(),
@@ -80,6 +81,7 @@ impl Supervisor {
             resets_on_close: false,
             carrier: None,
             ring_place: None,
+            named: None,
         };
         let claim = socket.claim(false);
         if !self.take_port(inode, opened.transport, local.port(), claim) {
@@ -134,7 +136,7 @@ impl Supervisor {
             is_v6_only: opened.is_v6_only,
             port: opened.local.port(),
             ip: opened.local.ip(),
-            kernel: Rc::new(opened.file),
+            kernel: opened.file,
             flags: caller.flags(descriptor),
         };
         self.open(
@@ -197,7 +199,7 @@ impl Supervisor {
                 None => self.open_again(caller, descriptor, inode, given),
             },
             State::Bound => self.open_again(caller, descriptor, inode, given),
-            State::Over => Err(Errno::ISCONN),
+            State::Doomed | State::Over => Err(Errno::ISCONN),
         }
     }
 
@@ -305,6 +307,13 @@ impl Supervisor {
             let error = Errno::ADDRNOTAVAIL;
             return self.refuse(caller, descriptor, (local, peer), parts, error);
         }
+        // A linger of nothing needs the other end, which is out of reach where it comes directly.
+        let level = libc::SOL_SOCKET;
+        let linger = socket_option::get(parts.kernel.as_fd(), level, libc::SO_LINGER, 8);
+        let resets = linger.is_ok_and(|linger| super::options::resets(&linger));
+        if !resets && let Some(opened) = self.open_directly(local, peer) {
+            return self.join_directly(caller, descriptor, (local, peer), parts, opened);
+        }
         let (near, other) = pair(parts.flags.is_nonblocking)?;
         crate::socket::set_nonblocking(&other, false)?;
         let (inode, mate) = (inode_of(&near)?, inode_of(&other)?);
@@ -326,6 +335,35 @@ impl Supervisor {
         self.replace(caller, descriptor, &near, flags)?;
         if self.take_linger(inode) {
             self.arm_reset(inode);
+        }
+        if is_nonblocking {
+            // As the kernel says it, though it is open; SO_ERROR and epoll say so at once.
+            return Err(Errno::INPROGRESS);
+        }
+        Ok(ZERO)
+    }
+
+    /// Gives a program its end of a session that another one's library accepts.
+    fn join_directly(
+        &mut self,
+        caller: &Caller<'_>,
+        descriptor: i32,
+        (local, peer): (SocketAddr, SocketAddr),
+        parts: Parts,
+        opened: super::direct::Opened,
+    ) -> Result<Reply, Errno> {
+        let flags = parts.flags;
+        let is_nonblocking = flags.is_nonblocking;
+        crate::socket::set_nonblocking(&opened.near, is_nonblocking)?;
+        let inode = inode_of(&opened.near)?;
+        let mut socket = parts.socket(local, peer, (caller.call.thread, descriptor), None);
+        socket.state = State::Joined(!is_nonblocking);
+        socket.named = Some(opened.number);
+        self.insert(inode, socket)?;
+        self.direct.bear(opened.number, inode);
+        self.replace(caller, descriptor, &opened.near, flags)?;
+        if let Some(listener) = opened.listener {
+            self.retry(listener);
         }
         if is_nonblocking {
             // As the kernel says it, though it is open; SO_ERROR and epoll say so at once.
@@ -591,6 +629,7 @@ impl Parts {
             resets_on_close: false,
             carrier: None,
             ring_place: None,
+            named: None,
         }
     }
 }

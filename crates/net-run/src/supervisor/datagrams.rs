@@ -55,7 +55,7 @@ impl Supervisor {
         } else {
             let near = carrier::alike(&opened.file, opened.is_v6)?;
             crate::socket::set_nonblocking(&near, flags.is_nonblocking)?;
-            near
+            Rc::new(near)
         };
         let inode = inode_of(&near)?;
         let mut local = asked;
@@ -86,6 +86,7 @@ impl Supervisor {
             resets_on_close: false,
             carrier: Some(carrier),
             ring_place: None,
+            named: None,
         };
         if !self.take_port(inode, Transport::Udp, local.port(), claim) {
             return Err(Errno::ADDRINUSE);
@@ -440,7 +441,7 @@ impl Supervisor {
     }
 
     /// Watches a program's socket while a call of its waits.
-    pub(super) fn watch(&mut self, inode: u64, near: OwnedFd) -> Result<(), Errno> {
+    pub(super) fn watch(&mut self, inode: u64, near: Rc<OwnedFd>) -> Result<(), Errno> {
         let Some(carrier) = self
             .sockets
             .get_mut(&inode)

@@ -1,6 +1,6 @@
 //! listen(2), accept(2), and what comes to listeners.
 
-use super::{PROCEED, Reply, Supervisor, ZERO, errno_of};
+use super::{PROCEED, Reply, Supervisor, ZERO, errno_of, named};
 use crate::address;
 use crate::caller::Caller;
 use crate::ports::Transport;
@@ -10,7 +10,8 @@ use crate::socket::{
 };
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
-use sidecore_sys::local_socket;
+use sidecore_net_rings::{Name, Role};
+use sidecore_sys::{local_socket, socket_option};
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
@@ -60,7 +61,8 @@ impl Supervisor {
         if !self.take_port(inode, Transport::Tcp, port, claim) {
             return Err(Errno::ADDRINUSE);
         }
-        self.start_listening(caller, descriptor, inode, backlog)?;
+        let is_direct = caller.call.arguments[5] == sidecore_net_rings::BY_ITSELF;
+        self.start_listening(caller, descriptor, inode, backlog, is_direct)?;
         Ok(ZERO)
     }
 
@@ -71,14 +73,32 @@ impl Supervisor {
         descriptor: i32,
         inode: u64,
         backlog: u32,
+        is_direct: bool,
     ) -> Result<(), Errno> {
         let flags = caller.flags(descriptor);
-        let (near, name) = listening_end(flags.is_nonblocking)?;
+        let own_name = is_direct.then(|| self.direct.listener());
+        let (near, name) = match &own_name {
+            Some(name) => {
+                let made = named::listening_end(name, flags.is_nonblocking)?;
+                // The kernel waits there for as long as the program has said.
+                let (level, option) = (libc::SOL_SOCKET, libc::SO_RCVTIMEO);
+                if let Ok(patience) = self.option_value(inode, level, option, 16) {
+                    socket_option::set(made.0.as_fd(), level, option, &patience).ok();
+                }
+                made
+            }
+            None => listening_end(flags.is_nonblocking)?,
+        };
         let listener = inode_of(&near)?;
         let mut socket = self.remove(inode).ok_or(Errno::BADF)?;
+        if let Some(name) = own_name {
+            socket.named = Some(name.number);
+            self.direct.bear(name.number, listener);
+        }
         socket.state = State::Listening(Listening {
             backlog,
             name: Some(name),
+            is_direct,
             ..Listening::default()
         });
         let (claim, port) = (socket.claim(true), socket.local.port());
@@ -181,7 +201,15 @@ impl Supervisor {
         if others.iter().any(|other| *other != inode) {
             return Ok(());
         }
-        let doors = rendezvous.open(socket.local, claim.is_v6_only, inode)?;
+        let direct = match &socket.state {
+            State::Listening(listening) if listening.is_direct => socket.named,
+            _ => None,
+        };
+        let near = direct.map(|number| {
+            let name = Name::new(Role::Listener, std::process::id(), number);
+            (name, socket.is_v6)
+        });
+        let doors = rendezvous.open(socket.local, claim.is_v6_only, inode, near)?;
         let mut places = Vec::new();
         for door in doors {
             let place = self.doors.iter().position(Option::is_none);
@@ -223,21 +251,24 @@ impl Supervisor {
 
     /// Hands a session of the loopback to who listens for it.
     pub(super) fn hand_over(&mut self, pending: Pending) -> Result<(), Errno> {
-        let mut listeners = self.ports.at(Transport::Tcp, pending.local);
-        if listeners.iter().any(|inode| self.is_closed(*inode)) {
-            self.forget_closed(Transport::Tcp, pending.local.port());
-            listeners = self.ports.at(Transport::Tcp, pending.local);
-        }
-        if let [first, ..] = listeners.as_slice() {
-            // Those that share a port take turns by the port at the other end.
-            let turn = usize::from(pending.peer.port()) % listeners.len();
-            let inode = listeners.get(turn).copied().unwrap_or(*first);
+        let listeners = self.listeners_at(pending.local);
+        if let Some(inode) = turn_of(&listeners, pending.peer) {
             return self.queue(inode, pending);
         }
         match &self.rendezvous {
             Some(rendezvous) => rendezvous.visit(pending),
             None => Err(Errno::CONNREFUSED),
         }
+    }
+
+    /// This supervisor's listeners at an address.
+    pub(super) fn listeners_at(&mut self, local: SocketAddr) -> Vec<u64> {
+        let listeners = self.ports.at(Transport::Tcp, local);
+        if listeners.iter().any(|inode| self.is_closed(*inode)) {
+            self.forget_closed(Transport::Tcp, local.port());
+            return self.ports.at(Transport::Tcp, local);
+        }
+        listeners
     }
 
     fn queue(&mut self, inode: u64, pending: Pending) -> Result<(), Errno> {
@@ -280,7 +311,13 @@ impl Supervisor {
         if !self.show_pending(inode) {
             return self.forget(inode);
         }
-        self.retry(inode);
+        if self
+            .sockets
+            .get(&inode)
+            .is_some_and(|socket| !socket.waiting.is_empty())
+        {
+            self.retry(inode);
+        }
     }
 
     /// Makes the near end readable where sessions wait. Each that comes brings a connection to it,
@@ -292,6 +329,9 @@ impl Supervisor {
         let State::Listening(listening) = &mut socket.state else {
             return true;
         };
+        if listening.is_direct {
+            return self.show_direct(inode);
+        }
         let Some(name) = &listening.name else {
             return true;
         };
@@ -332,8 +372,16 @@ impl Supervisor {
                 Errno::INVAL
             });
         };
-        let Some(pending) = listening.pending.pop_front() else {
+        let is_direct = listening.is_direct;
+        let mut next = listening.pending.pop_front();
+        if next.is_none() && is_direct {
+            next = self.accept_from_near(caller, descriptor)?;
+        }
+        let Some(pending) = next else {
             self.take_tokens(caller, descriptor, inode);
+            if is_direct {
+                self.watch_waiting(inode);
+            }
             if caller.flags(descriptor).is_nonblocking {
                 return Err(Errno::AGAIN);
             }
@@ -384,6 +432,9 @@ impl Supervisor {
             From::Program(near) => set_nonblocking(near, is_nonblocking)
                 .and_then(|()| near.try_clone().map_err(|_| Errno::MFILE))
                 .map(|near| (near, None)),
+            From::Session(near, _) => set_nonblocking(near, is_nonblocking)
+                .and_then(|()| near.try_clone().map_err(|_| Errno::MFILE))
+                .map(|near| (near, None)),
         };
         let (near, far) = match made {
             Ok(made) => made,
@@ -405,6 +456,10 @@ impl Supervisor {
         let state = match from {
             From::Stack(engine) => State::Open(Stream::new(engine, true, 0)),
             From::Program(_) => State::Joined(true),
+            From::Session(_, key) => {
+                self.settle_given(key, inode, (caller.call.thread, descriptor));
+                return Ok(());
+            }
         };
         let socket = Socket {
             transport: Transport::Tcp,
@@ -423,9 +478,15 @@ impl Supervisor {
             resets_on_close,
             carrier: None,
             ring_place: None,
+            named: None,
         };
         if let Err(error) = self.insert(inode, socket) {
             tracing::warn!("a session cannot be joined: {error}");
+        }
+        if !self.mates.contains_key(&inode)
+            && let Some(name) = named::peers_name(&near)
+        {
+            self.link_mates(inode, &name);
         }
         if resets_on_close {
             self.arm_reset(inode);
@@ -447,6 +508,9 @@ impl Supervisor {
             return;
         }
         listening.tokens.clear();
+        if listening.is_direct {
+            return;
+        }
         let Ok(near) = caller.fetch(descriptor) else {
             return;
         };
@@ -467,6 +531,9 @@ impl Supervisor {
         let State::Listening(listening) = std::mem::replace(&mut socket.state, State::Bound) else {
             return;
         };
+        if let Some(number) = socket.named.take() {
+            self.direct.forget(number);
+        }
         // It had the port before.
         let _ = self.ports.take(Transport::Tcp, port, inode, claim);
         self.close_listening(listening);
@@ -484,8 +551,10 @@ impl Supervisor {
             self.close_session(engine, false);
         }
         for pending in listening.pending {
-            if let From::Stack(session) = pending.from {
-                self.close_session(session, true);
+            match pending.from {
+                From::Stack(session) => self.close_session(session, true),
+                From::Session(_, key) => self.forget(key),
+                From::Program(_) => {}
             }
         }
     }
@@ -523,6 +592,12 @@ impl Supervisor {
     }
 }
 
+/// Of listeners that share a port, the one whose turn it is by the port at the other end.
+pub(super) fn turn_of(listeners: &[u64], peer: SocketAddr) -> Option<u64> {
+    let turn = usize::from(peer.port()).checked_rem(listeners.len())?;
+    listeners.get(turn).copied()
+}
+
 /// Writes the peer's address where accept(2) is to have it.
 fn write_peer(caller: &mut Caller<'_>, peer: SocketAddr, is_v6: bool) -> Result<(), Errno> {
     let [_, target, length, ..] = caller.call.arguments;
@@ -537,4 +612,4 @@ const BACKLOG_MAX: u32 = 4096;
 /// Sessions of the loopback that wait at one listener.
 const PENDING_MAX: usize = 8192;
 /// Connections that show pending sessions.
-const TOKENS_MAX: usize = 64;
+pub(super) const TOKENS_MAX: usize = 64;

@@ -6,8 +6,10 @@
 
 mod connect;
 mod datagrams;
+mod direct;
 mod header;
 mod listen;
+mod named;
 mod names;
 mod options;
 mod receiving;
@@ -28,6 +30,7 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use sidecore_net::sock::SocketError;
 use sidecore_net::sock::client::{Beside, Client, ClientError, Socket as Session};
+use sidecore_net_rings::BY_ITSELF;
 use sidecore_sys::local_socket;
 use sidecore_sys::seccomp::{Answer, Call, Filter, Listener, When};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -47,14 +50,14 @@ pub(crate) trait Attach {
 
 /// The calls that come to a supervisor.
 pub(crate) const FILTER: &Filter = &[
-    (libc::SYS_accept4, When::Always),
+    (libc::SYS_accept4, When::Unless(5, BY_ITSELF)),
     (libc::SYS_accept, When::Always),
     (libc::SYS_bind, When::Always),
     (libc::SYS_connect, When::Always),
     (libc::SYS_listen, When::Always),
     (libc::SYS_getsockname, When::Always),
     (libc::SYS_getpeername, When::Always),
-    (libc::SYS_getsockopt, When::Always),
+    (libc::SYS_getsockopt, When::Unless(5, BY_ITSELF + 1)),
     (libc::SYS_setsockopt, When::Always),
     (libc::SYS_shutdown, When::Always),
     (libc::SYS_sendto, When::Given(4)),
@@ -106,6 +109,9 @@ pub(crate) struct Supervisor {
     /// Sockets whose bytes wait for a buffer.
     starved: VecDeque<u64>,
     rings: rings::Rings,
+    direct: direct::Direct,
+    /// Keeps the options of sessions whose listener is gone.
+    spare: Rc<OwnedFd>,
     ports: Ports,
     rendezvous: Option<Rendezvous>,
     doors: Vec<Option<Door>>,
@@ -138,6 +144,10 @@ impl Supervisor {
         rendezvous: Option<Rendezvous>,
     ) -> Result<Self, Errno> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let kind = rustix::net::SocketType::STREAM;
+        let flags = rustix::net::SocketFlags::CLOEXEC;
+        let inet = rustix::net::AddressFamily::INET;
+        let spare = Rc::new(rustix::net::socket_with(inet, kind, flags, None)?);
         epoll::add(&epoll, &listener, EventData::new_u64(CALLS), EventFlags::IN)?;
         Ok(Self {
             listener: Rc::new(listener),
@@ -151,6 +161,8 @@ impl Supervisor {
             sharers: HashMap::new(),
             starved: VecDeque::new(),
             rings: rings::Rings::default(),
+            direct: direct::Direct::default(),
+            spare,
             ports: Ports::default(),
             rendezvous,
             doors: Vec::new(),
@@ -232,7 +244,11 @@ impl Supervisor {
     /// Waits for something to happen; true where it happened to sessions or rings.
     fn wait(&mut self) -> bool {
         let rest = if self.starved.is_empty() && !self.is_retaking() {
-            if self.deadlines > 0 { SHORT_NAP } else { NAP }
+            if self.deadlines > 0 || self.direct.is_overdue() {
+                SHORT_NAP
+            } else {
+                NAP
+            }
         } else {
             STARVED_NAP
         };
@@ -284,6 +300,7 @@ impl Supervisor {
 
     fn serve(&mut self, caller: &mut Caller<'_>) -> Result<Reply, Errno> {
         self.catch_up(caller);
+        self.meet(caller);
         match caller.call.number {
             libc::SYS_bind => self.bind(caller),
             libc::SYS_listen => self.listen(caller),
@@ -402,6 +419,9 @@ impl Supervisor {
         if self.deadlines > 0 {
             self.end_patience();
         }
+        if self.direct.is_overdue() {
+            self.look_at_overdue();
+        }
         if self.unseen > SWEEP_MIN || self.sweep_at.elapsed() > self.sweep_every {
             self.sweep();
         }
@@ -471,9 +491,12 @@ impl Supervisor {
             self.sweep_at = Instant::now();
             return;
         }
-        let Ok(text) = std::fs::read_to_string("/proc/self/net/unix") else {
+        self.sweep_at = Instant::now();
+        let Ok(text) = std::fs::read("/proc/self/net/unix") else {
             return;
         };
+        // Names may be any bytes.
+        let text = String::from_utf8_lossy(&text);
         let inodes = text
             .lines()
             .filter_map(|line| line.split_whitespace().nth(6));
@@ -536,6 +559,9 @@ impl Supervisor {
         }
         if let Some(place) = socket.ring_place.take() {
             self.release_ring(place);
+        }
+        if let Some(number) = socket.named.take() {
+            self.direct.forget(number);
         }
         self.ports
             .release(socket.transport, socket.local.port(), inode);
@@ -608,7 +634,7 @@ impl Supervisor {
                     listening.engines.clear();
                     listening
                         .pending
-                        .retain(|pending| matches!(pending.from, crate::socket::From::Program(_)));
+                        .retain(|pending| !matches!(pending.from, crate::socket::From::Stack(_)));
                     self.fail_waiting(inode, Errno::CONNRESET);
                 }
                 State::Datagram(engines) => engines.clear(),

@@ -6,6 +6,7 @@ use crate::caller::Caller;
 use crate::socket::State;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
+use sidecore_net_rings::HELLO_BYTES;
 use std::os::fd::OwnedFd;
 
 impl Supervisor {
@@ -73,7 +74,13 @@ impl Supervisor {
             return Ok(PROCEED);
         }
         let unread = match &socket.far {
-            Some(far) => rustix::io::ioctl_fionread(far)?,
+            Some(far) => {
+                let hello = match &socket.state {
+                    State::Open(stream) if stream.hello.is_some() => HELLO_BYTES as u64,
+                    _ => 0,
+                };
+                rustix::io::ioctl_fionread(far)?.saturating_sub(hello)
+            }
             None => 0,
         };
         let unread = i32::try_from(unread).unwrap_or(i32::MAX);

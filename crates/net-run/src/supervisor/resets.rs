@@ -34,7 +34,7 @@ impl Supervisor {
         });
         let peer = pending.flatten().find_map(|pending| match &pending.from {
             From::Program(peer) => (inode_of(peer).ok() == Some(*mate)).then_some(peer),
-            From::Stack(_) => None,
+            From::Stack(_) | From::Session(..) => None,
         });
         if let Some(peer) = peer {
             put_urgent(peer.as_fd());
@@ -54,7 +54,7 @@ impl Supervisor {
     }
 }
 
-fn put_urgent(peer: BorrowedFd<'_>) {
+pub(super) fn put_urgent(peer: BorrowedFd<'_>) {
     // Where the peer sends no more, or the kernel (before Linux 5.15) has none, an end it is.
     let flags = SendFlags::OOB.bits() as i32;
     message::send(peer, &[], &[0], &[], flags).ok();

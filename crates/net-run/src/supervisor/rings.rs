@@ -13,12 +13,13 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use sidecore_net::sock::client::Beside;
-use sidecore_net_rings::{self as rings, Process, SEGMENT_BYTES, STREAM_BYTES, Served, Stream};
+use sidecore_net_rings::{self as rings, LARGE_BYTES, Process, SEGMENT_BYTES, SLAB_BYTES, Served};
 use sidecore_sync::Changed;
 use sidecore_sys::{SharedMap, Sharing};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 /// All processes with rings.
 #[derive(Debug, Default)]
@@ -29,6 +30,9 @@ pub(super) struct Rings {
     /// Streams that are to be taken back once nobody copies.
     retaking: Vec<u64>,
     streams: usize,
+    /// When the next stream may get rings: many sessions that begin together ask together, and
+    /// giving them all at once would keep the stack waiting.
+    upgrade_at: Option<Instant>,
     /// Processes that have none: they read and write pairs in ways that a library does not see.
     barred: VecDeque<i32>,
 }
@@ -41,13 +45,17 @@ struct Member {
     leader: i32,
     /// The far ends of its waiters' sockets.
     waiters: Vec<OwnedFd>,
+    /// Memory of the streams, several in each.
+    slabs: Vec<Rc<SharedMap>>,
     streams: Vec<Place>,
+    /// Streams with large rings.
+    large: usize,
 }
 
-/// A stream's memory, and the socket that has it.
-#[derive(Debug)]
+/// A stream's large rings, and the socket that has it.
+#[derive(Debug, Default)]
 struct Place {
-    memory: Rc<SharedMap>,
+    large: Option<Rc<SharedMap>>,
     inode: Option<u64>,
 }
 
@@ -90,10 +98,8 @@ impl Rings {
         let Some(Some(member)) = self.processes.get(ring.process) else {
             return;
         };
-        let (Some(process), Some(stream)) = (
-            Process::over(member.segment.slice()),
-            Stream::over(ring.memory.slice()),
-        ) else {
+        let (Some(process), Some(stream)) = (Process::over(member.segment.slice()), ring.view())
+        else {
             return;
         };
         // Who begins to wait names its waiter, and then looks: one of the two sees the other.
@@ -148,6 +154,7 @@ impl Supervisor {
             rings::ATTACH => self.attach_process(caller)?,
             rings::WAITER => self.add_waiter(caller, asked)?,
             rings::UPGRADE => self.upgrade(caller, asked)?,
+            rings::GROW => self.grow(caller, asked)?,
             rings::TAKE_BACK => {
                 let inode = caller.inode(caller.int(0)).ok_or(Errno::BADF)?;
                 if !self.take_back(inode, false) {
@@ -185,7 +192,9 @@ impl Supervisor {
             segment,
             leader,
             waiters: Vec::new(),
+            slabs: Vec::new(),
             streams: Vec::new(),
+            large: 0,
         };
         if index == places.len() {
             places.push(Some(member));
@@ -222,8 +231,23 @@ impl Supervisor {
         caller: &Caller<'_>,
         attachment: u32,
     ) -> Result<[u32; rings::WORDS], Errno> {
-        let leader = caller.leader().ok_or(Errno::SRCH)?;
+        let begun = Instant::now();
+        if self.rings.upgrade_at.is_some_and(|at| begun < at) {
+            return Err(Errno::AGAIN);
+        }
+        let upgraded = self.upgrade_now(caller, attachment);
+        let pause = begun.elapsed() * UPGRADE_PAUSE;
+        self.rings.upgrade_at = Some(Instant::now() + pause.min(UPGRADE_PAUSE_MAX));
+        upgraded
+    }
+
+    fn upgrade_now(
+        &mut self,
+        caller: &Caller<'_>,
+        attachment: u32,
+    ) -> Result<[u32; rings::WORDS], Errno> {
         let inode = caller.inode(caller.int(0)).ok_or(Errno::BADF)?;
+        let leader = caller.leader().ok_or(Errno::SRCH)?;
         self.rings.member(attachment, leader)?;
         if self.rings.barred.contains(&leader) {
             return Err(Errno::OPNOTSUPP);
@@ -262,30 +286,58 @@ impl Supervisor {
             return Err(Errno::OPNOTSUPP);
         }
         let mut file = -1;
-        if number == member.streams.len() {
-            let memory = SharedMap::reserve("sidecore-ring", STREAM_BYTES, Sharing::ReadWrite);
+        let slab = number / rings::SLAB_STREAMS as usize;
+        if slab == member.slabs.len() {
+            let memory = SharedMap::reserve("sidecore-ring", SLAB_BYTES, Sharing::ReadWrite);
             let memory = memory.map_err(|_| Errno::OPNOTSUPP)?;
             file = self.listener.give(caller.call.id, memory.file(), true)?;
-            member.streams.push(Place {
-                memory: Rc::new(memory),
-                inode: None,
-            });
+            member.slabs.push(Rc::new(memory));
         }
+        if number == member.streams.len() {
+            member.streams.push(Place::default());
+        }
+        let memory = member.slabs.get(slab).ok_or(Errno::NOSPC)?;
         let place = member.streams.get_mut(number).ok_or(Errno::NOSPC)?;
-        place.inode = Some(inode);
-        let memory = Rc::clone(&place.memory);
-        let view = Stream::over(memory.slice()).ok_or(Errno::NOMEM)?;
-        view.begin();
-        stream.ring = Some(RingEnd {
+        let ring = RingEnd {
             process: attachment as usize,
             stream: number as u32,
-            memory,
+            memory: Rc::clone(memory),
+            large: place.large.clone(),
             served: Served::default(),
             is_back: false,
-        });
+        };
+        ring.view().ok_or(Errno::NOMEM)?.begin();
+        place.inode = Some(inode);
+        stream.ring = Some(ring);
         socket.ring_place = Some((attachment as usize, number as u32));
         self.rings.streams += 1;
         Ok([number as u32, file.cast_unsigned(), 0, 0])
+    }
+
+    /// Gives a stream large rings, which it keeps for those that have its number later.
+    fn grow(&mut self, caller: &Caller<'_>, attachment: u32) -> Result<[u32; rings::WORDS], Errno> {
+        let leader = caller.leader().ok_or(Errno::SRCH)?;
+        let inode = caller.inode(caller.int(0)).ok_or(Errno::BADF)?;
+        let member = self.rings.member(attachment, leader)?;
+        let socket = self.sockets.get_mut(&inode).ok_or(Errno::OPNOTSUPP)?;
+        let State::Open(stream) = &mut socket.state else {
+            return Err(Errno::OPNOTSUPP);
+        };
+        let ring = stream.ring.as_mut().filter(|ring| !ring.is_back);
+        let ring = ring.filter(|ring| ring.process == attachment as usize);
+        let ring = ring.ok_or(Errno::OPNOTSUPP)?;
+        let place = member.streams.get_mut(ring.stream as usize);
+        let place = place.ok_or(Errno::OPNOTSUPP)?;
+        if place.large.is_some() || member.large >= LARGE_OF_PROCESS_MAX {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let memory = SharedMap::reserve("sidecore-large", LARGE_BYTES, Sharing::ReadWrite);
+        let memory = Rc::new(memory.map_err(|_| Errno::OPNOTSUPP)?);
+        let file = self.listener.give(caller.call.id, memory.file(), true)?;
+        place.large = Some(Rc::clone(&memory));
+        ring.large = Some(memory);
+        member.large += 1;
+        Ok([ring.stream, file.cast_unsigned(), 0, 0])
     }
 
     /// Takes a stream back onto its pair, where it has rings; false while the program copies.
@@ -299,15 +351,15 @@ impl Supervisor {
         let Some(ring) = stream.ring.as_mut().filter(|ring| !ring.is_back) else {
             return true;
         };
-        let Some(view) = Stream::over(ring.memory.slice()) else {
+        let Some(view) = ring.view() else {
             return true;
         };
         if !view.take_back(by_force) {
             return false;
         }
-        ring.is_back = true;
         // A program that has broken its positions has lost what they stand for.
         let unread = view.unread(&ring.served).unwrap_or_default();
+        ring.is_back = true;
         if !unread.is_empty() {
             stream.leftover = Some((unread, 0));
         }
@@ -436,12 +488,17 @@ impl Supervisor {
     }
 }
 
+/// Times as long as giving rings has taken, nobody gets any: who asks meanwhile asks again later.
+const UPGRADE_PAUSE: u32 = 4;
+const UPGRADE_PAUSE_MAX: Duration = Duration::from_millis(5);
 /// Marks of waiters' sockets in the epoll's events.
 pub(super) const PROCESSES: u64 = 1 << 52;
 const PROCESSES_MAX: usize = 1024;
 /// The most processes that are remembered to have no rings.
 const BARRED_MAX: usize = 1024;
-/// Streams with rings, of all processes: some 130 KiB each.
+/// Streams with large rings of a process, 1 MiB each.
+const LARGE_OF_PROCESS_MAX: usize = 32;
+/// Streams with rings, of all processes: 68 KiB each.
 const STREAMS_MAX: usize = 4096;
 /// Waiters that are told in one turn; those beyond are found at their next look.
 const TOLD_MAX: usize = 4096;

@@ -5,14 +5,15 @@
 //! finds no room waits where it is, so that each side slows the other down; ends and resets pass
 //! in both directions.
 
+use super::named;
 use super::{Supervisor, errno_of};
 use crate::caller;
-use crate::socket::{RingEnd, State, Stream, is_hung_up};
+use crate::socket::{RingEnd, State, Stream, inode_of, is_hung_up};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use sidecore_net::sock::client::ClientError;
-use sidecore_net_rings::{Broken, Stream as Rings};
+use sidecore_net_rings::{Broken, HELLO_BYTES, Hello, Stream as Rings};
 use sidecore_sync::Changed;
 use std::os::fd::OwnedFd;
 
@@ -48,6 +49,12 @@ impl Supervisor {
                 self.take_datagrams(inode);
                 // The kernel has refused what was sent to the program.
                 if is_gone && self.is_closed(inode) {
+                    self.forget(inode);
+                }
+            }
+            State::Doomed => {
+                self.take_hello(inode);
+                if is_gone {
                     self.forget(inode);
                 }
             }
@@ -125,14 +132,23 @@ impl Supervisor {
                 return;
             };
             let room = buffer.bytes_mut();
-            let room_bytes = match stream.filler {
-                0 => room.len(),
-                filler => room.len().min(filler),
+            let room_bytes = match (stream.filler, stream.hello) {
+                (0, None) => room.len(),
+                (0, Some(_)) => HELLO_BYTES,
+                (filler, _) => room.len().min(filler),
             };
             let room = &mut room[..room_bytes];
             match fetch(&mut self.rings, stream, far, room) {
                 Ok(count) if count > 0 && stream.filler > 0 => {
                     stream.filler -= count;
+                    client.give_buffer_back(buffer);
+                }
+                Ok(count)
+                    if count > 0
+                        && let Some(number) = stream.hello.take()
+                        && let Some(hello) = Hello::read(&room[..count], number) =>
+                {
+                    socket.holder = (hello.thread, hello.descriptor);
                     client.give_buffer_back(buffer);
                 }
                 Ok(0) => {
@@ -255,6 +271,17 @@ impl Supervisor {
         };
         let engines = socket.engines();
         let connects = matches!(socket.state, State::Connecting(_));
+        if let State::Open(stream) = &mut socket.state
+            && stream.hello.is_some()
+        {
+            // Who accepts it is to hear of it.
+            socket.state = State::Doomed;
+            for engine in engines {
+                self.sessions.remove(&engine);
+                self.close_session(engine, true);
+            }
+            return self.take_hello(inode);
+        }
         let far = socket.far.take();
         let ring = match &mut socket.state {
             State::Open(stream) => stream.ring.take(),
@@ -268,7 +295,7 @@ impl Supervisor {
         let holder = socket.holder;
         self.unseen += 1;
         if let Some(ring) = ring
-            && let Some(view) = Rings::over(ring.memory.slice())
+            && let Some(view) = ring.view()
         {
             view.fail(error.raw_os_error());
             self.rings.tell(&ring);
@@ -281,6 +308,42 @@ impl Supervisor {
         for engine in engines {
             self.sessions.remove(&engine);
             self.close_session(engine, true);
+        }
+    }
+}
+
+impl Supervisor {
+    /// Looks if somebody has accepted a session that has failed before.
+    fn take_hello(&mut self, inode: u64) {
+        let Some(socket) = self.sockets.get_mut(&inode) else {
+            return;
+        };
+        let (State::Doomed, Some(far), Some(number)) = (&socket.state, &socket.far, socket.named)
+        else {
+            return;
+        };
+        let mut bytes = [0; HELLO_BYTES];
+        let received = rustix::net::recv(far, &mut bytes, RecvFlags::DONTWAIT);
+        if let Ok((_, count)) = received
+            && let Some(hello) = Hello::read(&bytes[..count], number)
+        {
+            socket.holder = (hello.thread, hello.descriptor);
+            self.end_doomed(inode);
+        }
+    }
+
+    /// Tells who has accepted a session that has failed before.
+    pub(super) fn end_doomed(&mut self, inode: u64) {
+        let Some(socket) = self.sockets.get_mut(&inode) else {
+            return;
+        };
+        if !matches!(socket.state, State::Doomed) {
+            return;
+        }
+        socket.state = State::Over;
+        self.unseen += 1;
+        if let Some(far) = socket.far.take() {
+            leave_unread(&far, inode, socket.holder);
         }
     }
 }
@@ -304,7 +367,7 @@ fn fetch(
         let taken = take(ring, room)?;
         if taken > 0 {
             let _ = Changed::publish();
-            let view = Rings::over(ring.memory.slice());
+            let view = ring.view();
             if view.is_some_and(Rings::program_waits) {
                 rings.tell(ring);
             }
@@ -330,28 +393,32 @@ fn fetch(
 }
 
 fn take(ring: &mut RingEnd, room: &mut [u8]) -> Result<usize, Errno> {
-    let view = Rings::over(ring.memory.slice()).ok_or(Errno::CONNRESET)?;
-    let taken = view.take(&mut ring.served, room);
+    let view = ring.view().ok_or(Errno::CONNRESET)?;
+    let mut served = ring.served;
+    let taken = view.take(&mut served, room);
+    ring.served = served;
     taken.map_err(|Broken| Errno::CONNRESET)
 }
 
 /// True if the program has left bytes unread in a ring.
 fn unread(ring: &RingEnd) -> bool {
-    let view = Rings::over(ring.memory.slice());
+    let view = ring.view();
     let unread = view.and_then(|view| view.unread(&ring.served).ok());
     !ring.is_back && unread.is_some_and(|unread| !unread.is_empty())
 }
 
 /// To a ring; where it is full, the program tells when it is not.
 fn give(ring: &mut RingEnd, bytes: &[u8]) -> Result<usize, Broken> {
-    let view = Rings::over(ring.memory.slice()).ok_or(Broken)?;
-    let given = view.give(&mut ring.served, bytes)?;
-    if given > 0 {
-        return Ok(given);
+    let view = ring.view().ok_or(Broken)?;
+    let mut served = ring.served;
+    let mut given = view.give(&mut served, bytes)?;
+    if given == 0 {
+        view.wait_for_reading();
+        let _ = Changed::publish();
+        given = view.give(&mut served, bytes)?;
     }
-    view.wait_for_reading();
-    let _ = Changed::publish();
-    view.give(&mut ring.served, bytes)
+    ring.served = served;
+    Ok(given)
 }
 
 /// The peer sends no more: to a program with rings through them, to others through the pair, which
@@ -360,7 +427,7 @@ fn tell_end(rings: &mut super::rings::Rings, stream: &mut Stream, far: &OwnedFd)
     match stream.ring.as_ref().filter(|ring| !ring.is_back) {
         Some(ring) => {
             if !std::mem::replace(&mut stream.peer_ended, true)
-                && let Some(view) = Rings::over(ring.memory.slice())
+                && let Some(view) = ring.view()
             {
                 view.end();
                 rings.tell(ring);
@@ -399,9 +466,15 @@ fn give_to_pair(far: &OwnedFd, bytes: &[u8]) -> Result<usize, Stop> {
 /// Has the epoll tell when a pair has room.
 fn watch_room(epoll: &OwnedFd, far: &OwnedFd, inode: u64, watches_room: &mut bool) {
     if !std::mem::replace(watches_room, true) {
-        let flags = super::WATCHED | EventFlags::OUT;
-        epoll::modify(epoll, far, EventData::new_u64(inode), flags).ok();
+        watch(epoll, far, inode, true);
     }
+}
+
+/// Has the epoll tell of a pair by this number, and when it has room.
+pub(super) fn watch(epoll: &OwnedFd, far: &OwnedFd, inode: u64, room: bool) {
+    let mut flags = super::WATCHED;
+    flags.set(EventFlags::OUT, room);
+    epoll::modify(epoll, far, EventData::new_u64(inode), flags).ok();
 }
 
 /// Sees to it that something lies unread in a far end.
@@ -410,9 +483,16 @@ fn leave_unread(far: &OwnedFd, inode: u64, holder: (i32, i32)) {
         return;
     }
     let (thread, descriptor) = holder;
-    if caller::socket_inode(thread, descriptor) == Some(inode)
-        && let Ok(near) = caller::fetch(thread, descriptor)
-    {
+    let Ok(near) = caller::fetch(thread, descriptor) else {
+        return;
+    };
+    let is_its = if named::is_accepting(inode) {
+        let name = named::own_name(far);
+        name.is_some() && named::peers_name(&near) == name
+    } else {
+        inode_of(&near) == Ok(inode)
+    };
+    if is_its {
         // Where that fails, the program reads the end of the session instead of its reset.
         rustix::net::send(&near, &[0], SendFlags::DONTWAIT | SendFlags::NOSIGNAL).ok();
     }

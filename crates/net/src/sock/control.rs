@@ -56,6 +56,19 @@ pub enum SockError {
         /// The error of connecting.
         source: SysError,
     },
+    /// The socket, or its folder, is not open to this user.
+    #[error(
+        "not allowed: user {own_uid} may not attach at {socket} ({source}); add the user to \
+         `allow_uids` of the engine's configuration and start it again, or run this as its user"
+    )]
+    NotAllowed {
+        /// The socket.
+        socket: PathBuf,
+        /// The user of this process.
+        own_uid: u32,
+        /// The error of connecting.
+        source: SysError,
+    },
     /// The engine there is of a user who is not trusted; nothing was sent to it.
     #[error(
         "{socket} is served by user {uid}, who is neither this user ({own_uid}) nor root; nothing \
@@ -115,6 +128,14 @@ impl SockError {
 impl From<AttachError> for SockError {
     fn from(error: AttachError) -> Self {
         match error {
+            AttachError::Nobody {
+                socket,
+                source: source @ SysError::Call { .. },
+            } if is_denied(&source) => Self::NotAllowed {
+                socket,
+                own_uid: sidecore_sys::local_socket::effective_uid(),
+                source,
+            },
             AttachError::Nobody { socket, source } => Self::NoEngine { socket, source },
             AttachError::Untrusted {
                 socket,
@@ -134,6 +155,12 @@ impl From<AttachError> for SockError {
             },
         }
     }
+}
+
+/// True where the kernel does not let this user do it.
+fn is_denied(error: &SysError) -> bool {
+    matches!(error, SysError::Call { source, .. }
+        if source.kind() == std::io::ErrorKind::PermissionDenied)
 }
 
 /// The path at which an engine listens unless given another
@@ -386,3 +413,26 @@ impl Doorkeeper {
 }
 
 const TICK: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Error, ErrorKind};
+
+    #[test]
+    fn who_is_kept_out_is_not_told_that_nobody_serves() {
+        let told = |kind| {
+            let nobody = AttachError::Nobody {
+                socket: "net.sock".into(),
+                source: SysError::Call {
+                    call: "connect",
+                    source: Error::from(kind),
+                },
+            };
+            SockError::from(nobody).to_string()
+        };
+        assert!(told(ErrorKind::PermissionDenied).starts_with("not allowed: user "));
+        assert!(told(ErrorKind::PermissionDenied).contains("`allow_uids`"));
+        assert!(told(ErrorKind::ConnectionRefused).starts_with("no engine serves at net.sock"));
+    }
+}

@@ -1,0 +1,358 @@
+//! Accepting sessions without the supervisor.
+//!
+//! Where this process has called listen(2), its listening end takes the sessions themselves, and
+//! the name of each one's other end has the addresses (`sidecore_net_rings::Name`). Must stay true:
+//! a session that is not of the loopback's is only taken from the supervisor that has made the
+//! listener; whatever is odd goes to the supervisor as without this.
+
+use crate::real::{errno, real, set_errno};
+use crate::table::{self, Kind, LISTENS, new, record};
+use sidecore_net_rings::{BY_ITSELF, Hello, Hint, MARK, NAME_BYTES, Name, Role};
+use std::ffi::{c_int, c_long, c_void};
+use std::ptr;
+use std::time::{Duration, Instant};
+
+/// listen(2): has the supervisor bring sessions to the listening end.
+pub(crate) fn listen(file: c_int, backlog: c_int) -> c_int {
+    // SAFETY: a call without pointers.
+    let result = unsafe {
+        call(
+            libc::SYS_listen,
+            [file.into(), backlog.into(), 0, 0, 0],
+            BY_ITSELF,
+        )
+    };
+    if result == 0
+        && let Some(record) = record(file).filter(|record| record.kind() == Kind::Candidate)
+    {
+        record.add(LISTENS);
+    }
+    result
+}
+
+/// connect(2), with what is known of the descriptor; none: it is to be called as it is.
+///
+/// # Safety
+/// As of connect(2).
+pub(crate) unsafe fn connect(
+    file: c_int,
+    to: *const libc::sockaddr,
+    bytes: libc::socklen_t,
+) -> Option<c_int> {
+    let record = record(file).filter(|record| record.kind() == Kind::Candidate)?;
+    // SAFETY: by the caller.
+    if unsafe { is_loopback(to, bytes) } {
+        crate::spin::allow();
+    }
+    // SAFETY: calls without pointers.
+    let (flags, status) = unsafe {
+        (
+            libc::syscall(libc::SYS_fcntl, file, libc::F_GETFD),
+            libc::syscall(libc::SYS_fcntl, file, libc::F_GETFL),
+        )
+    };
+    // Who waits may be cancelled there, which is the C library's to do.
+    if flags < 0 || status < 0 || status as c_int & libc::O_NONBLOCK == 0 {
+        return None;
+    }
+    let hint = Hint {
+        closes_on_exec: flags as c_int & libc::FD_CLOEXEC != 0,
+        has_no_epoll: record.epoll().is_none(),
+    };
+    let address = to.expose_provenance() as c_long;
+    let arguments = [file.into(), address, bytes.into(), 0, 0];
+    // SAFETY: by the caller.
+    Some(unsafe { call(libc::SYS_connect, arguments, hint.argument()) })
+}
+
+/// # Safety
+/// As of connect(2); an address in the first page is none.
+unsafe fn is_loopback(to: *const libc::sockaddr, bytes: libc::socklen_t) -> bool {
+    if crate::stream::is_in_first_page(to.addr()) || bytes < 16 {
+        return false;
+    }
+    // SAFETY: by the caller, there are so many bytes.
+    let address = unsafe { std::slice::from_raw_parts(to.cast::<u8>(), bytes.min(28) as usize) };
+    let family = i32::from(u16::from_ne_bytes([address[0], address[1]]));
+    let v6 = std::net::Ipv6Addr::LOCALHOST.octets();
+    family == libc::AF_INET && address[4] == 127
+        || family == libc::AF_INET6 && address.get(8..24) == Some(v6.as_slice())
+}
+
+/// accept4(2); none: the supervisor's, or the kernel's, is to be called.
+///
+/// # Safety
+/// As of accept4(2).
+pub(crate) unsafe fn by_itself(
+    file: c_int,
+    from: *mut libc::sockaddr,
+    from_bytes: *mut libc::socklen_t,
+    flags: c_int,
+) -> Option<c_int> {
+    let record = record(file).filter(|record| record.has(LISTENS))?;
+    if record.kind() != Kind::Candidate || !from.is_null() && from_bytes.is_null() {
+        return None;
+    }
+    let room = if from.is_null() {
+        0
+    } else {
+        // SAFETY: the program says that a length is there.
+        unsafe { *from_bytes }
+    };
+    let room = usize::try_from(room.cast_signed()).ok()?;
+    for _ in 0..STRANGERS_MAX {
+        let mut name = [0_u8; size_of::<libc::sockaddr_storage>()];
+        let accepted = take(file, &mut name, flags)?;
+        let accepted = match accepted {
+            Ok((accepted, bytes)) => (accepted, &name[..bytes.min(name.len())]),
+            Err(error) => {
+                set_errno(error);
+                return Some(-1);
+            }
+        };
+        let (accepted, address) = accepted;
+        let family = address.first_chunk().map(|it| u16::from_ne_bytes(*it));
+        let is_local = family == Some(libc::AF_UNIX as u16);
+        let told = address.get(3..).and_then(Name::read).filter(|_| is_local);
+        let mut kind = Kind::Candidate;
+        let peer = match &told {
+            None if !is_local => address,
+            Some(name) if name.role == Role::Token => {
+                close(accepted);
+                return None;
+            }
+            Some(name) if matches!(name.role, Role::Session | Role::Program) => {
+                let is_open = name.is_of_loopback() && name.role == Role::Program;
+                let Some(peer) = name
+                    .peer()
+                    .filter(|_| is_open || is_supervisors(accepted, file))
+                else {
+                    close(accepted);
+                    continue;
+                };
+                if name.role == Role::Session {
+                    greet(accepted, name.number);
+                } else {
+                    // There are no rings between programs.
+                    kind = Kind::Barred;
+                    crate::spin::allow();
+                }
+                peer
+            }
+            // Somebody else has found the listening end.
+            _ => {
+                close(accepted);
+                continue;
+            }
+        };
+        if !from.is_null() {
+            let count = room.min(peer.len());
+            // SAFETY: the program says that there is room for `room` bytes, and a length.
+            unsafe {
+                ptr::copy_nonoverlapping(peer.as_ptr(), from.cast(), count);
+                *from_bytes = peer.len() as libc::socklen_t;
+            }
+        }
+        return Some(new(accepted, kind));
+    }
+    None
+}
+
+/// Takes back the name that the kernel says of the other end of a session: TCP says none.
+///
+/// # Safety
+/// There are `room` bytes at `from`, which the kernel has written, and a length at `from_bytes`.
+pub(crate) unsafe fn hide_name(
+    file: c_int,
+    from: *const u8,
+    room: libc::socklen_t,
+    from_bytes: *mut libc::socklen_t,
+) {
+    let looked_at = MARK.len() + 3;
+    if table::kind(file) == Kind::Other || (room as usize) < looked_at {
+        return;
+    }
+    // SAFETY: by the caller; no more is looked at than there is room for.
+    unsafe {
+        // Where there was less room, the length is that of the whole.
+        if *from_bytes as usize == NAME_BYTES + 3 {
+            let name = std::slice::from_raw_parts(from, looked_at);
+            let is_local = name[..2] == (libc::AF_UNIX as u16).to_ne_bytes();
+            if is_local && name[3..] == *MARK {
+                *from_bytes = 0;
+            }
+        }
+    }
+}
+
+/// One connection of the listening end: its descriptor, and the bytes of its name; or why there is
+/// none; or none where the supervisor knows why.
+fn take(file: c_int, name: &mut [u8], flags: c_int) -> Option<Result<(c_int, usize), c_int>> {
+    let begun = Instant::now();
+    loop {
+        let mut bytes = name.len() as libc::socklen_t;
+        let arguments = [
+            file.into(),
+            name.as_mut_ptr().expose_provenance() as c_long,
+            (&raw mut bytes).expose_provenance() as c_long,
+            flags.into(),
+            0,
+        ];
+        // A thread that waits here may be cancelled, as in the C library's function.
+        let mut before = 0;
+        // SAFETY: the kernel writes into `name` and `bytes`, which outlive the call.
+        let accepted = unsafe {
+            pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &raw mut before);
+            let accepted = call(libc::SYS_accept4, arguments, BY_ITSELF);
+            pthread_setcanceltype(before, ptr::null_mut());
+            accepted
+        };
+        if accepted >= 0 {
+            return Some(Ok((accepted, bytes as usize)));
+        }
+        match errno() {
+            // The supervisor looks at the listening end by itself, for programs without a library.
+            libc::EAGAIN if begun.elapsed() < A_MOMENT && waits(file) => {}
+            error @ (libc::EAGAIN | libc::EINTR | libc::EMFILE | libc::ENFILE) => {
+                return Some(Err(error));
+            }
+            _ => return None,
+        }
+    }
+}
+
+fn waits(file: c_int) -> bool {
+    // SAFETY: a call without pointers.
+    let status = unsafe { libc::syscall(libc::SYS_fcntl, file, libc::F_GETFL) };
+    status >= 0 && status as c_int & libc::O_NONBLOCK == 0
+}
+
+/// True if who has made the listening end has opened the session, too.
+fn is_supervisors(accepted: c_int, listener: c_int) -> bool {
+    let made = credentials(listener);
+    made.is_some() && made == credentials(accepted)
+}
+
+fn credentials(file: c_int) -> Option<(libc::pid_t, libc::uid_t)> {
+    let mut peer = libc::ucred {
+        pid: 0,
+        uid: 0,
+        gid: 0,
+    };
+    let mut bytes = size_of_val(&peer) as libc::socklen_t;
+    let arguments = [
+        file.into(),
+        libc::SOL_SOCKET.into(),
+        libc::SO_PEERCRED.into(),
+        (&raw mut peer).expose_provenance() as c_long,
+        (&raw mut bytes).expose_provenance() as c_long,
+    ];
+    // SAFETY: the kernel writes one `ucred`, whose room is said.
+    let result = unsafe { call(libc::SYS_getsockopt, arguments, BY_ITSELF + 1) };
+    (result == 0).then_some((peer.pid, peer.uid))
+}
+
+/// Says which descriptor has the session now.
+fn greet(accepted: c_int, number: u64) {
+    // SAFETY: a call without pointers.
+    let thread = unsafe { libc::syscall(libc::SYS_gettid) } as i32;
+    let hello = Hello {
+        thread,
+        descriptor: accepted,
+    };
+    let bytes = hello.bytes(number);
+    let from = bytes.as_ptr().cast::<c_void>();
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    let before = errno();
+    // Where the session is over already, nobody needs to know.
+    real!(send(accepted => c_int, from => *const c_void, bytes.len() => usize, flags => c_int)
+        -> isize);
+    set_errno(before);
+}
+
+fn close(file: c_int) {
+    // SAFETY: a descriptor that the program has not seen.
+    unsafe { libc::syscall(libc::SYS_close, file) };
+}
+
+/// A system call with a sixth argument that it does not have, by which supervisor and filter know
+/// it; -1 and the thread's errno where it fails.
+///
+/// Not by the C library's syscall(2): that takes the argument from a place on the stack, and it
+/// stays in its register, so that a later call of the program's, which says nothing there, would
+/// seem to be ours.
+///
+/// # Safety
+/// As of the call.
+unsafe fn call(number: c_long, five: [c_long; 5], sixth: u64) -> c_int {
+    // SAFETY: by the caller.
+    let result = unsafe { raw_call(number, five, sixth) };
+    if result < 0 {
+        set_errno(-result as c_int);
+        return -1;
+    }
+    result as c_int
+}
+
+#[cfg(target_arch = "x86_64")]
+unsafe fn raw_call(
+    number: c_long,
+    [one, two, three, four, five]: [c_long; 5],
+    sixth: u64,
+) -> c_long {
+    let result;
+    // SAFETY: by the caller; the kernel changes the registers that are named.
+    unsafe {
+        std::arch::asm!(
+            "syscall",
+            "xor r9d, r9d",
+            inlateout("rax") number => result,
+            in("rdi") one,
+            in("rsi") two,
+            in("rdx") three,
+            in("r10") four,
+            in("r8") five,
+            inlateout("r9") sixth => _,
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
+    }
+    result
+}
+
+#[cfg(target_arch = "aarch64")]
+unsafe fn raw_call(
+    number: c_long,
+    [one, two, three, four, five]: [c_long; 5],
+    sixth: u64,
+) -> c_long {
+    let result;
+    // SAFETY: by the caller; the kernel changes the registers that are named.
+    unsafe {
+        std::arch::asm!(
+            "svc 0",
+            "mov x5, xzr",
+            in("x8") number,
+            inlateout("x0") one => result,
+            in("x1") two,
+            in("x2") three,
+            in("x3") four,
+            in("x4") five,
+            inlateout("x5") sixth => _,
+            options(nostack),
+        );
+    }
+    result
+}
+
+unsafe extern "C" {
+    fn pthread_setcanceltype(kind: c_int, before: *mut c_int) -> c_int;
+}
+
+const PTHREAD_CANCEL_ASYNCHRONOUS: c_int = 1;
+/// Connections of others that are passed over in one call.
+const STRANGERS_MAX: usize = 256;
+/// A refusal that comes later was waited for (SO_RCVTIMEO).
+const A_MOMENT: Duration = Duration::from_micros(500);
+const _: () = assert!(NAME_BYTES + 3 < size_of::<libc::sockaddr_storage>());

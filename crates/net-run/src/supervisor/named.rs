@@ -1,0 +1,90 @@
+//! Local sockets with names that say whose they are ([`sidecore_net_rings::Name`]).
+//!
+//! Must stay true: nothing here waits; whatever name another process has chosen can be read.
+
+use crate::address::{self, Given};
+use crate::socket::{local_stream, set_nonblocking};
+use rustix::io::Errno;
+use rustix::net::{SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType};
+use sidecore_net_rings::{ADDRESS_BYTES, Name, Role};
+use std::net::{SocketAddr, SocketAddrV6};
+use std::os::fd::OwnedFd;
+
+/// A local socket of this name, connected to another; it never waits.
+pub(super) fn connect_named(name: &Name, to: &SocketAddrUnix) -> Result<OwnedFd, Errno> {
+    let socket = local_stream(true)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new_abstract_name(&name.bytes())?)?;
+    rustix::net::connect(&socket, to)?;
+    Ok(socket)
+}
+
+/// A new near end of a listener that is accepted from directly.
+///
+/// # Errors
+/// The kernel's.
+pub(super) fn listening_end(
+    name: &Name,
+    is_nonblocking: bool,
+) -> Result<(OwnedFd, SocketAddrUnix), Errno> {
+    let flags = SocketFlags::CLOEXEC;
+    let kind = SocketType::STREAM;
+    let near = rustix::net::socket_with(rustix::net::AddressFamily::UNIX, kind, flags, None)?;
+    let name = SocketAddrUnix::new_abstract_name(&name.bytes())?;
+    rustix::net::bind(&near, &name)?;
+    rustix::net::listen(&near, BACKLOG)?;
+    set_nonblocking(&near, is_nonblocking)?;
+    Ok((near, name))
+}
+
+pub(super) fn read_name(address: SocketAddrAny) -> Option<Name> {
+    let address = SocketAddrUnix::try_from(address).ok()?;
+    Name::read(address.abstract_name()?)
+}
+
+/// The name of who is at the other end.
+pub(super) fn peers_name(near: &OwnedFd) -> Option<Name> {
+    read_name(rustix::net::getpeername(near).ok().flatten()?)
+}
+
+/// The number of the name that a socket has itself; an accepted one has its listener's.
+pub(super) fn listener_of(near: &OwnedFd) -> Option<u64> {
+    let name = own_name(near)?;
+    (name.role == Role::Listener && name.process == std::process::id()).then_some(name.number)
+}
+
+/// A socket's own name.
+pub(super) fn own_name(socket: &OwnedFd) -> Option<Name> {
+    read_name(rustix::net::getsockname(socket).ok()?)
+}
+
+/// The addresses in a name: of who accepts, and of its peer. A name of the loopback's may be
+/// another supervisor's, and says no other addresses.
+pub(super) fn ends_of(name: &Name) -> Option<(SocketAddr, SocketAddr)> {
+    let [peer, local] = name.ends.each_ref().map(|end| match address::read(end) {
+        Given::Inet(address) => Some(address),
+        _ => None,
+    });
+    Some((local?, peer?)).filter(|_| name.is_of_loopback())
+}
+
+pub(super) fn end_bytes(end: SocketAddr, is_v6: bool) -> [u8; ADDRESS_BYTES] {
+    let end = match end {
+        // IPv6's own end of a listener of IPv4 does not exist.
+        SocketAddr::V6(end) => SocketAddr::V6(SocketAddrV6::new(*end.ip(), end.port(), 0, 0)),
+        end => end,
+    };
+    let mut bytes = [0; ADDRESS_BYTES];
+    let written = address::write(end, is_v6);
+    bytes[..written.len()].copy_from_slice(&written);
+    bytes
+}
+
+/// True for a session of the stack's that nobody is known to have accepted.
+pub(super) fn is_accepting(key: u64) -> bool {
+    key >= ACCEPTING
+}
+
+/// Numbers of sessions that nobody is known to have accepted; inodes have 32 bits.
+pub(super) const ACCEPTING: u64 = 1 << 46;
+/// Connections that a near end takes; the kernel's limit is net.core.somaxconn.
+const BACKLOG: i32 = 4096;
