@@ -381,6 +381,19 @@ impl Device {
             .flatten()
     }
 
+    /// True if no work of a connection waits to be sent, and no byte of it for room in the stream;
+    /// also where there is no such connection.
+    #[must_use]
+    pub fn is_drained(&self, connection: ConnectionId) -> bool {
+        let place = self.links.get(connection.index as usize);
+        let place = place.filter(|place| place.generation == connection.generation);
+        let link = place.and_then(|place| place.link.as_ref());
+        link.is_none_or(|link| {
+            let is_over = link.flow.pair.state() == State::Ended;
+            link.flow.is_drained() && (is_over || !link.flow.pair.wants_to_transmit())
+        })
+    }
+
     /// Posts work, and sends what there is room for.
     ///
     /// # Errors
@@ -417,6 +430,17 @@ impl Device {
         if link.flow.pair.is_stalled() {
             self.make_busy(connection.index);
         }
+        Ok(())
+    }
+
+    /// Closes a connection in order and keeps it: what was posted is done, then both streams end,
+    /// which [`Event::Ended`] tells.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn shut(&mut self, connection: ConnectionId) -> Result<(), RdmaError> {
+        self.link(connection)?.flow.pair.close();
+        self.advance(connection.index);
         Ok(())
     }
 
