@@ -31,7 +31,6 @@ pub(crate) const FI_LOCAL_COMM: u64 = 1 << 51;
 pub(crate) const FI_REMOTE_COMM: u64 = 1 << 52;
 pub(crate) const FI_NUMERICHOST: u64 = 1 << 55;
 pub(crate) const FI_SOURCE: u64 = 1 << 57;
-pub(crate) const FI_CONTEXT: u64 = 1 << 59;
 pub(crate) const FI_RX_CQ_DATA: u64 = 1 << 56;
 pub(crate) const FI_SELECTIVE_COMPLETION: u64 = 1 << 59;
 
@@ -92,8 +91,9 @@ pub(crate) const FI_CQ_FORMAT_MSG: c_int = 2;
 pub(crate) const FI_CQ_FORMAT_DATA: c_int = 3;
 pub(crate) const FI_CQ_FORMAT_TAGGED: c_int = 4;
 
+pub(crate) const FI_ETOOSMALL: i32 = 257;
 pub(crate) const FI_EAVAIL: i32 = 259;
-pub(crate) const FI_ENOCQ: i32 = 262;
+pub(crate) const FI_ENOCQ: i32 = 263;
 
 pub(crate) const FI_SHARED_CONTEXT: usize = usize::MAX;
 
@@ -111,8 +111,8 @@ macro_rules! layouts {
         #[must_use]
         pub fn layouts() -> Vec<(&'static str, usize, &'static str, usize)> {
             vec![$({
-                let mut last = ("", 0);
-                $(last = (stringify!($field), std::mem::offset_of!($name, $field));)*
+                let fields = [$((stringify!($field), std::mem::offset_of!($name, $field))),*];
+                let last = fields[fields.len() - 1];
                 (stringify!($name), size_of::<$name>(), last.0, last.1)
             }),*]
         }

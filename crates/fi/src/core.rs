@@ -32,6 +32,8 @@ const TAKEN_MAX: usize = 64;
 const WORK_MAX: usize = 2 * DEPTH_MAX;
 /// Reads and atomics at a time, each way.
 const READS: u16 = 64;
+/// Looks in vain between two yields: some ten microseconds.
+const LOOKS_A_YIELD: u32 = 64;
 /// Moves of a closed endpoint's last bytes before it is let go.
 const LAST_MOVES: usize = 2000;
 
@@ -42,7 +44,6 @@ pub(crate) struct Fabric {
 
 /// A completion queue.
 pub(crate) struct Cq {
-    pub(crate) context: usize,
     pub(crate) format: i32,
     pub(crate) entries: VecDeque<Entry>,
     pub(crate) errors: VecDeque<fi_cq_err_entry_owned>,
@@ -184,6 +185,8 @@ pub(crate) struct Core {
     by_connection: HashMap<ConnectionId, usize>,
     /// Times that anybody made progress.
     pub(crate) looks: u64,
+    /// Looks at completion queues since one found something.
+    pub(crate) vain: u32,
 }
 
 /// A table whose numbers are used again.
@@ -220,8 +223,8 @@ pub(crate) fn stack_socket() -> Option<PathBuf> {
     (!path.is_empty()).then(|| path.into())
 }
 
-/// Addresses of the stack of an engine.
-pub(crate) fn stack_addresses(path: &std::path::Path) -> Vec<IpAddr> {
+/// Addresses of the stack of an engine, each with the length of its network's prefix.
+pub(crate) fn stack_addresses(path: &std::path::Path) -> Vec<(IpAddr, u32)> {
     let Ok(status) = client::status(path) else {
         return Vec::new();
     };
@@ -231,7 +234,10 @@ pub(crate) fn stack_addresses(path: &std::path::Path) -> Vec<IpAddr> {
     let listed = status.get("addresses").and_then(|list| list.as_array());
     let texts = listed.into_iter().flatten().filter_map(|one| one.as_str());
     texts
-        .filter_map(|text| text.split('/').next()?.parse().ok())
+        .filter_map(|text| {
+            let (address, bits) = text.split_once('/')?;
+            Some((address.parse().ok()?, bits.parse().ok()?))
+        })
         .collect()
 }
 
@@ -292,6 +298,7 @@ impl Fabric {
                 eps: Slab(Vec::new()),
                 by_connection: HashMap::new(),
                 looks: 0,
+                vain: 0,
             }),
         })
     }
@@ -401,6 +408,12 @@ impl Core {
         while let Some(event) = self.device.next_event() {
             self.event(event);
         }
+    }
+
+    /// Counts a look that found nothing; true if the caller is to let others run.
+    pub(crate) fn looked_in_vain(&mut self) -> bool {
+        self.vain = self.vain.wrapping_add(1);
+        self.vain.is_multiple_of(LOOKS_A_YIELD)
     }
 
     fn queues(&self) -> Queues {

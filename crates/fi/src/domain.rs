@@ -238,7 +238,6 @@ unsafe extern "C" fn open_cq(
         return -libc::ENOSYS;
     }
     let cq = Cq {
-        context: context.addr(),
         format,
         entries: VecDeque::new(),
         errors: VecDeque::new(),
@@ -330,6 +329,7 @@ unsafe fn take(
     if taken == 0 {
         return None;
     }
+    core.vain = 0;
     if cq.entries.is_empty() {
         cq.bell.calm();
     }
@@ -360,8 +360,16 @@ unsafe extern "C" fn read_from(
             return taken;
         }
         core.progress();
-        let taken = take(&mut core, object.index, buf, count, sources);
-        taken.unwrap_or(-(libc::EAGAIN as isize))
+        if let Some(taken) = take(&mut core, object.index, buf, count, sources) {
+            return taken;
+        }
+        let is_long = core.looked_in_vain();
+        drop(core);
+        if is_long {
+            // Whoever else is on this core may be who is waited for.
+            std::thread::yield_now();
+        }
+        -(libc::EAGAIN as isize)
     }
 }
 

@@ -322,7 +322,7 @@ unsafe extern "C" fn setname(fid: *mut fid, addr: *mut c_void, len: usize) -> c_
     0
 }
 
-/// Writes an address as far as there is room.
+/// Writes an address where there is room, and its length always.
 ///
 /// # Safety
 /// `addr` has `*len` bytes.
@@ -331,11 +331,10 @@ unsafe fn put_address(address: SocketAddr, addr: *mut c_void, len: *mut usize) -
     // SAFETY: the caller's promise.
     unsafe {
         let room = len.replace(bytes.len());
-        let count = bytes.len().min(room);
-        std::ptr::copy_nonoverlapping(bytes.as_ptr(), addr.cast(), count);
         if room < bytes.len() {
-            return -libc::ENOSPC;
+            return -FI_ETOOSMALL;
         }
+        std::ptr::copy_nonoverlapping(bytes.as_ptr(), addr.cast(), bytes.len());
     }
     0
 }

@@ -7,7 +7,7 @@ use crate::abi::*;
 use crate::core::{CM_BYTES, DEPTH_MAX, INJECT_BYTES, stack_addresses, stack_socket};
 use sidecore_rdma::ConnectionId;
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 
 /// The name by which it is chosen.
 pub(crate) const NAME: &CStr = c"sidecore";
@@ -68,7 +68,16 @@ pub(crate) unsafe extern "C" fn getinfo(
     };
     let mut first = std::ptr::null_mut();
     let mut last: *mut *mut fi_info = &mut first;
+    // SAFETY: NULL or valid, and its name NULL or a string, by the caller's promise.
+    let asked = unsafe {
+        let fabric = hints.and_then(|hints| hints.fabric_attr.as_ref());
+        fabric.and_then(|fabric| text(fabric.name))
+    };
     for source in sources {
+        let name = network(source.ip());
+        if asked.is_some_and(|asked| asked != name) {
+            continue;
+        }
         let info = make(Some(source), destination, hints);
         // SAFETY: `last` is `first`, or the field of an info that was made here.
         unsafe {
@@ -99,13 +108,12 @@ unsafe fn text<'a>(text: *const c_char) -> Option<&'a str> {
 /// True if what is offered is what the hints ask for.
 fn fits(hints: &fi_info, api_version: u32) -> bool {
     // SAFETY: each is NULL or valid, as `fi_getinfo` demands of its caller.
-    let (ep, domain, tx, rx, fabric) = unsafe {
+    let (ep, domain, tx, rx) = unsafe {
         (
             hints.ep_attr.as_ref(),
             hints.domain_attr.as_ref(),
             hints.tx_attr.as_ref(),
             hints.rx_attr.as_ref(),
-            hints.fabric_attr.as_ref(),
         )
     };
     let formats = [
@@ -121,9 +129,6 @@ fn fits(hints: &fi_info, api_version: u32) -> bool {
         // SAFETY: NULL or a string, as above.
         name.is_null() || unsafe { CStr::from_ptr(name) } == own
     };
-    if fabric.is_some_and(|fabric| !named(fabric.name, NAME)) {
-        return false;
-    }
     if let Some(ep) = ep {
         let is_ours = matches!(ep.type_, FI_EP_UNSPEC | FI_EP_MSG)
             && (ep.protocol == 0 || ep.protocol == FI_PROTO_IWARP)
@@ -260,6 +265,36 @@ fn addresses(
 
 /// Addresses of the stack, or of the kernel's interfaces, those of the loopback last.
 fn own_addresses() -> Vec<IpAddr> {
+    let mut found: Vec<IpAddr> = networks().into_iter().map(|(address, _)| address).collect();
+    // Addresses of one link name nothing without it.
+    found.retain(|address| match address {
+        IpAddr::V4(_) => true,
+        IpAddr::V6(address) => !address.is_unicast_link_local(),
+    });
+    found.sort_by_key(|address| (address.is_loopback(), address.is_ipv6()));
+    found
+}
+
+/// Name of the network that an address of this side is in, which is what a fabric is called:
+/// programs take endpoints of one fabric for equal.
+fn network(own: IpAddr) -> String {
+    let networks = networks();
+    let found = networks.iter().find(|(address, _)| *address == own);
+    let bits = found.map_or(if own.is_ipv4() { 32 } else { 128 }, |(_, bits)| *bits);
+    match own {
+        IpAddr::V4(own) => {
+            let mask = u32::MAX.checked_shl(32 - bits).unwrap_or(0);
+            format!("{}/{bits}", Ipv4Addr::from(u32::from(own) & mask))
+        }
+        IpAddr::V6(own) => {
+            let mask = u128::MAX.checked_shl(128 - bits).unwrap_or(0);
+            format!("{}/{bits}", Ipv6Addr::from(u128::from(own) & mask))
+        }
+    }
+}
+
+/// Addresses of this side, each with the length of its network's prefix.
+fn networks() -> Vec<(IpAddr, u32)> {
     if let Some(path) = stack_socket() {
         return stack_addresses(&path);
     }
@@ -272,21 +307,25 @@ fn own_addresses() -> Vec<IpAddr> {
         while let Some(interface) = unsafe { at.as_ref() } {
             let is_up = interface.ifa_flags & libc::IFF_UP as u32 != 0;
             // SAFETY: NULL, or an address whose family says how long it is.
-            let address = unsafe { address_of(interface.ifa_addr.cast(), usize::MAX) };
-            if let Some(address) = address.filter(|_| is_up) {
-                found.push(address.ip());
+            let (address, mask) = unsafe {
+                (
+                    address_of(interface.ifa_addr.cast(), usize::MAX),
+                    address_of(interface.ifa_netmask.cast(), usize::MAX),
+                )
+            };
+            if let (true, Some(address)) = (is_up, address) {
+                let bits = match mask.map(|mask| mask.ip()) {
+                    Some(IpAddr::V4(mask)) => u32::from(mask).leading_ones(),
+                    Some(IpAddr::V6(mask)) => u128::from(mask).leading_ones(),
+                    None => 0,
+                };
+                found.push((address.ip(), bits));
             }
             at = interface.ifa_next;
         }
         // SAFETY: it came from getifaddrs.
         unsafe { libc::freeifaddrs(list) };
     }
-    // Addresses of one link name nothing without it.
-    found.retain(|address| match address {
-        IpAddr::V4(_) => true,
-        IpAddr::V6(address) => !address.is_unicast_link_local(),
-    });
-    found.sort_by_key(|address| (address.is_loopback(), address.is_ipv6()));
     found
 }
 
@@ -464,10 +503,13 @@ fn make(
         mr_cnt: 1 << 14,
         tclass: 0,
     });
+    let network = source.map_or_else(String::new, |source| network(source.ip()));
+    let network = std::ffi::CString::new(network).unwrap_or_default();
     let fabric_attr = allocated(fi_fabric_attr {
         fabric: std::ptr::null_mut(),
-        name: allocated_text(NAME),
-        prov_name: allocated_text(NAME),
+        name: allocated_text(&network),
+        // libfabric writes it, and those of what it puts above.
+        prov_name: std::ptr::null_mut(),
         prov_version: crate::VERSION,
         api_version: crate::API_VERSION,
     });

@@ -68,7 +68,7 @@ impl Flow {
     ///
     /// # Errors
     /// The stream's.
-    pub(crate) fn progress<S: Stream + ?Sized>(
+    pub(crate) fn progress<S: Stream>(
         &mut self,
         stream: &mut S,
         buffer: &mut [u8],
@@ -99,6 +99,11 @@ impl Flow {
                 break;
             }
             self.write(stream, adapter, &mut moved)?;
+            // Less than was asked for: that was all, for now.
+            if !S::LENDS && count < buffer.len() {
+                moved.has_more = false;
+                break;
+            }
         }
         self.write(stream, adapter, &mut moved)?;
         Ok(moved)
@@ -118,7 +123,7 @@ impl Flow {
     ///
     /// # Errors
     /// The stream's.
-    pub(crate) fn write<S: Stream + ?Sized>(
+    pub(crate) fn write<S: Stream>(
         &mut self,
         stream: &mut S,
         adapter: &mut Adapter,
@@ -159,7 +164,7 @@ impl Flow {
         Ok(())
     }
 
-    fn write_buffered<S: Stream + ?Sized>(
+    fn write_buffered<S: Stream>(
         &mut self,
         stream: &mut S,
         adapter: &mut Adapter,

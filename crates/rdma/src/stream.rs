@@ -24,6 +24,9 @@ pub enum Sent {
 
 /// A stream of bytes both ways.
 pub trait Stream {
+    /// It lends memory of its own, and hands out what is there piece by piece.
+    const LENDS: bool = false;
+
     /// Reads what is there: none where nothing is, 0 bytes at the end.
     ///
     /// # Errors
@@ -147,6 +150,8 @@ impl Drop for StackStream {
 }
 
 impl Stream for StackStream {
+    const LENDS: bool = true;
+
     fn read(&mut self, target: &mut [u8]) -> io::Result<Option<usize>> {
         self.client
             .borrow_mut()
@@ -204,6 +209,8 @@ pub(crate) struct Session<'a> {
 }
 
 impl Stream for Session<'_> {
+    const LENDS: bool = true;
+
     fn read(&mut self, target: &mut [u8]) -> io::Result<Option<usize>> {
         self.client.read(self.socket, target).map_err(failed)
     }
