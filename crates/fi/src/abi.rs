@@ -40,8 +40,8 @@ pub(crate) const FI_MR_ALLOCATED: c_int = 1 << 5;
 pub(crate) const FI_MR_PROV_KEY: c_int = 1 << 6;
 
 /// Orders that hold by the protocol: all but a read that a later write or send overtakes.
-pub(crate) const ORDERS: u64 = 1 | 1 << 1 | 1 << 2 | 1 << 4 | 1 << 5 | 1 << 7 | 1 << 8
-    | 1 << 32 | 1 << 33 | 1 << 35;
+pub(crate) const ORDERS: u64 =
+    1 | 1 << 1 | 1 << 2 | 1 << 4 | 1 << 5 | 1 << 7 | 1 << 8 | 1 << 32 | 1 << 33 | 1 << 35;
 pub(crate) const FI_ORDER_STRICT: u64 = 0x1ff;
 
 pub(crate) const FI_FORMAT_UNSPEC: u32 = 0;

@@ -10,8 +10,8 @@ use crate::abi::*;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use sidecore_net::sock::client;
 use sidecore_rdma::{
-    Completion, ConnectionId, Device, End, Event, Kind, ListenerId, Options, Pieces, Post,
-    QueueId, Queued, Queues, RdmaError, Receive, Remote, Stag, Status, Transport, Work,
+    Completion, ConnectionId, Device, End, Event, Kind, ListenerId, Options, Pieces, Post, QueueId,
+    Queued, Queues, RdmaError, Receive, Remote, Stag, Status, Transport, Work,
 };
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -135,7 +135,7 @@ pub(crate) struct Ep {
     pub(crate) cntrs: [Option<usize>; 4],
     pub(crate) op_flags: u64,
     pub(crate) receive_flags: u64,
-    pub(crate) peer: Option<SocketAddr>,
+    pub(crate) source: Option<SocketAddr>,
     sends: VecDeque<Op>,
     receives: VecDeque<Op>,
     /// Receives that were posted before there was a connection.
@@ -373,7 +373,7 @@ impl Ep {
             cntrs: [None; 4],
             op_flags: 0,
             receive_flags: 0,
-            peer: None,
+            source: None,
             sends: VecDeque::new(),
             receives: VecDeque::new(),
             early: VecDeque::new(),
@@ -614,9 +614,6 @@ impl Core {
         let connected = self.device.connect(peer, options(), queues, data);
         let connection = connected.map_err(|error| negative(&error))?;
         self.attach(ep, connection)?;
-        if let Some(ep) = self.eps.get(ep) {
-            ep.peer = Some(peer);
-        }
         // Whoever waits for the outcome may do so in a call that began before.
         self.progress();
         Ok(())
@@ -796,8 +793,7 @@ impl Core {
             return Err(-libc::EINVAL);
         };
         let is_selective = ep.send_cq.is_some_and(|(_, is_selective)| is_selective);
-        let is_told =
-            asked.is_told && (!is_selective || asked.flags & FI_COMPLETION != 0);
+        let is_told = asked.is_told && (!is_selective || asked.flags & FI_COMPLETION != 0);
         let mut fence = asked.flags & FI_FENCE != 0;
         let all = work.into_iter().chain(data).chain(proof);
         let mut all = all.peekable();

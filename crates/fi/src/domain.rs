@@ -104,7 +104,10 @@ unsafe extern "C" fn register_as(
     let asked = [
         (FI_RECV | FI_READ, Access::LOCAL_WRITE),
         (FI_REMOTE_READ, Access::REMOTE_READ),
-        (FI_REMOTE_WRITE, Access::REMOTE_WRITE | Access::REMOTE_ATOMIC),
+        (
+            FI_REMOTE_WRITE,
+            Access::REMOTE_WRITE | Access::REMOTE_ATOMIC,
+        ),
     ];
     let chosen = asked.iter().filter(|(flags, _)| attr.access & flags != 0);
     let access = chosen.fold(Access::NONE, |all, (_, right)| all | *right);
@@ -114,8 +117,7 @@ unsafe extern "C" fn register_as(
     let adapter = core.device.adapter_mut();
     // SAFETY: the memory is there until its close, and shared with the network as the program
     // arranges it, which is fi_mr(3)'s contract.
-    let region =
-        unsafe { adapter.register_memory(piece.iov_base.cast(), piece.iov_len, access) };
+    let region = unsafe { adapter.register_memory(piece.iov_base.cast(), piece.iov_len, access) };
     let region = match region {
         Ok(region) => region,
         Err(error) => return crate::core::negative(&error),

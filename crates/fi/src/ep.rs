@@ -156,6 +156,7 @@ pub(crate) unsafe extern "C" fn open(
         if let Some(tx) = (*info).tx_attr.as_ref() {
             ep.op_flags = tx.op_flags;
         }
+        ep.source = address_of((*info).src_addr, (*info).src_addrlen);
         if let Some(rx) = (*info).rx_attr.as_ref() {
             ep.receive_flags = rx.op_flags;
         }
@@ -347,7 +348,11 @@ unsafe extern "C" fn getname(fid: *mut fid, addr: *mut c_void, len: *mut usize) 
             let mut core = object.fabric.lock();
             core.peps.get(object.index).map(|pep| pep.address)
         } else {
-            addresses(fid).map(|(own, _)| own)
+            // Before it is connected: the one that its info names.
+            let connected = addresses(fid).map(|(own, _)| own);
+            let object = Object::<fid_ep>::of_fid(fid);
+            let mut core = object.fabric.lock();
+            connected.or_else(|| core.eps.get(object.index)?.source)
         };
         match address {
             Some(address) => put_address(address, addr, len),
@@ -402,7 +407,8 @@ unsafe extern "C" fn connect(
     // SAFETY: an endpoint of ours, an address, private data, by libfabric's contract.
     unsafe {
         let object = Object::of(ep);
-        let (Some(peer), Ok(data)) = (address_of(addr, usize::MAX), private_data(param, len)) else {
+        let (Some(peer), Ok(data)) = (address_of(addr, usize::MAX), private_data(param, len))
+        else {
             return -libc::EINVAL;
         };
         status(object.fabric.lock().connect(object.index, peer, data))
@@ -569,9 +575,7 @@ impl Core {
                 };
                 (vec![send], (FI_SEND | FI_MSG, 0))
             }
-            What::Write(remote) => {
-                (vec![Work::Write { pieces, remote }], (FI_WRITE | FI_RMA, 3))
-            }
+            What::Write(remote) => (vec![Work::Write { pieces, remote }], (FI_WRITE | FI_RMA, 3)),
             What::Read(remote) => {
                 let mut at = remote;
                 let reads = pieces.into_iter().map(|into| {

@@ -34,10 +34,7 @@ impl Core {
                 .cqs
                 .get(index)
                 .is_some_and(|cq| !cq.entries.is_empty() || !cq.errors.is_empty()),
-            Waiter::Eq(index) => self
-                .eqs
-                .get(index)
-                .is_some_and(|eq| !eq.events.is_empty()),
+            Waiter::Eq(index) => self.eqs.get(index).is_some_and(|eq| !eq.events.is_empty()),
             // Its reader compares; what changes after this rings.
             Waiter::Cntr(_) => false,
         }
@@ -115,7 +112,11 @@ pub(crate) fn wait<T>(
             tv_nsec: rest.subsec_nanos().into(),
         };
         // It fails only out of memory: then this was a short sleep.
-        poll(&mut [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)], Some(&rest)).ok();
+        poll(
+            &mut [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)],
+            Some(&rest),
+        )
+        .ok();
     }
 }
 

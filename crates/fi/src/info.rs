@@ -428,11 +428,12 @@ fn make(
         })
     };
     let or = |asked: Option<usize>, usual: usize| asked.filter(|&size| size > 0).unwrap_or(usual);
-    let (src_addr, src_addrlen) =
-        source.map_or((std::ptr::null_mut(), 0), allocated_address);
+    let (src_addr, src_addrlen) = source.map_or((std::ptr::null_mut(), 0), allocated_address);
     let (dest_addr, dest_addrlen) =
         destination.map_or((std::ptr::null_mut(), 0), allocated_address);
-    let is_v6 = source.or(destination).is_some_and(|address| address.is_ipv6());
+    let is_v6 = source
+        .or(destination)
+        .is_some_and(|address| address.is_ipv6());
     let tx_attr = allocated(fi_tx_attr {
         caps: caps & TX_CAPS,
         mode: 0,
@@ -517,7 +518,11 @@ fn make(
         next: std::ptr::null_mut(),
         caps,
         mode,
-        addr_format: if is_v6 { FI_SOCKADDR_IN6 } else { FI_SOCKADDR_IN },
+        addr_format: if is_v6 {
+            FI_SOCKADDR_IN6
+        } else {
+            FI_SOCKADDR_IN
+        },
         src_addrlen,
         dest_addrlen,
         src_addr,

@@ -28,7 +28,13 @@ fn layouts_are_those_of_the_headers() {
     text.push_str("return 0; }\n");
     std::fs::write(&source, text).unwrap();
     let header = Command::new("cc")
-        .args(["-fsyntax-only", "-include", "rdma/fabric.h", "-xc", "/dev/null"])
+        .args([
+            "-fsyntax-only",
+            "-include",
+            "rdma/fabric.h",
+            "-xc",
+            "/dev/null",
+        ])
         .output()
         .unwrap_or_else(|error| panic!("cc: {error}; scripts/setup installs it"));
     if !header.status.success() {

@@ -385,10 +385,7 @@ pub unsafe extern "C" fn sidecore_rdma_post_receive(
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sidecore_rdma_event(
-    rdma: *mut SidecoreRdma,
-    out: *mut RawEvent,
-) -> c_int {
+pub unsafe extern "C" fn sidecore_rdma_event(rdma: *mut SidecoreRdma, out: *mut RawEvent) -> c_int {
     let body = |rdma: &mut SidecoreRdma| {
         if out.is_null() {
             return Err(Errno(libc::EINVAL));

@@ -1,10 +1,10 @@
 //! A queue pair on a stream.
 
+use crate::flow::{BUFFER_BYTES, Flow};
 use crate::{
     Adapter, Completion, End, Options, Piece, Pieces, Post, RdmaError, Receive, Remote, State,
     Status, Stream, Work,
 };
-use crate::flow::{BUFFER_BYTES, Flow};
 use sidecore_rdma_wire::{Pair, PairId};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -157,7 +157,9 @@ impl<S: Stream> Connection<S> {
     }
 
     fn next_completion(&mut self) -> Option<Completion> {
-        self.completions.pop_front().or_else(|| self.flow.pair.poll())
+        self.completions
+            .pop_front()
+            .or_else(|| self.flow.pair.poll())
     }
 
     /// The next completion; waits for it.

@@ -26,15 +26,15 @@ mod stream;
 
 pub use adapter::{Adapter, Region};
 pub use connection::{Connection, Request};
+pub use device::{
+    BACKLOG_MAX, CONNECTIONS_MAX, ConnectionId, Device, Event, ListenerId, QUEUE_DEPTH_MAX,
+    QUEUES_MAX, QueueId, Queued, Queues, Transport,
+};
 pub use sidecore_rdma_wire::{
     Access, Atomic, Completion, End, Kind, Options, Piece, Pieces, Post, Receive, Remote, Stag,
     State, Status, Work,
 };
 pub use sidecore_rdma_wire::{DomainFull, PostError, StartFault};
-pub use device::{
-    BACKLOG_MAX, CONNECTIONS_MAX, ConnectionId, Device, Event, ListenerId, QUEUE_DEPTH_MAX,
-    QUEUES_MAX, QueueId, Queued, Queues, Transport,
-};
 pub use stream::{Sent, StackStream, Stream};
 
 use std::time::Duration;

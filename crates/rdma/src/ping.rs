@@ -50,7 +50,9 @@ impl Buffers {
     }
 
     fn receive(&self, index: u32) -> Receive {
-        let piece = self.received.piece(u64::from(index * MESSAGE_BYTES), MESSAGE_BYTES);
+        let piece = self
+            .received
+            .piece(u64::from(index * MESSAGE_BYTES), MESSAGE_BYTES);
         Receive {
             id: index.into(),
             pieces: Pieces::from_iter([piece]),

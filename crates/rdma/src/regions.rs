@@ -136,9 +136,8 @@ impl Memory for Regions {
             let word = unsafe { AtomicU64::from_ptr(word.cast()) };
             // AcqRel: what the application wrote before its own change of the word is seen, and
             // what was placed before this change is seen by who reads it.
-            let old = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| {
-                Some(change(old))
-            });
+            let old =
+                word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| Some(change(old)));
             return Ok(old.unwrap_or_else(|old| old));
         }
         // A vector of bytes may begin anywhere: nobody else has it.

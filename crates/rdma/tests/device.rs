@@ -79,7 +79,10 @@ impl Two {
     fn over(transport: impl Fn() -> Transport, local: SocketAddr, options: Options) -> Self {
         let (mut server, client) = (Side::open(transport()), Side::open(transport()));
         let listener = server.device.listen(local, 4, options).expect("an address");
-        let address = server.device.listener_address(listener).expect("it listens");
+        let address = server
+            .device
+            .listener_address(listener)
+            .expect("it listens");
         Self {
             server,
             client,
@@ -270,7 +273,8 @@ fn bytes_go_every_way_there_is() {
             .device
             .post(ours, work(5, immediate))
             .expect("room");
-        let came = two.until(|two| (two.server.queued.len() == 2).then(|| two.server.queued.clone()));
+        let came =
+            two.until(|two| (two.server.queued.len() == 2).then(|| two.server.queued.clone()));
         assert_eq!(came[0].completion.bytes, 1000);
         assert_eq!(came[1].completion.immediate, Some(value));
         assert!(came.iter().all(|queued| queued.connection == theirs));
@@ -299,7 +303,10 @@ fn memory_of_one_s_own_is_written_by_its_address_and_ended_by_the_peer() {
             id: 3,
             pieces: Pieces::from_iter([into.piece(0, 64)]),
         };
-        two.server.device.post_receive(theirs, receive).expect("room");
+        two.server
+            .device
+            .post_receive(theirs, receive)
+            .expect("room");
         let post = work(2, send(local, 64, Some(region.stag)));
         two.client.device.post(ours, post).expect("room");
         let came = two.until(|two| two.server.queued.pop());
@@ -319,10 +326,10 @@ fn a_refusal_says_why() {
     everywhere(Options::default(), |two| {
         let queues = two.client.queues();
         let data = [3; 512];
-        let asked = two
-            .client
-            .device
-            .connect(two.address, Options::default(), queues, &data[..508]);
+        let asked =
+            two.client
+                .device
+                .connect(two.address, Options::default(), queues, &data[..508]);
         asked.expect("508 bytes and the depths of reads");
         let (theirs, private) = two.requested();
         assert_eq!(private, &data[..508]);
@@ -383,7 +390,10 @@ fn a_message_waits_for_a_receive_and_bytes_behind_it_with_it() {
                 id,
                 pieces: Pieces::from_iter([into.piece(0, 200)]),
             };
-            two.server.device.post_receive(theirs, receive).expect("room");
+            two.server
+                .device
+                .post_receive(theirs, receive)
+                .expect("room");
             let came = two.until(|two| two.server.queued.pop());
             assert_eq!((came.completion.id, came.completion.bytes), (id, 200));
         }
@@ -439,7 +449,13 @@ fn an_overrun_queue_a_bad_key_and_a_deaf_owner_cost_their_own_connection() {
         assert_eq!(taken, 10, "two in the queue, eight in the pair");
         let mut entries = [None; 16];
         let mut found = Vec::new();
-        while two.client.device.poll(small, &mut entries).expect("a queue") > 0 {
+        while two
+            .client
+            .device
+            .poll(small, &mut entries)
+            .expect("a queue")
+            > 0
+        {
             found.extend(entries.iter_mut().filter_map(Option::take));
         }
         let ids: Vec<u64> = found.iter().map(|queued| queued.completion.id).collect();
@@ -471,7 +487,10 @@ fn a_connection_that_is_torn_in_a_message_flushes_its_work() {
             id: 7,
             pieces: Pieces::from_iter([into.piece(0, 4 << 20)]),
         };
-        two.server.device.post_receive(theirs, receive).expect("room");
+        two.server
+            .device
+            .post_receive(theirs, receive)
+            .expect("room");
         let post = work(8, send(local, 4 << 20, None));
         two.client.device.post(ours, post).expect("room");
         // Some of it is on its way; the sender goes.
@@ -516,7 +535,10 @@ fn whoever_waits_is_woken() {
                 into: back.piece(0, 100),
                 remote: there.remote(0),
             };
-            two.client.device.post(ours, work(round, read)).expect("room");
+            two.client
+                .device
+                .post(ours, work(round, read))
+                .expect("room");
             thread::scope(|scope| {
                 let device = &mut two.client.device;
                 let waiter = scope.spawn(|| device.wait(LONG).expect("the engine is there"));

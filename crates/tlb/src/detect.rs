@@ -77,9 +77,7 @@ pub fn find(curve: &Curve) -> Findings {
         }
     }
     fits.sort_by(|a, b| a.start.total_cmp(&b.start));
-    let knees = fits
-        .iter()
-        .map(|fit| (fit.gain, fit.knee(curve, &fastest)));
+    let knees = fits.iter().map(|fit| (fit.gain, fit.knee(curve, &fastest)));
     let knees = in_hierarchy(knees.collect());
     Findings {
         rises_at_end: rises_at_end(&fastest, knees.last()),

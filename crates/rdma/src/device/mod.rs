@@ -516,7 +516,11 @@ impl Device {
     ///
     /// # Errors
     /// There is no such queue.
-    pub fn poll(&mut self, queue: QueueId, into: &mut [Option<Queued>]) -> Result<usize, RdmaError> {
+    pub fn poll(
+        &mut self,
+        queue: QueueId,
+        into: &mut [Option<Queued>],
+    ) -> Result<usize, RdmaError> {
         let place = self.queues.get_mut(queue.0 as usize);
         let entries = place.and_then(Option::as_mut);
         let entries = entries.ok_or(RdmaError::Unknown("completion queue"))?;
@@ -873,7 +877,8 @@ impl Device {
                 listening.options,
                 listening.pending.len() >= listening.backlog,
             );
-            if is_full && !self.drop_silent(listener) {
+            let silent = self.oldest_silent(listener);
+            if is_full && silent.is_none() {
                 // All of them wait for the application: the others wait with the transport.
                 self.net.rest(listener, true);
                 return;
@@ -884,6 +889,9 @@ impl Device {
             };
             match self.net.accept(listener, index) {
                 Some(wire) => {
+                    if let Some(silent) = silent.filter(|_| is_full) {
+                        self.free_link(silent);
+                    }
                     let pair = Pair::listen(PairId(self.adapter.next_pair()), options);
                     self.put(index, Link::new(pair, wire, Some(listener)));
                     if let Some(Some(listening)) = self.listeners.get_mut(listener as usize) {
@@ -900,22 +908,15 @@ impl Device {
         self.net.has_more(listener);
     }
 
-    /// Drops the oldest connection of a listener that has asked for nothing; false if there is
-    /// none.
-    fn drop_silent(&mut self, listener: u32) -> bool {
-        let Some(Some(listening)) = self.listeners.get(listener as usize) else {
-            return false;
-        };
+    /// The oldest connection of a listener that has asked for nothing: it makes room for others.
+    fn oldest_silent(&self, listener: u32) -> Option<u32> {
+        let listening = self.listeners.get(listener as usize)?.as_ref()?;
         let silent = |index: &&u32| {
             let place = self.links.get(**index as usize);
             let link = place.and_then(|place| place.link.as_ref());
             link.is_some_and(|link| !link.told.requested)
         };
-        let oldest = listening.pending.iter().find(silent).copied();
-        if let Some(index) = oldest {
-            self.free_link(index);
-        }
-        oldest.is_some()
+        listening.pending.iter().find(silent).copied()
     }
 
     /// The engine is gone.
