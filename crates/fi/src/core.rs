@@ -22,7 +22,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Most operations of an endpoint, each way, whose completions were not read.
 pub(crate) const DEPTH_MAX: usize = 512;
-/// Longest message that [`Op::inject`] may carry, in bytes.
+/// Longest message that may be injected, in bytes.
 pub(crate) const INJECT_BYTES: usize = 256;
 /// Longest private data that is promised, in bytes.
 pub(crate) const CM_BYTES: usize = 256;
@@ -396,10 +396,8 @@ impl Core {
     fn book(&mut self) {
         let mut taken = [None; TAKEN_MAX];
         while let Ok(count @ 1..) = self.device.poll(self.queue, &mut taken) {
-            for queued in &taken[..count] {
-                if let Some(queued) = queued {
-                    self.complete(queued);
-                }
+            for queued in taken[..count].iter().flatten() {
+                self.complete(queued);
             }
             if count < TAKEN_MAX {
                 break;
@@ -843,7 +841,7 @@ impl Core {
         // Operations end in the order of their posting: this place's last one is over.
         ep.next_copy = (ep.next_copy + 1) % DEPTH_MAX;
         let place = &mut ep.copies[at..at + INJECT_BYTES];
-        let len = crate::ep::gather(buffers, place).ok_or(-libc::EMSGSIZE)?;
+        let len = crate::transfer::gather(buffers, place).ok_or(-libc::EMSGSIZE)?;
         Ok(iovec {
             iov_base: place.as_mut_ptr().cast(),
             iov_len: len,

@@ -69,8 +69,13 @@ impl Pair {
             }
             None => !self.receives.is_empty(),
         };
-        let is_message = |header: &Header| matches!(header.target, Target::Untagged { queue, .. } if queue == QUEUE_SEND);
-        !is_there && Header::read(segment).is_some_and(|(header, _)| is_message(&header))
+        let is_message = |target| {
+            let Target::Untagged { queue, .. } = target else {
+                return false;
+            };
+            queue == QUEUE_SEND
+        };
+        !is_there && Header::read(segment).is_some_and(|(header, _)| is_message(header.target))
     }
 
     fn segment<M: Memory + ?Sized>(
