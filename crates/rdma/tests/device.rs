@@ -186,7 +186,7 @@ fn everywhere(options: Options, test: impl Fn(&mut Two) + Send + 'static) {
                 }
             });
             let tested = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                let local = SocketAddr::from(([10, 77, 0, 2], 7174));
+                let local = SocketAddr::from(([10, 77, 0, 2], 0));
                 let transport = || Transport::Stack(socket.clone());
                 test(&mut Two::over(transport, local, options));
             }));

@@ -26,6 +26,10 @@ const CHUNKS: u32 = 1024;
 const CHUNKS_MIN: u32 = 2;
 /// The longest unit on the stack: what a chunk holds.
 const CHUNK_BYTES: usize = 16 << 10;
+/// The first dynamic port.
+const PORT_MIN: u16 = 49_152;
+/// Ports that are tried before listening fails.
+const PORTS_MAX: u16 = 256;
 /// Set in an event of a listener, beside its number.
 const IS_LISTENER: u64 = 1 << 32;
 
@@ -148,7 +152,7 @@ impl Net {
                 listeners,
                 ..
             } => {
-                let socket = client.listen(local, backlog as u32).map_err(failed)?;
+                let socket = listen_on_stack(client, local, backlog as u32)?;
                 links.insert(socket, Ready::Listener(index));
                 listeners.insert(index, socket);
             }
@@ -419,6 +423,28 @@ impl Net {
             Self::Kernel { .. } => Ok(()),
         }
     }
+}
+
+/// Listens on the stack, which gives ports to those who connect alone: for port 0 at one of the
+/// dynamic ports (RFC 6335), from one on that differs from process to process.
+fn listen_on_stack(
+    client: &mut Client,
+    local: SocketAddr,
+    backlog: u32,
+) -> Result<Socket, RdmaError> {
+    if local.port() != 0 {
+        return Ok(client.listen(local, backlog).map_err(failed)?);
+    }
+    let first = std::process::id() as u16;
+    let mut outcome = Err(RdmaError::TooMany("tries of a port", PORTS_MAX.into()));
+    for step in 0..PORTS_MAX {
+        let port = PORT_MIN + first.wrapping_mul(7).wrapping_add(step) % (u16::MAX - PORT_MIN);
+        match client.listen(SocketAddr::new(local.ip(), port), backlog) {
+            Ok(socket) => return Ok(socket),
+            Err(error) => outcome = Err(failed(error).into()),
+        }
+    }
+    outcome
 }
 
 fn kernel_socket(address: SocketAddr) -> io::Result<OwnedFd> {
