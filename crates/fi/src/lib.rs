@@ -1,11 +1,11 @@
 #![doc = include_str!("../README.md")]
 //!
-//! Top-down: this file has the entry point and the fabric; [`info`] answers `fi_getinfo`;
-//! [`domain`] has domains, memory, completion queues and counters; [`eq`] events; [`ep`] endpoints,
-//! [`transfer`] their operations; [`core`] all state behind them; [`abi`] the layouts.
+//! Top-down: this file has the entry point and the fabric; `info` answers `fi_getinfo`;
+//! `domain` has domains, memory, completion queues and counters; `eq` events; `ep` endpoints,
+//! `transfer` their operations; `core` all state behind them; `abi` the layouts.
 //!
 //! Must stay true: objects are boxes that begin with libfabric's own structure, made by one call
-//! and freed by `close`; what is behind them is in [`core`], by number. Nothing unwinds into
+//! and freed by `close`; what is behind them is in `core`, by number. Nothing unwinds into
 //! libfabric: a panic ends the process (`extern "C"`).
 
 #![allow(unsafe_code, reason = "a C surface")]
