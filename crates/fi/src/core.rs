@@ -7,25 +7,18 @@
 //! completions are bounded by the endpoints that are bound to them.
 
 use crate::abi::*;
+use crate::place::{DEPTH_MAX, INJECT_BYTES, gather, stack_socket};
 use rustix::event::epoll::{self, EventData, EventFlags};
-use sidecore_net::sock::client;
 use sidecore_rdma::{
     Completion, ConnectionId, Device, End, Event, Kind, ListenerId, Options, Pieces, Post, QueueId,
     Queued, Queues, RdmaError, Receive, Remote, Stag, Status, Transport, Work,
 };
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Most operations of an endpoint, each way, whose completions were not read.
-pub(crate) const DEPTH_MAX: usize = 512;
-/// Longest message that may be injected, in bytes.
-pub(crate) const INJECT_BYTES: usize = 256;
-/// Longest private data that is promised, in bytes.
-pub(crate) const CM_BYTES: usize = 256;
 /// Completions that one look takes.
 const TAKEN_MAX: usize = 64;
 /// Work of an endpoint at a time: an operation may be two.
@@ -215,30 +208,6 @@ impl<T> Slab<T> {
         let places = self.0.iter_mut().enumerate();
         places.filter_map(|(index, place)| Some((index, place.as_mut()?)))
     }
-}
-
-/// The path of the stack's engine, where the environment names one.
-pub(crate) fn stack_socket() -> Option<PathBuf> {
-    let path = std::env::var_os("SIDECORE_RDMA_SOCKET")?;
-    (!path.is_empty()).then(|| path.into())
-}
-
-/// Addresses of the stack of an engine, each with the length of its network's prefix.
-pub(crate) fn stack_addresses(path: &std::path::Path) -> Vec<(IpAddr, u32)> {
-    let Ok(status) = client::status(path) else {
-        return Vec::new();
-    };
-    let Ok(status) = serde_json::from_str::<serde_json::Value>(&status) else {
-        return Vec::new();
-    };
-    let listed = status.get("addresses").and_then(|list| list.as_array());
-    let texts = listed.into_iter().flatten().filter_map(|one| one.as_str());
-    texts
-        .filter_map(|text| {
-            let (address, bits) = text.split_once('/')?;
-            Some((address.parse().ok()?, bits.parse().ok()?))
-        })
-        .collect()
 }
 
 /// Options of every pair: a message waits for its receive, both sides may send first.
@@ -841,7 +810,7 @@ impl Core {
         // Operations end in the order of their posting: this place's last one is over.
         ep.next_copy = (ep.next_copy + 1) % DEPTH_MAX;
         let place = &mut ep.copies[at..at + INJECT_BYTES];
-        let len = crate::transfer::gather(buffers, place).ok_or(-libc::EMSGSIZE)?;
+        let len = gather(buffers, place).ok_or(-libc::EMSGSIZE)?;
         Ok(iovec {
             iov_base: place.as_mut_ptr().cast(),
             iov_len: len,

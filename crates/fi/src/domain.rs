@@ -2,7 +2,7 @@
 
 use crate::abi::*;
 use crate::core::{Bell, Cntr, Core, Cq, Entry, Fabric, Waiter};
-use crate::eq::wait;
+use crate::eq::{wait, wait_control};
 use crate::{Object, ep, head, plain_ops};
 use sidecore_rdma::{Access, Region};
 use std::collections::VecDeque;
@@ -189,34 +189,6 @@ unsafe extern "C" fn close_memory(fid: *mut fid) -> c_int {
     let mut core = registered.fabric.lock();
     core.device.adapter_mut().deregister(registered.region);
     0
-}
-
-/// `FI_GETWAIT` and its like.
-///
-/// # Safety
-/// `arg` is a place for what is asked for.
-pub(crate) unsafe fn wait_control(
-    fabric: &Fabric,
-    of: Waiter,
-    command: c_int,
-    arg: *mut c_void,
-) -> c_int {
-    match command {
-        FI_GETWAIT => match fabric.lock().wait_descriptor(of) {
-            Ok(descriptor) => {
-                // SAFETY: the caller's promise.
-                unsafe { arg.cast::<c_int>().write(descriptor) };
-                0
-            }
-            Err(error) => -error.raw_os_error().unwrap_or(libc::EIO),
-        },
-        FI_GETWAITOBJ => {
-            // SAFETY: the caller's promise.
-            unsafe { arg.cast::<c_int>().write(FI_WAIT_FD) };
-            0
-        }
-        _ => -libc::ENOSYS,
-    }
 }
 
 fn is_known(wait_obj: c_int) -> bool {

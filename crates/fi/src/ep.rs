@@ -1,8 +1,9 @@
 //! Endpoints, active and passive.
 
 use crate::abi::*;
-use crate::core::{CM_BYTES, Core, Ep, Pep};
+use crate::core::{Core, Ep, Pep};
 use crate::info::{address_of, raw_address, take_request};
+use crate::place::CM_BYTES;
 use crate::{Object, head, plain_ops, transfer};
 use std::ffi::{c_int, c_void};
 use std::net::SocketAddr;

@@ -120,6 +120,34 @@ pub(crate) fn wait<T>(
     }
 }
 
+/// `FI_GETWAIT` and its like.
+///
+/// # Safety
+/// `arg` is a place for what is asked for.
+pub(crate) unsafe fn wait_control(
+    fabric: &Fabric,
+    of: Waiter,
+    command: c_int,
+    arg: *mut c_void,
+) -> c_int {
+    match command {
+        FI_GETWAIT => match fabric.lock().wait_descriptor(of) {
+            Ok(descriptor) => {
+                // SAFETY: the caller's promise.
+                unsafe { arg.cast::<c_int>().write(descriptor) };
+                0
+            }
+            Err(error) => -error.raw_os_error().unwrap_or(libc::EIO),
+        },
+        FI_GETWAITOBJ => {
+            // SAFETY: the caller's promise.
+            unsafe { arg.cast::<c_int>().write(FI_WAIT_FD) };
+            0
+        }
+        _ => -libc::ENOSYS,
+    }
+}
+
 pub(crate) unsafe extern "C" fn open(
     fabric: *mut fid_fabric,
     _attr: *mut fi_eq_attr,
@@ -155,7 +183,7 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) ->
     // SAFETY: an event queue of ours, and a place for what is asked for.
     unsafe {
         let object = Object::<fid_eq>::of_fid(fid);
-        crate::domain::wait_control(&object.fabric, Waiter::Eq(object.index), command, arg)
+        wait_control(&object.fabric, Waiter::Eq(object.index), command, arg)
     }
 }
 

@@ -4,7 +4,7 @@
 //! `fi_freeinfo` frees it; what is answered fits the hints.
 
 use crate::abi::*;
-use crate::core::{CM_BYTES, DEPTH_MAX, INJECT_BYTES, stack_addresses, stack_socket};
+use crate::place::{CM_BYTES, DEPTH_MAX, INJECT_BYTES, stack_addresses, stack_socket};
 use sidecore_rdma::ConnectionId;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};

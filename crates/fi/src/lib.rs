@@ -16,6 +16,7 @@ mod domain;
 mod ep;
 mod eq;
 mod info;
+mod place;
 mod transfer;
 
 #[doc(hidden)]

@@ -2,8 +2,9 @@
 
 use crate::Object;
 use crate::abi::*;
-use crate::core::{Asked, Core, INJECT_BYTES};
+use crate::core::{Asked, Core};
 use crate::info::PIECES;
+use crate::place::INJECT_BYTES;
 use sidecore_rdma::{Remote, Stag, Work};
 use std::ffi::c_void;
 
@@ -31,23 +32,6 @@ pub(crate) static RMA: fi_ops_rma = fi_ops_rma {
     writedata: Some(writedata),
     injectdata: Some(inject_writedata),
 };
-
-/// Bytes of several buffers in `target`; their number, if they fit.
-pub(crate) fn gather(buffers: &[iovec], target: &mut [u8]) -> Option<usize> {
-    let mut count = 0;
-    for buffer in buffers {
-        let place = target.get_mut(count..count + buffer.iov_len)?;
-        if buffer.iov_len > 0 {
-            // SAFETY: buffers of an operation, which are readable while its call runs.
-            unsafe {
-                let source = buffer.iov_base.cast::<u8>();
-                std::ptr::copy_nonoverlapping(source, place.as_mut_ptr(), buffer.iov_len);
-            }
-        }
-        count += buffer.iov_len;
-    }
-    Some(count)
-}
 
 /// Buffers of a call.
 ///

@@ -1,12 +1,11 @@
 //! One connection of a device.
 
 use super::Queues;
-use super::transport::Net;
-use crate::Adapter;
+use super::transport::{Net, Wire};
 use crate::flow::{Flow, Moved};
 use crate::stream::Session;
+use crate::{Adapter, State};
 use rustix::event::epoll::EventFlags;
-use sidecore_net::sock::client::Socket;
 use sidecore_rdma_wire::Pair;
 use std::io;
 use std::net::TcpStream;
@@ -38,15 +37,20 @@ pub(super) struct Told {
     pub(super) ended: bool,
 }
 
-/// A connection's stream.
-#[derive(Debug)]
-pub(super) enum Wire {
-    /// A kernel's socket; true while it is being opened.
-    Kernel(TcpStream, bool),
-    Stack(Socket),
-}
-
 impl Link {
+    /// Events of a kernel's socket that it waits for; none at all once it is over.
+    pub(super) fn wanted(&self, is_blocked: bool) -> EventFlags {
+        let mut wanted = EventFlags::empty();
+        if !self.flow.has_ended && !self.flow.pair.is_stalled() {
+            wanted |= EventFlags::IN;
+        }
+        let is_over = self.flow.has_ended && self.flow.pair.state() != State::Open;
+        if is_blocked && !is_over {
+            wanted |= EventFlags::OUT;
+        }
+        wanted
+    }
+
     pub(super) fn new(pair: Pair, wire: Wire, listener: Option<u32>) -> Self {
         Self {
             flow: Flow::new(pair),

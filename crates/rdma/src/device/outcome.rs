@@ -39,7 +39,12 @@ impl Device {
             link.flow.has_ended = true;
             Moved::default()
         });
-        self.net.set_interest(index, link, moved.is_blocked);
+        let wanted = link.wanted(moved.is_blocked);
+        if link.interest != wanted {
+            link.interest = wanted;
+            let is_over = link.flow.has_ended;
+            self.net.set_interest(index, &link.wire, wanted, is_over);
+        }
         if moved.is_blocked && !link.is_blocked {
             link.is_blocked = true;
             self.blocked.push_back(index);

@@ -3,10 +3,9 @@
 //! Must stay true: a session has at most its share of the attachment's chunks with the engine, so
 //! that a peer that reads nothing leaves some for the others.
 
-use super::link::{Link, Wire};
+use crate::Options;
 use crate::RdmaError;
 use crate::stream::{Session, failed};
-use crate::{Options, State};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
@@ -55,6 +54,14 @@ impl Transport {
             _ => Self::Kernel,
         }
     }
+}
+
+/// A connection's stream.
+#[derive(Debug)]
+pub(super) enum Wire {
+    /// A kernel's socket; true while it is being opened.
+    Kernel(TcpStream, bool),
+    Stack(Socket),
 }
 
 /// Something that can be moved.
@@ -310,30 +317,18 @@ impl Net {
         }
     }
 
-    /// Asks the kernel for what a connection waits for.
-    pub(super) fn set_interest(&mut self, index: u32, link: &mut Link, is_blocked: bool) {
-        let (Self::Kernel { epoll, .. }, Wire::Kernel(stream, _)) = (self, &link.wire) else {
+    /// Asks the kernel for the events that a connection waits for.
+    pub(super) fn set_interest(&mut self, index: u32, wire: &Wire, wanted: EventFlags, over: bool) {
+        let (Self::Kernel { epoll, .. }, Wire::Kernel(stream, _)) = (self, wire) else {
             return;
         };
-        let is_over = link.flow.has_ended || link.flow.pair.state() == State::Ended;
-        let mut wanted = EventFlags::empty();
-        if !link.flow.has_ended && !link.flow.pair.is_stalled() {
-            wanted |= EventFlags::IN;
-        }
-        if is_blocked && !(is_over && link.flow.has_ended) {
-            wanted |= EventFlags::OUT;
-        }
-        if link.interest == wanted {
-            return;
-        }
         let data = EventData::new_u64(index.into());
         // One that is over would be told as hung up for ever.
-        if wanted.is_empty() && link.flow.has_ended {
+        if wanted.is_empty() && over {
             epoll::delete(&*epoll, stream).ok();
         } else if epoll::modify(&*epoll, stream, data, wanted).is_err() {
             epoll::add(&*epoll, stream, data, wanted).ok();
         }
-        link.interest = wanted;
     }
 
     /// Takes in what can be moved.
